@@ -6,7 +6,7 @@ never taken for a whole device nor for nothing. The names themselves are data: `
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from fractions import Fraction
@@ -57,7 +57,6 @@ class Requested:
     """Extended resources of a pod by what they are. Only `counted` is billed; `unknown` must be seen by somebody."""
 
     counted: Mapping[str, int]
-    modifiers: Mapping[str, int]
     unknown: Mapping[str, int]
 
 
@@ -72,6 +71,7 @@ def resource_row(resource: str) -> Row:
         if match := re.fullmatch(row.pattern, resource):
             return replace(row, grants=tuple(map(match.expand, row.grants)), register=match.expand(row.register))
     return Row(re.escape(resource), "", Kind.UNKNOWN, ShareRule.NONE)
+
 
 CLAIMED_AMD: Final = "dra/gpu.amd.com/"
 """Partitions that are claimed, as `metering.claims` names them."""
@@ -91,17 +91,20 @@ def is_extended(resource: str) -> bool:
 def split_request(requests: Mapping[str, int]) -> Requested:
     """Sort a pod's effective requests by kind; zero requests and what is no extended resource are left out.
 
-    A modifier modifies a count name of its vendor. Asked for alone it says that a device is held, but not how much of it.
+    A modifier modifies a count name of its vendor, and is left out beside it. Asked for alone it says that a device is
+    allocated, but not how much of it.
     """
-    groups: tuple[dict[str, int], dict[str, int], dict[str, int]] = ({}, {}, {})
+    counted: dict[str, int] = {}
+    unknown: dict[str, int] = {}
     asked = {name: units for name, units in requests.items() if units > 0 and is_extended(name)}
     vendors = {row.vendor for row in map(resource_row, asked) if row.kind in COUNTED}
     for resource, quantity in asked.items():
         row = resource_row(resource)
-        if row.kind is not Kind.IGNORE:
-            alone = row.kind is Kind.UNKNOWN or row.vendor not in vendors
-            groups[0 if row.kind in COUNTED else 2 if alone else 1][resource] = quantity
-    return Requested(*groups)
+        if row.kind in COUNTED:
+            counted[resource] = quantity
+        elif row.kind is Kind.UNKNOWN or (row.kind is not Kind.IGNORE and row.vendor not in vendors):
+            unknown[resource] = quantity
+    return Requested(counted, unknown)
 
 
 def device_share(resource: str) -> Fraction:
@@ -134,8 +137,27 @@ def unit_share(resource: str, node: NodeFacts) -> Fraction | None:
     Fraction(1, 10)
     """
     row = resource_row(resource)
-    rule = SHARES.get(row.share)
-    return rule(resource, node, row) if rule else None
+    match row.share:
+        case ShareRule.WHOLE:
+            return Fraction(1)
+        case ShareRule.NVIDIA:
+            return _nvidia_share(resource, node, row)
+        case ShareRule.ASCEND_TEMPLATE:
+            return _ascend_template_share(resource)
+        case ShareRule.ASCEND_CORES:
+            return _ascend_core_share(resource, node)
+        case ShareRule.AMD_PARTITION:
+            return _amd_share(resource.partition("/")[2], node)
+        case ShareRule.AMD_NODE:
+            mode = node.labels.get("amd.com/compute-memory-partition", "")
+            return _amd_share(mode, node) if mode else Fraction(1)
+        case ShareRule.NEURON_CORES:
+            cores = NEURON_CORES_OF_INSTANCE.get(node.labels.get(FALLBACK_PRODUCT_LABEL, "").partition(".")[0])
+            return Fraction(1, cores) if cores else None
+        case ShareRule.NODE_RATIO:
+            devices, units = node.capacity.get(row.devices or "", 0), node.capacity.get(resource, 0)
+            return Fraction(devices, units) if 0 < devices <= units else None
+    return None
 
 
 def device_fraction(share: Fraction) -> Decimal:
@@ -256,55 +278,20 @@ def _replicas(resource: str, labels: Mapping[str, str], *, shared: bool) -> int 
     return None if text or is_shared else 1
 
 
-def _ascend_template_share(resource: str, node: NodeFacts, row: Row) -> Fraction | None:
+def _ascend_template_share(resource: str) -> Fraction | None:
     match = re.search(r"Ascend(910|310P)-(\d+)c", resource)
     cores = match and ASCEND_CORES_OF_TEMPLATE[match.group(1)].get(int(match.group(2)))
     return Fraction(int(match.group(2)), cores) if match and cores else None
 
 
-def _ascend_core_share(resource: str, node: NodeFacts, row: Row) -> Fraction | None:
+def _ascend_core_share(resource: str, node: NodeFacts) -> Fraction | None:
     chip = accelerator_name(resource, node.labels) or ""
     return next((Fraction(1, cores) for name, cores in ASCEND_CORES_OF_CHIP.items() if name in chip), None)
 
 
-def _amd_partition_share(resource: str, node: NodeFacts, row: Row) -> Fraction | None:
-    return _amd_mode_share(resource.partition("/")[2], node)
-
-
-def _amd_node_share(resource: str, node: NodeFacts, row: Row) -> Fraction | None:
-    mode = node.labels.get("amd.com/compute-memory-partition", "")
-    return _amd_mode_share(mode, node) if mode else Fraction(1)
-
-
-def _amd_mode_share(mode: str, node: NodeFacts) -> Fraction | None:
+def _amd_share(mode: str, node: NodeFacts) -> Fraction | None:
     compute = mode.lower().partition("_")[0]
     product = accelerator_name("amd.com/gpu", node.labels) or ""
     fewer = next((count for name, count in AMD_CPX_BY_PRODUCT.items() if name in product), None)
     partitions = fewer if fewer and compute == "cpx" else AMD_PARTITIONS.get(compute)
     return Fraction(1, partitions) if partitions else None
-
-
-def _neuron_core_share(resource: str, node: NodeFacts, row: Row) -> Fraction | None:
-    cores = NEURON_CORES_OF_INSTANCE.get(node.labels.get(FALLBACK_PRODUCT_LABEL, "").partition(".")[0])
-    return Fraction(1, cores) if cores else None
-
-
-def _node_ratio(resource: str, node: NodeFacts, row: Row) -> Fraction | None:
-    devices, units = node.capacity.get(row.devices or "", 0), node.capacity.get(resource, 0)
-    return Fraction(devices, units) if 0 < devices <= units else None
-
-
-def _whole(resource: str, node: NodeFacts, row: Row) -> Fraction | None:
-    return Fraction(1)
-
-
-SHARES: Final[Mapping[ShareRule, Callable[[str, NodeFacts, Row], Fraction | None]]] = {
-    ShareRule.WHOLE: _whole,
-    ShareRule.NVIDIA: _nvidia_share,
-    ShareRule.ASCEND_TEMPLATE: _ascend_template_share,
-    ShareRule.ASCEND_CORES: _ascend_core_share,
-    ShareRule.AMD_PARTITION: _amd_partition_share,
-    ShareRule.AMD_NODE: _amd_node_share,
-    ShareRule.NEURON_CORES: _neuron_core_share,
-    ShareRule.NODE_RATIO: _node_ratio,
-}

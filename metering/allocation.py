@@ -6,11 +6,11 @@ pod's status may still change (a restarted kubelet turns Succeeded into Failed, 
 nothing again.
 
 Start and end come from different clocks, to the second. So a node's time is used only where the agent's own clock does
-not contradict it; the raw values stay beside the chosen ones.
+not contradict it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
@@ -85,40 +85,32 @@ class Rule(StrEnum):
     SHARE_CHANGED = "share of a claim changed"
 
 
+class Ending(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How an allocation ended. `estimated`: the instant was not reported; it lies within [earliest, latest]."""
+
+    at: datetime
+    reason: str
+    rule: str
+    estimated: bool
+    earliest: datetime
+    latest: datetime
+
+
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """[start, end) in which a pod held its devices; open while `end` is None, then known until `observed_until`.
-
-    `estimated`: the instant of the end was not told; it lies within [earliest_end, latest_end]. `raw` keeps every time
-    that was considered, as it was given.
-    """
+    """Since when a pod held its devices, and how that ended; while open, known until `observed_until`."""
 
     uid: str
     node: str
     start: datetime
     start_rule: Rule
     observed_until: datetime
-    end: datetime | None = None
-    end_rule: Rule | None = None
-    end_reason: EndReason | None = None
-    estimated: bool = False
-    earliest_end: datetime | None = None
-    latest_end: datetime | None = None
-    raw: Mapping[str, datetime] = field(default_factory=dict)
+    ending: Ending | None = None
 
     @property
     def microseconds(self) -> int:
         """Time held as far as it is known."""
-        return ((self.end or self.observed_until) - self.start) // timedelta(microseconds=1)
-
-
-@dataclass(frozen=True, slots=True)
-class _End:
-    at: datetime
-    rule: Rule
-    reason: EndReason
-    earliest: datetime
-    latest: datetime
+        return (self.observed_until - self.start) // timedelta(microseconds=1)
 
 
 def hold_of(observations: Iterable[Observation]) -> Hold | None:
@@ -137,9 +129,9 @@ def hold_of(observations: Iterable[Observation]) -> Hold | None:
     start, start_rule = _start(bound)
     alive = [item.observed_at for item in bound if not item.terminal and item in history]
     last_alive = max([start, *alive])
-    hold = Hold(bound[0].uid, bound[0].node, start, start_rule, last_alive, raw=_raw(seen, history[-1]))
-    end = _end(history[-1], seen, start, last_alive)
-    return hold if end is None else _closed(hold, end)
+    ending = _end(history[-1], seen, start, last_alive)
+    until = ending.at if ending else last_alive
+    return Hold(bound[0].uid, bound[0].node, start, start_rule, until, ending)
 
 
 def until_end(observations: Iterable[Observation]) -> tuple[Observation, ...]:
@@ -187,43 +179,47 @@ def _start(bound: Sequence[PodSnapshot]) -> tuple[datetime, Rule]:
     return min(item.observed_at for item in bound), Rule.FIRST_SEEN
 
 
-def _end(closing: Observation, seen: Sequence[PodSnapshot], start: datetime, last_alive: datetime) -> _End | None:
+def _end(closing: Observation, seen: Sequence[PodSnapshot], start: datetime, last_alive: datetime) -> Ending | None:
+    """How the closing observation ends a hold, never before its start."""
     if not _ends(closing):
         return None
     latest = seen[-1]
     if isinstance(closing, PodMissing):
-        return _end_of_missing(closing, seen, last_alive)
-    if isinstance(closing, PodDeleted) and not latest.terminal:
-        return _end_of_deleted(closing, seen, last_alive)
-    if _refused(latest, seen):
-        return _End(start, Rule.NOT_ADMITTED, EndReason.ADMISSION_FAILED, start, start)
-    return _end_of_terminal(latest, closing.observed_at, start, last_alive)
+        found = _end_of_missing(closing, seen, last_alive)
+    elif isinstance(closing, PodDeleted) and not latest.terminal:
+        found = _end_of_deleted(closing, seen, last_alive)
+    elif _refused(latest, seen):
+        found = Ending(start, EndReason.ADMISSION_FAILED, Rule.NOT_ADMITTED, False, start, start)
+    else:
+        found = _end_of_terminal(latest, closing.observed_at, start, last_alive)
+    at, earliest, last = (max(start, instant) for instant in (found.at, found.earliest, found.latest))
+    return msgspec.structs.replace(found, at=at, earliest=earliest, latest=last)
 
 
-def _end_of_terminal(pod: PodSnapshot, observed_at: datetime, start: datetime, last_alive: datetime) -> _End:
+def _end_of_terminal(pod: PodSnapshot, observed_at: datetime, start: datetime, last_alive: datetime) -> Ending:
     """The last container's end; else the disruption, which begins the grace period; else when it was seen."""
     finished, complete = _finished(pod)
     reason = _reason(pod, finished)
     if finished and complete and _believable(finished, start, observed_at):
-        return _End(finished, Rule.FINISHED_AT, reason, finished, finished)
+        return Ending(finished, reason, Rule.FINISHED_AT, False, finished, finished)
     disruption = pod.condition("DisruptionTarget")
     at = known(disruption.at) if disruption else None
     if at and _believable(at, start, observed_at):
-        return _End(at, Rule.DISRUPTION_TARGET, reason, at, max(at, observed_at))
-    return _End(observed_at, Rule.TERMINAL_SEEN, reason, min(last_alive, observed_at), observed_at)
+        return Ending(at, reason, Rule.DISRUPTION_TARGET, True, at, max(at, observed_at))
+    return Ending(observed_at, reason, Rule.TERMINAL_SEEN, True, min(last_alive, observed_at), observed_at)
 
 
-def _end_of_deleted(deleted: PodDeleted, seen: Sequence[PodSnapshot], last_alive: datetime) -> _End:
+def _end_of_deleted(deleted: PodDeleted, seen: Sequence[PodSnapshot], last_alive: datetime) -> Ending:
     """When its deletion was read, or, where that was late, when the pod was deleted by force."""
     at, reason = deleted.observed_at, _disruption(seen[-1]) or EndReason.DELETED
     there_until = max(last_alive, deleted.watched_until or last_alive)
     forced_at = _forced_at(seen)
     if deleted.watched_until and forced_at and there_until - TOLERANCE <= forced_at <= at:
-        return _End(forced_at, Rule.DELETION_TIMESTAMP, reason, forced_at, at)
-    return _End(at, Rule.DELETED_SEEN, reason, min(there_until, at), at)
+        return Ending(forced_at, reason, Rule.DELETION_TIMESTAMP, True, forced_at, at)
+    return Ending(at, reason, Rule.DELETED_SEEN, True, min(there_until, at), at)
 
 
-def _end_of_missing(missing: PodMissing, seen: Sequence[PodSnapshot], last_alive: datetime) -> _End:
+def _end_of_missing(missing: PodMissing, seen: Sequence[PodSnapshot], last_alive: datetime) -> Ending:
     """Gone while nobody watched: most likely at its deletion timestamp, unless the pod was there after it.
 
     A pod of a lost node stays Terminating long past its deletion timestamp, so only the list bounds the end.
@@ -233,8 +229,8 @@ def _end_of_missing(missing: PodMissing, seen: Sequence[PodSnapshot], last_alive
     there_until = max(last_alive, missing.watched_until or last_alive)
     earliest_due = there_until - TOLERANCE if _forced_at(seen) else there_until
     if due and earliest_due <= due < at:
-        return _End(due, Rule.DELETION_TIMESTAMP, reason, min(last_alive, due), at)
-    return _End(at, Rule.LIST, reason, min(last_alive, at), at)
+        return Ending(due, reason, Rule.DELETION_TIMESTAMP, True, min(last_alive, due), at)
+    return Ending(at, reason, Rule.LIST, True, min(last_alive, at), at)
 
 
 def _forced_at(seen: Sequence[PodSnapshot]) -> datetime | None:
@@ -284,28 +280,3 @@ def _disruption(pod: PodSnapshot) -> EndReason | None:
     if reason is EndReason.PREEMPTED and any("reclaim" in item.message.lower() for item in told):
         return EndReason.RECLAIMED
     return reason
-
-
-def _closed(hold: Hold, end: _End) -> Hold:
-    """The hold with its end, never before its start."""
-    at, earliest, latest = (max(hold.start, instant) for instant in (end.at, end.earliest, end.latest))
-    return Hold(
-        hold.uid, hold.node, hold.start, hold.start_rule, at, at, end.rule, end.reason,
-        end.rule not in (Rule.FINISHED_AT, Rule.NOT_ADMITTED), earliest, latest, hold.raw,
-    )  # fmt: skip
-
-
-def _raw(seen: Sequence[PodSnapshot], closing: Observation) -> dict[str, datetime]:
-    """Every time that was considered, as it was given; zero times included, they tell what was lost."""
-    pod = seen[-1]
-    scheduled = next((found for item in reversed(seen) if (found := item.condition("PodScheduled"))), None)
-    disruption = pod.condition("DisruptionTarget")
-    times: dict[str, datetime | None] = {
-        "PodScheduled": scheduled.at if scheduled else None,
-        "status.startTime": pod.start_time,
-        "finishedAt": _finished(pod)[0],
-        "DisruptionTarget": disruption.at if disruption else None,
-        "deletionTimestamp": pod.deletion_timestamp,
-        "observed_at": closing.observed_at,
-    }
-    return {name: at for name, at in times.items() if at is not None}

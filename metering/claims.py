@@ -14,7 +14,6 @@ Claims that were generated for a pod vanish with it, so they are read while the 
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Final
 
@@ -41,7 +40,7 @@ PROFILE_ATTRIBUTES: Final = ("profile", "partitionProfile")
 
 
 class ClaimError(ValueError):
-    """An object that breaks the API's form; names the object and the field."""
+    """What of a claim or a slice cannot be counted, or breaks the API's form."""
 
 
 class _Camel(msgspec.Struct, frozen=True, rename="camel"):
@@ -64,6 +63,10 @@ class _Result(_Camel, frozen=True, omit_defaults=True):
     admin_access: bool | None = None
     consumed_capacity: dict[str, str | int] | None = None
     share_id: str | None = msgspec.field(default=None, name="shareID")
+
+    @property
+    def place(self) -> "Place":
+        return self.driver, self.pool, self.device
 
 
 class _Results(_Camel, frozen=True):
@@ -107,9 +110,10 @@ class Claim(_Camel, frozen=True):
         return frozenset(item.uid for item in self._consumers if item.resource == "pods")
 
     @property
-    def other_consumers(self) -> tuple[str, ...]:
-        """Kinds of other consumers."""
-        return tuple(sorted({item.resource for item in self._consumers} - {"pods"}))
+    def problem(self) -> str:
+        """Why nobody can count it: it is reserved for something else than pods. Empty where it is not."""
+        kinds = sorted({item.resource for item in self._consumers} - {"pods"})
+        return f"claim {self.metadata.name}: reserved for {kinds[0]}, whose pods nobody told" if kinds else ""
 
     @property
     def _consumers(self) -> tuple[_Consumer, ...]:
@@ -150,17 +154,14 @@ class PodClaims(msgspec.Struct, frozen=True, omit_defaults=True):
         return tuple(name for name in self.names if name != self.hidden or self.by_class)
 
 
-@dataclass(frozen=True, slots=True)
-class Device:
+class Device(msgspec.Struct, frozen=True):
     """A device of a ResourceSlice: attributes and capacities by their unqualified names."""
 
-    attributes: Mapping[str, str]
-    capacity: Mapping[str, Fraction]
-    node: str
+    attributes: dict[str, str]
+    capacity: dict[str, Fraction]
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class ClaimedDevices:
+class ClaimedDevices(msgspec.Struct, frozen=True, order=True):
     """Equal devices of one claim (by UID): `quantity` units, each of which is `share` of a physical device.
 
     `share` is what a slice is of its card, undivided among the pods of the claim. `resource`: `dra/DRIVER`, for a slice
@@ -174,59 +175,27 @@ class ClaimedDevices:
     share: Fraction
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimUnit:
-    """One device of a claim: its resource, product (None where nobody tells it) and share of a card."""
-
-    resource: str
-    accelerator: str | None
-    share: Fraction
-
-
-@dataclass(frozen=True, slots=True)
-class ClaimContent:
-    """Devices of a claim, what of it nobody can count in words, and devices of drivers that nobody knows, by driver."""
-
-    units: tuple[ClaimUnit, ...] = ()
-    unknown: tuple[str, ...] = ()
-    drivers: Mapping[str, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Claimed:
+class Claimed(msgspec.Struct, frozen=True):
     """What a pod holds through claims; what of it nobody can count: somebody must look at each of `unknown`; and devices of
     drivers that nobody knows, by driver.
     """
 
     held: tuple[ClaimedDevices, ...] = ()
     unknown: tuple[str, ...] = ()
-    drivers: Mapping[str, int] = field(default_factory=dict)
+    drivers: Mapping[str, int] = {}
 
 
 Place = tuple[str, str, str]
 Devices = Mapping[Place, Device]
 
 
-def devices_of(slices: Iterable[Mapping[str, Any]]) -> Devices:
-    """Devices of ResourceSlices by (driver, pool, device); of a pool only its latest generation counts.
+def devices_of(spec: Mapping[str, Any]) -> dict[Place, Device]:
+    """Devices of a ResourceSlice's spec by (driver, pool, device).
 
-    Raises ClaimError.
+    Raises KeyError, TypeError, ValueError or AttributeError where it breaks the API's form.
     """
-    latest: dict[tuple[str, str], int] = {}
-    found: dict[tuple[str, str, str], tuple[int, Device]] = {}
-    for item in slices:
-        try:
-            spec = item["spec"]
-            driver, pool = str(spec["driver"]), spec["pool"]
-            name, generation = str(pool["name"]), int(pool.get("generation", 0))
-            latest[driver, name] = max(generation, latest.get((driver, name), generation))
-            for device in spec.get("devices") or ():
-                place = (driver, name, str(device["name"]))
-                if place not in found or found[place][0] <= generation:
-                    found[place] = (generation, _device(device, str(spec.get("nodeName") or "")))
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise ClaimError(f"ResourceSlice {_name_of(item)}: {type(error).__name__}: {error}") from error
-    return {place: device for place, (generation, device) in found.items() if generation == latest[place[:2]]}
+    driver, pool = str(spec["driver"]), str(spec["pool"]["name"])
+    return {(driver, pool, str(device["name"])): _device(device) for device in spec.get("devices") or ()}
 
 
 def held_through_claims(
@@ -236,7 +205,7 @@ def held_through_claims(
     *,
     drivers: Mapping[str, str] | None = None,
 ) -> Claimed:
-    """Devices of a pod's claims.
+    """Devices of a pod's claims that no request of it counts, undivided among the pods of each claim.
 
     `claims`: those that are or were reserved for the pod, by name in its namespace; one that is missing is in `unknown`.
     `devices`: at least those that the claims were given. `drivers`: further drivers of accelerators, by vendor; those of an
@@ -244,35 +213,30 @@ def held_through_claims(
 
     Add this to what `effective_requests` says of the pod's extended resources: nothing is in both.
     """
-    unknown = [f"claim {name}: not seen as reserved for the pod" for name in pod.counted if name not in claims]
-    found: Counter[tuple[str, str, str, Fraction]] = Counter()
+    vendors = {**DEVICE_DRIVERS, **(drivers or {}), **dict.fromkeys(OTHER_DRIVERS, "")}
+    unknown = {f"claim {name}: not seen as reserved for the pod" for name in pod.counted if name not in claims}
+    units: Counter[tuple[str, str, str, Fraction]] = Counter()
     foreign: Counter[str] = Counter()
     for claim in (claims[name] for name in pod.counted if name in claims):
-        content = content_of(claim, pod, devices, drivers=drivers)
-        unknown += content.unknown
-        foreign.update(content.drivers)
-        uid = claim.metadata.uid
-        found.update((uid, unit.resource, unit.accelerator or "", unit.share) for unit in content.units)
-    held = (ClaimedDevices(uid, resource, product, count, share) for (uid, resource, product, share), count in found.items())
-    return Claimed(tuple(sorted(held)), tuple(sorted(set(unknown))), foreign)
-
-
-def content_of(
-    claim: Claim, pod: PodClaims, devices: Devices, *, drivers: Mapping[str, str] | None = None
-) -> ClaimContent:
-    """Devices of a claim that no request of the pod counts, undivided among its pods.
-
-    `drivers`: further drivers of accelerators, by vendor; those of an empty vendor are none.
-    """
-    if claim.other_consumers:
-        why = f"claim {claim.metadata.name}: reserved for {claim.other_consumers[0]}, whose pods nobody told"
-        return ClaimContent(unknown=(why,))
-    return _counted(_billed_results(claim, pod), devices, {**DEVICE_DRIVERS, **(drivers or {})})
+        if claim.problem:
+            unknown.add(claim.problem)
+            continue
+        for result in _billed_results(claim, pod):
+            vendor = vendors.get(result.driver)
+            if vendor is None:
+                foreign[result.driver] += 1
+            elif vendor:
+                try:
+                    units[claim.metadata.uid, *_unit(result, devices.get(result.place), vendor)] += 1
+                except ClaimError as error:
+                    unknown.add(f"device {'/'.join(result.place)}: {error}")
+    held = (ClaimedDevices(uid, resource, product, count, share) for (uid, resource, product, share), count in units.items())
+    return Claimed(tuple(sorted(held)), tuple(sorted(unknown)), foreign)
 
 
 def places_of(claim: Claim) -> set[Place]:
     """(driver, pool, device) of every device that a claim was given."""
-    return {(item.driver, item.pool, item.device) for item in claim.results}
+    return {item.place for item in claim.results}
 
 
 def claims_named(
@@ -295,28 +259,17 @@ def _billed_results(claim: Claim, pod: PodClaims) -> list[_Result]:
     return [item for item in results if item.request in pod.by_class]
 
 
-def _counted(results: Iterable[_Result], devices: Devices, drivers: Mapping[str, str]) -> ClaimContent:
-    units: list[ClaimUnit] = []
-    unknown: list[str] = []
-    foreign: Counter[str] = Counter()
-    for result in results:
-        place = f"{result.driver}/{result.pool}/{result.device}"
-        device = devices.get((result.driver, result.pool, result.device))
-        vendor = "" if result.driver in OTHER_DRIVERS else drivers.get(result.driver)
-        if vendor is None:
-            foreign[result.driver] += 1
-        elif vendor and device is None:
-            unknown.append(f"device {place}: in no ResourceSlice")
-        elif vendor and device is not None:
-            resource, accelerator, share = kind_of(result.driver, device, vendor)
-            consumed = _consumed(result, device)
-            if consumed is None:
-                unknown.append(f"device {place}: its share of the card is not told")
-            elif share * consumed < SMALLEST:
-                unknown.append(f"device {place}: its share is too small")
-            else:
-                units.append(ClaimUnit(resource, accelerator, share * consumed))
-    return ClaimContent(tuple(units), tuple(unknown), foreign)
+def _unit(result: _Result, device: Device | None, vendor: str) -> tuple[str, str, Fraction]:
+    """Resource, product ("" where nobody tells it) and share of a card of one device.  Raises ClaimError."""
+    if device is None:
+        raise ClaimError("in no ResourceSlice")
+    resource, accelerator, share = kind_of(result.driver, device, vendor)
+    consumed = _consumed(result, device)
+    if consumed is None:
+        raise ClaimError("its share of the card is not told")
+    if share * consumed < SMALLEST:
+        raise ClaimError("its share is too small")
+    return resource, accelerator or "", share * consumed
 
 
 def kind_of(driver: str, device: Device, vendor: str) -> tuple[str, str | None, Fraction]:
@@ -351,7 +304,7 @@ def _consumed(result: _Result, device: Device) -> Fraction | None:
     return min(max(taken), Fraction(1)) if taken and max(taken) > 0 else None
 
 
-def _device(given: Mapping[str, Any], node: str) -> Device:
+def _device(given: Mapping[str, Any]) -> Device:
     basic = given.get("basic") or given  # v1beta1 nests them
     attributes = {
         _unqualified(name): str(next(iter(value.values()), "")) for name, value in (basic.get("attributes") or {}).items()
@@ -360,7 +313,7 @@ def _device(given: Mapping[str, Any], node: str) -> Device:
         _unqualified(name): quantity_of(value["value"] if isinstance(value, Mapping) else value)
         for name, value in (basic.get("capacity") or {}).items()
     }
-    return Device(attributes, capacity, node)
+    return Device(attributes, capacity)
 
 
 SCALES: Final = {
@@ -386,8 +339,3 @@ def quantity_of(given: object) -> Fraction:
 
 def _unqualified(name: str) -> str:
     return name.rpartition("/")[2]
-
-
-def _name_of(given: Mapping[str, Any]) -> str:
-    metadata = given.get("metadata") if isinstance(given, Mapping) else None
-    return str(metadata.get("name", "?")) if isinstance(metadata, Mapping) else "?"

@@ -8,29 +8,38 @@ for good holds the queue, loudly; its agent's watermark stands still, so the pla
 import gzip
 import logging
 import random
+import sqlite3
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from enum import Enum
 from http import HTTPStatus
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, Final, Self, TypeVar
 
 import httpx
 import msgspec
 
-from metering.bodies import UnsplittableError, halves
-from metering.spool import Parcel, Spool
+from metering.command_line import token_of
+from metering.spool import Parcel, Spool, open_state
 
 log = logging.getLogger(__name__)
 FIRST_WAIT_S: Final = 0.5
 LONGEST_WAIT_S: Final = 60.0
 REFUSED_WAIT_S: Final = 300.0
 LONGEST_RETRY_AFTER_S: Final = 600.0
+HINDERED_WAIT_S: Final = 5.0
 COMPRESS_FROM_BYTES: Final = 1024
 TEMPORARY: Final = frozenset({408, 421, 425, 429, 500, 502, 503, 504, 507, 509, 598, 599})
+OF_THE_WHOLE: Final = ("watermark", "watched_since", "unwatched", "filled")
+LISTS: Final = ("allocations", "nodes", "records")
+Item = TypeVar("Item")
+_array: Final = msgspec.json.Decoder(list[msgspec.Raw])
+_envelope: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class Outcome(Enum):
@@ -87,6 +96,12 @@ class Delivery:
         self._failures = 0
         self.rejected_records = 0
         self.last_error = ""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
 
     def close(self) -> None:
         """Give the connections back."""
@@ -193,3 +208,95 @@ class Delivery:
 def _said(response: httpx.Response) -> str:
     text = response.text[:500].replace("\n", " ")
     return f"{response.status_code} {response.reason_phrase}: {text}"
+
+
+class DeliveryThread:
+    """Delivers a spool on a connection of its own, from its making until `finish`; `last_error` is then what hindered it."""
+
+    def __init__(self, state: Path, *, endpoint: str, token_file: Path) -> None:
+        self._state = state
+        self._endpoint = endpoint
+        self._token_file = token_file
+        self._stop = threading.Event()
+        self._flush_s = 0.0
+        self._delivered = False
+        self.last_error = ""
+        self._thread = threading.Thread(target=self._run, name="delivery", daemon=True)
+        self._thread.start()
+
+    def finish(self, seconds: float) -> bool:
+        """Deliver what is left for so long at most; True if nothing is left."""
+        self._flush_s = seconds
+        self._stop.set()
+        self._thread.join()
+        return self._delivered
+
+    def _run(self) -> None:
+        with (
+            closing(open_state(self._state)) as connection,
+            Delivery(Spool(connection), endpoint=self._endpoint, token=token_of(self._token_file)) as delivery,
+        ):
+            while not self._stop.is_set():
+                self._until_hindered(lambda: delivery.run(self._stop, idle_s=0.2))
+            self._until_hindered(lambda: self._flush(delivery))
+
+    def _flush(self, delivery: Delivery) -> None:
+        self._delivered = delivery.flush(seconds=self._flush_s)
+        self.last_error = delivery.last_error
+
+    def _until_hindered(self, deliver: Callable[[], None]) -> None:
+        """Deliver; a token file or a disk that is gone for a while is told, and then tried again."""
+        try:
+            deliver()
+        except (OSError, sqlite3.Error) as error:
+            self.last_error = str(error)
+            log.error("delivery: %s; trying again in %s s", error, HINDERED_WAIT_S)
+            self._stop.wait(HINDERED_WAIT_S)
+
+
+@contextmanager
+def delivering(state: Path, *, endpoint: str, token_file: Path) -> Iterator[DeliveryThread]:
+    """A delivery that ends with the block, at once unless the block has finished it."""
+    thread = DeliveryThread(state, endpoint=endpoint, token_file=token_file)
+    try:
+        yield thread
+    finally:
+        thread.finish(0)
+
+
+class UnsplittableError(Exception):
+    """A body that holds one record, or none that can be found in it."""
+
+
+def halves(body: bytes) -> tuple[bytes, bytes]:
+    """The same records in the same order, in two bodies: JSON array, envelope with a list, or one record a line.
+
+    A watermark, and what is said of the time before it, stays with the second half alone: it stands for both.
+
+    Raises UnsplittableError.
+    """
+    text = body.strip()
+    if text.startswith(b"["):
+        first, second = _cut(_array.decode(text))
+        return msgspec.json.encode(first), msgspec.json.encode(second)
+    try:
+        envelope = _envelope.decode(text)
+    except msgspec.DecodeError:
+        lines, rest = _cut(text.split(b"\n"))
+        return b"\n".join(lines), b"\n".join(rest)
+    field = next((name for name in LISTS if name in envelope), None)
+    if field is None:
+        raise UnsplittableError("the body is one record")
+    first, second = _cut(_array.decode(envelope[field]))
+    without_watermark = {name: value for name, value in envelope.items() if name not in OF_THE_WHOLE}
+    return (
+        msgspec.json.encode({**without_watermark, field: first}),
+        msgspec.json.encode({**envelope, field: second}),
+    )
+
+
+def _cut(items: list[Item]) -> tuple[list[Item], list[Item]]:
+    if len(items) < 2:
+        raise UnsplittableError("the body holds a single record")
+    middle = len(items) // 2
+    return items[:middle], items[middle:]

@@ -4,15 +4,18 @@ Samples are read as they were scraped, by an instant query over a range, and not
 each step that repeats the last sample for up to five minutes, which makes gaps look measured and ends look late.
 """
 
+import argparse
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal, InvalidOperation
+from pathlib import Path
 from typing import Any, Final
 
 import httpx
 import msgspec
 
+from metering.command_line import token_of
 from metering.intervals import Interval
 
 CHUNK: Final = timedelta(hours=1)
@@ -35,6 +38,13 @@ class Series:
         return self.labels.get("__name__", "")
 
 
+def add_prometheus_options(parser: argparse.ArgumentParser, *, required: bool, help: str) -> None:
+    """Where series are read, and which of them."""
+    parser.add_argument("--prometheus", required=required, metavar="URL", help=help)
+    parser.add_argument("--prometheus-token-file", type=Path, metavar="FILE", help="bearer token of Prometheus")
+    parser.add_argument("--matchers", default="", help='further label matchers, such as cluster="hq-1"')
+
+
 class Prometheus:
     """Reads below `url`/api/v1/. `token`: a function that reads the bearer token anew, or None."""
 
@@ -46,6 +56,12 @@ class Prometheus:
             timeout=httpx.Timeout(120, connect=10), transport=httpx.HTTPTransport(retries=2)
         )
         self._token = token
+
+    @classmethod
+    def of(cls, options: argparse.Namespace) -> "Prometheus":
+        """The server of a command line (`add_prometheus_options`)."""
+        token_file = options.prometheus_token_file
+        return cls(options.prometheus, token=token_of(token_file) if token_file else None)
 
     def close(self) -> None:
         """Give the connections back."""

@@ -54,7 +54,6 @@ RFC_3339: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[
 NUL_ESCAPE: Final = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 
 
-
 Dimension = tuple[str, str, str, str | None, str | None, str | None]
 Counts = tuple[int, int, int, int, int]
 Content = tuple[int | None, Dimension, Counts, bytes]
@@ -329,15 +328,6 @@ class EngineReading(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         check_instant("time", self.time)
         if self.started_at is not None:
             check_order("started_at", self.started_at, "time", self.time)
-
-
-class AgentIdentity(msgspec.Struct, frozen=True):
-    """Who reports: one agent of one cluster."""
-
-    name: Name
-    cluster: Label | None = None
-    version: Label | None = None
-    epoch: Label | None = None
 
 
 R = TypeVar("R", TokenUsage, GpuAllocation, NodeCapacity, EfficiencySample, EngineReading)

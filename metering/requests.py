@@ -64,19 +64,6 @@ def _effective(resource: str, containers: Sequence[Container], init_containers: 
     return max(peak, sidecars + sum(item.needs(resource) for item in containers))
 
 
-def container_of(spec: Mapping[str, object]) -> Container:
-    """A container as the API server shows it.  Raises RequestError where a device quantity is no whole number."""
-    name = str(spec.get("name", ""))
-    resources = spec.get("resources")
-    given = resources if isinstance(resources, Mapping) else {}
-    return Container(
-        name=name,
-        requests=quantities_of(given.get("requests"), name),
-        limits=quantities_of(given.get("limits"), name),
-        restartable=spec.get("restartPolicy") == "Always",
-    )
-
-
 def quantities_of(given: object, container: str = "") -> dict[str, int]:
     """Quantities of the extended resources of a resource list; other names are not read.  Raises RequestError.
 

@@ -71,12 +71,8 @@ def _device_of(grant: Grant, row: Row, node: NodeFacts) -> SharedDevice:
             raise ShareUnknownError(f"device {grant.device[:60]} is not in the list of its node")
         return found or SharedDevice(alike.pop())
     memory = node.labels.get("nvidia.com/gpu.memory", "") if row.vendor == "nvidia" else ""
-    return SharedDevice(int(memory) if memory.isascii() and memory.isdecimal() and not _cut_or_shared(node) else 0)
-
-
-def _cut_or_shared(node: NodeFacts) -> bool:
-    """Whether the label of memory speaks of a slice."""
-    return "-MIG-" in node.labels.get("nvidia.com/gpu.product", "")
+    of_slice = "-MIG-" in node.labels.get("nvidia.com/gpu.product", "")
+    return SharedDevice(int(memory) if memory.isascii() and memory.isdecimal() and not of_slice else 0)
 
 
 def _grant_share(grant: Grant, device: SharedDevice) -> Fraction:

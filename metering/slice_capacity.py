@@ -7,23 +7,23 @@ driver has tainted cannot be allocated, and is no capacity.
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 from metering.claims import DEVICE_DRIVERS, OTHER_DRIVERS, Devices, kind_of
 
 KEEPS_AWAY: Final = frozenset({"NoSchedule", "NoExecute"})
 
 
-@dataclass(frozen=True, slots=True)
-class SliceOffer:
-    """What one slice offers: units by resource and product (None where it does not tell), on a node, within a pool."""
+class SliceOffer(msgspec.Struct, frozen=True):
+    """What one slice offers: (resource, product or None where it does not tell, units), within a pool, on a node."""
 
-    node: str
     driver: str
     pool: str
     generation: int
-    units: Mapping[tuple[str, str | None], int]
+    units: tuple[tuple[str, str | None, int], ...]
+    node: str = ""
 
 
 def slice_offer(spec: Mapping[str, Any], devices: Devices, drivers: Mapping[str, str] | None = None) -> SliceOffer:
@@ -42,7 +42,8 @@ def slice_offer(spec: Mapping[str, Any], devices: Devices, drivers: Mapping[str,
         if not tainted and (share == 1 or not basic.get("consumesCounters")):
             units[resource, product] += 1
     node = str(spec.get("nodeName") or f"pool {pool['name']}")
-    return SliceOffer(node, driver, str(pool["name"]), int(pool.get("generation", 0)), units)
+    told = tuple((resource, product, count) for (resource, product), count in units.items())
+    return SliceOffer(driver, str(pool["name"]), int(pool.get("generation", 0)), told, node)
 
 
 def offered_by(slices: Iterable[SliceOffer]) -> dict[str, tuple[str | None, int]]:
@@ -57,7 +58,7 @@ def offered_by(slices: Iterable[SliceOffer]) -> dict[str, tuple[str | None, int]
     found: dict[str, Counter[str | None]] = defaultdict(Counter)
     for item in known:
         if item.generation == latest[item.driver, item.pool]:
-            for (resource, product), count in item.units.items():
+            for resource, product, count in item.units:
                 found[resource][product] += count
     return {
         resource if len(products) == 1 else f"{resource}@{product}": (product, count)

@@ -6,10 +6,16 @@ the next body, and its caller stops reading what it reads from, or keeps its own
 """
 
 import fcntl
+import os
 import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS spool (
@@ -30,6 +36,7 @@ CREATE TABLE IF NOT EXISTS spool_set_aside (
 );
 """
 JSON: Final = "application/json"
+WATERMARKS: Final = "usage/watermarks"
 
 
 class SpoolFullError(Exception):
@@ -64,6 +71,22 @@ def open_state(path: Path, *, check_same_thread: bool = True) -> sqlite3.Connect
     return connection
 
 
+@contextmanager
+def locked(path: Path) -> Iterator[bool]:
+    """Whether no other process has this lock file; if so, none takes it until the block ends."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+    finally:
+        os.close(descriptor)
+
+
 class Spool:
     """A queue of bodies, first in, first out, bounded in bytes."""
 
@@ -85,6 +108,10 @@ class Spool:
         assert added.lastrowid is not None  # noqa: S101  (an INSERT of one row has one)
         return added.lastrowid
 
+    def put_watermark(self, agent: str, source: str, until: datetime) -> None:
+        """Add that `agent` has reported all of `source` before `until`, like `put`.  Raises SpoolFullError."""
+        self.put(WATERMARKS, msgspec.json.encode({"agent": agent, "source": source, "watermark": until}))
+
     def oldest(self) -> Parcel | None:
         """What has to be delivered next."""
         row = self._connection.execute(
@@ -98,7 +125,7 @@ class Spool:
             self._connection.execute("DELETE FROM spool WHERE id = ?", (parcel_id,))
 
     def set_aside(self, parcel_id: int, reason: str) -> None:
-        """Take a body out of the queue, on a person's word, and keep it with the reason."""
+        """Take a body out of the queue, because a person decided so, and keep it with the reason."""
         with self._connection:
             self._connection.execute(
                 "INSERT INTO spool_set_aside SELECT id, door, content_type, body, ? FROM spool WHERE id = ?",

@@ -28,9 +28,7 @@ import msgspec
 
 from metering.messages import Message
 from metering.record_checks import RecordError
-from metering.records import (
-    MAX_COUNT,
-)
+from metering.records import MAX_COUNT
 from metering.usage_dialects import CACHE_BESIDE, CACHE_INSIDE, DIALECTS, NOT_TOKENS, Dialect
 
 UsageSource = Literal["provider", "gateway_estimate", "none"]
@@ -198,20 +196,20 @@ class _Reader:
 
     def __call__(self, values: Values, input_only: bool) -> TokenClasses:
         """The classes.  Raises RecordError where this dialect does not explain the object."""
-        given, produced = self._input(values), self._output(values)
+        (given, given_stated), (produced, produced_stated) = self._input(values), self._output(values)
         total, read, written = self._total(values), self._read(values), self._written(values)
-        if total is not None and total != given.sum + produced.sum:
+        if total is not None and total != given + produced:
             raise self._error(Message(
                 "total %(total)s is not input %(input)s + output %(output)s",
-                total=total, input=given.sum, output=produced.sum,
+                total=total, input=given, output=produced,
             ))
-        if not given.stated:
+        if not given_stated:
             raise self._error(Message("input is not stated"))
-        if not (produced.stated or total is not None or input_only):
+        if not (produced_stated or total is not None or input_only):
             raise self._error(Message("output is not stated"))
-        self._check_shares(values, given.sum, produced.sum)
+        self._check_shares(values, given, produced)
         return TokenClasses(
-            given.sum, read or 0, written or 0, produced.sum, self._reasoning(values) or 0,
+            given, read or 0, written or 0, produced, self._reasoning(values) or 0,
             cache_known=read is not None and (written is not None or not self._written_beside), usage_source="provider",
             unread=self._unread(values, total),
         )  # fmt: skip
@@ -241,13 +239,6 @@ class _Reader:
         return RecordError(Message("%(field)s: %(text)s", field=self._name, text=what))
 
 
-class _Sum(msgspec.Struct, frozen=True):
-    """All parts of input or output; `stated`: whether its main part is, without which the others say little."""
-
-    sum: int
-    stated: bool
-
-
 class _Side:
     """Input or output: disjoint parts, the main one first."""
 
@@ -258,9 +249,10 @@ class _Side:
         """The main part and those that are there."""
         return _Side([part.narrowed(paths) for part in self.parts if part is self.parts[0] or part.paths & paths])
 
-    def __call__(self, values: Values) -> _Sum:
+    def __call__(self, values: Values) -> tuple[int, bool]:
+        """The sum of all parts, and whether the main one is stated, without which the others say little."""
         counts = [part(values) for part in self.parts]
-        return _Sum(sum(count or 0 for count in counts), bool(counts) and counts[0] is not None)
+        return sum(count or 0 for count in counts), bool(counts) and counts[0] is not None
 
 
 class _Count:

@@ -3,6 +3,7 @@
 import argparse
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 from typing import Final, TypeVar
@@ -24,16 +25,23 @@ from metering.backfill.pods import (
     node_labels,
     requesting_pods,
 )
+from metering.command_line import (
+    SOMEBODY_DECIDES,
+    add_platform_options,
+    bad_input,
+    instant,
+    json_lines,
+    names_by,
+    token_of,
+    write_text,
+)
 from metering.delivery import Delivery
 from metering.intervals import Interval, without
-from metering.options import instant, token_of
-from metering.prometheus import Prometheus, PrometheusError
+from metering.prometheus import Prometheus, PrometheusError, add_prometheus_options
 from metering.records import GpuAllocation
 from metering.slurm.command import csv_of
 from metering.spool import Spool, open_state
 
-BAD_INPUT: Final = 2
-MUST_DECIDE: Final = 3
 DOOR: Final = "usage/gpu-allocations"
 MARGIN: Final = timedelta(minutes=10)
 """Scrapes before and after the gap show what was running at its edges."""
@@ -56,18 +64,15 @@ class Found(msgspec.Struct, frozen=True):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command line."""
     parser.add_argument("--cluster", required=True, help="name of the cluster in the ledger")
-    parser.add_argument("--prometheus", required=True, metavar="URL", help="where the series of kube-state-metrics are")
-    parser.add_argument("--prometheus-token-file", type=Path, metavar="FILE", help="bearer token of Prometheus")
-    parser.add_argument("--matchers", default="", help='further label matchers, such as cluster="hq-1"')
+    add_prometheus_options(parser, required=True, help="where the series of kube-state-metrics are")
     parser.add_argument("--from", dest="start", type=instant, required=True, metavar="TIME", help="start of the gap")
     parser.add_argument("--until", type=instant, required=True, metavar="TIME", help="end of the gap")
     parser.add_argument(
-        "--accelerators", type=_products, default={}, metavar="NODE=NAME,...",
+        "--accelerators", type=names_by("NODE"), default={}, metavar="NODE=NAME,...",
         help="products of nodes whose labels are not in Prometheus and whose devices nobody shares; *=NAME for all",
     )  # fmt: skip
     parser.add_argument("--out", type=Path, metavar="FILE", help="FILE.csv is read by `manage.py import_usage gpu`")
-    parser.add_argument("--endpoint", metavar="URL", help="send to this platform instead of printing")
-    parser.add_argument("--token-file", type=Path, metavar="FILE", help="its token, with scope usage:write")
+    add_platform_options(parser)
     parser.add_argument("--state", type=Path, default=Path("suanpan-backfill.db"), metavar="FILE", help="durable spool")
 
 
@@ -75,22 +80,19 @@ def run(options: argparse.Namespace) -> int:
     """Read, piece together and send or write; 2 where the input is wrong, 3 where a part of the gap stays."""
     if bool(options.endpoint) != bool(options.token_file) or options.until <= options.start:
         wrong = "--until must be after --from" if options.until <= options.start else "--endpoint needs --token-file"
-        sys.stderr.write(f"python -m metering backfill: {wrong}, see --help\n")
-        return BAD_INPUT
+        return bad_input(f"python -m metering backfill: {wrong}, see --help")
     window = Interval(options.start, options.until)
     try:
         found = read(options, window)
         status = _send(options, found) if options.endpoint else _write(found.records, options.out)
     except (PrometheusError, OSError) as error:
-        sys.stderr.write(f"{' '.join(str(error).split())}\n")
-        return BAD_INPUT
+        return bad_input(error)
     return max(status, _told(found, window))
 
 
 def read(options: argparse.Namespace, window: Interval) -> Found:
     """All holds that reach into the window.  Raises PrometheusError."""
-    token = token_of(options.prometheus_token_file) if options.prometheus_token_file else None
-    prometheus = Prometheus(options.prometheus, token=token)
+    prometheus = Prometheus.of(options)
     wider = Interval(window.start - MARGIN, window.end + MARGIN)
     matched = [options.matchers] if options.matchers else []
     try:
@@ -131,52 +133,34 @@ def _told(found: Found, window: Interval) -> int:
         sys.stderr.write(
             f"{(left_us - claimed_us) / 1_000_000:.0f} s of the gap have no scrape of kube-state-metrics and stay a gap\n"
         )
-    return MUST_DECIDE if left_us else 0
+    return SOMEBODY_DECIDES if left_us else 0
 
 
 def _write(records: Sequence[GpuAllocation], path: Path | None) -> int:
-    if path is not None and path.suffix == ".csv":
-        open_ones = sum(record.ended_at is None for record in records)
-        if open_ones:
-            sys.stderr.write(f"{path}: {open_ones} holds go on: import the file with --until of the gap's end\n")
-        path.write_text(csv_of(records), encoding="utf-8")
-        return 0
-    text = "".join(f"{msgspec.json.encode(record).decode()}\n" for record in records)
-    if path is None:
-        sys.stdout.write(text)
-    else:
-        path.write_text(text, encoding="utf-8")
+    as_csv = path is not None and path.suffix == ".csv"
+    if as_csv and (open_ones := sum(record.ended_at is None for record in records)):
+        sys.stderr.write(f"{path}: {open_ones} allocations go on: import the file with --until of the gap's end\n")
+    write_text(csv_of(records) if as_csv else json_lines(records), path)
     return 0
 
 
 def _send(options: argparse.Namespace, found: Found) -> int:
     """Records first, and what they fill with the last of them."""
-    connection = open_state(options.state)
-    spool = Spool(connection)
     agent = {"name": "backfill", "cluster": options.cluster}
     bodies = _batches(found.records, RECORDS_PER_BODY) or [()]
-    with connection:
-        for number, records in enumerate(bodies, start=1):
-            last = number == len(bodies)
-            filled = [{"from": piece.start, "until": piece.end} for piece in found.filled] if last else []
-            spool.put(DOOR, msgspec.json.encode({"agent": agent, "allocations": records, "filled": filled}))
-    delivery = Delivery(spool, endpoint=options.endpoint, token=token_of(options.token_file))
-    try:
-        delivered = delivery.flush(seconds=60)
+    with closing(open_state(options.state)) as connection:
+        spool = Spool(connection)
+        with connection:
+            for number, records in enumerate(bodies, start=1):
+                last = number == len(bodies)
+                filled = [{"from": piece.start, "until": piece.end} for piece in found.filled] if last else []
+                spool.put(DOOR, msgspec.json.encode({"agent": agent, "allocations": records, "filled": filled}))
+        with Delivery(spool, endpoint=options.endpoint, token=token_of(options.token_file)) as delivery:
+            delivered = delivery.flush(seconds=60)
         if not delivered:
             sys.stderr.write(f"{delivery.last_error}; {len(spool)} bodies wait in {options.state}: run again\n")
-        return 0 if delivered and not delivery.rejected_records else MUST_DECIDE
-    finally:
-        delivery.close()
-        connection.close()
+        return 0 if delivered and not delivery.rejected_records else SOMEBODY_DECIDES
 
 
 def _batches(items: Sequence[T], size: int) -> list[Sequence[T]]:
     return [items[first : first + size] for first in range(0, len(items), size)]
-
-
-def _products(text: str) -> dict[str, str]:
-    pairs = [item.partition("=") for item in text.split(",") if item.strip()]
-    if any(not node.strip() or not name.strip() for node, _, name in pairs):
-        raise argparse.ArgumentTypeError(f"{text!r} must be written NODE=NAME,NODE=NAME")
-    return {node.strip(): name.strip() for node, _, name in pairs}

@@ -7,7 +7,7 @@ from typing import Final
 
 from metering.accelerator_resources import KAI_RESERVATIONS
 from metering.accelerators import NodeFacts, accelerator_name, device_fraction, split_request
-from metering.allocation import REASONS, EndReason
+from metering.allocation import REASONS, Ending, EndReason
 from metering.backfill.pods import PodSeries, Scrapes, original_labels
 from metering.intervals import Interval
 from metering.prometheus import Series
@@ -36,15 +36,6 @@ class Site:
     capacity: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class _End:
-    at: datetime
-    reason: EndReason
-    rule: str
-    earliest: datetime
-    latest: datetime
-
-
 def records_of(pod: PodSeries, scrapes: Scrapes, window: Interval, site: Site) -> list[GpuAllocation]:
     """Holds of one pod that reach into the window; open ones are known until its end, or their last scrape.
 
@@ -56,7 +47,8 @@ def records_of(pod: PodSeries, scrapes: Scrapes, window: Interval, site: Site) -
     end = _end_of(pod, scrapes)
     if end is None and pod.seen[-1] < window.start:
         return []
-    if end is not None and (end.at <= max(start, window.start) or _refused(pod)):
+    refused = pod.reasons & REFUSED and pod.completed_at is None  # turned away by its node before it got a device
+    if end is not None and (end.at <= max(start, window.start) or refused):
         return []
     if end is not None and end.at > window.end:
         end = None
@@ -76,7 +68,7 @@ def _requests(pod: PodSeries) -> dict[str, int]:
     return effective_requests(containers, init)
 
 
-def _end_of(pod: PodSeries, scrapes: Scrapes) -> _End | None:
+def _end_of(pod: PodSeries, scrapes: Scrapes) -> Ending | None:
     """When a pod let its devices go, or None while it held them as far as scrapes reach."""
     last = pod.seen[-1]
     if pod.terminal is not None:
@@ -84,28 +76,23 @@ def _end_of(pod: PodSeries, scrapes: Scrapes) -> _End | None:
         alive = max((at for at in pod.seen if at < seen_at), default=pod.seen[0])
         reason = _disruption(pod) or (EndReason.COMPLETED if phase == "Succeeded" else EndReason.FAILED)
         if pod.completed_at is not None and pod.completed_at <= seen_at:
-            return _End(pod.completed_at, reason, "kube_pod_completion_time", pod.completed_at, pod.completed_at)
-        return _End(seen_at, reason, "kube_pod_status_phase", alive, seen_at)
+            return Ending(pod.completed_at, reason, "kube_pod_completion_time", True, pod.completed_at, pod.completed_at)
+        return Ending(seen_at, reason, "kube_pod_status_phase", True, alive, seen_at)
     gone = scrapes.after(last)
     if gone is None:
         return None
     reason = _disruption(pod) or (EndReason.DELETED if pod.deletion_at else EndReason.UNKNOWN)
     if pod.deletion_at is not None and last <= pod.deletion_at < gone:
-        return _End(pod.deletion_at, reason, "kube_pod_deletion_timestamp", last, pod.deletion_at)
-    return _End(gone, reason, "absent from kube_pod_info", last, gone)
+        return Ending(pod.deletion_at, reason, "kube_pod_deletion_timestamp", True, last, pod.deletion_at)
+    return Ending(gone, reason, "absent from kube_pod_info", True, last, gone)
 
 
 def _disruption(pod: PodSeries) -> EndReason | None:
     return next((REASONS[reason] for reason in sorted(pod.reasons) if reason in REASONS), None)
 
 
-def _refused(pod: PodSeries) -> bool:
-    """Bound, but turned away by the node before it got a device."""
-    return bool(pod.reasons & REFUSED) and pod.completed_at is None
-
-
 def _record(
-    pod: PodSeries, start: datetime, end: _End | None, window: Interval, site: Site, resource: str, count: int
+    pod: PodSeries, start: datetime, end: Ending | None, window: Interval, site: Site, resource: str, count: int
 ) -> GpuAllocation:
     labels = original_labels(site.nodes.get(pod.node), resource)
     accelerator = accelerator_name(resource, labels) or site.accelerators.get(pod.node) or site.accelerators.get("*")
@@ -122,9 +109,10 @@ def _record(
         allocation_id=hold_id(site.cluster, pod.uid, resource, start), cluster=site.cluster, namespace=pod.namespace,
         pod=pod.name, pod_uid=pod.uid, resource=resource, quantity=count, device_fraction=fraction,
         share_unknown=unknown, accelerator=accelerator, node=pod.node, started_at=start, ended_at=end.at if end else None,
-        observed_until=max(until, start), end_reason=end.reason.value if end else None,
+        observed_until=max(until, start), end_reason=str(end.reason) if end else None,
         workload=Workload(pod.owner_kind, pod.owner_name) if pod.owner_name else None,
-        priority_class=pod.priority_class or None, end_rule=end.rule if end else None, end_estimated=True if end else None,
+        priority_class=pod.priority_class or None, end_rule=end.rule if end else None,
+        end_estimated=end.estimated if end else None,
         end_earliest=max(end.earliest, start) if end else None, end_latest=end.latest if end else None,
         reconstructed_from=SOURCE,
     )  # fmt: skip

@@ -4,6 +4,7 @@ import argparse
 import csv
 import io
 import logging
+import sqlite3
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -15,21 +16,30 @@ from typing import Final
 import msgspec
 from prometheus_client import Counter, Gauge, start_http_server
 
+from metering.command_line import (
+    SOMEBODY_DECIDES,
+    add_platform_options,
+    bad_input,
+    instant,
+    json_lines,
+    port,
+    token_of,
+    write_text,
+)
 from metering.delivery import Delivery
 from metering.efficiency.jobs import JobsFile, JobsFileError, peaks_of, read_job, read_jobs_file
-from metering.efficiency.outbox import Outbox
 from metering.efficiency.scores import Scoring, hours_of, pod_sample, workload_sample
 from metering.efficiency.telemetry import METRICS, POD_METRICS, telemetry_of
 from metering.intervals import Interval
-from metering.options import instant, port, token_of
-from metering.prometheus import Prometheus, PrometheusError
+from metering.prometheus import Prometheus, PrometheusError, add_prometheus_options
 from metering.records import EfficiencySample
-from metering.spool import SpoolFullError
+from metering.spool import Spool, SpoolFullError, open_state
 
 log = logging.getLogger(__name__)
-BAD_INPUT: Final = 2
-MUST_DECIDE: Final = 3
 COLUMNS: Final = ("cluster", "pod_uid", "start", "end", "gpu_seconds", "mfu", "hfu", "dtype", "coverage")
+DOOR: Final = "usage/efficiency"
+RECORDS_PER_BODY: Final = 500
+SCHEMA: Final = "CREATE TABLE IF NOT EXISTS efficiency_read (cluster TEXT PRIMARY KEY, until TEXT NOT NULL)"
 FLUSH_S: Final = 60.0
 TURN_S: Final = 60.0
 SETTLED: Final = timedelta(minutes=10)
@@ -43,27 +53,22 @@ FAILURES: Final = Counter("suanpan_efficiency_failed_reads", "Hours that could n
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command line."""
     parser.add_argument("--cluster", required=True, help="name of the cluster in the ledger")
-    parser.add_argument("--prometheus", metavar="URL", help="where the exporters' series are")
-    parser.add_argument("--prometheus-token-file", type=Path, metavar="FILE", help="bearer token of Prometheus")
-    parser.add_argument("--matchers", default="", help="further label matchers, such as cluster=\"hq-1\"")
+    add_prometheus_options(parser, required=False, help="where the exporters' series are")
     parser.add_argument("--jobs", type=Path, metavar="FILE", help="which pods are which training job (YAML)")
     parser.add_argument("--from", dest="start", type=instant, metavar="TIME", help="first hour (RFC 3339)")
     parser.add_argument("--until", type=instant, metavar="TIME", help="end of the last hour (default: now)")
     parser.add_argument("--follow", action="store_true", help="go on with every hour that ends; needs --endpoint")
     parser.add_argument("--trust-reports", action="store_true", help="believe reports that no exporter checks")
     parser.add_argument("--out", type=Path, metavar="FILE", help="FILE.csv is read by `manage.py import_usage efficiency`")
-    parser.add_argument("--endpoint", metavar="URL", help="send to this platform instead of printing")
-    parser.add_argument("--token-file", type=Path, metavar="FILE", help="its token, with scope usage:write")
+    add_platform_options(parser)
     parser.add_argument("--listen", type=port, metavar="PORT", help="with --follow: serve /metrics there, also as a probe")
     parser.add_argument("--state", type=Path, default=Path("suanpan-efficiency.db"), metavar="FILE", help="durable spool")
 
 
 def run(options: argparse.Namespace) -> int:
     """Read, score and send or write; one line on stderr and 2 where the input is wrong, 3 where it is not delivered."""
-    problem = _usage_problem(options)
-    if problem:
-        sys.stderr.write(f"python -m metering efficiency: {problem}, see --help\n")
-        return BAD_INPUT
+    if problem := _usage_problem(options):
+        return bad_input(f"python -m metering efficiency: {problem}, see --help")
     try:
         if options.endpoint:
             return _send(options)
@@ -72,11 +77,10 @@ def run(options: argparse.Namespace) -> int:
             samples = [sample for window in hours_of(options.start, until) for sample in scorer.samples(window)]
         return _write(samples, options.out)
     except (JobsFileError, PrometheusError, OSError) as error:
-        sys.stderr.write(f"{' '.join(str(error).split())}\n")
-        return BAD_INPUT
+        return bad_input(error)
     except SpoolFullError as error:
         sys.stderr.write(f"{error}\n")
-        return MUST_DECIDE
+        return SOMEBODY_DECIDES
 
 
 def _usage_problem(options: argparse.Namespace) -> str:
@@ -100,9 +104,7 @@ class Scorer:
         jobs_file = read_jobs_file(options.jobs) if options.jobs else JobsFile()
         self._jobs = [read_job(job, options.jobs.parent) for job in jobs_file.jobs]
         self._scoring = Scoring(options.cluster, peaks_of(jobs_file), options.trust_reports)
-        token_file = options.prometheus_token_file
-        token = token_of(token_file) if token_file else None
-        self._prometheus = Prometheus(options.prometheus, token=token) if options.prometheus else None
+        self._prometheus = Prometheus.of(options) if options.prometheus else None
         self._matchers = options.matchers
 
     def samples(self, window: Interval) -> list[EfficiencySample]:
@@ -128,14 +130,10 @@ class Scorer:
 
 def _write(samples: Sequence[EfficiencySample], path: Path | None) -> int:
     as_csv = path is not None and path.suffix == ".csv"
-    text = csv_of(samples) if as_csv else "".join(f"{msgspec.json.encode(sample).decode()}\n" for sample in samples)
     for sample in samples:
         if as_csv and sample.workload:
             sys.stderr.write(f"{path}: the file has no column for workload {sample.workload_name}: send it, or write JSON\n")
-    if path is None:
-        sys.stdout.write(text)
-    else:
-        path.write_text(text, encoding="utf-8")
+    write_text(csv_of(samples) if as_csv else json_lines(samples), path)
     return 0
 
 
@@ -151,10 +149,41 @@ def csv_of(samples: Sequence[EfficiencySample]) -> str:
     return text.getvalue()
 
 
+class Outbox:
+    """The state file of the agent of one cluster: samples on their way to the platform, and how far they were read."""
+
+    def __init__(self, path: Path, cluster: str, *, max_bytes: int = 1 << 28) -> None:
+        self._connection: sqlite3.Connection = open_state(path)
+        self._connection.execute(SCHEMA)
+        self._cluster = cluster
+        self.spool = Spool(self._connection, max_bytes=max_bytes)
+
+    @property
+    def read_until(self) -> datetime | None:
+        """End of the last hour that was read."""
+        row = self._connection.execute("SELECT until FROM efficiency_read WHERE cluster = ?", (self._cluster,)).fetchone()
+        return datetime.fromisoformat(row[0]) if row else None
+
+    def put(self, window: Interval, samples: Sequence[EfficiencySample]) -> None:
+        """Keep the samples of a window and that it was read: both or neither.  Raises SpoolFullError."""
+        with self._connection:
+            for first in range(0, len(samples), RECORDS_PER_BODY):
+                self.spool.put(DOOR, msgspec.json.encode(samples[first : first + RECORDS_PER_BODY]))
+            self._connection.execute(
+                "INSERT INTO efficiency_read VALUES (?, ?) ON CONFLICT (cluster) DO UPDATE SET until = excluded.until",
+                (self._cluster, window.end.astimezone(UTC).isoformat()),
+            )
+
+    def close(self) -> None:
+        """Close the file; what waits stays in it."""
+        self._connection.close()
+
+
 def _send(options: argparse.Namespace) -> int:
-    outbox = Outbox(options.state, options.cluster)
-    delivery = Delivery(outbox.spool, endpoint=options.endpoint, token=token_of(options.token_file))
-    try:
+    with (
+        closing(Outbox(options.state, options.cluster)) as outbox,
+        Delivery(outbox.spool, endpoint=options.endpoint, token=token_of(options.token_file)) as delivery,
+    ):
         if options.listen:
             start_http_server(options.listen)
         while options.follow:
@@ -164,10 +193,7 @@ def _send(options: argparse.Namespace) -> int:
         if not delivered:
             waiting = f"{len(outbox.spool)} bodies wait in {options.state}: run again"
             sys.stderr.write(f"{delivery.last_error}; {waiting}\n")
-        return 0 if delivered else MUST_DECIDE
-    finally:
-        delivery.close()
-        outbox.close()
+        return 0 if delivered else SOMEBODY_DECIDES
 
 
 def _put_hours(options: argparse.Namespace, outbox: Outbox, until: datetime) -> None:

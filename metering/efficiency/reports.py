@@ -20,9 +20,7 @@ import msgspec
 from metering.efficiency.formulas import Formula, ModelShape, Positive, Recomputation
 from metering.intervals import Interval
 from metering.record_checks import EARLIEST, LATEST
-from metering.records import (
-    Count,
-)
+from metering.records import Count
 
 NUMBER: Final = r"[-+]?(?:\d+(?:,\d{3})+|\d+)?(?:\.\d*)?(?:[eE][-+]?\d+)?|nan|inf"
 COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")

@@ -71,13 +71,6 @@ class PodTelemetry:
         every = [bucket for buckets in self.measured.values() for bucket in buckets]
         return range(min(every), max(every) + 1)
 
-    @property
-    def tensor_active(self) -> Fraction | None:
-        """Mean over devices and minutes; None where any measured minute lacks it."""
-        if len(self.tensor) < sum(len(buckets) for buckets in self.measured.values()):
-            return None
-        return sum(self.tensor.values(), Fraction(0)) / len(self.tensor)
-
 
 @dataclass(frozen=True, slots=True)
 class Telemetry:

@@ -3,12 +3,11 @@
 import argparse
 import csv
 import logging
-import signal
 import sqlite3
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -16,17 +15,14 @@ from typing import Final
 import httpx
 import msgspec
 
-from metering.delivery_thread import delivering
+from metering.command_line import SOMEBODY_DECIDES, add_platform_options, bad_input, log_to_stderr, stop_on_signal
+from metering.delivery import delivering
 from metering.engines.readings import WANTED, readings
 from metering.engines.samples import Sample, SampleError, read_answer, read_text
 from metering.record_checks import RecordError
-from metering.records import (
-    EngineReading,
-)
+from metering.records import EngineReading
 from metering.spool import Spool, SpoolFullError, open_state
 
-BAD_INPUT: Final = 2
-SOMEBODY_DECIDES: Final = 3
 DOOR: Final = "usage/engine-counters"
 COLUMNS: Final = ("source", "replica", "model", "time", "started_at", "prompt_tokens", "generation_tokens")
 QUERY: Final = '{__name__=~"(vllm|sglang):(prompt|generation)_tokens_(total|created)|process_start_time_seconds"}'
@@ -46,14 +42,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--every", type=float, default=300, metavar="S", help="seconds between readings (default: 300)")
     parser.add_argument("--once", action="store_true", help="read once and end")
     parser.add_argument("--state", type=Path, metavar="DIR", help="what is not delivered yet; one per reader")
-    parser.add_argument("--endpoint", help="address of the platform")
-    parser.add_argument("--token-file", type=Path, metavar="FILE", help="bearer token with the scope usage:write")
+    add_platform_options(parser)
     parser.add_argument("--out", metavar="FILE", help="one reading into a usage file (CSV, - for standard output)")
 
 
 def run(options: argparse.Namespace) -> int:
     """Read and tell; 2 where something is wrong from the start, 3 where a server could not be read or told of."""
-    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
+    log_to_stderr()
     try:
         models = dict(_pair(text, "--model") for text in options.model)
         if not options.out and not (options.state and options.endpoint and options.token_file):
@@ -62,9 +57,7 @@ def run(options: argparse.Namespace) -> int:
             readers = dict(_readers(options, client, models))
             return _to_file(options.out, readers) if options.out else _to_platform(options, readers)
     except (RecordError, OSError, sqlite3.Error) as error:
-        told = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else str(error)
-        sys.stderr.write(f"{' '.join(told.split())}\n")
-        return BAD_INPUT
+        return bad_input(error)
 
 
 def read_all(readers: Mapping[str, Reader], now: datetime) -> tuple[list[EngineReading], bool]:
@@ -129,14 +122,11 @@ def _to_platform(options: argparse.Namespace, readers: Mapping[str, Reader]) -> 
     token_file: Path = options.token_file
     token_file.read_text(encoding="utf-8")
     state = options.state / "engines.sqlite"
-    connection = open_state(state)
-    try:
+    with closing(open_state(state)) as connection:
         spool = Spool(connection)
         with delivering(state, endpoint=options.endpoint, token_file=token_file) as delivery:
             whole = _read_and_spool(options, readers, connection, spool)
             delivered = delivery.finish(60 if options.once else 5)
-    finally:
-        connection.close()
     if not delivered:
         sys.stderr.write(f"not everything is delivered: {delivery.last_error or 'no answer'}; it is kept\n")
     return 0 if whole and (delivered or not options.once) else SOMEBODY_DECIDES
@@ -145,10 +135,7 @@ def _to_platform(options: argparse.Namespace, readers: Mapping[str, Reader]) -> 
 def _read_and_spool(
     options: argparse.Namespace, readers: Mapping[str, Reader], connection: sqlite3.Connection, spool: Spool
 ) -> bool:
-    stop = threading.Event()
-    if not options.once:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: stop.set())
+    stop = threading.Event() if options.once else stop_on_signal()
     while True:
         found, whole = read_all(readers, datetime.now(UTC))
         try:

@@ -18,10 +18,7 @@ from metering.gateways.naming import Naming, data_usage, known_data, naming_of
 from metering.gateways.translation import Fields, required, scalars, text, usage_of
 from metering.messages import Message
 from metering.record_checks import RecordError
-from metering.records import (
-    MAX_SEQUENCE,
-    TokenUsage,
-)
+from metering.records import MAX_SEQUENCE, TokenUsage
 
 VERSION: Final = "1.0"
 CONTEXT: Final = ("specversion", "type", "source", "id", "time", "subject", "sequence", "sequencerun")

@@ -13,10 +13,7 @@ from metering.gateways.naming import Naming, data_usage, known_data, naming_of
 from metering.gateways.translation import Fields, from_epoch, required, scalars, text, usage_of
 from metering.messages import Message
 from metering.record_checks import RecordError
-from metering.records import (
-    RFC_3339,
-    TokenUsage,
-)
+from metering.records import RFC_3339, TokenUsage
 
 EVENT: Final = ("transaction_id", "external_subscription_id", "external_customer_id", "code", "timestamp")
 

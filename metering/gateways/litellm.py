@@ -29,10 +29,7 @@ import msgspec
 from metering.gateways.translation import Fields, UndatedUsage, from_epoch, required, scalars, text
 from metering.messages import Message
 from metering.record_checks import RecordError
-from metering.records import (
-    TokenUsage,
-    from_row,
-)
+from metering.records import TokenUsage, from_row
 from metering.token_usage import NOTHING, TokenClasses, token_classes, without_texts
 
 PAYLOAD: Final = (

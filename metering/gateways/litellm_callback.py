@@ -38,9 +38,7 @@ import msgspec
 from metering.gateways import litellm
 from metering.gateways.outbox import Outbox, Sender
 from metering.record_checks import RecordError
-from metering.records import (
-    USAGE_REFUSED,
-)
+from metering.records import USAGE_REFUSED
 
 log = logging.getLogger(__name__)
 MARK: Final = "suanpan_call"

@@ -72,7 +72,8 @@ def data_usage(given: Fields | None, naming: Naming) -> Fields:
     if given is None:
         raise RecordError(Message("the event has no data: an object with model and token counts is expected"), "data")
     classes = _classes(given, naming)
-    optional = {name: _optional(given, getattr(naming, name)) for name in ("site", "provider", "status")}
+    called = {name: getattr(naming, name) for name in ("site", "provider", "status")}
+    optional = {name: text(given, field) if field else None for name, field in called.items()}
     model = text(given, naming.model)
     if model is None:
         raise RecordError(Message("%(model)s is missing or empty", model=naming.model), naming.model)
@@ -95,7 +96,3 @@ def _needed(given: Mapping[str, Any], name: str) -> int:
     if count is None:
         raise RecordError(Message("%(name)s is missing: a count that is not told is not taken for zero", name=name), name)
     return count
-
-
-def _optional(given: Fields, name: str | None) -> str | None:
-    return text(given, name) if name else None

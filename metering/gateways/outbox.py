@@ -9,16 +9,14 @@ What the disk does not take stays in memory and is tried again; what a process t
 the platform will miss (`unkept.py`).
 """
 
-import fcntl
 import logging
-import os
 import queue
 import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from datetime import UTC, datetime
 from hashlib import blake2b
 from itertools import islice
@@ -32,11 +30,8 @@ from metering.delivery import Delivery, Outcome
 from metering.gateways.unkept import Unkept, left_behind
 from metering.numbering import Numbering
 from metering.record_checks import RecordError
-from metering.records import (
-    TokenUsage,
-)
-from metering.spool import Spool, SpoolFullError, open_state
-from metering.watermarks import WATERMARKS, watermark_body
+from metering.records import TokenUsage
+from metering.spool import Spool, SpoolFullError, locked, open_state
 
 log = logging.getLogger(__name__)
 SCHEMA: Final = """
@@ -293,32 +288,21 @@ class Sender:
         while not stop.is_set():
             with sole_sender(self._folder) as alone:
                 if alone:
-                    self._send(stop, idle_s)
+                    with self._open() as (connection, spool, delivery):
+                        while not stop.is_set():
+                            stop.wait(self._turn(connection, spool, delivery, idle_s))
                     return
             stop.wait(turn_s)
 
     def run_once(self, *, seconds: float) -> bool:
         """Send what is there, for so long at most; True if nothing is left.  Raises SpoolFullError."""
-        connection, spool, delivery = self._open()
-        try:
+        with self._open() as (connection, spool, delivery):
             collect_lost(connection, self._folder)
             while pack(connection, spool, now=time.time(), settle_s=0):
                 pass
             done = delivery.flush(seconds=seconds)
             self.last_error = delivery.last_error
-        finally:
-            delivery.close()
-            connection.close()
         return done
-
-    def _send(self, stop: threading.Event, idle_s: float) -> None:
-        connection, spool, delivery = self._open()
-        try:
-            while not stop.is_set():
-                stop.wait(self._turn(connection, spool, delivery, idle_s))
-        finally:
-            delivery.close()
-            connection.close()
 
     def _turn(self, connection: sqlite3.Connection, spool: Spool, delivery: Delivery, idle_s: float) -> float:
         """One body packed and one delivered; how long to wait until the next turn (s)."""
@@ -343,28 +327,18 @@ class Sender:
         """Tell, if it is time, that everything is told until then; nothing older may wait.  Raises SpoolFullError."""
         if not self._source or until < self._next_watermark:
             return
-        body = watermark_body(agent=AGENT, source=self._source, watermark=datetime.fromtimestamp(until, UTC))
         with connection:
-            spool.put(WATERMARKS, body)
+            spool.put_watermark(AGENT, self._source, datetime.fromtimestamp(until, UTC))
         self._next_watermark = until + WATERMARK_EVERY_S
 
-    def _open(self) -> tuple[sqlite3.Connection, Spool, Delivery]:
-        connection = open_outbox(self._folder / FILE)
-        spool = Spool(connection, max_bytes=self._max_bytes)
-        return connection, spool, Delivery(spool, endpoint=self._endpoint, token=self._token)
+    @contextmanager
+    def _open(self) -> Iterator[tuple[sqlite3.Connection, Spool, Delivery]]:
+        with closing(open_outbox(self._folder / FILE)) as connection:
+            spool = Spool(connection, max_bytes=self._max_bytes)
+            with Delivery(spool, endpoint=self._endpoint, token=self._token) as delivery:
+                yield connection, spool, delivery
 
 
-@contextmanager
-def sole_sender(folder: Path) -> Iterator[bool]:
+def sole_sender(folder: Path) -> AbstractContextManager[bool]:
     """Whether nobody else sends from this outbox; if so, nobody else begins to until the block ends."""
-    folder.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(folder / "sender.lock", os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-        else:
-            yield True
-    finally:
-        os.close(descriptor)
+    return locked(folder / "sender.lock")

@@ -7,27 +7,25 @@ no more than one row per pod. Reports tell states, not changes: to send one twic
 
 import logging
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 import msgspec
 
-from metering.allocation import Hold, Rule, hold_of, remember
+from metering.allocation import Ending, Hold, Rule, hold_of, remember
 from metering.k8s.api import ApiError
-from metering.k8s.capacity import CLAIMED, capacity_records, changed, offers, stored_node
+from metering.k8s.capacity import CLAIMED, capacity_records, offers, stored_node
 from metering.k8s.claims import ClaimBook
 from metering.k8s.description import Scope, Surroundings, allocation_base, allocations_of, counted_requests, report_of
 from metering.k8s.objects import Node, Pod, PodFacts, SeenPod, seen_pod
 from metering.k8s.reconciliation import Difference
-from metering.k8s.store import CapacityRow, Ending, PodRow, ScanRow, Store
+from metering.k8s.store import CapacityRow, PodRow, ScanRow, Store
 from metering.k8s.stream import CLAIMS, SLICES, Changes, Event, ListBegins, ListEnds, ListPage, Step
 from metering.observations import Observation, PodDeleted, PodMissing, PodSnapshot
 from metering.record_checks import RecordError
-from metering.records import (
-    GpuAllocation,
-)
+from metering.records import GpuAllocation
 from metering.requests import RequestError
 from metering.spool import Spool, SpoolFullError
 
@@ -40,15 +38,6 @@ NODE_PATIENCE: Final = timedelta(minutes=2)
 """How long a pod waits for its node to be seen, and for its start to be told, before it is reported without."""
 READ_LATE: Final = (Rule.DELETED_SEEN, Rule.TERMINAL_SEEN)
 """Ends of which only the reading is known: read late, they may lie anywhere in the time before."""
-
-
-@dataclass(frozen=True, slots=True)
-class Told:
-    """What one round of reporting put into the spool."""
-
-    allocations: int
-    nodes: int
-    bodies: int
 
 
 class Agent:
@@ -210,23 +199,22 @@ class Agent:
         records = row.records if row else None
         if records is None or any(record.share_unknown for record in records):
             records = self._describe(facts, hold, observation.observed_at)
-        ending = _ending(hold)
         self.store.put_pod(
             PodRow(
                 uid=facts.uid, node=hold.node, version=max(version, row.version if row else 0),
                 first_version=row.first_version if row else version,
                 first_seen=row.first_seen if row else observation.observed_at,
                 seen=max(observation.observed_at, row.seen) if row else observation.observed_at,
-                ended=ending is not None, gone=row.gone if row else None,
-                dirty=row is None or row.dirty or ending is not None or records != row.records,
+                ended=hold.ending is not None, gone=row.gone if row else None,
+                dirty=row is None or row.dirty or hold.ending is not None or records != row.records,
                 observed_until=max(hold.observed_until, row.observed_until) if row else hold.observed_until,
-                history=history, facts=facts, records=records, ending=ending,
+                history=history, facts=facts, records=records, ending=hold.ending,
             ),
             number,
         )  # fmt: skip
         if facts.claims.counted:
             self.claims.kept.add_claimant(facts.uid)
-        return ending
+        return hold.ending
 
     def _describe(self, facts: PodFacts, hold: Hold, at: datetime) -> tuple[GpuAllocation, ...] | None:
         """What identifies the pod's allocations, once its node, its start and what is around it are known or waited for."""
@@ -260,10 +248,10 @@ class Agent:
     def _node(self, node: Node, at: datetime, number: int) -> None:
         name = node.metadata.name
         self.store.put_node(name, int(node.metadata.resource_version), number, stored_node(node))
-        self.store.follow_capacity(*changed(self._offered(name), offers(node, at, self.scope)), at)
+        self.store.follow_capacity(self._offered(name), offers(node, at, self.scope), at)
 
     def _node_gone(self, name: str, at: datetime, seen_until: datetime | None = None) -> None:
-        self.store.follow_capacity(self._offered(name).values(), (), min(at, seen_until or at))
+        self.store.follow_capacity(self._offered(name), {}, min(at, seen_until or at))
         self.store.node_left(name)
 
     def _offered(self, name: str) -> dict[str, CapacityRow]:
@@ -295,11 +283,11 @@ class Agent:
             self.store.forget_gone(difference.at - KEEP_GONE)
             self.claims.kept.forget(difference.at - KEEP_GONE)
 
-    def report(self, now: datetime, *, refresh: bool) -> Told | None:
+    def report(self, now: datetime, *, refresh: bool) -> int | None:
         """Put what is new into the spool, with the watermark; with `refresh` also how far open holds were seen.
 
-        None while the last reports are still waiting to be delivered, or before the first list is complete: nothing can
-        be said yet. What is not said now is said later.
+        The number of allocation records; None while the last reports are still waiting to be delivered, or before the first
+        list is complete: nothing can be reported yet. What is not reported now is reported later.
         """
         if len(self.spool):
             return None
@@ -311,13 +299,13 @@ class Agent:
                 self._connection.execute("BEGIN IMMEDIATE")
                 self._describe_late(now)
                 self.claims.settle(self._base, now)
-                told = self._put(pods.synced_at, nodes.synced_at, refresh=refresh)
+                count = self._put(pods.synced_at, nodes.synced_at, refresh=refresh)
         except SpoolFullError as error:
             self.spool_full = True
             log.critical("%s", error)
             return None
         self.spool_full = False
-        return told
+        return count
 
     def _describe_late(self, now: datetime) -> None:
         for row in self.store.undescribed():
@@ -326,24 +314,25 @@ class Agent:
                 at = now if row.ending is None else hold.start + 2 * NODE_PATIENCE
                 self.store.put_pod(replace(row, records=self._describe(row.facts, hold, at)), self.store.cursor("pods").list)
 
-    def _put(self, pods_until: datetime, nodes_until: datetime | None, *, refresh: bool) -> Told:
-        allocations, waiting = self._put_allocations(pods_until, refresh=refresh)
+    def _put(self, pods_until: datetime, nodes_until: datetime | None, *, refresh: bool) -> int:
+        count = self._put_allocations(pods_until, refresh=refresh)
         intervals = self.store.capacity_to_tell(everything=refresh) if nodes_until else []
         slices_until = self.store.cursor(SLICES).synced_at
         nodes = capacity_records(intervals, nodes_until or pods_until, slices_until, self.scope)
-        for body in (bodies := list(self._capacity_bodies(nodes))):
-            self.spool.put("usage/capacity", body)
+        for place in range(0, len(nodes), BODY_RECORDS):
+            part = [_slim(record) for record in nodes[place : place + BODY_RECORDS]]
+            self.spool.put("usage/capacity", msgspec.json.encode({"agent": self.info(), "nodes": part}))
         if nodes_until:
             self.store.capacity_told()
         self.store.unwatched_told()
         self.store.scans_told()
-        return Told(allocations, len(nodes), waiting + len(bodies))
+        return count
 
-    def _put_allocations(self, pods_until: datetime, *, refresh: bool) -> tuple[int, int]:
-        """Records and bodies of pods with news. No more than one body of them is in memory at any time."""
+    def _put_allocations(self, pods_until: datetime, *, refresh: bool) -> int:
+        """Put records of pods with news; how many. No more than one body of them is in memory at any time."""
         records: list[GpuAllocation] = []
         told: list[str] = []
-        watermark, count, bodies = pods_until, 0, 1
+        watermark, count = pods_until, 0
         for row in self.store.to_tell(everything=refresh):
             waits = row.records is None or self.claims.waits(row.uid, row.facts.claims, row.first_seen)
             if waits:
@@ -356,10 +345,9 @@ class Agent:
             while len(records) > BODY_RECORDS:
                 self._put_body(records[:BODY_RECORDS], None)
                 del records[:BODY_RECORDS]
-                bodies += 1
         self._put_body(records, watermark)
         self.store.told(told)
-        return count, bodies
+        return count
 
     def _records(self, row: PodRow, until: datetime) -> list[GpuAllocation]:
         """What is known of a pod by now."""
@@ -378,11 +366,6 @@ class Agent:
             if scans := self.store.scans():
                 body["scans"] = scans
         self.spool.put("usage/gpu-allocations", msgspec.json.encode(body))
-
-    def _capacity_bodies(self, records: Sequence[msgspec.Struct]) -> Iterator[bytes]:
-        for place in range(0, len(records), BODY_RECORDS):
-            part = [_slim(record) for record in records[place : place + BODY_RECORDS]]
-            yield msgspec.json.encode({"agent": self.info(), "nodes": part})
 
     def info(self) -> dict[str, Any]:
         """Who reports, and what it could not meter."""
@@ -410,10 +393,3 @@ def _seen_again(row: PodRow) -> tuple[Observation, ...]:
     if not snapshots or row.ended or row.seen <= snapshots[-1].observed_at:
         return row.history
     return remember(row.history, msgspec.structs.replace(snapshots[-1], observed_at=row.seen))
-
-
-def _ending(hold: Hold) -> Ending | None:
-    if hold.end is None or hold.end_rule is None or hold.end_reason is None:
-        return None
-    earliest, latest = hold.earliest_end or hold.start, hold.latest_end or hold.end
-    return Ending(hold.end, hold.end_reason, hold.end_rule, hold.estimated, earliest, latest)

@@ -131,7 +131,9 @@ class Api:
             )  # fmt: skip
             self.clock.hear(response.headers.get("Date"))
             if response.status >= 300:
-                raise _error(path, response.status, response.headers, bytes(response.read()))
+                wait = response.headers.get("Retry-After", "")
+                wait_s = float(wait) if wait.isdigit() else None
+                raise error_of(path, response.status, bytes(response.read()), wait_s)
             yield response
         except (urllib3.exceptions.HTTPError, OSError) as error:
             raise UnreachableError(f"{path}: {type(error).__name__}: {error}") from error
@@ -154,10 +156,6 @@ def _give_back(response: Any) -> None:
     response.release_conn()
 
 
-def _error(path: str, status: int, headers: Mapping[str, str], body: bytes) -> ApiError:
-    return error_of(path, status, body, _retry_after(headers.get("Retry-After")))
-
-
 def error_of(path: str, status: int, body: bytes, retry_after_s: float | None = None) -> ApiError:
     """The error behind a status: an HTTP answer's, or that of an ERROR event in a watch."""
     try:
@@ -170,10 +168,6 @@ def error_of(path: str, status: int, body: bytes, retry_after_s: float | None = 
     if status == 429 or status >= 500:
         return ThrottledError(text, retry_after_s)
     return RefusedError(text, status)
-
-
-def _retry_after(value: str | None) -> float | None:
-    return float(value) if value and value.isdigit() else None
 
 
 def configuration_of(kubeconfig: str | None, context: str | None = None) -> Any:

@@ -4,7 +4,7 @@ An interval lasts while product, quantity and condition stay the same, so that a
 whose `until` moves on.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Final
 
@@ -74,11 +74,6 @@ def devices_behind(resource: str, units: int, node: NodeFacts) -> int | None:
     return int(devices) if devices is not None and devices.denominator == 1 else None
 
 
-def same(known: CapacityRow, now: CapacityRow) -> bool:
-    """Whether the interval goes on."""
-    return (known.accelerator, known.quantity, known.condition) == (now.accelerator, now.quantity, now.condition)
-
-
 def capacity_records(
     rows: Iterable[CapacityRow], nodes_until: datetime, slices_until: datetime | None, scope: Scope
 ) -> list[NodeCapacity]:
@@ -94,10 +89,3 @@ def capacity_records(
 
 def _read_until(row: CapacityRow, nodes_until: datetime, slices_until: datetime | None) -> datetime:
     return (slices_until or row.start) if row.resource.startswith(CLAIMED) else nodes_until
-
-
-def changed(known: Mapping[str, CapacityRow], now: Mapping[str, CapacityRow]) -> tuple[list[CapacityRow], list[CapacityRow]]:
-    """Intervals that end and intervals that begin."""
-    ends = [row for name, row in known.items() if name not in now or not same(row, now[name])]
-    begins = [row for name, row in now.items() if name not in known or not same(known[name], row)]
-    return ends, begins

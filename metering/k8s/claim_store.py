@@ -5,7 +5,7 @@ kept for each pod that it was ever reserved for, and a device is known for ever.
 """
 
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import datetime
 from enum import IntEnum
 from fractions import Fraction
@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from metering.claims import Claim, Device, Devices, Place
+from metering.claims import Claim, ClaimedDevices, Device, Devices, Place
 from metering.k8s.store import from_us, to_us
 from metering.records import GpuAllocation
 from metering.slice_capacity import SliceOffer
@@ -54,43 +54,11 @@ class Settled(IntEnum):
     ENDED = 2
 
 
-class StoredDevice(msgspec.Struct, frozen=True):
-    """A device of a ResourceSlice; a capacity is written numerator/denominator."""
-
-    attributes: dict[str, str]
-    capacity: dict[str, str]
-    node: str
-
-
-class StoredOffer(msgspec.Struct, frozen=True):
-    """What a present slice offers: units by resource and product."""
-
-    driver: str
-    pool: str
-    generation: int
-    units: tuple[tuple[str, str | None, int], ...]
-
-
-class Part(msgspec.Struct, frozen=True):
-    """Equal devices of one claim that a pod holds, `share` (numerator/denominator) of a card each, undivided among pods."""
-
-    claim: str
-    resource: str
-    accelerator: str
-    quantity: int
-    share: str
-
-    @property
-    def card(self) -> Fraction:
-        """The share as a number."""
-        return Fraction(self.share)
-
-
-class Claimed(msgspec.Struct, frozen=True):
+class ClaimedHold(msgspec.Struct, frozen=True):
     """What a pod holds through claims. `base`: the allocation as it is reported, but for what differs between parts."""
 
     base: GpuAllocation
-    parts: tuple[Part, ...]
+    parts: tuple[ClaimedDevices, ...]
 
 
 class Holder(msgspec.Struct, frozen=True):
@@ -102,11 +70,16 @@ class Holder(msgspec.Struct, frozen=True):
     end: datetime | None
 
 
-_encode: Final = msgspec.json.Encoder().encode
-_offer: Final = msgspec.json.Decoder(StoredOffer)
+def _fraction(kind: type, text: str) -> Fraction:
+    """A share or a capacity, which is written numerator/denominator."""
+    return Fraction(text)
+
+
+_encode: Final = msgspec.json.Encoder(enc_hook=str).encode
+_offer: Final = msgspec.json.Decoder(SliceOffer)
 _claim: Final = msgspec.json.Decoder(Claim)
-_device: Final = msgspec.json.Decoder(StoredDevice)
-_claimed: Final = msgspec.json.Decoder(Claimed)
+_device: Final = msgspec.json.Decoder(Device, dec_hook=_fraction)
+_claimed: Final = msgspec.json.Decoder(ClaimedHold, dec_hook=_fraction)
 _record: Final = msgspec.json.Decoder(GpuAllocation)
 
 
@@ -144,10 +117,8 @@ class ClaimStore:
         before = self.connection.execute("SELECT version, node FROM slice WHERE name = ?", (name,)).fetchone()
         if before and before[0] > version:
             return set()
-        units = tuple((resource, product, count) for (resource, product), count in sorted(offer.units.items(), key=repr))
-        stored = StoredOffer(offer.driver, offer.pool, offer.generation, units)
         self.connection.execute(
-            "INSERT OR REPLACE INTO slice VALUES (?, ?, ?, ?, ?)", (name, version, list_number, offer.node, _encode(stored))
+            "INSERT OR REPLACE INTO slice VALUES (?, ?, ?, ?, ?)", (name, version, list_number, offer.node, _encode(offer))
         )
         return {offer.node} | ({before[1]} if before else set())
 
@@ -164,15 +135,11 @@ class ClaimStore:
     def slices(self, node: str) -> list[SliceOffer]:
         """What the present slices of a node offer."""
         rows = self.connection.execute("SELECT offer FROM slice WHERE node = ?", (node,)).fetchall()
-        offers = (_offer.decode(offer) for (offer,) in rows)
-        return [
-            SliceOffer(node, item.driver, item.pool, item.generation, {(name, what): n for name, what, n in item.units})
-            for item in offers
-        ]
+        return [_offer.decode(offer) for (offer,) in rows]
 
     def put_devices(self, devices: Devices, generation: int) -> None:
         """Keep devices as they are in a generation of their pool; of a device the latest stays."""
-        rows = [(*place, generation, _encode(_stored(device))) for place, device in devices.items()]
+        rows = [(*place, generation, _encode(device)) for place, device in devices.items()]
         self.connection.executemany(
             """INSERT INTO device VALUES (?, ?, ?, ?, ?) ON CONFLICT (driver, pool, name) DO UPDATE
                SET generation = excluded.generation, facts = excluded.facts WHERE generation <= excluded.generation""",
@@ -187,9 +154,7 @@ class ClaimStore:
                 "SELECT facts FROM device WHERE driver = ? AND pool = ? AND name = ?", place
             ).fetchone()
             if row:
-                stored = _device.decode(row[0])
-                capacity = {name: Fraction(amount) for name, amount in stored.capacity.items()}
-                found[place] = Device(stored.attributes, capacity, stored.node)
+                found[place] = _device.decode(row[0])
         return found
 
     def add_claimant(self, pod_uid: str) -> None:
@@ -205,12 +170,12 @@ class ClaimStore:
         )
         return [(uid, settled != Settled.NOT) for uid, settled in rows.fetchall()]
 
-    def claimed(self, pod_uid: str) -> Claimed | None:
+    def claimed(self, pod_uid: str) -> ClaimedHold | None:
         """What is known of what a pod holds through claims; None where that is nothing yet."""
         row = self.connection.execute("SELECT claimed FROM claimant WHERE pod_uid = ?", (pod_uid,)).fetchone()
         return _claimed.decode(row[0]) if row and row[0] is not None else None
 
-    def put_claimed(self, pod_uid: str, claimed: Claimed, *, whole: bool) -> None:
+    def put_claimed(self, pod_uid: str, claimed: ClaimedHold, *, whole: bool) -> None:
         """Keep what a pod holds through claims since its hold began; `whole`: this is all of it."""
         settled = Settled.KNOWN if whole else Settled.NOT
         self.connection.execute(
@@ -278,8 +243,3 @@ class ClaimStore:
             f"""DELETE FROM claim_hold WHERE claim_uid NOT IN (
                     SELECT claim_uid FROM claim_hold WHERE pod_uid IN {kept})"""  # noqa: S608
         )
-
-
-def _stored(device: Device) -> StoredDevice:
-    capacity: Mapping[str, Fraction] = device.capacity
-    return StoredDevice(dict(device.attributes), {name: str(amount) for name, amount in capacity.items()}, device.node)

@@ -18,28 +18,24 @@ from typing import Final
 import msgspec
 
 from metering.accelerators import device_fraction
-from metering.allocation import TOLERANCE, Hold, Rule, hold_of
+from metering.allocation import TOLERANCE, Ending, Hold, Rule, hold_of
 from metering.claims import (
     EXTENDED_RESOURCE_CLAIM,
     Claim,
-    ClaimError,
+    ClaimedDevices,
     PodClaims,
-    content_of,
     devices_of,
     held_through_claims,
     places_of,
 )
-from metering.k8s.capacity import CLAIMED, changed
-from metering.k8s.claim_store import Claimed, ClaimStore, Holder, Part
+from metering.k8s.capacity import CLAIMED
+from metering.k8s.claim_store import ClaimedHold, ClaimStore, Holder
 from metering.k8s.description import UNKNOWN, report_of
 from metering.k8s.objects import PodFacts, Slice
-from metering.k8s.store import CapacityRow, Ending, PodRow, Store
+from metering.k8s.store import CapacityRow, PodRow, Store
 from metering.k8s.stream import SLICES, Changes, ListEnds, ListPage
 from metering.record_checks import RecordError
-from metering.records import (
-    GpuAllocation,
-    hold_id,
-)
+from metering.records import GpuAllocation, hold_id
 from metering.slice_capacity import offered_by, slice_offer
 
 CLAIM_PATIENCE: Final = timedelta(minutes=2)
@@ -62,7 +58,7 @@ class Piece:
 
 
 def pieces_of(
-    pod: str, start: datetime, end: datetime | None, parts: Sequence[Part], holders: Sequence[Holder]
+    pod: str, start: datetime, end: datetime | None, parts: Sequence[ClaimedDevices], holders: Sequence[Holder]
 ) -> list[Piece]:
     """A pod's hold [start, end) of each product, cut wherever somebody begins or ceases to share a claim to it.
 
@@ -70,7 +66,7 @@ def pieces_of(
     quantity times fraction is their sum. Every bound stays a cut, also of those who held for no time: what was told of an
     earlier piece then stays true whatever is learned later.
     """
-    grouped: dict[tuple[str, str], list[Part]] = defaultdict(list)
+    grouped: dict[tuple[str, str], list[ClaimedDevices]] = defaultdict(list)
     for part in parts:
         grouped[part.resource, part.accelerator].append(part)
     found = []
@@ -87,11 +83,11 @@ def pieces_of(
     return found
 
 
-def _devices(pod: str, at: datetime, parts: Iterable[Part], holders: Iterable[Holder]) -> Fraction:
+def _devices(pod: str, at: datetime, parts: Iterable[ClaimedDevices], holders: Iterable[Holder]) -> Fraction:
     """Devices that a pod holds of some claims at an instant: of each its part among all who hold it then."""
     others = [item for item in holders if item.pod != pod and item.start <= at and (item.end is None or at < item.end)]
     sharing = Counter(item.claim for item in others)
-    return sum((part.quantity * part.card / (1 + sharing[part.claim]) for part in parts), Fraction(0))
+    return sum((part.quantity * part.share / (1 + sharing[part.claim]) for part in parts), Fraction(0))
 
 
 class ClaimBook:
@@ -113,9 +109,8 @@ class ClaimBook:
                 continue
             version = int(claim.metadata.resource_version or 0)
             self.kept.put_reservations(_billed(claim), version, seen_at)
-            if claim.other_consumers:
-                (why,) = content_of(claim, PodClaims(), {}).unknown
-                self._store.note_problem(f"claim {claim.metadata.namespace}/{claim.metadata.name}", why, seen_at)
+            if claim.problem:
+                self._store.note_problem(f"claim {claim.metadata.namespace}/{claim.metadata.name}", claim.problem, seen_at)
 
     def slices(self, step: ListPage[Slice] | Changes[Slice]) -> None:
         """Keep devices, and how much each node offers of them; what a device was stays known when its slice is gone."""
@@ -133,9 +128,9 @@ class ClaimBook:
         """Keep one slice; the nodes that it concerns."""
         name = item.metadata.name
         try:
-            devices = devices_of([{"metadata": {"name": name}, "spec": item.spec}])
+            devices = devices_of(item.spec)
             offer = slice_offer(item.spec, devices, self._drivers)
-        except (ClaimError, KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
             self._store.note_problem(f"slice {name}", f"cannot be read: {error!r}"[:300], seen_at)
             return set()
         self.kept.put_devices(devices, offer.generation)
@@ -149,7 +144,7 @@ class ClaimBook:
                 resource: CapacityRow(node, resource, at, None, product or UNKNOWN, count, "")
                 for resource, (product, count) in offered_by(self.kept.slices(node)).items()
             }
-            self._store.follow_capacity(*changed(known, now), at)
+            self._store.follow_capacity(known, now, at)
 
     def listed(self, kind: str, step: ListEnds, keep: timedelta) -> None:
         """A list is complete: slices that were not in it are gone, and what belongs to forgotten pods is dropped."""
@@ -185,10 +180,7 @@ class ClaimBook:
         places = {place for claim in told.values() for place in places_of(claim)}
         found = held_through_claims(claims, told, self.kept.devices(places), drivers=self._drivers)
         unknown = found.unknown
-        parts = tuple(
-            Part(item.claim, item.resource, item.accelerator or UNKNOWN, item.quantity, str(item.share))
-            for item in found.held
-        )
+        parts = tuple(msgspec.structs.replace(item, accelerator=item.accelerator or UNKNOWN) for item in found.held)
         for driver, count in found.drivers.items():
             self._store.note_unknown(f"dra/{driver}", count, now)
         if unknown and self.waits(row.uid, claims, row.first_seen):
@@ -203,7 +195,7 @@ class ClaimBook:
         except RecordError as error:
             self._store.note_problem(f"pod {row.facts.namespace}/{row.facts.name}", str(error), now)
             return
-        self.kept.put_claimed(row.uid, Claimed(base, parts), whole=not unknown)
+        self.kept.put_claimed(row.uid, ClaimedHold(base, parts), whole=not unknown)
         self.kept.disturb(row.uid)
 
     def _of_others(self, row: PodRow, hold: Hold) -> dict[str, Claim]:

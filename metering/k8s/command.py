@@ -2,17 +2,15 @@
 
 import argparse
 import logging
-import signal
 import socket
 import sqlite3
-import sys
-import threading
 from pathlib import Path
 from typing import Any, Final
 
 from kubernetes.config import ConfigException
 
 from metering.accelerators import is_extended
+from metering.command_line import add_platform_options, bad_input, log_to_stderr, stop_on_signal, token_of
 from metering.k8s.agent import Agent
 from metering.k8s.api import Api, ClusterClock, configuration_of
 from metering.k8s.description import Scope
@@ -20,9 +18,7 @@ from metering.k8s.health import HealthServer
 from metering.k8s.leader import Leader
 from metering.k8s.service import Pace, Service
 from metering.k8s.surroundings import OWNERS, Lookup
-from metering.options import token_of
 
-BAD_INPUT: Final = 2
 VERSION: Final = "2"
 STATE_FILE: Final = "gpu.sqlite"
 PACE: Final = Pace()
@@ -31,8 +27,7 @@ PACE: Final = Pace()
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command line."""
     add = parser.add_argument
-    add("--endpoint", required=True, help="address of the platform")
-    add("--token-file", type=Path, required=True, metavar="FILE", help="bearer token with usage:write")
+    add_platform_options(parser, required=True)
     add("--cluster", required=True, help="name of the cluster, as ownership rules know it")
     add("--state", type=Path, required=True, metavar="DIR", help="folder on a volume that outlives the pod")
     add("--kubeconfig", metavar="FILE", help="else the service account of the agent's own pod")
@@ -60,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Meter until SIGTERM; 2 where something is wrong from the start."""
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    log_to_stderr(logging.INFO)
     logging.getLogger("httpx").setLevel(logging.WARNING)
     try:
         token_of(options.token_file)()
@@ -68,15 +63,10 @@ def run(options: argparse.Namespace) -> int:
         service = _service(options, configuration)
         server = HealthServer(service.health, options.port) if options.port >= 0 else None
     except (OSError, sqlite3.Error, ConfigException, argparse.ArgumentTypeError) as error:
-        told = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else str(error)
-        sys.stderr.write(f"{told}\n")
-        return BAD_INPUT
+        return bad_input(error)
     if server is not None:
         logging.getLogger(__name__).info("health and metrics on port %d", server.server_port)
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
-    service.run(stop)
+    service.run(stop_on_signal())
     if server is not None:
         server.stop()
     return 0

@@ -13,10 +13,10 @@ from typing import Any, Final
 import msgspec
 
 from metering.accelerators import accelerator_name, device_fraction, split_request
-from metering.allocation import Hold
+from metering.allocation import Ending, Hold
 from metering.attribution import Owner, PodIdentity, attribute
 from metering.k8s.objects import PodFacts
-from metering.k8s.store import Ending, StoredNode
+from metering.k8s.store import StoredNode
 from metering.records import GpuAllocation, hold_id
 from metering.shared_devices import ShareUnknownError
 from metering.shares import held_share

@@ -14,7 +14,7 @@ import msgspec
 from metering.accelerator_resources import KAI_RESERVATIONS, KAI_SHARE
 from metering.accelerators import is_extended
 from metering.attribution import Owner
-from metering.claims import Claim, HiddenClaim, PodClaim, PodClaims, claims_named
+from metering.claims import HiddenClaim, PodClaim, PodClaims, claims_named
 from metering.observations import Condition, ContainerState, PodSnapshot
 from metering.requests import Container, RequestError, effective_requests, quantities_of
 from metering.shares import KAI_ANNOTATIONS, KAI_FRACTION, KAI_MEMORY, kai_devices
@@ -231,7 +231,10 @@ class SeenPod(msgspec.Struct, frozen=True):
         return PodSnapshot(
             uid=self.facts.uid, version=self.version, observed_at=observed_at, phase=self.status.phase, node=self.node,
             reason=self.status.reason or "",
-            conditions=tuple(_condition(item) for item in self.status.conditions or () if item.type in TELLING),
+            conditions=tuple(
+                Condition(item.type, item.status, item.last_transition_time, item.reason or "", (item.message or "")[:200])
+                for item in self.status.conditions or () if item.type in TELLING
+            ),
             containers=tuple(_container_state(item) for item in statuses), start_time=self.status.start_time,
             deletion_timestamp=self.metadata.deletion_timestamp,
             deletion_grace_seconds=self.metadata.deletion_grace_period_seconds,
@@ -291,26 +294,12 @@ class VersionOnly(Fields, frozen=True, gc=False):
     metadata: ListMetadata = ListMetadata()
 
 
-pod_page: Final = msgspec.json.Decoder(Page[Pod])
-node_page: Final = msgspec.json.Decoder(Page[Node])
-raw_page: Final = msgspec.json.Decoder(Page[msgspec.Raw])
-claim_page: Final = msgspec.json.Decoder(Page[Claim])
-claim_object: Final = msgspec.json.Decoder(Claim)
-slice_page: Final = msgspec.json.Decoder(Page[Slice])
-slice_object: Final = msgspec.json.Decoder(Slice)
-pod_object: Final = msgspec.json.Decoder(Pod)
-node_object: Final = msgspec.json.Decoder(Node)
 watch_event: Final = msgspec.json.Decoder(WatchEvent)
 api_group: Final = msgspec.json.Decoder(ApiGroup)
 failure_of: Final = msgspec.json.Decoder(Failure)
 version_of: Final = msgspec.json.Decoder(VersionOnly)
 _metadata: Final = msgspec.json.Decoder(Metadata)
 _status: Final = msgspec.json.Decoder(PodStatus)
-
-
-def decoded(pod: Pod) -> tuple[Metadata, PodSpec, PodStatus]:
-    """All parts of a pod."""
-    return _metadata.decode(pod.metadata), pod.spec, _status.decode(pod.status)
 
 
 def seen_pod(pod: Pod) -> SeenPod | None:
@@ -324,7 +313,7 @@ def seen_pod(pod: Pod) -> SeenPod | None:
     requests = _requests(pod.spec)
     if not requests and not pod.spec.resource_claims and not _names_class(pod.spec) and not _asks_kai(pod.metadata):
         return None
-    metadata, _, status = decoded(pod)
+    metadata, status = _metadata.decode(pod.metadata), _status.decode(pod.status)
     if metadata.namespace in KAI_RESERVATIONS and any(label.startswith(KAI_GROUP) for label in metadata.labels or {}):
         return None
     if devices := kai_devices(metadata.annotations or {}):
@@ -432,36 +421,8 @@ def _is_billed(domain: str) -> bool:
     return any(domain == name or domain.endswith(f".{name}") for name in BILLED_DOMAINS)
 
 
-def _condition(item: ObjectCondition) -> Condition:
-    return Condition(item.type, item.status, item.last_transition_time, item.reason or "", (item.message or "")[:200])
-
-
 def _container_state(item: ContainerStatus) -> ContainerState:
     state, before = item.state or State(), item.last_state or State()
     ended = state.terminated
     started = bool(state.running or ended or before.terminated or before.running)
     return ContainerState(item.name, started, ended is not None, ended.finished_at if ended else None)
-
-
-def items_of(page: bytes, decoder: Any, single: Any) -> tuple[ListMetadata, list[Any], list[str]]:
-    """Metadata, items, and what is wrong with those that cannot be read: one bad object never costs its neighbours.
-
-    Raises msgspec.DecodeError where the page itself is no list.
-    """
-    try:
-        found = decoder.decode(page)
-    except msgspec.ValidationError:
-        return _one_by_one(page, single)
-    return found.metadata, found.items or [], []
-
-
-def _one_by_one(page: bytes, single: Any) -> tuple[ListMetadata, list[Any], list[str]]:
-    raw = raw_page.decode(page)
-    good: list[Any] = []
-    bad: list[str] = []
-    for item in raw.items or []:
-        try:
-            good.append(single.decode(item))
-        except msgspec.ValidationError as error:
-            bad.append(str(error))
-    return raw.metadata, good, bad

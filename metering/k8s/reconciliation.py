@@ -5,14 +5,14 @@ the version of the list. Then events were lost, and the streams list again.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 
 import msgspec
 
 from metering.k8s.api import Api, UnreachableError
 from metering.k8s.description import Scope, counted_requests
-from metering.k8s.objects import Pod, PodFacts, items_of, pod_object, pod_page, seen_pod
+from metering.k8s.objects import Pod, PodFacts, seen_pod
 from metering.k8s.store import Store
 from metering.k8s.stream import PAGE, PODS
 from metering.observations import TERMINAL
@@ -21,12 +21,15 @@ from metering.requests import RequestError
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """Pods that hold accelerators according to a list, with their units by uid, as of a version."""
+    """Pods that hold accelerators according to a list, with their units by uid, as of a version.
+
+    `suspects`: pods on which list and store did not agree then; some only because the watch was behind the list.
+    """
 
     version: int
     at: datetime
     holding: Mapping[str, int]
-    suspects: frozenset[str] = field(default_factory=frozenset)
+    suspects: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,23 +55,20 @@ class Difference:
         return self.unseen + self.stale + self.ended_too_early
 
 
-def scan(api: Api, scope: Scope) -> Scan:
-    """List all pods.  Raises ApiError."""
+def scan(api: Api, scope: Scope, store: Store) -> Scan:
+    """List all pods, and compare them with the open ones of the store.  Raises ApiError."""
     at = api.clock.now()
     holding: dict[str, int] = {}
     version = 0
     parameters = {"limit": str(PAGE)}
     while True:
-        try:
-            metadata, pods, _ = items_of(api.get(PODS.path, parameters), pod_page, pod_object)
-        except msgspec.DecodeError as error:
-            raise UnreachableError(f"{PODS.path}: the answer is no list: {error}") from error
+        metadata, pods, _ = PODS.items(api.get(PODS.path, parameters))
         if not metadata.resource_version.isdecimal():
             raise UnreachableError(f"{PODS.path}: the list names no version")
         version = version or int(metadata.resource_version)
         holding |= _holding(pods, scope)
         if not metadata.continue_:
-            return Scan(version, at, holding)
+            return Scan(version, at, holding, frozenset(holding.keys() ^ store.open_versions().keys()))
         parameters = {"limit": str(PAGE), "continue": metadata.continue_}
 
 
@@ -83,11 +83,6 @@ def _holding(pods: Iterable[Pod], scope: Scope) -> dict[str, int]:
         if seen and seen.node and seen.status.phase not in TERMINAL:
             found[seen.facts.uid] = _units_of(seen.facts, scope)
     return {uid: units for uid, units in found.items() if units}
-
-
-def suspects(found: Scan, store: Store) -> frozenset[str]:
-    """Pods on which list and store do not agree now; some only because the watch is behind the list."""
-    return frozenset(found.holding.keys() ^ store.open_versions().keys())
 
 
 def confirmed(found: Scan, store: Store, scope: Scope) -> Difference | None:

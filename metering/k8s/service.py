@@ -10,6 +10,7 @@ import random
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -21,7 +22,7 @@ from metering.k8s.agent import Agent
 from metering.k8s.api import Api, ApiError, RefusedError
 from metering.k8s.health import Health
 from metering.k8s.leader import Leader
-from metering.k8s.reconciliation import Scan, confirmed, scan, suspects
+from metering.k8s.reconciliation import Scan, confirmed, scan
 from metering.k8s.stream import CLAIMS, NODES, PODS, SLICES, Kind, Step, Stream, claim_kinds
 from metering.k8s.volcano_queues import queue_difference
 from metering.spool import Spool, open_state
@@ -83,7 +84,7 @@ class Service:
         api = self._make_api()
         while not stop.is_set():
             self._beat = time.monotonic()
-            self._take(agent)
+            self._drain(agent, wait_s=0.2)
             self._duties(agent, api, streams)
         self._drain(agent)
         delivering.join()
@@ -142,27 +143,21 @@ class Service:
         stream.run(deliver, stop.wait)
 
     def _deliver(self, stop: threading.Event) -> None:
-        connection = open_state(self._state)
-        delivery = Delivery(Spool(connection), endpoint=self._endpoint, token=self._token)
-        delivery.run(stop)
-        delivery.close()
-        connection.close()
+        with closing(open_state(self._state)) as connection, self._delivery(Spool(connection)) as delivery:
+            delivery.run(stop)
 
-    def _take(self, agent: Agent) -> None:
-        try:
-            name, step = self._steps.get(timeout=0.2)
-        except queue.Empty:
-            return
-        agent.apply(name, step)
-        self._drain(agent)
+    def _delivery(self, spool: Spool) -> Delivery:
+        return Delivery(spool, endpoint=self._endpoint, token=self._token)
 
-    def _drain(self, agent: Agent) -> None:
+    def _drain(self, agent: Agent, wait_s: float = 0.0) -> None:
+        """Apply all steps that are there; wait so long for the first one."""
         while True:
             try:
-                name, step = self._steps.get_nowait()
+                name, step = self._steps.get(timeout=wait_s)
             except queue.Empty:
                 return
             agent.apply(name, step)
+            wait_s = 0.0
 
     def _due(self, duty: str, every_s: float) -> bool:
         now = time.monotonic()
@@ -186,11 +181,10 @@ class Service:
         """Scan when it is time; judge the last scan when the watch has passed it; list again where events were lost."""
         if self._scan is None and self._due("scan", self._pace.scan_s):
             try:
-                found = scan(api, agent.scope)
+                self._scan = scan(api, agent.scope, agent.store)
             except ApiError as error:
                 log.warning("the scan has to wait: %s", error)
                 return
-            self._scan = Scan(found.version, found.at, found.holding, suspects(found, agent.store))
             self._compare_queues(agent, api)
         if self._scan is None:
             return
@@ -232,7 +226,6 @@ class Service:
         )  # fmt: skip
 
     def _flush(self, agent: Agent) -> None:
-        delivery = Delivery(agent.spool, endpoint=self._endpoint, token=self._token)
-        if not delivery.flush(seconds=self._pace.flush_s):
-            log.warning("%d bytes wait in the state for the next start", agent.spool.bytes)
-        delivery.close()
+        with self._delivery(agent.spool) as delivery:
+            if not delivery.flush(seconds=self._pace.flush_s):
+                log.warning("%d bytes wait in the state for the next start", agent.spool.bytes)

@@ -5,14 +5,15 @@ to be told about it are there together after a crash, or not at all. Instants ar
 """
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from metering.accelerators import NodeFacts
+from metering.allocation import Ending
 from metering.k8s.objects import PodFacts
 from metering.observations import Observation, PodDeleted, PodMissing, PodSnapshot
 from metering.records import GpuAllocation
@@ -65,17 +66,6 @@ class StoredNode(msgspec.Struct, frozen=True, omit_defaults=True):
         return NodeFacts(self.labels, self.capacity, self.annotations)
 
 
-class Ending(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How a hold ended, as it is reported."""
-
-    at: datetime
-    reason: str
-    rule: str
-    estimated: bool
-    earliest: datetime
-    latest: datetime
-
-
 @dataclass(frozen=True, slots=True)
 class PodRow:
     """What is known of one pod that was ever seen bound to a node."""
@@ -108,6 +98,11 @@ class CapacityRow:
     quantity: int
     condition: str
 
+    @property
+    def offer(self) -> tuple[str, int, str]:
+        """What is offered while the interval lasts."""
+        return self.accelerator, self.quantity, self.condition
+
 
 @dataclass(frozen=True, slots=True)
 class ScanRow:
@@ -121,12 +116,11 @@ class ScanRow:
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """How far a stream was read: its version, and the instants up to which everything is known and was last listed."""
+    """How far a stream was read: its version, the instant up to which everything is known, and the number of its list."""
 
-    version: str | None
-    synced_at: datetime | None
-    listed_at: datetime | None
-    list: int
+    version: str | None = None
+    synced_at: datetime | None = None
+    list: int = 0
 
 
 _encode: Final = msgspec.json.Encoder().encode
@@ -161,17 +155,14 @@ class Store:
     def cursor(self, kind: str) -> Cursor:
         """How far a stream was read; nowhere, before its first list."""
         row = self.connection.execute(
-            "SELECT version, synced_us, listed_us, list FROM stream WHERE kind = ?", (kind,)
+            "SELECT version, synced_us, list FROM stream WHERE kind = ?", (kind,)
         ).fetchone()
-        if row is None:
-            return Cursor(None, None, None, 0)
-        return Cursor(row[0], _instant(row[1]), _instant(row[2]), row[3])
+        return Cursor(row[0], _instant(row[1]), row[2]) if row else Cursor()
 
-    def list_begins(self, kind: str) -> int:
-        """Number of a new list."""
+    def list_begins(self, kind: str) -> None:
+        """Number a new list."""
         self.connection.execute("INSERT OR IGNORE INTO stream (kind) VALUES (?)", (kind,))
         self.connection.execute("UPDATE stream SET list = list + 1 WHERE kind = ?", (kind,))
-        return self.cursor(kind).list
 
     def reached(self, kind: str, version: str, synced_at: datetime | None, *, listed: bool = False) -> None:
         """Note up to where a stream was read; `synced_at` only moves forward."""
@@ -243,10 +234,9 @@ class Store:
         """An ended pod's object is still there."""
         self.connection.execute("UPDATE pod SET list = ? WHERE uid = ? AND ended = 1", (list_number, uid))
 
-    def forget_gone(self, before: datetime) -> int:
-        """Drop pods that ended, were told, and whose objects have been gone since before; how many."""
-        dropped = self.connection.execute("DELETE FROM pod WHERE gone_us < ? AND ended = 1 AND dirty = 0", (to_us(before),))
-        return dropped.rowcount
+    def forget_gone(self, before: datetime) -> None:
+        """Drop pods that ended, were reported, and whose objects have been gone since before."""
+        self.connection.execute("DELETE FROM pod WHERE gone_us < ? AND ended = 1 AND dirty = 0", (to_us(before),))
 
     def to_tell(self, *, everything: bool) -> Iterator[PodRow]:
         """Pods with news, or all open ones as well."""
@@ -281,11 +271,11 @@ class Store:
         row = self.connection.execute("SELECT version FROM node WHERE name = ? AND present = 1", (name,)).fetchone()
         return int(row[0]) if row else None
 
-    def put_node(self, name: str, version: int, list_number: int, facts: StoredNode, *, present: bool = True) -> None:
+    def put_node(self, name: str, version: int, list_number: int, facts: StoredNode) -> None:
         """Write a node as it is now."""
         self.connection.execute(
-            "INSERT OR REPLACE INTO node (name, version, list, present, facts) VALUES (?, ?, ?, ?, ?)",
-            (name, version, list_number, present, _encode(facts)),
+            "INSERT OR REPLACE INTO node (name, version, list, present, facts) VALUES (?, ?, ?, 1, ?)",
+            (name, version, list_number, _encode(facts)),
         )
 
     def absent_nodes(self, list_number: int) -> list[str]:
@@ -302,14 +292,14 @@ class Store:
         rows = self.connection.execute(f"SELECT {CAPACITY} FROM capacity WHERE node = ? AND until_us IS NULL", (node,))  # noqa: S608
         return {row.resource: row for row in map(_capacity_row, rows.fetchall())}
 
-    def begin_capacity(self, row: CapacityRow) -> None:
+    def _begin_capacity(self, row: CapacityRow) -> None:
         """A node offers something from now on; an empty interval of the same start is replaced."""
         self.connection.execute(
             "INSERT OR REPLACE INTO capacity VALUES (?, ?, ?, NULL, ?, ?, ?, 1)",
             (row.node, row.resource, to_us(row.start), row.accelerator, row.quantity, row.condition),
         )
 
-    def end_capacity(self, row: CapacityRow, until: datetime) -> None:
+    def _end_capacity(self, row: CapacityRow, until: datetime) -> None:
         """A node stopped offering it; what was offered for no time is forgotten."""
         key = (row.node, row.resource, to_us(row.start))
         if until <= row.start:
@@ -320,12 +310,16 @@ class Store:
             (to_us(until), *key),
         )
 
-    def follow_capacity(self, ends: Iterable[CapacityRow], begins: Iterable[CapacityRow], at: datetime) -> None:
-        """What a node offers has changed."""
-        for row in ends:
-            self.end_capacity(row, at)
-        for row in begins:
-            self.begin_capacity(row)
+    def follow_capacity(
+        self, known: Mapping[str, CapacityRow], now: Mapping[str, CapacityRow], at: datetime
+    ) -> None:
+        """End and begin intervals, by resource: one goes on while what is offered stays the same."""
+        for name, row in known.items():
+            if name not in now or row.offer != now[name].offer:
+                self._end_capacity(row, at)
+        for name, row in now.items():
+            if name not in known or row.offer != known[name].offer:
+                self._begin_capacity(row)
 
     def capacity_to_tell(self, *, everything: bool) -> list[CapacityRow]:
         """Intervals with news, or all open ones as well."""
@@ -401,30 +395,16 @@ def _instant(microseconds: int | None) -> datetime | None:
     return None if microseconds is None else from_us(microseconds)
 
 
-def _pod_row(row: tuple[object, ...]) -> PodRow:
+def _pod_row(row: tuple[Any, ...]) -> PodRow:
     uid, node, version, first_version, first_seen, seen, ended, gone, dirty, observed, *blobs = row
     history, facts, records, ending = blobs
     return PodRow(
-        str(uid), str(node), _int(version), _int(first_version), from_us(_int(first_seen)), from_us(_int(seen)),
-        bool(ended), None if gone is None else from_us(_int(gone)), bool(dirty), from_us(_int(observed)),
-        _history.decode(_bytes(history)), _facts.decode(_bytes(facts)),
-        None if records is None else _records.decode(_bytes(records)),
-        None if ending is None else _ending.decode(_bytes(ending)),
+        uid, node, version, first_version, from_us(first_seen), from_us(seen), bool(ended), _instant(gone), bool(dirty),
+        from_us(observed), _history.decode(history), _facts.decode(facts),
+        None if records is None else _records.decode(records), None if ending is None else _ending.decode(ending),
     )  # fmt: skip
 
 
 def _capacity_row(row: tuple[str, str, int, int | None, str, int, str]) -> CapacityRow:
     node, resource, start, until, accelerator, quantity, condition = row
     return CapacityRow(node, resource, from_us(start), _instant(until), accelerator, quantity, condition)
-
-
-def _int(value: object) -> int:
-    if not isinstance(value, int):
-        raise TypeError(f"{value!r} is no integer")
-    return value
-
-
-def _bytes(value: object) -> bytes:
-    if not isinstance(value, bytes):
-        raise TypeError(f"{value!r} is no blob")
-    return value

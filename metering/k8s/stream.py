@@ -15,6 +15,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
+from metering.claims import Claim
 from metering.k8s.api import (
     Api,
     ApiError,
@@ -25,18 +26,14 @@ from metering.k8s.api import (
     error_of,
 )
 from metering.k8s.objects import (
+    ListMetadata,
+    Node,
+    Page,
+    Pod,
+    Slice,
     WatchEvent,
     api_group,
-    claim_object,
-    claim_page,
     failure_of,
-    items_of,
-    node_object,
-    node_page,
-    pod_object,
-    pod_page,
-    slice_object,
-    slice_page,
     version_of,
     watch_event,
 )
@@ -51,15 +48,45 @@ WATCH_S: Final = (240, 480)
 
 
 class Kind:
-    """A kind of objects and how it is read."""
+    """A kind of objects: where they are listed, and how they are read."""
 
-    def __init__(self, name: str, path: str, page: Any, single: Any) -> None:
-        self.name, self.path, self.page, self.single = name, path, page, single
+    def __init__(self, name: str, path: str, form: Any) -> None:
+        page: Any = Page
+        self.name, self.path = name, path
+        self.decode = msgspec.json.Decoder(form).decode
+        self._pages = msgspec.json.Decoder(page[form])
+
+    def items(self, page: bytes) -> tuple[ListMetadata, list[Any], list[str]]:
+        """Metadata, items, and what is wrong with those that cannot be read: one bad object never costs its neighbours.
+
+        Raises UnreachableError where the page itself is no list.
+        """
+        try:
+            try:
+                found = self._pages.decode(page)
+            except msgspec.ValidationError:
+                return self._one_by_one(page)
+        except msgspec.DecodeError as error:
+            raise UnreachableError(f"{self.path}: the answer is no list: {error}") from error
+        return found.metadata, found.items or [], []
+
+    def _one_by_one(self, page: bytes) -> tuple[ListMetadata, list[Any], list[str]]:
+        raw = _raw_page.decode(page)
+        good: list[Any] = []
+        bad: list[str] = []
+        for item in raw.items or []:
+            try:
+                good.append(self.decode(item))
+            except msgspec.ValidationError as error:
+                bad.append(str(error))
+        return raw.metadata, good, bad
 
 
+_raw_page: Final = msgspec.json.Decoder(Page[msgspec.Raw])
 NOT_FOUND: Final = 404
-PODS: Final = Kind("pods", "/api/v1/pods", pod_page, pod_object)
-NODES: Final = Kind("nodes", "/api/v1/nodes", node_page, node_object)
+
+PODS: Final = Kind("pods", "/api/v1/pods", Pod)
+NODES: Final = Kind("nodes", "/api/v1/nodes", Node)
 
 CLAIMS: Final = "claims"
 SLICES: Final = "slices"
@@ -82,8 +109,8 @@ def claim_kinds(api: Api) -> tuple[Kind, ...]:
     if folder is None:
         return ()
     return (
-        Kind(SLICES, f"{folder}/resourceslices", slice_page, slice_object),
-        Kind(CLAIMS, f"{folder}/resourceclaims", claim_page, claim_object),
+        Kind(SLICES, f"{folder}/resourceslices", Slice),
+        Kind(CLAIMS, f"{folder}/resourceclaims", Claim),
     )
 
 
@@ -216,7 +243,7 @@ class Stream:
             body = self._api.get(self._kind.path, parameters)
             if answered_at is None:  # the first answer may have told how far the own clock is off
                 answered_at, asked_at = self._api.clock.now(), asked_at + self._api.clock.skew - skew
-            metadata, objects, unreadable = self._decoded(body)
+            metadata, objects, unreadable = self._kind.items(body)
             version = version or metadata.resource_version
             yield ListPage(objects, asked_at, unreadable)
             if not metadata.continue_:
@@ -227,12 +254,6 @@ class Stream:
         yield ListEnds(version, asked_at, answered_at, self.version)
         self.version = self.version or version
         self._list_wanted.clear()
-
-    def _decoded(self, body: bytes) -> tuple[Any, list[Any], list[str]]:
-        try:
-            return items_of(body, self._kind.page, self._kind.single)
-        except msgspec.DecodeError as error:
-            raise UnreachableError(f"{self._kind.path}: the answer is no list: {error}") from error
 
     def _watched(self, version: str) -> Iterator[Step]:
         parameters = {
@@ -270,7 +291,7 @@ class Stream:
 
     def _read(self, event: WatchEvent, events: list[Event[Any]], unreadable: list[str]) -> None:
         try:
-            events.append(Event(self._kind.single.decode(event.object), event.type == "DELETED"))
+            events.append(Event(self._kind.decode(event.object), event.type == "DELETED"))
         except msgspec.ValidationError as error:
             unreadable.append(str(error))
 

@@ -78,8 +78,9 @@ class Lookup:
         pod_group = self._ask(f"{folder}/{group}") if group else NOTHING
         owners, complete = self._above(facts)
         around = namespace or NOTHING
+        labels = around.metadata.labels or {}
         return Surroundings(
-            self._passed_on(around.metadata.labels or {}), around.metadata.annotations or {},
+            {key: labels[key] for key in self._labels if key in labels}, around.metadata.annotations or {},
             pod_group.spec.queue if pod_group else None, owners,
             complete and namespace is not None and pod_group is not None,
         )  # fmt: skip
@@ -102,9 +103,6 @@ class Lookup:
             if owner is not None:
                 found.append(owner)
         return tuple(found), True
-
-    def _passed_on(self, labels: Mapping[str, str]) -> dict[str, str]:
-        return {key: labels[key] for key in self._labels if key in labels}
 
     def _ask(self, path: str) -> _Object | None:
         """The object; an empty one where it cannot be had, None where it cannot be had now."""

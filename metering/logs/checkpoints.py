@@ -9,14 +9,13 @@ import os
 import sqlite3
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
 from metering.logs.files import LogFile
-from metering.logs.harvest import RejectedLine
 from metering.record_checks import RecordError
 
 SCHEMA: Final = """
@@ -30,6 +29,22 @@ CREATE TABLE IF NOT EXISTS log_setting (name TEXT PRIMARY KEY, value TEXT NOT NU
 CREATE TABLE IF NOT EXISTS log_count (name TEXT PRIMARY KEY, number INTEGER NOT NULL);
 """
 MAX_REJECTED_BYTES: Final = 1 << 28
+MAX_REJECTED_LINE: Final = 64 << 10
+
+
+@dataclass(frozen=True)
+class RejectedLine:
+    """A line that could not be read: where it stood, why, and itself (shortened)."""
+
+    file: str
+    offset: int
+    reason: str = ""
+    line: bytes = field(default=b"", repr=False)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For the reject file."""
+        shown = self.line[:MAX_REJECTED_LINE].decode("utf-8", "backslashreplace").rstrip("\r\n")
+        return {"file": self.file, "offset": self.offset, "reason": self.reason, "line": shown}
 
 
 @dataclass
@@ -119,7 +134,7 @@ class Checkpoints:
         if self._rejected is None or not lines:
             return
         kept = b"".join(msgspec.json.encode(line.as_dict()) + b"\n" for line in lines)
-        end = self._number("rejected_bytes")
+        end = self.counts().get("rejected_bytes", 0)
         if end + len(kept) > MAX_REJECTED_BYTES:
             self.count(rejected_not_kept=len(lines))
             return
@@ -131,9 +146,6 @@ class Checkpoints:
         finally:
             os.close(descriptor)
         self.count(rejected_bytes=len(kept))
-
-    def _number(self, name: str) -> int:
-        return self.counts().get(name, 0)
 
     def _setting(self, name: str, value: str) -> str:
         with self._connection:

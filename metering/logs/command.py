@@ -2,34 +2,29 @@
 
 import argparse
 import csv
-import fcntl
 import logging
-import os
-import signal
 import sqlite3
 import sys
-import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Mapping
+from contextlib import closing, nullcontext
 from datetime import datetime
 from pathlib import Path
 from typing import IO, Any, Final
 
 import msgspec
 
-from metering.delivery_thread import delivering
+from metering.command_line import SOMEBODY_DECIDES, add_platform_options, bad_input, log_to_stderr, stop_on_signal
+from metering.delivery import delivering
 from metering.logs.checkpoints import Checkpoints
 from metering.logs.following import Follower
 from metering.logs.formats import FORMATS, Translate, translator
 from metering.logs.mapping import Incomplete, Told
-from metering.logs.reading import FileReader, Gleaner, Sink, SpoolSink
+from metering.logs.reading import FileReader, Sink, SpoolSink
 from metering.numbering import Numbering
 from metering.record_checks import RecordError
-from metering.spool import Spool, SpoolFullError, open_state
+from metering.spool import Spool, SpoolFullError, locked, open_state
 
-BAD_INPUT: Final = 2
-SOMEBODY_DECIDES: Final = 3
 COLUMNS: Final = (
     "source", "id", "time", "consumer", "model", "input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens",
     "output_tokens", "reasoning_output_tokens",
@@ -54,8 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--pattern", default="*", help="which files of a directory (default: all)")
     parser.add_argument("--follow", action="store_true", help="go on until SIGTERM, through rotations")
     parser.add_argument("--state", type=Path, metavar="DIR", help="checkpoints and what is not delivered; one per reader")
-    parser.add_argument("--endpoint", help="address of the platform")
-    parser.add_argument("--token-file", type=Path, metavar="FILE", help="bearer token with the scope usage:write")
+    add_platform_options(parser)
     parser.add_argument("--out", metavar="FILE", help="a usage file (CSV, - for standard output) instead of the platform")
     parser.add_argument("--spool-mb", type=int, default=1024, metavar="N", help="most to keep undelivered (default: 1024)")
     parser.add_argument("--poll-seconds", type=float, default=0.5, metavar="S", help="how often to look (default: 0.5)")
@@ -66,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Read, tell, and say what was read; one line on stderr and 2 where something is wrong from the start."""
-    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
+    log_to_stderr()
     try:
         _check(options)
         translate = translator(
@@ -75,9 +69,7 @@ def run(options: argparse.Namespace) -> int:
         )  # fmt: skip
         return _to_file(options, translate) if options.out else _to_platform(options, translate)
     except (RecordError, OSError, sqlite3.Error) as error:
-        told = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else str(error)
-        sys.stderr.write(f"{' '.join(told.split())}\n")
-        return BAD_INPUT
+        return bad_input(error)
 
 
 class CsvSink:
@@ -134,22 +126,20 @@ def _to_file(options: argparse.Namespace, translate: Translate) -> int:
 def _to_platform(options: argparse.Namespace, translate: Translate) -> int:
     token_file: Path = options.token_file
     token_file.read_text(encoding="utf-8")  # a missing one is told now, not at the first delivery
-    with _alone(options.state):
-        connection = open_state(options.state / "tokens.sqlite")
-        try:
+    state, source = options.state / "tokens.sqlite", options.source or options.format
+    with locked(options.state / "lock") as alone:
+        if not alone:  # two readers on one state would each take what the other has reported for its own
+            raise RecordError(f"{options.state}: another reader works with this state directory")
+        with closing(open_state(state)) as connection:
             checkpoints = Checkpoints(connection, options.state / "rejected.jsonl")
-            began_at = checkpoints.settle(format=options.format, source=options.source or options.format)
-            since = began_at - ROTATED_BEFORE_S
-            sink = SpoolSink(Spool(connection, max_bytes=options.spool_mb << 20), Numbering(connection))
+            since = checkpoints.settle(format=options.format, source=source) - ROTATED_BEFORE_S
+            spool = Spool(connection, max_bytes=options.spool_mb << 20)
+            sink = SpoolSink(spool, Numbering(connection))
             follower = _follower(options, translate, connection, checkpoints, sink, since=since)
-            state = options.state / "tokens.sqlite"
-            heartbeat = Heartbeat(connection, sink, options.agent, options.source or options.format)
             with delivering(state, endpoint=options.endpoint, token_file=token_file) as delivery:
-                _read(options, follower, heartbeat)
+                _read(options, follower, heartbeat(connection, spool, options.agent, source))
                 delivered = delivery.finish(5 if options.follow else options.deliver_seconds)
             status = _told(checkpoints.counts(), follower)
-        finally:
-            connection.close()
     if not delivered and not options.follow:
         sys.stderr.write(f"not everything is delivered: {delivery.last_error or 'no answer'}; run again to go on\n")
         return SOMEBODY_DECIDES
@@ -160,62 +150,38 @@ def _follower(
     options: argparse.Namespace, translate: Translate, connection: sqlite3.Connection, checkpoints: Checkpoints,
     sink: Sink, *, since: float | None = None,
 ) -> Follower:  # fmt: skip
-    gleaner = Gleaner(translate, table=TABLE_NAMES.get(options.format, ""))
-    return Follower(
-        options.files, FileReader(connection, checkpoints, gleaner, sink), gleaner, connection, pattern=options.pattern,
-        since=time.time() if since is None else since, once=not options.follow,
-    )  # fmt: skip
+    reader = FileReader(connection, checkpoints, translate, sink, table=TABLE_NAMES.get(options.format, ""))
+    since = time.time() if since is None else since
+    return Follower(options.files, reader, pattern=options.pattern, since=since, once=not options.follow)
 
 
-class Heartbeat:
-    """Tells once a minute that the log was read to its end, so that silence of the gateway is not taken for a gap."""
+def heartbeat(
+    connection: sqlite3.Connection, spool: Spool, agent: str, source: str, *, every_s: float = 60.0
+) -> Callable[[datetime], None]:
+    """Reports once a minute that the log was read to its end, so that silence of the gateway is not taken for a gap."""
+    due = 0.0
 
-    def __init__(
-        self, connection: sqlite3.Connection, sink: SpoolSink, agent: str, source: str, *, every_s: float = 60.0
-    ) -> None:
-        self._connection = connection
-        self._sink = sink
-        self._agent = agent
-        self._source = source
-        self._every_s = every_s
-        self._next = 0.0
-
-    def __call__(self, watched_until: datetime) -> None:
-        """Tell, if it is time; with a full spool the next minute does."""
-        if time.monotonic() < self._next:
+    def beat(watched_until: datetime) -> None:
+        """Report, if it is time; with a full spool the next minute does."""
+        nonlocal due
+        if time.monotonic() < due:
             return
-        self._next = time.monotonic() + self._every_s
+        due = time.monotonic() + every_s
         try:
-            with self._connection:
-                self._sink.watched(self._agent, self._source, watched_until)
+            with connection:
+                spool.put_watermark(agent, source, watched_until)
         except SpoolFullError as error:
             log.error("%s", error)
 
+    return beat
 
-def _read(options: argparse.Namespace, follower: Follower, heartbeat: Heartbeat) -> None:
+
+def _read(options: argparse.Namespace, follower: Follower, at_end: Callable[[datetime], None]) -> None:
     """Read once, or until somebody asks to stop."""
-    if not options.follow:
+    if options.follow:
+        follower.follow(stop_on_signal(), poll_s=options.poll_seconds, at_end=at_end)
+    else:
         follower.read_all()
-        return
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
-    follower.follow(stop, poll_s=options.poll_seconds, at_end=heartbeat)
-
-
-@contextmanager
-def _alone(state: Path) -> Iterator[None]:
-    """Two readers on one state would each take what the other has told for its own."""
-    state.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(state / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise RecordError(f"{state}: another reader works with this state directory") from None
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _told(counts: Mapping[str, int], follower: Follower) -> int:

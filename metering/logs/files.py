@@ -1,5 +1,6 @@
 """A log file by what it holds, not by its name: names move when a log is rotated, content does not."""
 
+import glob
 import gzip
 import os
 import stat
@@ -132,14 +133,10 @@ def log_paths(given: Iterable[Path], *, pattern: str = "*", since: float) -> Ite
         if path.is_dir():
             yield from sorted(item for item in path.glob(pattern) if _is_file(item))
             continue
-        brothers = sorted(item for item in path.parent.glob(f"{_literal(path.name)}?*") if _is_file(item))
+        brothers = sorted(item for item in path.parent.glob(f"{glob.escape(path.name)}?*") if _is_file(item))
         yield from (item for item in brothers if _changed(item) >= since)
         if _is_file(path):
             yield path
-
-
-def _literal(name: str) -> str:
-    return "".join(f"[{character}]" if character in "*?[" else character for character in name)
 
 
 def _is_file(path: Path) -> bool:

@@ -1,7 +1,6 @@
 """Finds the files again and again, reads each as far as it goes, and waits while the spool is full."""
 
 import logging
-import sqlite3
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -10,9 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from metering.logs.checkpoints import Checkpoint
 from metering.logs.files import LogFile, Stream, log_paths
-from metering.logs.reading import FileReader, Gleaner, StreamReader
-from metering.logs.sqlite_table import is_sqlite
+from metering.logs.reading import FileReader, is_sqlite
 from metering.spool import SpoolFullError
 
 log = logging.getLogger(__name__)
@@ -29,13 +28,10 @@ class Follower:
     """
 
     def __init__(
-        self, given: Sequence[str], reader: FileReader, gleaner: Gleaner, connection: sqlite3.Connection, *,
-        pattern: str = "*", since: float = 0.0, once: bool = False,
-    ) -> None:  # fmt: skip
+        self, given: Sequence[str], reader: FileReader, *, pattern: str = "*", since: float = 0.0, once: bool = False
+    ) -> None:
         self._given = given
         self._reader = reader
-        self._gleaner = gleaner
-        self._connection = connection
         self._pattern = pattern
         self._since = since
         self._once = once
@@ -46,20 +42,17 @@ class Follower:
 
     def read_all(self) -> None:
         """Read everything that is there now."""
-        if STDIN in self._given:
-            self._read_stream()
-            return
-        while self.look():
-            pass
-        self.close()
+        if not self._read_stream():
+            while self.look():
+                pass
+            self.close()
 
     def follow(self, stop: threading.Event, *, poll_s: float, at_end: Callable[[datetime], None]) -> None:
         """Read until `stop` is set, looking for more every `poll_s` seconds; `at_end` with the
         time at which there was nothing more.
         """
         self._pause = stop
-        if STDIN in self._given:
-            self._read_stream()
+        if self._read_stream():
             return
         while not stop.is_set():
             began = datetime.now(UTC)
@@ -71,7 +64,7 @@ class Follower:
     def look(self) -> bool:
         """Look at every file once, and read on where there is more; False if there was nothing."""
         self._find()
-        moved, exported = False, self._once and bool(self._gleaner.table)
+        moved, exported = False, self._once and bool(self._reader.table)
         for key, file in list(self._open.items()):
             stamp = file.stamp
             if self._at_end.get(key) != stamp and self._step(partial(self._reader.step, file, ended=exported)):
@@ -102,7 +95,7 @@ class Follower:
                 key = status.st_dev, status.st_ino
                 if key in self._open:
                     self._open[key].name = str(path)
-                elif not (self._gleaner.table and is_sqlite(path)):
+                elif not (self._reader.table and is_sqlite(path)):
                     file = LogFile(path, finished=self._once)
                     self._open.setdefault(file.key, file)
             except OSError as error:
@@ -110,14 +103,17 @@ class Follower:
                     self._problem(str(path), error.strerror or str(error))
 
     def _tables(self) -> list[Path]:
-        paths = [Path(name) for name in self._given] if self._gleaner.table else []
+        paths = [Path(name) for name in self._given] if self._reader.table else []
         return [path for path in paths if path.is_file() and is_sqlite(path)]
 
-    def _read_stream(self) -> None:
-        stream = Stream(sys.stdin.fileno())
-        reader = StreamReader(self._connection, self._gleaner, self._reader.keep)
-        while self._step(lambda: reader.step(stream)):
+    def _read_stream(self) -> bool:
+        """Read standard input to its end, if that is what is given."""
+        if STDIN not in self._given:
+            return False
+        step = partial(self._reader.step_stream, Stream(sys.stdin.fileno()), Checkpoint())
+        while self._step(step):
             pass
+        return True
 
     def _step(self, step: Callable[[], bool]) -> bool:
         """One step; while the spool is full, the same again, for what is not read cannot be lost."""

@@ -16,9 +16,7 @@ import msgspec
 from metering.gateways import litellm
 from metering.logs.mapping import Fields, Incomplete, LineMapping, LineReader, Told, opened, path, read_mapping
 from metering.record_checks import RecordError
-from metering.records import (
-    TokenUsage,
-)
+from metering.records import TokenUsage
 from metering.token_usage import without_texts
 
 Translate = Callable[[Fields, str], list[Told]]

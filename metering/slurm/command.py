@@ -12,13 +12,12 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgspec
 
+from metering.command_line import SOMEBODY_DECIDES, bad_input, instant, json_lines, names_by, write_text
 from metering.records import GpuAllocation
 from metering.slurm.allocations import allocations_of, uncounted_gres
 from metering.slurm.jobs import RejectedEntry, ReportError
 from metering.slurm.report import read_report
 
-BAD_INPUT: Final = 2
-DECIDE: Final = 3
 COLUMNS: Final = (
     "cluster", "namespace", "pod", "pod_uid", "resource", "quantity", "device_fraction", "accelerator", "node", "queue",
     "workload", "started_at", "ended_at", "end_reason", "scheduler", "priority_class", "site", "pool", "labels",
@@ -33,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", help="report of sacct, or - for standard input")
     parser.add_argument("--cluster", required=True, help="name of the cluster in the ledger")
     parser.add_argument(
-        "--accelerators", type=_pairs, default={}, metavar="TYPE=NAME,...",
+        "--accelerators", type=names_by("TYPE"), default={}, metavar="TYPE=NAME,...",
         help="product of each GRES type; gpu=NAME for devices without a type",
     )  # fmt: skip
     parser.add_argument(
@@ -42,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--site", help="name of the site, where the platform knows several")
     parser.add_argument("--delimiter", type=_delimiter, default="|", help="the one given to sacct (default: |)")
     parser.add_argument("--zone", type=_zone, help="time zone of the times in --parsable2 output without an offset")
-    parser.add_argument("--now", type=_instant, help="how far running jobs were seen (RFC 3339; default: now)")
+    parser.add_argument("--now", type=instant, help="how far running jobs were seen (RFC 3339; default: now)")
     parser.add_argument("--format", choices=("json", "csv"), help="default: by the name of --out, else json")
     parser.add_argument(
         "--out", type=Path, metavar="FILE",
@@ -62,10 +61,10 @@ def run(options: argparse.Namespace) -> int:
     """Read, convert and write; 2 and one line on stderr where the report is wrong, 3 where entries of it were rejected."""
     try:
         report = read_report(_read(options.file), options.zone, options.delimiter)
-    except (ReportError, OSError) as error:
-        told = error.strerror or error if isinstance(error, OSError) else error
-        sys.stderr.write(f"{options.file}: {' '.join(str(told).split())}\n")
-        return BAD_INPUT
+    except ReportError as error:
+        return bad_input(f"{options.file}: {error}")
+    except OSError as error:
+        return bad_input(error)
     records, without = allocations_of(
         report.jobs,
         cluster=options.cluster,
@@ -81,8 +80,11 @@ def run(options: argparse.Namespace) -> int:
     for note in (*report.notes, *uncounted):
         sys.stderr.write(f"{options.file}: {note}\n")
     as_csv = (options.format or ("csv" if options.out and options.out.suffix == ".csv" else "json")) == "csv"
-    status = _write(csv_of(records, options.omit) if as_csv else json_lines_of(records), options.out)
-    return status or _keep([*report.rejected, *without], options)
+    try:
+        write_text(csv_of(records, options.omit) if as_csv else json_lines(records), options.out)
+        return _keep([*report.rejected, *without], options)
+    except OSError as error:
+        return bad_input(error)
 
 
 def _keep(rejected: Sequence[RejectedEntry], options: argparse.Namespace) -> int:
@@ -95,17 +97,12 @@ def _keep(rejected: Sequence[RejectedEntry], options: argparse.Namespace) -> int
     for line in lines[: MOST_NAMED if path else None]:
         text = "" if path else f": {line['text']}"
         sys.stderr.write(f"{options.file}: {line['place']}: {line['error']}{text}\n")
-    if path is None or not lines:
-        if path is not None:
-            path.unlink(missing_ok=True)
-        return DECIDE if lines else 0
-    sys.stderr.write(f"{options.file}: entries not taken, kept in {path}: {len(lines)}\n")
-    return _write("".join(f"{msgspec.json.encode(line).decode()}\n" for line in lines), path) or DECIDE
-
-
-def json_lines_of(records: Sequence[GpuAllocation]) -> str:
-    """One record per line, as `POST usage/gpu-allocations` takes them."""
-    return "".join(f"{msgspec.json.encode(record).decode()}\n" for record in records)
+    if path and lines:
+        sys.stderr.write(f"{options.file}: entries not taken, kept in {path}: {len(lines)}\n")
+        write_text(json_lines(lines), path)
+    elif path:
+        path.unlink(missing_ok=True)
+    return SOMEBODY_DECIDES if lines else 0
 
 
 def csv_of(records: Sequence[GpuAllocation], omit: Collection[str] = ()) -> str:
@@ -130,18 +127,6 @@ def _read(name: str) -> bytes:
     return sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
 
 
-def _write(text: str, path: Path | None) -> int:
-    if path is None:
-        sys.stdout.write(text)
-        return 0
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        sys.stderr.write(f"{path}: {error.strerror or error}\n")
-        return BAD_INPUT
-    return 0
-
-
 def _names(text: str) -> list[str]:
     names = [name.strip() for name in text.split(",") if name.strip()]
     if not names:
@@ -162,26 +147,8 @@ def _delimiter(text: str) -> str:
     return text
 
 
-def _pairs(text: str) -> dict[str, str]:
-    pairs = [item.partition("=") for item in text.split(",") if item.strip()]
-    for kind, _, name in pairs:
-        if not kind.strip() or not name.strip():
-            raise argparse.ArgumentTypeError(f"{text!r} must be written TYPE=NAME,TYPE=NAME")
-    return {kind.strip(): name.strip() for kind, _, name in pairs}
-
-
 def _zone(text: str) -> ZoneInfo:
     try:
         return ZoneInfo(text)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
         raise argparse.ArgumentTypeError(f"{text!r} is not a known time zone") from error
-
-
-def _instant(text: str) -> datetime:
-    try:
-        instant = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is not an RFC 3339 instant") from error
-    if instant.utcoffset() is None:
-        raise argparse.ArgumentTypeError(f"{text!r} has no offset")
-    return instant.astimezone(UTC)

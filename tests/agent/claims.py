@@ -59,8 +59,7 @@ def late(here: Rig) -> None:
     here.cluster.advance(40)
     launch(here, "c", "one")
     here.cluster.advance(10)
-    here.watch()
-    here.deliver()
+    here.report()
     for name in ("claims", "pods"):
         here.streams[name].list_next()
     here.cluster.advance(30)

@@ -143,6 +143,11 @@ class Cluster:
         pod["status"]["conditions"] = [{"type": "PodScheduled", "status": "True", "lastTransitionTime": stamp(self.now)}]
         self.put("pods", pod)
 
+    def launch(self, uid: str, gpus: int = 1, **more: Any) -> None:
+        """A pod that is created and bound at once."""
+        self.create(uid, gpus, **more)
+        self.bind(uid)
+
     def run(self, uid: str) -> None:
         pod = self.pod(uid)
         pod["status"] |= {"phase": "Running", "startTime": stamp(self.now)}

@@ -18,7 +18,7 @@ from metering.delivery import Attempt, Delivery
 from metering.k8s.agent import Agent
 from metering.k8s.api import Api, ClusterClock
 from metering.k8s.description import Scope
-from metering.k8s.reconciliation import Difference, Scan, confirmed, scan, suspects
+from metering.k8s.reconciliation import Difference, Scan, confirmed, scan
 from metering.k8s.stream import NODES, PODS, Kind, Stream, claim_kinds
 from metering.spool import open_state
 from tests.agent.cluster import ApiServer, Cluster
@@ -216,8 +216,7 @@ class Rig:
 
     def scan(self) -> Scan:
         """List independently of the streams, as the service does once an hour."""
-        found = scan(self.api, self.agent.scope)
-        return Scan(found.version, found.at, found.holding, suspects(found, self.agent.store))
+        return scan(self.api, self.agent.scope, self.agent.store)
 
     def judge(self, found: Scan) -> Difference:
         """Compare a scan with what the watch has told since; what was found is kept."""
@@ -231,6 +230,11 @@ class Rig:
         for name in names:
             for step in self.streams[name].steps():
                 self.agent.apply(name, step)
+
+    def report(self) -> None:
+        """Watch once, and deliver what is known then."""
+        self.watch()
+        self.deliver()
 
     def deliver(self) -> list[Attempt]:
         """Report and deliver what can be."""

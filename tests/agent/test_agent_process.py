@@ -5,61 +5,34 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from gzip import decompress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from metering.k8s.volcano_queues import QUEUES
 from tests.agent.cluster import ApiServer, Cluster
 from tests.agent.rig import Platform
+from tests.http_servers import HttpServer, Request, serving
 
 PROJECT = Path(__file__).resolve().parents[2]
 MANIFEST = PROJECT / "docker/charts/suanpan-agent/templates/gpu.yaml"
 
 
-class Door(ThreadingHTTPServer):
+class Door(HttpServer):
     """A platform over HTTP."""
 
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+        super().__init__()
         self.platform = Platform()
 
-
-class _Handler(BaseHTTPRequestHandler):
-    server: Door
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        if self.headers.get("Content-Encoding") == "gzip":
-            body = decompress(body)
-        assert self.headers["Authorization"] == "Bearer secret"
-        self.server.platform.take(self.path, json.loads(body))
-        self.send_response(200)
-        self.send_header("Content-Length", "2")
-        self.end_headers()
-        self.wfile.write(b"{}")
-
-    def log_message(self, *arguments: Any) -> None:
-        pass
-
-
-@contextmanager
-def serving(server: ThreadingHTTPServer) -> Iterator[ThreadingHTTPServer]:
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-    thread.start()
-    yield server
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    def answer(self, request: Request) -> tuple[int, bytes]:
+        assert request.headers["Authorization"] == "Bearer secret"
+        self.platform.take(request.path, json.loads(request.body))
+        return 200, b"{}"
 
 
 @pytest.fixture
@@ -91,7 +64,7 @@ def start(api: ApiServer, door: Door, tmp_path: Path) -> Iterator[Callable[..., 
 
     def begin(*more: str) -> subprocess.Popen[str]:
         where = ["--kubeconfig", str(tmp_path / "kubeconfig"), "--state", str(tmp_path / "state")]
-        to = ["--endpoint", f"http://127.0.0.1:{door.server_port}", "--token-file", str(tmp_path / "token")]
+        to = ["--endpoint", door.address, "--token-file", str(tmp_path / "token")]
         pace = ["--report-seconds", "0.1", "--refresh-seconds", "0.2", "--port", "0"]
         command = [sys.executable, "-m", "metering", "gpu", "--cluster", "hq-1", *where, *to, *pace, *more]
         made.append(subprocess.Popen(command, cwd=PROJECT, stderr=subprocess.PIPE, text=True))
@@ -204,8 +177,7 @@ def test_a_standby_is_ready_and_shows_what_it_knows_and_reports_nothing(
     held = {"holderIdentity": "another", "renewTime": "2026-10-10T10:00:00.000000Z", "leaseDurationSeconds": 60}
     path = "/apis/coordination.k8s.io/v1/namespaces/suanpan/leases/gpu-agent"
     api.leases[path] = {"metadata": {"resourceVersion": "1"}, "spec": held}
-    api.cluster.create("a")
-    api.cluster.bind("a")
+    api.cluster.launch("a")
     read = answer_of(start("--lease", "suanpan/gpu-agent"))
     until(lambda: read("/readyz") == (200, "ok, standing by: another agent holds the lease\n"))
     metrics = read("/metrics")[1]

@@ -50,8 +50,7 @@ def test_the_official_client_watches_from_a_version_and_learns_that_it_is_gone(
     here: Rig, core: official.CoreV1Api
 ) -> None:
     version = core.list_pod_for_all_namespaces().metadata.resource_version
-    here.cluster.create("u")
-    here.cluster.bind("u")
+    here.cluster.launch("u")
     here.cluster.delete("u")
     here.server.bookmarks = False
     events = official_watch.Watch().stream(core.list_pod_for_all_namespaces, resource_version=version, timeout_seconds=1)
@@ -119,23 +118,19 @@ def test_a_silent_stream_is_given_up_and_nothing_is_lost(here: Rig) -> None:
     list(stream.steps())
     assert isinstance(stream.error, UnreachableError)
     here.server.silent_s = 0.0
-    here.cluster.create("u")
-    here.cluster.bind("u")
-    here.watch()
-    here.deliver()
+    here.cluster.launch("u")
+    here.report()
     assert here.platform.hold("u")["ended_at"] is None
 
 
 def test_a_stream_that_breaks_off_within_an_event_goes_on_after_the_last_whole_one(here: Rig) -> None:
     here.settle()
-    here.cluster.create("u")
-    here.cluster.bind("u")
+    here.cluster.launch("u")
     here.server.break_after = 1
     here.watch()
     assert isinstance(here.streams["pods"].error, UnreachableError)
     here.server.break_after = None
-    here.watch()
-    here.deliver()
+    here.report()
     assert here.platform.hold("u")["node"] == "n-1"
 
 
@@ -151,8 +146,7 @@ def test_missing_rights_are_told_and_asked_for_again(here: Rig) -> None:
 def test_an_object_that_cannot_be_read_costs_none_of_its_neighbours(here: Rig) -> None:
     here.cluster.create("bad", containers=[{"name": "c", "resources": {"limits": {"nvidia.com/gpu": "half"}}}])
     here.cluster.create("worse", containers="none")
-    here.cluster.create("u")
-    here.cluster.bind("u")
+    here.cluster.launch("u")
     here.settle()
     here.deliver()
     assert here.platform.hold("u")["quantity"] == 1
@@ -162,13 +156,11 @@ def test_an_object_that_cannot_be_read_costs_none_of_its_neighbours(here: Rig) -
 def test_the_scan_finds_a_lost_event_and_not_one_that_is_on_its_way(here: Rig) -> None:
     here.settle()
     for uid in ("a", "b"):
-        here.cluster.create(uid)
-        here.cluster.bind(uid)
+        here.cluster.launch(uid)
     here.watch()
     here.cluster.delete("a")
     here.server.drop.add(here.cluster.version)
-    here.cluster.create("c")
-    here.cluster.bind("c")
+    here.cluster.launch("c")
     judged = here.scan()
     assert judged.suspects == {"a", "c"}
     assert confirmed(judged, here.agent.store, here.agent.scope) is None
@@ -185,8 +177,7 @@ def test_the_scan_finds_a_lost_event_and_not_one_that_is_on_its_way(here: Rig) -
 
 def test_scans_wait_on_disk_until_they_are_told_and_are_told_once(here: Rig) -> None:
     here.settle()
-    here.cluster.create("a", gpus=8)
-    here.cluster.bind("a")
+    here.cluster.launch("a", gpus=8)
     here.watch()
     for _ in range(2):
         here.cluster.advance(3600)
@@ -205,8 +196,7 @@ def test_scans_wait_on_disk_until_they_are_told_and_are_told_once(here: Rig) -> 
 
 def test_a_pod_that_cannot_be_read_does_not_end_the_scan(here: Rig) -> None:
     here.cluster.create("bad", node="n-1", containers=[{"name": "c", "resources": {"limits": {"nvidia.com/gpu": "half"}}}])
-    here.cluster.create("u", gpus=3)
-    here.cluster.bind("u")
+    here.cluster.launch("u", gpus=3)
     here.settle()
     assert here.scan().holding == {"u": 3}
 

@@ -50,25 +50,21 @@ def test_a_pod_waits_for_its_claims_to_be_told_and_the_watermark_with_it(here: R
     here.deliver()
     assert held(here, "u") == []
     assert here.platform.watermark <= stamp(START + timedelta(seconds=60))
-    here.watch()
-    here.deliver()
+    here.report()
     assert held(here, "u") == [(GPU, PRODUCT, 1, "1", 60, 660, "open")]
     assert here.platform.watermark == stamp(START + timedelta(seconds=660))
 
 
 def test_a_claim_that_nobody_tells_is_a_problem_and_is_metered_when_somebody_does(here: Rig) -> None:
-    here.cluster.create("u", 1, **claims("late"))
-    here.cluster.bind("u")
+    here.cluster.launch("u", 1, **claims("late"))
     here.watch()
     here.cluster.advance(600)
-    here.watch()
-    here.deliver()
+    here.report()
     assert held(here, "u") == [("nvidia.com/gpu", "NVIDIA-H800", 1, "1", 0, 600, "open")]
     assert here.platform.agent["problems"] == {"pod nlp/u": "claim late: not seen as reserved for the pod"}
     here.cluster.allocate("late", "gpu-0")
     here.cluster.reserve("late", "u")
-    here.watch()
-    here.deliver()
+    here.report()
     assert held(here, "u")[0] == (GPU, PRODUCT, 1, "1", 0, 600, "open")
 
 
@@ -81,8 +77,7 @@ def test_a_driver_that_nobody_knows_is_told_and_one_that_the_agent_was_told_of_c
             made.cluster.allocate("odd", "f-0", driver="fpga.example.com")
             launch(made, "u", "odd")
             made.cluster.advance(60)
-            made.watch()
-            made.deliver()
+            made.report()
             counted = [("dra/fpga.example.com", "F1", 1, "1", 0, 60, "open")]
             assert held(made, "u") == (counted if number == 1 else [])
             unknown = made.platform.agent.get("unknown_resources")
@@ -94,8 +89,7 @@ def test_a_claim_that_is_reserved_for_something_else_than_pods_is_a_problem(here
     item = here.cluster.objects["resourceclaims"]["claim-group"]
     item["status"]["reservedFor"] = [{"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "g", "uid": "g"}]
     here.cluster.put("resourceclaims", item)
-    here.watch()
-    here.deliver()
+    here.report()
     assert here.platform.agent["problems"] == {
         "claim nlp/group": "claim group: reserved for podgroups, whose pods nobody told"
     }
@@ -115,8 +109,7 @@ def test_a_piece_too_small_to_be_billed_is_a_problem_and_stops_nobody(here: Rig)
         launch(here, f"with-{name}", name)
     here.watch()
     here.cluster.advance(200)
-    here.watch()
-    here.deliver()
+    here.report()
     assert held(here, "with-dust") == []
     assert held(here, "with-half") == [(GPU, PRODUCT, 1, "0.5", 0, 200, "open")]
     assert here.platform.agent["problems"] == {
@@ -190,8 +183,7 @@ def test_capacity_follows_slices_that_change_and_go(here: Rig) -> None:
     """Three cards and a partition; a card fails at 100 s; the slice goes at 200 s, which only a list tells."""
     here.cluster.advance(100)
     here.cluster.add_slice("n-1", {"gpu-0": H100, "gpu-1": H100, "mig-0": MIG}, generation=2)
-    here.watch()
-    here.deliver()
+    here.report()
     here.cluster.advance(100)
     here.cluster.remove("resourceslices", "slice-n-1-gpu.nvidia.com")
     here.cluster.compact()
@@ -206,8 +198,7 @@ def test_capacity_follows_slices_that_change_and_go(here: Rig) -> None:
 def test_what_a_node_offers_to_claims_does_not_end_with_what_it_offers_to_requests(here: Rig) -> None:
     here.cluster.remove("nodes", "node-n-1")
     here.cluster.advance(100)
-    here.watch()
-    here.deliver()
+    here.report()
     assert [item[2:] for item in capacity(here)] == [(3, 0, 100), (1, 0, 100)]
     (requested,) = [item for item in here.platform.capacity.values() if item["resource"] == "nvidia.com/gpu"]
     assert (requested["quantity"], second(requested["until"])) == (8, 100)

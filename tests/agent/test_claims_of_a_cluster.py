@@ -32,8 +32,7 @@ def test_a_pod_that_only_claims_is_metered_from_binding_to_its_end(here: Rig) ->
     here.cluster.finish("u")
     here.cluster.advance(5)
     here.cluster.release("two", "u")
-    here.watch()
-    here.deliver()
+    here.report()
     assert held(here, "u") == [(GPU, PRODUCT, 2, "1", 10, 40, "completed")]
     told = here.platform.hold("u")
     assert (told["node"], told["end_rule"], told["end_estimated"]) == ("n-1", "finishedAt", False)
@@ -54,8 +53,7 @@ def test_a_claim_made_of_a_template_is_known_though_it_vanished_with_its_pod(her
     here.cluster.delete("u")
     here.cluster.remove("resourceclaims", "claim-u-gpus-x7k2p")
     here.cluster.remove("resourceslices", "slice-n-1-gpu.nvidia.com")
-    here.watch()
-    here.deliver()
+    here.report()
     assert held(here, "u") == [(GPU, PRODUCT, 1, "1", 0, 30, "completed")]
     assert "problems" not in here.platform.agent
 
@@ -66,14 +64,12 @@ def test_pods_that_share_a_claim_pay_it_together_once_whenever_each_came_and_wen
     for uid, wait in (("a", 60), ("b", 40), ("c", 20)):
         launch(here, uid, "one")
         here.cluster.advance(wait)
-        here.watch()
-        here.deliver()
+        here.report()
     here.cluster.finish("b")
     here.cluster.advance(10)
     here.cluster.finish("a", "Failed")
     here.cluster.advance(30)
-    here.watch()
-    here.deliver()
+    here.report()
     here.deliver()
     third = "0.333333333333"
     changed = "share of a claim changed"
@@ -97,8 +93,7 @@ def test_pods_that_share_a_claim_pay_it_together_once_whenever_each_came_and_wen
 def test_who_shares_a_claim_is_told_at_once_and_not_only_with_the_next_round_of_all(here: Rig) -> None:
     here.cluster.allocate("one", "gpu-0")
     launch(here, "a", "one")
-    here.watch()
-    here.deliver()
+    here.report()
     here.cluster.advance(10)
     launch(here, "b", "one")
     here.watch()
@@ -113,8 +108,7 @@ def test_a_share_that_changed_while_nobody_watched_changes_when_it_did(here: Rig
     here.cluster.allocate("one", "gpu-0")
     launch(here, "a", "one")
     here.cluster.advance(50)
-    here.watch()
-    here.deliver()
+    here.report()
     here.kill()
     here.cluster.advance(50)
     launch(here, "b", "one")
@@ -145,8 +139,7 @@ def unseen(here: Rig, ends_s: int) -> None:
     here.cluster.allocate("one", "gpu-0")
     launch(here, "a", "one")
     here.cluster.advance(50)
-    here.watch()
-    here.deliver()
+    here.report()
     here.kill()
     here.cluster.advance(50)
     launch(here, "b", "one")
@@ -194,8 +187,7 @@ def test_a_shared_claim_whose_pods_vanished_unseen_ends_within_bounds(here: Rig)
     here.cluster.advance(20)
     launch(here, "b", "one")
     here.cluster.advance(30)
-    here.watch()
-    here.deliver()
+    here.report()
     here.kill()
     for uid in ("a", "b"):
         here.cluster.delete(uid)
@@ -224,8 +216,7 @@ def test_a_pod_of_which_one_claim_stays_unknown_is_metered_for_the_others(here: 
     here.cluster.advance(200)
     here.cluster.finish("b")
     here.cluster.advance(100)
-    here.watch()
-    here.deliver()
+    here.report()
     assert [item[3:6] for item in held(here, "b")] == [("0.5", 0, 200)]
     assert device_seconds(here, "a", "b") == 300
     assert here.platform.agent["problems"] == {"pod nlp/b": "claim never: not seen as reserved for the pod"}
@@ -240,15 +231,13 @@ def test_a_pod_that_its_node_turned_away_took_nothing_from_the_others(here: Rig)
     here.cluster.reserve("one", "b")
     here.cluster.bind("b")
     here.cluster.advance(10)
-    here.watch()
-    here.deliver()
+    here.report()
     assert [item[3:6] for item in held(here, "b")] == [("0.5", 20, 30)]
     pod = here.cluster.pod("b")
     pod["status"] |= {"phase": "Failed", "reason": "UnexpectedAdmissionError"}
     here.cluster.put("pods", pod)
     here.cluster.advance(10)
-    here.watch()
-    here.deliver()
+    here.report()
     assert held(here, "b") == [(GPU, PRODUCT, 1, "0.5", 20, 20, "admission failed")]
     assert device_seconds(here, "a", "b") == 40
 
@@ -260,8 +249,7 @@ def test_a_pod_holds_what_its_claims_hold_together_in_one_allocation_per_product
     launch(here, "a", "own", "shared", "slice")
     launch(here, "b", "shared")
     here.cluster.advance(100)
-    here.watch()
-    here.deliver()
+    here.report()
     assert held(here, "a") == [
         (GPU, PRODUCT, 2, "0.75", 0, 100, "open"), (f"{GPU}/mig-1g.10gb", PRODUCT, 1, "0.142857142857", 0, 100, "open"),
     ]  # fmt: skip
@@ -273,8 +261,7 @@ def test_cards_of_two_products_under_one_driver_are_two_allocations(here: Rig) -
     here.cluster.allocate("both", "gpu-0", "gpu-9")
     launch(here, "u", "both")
     here.cluster.advance(10)
-    here.watch()
-    here.deliver()
+    here.report()
     assert [item[:4] for item in held(here, "u")] == [(GPU, "NVIDIA-A100", 1, "1"), (GPU, PRODUCT, 1, "1")]
 
 
@@ -284,8 +271,7 @@ def test_access_for_administrators_holds_nothing(here: Rig) -> None:
     launch(here, "monitor", "watch")
     launch(here, "u", "work")
     here.cluster.advance(60)
-    here.watch()
-    here.deliver()
+    here.report()
     assert held(here, "monitor") == []
     assert held(here, "u") == [(GPU, PRODUCT, 1, "1", 0, 60, "open")]
     assert here.platform.watermark == stamp(START + timedelta(seconds=60))
@@ -309,8 +295,7 @@ def test_an_extended_resource_behind_which_is_a_hidden_claim_counts_once(here: R
     here.cluster.create("u", 1)
     hide(here, "u", "nvidia.com/gpu")
     here.cluster.advance(60)
-    here.watch()
-    here.deliver()
+    here.report()
     assert held(here, "u") == [("nvidia.com/gpu", "NVIDIA-H800", 1, "1", 0, 60, "open")]
 
 
@@ -319,8 +304,7 @@ def test_a_resource_that_a_device_class_names_counts_by_its_claim(here: Rig) -> 
     here.cluster.create("u", 0, containers=[{"name": "train", "resources": {"requests": {name: "1"}}}])
     hide(here, "u", name)
     here.cluster.advance(60)
-    here.watch()
-    here.deliver()
+    here.report()
     assert held(here, "u") == [(GPU, PRODUCT, 1, "1", 0, 60, "open")]
 
 
@@ -328,8 +312,7 @@ def test_a_pod_may_request_and_claim_at_once(here: Rig) -> None:
     here.cluster.allocate("own", "gpu-0")
     launch(here, "u", "own", gpus=2)
     here.cluster.advance(60)
-    here.watch()
-    here.deliver()
+    here.report()
     assert held(here, "u") == [
         (GPU, PRODUCT, 1, "1", 0, 60, "open"), ("nvidia.com/gpu", "NVIDIA-H800", 2, "1", 0, 60, "open"),
     ]  # fmt: skip

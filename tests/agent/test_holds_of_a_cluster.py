@@ -28,8 +28,7 @@ def test_a_thirty_second_pod_is_thirty_seconds(here: Rig) -> None:
     here.cluster.advance(18)
     here.cluster.finish("u")
     here.cluster.advance(60)
-    here.watch()
-    here.deliver()
+    here.report()
     told = here.platform.hold("u")
     assert here.platform.seconds("u") == 30
     assert (told["quantity"], told["accelerator"], told["node"]) == (4, "NVIDIA-H800", "n-1")
@@ -38,11 +37,9 @@ def test_a_thirty_second_pod_is_thirty_seconds(here: Rig) -> None:
 
 def test_a_pod_that_ran_across_an_hour_of_downtime_is_whole(here: Rig) -> None:
     here.settle()
-    here.cluster.create("u")
-    here.cluster.bind("u")
+    here.cluster.launch("u")
     here.cluster.advance(60)
-    here.watch()
-    here.deliver()
+    here.report()
     assert here.platform.seconds("u") == 60
     here.kill()
     here.cluster.advance(3600)
@@ -51,8 +48,7 @@ def test_a_pod_that_ran_across_an_hour_of_downtime_is_whole(here: Rig) -> None:
     here.settle()
     here.cluster.advance(40)
     here.cluster.finish("u")
-    here.watch()
-    here.deliver()
+    here.report()
     assert here.platform.seconds("u") == 60 + 3600 + 40
     assert here.platform.unwatched == [{"from": "2026-10-10T10:01:00Z", "until": "2026-10-10T11:01:00Z"}]
     assert here.platform.conflicts == []
@@ -60,8 +56,7 @@ def test_a_pod_that_ran_across_an_hour_of_downtime_is_whole(here: Rig) -> None:
 
 def test_a_pod_that_ended_and_vanished_within_the_history_is_exact_after_a_restart(here: Rig) -> None:
     here.settle()
-    here.cluster.create("u")
-    here.cluster.bind("u")
+    here.cluster.launch("u")
     here.watch()
     here.kill()
     here.cluster.advance(30)
@@ -69,16 +64,14 @@ def test_a_pod_that_ended_and_vanished_within_the_history_is_exact_after_a_resta
     here.cluster.advance(60)
     here.cluster.delete("u")
     here.start()
-    here.watch()
-    here.deliver()
+    here.report()
     assert here.platform.seconds("u") == 30
     assert not here.platform.hold("u")["end_estimated"]
 
 
 def test_a_missed_deletion_is_found_by_the_list_flagged_and_bounded(here: Rig) -> None:
     here.settle()
-    here.cluster.create("u")
-    here.cluster.bind("u")
+    here.cluster.launch("u")
     here.cluster.advance(20)
     here.watch()
     here.kill()
@@ -97,14 +90,11 @@ def test_a_missed_deletion_is_found_by_the_list_flagged_and_bounded(here: Rig) -
 def test_replaying_everything_that_was_sent_changes_nothing(here: Rig) -> None:
     here.settle()
     for number in range(5):
-        here.cluster.create(f"u{number}")
-        here.cluster.bind(f"u{number}")
+        here.cluster.launch(f"u{number}")
         here.cluster.advance(10)
-        here.watch()
-        here.deliver()
+        here.report()
     here.cluster.finish("u1")
-    here.watch()
-    here.deliver()
+    here.report()
     before = dict(here.platform.holds)
     here.platform.replay()
     here.platform.replay()
@@ -118,12 +108,10 @@ def test_nothing_running_is_told_with_a_watermark_and_an_outage_costs_no_reports
     assert (here.platform.holds, here.platform.watermark) == ({}, "2026-10-10T10:00:00Z")
     here.platform.down = True
     here.cluster.advance(600)
-    here.cluster.create("u")
-    here.cluster.bind("u")
+    here.cluster.launch("u")
     for _ in range(20):
         here.cluster.advance(60)
-        here.watch()
-        here.deliver()
+        here.report()
     assert len(here.agent.spool) <= 2
     here.platform.down = False
     here.deliver()
@@ -134,8 +122,7 @@ def test_nothing_running_is_told_with_a_watermark_and_an_outage_costs_no_reports
 
 def test_a_closed_hold_stays_closed_and_a_name_is_no_identity(here: Rig) -> None:
     here.settle()
-    here.cluster.create("u", name="job-worker-0")
-    here.cluster.bind("u")
+    here.cluster.launch("u", name="job-worker-0")
     here.cluster.run("u")
     here.cluster.advance(50)
     here.cluster.finish("u")
@@ -144,11 +131,9 @@ def test_a_closed_hold_stays_closed_and_a_name_is_no_identity(here: Rig) -> None
     here.cluster.finish("u", "Failed", lost=True)
     here.watch()
     here.cluster.delete("u")
-    here.cluster.create("v", name="job-worker-0")
-    here.cluster.bind("v")
+    here.cluster.launch("v", name="job-worker-0")
     here.cluster.advance(5)
-    here.watch()
-    here.deliver()
+    here.report()
     assert (here.platform.seconds("u"), here.platform.seconds("v")) == (50, 5)
     assert here.platform.hold("u")["end_reason"] == "completed"
 
@@ -164,8 +149,7 @@ def test_capacity_follows_cordon_and_removal(here: Rig) -> None:
     here.cluster.remove("nodes", "node-n-1")
     here.watch()
     here.cluster.advance(100)
-    here.watch()
-    here.deliver()
+    here.report()
     told = [(r["from"], r["until"], r["quantity"], r.get("condition")) for r in here.platform.capacity.values()]
     assert told == [
         ("2026-10-10T10:00:00Z", "2026-10-10T10:01:40Z", 8, None),
@@ -175,8 +159,7 @@ def test_capacity_follows_cordon_and_removal(here: Rig) -> None:
 
 def test_the_time_in_which_a_node_is_dark_is_kept_though_its_pods_go_on_holding(here: Rig) -> None:
     """The node controller turns Ready to Unknown after 100 s, and back 200 s later; the pod has held all the while."""
-    here.cluster.create("u")
-    here.cluster.bind("u")
+    here.cluster.launch("u")
     here.cluster.run("u")
     here.settle()
     for wait_s, status in ((100, "Unknown"), (200, "True"), (50, None)):
@@ -205,8 +188,7 @@ def test_chips_that_a_node_offers_under_three_names_are_its_capacity_once(tmp_pa
         made.cluster.put("nodes", node)
         made.settle()
         made.cluster.advance(10)
-        made.watch()
-        made.deliver()
+        made.report()
         told = {(item["resource"], item["quantity"]) for item in made.platform.capacity.values()}
         assert told == {("aws.amazon.com/neuron", 16)}
 
@@ -235,28 +217,24 @@ def test_values_of_the_environment_and_foreign_annotations_are_neither_kept_nor_
 
 def test_a_relabelled_node_does_not_change_what_a_pod_was_bound_to(here: Rig) -> None:
     here.settle()
-    here.cluster.create("u")
-    here.cluster.bind("u")
+    here.cluster.launch("u")
     here.watch()
     node = here.cluster.objects["nodes"]["node-n-1"]
     node["metadata"]["labels"]["nvidia.com/gpu.product"] = "NVIDIA-A100"
     here.cluster.put("nodes", node)
     here.cluster.advance(30)
     here.cluster.finish("u")
-    here.watch()
-    here.deliver()
+    here.report()
     assert here.platform.hold("u")["accelerator"] == "NVIDIA-H800"
 
 
 def test_a_resource_that_nobody_knows_is_reported_and_not_ignored(here: Rig) -> None:
     resources = {"resources": {"limits": {"example.com/fpga": "2"}}}
-    here.cluster.create("u", gpus=0, containers=[{"name": "c", **resources}])
-    here.cluster.bind("u")
+    here.cluster.launch("u", gpus=0, containers=[{"name": "c", **resources}])
     here.settle()
     here.cluster.advance(30)
     here.cluster.finish("u")
-    here.watch()
-    here.deliver()
+    here.report()
     [told] = here.platform.holds.values()
     assert (told["resource"], told["quantity"], told["device_fraction"]) == ("example.com/fpga", 2, None)
     assert told["share_unknown"] == "an extended resource that nobody knows"
@@ -268,17 +246,14 @@ def test_a_resource_that_is_declared_to_be_no_accelerator_is_not_metered_and_its
     limits = {"nvidia.com/gpu": "1", "example.com/nic": "1"}
     with rig(tmp_path / "agent.sqlite") as made:
         made.cluster.add_node("n-1")
-        made.cluster.create("u", containers=[{"name": "c", "resources": {"limits": limits}}])
-        made.cluster.bind("u")
+        made.cluster.launch("u", containers=[{"name": "c", "resources": {"limits": limits}}])
         made.settle()
         made.deliver()
         assert made.platform.agent["unknown_resources"] == {"example.com/nic": 1}
         made.options["scope"] = Scope("hq-1", no_accelerators=frozenset({"example.com/nic"}))
         made.restart()
-        made.cluster.create("v", containers=[{"name": "c", "resources": {"limits": limits}}])
-        made.cluster.bind("v")
-        made.watch()
-        made.deliver()
+        made.cluster.launch("v", containers=[{"name": "c", "resources": {"limits": limits}}])
+        made.report()
         assert [item["resource"] for item in made.platform.holds.values() if item["pod"] == "v"] == ["nvidia.com/gpu"]
         assert "unknown_resources" not in made.platform.agent
         assert made.platform.agent["no_accelerators"] == ["example.com/nic"]
@@ -329,8 +304,7 @@ def test_a_share_that_was_unknown_is_told_once_it_is_known(here: Rig) -> None:
     here.cluster.advance(30)
     here.watch()
     here.cluster.finish("u")
-    here.watch()
-    here.deliver()
+    here.report()
     assert (here.platform.hold("u")["device_fraction"], here.platform.seconds("u")) == ("0.25", 30)
     assert [(name, row.quantity) for name, row in here.agent.store.open_capacity("n-1").items()] == [("nvidia.com/gpu", 1)]
 
@@ -341,13 +315,11 @@ def test_a_resource_that_the_agent_was_told_of_counts(tmp_path: Path) -> None:
     scope = Scope("hq-1", {"example.com/fpga": "F1", "nvidia.com/new-thing": ""})
     with rig(tmp_path / "agent.sqlite", scope=scope) as made:
         made.cluster.add_node("n-1", **{"node.kubernetes.io/instance-type": "xpu-8"})
-        made.cluster.create("u", gpus=0, containers=[{"name": "c", "resources": {"limits": asked}}])
-        made.cluster.bind("u")
+        made.cluster.launch("u", gpus=0, containers=[{"name": "c", "resources": {"limits": asked}}])
         made.settle()
         made.cluster.advance(10)
         made.cluster.finish("u")
-        made.watch()
-        made.deliver()
+        made.report()
         told = [(item["resource"], item["accelerator"], item["quantity"]) for item in made.platform.holds.values()]
         assert sorted(told) == [("example.com/fpga", "F1", 2), ("nvidia.com/new-thing", "xpu-8", 1)]
         assert "unknown_resources" not in made.platform.agent
@@ -357,18 +329,15 @@ def test_a_full_disk_of_reports_is_an_alarm_and_loses_nothing(tmp_path: Path, ca
     with rig(tmp_path / "agent.sqlite", max_spool_bytes=100) as made:
         made.cluster.add_node("n-1")
         made.settle()
-        made.cluster.create("u")
-        made.cluster.bind("u")
+        made.cluster.launch("u")
         made.cluster.advance(30)
         made.cluster.finish("u")
-        made.watch()
-        made.deliver()
+        made.report()
         assert (made.agent.spool_full, made.platform.bodies) == (True, [])
         assert any(record.levelname == "CRITICAL" for record in caplog.records)
         made.options["max_spool_bytes"] = 1 << 20
         made.restart()
-        made.watch()
-        made.deliver()
+        made.report()
         assert (made.agent.spool_full, made.platform.seconds("u")) == (False, 30)
 
 
@@ -377,12 +346,10 @@ def test_an_agent_whose_clock_is_an_hour_off_tells_the_times_of_the_cluster(tmp_
         with rig(tmp_path / f"{skew}.sqlite", skew_s=skew) as made:
             made.cluster.add_node("n-1")
             made.settle()
-            made.cluster.create("u")
-            made.cluster.bind("u")
+            made.cluster.launch("u")
             made.cluster.advance(90)
             made.cluster.finish("u")
-            made.watch()
-            made.deliver()
+            made.report()
             assert made.platform.seconds("u") == 90
             assert made.platform.watermark == "2026-10-10T10:01:30Z"
 
@@ -390,8 +357,7 @@ def test_an_agent_whose_clock_is_an_hour_off_tells_the_times_of_the_cluster(tmp_
 def test_the_very_first_answer_already_corrects_the_clock(tmp_path: Path) -> None:
     """The list of pods is the first request of all, by an agent whose clock is an hour behind; the pod ended before it."""
     with rig(tmp_path / "agent.sqlite", skew_s=-3600) as made:
-        made.cluster.create("u")
-        made.cluster.bind("u")
+        made.cluster.launch("u")
         made.cluster.advance(90)
         made.cluster.finish("u")
         made.cluster.advance(600)
@@ -408,8 +374,7 @@ def test_many_pods_are_told_in_several_bodies_and_only_the_last_says_how_far(
 ) -> None:
     monkeypatch.setattr("metering.k8s.agent.BODY_RECORDS", 2)
     for number in range(5):
-        here.cluster.create(f"u{number}")
-        here.cluster.bind(f"u{number}")
+        here.cluster.launch(f"u{number}")
     here.settle()
     here.deliver()
     told = [json.loads(body) for path, body in here.platform.bodies if path.endswith("gpu-allocations")]
@@ -421,8 +386,7 @@ def test_all_pods_that_went_at_once_while_nobody_looked_are_ended_one_after_the_
     """What a list lacks is read pod by pod while it is changed: none is left out, and what stays is untouched."""
     here.settle()
     for number in range(7):
-        here.cluster.create(f"u{number}")
-        here.cluster.bind(f"u{number}")
+        here.cluster.launch(f"u{number}")
     here.settle()
     here.cluster.advance(30)
     for number in range(6):

@@ -138,8 +138,7 @@ def test_a_ray_job_is_reported_under_its_own_name(tmp_path: Path, readable: bool
         item["metadata"]["ownerReferences"] = [owned("RayCluster", "tune-vx7k2", "c", "ray.io")]
         made.cluster.put("pods", item)
         made.cluster.bind("u")
-        made.watch()
-        made.deliver()
+        made.report()
         expected = ("RayJob", "tune", "j") if readable else ("RayCluster", "tune-vx7k2", "c")
         assert tuple(made.platform.hold("u")["workload"].values()) == expected
 
@@ -179,8 +178,7 @@ def test_a_pod_waits_two_minutes_for_what_stands_beside_it(tmp_path: Path) -> No
         made.server.fail.clear()
         made.cluster.advance(30)
         made.server.others[f"{JOBS}nightly-29"] = job
-        made.watch()
-        made.deliver()
+        made.report()
         for uid in ("u", "v"):
             assert made.platform.hold(uid)["workload"] == {"kind": "CronJob", "name": "nightly", "uid": "cron-1"}
 
@@ -189,8 +187,7 @@ def test_a_pod_does_not_wait_for_ever(tmp_path: Path) -> None:
     with rig(tmp_path / "agent.sqlite", look_around=lambda api: Lookup(api, ("team",), api.clock.now)) as made:
         made.cluster.add_node("n-1")
         made.settle()
-        made.cluster.create("u")
-        made.cluster.bind("u")
+        made.cluster.launch("u")
         for seconds in (60, 61):
             made.cluster.advance(seconds)
             steps = {name: list(stream.steps()) for name, stream in made.streams.items()}

@@ -4,12 +4,12 @@ Seconds are counted from 10:00:00, when the first list is complete.
 """
 
 from collections.abc import Iterator
-from datetime import datetime
 from pathlib import Path
 
 import pytest
 
 from metering.k8s.stream import Stream
+from tests.agent.claims import second
 from tests.agent.cluster import START
 from tests.agent.rig import Rig
 
@@ -24,24 +24,15 @@ def rig(tmp_path: Path) -> Iterator[Rig]:
     made.stop()
 
 
-def seconds(text: str) -> int:
-    return int((datetime.fromisoformat(text) - START).total_seconds())
-
-
 def unwatched(rig: Rig) -> list[tuple[int, int]]:
     rig.deliver()
-    return [(seconds(item["from"]), seconds(item["until"])) for item in rig.platform.unwatched]
+    return [(second(item["from"]), second(item["until"])) for item in rig.platform.unwatched]
 
 
 def end_of(rig: Rig, uid: str) -> tuple[int, str, bool]:
     rig.deliver()
     record = rig.platform.hold(uid)
-    return seconds(record["ended_at"]), record["end_rule"], record["end_estimated"]
-
-
-def bound(rig: Rig, uid: str, gpus: int = 8) -> None:
-    rig.cluster.create(uid, gpus)
-    rig.cluster.bind(uid)
+    return second(record["ended_at"]), record["end_rule"], record["end_estimated"]
 
 
 @pytest.mark.parametrize("outage", [1, 75, 119, 7200])
@@ -49,7 +40,7 @@ def test_an_outage_that_a_list_ends_is_told_whatever_its_length(rig: Rig, outage
     """A pod that lived and died within it is in no report."""
     rig.cluster.advance(30)
     rig.watch()
-    bound(rig, "lost")
+    rig.cluster.launch("lost")
     rig.cluster.advance(outage)
     rig.cluster.force("lost")
     rig.cluster.compact()
@@ -59,7 +50,7 @@ def test_an_outage_that_a_list_ends_is_told_whatever_its_length(rig: Rig, outage
 
 
 def test_a_watch_that_goes_on_where_it_was_leaves_no_gap_nor_does_the_first_list(rig: Rig) -> None:
-    bound(rig, "whole")
+    rig.cluster.launch("whole")
     rig.cluster.advance(3600)
     rig.cluster.finish("whole")
     rig.cluster.delete("whole")
@@ -77,7 +68,7 @@ def test_a_list_beside_a_watch_is_no_gap_and_what_happens_between_them_is_told(
 
     def meanwhile(stream: Stream) -> Iterator[object]:
         if stream is rig.streams["pods"] and "between" not in rig.cluster.objects["pods"]:
-            bound(rig, "between")
+            rig.cluster.launch("between")
             rig.cluster.advance(40)
             rig.cluster.force("between")
         yield from listed(stream)
@@ -97,7 +88,7 @@ def test_a_list_beside_a_watch_that_expires_between_its_pages_breaks_no_watch(tm
     rig = Rig(tmp_path / "agent.sqlite", page=1)
     rig.cluster.add_node("n-1")
     for uid in ("a", "b"):
-        bound(rig, uid)
+        rig.cluster.launch(uid)
     rig.settle()
     rig.server.expire_pages = 1
     rig.streams["pods"].list_next()
@@ -113,14 +104,13 @@ def test_a_list_beside_a_watch_that_expires_between_its_pages_breaks_no_watch(tm
 def test_every_report_says_since_when_its_state_was_kept(rig: Rig) -> None:
     rig.cluster.advance(50)
     rig.restart()
-    rig.watch()
-    rig.deliver()
+    rig.report()
     assert rig.platform.watched_since == [START.isoformat().replace("+00:00", "Z")]
     rig.lose_volume()
     rig.cluster.advance(10)
     rig.settle()
     rig.deliver()
-    assert [seconds(text) for text in rig.platform.watched_since] == [0, 60]
+    assert [second(text) for text in rig.platform.watched_since] == [0, 60]
 
 
 def test_a_state_from_before_says_that_it_was_kept_since_its_last_list(rig: Rig) -> None:
@@ -128,13 +118,12 @@ def test_a_state_from_before_says_that_it_was_kept_since_its_last_list(rig: Rig)
     rig.connection.commit()
     rig.cluster.advance(50)
     rig.restart()
-    rig.watch()
-    rig.deliver()
+    rig.report()
     assert rig.platform.watched_since == [START.isoformat().replace("+00:00", "Z")]
 
 
 def test_a_pod_deleted_by_force_while_the_agent_was_away_ends_when_it_was_deleted(rig: Rig) -> None:
-    bound(rig, "forced")
+    rig.cluster.launch("forced")
     rig.cluster.advance(60)
     rig.watch()
     rig.kill()
@@ -145,13 +134,13 @@ def test_a_pod_deleted_by_force_while_the_agent_was_away_ends_when_it_was_delete
     rig.watch()
     assert end_of(rig, "forced") == (660, "deletionTimestamp", True)
     record = rig.platform.hold("forced")
-    assert (seconds(record["end_earliest"]), seconds(record["end_latest"])) == (660, 3660)
+    assert (second(record["end_earliest"]), second(record["end_latest"])) == (660, 3660)
     assert unwatched(rig) == []
 
 
 def test_a_pod_whose_deletion_was_asked_for_before_and_that_was_forced_while_away_ends_within_a_gap(rig: Rig) -> None:
     """Its timestamp goes back to when the deletion was asked for, and says nothing of when it was gone."""
-    bound(rig, "stuck")
+    rig.cluster.launch("stuck")
     rig.cluster.ask_deletion("stuck", grace=30)
     rig.cluster.advance(600)
     rig.watch()
@@ -166,7 +155,7 @@ def test_a_pod_whose_deletion_was_asked_for_before_and_that_was_forced_while_awa
 
 
 def test_a_pod_that_is_told_to_have_ended_without_when_while_the_agent_was_away_ends_within_a_gap(rig: Rig) -> None:
-    bound(rig, "dark")
+    rig.cluster.launch("dark")
     rig.watch()
     rig.kill()
     rig.cluster.advance(600)
@@ -180,7 +169,7 @@ def test_a_pod_that_is_told_to_have_ended_without_when_while_the_agent_was_away_
 
 def test_a_pod_that_was_there_after_its_deletion_was_due_ends_within_the_gap_that_the_list_closes(rig: Rig) -> None:
     """Of a lost node: due at 30 s, still there at 600 s as the watch knows, gone from the list at 700 s."""
-    bound(rig, "stuck")
+    rig.cluster.launch("stuck")
     rig.watch()
     rig.cluster.ask_deletion("stuck", grace=30)
     rig.watch()
@@ -196,7 +185,7 @@ def test_a_pod_that_was_there_after_its_deletion_was_due_ends_within_the_gap_tha
 
 
 def test_a_pod_whose_forced_deletion_was_read_before_the_watch_broke_ends_when_it_was_deleted(rig: Rig) -> None:
-    bound(rig, "forced")
+    rig.cluster.launch("forced")
     rig.cluster.advance(100.7)
     rig.watch()
     rig.cluster.force("forced")

@@ -11,21 +11,15 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from kubernetes import client as official
 
+from metering.claims import Claim
+from metering.k8s import stream
 from metering.k8s.agent import Agent
 from metering.k8s.description import Scope
-from metering.k8s.objects import (
-    claim_object,
-    decoded,
-    items_of,
-    node_object,
-    pod_object,
-    pod_page,
-    seen_pod,
-    slice_object,
-)
-from metering.k8s.stream import CLAIMS, SLICES, Changes, Event, ListBegins, ListEnds, ListPage
+from metering.k8s.objects import Metadata, Pod, PodStatus, Slice, seen_pod
+from metering.k8s.stream import CLAIMS, NODES, SLICES, Changes, Event, ListBegins, ListEnds, ListPage
 from metering.spool import open_state
 
 PODS = 20_000
@@ -97,7 +91,7 @@ def relist(rounds: int) -> Row:
     api = official.CoreV1Api(official.ApiClient(official.Configuration(host="http://localhost")))
     ours, whole, theirs = [], [], []
     for _ in range(rounds):
-        ours.append(_rate(lambda: [decoded(item) for item in items_of(body, pod_page, pod_object)[1]], PODS // 500))
+        ours.append(_rate(lambda: [_decoded(item) for item in stream.PODS.items(body)[1]], PODS // 500))
         whole.append(_rate(lambda: _snapshots(body), PODS // 500))
         theirs.append(_rate(lambda: _official(api, small).items, 1))
     mine, limit, snapshots = statistics.median(ours), statistics.median(theirs), statistics.median(whole)
@@ -106,8 +100,17 @@ def relist(rounds: int) -> Row:
     return ("B10 relist of 20,000 pods", measured, f"official client {limit:,.0f} pods/s", f"{ratio:.0f} x", ">= 60 x")
 
 
+_metadata = msgspec.json.Decoder(Metadata)
+_status = msgspec.json.Decoder(PodStatus)
+
+
+def _decoded(pod: Pod) -> tuple[Any, ...]:
+    """All parts of a pod."""
+    return _metadata.decode(pod.metadata), pod.spec, _status.decode(pod.status)
+
+
 def _snapshots(body: bytes) -> list[Any]:
-    _, pods, _ = items_of(body, pod_page, pod_object)
+    _, pods, _ = stream.PODS.items(body)
     return [found.snapshot(START) for item in pods if (found := seen_pod(item)) is not None]
 
 
@@ -147,7 +150,7 @@ def _events_alone() -> dict[str, Any]:
         bodies = [json.dumps(pod(number * 5, 3 + number)).encode() for number in range(EVENTS)]
         wall, cpu = time.perf_counter(), time.process_time()
         for first in range(0, EVENTS, 20):  # ten commits a second
-            part = [Event(pod_object.decode(body)) for body in bodies[first : first + 20]]
+            part = [Event(stream.PODS.decode(body)) for body in bodies[first : first + 20]]
             at = START + timedelta(seconds=first / EVENTS_PER_SECOND)
             agent.apply("pods", Changes(part, str(first + 22), at, True))
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
@@ -165,19 +168,19 @@ def _list_cluster(agent: Agent) -> None:
             "status": {"allocatable": {"nvidia.com/gpu": "8"}, "capacity": {"nvidia.com/gpu": "8"}}}  # fmt: skip
     nodes = [json.dumps(node).replace('"n"', f'"node-{number}"').encode() for number in range(500)]
     agent.apply("nodes", ListBegins(START))
-    agent.apply("nodes", ListPage([node_object.decode(body) for body in nodes], START))
+    agent.apply("nodes", ListPage([NODES.decode(body) for body in nodes], START))
     agent.apply("nodes", ListEnds("1", START, START))
     agent.apply(SLICES, ListBegins(START))
-    agent.apply(SLICES, ListPage([slice_object.decode(device_slice(number)) for number in range(500)], START))
+    agent.apply(SLICES, ListPage([msgspec.json.decode(device_slice(number), type=Slice) for number in range(500)], START))
     agent.apply(SLICES, ListEnds("1", START, START))
     agent.apply("pods", ListBegins(START))
     for first in range(0, PODS, 500):
-        agent.apply("pods", ListPage(items_of(page(first, 500, 2), pod_page, pod_object)[1], START))
+        agent.apply("pods", ListPage(stream.PODS.items(page(first, 500, 2))[1], START))
     agent.apply("pods", ListEnds("2", START, START))
     agent.apply(CLAIMS, ListBegins(START))
     for first in range(0, PODS, 500 * 2 * CLAIMING):
         pairs = range(first, first + 500 * 2 * CLAIMING, 2 * CLAIMING)
-        agent.apply(CLAIMS, ListPage([claim_object.decode(claim(number)) for number in pairs], START))
+        agent.apply(CLAIMS, ListPage([msgspec.json.decode(claim(number), type=Claim) for number in pairs], START))
     agent.apply(CLAIMS, ListEnds("2", START, START))
 
 
@@ -204,7 +207,7 @@ def _told(agent: Agent, now: datetime) -> int:
     told = agent.report(now, refresh=True)
     while parcel := agent.spool.oldest():
         agent.spool.acknowledge(parcel.id)
-    return told.allocations if told else 0
+    return told or 0
 
 
 def _peak_mb() -> int:

@@ -43,15 +43,12 @@ def gpu_seconds() -> dict[str, int]:
 def test_the_ledger_holds_what_the_cluster_did_through_kills_and_a_lost_deletion(here: LedgerRig) -> None:
     here.settle()
     for uid, gpus in (("short", 4), ("long", 8), ("lost", 1), ("runs", 2)):
-        here.cluster.create(uid, gpus)
-        here.cluster.bind(uid)
-    here.watch()
-    here.deliver()
+        here.cluster.launch(uid, gpus)
+    here.report()
     here.cluster.advance(30)
     here.cluster.finish("short")
     here.restart()
-    here.watch()
-    here.deliver()
+    here.report()
     here.kill()
     here.cluster.advance(3600)
     here.cluster.finish("long", "Failed")
@@ -102,16 +99,13 @@ def test_a_card_that_pods_share_is_in_the_ledger_once_and_held_twice_by_nobody(c
         cluster.bind(uid)
         cluster.advance(wait)
         if uid == "a":
-            claims.watch()
-            claims.deliver()
+            claims.report()
     claims.restart()
-    claims.watch()
-    claims.deliver()
+    claims.report()
     cluster.advance(40)
     cluster.finish("a")
     cluster.finish("b", "Failed")
-    claims.watch()
-    claims.deliver()
+    claims.report()
     claims.deliver()
     assert QuarantinedRecord.objects.count() == 0
     with connection.cursor() as cursor:
@@ -159,8 +153,7 @@ def test_the_report_shows_scans_that_agree(here: LedgerRig, tmp_path: Path) -> N
     apply(tmp_path)
     here.settle()
     for uid, gpus in (("a", 8), ("b", 2)):
-        here.cluster.create(uid, gpus)
-        here.cluster.bind(uid)
+        here.cluster.launch(uid, gpus)
     here.watch()
     for _ in range(3):
         here.cluster.advance(3600)
@@ -178,13 +171,11 @@ def test_the_report_shows_scans_that_found_what_the_watch_had_lost(here: LedgerR
     apply(tmp_path)
     here.settle()
     for uid, gpus in (("a", 8), ("c", 4)):
-        here.cluster.create(uid, gpus)
-        here.cluster.bind(uid)
+        here.cluster.launch(uid, gpus)
     here.watch()
     here.cluster.delete("a")
     here.server.drop.add(here.cluster.version)
-    here.cluster.create("b", 2)
-    here.cluster.bind("b")
+    here.cluster.launch("b", 2)
     here.server.drop.add(here.cluster.version)
     here.cluster.advance(3600)
     found = here.scan()
@@ -209,15 +200,12 @@ def test_a_lost_volume_is_a_gap_from_what_was_acknowledged_last_to_the_first_lis
     """Twelve pods of 30 s lived in the 160 s after the last report; a pod that ran before and after is whole."""
     apply(tmp_path)
     here.settle()
-    here.cluster.create("runs", 2)
-    here.cluster.bind("runs")
+    here.cluster.launch("runs", 2)
     here.cluster.advance(60)
-    here.watch()
-    here.deliver()
+    here.report()
     here.kill()
     for number in range(12):
-        here.cluster.create(f"short-{number}", 8)
-        here.cluster.bind(f"short-{number}")
+        here.cluster.launch(f"short-{number}", 8)
     here.cluster.advance(30)
     for number in range(12):
         here.cluster.finish(f"short-{number}")
@@ -228,14 +216,12 @@ def test_a_lost_volume_is_a_gap_from_what_was_acknowledged_last_to_the_first_lis
     here.settle()
     here.deliver()
     here.cluster.advance(300)
-    here.watch()
-    here.deliver()
+    here.report()
     here.deliver()
     assert gpu_seconds() == {"runs": 2 * 520}
     assert exceptions_of(here, "metering_gap") == [("metering_gap", "hq-1/agent agent-1", 160, True)]
     here.restart()
-    here.watch()
-    here.deliver()
+    here.report()
     assert CoverageNote.objects.filter(kind="unwatched").count() == 1, "a state that was kept leaves no gap"
 
 
@@ -243,8 +229,7 @@ def test_an_outage_of_75_seconds_that_a_list_ends_is_a_gap(here: LedgerRig, tmp_
     apply(tmp_path)
     here.settle()
     here.deliver()
-    here.cluster.create("lost", 8)
-    here.cluster.bind("lost")
+    here.cluster.launch("lost", 8)
     here.cluster.advance(45)
     here.cluster.force("lost")
     here.cluster.compact()
@@ -258,18 +243,15 @@ def test_an_outage_of_75_seconds_that_a_list_ends_is_a_gap(here: LedgerRig, tmp_
 def test_a_pod_deleted_by_force_while_nobody_watched_is_billed_until_then(here: LedgerRig, tmp_path: Path) -> None:
     apply(tmp_path)
     here.settle()
-    here.cluster.create("forced", 8)
-    here.cluster.bind("forced")
+    here.cluster.launch("forced", 8)
     here.cluster.advance(60)
-    here.watch()
-    here.deliver()
+    here.report()
     here.kill()
     here.cluster.advance(600)
     here.cluster.force("forced")
     here.cluster.advance(7200)
     here.start()
-    here.watch()
-    here.deliver()
+    here.report()
     here.deliver()
     assert gpu_seconds() == {"forced": 8 * 660}
     assert exceptions_of(here, "metering_gap", "estimated_end") == [("estimated_end", "hq-1/nlp/forced", 8 * 7200, False)]
@@ -286,8 +268,7 @@ def test_a_shared_claim_that_a_new_state_cuts_otherwise_blocks(claims: LedgerRig
         cluster.create(uid, 0, resourceClaims=[{"name": "shared", "resourceClaimName": "shared"}])
         cluster.bind(uid)
     cluster.advance(60)
-    claims.watch()
-    claims.deliver()
+    claims.report()
     cluster.release("shared", "b")
     cluster.force("b")
     claims.lose_volume()

@@ -2,11 +2,9 @@
 
 import csv
 import json
-import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +14,7 @@ from metering.__main__ import main
 from metering.engines.readings import WANTED, readings
 from metering.engines.samples import Sample, SampleError, read_answer, read_text
 from metering.records import EngineReading
+from tests.http_servers import HttpServer, Request, serving
 
 NOW = datetime(2026, 10, 15, 4, 0, 1, tzinfo=UTC)
 STARTED = 1791921600
@@ -108,54 +107,27 @@ def test_an_answer_of_prometheus_is_read_with_its_time() -> None:
         list(read_answer(b"<html>"))
 
 
-class Servers(ThreadingHTTPServer):
+class Servers(HttpServer):
     """A server with /metrics, a Prometheus and a platform in one."""
 
-    daemon_threads = True
-
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+        super().__init__()
         self.taken: list[Any] = []
         self.asked: list[str] = []
 
-    @property
-    def address(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}"
-
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    server: Servers
-
-    def do_GET(self) -> None:
-        self.server.asked.append(self.path)
-        found = {"/metrics": VLLM.encode(), "/api/v1/query": json.dumps(ANSWER).encode()}.get(self.path.partition("?")[0])
-        self._say(200 if found else 404, found or b"nothing")
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        self.server.taken.append((self.path, json.loads(body)))
-        self._say(200, b'{"accepted": 1, "rejected": []}')
-
-    def _say(self, status: int, body: bytes) -> None:
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *arguments: Any) -> None:
-        pass
+    def answer(self, request: Request) -> tuple[int, bytes]:
+        if request.body:
+            self.taken.append((request.path, json.loads(request.body)))
+            return 200, b'{"accepted": 1, "rejected": []}'
+        self.asked.append(request.path)
+        found = {"/metrics": VLLM.encode(), "/api/v1/query": json.dumps(ANSWER).encode()}.get(request.path.partition("?")[0])
+        return 200 if found else 404, found or b"nothing"
 
 
 @pytest.fixture
 def servers() -> Iterator[Servers]:
-    made = Servers()
-    thread = threading.Thread(target=made.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    yield made
-    made.shutdown()
-    thread.join()
-    made.server_close()
+    with serving(Servers()) as made:
+        yield made
 
 
 def test_the_command_tells_the_platform_what_it_could_read_and_names_what_it_could_not(

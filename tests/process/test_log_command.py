@@ -1,7 +1,6 @@
 """`python -m metering logs` as a process: killed, refused, doubled, and told what it cannot do."""
 
 import csv
-import gzip
 import json
 import os
 import random
@@ -13,21 +12,20 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 from unittest.mock import ANY
 
 import pytest
 
 from metering.__main__ import main
-from metering.delivery_thread import delivering
+from metering.delivery import delivering
 from metering.logs.formats import translator
 from metering.logs.reading import SpoolSink
 from metering.numbering import Numbering
 from metering.spool import Spool, open_state
 from tests.cli import PROJECT
 from tests.factories.gateway_logs import line, nameless
+from tests.http_servers import HttpServer, Request, serving
 
 
 @pytest.fixture
@@ -37,13 +35,11 @@ def log(tmp_path: Path) -> Path:
     return path
 
 
-class Platform(ThreadingHTTPServer):
+class Platform(HttpServer):
     """Answers 503 now and then, and remembers what it took; a record is known by its id."""
 
-    daemon_threads = True
-
     def __init__(self, *, failing: float = 0.0, seed: int = 1) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+        super().__init__()
         self.taken: Counter[str] = Counter()
         self.tokens: dict[str, int] = {}
         self.watermarks: list[dict[str, str]] = []
@@ -51,55 +47,30 @@ class Platform(ThreadingHTTPServer):
         self.random = random.Random(seed)
         self.lock = threading.Lock()
 
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    server: Platform
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        if self.headers.get("Content-Encoding") == "gzip":
-            body = gzip.decompress(body)
-        if self.path.endswith("usage/watermarks"):
-            self.server.watermarks.append(json.loads(body))
-            self._say(204)
-            return
-        records = json.loads(body)
-        with self.server.lock:
-            status = 503 if self.server.random.random() < self.server.failing else 200
-            if status == 200 or self.server.random.random() < 0.5:  # taken, and the answer is lost
-                for record in records:
-                    self.server.taken[record["id"]] += 1
-                    self.server.tokens[record["id"]] = record["input_tokens"]
-        self._say(status, b'{"accepted": 1, "duplicates": 0, "conflicts": 0, "rejected": []}')
-
-    def _say(self, status: int, answer: bytes = b"") -> None:
-        self.send_response(status)
-        if status != 204:
-            self.send_header("Content-Length", str(len(answer)))
-        self.end_headers()
-        self.wfile.write(answer)
-
-    def log_message(self, *arguments: Any) -> None:
-        pass
+    def answer(self, request: Request) -> tuple[int, bytes]:
+        if request.path.endswith("usage/watermarks"):
+            self.watermarks.append(json.loads(request.body))
+            return 204, b""
+        with self.lock:
+            status = 503 if self.random.random() < self.failing else 200
+            if status == 200 or self.random.random() < 0.5:  # taken, and the answer is lost
+                for record in json.loads(request.body):
+                    self.taken[record["id"]] += 1
+                    self.tokens[record["id"]] = record["input_tokens"]
+        return status, b'{"accepted": 1, "duplicates": 0, "conflicts": 0, "rejected": []}'
 
 
 @pytest.fixture
 def platform() -> Iterator[Platform]:
-    server = Platform(failing=0.03)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    yield server
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with serving(Platform(failing=0.03)) as server:
+        yield server
 
 
 def command(tmp_path: Path, platform: Platform, *more: str) -> list[str]:
     token = tmp_path / "token"
     token.write_text("secret\n")
     return ["tokens", "--format", "envoy", "--state", str(tmp_path / "state"), "--token-file", str(token),
-            "--endpoint", f"http://127.0.0.1:{platform.server_port}", *more]  # fmt: skip
+            "--endpoint", platform.address, *more]  # fmt: skip
 
 
 def test_a_reader_killed_at_any_moment_loses_nothing_through_rotations(
@@ -185,12 +156,12 @@ def test_a_second_reader_on_the_same_state_is_refused(
 def test_a_token_that_is_gone_for_a_while_stops_no_delivery(
     tmp_path: Path, platform: Platform, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("metering.delivery_thread.HINDERED_WAIT_S", 0.05)
+    monkeypatch.setattr("metering.delivery.HINDERED_WAIT_S", 0.05)
     state, token = tmp_path / "s.sqlite", tmp_path / "token"
     connection = open_state(state)
     with connection:
         Spool(connection).put("usage/tokens", b'[{"id": "a", "input_tokens": 1}]')
-    with delivering(state, endpoint=f"http://127.0.0.1:{platform.server_port}", token_file=token) as delivery:
+    with delivering(state, endpoint=platform.address, token_file=token) as delivery:
         time.sleep(0.2)
         assert not platform.taken
         token.write_text("secret")

@@ -10,23 +10,21 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
-from datetime import UTC, datetime
+from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import httpx
 import pytest
 
 from metering.__main__ import main
-from metering.gateways import litellm_callback
-from metering.gateways.litellm_callback import Books, Hooks, Settings, read_settings
+from metering.gateways.litellm_callback import Books, read_settings
 from metering.gateways.outbox import FILE, Outbox, Sender, open_outbox, pack, sole_sender, waiting
-from metering.records import RecordError, TokenUsage, decode_batch
+from metering.records import RecordError
 from metering.spool import Spool
 from tests.cli import PROJECT
-from tests.gateway_records import SECRET, payload
+from tests.gateway_records import payload
 
 
 @pytest.fixture
@@ -205,186 +203,6 @@ def test_the_command_sends_what_waits(
     outbox.put("b", b'{"n":2}').result(10)
     assert main([*arguments, "--deliver-seconds", "0.3"]) == 3
     assert "503" in capsys.readouterr().err
-
-
-# The callback
-
-
-@pytest.fixture
-def books(tmp_path: Path) -> Iterator[Books]:
-    made = Books(Settings(tmp_path, source="gw-1", sender="none"))
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def hooks(books: Books) -> Hooks:
-    made = Hooks()
-    made.books = lambda: books
-    return made
-
-
-def request() -> dict[str, Any]:
-    """What the proxy hands to its hooks: the client chose the call id."""
-    details = {"litellm_call_id": "call-1", "call_type": "acompletion", "model": "demo-chat",
-               "custom_llm_provider": "openai", "start_time": datetime(2026, 10, 15, 4, tzinfo=UTC)}  # fmt: skip
-    metadata = {"user_api_key": "hash-1", "user_api_key_team_id": "team-1", "model_group": "demo-chat", "note": SECRET}
-    return {
-        "model": "demo-chat", "metadata": metadata, "messages": [SECRET],
-        "litellm_logging_obj": SimpleNamespace(model_call_details=details),
-    }  # fmt: skip
-
-
-def answer(**usage: Any) -> SimpleNamespace:
-    counted = {"prompt_tokens": 100, "completion_tokens": 30, "total_tokens": 130,
-               "prompt_tokens_details": {"cached_tokens": 64},
-               "completion_tokens_details": {"reasoning_tokens": 12}}  # fmt: skip
-    return SimpleNamespace(id="chatcmpl-1", usage=SimpleNamespace(model_dump=lambda: {**counted, **usage}))
-
-
-def later(data: dict[str, Any], **changed: Any) -> dict[str, Any]:
-    """What LiteLLM's logging hands over for the same request, with the details of its logging object."""
-    return {**data["litellm_logging_obj"].model_call_details, "standard_logging_object": payload(**changed)}
-
-
-async def begun(hooks: Hooks) -> dict[str, Any]:
-    data = request()
-    await hooks.async_pre_call_hook(user_api_key_dict=None, cache=None, data=data, call_type="completion")
-    return data
-
-
-@pytest.mark.asyncio
-async def test_an_answer_is_written_before_it_is_sent_and_once(tmp_path: Path, hooks: Hooks) -> None:
-    data = await begun(hooks)
-    await hooks.async_post_call_success_hook(data=data, user_api_key_dict=None, response=answer())
-    (record,) = kept(tmp_path)
-    assert {name: record[name] for name in ("source", "consumer", "model", "provider", "status", "time")} == {
-        "source": "gw-1", "consumer": "team-1", "model": "demo-chat", "provider": "openai", "status": "success",
-        "time": "2026-10-15T04:00:00Z",
-    }  # fmt: skip
-    counts = [record[f"{name}_tokens"] for name in ("input", "cache_read_input", "output", "reasoning_output")]
-    assert counts == [100, 64, 30, 12]
-    assert record["attributes"] == {"call_id": "call-1", "response_id": "chatcmpl-1"}
-    await hooks.async_logging_hook(kwargs=later(data), result=None, call_type="acompletion")
-    assert [again["id"] for again in kept(tmp_path)] == [record["id"]]
-
-
-@pytest.mark.asyncio
-async def test_two_requests_with_the_ids_of_one_are_two_records(tmp_path: Path, hooks: Hooks) -> None:
-    for _ in range(2):
-        data = await begun(hooks)
-        await hooks.async_post_call_success_hook(data=data, user_api_key_dict=None, response=answer())
-    assert len({record["id"] for record in kept(tmp_path)}) == 2
-
-
-@pytest.mark.asyncio
-async def test_a_failed_attempt_and_its_fallback_are_two_records(tmp_path: Path, hooks: Hooks) -> None:
-    data = await begun(hooks)
-    failure = later(data, status="failure", id="call-1", prompt_tokens=0, completion_tokens=0, total_tokens=0,
-                    metadata={"usage_object": None})  # fmt: skip
-    await hooks.async_log_failure_event(kwargs=failure, response_obj=None, start_time=None, end_time=None)
-    await hooks.async_post_call_success_hook(data=data, user_api_key_dict=None, response=answer())
-    assert [(record["status"], record["output_tokens"]) for record in kept(tmp_path)] == [("failure", 0), ("success", 30)]
-
-
-@pytest.mark.asyncio
-async def test_a_stream_ends_for_its_client_when_its_usage_is_written(tmp_path: Path, hooks: Hooks) -> None:
-    data = await begun(hooks)
-    seen: list[Any] = []
-
-    async def chunks() -> AsyncIterator[str]:
-        yield "one"
-        yield "two"
-
-    async def told() -> None:
-        await asyncio.sleep(0.05)
-        seen.append(("told", len(kept(tmp_path))))
-        await hooks.async_logging_hook(kwargs=later(data), result=None, call_type="acompletion")
-
-    tell = asyncio.create_task(told())
-    stream = hooks.async_post_call_streaming_iterator_hook(user_api_key_dict=None, response=chunks(), request_data=data)
-    seen += [chunk async for chunk in stream]
-    seen.append(("ended", len(kept(tmp_path))))
-    await tell
-    assert seen == [("told", 0), "one", "two", ("ended", 1)] or seen == ["one", "two", ("told", 0), ("ended", 1)]
-
-
-@pytest.mark.asyncio
-async def test_a_stream_whose_count_guardrails_put_off_is_written_as_assembled(tmp_path: Path, hooks: Hooks) -> None:
-    data = await begun(hooks)
-    data["litellm_logging_obj"]._deferred_stream_complete_args = (answer(prompt_tokens=70, total_tokens=100), None)
-
-    async def chunks() -> AsyncIterator[str]:
-        yield "one"
-
-    stream = hooks.async_post_call_streaming_iterator_hook(user_api_key_dict=None, response=chunks(), request_data=data)
-    assert [chunk async for chunk in stream] == ["one"]
-    (record,) = kept(tmp_path)
-    assert (record["input_tokens"], record["output_tokens"]) == (70, 30)
-
-
-@pytest.mark.asyncio
-async def test_a_stream_of_which_nothing_is_told_ends_all_the_same(
-    tmp_path: Path, hooks: Hooks, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(litellm_callback, "STREAM_WAIT_S", 0.01)
-
-    async def chunks() -> AsyncIterator[str]:
-        yield "one"
-
-    stream = hooks.async_post_call_streaming_iterator_hook(
-        user_api_key_dict=None, response=chunks(), request_data=await begun(hooks)
-    )
-    assert [chunk async for chunk in stream] == ["one"]
-    assert "LiteLLM told no usage of a stream" in caplog.text
-
-
-@pytest.mark.asyncio
-async def test_a_stream_that_its_client_cut_is_an_estimate(tmp_path: Path, hooks: Hooks) -> None:
-    data = await begun(hooks)
-    cut = later(data, error_information={"error_code": "499"})
-    await hooks.async_logging_hook(kwargs=cut, result=None, call_type="acompletion")
-    (record,) = kept(tmp_path)
-    assert record["attributes"]["usage_source"] == "gateway_estimate"
-
-
-@pytest.mark.asyncio
-async def test_a_request_that_cannot_be_counted_goes_to_the_platform_without_its_prompt(
-    tmp_path: Path, hooks: Hooks
-) -> None:
-    nobody = {"user_api_key_hash": None, "user_api_key_team_id": None}
-    await hooks.async_logging_hook(kwargs=later(await begun(hooks), metadata=nobody), result=None, call_type="acompletion")
-    (record,) = kept(tmp_path)
-    assert (record["source"], "consumer" in record) == ("gw-1", False)
-    assert SECRET not in json.dumps(record)
-
-
-@pytest.mark.asyncio
-async def test_usage_that_nobody_knows_goes_to_the_platform_with_its_numbers_and_the_reason(
-    tmp_path: Path, hooks: Hooks
-) -> None:
-    unknown = {"tokens": {"in": 30, "out": 4, "why": SECRET}}
-    kwargs = later(await begun(hooks), metadata={"usage_object": unknown})
-    await hooks.async_logging_hook(kwargs=kwargs, result=None, call_type="acompletion")
-    (record,) = kept(tmp_path)
-    assert record["payload"]["metadata"]["usage_object"] == {"tokens": {"in": 30, "out": 4, "why": ""}}
-    assert record["attributes"] == {"usage_refused": "usage of no known API: tokens.in, tokens.out"}
-    (rejected,) = decode_batch(TokenUsage, [json.dumps(record).encode()]).rejected
-    assert "usage of no known API: tokens.in, tokens.out" in str(rejected.error)
-
-
-@pytest.mark.asyncio
-async def test_a_full_disk_is_told_with_the_record_and_breaks_no_answer(
-    books: Books, hooks: Hooks, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def full(batch: Any) -> None:
-        for _, _, done in batch:
-            done.set_exception(sqlite3.OperationalError("database or disk is full"))
-
-    monkeypatch.setattr(books._outbox, "_commit", full)
-    await hooks.async_post_call_success_hook(data=await begun(hooks), user_api_key_dict=None, response=answer())
-    assert "database or disk is full; NOT kept" in caplog.text
-    assert '"output_tokens":30' in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,9 @@
 """Agents trust the certificates that SSL_CERT_FILE names, and only these: so the chart mounts a private CA."""
 
 import ssl
-import threading
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
@@ -19,26 +18,16 @@ from metering.delivery import Delivery, Outcome
 from metering.intervals import Interval
 from metering.prometheus import Prometheus, PrometheusError
 from metering.spool import Spool, open_state
+from tests.http_servers import HttpServer, Request, serving
 
 NOW = datetime.now(UTC)
 START = datetime(2026, 10, 1, tzinfo=UTC)
 
 
-class _Handler(BaseHTTPRequestHandler):
-    def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["Content-Length"]))
-        body = b'{"status": "success", "data": {"resultType": "matrix", "result": []}}'
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
+class _Server(HttpServer):
+    def answer(self, request: Request) -> tuple[int, bytes]:
+        return 200, b'{"status": "success", "data": {"resultType": "matrix", "result": []}}'
 
-    def log_message(self, *arguments: Any) -> None:
-        pass
-
-
-class _Server(ThreadingHTTPServer):
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that does not trust us hangs up."""
 
@@ -69,25 +58,18 @@ def company(tmp_path: Path) -> Iterator[tuple[str, Path]]:
     crt, key = certificate(tmp_path, "company")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(crt, key)
-    server = _Server(("127.0.0.1", 0), _Handler)
+    server = _Server()
     server.socket = context.wrap_socket(server.socket, server_side=True)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-    thread.start()
-    yield f"https://127.0.0.1:{server.server_port}", crt
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with serving(server):
+        yield f"https://127.0.0.1:{server.server_port}", crt
 
 
 def deliver(address: str, folder: Path) -> tuple[Outcome, str]:
-    connection = open_state(folder / "spool.sqlite")
-    spool = Spool(connection)
-    spool.put("usage/allocations", b"{}")
-    delivery = Delivery(spool, endpoint=address, token="secret")
-    outcome = delivery.run_once().outcome
-    delivery.close()
-    connection.close()
-    return outcome, delivery.last_error
+    with closing(open_state(folder / "spool.sqlite")) as connection:
+        spool = Spool(connection)
+        spool.put("usage/allocations", b"{}")
+        with Delivery(spool, endpoint=address, token="secret") as delivery:
+            return delivery.run_once().outcome, delivery.last_error
 
 
 def test_reports_go_to_a_platform_whose_ca_is_named(

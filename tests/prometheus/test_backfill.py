@@ -144,7 +144,7 @@ def test_a_file_for_import_holds_the_same(prometheus: str, tmp_path: Path, capsy
     rows = (tmp_path / "holds.csv").read_text(encoding="utf-8").splitlines()
     assert len(rows) == 1 + 5
     assert rows[0].startswith("cluster,namespace,pod,pod_uid,resource,quantity,device_fraction,accelerator")
-    assert "1 holds go on: import the file with --until" in capsys.readouterr().err
+    assert "1 allocations go on: import the file with --until" in capsys.readouterr().err
 
 
 def test_hours_without_a_scrape_stay_a_gap(prometheus: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

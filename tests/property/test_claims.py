@@ -6,12 +6,13 @@ from fractions import Fraction
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from metering.claims import ClaimedDevices
 from metering.intervals import Interval, union
-from metering.k8s.claim_store import Holder, Part
+from metering.k8s.claim_store import Holder
 from metering.k8s.claims import pieces_of
 
 START = datetime(2026, 10, 1, tzinfo=UTC)
-CARD = Part("claim", "dra/gpu.nvidia.com", "NVIDIA-H100", 2, "1/7")
+CARD = ClaimedDevices("claim", "dra/gpu.nvidia.com", "NVIDIA-H100", 2, Fraction(1, 7))
 minutes = st.integers(min_value=0, max_value=600)
 bounds = st.dictionaries(st.sampled_from([f"uid-{number}" for number in range(6)]), st.tuples(minutes, minutes), min_size=1)
 
@@ -49,7 +50,10 @@ def test_a_pod_pays_alone_for_the_time_that_it_is_alone() -> None:
 
 def test_what_a_pod_holds_through_several_claims_is_the_mean_of_its_parts() -> None:
     """One whole card of its own and one that three pods share: 2 units of (1 + 1/3) / 2."""
-    parts = [Part("own", "dra/x", "P", 1, "1"), Part("claim", "dra/x", "P", 1, "1"), Part("own", "dra/y", "P", 1, "1/2")]
+    parts = [
+        ClaimedDevices(claim, resource, "P", 1, Fraction(share))
+        for claim, resource, share in (("own", "dra/x", "1"), ("claim", "dra/x", "1"), ("own", "dra/y", "1/2"))
+    ]
     holders = [Holder("own", "a", START, None), *(holder(uid, 0, None) for uid in "abc")]
     assert [(piece.resource, piece.quantity, piece.fraction) for piece in pieces_of("a", START, None, parts, holders)] == [
         ("dra/x", 2, Fraction(2, 3)), ("dra/y", 1, Fraction(1, 2)),

@@ -6,7 +6,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from metering.accelerators import split_request
 from metering.claims import (
     Claim,
     Claimed,
@@ -17,8 +16,8 @@ from metering.claims import (
     held_through_claims,
     quantity_of,
 )
-from metering.k8s.objects import pod_object, seen_pod
-from metering.requests import container_of, effective_requests
+from metering.k8s.objects import seen_pod
+from metering.k8s.stream import PODS
 
 H100 = {"type": {"string": "gpu"}, "productName": {"string": "NVIDIA H100 80GB HBM3"}}
 SLICE = {**H100, "type": {"string": "mig"}, "profile": {"string": "1g.10gb"}}
@@ -61,15 +60,23 @@ def pod(*claims: str, uid: str = "uid-1", **status: Any) -> dict[str, Any]:
 
 def claims_of(given: dict[str, Any]) -> PodClaims:
     """Claims of a pod as the agent reads them."""
-    seen = seen_pod(pod_object.decode(msgspec.json.encode(given)))
+    seen = seen_pod(PODS.decode(msgspec.json.encode(given)))
     return seen.facts.claims if seen else PodClaims()
+
+
+def requests_of(given: dict[str, Any]) -> dict[str, int]:
+    """Extended resources of a pod with claims as the agent reads them."""
+    seen = seen_pod(PODS.decode(msgspec.json.encode(given)))
+    assert seen is not None
+    return seen.facts.requests
 
 
 def held(given: dict[str, Any], *claims: dict[str, Any], slices: list[Any] | None = None, **more: Any) -> Claimed:
     """What a pod holds of claims, which count where they are reserved for it."""
-    devices = devices_of([resource_slice(device("gpu-0"), device("gpu-1"))] if slices is None else slices)
+    given_slices = [resource_slice(device("gpu-0"), device("gpu-1"))] if slices is None else slices
+    devices = {place: found for item in given_slices for place, found in devices_of(item["spec"]).items()}
     read = [msgspec.convert(item, Claim) for item in claims]
-    reserved = {item.metadata.name: item for item in read if given["metadata"]["uid"] in item.pods or item.other_consumers}
+    reserved = {item.metadata.name: item for item in read if given["metadata"]["uid"] in item.pods or item.problem}
     return held_through_claims(claims_of(given), reserved, devices, **more)
 
 
@@ -118,15 +125,14 @@ def extended(resource: str) -> dict[str, Any]:
 def test_an_extended_resource_behind_which_is_a_claim_counts_once(annotations: dict[str, str]) -> None:
     trainer = extended("nvidia.com/gpu")
     hidden = claim("trainer-0-extended-resources-abcde", result("gpu-0", "container-0-request-0"), **annotations)
-    requested = effective_requests([container_of(item) for item in trainer["spec"]["containers"]])
-    assert split_request(requested).counted == {"nvidia.com/gpu": 1}
+    assert requests_of(trainer) == {"nvidia.com/gpu": 1}
     assert held(trainer, hidden).held == ()
 
 
 def test_a_resource_that_only_a_device_class_names_counts_by_its_claim() -> None:
     trainer = extended("deviceclass.resource.kubernetes.io/gpu.nvidia.com")
     hidden = claim("trainer-0-extended-resources-abcde", result("gpu-0", "container-0-request-0"), **HIDDEN)
-    assert effective_requests([container_of(item) for item in trainer["spec"]["containers"]]) == {}
+    assert requests_of(trainer) == {}
     assert [item.quantity for item in held(trainer, hidden).held] == [1]
 
 
@@ -177,18 +183,11 @@ def test_a_claim_of_a_pod_group_is_reported() -> None:
     assert held(pod("one"), group).unknown == ("claim one: reserved for podgroups, whose pods nobody told",)
 
 
-def test_only_the_latest_generation_of_a_pool_counts() -> None:
-    old, new = resource_slice(device("gpu-0"), device("gpu-1"), generation=1), resource_slice(device("gpu-0"), generation=2)
-    assert set(devices_of([new, old])) == {("gpu.nvidia.com", "node-a", "gpu-0")}
-
-
 def test_an_older_form_of_slices_is_read() -> None:
     beta = {"name": "gpu-0", "basic": {"attributes": H100, "capacity": {"memory": {"value": "80Gi"}}}}
     assert held(pod("one"), claim("one", result("gpu-0")), slices=[resource_slice(beta)]).held[0].quantity == 1
 
 
-def test_errors_name_the_object() -> None:
-    with pytest.raises(ClaimError, match="ResourceSlice broken"):
-        devices_of([{"metadata": {"name": "broken"}, "spec": {"driver": "gpu.nvidia.com"}}])
+def test_a_quantity_of_another_form_is_refused() -> None:
     with pytest.raises(ClaimError, match="1 GiB"):
         quantity_of("1 GiB")

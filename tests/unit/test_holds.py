@@ -43,7 +43,7 @@ def hold(*observations: Observation) -> Hold:
 
 
 def end_of(found: Hold) -> tuple[datetime | None, Rule | None, EndReason | None, bool]:
-    return found.end, found.end_rule, found.end_reason, found.estimated
+    return found.ending.at, found.ending.rule, found.ending.reason, found.ending.estimated
 
 
 def test_an_unbound_pod_holds_nothing_though_it_is_nominated() -> None:
@@ -56,7 +56,7 @@ def test_an_unbound_pod_holds_nothing_though_it_is_nominated() -> None:
 def test_a_pod_holds_from_binding_also_while_it_pulls_its_image() -> None:
     pulling = seen(2, m(1), phase="Pending", containers=(ContainerState("train"),), start_time=m(0, 2))
     found = hold(pulling)
-    assert (found.start, found.start_rule, found.end, found.observed_until) == (m(0), Rule.POD_SCHEDULED, None, m(1))
+    assert (found.start, found.start_rule, found.ending, found.observed_until) == (m(0), Rule.POD_SCHEDULED, None, m(1))
     assert found.microseconds == 60_000_000
 
 
@@ -64,7 +64,7 @@ def test_crash_looping_and_terminating_pods_hold() -> None:
     looping = seen(3, m(20), containers=(ContainerState("train", True, True, m(19, 50)),))
     leaving = seen(4, m(30), deletion_timestamp=m(25), deletion_grace_seconds=30)
     found = hold(looping, leaving)
-    assert (found.end, found.observed_until) == (None, m(30))
+    assert (found.ending, found.observed_until) == (None, m(30))
 
 
 @pytest.mark.parametrize(
@@ -92,15 +92,13 @@ def test_a_finished_pod_ends_with_its_last_container() -> None:
     found = hold(seen(1, m(2)), seen(5, m(41, 7), phase="Succeeded", containers=containers))
     assert end_of(found) == (m(41), Rule.FINISHED_AT, EndReason.COMPLETED, False)
     assert found.microseconds == 41 * 60 * 10**6
-    assert found.raw["finishedAt"] == m(41)
-    assert found.raw["observed_at"] == m(41, 7)
 
 
 def test_a_failed_pod_failed_and_a_pod_that_failed_after_its_deletion_was_deleted() -> None:
-    assert hold(ended(5, m(41), m(40), "Failed")).end_reason is EndReason.FAILED
+    assert hold(ended(5, m(41), m(40), "Failed")).ending.reason is EndReason.FAILED
     leaving = {"deletion_timestamp": m(40, 20), "deletion_grace_seconds": 30}  # asked for at 10:39:50
-    assert hold(ended(5, m(41), m(40), "Failed", **leaving)).end_reason is EndReason.DELETED
-    assert hold(ended(5, m(41), m(39, 40), "Succeeded", **leaving)).end_reason is EndReason.COMPLETED
+    assert hold(ended(5, m(41), m(40), "Failed", **leaving)).ending.reason is EndReason.DELETED
+    assert hold(ended(5, m(41), m(39, 40), "Succeeded", **leaving)).ending.reason is EndReason.COMPLETED
 
 
 def test_a_closed_hold_stays_closed_when_a_restarted_kubelet_fails_the_finished_pod() -> None:
@@ -128,7 +126,7 @@ def test_a_pod_that_ran_is_billed_whatever_its_node_says_later() -> None:
 def test_a_force_deleted_pod_ends_when_its_deletion_was_seen_and_the_end_is_estimated() -> None:
     found = hold(seen(2, m(20)), PodDeleted("u", 3, m(22), seen(3, m(22))))
     assert end_of(found) == (m(22), Rule.DELETED_SEEN, EndReason.DELETED, True)
-    assert (found.earliest_end, found.latest_end) == (m(20), m(22))
+    assert (found.ending.earliest, found.ending.latest) == (m(20), m(22))
 
 
 def test_a_deletion_that_carries_the_finished_pod_ends_with_its_containers() -> None:
@@ -157,7 +155,7 @@ def test_a_victim_holds_through_its_grace_period_and_says_why(condition: str, me
 
 def test_volcano_tells_a_reclaim_in_the_ready_condition() -> None:
     conditions = (*disrupted("PreemptionByScheduler", m(30)), Condition("Ready", "False", m(30), "Evict", "reclaim"))
-    assert hold(ended(4, m(31), m(30, 25), "Failed", conditions=conditions)).end_reason is EndReason.RECLAIMED
+    assert hold(ended(4, m(31), m(30, 25), "Failed", conditions=conditions)).ending.reason is EndReason.RECLAIMED
 
 
 def test_a_pod_collected_from_a_lost_node_ends_with_its_disruption() -> None:
@@ -167,19 +165,19 @@ def test_a_pod_collected_from_a_lost_node_ends_with_its_disruption() -> None:
     )
     found = hold(dark, collected)
     assert end_of(found) == (m(25), Rule.DISRUPTION_TARGET, EndReason.NODE_LOST, True)
-    assert (found.earliest_end, found.latest_end) == (m(25), m(25, 3))
+    assert (found.ending.earliest, found.ending.latest) == (m(25), m(25, 3))
 
 
 @pytest.mark.parametrize("finished", [None, YEAR_ONE])
 def test_a_lost_container_record_leaves_the_time_at_which_the_end_was_seen(finished: datetime | None) -> None:
     found = hold(seen(2, m(20)), ended(3, m(33), finished, "Failed"))
     assert end_of(found) == (m(33), Rule.TERMINAL_SEEN, EndReason.FAILED, True)
-    assert (found.earliest_end, found.latest_end) == (m(20), m(33))
+    assert (found.ending.earliest, found.ending.latest) == (m(20), m(33))
 
 
 def test_one_lost_record_among_others_is_not_outvoted_by_those_that_ended_earlier() -> None:
     containers = (ContainerState("a", True, True, m(5)), ContainerState("b", True, True, None))
-    assert hold(seen(3, m(33), phase="Failed", containers=containers)).end == m(33)
+    assert hold(seen(3, m(33), phase="Failed", containers=containers)).ending.at == m(33)
 
 
 @pytest.mark.parametrize(
@@ -193,28 +191,27 @@ def test_one_lost_record_among_others_is_not_outvoted_by_those_that_ended_earlie
 )
 def test_the_node_is_believed_within_five_seconds(finished: datetime, end: datetime, rule: Rule) -> None:
     found = hold(ended(5, m(40), finished))
-    assert (found.end, found.end_rule) == (end, rule)
-    assert found.raw["finishedAt"] == finished
+    assert (found.ending.at, found.ending.rule) == (end, rule)
 
 
 def test_a_missed_deletion_ends_at_the_deletion_timestamp_within_bounds() -> None:
     leaving = seen(3, m(20), deletion_timestamp=m(20, 30), deletion_grace_seconds=30)
     found = hold(leaving, PodMissing("u", 99, m(50)))
     assert end_of(found) == (m(20, 30), Rule.DELETION_TIMESTAMP, EndReason.DELETED, True)
-    assert (found.earliest_end, found.latest_end) == (m(20), m(50))
+    assert (found.ending.earliest, found.ending.latest) == (m(20), m(50))
 
 
 def test_a_pod_seen_alive_after_its_deletion_timestamp_ends_with_the_list() -> None:
     dark = seen(3, m(40), deletion_timestamp=m(20, 30))
     found = hold(dark, PodMissing("u", 99, m(50)))
     assert end_of(found) == (m(50), Rule.LIST, EndReason.DELETED, True)
-    assert (found.earliest_end, found.latest_end) == (m(40), m(50))
+    assert (found.ending.earliest, found.ending.latest) == (m(40), m(50))
 
 
 def test_a_pod_that_vanished_without_a_trace_ends_with_the_list_for_unknown_reasons() -> None:
     found = hold(seen(3, m(20)), seen(3, m(40)), PodMissing("u", 99, m(50)))
     assert end_of(found) == (m(50), Rule.LIST, EndReason.UNKNOWN, True)
-    assert (found.earliest_end, found.latest_end) == (m(40), m(50))
+    assert (found.ending.earliest, found.ending.latest) == (m(40), m(50))
 
 
 def test_an_agent_whose_clock_is_behind_never_makes_a_negative_hold() -> None:

@@ -7,7 +7,7 @@ import asyncio
 import json
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,10 +15,12 @@ from typing import Any
 
 import pytest
 
+from metering.gateways import litellm_callback
 from metering.gateways.litellm_callback import Books, Hooks, Settings
 from metering.gateways.outbox import FILE, open_outbox, pack
+from metering.records import TokenUsage, decode_batch
 from metering.spool import Spool
-from tests.gateway_records import payload
+from tests.gateway_records import SECRET, payload
 
 CHAT = {"prompt_tokens": 110, "completion_tokens": 13, "total_tokens": 123,
         "prompt_tokens_details": {"cached_tokens": 10}, "completion_tokens_details": {"reasoning_tokens": 4}}  # fmt: skip
@@ -48,7 +50,8 @@ def begun(hooks: Hooks, call_type: str = "acompletion", **more: Any) -> dict[str
                "start_time": datetime(2026, 10, 15, 4, tzinfo=UTC)}  # fmt: skip
     metadata = {"user_api_key": "hash-1", "user_api_key_team_id": "team-1", "model_group": "demo-chat"}
     logging_object = SimpleNamespace(model_call_details=details)
-    data = {"model": "demo-chat", "metadata": metadata, "litellm_logging_obj": logging_object, **more}
+    data = {"model": "demo-chat", "metadata": {**metadata, "note": SECRET}, "messages": [SECRET],
+            "litellm_logging_obj": logging_object, **more}  # fmt: skip
     asyncio.run(hooks.async_pre_call_hook(user_api_key_dict=None, cache=None, data=data, call_type=call_type))
     return data
 
@@ -103,6 +106,20 @@ def test_a_call_that_was_bridged_is_one_record_with_all_counts(
     (record,) = kept(tmp_path)
     assert counts(record) == (110, 10, 0, 13, 4)
     assert (record["attributes"]["call_id"], "cache_counts" in record["attributes"]) == ("call-1", False)
+
+
+def test_an_answer_is_written_before_it_is_sent_and_once(tmp_path: Path, hooks: Hooks) -> None:
+    data = begun(hooks)
+    answer(hooks, data, SimpleNamespace(id="chatcmpl-1", usage=SimpleNamespace(model_dump=lambda: CHAT)))
+    (record,) = kept(tmp_path)
+    assert {name: record[name] for name in ("source", "consumer", "model", "provider", "status", "time")} == {
+        "source": "gw-1", "consumer": "team-1", "model": "demo-chat", "provider": "deepseek", "status": "success",
+        "time": "2026-10-15T04:00:00Z",
+    }  # fmt: skip
+    assert counts(record) == (110, 10, 0, 13, 4)
+    assert record["attributes"] == {"call_id": "call-1", "response_id": "chatcmpl-1"}
+    log(hooks, data, CHAT)
+    assert [again["id"] for again in kept(tmp_path)] == [record["id"]]
 
 
 def test_calls_with_one_call_id_one_response_id_and_one_start_are_as_many_records(tmp_path: Path, hooks: Hooks) -> None:
@@ -252,6 +269,99 @@ def test_an_answer_of_a_language_model_without_tokens_goes_to_quarantine(
     log(hooks, data, {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0})
     (record,) = kept(tmp_path)
     assert ("input_tokens" in record, record["payload"]["call_type"]) == (False, call_type)
+
+
+def test_a_failed_attempt_and_its_fallback_are_two_records(tmp_path: Path, hooks: Hooks) -> None:
+    data = begun(hooks)
+    details = data["litellm_logging_obj"].model_call_details
+    failure = payload(status="failure", id="call-1", prompt_tokens=0, completion_tokens=0, total_tokens=0,
+                      metadata={"usage_object": None})  # fmt: skip
+    kwargs = {**details, "standard_logging_object": failure}
+    asyncio.run(hooks.async_log_failure_event(kwargs=kwargs, response_obj=None, start_time=None, end_time=None))
+    answer(hooks, data, SimpleNamespace(id="chatcmpl-1", usage=CHAT))
+    assert [(record["status"], record["output_tokens"]) for record in kept(tmp_path)] == [("failure", 0), ("success", 13)]
+
+
+async def chunks() -> AsyncIterator[str]:
+    yield "one"
+    yield "two"
+
+
+async def streamed(hooks: Hooks, data: dict[str, Any]) -> list[Any]:
+    """What a client gets of a stream."""
+    stream = hooks.async_post_call_streaming_iterator_hook(user_api_key_dict=None, response=chunks(), request_data=data)
+    return [chunk async for chunk in stream]
+
+
+def test_a_stream_ends_for_its_client_when_its_usage_is_written(tmp_path: Path, hooks: Hooks) -> None:
+    data = begun(hooks)
+    kwargs = {**data["litellm_logging_obj"].model_call_details, "standard_logging_object": payload()}
+    seen: list[int] = []
+
+    async def told() -> None:
+        await asyncio.sleep(0.05)
+        seen.append(len(kept(tmp_path)))
+        await hooks.async_logging_hook(kwargs=kwargs, result=None, call_type="acompletion")
+
+    async def both() -> None:
+        tell = asyncio.create_task(told())
+        assert await streamed(hooks, data) == ["one", "two"]
+        seen.append(len(kept(tmp_path)))
+        await tell
+
+    asyncio.run(both())
+    assert seen == [0, 1]
+
+
+def test_a_stream_whose_count_guardrails_put_off_is_written_as_assembled(tmp_path: Path, hooks: Hooks) -> None:
+    data = begun(hooks)
+    data["litellm_logging_obj"]._deferred_stream_complete_args = (SimpleNamespace(id="chatcmpl-1", usage=CHAT), None)
+    assert asyncio.run(streamed(hooks, data)) == ["one", "two"]
+    assert [counts(record) for record in kept(tmp_path)] == [(110, 10, 0, 13, 4)]
+
+
+def test_a_stream_of_which_nothing_is_told_ends_all_the_same(
+    hooks: Hooks, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(litellm_callback, "STREAM_WAIT_S", 0.01)
+    assert asyncio.run(streamed(hooks, begun(hooks))) == ["one", "two"]
+    assert "LiteLLM told no usage of a stream" in caplog.text
+
+
+def test_a_stream_that_its_client_cut_is_an_estimate(tmp_path: Path, hooks: Hooks) -> None:
+    log(hooks, begun(hooks), CHAT, error_information={"error_code": "499"})
+    (record,) = kept(tmp_path)
+    assert record["attributes"]["usage_source"] == "gateway_estimate"
+
+
+def test_a_request_that_cannot_be_counted_goes_to_the_platform_without_its_prompt(tmp_path: Path, hooks: Hooks) -> None:
+    nobody = {"user_api_key_hash": None, "user_api_key_team_id": None}
+    log(hooks, begun(hooks), CHAT, metadata=nobody)
+    (record,) = kept(tmp_path)
+    assert (record["source"], "consumer" in record) == ("gw-1", False)
+    assert SECRET not in json.dumps(record)
+
+
+def test_usage_that_nobody_knows_goes_to_the_platform_with_its_numbers_and_the_reason(tmp_path: Path, hooks: Hooks) -> None:
+    log(hooks, begun(hooks), {"tokens": {"in": 30, "out": 4, "why": SECRET}})
+    (record,) = kept(tmp_path)
+    assert record["payload"]["metadata"]["usage_object"] == {"tokens": {"in": 30, "out": 4, "why": ""}}
+    assert record["attributes"] == {"usage_refused": "usage of no known API: tokens.in, tokens.out"}
+    (rejected,) = decode_batch(TokenUsage, [json.dumps(record).encode()]).rejected
+    assert "usage of no known API: tokens.in, tokens.out" in str(rejected.error)
+
+
+def test_a_full_disk_is_told_with_the_record_and_breaks_no_answer(
+    books: Books, hooks: Hooks, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(batch: Any) -> None:
+        for _, _, done in batch:
+            done.set_exception(sqlite3.OperationalError("database or disk is full"))
+
+    monkeypatch.setattr(books._outbox, "_commit", full)
+    answer(hooks, begun(hooks), SimpleNamespace(id="chatcmpl-1", usage=CHAT))
+    assert "database or disk is full; NOT kept" in caplog.text
+    assert '"output_tokens":13' in caplog.text
 
 
 OLD = """

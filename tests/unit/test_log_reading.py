@@ -16,7 +16,7 @@ from metering.logs.checkpoints import Checkpoints
 from metering.logs.following import Follower
 from metering.logs.formats import translator
 from metering.logs.mapping import Incomplete, Told
-from metering.logs.reading import FileReader, Gleaner
+from metering.logs.reading import FileReader
 from metering.spool import SpoolFullError, open_state
 from tests.factories.gateway_logs import line, nameless
 
@@ -51,9 +51,9 @@ class Reading:
         self.sink = Sink()
         self.connection = open_state(self.state / "tokens.sqlite")
         self.checkpoints = Checkpoints(self.connection, self.state / "rejected.jsonl")
-        gleaner = Gleaner(translator("one-api" if table else "envoy", source="gw"), table=table)
-        reader = FileReader(self.connection, self.checkpoints, gleaner, self.sink)
-        self.follower = Follower(given, reader, gleaner, self.connection, once=once, since=since)
+        translate = translator("one-api" if table else "envoy", source="gw")
+        reader = FileReader(self.connection, self.checkpoints, translate, self.sink, table=table)
+        self.follower = Follower(given, reader, once=once, since=since)
 
     def read(self) -> list[int]:
         """Everything that can be read now; what came of it since the last time."""

@@ -1,10 +1,14 @@
 """What a pod as a whole requests: worked cases, and an independent reading of the rule over generated pods."""
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metering.requests import Container, RequestError, container_of, effective_requests, quantities_of
+from metering.k8s.objects import seen_pod
+from metering.k8s.stream import PODS
+from metering.requests import Container, RequestError, effective_requests, quantities_of
 
 GPU = "nvidia.com/gpu"
 
@@ -48,13 +52,19 @@ def test_a_pod_without_devices_requests_nothing() -> None:
     assert effective_requests([Container(requests={"cpu": 8, GPU: 0})]) == {}
 
 
-def test_a_container_spec_is_read_as_the_api_server_shows_it() -> None:
-    spec = {
+def test_a_pod_is_read_as_the_api_server_shows_it() -> None:
+    sidecar = {
         "name": "proxy", "restartPolicy": "Always",
         "resources": {"requests": {"cpu": "500m", GPU: "2"}, "limits": {GPU: "2", "memory": "1Gi"}},
     }  # fmt: skip
-    assert container_of(spec) == Container("proxy", {GPU: 2}, {GPU: 2}, restartable=True)
-    assert container_of({"name": "plain"}) == Container("plain")
+    containers = [{"name": "plain"}, {"name": "main", "resources": {"limits": {GPU: 1}}}]
+    pod = {
+        "metadata": {"name": "p", "uid": "u", "resourceVersion": "1"},
+        "spec": {"initContainers": [sidecar], "containers": containers},
+    }
+    seen = seen_pod(PODS.decode(json.dumps(pod)))
+    assert seen is not None
+    assert seen.facts.requests == {GPU: 3}
 
 
 @pytest.mark.parametrize("value", ["0.5", "500m", "-1", "", "two", True, None, "1Ti2"])

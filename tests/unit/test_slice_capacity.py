@@ -23,7 +23,7 @@ def device(name: str, attributes: dict[str, Any] = H100, **more: Any) -> dict[st
 
 
 def offered(*specs: dict[str, Any], **drivers: str) -> Any:
-    return offered_by([slice_offer(item, devices_of([{"spec": item}]), drivers) for item in specs])
+    return offered_by([slice_offer(item, devices_of(item), drivers) for item in specs])
 
 
 def test_cards_of_all_slices_of_a_pool_are_added_up() -> None:
@@ -65,7 +65,7 @@ def test_products_of_one_driver_on_one_node_are_kept_apart() -> None:
 
 def test_devices_of_no_node_stand_on_their_pool() -> None:
     fabric = {**spec(device("a")), "nodeName": None, "allNodes": True}
-    assert slice_offer(fabric, devices_of([{"spec": fabric}])).node == "pool n-1"
+    assert slice_offer(fabric, devices_of(fabric)).node == "pool n-1"
 
 
 def test_a_claimed_partition_of_amd_is_its_part_of_a_card() -> None:

@@ -13,9 +13,10 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from metering.__main__ import main
+from metering.command_line import json_lines
 from metering.records import GpuAllocation, Workload, decode_batch
 from metering.slurm.allocations import allocations_of, uncounted_gres
-from metering.slurm.command import COLUMNS, csv_of, json_lines_of
+from metering.slurm.command import COLUMNS, csv_of
 from metering.slurm.jobs import RejectedEntry, ReportError
 from metering.slurm.report import read_report
 
@@ -338,7 +339,7 @@ def test_pieces_of_a_device_are_never_whole_devices() -> None:
 def test_json_lines_are_the_records_and_the_csv_has_the_columns_of_a_usage_file() -> None:
     running = job(job_id=78, state={"current": ["RUNNING"]}, time={"end": 0})
     records = allocations(report(job(), running))
-    lines = json_lines_of(records).encode().splitlines()
+    lines = json_lines(records).encode().splitlines()
     assert [record for _, record in decode_batch(GpuAllocation, lines).records] == records
     rows = list(csv.DictReader(io.StringIO(csv_of(records))))
     assert tuple(rows[0]) == COLUMNS

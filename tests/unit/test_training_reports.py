@@ -25,7 +25,6 @@ from metering.efficiency.formulas import (
     model_flops_per_token,
 )
 from metering.efficiency.jobs import JobsFileError, read_jobs_file
-from metering.efficiency.outbox import Outbox
 from metering.efficiency.reports import JobReport, ReportError, read_reports
 from metering.intervals import Interval
 
@@ -311,7 +310,7 @@ def test_an_hour_that_cannot_be_read_is_read_in_the_next_turn(tmp_path: Path) ->
                  "--from", "2026-10-10T08:00:00Z", "--until", "2026-10-10T09:00:00Z"]  # fmt: skip
     options = parser(arguments).parse_args(arguments)
     (tmp_path / "jobs.yaml").write_text(WORKLOAD.format(dtype="bf16"), encoding="utf-8")
-    outbox = Outbox(tmp_path / "spool.db", "hq-1")
+    outbox = command_module.Outbox(tmp_path / "spool.db", "hq-1")
     waits: list[float] = []
     failed = command_module.FAILURES._value.get()
 
