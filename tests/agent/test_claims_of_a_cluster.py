@@ -265,6 +265,23 @@ def test_cards_of_two_products_under_one_driver_are_two_allocations(here: Rig) -
     assert [item[:4] for item in held(here, "u")] == [(GPU, "NVIDIA-A100", 1, "1"), (GPU, PRODUCT, 1, "1")]
 
 
+def test_a_slice_of_an_older_generation_that_comes_late_changes_no_device(here: Rig) -> None:
+    """A driver writes the new generation of its pool before it removes the old one."""
+    here.cluster.add_slice("n-1", {"gpu-0": H100}, generation=2)
+    left_over = {"name": "gpu-0", "attributes": {"productName": {"string": "NVIDIA A100"}}}
+    pool = {"name": "n-1", "generation": 1}
+    here.cluster.put("resourceslices", {
+        "metadata": {"name": "left-over", "uid": "left-over"},
+        "spec": {"driver": "gpu.nvidia.com", "nodeName": "n-1", "pool": pool, "devices": [left_over]},
+    })  # fmt: skip
+    here.cluster.allocate("own", "gpu-0")
+    launch(here, "u", "own")
+    here.cluster.advance(10)
+    here.watch()
+    here.deliver()
+    assert [item[:2] for item in held(here, "u")] == [(GPU, PRODUCT)]
+
+
 def test_access_for_administrators_holds_nothing(here: Rig) -> None:
     here.cluster.allocate("watch", "gpu-0", "gpu-1", result={"adminAccess": True})
     here.cluster.allocate("work", "gpu-0")
