@@ -16,11 +16,11 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from billing.api.admission import Admitted, gate
+from billing.api.admission import gate
 from billing.api.authentication import has_scope
 from billing.api.bodies import JSON_BODY, RECORD_BODIES, UNREADABLE, declared_bytes, envelope, raw_records, read_body
 from billing.api.schema import INGEST_ANSWER, record_schema
-from billing.api.token_door import token_reporter, tokens_report
+from billing.api.token_reports import report_read
 from billing.tenancy.models import ApiToken
 from billing.usage.services import (
     IngestOutcome,
@@ -29,6 +29,7 @@ from billing.usage.services import (
     Watched,
     agent_notes_add,
     allocations_ingest,
+    batch_ingest,
     capacity_ingest,
     cluster_scans_add,
     efficiency_ingest,
@@ -74,13 +75,10 @@ class UsageDoor(APIView):
         with ExitStack() as self.admission:  # what the body holds is given back when the answer stands
             return super().dispatch(request, *args, **kwargs)
 
-    def admitted(self, request: Request) -> Admitted:
-        """Place for the body of this request.  Raises Busy or TooLarge."""
-        return self.admission.enter_context(gate.admit(declared_bytes(request._request)))
-
     def body(self, request: Request, accepted: Collection[str] = JSON_BODY) -> bytes:
-        """The whole body, unpacked.  Raises what `read_body` does, or Busy."""
-        return read_body(request._request, self.admitted(request), accepted)
+        """The whole body, unpacked.  Raises what `read_body` does."""
+        admitted = self.admission.enter_context(gate.admit(declared_bytes(request._request)))
+        return read_body(request._request, admitted, accepted)
 
     def reporter(self, request: Request) -> Reporter:
         """Who reports, with the limits of its token."""
@@ -120,9 +118,8 @@ class TokensDoor(UsageDoor):
         examples=[OpenApiExample("accepted", {"accepted": 1, "duplicates": 0, "conflicts": 0, "rejected": []})],
     )
     def post(self, request: Request) -> Response:
-        token = request.auth if isinstance(request.auth, ApiToken) else None
-        reporter = token_reporter(str(request.user), token)
-        return Response(tokens_report(request._request, self.admitted(request), reporter).answer())
+        batch = report_read(self.body(request, RECORD_BODIES), self.reporter(request))
+        return Response(batch_ingest(batch).answer())
 
 
 class EfficiencyDoor(UsageDoor):

@@ -163,7 +163,7 @@ def test_reports_that_come_while_another_is_written_share_one_transaction(commit
         time.sleep(0.2)
         return tokens._write_batches(batches)
 
-    group = GroupCommit(slowly, writers=1, most=1000)
+    group = GroupCommit(slowly, most=1000)
     answers = _submit_all(group, [_reported([token_record(n)], Reporter("t", "d")) for n in range(12)])
     assert [counts(answer) for answer in answers if isinstance(answer, IngestOutcome)] == [(1, 0, 0)] * 12
     assert sum(sizes) == 12
@@ -180,7 +180,7 @@ def test_a_group_takes_no_more_than_its_limit(committing: None) -> None:
         time.sleep(0.1)
         return tokens._write_batches(batches)
 
-    group = GroupCommit(slowly, writers=2, most=10)
+    group = GroupCommit(slowly, most=10)
     batches = [_reported([token_record(n * 10 + k) for k in range(4)], Reporter("t", "d")) for n in range(9)]
     assert all(isinstance(answer, IngestOutcome) for answer in _submit_all(group, batches))
     assert (sum(sizes), max(sizes) <= 10) == (36, True)
@@ -196,11 +196,11 @@ def test_who_waits_too_long_for_a_writer_is_sent_away_and_nothing_of_his_is_writ
         gone.wait(30)
         return tokens._write_batches(batches)
 
-    group = GroupCommit(stuck, writers=1, most=1000)
+    group = GroupCommit(stuck, most=1000)
     first = threading.Thread(target=lambda: (group.submit(_reported([token_record(1)], Reporter("t", "d"))),
                                              connections.close_all()))  # fmt: skip
     first.start()
-    while not group._writing:
+    while not group._is_writing:
         time.sleep(0.001)
     with pytest.raises(OperationalError, match="no report was written"):
         group.submit(_reported([token_record(2)], Reporter("t", "d")))
@@ -216,49 +216,11 @@ def test_one_poisoned_report_does_not_fail_its_neighbours(committing: None) -> N
             raise DataError("a value that the database refuses")
         return tokens._write_batches(batches)
 
-    group = GroupCommit(refusing, writers=1, most=1000)
+    group = GroupCommit(refusing, most=1000)
     answers = _submit_all(group, [_reported([token_record(n)], Reporter("t", "d")) for n in range(6)])
     assert isinstance(answers[3], DataError)
     assert sum(isinstance(answer, IngestOutcome) for answer in answers) == 5
     assert query("SELECT count(*) FROM token_event") == [(5,)]
-
-
-def test_reports_that_nobody_read_yet_are_read_by_their_writer_and_a_broken_one_stands_alone(committing: None) -> None:
-    group = GroupCommit(tokens._write_batches, writers=1, most=1000)
-    answers, readers = dict[int, Any](), dict[int, str]()
-
-    def run(number: int) -> None:
-        def read() -> TokenBatch:
-            readers[number] = threading.current_thread().name
-            if number == 3:
-                raise ValueError("not a report")
-            return _reported([token_record(number)], Reporter("t", "d"))
-
-        try:
-            answers[number] = group.submit_unread(read, 1)
-        except ValueError as error:
-            answers[number] = error
-        finally:
-            connections.close_all()
-
-    threads = [threading.Thread(target=run, args=(number,), name=f"report {number}") for number in range(6)]
-    with group._lock:  # a writer is at work until all of them wait
-        group._writing = 1
-    for thread in threads:
-        thread.start()
-    while len(group._queue) < 6:
-        time.sleep(0.001)
-    with group._lock:
-        (first,) = group._take()
-        first.group = [first]
-    first.gate.release()
-    for thread in threads:
-        thread.join(timeout=60)
-    assert str(answers.pop(3)) == "not a report"
-    assert [counts(answer) for answer in answers.values()] == [(1, 0, 0)] * 5
-    assert (len(readers), len(set(readers.values()))) == (6, 1)
-    assert query("SELECT id FROM token_event ORDER BY id") == [(f"req-{number}",) for number in (0, 1, 2, 4, 5)]
-    assert group._writing == 0
 
 
 @pytest.fixture(params=["one statement", "copy"])

@@ -1,4 +1,4 @@
-"""Large reports in one script: all or nothing, in the epoch that stands, of whatever size, each repeat counted once."""
+"""Large reports: in the current epoch, each repeat counted once."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -6,27 +6,19 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
-import psycopg
 import pytest
 from django.db import connection, connections
 
-from billing.usage.epochs import ENTER
 from billing.usage.models import Close
-from billing.usage.services import Reporter, token_wire, tokens
+from billing.usage.services import Reporter, tokens
 from billing.usage.services.token_batch import TokenBatch, token_batch
-from billing.usage.services.token_wire import copy_in_epoch
 from metering.records import TokenUsage
 from tests.factories import ingest_tokens, token_record
 
-INTO = "COPY copied (number) FROM STDIN"
-
 
 @pytest.fixture
-def table(transactional_db: None) -> Iterator[None]:
-    with connection.cursor() as cursor:
-        cursor.execute("CREATE TABLE copied (number bigint PRIMARY KEY)")
-        yield
-        cursor.execute("DROP TABLE copied")
+def committing(transactional_db: None) -> Iterator[None]:
+    yield
     connections.close_all()
 
 
@@ -36,56 +28,12 @@ def query(statement: str) -> list[tuple[Any, ...]]:
         return list(cursor.fetchall())
 
 
-def copied(enter: str, epoch: int, copies: list[tuple[str, bytes]]) -> int:
-    return copy_in_epoch(connection.connection, enter, epoch, copies)
-
-
 def close_once() -> None:
     day = datetime(2026, 1, 1, tzinfo=UTC)
     Close.objects.create(close_seq=1, start=day, end=day.replace(day=2))
 
 
-def test_what_was_made_for_another_epoch_is_not_written(table: None) -> None:
-    assert copied(ENTER, 0, [(INTO, b"1\n"), (INTO, b"2\n")]) == 0
-    close_once()
-    assert copied(ENTER, 0, [(INTO, b"3\n"), (INTO, b"4\n")]) == 1
-    assert query("SELECT number FROM copied ORDER BY 1") == [(1,), (2,)]
-    assert copied(ENTER, 1, [(INTO, b"3\n"), (INTO, b"4\n")]) == 1
-    assert query("SELECT number FROM copied ORDER BY 1") == [(1,), (2,), (3,), (4,)]
-
-
-def test_a_copy_that_fails_takes_the_one_before_it_along(table: None) -> None:
-    with pytest.raises(psycopg.errors.UniqueViolation):
-        copied(ENTER, 0, [(INTO, b"1\n"), (INTO, b"2\n1\n")])
-    assert query("SELECT count(*) FROM copied") == [(0,)]
-    with pytest.raises(psycopg.errors.UndefinedTable):
-        copied(ENTER, 0, [(INTO, b"1\n"), ("COPY nowhere FROM STDIN", b"")])
-    assert query("SELECT count(*) FROM copied") == [(0,)], "and the connection goes on"
-
-
-def test_what_fails_before_the_first_copy_is_an_error_and_no_other_epoch(table: None) -> None:
-    with pytest.raises(psycopg.errors.DivisionByZero):
-        copied("SELECT 5; SELECT 1 / 0", 0, [(INTO, b"1\n")])
-
-
-def test_a_connection_that_was_lost_is_told_as_such(table: None) -> None:
-    lost = psycopg.connect(connection.connection.info.dsn, password=connection.connection.info.password, autocommit=True)
-    query(f"SELECT pg_terminate_backend({lost.info.backend_pid})")
-    with pytest.raises(psycopg.OperationalError) as error:
-        copy_in_epoch(lost, ENTER, 0, [(INTO, b"1\n")])
-    assert error.value.sqlstate in (None, "57P01")
-    assert query("SELECT count(*) FROM copied") == [(0,)]
-
-
-def test_rows_go_in_pieces(table: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(token_wire, "PIECE_BYTES", 7)
-    rows = "".join(f"{number}\n" for number in range(100_000)).encode()
-    assert copied(ENTER, 0, [(INTO, rows)]) == 0
-    assert query("SELECT count(*), sum(number)::bigint FROM copied") == [(100_000, 4_999_950_000)]
-
-
-def test_a_large_report_after_a_close_belongs_to_the_next(table: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tokens, "_epoch", 0)
+def test_a_large_report_after_a_close_belongs_to_the_next(committing: None) -> None:
     number = tokens.SMALL + 1
     ingest_tokens(*[token_record(place) for place in range(number)])
     close_once()
@@ -97,7 +45,7 @@ def test_a_large_report_after_a_close_belongs_to_the_next(table: None, monkeypat
 
 @pytest.mark.parametrize("bare", [True, False])
 def test_repeats_in_large_reports_that_share_a_transaction_are_counted_each_by_its_own_report(
-    table: None, bare: bool
+    committing: None, bare: bool
 ) -> None:
     """Records that need nothing but columns are compared all at once, others one by one."""
     records = [token_record(place, id=str(UUID(int=place, version=4))) for place in range(150)]

@@ -12,7 +12,7 @@ from billing.usage.services.share_declarations import DeclarationError, no_accel
 from billing.usage.services.token_batch import token_batch
 from billing.usage.services.token_files import token_files_note
 from billing.usage.services.token_group import LoopGroupCommit
-from billing.usage.services.tokens import batch_ingest, loop_group_commit, report_ingest, rollups_fold, tokens_ingest
+from billing.usage.services.tokens import batch_ingest, loop_group_commit, rollups_fold, tokens_ingest
 from billing.usage.services.watermarks import (
     ScanInput,
     Watched,
@@ -41,7 +41,6 @@ __all__ = [
     "no_accelerators_note",
     "quarantine_dismiss",
     "quarantine_replay",
-    "report_ingest",
     "rollups_fold",
     "sequences_fold",
     "share_declare",

@@ -6,7 +6,6 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from enum import Enum
 from typing import Any, Final
 
 import msgspec
@@ -16,9 +15,17 @@ from psycopg.types.json import Jsonb
 from billing.usage.contents import ALLOCATION, content_sha256
 from billing.usage.epochs import ingest_lock_shared
 from billing.usage.models import AcceptedRows
-from billing.usage.services.accepted import accepted_note
 from billing.usage.services.ends import ends_put
-from billing.usage.services.outcome import IngestOutcome, Refusal, Reporter
+from billing.usage.services.outcome import (
+    IngestOutcome,
+    Meaning,
+    Refusal,
+    Reporter,
+    accepted_note,
+    in_the_future,
+    latest_instant,
+    may_not_report,
+)
 from billing.usage.services.quarantine import quarantine_add
 from billing.usage.services.unknown_shares import shares_resolve
 from metering.allocation import Rule
@@ -28,14 +35,6 @@ from metering.raw_json import readable_members
 from metering.records import GpuAllocation, Rejected
 
 Indexed = tuple[int, GpuAllocation, bytes]
-
-
-class Meaning(Enum):
-    """What a report means for what is already known."""
-
-    UPDATE = "update"
-    DUPLICATE = "duplicate"
-    CONFLICT = "conflict"
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,15 +179,8 @@ def allocations_ingest(
     from_file: bool = False,
 ) -> IngestOutcome:
     """Take a batch of (index, record, raw bytes); returns once everything it says is durable."""
-    outcome = IngestOutcome()
-    outcome.refusals += [_invalid(item) for item in rejected]
-    admitted = []
-    for item in records:
-        refusal = _inadmissible(item, reporter, now)
-        if refusal:
-            outcome.refusals.append(refusal)
-        else:
-            admitted.append(item)
+    outcome = IngestOutcome(refusals=[_invalid(item) for item in rejected])
+    admitted = _admitted(records, reporter, now, outcome)
     with transaction.atomic(), connection.cursor() as cursor:
         epoch = ingest_lock_shared()
         admitted = shares_resolve(cursor, admitted, reporter, outcome)
@@ -282,12 +274,8 @@ def _merge_known(cursor: Any, admitted: list[Indexed], epoch: int, outcome: Inge
     after = dict(before)
     for index, record, raw in admitted:
         meaning, after[record.allocation_id], why = merge(after[record.allocation_id], record)
-        if meaning is Meaning.UPDATE:
-            outcome.accepted += 1
-        elif meaning is Meaning.DUPLICATE:
-            outcome.duplicates += 1
-        else:
-            outcome.conflicts += 1
+        outcome.count(meaning)
+        if meaning is Meaning.CONFLICT:
             error = allocation_refused(record, why)
             disputed = f"{record.allocation_id} {record.identity} {record.ended_at} {why}".encode()
             outcome.refusals.append(Refusal(index, record.allocation_id, error, "conflict", raw, disputed))
@@ -403,22 +391,20 @@ def _put_spans(cursor: Any, spans: Sequence[tuple[int | None, int, datetime, dat
     )
 
 
-def _inadmissible(item: Indexed, reporter: Reporter, now: datetime) -> Refusal | None:
-    index, record, raw = item
-    if reporter.source and record.cluster != reporter.source:
-        error = Message(
-            "cluster %(cluster)s: this token may report for %(own)s only",
-            cluster=repr(record.cluster), own=repr(reporter.source),
-        )
-        return Refusal(index, record.allocation_id, error, "invalid", raw)
-    latest = max(record.started_at, record.known_until)
-    if reporter.future_limit_s is not None and latest > now + timedelta(seconds=reporter.future_limit_s):
-        error = Message(
-            "time %(time)s lies in the future; the clock of the ledger says %(now)s",
-            time=latest.isoformat(), now=now.isoformat(),
-        )
-        return Refusal(index, record.allocation_id, error, "future", raw)
-    return None
+def _admitted(
+    records: Sequence[Indexed], reporter: Reporter, now: datetime, outcome: IngestOutcome
+) -> list[Indexed]:
+    """What the reporter may report and does not lie in the future; the rest is refused."""
+    admitted, limit = list[Indexed](), latest_instant(reporter, now)
+    for index, record, raw in records:
+        latest = max(record.started_at, record.known_until)
+        if error := may_not_report(reporter, "cluster", record.cluster):
+            outcome.refusals.append(Refusal(index, record.allocation_id, error, "invalid", raw))
+        elif limit is not None and latest > limit:
+            outcome.refusals.append(Refusal(index, record.allocation_id, in_the_future(latest, now), "future", raw))
+        else:
+            admitted.append((index, record, raw))
+    return admitted
 
 
 def _invalid(item: Rejected) -> Refusal:

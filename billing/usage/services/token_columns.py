@@ -4,7 +4,7 @@ What Python does for a record by itself costs several times what the database ne
 costs a fraction of that; all numbers stay integers. `token_rows` has the same for a few records.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC
 from functools import lru_cache
@@ -18,10 +18,7 @@ from numpy.typing import NDArray
 
 from billing.usage.services.token_checks import are_ids, are_texts, is_named
 from metering.record_checks import EARLIEST, LATEST, WIDEST_OFFSET
-from metering.records import (
-    Dimension,
-    UncheckedTokenUsage,
-)
+from metering.records import Dimension, UncheckedTokenUsage
 from metering.token_keys import UUID_LENGTH, source_mask, token_key
 
 HOUR_US: Final = 3_600_000_000
@@ -172,11 +169,6 @@ class TokenColumns:
         """Their keys, with commas between."""
         return self.keys[rows].tobytes().hex(",", 16)
 
-    def numbers_by_key(self, rows: Rows) -> dict[bytes, int]:
-        """Where the record of each key is."""
-        keys = self.keys[rows].view("V16").ravel().tolist()
-        return dict(zip(keys, self.place[rows].tolist(), strict=True))
-
     def rows_by_key(self, rows: Rows) -> dict[bytes, int]:
         """Which of these rows has each key."""
         return dict(zip(self.keys[rows].view("V16").ravel().tolist(), rows.tolist(), strict=True))
@@ -185,20 +177,6 @@ class TokenColumns:
         """For each of these rows whether it has this time and these counts."""
         same: Flags = (self.times[rows] == times) & (self.counts[rows] == counts).all(axis=1)
         return same
-
-    def without(self, rows: Rows, numbers: Collection[int]) -> Rows:
-        """These rows but for the records of these numbers."""
-        return rows[~self._are_among(rows, numbers)]
-
-    def among(self, rows: Rows, numbers: Collection[int]) -> Rows:
-        """Of these rows those of the records of these numbers."""
-        return rows[self._are_among(rows, numbers)] if numbers else rows[:0]
-
-    def _are_among(self, rows: Rows, numbers: Collection[int]) -> Flags:
-        wanted = np.zeros(len(self.place), np.bool_)
-        wanted[list(numbers)] = True
-        found: Flags = wanted[self.place[rows]]
-        return found
 
 
 def reported_columns(records: Sequence[UncheckedTokenUsage], known: Mapping[Dimension, int]) -> ReportedColumns:
