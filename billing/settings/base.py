@@ -289,7 +289,7 @@ SPECTACULAR_SETTINGS = {
     "SERVE_PERMISSIONS": ["rest_framework.permissions.AllowAny"],
     "SCHEMA_PATH_PREFIX": "/api/v1",
     "POSTPROCESSING_HOOKS": [
-        "drf_spectacular.hooks.postprocess_schema_enums", "billing.api.schema.reporting_doors",
+        "drf_spectacular.hooks.postprocess_schema_enums", "billing.api.schema.reporting_endpoints",
     ],
 }
 

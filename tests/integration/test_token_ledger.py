@@ -5,11 +5,14 @@ import random
 import threading
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
+from uuid import UUID
 
 import pytest
 from django.db import DataError, OperationalError, connection, connections
 
+from billing.usage.models import Close
 from billing.usage.services import IngestOutcome, Reporter, token_group, tokens
 from billing.usage.services.outcome import Reporter as ReporterType
 from billing.usage.services.token_batch import TokenBatch, token_batch
@@ -18,6 +21,7 @@ from metering.records import TokenUsage, decode_batch
 from tests.factories import AFTER, ingest_tokens, token_record
 from tests.stored_rows import ledger_emptied, query, rewrite
 
+pytestmark = pytest.mark.django_db
 RANDOM = "7f2d1e5c-0b6a-4c3d-9e8f-001122334455"
 ORDERED = "0190b5a2-7c1e-7abc-8def-0123456789ab"
 COUNTS = (
@@ -30,20 +34,17 @@ def counts(outcome: IngestOutcome) -> tuple[int, int, int]:
     return outcome.accepted, outcome.duplicates, outcome.conflicts
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize("identity", [RANDOM, ORDERED, "req-1", RANDOM.upper(), "ключ 1"])
 def test_the_id_is_read_back_as_it_was_reported(identity: str) -> None:
     ingest_tokens(token_record(id=identity, source="шлюз"))
     assert query("SELECT id FROM token_event") == [(identity,)]
 
 
-@pytest.mark.django_db
 def test_an_id_that_is_its_key_is_not_stored_a_second_time() -> None:
     ingest_tokens(token_record(id=RANDOM), token_record(2, id="req-2"))
     assert sorted(query("SELECT id FROM token_entry")) == [("",), ("req-2",)]
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize("identity", [RANDOM, ORDERED, "req-1"])
 def test_a_key_is_known_for_ever_whatever_time_the_retry_carries(identity: str) -> None:
     first = token_record(id=identity, time="2020-01-01T00:00:00Z")
@@ -54,7 +55,6 @@ def test_a_key_is_known_for_ever_whatever_time_the_retry_carries(identity: str) 
     assert query("SELECT count(*), min(time)::text FROM token_event") == [(2, "2020-01-01 00:00:00+00")]
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize("largest", [2**15 - 1, 2**15, 2**31 - 1, 2**31, 10**15])
 def test_counts_of_any_size_are_read_back_exactly(largest: int) -> None:
     told = dict(zip(COUNTS, (largest, largest - 7, 3, largest, 5), strict=True))
@@ -67,13 +67,11 @@ def test_counts_of_any_size_are_read_back_exactly(largest: int) -> None:
     assert query("SELECT sum(output_tokens)::bigint FROM token_usage_hour") == [(largest,)]
 
 
-@pytest.mark.django_db
 def test_without_attributes_readers_see_none() -> None:
     ingest_tokens(token_record())
     assert query("SELECT attributes FROM token_event") == [(None,)]
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize(
     "changed",
     [
@@ -91,7 +89,6 @@ def test_every_field_beside_the_key_tells_a_conflict_from_a_duplicate(changed: d
     assert counts(ingest_tokens({**record, **changed})) == (0, 0, 1)
 
 
-@pytest.mark.django_db
 def test_reading_without_the_id_never_touches_the_dimensions() -> None:
     """The view joins them for the id alone; a plan without the id must not pay for it."""
     plan = query("EXPLAIN SELECT sum(output_tokens) FROM token_event WHERE time >= '2026-10-01'")
@@ -107,7 +104,6 @@ def _reported(records: list[dict[str, Any]], reporter: ReporterType) -> TokenBat
     )
 
 
-@pytest.mark.django_db
 def test_reports_that_share_a_transaction_are_answered_each_by_itself() -> None:
     one = _reported([token_record(1), token_record(2), token_record(3, output_tokens=-1)], Reporter("one", "door"))
     two = _reported([token_record(2), token_record(1, output_tokens=99), token_record(4)], Reporter("two", "door"))
@@ -122,7 +118,6 @@ def test_reports_that_share_a_transaction_are_answered_each_by_itself() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.django_db
 def test_an_offset_that_the_database_does_not_know_goes_to_quarantine_in_its_own_month() -> None:
     (refused,) = ingest_tokens(token_record(1, time="2026-10-01T03:00:00+16:27")).refusals
     assert refused.error == "time 2026-10-01T03:00:00+16:27 is more than 15:59:00 from UTC"
@@ -293,3 +288,40 @@ def test_a_report_is_written_again_over_a_new_connection_if_its_own_was_dead(com
     other.close()
     assert counts(ingest_tokens(token_record(2))) == (1, 0, 0)
     assert query("SELECT count(*) FROM token_event") == [(2,)]
+
+
+def test_a_large_report_after_a_close_belongs_to_the_next(committing: None) -> None:
+    number = tokens.SMALL + 1
+    ingest_tokens(*[token_record(place) for place in range(number)])
+    Close.objects.create(close_seq=1, start=datetime(2026, 1, 1, tzinfo=UTC), end=datetime(2026, 1, 2, tzinfo=UTC))
+    assert ingest_tokens(*[token_record(place) for place in range(2 * number)]).accepted == number
+    assert query("SELECT epoch, count(*) FROM token_event GROUP BY 1 ORDER BY 1") == [(0, number), (1, number)]
+    hours = "SELECT epoch, sum(requests)::int FROM token_hour_delta GROUP BY 1 ORDER BY 1"
+    assert query(hours) == [(0, number), (1, number)]
+
+
+@pytest.mark.parametrize("bare", [True, False])
+def test_repeats_in_large_reports_that_share_a_transaction_are_counted_each_by_its_own_report(
+    committing: None, bare: bool
+) -> None:
+    """Records that need nothing but columns are compared all at once, others one by one."""
+    records = [token_record(place, id=str(UUID(int=place, version=4))) for place in range(150)]
+    if not bare:
+        records[60]["attributes"] = {"k": 2}
+    old, fresh = records[:100], records[100:]
+    ingest_tokens(*old)
+    changed = [
+        {**old[7], "output_tokens": 99}, {**old[8], "consumer": "another"},
+        {**old[9], "time": "2026-10-10T00:00:01.000001Z"}, {**old[10], "input_tokens": 10**6}, {**old[11], "site": "x"},
+    ]  # fmt: skip
+    first = _reported([*fresh[:30], *old[20:60]], Reporter("one", "door"))
+    second = _reported([*old[:7], *changed, *fresh[20:], *old[60:100], old[60]], Reporter("two", "door"))
+    assert first.columns is not None
+    assert second.columns is not None
+    assert (first.columns.bare.all(), second.columns.bare.all()) == (True, bare)
+    one, two = tokens._write_batches([first, second])
+    assert (one.accepted, one.duplicates, one.conflicts) == (30, 40, 0)
+    assert (two.accepted, two.duplicates, two.conflicts) == (20, 7 + 10 + 40 + 1, 5)
+    assert sorted(refusal.index for refusal in two.refusals) == [7, 8, 9, 10, 11]
+    assert query("SELECT count(*), sum(output_tokens)::int FROM token_event") == [(150, 150 * old[0]["output_tokens"])]
+    assert query("SELECT sum(requests)::int FROM token_usage_hour") == [(150,)]

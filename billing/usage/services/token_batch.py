@@ -74,11 +74,6 @@ def _sort_out(batch: TokenBatch, latest: datetime, now: datetime) -> None:
     batch.columns = None
 
 
-def repeated(record: TokenUsage, place: int, raw: bytes) -> Refusal:
-    """The refusal of a record whose key is taken by other content."""
-    return Refusal(place, f"{record.source}/{record.id}", key_taken(record), "conflict", raw)
-
-
 def key_taken(record: TokenUsage) -> Message:
     """What is said of a record whose key is taken by other content."""
     return Message(

@@ -16,6 +16,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from billing.usage.contents import TOKEN_COUNTS
 from billing.usage.services.token_checks import are_ids, are_texts, is_named
 from metering.record_checks import EARLIEST, LATEST, WIDEST_OFFSET
 from metering.records import Dimension, UncheckedTokenUsage
@@ -41,22 +42,17 @@ Identities = NDArray[np.int32]
 
 _json = msgspec.json.Encoder(order="deterministic").encode
 _ids = attrgetter("id")
-_sources = attrgetter("source")
 _zones = attrgetter("time.tzinfo")
 _attributes = attrgetter("attributes")
 _runs = attrgetter("sequence_run")
 _dimensions = attrgetter("source", "consumer", "model", "site", "provider", "status")
-_counts = attrgetter(
-    "input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens", "reasoning_output_tokens"
-)
+_counts = attrgetter(*TOKEN_COUNTS)
 _since_2000 = tuple(attrgetter(name) for name in ("days", "seconds", "microseconds"))
 
 HYPHENS: Final = (8, 13, 18, 23)
 DIGITS: Final = np.array([place for place in range(UUID_LENGTH) if place not in HYPHENS])
 VERSION, VARIANT = 12, 16
 """Places among the digits."""
-VERSION_AT, VARIANT_AT = 14, 19
-"""Places in the text."""
 _NO_DIGIT: Final = 255
 _digit_of = np.full(256, _NO_DIGIT, np.uint8)
 _digit_of[np.frombuffer(b"0123456789abcdef", np.uint8)] = np.arange(16)
@@ -222,30 +218,6 @@ def _joined(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
 def token_keys(records: Sequence[UncheckedTokenUsage]) -> tuple[Octets, Flags]:
     """(n, 16) bytes, as `token_key` gives them, and whether each is a UUID that is read back from them."""
     identities = list(map(_ids, records))
-    octets = _plain_uuids("".join(identities), len(records)) if set(map(len, identities)) == {UUID_LENGTH} else None
-    if octets is not None:
-        octets[:, 8:] ^= _masks(list(map(_sources, records)))
-        return octets, np.ones(len(records), np.bool_)
-    return _mixed_keys(records, identities)
-
-
-def _plain_uuids(text: str, number: int) -> Octets | None:
-    """(n, 16) bytes of so many texts of that length, None unless all are UUIDs as `metering.token_keys` knows them."""
-    digits = text.replace("-", "")
-    if len(digits) != number * 32 or any(text[place::UUID_LENGTH].strip("-") for place in HYPHENS):
-        return None
-    if text[VERSION_AT::UUID_LENGTH].strip("47") or text[VARIANT_AT::UUID_LENGTH].strip("89ab"):
-        return None
-    if not text.isascii() or digits != digits.lower():
-        return None
-    try:
-        octets = np.frombuffer(bytearray.fromhex(digits), np.uint8)
-    except ValueError:
-        return None
-    return octets.reshape(-1, 16) if len(octets) == number * 16 else None
-
-
-def _mixed_keys(records: Sequence[UncheckedTokenUsage], identities: Sequence[str]) -> tuple[Octets, Flags]:
     keys = np.zeros((len(records), 16), np.uint8)
     readable = np.zeros(len(records), np.bool_)
     as_long = [place for place, identity in enumerate(identities) if len(identity) == UUID_LENGTH]

@@ -6,7 +6,7 @@ if another writer brought one of the keys meanwhile, the transaction is repeated
 """
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import accumulate
 from operator import attrgetter
@@ -16,11 +16,12 @@ import numpy as np
 import psycopg
 from django.db import IntegrityError, OperationalError, connection, transaction
 
+from billing.usage.contents import TOKEN_COUNTS
 from billing.usage.epochs import ingest_lock_shared
-from billing.usage.services.outcome import IngestOutcome, Reporter
+from billing.usage.services.outcome import IngestOutcome, Refusal, Reporter
 from billing.usage.services.quarantine import quarantine_add
 from billing.usage.services.sequences import sequences_note
-from billing.usage.services.token_batch import TokenBatch, repeated, token_batch
+from billing.usage.services.token_batch import TokenBatch, key_taken, token_batch
 from billing.usage.services.token_columns import (
     Flags,
     ReportedColumns,
@@ -44,14 +45,10 @@ CONNECTION_STATES = ("08", "57P")
 FOLD_LOCK = 0x464F4C44
 GROUPED_RECORDS = 5_000
 SMALL = 60
-COUNT_FIELDS = (
-    "input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens",
-    "reasoning_output_tokens",
-)  # fmt: skip
-COUNTS = ", ".join(COUNT_FIELDS)
+COUNTS = ", ".join(TOKEN_COUNTS)
 COPY_ENTRIES = f"COPY token_entry (key, time, dimension, {COUNTS}, epoch, id, rest) FROM STDIN (FORMAT BINARY)"
 COPY_DELTAS = f"COPY token_hour_delta (hour, dimension, epoch, requests, {COUNTS}) FROM STDIN (FORMAT BINARY)"
-KNOWN_ROWS = f"""SELECT uuid_send(key), dimension, timestamptz_send(time), rest, {', '.join(COUNT_FIELDS)}
+KNOWN_ROWS = f"""SELECT uuid_send(key), dimension, timestamptz_send(time), rest, {COUNTS}
     FROM token_entry WHERE key = ANY(%s::uuid[])"""
 """Keys and times as bytes, which cost least to read."""
 
@@ -162,8 +159,9 @@ class _Group:
             return
         outcome.conflicts += 1
         self._refused.add(number)
-        place = batch.places[number - self._ends[owner] + len(batch.records)]
-        outcome.refusals.append(repeated(self.records[number], place, batch.raw_at(place)))
+        record, place = self.records[number], batch.places[number - self._ends[owner] + len(batch.records)]
+        key = f"{record.source}/{record.id}"
+        outcome.refusals.append(Refusal(place, key, key_taken(record), "conflict", batch.raw_at(place)))
 
     def repeat_same(self, numbers: Rows) -> None:
         """These records have keys that are taken by the same content."""
@@ -292,3 +290,16 @@ def rollups_fold() -> int:
             return 0
         cursor.execute("DELETE FROM token_hour_delta")  # its trigger adds what goes to the roll-ups
         return cursor.rowcount
+
+
+def token_files_note(records: Iterable[TokenUsage]) -> None:
+    """Note that these records came in a file: of its source nobody expects more than its files hold."""
+    latest: dict[str, datetime] = {}
+    for record in records:
+        latest[record.source] = max(record.time, latest.get(record.source, record.time))
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """INSERT INTO usage_tokenfile (source, until) SELECT * FROM unnest(%s::text[], %s::timestamptz[])
+               ON CONFLICT (source) DO UPDATE SET until = greatest(usage_tokenfile.until, excluded.until)""",
+            [sorted(latest), [latest[source] for source in sorted(latest)]],
+        )
