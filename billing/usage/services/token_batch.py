@@ -19,7 +19,7 @@ _times = attrgetter("time")
 _sources = attrgetter("source")
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class TokenBatch:
     """What one reporter brought: records, each with its place in the body.
 

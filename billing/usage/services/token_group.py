@@ -61,7 +61,8 @@ class GroupCommit:
             return is_mine
 
     def _write_next(self) -> None:
-        group = _next_group(self._queue, self._most)
+        with self._changed:
+            group = _next_group(self._queue, self._most)
         results: Sequence[Result] = [
             RuntimeError("the writer of the group was interrupted: nothing is known of this report")
         ] * len(group)
