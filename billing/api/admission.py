@@ -1,7 +1,7 @@
 """Back-pressure: what a process takes in at a time is bounded, and who comes beyond it is asked to come again.
 
-A door that takes whatever comes collapses under its own memory and answers nobody. Bodies are counted from before they
-are read, unpacked ones at their unpacked size, until the answer stands.
+A process that takes whatever comes runs out of memory and answers nobody. Bodies are counted from before they are read,
+unpacked ones at their unpacked size, until the answer is made.
 """
 
 import threading

@@ -1,4 +1,4 @@
-"""Bearer tokens with scopes: who may use which door."""
+"""Bearer tokens with scopes: who may use which endpoint."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,7 +9,7 @@ from django.utils import timezone
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from rest_framework.authentication import BaseAuthentication
 from rest_framework.exceptions import AuthenticationFailed
-from rest_framework.permissions import BasePermission
+from rest_framework.permissions import SAFE_METHODS, BasePermission
 from rest_framework.request import Request
 
 from billing.tenancy.access import Right, access_of, team_and_below
@@ -73,17 +73,19 @@ RIGHT_OF_SCOPE: Mapping[str, Right] = {
 }
 
 
-def has_scope(scope: str) -> type[BasePermission]:
-    """Permission that asks for `scope` of a token; a signed-in person may read what their roles let them see."""
+def has_scope(scope: str, *, write: str = "") -> type[BasePermission]:
+    """Permission that asks for `scope` of a token, or for `write` where it is named and the request changes something;
+    a signed-in person may read what their roles let them see.
+    """
 
     class HasScope(BasePermission):
-        message = f"this needs the scope {scope}"
-
         def has_permission(self, request: Request, view: Any) -> bool:
+            reads = request.method in SAFE_METHODS
+            wanted = scope if reads else write or scope
+            self.message = f"this needs the scope {wanted}"
             if isinstance(request.auth, ApiToken):
-                return scope in request.auth.scopes
-            right = RIGHT_OF_SCOPE.get(scope)
-            reads = request.method in ("GET", "HEAD", "OPTIONS")
+                return wanted in request.auth.scopes
+            right = RIGHT_OF_SCOPE.get(wanted)
             return reads and right is not None and access_of(request.user).somewhere(right)
 
     return HasScope

@@ -1,4 +1,4 @@
-"""Bodies of the usage doors: bounded in size, unpacked, split into raw records. Nothing here knows a rule."""
+"""Bodies of the usage endpoints: bounded in size, unpacked, split into raw records. Nothing here knows a rule."""
 
 import re
 import threading
@@ -32,11 +32,11 @@ _padding = re.compile(rb"\0*")
 
 
 Answer = tuple[int, str, bytes, list[tuple[str, str]]]
-"""What a door outside of Django says: status, content type, body, and what other headers it needs."""
+"""The answer of an endpoint outside of Django: status, content type, body, and what other headers it needs."""
 
 
 class Incoming(Protocol):
-    """What is read of a request: Django's has it, and so has the short way in for token records."""
+    """What is read of a request: Django's has it, and so has the receiver's."""
 
     META: dict[str, Any]
 
@@ -52,7 +52,7 @@ class TooLarge(APIException):
 
 
 def problem_answer(status: int, detail: str, *headers: tuple[str, str]) -> Answer:
-    """One error as `application/problem+json`, from a door outside of Django."""
+    """One error as `application/problem+json`, from an endpoint outside of Django."""
     title = TooLarge.default_detail if status == TooLarge.status_code else HTTPStatus(status).phrase
     fields = {"type": "about:blank", "title": title, "status": int(status), "detail": str(detail)}
     return status, PROBLEM_JSON, msgspec.json.encode(fields), list(headers)
@@ -73,7 +73,7 @@ def read_body(request: Incoming, admitted: Admitted, accepted: Collection[str] =
     """The whole body, unpacked.  Raises TooLarge, ParseError, UnsupportedMediaType or Busy."""
     limit: int = settings.INGEST_MAX_BYTES
     encoding = request.META.get("HTTP_CONTENT_ENCODING", "identity").strip().lower()
-    body = request.read(limit + 1)  # also of what is refused: the next request of the connection stands behind it
+    body = request.read(limit + 1)  # also of what is refused: the next request of the connection follows it
     check_content_type(request, accepted)
     if encoding not in _UNPACKERS:
         raise UnsupportedMediaType(encoding[:80], f"Content-Encoding {encoding[:80]!r}: send identity, gzip or zstd")
@@ -180,7 +180,7 @@ def raw_items(array: bytes) -> list[msgspec.Raw | bytes]:
 def envelope(kind: type[T], body: bytes, records: str = "") -> tuple[T, list[msgspec.Raw | bytes]]:
     """A body that is one object of this kind, and the records of the list in its field `records`, still unread.
 
-    A member that stands twice is refused: of two lists one would be lost.  Raises ParseError or TooLarge.
+    A member that occurs twice is refused: of two lists one would be lost.  Raises ParseError or TooLarge.
     """
     members: dict[str, msgspec.Raw | bytes] = {}
     try:

@@ -22,8 +22,9 @@ from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
-from billing.api.authentication import has_scope, teams_of
+from billing.api.authentication import has_scope
 from billing.api.budget_check import MOST_BODY, SCOPE, budget_check, read_fields, reservation_release
+from billing.api.parameters import TEAM, rows_seen
 from billing.api.problems import PROBLEM_JSON
 from billing.api.usage import AnyBody
 from billing.budgets.models import Budget
@@ -79,7 +80,7 @@ def _text(value: object) -> object:
     return str(value) if isinstance(value, Decimal) else value
 
 
-@extend_schema_view(get=extend_schema(parameters=[OpenApiParameter("team", str, description="team code")]))
+@extend_schema_view(get=extend_schema(parameters=[TEAM]))
 class Budgets(ListAPIView[Budget]):
     """Budgets and where they stand; a token or person confined to teams sees theirs."""
 
@@ -88,11 +89,7 @@ class Budgets(ListAPIView[Budget]):
 
     def get_queryset(self) -> QuerySet[Budget]:
         budgets = Budget.objects.select_related("team").order_by("team__code", "id")
-        teams = teams_of(self.request)
-        if teams is not None:
-            budgets = budgets.filter(team__in=teams)
-        asked = self.request.query_params.get("team", "")
-        return budgets.filter(team__code=asked.replace("\0", "")) if asked else budgets
+        return rows_seen(budgets, self.request, team="team__code")
 
 
 ANSWER = inline_serializer(
@@ -137,7 +134,7 @@ class Asked(APIView):
         return HttpResponse(found, content_type="application/json", headers={"Cache-Control": "no-store"})
 
 
-class BudgetCheckDoor(Asked):
+class BudgetCheckEndpoint(Asked):
     """May this consumer spend on this model? Reserves what the request may cost until it is in the ledger."""
 
     @extend_schema(
@@ -152,7 +149,7 @@ class BudgetCheckDoor(Asked):
         return self.answer(request, request.query_params)
 
 
-class ReservationsDoor(Asked):
+class ReservationsEndpoint(Asked):
     """The same question as JSON, always with a reservation."""
 
     @extend_schema(
@@ -166,7 +163,7 @@ class ReservationsDoor(Asked):
         return self.answer(request, read_fields(request._request.read(MOST_BODY + 1)))
 
 
-class ReservationDoor(Asked):
+class ReservationEndpoint(Asked):
     """One reservation."""
 
     @extend_schema(

@@ -1,4 +1,4 @@
-"""The doors to what teams have committed to. What a token or person may not see is not listed.
+"""The endpoints of what teams have committed to. What a token or person may not see is not listed.
 
 Terms are proposed with `prices:write`, or by a person who may edit prices, and approved by another person who may approve
 or with a token `prices:approve`, as prices are.
@@ -18,10 +18,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from billing.api.authentication import has_scope, teams_of
-from billing.api.invoices import TEAM, asked
+from billing.api.authentication import has_scope
+from billing.api.parameters import TEAM, facts_of, rows_seen
 from billing.api.prices import may
-from billing.api.quarantine import Refused
 from billing.api.schema import PROBLEM
 from billing.rates.models import Commitment, CommitmentDraft
 from billing.rates.services import CommitmentTerms, RateError
@@ -126,10 +125,7 @@ class Commitments(ListAPIView[Commitment]):
 
     def get_queryset(self) -> QuerySet[Commitment]:
         found = Commitment.objects.select_related("team").order_by("team__code", "accelerator", "valid_from")
-        own, team = teams_of(self.request), asked(self.request, "team")
-        if own is not None:
-            found = found.filter(team__in=own)
-        return found.filter(team__code=team) if team else found
+        return rows_seen(found, self.request, team="team__code")
 
 
 class ReadsOrProposes(BasePermission):
@@ -162,10 +158,7 @@ class CommitmentDrafts(ListAPIView[CommitmentDraft]):
 
     def get_queryset(self) -> QuerySet[CommitmentDraft]:
         found = CommitmentDraft.objects.prefetch_related("steps").order_by("-id")
-        own, team = teams_of(self.request), asked(self.request, "team")
-        if own is not None:
-            found = found.filter(payload__team__in=list(own.values_list("code", flat=True)))
-        return found.filter(payload__team=team) if team else found
+        return rows_seen(found, self.request, team="payload__team")
 
     @extend_schema(
         operation_id="propose_commitment",
@@ -174,18 +167,13 @@ class CommitmentDrafts(ListAPIView[CommitmentDraft]):
     )
     def post(self, request: Request) -> Response:
         """Propose terms, or the end of a commitment; nothing changes before somebody else approves."""
-        said = ProposalSerializer(data=request.data)
-        said.is_valid(raise_exception=True)
-        facts, actor, now = said.validated_data, str(request.user), timezone.now()
-        try:
-            if facts["ends"]:
-                draft = terms_propose_end(
-                    name=facts["name"], at=facts["valid_until"], reason=facts["reason"], actor=actor, now=now
-                )
-            else:
-                draft = terms_propose(terms=_terms(facts), reason=facts["reason"], actor=actor, now=now)
-        except RateError as error:
-            raise Refused(str(error)) from error
+        facts, actor, now = facts_of(ProposalSerializer, request), str(request.user), timezone.now()
+        if facts["ends"]:
+            draft = terms_propose_end(
+                name=facts["name"], at=facts["valid_until"], reason=facts["reason"], actor=actor, now=now
+            )
+        else:
+            draft = terms_propose(terms=_terms(facts), reason=facts["reason"], actor=actor, now=now)
         return Response(CommitmentDraftSerializer(draft).data, status=201)
 
 
@@ -204,14 +192,8 @@ class CommitmentDraftStep(APIView):
         """Approve or reject what somebody else proposed, or withdraw it."""
         if step not in STEPS:
             raise Http404
-        said = CommitmentStepSerializer(data=request.data)
-        said.is_valid(raise_exception=True)
-        try:
-            draft = STEPS[step][0](
-                draft_id=pk, actor=str(request.user), now=timezone.now(), reason=said.validated_data["reason"]
-            )
-        except RateError as error:
-            raise Refused(str(error)) from error
+        reason = facts_of(CommitmentStepSerializer, request)["reason"]
+        draft = STEPS[step][0](draft_id=pk, actor=str(request.user), now=timezone.now(), reason=reason)
         return Response(CommitmentDraftSerializer(draft).data)
 
 

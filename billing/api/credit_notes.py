@@ -1,10 +1,9 @@
-"""The doors to issued corrections and to disputes. What a token or person may not see is not found."""
+"""The endpoints of issued corrections and to disputes. What a token or person may not see is not found."""
 
-from collections.abc import Sequence
 from typing import Any
 
 from django.db.models import QuerySet
-from django.http import Http404, HttpResponse
+from django.http import Http404
 from django.utils import timezone
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema, extend_schema_view
@@ -16,13 +15,13 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from billing.api.authentication import has_scope, teams_of
-from billing.api.invoices import MONTH, TEAM, asked, rendered
-from billing.api.quarantine import Refused
+from billing.api.invoices import IssuedDocument
+from billing.api.parameters import MONTH, TEAM, asked, facts_of, rows_seen
 from billing.api.schema import PROBLEM
 from billing.corrections.disputed import dispute_as_dict, disputes_of
 from billing.corrections.models import Dispute
 from billing.corrections.note_lines import NoteError
-from billing.corrections.services.disputes import Claim, DisputeError, dispute_open
+from billing.corrections.services.disputes import Claim, dispute_open
 from billing.invoices.models import Note
 from billing.invoices.selectors import note_as_dict, notes_issued
 from billing.tenancy.models import ApiToken
@@ -47,12 +46,6 @@ class NoteSerializer(serializers.Serializer[Note]):
         return note_as_dict(instance)
 
 
-def _notes(request: Request) -> QuerySet[Note]:
-    notes = notes_issued().order_by("number")
-    own = teams_of(request)
-    return notes if own is None else notes.filter(team__in=own)
-
-
 @extend_schema_view(get=extend_schema(parameters=[MONTH, TEAM, KIND]))
 class CreditNotes(ListAPIView[Note]):
     """Issued credit notes and rebills; `month` is the one in which they were issued."""
@@ -61,33 +54,24 @@ class CreditNotes(ListAPIView[Note]):
     serializer_class = NoteSerializer
 
     def get_queryset(self) -> QuerySet[Note]:
-        notes = _notes(self.request)
-        if team := asked(self.request, "team"):
-            notes = notes.filter(team__code=team)
+        notes = rows_seen(
+            notes_issued().order_by("number"), self.request, team="team__code", month="correction__period__month"
+        )
         if kind := asked(self.request, "kind"):
             if kind not in Note.Kind.values:
                 raise ParseError(f"kind {kind!r} is none of {', '.join(Note.Kind.values)}")
             notes = notes.filter(kind=kind)
-        month = asked(self.request, "month")
-        return notes.filter(correction__period__month=month) if month else notes
+        return notes
 
 
-class CreditNote(APIView):
+@extend_schema_view(get=extend_schema(responses={200: NoteSerializer, (200, "application/pdf"): OpenApiTypes.BINARY}))
+class CreditNote(IssuedDocument):
     """One credit note or rebill as JSON, PDF, CSV or XLSX."""
 
-    permission_classes = [has_scope("invoices:read")]
+    serializer_class = NoteSerializer
 
-    @extend_schema(responses={200: NoteSerializer, (200, "application/pdf"): OpenApiTypes.BINARY})
-    def get(self, request: Request, number: str, suffix: str | None = None) -> HttpResponse | Response:
-        note = None if "\0" in number else _notes(request).filter(number=number).first()
-        if note is None:
-            raise Http404
-        if suffix in (None, "json"):
-            return Response(note_as_dict(note))
-        body, content_type = rendered(note, str(suffix))
-        return HttpResponse(
-            body, content_type=content_type, headers={"Content-Disposition": f'attachment; filename="{number}.{suffix}"'}
-        )
+    def issued(self) -> QuerySet[Note]:
+        return notes_issued()
 
 
 class DisputeSerializer(serializers.Serializer[Dispute]):
@@ -132,18 +116,12 @@ class ClaimSerializer(serializers.Serializer[Any]):
 class Disputes(ListAPIView[Dispute]):
     """Disputes about lines of issued documents, the newest first."""
 
-    permission_classes = [has_scope("invoices:read")]
+    permission_classes = [has_scope("invoices:read", write="disputes:write")]
     serializer_class = DisputeSerializer
-
-    def get_permissions(self) -> Sequence[Any]:
-        """To read takes another scope than to open."""
-        return [has_scope("disputes:write")()] if self.request.method == "POST" else super().get_permissions()
 
     def post(self, request: Request) -> Response:
         """Open a dispute for the team that the token is bound to."""
-        claimed = ClaimSerializer(data=request.data)
-        claimed.is_valid(raise_exception=True)
-        facts = claimed.validated_data
+        facts = facts_of(ClaimSerializer, request)
         claim = Claim(
             facts["document"], facts["lines"], facts["reason_code"], facts["statement"], facts["evidence"], facts["amount"]
         )
@@ -168,8 +146,6 @@ def _opened(request: Request, claim: Claim) -> Dispute:
         return dispute_open(claim=claim, actor=str(request.user), now=timezone.now(), acting_for=team)
     except NoteError as error:
         raise Http404 from error
-    except DisputeError as error:
-        raise Refused(str(error)) from error
 
 
 class OneDispute(APIView):

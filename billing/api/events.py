@@ -1,6 +1,6 @@
-"""The doors for gateways that have a format of their own: CloudEvents, Lago, LiteLLM. Shape only.
+"""The endpoints for gateways that have a format of their own: CloudEvents, Lago, LiteLLM. Shape only.
 
-What a record means stands in `metering.gateways`; what becomes of it in `billing.usage`. Nothing here hands on, keeps
+`metering.gateways` decides what a record means, `billing.usage` what becomes of it. Nothing here hands on, keeps
 or logs a body as it came: records are cut down to what is counted before anything else sees them.
 """
 
@@ -23,7 +23,7 @@ from billing.api.bodies import RECORD_BODIES, UNREADABLE, envelope, object_parts
 from billing.api.event_schema import CLOUD_EVENT, LAGO_BATCH_ANSWER, LAGO_ECHO, LAGO_EVENT, LITELLM_PAYLOAD
 from billing.api.problems import problem
 from billing.api.schema import INGEST_ANSWER, PROBLEM
-from billing.api.usage import UsageDoor
+from billing.api.usage import UsageEndpoint
 from billing.tenancy.models import ApiToken
 from billing.usage.services import IngestOutcome, tokens_ingest
 from metering.gateways import cloudevents, lago, litellm
@@ -36,8 +36,8 @@ EVENT_BODIES = frozenset({"application/cloudevents+json", BATCH, "application/js
 Raws = list[msgspec.Raw | bytes]
 
 
-class GatewayDoor(UsageDoor):
-    """A door whose records are translated first."""
+class GatewayEndpoint(UsageEndpoint):
+    """An endpoint whose records are translated first."""
 
     def source(self, request: Request, default: str) -> str:
         """The source of records whose format has none: what the token is bound to, else the name of the format."""
@@ -45,7 +45,7 @@ class GatewayDoor(UsageDoor):
         return bound or default
 
     def hand_over(self, request: Request, translated: Translated, now: datetime) -> IngestOutcome:
-        """Let the room take what was translated."""
+        """Let `billing.usage` take what was translated."""
         return tokens_ingest(
             records=translated.records, rejected=translated.rejected, reporter=self.reporter(request), now=now
         )
@@ -60,7 +60,7 @@ class GatewayDoor(UsageDoor):
         )
 
 
-class EventsDoor(GatewayDoor):
+class EventsEndpoint(GatewayEndpoint):
     """CloudEvents, one or many; also the single event of a Lago client, who posts to the same path."""
 
     door = "events"
@@ -125,7 +125,7 @@ class EventsDoor(GatewayDoor):
         return Response({"event": _lago_echo(translated.records[0], now)})
 
 
-class EventsBatchDoor(GatewayDoor):
+class EventsBatchEndpoint(GatewayEndpoint):
     """The batch of a Lago client."""
 
     door = "events/batch"
@@ -154,7 +154,7 @@ class EventsBatchDoor(GatewayDoor):
         return Response({**outcome.answer(), "events": taken})
 
 
-class LitellmDoor(GatewayDoor):
+class LitellmEndpoint(GatewayEndpoint):
     """What LiteLLM's generic API logger sends: successes and failures with everything around them."""
 
     door = "usage/litellm"

@@ -1,4 +1,4 @@
-"""The door of FOCUS: the month's issued documents as rows of FOCUS 1.4, page by page."""
+"""The endpoint of FOCUS: the month's issued documents as rows of FOCUS 1.4, page by page."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,7 +7,6 @@ from django.http import Http404, HttpResponse
 from django.utils import timezone
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
-from rest_framework import status
 from rest_framework.exceptions import ParseError
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -16,14 +15,12 @@ from rest_framework.views import APIView
 from billing.api.admission import Busy
 from billing.api.authentication import has_scope, teams_of
 from billing.api.pagination import PageNumber
-from billing.api.problems import problem
 from billing.api.schema import PROBLEM
 from billing.closing.services.operations import operation_request
 from billing.closing.tasks import operation_wake
-from billing.exports.focus.conformance import ConformanceError
-from billing.exports.services.focus import DATA_SETS, UnexplainedError
+from billing.exports.services.focus import DATA_SETS
 from billing.exports.services.focus_rows import KIND, FocusNotReadyError, focus_rows
-from billing.invoices.issued import NoPeriodError, NotIssuedError
+from billing.invoices.issued import NoPeriodError
 
 DEFAULT = "cost-and-usage"
 MADE_IN_SECONDS = 30
@@ -35,7 +32,7 @@ PARAMETERS = [
 ]
 
 
-class FocusDoor(APIView):
+class FocusEndpoint(APIView):
     """A data set of FOCUS 1.4, as `export_focus` writes it; it shows every team."""
 
     permission_classes = [has_scope("invoices:read")]
@@ -60,8 +57,6 @@ class FocusDoor(APIView):
             raise Http404 from None
         except FocusNotReadyError as error:
             raise Busy(str(error), wait=MADE_IN_SECONDS) from None
-        except (NotIssuedError, UnexplainedError, ConformanceError) as error:
-            return problem(status.HTTP_409_CONFLICT, "Conflict", str(error))
         pages = PageNumber()
         return pages.get_paginated_response(pages.paginate_queryset(rows, request, view=self) or [])
 

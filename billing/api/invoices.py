@@ -1,21 +1,21 @@
-"""The doors to read from: prices, charges, invoices, periods. What a token or person may not see is not found."""
+"""The endpoints to read from: prices, charges, invoices, periods. What a token or person may not see is not found."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 from django.db.models import QuerySet
 from django.http import Http404, HttpResponse
 from django.utils import timezone
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_view
+from drf_spectacular.utils import extend_schema, extend_schema_view
 from rest_framework import serializers
-from rest_framework.exceptions import ParseError
 from rest_framework.generics import ListAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from billing.api.authentication import has_scope, teams_of
+from billing.api.parameters import MONTH, TEAM, rows_seen
 from billing.closing.report import build_report
 from billing.closing.services.accrual import accrual_last
 from billing.invoices.acceptance import printed_until
@@ -28,16 +28,7 @@ from billing.rating.selectors import withdrawn_closes
 from billing.tenancy.models import Team
 from billing.tenancy.selectors import NoSetupError
 
-MONTH = OpenApiParameter("month", str, description="billing month such as 2026-10")
-TEAM = OpenApiParameter("team", str, description="team code")
-
-
-def asked(request: Request, name: str) -> str | None:
-    """A query parameter; NUL, which PostgreSQL cannot compare with, is refused."""
-    value: str | None = request.query_params.get(name)
-    if value is not None and "\0" in value:
-        raise ParseError(f"{name} contains a NUL character")
-    return value
+XLSX = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
 
 
 class TeamSerializer(serializers.ModelSerializer[Team]):
@@ -125,13 +116,7 @@ class Charges(ListAPIView[Charge]):
 
     def get_queryset(self) -> QuerySet[Charge]:
         charges = Charge.objects.exclude(close_seq__in=withdrawn_closes()).order_by("id")
-        own = teams_of(self.request)
-        if own is not None:
-            charges = charges.filter(team__in=own.values("code"))
-        if team := asked(self.request, "team"):
-            charges = charges.filter(team=team)
-        month = asked(self.request, "month")
-        return charges.filter(charge_period=month) if month else charges
+        return rows_seen(charges, self.request, team="team", month="charge_period")
 
 
 class InvoiceSerializer(serializers.Serializer[Invoice]):
@@ -148,11 +133,9 @@ class InvoiceSerializer(serializers.Serializer[Invoice]):
         return {"period": instance.period.month, **invoice_as_dict(instance)}
 
 
-def _invoices(request: Request) -> QuerySet[Invoice]:
+def _issued() -> QuerySet[Invoice]:
     issued = Invoice.objects.filter(status=Invoice.Status.ISSUED).select_related("team", "period")
-    invoices = issued.prefetch_related("events").order_by("number")
-    own = teams_of(request)
-    return invoices if own is None else invoices.filter(team__in=own)
+    return issued.prefetch_related("events").order_by("number")
 
 
 @extend_schema_view(get=extend_schema(parameters=[MONTH, TEAM]))
@@ -163,41 +146,50 @@ class Invoices(ListAPIView[Invoice]):
     serializer_class = InvoiceSerializer
 
     def get_queryset(self) -> QuerySet[Invoice]:
-        invoices = _invoices(self.request)
-        if team := asked(self.request, "team"):
-            invoices = invoices.filter(team__code=team)
-        month = asked(self.request, "month")
-        return invoices.filter(period__month=month) if month else invoices
+        return rows_seen(_issued(), self.request, team="team__code", month="period__month")
 
 
-class InvoiceDocument(APIView):
-    """One invoice as JSON, PDF, CSV or XLSX."""
+class IssuedDocument(APIView):
+    """One of the `issued` documents, by its number."""
 
     permission_classes = [has_scope("invoices:read")]
+    serializer_class: ClassVar[type[serializers.BaseSerializer[Any]]]
 
-    @extend_schema(responses={200: InvoiceSerializer, (200, "application/pdf"): OpenApiTypes.BINARY})
+    def issued(self) -> QuerySet[Any]:
+        """Every document of this kind that was issued."""
+        raise NotImplementedError
+
     def get(self, request: Request, number: str, suffix: str | None = None) -> HttpResponse | Response:
-        invoice = None if "\0" in number else _invoices(request).filter(number=number).first()
-        if invoice is None:
+        own, issued = teams_of(request), self.issued()
+        seen = issued if own is None else issued.filter(team__in=own)
+        document = None if "\0" in number else seen.filter(number=number).first()
+        if document is None:
             raise Http404
         if suffix in (None, "json"):
-            return Response({"period": invoice.period.month, **invoice_as_dict(invoice)})
-        body, content_type = rendered(invoice, str(suffix))
+            return Response(self.serializer_class(document).data)
+        body, content_type = rendered(document, str(suffix))
         return HttpResponse(
             body, content_type=content_type, headers={"Content-Disposition": f'attachment; filename="{number}.{suffix}"'}
         )
 
 
+@extend_schema_view(get=extend_schema(responses={200: InvoiceSerializer, (200, "application/pdf"): OpenApiTypes.BINARY}))
+class InvoiceDocument(IssuedDocument):
+    """One invoice as JSON, PDF, CSV or XLSX."""
+
+    serializer_class = InvoiceSerializer
+
+    def issued(self) -> QuerySet[Invoice]:
+        return _issued()
+
+
 def rendered(invoice: Invoice | Note, suffix: str) -> tuple[bytes, str]:
     """An issued document as a file: its bytes and content type."""
-    document = document_of(invoice)
-    sha256, issued_at = invoice.sha256, invoice.issued_at
-    if suffix == "pdf":
-        return render_pdf(document, due=printed_until(invoice), sha256=sha256, issued_at=issued_at), "application/pdf"
+    document, sha256, issued_at = document_of(invoice), invoice.sha256, invoice.issued_at
     if suffix == "csv":
         return render_csv(document, sha256=sha256, issued_at=issued_at), "text/csv; charset=utf-8"
-    body = render_xlsx(document, due=printed_until(invoice), sha256=sha256, issued_at=issued_at)
-    return body, "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
+    render, content_type = (render_pdf, "application/pdf") if suffix == "pdf" else (render_xlsx, XLSX)
+    return render(document, due=printed_until(invoice), sha256=sha256, issued_at=issued_at), content_type
 
 
 class Period(APIView):

@@ -1,4 +1,4 @@
-"""The door of the ledger: it says that it took the journal of a month."""
+"""The endpoint of the general ledger, which confirms that it took the journal of a month."""
 
 from typing import Any
 
@@ -7,15 +7,14 @@ from django.utils import timezone
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiResponse, extend_schema
 from rest_framework import serializers
-from rest_framework.exceptions import PermissionDenied
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from billing.api.authentication import has_scope, teams_of
-from billing.api.quarantine import Refused
+from billing.api.authentication import has_scope
+from billing.api.parameters import facts_of, sees_all_teams
 from billing.api.schema import PROBLEM
-from billing.exports.services.journal import MAX_REFERENCE, AcknowledgementError, journal_acknowledge
+from billing.exports.services.journal import MAX_REFERENCE, journal_acknowledge
 from billing.invoices.selectors import journal_as_dict
 
 
@@ -39,16 +38,9 @@ class JournalAcknowledgement(APIView):
         """Record that the ledger took the batch; said again with the same reference it changes nothing."""
         if "\0" in month:
             raise Http404
-        if teams_of(request) is not None:
-            raise PermissionDenied("a journal holds every team: this needs a token that is bound to none")
-        said = Acknowledgement(data=request.data)
-        said.is_valid(raise_exception=True)
-        facts = said.validated_data
-        try:
-            export = journal_acknowledge(
-                month=month, batch=facts["batch_hash"], reference=facts["reference"], actor=str(request.user),
-                now=timezone.now(),
-            )  # fmt: skip
-        except AcknowledgementError as error:
-            raise Refused(str(error)) from error
+        sees_all_teams(request, "a journal holds every team")
+        facts = facts_of(Acknowledgement, request)
+        export = journal_acknowledge(
+            month=month, batch=facts["batch_hash"], reference=facts["reference"], actor=str(request.user), now=timezone.now()
+        )
         return Response({"period": month, **journal_as_dict(export)})

@@ -1,4 +1,4 @@
-"""Doors of a period beside its figures: what the building's meters counted, and the teams that its close holds."""
+"""Endpoints of a period beside its figures: what the building's meters counted, and the teams that its close holds."""
 
 from typing import Any
 
@@ -7,17 +7,19 @@ from django.http import Http404
 from django.utils import timezone
 from drf_spectacular.utils import OpenApiResponse, extend_schema, extend_schema_view
 from rest_framework import serializers
-from rest_framework.exceptions import ParseError, PermissionDenied
+from rest_framework.exceptions import ParseError
 from rest_framework.generics import ListAPIView
-from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from billing.api.authentication import has_scope, teams_of
+from billing.api.authentication import has_scope
+from billing.api.parameters import facts_of, rows_seen, sees_all_teams
 from billing.api.schema import PROBLEM
 from billing.closing.models import BlockedTeam, MeterReading
 from billing.closing.services.energy import meter_reading_put
 from billing.invoices.models import BillingPeriod
+
+ALL_TEAMS = "a meter counts every team of a cluster"
 
 
 class ReadingSerializer(serializers.ModelSerializer[MeterReading]):
@@ -43,14 +45,11 @@ class ReadingTold(serializers.Serializer[Any]):
 class MeterReadings(ListAPIView[MeterReading]):
     """What the building's meters counted in a month, in the order in which it was told."""
 
+    permission_classes = [has_scope("usage:read", write="usage:correct")]
     serializer_class = ReadingSerializer
 
-    def get_permissions(self) -> list[BasePermission]:
-        scope = "usage:read" if self.request.method in ("GET", "HEAD", "OPTIONS") else "usage:correct"
-        return [has_scope(scope)()]
-
     def get_queryset(self) -> QuerySet[MeterReading]:
-        _whole_house(self.request)
+        sees_all_teams(self.request, ALL_TEAMS)
         return MeterReading.objects.filter(period=_period(self.kwargs["month"])).order_by("id")
 
     @extend_schema(
@@ -59,12 +58,10 @@ class MeterReadings(ListAPIView[MeterReading]):
     )  # fmt: skip
     def post(self, request: Request, month: str) -> Response:
         """Tell a reading; none is ever changed, the last one of a cluster counts in the period report."""
-        _whole_house(request)
+        sees_all_teams(request, ALL_TEAMS)
         if "\0" in month:
             raise Http404
-        told = ReadingTold(data=request.data)
-        told.is_valid(raise_exception=True)
-        facts = told.validated_data
+        facts = facts_of(ReadingTold, request)
         try:
             reading = meter_reading_put(
                 month=month, cluster=facts["cluster"], metered=facts["metered_kwh"], shared=facts["shared_kwh"],
@@ -91,13 +88,8 @@ class HeldTeams(ListAPIView[BlockedTeam]):
     serializer_class = HeldTeamSerializer
 
     def get_queryset(self) -> QuerySet[BlockedTeam]:
-        held, own = BlockedTeam.objects.filter(period=_period(self.kwargs["month"])), teams_of(self.request)
-        return (held if own is None else held.filter(team__in=own.values("code"))).order_by("team")
-
-
-def _whole_house(request: Request) -> None:
-    if teams_of(request) is not None:
-        raise PermissionDenied("a meter counts every team of a cluster: this needs a token that is bound to none")
+        held = BlockedTeam.objects.filter(period=_period(self.kwargs["month"])).order_by("team")
+        return rows_seen(held, self.request, team="team")
 
 
 def _period(month: str) -> BillingPeriod:

@@ -1,4 +1,4 @@
-"""How the doors of price versions look: answers for people and programs, and the parts of the OpenAPI description."""
+"""The shapes of price versions: answers for people and programs, and the parts of the OpenAPI description."""
 
 from datetime import datetime
 from typing import Any

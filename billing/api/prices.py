@@ -1,4 +1,4 @@
-"""The doors of price versions: read, draft, compare, preview, submit, approve. Shape only; `billing.rates` has the rules.
+"""The endpoints of price versions: read, draft, compare, preview, submit, approve. The rules are in `billing.rates`.
 
 A token with `prices:write`, or a person who may edit prices, makes drafts. Approval takes a person who may approve, or a
 token with `prices:approve`, and neither may be one of the draft's makers. No token holds both scopes.
@@ -24,7 +24,8 @@ from rest_framework.views import APIView
 from billing.api.admission import gate
 from billing.api.authentication import has_scope
 from billing.api.bodies import declared_bytes, read_body
-from billing.api.invoices import PriceVersions, asked
+from billing.api.invoices import PriceVersions
+from billing.api.parameters import asked
 from billing.api.price_shapes import (
     DiffSerializer,
     DraftChangeSerializer,
@@ -134,8 +135,8 @@ class SeesDrafts(BasePermission):
         return sees_drafts(request)
 
 
-class _Door(APIView):
-    """What the doors share: exact numbers in, refusals of a draft as problems by field."""
+class _PriceEndpoint(APIView):
+    """What the endpoints share: exact numbers in, refusals of a draft as problems by field."""
 
     parser_classes = [ExactJsonParser]
     permission_classes = [WritesPrices]
@@ -163,7 +164,7 @@ class _Door(APIView):
             raise PriceDraftError([FieldProblem(("state",), wrong)])
         return found
 
-    def told(self, draft: PriceDraft, code: int = status.HTTP_200_OK) -> Response:
+    def draft_answer(self, draft: PriceDraft, code: int = status.HTTP_200_OK) -> Response:
         """A draft as the answer."""
         return Response(DraftSerializer(draft, context={"now": timezone.now()}).data, status=code)
 
@@ -182,7 +183,7 @@ def refusal(error: PriceDraftError) -> HttpResponse:
 
 
 @extend_schema_view(get=extend_schema(description="Every published price version."))
-class PriceVersionsDoor(_Door, PriceVersions):
+class PriceVersionsEndpoint(_PriceEndpoint, PriceVersions):
     """Every published price version; a new one begins as a draft."""
 
     permission_classes = [WritesPrices]
@@ -191,18 +192,18 @@ class PriceVersionsDoor(_Door, PriceVersions):
     def post(self, request: Request) -> Response:
         """Make a draft; nothing is published."""
         draft = price_draft_write(fields=request.data, actor=str(request.user), now=timezone.now())
-        return self.told(draft, status.HTTP_201_CREATED)
+        return self.draft_answer(draft, status.HTTP_201_CREATED)
 
 
 @extend_schema(parameters=[NAME])
-class PriceVersionDoor(_Door):
+class PriceVersionEndpoint(_PriceEndpoint):
     """One price version, published or a draft."""
 
     @extend_schema(responses={200: PublishedSerializer, **REFUSED})
     def get(self, request: Request, name: str) -> Response:
         """Answer a published version, or for makers and approvers the draft of that name."""
         found = self.listed(name)
-        return self.told(found) if isinstance(found, PriceDraft) else Response(PublishedSerializer(found).data)
+        return self.draft_answer(found) if isinstance(found, PriceDraft) else Response(PublishedSerializer(found).data)
 
     @extend_schema(request=DraftChangeSerializer, responses={200: DraftSerializer, **REFUSED})
     def patch(self, request: Request, name: str) -> Response:
@@ -212,11 +213,11 @@ class PriceVersionDoor(_Door):
         draft = price_draft_write(
             fields=fields, actor=str(request.user), now=timezone.now(), draft=self.draft(name), revision=revision
         )
-        return self.told(draft)
+        return self.draft_answer(draft)
 
 
 @extend_schema(parameters=[NAME])
-class PriceDiffDoor(_Door):
+class PriceDiffEndpoint(_PriceEndpoint):
     """Two lists, price by price."""
 
     @extend_schema(
@@ -235,7 +236,7 @@ class PriceDiffDoor(_Door):
 
 
 @extend_schema(parameters=[NAME])
-class PriceEffectDoor(_Door):
+class PriceEffectEndpoint(_PriceEndpoint):
     """What a list would have done to the real usage of a month."""
 
     permission_classes = [SeesDrafts]
@@ -252,7 +253,7 @@ class PriceEffectDoor(_Door):
 
 
 @extend_schema(parameters=[NAME])
-class PriceFileDoor(_Door):
+class PriceFileEndpoint(_PriceEndpoint):
     """A list as the YAML of the set-up file, with its cost sheets."""
 
     permission_classes = [SeesDrafts]
@@ -267,7 +268,7 @@ class PriceFileDoor(_Door):
 @extend_schema(
     parameters=[NAME, OpenApiParameter("step", str, OpenApiParameter.PATH, enum=list(STEPS), description="what to do")]
 )
-class PriceStepDoor(_Door):
+class PriceStepEndpoint(_PriceEndpoint):
     """Submit, approve, reject or withdraw a draft."""
 
     permission_classes = [TakesStep]
@@ -287,10 +288,10 @@ class PriceStepDoor(_Door):
             asked.setdefault("reason", "")
         STEPS[step][0](draft=draft, actor=str(request.user), now=timezone.now(), **asked)
         draft.refresh_from_db()
-        return self.told(draft)
+        return self.draft_answer(draft)
 
 
-class PriceDraftsDoor(_Door, ListAPIView[PriceDraft]):
+class PriceDraftsEndpoint(_PriceEndpoint, ListAPIView[PriceDraft]):
     """Every draft with its history, the newest first."""
 
     permission_classes = [SeesDrafts]

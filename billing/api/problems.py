@@ -12,9 +12,18 @@ from rest_framework import exceptions, status
 from rest_framework.response import Response
 from rest_framework.views import exception_handler
 
+from metering.messages import UserError
+
 PROBLEM_JSON = "application/problem+json"
 RETRY_AFTER_SECONDS = 2
 logger = logging.getLogger(__name__)
+
+
+class Refused(exceptions.APIException):
+    """What somebody asks for cannot be done; nothing has changed."""
+
+    status_code = status.HTTP_409_CONFLICT
+    default_detail = "Conflict"
 
 
 def problem(status_code: int, title: str, detail: str, **extra: object) -> JsonResponse:
@@ -34,7 +43,7 @@ def forget_frames(error: BaseException | None) -> None:
 
 
 def api_problem(error: exceptions.APIException) -> JsonResponse:
-    """The answer to an error of the REST framework, for doors that stand outside of it."""
+    """The answer to an error of the REST framework, for endpoints outside of it."""
     forget_frames(error)
     answer = problem(error.status_code, _title(error, error.status_code), str(error.detail))
     if isinstance(error, exceptions.NotAuthenticated | exceptions.AuthenticationFailed):
@@ -60,9 +69,14 @@ def unavailable(error: DatabaseError | InterfaceError) -> JsonResponse:
 
 
 def problem_response(error: Exception, context: dict[str, Any]) -> Response | JsonResponse | None:
-    """REST framework's exception hook: the same answer in the shape of the contract; None for a programming error."""
+    """REST framework's exception hook: the same answer in the shape of the contract; None for a programming error.
+
+    What services refuse is a 409, unless the endpoint gives it another status.
+    """
     if isinstance(error, OperationalError | InterfaceError):
         return unavailable(error)
+    if isinstance(error, UserError):
+        error = Refused(str(error))
     response = exception_handler(error, context)
     if response is None:
         return None

@@ -8,26 +8,21 @@ from django.http import Http404
 from django.utils import timezone
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema, extend_schema_view
 from rest_framework import serializers
-from rest_framework.exceptions import APIException, ParseError, PermissionDenied
+from rest_framework.exceptions import ParseError
 from rest_framework.generics import ListAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from billing.api.authentication import has_scope, teams_of
+from billing.api.authentication import has_scope
+from billing.api.parameters import facts_of, sees_all_teams
 from billing.api.schema import PROBLEM
 from billing.tenancy.models import ApiToken
 from billing.usage.models import QuarantinedRecord
-from billing.usage.services import ReplayError, quarantine_dismiss, quarantine_replay
+from billing.usage.services import quarantine_dismiss, quarantine_replay
 
 MAX_REASON = 2000
-
-
-class Refused(APIException):
-    """What was decided cannot be done; nothing has changed."""
-
-    status_code = 409
-    default_detail = "Conflict"
+ALL_TEAMS = "quarantine holds records of every team"
 
 
 class Entry(serializers.ModelSerializer[QuarantinedRecord]):
@@ -49,12 +44,6 @@ class Decision(serializers.Serializer[Any]):
     record = serializers.DictField(required=False, help_text="replay: the corrected record, else it is taken as it came")
 
 
-def _whole_house(request: Request) -> None:
-    """Quarantine shows records of anybody: a token or person of one team has no business there."""
-    if teams_of(request) is not None:
-        raise PermissionDenied("quarantine holds records of every team: this needs a token that is bound to none")
-
-
 @extend_schema_view(
     get=extend_schema(
         operation_id="list_quarantine",
@@ -68,7 +57,7 @@ class Quarantine(ListAPIView[QuarantinedRecord]):
     serializer_class = Entry
 
     def get_queryset(self) -> QuerySet[QuarantinedRecord]:
-        _whole_house(self.request)
+        sees_all_teams(self.request, ALL_TEAMS)
         wanted = {name: self.request.query_params.get(name) for name in ("status", "reason")}
         known = {"status": QuarantinedRecord.Status.values, "reason": QuarantinedRecord.Reason.values}
         for name, value in wanted.items():
@@ -93,10 +82,8 @@ class QuarantineEntry(APIView):
     )
     def post(self, request: Request, pk: int) -> Response:
         """Take the record into the ledger, corrected or as it came, or decide that it is no usage."""
-        _whole_house(request)
-        decision = Decision(data=request.data)
-        decision.is_valid(raise_exception=True)
-        return Response(Entry(_decided(pk, decision.validated_data, _actor(request))).data)
+        sees_all_teams(request, ALL_TEAMS)
+        return Response(Entry(_decided(pk, facts_of(Decision, request), _actor(request))).data)
 
 
 def _actor(request: Request) -> str:
@@ -114,5 +101,3 @@ def _decided(pk: int, decision: dict[str, Any], actor: str) -> QuarantinedRecord
         )
     except QuarantinedRecord.DoesNotExist as error:
         raise Http404 from error
-    except (ReplayError, ValueError) as error:
-        raise Refused(str(error)) from error

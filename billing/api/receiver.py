@@ -9,12 +9,14 @@ import logging
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import lru_cache
 from http import HTTPStatus
 from typing import Any, Final
 
 import msgspec
 from django.conf import settings
 from django.db import DatabaseError, InterfaceError, close_old_connections, connections
+from django.http.request import split_domain_port, validate_host
 from django.utils import timezone
 from prometheus_client import CONTENT_TYPE_LATEST
 from rest_framework.exceptions import APIException, NotAuthenticated, PermissionDenied
@@ -25,16 +27,21 @@ from billing.api.bodies import RECORD_BODIES, Answer, TooLarge, declared_bytes, 
 from billing.api.budget_check import MOST_BODY, SCOPE, budget_answer
 from billing.api.health import database_state
 from billing.api.metrics import process_metrics
-from billing.api.token_door import NOT_OURS, PATH, is_ours, refused, report_read, report_read_now, reporter_of, taken
+from billing.api.problems import PROBLEM_JSON, api_problem, unavailable
+from billing.api.token_reports import report_read, report_read_now
 from billing.tenancy.models import ApiToken
 from billing.tenancy.tokens import api_token_recent
-from billing.usage.services import LoopGroupCommit, Reporter, loop_group_commit
+from billing.usage.services import IngestOutcome, LoopGroupCommit, Reporter, loop_group_commit
 from billing.usage.services.token_batch import TokenBatch
 
 logger = logging.getLogger(__name__)
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 
+DOOR: Final = "usage/tokens"
+PATH: Final = f"/api/v1/{DOOR}"
+REPORTS: Final = "usage:write"
+NOT_OURS: Final[Answer] = (HTTPStatus.BAD_REQUEST, "text/plain", b"Bad Request", [])
 ASKED: Final = ("/api/v1/budgets/check", "/api/v1/budgets/reservations")
 HERE_BYTES: Final = 512 * 1024
 """What is read in the thread of the loop: of two threads that take turns at Python's one lock, both take longer."""
@@ -101,7 +108,7 @@ class Receiver:
         """What to say to this request.  Raises what `_failed` makes an answer of."""
         path, method = scope["path"], scope["method"]
         is_budget = path.startswith(ASKED)
-        if (is_budget or (path == PATH and method == "POST")) and not is_ours(request.META.get("HTTP_HOST", "")):
+        if (is_budget or (path == PATH and method == "POST")) and not _is_ours(request.META.get("HTTP_HOST", "")):
             return NOT_OURS
         if is_budget:
             return await self._budget(scope, request, receive)
@@ -121,7 +128,7 @@ class Receiver:
 
     async def _report(self, request: Received, receive: Receive) -> Answer:
         """Nothing of the body is read before the token is known, and only what came of it is counted."""
-        reporter = reporter_of(await self._token(request))
+        reporter = _reporter(await self._token(request))
         declared_bytes(request)
         with gate.admit(0) as admitted:
             request.body = await _body(receive, admitted, settings.INGEST_MAX_BYTES)
@@ -129,7 +136,7 @@ class Receiver:
                 batch = _read(report_read_now, request, admitted, reporter)
             else:
                 batch = await asyncio.to_thread(_read, report_read, request, admitted, reporter)
-            return taken(await self._commits.submit(batch))
+            return _taken(await self._commits.submit(batch))
 
     async def _token(self, request: Received) -> ApiToken | None:
         """Whose token this is; the database is asked where it was not asked lately.  Raises AuthenticationFailed."""
@@ -153,6 +160,22 @@ class Receiver:
     async def _ask(self, thread: ThreadPoolExecutor, question: Callable[..., Any], *arguments: Any) -> Any:
         """What database or Valkey say, in a thread that may wait."""
         return await asyncio.get_running_loop().run_in_executor(thread, _asked, question, *arguments)
+
+
+@lru_cache(maxsize=256)
+def _is_ours(host: str) -> bool:
+    """Whether a request for this host is for us, as Django decides it."""
+    domain, _ = split_domain_port(host)
+    return bool(domain) and validate_host(domain, settings.ALLOWED_HOSTS)
+
+
+def _reporter(token: ApiToken | None) -> Reporter:
+    """Who reports with this token.  Raises NotAuthenticated without one, PermissionDenied if it may not report."""
+    if token is None:
+        raise NotAuthenticated
+    if REPORTS not in token.scopes:
+        raise PermissionDenied(f"this needs the scope {REPORTS}")
+    return Reporter(f"token:{token.name}", DOOR, token.source, settings.FUTURE_TOLERANCE_SECONDS)
 
 
 async def _body(receive: Receive, admitted: Admitted, limit: int) -> bytes:
@@ -184,10 +207,22 @@ def _asked(question: Callable[..., Any], *arguments: Any) -> Any:
         close_old_connections()
 
 
+def _taken(outcome: IngestOutcome) -> Answer:
+    """The answer to a report that is durable."""
+    return HTTPStatus.OK, "application/json", msgspec.json.encode(outcome.answer()), []
+
+
+def _refused(error: APIException | DatabaseError | InterfaceError) -> Answer:
+    """The answer to a request of which nothing was taken.  Raises `error` where it is one of programming."""
+    answer = api_problem(error) if isinstance(error, APIException) else unavailable(error)
+    headers = [item for item in answer.items() if item[0] in ("Retry-After", "WWW-Authenticate")]
+    return answer.status_code, PROBLEM_JSON, answer.content, headers
+
+
 def _failed(error: Exception) -> Answer:
     if isinstance(error, APIException | DatabaseError | InterfaceError):
         with suppress(DatabaseError):  # one of programming is raised again
-            return refused(error)
+            return _refused(error)
     logger.error("a request could not be answered", exc_info=error)
     return problem_answer(500, "nothing is acknowledged: the log of the receiver says why")
 

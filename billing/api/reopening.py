@@ -1,4 +1,4 @@
-"""The door to open a closed month again: for people who are signed in, since a token is no second person."""
+"""The endpoint to open a closed month again: for people who are signed in, since a token is no second person."""
 
 from typing import Any
 
@@ -12,11 +12,10 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from billing.api.quarantine import Refused
+from billing.api.parameters import facts_of
 from billing.api.schema import PROBLEM
-from billing.approvals.limits import AuthorityError
 from billing.closing.selectors import reopening_as_dict
-from billing.closing.services.reopening import ReopeningError, reopening_step
+from billing.closing.services.reopening import reopening_step
 from billing.tenancy.access import Right, access_of
 from billing.tenancy.models import ApiToken
 
@@ -53,14 +52,8 @@ class Reopenings(APIView):
         """Ask, approve what somebody else asked for, or turn it down."""
         if "\0" in month:
             raise Http404
-        asked = Asked(data=request.data)
-        asked.is_valid(raise_exception=True)
-        facts = asked.validated_data
-        try:
-            done = reopening_step(
-                step=facts["action"], month=month, reason=facts["reason"], actor=request.user.get_username(),
-                now=timezone.now(),
-            )  # fmt: skip
-        except (ReopeningError, AuthorityError) as error:
-            raise Refused(str(error)) from error
+        facts = facts_of(Asked, request)
+        done = reopening_step(
+            step=facts["action"], month=month, reason=facts["reason"], actor=request.user.get_username(), now=timezone.now()
+        )
         return Response({"period": month, **reopening_as_dict(done)})

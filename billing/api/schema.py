@@ -90,8 +90,8 @@ REFUSALS = {
 }
 
 
-def reporting_doors(result: dict[str, Any], **_: Any) -> dict[str, Any]:
-    """Hook of the generator: what all doors for reports have in common."""
+def reporting_endpoints(result: dict[str, Any], **_: Any) -> dict[str, Any]:
+    """Hook of the generator: what all endpoints for reports have in common."""
     for path, operations in result["paths"].items():
         operation = operations.get("post")
         if operation is None or not path.startswith(REPORTING):

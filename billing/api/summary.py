@@ -12,7 +12,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from billing.api.authentication import has_scope, teams_of
-from billing.api.invoices import asked
+from billing.api.parameters import asked
 from billing.rating.freshness import freshness
 from billing.rating.usage_by_day import devices_by_day, tokens_by_day
 from billing.tenancy.selectors import NoSetupError, billing_setup

@@ -1,10 +1,10 @@
-"""The doors through which agents and gateways report usage. Shape only: rules stand in `billing.usage`."""
+"""The endpoints through which agents and gateways report usage. Shape only: the rules are in `billing.usage`."""
 
 from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from datetime import datetime, timedelta
 from http import HTTPStatus
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 import msgspec
 from django.conf import settings
@@ -16,19 +16,20 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from billing.api.admission import Admitted, gate
+from billing.api.admission import gate
 from billing.api.authentication import has_scope
 from billing.api.bodies import JSON_BODY, RECORD_BODIES, UNREADABLE, declared_bytes, envelope, raw_records, read_body
 from billing.api.schema import INGEST_ANSWER, record_schema
-from billing.api.token_door import token_reporter, tokens_report
+from billing.api.token_reports import report_read
 from billing.tenancy.models import ApiToken
 from billing.usage.services import (
     IngestOutcome,
     Reporter,
-    ScanInput,
+    Scan,
     Watched,
     agent_notes_add,
     allocations_ingest,
+    batch_ingest,
     capacity_ingest,
     cluster_scans_add,
     efficiency_ingest,
@@ -55,7 +56,7 @@ STATELESS_VERSION = "1"
 
 
 class AnyBody(BaseParser):
-    """Leaves the body alone: it is read once, by the door."""
+    """Leaves the body alone: it is read once, by the endpoint."""
 
     media_type = "*/*"
 
@@ -63,24 +64,21 @@ class AnyBody(BaseParser):
         return None
 
 
-class UsageDoor(APIView):
-    """What every usage door does: read, decode one by one, hand over, answer."""
+class UsageEndpoint(APIView):
+    """What every usage endpoint does: read, decode one by one, hand over, answer."""
 
     parser_classes = [AnyBody]
     permission_classes = [has_scope("usage:write")]
     door: ClassVar[str]
 
     def dispatch(self, request: Any, *args: Any, **kwargs: Any) -> Any:
-        with ExitStack() as self.admission:  # what the body holds is given back when the answer stands
+        with ExitStack() as self.admission:  # what the body holds is given back when the answer is made
             return super().dispatch(request, *args, **kwargs)
 
-    def admitted(self, request: Request) -> Admitted:
-        """Place for the body of this request.  Raises Busy or TooLarge."""
-        return self.admission.enter_context(gate.admit(declared_bytes(request._request)))
-
     def body(self, request: Request, accepted: Collection[str] = JSON_BODY) -> bytes:
-        """The whole body, unpacked.  Raises what `read_body` does, or Busy."""
-        return read_body(request._request, self.admitted(request), accepted)
+        """The whole body, unpacked.  Raises what `read_body` does."""
+        admitted = self.admission.enter_context(gate.admit(declared_bytes(request._request)))
+        return read_body(request._request, admitted, accepted)
 
     def reporter(self, request: Request) -> Reporter:
         """Who reports, with the limits of its token."""
@@ -95,7 +93,7 @@ class UsageDoor(APIView):
         kind: type[Any],
         ingest: Callable[..., IngestOutcome],
     ) -> Response:
-        """Decode the records, let the room take them, and say what became of each."""
+        """Decode the records, let `ingest` take them, and answer what became of each."""
         batch: Any = decode_batch(kind, raws)
         records = [(index, record, bytes(raws[index])) for index, record in batch.records]
         outcome = ingest(
@@ -104,7 +102,7 @@ class UsageDoor(APIView):
         return Response(outcome.answer())
 
 
-class TokensDoor(UsageDoor):
+class TokensEndpoint(UsageEndpoint):
     """Tokens of gateway requests."""
 
     door = "usage/tokens"
@@ -120,12 +118,11 @@ class TokensDoor(UsageDoor):
         examples=[OpenApiExample("accepted", {"accepted": 1, "duplicates": 0, "conflicts": 0, "rejected": []})],
     )
     def post(self, request: Request) -> Response:
-        token = request.auth if isinstance(request.auth, ApiToken) else None
-        reporter = token_reporter(str(request.user), token)
-        return Response(tokens_report(request._request, self.admitted(request), reporter).answer())
+        batch = report_read(self.body(request, RECORD_BODIES), self.reporter(request))
+        return Response(batch_ingest(batch).answer())
 
 
-class EfficiencyDoor(UsageDoor):
+class EfficiencyEndpoint(UsageEndpoint):
     """Efficiency samples of pods and workloads."""
 
     door = "usage/efficiency"
@@ -154,7 +151,7 @@ class WatermarkBody(msgspec.Struct, forbid_unknown_fields=True):
     watermark: datetime
 
 
-class WatermarksDoor(UsageDoor):
+class WatermarksEndpoint(UsageEndpoint):
     """Up to when an agent has watched a source, whether there was usage or not."""
 
     door = "usage/watermarks"
@@ -180,7 +177,7 @@ class WatermarksDoor(UsageDoor):
         return Response(status=HTTPStatus.NO_CONTENT)
 
 
-class EngineCountersDoor(UsageDoor):
+class EngineCountersEndpoint(UsageEndpoint):
     """Counters of inference servers, to compare the gateways' records with."""
 
     door = "usage/engine-counters"
@@ -196,18 +193,6 @@ class EngineCountersDoor(UsageDoor):
     )
     def post(self, request: Request) -> Response:
         return self.take(request, raw_records(self.body(request, RECORD_BODIES)), EngineReading, engine_readings_ingest)
-
-
-Units = Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)]
-
-
-class Scan(msgspec.Struct, forbid_unknown_fields=True):
-    """A list of what held devices at one instant, beside what the agent knew then, in units of extended resources."""
-
-    at: datetime
-    watched: Units
-    scanned: Units
-    differing: Units
 
 
 class AllocationEnvelope(msgspec.Struct, forbid_unknown_fields=True):
@@ -236,7 +221,7 @@ class CapacityEnvelope(msgspec.Struct, forbid_unknown_fields=True):
     agent: dict[str, Any] | None = None
 
 
-class AllocationsDoor(UsageDoor):
+class AllocationsEndpoint(UsageEndpoint):
     """Allocations of GPUs, with how far the agent has told everything."""
 
     door = "usage/gpu-allocations"
@@ -251,27 +236,26 @@ class AllocationsDoor(UsageDoor):
         unwatched, filled = _stretches(body.unwatched), _stretches(body.filled)
         for scan in body.scans:
             _check_instant("at", scan.at)
-        name, clusters = self._teller(request, body, raws)
+        name, clusters = self._agent(request, body, raws)
         answer = self.take(request, raws, GpuAllocation, allocations_ingest)
-        if body.watermark is not None:  # after the records are durable: it never runs ahead of what it stands for
+        if body.watermark is not None:  # after the records are durable: it never runs ahead of them
             watched = Watched(body.watched_since, tuple(unwatched), _stateless(body))
             for cluster in sorted(clusters):
                 watermark_advance(
                     agent=name, cluster=cluster, watermark=body.watermark, watched=watched, now=timezone.now()
                 )
-        scans = [ScanInput(scan.at, scan.watched, scan.scanned, scan.differing) for scan in body.scans]
         for cluster in sorted(clusters):
             if body.watermark is None:
                 watch_notes_add(agent=name, cluster=cluster, kind="unwatched", stretches=unwatched)
             watch_notes_add(agent=name, cluster=cluster, kind="filled", stretches=filled)
-            cluster_scans_add(agent=name, cluster=cluster, scans=scans)
-            for kind, told in _agent_notes(body.agent).items():
-                agent_notes_add(agent=name, cluster=cluster, kind=kind, notes=told, now=timezone.now())
+            cluster_scans_add(agent=name, cluster=cluster, scans=body.scans)
+            for kind, notes in _agent_notes(body.agent).items():
+                agent_notes_add(agent=name, cluster=cluster, kind=kind, notes=notes, now=timezone.now())
             if ignored := _no_accelerators(body.agent):
                 no_accelerators_note(agent=name, cluster=cluster, resources=ignored, now=timezone.now())
         return answer
 
-    def _teller(
+    def _agent(
         self, request: Request, body: AllocationEnvelope, raws: Sequence[bytes | msgspec.Raw]
     ) -> tuple[str, set[str]]:
         """Whose watermark this is and of which clusters.  Raises ParseError or PermissionDenied."""
@@ -309,10 +293,10 @@ def _agent_notes(agent: dict[str, Any] | None) -> dict[str, dict[str, str]]:
 
 
 def _no_accelerators(agent: dict[str, Any] | None) -> list[str]:
-    """Resources that an agent was told to be no accelerators; whatever has another form says nothing."""
+    """Resources that are no accelerators, as the agent was configured; whatever has another form is ignored."""
     names = (agent or {}).get("no_accelerators")
-    told = names[:MOST_NOTES] if isinstance(names, list) else []
-    return [name for name in told if isinstance(name, str) and name_problem(name) is None]
+    listed = names[:MOST_NOTES] if isinstance(names, list) else []
+    return [name for name in listed if isinstance(name, str) and name_problem(name) is None]
 
 
 def _check_instant(field: str, instant: datetime) -> None:
@@ -340,7 +324,7 @@ def _checked_name(field: str, value: str) -> str:
     return value
 
 
-class CapacityDoor(UsageDoor):
+class CapacityEndpoint(UsageEndpoint):
     """What nodes offer."""
 
     door = "usage/capacity"

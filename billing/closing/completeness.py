@@ -9,9 +9,9 @@ from decimal import Decimal
 
 from billing.closing.exceptions import ReportedException
 from billing.tenancy.selectors import consumer_book, namespace_book
+from billing.usage.gaps import clusters_reported
 from billing.usage.overallocation import Overheld, overheld
 from billing.usage.reconciliation import silent_sources
-from billing.usage.reporting_clusters import clusters_reported
 from metering.intervals import Interval, union
 from metering.messages import Message
 

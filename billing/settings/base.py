@@ -18,7 +18,6 @@
 | PRICE_NOTICE_BUSINESS_DAYS | notice that a price change should have; shorter is shown and recorded, not refused | 10 |
 | EVENT_NAMINGS | JSON: type of event -> names of its data's fields, see `metering.gateways.naming` | litellm_tokens |
 | CACHE_URL | redis://... that keeps the reservations of budgets; needed where BROKER_URL is amqp://... | BROKER_URL |
-| INGEST_DEDUP_CACHE_PATH | file (16 MB, may be lost) of the keys that were written lately | run/recent-keys of the home |
 | DEFAULT_LANGUAGE | en or zh-hans: alerts to who has said nothing else, pages where the browser asks for neither | en |
 | ALERT_MAIL_URL | mail server for alerts, an Apprise address: mailtos://user:password@host?from=a@b | none: no mail |
 | MAIL_URL | mail server for documents: smtp+tls://user:password@host:port, also smtp://, smtps:// | none: no mail |
@@ -41,7 +40,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
 
-from billing.runtime.home import home_dir, secret
+from billing.runtime.home import secret
 from billing.settings.identity_settings import provider_apps, read_group_roles
 from billing.settings.mail_server import read_mail_server
 from metering.gateways.litellm import read_consumer
@@ -210,7 +209,6 @@ except ValueError as error:
 
 RENAMED = {
     "HOUSE_LANGUAGE": "DEFAULT_LANGUAGE",
-    "INGEST_RECENT_KEYS": "INGEST_DEDUP_CACHE_PATH",
 }
 for _old, _new in RENAMED.items():
     if _old in os.environ:
@@ -251,7 +249,6 @@ INGEST_MAX_BYTES = _count("INGEST_MAX_BYTES", 16 * 1024 * 1024)
 INGEST_MAX_INFLIGHT_BYTES = _count("INGEST_MAX_INFLIGHT_BYTES", 64 * 1024 * 1024)
 INGEST_MAX_CONNECTIONS = _count("INGEST_MAX_CONNECTIONS", 4096)
 FUTURE_TOLERANCE_SECONDS = _count("FUTURE_TOLERANCE_SECONDS", 86_400)
-INGEST_DEDUP_CACHE_PATH = os.environ.get("INGEST_DEDUP_CACHE_PATH", str(home_dir() / "run" / "recent-keys"))
 ALERT_MAIL_URL = os.environ.get("ALERT_MAIL_URL", "")
 MAIL_FROM = os.environ.get("MAIL_FROM", "")
 MAIL_CONFIGURED = bool(os.environ.get("MAIL_URL"))
@@ -292,7 +289,7 @@ SPECTACULAR_SETTINGS = {
     "SERVE_PERMISSIONS": ["rest_framework.permissions.AllowAny"],
     "SCHEMA_PATH_PREFIX": "/api/v1",
     "POSTPROCESSING_HOOKS": [
-        "drf_spectacular.hooks.postprocess_schema_enums", "billing.api.schema.reporting_doors",
+        "drf_spectacular.hooks.postprocess_schema_enums", "billing.api.schema.reporting_endpoints",
     ],
 }
 

@@ -10,8 +10,6 @@ from django.core.wsgi import get_wsgi_application
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "billing.settings.base")
 _django = get_wsgi_application()
 
-from billing.api import token_door  # noqa: E402 - Django has to be set up first
-
 NEW_OBJECTS: Final = 10_000
 """After how many of them Python looks for cycles: a batch of records makes thousands, none of which is part of one."""
 
@@ -48,8 +46,6 @@ class _Answer:
             gc.collect(1)
 
 
-def application(environ: dict[str, Any], start_response: Any) -> Any:
-    """Django, but for the one door that is too busy for it."""
-    if environ["REQUEST_METHOD"] == "POST" and environ["PATH_INFO"] == token_door.PATH:
-        return token_door.serve(environ, start_response)
+def application(environ: dict[str, Any], start_response: Any) -> _Answer:
+    """Django."""
     return _Answer(_django(environ, start_response))

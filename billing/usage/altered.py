@@ -13,7 +13,7 @@ from django.db import connection
 
 from billing.usage.contents import ALLOCATION, CAPACITY, SAMPLE, content_sha256
 from billing.usage.models import AcceptedRows
-from billing.usage.services.ends import NOTED
+from billing.usage.services.allocations import NOTED
 from metering.intervals import Interval
 from metering.messages import Message
 

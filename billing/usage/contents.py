@@ -28,6 +28,11 @@ SAMPLE: Final[Mapping[str, str]] = {
 """The columns of a table that its hash covers, with their types. A column that is added later is covered by no hash that is
 there: it is covered from a migration on that writes all of them anew."""
 
+TOKEN_COUNTS: Final = (
+    "input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens", "reasoning_output_tokens",
+)  # fmt: skip
+"""The columns of the counts of a token record."""
+
 
 def content_sha256(columns: Mapping[str, str], row: str, changed: Mapping[str, str] | None = None) -> str:
     """SQL of the hash of a row (an alias of its table, or of the values to be stored); `changed`: other expressions of some

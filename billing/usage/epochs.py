@@ -10,16 +10,16 @@ from contextlib import contextmanager
 from datetime import datetime
 
 from django.db import connection, transaction
-from django.db.backends.utils import CursorWrapper
 
 from billing.runtime.parallel_reads import parallel_reads
 from billing.usage.models import Close
+from billing.usage.selectors import last_close_seq
 
 USAGE_LOCK = 0x5350414E
-CURRENT = "SELECT coalesce(max(close_seq), 0) FROM usage_close"
 ENTER = f"""SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off';
             SELECT set_config('lock_timeout', '10s', true);
-            SELECT pg_advisory_xact_lock_shared({USAGE_LOCK}); {CURRENT}"""
+            SELECT pg_advisory_xact_lock_shared({USAGE_LOCK});
+            SELECT coalesce(max(close_seq), 0) FROM usage_close"""
 
 
 def ingest_lock_shared() -> int:
@@ -37,8 +37,7 @@ def ingest_lock_shared() -> int:
 
 def epoch_advance(*, start: datetime, end: datetime) -> int:
     """Close [start, end) to regular usage; returns the number of this close. `ingest_lock_exclusive` was called before."""
-    with connection.cursor() as cursor:
-        close_seq = _current(cursor) + 1
+    close_seq = last_close_seq() + 1
     Close.objects.create(close_seq=close_seq, start=start, end=end)
     return close_seq
 
@@ -71,8 +70,3 @@ def one_snapshot(*, beside: bool = False) -> Iterator[None]:
         cursor.execute("SELECT pg_export_snapshot()")
         with parallel_reads(snapshot=cursor.fetchone()[0]):
             yield
-
-
-def _current(cursor: CursorWrapper) -> int:
-    cursor.execute(CURRENT)
-    return int(cursor.fetchone()[0])

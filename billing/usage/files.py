@@ -13,6 +13,7 @@ import msgspec
 from msgspec.inspect import DecimalType, IntType, StructType, Type, UnionType, type_info
 
 from billing.runtime.tables import Columns, Row, TableError, place, table_rows
+from billing.usage.contents import TOKEN_COUNTS
 from metering.messages import Message
 from metering.record_checks import RecordError
 from metering.records import (
@@ -107,8 +108,7 @@ KINDS: dict[str, FileKind[Any]] = {
     ),
     "tokens": FileKind(
         TokenUsage,
-        ("source", "id", "time", "consumer", "model", "input_tokens", "cache_read_input_tokens",
-         "cache_creation_input_tokens", "output_tokens", "reasoning_output_tokens"),
+        ("source", "id", "time", "consumer", "model", *TOKEN_COUNTS),
         (),
         _plain,
     ),

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from django.db import connection
 
+from billing.usage.contents import TOKEN_COUNTS
 from billing.usage.selectors import KNOWN_SAMPLE
 from billing.usage.token_sums import COUNTS, next_day, next_hour, this_day, this_hour
 from metering.intervals import Interval
@@ -45,7 +46,7 @@ TOKENS: Final = f"""SELECT {', '.join(f'sum(t.{name})' for name in COUNTS)},
         sum((hash_record_extended(ROW(t.at, t.dimension), 0) & 65535) * ({WEIGHED}))
     FROM ({DAYS}) t WHERE t.epoch < %(before)s"""
 EVENTS: Final = f"""SELECT
-    sum(hash_record_extended(ROW(t.time, t.dimension, {', '.join(f't.{name}' for name in COUNTS[1:])}), 0)), count(*)
+    sum(hash_record_extended(ROW(t.time, t.dimension, {', '.join(f't.{name}' for name in TOKEN_COUNTS)}), 0)), count(*)
     FROM token_event t WHERE t.epoch < %(before)s AND t.time >= %(start)s AND t.time < %(end)s"""
 Name = tuple[str, str]
 

@@ -1,6 +1,6 @@
-"""Reads what nobody watched: stretches of an agent's silence, as far as nobody filled them, and holds left open."""
+"""Reads what nobody watched: stretches of an agent's silence that nobody filled, holds left open, silent clusters."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -111,3 +111,23 @@ def _unfilled(
         if left:
             found.append(Gap(cluster, f"agent {agent}", left[0].start, 0, left, cluster in claiming))
     return found
+
+
+def clusters_reported(window: Interval, clusters: Sequence[str]) -> set[str]:
+    """Those of `clusters` of which an agent or a file reported anything that lies in the window."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """SELECT name FROM unnest(%(clusters)s::text[]) AS name
+               WHERE EXISTS (SELECT 1 FROM usage_agentwatermark w WHERE w.cluster = name AND w.watermark > %(lo)s
+                             AND coalesce(w.watched_since, %(lo)s) < %(hi)s)
+                  OR EXISTS (SELECT 1 FROM usage_gpuallocation a WHERE a.cluster = name AND a.started_at < %(hi)s
+                             AND a.observed_until >= %(lo)s)
+                  OR EXISTS (SELECT 1 FROM usage_unknownshare u WHERE u.cluster = name AND u.started_at < %(hi)s
+                             AND u.until >= %(lo)s)
+                  OR EXISTS (SELECT 1 FROM usage_nodecapacity c WHERE c.cluster = name AND c.start < %(hi)s
+                             AND c.until > %(lo)s)
+                  OR EXISTS (SELECT 1 FROM usage_coveragenote n WHERE n.cluster = name AND n.start < %(hi)s
+                             AND n.until > %(lo)s)""",
+            {"clusters": list(clusters), "lo": window.start, "hi": window.end},
+        )
+        return {name for (name,) in cursor.fetchall()}

@@ -12,15 +12,13 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from billing.runtime.parallel_reads import rows_fetched, rows_read
+from billing.runtime.parallel_reads import rows_fetched
 from billing.usage.selectors import JOB, EpochFilter, JobName
 from metering.allocation import Rule
 from metering.intervals import Interval
 from pricing.interruptions import InterruptionRule
 
 FOREVER: Final = datetime(9999, 12, 31, tzinfo=UTC)
-AT_ONCE: Final = 8
-"""Of how many pieces allocations are summed in one reading: as columns, since most of them lie in one of few pieces."""
 HOURS_KEPT: Final = 10_000
 Namespaces = Collection[tuple[str, str]]
 """(cluster, namespace) of what is read, None for all."""
@@ -63,10 +61,8 @@ def gpu_time(
     """What was held in the pieces; only in these namespaces, or only by these jobs."""
     if not pieces or (namespaces is not None and not namespaces) or (jobs is not None and not jobs):
         return iter(())
-    if namespaces is None and not {"hour", "allocation"} & set(by):
-        return _in_columns(pieces, epochs, by, jobs)
     source = "usage_allocationrevision s JOIN usage_gpuallocation a ON a.id = s.allocation_id"
-    return _in_rows(source, "s.start", "'', ''", pieces, epochs, by, namespaces, jobs, {})
+    return _summed(source, "s.start", "'', ''", pieces, epochs, by, namespaces, jobs, {})
 
 
 def carried_time(
@@ -86,7 +82,7 @@ def carried_time(
         "untils": [rule.valid_until or FOREVER for rule in rules],
     }  # fmt: skip
     begin = "greatest(s.start, b.since)"
-    return _in_rows(CARRIED, begin, "r.policy, r.reason", pieces, epochs, by, namespaces, None, given)
+    return _summed(CARRIED, begin, "r.policy, r.reason", pieces, epochs, by, namespaces, None, given)
 
 
 _LAST_KNOWN = """NOT EXISTS (SELECT 1 FROM usage_allocationinterruption n WHERE n.allocation_id = {end}.allocation_id
@@ -113,11 +109,14 @@ CARRIED: Final = f"""usage_allocationinterruption e
     JOIN usage_allocationrevision s ON s.allocation_id = a.id AND s.until > b.since"""
 
 
-def _in_rows(
+def _summed(
     source: str, begin: str, rule: str, pieces: Sequence[Interval], epochs: EpochFilter, by: Collection[Detail],
     namespaces: Namespaces | None, jobs: Collection[JobName] | None, given: Mapping[str, Any],
 ) -> Iterator[GpuTime]:  # fmt: skip
-    """A row per piece, by a join. `begin`: from when on a span counts; `rule`: the policy and the reason why it does."""
+    """The sums. `begin`: from when on a span counts; `rule`: the policy and the reason why it does.
+
+    They come in the order of their names, but for those of hours and allocations, of which there may be millions.
+    """
     lo, hi = f"greatest({begin}, p.lo{', h.hour' * ('hour' in by)})", "least(s.until, p.hi)"
     if "hour" in by:
         hi = "least(s.until, p.hi, h.hour + interval '1 hour')"
@@ -125,7 +124,8 @@ def _in_rows(
                     least(s.until, p.hi) - interval '1 microsecond', interval '1 hour') AS h (hour)"""
     details = [(DETAILS if name in by else WITHOUT)[name] for name in DETAILS]
     span = f"min({lo}), max({hi})" if "allocation" in by else "NULL::timestamptz, NULL::timestamptz"
-    grouped = [1, 2, 3, 4, 5, *(8 + place for place, name in enumerate(DETAILS) if name in by)]
+    grouped = ", ".join(map(str, [1, 2, 3, 4, 5, *(8 + place for place, name in enumerate(DETAILS) if name in by)]))
+    order = "" if {"hour", "allocation"} & set(by) else f"ORDER BY {grouped}"
     found = rows_fetched(
         f"""SELECT (p.i - 1)::int, a.cluster, a.namespace, a.accelerator, a.resource,
                    sum(a.quantity * a.device_fraction * microseconds({hi} - {lo})),
@@ -134,60 +134,13 @@ def _in_rows(
             JOIN unnest(%(lo)s::timestamptz[], %(hi)s::timestamptz[]) WITH ORDINALITY AS p (lo, hi, i)
               ON {begin} < p.hi AND s.until > p.lo {hours if 'hour' in by else ''}
             WHERE s.epoch >= %(first)s AND s.epoch < %(before)s AND {_only(namespaces, jobs)}
-            GROUP BY {', '.join(map(str, grouped))}{', 15, 16' if given else ''}""",
+            GROUP BY {grouped}{', 15, 16' if given else ''} {order}""",
         {
             "lo": [piece.start for piece in pieces], "hi": [piece.end for piece in pieces], "first": epochs.first,
             "before": epochs.before, **_names(namespaces, jobs), **given,
         },
     )  # fmt: skip
     return (GpuTime(*(*row[:10], None if row[10] is None else hour_of(row[10]), *row[11:])) for row in found)
-
-
-def _in_columns(
-    pieces: Sequence[Interval], epochs: EpochFilter, by: Collection[Detail], jobs: Collection[JobName] | None
-) -> Iterator[GpuTime]:
-    """Columns per piece, so that all allocations of an installation are read once for several pieces."""
-    names = [name for name in DETAILS if name in by]
-    for first in range(0, len(pieces), AT_ONCE):
-        some = pieces[first : first + AT_ONCE]
-        rows = _columns_of(some, epochs, names, jobs)
-        for number in range(len(some)):
-            at = 4 + len(names) + 2 * number
-            for row in rows:
-                if row[at + 1]:
-                    details = dict(zip(names, row[4:], strict=False)) if names else {}
-                    yield GpuTime(*(first + number, *row[:4], row[at], row[at + 1]), **details)
-
-
-def _columns_of(
-    pieces: Sequence[Interval], epochs: EpochFilter, names: Sequence[Detail], jobs: Collection[JobName] | None
-) -> list[tuple[Any, ...]]:
-    """Cluster, namespace, accelerator, resource and the details, then for each piece its device_us and unit_us.
-
-    Seconds have their microseconds as decimals: they are summed as they are, and made whole microseconds once per sum.
-    """
-    inner = [
-        f"""round(sum(a.quantity * extract(epoch FROM least(s.until, %(hi{i})s) - greatest(s.start, %(lo{i})s)))
-                FILTER (WHERE s.start < %(hi{i})s AND s.until > %(lo{i})s) * 1000000) AS u{i}"""
-        for i in range(len(pieces))
-    ]
-    outer = [f"sum(device_fraction * u{i}), sum(u{i})" for i in range(len(pieces))]
-    bounds = {f"{name}{i}": at for i, piece in enumerate(pieces) for name, at in (("lo", piece.start), ("hi", piece.end))}
-    details = "".join(f", {DETAILS[name]} AS {name}" for name in names)
-    keys = ", ".join(("cluster", "namespace", "accelerator", "resource", *names))
-    return rows_read(
-        f"""SELECT {keys}, {', '.join(outer)}
-            FROM (SELECT a.cluster, a.namespace, a.accelerator, a.resource{details}, a.device_fraction, {', '.join(inner)}
-                  FROM usage_allocationrevision s JOIN usage_gpuallocation a ON a.id = s.allocation_id
-                  WHERE s.start < %(end)s AND s.until > %(start)s AND s.epoch >= %(first)s AND s.epoch < %(before)s
-                        AND {_only(None, jobs)}
-                  GROUP BY {keys}, device_fraction) held
-            GROUP BY {keys} ORDER BY {keys}""",
-        {
-            "first": epochs.first, "before": epochs.before, "start": min(piece.start for piece in pieces),
-            "end": max(piece.end for piece in pieces), **bounds, **_names(None, jobs),
-        },
-    )  # fmt: skip
 
 
 def _only(namespaces: Namespaces | None, jobs: Collection[JobName] | None) -> str:

@@ -115,7 +115,7 @@ class Reported:
 
     @cached_property
     def _reporters(self) -> list[_Reporter]:
-        tails = {(gap.cluster, gap.subject): tail for gap in self._metering_gaps if (tail := self._tail(gap)) is not None}
+        tails = {(gap.cluster, gap.subject): tail for gap in self._said.gaps if (tail := self._tail(gap)) is not None}
         watched = {cluster for cluster, _ in self._said.agents}
         found = [
             _Reporter("agent", cluster, agent, tails.get((cluster, f"agent {agent}"), self.until), BEHIND)
@@ -123,7 +123,7 @@ class Reported:
         ]
         found += [
             _Reporter("allocations", gap.cluster, gap.subject, gap.seen_until, BEHIND)
-            for gap in self._metering_gaps if gap.allocations and gap.cluster not in watched
+            for gap in self._said.gaps if gap.allocations and gap.cluster not in watched
         ]  # fmt: skip
         return found + [
             _Reporter("gateway", source, source, at, SILENT_AFTER)
@@ -137,7 +137,7 @@ class Reported:
 
     def _gaps(self, scope: UsageScope, window: Interval) -> Iterable[Silent]:
         watched = {cluster for cluster, _ in self._said.agents}
-        for gap in self._metering_gaps:
+        for gap in self._said.gaps:
             if not self._concerns("allocations" if gap.allocations else "agent", gap.cluster, scope, window):
                 continue
             if gap.allocations:
@@ -148,10 +148,6 @@ class Reported:
             for piece in gap.unwatched:
                 if piece.end < self.until and piece.end > window.start and piece.start < window.end:
                     yield Silent("agent", gap.cluster, gap.subject.removeprefix("agent "), piece.start)
-
-    @property
-    def _metering_gaps(self) -> list[Gap]:
-        return self._said.gaps
 
     @cached_property
     def _said(self) -> "_Said":

@@ -14,8 +14,10 @@ from uuid import UUID
 
 import msgspec
 from django.db import connection
+from django.db.models import Count, Max, QuerySet
 
 from billing.runtime.parallel_reads import rows_read
+from billing.usage.models import Close, EfficiencySample, QuarantinedRecord
 from metering.intervals import Interval
 
 JOB = """CASE WHEN a.workload_name <> '' THEN coalesce(nullif(a.workload_kind, ''), 'workload') || '/' || a.workload_name
@@ -49,11 +51,7 @@ class EpochFilter:
 
 def close_before(close_seq: int) -> int:
     """Number of the close before `close_seq`, 0 where it is the first; closes that were taken back do not count."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT coalesce(max(close_seq), 0) FROM usage_close WHERE close_seq < %s AND withdrawn_at IS NULL", [close_seq]
-        )
-        return int(cursor.fetchone()[0])
+    return _last_close(Close.objects.filter(close_seq__lt=close_seq, withdrawn_at=None))
 
 
 def late_epochs(close_seq: int) -> EpochFilter:
@@ -63,9 +61,7 @@ def late_epochs(close_seq: int) -> EpochFilter:
 
 def last_sample() -> int:
     """Id of the last efficiency sample; nobody adds one with a lower id while usage is frozen."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT coalesce(max(id), 0) FROM usage_efficiencysample")
-        return int(cursor.fetchone()[0])
+    return EfficiencySample.objects.aggregate(last=Max("id"))["last"] or 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +105,11 @@ def late_windows(close_seq: int) -> list[ClosedSpan]:
 
 def last_close_seq() -> int:
     """Number of the last close, 0 before the first; one that was taken back has used its number."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT coalesce(max(close_seq), 0) FROM usage_close")
-        return int(cursor.fetchone()[0])
+    return _last_close(Close.objects.all())
+
+
+def _last_close(closes: QuerySet[Close]) -> int:
+    return closes.aggregate(last=Max("close_seq"))["last"] or 0
 
 
 def held_devices(window: Interval, epochs: EpochFilter) -> Decimal:
@@ -353,11 +351,8 @@ class IngestState:
 
 def ingest_state() -> IngestState:
     """The state of ingest, from small tables only."""
+    waiting = QuarantinedRecord.objects.filter(status=QuarantinedRecord.Status.OPEN)
     with connection.cursor() as cursor:
-        cursor.execute("SELECT reason, count(*) FROM usage_quarantinedrecord WHERE status = 'open' GROUP BY reason")
-        quarantined = dict(cursor.fetchall())
-        cursor.execute(
-            "SELECT (SELECT count(*) FROM token_hour_delta), (SELECT count(*) FROM usage_close)"
-        )
-        deltas, closes = cursor.fetchone()
-    return IngestState(deltas, closes, quarantined)
+        cursor.execute("SELECT count(*) FROM token_hour_delta")
+        (deltas,) = cursor.fetchone()
+    return IngestState(deltas, Close.objects.count(), dict(waiting.values_list("reason").annotate(Count("id"))))

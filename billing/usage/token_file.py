@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from billing.usage.contents import TOKEN_COUNTS
 from billing.usage.files import UsageFileError
 from billing.usage.token_sums import Bounds, TokenSums
 from metering.intervals import Interval
@@ -23,9 +24,6 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 NAMES: Final = ("source", "consumer", "model")
-COUNTS: Final = (
-    "input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens", "reasoning_output_tokens",
-)  # fmt: skip
 ENGINE: Final[dict[str, str | bool | int | float | list[str]]] = {
     "autoinstall_known_extensions": "false", "autoload_known_extensions": "false", "memory_limit": "1GB",
     "temp_directory": "",
@@ -66,7 +64,7 @@ def _context(bounds: Bounds, model: str, bucket: int) -> str:
 
 
 def _check(schema: pa.Schema, path: Path) -> None:
-    for name in ("time", *NAMES, *COUNTS):
+    for name in ("time", *NAMES, *TOKEN_COUNTS):
         if name not in schema.names:
             raise UsageFileError(f"{path}: column {name!r} is missing")
     kind = schema.field("time").type
@@ -77,18 +75,18 @@ def _check(schema: pa.Schema, path: Path) -> None:
         kind = kind.value_type if pa.types.is_dictionary(kind) else kind
         if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
             raise UsageFileError(f"{path}: {name} is {kind}; give text")
-    for name in COUNTS:
+    for name in TOKEN_COUNTS:
         if not pa.types.is_integer(schema.field(name).type):
             raise UsageFileError(f"{path}: {name} is {schema.field(name).type}; give whole numbers")
 
 
 def _check_values(engine: "DuckDBPyConnection", path: Path) -> None:
     """No value is missing and no count negative. Asked column by column: what a file says of its row groups answers most."""
-    for name in ("time", *NAMES, *COUNTS):
+    for name in ("time", *NAMES, *TOKEN_COUNTS):
         ((empty,),) = _asked(engine, path, "count(*)", f"{name} IS NULL")
         if empty:
             raise UsageFileError(f"{path}: {name} is empty in {empty} records")
-    for name in COUNTS:
+    for name in TOKEN_COUNTS:
         ((negative,),) = _asked(engine, path, "count(*)", f"{name} < 0")
         if negative:
             raise UsageFileError(f"{path}: {name} is below 0 in {negative} records")
@@ -110,7 +108,7 @@ class _Cut:
         """What is asked for, and of which records."""
         later = "".join(f" + (time >= {self.instant(piece.start)})::int" for piece in self.pieces[1:])
         keys = f"0{later} AS piece, {', '.join(NAMES)}, {self.bucket()} AS bucket"
-        sums = ", ".join(f"sum({name})" for name in COUNTS)
+        sums = ", ".join(f"sum({name})" for name in TOKEN_COUNTS)
         within = self.within(Interval(self.pieces[0].start, self.pieces[-1].end))
         return f"{keys}, count(*), {sums}", f"{within} GROUP BY 1, 2, 3, 4, 5 ORDER BY 1, 2, 3, 4, 5"
 

@@ -9,16 +9,14 @@ import msgspec
 from django.db import connection
 
 from billing.runtime.parallel_reads import rows_fetched
+from billing.usage.contents import TOKEN_COUNTS
 from billing.usage.queries import hour_of
 from billing.usage.selectors import EpochFilter
 from metering.intervals import Interval
 from pricing.contexts import Context, class_and_context, contexts_of, parse_context, priced_class
 
 HOUR, DAY, EPOCH = timedelta(hours=1), timedelta(days=1), datetime(1970, 1, 1, tzinfo=UTC)
-COUNTS = (
-    "requests", "input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens",
-    "reasoning_output_tokens",
-)  # fmt: skip
+COUNTS = ("requests", *TOKEN_COUNTS)
 
 
 BY_CLASS: Final[Mapping[str, str]] = {
@@ -225,7 +223,7 @@ def token_source(
     condition: str = "TRUE",
 ) -> str:  # fmt: skip
     """Rows of the ranges that fulfil a condition, each with the number of its piece; `more` columns before the counts."""
-    names = ", ".join(f"t.{name}" for name in COUNTS[1:])
+    names = ", ".join(f"t.{name}" for name in TOKEN_COUNTS)
     columns = f"t.dimension, {more}{requests} AS requests, {names}"
     known = f"t.epoch >= %(first)s AND t.epoch < %(before)s AND {condition}"
     if 0 < len(ranges) <= FEW:
@@ -297,7 +295,7 @@ def _difference(
     """What one table says between two instants, minus what another does, per count, and how many of their sums differ."""
     told = [
         f"""(SELECT date_trunc('{unit}', {instant}, 'UTC') AS at, dimension, epoch, {requests}::bigint AS requests,
-                    {', '.join(f'sum({name})::bigint AS {name}' for name in COUNTS[1:])}
+                    {', '.join(f'sum({name})::bigint AS {name}' for name in TOKEN_COUNTS)}
              FROM {table} WHERE {instant} >= %s AND {instant} < %s GROUP BY 1, 2, 3)"""
         for table, instant, requests in (summed, parts)
     ]  # fmt: skip

@@ -19,6 +19,7 @@ from billing.tenancy.tokens import api_token_create
 from billing.usage.models import QuarantinedRecord
 from metering.gateways.naming import read_namings
 from tests.factories import token_record
+from tests.factories.api import problem
 from tests.gateway_records import SECRET, cloud_event, lago_event, payload
 
 pytestmark = pytest.mark.django_db
@@ -71,13 +72,6 @@ def times() -> list[datetime]:
 
 def answered(accepted: int, duplicates: int = 0, conflicts: int = 0) -> dict[str, Any]:
     return {"accepted": accepted, "duplicates": duplicates, "conflicts": conflicts, "rejected": []}
-
-
-def problem(answer: Any, status: int) -> dict[str, Any]:
-    assert answer.status_code == status, answer.content
-    assert answer.headers["Content-Type"] == "application/problem+json"
-    fields: dict[str, Any] = json.loads(answer.content)
-    return fields
 
 
 # What a real LiteLLM proxy sent

@@ -26,6 +26,7 @@ from metering.records import NodeCapacity as NodeCapacityRecord
 from tests.factories import AFTER, allocation_record, ingest_allocations, ingest_tokens, token_record
 from tests.factories.ingest import NOON, OCTOBER, answer, capacity, held_seconds, reports, rows, sample
 
+pytestmark = pytest.mark.django_db
 LIMITED = Reporter("gateway", "usage/tokens", source="litellm-hq", future_limit_s=3600)
 
 
@@ -36,7 +37,6 @@ def quarantine() -> list[tuple[str, str, str]]:
 # Tokens
 
 
-@pytest.mark.django_db
 def test_a_token_record_sent_again_has_no_effect() -> None:
     assert answer(ingest_tokens(token_record())) == (1, 0, 0, 0)
     assert answer(ingest_tokens(token_record())) == (0, 1, 0, 0)
@@ -44,14 +44,12 @@ def test_a_token_record_sent_again_has_no_effect() -> None:
     assert (rows("token_event"), QuarantinedRecord.objects.count()) == (1, 0)
 
 
-@pytest.mark.django_db
 def test_repetitions_inside_one_batch_are_told_apart() -> None:
     same, other = token_record(), token_record(output_tokens=101)
     assert answer(ingest_tokens(same, same, other, token_record(2))) == (2, 1, 1, 0)
     assert rows("token_event") == 2
 
 
-@pytest.mark.django_db
 def test_the_first_of_two_contents_stays_and_the_second_goes_to_quarantine() -> None:
     ingest_tokens(token_record())
     later = token_record(time="2026-12-01T00:00:00Z", output_tokens=7, reasoning_output_tokens=0)
@@ -66,12 +64,10 @@ def test_the_first_of_two_contents_stays_and_the_second_goes_to_quarantine() -> 
     assert next(token_sums([OCTOBER], EpochFilter())).output_tokens == 100
 
 
-@pytest.mark.django_db
 def test_the_same_id_of_another_source_is_another_record() -> None:
     assert answer(ingest_tokens(token_record(), token_record(source="other"))) == (2, 0, 0, 0)
 
 
-@pytest.mark.django_db
 def test_a_bad_record_is_kept_with_its_reason_and_costs_no_neighbour() -> None:
     outcome = ingest_tokens(token_record(1), token_record(2, output_tokens=-1), token_record(3))
     assert outcome.answer() == {
@@ -85,14 +81,12 @@ def test_a_bad_record_is_kept_with_its_reason_and_costs_no_neighbour() -> None:
     assert json.loads(record.record)["output_tokens"] == -1
 
 
-@pytest.mark.django_db
 def test_the_same_bad_record_again_only_raises_its_counter() -> None:
     for _ in range(3):
         ingest_tokens(token_record(output_tokens=-1))
     assert QuarantinedRecord.objects.get().times_received == 3
 
 
-@pytest.mark.django_db
 def test_what_is_no_text_at_all_can_be_kept() -> None:
     batch: Any = decode_batch(tokens.TokenUsage, [b'{"id": "\xff\x00"}', b'{"id":"\\u0000"}'])
     outcome = tokens.tokens_ingest(records=[], rejected=batch.rejected, reporter=LIMITED, now=AFTER)
@@ -101,7 +95,6 @@ def test_what_is_no_text_at_all_can_be_kept() -> None:
     assert all("\0" not in record.record for record in QuarantinedRecord.objects.all())
 
 
-@pytest.mark.django_db
 def test_a_record_of_the_future_is_quarantined_within_the_tolerance_taken() -> None:
     clock = datetime(2026, 10, 15, 4, tzinfo=UTC)
     early = token_record(1, time="2026-10-15T05:00:00Z")
@@ -111,31 +104,26 @@ def test_a_record_of_the_future_is_quarantined_within_the_tolerance_taken() -> N
     assert answer(ingest_tokens(late, reporter=LIMITED, now=clock + timedelta(seconds=1))) == (1, 0, 0, 0)
 
 
-@pytest.mark.django_db
 def test_an_operator_may_import_the_future_knowingly() -> None:
     assert answer(ingest_tokens(token_record(time="2030-01-01T00:00:00Z"))) == (1, 0, 0, 0)
 
 
-@pytest.mark.django_db
 def test_a_token_bound_to_a_source_reports_for_no_other() -> None:
     outcome = ingest_tokens(token_record(1), token_record(2, source="other"), reporter=LIMITED)
     assert answer(outcome) == (1, 0, 0, 1)
     assert quarantine() == [("invalid", "other/req-2", "source 'other': this token may report for 'litellm-hq' only")]
 
 
-@pytest.mark.django_db
 def test_a_forged_source_does_not_take_the_key_of_the_true_record() -> None:
     ingest_tokens(token_record(source="other"), reporter=LIMITED)
     assert answer(ingest_tokens(token_record(source="other"))) == (1, 0, 0, 0)
 
 
-@pytest.mark.django_db
 def test_an_empty_batch_is_no_error() -> None:
     assert answer(ingest_tokens()) == (0, 0, 0, 0)
     assert answer(ingest_allocations()) == (0, 0, 0, 0)
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize("attributes", [{"n": 10**40}, {"n": -(2**63) - 1}, {"f": 1e300}, {"x": {"y": [1, None]}}])
 def test_attributes_of_any_json_never_fail_their_batch(attributes: dict[str, Any]) -> None:
     outcome = ingest_tokens(token_record(1), token_record(2, attributes=attributes), token_record(3))
@@ -143,7 +131,6 @@ def test_attributes_of_any_json_never_fail_their_batch(attributes: dict[str, Any
     assert outcome.accepted + len(outcome.refusals) == 3
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize("depth", [50, 200, 500, 900])
 def test_deeply_nested_attributes_never_fail_their_batch(depth: int) -> None:
     nested = "[" * depth + "]" * depth
@@ -160,7 +147,6 @@ def test_deeply_nested_attributes_never_fail_their_batch(depth: int) -> None:
     assert outcome.accepted >= 1
 
 
-@pytest.mark.django_db
 def test_the_roll_up_is_the_sum_of_the_rows_whenever_it_is_folded() -> None:
     chance = random.Random(20261015)
     expected: dict[str, int] = {}
@@ -186,7 +172,6 @@ def test_the_roll_up_is_the_sum_of_the_rows_whenever_it_is_folded() -> None:
 # Allocations
 
 
-@pytest.mark.django_db
 def test_an_allocation_sent_again_has_no_effect() -> None:
     assert answer(ingest_allocations(allocation_record())) == (1, 0, 0, 0)
     assert answer(ingest_allocations(allocation_record(), allocation_record())) == (0, 2, 0, 0)
@@ -197,7 +182,6 @@ def running(until: str, **changed: Any) -> dict[str, Any]:
     return allocation_record(ended_at=None, end_reason=None, observed_until=until, **changed)
 
 
-@pytest.mark.django_db
 def test_an_open_allocation_grows_with_each_later_observation_and_ends_once() -> None:
     assert answer(ingest_allocations(running("2026-10-10T01:00:00Z"))) == (1, 0, 0, 0)
     assert answer(ingest_allocations(running("2026-10-10T02:00:00Z"))) == (1, 0, 0, 0)
@@ -213,14 +197,12 @@ def test_an_open_allocation_grows_with_each_later_observation_and_ends_once() ->
     )  # fmt: skip
 
 
-@pytest.mark.django_db
 def test_an_end_before_the_last_observation_gives_the_time_back() -> None:
     ingest_allocations(running("2026-10-10T03:00:00Z"))
     assert answer(ingest_allocations(allocation_record())) == (1, 0, 0, 0)
     assert held_seconds() == 8 * 9433
 
 
-@pytest.mark.django_db
 def test_an_end_at_the_start_leaves_no_time_held() -> None:
     ingest_allocations(running("2026-10-10T03:00:00Z"))
     start = "2026-10-10T00:00:00Z"
@@ -228,14 +210,12 @@ def test_an_end_at_the_start_leaves_no_time_held() -> None:
     assert (held_seconds(), AllocationRevision.objects.count()) == (0, 0)
 
 
-@pytest.mark.django_db
 def test_a_whole_life_in_one_batch_is_one_allocation() -> None:
     batch = (running("2026-10-10T01:00:00Z"), running("2026-10-10T02:00:00Z"), allocation_record(), allocation_record())
     assert answer(ingest_allocations(*batch)) == (3, 1, 0, 0)
     assert held_seconds() == 8 * 9433
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize("changed", [{"quantity": 4}, {"namespace": "cv"}, {"accelerator": "NVIDIA-A100"},
                                      {"started_at": "2026-10-10T00:00:01Z"}, {"ended_at": "2026-10-10T03:00:00Z"},
                                      {"end_reason": "evicted"}])  # fmt: skip
@@ -246,7 +226,6 @@ def test_an_allocation_with_other_content_conflicts_and_the_first_stays(changed:
     assert held_seconds() == 8 * 9433
 
 
-@pytest.mark.django_db
 def test_an_allocation_of_the_future_or_of_another_cluster_is_refused() -> None:
     agent = Reporter("agent", "usage/gpu-allocations", source="hq-1", future_limit_s=60)
     clock = datetime(2026, 10, 10, 2, 36, tzinfo=UTC)
@@ -255,7 +234,6 @@ def test_an_allocation_of_the_future_or_of_another_cluster_is_refused() -> None:
     assert sorted((reason, key) for reason, key, _ in quarantine()) == [("future", "alloc-1"), ("invalid", "alloc-2")]
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize("fraction", ["1E-2000000", "0E-20000", f"0.{'9' * 40}", f"0.{'0' * 20000}1"])
 def test_a_fraction_of_any_spelling_never_fails_its_batch(fraction: str) -> None:
     outcome = ingest_allocations(allocation_record(1), allocation_record(2, device_fraction=fraction))
@@ -263,7 +241,6 @@ def test_a_fraction_of_any_spelling_never_fails_its_batch(fraction: str) -> None
     assert outcome.accepted >= 1
 
 
-@pytest.mark.django_db
 def test_a_heartbeat_that_stops_is_a_metering_gap_and_one_that_reaches_the_end_is_none() -> None:
     ingest_allocations(running("2026-10-31T15:59:59.999999Z"))
     (gap,) = metering_gaps(OCTOBER.end)
@@ -274,13 +251,11 @@ def test_a_heartbeat_that_stops_is_a_metering_gap_and_one_that_reaches_the_end_i
     assert metering_gaps(OCTOBER.end) == []
 
 
-@pytest.mark.django_db
 def test_an_allocation_from_a_file_needs_no_heartbeat() -> None:
     ingest_allocations(running("2026-10-10T01:00:00Z"), from_file=True)
     assert metering_gaps(OCTOBER.end) == []
 
 
-@pytest.mark.django_db
 def test_a_watermark_only_moves_forward_and_a_silent_agent_is_a_gap() -> None:
     for hour in (3, 1, 2):
         watermark_advance(agent="a", cluster="hq-1", watermark=OCTOBER.start + timedelta(hours=hour))
@@ -293,7 +268,6 @@ def test_a_watermark_only_moves_forward_and_a_silent_agent_is_a_gap() -> None:
 # Capacity and efficiency
 
 
-@pytest.mark.django_db
 def test_capacity_extends_repeats_and_conflicts() -> None:
     later = capacity(until="2026-10-03T00:00:00Z")
     assert answer(reports(NodeCapacityRecord, capacity_ingest, capacity(), capacity())) == (1, 1, 0, 0)
@@ -304,14 +278,12 @@ def test_capacity_extends_repeats_and_conflicts() -> None:
     assert NodeCapacity.objects.get().until == datetime(2026, 10, 3, tzinfo=UTC)
 
 
-@pytest.mark.django_db
 def test_efficiency_repeats_and_conflicts() -> None:
     assert answer(reports(EfficiencySample, efficiency_ingest, sample(), sample(mfu="0.410"))) == (1, 1, 0, 0)
     assert answer(reports(EfficiencySample, efficiency_ingest, sample(mfu="0.42"))) == (0, 0, 1, 0)
     assert answer(reports(EfficiencySample, efficiency_ingest, sample(), source="hq-2")) == (0, 0, 0, 1)
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize("ratio", ["1E-2000000", "0E-20000", "0E+20000", f"0.{'0' * 20000}"])
 def test_a_ratio_of_any_spelling_never_fails_its_batch(ratio: str) -> None:
     outcome = reports(EfficiencySample, efficiency_ingest, sample(), sample(pod_uid="uid-2", mfu=ratio))
@@ -322,7 +294,6 @@ def test_a_ratio_of_any_spelling_never_fails_its_batch(ratio: str) -> None:
 # Quarantine
 
 
-@pytest.mark.django_db
 def test_a_dismissal_needs_a_reason_and_keeps_the_record() -> None:
     ingest_tokens(token_record(output_tokens=-1))
     record = QuarantinedRecord.objects.get()
@@ -334,6 +305,5 @@ def test_a_dismissal_needs_a_reason_and_keeps_the_record() -> None:
     assert json.loads(record.record)["output_tokens"] == -1
 
 
-@pytest.mark.django_db
 def test_the_epoch_of_an_untouched_ledger_is_zero() -> None:
     assert ingest_lock_shared() == 0

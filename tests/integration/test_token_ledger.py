@@ -5,11 +5,14 @@ import random
 import threading
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
+from uuid import UUID
 
 import pytest
 from django.db import DataError, OperationalError, connection, connections
 
+from billing.usage.models import Close
 from billing.usage.services import IngestOutcome, Reporter, token_group, tokens
 from billing.usage.services.outcome import Reporter as ReporterType
 from billing.usage.services.token_batch import TokenBatch, token_batch
@@ -18,6 +21,7 @@ from metering.records import TokenUsage, decode_batch
 from tests.factories import AFTER, ingest_tokens, token_record
 from tests.stored_rows import ledger_emptied, query, rewrite
 
+pytestmark = pytest.mark.django_db
 RANDOM = "7f2d1e5c-0b6a-4c3d-9e8f-001122334455"
 ORDERED = "0190b5a2-7c1e-7abc-8def-0123456789ab"
 COUNTS = (
@@ -30,20 +34,17 @@ def counts(outcome: IngestOutcome) -> tuple[int, int, int]:
     return outcome.accepted, outcome.duplicates, outcome.conflicts
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize("identity", [RANDOM, ORDERED, "req-1", RANDOM.upper(), "ключ 1"])
 def test_the_id_is_read_back_as_it_was_reported(identity: str) -> None:
     ingest_tokens(token_record(id=identity, source="шлюз"))
     assert query("SELECT id FROM token_event") == [(identity,)]
 
 
-@pytest.mark.django_db
 def test_an_id_that_is_its_key_is_not_stored_a_second_time() -> None:
     ingest_tokens(token_record(id=RANDOM), token_record(2, id="req-2"))
     assert sorted(query("SELECT id FROM token_entry")) == [("",), ("req-2",)]
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize("identity", [RANDOM, ORDERED, "req-1"])
 def test_a_key_is_known_for_ever_whatever_time_the_retry_carries(identity: str) -> None:
     first = token_record(id=identity, time="2020-01-01T00:00:00Z")
@@ -54,7 +55,6 @@ def test_a_key_is_known_for_ever_whatever_time_the_retry_carries(identity: str) 
     assert query("SELECT count(*), min(time)::text FROM token_event") == [(2, "2020-01-01 00:00:00+00")]
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize("largest", [2**15 - 1, 2**15, 2**31 - 1, 2**31, 10**15])
 def test_counts_of_any_size_are_read_back_exactly(largest: int) -> None:
     told = dict(zip(COUNTS, (largest, largest - 7, 3, largest, 5), strict=True))
@@ -67,13 +67,11 @@ def test_counts_of_any_size_are_read_back_exactly(largest: int) -> None:
     assert query("SELECT sum(output_tokens)::bigint FROM token_usage_hour") == [(largest,)]
 
 
-@pytest.mark.django_db
 def test_without_attributes_readers_see_none() -> None:
     ingest_tokens(token_record())
     assert query("SELECT attributes FROM token_event") == [(None,)]
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize(
     "changed",
     [
@@ -91,7 +89,6 @@ def test_every_field_beside_the_key_tells_a_conflict_from_a_duplicate(changed: d
     assert counts(ingest_tokens({**record, **changed})) == (0, 0, 1)
 
 
-@pytest.mark.django_db
 def test_reading_without_the_id_never_touches_the_dimensions() -> None:
     """The view joins them for the id alone; a plan without the id must not pay for it."""
     plan = query("EXPLAIN SELECT sum(output_tokens) FROM token_event WHERE time >= '2026-10-01'")
@@ -107,7 +104,6 @@ def _reported(records: list[dict[str, Any]], reporter: ReporterType) -> TokenBat
     )
 
 
-@pytest.mark.django_db
 def test_reports_that_share_a_transaction_are_answered_each_by_itself() -> None:
     one = _reported([token_record(1), token_record(2), token_record(3, output_tokens=-1)], Reporter("one", "door"))
     two = _reported([token_record(2), token_record(1, output_tokens=99), token_record(4)], Reporter("two", "door"))
@@ -122,7 +118,6 @@ def test_reports_that_share_a_transaction_are_answered_each_by_itself() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.django_db
 def test_an_offset_that_the_database_does_not_know_goes_to_quarantine_in_its_own_month() -> None:
     (refused,) = ingest_tokens(token_record(1, time="2026-10-01T03:00:00+16:27")).refusals
     assert refused.error == "time 2026-10-01T03:00:00+16:27 is more than 15:59:00 from UTC"
@@ -163,7 +158,7 @@ def test_reports_that_come_while_another_is_written_share_one_transaction(commit
         time.sleep(0.2)
         return tokens._write_batches(batches)
 
-    group = GroupCommit(slowly, writers=1, most=1000)
+    group = GroupCommit(slowly, most=1000)
     answers = _submit_all(group, [_reported([token_record(n)], Reporter("t", "d")) for n in range(12)])
     assert [counts(answer) for answer in answers if isinstance(answer, IngestOutcome)] == [(1, 0, 0)] * 12
     assert sum(sizes) == 12
@@ -180,7 +175,7 @@ def test_a_group_takes_no_more_than_its_limit(committing: None) -> None:
         time.sleep(0.1)
         return tokens._write_batches(batches)
 
-    group = GroupCommit(slowly, writers=2, most=10)
+    group = GroupCommit(slowly, most=10)
     batches = [_reported([token_record(n * 10 + k) for k in range(4)], Reporter("t", "d")) for n in range(9)]
     assert all(isinstance(answer, IngestOutcome) for answer in _submit_all(group, batches))
     assert (sum(sizes), max(sizes) <= 10) == (36, True)
@@ -196,11 +191,11 @@ def test_who_waits_too_long_for_a_writer_is_sent_away_and_nothing_of_his_is_writ
         gone.wait(30)
         return tokens._write_batches(batches)
 
-    group = GroupCommit(stuck, writers=1, most=1000)
+    group = GroupCommit(stuck, most=1000)
     first = threading.Thread(target=lambda: (group.submit(_reported([token_record(1)], Reporter("t", "d"))),
                                              connections.close_all()))  # fmt: skip
     first.start()
-    while not group._writing:
+    while not group._is_writing:
         time.sleep(0.001)
     with pytest.raises(OperationalError, match="no report was written"):
         group.submit(_reported([token_record(2)], Reporter("t", "d")))
@@ -216,49 +211,11 @@ def test_one_poisoned_report_does_not_fail_its_neighbours(committing: None) -> N
             raise DataError("a value that the database refuses")
         return tokens._write_batches(batches)
 
-    group = GroupCommit(refusing, writers=1, most=1000)
+    group = GroupCommit(refusing, most=1000)
     answers = _submit_all(group, [_reported([token_record(n)], Reporter("t", "d")) for n in range(6)])
     assert isinstance(answers[3], DataError)
     assert sum(isinstance(answer, IngestOutcome) for answer in answers) == 5
     assert query("SELECT count(*) FROM token_event") == [(5,)]
-
-
-def test_reports_that_nobody_read_yet_are_read_by_their_writer_and_a_broken_one_stands_alone(committing: None) -> None:
-    group = GroupCommit(tokens._write_batches, writers=1, most=1000)
-    answers, readers = dict[int, Any](), dict[int, str]()
-
-    def run(number: int) -> None:
-        def read() -> TokenBatch:
-            readers[number] = threading.current_thread().name
-            if number == 3:
-                raise ValueError("not a report")
-            return _reported([token_record(number)], Reporter("t", "d"))
-
-        try:
-            answers[number] = group.submit_unread(read, 1)
-        except ValueError as error:
-            answers[number] = error
-        finally:
-            connections.close_all()
-
-    threads = [threading.Thread(target=run, args=(number,), name=f"report {number}") for number in range(6)]
-    with group._lock:  # a writer is at work until all of them wait
-        group._writing = 1
-    for thread in threads:
-        thread.start()
-    while len(group._queue) < 6:
-        time.sleep(0.001)
-    with group._lock:
-        (first,) = group._take()
-        first.group = [first]
-    first.gate.release()
-    for thread in threads:
-        thread.join(timeout=60)
-    assert str(answers.pop(3)) == "not a report"
-    assert [counts(answer) for answer in answers.values()] == [(1, 0, 0)] * 5
-    assert (len(readers), len(set(readers.values()))) == (6, 1)
-    assert query("SELECT id FROM token_event ORDER BY id") == [(f"req-{number}",) for number in (0, 1, 2, 4, 5)]
-    assert group._writing == 0
 
 
 @pytest.fixture(params=["one statement", "copy"])
@@ -331,3 +288,40 @@ def test_a_report_is_written_again_over_a_new_connection_if_its_own_was_dead(com
     other.close()
     assert counts(ingest_tokens(token_record(2))) == (1, 0, 0)
     assert query("SELECT count(*) FROM token_event") == [(2,)]
+
+
+def test_a_large_report_after_a_close_belongs_to_the_next(committing: None) -> None:
+    number = tokens.SMALL + 1
+    ingest_tokens(*[token_record(place) for place in range(number)])
+    Close.objects.create(close_seq=1, start=datetime(2026, 1, 1, tzinfo=UTC), end=datetime(2026, 1, 2, tzinfo=UTC))
+    assert ingest_tokens(*[token_record(place) for place in range(2 * number)]).accepted == number
+    assert query("SELECT epoch, count(*) FROM token_event GROUP BY 1 ORDER BY 1") == [(0, number), (1, number)]
+    hours = "SELECT epoch, sum(requests)::int FROM token_hour_delta GROUP BY 1 ORDER BY 1"
+    assert query(hours) == [(0, number), (1, number)]
+
+
+@pytest.mark.parametrize("bare", [True, False])
+def test_repeats_in_large_reports_that_share_a_transaction_are_counted_each_by_its_own_report(
+    committing: None, bare: bool
+) -> None:
+    """Records that need nothing but columns are compared all at once, others one by one."""
+    records = [token_record(place, id=str(UUID(int=place, version=4))) for place in range(150)]
+    if not bare:
+        records[60]["attributes"] = {"k": 2}
+    old, fresh = records[:100], records[100:]
+    ingest_tokens(*old)
+    changed = [
+        {**old[7], "output_tokens": 99}, {**old[8], "consumer": "another"},
+        {**old[9], "time": "2026-10-10T00:00:01.000001Z"}, {**old[10], "input_tokens": 10**6}, {**old[11], "site": "x"},
+    ]  # fmt: skip
+    first = _reported([*fresh[:30], *old[20:60]], Reporter("one", "door"))
+    second = _reported([*old[:7], *changed, *fresh[20:], *old[60:100], old[60]], Reporter("two", "door"))
+    assert first.columns is not None
+    assert second.columns is not None
+    assert (first.columns.bare.all(), second.columns.bare.all()) == (True, bare)
+    one, two = tokens._write_batches([first, second])
+    assert (one.accepted, one.duplicates, one.conflicts) == (30, 40, 0)
+    assert (two.accepted, two.duplicates, two.conflicts) == (20, 7 + 10 + 40 + 1, 5)
+    assert sorted(refusal.index for refusal in two.refusals) == [7, 8, 9, 10, 11]
+    assert query("SELECT count(*), sum(output_tokens)::int FROM token_event") == [(150, 150 * old[0]["output_tokens"])]
+    assert query("SELECT sum(requests)::int FROM token_usage_hour") == [(150,)]

@@ -13,12 +13,12 @@ import pytest
 from django.db import OperationalError, connection, connections
 from django.utils import timezone
 
-from billing.api import limited_connection, receiver, token_door
+from billing.api import limited_connection, receiver, token_reports
 from billing.api.admission import gate
 from billing.api.limited_connection import MOST_HEAD
 from billing.tenancy.tokens import GRACE_SECONDS, RECENT_SECONDS, api_token_create, api_token_revoke
 from billing.usage import epochs
-from billing.usage.services import token_group, token_wire, tokens
+from billing.usage.services import token_group, tokens
 from tests.factories import token_record
 from tests.factories.token_endpoint import CASES, EXPECTED, body, through_django
 from tests.factories.token_receiver import DOOR, answers, dialled, head, port, queried, request, stored, token, until
@@ -273,10 +273,10 @@ def test_what_the_loop_reads_waits_for_no_huge_report_to_be_decoded(port: int, t
     small, large, huge = (body(*(token_record(number) for number in range(*ends))) for ends in (
         (0, 1), (10, 1_000), (1_000, 4_000),
     ))  # fmt: skip
-    assert token_door.LARGE_BYTES < len(large) < receiver.HERE_BYTES < len(huge)
+    assert token_reports.LARGE_BYTES < len(large) < receiver.HERE_BYTES < len(huge)
     told: list[httpx.Response] = []
     waiting = threading.Thread(target=lambda: told.append(post(port, huge, token)))
-    with token_door._large:  # as long as another is decoded
+    with token_reports._large:  # as long as another is decoded
         waiting.start()
         until(lambda: gate.held >= len(huge))
         assert post(port, large, token).json() == {"accepted": 990, "duplicates": 0, "conflicts": 0, "rejected": []}
@@ -398,7 +398,6 @@ def test_a_report_that_nobody_writes_in_time_is_a_503_and_never_written(
     port: int, token: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(token_group, "QUEUE_SECONDS", 0.2)
-    monkeypatch.setattr(token_group, "LOOK_EVERY_SECONDS", 0.05)
     with dialled(port) as first, dialled(port) as second:
         with usage_held():
             first.sendall(request(token, token_record(1)))
@@ -411,19 +410,11 @@ def test_a_report_that_nobody_writes_in_time_is_a_503_and_never_written(
     assert stored() == 1
 
 
-def test_a_report_that_no_buffer_holds_is_written_piece_by_piece(
-    port: int, token: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(token_wire, "PIECE_BYTES", 50_000_000)
-    content = body(*[token_record(place, id=f"{place}-{'x' * 200}") for place in range(10_000)])
-    assert post(port, content, token).json()["accepted"] == stored() == 10_000
-
-
 def test_an_error_of_ours_is_told_and_logged(port: int, token: str, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
     def broken(**_: object) -> None:
         raise ZeroDivisionError("in the door")
 
-    monkeypatch.setattr(token_door, "token_batch", broken)
+    monkeypatch.setattr(token_reports, "token_batch", broken)
     answer = post(port, body(token_record()), token)
     assert (answer.status_code, answer.headers["Content-Type"]) == (500, "application/problem+json")
     assert "in the door" in caplog.text

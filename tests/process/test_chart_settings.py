@@ -71,7 +71,6 @@ def test_each_setting_reaches_the_process_as_it_was_given() -> None:
         "PRICE_NOTICE_BUSINESS_DAYS": "5",
         "EVENT_NAMINGS": "{}",
         "LITELLM_CONSUMER": "team_id",
-        "INGEST_DEDUP_CACHE_PATH": "/tmp/recent-keys",
         "WEB_WORKERS": "2",
         "WEB_THREADS": "16",
         "HTTPS_PROXY": "http://proxy.example.com:3128",
@@ -86,7 +85,6 @@ def test_what_is_not_set_is_left_to_the_application() -> None:
         "SECRET_KEY": {"secretKeyRef": {"name": "suanpan", "key": "SECRET_KEY"}},
         "ALLOWED_HOSTS": WITHIN,
         "SECURE_COOKIES": "1",
-        "INGEST_DEDUP_CACHE_PATH": "/tmp/recent-keys",
         "WEB_WORKERS": "2",
         "WEB_THREADS": "16",
     }

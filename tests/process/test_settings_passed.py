@@ -27,8 +27,6 @@ IN_THE_IMAGE = {"STATIC_ROOT"}
 NEVER_IN_PRODUCTION = {"SUANPAN_DEBUG"}
 """Tracebacks in the browser; extraEnv can still set it for a moment."""
 SECRETS = {"SECRET_KEY", "DATABASE_URL", "BROKER_URL", "CACHE_URL", "OIDC_CLIENT_SECRET", "MAIL_URL", "ALERT_MAIL_URL"}
-MADE_BY_THE_CHART = {"INGEST_DEDUP_CACHE_PATH"}
-"""A file inside the container, which nobody has to choose."""
 FILLED = {"SECRET_KEY": "x", "DATABASE_URL": "postgresql://u:p@db/suanpan", "BROKER_URL": "redis://:p@broker:6379/0"}
 SHOWN = """from importlib import import_module
 import os
@@ -81,17 +79,12 @@ def test_what_compose_passes_by_default_is_the_default_of_the_setting() -> None:
 
 
 def test_the_chart_takes_every_setting_and_no_other() -> None:
-    assert set(VALUES["settings"]) == passed() - SECRETS - MADE_BY_THE_CHART
+    assert set(VALUES["settings"]) == passed() - SECRETS
 
 
 def test_the_chart_takes_secrets_by_reference_only() -> None:
     assert set(VALUES["secrets"]) == SECRETS
     assert all(set(reference) == {"name", "key"} for reference in VALUES["secrets"].values())
-
-
-def test_the_chart_makes_the_addresses_of_its_own_parts() -> None:
-    helpers = (CHART / "templates/_helpers.tpl").read_text(encoding="utf-8")
-    assert {name for name in MADE_BY_THE_CHART if f'set $settings "{name}"' in helpers} == MADE_BY_THE_CHART
 
 
 def test_the_settings_load_with_what_compose_passes_by_default() -> None:

@@ -139,7 +139,8 @@ def test_rows_are_in_the_order_of_keys_and_name_every_repeat(records: list[Token
     firsts: dict[bytes, int] = {}
     for number, record in enumerate(records):
         firsts.setdefault(record.key, number)
-    assert columns.numbers_by_key(columns.first_rows()) == firsts
+    at = columns.rows_by_key(columns.first_rows())
+    assert {key: columns.place[row] for key, row in at.items()} == firsts
     repeated = [(number, firsts[record.key]) for number, record in enumerate(records) if firsts[record.key] != number]
     assert sorted(columns.repeated()) == repeated
     assert columns.hex_keys(columns.first_rows()) == ",".join(key.hex() for key in sorted(firsts))

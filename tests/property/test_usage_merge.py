@@ -8,7 +8,8 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from billing.usage.services.allocations import Known, Meaning, end_of, merge
+from billing.usage.services.allocations import Known, end_of, merge
+from billing.usage.services.outcome import Meaning
 from metering.records import GpuAllocation
 
 START = datetime(2026, 10, 10, tzinfo=UTC)

@@ -10,11 +10,10 @@ from billing.usage.services.replay import ReplayError, quarantine_replay
 from billing.usage.services.sequences import sequences_fold
 from billing.usage.services.share_declarations import DeclarationError, no_accelerators_note, share_declare
 from billing.usage.services.token_batch import token_batch
-from billing.usage.services.token_files import token_files_note
 from billing.usage.services.token_group import LoopGroupCommit
-from billing.usage.services.tokens import batch_ingest, loop_group_commit, report_ingest, rollups_fold, tokens_ingest
+from billing.usage.services.tokens import batch_ingest, loop_group_commit, rollups_fold, token_files_note, tokens_ingest
 from billing.usage.services.watermarks import (
-    ScanInput,
+    Scan,
     Watched,
     agent_notes_add,
     cluster_scans_add,
@@ -28,7 +27,7 @@ __all__ = [
     "LoopGroupCommit",
     "ReplayError",
     "Reporter",
-    "ScanInput",
+    "Scan",
     "Watched",
     "agent_notes_add",
     "allocations_ingest",
@@ -41,7 +40,6 @@ __all__ = [
     "no_accelerators_note",
     "quarantine_dismiss",
     "quarantine_replay",
-    "report_ingest",
     "rollups_fold",
     "sequences_fold",
     "share_declare",

@@ -6,36 +6,36 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from enum import Enum
 from typing import Any, Final
 
 import msgspec
 from django.db import connection, transaction
 from psycopg.types.json import Jsonb
 
+from billing.usage import models
 from billing.usage.contents import ALLOCATION, content_sha256
 from billing.usage.epochs import ingest_lock_shared
-from billing.usage.models import AcceptedRows
-from billing.usage.services.accepted import accepted_note
-from billing.usage.services.ends import ends_put
-from billing.usage.services.outcome import IngestOutcome, Refusal, Reporter
+from billing.usage.services.outcome import (
+    IngestOutcome,
+    Meaning,
+    Refusal,
+    Reporter,
+    accepted_note,
+    in_the_future,
+    latest_instant,
+    may_not_report,
+)
 from billing.usage.services.quarantine import quarantine_add
 from billing.usage.services.unknown_shares import shares_resolve
-from metering.allocation import Rule
+from metering.allocation import INTERRUPTIONS, Rule
 from metering.messages import Message
 from metering.names import visible
 from metering.raw_json import readable_members
 from metering.records import GpuAllocation, Rejected
 
 Indexed = tuple[int, GpuAllocation, bytes]
-
-
-class Meaning(Enum):
-    """What a report means for what is already known."""
-
-    UPDATE = "update"
-    DUPLICATE = "duplicate"
-    CONFLICT = "conflict"
+NOTED: Final = INTERRUPTIONS | {Rule.SHARE_CHANGED.value}
+"""Ends of holds that were not the team's doing, and ends of their earlier pieces."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class Known:
     end_reason: str
     frozen_until: datetime | None = None
     kept_until: datetime | None = None
-    row_id: int | None = None
+    row_id: int = 0
     changed: bool = False
     end: End | None = None
     reconstructed: bool = False
@@ -180,15 +180,8 @@ def allocations_ingest(
     from_file: bool = False,
 ) -> IngestOutcome:
     """Take a batch of (index, record, raw bytes); returns once everything it says is durable."""
-    outcome = IngestOutcome()
-    outcome.refusals += [_invalid(item) for item in rejected]
-    admitted = []
-    for item in records:
-        refusal = _inadmissible(item, reporter, now)
-        if refusal:
-            outcome.refusals.append(refusal)
-        else:
-            admitted.append(item)
+    outcome = IngestOutcome(refusals=[_invalid(item) for item in rejected])
+    admitted = _admitted(records, reporter, now, outcome)
     with transaction.atomic(), connection.cursor() as cursor:
         epoch = ingest_lock_shared()
         admitted = shares_resolve(cursor, admitted, reporter, outcome)
@@ -208,17 +201,17 @@ def _insert_new(
     if not first:
         return []
     rows = [_row(record, from_file) for _, (_, record, _) in sorted(first.items())]
-    names = list(rows[0])
+    names = ", ".join(ALLOCATION)
     cursor.execute(
-        f"""INSERT INTO usage_gpuallocation ({', '.join(names)}, received_at, content_sha256)
+        f"""INSERT INTO usage_gpuallocation ({names}, received_at, content_sha256)
             SELECT n.*, now(), {content_sha256(ALLOCATION, 'n')}
-            FROM unnest({', '.join(f'%s::{COLUMN_TYPES.get(name, "text")}[]' for name in names)}) AS n ({', '.join(names)})
+            FROM unnest({', '.join(f'%s::{kind}[]' for kind in ALLOCATION.values())}) AS n ({names})
             ON CONFLICT (allocation_id) DO NOTHING RETURNING allocation_id, id""",
-        [[row[name] for row in rows] for name in names],
+        [[row[name] for row in rows] for name in ALLOCATION],
     )
     made = dict(cursor.fetchall())
     outcome.accepted += len(made)
-    accepted_note(cursor, AcceptedRows.Kind.ALLOCATION, len(made))
+    accepted_note(cursor, models.AcceptedRows.Kind.ALLOCATION, len(made))
     new = [(row_id, first[allocation_id][1]) for allocation_id, row_id in made.items()]
     _put_spans(
         cursor,
@@ -228,15 +221,8 @@ def _insert_new(
             if record.known_until > record.started_at
         ],
     )
-    ends_put(cursor, [(row_id, record.ended_at, record.end_reason or "", "") for row_id, record in new], epoch)
+    _put_ends(cursor, [(row_id, record.ended_at, record.end_reason or "", "") for row_id, record in new], epoch)
     return [item for item in admitted if item[1].allocation_id not in made or first[item[1].allocation_id] is not item]
-
-
-COLUMN_TYPES = {
-    "identity": "bigint", "quantity": "int", "device_fraction": "numeric", "started_at": "timestamptz",
-    "ended_at": "timestamptz", "observed_until": "timestamptz", "facts": "jsonb", "from_file": "bool",
-    "end_estimated": "bool", "end_earliest": "timestamptz", "end_latest": "timestamptz", "end_reconstructed": "bool",
-}  # fmt: skip
 
 
 def _row(record: GpuAllocation, from_file: bool) -> dict[str, Any]:
@@ -282,12 +268,8 @@ def _merge_known(cursor: Any, admitted: list[Indexed], epoch: int, outcome: Inge
     after = dict(before)
     for index, record, raw in admitted:
         meaning, after[record.allocation_id], why = merge(after[record.allocation_id], record)
-        if meaning is Meaning.UPDATE:
-            outcome.accepted += 1
-        elif meaning is Meaning.DUPLICATE:
-            outcome.duplicates += 1
-        else:
-            outcome.conflicts += 1
+        outcome.count(meaning)
+        if meaning is Meaning.CONFLICT:
             error = allocation_refused(record, why)
             disputed = f"{record.allocation_id} {record.identity} {record.ended_at} {why}".encode()
             outcome.refusals.append(Refusal(index, record.allocation_id, error, "conflict", raw, disputed))
@@ -330,46 +312,42 @@ def _known(row: Sequence[Any]) -> Known:
 def _store(cursor: Any, changed: list[Known], epoch: int) -> None:
     if not changed:
         return
-    changed = sorted(changed, key=lambda state: state.row_id or 0)
+    changed = sorted(changed, key=lambda state: state.row_id)
     _store_times(cursor, changed)
-    ends_put(cursor, [(state.row_id, state.ended_at, state.end_reason, state.stored_reason) for state in changed], epoch)
+    _put_ends(cursor, [(state.row_id, state.ended_at, state.end_reason, state.stored_reason) for state in changed], epoch)
     learned = [(state, state.learned) for state in changed if state.learned is not None]
     for state, report in learned:
         _store_facts(cursor, state, report)
-    cursor.execute("SELECT id, started_at FROM usage_gpuallocation WHERE id = ANY(%s)", [[s.row_id for s in changed]])
-    started = dict(cursor.fetchall())
+    rows = models.GpuAllocation.objects.filter(pk__in=[state.row_id for state in changed])
+    started = dict(rows.values_list("pk", "started_at"))
     spans = [(state.row_id, epoch, state.kept_until or started[state.row_id], state.observed_until) for state in changed]
     _put_spans(cursor, [span for span in spans if span[3] > span[2]])
     empty = [span[0] for span in spans if span[3] <= span[2]]
     if empty:
-        cursor.execute("DELETE FROM usage_allocationrevision WHERE epoch = %s AND allocation_id = ANY(%s)", [epoch, empty])
+        models.AllocationRevision.objects.filter(epoch=epoch, allocation_id__in=empty).delete()
     ended_early = [state for state in changed if state.kept_until and state.observed_until < state.kept_until]
-    _shorten(cursor, ended_early)
+    _shorten(ended_early)
 
 
 def _store_times(cursor: Any, changed: Sequence[Known]) -> None:
-    ends = [_end_columns(state.end) for state in changed]
+    rows = [
+        {"ended_at": state.ended_at, "observed_until": state.observed_until, "end_reason": state.end_reason,
+         **_end_columns(state.end)}
+        for state in changed
+    ]  # fmt: skip
     cursor.execute(
         f"""UPDATE usage_gpuallocation a SET {', '.join(f'{name} = n.{name}' for name in TIMES)},
                   content_sha256 = {content_sha256(ALLOCATION, 'a', {name: f'n.{name}' for name in TIMES})}
-           FROM unnest(%s::bigint[], %s::timestamptz[], %s::timestamptz[], %s::text[], %s::text[], %s::bool[],
-                       %s::timestamptz[], %s::timestamptz[], %s::bool[])
-                AS n (id, ended_at, observed_until, end_reason, end_rule, end_estimated, end_earliest, end_latest,
-                      end_reconstructed) WHERE a.id = n.id""",
-        [
-            [state.row_id for state in changed],
-            [state.ended_at for state in changed],
-            [state.observed_until for state in changed],
-            [state.end_reason for state in changed],
-            *([end[name] for end in ends] for name in NO_END),
-        ],
+           FROM unnest(%s::bigint[], {', '.join(f'%s::{ALLOCATION[name]}[]' for name in TIMES)})
+                AS n (id, {', '.join(TIMES)}) WHERE a.id = n.id""",
+        [[state.row_id for state in changed], *([row[name] for row in rows] for name in TIMES)],
     )
 
 
 def _store_facts(cursor: Any, state: Known, report: GpuAllocation) -> None:
     """Facts of a watched hold in place of reconstructed ones: those that no bill depends on."""
     row = _row(report, from_file=False)
-    values = ", ".join(f"%s::{COLUMN_TYPES.get(name, 'text')} AS {name}" for name in LEARNED)
+    values = ", ".join(f"%s::{ALLOCATION[name]} AS {name}" for name in LEARNED)
     cursor.execute(
         f"""UPDATE usage_gpuallocation a SET {', '.join(f'{name} = n.{name}' for name in LEARNED)},
                    content_sha256 = {content_sha256(ALLOCATION, 'a', {name: f'n.{name}' for name in LEARNED})}
@@ -378,20 +356,15 @@ def _store_facts(cursor: Any, state: Known, report: GpuAllocation) -> None:
     )
 
 
-def _shorten(cursor: Any, ended_early: Sequence[Known]) -> None:
+def _shorten(ended_early: Sequence[Known]) -> None:
     """Cut pieces of earlier epochs where a hold ended before it was last seen: `merge` saw that no close billed that."""
     for state in ended_early:
-        cursor.execute(
-            "DELETE FROM usage_allocationrevision WHERE allocation_id = %s AND start >= %s",
-            [state.row_id, state.observed_until],
-        )
-        cursor.execute(
-            "UPDATE usage_allocationrevision SET until = %s WHERE allocation_id = %s AND until > %s",
-            [state.observed_until, state.row_id, state.observed_until],
-        )
+        pieces, end = models.AllocationRevision.objects.filter(allocation_id=state.row_id), state.observed_until
+        pieces.filter(start__gte=end).delete()
+        pieces.filter(until__gt=end).update(until=end)
 
 
-def _put_spans(cursor: Any, spans: Sequence[tuple[int | None, int, datetime, datetime]]) -> None:
+def _put_spans(cursor: Any, spans: Sequence[tuple[int, int, datetime, datetime]]) -> None:
     """Write this epoch's piece of each hold: from what earlier epochs knew, or its start, to what is known now."""
     if not spans:
         return
@@ -403,22 +376,37 @@ def _put_spans(cursor: Any, spans: Sequence[tuple[int | None, int, datetime, dat
     )
 
 
-def _inadmissible(item: Indexed, reporter: Reporter, now: datetime) -> Refusal | None:
-    index, record, raw = item
-    if reporter.source and record.cluster != reporter.source:
-        error = Message(
-            "cluster %(cluster)s: this token may report for %(own)s only",
-            cluster=repr(record.cluster), own=repr(reporter.source),
+def _put_ends(cursor: Any, ends: Sequence[tuple[int, datetime | None, str, str]], epoch: int) -> None:
+    """Note in this epoch every end by an interruption or a change of share, and what one was corrected to.
+
+    `ends`: row of the allocation, when it ended (None: it goes on), why, and why it was thought to have ended before.
+    """
+    rows = [(row_id, at, reason) for row_id, at, reason, before in ends if {reason, before} & NOTED]
+    if rows:
+        cursor.execute(
+            """INSERT INTO usage_allocationinterruption (allocation_id, epoch, ended_at, end_reason)
+               SELECT a.id, %s, a.ended_at, a.reason
+               FROM unnest(%s::bigint[], %s::timestamptz[], %s::text[]) AS a (id, ended_at, reason)
+               ON CONFLICT (allocation_id, epoch)
+               DO UPDATE SET ended_at = excluded.ended_at, end_reason = excluded.end_reason""",
+            [epoch, *(list(column) for column in zip(*rows, strict=True))],
         )
-        return Refusal(index, record.allocation_id, error, "invalid", raw)
-    latest = max(record.started_at, record.known_until)
-    if reporter.future_limit_s is not None and latest > now + timedelta(seconds=reporter.future_limit_s):
-        error = Message(
-            "time %(time)s lies in the future; the clock of the ledger says %(now)s",
-            time=latest.isoformat(), now=now.isoformat(),
-        )
-        return Refusal(index, record.allocation_id, error, "future", raw)
-    return None
+
+
+def _admitted(
+    records: Sequence[Indexed], reporter: Reporter, now: datetime, outcome: IngestOutcome
+) -> list[Indexed]:
+    """What the reporter may report and does not lie in the future; the rest is refused."""
+    admitted, limit = list[Indexed](), latest_instant(reporter, now)
+    for index, record, raw in records:
+        latest = max(record.started_at, record.known_until)
+        if error := may_not_report(reporter, "cluster", record.cluster):
+            outcome.refusals.append(Refusal(index, record.allocation_id, error, "invalid", raw))
+        elif limit is not None and latest > limit:
+            outcome.refusals.append(Refusal(index, record.allocation_id, in_the_future(latest, now), "future", raw))
+        else:
+            admitted.append((index, record, raw))
+    return admitted
 
 
 def _invalid(item: Rejected) -> Refusal:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from django.db import connection, transaction
@@ -9,9 +10,8 @@ from django.db import connection, transaction
 from billing.usage.contents import SAMPLE, content_sha256
 from billing.usage.epochs import ingest_lock_shared
 from billing.usage.models import AcceptedRows
-from billing.usage.services.accepted import accepted_note
-from billing.usage.services.outcome import IngestOutcome, Refusal, Reporter
-from billing.usage.services.quarantine import quarantine_add
+from billing.usage.services.one_by_one import ingest_one_by_one, other_cluster
+from billing.usage.services.outcome import IngestOutcome, Meaning, Reporter
 from metering.messages import Message
 from metering.records import EfficiencySample, Rejected
 
@@ -30,61 +30,42 @@ def efficiency_ingest(
 ) -> IngestOutcome:
     """Take a batch; the same interval of the same subject with other values conflicts.
 
-    A name without a kind is that of every workload called so, also of one that is told with its kind at another time.
+    A name without a kind is that of every workload of that name, also of one that is reported with its kind at another time.
     """
-    outcome = IngestOutcome()
-    outcome.refusals += [Refusal(item.index, "", item.error.message, "invalid", item.raw) for item in rejected]
     with transaction.atomic(), connection.cursor() as cursor:
-        epoch = ingest_lock_shared()
-        for index, record, raw in sorted(records, key=lambda item: _key(item[1])):
-            subject = f"{record.cluster}/{record.pod_uid or record.workload_name}/{record.start.isoformat()}"
-            if reporter.source and record.cluster != reporter.source:
-                error = Message(
-                    "cluster %(cluster)s: this token may report for %(own)s only",
-                    cluster=repr(record.cluster), own=repr(reporter.source),
-                )
-                outcome.refusals.append(Refusal(index, subject, error, "invalid", raw))
-            elif _insert(cursor, record, epoch):
-                outcome.accepted += 1
-            elif _content(record) in _known(cursor, record):
-                outcome.duplicates += 1
-            else:
-                outcome.conflicts += 1
-                outcome.refusals.append(Refusal(index, subject, sample_taken(subject), "conflict", raw))
-        accepted_note(cursor, AcceptedRows.Kind.SAMPLE, outcome.accepted)
-        quarantine_add(reporter=reporter, refusals=outcome.refusals)
-    return outcome
+        return ingest_one_by_one(
+            cursor, records, rejected, reporter, key=_key, name=_name, store=partial(_store, ingest_lock_shared()),
+            taken=sample_taken, refuse=lambda record: other_cluster(reporter, record.cluster), kind=AcceptedRows.Kind.SAMPLE,
+        )  # fmt: skip
 
 
 def _key(record: EfficiencySample) -> tuple[Any, ...]:
     return (record.cluster, record.pod_uid or "", record.workload_name, record.start, record.end, record.workload_kind)
 
 
-def _content(record: EfficiencySample) -> tuple[Any, ...]:
-    return (
+def _name(record: EfficiencySample) -> str:
+    return f"{record.cluster}/{record.pod_uid or record.workload_name}/{record.start.isoformat()}"
+
+
+def _store(epoch: int, cursor: Any, record: EfficiencySample) -> Meaning:
+    key, content = _key(record), (
         record.gpu_seconds, record.mfu, record.hfu, record.dtype, record.method or "", record.coverage, record.reason or "",
     )  # fmt: skip
-
-
-def _insert(cursor: Any, record: EfficiencySample, epoch: int) -> bool:
-    key = _key(record)
     cursor.execute(
         f"""INSERT INTO usage_efficiencysample ({', '.join(SAMPLE)}, content_sha256)
             SELECT n.*, {content_sha256(SAMPLE, 'n')}
             FROM (SELECT {', '.join(f'%s::{kind} AS {name}' for name, kind in SAMPLE.items())}) n
             WHERE NOT EXISTS (SELECT 1 FROM usage_efficiencysample WHERE {OF_SUBJECT})
             ON CONFLICT ({', '.join(SUBJECT)}, workload_kind) DO NOTHING RETURNING id""",
-        [*key, *_content(record), epoch, *key, record.workload_kind],
+        [*key, *content, epoch, *key, record.workload_kind],
     )
-    return cursor.fetchone() is not None
-
-
-def _known(cursor: Any, record: EfficiencySample) -> list[tuple[Any, ...]]:
-    """What was told before of the subject; of a name without a kind there may be several."""
+    if cursor.fetchone() is not None:
+        return Meaning.NEW
     cursor.execute(
-        f"SELECT {', '.join(CONTENT)} FROM usage_efficiencysample WHERE {OF_SUBJECT}", [*_key(record), record.workload_kind]
+        f"SELECT {', '.join(CONTENT)} FROM usage_efficiencysample WHERE {OF_SUBJECT}", [*key, record.workload_kind]
     )
-    return list(cursor.fetchall())
+    known = cursor.fetchall()  # of a name without a kind there may be several
+    return Meaning.DUPLICATE if content in known else Meaning.CONFLICT
 
 
 def sample_taken(key: str) -> Message:

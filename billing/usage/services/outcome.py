@@ -1,13 +1,26 @@
 """What an ingest answers: counts, and each record that was not taken with the reason."""
 
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import Enum
+from typing import Any, Literal
 
+from billing.usage.models import AcceptedRows
 from metering.messages import Message
+
+
+class Meaning(Enum):
+    """What a report means for what is already known."""
+
+    NEW = "new"
+    UPDATE = "update"
+    DUPLICATE = "duplicate"
+    CONFLICT = "conflict"
 
 
 @dataclass(frozen=True, slots=True)
 class Reporter:
-    """Who reports through which door. `source` limits a token to one gateway or cluster; `future_limit_s` is how far
+    """Who reports to which endpoint (`door`). `source` limits a token to one gateway or cluster; `future_limit_s` is how far
     ahead of the clock an instant may lie, None where an operator imports a file knowingly.
     """
 
@@ -15,6 +28,32 @@ class Reporter:
     door: str
     source: str = ""
     future_limit_s: int | None = None
+
+
+def may_not_report(reporter: Reporter, field: Literal["cluster", "source"], value: str) -> Message | None:
+    """Why the reporter may report nothing of this cluster or source; None if it may."""
+    if reporter.source in ("", value):
+        return None
+    if field == "cluster":
+        return Message(
+            "cluster %(cluster)s: this token may report for %(own)s only", cluster=repr(value), own=repr(reporter.source)
+        )
+    return Message(
+        "source %(source)s: this token may report for %(own)s only", source=repr(value), own=repr(reporter.source)
+    )
+
+
+def latest_instant(reporter: Reporter, now: datetime) -> datetime | None:
+    """The latest instant of which the reporter may report, None for any."""
+    return None if reporter.future_limit_s is None else now + timedelta(seconds=reporter.future_limit_s)
+
+
+def in_the_future(instant: datetime, now: datetime) -> Message:
+    """What is answered to a record that lies after the latest instant."""
+    return Message(
+        "time %(time)s lies in the future; the clock of the ledger says %(now)s",
+        time=instant.isoformat(), now=now.isoformat(),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +81,15 @@ class IngestOutcome:
     conflicts: int = 0
     refusals: list[Refusal] = field(default_factory=list)
 
+    def count(self, meaning: Meaning) -> None:
+        """Count one record."""
+        if meaning is Meaning.DUPLICATE:
+            self.duplicates += 1
+        elif meaning is Meaning.CONFLICT:
+            self.conflicts += 1
+        else:
+            self.accepted += 1
+
     def answer(self) -> dict[str, object]:
         """The body of the contract. Conflicts are counted and, like rejected records, named."""
         return {
@@ -54,3 +102,9 @@ class IngestOutcome:
                 if refusal.reason != "conflict"
             ],
         }
+
+
+def accepted_note(cursor: Any, kind: AcceptedRows.Kind, rows: int) -> None:
+    """Note that the calling transaction stored so many new rows of a kind."""
+    if rows:
+        cursor.execute("INSERT INTO usage_acceptedrows (kind, rows) VALUES (%s, %s)", [kind.value, rows])

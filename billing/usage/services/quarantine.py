@@ -33,7 +33,7 @@ def quarantine_add(*, reporter: Reporter, refusals: Iterable[Refusal]) -> None:
         rows[blake2b(b"\0".join(same), digest_size=16).digest()] = refusal
     if not rows:
         return
-    closed = sorted(Close.objects.filter(withdrawn_at=None).values_list("start", "end"))
+    closed = closed_windows()
     with connection.cursor() as cursor:
         for digest, refusal in sorted(rows.items()):
             now = timezone.now()
@@ -45,7 +45,7 @@ def quarantine_add(*, reporter: Reporter, refusals: Iterable[Refusal]) -> None:
                 [
                     reporter.door, reporter.name[:512], refusal.reason, _text(refusal.error), _text(refusal.key),
                     _text(refusal.raw[:MAX_KEPT_BYTES].decode(errors="backslashreplace")), digest,
-                    _still_open(_instant(refusal.raw) or now, closed), now,
+                    still_open(_instant(refusal.raw) or now, closed), now,
                 ],
             )  # fmt: skip
 
@@ -73,7 +73,12 @@ def _dismiss(record: QuarantinedRecord, actor: str, resolution: str) -> Quaranti
     return record
 
 
-def _still_open(instant: datetime, closed: list[tuple[datetime, datetime]]) -> datetime:
+def closed_windows() -> list[tuple[datetime, datetime]]:
+    """[start, end) of every month that is closed, in order."""
+    return sorted(Close.objects.filter(withdrawn_at=None).values_list("start", "end"))
+
+
+def still_open(instant: datetime, closed: list[tuple[datetime, datetime]]) -> datetime:
     """The instant, or the first after it that no close has billed: late usage holds the close that would bill it."""
     for start, end in closed:
         if start <= instant < end:

@@ -58,15 +58,15 @@ class _Door:
     key: tuple[str, ...] = ()
 
 
+_TOKENS = _Door(tokens_ingest, TokenUsage, ("source", "id"))
+_GPU = _Door(allocations_ingest, GpuAllocation, ("allocation_id",))
+_CAPACITY = _Door(capacity_ingest, NodeCapacity)
+_EFFICIENCY = _Door(efficiency_ingest, EfficiencySample)
 _DOORS = {
-    "tokens": _Door(tokens_ingest, TokenUsage, ("source", "id")),
-    "gpu": _Door(allocations_ingest, GpuAllocation, ("allocation_id",)),
-    "capacity": _Door(capacity_ingest, NodeCapacity),
-    "efficiency": _Door(efficiency_ingest, EfficiencySample),
-}
-_KIND_OF_DOOR = {
-    "usage/tokens": "tokens", "events": "tokens", "events/batch": "tokens", "usage/litellm": "tokens",
-    "usage/gpu-allocations": "gpu", "usage/capacity": "capacity", "usage/efficiency": "efficiency",
+    "usage/tokens": _TOKENS, "events": _TOKENS, "events/batch": _TOKENS, "usage/litellm": _TOKENS,
+    "usage/gpu-allocations": _GPU, "usage/capacity": _CAPACITY, "usage/efficiency": _EFFICIENCY,
+    "import_usage tokens": _TOKENS, "import_usage gpu": _GPU, "import_usage capacity": _CAPACITY,
+    "import_usage efficiency": _EFFICIENCY,
 }  # fmt: skip
 
 
@@ -105,7 +105,7 @@ def quarantine_replay(
 
 def refusal_of(entry: QuarantinedRecord, now: datetime) -> str:
     """Why a record is in quarantine: a message where its bytes say so again, else the English that was kept."""
-    door, raw = _door_of(entry), entry.record.encode()
+    door, raw = _DOORS.get(entry.door), entry.record.encode()
     if door is None:
         return entry.error
     try:
@@ -137,12 +137,8 @@ def _raw(text: str) -> bytes:
     return raw
 
 
-def _door_of(entry: QuarantinedRecord) -> _Door | None:
-    return _DOORS.get(_KIND_OF_DOOR.get(entry.door) or entry.door.removeprefix("import_usage "))
-
-
 def _ingest(entry: QuarantinedRecord, raw: bytes, actor: str, now: datetime) -> IngestOutcome:
-    door = _door_of(entry)
+    door = _DOORS.get(entry.door)
     if door is None:
         raise ReplayError(Message(
             "nothing is known of door %(door)s: dismiss the record and report it again", door=repr(entry.door)

@@ -4,7 +4,7 @@ What Python does for a record by itself costs several times what the database ne
 costs a fraction of that; all numbers stay integers. `token_rows` has the same for a few records.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC
 from functools import lru_cache
@@ -16,12 +16,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from billing.usage.contents import TOKEN_COUNTS
 from billing.usage.services.token_checks import are_ids, are_texts, is_named
 from metering.record_checks import EARLIEST, LATEST, WIDEST_OFFSET
-from metering.records import (
-    Dimension,
-    UncheckedTokenUsage,
-)
+from metering.records import Dimension, UncheckedTokenUsage
 from metering.token_keys import UUID_LENGTH, source_mask, token_key
 
 HOUR_US: Final = 3_600_000_000
@@ -44,22 +42,17 @@ Identities = NDArray[np.int32]
 
 _json = msgspec.json.Encoder(order="deterministic").encode
 _ids = attrgetter("id")
-_sources = attrgetter("source")
 _zones = attrgetter("time.tzinfo")
 _attributes = attrgetter("attributes")
 _runs = attrgetter("sequence_run")
 _dimensions = attrgetter("source", "consumer", "model", "site", "provider", "status")
-_counts = attrgetter(
-    "input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens", "reasoning_output_tokens"
-)
+_counts = attrgetter(*TOKEN_COUNTS)
 _since_2000 = tuple(attrgetter(name) for name in ("days", "seconds", "microseconds"))
 
 HYPHENS: Final = (8, 13, 18, 23)
 DIGITS: Final = np.array([place for place in range(UUID_LENGTH) if place not in HYPHENS])
 VERSION, VARIANT = 12, 16
 """Places among the digits."""
-VERSION_AT, VARIANT_AT = 14, 19
-"""Places in the text."""
 _NO_DIGIT: Final = 255
 _digit_of = np.full(256, _NO_DIGIT, np.uint8)
 _digit_of[np.frombuffer(b"0123456789abcdef", np.uint8)] = np.arange(16)
@@ -172,11 +165,6 @@ class TokenColumns:
         """Their keys, with commas between."""
         return self.keys[rows].tobytes().hex(",", 16)
 
-    def numbers_by_key(self, rows: Rows) -> dict[bytes, int]:
-        """Where the record of each key is."""
-        keys = self.keys[rows].view("V16").ravel().tolist()
-        return dict(zip(keys, self.place[rows].tolist(), strict=True))
-
     def rows_by_key(self, rows: Rows) -> dict[bytes, int]:
         """Which of these rows has each key."""
         return dict(zip(self.keys[rows].view("V16").ravel().tolist(), rows.tolist(), strict=True))
@@ -185,20 +173,6 @@ class TokenColumns:
         """For each of these rows whether it has this time and these counts."""
         same: Flags = (self.times[rows] == times) & (self.counts[rows] == counts).all(axis=1)
         return same
-
-    def without(self, rows: Rows, numbers: Collection[int]) -> Rows:
-        """These rows but for the records of these numbers."""
-        return rows[~self._are_among(rows, numbers)]
-
-    def among(self, rows: Rows, numbers: Collection[int]) -> Rows:
-        """Of these rows those of the records of these numbers."""
-        return rows[self._are_among(rows, numbers)] if numbers else rows[:0]
-
-    def _are_among(self, rows: Rows, numbers: Collection[int]) -> Flags:
-        wanted = np.zeros(len(self.place), np.bool_)
-        wanted[list(numbers)] = True
-        found: Flags = wanted[self.place[rows]]
-        return found
 
 
 def reported_columns(records: Sequence[UncheckedTokenUsage], known: Mapping[Dimension, int]) -> ReportedColumns:
@@ -244,30 +218,6 @@ def _joined(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
 def token_keys(records: Sequence[UncheckedTokenUsage]) -> tuple[Octets, Flags]:
     """(n, 16) bytes, as `token_key` gives them, and whether each is a UUID that is read back from them."""
     identities = list(map(_ids, records))
-    octets = _plain_uuids("".join(identities), len(records)) if set(map(len, identities)) == {UUID_LENGTH} else None
-    if octets is not None:
-        octets[:, 8:] ^= _masks(list(map(_sources, records)))
-        return octets, np.ones(len(records), np.bool_)
-    return _mixed_keys(records, identities)
-
-
-def _plain_uuids(text: str, number: int) -> Octets | None:
-    """(n, 16) bytes of so many texts of that length, None unless all are UUIDs as `metering.token_keys` knows them."""
-    digits = text.replace("-", "")
-    if len(digits) != number * 32 or any(text[place::UUID_LENGTH].strip("-") for place in HYPHENS):
-        return None
-    if text[VERSION_AT::UUID_LENGTH].strip("47") or text[VARIANT_AT::UUID_LENGTH].strip("89ab"):
-        return None
-    if not text.isascii() or digits != digits.lower():
-        return None
-    try:
-        octets = np.frombuffer(bytearray.fromhex(digits), np.uint8)
-    except ValueError:
-        return None
-    return octets.reshape(-1, 16) if len(octets) == number * 16 else None
-
-
-def _mixed_keys(records: Sequence[UncheckedTokenUsage], identities: Sequence[str]) -> tuple[Octets, Flags]:
     keys = np.zeros((len(records), 16), np.uint8)
     readable = np.zeros(len(records), np.bool_)
     as_long = [place for place, identity in enumerate(identities) if len(identity) == UUID_LENGTH]

@@ -6,7 +6,7 @@ Counts are stored in 32 bits each, those of output and reasoning in 16. A record
 
 from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
-from struct import Struct, calcsize, pack
+from struct import calcsize, pack
 from typing import Any, Final
 
 import msgspec
@@ -46,17 +46,12 @@ def _head(kind: int, number: int) -> bytes:
     return pack(">iiIii", 1, 0, kind, number, 1)
 
 
-@lru_cache(maxsize=1024)
-def _packed(code: str, number: int) -> Struct:
-    return Struct(">" + f"i{code}" * number)
-
-
 def _integers(kind: int, code: str, column: Sequence[int]) -> bytes:
     """Each value behind its length."""
     number = len(column)
     parts = [calcsize(f">{code}")] * (2 * number)
     parts[1::2] = column
-    return _head(kind, number) + _packed(code, number).pack(*parts)
+    return _head(kind, number) + pack(">" + f"i{code}" * number, *parts)
 
 
 def _texts(items: Sequence[str]) -> bytes:

@@ -1,32 +1,27 @@
-"""Token events: made unique, written with COPY, rolled up by the hour, in one transaction.
+"""Token events: made unique, written, rolled up by the hour, in one transaction.
 
-No ORM and no serializer on this path. Rows are sorted by key, so that two writers never deadlock on replays, and go
-with COPY straight into the keyed table. Only if a key is known already is the transaction repeated, leaving out what
-the ledger has. Keys that were written lately (`recent_keys`) are looked for first; so are all, for a while, once repeats
-came that nobody remembered.
+No ORM and no serializer on this path. A few records go with one prepared statement (`token_take`). More are sorted by
+key, so that two writers never deadlock on replays, looked up, and what is new goes with COPY straight into the keyed table;
+if another writer brought one of the keys meanwhile, the transaction is repeated.
 """
 
-import logging
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from functools import cache
 from itertools import accumulate
 from operator import attrgetter
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import psycopg
-from django.conf import settings
 from django.db import IntegrityError, OperationalError, connection, transaction
 
-from billing.usage.epochs import ENTER, ingest_lock_shared
-from billing.usage.services.outcome import IngestOutcome, Reporter
+from billing.usage.contents import TOKEN_COUNTS
+from billing.usage.epochs import ingest_lock_shared
+from billing.usage.services.outcome import IngestOutcome, Refusal, Reporter
 from billing.usage.services.quarantine import quarantine_add
-from billing.usage.services.recent_keys import RecentKeys
 from billing.usage.services.sequences import sequences_note
-from billing.usage.services.token_batch import TokenBatch, repeated, token_batch
+from billing.usage.services.token_batch import TokenBatch, key_taken, token_batch
 from billing.usage.services.token_columns import (
     Flags,
     ReportedColumns,
@@ -41,37 +36,26 @@ from billing.usage.services.token_columns import (
 from billing.usage.services.token_dimensions import dimension_names, dimensions_put, remembered_dimensions
 from billing.usage.services.token_group import GroupCommit, LoopGroupCommit
 from billing.usage.services.token_rows import content_of_row, is_narrow, narrow_columns
-from billing.usage.services.token_wire import Connection, Prepared, copy_in_epoch, rows_of, token_take
+from billing.usage.services.token_wire import token_take
 from metering.records import Dimension, Rejected, TokenUsage
 
-logger = logging.getLogger(__name__)
 ATTEMPTS = 20
 ANOTHER_CAME_FIRST = (psycopg.errors.UniqueViolation, psycopg.errors.DeadlockDetected)
 CONNECTION_STATES = ("08", "57P")
 FOLD_LOCK = 0x464F4C44
-WRITERS, GROUPED_RECORDS = 1, 5_000
-LOOK_AHEAD = 50
-"""In so many groups at most all keys are looked for after some were missed: in one for each of them."""
+GROUPED_RECORDS = 5_000
 SMALL = 60
-COUNT_FIELDS = (
-    "input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens",
-    "reasoning_output_tokens",
-)  # fmt: skip
-COUNTS = ", ".join(COUNT_FIELDS)
+COUNTS = ", ".join(TOKEN_COUNTS)
 COPY_ENTRIES = f"COPY token_entry (key, time, dimension, {COUNTS}, epoch, id, rest) FROM STDIN (FORMAT BINARY)"
 COPY_DELTAS = f"COPY token_hour_delta (hour, dimension, epoch, requests, {COUNTS}) FROM STDIN (FORMAT BINARY)"
-KNOWN_ROWS = Prepared(
-    b"suanpan_known_rows",
-    f"""SELECT uuid_send(key), dimension, timestamptz_send(time), rest, {', '.join(COUNT_FIELDS)}
-        FROM token_entry WHERE key = ANY($1::uuid[])""".encode(),  # as bytes, which cost least to read
-)
+KNOWN_ROWS = f"""SELECT uuid_send(key), dimension, timestamptz_send(time), rest, {COUNTS}
+    FROM token_entry WHERE key = ANY(%s::uuid[])"""
+"""Keys and times as bytes, which cost least to read."""
 
 Indexed = tuple[int, TokenUsage, bytes]
 Known = tuple[Any, ...]
 
 _dimension = attrgetter("dimension")
-_look_first = 0
-_epoch = 0
 
 
 def tokens_ingest(
@@ -92,11 +76,6 @@ def batch_ingest(batch: TokenBatch) -> IngestOutcome:
     return _groups.submit(batch)
 
 
-def report_ingest(read: Callable[[], TokenBatch], *, size: int) -> IngestOutcome:
-    """The same for a small report of about `size` records, which its writer reads with others.  Raises what `read` does."""
-    return _groups.submit_unread(read, size)
-
-
 def loop_group_commit() -> LoopGroupCommit:
     """The same for reports that come in through an event loop: made once for each loop."""
     return LoopGroupCommit(_write_batches, most=GROUPED_RECORDS)
@@ -108,23 +87,18 @@ def _write_batches(batches: Sequence[TokenBatch]) -> list[IngestOutcome]:
     It is repeated also where the connection was dead, as after a restart of the database. Writing again is safe even if the
     transaction had been committed: its keys are known then.
     """
-    global _look_first
-    doubtful: set[int] | None = None
     for attempt in range(ATTEMPTS):
-        group = _Group(batches, doubtful)
+        group = _Group(batches)
         try:
             with connection.wrap_database_errors:
-                missed = _write(group, look_first=attempt > 0 or _look_first > 0)
+                _write(group)
+            return group.outcomes
         except (IntegrityError, OperationalError) as error:
             lost = attempt == 0 and _is_lost(error)
             if attempt == ATTEMPTS - 1 or not (lost or isinstance(error.__cause__, ANOTHER_CAME_FIRST)):
                 raise
-            doubtful = group.doubtful
             if lost:
                 connection.close()
-        else:
-            _look_first = min(LOOK_AHEAD, max(_look_first - 1, missed))
-            return group.outcomes
     raise AssertionError("unreachable")
 
 
@@ -135,34 +109,31 @@ def _is_lost(error: Exception) -> bool:
     return not connection.in_atomic_block and (state is None or state.startswith(CONNECTION_STATES))
 
 
-_groups = GroupCommit(_write_batches, writers=WRITERS, most=GROUPED_RECORDS)
+_groups = GroupCommit(_write_batches, most=GROUPED_RECORDS)
 
 
-def _wire() -> Connection:
-    """The connection of this thread, as psycopg knows it."""
+def _wire() -> psycopg.Connection[Any]:
+    """The connection of this thread, as psycopg has it."""
     connection.ensure_connection()
     return connection.connection
 
 
-def _write(group: "_Group", *, look_first: bool) -> int:
-    """Everything of these batches; returns how many keys the ledger knew that this machine did not remember."""
+def _write(group: "_Group") -> None:
+    """Everything of these batches."""
     if len(group.records) <= SMALL and is_narrow(group.records) and not group.is_numbered:
         _take(group)
-        return 0
-    return _copy(group, look_first=look_first)
+    else:
+        _copy(group)
 
 
 class _Group:
-    """The records of several batches one after the other, and what becomes of each batch.
+    """The records of several batches one after the other, and what becomes of each batch."""
 
-    `doubtful`: numbers of the records whose key this machine remembered when they came; None before it was asked.
-    """
-
-    def __init__(self, batches: Sequence[TokenBatch], doubtful: set[int] | None = None) -> None:
-        self.batches, self.doubtful = batches, doubtful
+    def __init__(self, batches: Sequence[TokenBatch]) -> None:
+        self.batches = batches
         self.outcomes = [IngestOutcome(refusals=list(batch.refusals)) for batch in batches]
         self.records = [record for batch in batches for record in batch.records]
-        self.is_numbered = any(batch.is_numbered for batch in batches)
+        self.is_numbered = any(record.sequence is not None for record in self.records)
         self._ends = list(accumulate(len(batch.records) for batch in batches))
         self._refused: set[int] = set()
 
@@ -188,8 +159,9 @@ class _Group:
             return
         outcome.conflicts += 1
         self._refused.add(number)
-        place = batch.places[number - self._ends[owner] + len(batch.records)]
-        outcome.refusals.append(repeated(self.records[number], place, batch.raw_at(place)))
+        record, place = self.records[number], batch.places[number - self._ends[owner] + len(batch.records)]
+        key = f"{record.source}/{record.id}"
+        outcome.refusals.append(Refusal(place, key, key_taken(record), "conflict", batch.raw_at(place)))
 
     def repeat_same(self, numbers: Rows) -> None:
         """These records have keys that are taken by the same content."""
@@ -223,9 +195,6 @@ def _take(group: _Group) -> None:
         kept = records if len(wanted) == len(records) else [records[number] for number in wanted.values()]
         dimensions = list(map(_dimension, kept))
         ids = _known_dimensions(dimensions)
-        memory = _recent_keys()
-        if memory:
-            memory.add_few(wanted)
         known = token_take(_wire(), narrow_columns(wanted, kept, [ids[name] for name in dimensions]))
         if known:
             _count_known(group, _known_rows(known), wanted)
@@ -234,19 +203,13 @@ def _take(group: _Group) -> None:
         _write_with_others(group)
 
 
-def _copy(group: _Group, *, look_first: bool) -> int:
-    """With COPY. Returns how many keys were found that were not remembered.
-
-    Rows are never changed, so a key that is found before the transaction is found for ever.
-    """
+def _copy(group: _Group) -> None:
+    """With COPY. Rows are never changed, so a key that is found before the transaction is found for ever."""
     columns = group.columns() if group.records else None
-    rows, missed = _sort_out(group, columns, look_first=look_first) if columns else (None, 0)
+    rows = _new_rows(group, columns) if columns else None
     group.accept()
-    if group.is_numbered or connection.in_atomic_block or any(outcome.refusals for outcome in group.outcomes):
+    if group.is_numbered or (rows is not None and len(rows)) or any(outcome.refusals for outcome in group.outcomes):
         _write_with_others(group, columns, rows)
-    elif columns is not None and rows is not None and len(rows):
-        _copy_alone(columns, rows)
-    return missed
 
 
 def _write_with_others(group: _Group, columns: TokenColumns | None = None, rows: Rows | None = None) -> None:
@@ -255,7 +218,10 @@ def _write_with_others(group: _Group, columns: TokenColumns | None = None, rows:
         epoch = ingest_lock_shared()
         if columns is not None and rows is not None and len(rows):
             ids = dimension_ids(columns, dimensions_put(columns.new_dimensions()))
-            for statement, copied in _copies(columns, rows, ids, epoch):
+            for statement, copied in (
+                (COPY_DELTAS, copied_deltas(columns, rows, ids, epoch)),
+                (COPY_ENTRIES, copied_entries(columns, rows, ids, epoch)),
+            ):
                 with cursor.copy(statement) as copy:
                     copy.write(copied)
         if group.is_numbered:
@@ -263,26 +229,22 @@ def _write_with_others(group: _Group, columns: TokenColumns | None = None, rows:
         group.keep_refused()
 
 
-def _sort_out(group: _Group, columns: TokenColumns, *, look_first: bool) -> tuple[Rows, int]:
-    """The rows that are new as far as is known, and how many keys were found that were not remembered."""
+def _new_rows(group: _Group, columns: TokenColumns) -> Rows:
+    """The rows whose keys are new; all others are counted."""
     for number, first in columns.repeated():
         group.repeat(number, same=group.records[first].content == group.records[number].content)
-    rows, missed = columns.first_rows(), 0
-    if group.doubtful is None:
-        group.doubtful = _remembered(columns, rows)
-    asked = rows if look_first else columns.among(rows, group.doubtful)
-    found = _known_rows(columns.hex_keys(asked)) if len(asked) else []
-    if found:
-        at = columns.rows_by_key(asked)
-        taken = np.fromiter((at[key] for key, *_ in found), np.intp, len(found))
-        same = _same_as_stored(columns, taken, found)
-        group.repeat_same(columns.place[taken[same]])
-        others = [row for row, alike in zip(found, same.tolist(), strict=True) if not alike]
-        if others:
-            _count_known(group, others, columns.numbers_by_key(asked))
-        known = set(columns.place[taken].tolist())
-        rows, missed = columns.without(rows, known), len(known - group.doubtful)
-    return rows, missed
+    rows = columns.first_rows()
+    known = _known_rows(columns.hex_keys(rows))
+    if not known:
+        return rows
+    at = columns.rows_by_key(rows)
+    taken = np.fromiter((at[key] for key, *_ in known), np.intp, len(known))
+    same = _same_as_stored(columns, taken, known)
+    group.repeat_same(columns.place[taken[same]])
+    others = [row for row, alike in zip(known, same.tolist(), strict=True) if not alike]
+    if others:
+        _count_known(group, others, {key: int(columns.place[at[key]]) for key, *_ in others})
+    return np.setdiff1d(rows, taken, assume_unique=True)
 
 
 def _same_as_stored(columns: TokenColumns, rows: Rows, stored: Sequence[Known]) -> Flags:
@@ -293,48 +255,9 @@ def _same_as_stored(columns: TokenColumns, rows: Rows, stored: Sequence[Known]) 
     return same & ~np.fromiter(map(bool, rests), np.bool_, len(rests))
 
 
-def _copy_alone(columns: TokenColumns, rows: Rows) -> None:
-    """The rows and what they add to the hours, in a transaction of nothing else."""
-    global _epoch
-    new = columns.new_dimensions()
-    ids = dimension_ids(columns, dimensions_put(new) if new else {})
-    for _ in range(ATTEMPTS):
-        epoch = _epoch
-        current = copy_in_epoch(_wire(), ENTER, epoch, _copies(columns, rows, ids, epoch))
-        if current == epoch:
-            return
-        _epoch = current
-    raise OperationalError("closes are made and taken back faster than usage can be written")
-
-
-def _copies(columns: TokenColumns, rows: Rows, ids: Any, epoch: int) -> list[tuple[str, bytes]]:
-    """The few sums go first: the rest is said as soon as the database has them, and then it needs nobody for long."""
-    return [
-        (COPY_DELTAS, copied_deltas(columns, rows, ids, epoch)), (COPY_ENTRIES, copied_entries(columns, rows, ids, epoch)),
-    ]  # fmt: skip
-
-
-def _remembered(columns: TokenColumns, rows: Rows) -> set[int]:
-    """Of these rows the numbers of those whose key was written lately; from now on all of them were."""
-    memory = _recent_keys()
-    if memory is None:
-        return set()
-    return set(columns.place[rows[memory.add(columns.keys[rows])]].tolist())
-
-
-@cache
-def _recent_keys() -> RecentKeys | None:
-    """The memory of this machine; without one the ledger is asked for all keys once it refused one."""
-    try:
-        return RecentKeys(Path(settings.INGEST_DEDUP_CACHE_PATH))
-    except OSError as error:
-        logger.warning("ingest remembers no keys, repeats will cost more: %s", error)
-        return None
-
-
 def _known_rows(keys: str) -> list[Known]:
     """What the ledger has under these keys, in hex with commas between."""
-    return rows_of(_wire(), KNOWN_ROWS, [f"{{{keys}}}".encode()])
+    return psycopg.Cursor(_wire()).execute(KNOWN_ROWS, [f"{{{keys}}}"], prepare=True).fetchall()
 
 
 def _count_known(group: _Group, known: Sequence[Known], numbers: Mapping[bytes, int]) -> None:
@@ -367,3 +290,16 @@ def rollups_fold() -> int:
             return 0
         cursor.execute("DELETE FROM token_hour_delta")  # its trigger adds what goes to the roll-ups
         return cursor.rowcount
+
+
+def token_files_note(records: Iterable[TokenUsage]) -> None:
+    """Note that these records came in a file: of its source nobody expects more than its files hold."""
+    latest: dict[str, datetime] = {}
+    for record in records:
+        latest[record.source] = max(record.time, latest.get(record.source, record.time))
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """INSERT INTO usage_tokenfile (source, until) SELECT * FROM unnest(%s::text[], %s::timestamptz[])
+               ON CONFLICT (source) DO UPDATE SET until = greatest(usage_tokenfile.until, excluded.until)""",
+            [sorted(latest), [latest[source] for source in sorted(latest)]],
+        )

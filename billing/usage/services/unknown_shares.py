@@ -11,8 +11,10 @@ from typing import Any, Final
 
 import msgspec
 
-from billing.usage.models import Close, ShareDeclaration, UnknownShare
+from billing.usage import models
+from billing.usage.models import ShareDeclaration, UnknownShare
 from billing.usage.services.outcome import IngestOutcome, Reporter
+from billing.usage.services.quarantine import closed_windows, still_open
 from metering.records import GpuAllocation
 
 Indexed = tuple[int, GpuAllocation, bytes]
@@ -25,7 +27,7 @@ def shares_resolve(
     """Those reports whose share is known by now, with it; the others are kept and counted in `outcome`."""
     unknown = [item for item in admitted if item[1].device_fraction is None]
     known = {record.allocation_id for _, record, _ in admitted if record.device_fraction is not None}
-    found = _in_ledger(cursor, [record.allocation_id for _, record, _ in unknown])
+    found = _in_ledger([record.allocation_id for _, record, _ in unknown])
     declared = _declarations({record.cluster for _, record, _ in unknown})
     taken, left = [item for item in admitted if item[1].device_fraction is not None], []
     for index, record, raw in unknown:
@@ -35,13 +37,14 @@ def shares_resolve(
         else:
             taken.append((index, _with_share(record, *share), raw))
             known.add(record.allocation_id)
-    _settle(cursor, sorted(known))
+    UnknownShare.objects.filter(allocation_id__in=known).exclude(settled=KNOWN).update(settled=KNOWN)
     _keep(cursor, left, reporter, outcome)
     return sorted(taken, key=lambda item: item[0])
 
 
 Share = tuple[Decimal | None, str]
 """Fraction of a device (None: no accelerator) and product."""
+SHARE: Final = ("allocation_id", "device_fraction", "accelerator")
 
 
 def _with_share(record: GpuAllocation, fraction: Decimal | None, product: str) -> GpuAllocation:
@@ -50,14 +53,10 @@ def _with_share(record: GpuAllocation, fraction: Decimal | None, product: str) -
     )
 
 
-def _in_ledger(cursor: Any, ids: list[str]) -> dict[str, Share]:
+def _in_ledger(ids: list[str]) -> dict[str, Share]:
     """What the ledger knows of allocations that were reported, or declared, with their share before."""
-    if not ids:
-        return {}
-    cursor.execute(
-        "SELECT allocation_id, device_fraction, accelerator FROM usage_gpuallocation WHERE allocation_id = ANY(%s)", [ids]
-    )
-    return {name: (fraction, accelerator) for name, fraction, accelerator in cursor.fetchall()}
+    rows = models.GpuAllocation.objects.filter(allocation_id__in=ids)
+    return {name: (fraction, product) for name, fraction, product in rows.values_list(*SHARE)}
 
 
 def _declarations(clusters: set[str]) -> list[ShareDeclaration]:
@@ -75,19 +74,11 @@ def _declared(declarations: list[ShareDeclaration], record: GpuAllocation) -> Sh
     return None
 
 
-def _settle(cursor: Any, ids: list[str]) -> None:
-    """These are in the ledger with this batch."""
-    if ids:
-        cursor.execute(
-            "UPDATE usage_unknownshare SET settled = %s WHERE allocation_id = ANY(%s) AND settled <> %s", [KNOWN, ids, KNOWN]
-        )
-
-
 def _keep(
     cursor: Any, left: list[tuple[int, GpuAllocation, bytes, bool]], reporter: Reporter, outcome: IngestOutcome
 ) -> None:
     """The latest report of each; an end, once reported, stays."""
-    closed = sorted(Close.objects.filter(withdrawn_at=None).values_list("start", "end")) if left else []
+    closed = closed_windows() if left else []
     for _, record, _, declared in sorted(left, key=lambda item: (item[1].allocation_id, item[0])):
         cursor.execute(KEEP, _row(record, reporter, closed) | {"settled": NO_ACCELERATOR if declared else ""})
         if cursor.rowcount:
@@ -96,11 +87,12 @@ def _keep(
             outcome.duplicates += 1
 
 
-KEEP: Final = """
-    INSERT INTO usage_unknownshare (allocation_id, cluster, namespace, pod, resource, accelerator, quantity, why, started_at,
-                                    until, ended, billable_from, record, reporter, door, settled)
-    VALUES (%(allocation_id)s, %(cluster)s, %(namespace)s, %(pod)s, %(resource)s, %(accelerator)s, %(quantity)s, %(why)s,
-            %(started_at)s, %(until)s, %(ended)s, %(billable_from)s, %(record)s, %(reporter)s, %(door)s, %(settled)s)
+KEPT: Final = (
+    "allocation_id", "cluster", "namespace", "pod", "resource", "accelerator", "quantity", "why", "started_at", "until",
+    "ended", "billable_from", "record", "reporter", "door", "settled",
+)  # fmt: skip
+KEEP: Final = f"""
+    INSERT INTO usage_unknownshare ({', '.join(KEPT)}) VALUES ({', '.join(f'%({name})s' for name in KEPT)})
     ON CONFLICT (allocation_id) DO UPDATE
     SET until = excluded.until, ended = excluded.ended, record = excluded.record, why = excluded.why,
         accelerator = excluded.accelerator, settled = excluded.settled
@@ -109,14 +101,10 @@ KEEP: Final = """
 
 
 def _row(record: GpuAllocation, reporter: Reporter, closed: list[tuple[datetime, datetime]]) -> dict[str, Any]:
-    billable_from = record.started_at
-    for start, end in closed:
-        if start <= billable_from < end:
-            billable_from = end
     return {
         "allocation_id": record.allocation_id, "cluster": record.cluster, "namespace": record.namespace, "pod": record.pod,
         "resource": record.resource, "accelerator": record.accelerator, "quantity": record.quantity,
         "why": record.share_unknown, "started_at": record.started_at, "until": record.known_until,
-        "ended": record.ended_at is not None, "billable_from": billable_from,
+        "ended": record.ended_at is not None, "billable_from": still_open(record.started_at, closed),
         "record": msgspec.json.encode(record).decode(), "reporter": reporter.name[:512], "door": reporter.door,
     }  # fmt: skip

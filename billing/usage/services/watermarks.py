@@ -8,8 +8,9 @@ knows how far that one reported, and notes the time from there to the first list
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Annotated, Final
 
+import msgspec
 from django.db import connection, transaction
 
 from billing.usage.models import AgentDiagnostic, AgentWatermark, ClusterScan, CoverageNote
@@ -99,25 +100,21 @@ def _within(text: str) -> str:
     return text.replace("\0", "�")[:NOTE_LENGTH]
 
 
-@dataclass(frozen=True, slots=True)
-class ScanInput:
-    """Units that an agent knew to be held at an instant, that a list showed, and that stand in one of the two only."""
+Units = Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)]
+
+
+class Scan(msgspec.Struct, forbid_unknown_fields=True):
+    """A list of what held devices at one instant, beside what the agent knew then, in units of extended resources."""
 
     at: datetime
-    watched: int
-    scanned: int
-    differing: int
+    watched: Units
+    scanned: Units
+    differing: Units
 
 
-def cluster_scans_add(*, agent: str, cluster: str, scans: Iterable[ScanInput]) -> None:
+def cluster_scans_add(*, agent: str, cluster: str, scans: Iterable[Scan]) -> None:
     """Keep what scans of `cluster` found; the same instant again changes nothing."""
     ClusterScan.objects.bulk_create(
-        (
-            ClusterScan(
-                agent=agent, cluster=cluster, at=scan.at, watched=scan.watched, scanned=scan.scanned,
-                differing=scan.differing,
-            )
-            for scan in scans
-        ),
+        (ClusterScan(agent=agent, cluster=cluster, **msgspec.structs.asdict(scan)) for scan in scans),
         ignore_conflicts=True,
     )

@@ -8,7 +8,7 @@
 -- - Capacity is extended, a watermark goes forward.
 -- - An allocation of unknown share is seen further on, ends, or is known.
 -- - A quarantined record is counted again, dismissed or taken in.
--- `billing.usage.guards` lists the columns that may change; a test compares both with the database.
+-- `tests/integration/test_stored_usage_stays.py` lists the columns that may change, and tries all others.
 
 SELECT suanpan_append_only(name::regclass, 'reported usage is never changed')
   FROM unnest(ARRAY['usage_efficiencysample', 'usage_agentdiagnostic', 'usage_coveragenote', 'usage_clusterscan',

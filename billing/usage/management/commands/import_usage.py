@@ -1,7 +1,7 @@
 """`manage.py import_usage gpu|tokens|capacity|efficiency|engine FILE...`"""
 
 from argparse import ArgumentParser
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from functools import partial
 from itertools import islice
@@ -25,6 +25,10 @@ from billing.usage.services import (
 )
 
 BATCH = 10_000
+INGEST: Mapping[str, Callable[..., IngestOutcome]] = {
+    "gpu": partial(allocations_ingest, from_file=True), "tokens": tokens_ingest, "capacity": capacity_ingest,
+    "efficiency": efficiency_ingest, "engine": engine_readings_ingest,
+}  # fmt: skip
 
 
 class Command(AppCommand):
@@ -87,14 +91,7 @@ class Command(AppCommand):
 
 def _ingest(kind: str, batch: list[FileRecord[Any]], reporter: Reporter) -> IngestOutcome:
     records = [(item.line, item.record, item.raw) for item in batch]
-    now = timezone.now()
-    if kind == "gpu":
-        return allocations_ingest(records=records, reporter=reporter, now=now, from_file=True)
-    by_kind: dict[str, Callable[..., IngestOutcome]] = {
-        "tokens": tokens_ingest, "capacity": capacity_ingest, "efficiency": efficiency_ingest,
-        "engine": engine_readings_ingest,
-    }  # fmt: skip
-    outcome = by_kind[kind](records=records, reporter=reporter, now=now)
+    outcome = INGEST[kind](records=records, reporter=reporter, now=timezone.now())
     if kind == "tokens":
         token_files_note(item.record for item in batch)
     return outcome

@@ -68,7 +68,6 @@ DATABASE_URL as JSON. */}}
 {{- $_ := set $settings $name (get $settings $name | default (printf "https://%s" $chart.Values.host)) }}
 {{- end }}
 {{- end }}
-{{- $_ := set $settings "INGEST_DEDUP_CACHE_PATH" "/tmp/recent-keys" -}}
 - name: POD_IP
   valueFrom: {fieldRef: {fieldPath: status.podIP}}
 - name: DATABASE_URL
