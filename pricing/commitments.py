@@ -101,10 +101,6 @@ class CommitmentBook:
         """The commitments that are in force in any part of a month."""
         return [one for one in self.commitments if one.part_of(month) is not None]
 
-    def named(self, name: str) -> Commitment | None:
-        """The commitment of that name, or None."""
-        return next((one for one in self.commitments if one.name == name), None)
-
     def for_usage(self, usage: GpuUsage, card: RateCard) -> Commitment | None:
         """The commitment that may pay for a piece of usage, or None; slices with a price of their own are in none."""
         found = next(

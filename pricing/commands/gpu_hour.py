@@ -5,10 +5,10 @@ from dataclasses import replace
 from datetime import date
 from typing import Any
 
-from pricing.adjustments import AdjustmentError
 from pricing.commands.files import OK, CommandError, number_in, problems_of, read_document, table, write_json, write_lines
-from pricing.listing import HOURS, MONEY, NUMBERS, RATE, TIER, Listing
+from pricing.listing import HOURS, MONEY, NUMBERS, RATE, TIER, AdjustmentError, Listing
 from pricing.money import CURRENCY, exact_decimal
+from pricing.number_text import short_text
 from pricing.tco import CostSheet, GpuHourCost, cost_of_gpu_hour, parse_cost_sheet
 from pricing.what_if import chart_data, price_text, sensitivity
 
@@ -104,7 +104,7 @@ def _what_if_lines(sheet: CostSheet) -> list[str]:
     """What each input moves, widest first; the simple model beside the complete one; break-even."""
     rows = [("input", "low", "high", "price at low", "price at high")]
     for swing in sensitivity(sheet):
-        low, high = (exact_decimal(value, 4).rstrip("0").rstrip(".") for value in (swing.low, swing.high))
+        low, high = (short_text(value, 4) for value in (swing.low, swing.high))
         rows.append((swing.field, low, high, price_text(swing.price_at_low), price_text(swing.price_at_high)))
     told = chart_data(sheet)
     models = [("model", "cost", "price")]
