@@ -324,14 +324,19 @@ def _peak(reader: FieldReader) -> Fraction | None:
     """Dense TFLOP/s: `peak_tflops` where given, else that of accelerator and precision."""
     given = reader.optional("peak_tflops", PEAK)
     accelerator, dtype = reader.text("accelerator"), reader.text("dtype")
-    if given is not None or not accelerator or not dtype or reader.has("peak_tflops"):
+    if reader.has("peak_tflops") or not accelerator or not dtype:
         return given
+    return known_peak(reader, accelerator, dtype)
+
+
+def known_peak(reader: FieldReader, accelerator: str, dtype: str) -> Fraction | None:
+    """Dense TFLOP/s of one device of a known product; None, and noted, for any other."""
     peak = dense_peak_tflops(accelerator, dtype)
     if peak is None:
         reader.refuse("accelerator", Message(
             "%(value)s has no known dense peak for %(dtype)s: give peak_tflops", value=repr(accelerator), dtype=repr(dtype)
         ))
-    return Fraction(peak) if peak is not None else None
+    return None if peak is None else Fraction(peak)
 
 
 def _overheads(reader: FieldReader) -> dict[str, Fraction]:
