@@ -20,7 +20,8 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from billing.rates.services import allocation_policy_publish
+from billing.rates.models import AllocationPolicy
+from billing.rates.services import rules_publish
 from billing.setup.file import Entry
 from billing.tenancy.models import Team
 from pricing.allocation import AllocationError, Method, Split
@@ -42,7 +43,7 @@ def allocation_policy_store(entry: Entry, zone: str, actor: str) -> tuple[bool, 
     }
     entry.finish()
     _refuse_twice(entry, rules)
-    changed = allocation_policy_publish(name=name, valid_from=valid_from, rules=rules, actor=actor)
+    changed = rules_publish(AllocationPolicy, name=name, valid_from=valid_from, rules=rules, actor=actor)
     return changed, f"allocation policy {name} from {valid_from.isoformat()}"
 
 

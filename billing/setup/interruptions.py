@@ -8,7 +8,8 @@ A reason is `team`, `platform`, or at most so many of the last hours of the hold
 
 from typing import Final
 
-from billing.rates.services import interruption_policy_publish
+from billing.rates.models import InterruptionPolicy
+from billing.rates.services import rules_publish
 from billing.setup.file import Entry
 
 REASONS: Final = {
@@ -24,7 +25,7 @@ def interruption_policy_store(entry: Entry, zone: str, actor: str) -> tuple[bool
     if not rules:
         raise entry.error("name", f"policy {name} says nothing: give one of {', '.join(REASONS)}")
     entry.finish()
-    changed = interruption_policy_publish(name=name, valid_from=valid_from, rules=rules, actor=actor)
+    changed = rules_publish(InterruptionPolicy, name=name, valid_from=valid_from, rules=rules, actor=actor)
     return changed, f"interruption policy {name} from {valid_from.isoformat()}"
 
 
