@@ -115,6 +115,4 @@ def carbon_intensity(kg_operational: Fraction, kg_embodied: Fraction, units: Fra
 
     Source: FS14; Software Carbon Intensity, ISO/IEC 21031.
     """
-    if units <= 0:
-        raise CarbonError(Message("units of work %(units)s must be above 0", units=units))
     return (kg_operational + kg_embodied) / units

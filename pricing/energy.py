@@ -9,7 +9,7 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import Final
 
-from metering.messages import Message, UserError
+from metering.messages import Message
 from pricing.fields import Bound, FieldReader, shown
 from pricing.number_text import short_text
 
@@ -21,12 +21,6 @@ READING: Final = Bound("0", "1e30", "mJ of one device since its driver was loade
 PER_GPU_HOUR: Final = Bound("0", "20", "kWh per GPU-hour before PUE", "1275 Wh are 1.275", above_low=True)
 
 
-class EnergyError(UserError, ValueError):
-    """Readings that are no counter."""
-
-    code = "energy"
-
-
 def counted_millijoules(readings: Sequence[int]) -> int:
     """Energy between the first and the last reading; where one is below its predecessor the counter began at zero.
 
@@ -35,10 +29,8 @@ def counted_millijoules(readings: Sequence[int]) -> int:
     >>> counted_millijoules([7_000_000_000, 7_200_000_000, 100_000_000, 460_000_000])
     660000000
 
-    Raises EnergyError for negative readings.  Source: FE5; NVIDIA NVML documentation, total energy consumption.
+    Source: FE5; NVIDIA NVML documentation, total energy consumption.
     """
-    if any(reading < 0 for reading in readings):
-        raise EnergyError(Message("energy readings %(readings)s must not be negative", readings=list(readings)))
     return sum(after - before if after >= before else after for before, after in pairwise(readings))
 
 

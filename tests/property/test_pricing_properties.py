@@ -179,9 +179,9 @@ def test_nothing_below_the_sustainable_point_fails_whatever_the_order(runs: list
     try:
         selected = sustainable_point(runs, bounds)
     except LoadPointError:
-        assert not bounds.hold(min(runs, key=lambda run: run.offered_rps))
+        assert bounds.broken(min(runs, key=lambda run: run.offered_rps))
         return
-    assert all(bounds.hold(run) for run in runs if run.offered_rps <= selected.offered_rps)
+    assert all(not bounds.broken(run) for run in runs if run.offered_rps <= selected.offered_rps)
     assert sustainable_point(mixed, bounds) == selected
 
 
