@@ -105,10 +105,6 @@ class AllocationPolicy:
     idle: tuple[IdleRule, ...] = ()
     shared: tuple[SharedRule, ...] = ()
 
-    def covers(self, instant: datetime) -> bool:
-        """Whether `instant` lies in [valid_from, valid_until)."""
-        return self.valid_from <= instant and (self.valid_until is None or instant < self.valid_until)
-
     def unmeasured(self, month_start: datetime) -> tuple[SharedRule, ...]:
         """The costs of which a month that begins so has no figures of its own: another month's never stand for them."""
         return tuple(one for one in self.shared if one.measured) if month_start != self.valid_from else ()
@@ -131,31 +127,25 @@ def idle_charges(
     policy: AllocationPolicy, rule: IdleRule, idle_us: Decimal, used: Mapping[str, Number], month: str
 ) -> list[Charge]:
     """The idle time of a pool as one charge a team. The quantity of such a line is the amount itself, at 1 each."""
-    parts = rule.split.of(idle_amount(rule, idle_us), used)
-    return [
-        _charge(policy, IDLE, team, rule.accelerator, amount, rule.split.method, month, rule)
-        for team, amount in parts.items() if amount
-    ]  # fmt: skip
+    key = _key(policy, IDLE, rule.accelerator, rule.split.method, month)
+    return _charges(
+        key.changed(cluster=rule.cluster, accelerator=rule.accelerator), rule.split.of(idle_amount(rule, idle_us), used)
+    )
 
 
 def shared_charges(
     policy: AllocationPolicy, rule: SharedRule, charged: Mapping[str, Number], month: str
 ) -> list[Charge]:
     """A shared cost as one charge a team."""
-    parts = rule.split.of(rule.amount, charged)
-    return [
-        _charge(policy, SHARED, team, rule.name, amount, rule.split.method, month)
-        for team, amount in parts.items() if amount
-    ]  # fmt: skip
+    return _charges(_key(policy, SHARED, rule.name, rule.split.method, month), rule.split.of(rule.amount, charged))
 
 
-def _charge(
-    policy: AllocationPolicy, kind: str, team: str, sku: str, amount: Decimal, method: Method, month: str,
-    pool: IdleRule | None = None,
-) -> Charge:  # fmt: skip
-    key = LineKey(
-        team=team, platform=False, correction=False, charge_period=month, kind=kind, sku=sku, unit=AMOUNT,
-        cluster=pool.cluster if pool else "", accelerator=pool.accelerator if pool else "",
+def _key(policy: AllocationPolicy, kind: str, sku: str, method: Method, month: str) -> LineKey:
+    return LineKey(
+        team="", platform=False, correction=False, charge_period=month, kind=kind, sku=sku, unit=AMOUNT,
         price_version=policy.name, policy=policy.name, reason=method.value,
     )  # fmt: skip
-    return Charge(key, amount, Decimal(1))
+
+
+def _charges(key: LineKey, parts: Mapping[str, Decimal]) -> list[Charge]:
+    return [Charge(key.changed(team=team), amount, Decimal(1)) for team, amount in parts.items() if amount]

@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import Final
 
 from metering.messages import Message, UserError
-from pricing.fields import Bound, FieldReader, shown
+from pricing.fields import Bound, FieldReader
 
 
 class CarbonError(UserError, ValueError):
@@ -72,10 +72,7 @@ def read_factor(reader: FieldReader, name: str, bound: Bound, *, required: bool)
             if reader.has(other):
                 reader.refuse(REGION, Message("is missing, but %(other)s is given", other=other))
         return reader.number(name, bound) if required else reader.optional(name, bound)
-    if reader.has(name):
-        reader.refuse(name, Message(
-            "%(value)s stands beside %(other)s: give one of them", value=shown(reader.fields[name]), other=REGION
-        ))
+    reader.refuse_beside(name, REGION)
     region, year = reader.text(REGION), reader.number("carbon_year", YEAR)
     basis = reader.choice("carbon_basis", BASES, OFFICIAL)
     if not region or year is None:
@@ -118,6 +115,4 @@ def carbon_intensity(kg_operational: Fraction, kg_embodied: Fraction, units: Fra
 
     Source: FS14; Software Carbon Intensity, ISO/IEC 21031.
     """
-    if units <= 0:
-        raise CarbonError(Message("units of work %(units)s must be above 0", units=units))
     return (kg_operational + kg_embodied) / units

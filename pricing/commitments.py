@@ -9,7 +9,7 @@ Source: FE13 and vector F13.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
 from typing import Final
@@ -25,6 +25,9 @@ KIND: Final = "commitment"
 USED: Final = "used"
 UNUSED: Final = "unused"
 HOURS_PLACES: Final = 6
+WITHHELD_FOR: Final = timedelta(days=3)
+"""As with forecasts: before that many days the past says too little."""
+PACE_PLACES: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +103,6 @@ class CommitmentBook:
     def of_month(self, month: Interval) -> list[Commitment]:
         """The commitments that are in force in any part of a month."""
         return [one for one in self.commitments if one.part_of(month) is not None]
-
-    def named(self, name: str) -> Commitment | None:
-        """The commitment of that name, or None."""
-        return next((one for one in self.commitments if one.name == name), None)
 
     def for_usage(self, usage: GpuUsage, card: RateCard) -> Commitment | None:
         """The commitment that may pay for a piece of usage, or None; slices with a price of their own are in none."""
@@ -225,3 +224,39 @@ def unused_charge(item: Unused) -> Charge:
     """The charge of what stays unused. Late usage was billed as unused before: that is taken back with the other sign."""
     price = item.commitment.price
     return Charge(unused_line(item), item.device_us, -price if item.returned else price)
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """`burn`: used share over elapsed share of the time, 1 where all of it will just be used.
+
+    `used` and `unused`: GPU-hours expected by the end; `beyond`: hours on demand, over what was bought.
+    """
+
+    burn: Decimal
+    used: Decimal
+    unused: Decimal
+    beyond: Decimal
+
+
+def pace_of(*, bought: Decimal, held: Decimal, part: Interval, now: datetime) -> Pace | None:
+    """What a commitment comes to if the rest of its part of the month goes on as it did so far.
+
+    expected [GPU-h] = held * part / elapsed.  `held`: GPU-hours that it paid for, and those beyond it. None before
+    three days, or from the end of the part on, when nothing is left to expect.  Source: FINOPS_PRACTICE, F-1 and burn rate.
+
+    >>> from datetime import UTC
+    >>> month = Interval(datetime(2026, 11, 1, tzinfo=UTC), datetime(2026, 12, 1, tzinfo=UTC))
+    >>> pace = pace_of(bought=Decimal(1000), held=Decimal(250), part=month, now=datetime(2026, 11, 11, tzinfo=UTC))
+    >>> [str(value) for value in (pace.burn, pace.used, pace.unused, pace.beyond)]
+    ['0.7500', '750.000000', '250.000000', '0.000000']
+    """
+    if not bought or not part.start + WITHHELD_FOR <= now < part.end:
+        return None
+    elapsed = Fraction(Interval(part.start, now).microseconds, part.microseconds)
+    expected, whole = Fraction(held) / elapsed, Fraction(bought)
+    return Pace(
+        burn=round_to(Fraction(held) / whole / elapsed, PACE_PLACES), used=round_to(min(expected, whole), HOURS_PLACES),
+        unused=round_to(max(whole - expected, Fraction(0)), HOURS_PLACES),
+        beyond=round_to(max(expected - whole, Fraction(0)), HOURS_PLACES),
+    )  # fmt: skip

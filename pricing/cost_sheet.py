@@ -16,7 +16,7 @@ from pricing.energy import PER_GPU_HOUR, MeteredEnergy, read_metered_energy
 from pricing.fields import Bound, FieldReader, InputError, shown
 from pricing.listing import FIELDS as LISTING_FIELDS
 from pricing.listing import Listing, read_listing
-from pricing.money import CURRENCY, exact_decimal
+from pricing.money import exact_decimal
 from pricing.tariff import Tariff, flat, read_tariff
 from pricing.tariff_calendar import is_calendar, read_calendar
 
@@ -152,7 +152,7 @@ def read_cost_sheet(fields: object) -> CostSheet:
     reader = FieldReader(fields, "a cost sheet")
     if reader.problems:
         raise CostSheetError(reader.problems)
-    accelerator, currency = reader.name("accelerator"), _currency(reader)
+    accelerator, currency = reader.name("accelerator"), reader.currency("currency")
     rented, method = reader.flag("rent_includes_power"), reader.choice("capital_method", CHOICES["capital_method"], ANNUITY)
     numbers = _numbers(reader, rented)
     tariff = flat(Fraction(0)) if rented else _tariff(reader, numbers, currency)
@@ -168,25 +168,16 @@ def read_cost_sheet(fields: object) -> CostSheet:
     )
 
 
-def _currency(reader: FieldReader) -> str:
-    currency = reader.text("currency")
-    if currency and not CURRENCY.match(currency):
-        reader.refuse("currency", Message("%(value)s must be three capital letters such as CNY", value=repr(currency)))
-    return currency
-
-
 def _numbers(reader: FieldReader, rented: bool) -> dict[str, Fraction]:
-    numbers: dict[str, Fraction | None] = {}
     spared = {"electricity_price_per_kwh": reader.has("tariff") or rented, "markup": reader.has("margin")}
-    for name, bound in SIMPLE.items():
-        read = reader.optional(name, bound) if spared.get(name) else reader.number(name, bound, DEFAULTS.get(name))
-        numbers[name] = read
-    for name, bound in {**COMPLETE, **FOOTPRINT}.items():
-        if name == BY_LOCATION:
-            numbers[name] = read_factor(reader, name, bound, required=False)
-        else:
-            numbers[name] = reader.optional(name, bound)
-    return {name: number for name, number in numbers.items() if number is not None}
+    numbers = {
+        name: reader.optional(name, bound) if spared.get(name) else reader.number(name, bound, DEFAULTS.get(name))
+        for name, bound in SIMPLE.items()
+    }
+    factor = read_factor(reader, BY_LOCATION, FOOTPRINT[BY_LOCATION], required=False)
+    optional = reader.given({name: bound for name, bound in {**COMPLETE, **FOOTPRINT}.items() if name != BY_LOCATION})
+    known = {name: number for name, number in {**numbers, BY_LOCATION: factor}.items() if number is not None}
+    return known | optional
 
 
 def _tariff(reader: FieldReader, numbers: dict[str, Fraction], currency: str) -> Tariff | None:
@@ -222,10 +213,8 @@ def _refuse_contradictions(reader: FieldReader, numbers: Mapping[str, Fraction],
         if reader.has(other) and not reader.has(one) and other != "installed_gpus":
             reader.refuse(one, Message("is missing, but %(other)s is given", other=other))
     for one, other in INSTEAD:
-        if reader.has(one) and reader.has(other):
-            reader.refuse(one, Message(
-                "%(value)s stands beside %(other)s: give one of them", value=shown(reader.fields[one]), other=other
-            ))
+        if reader.has(other):
+            reader.refuse_beside(one, other)
     for name in RENT_PAYS if rented else ():
         if reader.has(name):
             reader.refuse(name, Message(

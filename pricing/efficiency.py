@@ -11,7 +11,7 @@ from decimal import Decimal
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from fractions import Fraction
-from typing import Final
+from typing import Final, TypedDict, Unpack
 
 import msgspec
 
@@ -101,7 +101,7 @@ class EfficiencyPolicy:
 
     def class_of(self, workload: Workload) -> WorkloadClass | None:
         """The class whose bands a job is judged by; None: the policy's own."""
-        return next((one for one in self.classes if one.matches(workload)), None) if self.classes else None
+        return next((one for one in self.classes if one.matches(workload)), None)
 
     def bands_of(self, one: WorkloadClass | None) -> "EfficiencyPolicy":
         """The policy with the bands of a class in place of its own."""
@@ -109,10 +109,6 @@ class EfficiencyPolicy:
             return self
         own = {name: getattr(one, name) for name in BANDS if getattr(one, name) is not None}
         return replace(self, **own, penalise_on=one.penalise_on or self.penalise_on)
-
-    def judged_by(self, mfu: Decimal, hfu: Decimal) -> Decimal:
-        """The one of the two that the penalty looks at."""
-        return mfu if self.penalise_on is Metric.MFU else hfu
 
 
 BANDS: Final = ("hfu_below", "penalty", "mfu_above", "reward")
@@ -128,16 +124,34 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
 NEUTRAL: Final = Decimal(1)
 
 
-def judge(
-    policy: EfficiencyPolicy,
-    *,
-    gpu_seconds: Decimal,
-    minutes: Decimal,
-    coverage: Decimal | None,
-    mfu: Decimal | None,
-    hfu: Decimal | None,
+class Measured(TypedDict):
+    """What was measured of one job in one billing month; None for a metric that is missing."""
+
+    gpu_seconds: Decimal
+    minutes: Decimal
+    coverage: Decimal | None
+    mfu: Decimal | None
+    hfu: Decimal | None
+
+
+def judge_workload(
+    policy: EfficiencyPolicy, workload: Workload, *, at: datetime, team: str, **measured: Unpack[Measured]
 ) -> Verdict:
-    """Verdict on one job of one billing month (FM1 with the eligibility of FM3).
+    """Verdict on one job of one billing month by everything its policy says: class, exemption, form, suspension.
+
+    `at`: beginning of the judged time; an exemption that has ended by then is void.
+    """
+    one = policy.class_of(workload)
+    if one is not None and one.exempt_until is not None and at < one.exempt_until:
+        return Verdict(NEUTRAL, "neutral:exempt")
+    verdict = judge(policy.bands_of(one), **measured)
+    if verdict.reason == "reward" and team in policy.unrewarded:
+        return Verdict(NEUTRAL, "neutral:suspended")
+    return verdict
+
+
+def judge(policy: EfficiencyPolicy, **measured: Unpack[Measured]) -> Verdict:
+    """Verdict on one job of one billing month (FM1 with the eligibility of FM3) in the form of the policy.
 
     >>> from datetime import UTC
     >>> bands = EfficiencyPolicy("bands", datetime(2026, 1, 1, tzinfo=UTC), Decimal("0.20"), Decimal("0.20"),
@@ -146,69 +160,29 @@ def judge(
     ...       hfu=Decimal("0.1999"))
     Verdict(multiplier=Decimal('1.20'), reason='penalty')
     """
-    reason = _ineligible(policy, gpu_seconds, minutes, coverage, mfu, hfu)
+    reason, mfu, hfu = _ineligible(policy, measured), measured["mfu"], measured["hfu"]
     if reason or mfu is None or hfu is None:
-        return Verdict(NEUTRAL, reason or "neutral:missing")
-    if policy.judged_by(mfu, hfu) < policy.hfu_below:
+        return Verdict(NEUTRAL, reason)
+    used = mfu if policy.penalise_on is Metric.MFU else hfu
+    if policy.form is Form.LINEAR:
+        return linear_verdict(policy, used=used, mfu=mfu)
+    if used < policy.hfu_below:
         return Verdict(NEUTRAL + policy.penalty, "penalty")
     if mfu > policy.mfu_above:
         return Verdict(NEUTRAL - policy.reward, "reward")
     return Verdict(NEUTRAL, "neutral")
 
 
-def judge_workload(
-    policy: EfficiencyPolicy,
-    workload: Workload,
-    *,
-    at: datetime,
-    team: str,
-    gpu_seconds: Decimal,
-    minutes: Decimal,
-    coverage: Decimal | None,
-    mfu: Decimal | None,
-    hfu: Decimal | None,
-) -> Verdict:
-    """Verdict on one job of one billing month by everything its policy says: class, exemption, form, suspension.
+def linear_verdict(policy: EfficiencyPolicy, *, used: Decimal, mfu: Decimal) -> Verdict:
+    """Verdict without a cliff: penalty and reward grow over the policy's width outside of the bands.
 
-    `at`: beginning of the judged time; an exemption that has ended by then does not hold.
+    multiplier = 1 + penalty x clamp((hfu_below - used) / width) - reward x clamp((MFU - mfu_above) / width)
+
+    `used`: the HFU, or the MFU where the policy penalises on it. An HFU of 0.1999 costs 1.0002 here and 1.20 with bands.
+    Source: FM4, linear alternative.
     """
-    one = policy.class_of(workload)
-    if one is not None and one.exempt_until is not None and at < one.exempt_until:
-        return Verdict(NEUTRAL, "neutral:exempt")
-    bands = policy.bands_of(one)
-    if bands.form is Form.LINEAR:
-        verdict = judge_linear(
-            bands, gpu_seconds=gpu_seconds, minutes=minutes, coverage=coverage, mfu=mfu, hfu=hfu, width=bands.width
-        )
-    else:
-        verdict = judge(bands, gpu_seconds=gpu_seconds, minutes=minutes, coverage=coverage, mfu=mfu, hfu=hfu)
-    if verdict.reason == "reward" and team in policy.unrewarded:
-        return Verdict(NEUTRAL, "neutral:suspended")
-    return verdict
-
-
-def judge_linear(
-    policy: EfficiencyPolicy,
-    *,
-    gpu_seconds: Decimal,
-    minutes: Decimal,
-    coverage: Decimal | None,
-    mfu: Decimal | None,
-    hfu: Decimal | None,
-    width: Decimal = Decimal("0.10"),
-) -> Verdict:
-    """Verdict without a cliff: penalty and reward grow over `width` outside of the bands.
-
-    multiplier = 1 + penalty x clamp((hfu_below - HFU) / width) - reward x clamp((MFU - mfu_above) / width)
-
-    An HFU of 0.1999 costs 1.0002 here and 1.20 with bands.  Source: FM4, linear alternative.
-    """
-    reason = _ineligible(policy, gpu_seconds, minutes, coverage, mfu, hfu)
-    if reason or mfu is None or hfu is None:
-        return Verdict(NEUTRAL, reason or "neutral:missing")
-    used = policy.judged_by(mfu, hfu)
-    waste = _clamped(Fraction(policy.hfu_below) - Fraction(used), width) * Fraction(policy.penalty)
-    merit = _clamped(Fraction(mfu) - Fraction(policy.mfu_above), width) * Fraction(policy.reward)
+    waste = _clamped(Fraction(policy.hfu_below) - Fraction(used), policy.width) * Fraction(policy.penalty)
+    merit = _clamped(Fraction(mfu) - Fraction(policy.mfu_above), policy.width) * Fraction(policy.reward)
     multiplier = round_to(1 + waste - merit, MULTIPLIER_PLACES).normalize()
     return Verdict(multiplier, "penalty" if waste else "reward" if merit else "neutral")
 
@@ -217,22 +191,16 @@ def _clamped(excess: Fraction, width: Decimal) -> Fraction:
     return min(max(excess / Fraction(width), Fraction(0)), Fraction(1))
 
 
-def _ineligible(
-    policy: EfficiencyPolicy,
-    gpu_seconds: Decimal,
-    minutes: Decimal,
-    coverage: Decimal | None,
-    mfu: Decimal | None,
-    hfu: Decimal | None,
-) -> str:
+def _ineligible(policy: EfficiencyPolicy, measured: Measured) -> str:
     """Why a job is not judged, or empty text (FM3).
 
     Without a metric there is nothing to say but that it is missing: even the minutes are measured minutes. A short job
     need not be covered. Values out of range and MFU above HFU are data errors where enough was measured to say so.
     """
+    coverage, mfu, hfu = measured["coverage"], measured["mfu"], measured["hfu"]
     if mfu is None or hfu is None:
         return "neutral:missing"
-    if minutes < policy.min_minutes or gpu_seconds < policy.min_gpu_seconds:
+    if measured["minutes"] < policy.min_minutes or measured["gpu_seconds"] < policy.min_gpu_seconds:
         return "neutral:short"
     if coverage is None:
         return "neutral:missing"

@@ -9,9 +9,9 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import Final
 
-from metering.messages import Message, UserError
-from pricing.fields import Bound, FieldProblem, FieldReader, shown
-from pricing.money import exact_decimal
+from metering.messages import Message
+from pricing.fields import Bound, FieldReader, shown
+from pricing.number_text import short_text
 
 MILLIJOULES_PER_KWH: Final = 3_600_000_000
 FIELD: Final = "metered_energy"
@@ -19,12 +19,6 @@ MEASURED: Final = Bound("0", "1e12", "kWh before PUE")
 HOURS: Final = Bound("0", "1e12", "GPU-hours that the energy was counted over", above_low=True)
 READING: Final = Bound("0", "1e30", "mJ of one device since its driver was loaded", whole=True)
 PER_GPU_HOUR: Final = Bound("0", "20", "kWh per GPU-hour before PUE", "1275 Wh are 1.275", above_low=True)
-
-
-class EnergyError(UserError, ValueError):
-    """Readings that are no counter."""
-
-    code = "energy"
 
 
 def counted_millijoules(readings: Sequence[int]) -> int:
@@ -35,10 +29,8 @@ def counted_millijoules(readings: Sequence[int]) -> int:
     >>> counted_millijoules([7_000_000_000, 7_200_000_000, 100_000_000, 460_000_000])
     660000000
 
-    Raises EnergyError for negative readings.  Source: FE5; NVIDIA NVML documentation, total energy consumption.
+    Source: FE5; NVIDIA NVML documentation, total energy consumption.
     """
-    if any(reading < 0 for reading in readings):
-        raise EnergyError(Message("energy readings %(readings)s must not be negative", readings=list(readings)))
     return sum(after - before if after >= before else after for before, after in pairwise(readings))
 
 
@@ -94,12 +86,12 @@ def read_metered_energy(reader: FieldReader) -> MeteredEnergy | None:
     if pdu is not None and pdu < counted:
         given = shown(inner.fields["pdu_kwh"])
         inner.refuse("pdu_kwh", Message(
-            "%(value)s must be at least the %(least)s kWh of devices and hosts", value=given, least=_kwh(counted)
+            "%(value)s must be at least the %(least)s kWh of devices and hosts", value=given, least=short_text(counted, 6)
         ))
     if not PER_GPU_HOUR.holds(counted / hours):
         inner.refuse("gpu_hours", Message(
             "%(n)s kWh over %(hours)s GPU-hours: each %(range)s",
-            n=_kwh(counted), hours=_kwh(hours), range=PER_GPU_HOUR.expected,
+            n=short_text(counted, 6), hours=short_text(hours, 6), range=PER_GPU_HOUR.expected,
         ))
     return MeteredEnergy(hours, devices, host, Fraction(0) if pdu is None else pdu - counted)
 
@@ -111,16 +103,9 @@ def _device_kwh(inner: FieldReader) -> Fraction | None:
         return None
     if inner.has("device_kwh"):
         return inner.number("device_kwh", MEASURED)
-    found = Fraction(0)
-    for index, given in enumerate(inner.each("devices_mj")):
-        readings = FieldReader({"readings": given}, "a device", (), [])
-        numbers = readings.numbers("readings", READING)
-        for problem in readings.problems:
-            inner.problems.append(FieldProblem((*inner.path, "devices_mj", index, *problem.path[1:]), problem.text))
-        found += kwh_of(counted_millijoules([int(number) for number in numbers if number is not None]))
-    return found
-
-
-def _kwh(value: Fraction) -> str:
-    text = exact_decimal(value, 6)
-    return text.rstrip("0").rstrip(".")
+    total = Fraction(0)
+    devices = inner.nested(dict(enumerate(inner.each("devices_mj"))), "a device", "devices_mj")
+    for device in devices.fields:
+        readings = devices.numbers(device, READING)
+        total += kwh_of(counted_millijoules([int(reading) for reading in readings if reading is not None]))
+    return total

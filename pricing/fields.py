@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from metering.messages import Message, UserError
 from metering.names import MAX_NAME_BYTES, name_problem
+from pricing.money import CURRENCY
 
 NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?\Z")
 LONGEST_NUMBER: Final = 60
@@ -22,6 +23,7 @@ LARGEST_EXPONENT: Final = 60
 """1e999999999 is eleven characters and a gigabyte as an integer."""
 
 SHOWN_CHARACTERS: Final = 60
+FLAGS: Final = ("true", "false")
 
 Path = tuple[str | int, ...]
 
@@ -173,15 +175,27 @@ class FieldReader:
         self.problems.append(FieldProblem((*self.path, name), text))
 
     def number(self, name: str, bound: Bound, default: str | None = None) -> Fraction | None:
-        """A required number, or the default where it stands."""
-        if not self.has(name) and default is None:
+        """A required number, or the default where the field is absent."""
+        if self.has(name):
+            return self._checked((name,), self.fields[name], bound)
+        if default is None:
             self.refuse(name, Message("is missing, %(range)s", range=bound.expected))
-            return None
-        return self._checked(name, self.fields[name] if self.has(name) else default, bound)
+        return None if default is None else Fraction(default)
+
+    def decimal(self, name: str, bound: Bound, default: str | None = None) -> Decimal | None:
+        """The same number as it was written, which is what bands are compared with: unrounded."""
+        number = self.number(name, bound, default)
+        given = self.fields[name] if self.has(name) else default
+        return None if number is None else Decimal(str(given).strip())
 
     def optional(self, name: str, bound: Bound) -> Fraction | None:
         """A number, or None where the field is absent or empty."""
-        return self._checked(name, self.fields[name], bound) if self.has(name) else None
+        return self.number(name, bound) if self.has(name) else None
+
+    def given(self, bounds: Mapping[str, Bound]) -> dict[str, Fraction]:
+        """Those of some optional numbers that are there and good."""
+        numbers = {name: self.optional(name, bound) for name, bound in bounds.items()}
+        return {name: number for name, number in numbers.items() if number is not None}
 
     def text(self, name: str, default: str | None = None, limit: int = 256) -> str:
         """A name; empty text where a problem was noted."""
@@ -212,6 +226,13 @@ class FieldReader:
             return ""
         return text
 
+    def currency(self, name: str, default: str | None = None) -> str:
+        """The code of a currency; where a problem was noted, the text or an empty one."""
+        text = self.text(name, default)
+        if text and not CURRENCY.match(text):
+            self.refuse(name, Message("%(value)s must be three capital letters such as CNY", value=repr(text)))
+        return text
+
     def choice(self, name: str, options: Sequence[str], default: str) -> str:
         """One of a few words; the default where the field is absent, or where a problem was noted."""
         given = self.fields.get(name)
@@ -226,8 +247,8 @@ class FieldReader:
 
     def flag(self, name: str) -> bool:
         """True or false; false where the field is absent, or where a problem was noted."""
-        given = self.fields.get(name)
-        return given if isinstance(given, bool) else self.choice(name, ("true", "false"), "false") == "true"
+        text = str(self.fields.get(name)).strip().lower()
+        return text == "true" if text in FLAGS else self.choice(name, FLAGS, "false") == "true"
 
     def day(self, name: str) -> date | None:
         """A day such as 2026-10-01; None where it is absent, or where a problem was noted."""
@@ -241,13 +262,19 @@ class FieldReader:
             ))
             return None
 
-    def together(self, *names: str) -> bool:
-        """Whether all of these fields are there; where only some are, each of the others is refused."""
+    def together(self, *names: str) -> None:
+        """Where only some of these fields are there, each of the others is refused."""
         given = [name for name in names if self.has(name)]
         for name in names if given else ():
             if name not in given:
                 self.refuse(name, Message("is missing, but %(other)s is given", other=given[0]))
-        return len(given) == len(names)
+
+    def refuse_beside(self, name: str, other: str) -> None:
+        """Refuse a field that says the same as another one, which is given."""
+        if self.has(name):
+            self.refuse(name, Message(
+                "%(value)s stands beside %(other)s: give one of them", value=shown(self.fields[name]), other=other
+            ))
 
     def each(self, name: str) -> Sequence[Any]:
         """The items of a required, non-empty list."""
@@ -264,20 +291,17 @@ class FieldReader:
 
     def numbers(self, name: str, bound: Bound) -> list[Fraction | None]:
         """The numbers of a required, non-empty list; None for each that is bad."""
-        found: list[Fraction | None] = []
-        for index, given in enumerate(self.each(name)):
-            number = exact_number(given)
-            good = number is not None and bound.holds(number)
-            if not good:
-                self.problems.append(FieldProblem((*self.path, name, index), Message(
-                    "%(value)s %(range)s", value=shown(given), range=bound.expected
-                )))
-            found.append(number if good else None)
-        return found
+        return [self._checked((name, index), given, bound) for index, given in enumerate(self.each(name))]
 
     def nested(self, given: object, what: str, *steps: str | int) -> "FieldReader":
         """A reader of a mapping inside this one, with the same list of problems."""
         return FieldReader(given, what, (*self.path, *steps), self.problems)
+
+    def mappings(self, name: str, what: str, required: bool = False) -> list["FieldReader"]:
+        """A reader of each mapping of a list; anything else in it is refused. An absent list is empty, or refused."""
+        items = self.each(name) if required or self.has(name) else ()
+        readers = [self.nested(item, what, name, index) for index, item in enumerate(items)]
+        return [reader for reader in readers if reader.is_mapping]
 
     def finish(self, known: Iterable[str]) -> None:
         """Refuse every field that nobody knows."""
@@ -293,10 +317,11 @@ class FieldReader:
                 if close else Message("is no field of %(what)s", what=what),
             )
 
-    def _checked(self, name: str, given: object, bound: Bound) -> Fraction | None:
+    def _checked(self, steps: Path, given: object, bound: Bound) -> Fraction | None:
         number = exact_number(given)
         if number is None or not bound.holds(number):
-            self.refuse(name, Message("%(value)s %(range)s", value=shown(given), range=bound.expected))
+            text = Message("%(value)s %(range)s", value=shown(given), range=bound.expected)
+            self.problems.append(FieldProblem((*self.path, *steps), text))
             return None
         return number
 

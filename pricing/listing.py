@@ -1,7 +1,7 @@
 """PURE: what a cost sheet says about the price list: its currency with the rate of a day, last year's true-up, tiers.
 
-They come after cost and markup: the price of the sheet is in the sheet's currency, what stands in the list follows from it.
-Kept in the sheet, so that a published price still tells at which rate it was converted.
+They come after cost and markup: the price of the sheet is in the sheet's currency, the price of the list follows from it.
+They are kept in the sheet, so that a published price shows at which rate it was converted.
 """
 
 from collections.abc import Mapping
@@ -11,10 +11,9 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Final
 
-from metering.messages import Message
-from pricing.adjustments import list_prices, true_up
+from metering.messages import Message, UserError
 from pricing.fields import Bound, FieldReader
-from pricing.money import CURRENCY, exact_decimal
+from pricing.money import Number, exact_decimal, fraction_of, round_price
 
 RATE: Final = Bound("0", "1e6", "billing currency per unit of the sheet's", above_low=True)
 TIER: Final = Bound("0", "1", "ratio of the on-demand price", "80 % is 0.80", above_low=True)
@@ -28,6 +27,34 @@ CONVERSION: Final = ("list_currency", "exchange_rate", "rate_date")
 LAST_YEAR: Final = ("actual_cost", "recovered", "planned_gpu_hours")
 FIELDS: Final = (*CONVERSION, *LAST_YEAR, "reserved_ratio", "preemptible_ratio")
 ON_DEMAND: Final = "on_demand"
+
+
+class AdjustmentError(UserError, ValueError):
+    """Values that no adjustment can be made from."""
+
+    code = "price_adjustment"
+
+
+def converted_list_price(price: Number, rate: Number) -> Decimal:
+    """List price in the billing currency: converted once, rounded once; exchange differences are the provider's.
+
+    >>> converted_list_price(Decimal("1.65"), Decimal("7.1234"))
+    Decimal('11.7536')
+
+    Source: FE10, currency.
+    """
+    return round_price(fraction_of(price) * fraction_of(rate))
+
+
+def true_up(actual_cost: Number, recovered: Number, planned_gpu_hours: Number) -> Fraction:
+    """Change of next year's price per GPU-hour = (actual cost - recovered) / planned GPU-hours; a surplus lowers it.
+
+    >>> true_up(10_000_000, 9_400_000, 1_200_000)
+    Fraction(1, 2)
+
+    Source: FE11, annual true-up as in university recharge rules.
+    """
+    return (fraction_of(actual_cost) - fraction_of(recovered)) / fraction_of(planned_gpu_hours)
 
 
 @dataclass(frozen=True)
@@ -54,40 +81,51 @@ class Listing:
         return true_up(*(self.numbers[name] for name in LAST_YEAR))
 
     def prices(self, price: Fraction, variable_cost: Fraction) -> dict[str, Decimal]:
-        """What the list says by tier, on demand first; both arguments per GPU-hour, exact, in the sheet's currency.
+        """List prices by tier: last year's true-up added, converted once, rounded once; on demand first.
+
+        Both arguments per GPU-hour, exact, in the sheet's currency. Tiers are ratios of the on-demand price; pre-emptible
+        never falls below the variable cost: what it pays above that contributes to fixed cost, but is not part of the
+        planned sold share.
+
+        >>> Listing(numbers={"preemptible_ratio": Fraction("0.4")}).prices(Fraction(10), Fraction("4.5"))
+        {'on_demand': Decimal('10.0000'), 'preemptible': Decimal('4.5000')}
 
         Raises AdjustmentError where last year's surplus is more than the price.  Source: FE10, FE11, FE13.
         """
-        return list_prices(
-            price, variable_cost, true_up=self.true_up, exchange_rate=self.exchange_rate,
-            reserved=self.numbers.get("reserved_ratio"), preemptible=self.numbers.get("preemptible_ratio"),
-        )  # fmt: skip
+        whole = price + self.true_up
+        if whole < 0:
+            raise AdjustmentError(Message("last year's surplus, spread over the planned GPU-hours, is more than the price"))
+        on_demand = converted_list_price(whole, self.exchange_rate)
+        prices = {ON_DEMAND: on_demand}
+        if "reserved_ratio" in self.numbers:
+            prices["reserved"] = round_price(Fraction(on_demand) * self.numbers["reserved_ratio"])
+        if "preemptible_ratio" in self.numbers:
+            floor = variable_cost * self.exchange_rate
+            prices["preemptible"] = round_price(max(Fraction(on_demand) * self.numbers["preemptible_ratio"], floor))
+        return prices
 
     def price_of_sheet(self, listed: Fraction) -> Fraction:
         """The price of the sheet that `listed` in the list comes from: without conversion and true-up."""
         return listed / self.exchange_rate - self.true_up
 
-    def told(self, currency: str) -> dict[str, str]:
+    def as_dict(self, currency: str) -> dict[str, str]:
         """What the prices of the list were made with, as text; `currency` is that of the sheet."""
-        told = {"currency": self.currency or currency}
+        terms = {"currency": self.currency or currency}
         if self.rate_date is not None:
-            told |= {"exchange_rate": exact_decimal(self.exchange_rate, 8), "rate_date": self.rate_date.isoformat()}
+            terms |= {"exchange_rate": exact_decimal(self.exchange_rate, 8), "rate_date": self.rate_date.isoformat()}
         if "planned_gpu_hours" in self.numbers:
-            told["true_up_per_gpu_hour"] = exact_decimal(self.true_up)
-        return told
+            terms["true_up_per_gpu_hour"] = exact_decimal(self.true_up)
+        return terms
 
 
 def read_listing(reader: FieldReader, currency: str) -> Listing:
     """The terms of a cost sheet in `currency`; problems are noted with the reader."""
     reader.together(*CONVERSION)
     reader.together(*LAST_YEAR)
-    numbers = {name: reader.optional(name, bound) for name, bound in NUMBERS.items()}
-    listed = reader.text("list_currency", default="")
-    if listed and not CURRENCY.match(listed):
-        reader.refuse("list_currency", Message("%(value)s must be three capital letters such as CNY", value=repr(listed)))
-    elif listed and listed == currency:
+    numbers = reader.given(NUMBERS)
+    listed = reader.currency("list_currency", default="")
+    if listed and listed == currency:
         reader.refuse("list_currency", Message(
             "%(value)s must differ from currency: the sheet is in it already", value=repr(listed)
         ))
-    known = {name: number for name, number in numbers.items() if number is not None}
-    return Listing(listed, reader.day("rate_date"), known)
+    return Listing(listed, reader.day("rate_date"), numbers)

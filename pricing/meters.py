@@ -96,17 +96,6 @@ def line_kind(name: str) -> LineKind:
     return LINE_KINDS[name]
 
 
-def kinds_of(meter: Meter | None = None, *, role: Role | None = None) -> tuple[str, ...]:
-    """Names of the kinds of a meter, or of a role, in the order of an invoice.
-
-    >>> kinds_of(GPU_TIME, role=Role.USAGE)
-    ('gpu', 'commitment')
-    """
-    return tuple(
-        kind.name for kind in LINE_KINDS.values() if (meter is None or kind.meter is meter) and role in (None, kind.role)
-    )
-
-
 class OfKind:
     """What the kind and the SKU of a line or a sum of lines say."""
 

@@ -5,7 +5,6 @@ Binary floats are refused everywhere: 0.1 is not a tenth.
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from decimal import ROUND_05UP, ROUND_HALF_UP, Context, Decimal, DivisionByZero, Inexact, InvalidOperation, Overflow
 from fractions import Fraction
 from functools import cache
@@ -174,56 +173,3 @@ def _as_integers(weights: Sequence[Number]) -> list[int]:
         ratios.append(exact.as_integer_ratio())
     common = lcm(*{denominator for _, denominator in ratios})
     return [numerator * (common // denominator) for numerator, denominator in ratios]
-
-
-@dataclass(frozen=True, slots=True)
-class Money:
-    """An amount in a currency. Only amounts of one currency combine, and only without loss.
-
-    >>> Money(Decimal("9.50"), "CNY") - Money(Decimal("10"), "CNY")
-    Money(amount=Decimal('-0.50'), currency='CNY')
-    """
-
-    amount: Decimal
-    currency: str
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.amount, Decimal):
-            raise TypeError(f"amount {self.amount!r} is a {type(self.amount).__name__}: Money takes a Decimal")
-        fraction_of(self.amount)
-        if not CURRENCY.match(self.currency):
-            raise MoneyError(f"currency {self.currency!r} must be three capital letters such as CNY")
-
-    def __add__(self, other: "Money") -> "Money":
-        return Money(EXACT.add(self.amount, self._same(other).amount), self.currency)
-
-    def __sub__(self, other: "Money") -> "Money":
-        return Money(EXACT.subtract(self.amount, self._same(other).amount), self.currency)
-
-    def __neg__(self) -> "Money":
-        return Money(EXACT.minus(self.amount), self.currency)
-
-    def __lt__(self, other: "Money") -> bool:
-        return self.amount < self._same(other).amount
-
-    def __le__(self, other: "Money") -> bool:
-        return self.amount <= self._same(other).amount
-
-    def times(self, quantity: Number) -> "Money":
-        """An invoice line: this unit price times an exact quantity, rounded once to 2 decimals.
-
-        >>> Money(Decimal("10"), "CNY").times(Fraction(9433, 450))
-        Money(amount=Decimal('209.62'), currency='CNY')
-        """
-        return Money(round_amount(fraction_of(self.amount) * fraction_of(quantity)), self.currency)
-
-    def split(self, weights: Sequence[Number]) -> "list[Money]":
-        """Shares by largest remainder that add up to this amount."""
-        return [Money(share, self.currency) for share in split_amount(self.amount, weights)]
-
-    def _same(self, other: "Money") -> "Money":
-        if not isinstance(other, Money):
-            raise TypeError(f"{other!r} is no Money")
-        if other.currency != self.currency:
-            raise MoneyError(f"{self.currency} and {other.currency} do not add up")
-        return other

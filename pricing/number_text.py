@@ -10,7 +10,7 @@ from decimal import Decimal, Inexact
 from functools import lru_cache
 from typing import Final
 
-from pricing.money import AMOUNT_PLACES, EXACT, PRICE_PLACES, MoneyError, last_place
+from pricing.money import AMOUNT_PLACES, EXACT, PRICE_PLACES, MoneyError, Number, last_place, round_to
 
 QUANTITY_PLACES: Final = 6
 ENERGY_PLACES: Final = 3
@@ -69,3 +69,12 @@ def plain_text(value: Decimal) -> str:
     ('7.5', '1000', '0')
     """
     return format(EXACT.normalize(value) if value else Decimal(0), "f")
+
+
+def short_text(value: Number, places: int) -> str:
+    """A number rounded to `places`, without the zeros at its end: what a sentence or a table shows.
+
+    >>> short_text(Decimal("0.125"), 2), short_text(100, 4)
+    ('0.13', '100')
+    """
+    return plain_text(round_to(value, places))

@@ -295,44 +295,40 @@ class JudgedUsage(msgspec.Struct, frozen=True):
     reason: str
 
 
-def rate_efficiency(judged: Iterable[JudgedUsage], card: RateCard) -> Rated:
-    """Rebates and penalties as lines of their own: quantity x price x (multiplier - 1).
-
-    The price line stays at list; usage that nobody prices was already named by `rate_gpu`.
-    """
-    sums = _Sums()
-    for item in judged:
-        change = item.multiplier - 1
-        if not change or item.usage.platform:
-            continue
-        try:
-            line, price = gpu_line(item.usage, card)
-        except UnpricedError:
-            continue
-        key = line.changed(kind="efficiency", policy=item.policy, reason=item.reason)
-        sums.add(key, measured(item.usage, price), price.price * change)
-    return sums.rated()
-
-
 class InterruptedUsage(msgspec.Struct, frozen=True):
-    """Usage that a policy makes the platform carry, because of how the hold ended."""
+    """Usage that a policy makes the platform carry, because of how the allocation ended."""
 
     usage: GpuUsage
     policy: str
     reason: str
 
 
+def rate_efficiency(judged: Iterable[JudgedUsage], card: RateCard) -> Rated:
+    """Rebates and penalties as lines of their own: quantity x price x (multiplier - 1). The price line stays at list."""
+    changes = ((item, item.multiplier - 1) for item in judged if not item.usage.platform)
+    return _rate_changes("efficiency", changes, card)
+
+
 def rate_interruptions(interrupted: Iterable[InterruptedUsage], card: RateCard) -> Rated:
     """What the platform carries, as lines of their own: quantity x price, taken back.
 
-    Usage that nobody prices was already named by `rate_gpu`.  Source: F18, credit for a fault of the platform.
+    Source: F18, credit for a fault of the platform.
     """
+    return _rate_changes("interruption", ((item, Decimal(-1)) for item in interrupted), card)
+
+
+def _rate_changes(
+    kind: str, changes: Iterable[tuple[JudgedUsage | InterruptedUsage, Decimal]], card: RateCard
+) -> Rated:
+    """Usage by what is added to its price, as a share of it. Usage that nobody prices was already named by `rate_gpu`."""
     sums = _Sums()
-    for item in interrupted:
+    for item, change in changes:
+        if not change:
+            continue
         try:
             line, price = gpu_line(item.usage, card)
         except UnpricedError:
             continue
-        key = line.changed(kind="interruption", policy=item.policy, reason=item.reason)
-        sums.add(key, measured(item.usage, price), -price.price)
+        key = line.changed(kind=kind, policy=item.policy, reason=item.reason)
+        sums.add(key, measured(item.usage, price), price.price * change)
     return sums.rated()

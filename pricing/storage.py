@@ -79,8 +79,8 @@ def read_store_use(reader: FieldReader) -> StoreUse:
     Source: FS11.
     """
     seconds = reader.optional("month_seconds", MONTH_SECONDS)
-    tiers = [_tier(one, seconds) for one in _each(reader, STORAGE, Message("a tier of storage"))]
-    requests = [_requests(one) for one in _each(reader, REQUESTS, Message("a class of requests"))]
+    tiers = [_tier(one, seconds) for one in reader.mappings(STORAGE, "a tier of storage")]
+    requests = [_requests(one) for one in reader.mappings(REQUESTS, "a class of requests")]
     return StoreUse(tuple(tier for tier in tiers if tier), tuple(one for one in requests if one))
 
 
@@ -95,13 +95,6 @@ def parse_store_use(fields: object) -> StoreUse:
     if reader.problems:
         raise InputError(reader.problems)
     return found
-
-
-def _each(reader: FieldReader, name: str, what: str) -> Iterator[FieldReader]:
-    for index, item in enumerate(reader.each(name) if reader.has(name) else ()):
-        one = reader.nested(item, what, name, index)
-        if one.is_mapping:
-            yield one
 
 
 def _tier(reader: FieldReader, month_seconds: Fraction | None) -> Tier | None:

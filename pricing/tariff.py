@@ -4,7 +4,7 @@ A tariff is a versioned series per site: periods differ by province and change b
 have no fixed periods at all. A flat load gains nothing from averaging; a load that can be shifted does.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Final
@@ -14,14 +14,14 @@ from pricing.fields import Bound, FieldReader, exact_number
 
 PRICE: Final = Bound("-1e4", "1e4", "currency per kWh")
 RATIO: Final = Bound("0", "100", "multiple of electricity_price_per_kwh")
-HOURS: Final = Bound("0", "8784", "hours")
 KWH: Final = Bound("0", "1e12", "kWh")
+WEIGHTS: Final = {"hours": Bound("0", "8784", "hours"), "kwh": KWH}
 SERIES: Final = ("hourly", "load_kwh")
 PERIOD_FIELDS: Final = ("name", "price_per_kwh", "ratio", "hours", "kwh")
 
 
 class TariffError(UserError, ValueError):
-    """Periods that have no weight, or a critical peak longer than its peak."""
+    """Periods that have no weight."""
 
     code = "tariff"
 
@@ -54,7 +54,10 @@ class Tariff:
     def price_per_kwh(self) -> Fraction:
         """Tariff [currency/kWh] = sum of kWh x price / sum of kWh.
 
-        >>> day = named_periods(Fraction("0.65"), {"peak": ("1.6", 20), "flat": ("1", 30), "valley": ("0.4", 50)})
+        >>> day = Tariff(tuple(
+        ...     TariffPeriod(name, Fraction("0.65") * Fraction(ratio), Fraction(kwh))
+        ...     for name, ratio, kwh in (("peak", "1.6", 20), ("flat", "1", 30), ("valley", "0.4", 50))
+        ... ))
         >>> day.price_per_kwh == Fraction("0.533")
         True
 
@@ -66,50 +69,6 @@ class Tariff:
 def flat(price_per_kwh: Fraction) -> Tariff:
     """The same price at every hour."""
     return Tariff((TariffPeriod("flat", price_per_kwh, Fraction(1)),))
-
-
-def named_periods(base: Fraction, periods: Mapping[str, tuple[Any, Any]]) -> Tariff:
-    """Periods as name -> (multiple of `base`, hours or kWh)."""
-    return Tariff(
-        tuple(
-            TariffPeriod(name, base * Fraction(multiple), Fraction(weight))
-            for name, (multiple, weight) in periods.items()
-        )
-    )
-
-
-def hourly_series(prices_per_kwh: Sequence[Fraction], load_kwh: Sequence[Fraction] | None = None) -> Tariff:
-    """One price per hour, with the load of each hour; without it the load is flat.  Raises TariffError.
-
-    >>> hourly_series([Fraction(1), Fraction(3)], [Fraction(3), Fraction(1)]).price_per_kwh
-    Fraction(3, 2)
-    """
-    load = [Fraction(1)] * len(prices_per_kwh) if load_kwh is None else load_kwh
-    if len(load) != len(prices_per_kwh):
-        raise TariffError(Message(
-            "%(prices)s hourly prices but %(load)s hourly loads", prices=len(prices_per_kwh), load=len(load)
-        ))
-    return Tariff(
-        tuple(
-            TariffPeriod(f"hour {hour}", price, kwh)
-            for hour, (price, kwh) in enumerate(zip(prices_per_kwh, load, strict=True))
-        )
-    )
-
-
-def with_critical_peak(tariff: Tariff, *, peak: str, weight: Fraction, uplift: Fraction) -> Tariff:
-    """`weight` of the period named `peak` costs `uplift` more, for example 3 of 8 peak hours +20 %.
-
-    Raises TariffError where no such period exists or it is shorter.
-    """
-    normal = next((period for period in tariff.periods if period.name == peak), None)
-    if normal is None or not 0 <= weight <= normal.weight:
-        raise TariffError(Message(
-            "no period %(peak)s that could hold a critical peak of %(weight)s", peak=repr(peak), weight=weight
-        ))
-    critical = TariffPeriod(f"critical {peak}", normal.price_per_kwh * (1 + uplift), weight)
-    kept = TariffPeriod(peak, normal.price_per_kwh, normal.weight - weight)
-    return Tariff((*(kept if period is normal else period for period in tariff.periods), critical))
 
 
 def demand_charge_per_gpu_hour(facility_kw: Fraction, charge_per_kw_month: Fraction, hours_per_month: Fraction) -> Fraction:
@@ -132,14 +91,16 @@ def read_tariff(reader: FieldReader, name: str, base: Fraction | None) -> Tariff
     before = len(reader.problems)
     given = reader.fields[name]
     if isinstance(given, Mapping) and "periods" in given:
-        given = _only(reader, name, given, "periods")
+        reader.nested(given, "a tariff", name).finish(("periods",))
+        given = given["periods"]
     if exact_number(given) is not None:
         price = reader.optional(name, PRICE)
         return flat(price) if price is not None else None
     if isinstance(given, list) and not any(isinstance(item, Mapping) for item in given):
         given = {"hourly": given}
-    parsed = _series(reader, name, given) if _is_series(given) else _periods(reader, name, given, base)
-    if len(reader.problems) > before or parsed is None:
+    is_series = isinstance(given, Mapping) and any(field in given for field in SERIES)
+    parsed = _series(reader, name, given) if is_series else _periods(reader, name, given, base)
+    if len(reader.problems) > before:
         return None
     try:
         return Tariff(parsed)
@@ -148,16 +109,7 @@ def read_tariff(reader: FieldReader, name: str, base: Fraction | None) -> Tariff
         return None
 
 
-def _only(reader: FieldReader, name: str, given: Mapping[str, Any], field: str) -> Any:
-    reader.nested(given, "a tariff", name).finish((field,))
-    return given[field]
-
-
-def _is_series(given: object) -> bool:
-    return isinstance(given, Mapping) and any(field in given for field in SERIES)
-
-
-def _series(reader: FieldReader, name: str, given: Mapping[str, Any]) -> tuple[TariffPeriod, ...] | None:
+def _series(reader: FieldReader, name: str, given: Mapping[str, Any]) -> tuple[TariffPeriod, ...]:
     series = reader.nested(given, "an hourly tariff", name)
     series.finish(SERIES)
     prices = series.numbers("hourly", PRICE)
@@ -169,7 +121,7 @@ def _series(reader: FieldReader, name: str, given: Mapping[str, Any]) -> tuple[T
             "has %(n)s hours, hourly has %(prices)s: give one load for each price", len(load),
             n=len(load), prices=len(prices),
         ))
-        return None
+        return ()
     return tuple(
         TariffPeriod(f"hour {hour}", price, kwh)
         for hour, (price, kwh) in enumerate(zip(prices, load, strict=True))
@@ -177,42 +129,34 @@ def _series(reader: FieldReader, name: str, given: Mapping[str, Any]) -> tuple[T
     )
 
 
-def _periods(reader: FieldReader, name: str, given: object, base: Fraction | None) -> tuple[TariffPeriod, ...] | None:
-    items: list[tuple[str | int, Any]]
-    if isinstance(given, Mapping):
-        items = list(given.items())
-    elif isinstance(given, list):
-        items = list(enumerate(given))
-    else:
+def _periods(reader: FieldReader, name: str, given: object, base: Fraction | None) -> tuple[TariffPeriod, ...]:
+    if not isinstance(given, Mapping | list):
         reader.refuse(name, Message(
             "must be a price, a list of hourly prices, or periods with price_per_kwh and hours or kwh"
         ))
-        return None
-    periods = [_period(reader.nested(item, "a tariff period", name, key), key, base) for key, item in items]
-    if len({period.weight_in for period in periods if period}) > 1:
+        return ()
+    items: Iterable[tuple[str | int, Any]] = given.items() if isinstance(given, Mapping) else enumerate(given)
+    readers = [(key, reader.nested(item, "a tariff period", name, key)) for key, item in items]
+    weighed = [[field for field in WEIGHTS if one.has(field)] for _, one in readers]
+    if len({fields[0] for fields in weighed if len(fields) == 1}) > 1:
         reader.refuse(name, Message("gives hours for some periods and kwh for others: weigh all by the same"))
-    return tuple(period.period for period in periods if period)
+    periods = [_period(one, key, base) for key, one in readers]
+    return tuple(period for period in periods if period)
 
 
-@dataclass(frozen=True, slots=True)
-class _Weighed:
-    period: TariffPeriod
-    weight_in: str
-
-
-def _period(reader: FieldReader, key: str | int, base: Fraction | None) -> _Weighed | None:
+def _period(reader: FieldReader, key: str | int, base: Fraction | None) -> TariffPeriod | None:
     reader.finish(PERIOD_FIELDS)
-    name = reader.text("name", default=str(key))
-    price = _period_price(reader, base)
-    given = [field for field in ("hours", "kwh") if reader.has(field)]
+    name, price = reader.text("name", default=str(key)), read_price(reader, base)
+    given = [field for field in WEIGHTS if reader.has(field)]
     if len(given) != 1:
         reader.refuse("hours", Message("give either hours or kwh of the period"))
         return None
-    weight = reader.number(given[0], HOURS if given[0] == "hours" else KWH)
-    return _Weighed(TariffPeriod(name, price, weight), given[0]) if price is not None and weight is not None else None
+    weight = reader.number(given[0], WEIGHTS[given[0]])
+    return TariffPeriod(name, price, weight) if price is not None and weight is not None else None
 
 
-def _period_price(reader: FieldReader, base: Fraction | None) -> Fraction | None:
+def read_price(reader: FieldReader, base: Fraction | None) -> Fraction | None:
+    """What a kWh of a period costs: `price_per_kwh`, or `ratio` of the flat price `base`; None where a problem was noted."""
     if reader.has("price_per_kwh") == reader.has("ratio"):
         reader.refuse("price_per_kwh", Message("give either price_per_kwh or ratio of the period"))
         return None
@@ -221,5 +165,4 @@ def _period_price(reader: FieldReader, base: Fraction | None) -> Fraction | None
     ratio = reader.number("ratio", RATIO)
     if base is None:
         reader.refuse("ratio", Message("is a multiple of electricity_price_per_kwh, which is missing or bad"))
-        return None
-    return ratio * base if ratio is not None else None
+    return None if ratio is None or base is None else ratio * base

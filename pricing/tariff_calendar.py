@@ -6,7 +6,7 @@ that vanishes or comes twice takes its price and its load with it.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import datetime, timedelta
 from fractions import Fraction
 from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from metering.intervals import Interval
 from metering.messages import Message
 from pricing.fields import Bound, FieldReader, exact_number, shown
-from pricing.tariff import KWH, PRICE, RATIO, Tariff, TariffError, TariffPeriod
+from pricing.tariff import KWH, Tariff, TariffError, TariffPeriod, read_price
 
 QUARTER: Final = timedelta(minutes=15)
 """Offsets of zones are whole quarters of an hour, so a quarter never stands on both sides of a change of the clock."""
@@ -95,8 +95,8 @@ def read_calendar(parent: FieldReader, name: str, base: Fraction | None) -> Tari
             "has %(n)s values: give one for each of the 24 hours of the local day", n=len(load)
         ))
     periods = [
-        _period(reader.nested(item, "a period of a calendar", "periods", index), index, base)
-        for index, item in enumerate(reader.each("periods"))
+        _period(one, index, base)
+        for index, one in enumerate(reader.mappings("periods", "a period of a calendar", required=True))
     ]
     if len(parent.problems) > before or window is None:
         return None
@@ -119,7 +119,7 @@ def _zone(reader: FieldReader) -> str:
 
 
 def _window(reader: FieldReader, zone: str) -> Interval | None:
-    days = [_day(reader, name) for name in ("from", "until")]
+    days = [reader.day(name) if reader.text(name) else None for name in ("from", "until")]
     if days[0] is None or days[1] is None or not zone:
         return None
     if not timedelta(0) < days[1] - days[0] <= LONGEST:
@@ -133,37 +133,16 @@ def _window(reader: FieldReader, zone: str) -> Interval | None:
     return Interval(start, end)
 
 
-def _day(reader: FieldReader, name: str) -> date | None:
-    text = reader.text(name)
-    try:
-        return date.fromisoformat(text) if text else None
-    except ValueError:
-        reader.refuse(name, Message("%(value)s must be a day such as %(day)s", value=shown(text), day="2026-01-01"))
-        return None
-
-
 def _period(reader: FieldReader, index: int, base: Fraction | None) -> CalendarPeriod | None:
     before = len(reader.problems)
     reader.finish(PERIOD_FIELDS)
     name = reader.text("name", default=f"period {index + 1}")
-    price = _price(reader, base)
+    price = read_price(reader, base)
     hours = _hours(reader) if reader.has("hours") else DAY
     months = tuple(int(month) for month in reader.numbers("months", MONTH) if month) if reader.has("months") else YEAR
     if len(reader.problems) > before or price is None:
         return None
     return CalendarPeriod(name, price, hours, months)
-
-
-def _price(reader: FieldReader, base: Fraction | None) -> Fraction | None:
-    if reader.has("price_per_kwh") == reader.has("ratio"):
-        reader.refuse("price_per_kwh", Message("give either price_per_kwh or ratio of the period"))
-        return None
-    if reader.has("price_per_kwh"):
-        return reader.number("price_per_kwh", PRICE)
-    ratio = reader.number("ratio", RATIO)
-    if base is None:
-        reader.refuse("ratio", Message("is a multiple of electricity_price_per_kwh, which is missing or bad"))
-    return None if ratio is None or base is None else ratio * base
 
 
 def _hours(reader: FieldReader) -> tuple[int, ...]:

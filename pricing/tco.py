@@ -11,13 +11,12 @@ from decimal import Context, Decimal
 from fractions import Fraction
 from typing import Any, Final
 
-from pricing.adjustments import AdjustmentError
 from pricing.carbon import carbon_intensity, kg_co2
 from pricing.cost_sheet import MEAN_BOOK_VALUE, CostSheet, CostSheetError, read_cost_sheet
 from pricing.cost_sheet import capital_per_gpu as capital_of
 from pricing.cost_sheet import power_kw as nameplate_kw
 from pricing.fields import FieldProblem
-from pricing.listing import ON_DEMAND, Listing
+from pricing.listing import ON_DEMAND, AdjustmentError, Listing
 from pricing.money import COST_PLACES, exact_decimal, round_price, round_to, round_together
 from pricing.tariff import demand_charge_per_gpu_hour
 
@@ -111,7 +110,7 @@ class GpuHourCost:
 
     def listed(self) -> dict[str, str]:
         """The prices of the list as text, with what they were made from."""
-        return self.listing.told(self.currency) | {name: format(price, "f") for name, price in self.list_prices.items()}
+        return self.listing.as_dict(self.currency) | {name: format(price, "f") for name, price in self.list_prices.items()}
 
     def emitted(self) -> dict[str, str]:
         """Energy and CO2 of a GPU-hour as text with 12 decimals."""

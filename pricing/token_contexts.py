@@ -46,24 +46,6 @@ class MeasuredLength:
 
 
 @dataclass(frozen=True, slots=True)
-class LengthStep:
-    """From one measured length to the next: the class that differs most, by which ratio less 1, and whether it splits."""
-
-    shorter: int
-    longer: int
-    token_class: str
-    change: Fraction
-    splits: bool
-
-    def as_dict(self) -> dict[str, Any]:
-        """For JSON: the change as a ratio with 6 decimals; below 0 where the longer prompts cost less."""
-        return {
-            "from_tokens": self.shorter, "to_tokens": self.longer, "class": self.token_class,
-            "change": exact_decimal(self.change, 6), "splits": self.splits,
-        }  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
 class Bucket:
     """The lengths that share a price."""
 
@@ -74,10 +56,14 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True)
 class Buckets:
-    """The buckets, and each step between the measured lengths that decided them."""
+    """The buckets, and each step between the measured lengths that decided them.
+
+    A step names the class that differs most and its change as a ratio with 6 decimals, below 0 where the longer prompts
+    cost less; `splits` where another bucket begins.
+    """
 
     buckets: tuple[Bucket, ...]
-    steps: tuple[LengthStep, ...]
+    steps: tuple[dict[str, Any], ...]
 
     @property
     def lengths(self) -> list[MeasuredLength]:
@@ -104,26 +90,23 @@ def priced_answer(tests: Sequence[LoadTest], terms: TokenTerms) -> dict[str, Any
 
     Raises LoadPointError where no run is sustainable or prices it, ValueError where the reports do not fit together.
     """
-    if not terms.by_context:
+    contexts: dict[str, Any] = {}
+    if terms.by_context:
+        found = context_buckets(tests, terms)
+        selected, costs = found.lengths[0].selected, shared_costs(found.lengths)
+        several = found.buckets if len(found.buckets) > 1 else ()
+        contexts = {
+            "contexts": [_bucket_dict(bucket, terms) for bucket in several], "context_steps": list(found.steps)
+        }
+    else:
         selected, costs = price_tokens(tests, terms)
-        return _answer(tests, selected, costs, terms)
-    found = context_buckets(tests, terms)
-    several = found.buckets if len(found.buckets) > 1 else ()
-    return {
-        **_answer(tests, found.lengths[0].selected, shared_costs(found.lengths), terms),
-        "contexts": [_told(bucket, terms) for bucket in several],
-        "context_steps": [step.as_dict() for step in found.steps],
-    }
-
-
-def _answer(tests: Sequence[LoadTest], selected: LoadRun, costs: ClassCosts, terms: TokenTerms) -> dict[str, Any]:
     return {
         "model": tests[0].model, "method": terms.method, "selected": selected.fields,
-        "gpu_hour_cost": exact_decimal(terms.gpu_hour_cost), "classes": class_rows(costs, terms),
+        "gpu_hour_cost": exact_decimal(terms.gpu_hour_cost), "classes": class_rows(costs, terms), **contexts,
     }  # fmt: skip
 
 
-def _told(bucket: Bucket, terms: TokenTerms) -> dict[str, Any]:
+def _bucket_dict(bucket: Bucket, terms: TokenTerms) -> dict[str, Any]:
     return {
         "context": str(bucket.context), "up_to_tokens": bucket.context.last,
         "measured": [{"tokens": item.tokens, "selected": item.selected.fields} for item in bucket.lengths],
@@ -147,15 +130,19 @@ def context_buckets(tests: Sequence[LoadTest], terms: TokenTerms) -> Buckets:
     """
     lengths = [_measured(tests, runs, terms) for runs in runs_by_length(tests)]
     groups: list[list[MeasuredLength]] = []
-    steps: list[LengthStep] = []
+    steps: list[dict[str, Any]] = []
     for item in lengths:
+        splits = not groups
         if groups:
             name, change = max(
                 (difference(before.costs, item.costs) for before in groups[-1]), key=lambda found: _size(found[1])
             )
             splits = _size(change) > LARGEST_DIFFERENCE
-            steps.append(LengthStep(groups[-1][-1].tokens, item.tokens, name, change, splits))
-        if not groups or steps[-1].splits:
+            steps.append({
+                "from_tokens": groups[-1][-1].tokens, "to_tokens": item.tokens, "class": name,
+                "change": exact_decimal(change, 6), "splits": splits,
+            })  # fmt: skip
+        if splits:
             groups.append([])
         groups[-1].append(item)
     contexts = contexts_of(group[-1].tokens for group in groups[:-1]) or (Context(0, None),)

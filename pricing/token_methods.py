@@ -9,6 +9,7 @@ from typing import Final
 
 from pricing.loadtests.own import LoadRun
 from pricing.money import exact_decimal
+from pricing.number_text import short_text
 from pricing.token_contexts import one_price
 from pricing.token_price import ClassCosts, LatencyBounds, deciding_point, fit_gpu_seconds, passing_prefix
 from pricing.token_pricing import class_rows, fitted_runs
@@ -88,24 +89,15 @@ def _outcome(sheet: TokenSheet, method: str) -> MethodOutcome:
 
 def _diagnostics(sheet: TokenSheet, method: str) -> dict[str, str]:
     terms = sheet.terms
-    if method == "phase":
-        return {
-            "prefill_share": _plain(terms.prefill_share or Fraction(0)), "cache_read_ratio": _plain(terms.cache_read_ratio),
-        }  # fmt: skip
-    if method == "ratio":
-        return {
-            "output_input_ratio": _plain(terms.output_input_ratio), "cache_read_ratio": _plain(terms.cache_read_ratio),
-        }  # fmt: skip
+    if method != "least-squares":
+        own = "prefill_share" if method == "phase" else "output_input_ratio"
+        return {name: short_text(getattr(terms, name), 4) for name in (own, "cache_read_ratio")}
     runs = [measured for _, measured in fitted_runs(sheet.tests, terms.bounds)]
     fit = fit_gpu_seconds(runs, terms.cache_read_ratio).fit
     return {
         "runs": str(len(runs)), "condition_number": _root(fit.condition_squared), "residual": _root(fit.residual_squared),
         "recovery_scale": exact_decimal(fit.recovery_scale, 6),
     }  # fmt: skip
-
-
-def _plain(value: Fraction) -> str:
-    return exact_decimal(value, 4).rstrip("0").rstrip(".")
 
 
 def _root(square: Fraction) -> str:

@@ -6,13 +6,13 @@ sustainable load. A method spreads C_h over the classes of tokens; each recovers
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from fractions import Fraction
 from typing import Final
 
 from metering.messages import Message, UserError
 from pricing.least_squares import CollinearError, Fit, fit_non_negative
-from pricing.money import Number, exact_decimal, fraction_of, round_price
+from pricing.money import Number, fraction_of
+from pricing.number_text import short_text
 
 SECONDS_PER_HOUR: Final = 3600
 MILLION: Final = 1_000_000
@@ -63,10 +63,6 @@ class LatencyBounds:
     completed_over_offered: Fraction = Fraction(99, 100)
     min_duration_s: Fraction = Fraction(600)
 
-    def hold(self, point: LoadPoint) -> bool:
-        """Whether the run keeps every bound."""
-        return not self.broken(point)
-
     def broken(self, point: LoadPoint) -> list[str]:
         """Which bounds the run does not keep, in words."""
         least = self.completed_over_offered * point.offered_rps
@@ -79,14 +75,10 @@ class LatencyBounds:
             (short, "duration", point.duration_s or 0, "<", self.min_duration_s, " s"),
         )
         return [
-            f"{what} {_brief(value)} {sign} {_brief(bound)}{unit}"
+            f"{what} {short_text(value, 4)} {sign} {short_text(bound, 4)}{unit}"
             for broken, what, value, sign, bound, unit in checks
             if broken
         ]
-
-
-def _brief(value: Number) -> str:
-    return exact_decimal(value, 4).rstrip("0").rstrip(".")
 
 
 def passing_prefix(points: Sequence[LoadPoint], bounds: LatencyBounds) -> list[LoadPoint]:
@@ -94,7 +86,7 @@ def passing_prefix(points: Sequence[LoadPoint], bounds: LatencyBounds) -> list[L
 
     A rate fails with any of its runs: of two runs at one rate neither is the later one.  Source: FT1, sustainable point.
     """
-    failed = min((point.offered_rps for point in points if not bounds.hold(point)), default=None)
+    failed = min((point.offered_rps for point in points if bounds.broken(point)), default=None)
     return [point for point in points if failed is None or point.offered_rps < failed]
 
 
@@ -108,11 +100,11 @@ def sustainable_point(points: Sequence[LoadPoint], bounds: LatencyBounds) -> Loa
         return deciding_point(passing)
     if not points:
         raise LoadPointError(Message("the load test has no runs"))
-    first = min((point for point in points if not bounds.hold(point)), key=_by_rate_and_tokens)
+    first = min((point for point in points if bounds.broken(point)), key=_by_rate_and_tokens)
     broken = "; ".join(bounds.broken(first))
     raise LoadPointError(Message(
         "no run keeps the bounds at the lowest offered rate %(offered_rps)s: %(broken)s",
-        offered_rps=_brief(first.offered_rps), broken=broken,
+        offered_rps=short_text(first.offered_rps, 4), broken=broken,
     ))
 
 
@@ -129,59 +121,22 @@ def _by_rate_and_tokens(point: LoadPoint) -> tuple[Fraction, ...]:
     )  # fmt: skip
 
 
-def cost_per_million(gpu_hour_cost: Number, tokens_per_second: Number, serving_utilisation: Number = 1) -> Fraction:
-    """Cost of 1M tokens at `tokens_per_second` per GPU, of which a share is really served.
+def cost_per_million(gpu_hour_cost: Number, tokens_per_second: Number) -> Fraction:
+    """Cost of 1M tokens at `tokens_per_second` per GPU.
 
-    c [currency/1M tok] = C_h [currency/GPU-h] x 10^6 / (3600 [s/h] x X [tok/s/GPU] x U_s)
+    c [currency/1M tok] = C_h [currency/GPU-h] x 10^6 / (3600 [s/h] x X [tok/s/GPU])
 
     >>> cost_per_million(10, 500)
     Fraction(50, 9)
 
-    Raises LoadPointError if the throughput is not positive or the utilisation is not in (0, 1].
-    Source: FS7, derived from load-tested throughput; FT3, serving utilisation.
+    Raises LoadPointError if the throughput is not positive.  Source: FS7, derived from load-tested throughput.
     """
-    throughput, used = fraction_of(tokens_per_second), fraction_of(serving_utilisation)
+    throughput = fraction_of(tokens_per_second)
     if throughput <= 0:
         raise LoadPointError(Message(
             "tokens per second %(tokens_per_second)s must be above 0", tokens_per_second=tokens_per_second
         ))
-    if not 0 < used <= 1:
-        raise LoadPointError(Message(
-            "serving utilisation %(serving_utilisation)s must be above 0 and at most 1",
-            serving_utilisation=serving_utilisation,
-        ))
-    return fraction_of(gpu_hour_cost) * MILLION / (SECONDS_PER_HOUR * throughput * used)
-
-
-def price_per_million(cost: Number, markup: Number) -> Decimal:
-    """List price of 1M tokens: cost x (1 + markup), rounded once to 4 decimals.
-
-    >>> price_per_million(Fraction(50, 9), Decimal("0.20"))
-    Decimal('6.6667')
-
-    Source: FT4, list rounding.
-    """
-    return round_price(fraction_of(cost) * (1 + fraction_of(markup)))
-
-
-def cost_inside_price(price: Number, markup: Number) -> Fraction:
-    """The cost behind a price that contains a markup already, so that no second markup comes on top.
-
-    >>> cost_inside_price(10, Decimal("0.20"))
-    Fraction(25, 3)
-    """
-    return fraction_of(price) / (1 + fraction_of(markup))
-
-
-def serving_utilisation(average_provisioned: Number, peak_provisioned: Number) -> Fraction:
-    """U_s of a fleet: served-equivalent over provisioned capacity. A fleet that scales pays for what it provisions.
-
-    >>> serving_utilisation(Decimal("226.75"), 278)
-    Fraction(907, 1112)
-
-    Source: FT3; the public figures of github.com/deepseek-ai/open-infra-index, day 6.
-    """
-    return fraction_of(average_provisioned) / fraction_of(peak_provisioned)
+    return fraction_of(gpu_hour_cost) * MILLION / (SECONDS_PER_HOUR * throughput)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +148,11 @@ class ClassCosts:
     output: Fraction
 
     def at_utilisation(self, used: Number) -> "ClassCosts":
-        """FT3: what the tokens cost where only a share of the sustainable load is served.  Raises LoadPointError."""
+        """What the tokens cost where only a share of the sustainable load is served.  Raises LoadPointError.
+
+        A fleet that scales pays for what it provisions: the share is average over peak provisioned capacity.
+        Source: FT3, serving utilisation.
+        """
         share = fraction_of(used)
         if not 0 < share <= 1:
             raise LoadPointError(Message("serving utilisation %(used)s must be above 0 and at most 1", used=used))
@@ -263,7 +222,10 @@ def phase_costs(
 
     c_in = C_h sigma_p x 10^6 / 3600 / (X_u + q X_c),  c_o = C_h (1 - sigma_p) x 10^6 / 3600 / X_o
 
-    >>> phase_costs(10, prefill_share=Decimal("0.25"), uncached_tps=2500, output_tps=500)
+    sigma_p comes from the timers of the engine, or from the throughput of each phase by itself: (in / X_p) over
+    (in / X_p + out / X_d).
+
+    >>> phase_costs(10, prefill_share=Fraction(1, 4), uncached_tps=2500, output_tps=500)
     ClassCosts(input=Fraction(5, 18), cache_read=Fraction(1, 36), output=Fraction(25, 6))
 
     Raises LoadPointError where a phase has time but no tokens.  Source: FT2, phase time; Splitwise, arXiv 2311.18677.
@@ -282,20 +244,6 @@ def _phase(cost: Fraction, tokens_per_second: Fraction, name: str) -> Fraction:
     if tokens_per_second <= 0:
         raise LoadPointError(Message("%(name)s takes GPU time but the load point has no tokens of it", name=name))
     return cost_per_million(cost, tokens_per_second)
-
-
-def prefill_share(
-    *, input_tokens: Number, output_tokens: Number, prefill_tps: Number, decode_tps: Number
-) -> Fraction:
-    """sigma_p from the throughput of each phase by itself: its part of the time that the tokens take.
-
-    >>> prefill_share(input_tokens=Decimal("608e9"), output_tokens=Decimal("168e9"), prefill_tps=73_700, decode_tps=14_800)
-    Fraction(11248, 26725)
-
-    Source: FT2, phase time from isolated phase throughput.
-    """
-    prefill = fraction_of(input_tokens) / fraction_of(prefill_tps)
-    return prefill / (prefill + fraction_of(output_tokens) / fraction_of(decode_tps))
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,12 +301,3 @@ def fit_gpu_seconds(runs: Sequence[MeasuredRun], cached_ratio: Number = CACHED_R
         ))
     a, *k, b = fit.coefficients
     return FittedSeconds(a, k[0] if k else a * fraction_of(cached_ratio), b, fit)
-
-
-def token_fee(price_per_1m: Number, tokens: int) -> Fraction:
-    """FS8 for one class: price x tokens / 10^6, exact; the line rounds it once.
-
-    >>> token_fee(Decimal("2.0000"), 1_234_567)
-    Fraction(1234567, 500000)
-    """
-    return fraction_of(price_per_1m) * tokens / MILLION

@@ -1,6 +1,6 @@
 """PURE: load tests + terms -> the sustainable run, and cost and price of 1M tokens by class at it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -42,6 +42,21 @@ class TokenTerms:
     prefill_share: Fraction | None = None
     cache_creation_ratio: Fraction | None = None
     by_context: bool = False
+
+
+def token_terms(
+    numbers: Mapping[str, Fraction], method: str, prefill_share: Fraction | None = None, by_context: bool = False
+) -> TokenTerms:
+    """The terms from the numbers of `pricing.token_sheet.NUMBERS`, of which `cache_creation_ratio` may be left out."""
+    bounds = LatencyBounds(
+        numbers["ttft_p99_ms"], numbers["tpot_p99_ms"], numbers["max_error_rate"], numbers["min_completed_ratio"],
+        numbers["min_duration_s"],
+    )  # fmt: skip
+    return TokenTerms(
+        numbers["gpu_hour_cost"], numbers["markup"], bounds, method, numbers["output_input_ratio"],
+        numbers["cache_read_ratio"], numbers["serving_utilisation"], prefill_share, numbers.get("cache_creation_ratio"),
+        by_context,
+    )  # fmt: skip
 
 
 def price_tokens(tests: Sequence[LoadTest], terms: TokenTerms) -> tuple[LoadRun, ClassCosts]:

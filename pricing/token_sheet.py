@@ -10,12 +10,11 @@ from decimal import Decimal
 from typing import Any, Final
 
 from metering.messages import Message
-from pricing.fields import Bound, FieldProblem, FieldReader, InputError, shown
+from pricing.fields import Bound, FieldProblem, FieldReader, InputError, Path, shown
 from pricing.loadtests.own import LoadTest, LoadTestError, parse_load_test
-from pricing.money import CURRENCY
 from pricing.token_contexts import priced_answer
-from pricing.token_price import CACHED_RATIO, OUTPUT_RATIO, LatencyBounds
-from pricing.token_pricing import TokenTerms
+from pricing.token_price import CACHED_RATIO, OUTPUT_RATIO
+from pricing.token_pricing import TokenTerms, token_terms
 
 METHODS: Final = ("ratio", "phase", "least-squares", "output-only")
 COST: Final = Bound("0", "1e6", "currency per GPU-hour, cost without markup")
@@ -75,9 +74,7 @@ def parse_token_sheet(fields: object) -> TokenSheet:
     reader = FieldReader(fields, "a token cost sheet")
     if reader.problems:
         raise TokenSheetError(reader.problems)
-    currency, method = reader.text("currency"), reader.text("method", default=METHODS[0])
-    if currency and not CURRENCY.match(currency):
-        reader.refuse("currency", Message("%(value)s must be an ISO 4217 code such as CNY", value=shown(currency)))
+    currency, method = reader.currency("currency"), reader.text("method", default=METHODS[0])
     if method not in METHODS:
         reader.refuse("method", Message(
             "%(value)s must be one of %(options)s", value=shown(method), options=", ".join(METHODS)
@@ -86,43 +83,24 @@ def parse_token_sheet(fields: object) -> TokenSheet:
     share = reader.optional("prefill_share", PART)
     if method == "phase" and not reader.has("prefill_share"):
         reader.refuse("prefill_share", Message("is missing, method phase needs the share of GPU time in prefill"))
-    by_context = _yes(reader, BY_CONTEXT)
+    by_context = reader.flag(BY_CONTEXT)
     tests = _tests(reader)
     reader.finish(["currency", "report", "method", "prefill_share", BY_CONTEXT, *NUMBERS])
     numbers = {name: number for name, number in found.items() if number is not None}
     if reader.problems:
         raise TokenSheetError(reader.problems)
-    bounds = LatencyBounds(
-        numbers["ttft_p99_ms"], numbers["tpot_p99_ms"], numbers["max_error_rate"], numbers["min_completed_ratio"],
-        numbers["min_duration_s"],
-    )  # fmt: skip
-    terms = TokenTerms(
-        numbers["gpu_hour_cost"], numbers["markup"], bounds, method, numbers["output_input_ratio"],
-        numbers["cache_read_ratio"], numbers["serving_utilisation"], share, numbers["cache_creation_ratio"], by_context,
-    )  # fmt: skip
-    return TokenSheet(currency, tuple(tests), terms)
-
-
-def _yes(reader: FieldReader, name: str) -> bool:
-    given = reader.fields.get(name)
-    if reader.has(name) and str(given).lower() not in ("true", "false"):
-        reader.refuse(name, Message(
-            "%(value)s must be %(one)s or %(other)s", value=shown(given), one="true", other="false"
-        ))
-    return str(given).lower() == "true"
+    return TokenSheet(currency, tuple(tests), token_terms(numbers, method, share, by_context))
 
 
 def _tests(reader: FieldReader) -> list[LoadTest]:
     given = reader.fields.get("report")
-    if isinstance(given, Mapping):
-        return [test for test in (_test(reader, given, ("report",)),) if test is not None]
-    read = (_test(reader, item, ("report", index)) for index, item in enumerate(reader.each("report")))
-    return [test for test in read if test is not None]
-
-
-def _test(reader: FieldReader, given: object, path: tuple[str | int, ...]) -> LoadTest | None:
-    try:
-        return parse_load_test(given)
-    except LoadTestError as error:
-        reader.problems += [FieldProblem((*path, *problem.path), problem.text) for problem in error.problems]
-        return None
+    items: list[tuple[Path, Any]] = [(("report",), given)]
+    if not isinstance(given, Mapping):
+        items = [(("report", index), item) for index, item in enumerate(reader.each("report"))]
+    tests = []
+    for path, item in items:
+        try:
+            tests.append(parse_load_test(item))
+        except LoadTestError as error:
+            reader.problems += [FieldProblem((*path, *problem.path), problem.text) for problem in error.problems]
+    return tests

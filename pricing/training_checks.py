@@ -10,7 +10,7 @@ from typing import Final
 
 from metering.messages import Message
 from pricing.fields import Bound, FieldReader
-from pricing.money import exact_decimal
+from pricing.number_text import short_text
 
 GIGA: Final = 10**9
 BYTES_PER_PARAM: Final = "16"
@@ -39,12 +39,11 @@ class Check:
 
 def read_facts(reader: FieldReader, active_params: Fraction | None) -> dict[str, Fraction]:
     """The facts that were given; a total below the active parameters is refused."""
-    found = {name: reader.optional(name, bound) for name, bound in FACTS.items()}
-    facts = {name: value for name, value in found.items() if value is not None}
+    facts = reader.given(FACTS)
     total = facts.get("total_params")
     if total is not None and active_params is not None and total < active_params:
         reader.refuse("total_params", Message(
-            "%(value)s must be at least active_params %(other)s", value=_plain(total), other=_plain(active_params)
+            "%(value)s must be at least active_params %(other)s", value=_text(total), other=_text(active_params)
         ))
     return facts
 
@@ -80,7 +79,7 @@ def _memory(facts: Mapping[str, Fraction], gpus: Fraction) -> Check:
         ))
     needed = memory_per_gpu_gb(facts["total_params"], facts.get("bytes_per_param", Fraction(BYTES_PER_PARAM)), gpus)
     has = facts["gpu_memory_gb"]
-    sizes = {"needed": _plain(needed), "has": _plain(has)}
+    sizes = {"needed": _text(needed), "has": _text(has)}
     return Check("memory", needed < has, Message(
         "weights, gradients and optimizer take %(needed)s GB of each GPU's %(has)s GB before activations", **sizes
     ) if needed < has else Message(
@@ -90,7 +89,7 @@ def _memory(facts: Mapping[str, Fraction], gpus: Fraction) -> Check:
 
 
 def _data(active_params: Fraction, tokens: Fraction) -> Check:
-    ratio = _plain(tokens / active_params)
+    ratio = _text(tokens / active_params)
     if tokens >= TOKENS_PER_PARAM * active_params:
         return Check("data", True, Message("%(ratio)s tokens per active parameter", ratio=ratio))
     return Check("data", False, Message(
@@ -104,7 +103,7 @@ def _deadline(facts: Mapping[str, Fraction], days: Fraction) -> Check:
             "deadline_days is not given: whether the run is done in time is not checked"
         ))
     queue, deadline = facts.get("queue_days", Fraction(0)), facts["deadline_days"]
-    in_time, times = queue + days <= deadline, {"queue": _plain(queue), "days": _plain(days), "deadline": _plain(deadline)}
+    in_time, times = queue + days <= deadline, {"queue": _text(queue), "days": _text(days), "deadline": _text(deadline)}
     return Check("deadline", in_time, Message(
         "%(queue)s days in the queue and %(days)s of running, deadline %(deadline)s days", **times
     ) if in_time else Message(
@@ -116,7 +115,7 @@ def _experience(facts: Mapping[str, Fraction], mfu: Fraction) -> Check:
     if "mfu_p90" not in facts:
         return Check("experience", None, Message("mfu_p90 of own runs is not known: the MFU is an assumption"))
     own = facts["mfu_p90"]
-    both = {"mfu": _plain(mfu), "own": _plain(own)}
+    both = {"mfu": _text(mfu), "own": _text(own)}
     return Check("experience", mfu <= own, Message(
         "mfu %(mfu)s against %(own)s, which nine in ten of your own runs do not pass", **both
     ) if mfu <= own else Message(
@@ -124,6 +123,5 @@ def _experience(facts: Mapping[str, Fraction], mfu: Fraction) -> Check:
     ))
 
 
-def _plain(value: Fraction) -> str:
-    text = exact_decimal(value, 2)
-    return text.rstrip("0").rstrip(".")
+def _text(value: Fraction) -> str:
+    return short_text(value, 2)

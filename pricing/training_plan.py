@@ -276,8 +276,10 @@ def parse_training_plan(fields: object) -> TrainingPlan:
     found = {name: reader.number(name, bound) for name, bound in FIELDS.items() if name != CARBON}
     found[CARBON] = read_factor(reader, CARBON, FIELDS[CARBON], required=True)
     found |= {name: reader.number(name, bound, default) for name, (bound, default) in DEFAULTED.items()}
-    ranges = {name: reader.optional(name, SHARE) for name in RANGES}
-    extra, peak, overheads, storage = _attention(reader), _peak(reader), _overheads(reader), _storage(reader)
+    ranges = reader.given(dict.fromkeys(RANGES, SHARE))
+    extra, peak, overheads = _attention(reader), _peak(reader), _overheads(reader)
+    reader.together(*STORAGE_PAIR)
+    storage = reader.given(STORAGE)
     facts, store = read_facts(reader, found["active_params"]), read_store_use(reader)
     method, steps = reader.choice("contingency_method", CONTINGENCY, ON_BASE), _steps(reader, found["tokens"])
     _refuse_disorder(reader, {**found, **ranges})
@@ -288,7 +290,7 @@ def parse_training_plan(fields: object) -> TrainingPlan:
     return TrainingPlan(
         flop, peak * TERA, numbers["gpus"], numbers["mfu"], numbers["goodput"], numbers["price_per_gpu_hour"], overheads,
         numbers["contingency_ratio"], numbers["gpu_power_kw"] * numbers["pue"], numbers["carbon_kg_per_kwh"],
-        {name: value for name, value in ranges.items() if value is not None}, numbers["active_params"], numbers["tokens"],
+        ranges, numbers["active_params"], numbers["tokens"],
         storage, facts, store, method, steps,
     )  # fmt: skip
 
@@ -306,11 +308,7 @@ def _steps(reader: FieldReader, tokens: Fraction | None) -> int | None:
 
 def _attention(reader: FieldReader) -> Fraction:
     """Attention FLOP per token; 0 where layers and width are not given."""
-    kind = reader.text("attention", default="full")
-    if kind not in ("full", "causal"):
-        reader.refuse("attention", Message(
-            "%(value)s must be %(one)s or %(other)s", value=repr(kind), one="full", other="causal"
-        ))
+    kind = reader.choice("attention", ("full", "causal"), "full")
     if not reader.has("layers") and not reader.has("model_width"):
         reader.optional("seq_len", ATTENTION["seq_len"])
         return Fraction(0)
@@ -326,23 +324,19 @@ def _peak(reader: FieldReader) -> Fraction | None:
     """Dense TFLOP/s: `peak_tflops` where given, else that of accelerator and precision."""
     given = reader.optional("peak_tflops", PEAK)
     accelerator, dtype = reader.text("accelerator"), reader.text("dtype")
-    if given is not None or not accelerator or not dtype or reader.has("peak_tflops"):
+    if reader.has("peak_tflops") or not accelerator or not dtype:
         return given
+    return known_peak(reader, accelerator, dtype)
+
+
+def known_peak(reader: FieldReader, accelerator: str, dtype: str) -> Fraction | None:
+    """Dense TFLOP/s of one device of a known product; None, and noted, for any other."""
     peak = dense_peak_tflops(accelerator, dtype)
     if peak is None:
         reader.refuse("accelerator", Message(
             "%(value)s has no known dense peak for %(dtype)s: give peak_tflops", value=repr(accelerator), dtype=repr(dtype)
         ))
-    return Fraction(peak) if peak is not None else None
-
-
-def _storage(reader: FieldReader) -> dict[str, Fraction]:
-    """What is stored and asked for during the run; an amount without its price, or a price without one, is refused."""
-    for name, other in (STORAGE_PAIR, STORAGE_PAIR[::-1]):
-        if reader.has(name) and not reader.has(other):
-            reader.refuse(other, Message("is missing, but %(other)s is given", other=name))
-    found = {name: reader.optional(name, bound) for name, bound in STORAGE.items()}
-    return {name: value for name, value in found.items() if value is not None}
+    return None if peak is None else Fraction(peak)
 
 
 def _overheads(reader: FieldReader) -> dict[str, Fraction]:

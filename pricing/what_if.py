@@ -12,12 +12,15 @@ from typing import Any, Final
 from metering.messages import Message, UserError
 from pricing.cost_sheet import COMPLETE, FOOTPRINT, SIMPLE, CostSheet
 from pricing.fields import Bound
-from pricing.money import COST_PLACES, exact_decimal, round_price
+from pricing.money import exact_decimal, round_price
 from pricing.tariff import flat
 from pricing.tco import VARIABLE, GpuHourCost, capital_per_gpu, cost_of_gpu_hour, power_kw
 
 SWING: Final = Fraction(1, 10)
 """Each input is moved by a tenth of itself, as far as its range allows; counts move by whole pieces."""
+
+
+SWUNG: Final = ("low", "high", "price_at_low", "price_at_high")
 
 
 class WhatIfError(UserError, ValueError):
@@ -181,13 +184,11 @@ def chart_data(sheet: CostSheet) -> dict[str, Any]:
     simple = cost_of_gpu_hour(simple_sheet(sheet))
     return {
         "waterfall": [
-            {"name": step.name, "start": _text(step.start), "amount": _text(step.amount)} for step in waterfall(cost)
+            {"name": step.name, "start": exact_decimal(step.start), "amount": exact_decimal(step.amount)}
+            for step in waterfall(cost)
         ],
         "sensitivity": [
-            {
-                "field": swing.field, "low": _text(swing.low), "high": _text(swing.high),
-                "price_at_low": _text(swing.price_at_low), "price_at_high": _text(swing.price_at_high),
-            }
+            {"field": swing.field} | {name: exact_decimal(getattr(swing, name)) for name in SWUNG}
             for swing in sensitivity(sheet)
         ],
         "break_even_sold_share": None if share is None else exact_decimal(share, 4),
@@ -201,7 +202,3 @@ def chart_data(sheet: CostSheet) -> dict[str, Any]:
 def price_text(value: Fraction) -> str:
     """A price as the list shows it, with 4 decimals."""
     return format(round_price(value), "f")
-
-
-def _text(value: Fraction) -> str:
-    return exact_decimal(value, COST_PLACES)

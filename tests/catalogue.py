@@ -21,7 +21,7 @@ HEADER = (
 )
 ONE = {"gettext", "gettext_lazy", "gettext_noop", "_"}
 MANY = {"ngettext", "ngettext_lazy", "counted"}
-PLACES = {"Message": (0,), "Bound": (2, 3), "FieldReader": (1,), "nested": (1,)}
+PLACES = {"Message": (0,), "Bound": (2, 3), "FieldReader": (1,), "nested": (1,), "mappings": (1,)}
 """Where calls of services, `pricing` and `metering` have texts (`metering.messages`)."""
 WORDS = re.compile(r"[^\s;,]")
 PLACE = re.compile(r"%\(\w+\)s")

@@ -12,8 +12,7 @@ from billing.portal.statements import MonthStatements
 from billing.rates.selectors import commitment_book, rate_card
 from billing.tenancy.models import Team
 from metering.intervals import Interval
-from pricing.commitment_pace import Pace, pace_of
-from pricing.commitments import UNUSED, USED, Commitment
+from pricing.commitments import UNUSED, USED, Commitment, Pace, pace_of
 from pricing.money import round_amount
 from pricing.rate_card import GPU_HOURS, RateCard
 from pricing.rating import DIVISOR

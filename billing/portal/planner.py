@@ -11,7 +11,7 @@ from django.utils.translation import gettext, gettext_noop
 from billing.portal.price_lists import published_versions
 from metering.messages import Message
 from pricing.documents import DocumentError, parse_document
-from pricing.efficiency import EfficiencyPolicy, Form, Verdict, hfu_with_full_recomputation, judge, judge_linear
+from pricing.efficiency import EfficiencyPolicy, Verdict, hfu_with_full_recomputation, judge
 from pricing.fields import Bound, FieldProblem, exact_number
 from pricing.money import exact_decimal, round_amount, round_to
 from pricing.training_checks import FACTS
@@ -180,8 +180,7 @@ def _adjustment_row(
 def _verdict(case: Estimate, policy: EfficiencyPolicy, hfu_over_mfu: Fraction) -> Verdict:
     gpu_seconds, minutes = (Decimal(exact_decimal(value)) for value in (case.gpu_hours * 3600, case.days * 1440))
     mfu, hfu = (Decimal(exact_decimal(value)) for value in (case.mfu, case.mfu * hfu_over_mfu))
-    facts = {"gpu_seconds": gpu_seconds, "minutes": minutes, "coverage": Decimal(1), "mfu": mfu, "hfu": hfu}
-    return judge_linear(policy, **facts, width=policy.width) if policy.form is Form.LINEAR else judge(policy, **facts)
+    return judge(policy, gpu_seconds=gpu_seconds, minutes=minutes, coverage=Decimal(1), mfu=mfu, hfu=hfu)
 
 
 def _rows(plan: TrainingPlan, cases: list[Estimate], market: Fraction | None) -> list[tuple[str, str, list[Decimal]]]:

@@ -48,7 +48,6 @@ class PriceChange:
             return None
         return round_to((Fraction(self.new) / Fraction(self.old) - 1) * 100, PERCENT_PLACES)
 
-
     def as_dict(self) -> dict[str, str | None]:
         """For JSON: prices are decimal strings with 4 decimals, null where a list has none."""
         return {

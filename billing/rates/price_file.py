@@ -33,20 +33,11 @@ UNIT_FIELDS = {"GPU-Hours": "price_per_gpu_hour", "Slice-Hours": "price_per_slic
 
 def version_content(version: PriceVersion) -> Content:
     """The list of a published version in the shape in which it was written."""
-    gpu = [
-        {
-            name: value
-            for name, value in (
-                ("accelerator", row.accelerator),
-                ("resource", row.resource),
-                ("cost_sheet", row.cost_sheet.name)
-                if row.cost_sheet
-                else (UNIT_FIELDS[row.unit], price_text(row.price)),
-            )
-            if value
-        }
-        for row in version.gpu.select_related("cost_sheet").order_by("id")
-    ]
+    gpu = []
+    for item in version.gpu.select_related("cost_sheet").order_by("id"):
+        named = {"accelerator": item.accelerator, "resource": item.resource}
+        price = {"cost_sheet": item.cost_sheet.name} if item.cost_sheet else {UNIT_FIELDS[item.unit]: price_text(item.price)}
+        gpu.append({name: value for name, value in named.items() if value} | price)
     tokens: dict[tuple[str, str], dict[str, str]] = {}
     for row in version.tokens.select_related("cost_sheet").order_by("id"):
         token_class, context = class_and_context(row.token_class)

@@ -13,12 +13,12 @@ keeps the name, so that it can be traced.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any, Final
+from typing import Final
 
 from billing.rates.models import GpuPrice
 from metering.messages import Message
 from pricing.contexts import LONGEST, Context, priced_class
-from pricing.fields import Bound, FieldProblem, FieldReader, InputError, exact_number, shown
+from pricing.fields import Bound, FieldReader, InputError, exact_number, shown
 from pricing.money import exact_decimal
 from pricing.rate_card import TOKEN_CLASSES
 
@@ -28,6 +28,8 @@ PRICE: Final = Bound("0", PRICE_LIMIT, "currency per unit, at most 4 decimals")
 GPU_PRICES: Final = ("price_per_gpu_hour", "price_per_slice_hour", "cost_sheet")
 GPU_FIELDS: Final = ("accelerator", "resource", *GPU_PRICES)
 UP_TO: Final = "up_to_tokens"
+NOTHING: Final[tuple[object, ...]] = ([], ())
+"""A version may price devices only, or tokens only."""
 PROMPT: Final = Bound("1", str(LONGEST), "input tokens of a request, cached included", whole=True)
 TOKEN_FIELDS: Final = ("model", UP_TO, *TOKEN_CLASSES, "cost_sheet")
 
@@ -88,23 +90,18 @@ class PriceList:
 
 def parse_price_list(fields: object, *, currency: str, sources: Sources) -> PriceList:
     """The prices of a list in `currency`.  Raises PriceListError with a message for every bad field."""
-    problems: list[FieldProblem] = []
-    reader = FieldReader(fields, "a price list", problems=problems)
-    found = PriceList()
-    for index, item in enumerate(_items(reader, "gpu")):
-        _gpu_entry(reader.nested(item, "a GPU price", "gpu", index), found, currency, sources)
-    tokens = enumerate(_items(reader, "tokens"))
-    _token_entries(
-        [reader.nested(item, "token prices", "tokens", index) for index, item in tokens], found, currency, sources
-    )
+    reader, found = FieldReader(fields, "a price list"), PriceList()
+    if reader.fields.get("gpu") not in NOTHING:
+        for item in reader.mappings("gpu", "a GPU price"):
+            _gpu_entry(item, found, currency, sources)
+    if reader.fields.get("tokens") not in NOTHING:
+        _token_entries(reader.mappings("tokens", "token prices"), found, currency, sources)
     if reader.is_mapping:
         reader.finish(("gpu", "tokens"))
-    if not problems and not found.gpu and not found.tokens:
-        problems.append(FieldProblem(("gpu",), Message(
-            "is empty and so is tokens: a version is the complete list of all prices"
-        )))
-    if problems:
-        raise PriceListError(problems)
+    if not reader.problems and not found.gpu and not found.tokens:
+        reader.refuse("gpu", Message("is empty and so is tokens: a version is the complete list of all prices"))
+    if reader.problems:
+        raise PriceListError(reader.problems)
     return found
 
 
@@ -113,19 +110,7 @@ def price_text(price: Decimal) -> str:
     return exact_decimal(price, PLACES)
 
 
-def _items(reader: FieldReader, name: str) -> list[Any]:
-    given = reader.fields.get(name)
-    if given is None or given == "":
-        return []
-    if not isinstance(given, list | tuple):
-        reader.refuse(name, Message("%(value)s must be a list", value=shown(given)))
-        return []
-    return list(given)
-
-
 def _gpu_entry(reader: FieldReader, found: PriceList, currency: str, sources: Sources) -> None:
-    if not reader.is_mapping:
-        return
     before = len(reader.problems)
     accelerator, resource = reader.name("accelerator", default=""), reader.name("resource", default="")
     if not accelerator and not resource and len(reader.problems) == before:
@@ -187,9 +172,8 @@ def _token_entries(readers: Iterable[FieldReader], found: PriceList, currency: s
     """The lines of each model: one, or several of which each prices the prompts longer than those of the line before."""
     by_model: dict[str, list[_TokenRow]] = {}
     for reader in readers:
-        if reader.is_mapping:
-            row = _token_row(reader, currency, sources)
-            by_model.setdefault(row.model, []).append(row)
+        row = _token_row(reader, currency, sources)
+        by_model.setdefault(row.model, []).append(row)
     for rows in by_model.values():
         bucketed = any(row.reader.has("up_to_tokens") for row in rows)
         for row, context in _in_buckets(rows) if bucketed else ((row, "") for row in rows):

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import fields
 from datetime import UTC, datetime
 from decimal import Decimal
 from fractions import Fraction
@@ -255,23 +256,19 @@ def interruption_rules() -> list[InterruptionRule]:
 
 
 def _policy(row: PolicyRow) -> EfficiencyPolicy:
-    return EfficiencyPolicy(
-        name=row.name, valid_from=row.valid_from, hfu_below=row.hfu_below, penalty=row.penalty,
-        mfu_above=row.mfu_above, reward=row.reward, min_minutes=row.min_minutes, min_coverage=row.min_coverage,
-        min_gpu_seconds=row.min_gpu_seconds, form=Form(row.form), width=row.width, shadow=row.shadow,
-        classes=tuple(workload_class(fields) for fields in row.classes), unrewarded=tuple(row.unrewarded),
-        gather_short=row.gather_short, neutral_pool=row.neutral_pool, penalise_on=Metric(row.penalise_on),
-    )  # fmt: skip
+    facts = {field.name: getattr(row, field.name) for field in fields(EfficiencyPolicy)}
+    return EfficiencyPolicy(**{
+        **facts, "form": Form(row.form), "penalise_on": Metric(row.penalise_on), "unrewarded": tuple(row.unrewarded),
+        "classes": tuple(workload_class(stored) for stored in row.classes),
+    })  # fmt: skip
 
 
-def workload_class(fields: Mapping[str, Any]) -> WorkloadClass:
+def workload_class(stored: Mapping[str, Any]) -> WorkloadClass:
     """A class of workloads from the JSON that a policy stores."""
-    bands = {name: None if fields.get(name) is None else Decimal(fields[name]) for name in BANDS}
-    until = fields.get("exempt_until")
-    metric = fields.get("penalise_on")
+    until, metric = stored.get("exempt_until"), stored.get("penalise_on")
+    bands: dict[str, Any] = {name: Decimal(stored[name]) for name in BANDS if stored.get(name) is not None}
+    kinds, queues, accelerators = (tuple(stored.get(name, ())) for name in ("kinds", "queues", "accelerators"))
     return WorkloadClass(
-        name=fields["name"], kinds=tuple(fields.get("kinds", ())), queues=tuple(fields.get("queues", ())),
-        accelerators=tuple(fields.get("accelerators", ())), exempt_until=datetime.fromisoformat(until) if until else None,
-        hfu_below=bands["hfu_below"], penalty=bands["penalty"], mfu_above=bands["mfu_above"], reward=bands["reward"],
-        penalise_on=Metric(metric) if metric else None,
+        stored["name"], kinds, queues, accelerators, datetime.fromisoformat(until) if until else None,
+        penalise_on=Metric(metric) if metric else None, **bands,
     )  # fmt: skip

@@ -1,37 +1,33 @@
 """`apply`: bring the installation to what a set-up file declares. Idempotent; adds facts, never edits a published one."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import datetime
-from decimal import Decimal
+from datetime import date, datetime
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from django.db import transaction
 
 from billing.budgets.services import BudgetError, budget_put, channel_put
 from billing.closing.partial_close import ClosingChangeError, closing_check
 from billing.corrections.services.proof import ClosedPeriodError, closed_periods_check
+from billing.invoices.acceptance import last_deadline
 from billing.invoices.models import BillingPeriod
 from billing.rates.models import PriceVersion
-from billing.rates.services import (
-    PriceVersionInput,
-    RateError,
-    carbon_factors_put,
-    efficiency_policy_publish,
-    price_version_publish,
-)
-from billing.rating.selectors import closed_until
-from billing.setup.allocation import allocation_policy_store
+from billing.rates.services import PriceVersionInput, RateError, price_version_publish
 from billing.setup.budgets import read_budget, read_channel
-from billing.setup.calendar import read_calendar, refuse_moved_deadlines
-from billing.setup.carbon import read_carbon
-from billing.setup.commitments import commitment_store
 from billing.setup.contacts import contact_store
 from billing.setup.file import Entry, SetUpFileError, read_fields
-from billing.setup.interruptions import interruption_policy_store
 from billing.setup.price_entries import cost_sheet_store, price_entry, token_cost_sheet_store
+from billing.setup.terms import (
+    allocation_policy_store,
+    carbon_store,
+    commitment_store,
+    efficiency_policy_store,
+    interruption_policy_store,
+)
 from billing.tenancy.models import DISPUTE_HOLD_AMOUNT, DISPUTE_HOLD_SHARE, BillingSetup, Team
-from billing.tenancy.selectors import NoSetupError, billing_setup
+from billing.tenancy.selectors import NoSetupError, billing_setup, house_calendar
 from billing.tenancy.services import (
     ISSUER_FACTS,
     SetupError,
@@ -41,7 +37,7 @@ from billing.tenancy.services import (
     team_put,
 )
 from billing.usage.epochs import ingest_lock_shared
-from pricing.efficiency import SECONDS_PER_GPU_HOUR, Form, Metric
+from pricing.business_days import SATURDAY, BusinessCalendar
 
 
 class _DryRun(Exception):
@@ -92,40 +88,31 @@ class _Application:
     def run(self) -> None:
         self._billing()
         self._teams()
-        for entry in self.top.entries("ownership"):
-            self._ownership(entry, platform=False)
-        for entry in self.top.entries("platform"):
-            self._ownership(entry, platform=True)
-        for entry in self.top.entries("consumers"):
-            self._consumer(entry)
-        for entry in self.top.entries("cost_sheets"):
-            self.applied.note(*cost_sheet_store(entry, self.actor))
-        for entry in self.top.entries("token_cost_sheets"):
-            self.applied.note(*token_cost_sheet_store(entry, self.actor))
-        for entry in self.top.entries("price_versions"):
-            self._price_version(entry)
-        for entry in self.top.entries("carbon"):
-            self._carbon(entry)
-        self._terms()
-        for entry in self.top.entries("contacts"):
-            self.applied.note(*contact_store(entry, self._team(entry), self.actor))
-        for entry in self.top.entries("channels"):
-            self._channel(entry)
-        for entry in self.top.entries("budgets"):
-            self._budget(entry)
+        for section, store in self._sections().items():
+            for entry in self.top.entries(section):
+                self.applied.note(*store(entry))
         self.top.where = "(top)"
         self.top.finish()
 
-    def _terms(self) -> None:
-        """What stands beside the price list: policies, commitments."""
-        for entry in self.top.entries("efficiency_policies"):
-            self._policy(entry)
-        for entry in self.top.entries("interruption_policies"):
-            self.applied.note(*interruption_policy_store(entry, self.zone, self.actor))
-        for entry in self.top.entries("allocation_policies"):
-            self.applied.note(*allocation_policy_store(entry, self.zone, self.actor))
-        for entry in self.top.entries("commitments"):
-            self.applied.note(*commitment_store(entry, self._team(entry), self.zone, self.actor))
+    def _sections(self) -> dict[str, Callable[[Entry], tuple[bool, str]]]:
+        """How an entry of each section is stored, in the order in which one rests on the others."""
+        zone, actor = self.zone, self.actor
+        return {
+            "ownership": partial(self._ownership, platform=False),
+            "platform": partial(self._ownership, platform=True),
+            "consumers": self._consumer,
+            "cost_sheets": lambda entry: cost_sheet_store(entry, actor),
+            "token_cost_sheets": lambda entry: token_cost_sheet_store(entry, actor),
+            "price_versions": self._price_version,
+            "carbon": lambda entry: carbon_store(entry, zone, actor),
+            "efficiency_policies": lambda entry: efficiency_policy_store(entry, zone, actor),
+            "interruption_policies": lambda entry: interruption_policy_store(entry, zone, actor),
+            "allocation_policies": lambda entry: allocation_policy_store(entry, zone, actor),
+            "commitments": lambda entry: commitment_store(entry, self._team(entry), zone, actor),
+            "contacts": lambda entry: contact_store(entry, self._team(entry), actor),
+            "channels": self._channel,
+            "budgets": self._budget,
+        }
 
     def _billing(self) -> None:
         section = self.top.value("billing")
@@ -143,20 +130,20 @@ class _Application:
             raise entry.error("issuer", f"{issuer!r} begins every invoice number and file name: no slash, no leading dot")
         review = entry.choice("review", tuple(BillingSetup.Review.values), BillingSetup.Review.NONE)
         reopening = entry.choice("reopening", tuple(BillingSetup.Reopening.values), BillingSetup.Reopening.NEVER)
-        calendar = read_calendar(entry)
+        calendar = _read_calendar(entry)
         share = entry.decimal("dispute_hold_share", places=4, at_most="1", default=DISPUTE_HOLD_SHARE)
         amount = entry.decimal("dispute_hold_amount", places=2, default=DISPUTE_HOLD_AMOUNT)
         issued_by = {name: entry.text(name, default="", limit=limit) for name, limit in ISSUER_FACTS.items()}
         entry.finish()
         self._refuse_new_basis(entry)
-        refuse_moved_deadlines(entry, calendar)
+        _refuse_moved_deadlines(entry, calendar)
         changed = billing_setup_put(
             currency=self.currency, zone=self.zone, issuer=issuer, review=review, actor=self.actor, reopening=reopening,
             holidays=sorted(calendar.holidays), working_days=sorted(calendar.working_days),
             dispute_hold_share=share, dispute_hold_amount=amount, **issued_by,
         )  # fmt: skip
-        told = f"billing: {self.currency}, {self.zone}, issuer {issuer}, review {review}, reopening {reopening}"
-        self.applied.note(changed, told)
+        facts = f"billing: {self.currency}, {self.zone}, issuer {issuer}, review {review}, reopening {reopening}"
+        self.applied.note(changed, facts)
 
     def _refuse_new_basis(self, entry: Entry) -> None:
         """Periods keep the zone and currency that they were opened with, prices the currency they were published in."""
@@ -173,36 +160,37 @@ class _Application:
                 raise entry.error(name, f"is {getattr(known, name)} since the first period and cannot become {wanted}")
 
     def _teams(self) -> None:
-        entries = list(self.top.entries("teams"))
-        declared = {entry.text("code", limit=64): entry for entry in entries}
-        if len(declared) < len(entries):
-            codes = [entry.text("code", limit=64) for entry in entries]
-            twice = next(code for code in codes if codes.count(code) > 1)
-            raise declared[twice].error("code", f"{twice!r} is declared twice")
+        declared: dict[str, Entry] = {}
+        for entry in self.top.entries("teams"):
+            code = entry.text("code", limit=64)
+            if code in declared:
+                raise entry.error("code", f"{code!r} is declared twice")
+            declared[code] = entry
         for code, entry in declared.items():
             _refuse_cycle(code, declared)
-            self._group(entry, declared)
+            parent = self._parent(entry, declared)
             name = entry.text("name", default=code)
             cost_center = entry.text("cost_center", default="", limit=64)
-            parent_code = entry.text("parent", default="", limit=64)
             billed_to = {name: entry.text(name, default="", limit=200) for name in ("legal_entity", "recipient")}
             entry.finish()
-            parent = Team.objects.filter(code=parent_code).first() if parent_code else None
             _, changed = team_put(
                 code=code, name=name, cost_center=cost_center, parent=parent, is_group=False, actor=self.actor,
                 **billed_to,
             )  # fmt: skip
             self.applied.note(changed, f"team {code}: {name}, cost centre {cost_center or '(none)'}")
 
-    def _group(self, entry: Entry, declared: dict[str, Entry]) -> None:
+    def _parent(self, entry: Entry, declared: dict[str, Entry]) -> Team | None:
         """A parent that is no team itself is an organisational group: it owns nothing and gets no invoice."""
-        parent = entry.text("parent", default="", limit=64)
-        if not parent or Team.objects.filter(code=parent).exists():
-            return
-        is_group = parent not in declared
-        _, changed = team_put(code=parent, name=parent, cost_center="", parent=None, is_group=is_group, actor=self.actor)
-        if is_group:
-            self.applied.note(changed, f"group {parent}")
+        code = entry.text("parent", default="", limit=64)
+        parent = Team.objects.filter(code=code).first() if code else None
+        if code and parent is None:
+            is_group = code not in declared
+            parent, changed = team_put(
+                code=code, name=code, cost_center="", parent=None, is_group=is_group, actor=self.actor
+            )
+            if is_group:
+                self.applied.note(changed, f"group {code}")
+        return parent
 
     def _team(self, entry: Entry, *, groups: bool = False) -> Team:
         code = entry.text("team", limit=64)
@@ -228,7 +216,7 @@ class _Application:
             raise entry.error("valid_until", "must be after valid_from")
         return valid_from, valid_until
 
-    def _ownership(self, entry: Entry, *, platform: bool) -> None:
+    def _ownership(self, entry: Entry, *, platform: bool) -> tuple[bool, str]:
         cluster, namespace = entry.name("cluster"), entry.name("namespace")
         team = self._platform_team(entry) if platform else self._team(entry)
         valid_from, valid_until = self._range(entry)
@@ -238,9 +226,9 @@ class _Application:
             valid_until=valid_until, actor=self.actor,
         )  # fmt: skip
         owner = f"{team.code} (platform)" if platform else team.code
-        self.applied.note(changed, f"{cluster}/{namespace} -> {owner}{_since(valid_from)}")
+        return changed, f"{cluster}/{namespace} -> {owner}{_since(valid_from)}"
 
-    def _consumer(self, entry: Entry) -> None:
+    def _consumer(self, entry: Entry) -> tuple[bool, str]:
         source, consumer = entry.name("source"), entry.name("consumer")
         team = self._team(entry)
         valid_from, valid_until = self._range(entry)
@@ -249,9 +237,9 @@ class _Application:
             source=source, consumer=consumer, team=team, valid_from=valid_from, valid_until=valid_until,
             actor=self.actor,
         )  # fmt: skip
-        self.applied.note(changed, f"{source}/{consumer} -> {team.code}{_since(valid_from)}")
+        return changed, f"{source}/{consumer} -> {team.code}{_since(valid_from)}"
 
-    def _price_version(self, entry: Entry) -> None:
+    def _price_version(self, entry: Entry) -> tuple[bool, str]:
         found = price_entry(entry, zone=self.zone, currency=self.currency)
         prices = found.prices
         wanted = PriceVersionInput(
@@ -259,84 +247,17 @@ class _Application:
         )
         changed = price_version_publish(wanted=wanted, actor=self.actor)
         counted = f"{len(prices.gpu)} GPU and {len(prices.tokens)} token prices"
-        self.applied.note(changed, f"price version {found.name} from {found.valid_from.isoformat()}: {counted}")
+        return changed, f"price version {found.name} from {found.valid_from.isoformat()}: {counted}"
 
-    def _policy(self, entry: Entry) -> None:
-        fields: dict[str, Any] = {
-            "name": entry.text("name"),
-            "valid_from": entry.instant("valid_from", self.zone),
-            "hfu_below": entry.decimal("hfu_below", places=6, at_most="1"),
-            "penalty": entry.decimal("penalty", places=4, at_most="10"),
-            "mfu_above": entry.decimal("mfu_above", places=6, at_most="1"),
-            "reward": entry.decimal("reward", places=4, at_most="1"),
-            "min_minutes": entry.integer("min_minutes", default=30),
-            "min_coverage": entry.decimal("min_coverage", places=6, at_most="1", default=Decimal("0.95")),
-            "min_gpu_seconds": entry.integer("min_gpu_seconds", default=SECONDS_PER_GPU_HOUR),
-            "form": entry.choice("form", tuple(Form), Form.BANDS.value),
-            "width": entry.decimal("width", places=6, at_least="0.000001", at_most="1", default=Decimal("0.10")),
-            "shadow": entry.flag("shadow"),
-            "classes": [self._workload_class(item) for item in entry.entries("classes")],
-            "unrewarded": [self._known_team(entry, "unrewarded", code) for code in entry.texts("unrewarded")],
-            "gather_short": entry.flag("gather_short"),
-            "neutral_pool": entry.flag("neutral_pool"),
-            "penalise_on": entry.choice("penalise_on", tuple(Metric), Metric.HFU.value),
-        }
-        if fields["hfu_below"] > fields["mfu_above"]:
-            raise entry.error("hfu_below", f"{fields['hfu_below']} must not be above mfu_above {fields['mfu_above']}")
-        entry.finish()
-        changed = efficiency_policy_publish(fields=fields, actor=self.actor)
-        self.applied.note(changed, f"efficiency policy {fields['name']} from {fields['valid_from'].isoformat()}")
-
-    def _workload_class(self, entry: Entry) -> dict[str, Any]:
-        """Bands of their own for some workloads, as the policy stores them."""
-        fields: dict[str, Any] = {"name": entry.text("name")}
-        for name in ("kinds", "queues", "accelerators"):
-            if patterns := entry.texts(name):
-                fields[name] = patterns
-        limits = {"hfu_below": ("1", 6), "penalty": ("10", 4), "mfu_above": ("1", 6), "reward": ("1", 4)}
-        for name, (at_most, places) in limits.items():
-            if entry.has(name):
-                fields[name] = str(entry.decimal(name, places=places, at_most=at_most))
-        if until := entry.optional_instant("exempt_until", self.zone):
-            fields["exempt_until"] = until.isoformat()
-        if entry.has("penalise_on"):
-            fields["penalise_on"] = entry.choice("penalise_on", tuple(Metric))
-        for name in limits:
-            entry.value(name)
-        entry.finish()
-        if len(fields) == 1:
-            raise entry.error("name", f"{fields['name']!r} changes nothing: give bands, or exempt_until")
-        return fields
-
-    def _known_team(self, entry: Entry, field: str, code: str) -> str:
-        if not Team.objects.filter(code=code).exists():
-            raise entry.error(field, f"{code!r} is no team")
-        return code
-
-    def _carbon(self, entry: Entry) -> None:
-        cluster, valid_from = entry.name("cluster"), entry.instant("valid_from", self.zone)
-        known = read_carbon(entry)
-        location = known.location or entry.decimal("location_kg_per_kwh", places=6, at_most="10")
-        market = entry.decimal("market_kg_per_kwh", places=6, at_most="10", default=known.market or location)
-        source = entry.text("source", known.source or None, limit=500)
-        entry.finish()
-        changed = carbon_factors_put(
-            cluster=cluster, valid_from=valid_from, location=location, market=market, source=source, actor=self.actor
-        )
-        closed = closed_until()
-        if changed and closed is not None and valid_from < closed:
-            raise entry.error("valid_from", f"{valid_from.isoformat()} lies in a closed month, whose documents never change")
-        self.applied.note(changed, f"carbon factors of {cluster} from {valid_from.isoformat()}")
-
-    def _channel(self, entry: Entry) -> None:
+    def _channel(self, entry: Entry) -> tuple[bool, str]:
         wish = read_channel(entry, self._team(entry) if entry.has("team") else None)
-        self.applied.note(channel_put(wish=wish, actor=self.actor), f"channel {wish.name}")
+        return channel_put(wish=wish, actor=self.actor), f"channel {wish.name}"
 
-    def _budget(self, entry: Entry) -> None:
+    def _budget(self, entry: Entry) -> tuple[bool, str]:
         team = self._team(entry, groups=True)
         wish = read_budget(entry, self.zone)
         changed = budget_put(team=team, wish=wish, actor=self.actor)
-        self.applied.note(changed, f"budget of {wish.name or team.code}: {wish.amount} per {wish.period}")
+        return changed, f"budget of {wish.name or team.code}: {wish.amount} per {wish.period}"
 
 
 def _since(valid_from: datetime | None) -> str:
@@ -352,3 +273,27 @@ def _refuse_cycle(code: str, declared: dict[str, Entry]) -> None:
         if above not in declared:
             return
         above = declared[above].text("parent", default="", limit=64)
+
+
+def _read_calendar(entry: Entry) -> BusinessCalendar:
+    """`holidays` and `working_days` of the entry.  Raises SetUpFileError."""
+    holidays, working_days = entry.days("holidays"), entry.days("working_days")
+    if both := sorted(holidays & working_days):
+        raise entry.error("working_days", f"{both[0]} stands under holidays too: a day is either")
+    if worked := sorted(day for day in working_days if day.weekday() < SATURDAY):
+        raise entry.error("working_days", f"{worked[0]} is no Saturday or Sunday: it is worked anyway")
+    return BusinessCalendar(holidays, working_days)
+
+
+def _refuse_moved_deadlines(entry: Entry, wanted: BusinessCalendar) -> None:
+    """A deadline on an issued document never moves.  Raises SetUpFileError."""
+    setup = BillingSetup.objects.first()
+    if setup is None:
+        return
+    known = house_calendar(setup)
+    last = last_deadline(known, setup.zone)
+    for name in ("holidays", "working_days"):
+        changed: frozenset[date] = getattr(wanted, name) ^ getattr(known, name)
+        moved = [day for day in sorted(changed) if last is not None and day < last.date()]
+        if moved:
+            raise entry.error(name, f"{moved[0]} lies within the deadlines of issued documents, which are told already")

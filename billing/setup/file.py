@@ -6,7 +6,8 @@ binary float. Every error names file, line and field.
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, TypeVar
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -122,7 +123,7 @@ class Entry:
         text = self.text(field)
         try:
             return convert(text)
-        except (ValueError, InvalidOperation, ZoneInfoNotFoundError, OSError) as error:
+        except (ValueError, ZoneInfoNotFoundError, OSError) as error:
             raise self.error(field, f"{_shown(text)} must be {expected}") from error
 
     def decimal(
@@ -131,14 +132,12 @@ class Entry:
         """A decimal with at most `places` decimals within bounds."""
 
         def convert(text: str) -> Decimal:
-            if exact_number(text) is None:
+            number = exact_number(text)
+            if number is None or not Fraction(at_least) <= number <= Fraction(at_most):
                 raise ValueError
-            value = Decimal(text)
-            if not Decimal(at_least) <= value <= Decimal(at_most):
+            if (number * 10**places).denominator != 1:
                 raise ValueError
-            if value and _decimals(value) > places:
-                raise ValueError
-            return value or Decimal(0)
+            return Decimal(text) if number else Decimal(0)
 
         expected = f"a decimal from {at_least} to {at_most} with at most {places} decimals"
         return self._converted(field, convert, expected, default)
@@ -243,13 +242,6 @@ class Entry:
         prefix = f"{self.where}.{field}" if self.where else field
         for index, item in enumerate(items):
             yield Entry(item, f"{prefix}[{index}]", self.path)
-
-
-def _decimals(value: Decimal) -> int:
-    """How many decimals a finite number needs; exact for any spelling, where a context would round or overflow."""
-    _, digits, exponent = value.as_tuple()
-    zeros = next((count for count, digit in enumerate(reversed(digits)) if digit), 0)
-    return max(0, -(int(exponent) + zeros))
 
 
 def _shown(value: object) -> str:

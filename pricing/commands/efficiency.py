@@ -10,7 +10,6 @@ from fractions import Fraction
 from typing import Any, Final
 
 from metering.messages import Message
-from metering.peaks import dense_peak_tflops
 from pricing.commands.files import OK, problems_of, read_document, table, write_json, write_lines, write_notes
 from pricing.efficiency import (
     BANDS,
@@ -28,8 +27,10 @@ from pricing.efficiency import (
     pooled,
     weighted_mean,
 )
-from pricing.fields import Bound, FieldReader, InputError, shown
+from pricing.fields import Bound, FieldReader, InputError, exact_number
 from pricing.money import exact_decimal
+from pricing.number_text import plain_text
+from pricing.training_plan import PEAK, known_peak
 
 HELP = "samples + policy -> MFU, HFU, multiplier and reason of each workload"
 RATIO: Final = Bound("0", "1", "ratio", "20 % is 0.20")
@@ -37,7 +38,6 @@ WIDTH: Final = Bound("0", "1", "ratio", "10 % is 0.10", above_low=True)
 TOKENS: Final = Bound("0", "1e15", "tokens/s of the whole run")
 PARAMS: Final = Bound("1e3", "1e16", "parameters that a token uses, not the total of a mixture of experts", whole=True)
 GPUS: Final = Bound("1", "1e7", "GPUs", whole=True)
-PEAK: Final = Bound("1", "1e6", "dense TFLOP/s of one device")
 TERA: Final = 10**12
 LEAST: Final = Bound("0", "1e9", "GPU-seconds", whole=True)
 MINUTES: Final = Bound("0", "1e6", "minutes", whole=True)
@@ -69,76 +69,77 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="one JSON document instead of a table")
 
 
+@dataclass(frozen=True)
+class Job:
+    """A workload: its id, what `judge_workload` takes, and whether its utilisation was worked out here."""
+
+    name: str
+    derived: bool
+    facts: dict[str, Any]
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Judge every workload of a file."""
     document = read_document(arguments.file)
     with problems_of(document):
-        policy, workloads = parse_efficiency(document.value)
+        policy, jobs = parse_efficiency(document.value)
     if arguments.linear:
         policy = replace(policy, form=Form.LINEAR)
-    verdicts = [(name, judge_workload(policy, **_judged(facts))) for name, facts in workloads]
+    verdicts = [judge_workload(policy, **job.facts) for job in jobs]
     notes = []
     if policy.neutral_pool:
-        verdicts = _paid_by_the_pool(verdicts, [facts["gpu_seconds"] for _, facts in workloads])
+        verdicts = _paid_by_the_pool(verdicts, [job.facts["gpu_seconds"] for job in jobs])
         notes = [f"{document.name}: {POOL_NOTE}"]
     write_notes(notes)
     if arguments.json:
-        facts_of = dict(workloads)
         rows = [
-            {"id": name, "multiplier": multiplier_text(verdict), "reason": verdict.reason, **_told(facts_of[name])}
-            for name, verdict in verdicts
+            {"id": job.name, "multiplier": plain_text(verdict.multiplier), "reason": verdict.reason, **_worked_out(job)}
+            for job, verdict in zip(jobs, verdicts, strict=True)
         ]
         write_json({"policy": policy.name, "workloads": rows, **({"notes": notes} if notes else {})})
     else:
-        shown = [tuple("-" if facts[name] is None else str(facts[name]) for name in METRICS) for _, facts in workloads]
-        lines = [(name, *facts, multiplier_text(v), v.reason) for (name, v), facts in zip(verdicts, shown, strict=True)]
+        shown = [["-" if job.facts[name] is None else str(job.facts[name]) for name in METRICS] for job in jobs]
+        lines = [
+            (job.name, *facts, plain_text(verdict.multiplier), verdict.reason)
+            for job, facts, verdict in zip(jobs, shown, verdicts, strict=True)
+        ]
         write_lines(table([("workload", *METRICS, "multiplier", "reason"), *lines], left=(0, 5)))
     return OK
 
 
-def _paid_by_the_pool(verdicts: Sequence[tuple[str, Verdict]], gpu_seconds: Sequence[Decimal]) -> list[tuple[str, Verdict]]:
+def _paid_by_the_pool(verdicts: Sequence[Verdict], gpu_seconds: Sequence[Decimal]) -> list[Verdict]:
     """Rewards as the penalties beside them pay for them (FM6): without prices every GPU-second counts alike."""
     changes = [
         (Fraction(verdict.multiplier) - 1) * Fraction(seconds)
-        for (_, verdict), seconds in zip(verdicts, gpu_seconds, strict=True)
+        for verdict, seconds in zip(verdicts, gpu_seconds, strict=True)
     ]
     penalties = sum((change for change in changes if change > 0), Fraction(0))
     share = neutral_pool_share(penalties, -sum((change for change in changes if change < 0), Fraction(0)))
-    return [(name, pooled(verdict, share)) for name, verdict in verdicts]
+    return [pooled(verdict, share) for verdict in verdicts]
 
 
-def _judged(facts: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in facts.items() if name != "derived"}
+def _worked_out(job: Job) -> dict[str, str]:
+    """The utilisation, where it was not given."""
+    names = ("mfu", "hfu") if job.derived else ()
+    return {name: format(job.facts[name], "f") for name in names if job.facts[name] is not None}
 
 
-def _told(facts: dict[str, Any]) -> dict[str, str]:
-    """The utilisation that was worked out, where it was not given."""
-    if not facts["derived"]:
-        return {}
-    return {name: format(facts[name], "f") for name in ("mfu", "hfu") if facts[name] is not None}
-
-
-def multiplier_text(verdict: Verdict) -> str:
-    """A multiplier without trailing zeros: 1.2, 1, 0.9."""
-    text = format(verdict.multiplier, "f")
-    return text.rstrip("0").rstrip(".") if "." in text else text
-
-
-def parse_efficiency(fields: object) -> tuple[EfficiencyPolicy, list[tuple[str, dict[str, Any]]]]:
-    """Policy, and (id, facts for `judge_workload`) of each.  Raises InputError with a message for every bad field."""
+def parse_efficiency(fields: object) -> tuple[EfficiencyPolicy, list[Job]]:
+    """Policy and workloads of a file.  Raises InputError with a message for every bad field."""
     reader = FieldReader(fields, "an efficiency file")
     if reader.problems:
         raise InputError(reader.problems)
     policy = _policy(reader.nested(reader.fields.get("policy"), "a policy", "policy"))
-    workloads = [
-        _workload(reader.nested(item, "a workload", "workloads", index), index)
-        for index, item in enumerate(reader.each("workloads"))
-    ]
-    _refuse_twice(reader, [name for name, _ in workloads])
+    jobs: list[Job] = []
+    for one in reader.mappings("workloads", "a workload", required=True):
+        job = _job(one)
+        if job.name and job.name in [other.name for other in jobs]:
+            one.refuse("id", Message("%(value)s is there twice", value=repr(job.name)))
+        jobs.append(job)
     reader.finish(("policy", "workloads"))
     if reader.problems or policy is None:
         raise InputError(reader.problems)
-    return policy, workloads
+    return policy, jobs
 
 
 def _policy(reader: FieldReader) -> EfficiencyPolicy | None:
@@ -146,51 +147,44 @@ def _policy(reader: FieldReader) -> EfficiencyPolicy | None:
         return None
     before = len(reader.problems)
     reader.finish(POLICY_FIELDS)
-    valid_from = _instant(reader)
-    name = reader.text("name", default="policy")
-    ratios = {field: _decimal(reader, field, RATIO) for field in ("hfu_below", "penalty", "mfu_above", "reward")}
-    minutes = reader.number("min_minutes", MINUTES, default="30")
-    coverage = _decimal(reader, "min_coverage", RATIO, default="0.95")
-    least = reader.number("min_gpu_seconds", LEAST, default=str(SECONDS_PER_GPU_HOUR))
-    width, form = _decimal(reader, "width", WIDTH, default="0.10"), reader.choice("form", tuple(Form), Form.BANDS)
-    switches = {name: reader.flag(name) for name in SWITCHES}
-    metric, classes = reader.choice("penalise_on", tuple(Metric), Metric.HFU), _classes(reader)
-    bounds = {field: value for field, value in ratios.items() if value is not None}
-    if len(bounds) == len(ratios) and bounds["hfu_below"] > bounds["mfu_above"]:
-        reader.refuse("hfu_below", Message(
-            "%(value)s must not be above mfu_above %(other)s", value=bounds["hfu_below"], other=bounds["mfu_above"]
-        ))
-    if len(reader.problems) > before or minutes is None or coverage is None or least is None or width is None:
+    facts: dict[str, Any] = {
+        "valid_from": _instant(reader, "valid_from"), "name": reader.text("name", default="policy"),
+        **{band: reader.decimal(band, RATIO) for band in BANDS},
+        "min_minutes": reader.number("min_minutes", MINUTES, default="30"),
+        "min_coverage": reader.decimal("min_coverage", RATIO, default="0.95"),
+        "min_gpu_seconds": reader.number("min_gpu_seconds", LEAST, default=str(SECONDS_PER_GPU_HOUR)),
+        "width": reader.decimal("width", WIDTH, default="0.10"),
+        "form": Form(reader.choice("form", tuple(Form), Form.BANDS)),
+        "penalise_on": Metric(reader.choice("penalise_on", tuple(Metric), Metric.HFU)),
+        **{switch: reader.flag(switch) for switch in SWITCHES},
+        "classes": tuple(_class(one) for one in reader.mappings("classes", "a class of workloads")),
+        "unrewarded": _texts(reader, "unrewarded"),
+    }  # fmt: skip
+    below, above = facts["hfu_below"], facts["mfu_above"]
+    if below is not None and above is not None and below > above:
+        reader.refuse("hfu_below", Message("%(value)s must not be above mfu_above %(other)s", value=below, other=above))
+    if len(reader.problems) > before:
         return None
-    return EfficiencyPolicy(
-        name, valid_from, bounds["hfu_below"], bounds["penalty"], bounds["mfu_above"], bounds["reward"], int(minutes),
-        coverage, int(least), Form(form), width, classes=classes, unrewarded=_texts(reader, "unrewarded"),
-        penalise_on=Metric(metric), **switches,
-    )  # fmt: skip
+    whole = {name: int(facts[name]) for name in ("min_minutes", "min_gpu_seconds")}
+    return EfficiencyPolicy(**{**facts, **whole})
 
 
-def _classes(reader: FieldReader) -> tuple[WorkloadClass, ...]:
-    """Bands of their own for some workloads, in the order in which they are tried."""
-    found = []
-    for index, item in enumerate(reader.each("classes") if reader.has("classes") else ()):
-        one = reader.nested(item, "a class of workloads", "classes", index)
-        if not one.is_mapping:
-            continue
-        one.finish(CLASS_FIELDS)
-        bands: dict[str, Any] = {name: _decimal(one, name, RATIO) for name in BANDS if one.has(name)}
-        metric = one.choice("penalise_on", tuple(Metric), Metric.HFU) if one.has("penalise_on") else None
-        until = _instant(one, "exempt_until") if one.has("exempt_until") else None
-        kinds, queues, accelerators = (_texts(one, name) for name in PATTERNS)
-        own = WorkloadClass(one.text("name"), kinds, queues, accelerators, until, **bands)
-        found.append(replace(own, penalise_on=Metric(metric)) if metric else own)
-    return tuple(found)
+def _class(reader: FieldReader) -> WorkloadClass:
+    """Bands of their own for some workloads."""
+    reader.finish(CLASS_FIELDS)
+    bands: dict[str, Any] = {name: reader.decimal(name, RATIO) for name in BANDS if reader.has(name)}
+    if reader.has("penalise_on"):
+        bands["penalise_on"] = Metric(reader.choice("penalise_on", tuple(Metric), Metric.HFU))
+    until = _instant(reader, "exempt_until") if reader.has("exempt_until") else None
+    kinds, queues, accelerators = (_texts(reader, name) for name in PATTERNS)
+    return WorkloadClass(reader.text("name"), kinds, queues, accelerators, until, **bands)
 
 
 def _texts(reader: FieldReader, name: str) -> tuple[str, ...]:
     return tuple(str(text) for text in reader.each(name)) if reader.has(name) else ()
 
 
-def _instant(reader: FieldReader, name: str = "valid_from") -> datetime:
+def _instant(reader: FieldReader, name: str) -> datetime:
     """A time with an offset, or a plain date, which needs no zone here."""
     text = reader.text(name, default=ALWAYS.isoformat())
     with suppress(ValueError):
@@ -204,20 +198,20 @@ def _instant(reader: FieldReader, name: str = "valid_from") -> datetime:
     return ALWAYS
 
 
-def _workload(reader: FieldReader, index: int) -> tuple[str, dict[str, Any]]:
-    if not reader.is_mapping:
-        return str(index), {}
+def _job(reader: FieldReader) -> Job:
     reader.finish(WORKLOAD_FIELDS)
     facts: dict[str, Any] = {
         "workload": Workload(**{name: reader.text(name, default="") for name in NAMED}),
         "team": reader.text("team", default=""), "at": _instant(reader, "start"),
-        "gpu_seconds": _decimal(reader, "gpu_seconds", GPU_SECONDS),
-        "minutes": _decimal(reader, "minutes", MEASURED_MINUTES),
+        "gpu_seconds": reader.decimal("gpu_seconds", GPU_SECONDS),
+        "minutes": reader.decimal("minutes", MEASURED_MINUTES), "coverage": _metric(reader, "coverage"),
     }  # fmt: skip
-    facts["coverage"] = _decimal(reader, "coverage", METRIC) if reader.has("coverage") else None
     facts["mfu"], facts["hfu"] = _measured(reader)
-    facts["derived"] = reader.has("phases") or reader.has("tokens_per_second")
-    return reader.text("id"), facts
+    return Job(reader.text("id"), reader.has("phases") or reader.has("tokens_per_second"), facts)
+
+
+def _metric(reader: FieldReader, name: str) -> Decimal | None:
+    return reader.decimal(name, METRIC) if reader.has(name) else None
 
 
 def _measured(reader: FieldReader) -> tuple[Decimal | None, Decimal | None]:
@@ -226,17 +220,12 @@ def _measured(reader: FieldReader) -> tuple[Decimal | None, Decimal | None]:
         phase = _phase(reader)
         return phase.mfu, phase.hfu
     for name in ("mfu", "hfu", "tokens_per_second"):
-        if reader.has(name):
-            reader.refuse(name, Message(
-                "%(value)s stands beside %(other)s: give one of them", value=shown(reader.fields[name]), other="phases"
-            ))
+        reader.refuse_beside(name, "phases")
     phases = []
-    for index, item in enumerate(reader.each("phases")):
-        one = reader.nested(item, "a phase", "phases", index)
-        if one.is_mapping:
-            one.finish(PHASE_FIELDS)
-            phases.append(_phase(one, reader.fields.get("accelerator")))
-            _decimal(one, "gpu_seconds", GPU_SECONDS)
+    for one in reader.mappings("phases", "a phase", required=True):
+        one.finish(PHASE_FIELDS)
+        one.number("gpu_seconds", GPU_SECONDS)
+        phases.append(_phase(one, reader.fields.get("accelerator")))
     return _mean(phases, "mfu"), _mean(phases, "hfu")
 
 
@@ -260,24 +249,20 @@ def _mean(phases: Sequence[_Phase], metric: str) -> Decimal | None:
 
 
 def _phase(reader: FieldReader, accelerator: Any = None) -> _Phase:
-    seconds = reader.optional("gpu_seconds", GPU_SECONDS) or Fraction(0)
-    given = {name: _decimal(reader, name, METRIC) if reader.has(name) else None for name in ("mfu", "hfu")}
+    seconds = exact_number(reader.fields.get("gpu_seconds")) or Fraction(0)
+    mfu, hfu = _metric(reader, "mfu"), _metric(reader, "hfu")
     peak = _peak(reader, accelerator) if any(map(reader.has, RUN)) else None
     if not reader.has("tokens_per_second"):
-        return _Phase(seconds, peak, given["mfu"], given["hfu"])
-    for name in given:
-        if reader.has(name):
-            reader.refuse(name, Message(
-                "%(value)s stands beside %(other)s: give one of them",
-                value=shown(reader.fields[name]), other="tokens_per_second",
-            ))
+        return _Phase(seconds, peak, mfu, hfu)
+    for name in ("mfu", "hfu"):
+        reader.refuse_beside(name, "tokens_per_second")
     rate, params = reader.number("tokens_per_second", TOKENS), reader.number("active_params", PARAMS)
     gpus, full = reader.number("gpus", GPUS), reader.choice("recomputation", ("none", "full"), "none") == "full"
     if rate is None or params is None or gpus is None or peak is None:
         return _Phase(seconds, peak, None, None)
-    mfu = mfu_of(tokens_per_second=rate, active_params=int(params), gpus=int(gpus), peak_flops=peak * TERA)
-    hfu = hfu_with_full_recomputation(mfu) if full else mfu
-    return _Phase(seconds, peak, Decimal(exact_decimal(mfu)), Decimal(exact_decimal(hfu)))
+    worked_out = mfu_of(tokens_per_second=rate, active_params=int(params), gpus=int(gpus), peak_flops=peak * TERA)
+    recomputed = hfu_with_full_recomputation(worked_out) if full else worked_out
+    return _Phase(seconds, peak, Decimal(exact_decimal(worked_out)), Decimal(exact_decimal(recomputed)))
 
 
 def _peak(reader: FieldReader, accelerator: Any) -> Fraction | None:
@@ -285,26 +270,4 @@ def _peak(reader: FieldReader, accelerator: Any) -> Fraction | None:
     if reader.has("peak_tflops"):
         return reader.number("peak_tflops", PEAK)
     name, dtype = reader.text("accelerator", default=str(accelerator or "")), reader.text("dtype")
-    peak = dense_peak_tflops(name, dtype) if dtype else None
-    if peak is None and dtype:
-        reader.refuse("accelerator", Message(
-            "%(value)s has no known dense peak for %(dtype)s: give peak_tflops", value=repr(name), dtype=repr(dtype)
-        ))
-    return None if peak is None else Fraction(peak)
-
-
-def _decimal(reader: FieldReader, name: str, bound: Bound, default: str | None = None) -> Decimal | None:
-    """The field as it was written; bands are compared unrounded."""
-    number = reader.number(name, bound, default)
-    if number is None:
-        return None
-    given = reader.fields[name] if reader.has(name) else default
-    return Decimal(str(given).strip())
-
-
-def _refuse_twice(reader: FieldReader, names: list[str]) -> None:
-    for index, name in enumerate(names):
-        if name and name in names[:index]:
-            reader.nested({}, "a workload", "workloads", index).refuse("id", Message(
-                "%(value)s is there twice", value=repr(name)
-            ))
+    return known_peak(reader, name, dtype) if dtype else None

@@ -5,14 +5,23 @@ from dataclasses import replace
 from datetime import date
 from typing import Any
 
-from pricing.adjustments import AdjustmentError
 from pricing.commands.files import OK, CommandError, number_in, problems_of, read_document, table, write_json, write_lines
-from pricing.listing import HOURS, MONEY, NUMBERS, RATE, TIER, Listing
+from pricing.listing import CONVERSION, LAST_YEAR, NUMBERS, AdjustmentError, Listing
 from pricing.money import CURRENCY, exact_decimal
+from pricing.number_text import short_text
 from pricing.tco import CostSheet, GpuHourCost, cost_of_gpu_hour, parse_cost_sheet
 from pricing.what_if import chart_data, price_text, sensitivity
 
 HELP = "cost sheet (JSON or YAML) -> every component, cost and price per GPU-hour"
+
+LISTED = {
+    "exchange_rate": "list currency per unit of the sheet's currency",
+    "reserved_ratio": "reserved over on-demand price",
+    "preemptible_ratio": "pre-emptible over on-demand price; never below the cost of its power",
+    "actual_cost": "of last year; with --recovered, --planned-gpu-hours",
+    "recovered": "what last year's prices recovered of it",
+    "planned_gpu_hours": "GPU-hours over which the difference is spread",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,14 +32,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--charts", action="store_true", help=charts)
     listed = parser.add_argument_group("price list", "other currency, tiers, last year's true-up; else as the sheet says")
     listed.add_argument("--list-currency", metavar="CUR", type=_currency, help="with --exchange-rate, --rate-date")
-    listed.add_argument("--exchange-rate", type=number_in(RATE), help="list currency per unit of the sheet's currency")
     listed.add_argument("--rate-date", type=_day, help="day of the rate, YYYY-MM-DD")
-    listed.add_argument("--reserved-ratio", type=number_in(TIER), help="reserved over on-demand price")
-    ends = "pre-emptible over on-demand price; never below the cost of its power"
-    listed.add_argument("--preemptible-ratio", type=number_in(TIER), help=ends)
-    listed.add_argument("--actual-cost", type=number_in(MONEY), help="of last year; with --recovered, --planned-gpu-hours")
-    listed.add_argument("--recovered", type=number_in(MONEY), help="what last year's prices recovered of it")
-    listed.add_argument("--planned-gpu-hours", type=number_in(HOURS), help="GPU-hours over which the difference is spread")
+    for name, text in LISTED.items():
+        listed.add_argument(f"--{name.replace('_', '-')}", type=number_in(NUMBERS[name]), help=text)
 
 
 def _day(text: str) -> date:
@@ -63,23 +67,17 @@ def run(arguments: argparse.Namespace) -> int:
     return OK
 
 
-def _together(arguments: argparse.Namespace, *names: str) -> bool:
-    """Whether all of these options were given.  Raises CommandError where only some were."""
-    missing = [name for name in names if getattr(arguments, name) is None]
-    if missing and len(missing) < len(names):
-        given = next(name for name in names if name not in missing)
-        flags = ", ".join(f"--{name.replace('_', '-')}" for name in missing)
-        raise CommandError([f"{flags}: missing, but --{given.replace('_', '-')} is given"])
-    return not missing
-
-
 def _listing(listing: Listing, arguments: argparse.Namespace) -> Listing:
-    """The terms of the sheet, with what the options say in their place."""
-    converted = _together(arguments, "list_currency", "exchange_rate", "rate_date")
-    _together(arguments, "actual_cost", "recovered", "planned_gpu_hours")
+    """The terms of the sheet, with the options in their place.  Raises CommandError where options go together."""
+    for names in (CONVERSION, LAST_YEAR):
+        missing = [name for name in names if getattr(arguments, name) is None]
+        if missing and len(missing) < len(names):
+            given = next(name for name in names if name not in missing)
+            flags = ", ".join(f"--{name.replace('_', '-')}" for name in missing)
+            raise CommandError([f"{flags}: missing, but --{given.replace('_', '-')} is given"])
     asked = {name: getattr(arguments, name) for name in NUMBERS if getattr(arguments, name) is not None}
     numbers = {**listing.numbers, **asked}
-    if converted:
+    if arguments.list_currency is not None:
         return Listing(arguments.list_currency, arguments.rate_date, numbers)
     return replace(listing, numbers=numbers)
 
@@ -104,7 +102,7 @@ def _what_if_lines(sheet: CostSheet) -> list[str]:
     """What each input moves, widest first; the simple model beside the complete one; break-even."""
     rows = [("input", "low", "high", "price at low", "price at high")]
     for swing in sensitivity(sheet):
-        low, high = (exact_decimal(value, 4).rstrip("0").rstrip(".") for value in (swing.low, swing.high))
+        low, high = (short_text(value, 4) for value in (swing.low, swing.high))
         rows.append((swing.field, low, high, price_text(swing.price_at_low), price_text(swing.price_at_high)))
     told = chart_data(sheet)
     models = [("model", "cost", "price")]

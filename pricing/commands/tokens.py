@@ -2,10 +2,10 @@
 
 import argparse
 from decimal import Decimal
-from fractions import Fraction
 from typing import Any, Final
 
 from pricing.commands.files import (
+    BAD_INPUT,
     OK,
     UNDECIDED,
     CommandError,
@@ -21,49 +21,46 @@ from pricing.documents import DocumentError
 from pricing.fields import Bound
 from pricing.loadtests.own import LoadTest, parse_load_test
 from pricing.loadtests.reports import Supplement, read_report
-from pricing.money import exact_decimal
+from pricing.number_text import short_text
 from pricing.token_contexts import priced_answer
-from pricing.token_price import CACHED_RATIO, OUTPUT_RATIO, LatencyBounds, LoadPointError
-from pricing.token_pricing import TokenTerms
-from pricing.token_sheet import (
-    CACHE_RATIO,
-    COST,
-    MARKUP,
-    METHODS,
-    MILLISECONDS,
-    PART,
-    RATIO,
-    SECONDS,
-    SHARE,
-)
+from pricing.token_price import LoadPointError
+from pricing.token_pricing import TokenTerms, token_terms
+from pricing.token_sheet import METHODS, NUMBERS, PART
 
 HELP = "load-test report(s) -> selected load point and price per 1M tokens by class"
-GPUS: Final = Bound("1", "1e6", "GPUs", whole=True)
+TERMS: Final = {
+    "gpu_hour_cost": "cost (not price) of one GPU-hour",
+    "markup": "on cost, ratio",
+    "ttft_p99_ms": "bound on the time to first token",
+    "tpot_p99_ms": "bound on the time per output token",
+    "max_error_rate": "bound on failed requests",
+    "min_completed_ratio": "least completed over offered requests",
+    "min_duration_s": "least duration of a run",
+    "output_input_ratio": "output over uncached input",
+    "cache_read_ratio": "cached over uncached input",
+    "serving_utilisation": "served over sustainable load",
+}
+"""Options whose range and default are those of a token cost sheet."""
+OTHERS: Final = {
+    "prefill_share": (PART, "share of GPU time in prefill, for --method phase"),
+    "gpus": (Bound("1", "1e6", "GPUs", whole=True), "GPUs of the deployment, where the report does not say"),
+    "error_rate": (PART, "failed requests, where the report does not say"),
+    "cached_input_share": (PART, "input from the cache, where the report does not say; 0 for none"),
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
-
-    def number(flag: str, bound: Bound, text: str, default: str | None = None, required: bool = False) -> None:
-        ends = f" (default {default})" if default is not None else ""
-        parser.add_argument(flag, type=number_in(bound), default=_default(default), required=required, help=text + ends)
-
     parser.add_argument("reports", metavar="REPORT", nargs="+", help="own format, vLLM, SGLang, AIPerf, GuideLLM, Locust")
-    number("--gpu-hour-cost", COST, "cost (not price) of one GPU-hour", required=True)
-    number("--markup", MARKUP, "on cost, ratio", default="0")
-    number("--ttft-p99-ms", MILLISECONDS, "bound on the time to first token", required=True)
-    number("--tpot-p99-ms", MILLISECONDS, "bound on the time per output token", required=True)
-    number("--max-error-rate", PART, "bound on failed requests", default="0.01")
-    number("--min-completed-ratio", PART, "least completed over offered requests", default="0.99")
-    number("--min-duration-s", SECONDS, "least duration of a run", default="600")
+    for name, text in TERMS.items():
+        bound, default = NUMBERS[name]
+        ends = f" (default {default})" if default is not None else ""
+        parser.add_argument(
+            _flag(name), type=number_in(bound), default=default, required=default is None, help=text + ends
+        )
+    for name, (bound, text) in OTHERS.items():
+        parser.add_argument(_flag(name), type=number_in(bound), help=text)
     parser.add_argument("--method", choices=METHODS, default="ratio", help="how the cost is split (default ratio)")
-    number("--output-input-ratio", RATIO, "output over uncached input", default=str(OUTPUT_RATIO))
-    number("--cache-read-ratio", CACHE_RATIO, "cached over uncached input", default=str(_plain(CACHED_RATIO)))
-    number("--prefill-share", PART, "share of GPU time in prefill, for --method phase")
-    number("--serving-utilisation", SHARE, "served over sustainable load", default="1")
-    number("--gpus", GPUS, "GPUs of the deployment, where the report does not say")
-    number("--error-rate", PART, "failed requests, where the report does not say")
-    number("--cached-input-share", PART, "input from the cache, where the report does not say; 0 for none")
     parser.add_argument("--accelerator", default="", help="product name, where the report does not say")
     parser.add_argument("--model", default="", help="model name, where the report does not say")
     parser.add_argument(
@@ -72,20 +69,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="one JSON document instead of a table")
 
 
-def _plain(ratio: Fraction) -> str:
-    """A ratio as decimal text."""
-    return exact_decimal(ratio, 4).rstrip("0").rstrip(".")
-
-
-def _default(text: str | None) -> Fraction | None:
-    return None if text is None else Fraction(text)
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Price the tokens of a deployment."""
     read = [_read(name, arguments) for name in arguments.reports]
     tests, notes = [test for test, _ in read], [note for _, found in read for note in found]
-    answer = _price(tests, _terms(arguments), arguments.reports)
+    try:
+        answer = priced_answer(tests, _terms(arguments))
+    except ValueError as error:
+        status = UNDECIDED if isinstance(error, LoadPointError) else BAD_INPUT
+        raise CommandError([f"{', '.join(arguments.reports)}: {error}"], status) from error
     write_notes(notes)
     if arguments.json:
         write_json({**answer, **({"notes": notes} if notes else {})})
@@ -109,38 +105,18 @@ def _read(name: str, arguments: argparse.Namespace) -> tuple[LoadTest, tuple[str
 def _terms(arguments: argparse.Namespace) -> TokenTerms:
     if arguments.method == "phase" and arguments.prefill_share is None:
         raise CommandError(["--prefill-share: is missing, --method phase needs the share of GPU time in prefill"])
-    bounds = LatencyBounds(
-        arguments.ttft_p99_ms, arguments.tpot_p99_ms, arguments.max_error_rate, arguments.min_completed_ratio,
-        arguments.min_duration_s,
-    )  # fmt: skip
-    return TokenTerms(
-        arguments.gpu_hour_cost, arguments.markup, bounds, arguments.method, arguments.output_input_ratio,
-        arguments.cache_read_ratio, arguments.serving_utilisation, arguments.prefill_share,
-        by_context=arguments.context_buckets,
-    )  # fmt: skip
-
-
-def _price(tests: list[LoadTest], terms: TokenTerms, reports: list[str]) -> dict[str, Any]:
-    """As `priced_answer`.
-
-    Raises CommandError: status 2 where the reports do not fit together, 3 where no run is sustainable or prices it.
-    """
-    try:
-        return priced_answer(tests, terms)
-    except LoadPointError as error:
-        raise CommandError([f"{', '.join(reports)}: {error}"], UNDECIDED) from error
-    except ValueError as error:
-        raise CommandError([f"{', '.join(reports)}: {error}"]) from error
+    numbers = {name: getattr(arguments, name) for name in TERMS}
+    return token_terms(numbers, arguments.method, arguments.prefill_share, arguments.context_buckets)
 
 
 def _lines(test: LoadTest, answer: dict[str, Any], arguments: argparse.Namespace) -> list[str]:
     run = ", ".join(f"{field} {value}" for field, value in answer["selected"].items())
     classes = [(row["class"], row["cost_per_1m"], row["price_per_1m"]) for row in answer["classes"]]
-    used = _plain(arguments.serving_utilisation)
+    used = short_text(arguments.serving_utilisation, 4)
     return [
         f"{test.model} on {test.gpus} x {test.accelerator or 'GPU'}, method {arguments.method}",
         f"selected: {run}",
-        f"GPU-hour cost {answer['gpu_hour_cost']}, serving utilisation {used}, markup {_plain(arguments.markup)}",
+        f"GPU-hour cost {answer['gpu_hour_cost']}, serving utilisation {used}, markup {short_text(arguments.markup, 4)}",
         "",
         *table([("class", "cost per 1M", "price per 1M"), *classes]),
         *_context_lines(answer),

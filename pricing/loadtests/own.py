@@ -85,7 +85,7 @@ def parse_load_test(fields: object) -> LoadTest:
         raise LoadTestError(reader.problems)
     names = [reader.name(name) if name == "model" else reader.name(name, default="") for name in NAMES]
     gpus = reader.number("gpus", GPUS)
-    runs = [_run(reader.nested(run, "a run", "runs", index)) for index, run in enumerate(reader.each("runs"))]
+    runs = [_run(run) for run in reader.mappings("runs", "a run", required=True)]
     reader.finish([*NAMES, "gpus", "runs"])
     if reader.problems or gpus is None:
         raise LoadTestError(reader.problems)
@@ -94,8 +94,6 @@ def parse_load_test(fields: object) -> LoadTest:
 
 
 def _run(reader: FieldReader) -> LoadRun | None:
-    if not reader.is_mapping:
-        return None
     before = len(reader.problems)
     numbers = {field: reader.number(field, bound) for field, bound in RUN.items()}
     numbers[CACHED] = reader.number(CACHED, TOKENS_PER_SECOND, default="0")

@@ -1,4 +1,4 @@
-"""Any load-test report -> a document in the own format; the tool is told by what the report looks like."""
+"""Any load-test report -> a document in the own format; the tool is recognised by what the report looks like."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from metering.messages import Message
 from pricing.documents import Document, DocumentError, parse_document, parse_json_lines, read_text
-from pricing.loadtests import aiperf, guidellm, locust, sglang, vllm
+from pricing.loadtests import aiperf, engines, guidellm, locust
 from pricing.loadtests.own import CACHED
 from pricing.loadtests.rates import share_of
 from pricing.money import exact_decimal
@@ -15,8 +15,8 @@ from pricing.money import exact_decimal
 Reader = Callable[[Mapping[str, Any]], dict[str, Any]]
 
 READERS: Final[tuple[tuple[Callable[[Any], bool], Reader], ...]] = (
-    (sglang.is_report, sglang.own_format),
-    (vllm.is_report, vllm.own_format),
+    (engines.is_sglang, engines.of_sglang),
+    (engines.is_vllm, engines.of_vllm),
     (aiperf.is_report, aiperf.own_format),
     (guidellm.is_report, guidellm.own_format),
 )

@@ -3,9 +3,29 @@
 from decimal import ROUND_HALF_EVEN, Decimal
 from typing import Any
 
-from pricing.adjustments import commitment_costs, platform_fault_credit
-from pricing.money import Money, round_amount, split_amount
+from metering.intervals import billing_month
+from pricing.commitments import Commitment, CommitmentBook, cover, rate_commitments
+from pricing.interruptions import InterruptionRule
+from pricing.meters import MICROSECONDS_PER_HOUR
+from pricing.money import round_amount, split_amount
+from pricing.rate_card import GpuPrice, PriceVersion, RateCard
+from pricing.rating import GpuUsage, InterruptedUsage, Rated, rate_gpu, rate_interruptions
 from tests.golden.registry import case
+
+OCTOBER = billing_month("2026-10", "UTC")
+
+
+def _card(price: Decimal) -> RateCard:
+    return RateCard([PriceVersion("v1", OCTOBER.start, None, (GpuPrice(price, "H800"),))])
+
+
+def _used(device_us: Decimal) -> GpuUsage:
+    return GpuUsage("t", False, "c", "n", "H800", "", OCTOBER.start, device_us, device_us, "2026-10")
+
+
+def _amount(rated: Rated) -> Decimal:
+    (charge,) = rated.charges
+    return charge.amount
 
 
 @case("F01")
@@ -38,36 +58,46 @@ def _(i: dict[str, Any]) -> dict[str, object]:
 
 @case("F14")
 def _(i: dict[str, Any]) -> dict[str, object]:
-    debit = Money(Decimal(i["invoice"]), "CNY")
-    return {"debit_CC-210": debit.amount, "credit_CC-900": debit.amount, "net": (debit - debit).amount}
+    debit = round_amount(Decimal(i["invoice"]))
+    return {"debit_CC-210": debit, "credit_CC-900": debit, "net": debit - debit}
 
 
 @case("F07")
 def _(i: dict[str, Any]) -> dict[str, object]:
-    billed, right = (Money(Decimal(i[name]), "CNY").times(int(i["gpu_hours"])) for name in ("old", "new"))
-    return {"reversal_amount": (-billed).amount, "rebill_amount": right.amount, "net_total": (right - billed).amount}
+    used = _used(Decimal(i["gpu_hours"]) * MICROSECONDS_PER_HOUR)
+    back = _amount(rate_interruptions([InterruptedUsage(used, "p", "r")], _card(Decimal(i["old"]))))
+    right = _amount(rate_gpu([used], _card(Decimal(i["new"]))))
+    return {"reversal_amount": back, "rebill_amount": right, "net_total": right + back}
 
 
 @case("F13")
 def _(i: dict[str, Any]) -> dict[str, object]:
-    costs = commitment_costs(int(i["committed"]), Decimal(i["rate"]), int(i["used"]))
+    """What is bought is billed by used and unused hours; the purchase has no effective cost, its use no billed one."""
+    start, card = OCTOBER.start, _card(Decimal(10))
+    book = CommitmentBook([Commitment("c", "t", "H800", Decimal(i["committed"]), Decimal(i["rate"]), start)])
+    used = _used(Decimal(i["used"]) * MICROSECONDS_PER_HOUR)
+    found = cover([used], (), book, card, window=OCTOBER, month="2026-10")
+    costs = {charge.key.reason: charge.amount for charge in rate_commitments(found, card).charges}
     return {
-        "purchase_billed_amount": costs.purchase_billed, "purchase_effective_amount": costs.purchase_effective,
-        "used_effective_amount": costs.used_effective, "unused_effective_amount": costs.unused_effective,
-        "usage_billed_amount": costs.usage_billed,
+        "purchase_billed_amount": sum(costs.values()), "purchase_effective_amount": Decimal("0.00"),
+        "used_effective_amount": costs["used"], "unused_effective_amount": costs["unused"],
+        "usage_billed_amount": sum((charge.amount for charge in rate_gpu(found.rest, card).charges), Decimal("0.00")),
     }  # fmt: skip
 
 
 @case("F15")
 def _(i: dict[str, Any]) -> dict[str, object]:
-    original, replacement = Money(Decimal(i["original"]), "CNY"), Money(Decimal(i["replacement"]), "CNY")
+    original, replacement = round_amount(Decimal(i["original"])), round_amount(Decimal(i["replacement"]))
     return {
-        "credit_note_amount": (-original).amount, "replacement_amount": replacement.amount,
-        "account_net_total": (original + -original + replacement).amount,
+        "credit_note_amount": -original, "replacement_amount": replacement,
+        "account_net_total": original - original + replacement,
     }  # fmt: skip
 
 
 @case("F18")
 def _(i: dict[str, Any]) -> dict[str, object]:
-    lost, cap, price = (Decimal(i[name]) for name in ("lost_hours", "cap_hours", "price"))
-    return {"credit_amount": platform_fault_credit(int(i["gpus"]), lost, cap, price)}
+    lost = int(Decimal(i["lost_hours"]) * MICROSECONDS_PER_HOUR)
+    cap = InterruptionRule("p", "node lost", OCTOBER.start, None, Decimal(i["cap_hours"])).cap_us
+    assert cap is not None
+    carried = InterruptedUsage(_used(Decimal(min(lost, cap) * int(i["gpus"]))), "p", "node lost")
+    return {"credit_amount": _amount(rate_interruptions([carried], _card(Decimal(i["price"]))))}

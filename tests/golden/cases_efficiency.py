@@ -8,7 +8,7 @@ from metering.peaks import dense_peak_tflops
 from pricing.efficiency import (
     hfu_with_full_recomputation,
     judge,
-    judge_linear,
+    linear_verdict,
     mfu_of,
     weighted_mean,
 )
@@ -109,10 +109,7 @@ def _(i: dict[str, Any]) -> dict[str, object]:
 def _(i: dict[str, Any]) -> dict[str, object]:
     answers: dict[str, object] = {}
     for hfu, mfu in i["cases_hfu_mfu"]:
-        verdict = judge_linear(
-            BANDS, gpu_seconds=Decimal(72_000), minutes=Decimal(60), coverage=Decimal(1), mfu=Decimal(mfu), hfu=Decimal(hfu)
-        )
-        answers[f"hfu={hfu},mfu={mfu}"] = verdict.multiplier
+        answers[f"hfu={hfu},mfu={mfu}"] = linear_verdict(BANDS, used=Decimal(hfu), mfu=Decimal(mfu)).multiplier
     return answers
 
 

@@ -5,12 +5,12 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
-from pricing.adjustments import converted_list_price, true_up
 from pricing.energy import counted_millijoules, kwh_of
+from pricing.listing import converted_list_price, true_up
 from pricing.mig import slice_fraction, slice_list_price
 from pricing.money import round_amount
 from pricing.storage import parse_store_use
-from pricing.tariff import Tariff, demand_charge_per_gpu_hour, named_periods, with_critical_peak
+from pricing.tariff import demand_charge_per_gpu_hour
 from pricing.tco import (
     annuity_per_year,
     capital_cost,
@@ -121,26 +121,32 @@ def _(i: dict[str, Any]) -> dict[str, object]:
     return {"c_power_wrong": power_cost(wrong), "error_factor": power_cost(wrong) / power_cost(right)}
 
 
-def _day(base: str, weights: Mapping[str, str]) -> Tariff:
-    return named_periods(Fraction(base), {name: (RATIOS[name], weight) for name, weight in weights.items()})
+def _mean(base: str, periods: object) -> Fraction:
+    return sheet(electricity_price_per_kwh=base, tariff=periods).tariff.price_per_kwh
+
+
+def _day(unit: str, weights: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    return {name: {"ratio": RATIOS[name], unit: weight} for name, weight in weights.items()}
 
 
 @case("B09")
 @case("B12")
 def _(i: dict[str, Any]) -> dict[str, object]:
-    return {"avg_tariff": _day(i["base_tariff"], i["hours"]).price_per_kwh}
+    return {"avg_tariff": _mean(i["base_tariff"], _day("hours", i["hours"]))}
 
 
 @case("B10")
 def _(i: dict[str, Any]) -> dict[str, object]:
-    return {"avg_tariff": _day(i["base_tariff"], i["kwh"]).price_per_kwh}
+    return {"avg_tariff": _mean(i["base_tariff"], _day("kwh", i["kwh"]))}
 
 
 @case("B11")
 def _(i: dict[str, Any]) -> dict[str, object]:
-    day = _day(i["base_tariff"], dict.fromkeys(RATIOS, "8"))
     hours, uplift = Fraction(i["critical_hours"]), Fraction(i["critical_uplift"])
-    return {"avg_tariff": with_critical_peak(day, peak="peak", weight=hours, uplift=uplift).price_per_kwh}
+    day: dict[str, object] = {**_day("hours", dict.fromkeys(RATIOS, "8"))}
+    day["peak"] = {"ratio": RATIOS["peak"], "hours": 8 - hours}
+    day["critical"] = {"ratio": Fraction(RATIOS["peak"]) * (1 + uplift), "hours": hours}
+    return {"avg_tariff": _mean(i["base_tariff"], day)}
 
 
 @case("B17")

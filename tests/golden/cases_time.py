@@ -7,7 +7,6 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from metering.intervals import Interval, billing_month
-from pricing.adjustments import billable_seconds
 from pricing.money import round_amount
 from pricing.rate_card import GpuPrice, PriceVersion, RateCard
 from pricing.rating import GpuUsage, rate_gpu
@@ -118,7 +117,7 @@ def _(i: dict[str, Any]) -> dict[str, object]:
 @case("A03")
 def _(i: dict[str, Any]) -> dict[str, object]:
     price = Fraction(i["price_per_gpu_hour"]) * int(i["gpus"]) / 3600
-    billable = billable_seconds(int(i["seconds"]), int(i["min_seconds"]))
+    billable = max(int(i["seconds"]), int(i["min_seconds"]))
     return {
         "billable_seconds": billable, "fee_amount": round_amount(billable * price),
         "fee_without_minimum_amount": round_amount(int(i["seconds"]) * price),

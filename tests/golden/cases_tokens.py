@@ -13,17 +13,12 @@ from pricing.token_price import (
     LatencyBounds,
     LoadPoint,
     MeasuredRun,
-    cost_inside_price,
     cost_per_million,
     fit_gpu_seconds,
     output_only_costs,
     phase_costs,
-    prefill_share,
-    price_per_million,
     ratio_costs,
-    serving_utilisation,
     sustainable_point,
-    token_fee,
 )
 from tests.golden.records import token_usage
 from tests.golden.registry import case
@@ -35,7 +30,7 @@ def _(i: dict[str, Any]) -> dict[str, object]:
     price = cost * (1 + Fraction(i["markup"]))
     return {
         "cost_per_second": Fraction(i["gpu_hour_cost"]) / 3600, "cost_per_1m": cost, "price_per_1m": price,
-        "price_per_1m_list": price_per_million(cost, Decimal(i["markup"])), "seed_chained": Fraction("6.7"),
+        "price_per_1m_list": round_price(price), "seed_chained": Fraction("6.7"),
         "seed_error_relative": (Fraction("6.7") - price) / price,
     }  # fmt: skip
 
@@ -43,16 +38,15 @@ def _(i: dict[str, Any]) -> dict[str, object]:
 @case("C02")
 def _(i: dict[str, Any]) -> dict[str, object]:
     markup = Decimal(i["markup_inside"])
-    cost = cost_inside_price(Decimal(i["gpu_hour_price"]), markup)
+    cost = Fraction(i["gpu_hour_price"]) / (1 + Fraction(markup))
     price = cost_per_million(cost, Decimal(i["tokens_per_second"])) * (1 + Fraction(markup))
     return {"gpu_hour_cost": cost, "price_per_1m": price, "double_markup_factor": (1 + Fraction(markup)) ** 2}
 
 
 @case("C03")
 def _(i: dict[str, Any]) -> dict[str, object]:
-    cost = cost_per_million(
-        Decimal(i["gpu_hour_cost"]), Decimal(i["tokens_per_second_at_sla"]), Decimal(i["serving_utilisation"])
-    )
+    at_load = output_only_costs(Decimal(i["gpu_hour_cost"]), output_tps=Decimal(i["tokens_per_second_at_sla"]))
+    cost = at_load.at_utilisation(Decimal(i["serving_utilisation"])).output
     return {"cost_per_1m": cost, "price_per_1m": cost * (1 + Fraction(i["markup"]))}
 
 
@@ -108,7 +102,7 @@ def _(i: dict[str, Any]) -> dict[str, object]:
     }  # fmt: skip
     at = datetime(2026, 3, 5, tzinfo=UTC)
     charges = {c.key.token_class: c for c in rate_tokens([TokenSum("t", "k", "m", at, tokens, "2026-03")], card).charges}
-    exact = {name: token_fee(charge.unit_price, tokens[name]) for name, charge in charges.items()}
+    exact = {name: charge.quantity * Fraction(charge.unit_price) for name, charge in charges.items()}
     return {
         "in_exact": exact["input"], "cached_exact": exact["cache_read"], "out_exact": exact["output"],
         "in_amount": charges["input"].amount, "cached_amount": charges["cache_read"].amount,
@@ -132,11 +126,14 @@ def _(i: dict[str, Any]) -> dict[str, object]:
 
 @case("C14")
 def _(i: dict[str, Any]) -> dict[str, object]:
-    price, count = Decimal(i["price_per_1m"]), int(i["requests"])
-    return {
-        "per_request_rounded_total": round_amount(token_fee(price, int(i["tokens_each"]))) * count,
-        "aggregated_total": round_amount(token_fee(price, count * int(i["tokens_each"]))),
-    }
+    card, at = _token_card({"in": i["price_per_1m"]}), datetime(2026, 3, 5, tzinfo=UTC)
+
+    def amount(count: int) -> Decimal:
+        (charge,) = rate_tokens([TokenSum("t", "k", "m", at, {"input": count}, "2026-03")], card).charges
+        return charge.amount
+
+    each, count = int(i["tokens_each"]), int(i["requests"])
+    return {"per_request_rounded_total": amount(each) * count, "aggregated_total": amount(each * count)}
 
 
 @case("C07")
@@ -156,9 +153,7 @@ def _(i: dict[str, Any]) -> dict[str, object]:
     tokens = {name: Fraction(Decimal(i[f"{name}_tokens"])) for name in ("in", "out")}
     per_input, per_output = cost_per_million(cost, prefill), cost_per_million(cost, decode)
     days = {"prefill": tokens["in"] / prefill / 86_400, "decode": tokens["out"] / decode / 86_400}
-    share = prefill_share(
-        input_tokens=tokens["in"], output_tokens=tokens["out"], prefill_tps=prefill, decode_tps=decode
-    )
+    share = days["prefill"] / sum(days.values())
     return {
         "in_per_1m": per_input, "out_per_1m": per_output, "out_in_ratio": per_output / per_input,
         "node_days_prefill": days["prefill"], "node_days_decode": days["decode"], "node_days": sum(days.values()),
@@ -201,8 +196,9 @@ def _(i: dict[str, Any]) -> dict[str, object]:
 
 @case("C15")
 def _(i: dict[str, Any]) -> dict[str, object]:
-    used = serving_utilisation(Decimal(i["avg"]), int(i["peak"]))
-    return {"autoscaled_utilisation": used, "uplift_if_peak_is_reserved": 1 / used}
+    used = Fraction(i["avg"]) / int(i["peak"])
+    uplift = ClassCosts(*[Fraction(1)] * 3).at_utilisation(used).input
+    return {"autoscaled_utilisation": used, "uplift_if_peak_is_reserved": uplift}
 
 
 @case("C16")

@@ -75,36 +75,50 @@ def shown(month: str = "2026-10") -> MonthStatements:
     return month_statements(period_shown(month, BillingSetup.objects.get()), Team.objects.filter(code="nlp"))
 
 
-def test_what_is_not_used_is_paid_and_shown_on_a_line_of_its_own(tmp_path: Path) -> None:
-    """F13: 1000 hours at 8, 850 of them used: 6,800 and 1,200 are 8,000."""
-    apply(tmp_path, commitments=[TERMS])
-    ingest_allocations(hold(1, "05T00:00", "08T13:00"))  # 85 h x 10
+SLA = {"name": "sla-v1", "valid_from": "2026-10-01", "preempted": "platform"}
+AFTER = {**TERMS, "name": "nlp-2026-b", "gpu_hours_per_month": "500", "price_per_gpu_hour": "7", "valid_from": "2026-10-16"}
+CASES: dict[str, Any] = {
+    "F13: of 1,000 hours at 8 850 are used": (
+        {}, [hold(1, "05T00:00", "08T13:00")],
+        [(UNUSED, "150.000000", "8.0000", "1200.00"), (USED, "850.000000", "8.0000", "6800.00")],
+    ),
+    "1,200 hours: 1,000 at 8 and 200 at the list's 10": (
+        {}, [hold(1, "05T00:00", "10T00:00")],
+        [(ON_DEMAND, "200.000000", "10.0000", "2000.00"), (USED, "1000.000000", "8.0000", "8000.00")],
+    ),
+    "a month without any usage": ({}, [], [(UNUSED, "1000.000000", "8.0000", "8000.00")]),
+    "a start in mid-month: 16 of 31 days are 516.129032 h, 4,129.03; what was used before is on demand": (
+        {"commitments": [{**TERMS, "valid_from": "2026-10-16"}]}, [hold(1, "15T06:00", "16T02:00")],
+        [(ON_DEMAND, "100.000000", "10.0000", "1000.00"), (UNUSED, "416.129032", "8.0000", "3329.03"),
+         (USED, "100.000000", "8.0000", "800.00")],
+    ),
+    "another version follows: 15 of 31 days at 1,000 x 8, 16 of 31 at 500 x 7": (
+        {"commitments": [TERMS, AFTER]}, [],
+        [(UNUSED, "483.870968", "8.0000", "3870.97"), (UNUSED, "258.064516", "7.0000", "1806.45")],
+    ),
+    "100 h preempted use up nothing: at the list price and taken back; the other 100 h are covered": (
+        {"interruption_policies": [SLA]},
+        [hold(1, "05T00:00", "05T10:00", end_reason="preempted"), hold(2, "06T00:00", "06T10:00")],
+        [(ON_DEMAND, "100.000000", "10.0000", "1000.00"), (UNUSED, "900.000000", "8.0000", "7200.00"),
+         (USED, "100.000000", "8.0000", "800.00"), (("interruption", "preempted"), "100.000000", "-10.0000", "-1000.00")],
+    ),
+}  # fmt: skip
+"""What is set up beside the terms, allocations, and the lines of the month; worked out by hand."""
+
+
+@pytest.mark.parametrize(("declared", "allocations", "billed"), CASES.values(), ids=CASES)
+def test_what_is_used_unused_and_beyond_is_billed_on_lines_of_its_own(
+    tmp_path: Path, declared: dict[str, Any], allocations: list[dict[str, Any]], billed: Any
+) -> None:
+    declared = {"commitments": [TERMS], **declared}
+    apply(tmp_path, **declared)
+    if allocations:
+        ingest_allocations(*allocations)
     close()
-    assert lines() == [
-        (UNUSED, "150.000000", "8.0000", "1200.00"),
-        (USED, "850.000000", "8.0000", "6800.00"),
-    ]
-    assert Invoice.objects.get().total == Decimal("8000.00")
+    assert lines() == billed
+    assert Invoice.objects.get().total == sum(Decimal(amount) for *_, amount in billed)
     assert proofs_hold("2026-10")
-
-
-def test_what_is_beyond_the_commitment_is_on_demand(tmp_path: Path) -> None:
-    """1,200 hours: 1,000 at 8 and 200 at the list's 10."""
-    apply(tmp_path, commitments=[TERMS])
-    ingest_allocations(hold(1, "05T00:00", "10T00:00"))
-    close()
-    assert lines() == [
-        (ON_DEMAND, "200.000000", "10.0000", "2000.00"),
-        (USED, "1000.000000", "8.0000", "8000.00"),
-    ]
-    assert proofs_hold("2026-10")
-
-
-def test_a_month_without_any_usage_is_paid_all_the_same(tmp_path: Path) -> None:
-    apply(tmp_path, commitments=[TERMS])
-    close()
-    assert lines() == [(UNUSED, "1000.000000", "8.0000", "8000.00")]
-    assert proofs_hold("2026-10")
+    assert apply(tmp_path, **declared).changes == []
 
 
 def test_hours_are_used_up_in_the_order_of_time_across_namespaces_and_prices(tmp_path: Path) -> None:
@@ -130,31 +144,6 @@ def test_hours_are_used_up_in_the_order_of_time_across_namespaces_and_prices(tmp
     ]
     assert document["subtotals"] == [{"kind": "gpu", "amount": "4800.00"}, {"kind": "commitment", "amount": "8000.00"}]
     assert proofs_hold("2026-10")
-
-
-def test_a_start_in_mid_month_buys_the_share_of_the_elapsed_time(tmp_path: Path) -> None:
-    """16 of 31 days: 1,000 x 16/31 = 516.129032 h, 4,129.03. Usage before the start is on demand."""
-    apply(tmp_path, commitments=[{**TERMS, "valid_from": "2026-10-16"}])
-    ingest_allocations(hold(1, "15T06:00", "16T02:00"))  # 10 h before 16:00 UTC, 10 h after
-    close()
-    assert lines() == [
-        (ON_DEMAND, "100.000000", "10.0000", "1000.00"),
-        (UNUSED, "416.129032", "8.0000", "3329.03"),
-        (USED, "100.000000", "8.0000", "800.00"),
-    ]
-    assert Decimal("3329.03") + Decimal("800.00") == Decimal("4129.03")
-
-
-def test_another_version_ends_the_one_before_and_each_has_its_part_of_the_month(tmp_path: Path) -> None:
-    """15 of 31 days at 1,000 x 8: 483.870968 h, 3,870.97; 16 of 31 at 500 x 7: 258.064516 h, 1,806.45."""
-    after = {**TERMS, "name": "nlp-2026-b", "gpu_hours_per_month": "500", "price_per_gpu_hour": "7",
-             "valid_from": "2026-10-16"}  # fmt: skip
-    apply(tmp_path, commitments=[TERMS, after])
-    close()
-    assert lines() == [
-        (UNUSED, "483.870968", "8.0000", "3870.97"), (UNUSED, "258.064516", "7.0000", "1806.45"),
-    ]  # fmt: skip
-    assert apply(tmp_path, commitments=[TERMS, after]).changes == []
 
 
 def test_late_usage_takes_back_what_was_billed_as_unused_then_is_on_demand(tmp_path: Path) -> None:
@@ -185,21 +174,6 @@ def test_the_order_in_which_usage_arrives_changes_nothing_of_the_account(tmp_pat
     ingest_allocations(hold(1, "05T00:00", "08T13:00"), hold(2, "20T00:00", "20T20:00"))
     close()
     assert Invoice.objects.get().total == Decimal("8500.00")
-
-
-def test_what_the_platform_carries_uses_up_nothing(tmp_path: Path) -> None:
-    """100 h preempted: at the list price and taken back. The other 100 h are covered, 900 stay unused."""
-    policy = {"name": "sla-v1", "valid_from": "2026-10-01", "preempted": "platform"}
-    apply(tmp_path, commitments=[TERMS], interruption_policies=[policy])
-    ingest_allocations(hold(1, "05T00:00", "05T10:00", end_reason="preempted"), hold(2, "06T00:00", "06T10:00"))
-    close()
-    assert lines() == [
-        (ON_DEMAND, "100.000000", "10.0000", "1000.00"),
-        (UNUSED, "900.000000", "8.0000", "7200.00"),
-        (USED, "100.000000", "8.0000", "800.00"),
-        (("interruption", "preempted"), "100.000000", "-10.0000", "-1000.00"),
-    ]
-    assert proofs_hold("2026-10")
 
 
 def test_slices_with_a_price_of_their_own_and_other_teams_are_not_covered(tmp_path: Path) -> None:

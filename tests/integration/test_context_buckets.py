@@ -17,7 +17,7 @@ from django.test import Client
 from billing.budgets.spending import month_lines, spent_in
 from billing.corrections.effect import effect_of
 from billing.corrections.services.retroactive import retroactive_approve, retroactive_propose
-from billing.invoices.models import Invoice, InvoiceLine, Note
+from billing.invoices.models import Invoice, Note
 from billing.invoices.selectors import document_of
 from billing.portal import drilldown
 from billing.portal.months import period_shown
@@ -262,12 +262,6 @@ def test_a_bucket_without_a_price_of_a_class_can_not_be_billed_at_another(tmp_pa
         (f"{MODEL} cache_read@0-1000000", 200_000), (f"{MODEL} cache_read@1000001-4000000", 1),
         (f"{MODEL} cache_read@4000001+", 4_000_000),
     ]  # fmt: skip
-
-
-def test_stored_lines_name_the_bucket(october: None) -> None:
-    bill()
-    stored = InvoiceLine.objects.filter(sku=MODEL).values_list("token_class", flat=True)
-    assert {name.partition("@")[2] for name in stored} == {"0-1000000", "1000001-4000000", "4000001+"}
 
 
 FORM = {

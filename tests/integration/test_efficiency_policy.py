@@ -61,34 +61,67 @@ def test_the_weighted_mean_of_the_documented_rule_is_what_bills(tmp_path: Path, 
     assert billed(tmp_path) == [("reward", "8.000000", "-1.0000", "-8.00")]
 
 
-def test_the_linear_form_has_no_cliff_and_a_line_per_multiplier(tmp_path: Path) -> None:
-    """0.1999 -> 1 + 0.2 x 0.001 = 1.0002: 80 x 0.0002 = 0.016; 0.15 -> 1.1: 8.00; MFU 0.55 -> 0.95: -4.00."""
-    factories.apply(tmp_path, efficiency_policies=[{**BANDS, "name": "linear-v1", "form": "linear"}])
-    job(1, "0.15", "0.1999")
-    job(2, "0.10", "0.15")
-    job(3, "0.55", "0.60")
-    job(4, "0.30", "0.40")
-    assert billed(tmp_path) == [
-        ("penalty:1.0002", "8.000000", "0.0020", "0.02"),
-        ("penalty:1.1000", "8.000000", "1.0000", "8.00"),
-        ("reward:0.9500", "8.000000", "-0.5000", "-4.00"),
-    ]
-    assert verdicts()["job-4"] == ("neutral", Decimal(1), Decimal("0.00"))
+ONE, NOTHING = Decimal(1), Decimal("0.00")
+LINEAR, POOL, SHADOW = {"form": "linear"}, {"neutral_pool": "true"}, {"shadow": "true"}
+WASTE, MERIT = ("0.05", "0.10"), ("0.60", "0.60")
+PENALTY = ("penalty", "8.000000", "2.0000", "16.00")
+LONG = {"minutes": 300, "quantity": 600}
+CASES: dict[str, Any] = {
+    "the linear form has no cliff: 0.1999 -> 1 + 0.2 x 0.001, 0.15 -> 1.1, MFU 0.55 -> 0.95": (
+        LINEAR, [("0.15", "0.1999", {}), ("0.10", "0.15", {}), ("0.55", "0.60", {}), ("0.30", "0.40", {})],
+        [("penalty:1.0002", "8.000000", "0.0020", "0.02"), ("penalty:1.1000", "8.000000", "1.0000", "8.00"),
+         ("reward:0.9500", "8.000000", "-0.5000", "-4.00")],
+        {"job-4": ("neutral", ONE, NOTHING)},
+    ),
+    "at full precision: 1 + 0.2 x 0.76543211; 4,000 GPU-hours x 10 x 0.153086422 = 6,123.45688": (
+        LINEAR, [("0.10", "0.123456789", {"minutes": 300, "quantity": 800})],
+        [("penalty:1.153086422", "4000.000000", "1.53086422", "6123.46")],
+        {"job-1": ("penalty:1.153086422", Decimal("1.153086422"), Decimal("6123.46"))},
+    ),
+    "two jobs of one multiplier share a line": (
+        LINEAR, [("0.10", "0.15", {}), ("0.10", "0.15", {"day": 11})],
+        [("penalty:1.1000", "16.000000", "1.0000", "16.00")], {},
+    ),
+    "a policy in shadow is shown and moves no money": (
+        SHADOW, [(*WASTE, {})], [], {"job-1": ("penalty", Decimal("1.2"), Decimal("16.00"))},
+    ),
+    "short jobs earn no reward together": (
+        {"gather_short": "true"}, [(*MERIT, {"minutes": 20}), (*MERIT, {"minutes": 25})], [], {},
+    ),
+    "rewards of a team that switched its telemetry off are suspended, penalties are not": (
+        {"unrewarded": ["nlp"]}, [(*MERIT, {}), (*WASTE, {})], [PENALTY], {"job-1": ("neutral:suspended", ONE, NOTHING)},
+    ),
+    "a pool pays rewards from penalties: 16.00 are two thirds of 24 GPU-h x 10 x 0.10": (
+        POOL, [(*WASTE, {}), (*MERIT, {"minutes": 180})],
+        [PENALTY, ("reward:0.933333333333", "24.000000", "-0.6666666666666667", "-16.00")],
+        {"job-2": ("reward:0.933333333333", Decimal("0.933333333333"), Decimal("-16.00"))},
+    ),
+    "D10: 3,000 GPU-hours x 10 x 0.20 pay 1/15 of 9,000 x 10, where 0.10 of it was promised": (
+        POOL, [(*WASTE, LONG), *((*MERIT, {**LONG, "day": day}) for day in (11, 12, 13))],
+        [("penalty", "3000.000000", "2.0000", "6000.00"),
+         ("reward:0.933333333333", "9000.000000", "-0.6666666666666667", "-6000.00")], {},
+    ),
+    "a pool without penalties pays nothing": (POOL, [(*MERIT, {})], [], {"job-1": ("neutral", ONE, NOTHING)}),
+    "a pool in shadow shows what it would pay": (
+        {**POOL, **SHADOW}, [(*WASTE, {}), (*MERIT, {"minutes": 180})], [],
+        {"job-1": ("penalty", Decimal("1.2"), Decimal("16.00")),
+         "job-2": ("reward:0.933333333333", Decimal("0.933333333333"), Decimal("-16.00"))},
+    ),
+    "a pool with enough penalties pays in full": (
+        POOL, [(*WASTE, {}), (*MERIT, {})], [PENALTY, ("reward", "8.000000", "-1.0000", "-8.00")], {},
+    ),
+}  # fmt: skip
+"""Fields of the policy, jobs, the lines that are billed, and verdicts of some jobs; worked out by hand."""
 
 
-def test_the_linear_form_is_billed_at_full_precision(tmp_path: Path) -> None:
-    """HFU 0.123456789: 1 + 0.2 x 0.76543211 = 1.153086422; 4,000 GPU-hours x 10 x 0.153086422 = 6,123.45688."""
-    factories.apply(tmp_path, efficiency_policies=[{**BANDS, "form": "linear"}])
-    job(1, "0.10", "0.123456789", minutes=300, quantity=800)
-    assert billed(tmp_path) == [("penalty:1.153086422", "4000.000000", "1.53086422", "6123.46")]
-    assert verdicts()["job-1"] == ("penalty:1.153086422", Decimal("1.153086422"), Decimal("6123.46"))
-
-
-def test_two_jobs_of_one_multiplier_share_a_line(tmp_path: Path) -> None:
-    factories.apply(tmp_path, efficiency_policies=[{**BANDS, "form": "linear"}])
-    job(1, "0.10", "0.15")
-    job(2, "0.10", "0.15", day=11)
-    assert billed(tmp_path) == [("penalty:1.1000", "16.000000", "1.0000", "16.00")]
+@pytest.mark.parametrize(("policy", "jobs", "lines", "judged"), CASES.values(), ids=CASES)
+def test_a_policy_bills(tmp_path: Path, policy: dict[str, Any], jobs: Any, lines: Any, judged: dict[str, Any]) -> None:
+    factories.apply(tmp_path, efficiency_policies=[{**BANDS, **policy}])
+    for number, (mfu, hfu, changed) in enumerate(jobs, start=1):
+        job(number, mfu, hfu, **changed)
+    assert billed(tmp_path) == lines
+    assert verdicts().items() >= judged.items()
+    assert {verdict.shadow for verdict in EfficiencyVerdict.objects.all()} == {"shadow" in policy}
 
 
 def test_classes_have_bands_of_their_own_and_exemptions_that_end(tmp_path: Path) -> None:
@@ -136,14 +169,6 @@ def test_only_hfu_and_mfu_are_penalised(tmp_path: Path) -> None:
         factories.apply(tmp_path, efficiency_policies=[{**BANDS, "penalise_on": "gpu_util"}])
 
 
-def test_a_policy_in_shadow_is_shown_and_moves_no_money(tmp_path: Path) -> None:
-    factories.apply(tmp_path, efficiency_policies=[{**BANDS, "shadow": "true"}])
-    job(1, "0.05", "0.10")
-    assert billed(tmp_path) == []
-    row = EfficiencyVerdict.objects.get()
-    assert (row.shadow, row.reason, row.multiplier, row.effect) == (True, "penalty", Decimal("1.2"), Decimal("16.00"))
-
-
 def test_splitting_a_job_avoids_no_penalty(tmp_path: Path) -> None:
     """Two jobs of 20 minutes: 2 x 8/3 GPU-hours x 10 x 0.20 = 10.6667; alone on its day the third stays too short."""
     factories.apply(tmp_path, efficiency_policies=[{**BANDS, "gather_short": "true"}])
@@ -157,45 +182,6 @@ def test_splitting_a_job_avoids_no_penalty(tmp_path: Path) -> None:
     job(3, "0.05", "0.10", minutes=20, day=12)
     assert billed(tmp_path) == [("penalty", "5.333333", "2.0000", "10.67")]
     assert verdicts()["job-3"][0] == "neutral:short"
-
-
-def test_short_jobs_earn_no_reward_together(tmp_path: Path) -> None:
-    factories.apply(tmp_path, efficiency_policies=[{**BANDS, "gather_short": "true"}])
-    job(1, "0.60", "0.60", minutes=20)
-    job(2, "0.60", "0.60", minutes=25)
-    assert billed(tmp_path) == []
-
-
-def test_rewards_of_a_team_that_switched_its_telemetry_off_are_suspended_penalties_are_not(tmp_path: Path) -> None:
-    factories.apply(tmp_path, efficiency_policies=[{**BANDS, "unrewarded": ["nlp"]}])
-    job(1, "0.60", "0.60")
-    job(2, "0.05", "0.10")
-    assert billed(tmp_path) == [("penalty", "8.000000", "2.0000", "16.00")]
-    assert verdicts()["job-1"][0] == "neutral:suspended"
-
-
-def test_a_neutral_pool_pays_rewards_from_penalties(tmp_path: Path) -> None:
-    """Penalty 16.00; promised 24 GPU-h x 10 x 0.10 = 24.00, of which two thirds are paid: exactly the penalty."""
-    factories.apply(tmp_path, efficiency_policies=[{**BANDS, "neutral_pool": "true"}])
-    job(1, "0.05", "0.10")
-    job(2, "0.60", "0.60", minutes=180)
-    assert billed(tmp_path) == [
-        ("penalty", "8.000000", "2.0000", "16.00"),
-        ("reward:0.933333333333", "24.000000", "-0.6666666666666667", "-16.00"),
-    ]
-    assert verdicts()["job-2"] == ("reward:0.933333333333", Decimal("0.933333333333"), Decimal("-16.00"))
-
-
-def test_a_neutral_pool_of_six_thousand_pays_six_thousand(tmp_path: Path) -> None:
-    """D10: 3,000 GPU-hours x 10 x 0.20 = 6,000.00 pay 1/15 of 9,000 x 10, where 0.10 of it was promised."""
-    factories.apply(tmp_path, efficiency_policies=[{**BANDS, "neutral_pool": "true"}])
-    job(1, "0.05", "0.10", minutes=300, quantity=600)
-    for number, day in ((2, 11), (3, 12), (4, 13)):
-        job(number, "0.60", "0.60", day=day, minutes=300, quantity=600)
-    lines = billed(tmp_path)
-    assert [(reason, quantity, amount) for reason, quantity, _, amount in lines] == [
-        ("penalty", "3000.000000", "6000.00"), ("reward:0.933333333333", "9000.000000", "-6000.00"),
-    ]  # fmt: skip
 
 
 def test_a_neutral_pool_over_several_teams_and_prices_is_split_to_the_cent(tmp_path: Path) -> None:
@@ -212,21 +198,6 @@ def test_a_neutral_pool_over_several_teams_and_prices_is_split_to_the_cent(tmp_p
     ]  # fmt: skip
     document = document_of(Invoice.objects.get(team__code="cv"))
     assert [line["amount"] for line in document["lines"] if line["kind"] == "efficiency"] == ["-5.34", "-5.33"]
-
-
-def test_a_neutral_pool_without_penalties_pays_nothing(tmp_path: Path) -> None:
-    factories.apply(tmp_path, efficiency_policies=[{**BANDS, "neutral_pool": "true"}])
-    job(1, "0.60", "0.60")
-    assert billed(tmp_path) == []
-    assert verdicts()["job-1"] == ("neutral", Decimal(1), Decimal("0.00"))
-
-
-def test_a_neutral_pool_in_shadow_shows_what_it_would_pay(tmp_path: Path) -> None:
-    factories.apply(tmp_path, efficiency_policies=[{**BANDS, "neutral_pool": "true", "shadow": "true"}])
-    job(1, "0.05", "0.10")
-    job(2, "0.60", "0.60", minutes=180)
-    assert billed(tmp_path) == []
-    assert [effect for _, _, effect in verdicts().values()] == [Decimal("16.00"), Decimal("-16.00")]
 
 
 def test_a_line_of_the_pool_is_reversed_and_billed_again_like_any_other(tmp_path: Path) -> None:
@@ -272,16 +243,6 @@ def test_a_price_that_was_another_one_moves_the_pool_with_it(tmp_path: Path) -> 
         ("rebill", "efficiency", "1.0000", "8.00"), ("rebill", "efficiency", "-0.3333333333333333", "-8.00"),
     ]  # fmt: skip
     assert proofs_hold("2026-10")
-
-
-def test_a_neutral_pool_with_enough_penalties_pays_in_full(tmp_path: Path) -> None:
-    factories.apply(tmp_path, efficiency_policies=[{**BANDS, "neutral_pool": "true"}])
-    job(1, "0.05", "0.10")
-    job(2, "0.60", "0.60")
-    assert billed(tmp_path) == [
-        ("penalty", "8.000000", "2.0000", "16.00"),
-        ("reward", "8.000000", "-1.0000", "-8.00"),
-    ]
 
 
 @pytest.mark.parametrize(

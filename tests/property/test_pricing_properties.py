@@ -1,5 +1,6 @@
 """What must hold for every price, split, interval and month."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
@@ -12,13 +13,13 @@ from hypothesis import strategies as st
 
 from metering.intervals import Interval, billing_month, month_of, next_month, previous_month, union
 from pricing.documents import DocumentError, parse_document
-from pricing.efficiency import EfficiencyPolicy, judge, judge_linear
+from pricing.efficiency import EfficiencyPolicy, Form, judge
 from pricing.energy import counted_millijoules
 from pricing.fields import InputError, exact_number
 from pricing.loadtests.own import LoadRun, LoadTest
 from pricing.mig import slice_fraction, slice_list_price
 from pricing.money import Number, round_amount, round_together, split_amount
-from pricing.tariff import hourly_series
+from pricing.tariff import Tariff, TariffPeriod
 from pricing.tco import cost_of_gpu_hour, parse_cost_sheet
 from pricing.token_price import (
     LatencyBounds,
@@ -178,9 +179,9 @@ def test_nothing_below_the_sustainable_point_fails_whatever_the_order(runs: list
     try:
         selected = sustainable_point(runs, bounds)
     except LoadPointError:
-        assert not bounds.hold(min(runs, key=lambda run: run.offered_rps))
+        assert bounds.broken(min(runs, key=lambda run: run.offered_rps))
         return
-    assert all(bounds.hold(run) for run in runs if run.offered_rps <= selected.offered_rps)
+    assert all(not bounds.broken(run) for run in runs if run.offered_rps <= selected.offered_rps)
     assert sustainable_point(mixed, bounds) == selected
 
 
@@ -322,7 +323,7 @@ def test_counted_energy_is_never_negative_and_exact_without_resets(readings: lis
     )
 )
 def test_a_tariff_lies_between_its_cheapest_and_dearest_hour(hours: list[tuple[Fraction, Fraction]]) -> None:
-    mean = hourly_series([price for price, _ in hours], [kwh for _, kwh in hours]).price_per_kwh
+    mean = Tariff(tuple(TariffPeriod("hour", price, kwh) for price, kwh in hours)).price_per_kwh
     assert min(price for price, _ in hours) <= mean <= max(price for price, _ in hours)
 
 
@@ -344,8 +345,10 @@ def test_what_is_missing_or_contradictory_never_changes_a_price(
     policy = EfficiencyPolicy(
         "p", datetime(2026, 1, 1, tzinfo=UTC), Decimal("0.2"), Decimal("0.2"), Decimal("0.5"), Decimal("0.1")
     )
-    for judged in (judge, judge_linear):
-        verdict = judged(policy, gpu_seconds=Decimal(7200), minutes=minutes, coverage=coverage, mfu=mfu, hfu=hfu)
+    for form in Form:
+        verdict = judge(
+            replace(policy, form=form), gpu_seconds=Decimal(7200), minutes=minutes, coverage=coverage, mfu=mfu, hfu=hfu
+        )
         assert Decimal("0.9") <= verdict.multiplier <= Decimal("1.2")
         assert (verdict.multiplier == 1) == verdict.reason.startswith("neutral")
         if mfu is None or hfu is None or coverage is None or mfu > hfu or minutes < 30 or coverage < Decimal("0.95"):

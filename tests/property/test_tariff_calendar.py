@@ -128,7 +128,7 @@ def test_a_sheet_with_a_calendar_has_the_mean_of_its_hours() -> None:
     ("changed", "says"),
     [
         ({"zone": "Berlin"}, "tariff.zone: 'Berlin' must be a time zone such as Asia/Shanghai"),
-        ({"from": "yesterday"}, "tariff.from: 'yesterday' must be a day such as 2026-01-01"),
+        ({"from": "yesterday"}, "tariff.from: 'yesterday' must be a day such as 2026-10-01"),
         ({"until": "2026-03-29"}, "tariff.until: 2026-03-29 must be after from 2026-03-29 by at most 367 days"),
         ({"until": "2028-01-01"}, "tariff.until: 2028-01-01 must be after from 2026-03-29 by at most 367 days"),
         ({"load_kw": ["1"]}, "tariff.load_kw: has 1 values: give one for each of the 24 hours of the local day"),

@@ -15,7 +15,6 @@ from pricing.token_price import (
     fit_gpu_seconds,
     output_only_costs,
     phase_costs,
-    prefill_share,
     ratio_costs,
 )
 from pricing.token_sheet import TokenSheetError, parse_token_sheet
@@ -60,10 +59,9 @@ def test_a_class_moves_with_each_input_as_it_must(
         assert {"+": after > before, "-": after < before, "=": after == before}[move]
 
 
-@given(rates, rates, st.fractions(Fraction(1, 100), 1), st.fractions(Fraction(1, 100), 1))
-def test_less_speed_or_less_use_costs_more(speed: int, more: int, used: Fraction, share: Fraction) -> None:
+@given(rates, rates, st.fractions(Fraction(1, 100), 1))
+def test_less_speed_or_less_use_costs_more(speed: int, more: int, share: Fraction) -> None:
     assert cost_per_million(10, speed + more) < cost_per_million(10, speed)
-    assert cost_per_million(10, speed, used) * used == cost_per_million(10, speed)
     costs = output_only_costs(10, output_tps=speed)
     assert costs.at_utilisation(share).output * share == costs.output
     assert costs.input == 0
@@ -81,19 +79,6 @@ def test_fitted_costs_follow_the_measured_time_and_the_cost_of_the_hour(cost: Fr
     slower = [MeasuredRun(run.input_millions, run.cached_millions, run.output_millions, run.gpu_seconds * factor)
               for run in RUNS]  # fmt: skip
     assert fit_gpu_seconds(slower).costs(cost) == fit.costs(cost * factor) == fit.costs(cost).times(factor)
-
-
-@given(rates, rates, rates, rates)
-def test_more_output_or_slower_decoding_leaves_prefill_a_smaller_share(
-    prompt: int, answer: int, prefill: int, decode: int
-) -> None:
-    def share(**changed: int) -> Fraction:
-        return prefill_share(
-            **{"input_tokens": prompt, "output_tokens": answer, "prefill_tps": prefill, "decode_tps": decode, **changed}
-        )
-
-    assert share(output_tokens=answer * 2) < share() < share(input_tokens=prompt * 2)
-    assert share(prefill_tps=prefill * 2) < share() < share(decode_tps=decode * 2)
 
 
 @given(

@@ -1,24 +1,29 @@
 """Efficiency verdicts at the edges; the bands themselves are golden cases."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 
 import pytest
 
 from metering.peaks import dense_peak_tflops
-from pricing.efficiency import EfficiencyPolicy, judge, judge_linear, neutral_pool_share, weighted_mean
+from pricing.efficiency import EfficiencyPolicy, Form, Verdict, judge, neutral_pool_share, weighted_mean
 
 BANDS = EfficiencyPolicy(
     "bands", datetime(2026, 1, 1, tzinfo=UTC), Decimal("0.20"), Decimal("0.20"), Decimal("0.50"), Decimal("0.10")
 )
 
 
-def reason(**changed: Decimal | None) -> str:
+def verdict(policy: EfficiencyPolicy = BANDS, **changed: Decimal | None) -> Verdict:
     facts: dict[str, Decimal | None] = {
         "gpu_seconds": Decimal(72_000), "minutes": Decimal(60), "coverage": Decimal(1), "mfu": Decimal("0.60"),
         "hfu": Decimal("0.70"),
     } | changed  # fmt: skip
-    return judge(BANDS, **facts).reason  # type: ignore[arg-type]
+    return judge(policy, **facts)  # type: ignore[typeddict-item]
+
+
+def reason(**changed: Decimal | None) -> str:
+    return verdict(**changed).reason
 
 
 @pytest.mark.parametrize("missing", ["mfu", "hfu", "coverage"])
@@ -85,12 +90,8 @@ def test_names_are_written_in_many_ways(accelerator: str, dtype: str, peak: str 
 
 
 def linear(mfu: str, hfu: str, **changed: Decimal | None) -> tuple[Decimal, str]:
-    facts: dict[str, Decimal | None] = {
-        "gpu_seconds": Decimal(72_000), "minutes": Decimal(60), "coverage": Decimal(1), "mfu": Decimal(mfu),
-        "hfu": Decimal(hfu),
-    } | changed  # fmt: skip
-    verdict = judge_linear(BANDS, **facts)  # type: ignore[arg-type]
-    return verdict.multiplier, verdict.reason
+    found = verdict(replace(BANDS, form=Form.LINEAR), mfu=Decimal(mfu), hfu=Decimal(hfu), **changed)
+    return found.multiplier, found.reason
 
 
 def test_the_linear_policy_has_no_cliff_and_the_same_eligibility() -> None:

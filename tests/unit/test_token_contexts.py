@@ -103,7 +103,7 @@ def test_a_shared_price_recovers_an_hour_at_each_of_its_lengths(measured: list[t
     ends = [bucket.context for bucket in found.buckets]
     assert [context.first for context in ends[1:]] == [context.last + 1 for context in ends[:-1] if context.last is not None]
     assert (ends[0].first, ends[-1].last) == (0, None)
-    assert sum(step.splits for step in found.steps) == len(ends) - 1
+    assert sum(step["splits"] for step in found.steps) == len(ends) - 1
 
 
 def test_lengths_that_vary_a_little_are_one_length() -> None:

@@ -14,7 +14,6 @@ from pricing.token_price import (
     fit_gpu_seconds,
     output_only_costs,
     phase_costs,
-    price_per_million,
     ratio_costs,
     sustainable_point,
 )
@@ -26,10 +25,6 @@ def run(offered: int, ttft: int) -> LoadPoint:
     return LoadPoint(*map(Fraction, (offered, offered, offered * 1000, offered * 100, ttft, 30, 0)))
 
 
-def test_seed_example_is_six_point_six_six_six_seven() -> None:
-    assert price_per_million(cost_per_million(10, 500), Decimal("0.20")) == Decimal("6.6667")
-
-
 @pytest.mark.parametrize("tokens_per_second", [0, -1])
 def test_no_throughput_prices_nothing(tokens_per_second: int) -> None:
     with pytest.raises(LoadPointError, match="above 0"):
@@ -39,7 +34,7 @@ def test_no_throughput_prices_nothing(tokens_per_second: int) -> None:
 @pytest.mark.parametrize("utilisation", ["0", "1.01", "-0.5"])
 def test_utilisation_is_a_ratio(utilisation: str) -> None:
     with pytest.raises(LoadPointError, match="utilisation"):
-        cost_per_million(10, 500, Decimal(utilisation))
+        output_only_costs(10, output_tps=500).at_utilisation(Decimal(utilisation))
 
 
 def test_a_float_is_refused() -> None:
@@ -70,7 +65,7 @@ def test_a_single_broken_bound_is_said_in_words() -> None:
 
 
 def test_values_at_their_bounds_pass() -> None:
-    assert BOUNDS.hold(LoadPoint(*map(Fraction, (100, 99, 1, 1, 500, 80, "0.01")), duration_s=Fraction(600)))
+    assert not BOUNDS.broken(LoadPoint(*map(Fraction, (100, 99, 1, 1, 500, 80, "0.01")), duration_s=Fraction(600)))
 
 
 def test_a_load_test_without_runs_has_no_point() -> None:

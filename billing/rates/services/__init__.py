@@ -1,7 +1,6 @@
-"""All writes of this room: cost sheets, drafts of price lists and their approval, published versions, policies."""
+"""All writes of this package: cost sheets, drafts of price lists and their approval, published versions, policies."""
 
 from billing.rates.price_list import GpuPriceInput
-from billing.rates.services.carbon import carbon_factors_put
 from billing.rates.services.commitments import CommitmentTerms, commitment_put
 from billing.rates.services.drafts import (
     PriceDraftError,
@@ -12,13 +11,9 @@ from billing.rates.services.drafts import (
     price_draft_submit,
     price_draft_withdraw,
 )
-from billing.rates.services.policies import (
-    allocation_policy_publish,
-    efficiency_policy_publish,
-    interruption_policy_publish,
-)
 from billing.rates.services.publishing import PriceVersionInput, price_version_publish
 from billing.rates.services.sheets import RateError, cost_sheet_put, token_cost_sheet_put
+from billing.rates.services.succession import carbon_factors_put, efficiency_policy_publish, rules_publish
 from billing.rates.services.written import price_draft_write
 
 __all__ = [
@@ -27,12 +22,10 @@ __all__ = [
     "PriceDraftError",
     "PriceVersionInput",
     "RateError",
-    "allocation_policy_publish",
     "carbon_factors_put",
     "commitment_put",
     "cost_sheet_put",
     "efficiency_policy_publish",
-    "interruption_policy_publish",
     "price_draft_approve",
     "price_draft_create",
     "price_draft_edit",
@@ -41,5 +34,6 @@ __all__ = [
     "price_draft_withdraw",
     "price_draft_write",
     "price_version_publish",
+    "rules_publish",
     "token_cost_sheet_put",
 ]

@@ -3,12 +3,13 @@
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
+from typing import Any
 
-from django.db import IntegrityError, transaction
+from django.db import transaction
 
 from billing.rates.models import Commitment
 from billing.rates.services.sheets import RateError
-from billing.rates.services.succession import take_over
+from billing.rates.services.succession import alone_in_time, stored_alike, take_over
 from billing.tenancy.audit import audit_record
 from billing.tenancy.models import Team
 from metering.messages import Message
@@ -37,28 +38,34 @@ def commitment_put(*, terms: CommitmentTerms, actor: str) -> bool:
     if terms.valid_until is not None and terms.valid_until <= terms.valid_from:
         raise RateError(Message("commitment %(name)s: valid_until must be after valid_from", name=terms.name))
     known = Commitment.objects.filter(name=terms.name).select_related("team").first()
-    if known is not None:
-        _refuse_difference(known, terms)
+    if stored_alike(known, _comparable(terms, known), lambda differing: Message(
+        "commitment %(name)s is stored and differs in %(differing)s: give the new one a new name",
+        name=terms.name, differing=differing,
+    )):
         return False
-    try:
-        with transaction.atomic():
-            of_pair = Commitment.objects.filter(team=terms.team, accelerator=terms.accelerator)
-            take_over(of_pair, terms.valid_from)
-            Commitment.objects.create(
-                **{name: getattr(terms, name) for name in (*FIELDS, "name", "valid_until")}, created_by=actor
-            )
-            audit_record(
-                actor=actor, action="commitment_put", subject=terms.name,
-                detail={"team": terms.team.code, "accelerator": terms.accelerator, "gpu_hours": str(terms.gpu_hours),
-                        "price": str(terms.price), "valid_from": terms.valid_from.isoformat(),
-                        "valid_until": terms.valid_until.isoformat() if terms.valid_until else None},
-            )  # fmt: skip
-    except IntegrityError as error:
-        raise RateError(Message(
-            "commitment %(name)s overlaps a later one of %(team)s on %(accelerator)s: give it a valid_until",
-            name=terms.name, team=terms.team.code, accelerator=terms.accelerator,
-        )) from error
+    with alone_in_time(Message(
+        "commitment %(name)s overlaps a later one of %(team)s on %(accelerator)s: give it a valid_until",
+        name=terms.name, team=terms.team.code, accelerator=terms.accelerator,
+    )):
+        take_over(Commitment.objects.filter(team=terms.team, accelerator=terms.accelerator), terms.valid_from)
+        Commitment.objects.create(
+            **{name: getattr(terms, name) for name in (*FIELDS, "name", "valid_until")}, created_by=actor
+        )
+        audit_record(
+            actor=actor, action="commitment_put", subject=terms.name,
+            detail={"team": terms.team.code, "accelerator": terms.accelerator, "gpu_hours": str(terms.gpu_hours),
+                    "price": str(terms.price), "valid_from": terms.valid_from.isoformat(),
+                    "valid_until": terms.valid_until.isoformat() if terms.valid_until else None},
+        )  # fmt: skip
     return True
+
+
+def _comparable(terms: CommitmentTerms, known: Commitment | None) -> dict[str, Any]:
+    """What a stored commitment must be; its end may have come earlier since, where another one follows it."""
+    wanted = {name: getattr(terms, name) for name in FIELDS}
+    if known is not None and terms.valid_until is not None and (known.valid_until or terms.valid_until) > terms.valid_until:
+        wanted["valid_until"] = terms.valid_until
+    return wanted
 
 
 def commitment_end(*, commitment: Commitment, at: datetime, actor: str) -> None:
@@ -75,15 +82,3 @@ def commitment_end(*, commitment: Commitment, at: datetime, actor: str) -> None:
             actor=actor, action="commitment_end", subject=row.name,
             detail={"valid_until": at.isoformat(), "before": before.isoformat() if before else None},
         )  # fmt: skip
-
-
-def _refuse_difference(known: Commitment, terms: CommitmentTerms) -> None:
-    """Its end may have come earlier since, where another one follows it."""
-    differing = [name for name in FIELDS if getattr(known, name) != getattr(terms, name)]
-    if not differing and terms.valid_until is not None and (known.valid_until or terms.valid_until) > terms.valid_until:
-        differing = ["valid_until"]
-    if differing:
-        raise RateError(Message(
-            "commitment %(name)s is stored and differs in %(differing)s: give the new one a new name",
-            name=terms.name, differing=differing[0],
-        ))

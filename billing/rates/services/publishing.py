@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 
-from django.db import IntegrityError, connection, transaction
+from django.db import connection
 
 from billing.rates.models import CostSheet, GpuPrice, PriceDraft, PriceVersion, TokenCostSheet, TokenPrice
 from billing.rates.price_list import GpuPriceInput
 from billing.rates.services.sheets import RateError
-from billing.rates.services.succession import take_over
+from billing.rates.services.succession import alone_in_time, take_over
 from billing.tenancy.audit import audit_record
 from metering.messages import Message
 
@@ -52,22 +52,14 @@ def price_version_publish(*, wanted: PriceVersionInput, actor: str, origin: str 
                 name=wanted.name, difference=difference,
             ))
         return False
-    try:
-        with transaction.atomic():
-            _publish(wanted, actor, origin)
-    except IntegrityError as error:
-        raise RateError(Message("price version %(name)s overlaps another one", name=wanted.name)) from error
+    with alone_in_time(Message("price version %(name)s overlaps another one", name=wanted.name)):
+        _publish(wanted, actor, origin)
     return True
 
 
-def _publish_alone() -> None:
-    """Until this transaction ends: each list finds the ones before and after it, also where many are approved at once."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_advisory_xact_lock(%s)", [PUBLISH_LOCK])
-
-
 def _publish(wanted: PriceVersionInput, actor: str, origin: str) -> None:
-    _publish_alone()
+    with connection.cursor() as cursor:  # one at a time until this ends: each list is linked to those beside it
+        cursor.execute("SELECT pg_advisory_xact_lock(%s)", [PUBLISH_LOCK])
     until = take_over(PriceVersion.objects.all(), wanted.valid_from)
     version = PriceVersion.objects.create(
         name=wanted.name, currency=wanted.currency, valid_from=wanted.valid_from, valid_until=until, published_by=actor,

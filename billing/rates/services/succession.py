@@ -1,52 +1,100 @@
-"""What every dated fact of prices shares: one holds at a time, another follows it, and what is stored is never edited."""
+"""Dated facts: one is in force at a time, another follows and ends it, and what is stored is never edited.
 
-from collections.abc import Mapping
+Carbon factors and the policies (efficiency, who pays for interrupted allocations, what of idle and shared cost is billed)
+are put here; price versions and commitments have modules of their own.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime
+from decimal import Decimal
 from typing import Any
 
 from django.db import IntegrityError, transaction
 from django.db.models import Q, QuerySet
 
-from billing.rates.models import DatedPolicy
+from billing.rates.models import AllocationPolicy, CarbonFactors, DatedPolicy, EfficiencyPolicy, InterruptionPolicy
 from billing.rates.services.sheets import RateError
 from billing.tenancy.audit import audit_record
 from metering.messages import Message
 
 
-def ends_later(instant: datetime) -> Q:
-    """What is in force at `instant` or would come to be: it ends there."""
-    return Q(valid_until=None) | Q(valid_until__gt=instant)
-
-
 def take_over(rows: QuerySet[Any], valid_from: datetime) -> datetime | None:
-    """End those of `rows` that would still hold at `valid_from`; until when the new one holds: where a later one begins."""
-    rows.filter(ends_later(valid_from), valid_from__lt=valid_from).update(valid_until=valid_from)
+    """End those of `rows` that are in force at `valid_from`; where a later one begins, which ends the new one."""
+    in_force = Q(valid_until=None) | Q(valid_until__gt=valid_from)
+    rows.filter(in_force, valid_from__lt=valid_from).update(valid_until=valid_from)
     later = rows.filter(valid_from__gt=valid_from).order_by("valid_from").first()
     return later.valid_from if later else None
 
 
-def policy_publish(
-    *, model: type[DatedPolicy], fields: Mapping[str, Any], detail: Mapping[str, Any], actor: str
-) -> bool:
-    """Publish a policy from its instant on; the policy before it ends there. False where it is published already.
+def stored_alike(known: object, wanted: Mapping[str, Any], refusal: Callable[[str], Message]) -> bool:
+    """Whether a fact is stored, as it is wanted; `known` is None where it is not.
 
-    Raises RateError where a published policy of that name differs.
+    Raises RateError with the `refusal` of the first field in which the stored one differs.
     """
-    name, kind = fields["name"], str(model._meta.verbose_name)
-    known = model._default_manager.filter(name=name).first()
-    if known:
-        differing = [field for field, value in fields.items() if getattr(known, field) != value]
-        if differing:
-            raise RateError(Message(
-                "%(kind)s %(name)s is published and differs in %(differing)s: give it a new name",
-                kind=kind, name=name, differing=differing[0],
-            ))
-        return False
+    differing = [name for name, value in wanted.items() if getattr(known, name) != value] if known is not None else []
+    if differing:
+        raise RateError(refusal(differing[0]))
+    return known is not None
+
+
+@contextmanager
+def alone_in_time(refusal: Message) -> Iterator[None]:
+    """A transaction that stores a fact.  Raises RateError with `refusal` where others are in force at the same time."""
     try:
         with transaction.atomic():
-            until = take_over(model._default_manager.all(), fields["valid_from"])
-            model._default_manager.create(**fields, valid_until=until)
-            audit_record(actor=actor, action=f"{kind.replace(' ', '_')}_publish", subject=name, detail=dict(detail))
+            yield
     except IntegrityError as error:
-        raise RateError(Message("%(kind)s %(name)s overlaps another one", kind=kind, name=name)) from error
+        raise RateError(refusal) from error
+
+
+def carbon_factors_put(
+    *, cluster: str, valid_from: datetime, location: Decimal, market: Decimal, source: str, actor: str
+) -> bool:
+    """Store what a kWh of a cluster emits [kg/kWh] from an instant on; False where it is stored already.
+
+    Raises RateError where other factors are stored for that instant.
+    """
+    wanted = {"location_kg_per_kwh": location, "market_kg_per_kwh": market, "source": source}
+    rows = CarbonFactors.objects.filter(cluster=cluster)
+    if stored_alike(rows.filter(valid_from=valid_from).first(), wanted, lambda differing: Message(
+        "carbon factors of %(cluster)s from %(valid_from)s are stored and differ in %(differing)s",
+        cluster=cluster, valid_from=valid_from.isoformat(), differing=differing,
+    )):
+        return False
+    with alone_in_time(Message("carbon factors of %(cluster)s overlap others", cluster=cluster)):
+        until = take_over(rows, valid_from)
+        CarbonFactors.objects.create(cluster=cluster, valid_from=valid_from, valid_until=until, **wanted)
+        detail = {**{name: str(value) for name, value in wanted.items()}, "valid_from": valid_from.isoformat()}
+        audit_record(actor=actor, action="carbon_factors_put", subject=cluster, detail=detail)
+    return True
+
+
+def efficiency_policy_publish(*, fields: dict[str, Any], actor: str) -> bool:
+    """Publish bands of HFU and MFU; False where they are published already.  Raises RateError."""
+    detail = {name: value if isinstance(value, bool | int | list) else str(value) for name, value in fields.items()}
+    return _policy_publish(EfficiencyPolicy, fields, detail, actor)
+
+
+def rules_publish(
+    model: type[InterruptionPolicy | AllocationPolicy], *, name: str, valid_from: datetime, rules: dict[str, Any],
+    actor: str,
+) -> bool:  # fmt: skip
+    """Publish a policy that is a set of rules; False where it is published already.  Raises RateError."""
+    fields = {"name": name, "valid_from": valid_from, "rules": rules}
+    return _policy_publish(model, fields, {"valid_from": valid_from.isoformat(), "rules": rules}, actor)
+
+
+def _policy_publish(
+    model: type[DatedPolicy], fields: Mapping[str, Any], detail: Mapping[str, Any], actor: str
+) -> bool:
+    name, kind, rows = fields["name"], str(model._meta.verbose_name), model._default_manager.all()
+    if stored_alike(rows.filter(name=name).first(), fields, lambda differing: Message(
+        "%(kind)s %(name)s is published and differs in %(differing)s: give it a new name",
+        kind=kind, name=name, differing=differing,
+    )):
+        return False
+    with alone_in_time(Message("%(kind)s %(name)s overlaps another one", kind=kind, name=name)):
+        rows.create(**fields, valid_until=take_over(rows, fields["valid_from"]))
+        audit_record(actor=actor, action=f"{kind.replace(' ', '_')}_publish", subject=name, detail=dict(detail))
     return True

@@ -6,9 +6,10 @@
 Sheets are stored before the prices that are made from them, in the same transaction.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 from zoneinfo import ZoneInfo
 
 from django.db import transaction
@@ -45,8 +46,8 @@ def price_draft_write(
     known = {} if draft is None else draft.content
     content = {part: reader.fields.get(part, known.get(part)) for part in ("gpu", "tokens")}
     with transaction.atomic():
-        _store_sheets(reader, "cost_sheets", _cost_sheet, actor)
-        _store_sheets(reader, "token_cost_sheets", _token_cost_sheet, actor)
+        _store_sheets(reader, "cost_sheets", actor)
+        _store_sheets(reader, "token_cost_sheets", actor)
         if reader.problems:
             raise PriceDraftError(reader.problems)
         if draft is None:
@@ -68,42 +69,31 @@ def _instant(reader: FieldReader, draft: PriceDraft | None) -> datetime | None:
     if not reader.has("valid_from"):
         reader.refuse("valid_from", Message("is missing, %(range)s", range=expected))
         return None
-    try:
+    with suppress(ValueError):
         instant = datetime.fromisoformat(str(given).strip())
-    except ValueError:
-        reader.refuse("valid_from", Message("%(value)s %(range)s", value=shown(given), range=expected))
-        return None
-    if instant.tzinfo is None and len(str(given).strip()) == DATE_LENGTH:
-        instant = instant.replace(tzinfo=ZoneInfo(billing_setup().zone))
-    if instant.tzinfo is None or not 2000 <= instant.year < 2200:
-        reader.refuse("valid_from", Message("%(value)s %(range)s", value=shown(given), range=expected))
-        return None
-    return instant.astimezone(UTC)
+        if instant.tzinfo is None and len(str(given).strip()) == DATE_LENGTH:
+            instant = instant.replace(tzinfo=ZoneInfo(billing_setup().zone))
+        if instant.tzinfo is not None and 2000 <= instant.year < 2200:
+            return instant.astimezone(UTC)
+    reader.refuse("valid_from", Message("%(value)s %(range)s", value=shown(given), range=expected))
+    return None
 
 
-def _store_sheets(
-    reader: FieldReader, section: str, store: Callable[[str, Mapping[str, Any], str], None], actor: str
-) -> None:
-    for index, item in enumerate(reader.each(section) if reader.has(section) else ()):
-        entry = reader.nested(item, "a sheet", section, index)
+def _store_sheets(reader: FieldReader, section: str, actor: str) -> None:
+    for entry in reader.mappings(section, "a sheet"):
         name, sheet = entry.text("name", limit=200), entry.fields.get("sheet")
         if not isinstance(sheet, Mapping):
             entry.refuse("sheet", Message("is missing, must be a mapping of the fields of a cost sheet"))
             continue
         entry.finish(("name", "sheet"))
         try:
-            store(name, sheet, actor)
+            if section == "cost_sheets":
+                result = cost_of_gpu_hour(parse_cost_sheet(sheet)).as_dict()
+                cost_sheet_put(name=name, inputs=dict(sheet), result=result, actor=actor)
+            else:
+                token_cost_sheet_put(name=name, inputs=dict(sheet), actor=actor)
         except InputError as error:
-            path = (section, index, "sheet")
+            path = (*entry.path, "sheet")
             reader.problems += [FieldProblem((*path, *problem.path), problem.text) for problem in error.problems]
         except ValueError as error:  # a sheet in use, or reports without a sustainable run or of two deployments
             entry.refuse("sheet", Message.of(error))
-
-
-def _cost_sheet(name: str, inputs: Mapping[str, Any], actor: str) -> None:
-    result = cost_of_gpu_hour(parse_cost_sheet(inputs)).as_dict()
-    cost_sheet_put(name=name, inputs=dict(inputs), result=result, actor=actor)
-
-
-def _token_cost_sheet(name: str, inputs: Mapping[str, Any], actor: str) -> None:
-    token_cost_sheet_put(name=name, inputs=dict(inputs), actor=actor)
