@@ -2,10 +2,13 @@ from django.apps import AppConfig
 
 
 class SettingsConfig(AppConfig):
-    """Makes Celery's application current."""
+    """Makes Celery's application current, and follows sign-ins."""
 
     name = "billing.settings"
     label = "settings"
 
     def ready(self) -> None:
-        from billing.settings import celery  # noqa: F401 - shared tasks bind to the application that was made last
+        from billing.settings import (
+            celery,  # noqa: F401 - shared tasks bind to the application that was made last
+            sessions,  # noqa: F401 - its receivers are connected before anybody signs in
+        )

@@ -1,6 +1,7 @@
 """How long somebody stays signed in, what a session must prove, and what the audit log says of signing in."""
 
 from collections.abc import Callable, Mapping
+from time import time
 from typing import Any, Final
 
 from allauth.account.adapter import get_adapter
@@ -15,7 +16,6 @@ from django.contrib.auth.signals import user_logged_in, user_login_failed
 from django.dispatch import Signal, receiver
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
-from django.utils import timezone
 
 from billing.api.problems import problem
 from billing.tenancy.audit import audit_record
@@ -39,7 +39,7 @@ class SessionLimitsMiddleware:
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
         if settings.SESSION_COOKIE_NAME in request.COOKIES and request.user.is_authenticated:
-            now = timezone.now().timestamp()
+            now = time()
             began, seen = request.session.get(BEGAN, 0), request.session.get(SEEN, 0)
             if now - began >= settings.SESSION_HOURS * 3600 or now - seen >= settings.SESSION_IDLE_MINUTES * 60:
                 logout(request)
@@ -79,7 +79,7 @@ def _lacks_second_factor(request: HttpRequest) -> bool:
 @receiver(user_logged_in, dispatch_uid="a session begins")
 def session_begins(request: HttpRequest, user: User, **_: Any) -> None:
     """Note when it began and by which way."""
-    request.session[BEGAN] = request.session[SEEN] = timezone.now().timestamp()
+    request.session[BEGAN] = request.session[SEEN] = time()
     methods = {record["method"] for record in get_authentication_records(request, user)}
     by = "identity provider" if "socialaccount" in methods else "password"
     name = user.get_username()

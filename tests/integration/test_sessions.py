@@ -8,8 +8,8 @@ import pytest
 from allauth.mfa.models import Authenticator
 from django.contrib.auth.models import User
 from django.test import Client
-from django.utils import timezone
 
+from billing.settings import sessions
 from billing.tenancy.models import AuditEntry
 from tests import factories
 from tests.factories.identity import Provider, code_for, provider, sign_in_there
@@ -32,8 +32,8 @@ def entries(*actions: str) -> list[tuple[str, str, str, dict[str, Any]]]:
 
 
 def later(monkeypatch: pytest.MonkeyPatch, **ahead: float) -> None:
-    moment = timezone.now() + timedelta(**ahead)
-    monkeypatch.setattr(timezone, "now", lambda: moment)
+    moment = sessions.time() + timedelta(**ahead).total_seconds()
+    monkeypatch.setattr(sessions, "time", lambda: moment)
 
 
 def test_a_person_of_the_provider_gets_no_local_password(provider: Provider) -> None:
