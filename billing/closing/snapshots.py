@@ -25,7 +25,6 @@ from billing.invoices.services.drafts import charges_by_invoice
 from billing.rating.efficiency import Verdict
 from billing.rating.models import RatingSnapshot
 from billing.rating.snapshots import snapshot_of, team_ratings
-from billing.usage.selectors import ScanSum
 from metering.messages import Message
 from pricing.rating import Charge
 
@@ -152,9 +151,6 @@ class KeptReport(msgspec.Struct):
     pools: list[dict[str, Any]]
     tokens: dict[str, int]
     engines: list[ModelComparison]
-    scans: list[ScanSum] | None
-    energy: list[Message] = []
-    energy_compared: bool = False
 
 
 @dataclass(frozen=True, slots=True)
