@@ -9,7 +9,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
-from fractions import Fraction
 from functools import lru_cache, partial, reduce
 from hashlib import sha256
 from itertools import chain
@@ -300,13 +299,11 @@ def _judged_together(group: Sequence[_Job]) -> dict[int, _Job]:
     return {id(job): job.judged(judgement) for job in group}
 
 
-def _effect(job: _Job, reference_data: ReferenceData) -> Fraction:
-    """What the verdict changes for its team, exact; what has no price changes nothing."""
-    return Fraction(_effect_us(job, reference_data)) / MICROSECONDS_PER_HOUR
-
-
 def _effect_us(job: _Job, reference_data: ReferenceData) -> Decimal:
-    """The same in microseconds x price per hour: both units that devices are priced in are hours."""
+    """What the verdict changes for its team, exact, in microseconds x price per hour: both units of devices are hours.
+
+    What has no price changes nothing.
+    """
     change, total = EXACT.subtract(job.judgement.multiplier, 1), Decimal(0)
     if not change:
         return total

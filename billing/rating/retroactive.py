@@ -10,7 +10,6 @@ from decimal import Decimal
 
 from billing.tenancy.ownership import Owner, OwnershipBook, OwnershipRow
 from pricing.rate_card import GpuPrice, PriceVersion, RateCard
-from pricing.rating import LineKey
 
 
 @dataclass(frozen=True)
@@ -80,21 +79,6 @@ class CorrectedRateCard(RateCard):
             if corrected is not None:
                 return item.over(version), corrected
         return version, price
-
-    def version_name(self, key: LineKey, instant: datetime) -> str | None:
-        """The name of the price list that a line of `key` has at `instant`."""
-        version = self.version_at(instant)
-        if version is None:
-            return None
-        for item in self.corrections:
-            named = (
-                (key.sku, key.token_class) in item.tokens
-                if key.counts_tokens
-                else any(GpuPrice(Decimal(0), *sku).sku == key.sku and sku[0] == key.accelerator for sku in item.gpu)
-            )
-            if named and item.covers(instant):
-                return item.over(version).name
-        return version.name
 
 
 class CorrectedOwnershipBook(OwnershipBook):

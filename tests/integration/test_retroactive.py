@@ -23,7 +23,7 @@ from billing.corrections.services.retroactive import (
 from billing.invoices.models import BillingPeriod, Correction, Invoice, Note
 from billing.portal.statements import month_statements
 from billing.rating.models import RetroactiveChange
-from billing.rating.services import ChangeError
+from billing.rating.services.changes import ChangeError
 from billing.tenancy.models import AuditEntry, NamespaceOwnership, Team
 from billing.usage.services import Reporter, efficiency_ingest
 from metering.records import EfficiencySample, decode_batch

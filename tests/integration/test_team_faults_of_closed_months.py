@@ -24,7 +24,7 @@ from billing.invoices.selectors import period_of
 from billing.invoices.services.invoices import invoices_issue
 from billing.portal.statements import month_statements
 from billing.rating.models import RetroactiveChange
-from billing.rating.services import ChangeError
+from billing.rating.services.changes import ChangeError
 from billing.tenancy.models import Team
 from tests import factories
 from tests.factories.corrections import people

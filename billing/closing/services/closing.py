@@ -25,7 +25,7 @@ from billing.invoices.services.drafts import charges_by_invoice, drafts_write, p
 from billing.invoices.services.periods import PeriodError, period_open
 from billing.rating.assessment import RatingResult, rate_period
 from billing.rating.input_fingerprint import reference_data_lock
-from billing.rating.services import capacity_freeze, charges_write, idle_shares_write, pool_times_write
+from billing.rating.services.charges import capacity_freeze, charges_write, idle_shares_write, pool_times_write
 from billing.runtime.gc_pause import collector_paused
 from billing.runtime.parallel_reads import deferred_query, parallel_reads
 from billing.runtime.progress import ProgressCallback, no_progress

@@ -26,7 +26,7 @@ from billing.corrections.services.corrections import (
 from billing.corrections.services.proof import closed_periods_check
 from billing.invoices.models import BillingPeriod, Correction, Note
 from billing.rating.models import ChangeProposal, RetroactiveChange
-from billing.rating.services import ChangeError, change_checked, change_known
+from billing.rating.services.changes import ChangeError, change_checked, change_known
 from billing.runtime.canonical_json import canonical_json, document_hash
 from billing.tenancy.access import Right
 from billing.tenancy.audit import audit_record
@@ -113,7 +113,7 @@ register(CHANGE)
 
 
 def retroactive_propose(*, reason: str, actor: str, now: datetime, **asked: Any) -> RetroactiveChange:
-    """Propose a change of closed time, as `billing.rating.services.change_checked` takes it; finance does.
+    """Propose a change of closed time, as `billing.rating.services.changes.change_checked` takes it; finance does.
 
     Nothing moves yet.  Raises ChangeError, AuthorityError.
     """
