@@ -51,10 +51,9 @@ class CorrectedRateCard(RateCard):
         Each is found once: a month asks for a handful of prices, tens of thousands of times.
         """
         asked = (accelerator, resource, instant)
-        found = self._gpu_found.get(asked)
-        if found is None:
-            found = self._gpu_found[asked] = self._find_gpu(*asked)
-        return found
+        if asked not in self._gpu_found:
+            self._gpu_found[asked] = self._find_gpu(*asked)
+        return self._gpu_found[asked]
 
     def _find_gpu(self, accelerator: str, resource: str, instant: datetime) -> tuple[PriceVersion, GpuPrice]:
         version, price = super().gpu_price(accelerator, resource, instant)
@@ -67,10 +66,9 @@ class CorrectedRateCard(RateCard):
     def token_price(self, model: str, token_class: str, instant: datetime) -> tuple[PriceVersion, Decimal]:
         """As in the published list, unless a correction names that very price.  Raises UnpricedError."""
         asked = (model, token_class, instant)
-        found = self._token_found.get(asked)
-        if found is None:
-            found = self._token_found[asked] = self._find_tokens(*asked)
-        return found
+        if asked not in self._token_found:
+            self._token_found[asked] = self._find_tokens(*asked)
+        return self._token_found[asked]
 
     def _find_tokens(self, model: str, token_class: str, instant: datetime) -> tuple[PriceVersion, Decimal]:
         version, price = super().token_price(model, token_class, instant)

@@ -15,6 +15,7 @@ from billing.approvals.models import Step
 from billing.approvals.services import approve, locked, proposal_create, proposal_note, proposal_submit, reject
 from billing.corrections.effect import Effect, effect_of, standing_lines
 from billing.corrections.note_lines import NoteEntry, ordered, rebill, reversal, withdrawal
+from billing.corrections.services.correction_kind import correction_decided
 from billing.corrections.services.corrections import (
     NotePlan,
     Wanted,
@@ -205,9 +206,7 @@ def _bring_about(change: RetroactiveChange, effect: Effect, actor: str, now: dat
     if plans:
         wanted = Wanted(REASONS[Kinds(change.kind)], change.reason, change.evidence, change.requested_by, now)
         correction = correction_store(plans=plans, wanted=wanted, change=change)
-        correction.status = Correction.Status.APPROVED
-        correction.decided_by, correction.decided_at = actor, now
-        correction.save(update_fields=["status", "decided_by", "decided_at"])
+        correction_decided(correction, Correction.Status.APPROVED, actor, now)
         audit_record(
             actor=actor, action="correction_approve", subject=f"correction {correction.pk}",
             detail={"change": change.name},
