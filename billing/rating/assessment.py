@@ -201,7 +201,7 @@ def _rate_window(
         _account_devices(assessment, reference_data, owned)
         _account_carried(assessment, reference_data, interrupted)
         assessment.tokens_left += sum(int(item.quantity) for item in rated.unpriced)
-        judged = judge_jobs(reference_data, jobs, zone, assessment.faults)
+        judged = judge_jobs(reference_data, part, jobs, zone, assessment.faults)
         assessment.charges += judged.charges
         assessment.verdicts += judged.verdicts
 
