@@ -67,13 +67,17 @@ def accrual_of(documents: Iterable[Mapping[str, Any]], chart: Chart, facts: Accr
 
 def _withdrawn(before: Mapping[str, Any]) -> list[dict[str, Any]]:
     """What the revision before posted, entries and reversals, each taken back on its own day under an id of its own."""
-    posted = [entry for part in ("entries", "reversal") for journal in before["journals"] for entry in journal[part]]
     return [
         {**entry, "journal_id": f"{entry['journal_id']}-W", "line_id": f"{entry['line_id']}-W",
          "reverses": entry["line_id"], "debit": entry["credit"], "credit": entry["debit"],
          "text": f"Withdrawn: {entry['text']}"}
-        for entry in posted
+        for entry in _posted(before)
     ]  # fmt: skip
+
+
+def _posted(accrual: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Its entries, then their reversals."""
+    return [entry for part in ("entries", "reversal") for journal in accrual["journals"] for entry in journal[part]]
 
 
 def _turned(entry: Entry) -> Entry:
@@ -102,12 +106,11 @@ def accrual_csv(accrual: Mapping[str, Any]) -> bytes:
     sheet = io.StringIO()
     writer = csv.DictWriter(sheet, COLUMNS, lineterminator="\r\n")
     writer.writeheader()
-    posted = [entry for part in ("entries", "reversal") for journal in accrual["journals"] for entry in journal[part]]
-    for entry in [*posted, *accrual["withdrawn"]]:
-        told = {name: "" if value is None else harmless(str(value)) for name, value in entry.items()}
+    for entry in [*_posted(accrual), *accrual["withdrawn"]]:
+        row = {name: "" if value is None else harmless(str(value)) for name, value in entry.items()}
         through = accrual.get("data_through") or ""  # an older release kept none
         writer.writerow(
-            told | {"estimate": "yes", "as_of": accrual["as_of"], "sha256": digest, "data_through": through}
+            row | {"estimate": "yes", "as_of": accrual["as_of"], "sha256": digest, "data_through": through}
         )
     return sheet.getvalue().encode()
 

@@ -9,7 +9,8 @@ block a close is asked again itself.
 from dataclasses import dataclass
 from datetime import datetime
 
-from billing.closing.report import Report, UsageReads, found_in, found_unrated, judged
+from billing.closing.exceptions import Context
+from billing.closing.report import Report, UsageReads, found_in, judged, report_at_cut_off
 from billing.invoices.models import BillingPeriod
 from billing.rating.assessment import RatingResult, rate_period
 from billing.rating.input_fingerprint import fingerprint_now
@@ -28,9 +29,9 @@ class CloseCheck:
     fingerprint: str
 
     def at_cut_off(self, period: BillingPeriod, *, now: datetime) -> tuple[Report, RatingResult | None]:
-        """The report that decides, and the rating where it is still what the month comes to; no usage comes in meanwhile."""
+        """The report that decides, and the rating where its inputs are still the same; no usage comes in meanwhile."""
         same = fingerprint_now(window=Interval(period.start, period.end), zone=period.zone) == self.fingerprint
-        return found_unrated(period, now=now), self.rated if same else None
+        return report_at_cut_off(Context(period, now, self.rated)), self.rated if same else None
 
 
 def close_check(

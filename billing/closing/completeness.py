@@ -1,78 +1,199 @@
-"""Exceptions for what should have been reported and was not, and for more devices held than there are.
+"""Exceptions of usage that should have been reported and was not, of which a part is unknown, or that is more than there is.
 
-They take sums or months of hours, and nothing that comes in while a month is closed can make one of them: they are found
-before ingest has to wait.
+A check is a function of a `Context`.
 """
 
+from collections.abc import Iterator
 from datetime import datetime
 from decimal import Decimal
+from fractions import Fraction
+from typing import Final
+from zoneinfo import ZoneInfo
 
-from billing.closing.exceptions import ReportedException
+from billing.closing.exceptions import Context, ReportedException
+from billing.rates.selectors import rate_card
+from billing.rating.reference_data import gpu_seconds
 from billing.tenancy.selectors import consumer_book, namespace_book
-from billing.usage.gaps import clusters_reported
+from billing.usage.gaps import Gap, clusters_reported, metering_gaps
 from billing.usage.overallocation import Overheld, overheld
-from billing.usage.reconciliation import silent_sources
+from billing.usage.reconciliation import estimated_ends, sequence_gaps, silent_sources
+from billing.usage.selectors import double_held, not_taken_in
+from billing.usage.unknown_shares import UnknownUse, unknown_shares
 from metering.intervals import Interval, union
 from metering.messages import Message
+from pricing.money import EXACT, round_amount
+from pricing.rate_card import RateCard
 
-OVERHELD_TOLERANCE = Decimal("0.001")
+OVERHELD_TOLERANCE: Final = Decimal("0.001")
 """Of the GPU-seconds held on a pool, how many may lie beyond what it offered: a card that fails under a running pod."""
+SCAN_TOLERANCE: Final = Decimal("0.001")
+"""Of all units that scans listed, how many may differ from what was watched."""
+SHOWN_GAPS: Final = 10
+"""How many gaps of a source an exception spells out."""
+HOUR_US: Final = 3_600_000_000
 
 
-def reports_missing(window: Interval, until: datetime) -> list[ReportedException]:
-    """Clusters and sources of which nothing came; `until`: how far the month has passed."""
-    if until <= window.start:
-        return []
-    return clusters_silent(Interval(window.start, until)) + sources_silent(until)
+def unwatched(context: Context) -> Iterator[ReportedException]:
+    """Seconds of the month, as far as it has passed, that nobody has watched and nobody filled."""
+    passed = context.passed
+    if passed is None:
+        return
+    for gap in metering_gaps(passed.end):
+        missing_us = sum(cut.microseconds for piece in gap.unwatched if (cut := piece.overlap(passed)))
+        if missing_us:
+            subject, seconds = f"{gap.cluster}/{gap.subject}", Decimal(-(-missing_us // 1_000_000))
+            yield ReportedException("metering_gap", subject, seconds, "seconds", True, _unseen(gap))
 
 
-def clusters_silent(passed: Interval) -> list[ReportedException]:
+def _unseen(gap: Gap) -> Message:
+    """What to do about a gap, after how many allocations it left open."""
+    if not gap.allocations:
+        return gap.advice
+    return Message.counted(
+        "%(n)s open allocation was not seen after that: %(advice)s",
+        "%(n)s open allocations were not seen after that: %(advice)s", gap.allocations, n=gap.allocations, advice=gap.advice,
+    )
+
+
+def in_quarantine(context: Context) -> Iterator[ReportedException]:
+    """Records in quarantine, and what agents say that they could not meter: both are usage that is in no charge."""
+    for what, whose, count, text in not_taken_in(context.window):
+        quantity = Decimal(count)
+        if what == "agent problem":
+            advice = Message("%(text)s: is not metered: mend what the agent names, or waive it", text=text)
+            yield ReportedException("agent_problem", whose, quantity, "objects", True, advice)
+        elif what == "agent unknown":
+            advice = Message(
+                "nobody knows this extended resource: if it is a device, tell the agent with %(option)s; if it is none, "
+                "declare it with `manage.py gpu_share`", option="--claim-driver" if "/dra/" in whose else "--resource",
+            )
+            units = Decimal(text) if text.isascii() and text.isdecimal() else quantity
+            yield ReportedException("unknown_resource", whose, units, "resources", True, advice)
+        else:
+            kind = "conflict" if what == "conflict" else "quarantine"
+            advice = Message("look at it with `manage.py quarantine`, then correct or dismiss it")
+            yield ReportedException(kind, whose, quantity, "records", True, advice)
+
+
+def shares_unknown(context: Context) -> Iterator[ReportedException]:
+    """Usage whose share of a device nobody knows, by namespace, resource and accelerator: it is in no charge.
+
+    `amount`: what it costs at most, as if each unit were a device.
+    """
+    found = unknown_shares(context.window)
+    card = rate_card() if found else RateCard(())
+    for use in found:
+        yield ReportedException(
+            "unknown_share", use.subject, EXACT.scaleb(use.unit_us, -6), "unit_seconds", True,
+            Message("%(text)s: declare it with `manage.py gpu_share`, or waive it", text="; ".join(use.reasons)),
+            amount=_at_most(use, card, context.window),
+        )  # fmt: skip
+
+
+def _at_most(use: UnknownUse, card: RateCard, window: Interval) -> Decimal | None:
+    """The units as whole devices at the highest price of the window; None where some of it has no price."""
+    instants = [window.start, *(at for at in card.changes() if window.start < at < window.end)]
+    prices = [price for at in instants if (price := card.list_price(use.accelerator, at)) is not None]
+    if len(prices) < len(instants):
+        return None
+    return round_amount(Fraction(use.unit_us) * Fraction(max(prices)) / HOUR_US)
+
+
+def clusters_silent(context: Context) -> Iterator[ReportedException]:
     """Clusters that own or platform rules name and of which nothing was reported in the month, as far as it has passed.
 
     A rule for a pattern of clusters names none. Only the time of the rules counts.
     """
+    passed = context.passed
+    if passed is None:
+        return
     ruled = namespace_book().literal_scopes(passed)
-    silent = ruled.keys() - clusters_reported(passed, sorted(ruled))
     advice = Message(
         "nothing was reported: start its agent, import its usage with `import_usage gpu`, end its ownership, or waive with "
         "a reason"
     )
-    seconds = {cluster: sum(span.microseconds for span in union(ruled[cluster])) // 1_000_000 for cluster in silent}
-    return [
-        ReportedException("silent_cluster", cluster, Decimal(seconds[cluster]), "seconds", True, advice)
-        for cluster in sorted(silent)
-    ]
+    for cluster in sorted(ruled.keys() - clusters_reported(passed, sorted(ruled))):
+        seconds = sum(span.microseconds for span in union(ruled[cluster])) // 1_000_000
+        yield ReportedException("silent_cluster", cluster, Decimal(seconds), "seconds", True, advice)
 
 
-def sources_silent(until: datetime) -> list[ReportedException]:
+def sources_silent(context: Context) -> Iterator[ReportedException]:
     """Gateways that were used regularly and then not at all, of which a consumer still has an owner."""
-    consumers = consumer_book()
+    passed, consumers = context.passed, consumer_book()
+    if passed is None:
+        return
     advice = Message("see whether its reporter runs, import what is missing, end its consumers, or waive with a reason")
-    return [
-        ReportedException("silent_source", source, Decimal(int((until - last).total_seconds())), "seconds", True, advice)
-        for source, last in silent_sources(until)
-        if consumers.names_scope(source, until)
-    ]
+    for source, last in silent_sources(passed.end):
+        if consumers.names_scope(source, passed.end):
+            seconds = Decimal(int((passed.end - last).total_seconds()))
+            yield ReportedException("silent_source", source, seconds, "seconds", True, advice)
 
 
-def capacity_exceeded(
-    window: Interval, idle: dict[tuple[str, str], Decimal], *, blocks: bool
-) -> list[ReportedException]:
+def numbers_missing(context: Context) -> Iterator[ReportedException]:
+    """Records that a source numbered and nobody has: lost on the way, or in quarantine."""
+    for gaps in sequence_gaps(context.window):
+        shown_gaps = [str(first) if first == last else f"{first}-{last}" for first, last in gaps.stretches[:SHOWN_GAPS]]
+        more = len(gaps.stretches) - len(shown_gaps)
+        numbers = Message("%(numbers)s", numbers=", ".join(shown_gaps))
+        if more:
+            numbers = Message("%(numbers)s and %(n)s more gaps", numbers=numbers, n=more)
+        subject = f"{gaps.source}/{gaps.run}" if gaps.run else gaps.source
+        advice = Message(
+            "numbers %(numbers)s never arrived: have the source send them again, or waive them", numbers=numbers
+        )
+        yield ReportedException("sequence_gap", subject, Decimal(gaps.missing), "records", True, advice)
+
+
+def scans_differing(context: Context) -> Iterator[ReportedException]:
+    """Clusters whose lists differ by more than the tolerance from what was watched."""
+    for scan in context.scans:
+        if scan.differing > SCAN_TOLERANCE * scan.scanned:
+            advice = Message.counted(
+                "%(n)s unit was listed by %(scans)s scans: look for what the agent missed",
+                "%(n)s units were listed by %(scans)s scans: look for what the agent missed", scan.scanned,
+                n=f"{scan.scanned:,}", scans=scan.scans,
+            )
+            yield ReportedException("scan_difference", scan.cluster, Decimal(scan.differing), "units", True, advice)
+
+
+def held_twice(context: Context) -> Iterator[ReportedException]:
+    """Pods that are reported with one resource twice at a time."""
+    advice = Message("one pod is reported to hold the same resource twice at a time: correct it at its source, or waive it")
+    for cluster, pod_uid, overlap in double_held(context.window):
+        seconds = Decimal(overlap).scaleb(-6)
+        yield ReportedException("overlap", f"{cluster}/{pod_uid}", seconds, "seconds", context.blocks, advice)
+
+
+def ends_estimated(context: Context) -> Iterator[ReportedException]:
+    """Allocations whose end nobody reported: the quantity is the most by which the bill may be wrong, either way."""
+
+    def local(at: datetime) -> str:
+        return at.astimezone(ZoneInfo(context.period.zone)).strftime("%Y-%m-%d %H:%M:%S")
+
+    for end in estimated_ends(context.window):
+        between = {"earliest": local(end.earliest), "latest": local(end.latest)}
+        words = Message(
+            "ended between %(earliest)s and %(latest)s (%(rule)s); billed until %(until)s",
+            **between, rule=end.rule, until=local(end.ended_at),
+        ) if end.pod else Message.counted(
+            "%(n)s more hold, which ended between %(earliest)s and %(latest)s",
+            "%(n)s more holds, which ended between %(earliest)s and %(latest)s", end.holds, **between, n=end.holds,
+        )  # fmt: skip
+        subject = f"{end.cluster}/{end.pod or 'others'}"
+        yield ReportedException("estimated_end", subject, gpu_seconds(end.device_us), "gpu_seconds", False, words)
+
+
+def capacity_exceeded(context: Context, idle: dict[tuple[str, str], Decimal]) -> Iterator[ReportedException]:
     """Pools of which more was held than nodes offered.
 
     `idle`: GPU-seconds by pool, as far as they are known. Where it is negative though nothing was held beyond what was
     offered at any instant, capacity is unknown for a part of the month, which blocks nothing.
     """
-    over = overheld(window)
-    found = {pool: max(-idle.get(pool, Decimal(0)), over.get(pool, Overheld()).beyond) for pool in over.keys() | idle.keys()}
-    return [
-        ReportedException(
-            "over_capacity", "/".join(pool), beyond, "gpu_seconds", blocks and _too_much(over.get(pool, Overheld())),
-            Message("more was held than nodes offered: check capacity reports and device fractions"),
-        )
-        for pool, beyond in sorted(found.items()) if beyond > 0
-    ]  # fmt: skip
-
-
-def _too_much(over: Overheld) -> bool:
-    return over.beyond > OVERHELD_TOLERANCE * over.held
+    found, none, zero = overheld(context.window), Overheld(), Decimal(0)
+    advice = Message("more was held than nodes offered: check capacity reports and device fractions")
+    for pool in sorted(found.keys() | idle.keys()):
+        over = found.get(pool, none)
+        beyond, blocks = max(-idle.get(pool, zero), over.beyond), over.beyond > OVERHELD_TOLERANCE * over.held
+        if beyond > 0:
+            subject = "/".join(pool)
+            yield ReportedException("over_capacity", subject, beyond, "gpu_seconds", context.blocks and blocks, advice)

@@ -1,10 +1,10 @@
 """Whether the disputes of a month follow from those of the month before: opening + opened - decided = open at its end.
 
-The left side is told by the steps of disputes, which are only ever added; the right side by the disputes themselves, as long
-as nothing has happened to one since. A state that was changed without its step shows here.
+The left side comes from the steps of disputes, which are only ever added; the right side from the disputes themselves, as
+long as nothing has happened to one since. A state that was changed without its step shows here.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 
@@ -38,10 +38,10 @@ class Rolled:
     `upheld`: whether any of them was upheld, also since.
     """
 
-    opening: Sum
-    opened: Sum
-    decided: Sum
-    open_at_end: Sum
+    opening: Sum = field(default_factory=Sum)
+    opened: Sum = field(default_factory=Sum)
+    decided: Sum = field(default_factory=Sum)
+    open_at_end: Sum = field(default_factory=Sum)
     upheld: bool = False
 
     @property
@@ -63,31 +63,19 @@ class Rolled:
 
 def dispute_rollforward(period: BillingPeriod, now: datetime) -> Rolled:
     """The disputes from the beginning of a month to its end, or to `now` while it runs."""
-    until = min(period.end, now)
-    rolled = Rolled(Sum(), Sum(), Sum(), Sum())
-    known: dict[int, _Told] = {}
-    rows = Dispute.objects.filter(opened_at__lt=period.end).order_by("steps__at", "steps__id")
-    for dispute, amount, status, kind, at in rows.values_list("id", "amount", "status", "steps__kind", "steps__at"):
-        rolled.upheld = rolled.upheld or status == Dispute.Status.UPHELD
-        told = known.setdefault(dispute, _Told(amount, status not in DECIDED))
-        turn = 1 if kind in BEGUN else -1 if kind in DECIDED else 0
-        if at is not None and at >= until:
-            told.later = True
-        elif turn:
-            told.open = turn > 0
-            before = at is not None and at < period.start
-            (rolled.opening if before else rolled.opened if turn > 0 else rolled.decided).add(amount, turn if before else 1)
-    for told in known.values():
-        if told.open if told.later else told.open_now:
-            rolled.open_at_end.add(told.amount)
+    until, rolled = min(period.end, now), Rolled()
+    for dispute in Dispute.objects.filter(opened_at__lt=period.end).prefetch_related("steps"):
+        rolled.upheld = rolled.upheld or dispute.status == Dispute.Status.UPHELD
+        is_open, later = False, False
+        for step in sorted(dispute.steps.all(), key=lambda one: (one.at, one.pk)):
+            turn = 1 if step.kind in BEGUN else -1 if step.kind in DECIDED else 0
+            if step.at >= until:
+                later = True
+            elif turn and step.at < period.start:
+                rolled.opening.add(dispute.amount, turn)
+            elif turn:
+                (rolled.opened if turn > 0 else rolled.decided).add(dispute.amount)
+            is_open = turn > 0 if turn and step.at < until else is_open
+        if is_open if later else dispute.status not in DECIDED:
+            rolled.open_at_end.add(dispute.amount)
     return rolled
-
-
-@dataclass(slots=True)
-class _Told:
-    """What is known of one dispute: whether it is open now, and was by its steps; `later`: whether steps followed."""
-
-    amount: Decimal
-    open_now: bool
-    open: bool = False
-    later: bool = False

@@ -1,17 +1,15 @@
 """What meters of the building counted, against the energy of what was held and what is shared.
 
 The energy of a charge is the power of its device at the building's meter, as the price list says it, times its hours; the
-platform's own use counts like any other. Up to 3 % may differ. A cluster of whose meter nobody told is not compared.
+platform's own use counts like any other. Up to 3 % may differ. A cluster of whose meter there is no reading is not compared.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from typing import Final
 
-from billing.closing.exceptions import ReportedException
 from billing.invoices.models import BillingPeriod
 from billing.rating.assessment import RatingResult
 from metering.messages import Message
@@ -43,7 +41,7 @@ class EnergyComparison:
 
     @property
     def words(self) -> Message:
-        """The comparison as the report tells it."""
+        """The comparison as the report shows it."""
         if self.unknown:
             return Message(
                 "%(cluster)s: not compared, the power of %(names)s is not known",
@@ -57,7 +55,7 @@ class EnergyComparison:
 
 
 def energy_compared(period: BillingPeriod, assessment: RatingResult) -> list[EnergyComparison]:
-    """Each cluster of which a reading was told, by name."""
+    """Each cluster of which a reading was entered, by name."""
     readings = {row.cluster: row for row in period.meter_readings.order_by("id")} if period.pk else {}
     charged: dict[str, Fraction] = defaultdict(Fraction)
     unknown: dict[str, set[str]] = defaultdict(set)
@@ -70,13 +68,4 @@ def energy_compared(period: BillingPeriod, assessment: RatingResult) -> list[Ene
     return [
         EnergyComparison(name, row.metered_kwh, row.shared_kwh, charged[name], tuple(sorted(unknown[name])))
         for name, row in sorted(readings.items())
-    ]
-
-
-def energy_differing(found: Iterable[EnergyComparison], *, blocks: bool) -> list[ReportedException]:
-    """Clusters whose meter differs by more than the tolerance."""
-    return [
-        ReportedException("energy_difference", item.cluster, abs(item.difference), "kWh", blocks, item.words)
-        for item in found
-        if item.exceeds
     ]

@@ -1,28 +1,29 @@
-"""What somebody must see before a month is closed: each exception with its amount and what solves it."""
+"""What somebody must see before a month is closed: each exception with its amount and what solves it.
+
+A check is a function of a `Context`. Those of usage that nobody reported, or reported twice, are in `completeness`.
+"""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
+from functools import cached_property
 from typing import Final
-from zoneinfo import ZoneInfo
 
-from billing.closing.engine_comparison import ModelComparison
+from billing.closing.energy import EnergyComparison, energy_compared
+from billing.closing.engine_comparison import ModelComparison, compare
 from billing.closing.exception_kinds import ExceptionKind, kind_of
 from billing.closing.models import ExceptionWaiver
-from billing.invoices.models import BillingPeriod, JournalExport
+from billing.corrections.models import Dispute
+from billing.invoices.models import BillingPeriod, Correction, JournalExport
+from billing.invoices.showback import billing_modes
 from billing.rates.selectors import allocation_policy_at
 from billing.rating.assessment import RatingResult
 from billing.rating.reference_data import gpu_seconds
-from billing.usage.gaps import Gap, metering_gaps
-from billing.usage.reconciliation import SequenceGaps, estimated_ends
-from billing.usage.selectors import (
-    ScanSum,
-    double_held,
-    not_taken_in,
-    usage_months,
-)
+from billing.tenancy.models import BillingSetup, Team
+from billing.usage.reconciliation import engine_days
+from billing.usage.selectors import ScanSum, scan_sums, usage_months
 from metering.intervals import Interval
 from metering.messages import Message
 from metering.names import as_name, visible
@@ -31,18 +32,16 @@ from pricing.rating import Unpriced
 
 ACKNOWLEDGED_WITHIN = timedelta(days=5)
 """How long a ledger may take to confirm a journal before the report says so."""
-SCAN_TOLERANCE = Decimal("0.001")
-"""Of all units that scans listed, how many may differ from what was watched."""
 NOTHING: Final = Message("")
-SHOWN_GAPS = 10
-"""How many gaps of a source an exception spells out."""
+UPHELD_WITHIN: Final = timedelta(days=92)
+"""How long before the end of a month an upheld dispute counts for the next of its reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReportedException:
-    """Something that somebody must see; `blocks`: it holds the close until it is solved or waived.
+    """Something that somebody must see; `blocks`: it blocks the close until it is solved or waived.
 
-    `amount`: the money at risk in the currency of the house, None where nobody can know it.
+    `amount`: the money at risk in the currency of the installation, None where nobody can know it.
     """
 
     kind: str
@@ -63,6 +62,46 @@ class ReportedException:
         return kind_of(self.kind)
 
 
+@dataclass(frozen=True)
+class Context:
+    """What the checks of a period look at, at `now`; `rated`: what its usage is rated as."""
+
+    period: BillingPeriod
+    now: datetime
+    rated: RatingResult
+
+    @cached_property
+    def window(self) -> Interval:
+        """The whole month."""
+        return Interval(self.period.start, self.period.end)
+
+    @cached_property
+    def passed(self) -> Interval | None:
+        """The month as far as it has passed; None before it begins."""
+        until = min(self.period.end, self.now)
+        return Interval(self.period.start, until) if until > self.period.start else None
+
+    @property
+    def blocks(self) -> bool:
+        """Whether an exception can still block a close: none was made yet."""
+        return self.period.close_seq is None
+
+    @cached_property
+    def scans(self) -> list[ScanSum]:
+        """What hourly scans listed beside what was watched, by cluster."""
+        return scan_sums(self.window)
+
+    @cached_property
+    def engines(self) -> list[ModelComparison]:
+        """Tokens of gateways beside the counters of inference servers, by model."""
+        return compare(engine_days(self.window, self.period.zone))
+
+    @cached_property
+    def energy(self) -> list[EnergyComparison]:
+        """Readings of meters beside the energy of charges, by cluster."""
+        return energy_compared(self.period, self.rated)
+
+
 def number(value: Decimal) -> int | Decimal:
     """A quantity as an integer where it is one, else as an exact decimal."""
     return int(value) if value == value.to_integral_value() else value.normalize()
@@ -73,31 +112,27 @@ def shown(value: Decimal) -> str:
     return f"{value:,.3f}".rstrip("0").rstrip(".")
 
 
-def not_ended(period: BillingPeriod, now: datetime) -> list[ReportedException]:
-    if now >= period.end:
-        return []
-    left = Decimal(int((period.end - now).total_seconds()))
-    return [ReportedException("period_not_ended", period.month, left, "seconds", True, Message(
-        "close after the month has ended"
-    ))]
+def not_ended(context: Context) -> Iterator[ReportedException]:
+    """The month goes on."""
+    left = Decimal(int((context.period.end - context.now).total_seconds()))
+    if context.now < context.period.end:
+        advice = Message("close after the month has ended")
+        yield ReportedException("period_not_ended", context.period.month, left, "seconds", True, advice)
 
 
-def costs_not_measured(period: BillingPeriod) -> list[ReportedException]:
+def costs_not_measured(context: Context) -> Iterator[ReportedException]:
     """Shared costs that follow from what a store kept, of which nobody has entered this month's figures."""
-    policy = allocation_policy_at(period.start)
-    return [
-        ReportedException(
-            "shared_cost_unknown", rule.name, Decimal(1), "months", True,
-            Message("enter what it was this month under `allocation_policies:`, in a policy that begins with the month"),
-        )
-        for rule in (policy.unmeasured(period.start) if policy else ())
-    ]  # fmt: skip
+    policy = allocation_policy_at(context.period.start)
+    advice = Message("enter what it was this month under `allocation_policies:`, in a policy that begins with the month")
+    for rule in policy.unmeasured(context.period.start) if policy else ():
+        yield ReportedException("shared_cost_unknown", rule.name, Decimal(1), "months", True, advice)
 
 
-def without_owner(assessment: RatingResult) -> list[ReportedException]:
+def without_owner(context: Context) -> Iterator[ReportedException]:
+    """Usage that no team owns, by namespace and consumer."""
     totals: dict[tuple[str, str, str], Decimal] = defaultdict(Decimal)
     worth: dict[tuple[str, str, str], Decimal | None] = {}
-    for item in assessment.unowned:
+    for item in context.rated.unowned:
         key = (item.kind, item.subject, item.unit)
         totals[key] = EXACT.add(totals[key], item.quantity)
         before = worth.get(key, Decimal(0))
@@ -106,13 +141,9 @@ def without_owner(assessment: RatingResult) -> list[ReportedException]:
         "unowned_namespace": Message("give it an owner under `ownership:`"),
         "unowned_consumer": Message("add it under `consumers:`"),
     }
-    return [
-        ReportedException(
-            kind, subject, quantity, unit, True, _spelled(advice[kind], subject, visible(subject)),
-            amount=worth[kind, subject, unit],
-        )
-        for (kind, subject, unit), quantity in sorted(totals.items())
-    ]  # fmt: skip
+    for (kind, subject, unit), quantity in sorted(totals.items()):
+        action = _spelled(advice[kind], subject, visible(subject))
+        yield ReportedException(kind, subject, quantity, unit, True, action, amount=worth[kind, subject, unit])
 
 
 def _spelled(advice: Message, name: str, written: str) -> Message:
@@ -122,15 +153,15 @@ def _spelled(advice: Message, name: str, written: str) -> Message:
     return Message("%(advice)s, and write its name as %(name)s", advice=advice, name=written)
 
 
-def without_price(assessment: RatingResult) -> list[ReportedException]:
+def without_price(context: Context) -> Iterator[ReportedException]:
+    """Usage that no price list has a price of, by SKU; that of the platform blocks nothing."""
     advice = Message("publish a price version that covers it")
+    yield from _unpriced_sums(context.rated.unpriced, advice, blocks=True)
     note = Message("the platform's own use has no price: its recovery cannot be told")
-    return _unpriced_sums(assessment.unpriced, advice, blocks=True) + _unpriced_sums(
-        assessment.platform_unpriced, note, blocks=False
-    )
+    yield from _unpriced_sums(context.rated.platform_unpriced, note, blocks=False)
 
 
-def _unpriced_sums(items: list[Unpriced], action: Message, *, blocks: bool) -> list[ReportedException]:
+def _unpriced_sums(items: list[Unpriced], action: Message, *, blocks: bool) -> Iterator[ReportedException]:
     totals: dict[tuple[str, str], Decimal] = defaultdict(Decimal)
     for item in items:
         if item.unit == "tokens":
@@ -138,190 +169,139 @@ def _unpriced_sums(items: list[Unpriced], action: Message, *, blocks: bool) -> l
         else:
             key, quantity = (item.sku, "gpu_seconds"), gpu_seconds(item.quantity)
         totals[key] = EXACT.add(totals[key], quantity)
-    return [
-        ReportedException("unpriced", sku, quantity, unit, blocks, _spelled(action, name, as_name(name)))
-        for (sku, unit), quantity in sorted(totals.items())
-        for name in [sku.rpartition(" ")[0] if unit == "tokens" else sku]
-    ]
+    for (sku, unit), quantity in sorted(totals.items()):
+        name = sku.rpartition(" ")[0] if unit == "tokens" else sku
+        yield ReportedException("unpriced", sku, quantity, unit, blocks, _spelled(action, name, as_name(name)))
 
 
-def unwatched(window: Interval, until: datetime) -> list[ReportedException]:
-    """Seconds of the period, as far as it has passed, that nobody has watched and nobody filled."""
-    if until <= window.start:
-        return []
-    passed = Interval(window.start, until)
-    found = []
-    for gap in metering_gaps(until):
-        missing_us = sum(cut.microseconds for piece in gap.unwatched if (cut := piece.overlap(passed)))
-        if missing_us:
-            subject, seconds = f"{gap.cluster}/{gap.subject}", Decimal(-(-missing_us // 1_000_000))
-            found.append(ReportedException("metering_gap", subject, seconds, "seconds", True, _unseen(gap)))
-    return found
+def charged_apart(context: Context) -> Iterator[ReportedException]:
+    """What an internal invoice would charge a team of another legal entity than the issuer's; a team that is only shown
+    what it used is none.
 
-
-def _unseen(gap: Gap) -> Message:
-    """What to do about a gap, after how many allocations it left open."""
-    if not gap.allocations:
-        return gap.advice
-    return Message.counted(
-        "%(n)s open allocation was not seen after that: %(advice)s",
-        "%(n)s open allocations were not seen after that: %(advice)s", gap.allocations, n=gap.allocations, advice=gap.advice,
-    )
-
-
-def numbers_missing(gaps: SequenceGaps) -> ReportedException:
-    """Records that a source numbered and nobody has: lost on the way, or in quarantine."""
-    shown_gaps = [str(first) if first == last else f"{first}-{last}" for first, last in gaps.stretches[:SHOWN_GAPS]]
-    more = len(gaps.stretches) - len(shown_gaps)
-    numbers = Message("%(numbers)s", numbers=", ".join(shown_gaps))
-    if more:
-        numbers = Message("%(numbers)s and %(n)s more gaps", numbers=numbers, n=more)
-    subject = f"{gaps.source}/{gaps.run}" if gaps.run else gaps.source
-    advice = Message("numbers %(numbers)s never arrived: have the source send them again, or waive them", numbers=numbers)
-    return ReportedException("sequence_gap", subject, Decimal(gaps.missing), "records", True, advice)
-
-
-def in_quarantine(window: Interval) -> list[ReportedException]:
-    return [_not_taken_in(*found) for found in not_taken_in(window)]
-
-
-def _not_taken_in(what: str, whose: str, count: int, text: str) -> ReportedException:
-    """A record in quarantine, or what an agent says that it could not meter: both are usage that is in no charge."""
-    if what == "agent problem":
-        return ReportedException("agent_problem", whose, Decimal(count), "objects", True, Message(
-            "%(text)s: is not metered: mend what the agent names, or waive it", text=text
-        ))
-    if what == "agent unknown":
-        option = "--claim-driver" if "/dra/" in whose else "--resource"
-        units = Decimal(text) if text.isascii() and text.isdecimal() else Decimal(count)
-        return ReportedException("unknown_resource", whose, units, "resources", True, Message(
-            "nobody knows this extended resource: if it is a device, tell the agent with %(option)s; if it is none, declare "
-            "it with `manage.py gpu_share`", option=option,
-        ))
-    kind = "conflict" if what == "conflict" else "quarantine"
-    advice = Message("look at it with `manage.py quarantine`, then correct or dismiss it")
-    return ReportedException(kind, whose, Decimal(count), "records", True, advice)
-
-
-def held_twice(window: Interval, *, blocks: bool) -> list[ReportedException]:
-    return [
-        ReportedException(
-            "overlap", f"{cluster}/{pod_uid}", Decimal(overlap).scaleb(-6), "seconds", blocks,
-            Message("one pod is reported to hold the same resource twice at a time: correct it at its source, or waive it"),
+    Within one legal entity a recharge is a transfer of cost. Between two it is a supply, with tax and an official invoice,
+    which is the ERP's to write.
+    """
+    entities = _teams_apart()
+    modes, amounts = billing_modes(), defaultdict[str, Decimal](Decimal)
+    for charge in context.rated.charges if entities else ():
+        key = charge.key
+        if key.team in entities and not key.platform and not modes.shadow(key.team, key.charge_period):
+            amounts[key.team] += charge.amount
+    for team, amount in sorted(amounts.items()):
+        advice = Message(
+            "belongs to %(entity)s: show it what it used (mode shadow) and have the ERP invoice it", entity=entities[team]
         )
-        for cluster, pod_uid, overlap in double_held(window)
-    ]  # fmt: skip
+        yield ReportedException("other_legal_entity", team, Decimal(1), "teams", True, advice, amount=amount)
 
 
-def ends_estimated(window: Interval, zone: str) -> list[ReportedException]:
-    """Holds whose end nobody told: what is quoted is the most by which the bill may be wrong, either way."""
-
-    def local(at: datetime) -> str:
-        return at.astimezone(ZoneInfo(zone)).strftime("%Y-%m-%d %H:%M:%S")
-
-    return [
-        ReportedException(
-            "estimated_end", f"{end.cluster}/{end.pod or 'others'}", gpu_seconds(end.device_us), "gpu_seconds", False,
-            Message(
-                "ended between %(earliest)s and %(latest)s (%(rule)s); billed until %(until)s",
-                earliest=local(end.earliest), latest=local(end.latest), rule=end.rule, until=local(end.ended_at),
-            )
-            if end.pod else Message.counted(
-                "%(n)s more hold, which ended between %(earliest)s and %(latest)s",
-                "%(n)s more holds, which ended between %(earliest)s and %(latest)s", end.holds,
-                n=end.holds, earliest=local(end.earliest), latest=local(end.latest),
-            ),
-        )
-        for end in estimated_ends(window)
-    ]  # fmt: skip
+def _teams_apart() -> dict[str, str]:
+    """The legal entity of each team where it is known and not that of the issuer; none where the issuer's is unknown."""
+    setup = BillingSetup.objects.first()
+    if setup is None or not setup.legal_entity:
+        return {}
+    entities = Team.objects.exclude(legal_entity="").values_list("code", "legal_entity").order_by("code")
+    return {code: entity for code, entity in entities if _company(entity) != _company(setup.legal_entity)}
 
 
-def engines_differing(engines: list[ModelComparison], *, blocks: bool) -> list[ReportedException]:
-    """A model whose month differs holds the close until somebody found out why; single days are told, and hold nothing."""
-    months = [
-        ReportedException(
-            "engine_difference", item.model, Decimal(item.total.difference), "tokens", blocks,
-            Message(
+def _company(name: str) -> str:
+    """Neither spaces nor letter case make another company."""
+    return " ".join(name.split()).casefold()
+
+
+def engines_differing(context: Context) -> Iterator[ReportedException]:
+    """A model whose month differs blocks the close until somebody found out why; single days are shown and block nothing."""
+    for item in context.engines:
+        if item.total.exceeds:
+            advice = Message(
                 "%(words)s: find the side that lacks (docs/gateways.md, Reconciliation): correct it at its source, or waive "
                 "it",
                 words=item.total.words,
-            ),
-        )
-        for item in engines if item.total.exceeds
-    ]  # fmt: skip
-    days = [
-        ReportedException(
-            "engine_difference_day", f"{item.model} {day.day.isoformat()}", Decimal(alone.difference), "tokens", False,
-            alone.words,
-        )
-        for item in engines for day, alone in item.differing
-    ]  # fmt: skip
-    return months + days
+            )
+            quantity = Decimal(item.total.difference)
+            yield ReportedException("engine_difference", item.model, quantity, "tokens", context.blocks, advice)
+    for item in context.engines:
+        for day, alone in item.differing:
+            subject, quantity = f"{item.model} {day.day.isoformat()}", Decimal(alone.difference)
+            yield ReportedException("engine_difference_day", subject, quantity, "tokens", False, alone.words)
 
 
-def scans_differing(scans: Sequence[ScanSum]) -> list[ReportedException]:
-    """Clusters whose lists differ by more than the tolerance from what was watched."""
-    return [
-        ReportedException(
-            "scan_difference", scan.cluster, Decimal(scan.differing), "units", True,
-            Message.counted(
-                "%(n)s unit was listed by %(scans)s scans: look for what the agent missed",
-                "%(n)s units were listed by %(scans)s scans: look for what the agent missed", scan.scanned,
-                n=f"{scan.scanned:,}", scans=scan.scans,
-            ),
-        )
-        for scan in scans
-        if scan.differing > SCAN_TOLERANCE * scan.scanned
-    ]  # fmt: skip
+def energy_differing(context: Context) -> Iterator[ReportedException]:
+    """Clusters whose meter differs by more than the tolerance."""
+    for item in context.energy:
+        if item.exceeds:
+            yield ReportedException(
+                "energy_difference", item.cluster, abs(item.difference), "kWh", context.blocks, item.words
+            )
 
 
-def months_unbilled(period: BillingPeriod) -> list[ReportedException]:
+def months_unbilled(context: Context) -> Iterator[ReportedException]:
     """Earlier months with usage that nobody has closed: a close bills its own month and what came late, not these."""
-    used = usage_months(period.start, period.zone)
+    used = usage_months(context.period.start, context.period.zone)
     closed = set(BillingPeriod.objects.exclude(close_seq=None).values_list("month", flat=True)) if used else set()
-    months = [month for month in used if month not in closed]
     advice = Message("close it with `manage.py period_close`")
-    return [ReportedException("unbilled_month", month, Decimal(1), "months", False, advice) for month in months]
+    for month in used:
+        if month not in closed:
+            yield ReportedException("unbilled_month", month, Decimal(1), "months", False, advice)
 
 
-def teams_held(period: BillingPeriod) -> list[ReportedException]:
-    """Teams that the close could not bill while it billed the others."""
-    held = period.held_teams.all() if period.status == BillingPeriod.Status.CLOSING else ()
-    return [
-        ReportedException("team_held", item.team, Decimal(1), "teams", True, Message.of(item.problem), amount=item.amount)
-        for item in held
-    ]
-
-
-def not_rated(assessment: RatingResult, period: BillingPeriod) -> list[ReportedException]:
+def not_rated(context: Context) -> Iterator[ReportedException]:
     """Teams whose rating raises: the close will hold them and bill the others, unless what others pay hangs on them.
 
-    A close that holds them has said so itself.
+    A close that holds them has said so itself (`teams_blocked`).
     """
-    named = {item.team for item in period.held_teams.all()} if period.status == BillingPeriod.Status.CLOSING else set()
-    return [
-        ReportedException("team_unrated", team, Decimal(1), "teams", assessment.entangled, Message.of(problem))
-        for team, problem in sorted(assessment.faults.items())
-        if team not in named
-    ]
+    blocked = {item.subject for item in teams_blocked(context.period)}
+    for team, problem in sorted(context.rated.faults.items()):
+        if team not in blocked:
+            blocks = context.rated.entangled
+            yield ReportedException("team_unrated", team, Decimal(1), "teams", blocks, Message.of(problem))
 
 
-def journal_unacknowledged(export: JournalExport | None, now: datetime) -> list[ReportedException]:
+def teams_blocked(period: BillingPeriod) -> Iterator[ReportedException]:
+    """Teams that the close could not bill while it billed the others."""
+    for item in period.held_teams.all() if period.status == BillingPeriod.Status.CLOSING else ():
+        words = Message.of(item.problem)
+        yield ReportedException("team_held", item.team, Decimal(1), "teams", True, words, amount=item.amount)
+
+
+def disputes_left(period: BillingPeriod) -> Iterator[ReportedException]:
+    """Of upheld disputes what a month takes over: credits not issued yet, and reasons upheld more than once.
+
+    None of it blocks a close: the credit comes as a note in the open month, the reason is a defect somewhere else.
+    """
+    decided = Dispute.objects.filter(
+        status=Dispute.Status.UPHELD, decided_at__gte=period.end - UPHELD_WITHIN, decided_at__lt=period.end
+    )
+    by_reason: dict[str, list[Dispute]] = defaultdict(list)
+    for item in decided.select_related("correction", "invoice", "note").order_by("id"):
+        by_reason[item.reason_code].append(item)
+        if item.correction and item.correction.status not in (Correction.Status.ISSUED, Correction.Status.VOID):
+            advice = Message("correction %(n)s is not issued yet", n=item.correction_id)
+            subject = f"dispute {item.pk} of {item.document.number}"
+            yield ReportedException("upheld_uncredited", subject, Decimal(1), "disputes", False, advice, amount=item.amount)
+    for code, items in sorted(by_reason.items()):
+        if len(items) > 1:
+            numbers = ", ".join(str(item.document.number) for item in items)
+            yield ReportedException(
+                "upheld_repeatedly", code, Decimal(len(items)), "disputes", False,
+                Message("upheld in %(numbers)s: open a defect", numbers=numbers),
+                amount=sum((item.amount for item in items), Decimal("0.00")),
+            )  # fmt: skip
+
+
+def journal_unacknowledged(export: JournalExport | None, now: datetime) -> Iterator[ReportedException]:
     """A journal that the ledger has not confirmed in time; the whole of it is at risk of not being posted."""
-    if export is None or export.acknowledged_at is not None or now - export.exported_at < ACKNOWLEDGED_WITHIN:
-        return []
-    days = Decimal((now - export.exported_at).days)
-    advice = Message("exported %(at)s, not acknowledged", at=export.exported_at.isoformat())
-    return [
-        ReportedException("journal_unacknowledged", export.batch_hash, days, "days", False, advice, amount=export.debit)
-    ]
+    if export is not None and export.acknowledged_at is None and now - export.exported_at >= ACKNOWLEDGED_WITHIN:
+        days = Decimal((now - export.exported_at).days)
+        advice = Message("exported %(at)s, not acknowledged", at=export.exported_at.isoformat())
+        subject, amount = export.batch_hash, export.debit
+        yield ReportedException("journal_unacknowledged", subject, days, "days", False, advice, amount=amount)
 
 
 def as_answered_for(item: ReportedException, waiver: ExceptionWaiver | None, now: datetime | None) -> ReportedException:
     """The exception as far and as long as it is waived: more than somebody answers for, or longer, blocks again."""
     if waiver is None or item.quantity > waiver.quantity:
         return item
-    told = replace(item, waived_until=waiver.expires_at, waiver_reason=waiver.reason)
+    answered = replace(item, waived_until=waiver.expires_at, waiver_reason=waiver.reason)
     if now is not None and waiver.expires_at is not None and now >= waiver.expires_at:
-        return replace(told, waiver_expired=True)
-    return replace(told, blocks=False, waived_by=waiver.waived_by)
+        return replace(answered, waiver_expired=True)
+    return replace(answered, blocks=False, waived_by=waiver.waived_by)

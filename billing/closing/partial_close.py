@@ -1,18 +1,20 @@
-"""A close that holds some teams: what it has billed stays as it is, whatever is changed so that the others can be billed."""
+"""A close that blocks some teams: what it has billed stays as it is, whatever is changed so that the rest can be billed."""
 
 from dataclasses import replace
+from operator import attrgetter
 from typing import Final
 
 from billing.invoices.models import BillingPeriod
 from billing.rating.assessment import RatingResult, rate_period
-from billing.rating.efficiency import Verdict
 from billing.rating.models import Charge as ChargeRow
 from billing.rating.models import EfficiencyVerdict
 from metering.intervals import Interval
 from metering.messages import Message, UserError
 
-TEAMS_TOLD: Final = 5
+TEAMS_NAMED: Final = 5
+"""How many teams a message names; the report names all."""
 VERDICT: Final = ("team", "cluster", "namespace", "job_key", "policy")
+_name_of: Final = attrgetter(*VERDICT)
 
 
 class ClosingChangeError(UserError, ValueError):
@@ -22,7 +24,7 @@ class ClosingChangeError(UserError, ValueError):
 
 
 def closing_check() -> None:
-    """Raise ClosingChangeError if a change reaches further than to the teams that a close holds.
+    """Raise ClosingChangeError if a change reaches further than to the teams that a close blocks.
 
     Called in the transaction of a change of ownership, prices or policies, after it, with the epoch held: no close begins
     or ends meanwhile.
@@ -34,11 +36,11 @@ def closing_check() -> None:
                 "persons open it again with `manage.py period_reopen`",
                 month=period.month,
             ))
-        _require_only_held(period)
+        _require_only_blocked(period)
 
 
-def _require_only_held(period: BillingPeriod) -> None:
-    """The bills that stand follow again, and nothing else has lost its owner or its price."""
+def _require_only_blocked(period: BillingPeriod) -> None:
+    """The bills of the others follow again, and nothing else has lost its owner or its price."""
     window = Interval(period.start, period.end)
     assessment = rate_period(window=window, zone=period.zone, close_seq=period.close_seq, isolate=True)
     if assessment.unowned or assessment.unpriced:
@@ -46,17 +48,18 @@ def _require_only_held(period: BillingPeriod) -> None:
             "this would leave usage of %(month)s, which is being closed, without owner or price", month=period.month
         ))
     if teams := differing(period, assessment):
+        blocked = list(period.held_teams.values_list("team", flat=True))
         raise ClosingChangeError(Message(
             "this would change what %(teams)s owes for %(month)s, whose close holds other teams only: change what "
             "concerns %(period)s, or have two persons open it again while nothing of it is issued",
-            teams=_told(teams), month=period.month, period=_told(held(period)),
+            teams=_named(teams), month=period.month, period=_named(blocked),
         ))
 
 
 def differing(period: BillingPeriod, assessment: RatingResult) -> list[str]:
     """The teams whose bills of this close would not follow any more.
 
-    A charge that was written stays. One that was not may come to a team that is held, that has none, or to the platform.
+    A charge that was written stays. A new one may be of a team that is blocked, of one without any, or of the platform.
     """
     stored = _stored(period)
     again = {charge.key.digest(): (charge.usage_quantity, charge.unit_price) for charge in assessment.charges}
@@ -71,18 +74,14 @@ def differing(period: BillingPeriod, assessment: RatingResult) -> list[str]:
 
 
 def unwritten(period: BillingPeriod, assessment: RatingResult) -> RatingResult:
-    """What a close has still to write after it held some teams: charges and verdicts that are not stored yet."""
+    """What a close has still to write after it blocked some teams: charges and verdicts that are not stored yet."""
     stored = _stored(period)
     judged = set(EfficiencyVerdict.objects.filter(close_seq=period.close_number).values_list(*VERDICT))
     return replace(
         assessment,
         charges=[charge for charge in assessment.charges if charge.key.digest() not in stored],
-        verdicts=[verdict for verdict in assessment.verdicts if _verdict(verdict) not in judged],
+        verdicts=[verdict for verdict in assessment.verdicts if _name_of(verdict) not in judged],
     )
-
-
-def _verdict(verdict: Verdict) -> tuple[str, ...]:
-    return tuple(getattr(verdict, name) for name in VERDICT)
 
 
 def _stored(period: BillingPeriod) -> dict[str, ChargeRow]:
@@ -90,11 +89,6 @@ def _stored(period: BillingPeriod) -> dict[str, ChargeRow]:
     return {row.line_key: row for row in rows.only("line_key", "team", "platform", "usage_quantity", "unit_price")}
 
 
-def held(period: BillingPeriod) -> list[str]:
-    """Codes of the teams that the close of a period holds."""
-    return list(period.held_teams.values_list("team", flat=True))
-
-
-def _told(teams: list[str]) -> str:
-    more = f" and {len(teams) - TEAMS_TOLD} more" if len(teams) > TEAMS_TOLD else ""
-    return ", ".join(teams[:TEAMS_TOLD]) + more
+def _named(teams: list[str]) -> str:
+    more = f" and {len(teams) - TEAMS_NAMED} more" if len(teams) > TEAMS_NAMED else ""
+    return ", ".join(teams[:TEAMS_NAMED]) + more

@@ -2,48 +2,23 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from decimal import Decimal
-from fractions import Fraction
 from functools import reduce
-from typing import Any, Self
+from typing import Any, Final, Self
 
-from billing.closing.completeness import capacity_exceeded, reports_missing
+from billing.closing import completeness, exceptions
 from billing.closing.dispute_rollforward import dispute_rollforward
-from billing.closing.disputes_found import disputes_left
 from billing.closing.document_reconciliation import documents_disagreeing
-from billing.closing.energy import energy_compared, energy_differing
-from billing.closing.engine_comparison import ModelComparison, compare
-from billing.closing.exceptions import (
-    SCAN_TOLERANCE,
-    ReportedException,
-    as_answered_for,
-    costs_not_measured,
-    ends_estimated,
-    engines_differing,
-    held_twice,
-    in_quarantine,
-    journal_unacknowledged,
-    months_unbilled,
-    not_ended,
-    not_rated,
-    number,
-    numbers_missing,
-    scans_differing,
-    shown,
-    teams_held,
-    unwatched,
-    without_owner,
-    without_price,
-)
-from billing.closing.intercompany import charged_apart
+from billing.closing.engine_comparison import ModelComparison
+from billing.closing.exceptions import Context, ReportedException, as_answered_for, number, shown
 from billing.closing.models import PeriodReopening
 from billing.closing.selectors import reopening_as_dict, reopenings_of
-from billing.closing.unknown_shares import shares_unknown
 from billing.invoices.acceptance import acceptance_counts
 from billing.invoices.models import BillingPeriod, Invoice, JournalExport
 from billing.invoices.selectors import journal_as_dict, last_export
+from billing.rating.allocation import capacity_of
 from billing.rating.assessment import DeviceTime, RatingResult
 from billing.rating.models import Charge as ChargeRow
 from billing.rating.reference_data import gpu_seconds
@@ -51,16 +26,8 @@ from billing.rating.snapshots import rated_now
 from billing.runtime.parallel_reads import deferred_query
 from billing.usage.altered import Altered, usage_altered
 from billing.usage.epochs import one_snapshot
-from billing.usage.reconciliation import engine_days, sequence_gaps
-from billing.usage.selectors import (
-    EpochFilter,
-    ScanSum,
-    capacity_sums,
-    held_devices,
-    scan_sums,
-)
+from billing.usage.selectors import EpochFilter, held_devices
 from billing.usage.token_sums import rollup_difference
-from metering.accelerators import device_share
 from metering.intervals import Interval
 from metering.messages import Message
 from pricing.meters import Explanation
@@ -68,13 +35,31 @@ from pricing.money import AMOUNT_PLACES, EXACT, round_part, round_to
 from pricing.number_text import amount_text
 from pricing.rating import DIVISOR
 
+BEFORE_CLOSE: Final = (
+    exceptions.not_ended, exceptions.without_owner, exceptions.without_price, exceptions.charged_apart,
+    exceptions.costs_not_measured, completeness.unwatched, completeness.in_quarantine, completeness.shares_unknown,
+    completeness.clusters_silent, completeness.sources_silent, completeness.numbers_missing, completeness.scans_differing,
+)  # fmt: skip
+"""The exceptions of a month that nobody has closed yet."""
+WHILE_CLOSING: Final = (exceptions.without_owner, exceptions.without_price)
+ALWAYS: Final = (
+    exceptions.not_rated, completeness.held_twice, completeness.ends_estimated, exceptions.engines_differing,
+    exceptions.energy_differing,
+)  # fmt: skip
+AT_CUT_OFF: Final = (
+    exceptions.not_ended, exceptions.costs_not_measured, completeness.unwatched, completeness.in_quarantine,
+    completeness.shares_unknown, completeness.numbers_missing, completeness.scans_differing, completeness.held_twice,
+)  # fmt: skip
+"""Those that what comes in between the check and the cut-off can cause, beside usage: that is rated again."""
+
 
 @dataclass(frozen=True, slots=True)
 class Check:
     """One reconciliation: what was compared, whether it agrees, and the figures.
 
-    `compared`: whether there was anything to compare with; what was not compared does not disagree, nor does it agree.
+    `compared`: whether there was anything to compare with; if not, `ok` is True.
     `holds`: whether a month in which it does not agree cannot be closed.
+    `decided_by`: the kind of exception of which one that blocks makes it disagree, so that a waiver makes it agree.
     """
 
     name: Message
@@ -82,11 +67,12 @@ class Check:
     detail: Message
     compared: bool = True
     holds: bool = True
+    decided_by: str = field(default="", compare=False)
 
 
 @dataclass
 class Report:
-    """The answer for one period. `scans`: what hourly scans listed, of a month that is not closed."""
+    """The answer for one period."""
 
     period: str
     status: str
@@ -96,16 +82,13 @@ class Report:
     pools: list[dict[str, Any]] = field(default_factory=list)
     tokens: dict[str, int] = field(default_factory=dict)
     engines: list[ModelComparison] = field(default_factory=list)
-    scans: list[ScanSum] | None = None
-    energy: list[Message] = field(default_factory=list)
-    energy_compared: bool = False
     journal: JournalExport | None = None
     reopenings: list[PeriodReopening] = field(default_factory=list)
     acceptance: dict[str, int] = field(default_factory=dict)
 
     @property
     def blocking(self) -> list[ReportedException]:
-        """The exceptions that hold the close."""
+        """The exceptions that block the close."""
         return [item for item in self.exceptions if item.blocks]
 
     @property
@@ -115,7 +98,7 @@ class Report:
 
     @property
     def adds_up(self) -> bool:
-        """Whether every reconciliation agrees, also those that hold no close."""
+        """Whether every reconciliation agrees, also those that block no close."""
         return all(check.ok for check in self.checks)
 
     def as_dict(self) -> dict[str, Any]:
@@ -164,14 +147,11 @@ def build_report(
         return judged(found_in(period, now, assessment, thorough=thorough), period, now, thorough=thorough)
 
 
-def found_unrated(period: BillingPeriod, *, now: datetime) -> Report:
+def report_at_cut_off(context: Context) -> Report:
     """What can block the close of an open month beside the usage that is rated."""
-    window, report = Interval(period.start, period.end), Report(period.month, period.status)
-    report.exceptions += not_ended(period, now) + unwatched(window, min(window.end, now)) + in_quarantine(window)
-    report.exceptions += shares_unknown(window) + costs_not_measured(period)
-    report.exceptions += [numbers_missing(gaps) for gaps in sequence_gaps(window)] + scans_differing(scan_sums(window))
-    report.exceptions += held_twice(window, blocks=True)
-    _waive(report, period, now)
+    report = Report(context.period.month, context.period.status)
+    report.exceptions = [item for check in AT_CUT_OFF for item in check(context)]
+    _waive(report, context.period, context.now)
     return report
 
 
@@ -197,23 +177,19 @@ class UsageReads:
 
 def judged(report: Report, period: BillingPeriod, now: datetime, *, thorough: bool = True) -> Report:
     """What was found of a period under its waivers and with its journal: both can change without any usage."""
-    report.exceptions += teams_held(period)
+    report.exceptions += exceptions.teams_blocked(period)
     if thorough:
         report.journal = last_export(period)
         report.reopenings = reopenings_of(period)
         report.acceptance = acceptance_counts(period, now) if period.close_seq is not None else {}
-        report.exceptions += journal_unacknowledged(report.journal, now)
-        rolled = dispute_rollforward(period, now)
-        report.exceptions += disputes_left(period) if rolled.upheld else []
+        report.exceptions += exceptions.journal_unacknowledged(report.journal, now)
+        disputes = dispute_rollforward(period, now)
+        report.exceptions += exceptions.disputes_left(period) if disputes.upheld else ()
+        name = Message("disputes before + opened - decided = open at the end")
+        report.checks.append(Check(name, disputes.agrees, disputes.detail))
     _waive(report, period, now)
-    report.checks.insert(2, _engines_agree(report))
-    if report.scans is not None:
-        report.checks.insert(4, _scans_agree(report, report.scans))
-    report.checks.append(_energy_agrees(report))
-    if thorough:
-        report.checks.append(Check(Message(
-            "disputes before + opened - decided = open at the end"
-        ), rolled.agrees, rolled.detail))
+    blocking = {item.kind for item in report.blocking}
+    report.checks = [replace(item, ok=item.ok and item.decided_by not in blocking) for item in report.checks]
     return report
 
 
@@ -225,41 +201,24 @@ def found_in(
     has begun them.
     """
     window, reads = Interval(period.start, period.end), reads or UsageReads.begun(period)
-    assessment = assessment or rated_now(month=period.month, window=window, zone=period.zone, close_seq=period.close_seq)
-    report = Report(period.month, period.status, tokens=_tokens(assessment))
-    report.engines = compare(engine_days(window, period.zone))
-    if period.close_seq is None:
-        report.exceptions += not_ended(period, now) + without_owner(assessment) + without_price(assessment)
-        report.exceptions += charged_apart(assessment) + costs_not_measured(period)
-        report.exceptions += unwatched(window, min(window.end, now)) + in_quarantine(window)
-        report.exceptions += shares_unknown(window)
-        report.exceptions += reports_missing(window, min(window.end, now))
-        report.exceptions += [numbers_missing(gaps) for gaps in sequence_gaps(window)]
-        report.scans = scan_sums(window)
-        report.exceptions += scans_differing(report.scans)
-    report.exceptions += not_rated(assessment, period)
-    if period.status == BillingPeriod.Status.CLOSING:
-        report.exceptions += without_owner(assessment) + without_price(assessment)
-    report.exceptions += held_twice(window, blocks=period.close_seq is None)
-    report.exceptions += ends_estimated(window, period.zone)
-    report.exceptions += engines_differing(report.engines, blocks=period.close_seq is None)
-    energy = energy_compared(period, assessment)
-    report.energy, report.energy_compared = [item.words for item in energy], any(not item.unknown for item in energy)
-    report.exceptions += energy_differing(energy, blocks=period.close_seq is None)
-    if thorough:
-        report.exceptions += months_unbilled(period)
-    report.checks += accounted(assessment, reads.held())
-    _account_capacity(report, assessment, window)
-    if thorough or period.close_seq is None:
+    rated = assessment or rated_now(month=period.month, window=window, zone=period.zone, close_seq=period.close_seq)
+    context, is_open = Context(period, now, rated), period.close_seq is None
+    report = Report(period.month, period.status, tokens=dict(sorted(rated.tokens.items())), engines=context.engines)
+    closing = WHILE_CLOSING if period.status == BillingPeriod.Status.CLOSING else ()
+    for check in (*(BEFORE_CLOSE if is_open else closing), *ALWAYS, *([exceptions.months_unbilled] if thorough else [])):
+        report.exceptions += check(context)
+    _account_capacity(report, context)
+    if thorough or is_open:
         pools = [pool for pool in report.pools if pool["idle"] is not None]
         idle = {(pool["cluster"], pool["accelerator"]): Decimal(pool["idle"]) for pool in pools}
-        report.exceptions += capacity_exceeded(window, idle, blocks=period.close_seq is None)
-    report.checks.append(_capacity_check(report))
+        report.exceptions += completeness.capacity_exceeded(context, idle)
+    report.checks = [*accounted(rated, reads.held()), _engines_agree(context), _capacity_check(report)]
+    report.checks += [_scans_agree(context)] if is_open else []
     report.checks.append(as_reported(reads.altered()))
-    if thorough:
-        report.checks.append(_rollups_equal_events(window))
+    report.checks += [_rollups_equal_events(window)] if thorough else []
     if period.status == BillingPeriod.Status.CLOSED:
-        report.checks += _charges_agree(period, assessment, thorough=thorough)
+        report.checks += _charges_agree(period, rated, thorough=thorough)
+    report.checks.append(_energy_agrees(context))
     return report
 
 
@@ -272,41 +231,41 @@ def _documents_agree(period: BillingPeriod) -> Check:
     return Check(Message("lines = documents = ledger journal = FOCUS"), not differing, detail)
 
 
-def _engines_agree(report: Report) -> Check:
-    """Whether what gateways told is what inference servers counted, where servers were read, or somebody took it on."""
+def _engines_agree(context: Context) -> Check:
+    """Whether what gateways reported is what inference servers counted, where servers were read, or somebody took it on."""
     name = Message("gateway tokens = inference servers' counters (%(limit)s)", limit="0.5 %")
-    if not report.engines:
+    if not context.engines:
         return Check(name, True, Message("no counters were reported"), compared=False)
-    open_differences = {item.subject for item in report.blocking if item.kind == "engine_difference"}
     details = [
         Message(
             "%(model)s: %(n)s of %(all)s tokens differ, %(days)s of %(of)s days compared",
             model=item.model, n=f"{item.total.difference:,}", all=f"{item.total.engine_input + item.total.engine_output:,}",
             days=item.days, of=item.days + item.not_covered,
         )
-        for item in report.engines
+        for item in context.engines
     ]  # fmt: skip
-    return Check(name, not open_differences, Message.joined(details), compared=any(item.days for item in report.engines))
+    compared = any(item.days for item in context.engines)
+    return Check(name, True, Message.joined(details), compared=compared, decided_by="engine_difference")
 
 
-def _energy_agrees(report: Report) -> Check:
-    agree = not any(item.kind == "energy_difference" and item.blocks for item in report.exceptions)
-    detail = Message.joined(report.energy) or Message("no meter was read: `manage.py meter_reading`")
-    return Check(Message(
-        "energy at the meter = charged + shared (within %(limit)s)", limit="3%"
-    ), agree, detail, compared=report.energy_compared)
+def _energy_agrees(context: Context) -> Check:
+    name = Message("energy at the meter = charged + shared (within %(limit)s)", limit="3%")
+    words = [item.words for item in context.energy]
+    detail = Message.joined(words) or Message("no meter was read: `manage.py meter_reading`")
+    compared = any(not item.unknown for item in context.energy)
+    return Check(name, True, detail, compared=compared, decided_by="energy_difference")
 
 
-def _scans_agree(report: Report, scans: Sequence[ScanSum]) -> Check:
-    name = Message("watched holds = hourly scans (within %(limit)s)", limit=f"{SCAN_TOLERANCE:.1%}")
-    if not scans:
+def _scans_agree(context: Context) -> Check:
+    name = Message("watched holds = hourly scans (within %(limit)s)", limit=f"{completeness.SCAN_TOLERANCE:.1%}")
+    if not context.scans:
         return Check(name, True, Message("no scan was reported"), compared=False)
-    scanned, differing = sum(scan.scanned for scan in scans), sum(scan.differing for scan in scans)
-    agree = not any(item.kind == "scan_difference" and item.blocks for item in report.exceptions)
-    return Check(name, agree, Message.counted(
+    scanned, differing = sum(scan.scanned for scan in context.scans), sum(scan.differing for scan in context.scans)
+    detail = Message.counted(
         "%(n)s unit in %(scans)s scans, %(differ)s differ", "%(n)s units in %(scans)s scans, %(differ)s differ", scanned,
-        n=f"{scanned:,}", scans=f"{sum(scan.scans for scan in scans):,}", differ=f"{differing:,}",
-    ))
+        n=f"{scanned:,}", scans=f"{sum(scan.scans for scan in context.scans):,}", differ=f"{differing:,}",
+    )
+    return Check(name, True, detail, decided_by="scan_difference")
 
 
 def _waive(report: Report, period: BillingPeriod, now: datetime) -> None:
@@ -314,10 +273,6 @@ def _waive(report: Report, period: BillingPeriod, now: datetime) -> None:
     waived = {(waiver.kind, waiver.subject): waiver for waiver in waivers}
     asked = now if period.close_seq is None else None  # once the close is done its waivers stay what they were
     report.exceptions = [as_answered_for(item, waived.get((item.kind, item.subject)), asked) for item in report.exceptions]
-
-
-def _tokens(assessment: RatingResult) -> dict[str, int]:
-    return {name: count for name, count in sorted(assessment.tokens.items())}
 
 
 def _all_accounted(assessment: RatingResult, held: Decimal) -> Check:
@@ -353,30 +308,26 @@ def _all_tokens_accounted(assessment: RatingResult) -> Check:
     return Check(Message("tokens = charged + unowned + unpriced"), reported == charged + left + held, detail)
 
 
-def _account_capacity(report: Report, assessment: RatingResult, window: Interval) -> None:
+def _account_capacity(report: Report, context: Context) -> None:
     """Charged + platform + unowned + unpriced + idle = capacity, per cluster and accelerator and in sum."""
-    offered: dict[tuple[str, str], Fraction] = defaultdict(Fraction)
-    for item in capacity_sums(window):
-        offered[item.cluster, item.accelerator] += Fraction(item.unit_us) * device_share(item.resource)
+    offered, device_time = capacity_of(context.window, None), context.rated.device_time
     sums: dict[str, Decimal] = {name: Decimal(0) for name in ("charged", "platform", "unowned", "unpriced")}
-    allocated = _allocated(assessment)
+    allocated = _allocated(context.rated)
     idle = capacity = Decimal(0)
-    for cluster, accelerator in sorted(offered.keys() | assessment.device_time.keys()):
-        time = assessment.device_time.get((cluster, accelerator), DeviceTime())
-        used = {name: gpu_seconds(getattr(time, name)) for name in sums}
-        for name, value in used.items():
-            sums[name] = EXACT.add(sums[name], value)
-        known = offered.get((cluster, accelerator))
-        pool: dict[str, Any] = {"cluster": cluster, "accelerator": accelerator}
-        pool |= {name: number(value) for name, value in used.items()}
-        if known is None:
+    for name in sorted(offered.keys() | device_time.keys()):
+        time = device_time.get(name, DeviceTime())
+        used = {use: gpu_seconds(getattr(time, use)) for use in sums}
+        sums = {use: EXACT.add(total, used[use]) for use, total in sums.items()}
+        pool: dict[str, Any] = {"cluster": name[0], "accelerator": name[1]}
+        pool |= {use: number(value) for use, value in used.items()}
+        if name not in offered:
             report.pools.append(pool | {"idle": None, "capacity": None})
             continue
-        pool_capacity = round_to(known / 1_000_000, 6)
+        pool_capacity = gpu_seconds(offered[name])
         pool_idle = EXACT.subtract(pool_capacity, sum(used.values(), Decimal(0)))
         capacity, idle = EXACT.add(capacity, pool_capacity), EXACT.add(idle, pool_idle)
         pool |= {"idle": number(pool_idle), "capacity": number(pool_capacity)}
-        report.pools.append(pool | allocated.get((cluster, accelerator), {}))
+        report.pools.append(pool | allocated.get(name, {}))
     report.gpu_seconds = {**sums, "idle": idle if offered else None, "capacity": capacity if offered else None}
 
 
@@ -396,7 +347,7 @@ def _allocated(assessment: RatingResult) -> dict[tuple[str, str], dict[str, Any]
 
 
 def _capacity_check(report: Report) -> Check:
-    """What is not held is idle: that comes to the capacity wherever no more was held than nodes offered."""
+    """What is not held is idle: both add up to the capacity wherever no more was held than nodes offered."""
     name = Message("charged + platform + idle = capacity")
     if report.gpu_seconds["capacity"] is None:
         return Check(name, True, Message("capacity unknown: no capacity was reported"), compared=False, holds=False)

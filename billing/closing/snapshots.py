@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 from django.conf import settings
@@ -25,7 +25,6 @@ from billing.invoices.services.drafts import charges_by_invoice
 from billing.rating.efficiency import Verdict
 from billing.rating.models import RatingSnapshot
 from billing.rating.snapshots import snapshot_of, team_ratings
-from billing.usage.selectors import ScanSum
 from metering.messages import Message
 from pricing.rating import Charge
 
@@ -142,8 +141,9 @@ def _rows(snapshot: RatingSnapshot, teams: Iterable[str], *columns: str) -> Iter
 
 
 class KeptReport(msgspec.Struct):
-    """What was found of a period, without what can change by itself."""
+    """What was found of a period, without what can change by itself. `form`: another one is of another release."""
 
+    form: Literal[2]
     period: str
     status: str
     checks: list[Check]
@@ -152,14 +152,11 @@ class KeptReport(msgspec.Struct):
     pools: list[dict[str, Any]]
     tokens: dict[str, int]
     engines: list[ModelComparison]
-    scans: list[ScanSum] | None
-    energy: list[Message] = []
-    energy_compared: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ShownReport:
-    """A report, and as of when it was found."""
+    """A report, and as of when it was made."""
 
     report: Report
     as_of: datetime
@@ -167,18 +164,23 @@ class ShownReport:
 
 def report_kept(found: Report) -> bytes:
     """As JSON; `found` by `report.found_in`."""
-    facts = {name: getattr(found, name) for name in KeptReport.__struct_fields__}
-    return msgspec.json.encode(facts, enc_hook=Message.as_json)
+    facts = {name: getattr(found, name) for name in KeptReport.__struct_fields__ if name != "form"}
+    return msgspec.json.encode({"form": 2, **facts}, enc_hook=Message.as_json)
 
 
 def report_shown(period: BillingPeriod, now: datetime) -> ShownReport | None:
-    """The report kept of a large period, judged now; None where the period is small, or none was made yet."""
+    """The report kept of a large period, judged now; None where the period is small, or none was made yet by this
+    release.
+    """
     large = RatingSnapshot.objects.filter(month=period.month, size__gte=settings.CACHE_STATEMENTS_ABOVE_LINES)
     found = large.values_list("report", "report_as_of").first()
     if found is None or found[1] is None:
         return None
-    kept = msgspec.json.decode(found[0], type=KeptReport, dec_hook=lambda _, stored: Message.from_json(stored))
-    facts = {name: getattr(kept, name) for name in kept.__struct_fields__}
+    try:
+        kept = msgspec.json.decode(found[0], type=KeptReport, dec_hook=lambda _, stored: Message.from_json(stored))
+    except msgspec.ValidationError:
+        return None
+    facts = {name: getattr(kept, name) for name in kept.__struct_fields__ if name != "form"}
     report = Report(**facts | {"status": period.status, "pools": [_pool(pool) for pool in kept.pools]})
     return ShownReport(judged(report, period, now), found[1])
 

@@ -8,9 +8,11 @@ from typing import Any
 from django.db.models import QuerySet, Sum
 
 from billing.corrections.note_lines import BilledLine, NoteError
+from billing.invoices.lines import period_facts
 from billing.invoices.models import BillingPeriod, Correction, Invoice, InvoiceLine, Note, NoteLine
 from billing.rating.models import Charge
 from billing.rating.selectors import changes_known, last_change
+from metering.intervals import Interval
 from metering.messages import Message
 from pricing.rating import LineKey
 
@@ -88,6 +90,11 @@ def month_of_close() -> dict[int, str]:
     """The month that each close closed."""
     closed = BillingPeriod.objects.exclude(close_seq=None).only("close_seq", "month")
     return {period.close_number: period.month for period in closed}
+
+
+def facts_of(period: BillingPeriod) -> dict[str, str]:
+    """The period as documents state it."""
+    return period_facts(period.month, period.zone, Interval(period.start, period.end))
 
 
 def credited_of(lines: Sequence[BilledLine]) -> dict[tuple[str | None, int], Decimal]:

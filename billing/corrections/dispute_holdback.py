@@ -11,6 +11,8 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Final
 
+from django.db.models import Q
+
 from billing.corrections.models import Dispute, DisputeHoldback
 from billing.invoices.models import Invoice, JournalExport, Note
 from billing.tenancy.models import BillingSetup
@@ -22,7 +24,7 @@ from pricing.number_text import plain_text
 
 @dataclass(frozen=True, slots=True)
 class HeldPart:
-    """What a dispute kept off the ledger, by kind of line: a journal of its own, posted once the hold has `ended`."""
+    """What a dispute kept off the ledger, by kind of line: a journal of its own, posted once the holdback has `ended`."""
 
     sequence: int
     dispute: int
@@ -33,6 +35,7 @@ class HeldPart:
     def amount(self) -> Decimal:
         """All of it."""
         return sum(self.amounts.values(), ZERO)
+
 
 Status = Dispute.Status
 UNDECIDED: Final = (Status.OPEN, Status.TRIAGED, Status.EVIDENCE, Status.ESCALATED)
@@ -53,8 +56,8 @@ class AgedDisputes:
 
 
 def hold_of(dispute: Dispute) -> DisputeHoldback | None:
-    """The hold of a dispute, ended or not."""
-    return next(iter(DisputeHoldback.objects.filter(dispute=dispute)), None)
+    """The holdback of a dispute, ended or not."""
+    return DisputeHoldback.objects.filter(dispute=dispute).first()
 
 
 def material(dispute: Dispute, setup: BillingSetup) -> bool:
@@ -76,22 +79,17 @@ def why_not_held(dispute: Dispute, setup: BillingSetup | None = None) -> Message
             "dispute %(n)s of %(amount)s is not above %(limit)s and %(share)s of %(number)s: it posts, and is credited "
             "later if it is upheld",
             n=dispute.pk, amount=dispute.amount, limit=house.dispute_hold_amount,
-            share=f"{_percent(house.dispute_hold_share)} %", number=number,
+            share=f"{plain_text(house.dispute_hold_share * 100)} %", number=number,
         )
     if DisputeHoldback.objects.filter(dispute=dispute).exists():
         return Message("dispute %(n)s was held before: that is done once", n=dispute.pk)
-    if posted(str(number)):
+    exports = JournalExport.objects.filter(Q(documents__contains=[number]) | Q(in_part__contains=[number]))
+    if exports.exists():
         return Message("%(number)s was handed to the ledger already: what is upheld is credited by a note", number=number)
     own = {"dispute__invoice": dispute.invoice} if dispute.invoice_id else {"dispute__note": dispute.note}
     if DisputeHoldback.objects.filter(**own, dispute__positions__overlap=dispute.positions).exists():
         return Message("a line of dispute %(n)s was held before by another dispute: that is done once", n=dispute.pk)
     return None
-
-
-def posted(number: str) -> bool:
-    """Whether a journal with that document, or a part of it, was handed to the ledger."""
-    exports = JournalExport.objects
-    return exports.filter(documents__contains=[number]).exists() or exports.filter(in_part__contains=[number]).exists()
 
 
 def held_parts(documents: Iterable[Invoice | Note]) -> dict[str, list[HeldPart]]:
@@ -134,7 +132,3 @@ def aged(disputes: Sequence[Dispute], now: datetime) -> list[AgedDisputes]:
         disputed = sum((item.amount for item in mine), ZERO)
         found.append(AgedDisputes(first, end, len(mine), disputed, sum((held.get(item.pk, ZERO) for item in mine), ZERO)))
     return found
-
-
-def _percent(share: Decimal) -> str:
-    return plain_text(share * 100)

@@ -23,8 +23,7 @@ from billing.invoices.models import (
 from billing.invoices.showback import billing_modes
 from billing.rating.assessment import RatingResult, rate_slice
 from billing.rating.models import RetroactiveChange
-from billing.rating.reference_data import ReferenceData
-from billing.rating.selectors import BilledSlice, billed_slices, changes_through, reference_data_with
+from billing.rating.selectors import billed_slices, changes_through, reference_data_with
 from billing.usage.selectors import last_close_seq
 from metering.messages import Message
 from pricing.number_text import amount_text
@@ -92,7 +91,14 @@ def effect_of(change: RetroactiveChange) -> Effect:
     unrated, entangled = dict[str, str](), False
     moved: dict[int, tuple[list[Charge], list[Charge]]] = defaultdict(lambda: ([], []))
     for part in billed_slices(change.valid_from, change.valid_until, through):
-        assessed = [_assessed(part, book) for book in reference_data]  # of one slice at a time: years may be in question
+        zone = BillingPeriod.objects.get(close_seq=part.close_seq).zone
+        assessed = [  # of one slice at a time: years may be in question
+            rate_slice(
+                window=part.window, zone=zone, reference_data=known, close_seq=part.close_seq, correction=part.correction,
+                isolate=True,
+            )
+            for known in reference_data
+        ]  # fmt: skip
         for one in assessed:
             unrated |= one.faults
             entangled |= one.entangled
@@ -110,18 +116,6 @@ def effect_of(change: RetroactiveChange) -> Effect:
 
 def _without(teams: Collection[str], charges: Iterable[Charge]) -> list[Charge]:
     return [charge for charge in charges if charge.key.team not in teams]
-
-
-def _assessed(part: BilledSlice, reference_data: ReferenceData) -> RatingResult:
-    zone = BillingPeriod.objects.get(close_seq=part.close_seq).zone
-    return rate_slice(
-        window=part.window,
-        zone=zone,
-        reference_data=reference_data,
-        close_seq=part.close_seq,
-        correction=part.correction,
-        isolate=True,
-    )
 
 
 def _charges(assessed: RatingResult) -> dict[LineKey, Charge]:

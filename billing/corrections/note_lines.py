@@ -176,42 +176,18 @@ def total_of_entries(entries: Sequence[NoteEntry]) -> Decimal:
     return sum((entry.amount for entry in entries), ZERO)
 
 
-@dataclass(frozen=True, slots=True)
-class NoteFacts:
-    """What a note copies, so that it never changes when the facts do. `invoice` is (number, SHA-256, month) or None."""
+def note_draft(header: Mapping[str, Any], entries: Sequence[NoteEntry]) -> dict[str, Any]:
+    """Everything the note will say but its period, number and predecessor.
 
-    kind: str
-    issuer: str
-    team: str
-    team_name: str
-    cost_center: str
-    currency: str
-    reason_code: str
-    reason: str
-    invoice: tuple[str, str, str] | None
-    issuer_facts: Mapping[str, str] = field(default_factory=dict)
-    recipient_facts: Mapping[str, str] = field(default_factory=dict)
-
-
-def note_draft(facts: NoteFacts, entries: Sequence[NoteEntry]) -> dict[str, Any]:
-    """Everything the note will say but its period, number and predecessor."""
+    `header`: what it copies, so that it never changes when the facts do: kind, issuer, recipient, currency, reason, and the
+    invoice that it corrects (number, sha256, month) or None.
+    """
     lines = [entry.as_dict(position) for position, entry in enumerate(entries, start=1)]
     kinds = list(dict.fromkeys(line["kind"] for line in lines))
     energies = [entry.energy_kwh for entry in entries if entry.energy_kwh is not None]
-    reference = None
-    if facts.invoice is not None:
-        number, sha256, month = facts.invoice
-        reference = {"number": number, "sha256": sha256, "month": month}
     return {
         "schema": SCHEMA,
-        "kind": facts.kind,
-        "issuer": {"name": facts.issuer, **facts.issuer_facts},
-        "recipient": {
-            "team": facts.team, "name": facts.team_name, "cost_center": facts.cost_center, **facts.recipient_facts
-        },
-        "currency": facts.currency,
-        "reason": {"code": facts.reason_code, "text": facts.reason},
-        "invoice": reference,
+        **{name: header[name] for name in ("kind", "issuer", "recipient", "currency", "reason", "invoice")},
         "lines": lines,
         "subtotals": [
             {"kind": kind, "amount": amounts_text(entry.amount for entry in entries if entry.kind == kind)}
@@ -223,7 +199,7 @@ def note_draft(facts: NoteFacts, entries: Sequence[NoteEntry]) -> dict[str, Any]
 
 
 def note_document(
-    draft: Mapping[str, Any], *, period: Mapping[str, str], number: str | None, previous_sha256: str
+    draft: Mapping[str, Any], *, period: Mapping[str, str], number: str, previous_sha256: str
 ) -> dict[str, Any]:
     """The note: the draft in the period in which it is issued, with its number and the hash of the note before it."""
     return {**draft, "period": dict(period), "number": number, "previous_sha256": previous_sha256 or None}

@@ -4,12 +4,11 @@ from collections import Counter
 from decimal import Decimal
 from typing import Any
 
-from billing.corrections.credited_lines import given, month_of_close, row_key
+from billing.corrections.credited_lines import facts_of, given, month_of_close, row_key
 from billing.corrections.effect import effect_of
 from billing.corrections.note_lines import (
     BilledLine,
     NoteEntry,
-    NoteFacts,
     allowance,
     note_document,
     note_draft,
@@ -17,11 +16,8 @@ from billing.corrections.note_lines import (
     reversal,
     withdrawal,
 )
-from billing.invoices.lines import ISSUER_FACTS, RECIPIENT_FACTS, non_empty, period_facts
 from billing.invoices.models import Correction, InvoiceLine, Note, NoteLine
 from billing.invoices.selectors import document_of
-from billing.runtime.canonical_json import canonical_json, document_hash
-from metering.intervals import Interval
 from pricing.rating import Charge
 
 
@@ -30,16 +26,7 @@ def note_again(note: Note) -> dict[str, Any]:
 
     Reversals mirror the line in the text of the corrected document, rebills price the exact usage again.
     """
-    draft, months = note.draft, month_of_close()
-    invoice = draft["invoice"]
-    facts = NoteFacts(
-        kind=note.kind, issuer=draft["issuer"]["name"], team=draft["recipient"]["team"],
-        team_name=draft["recipient"]["name"], cost_center=draft["recipient"]["cost_center"],
-        currency=draft["currency"], reason_code=draft["reason"]["code"], reason=draft["reason"]["text"],
-        invoice=None if invoice is None else (invoice["number"], invoice["sha256"], invoice["month"]),
-        issuer_facts=non_empty(draft["issuer"], ISSUER_FACTS),
-        recipient_facts=non_empty(draft["recipient"], RECIPIENT_FACTS),
-    )  # fmt: skip
+    months = month_of_close()
     rows = note.lines.order_by("position").select_related(
         "invoice_line__invoice__team", "note_line__note__team", "invoice_line__invoice__period"
     )
@@ -47,10 +34,8 @@ def note_again(note: Note) -> dict[str, Any]:
     period = note.correction.period
     if period is None:
         raise ValueError(f"note {note.pk} is not issued: there is nothing to prove")
-    return note_document(
-        note_draft(facts, entries), number=str(note.number), previous_sha256=note.previous_sha256,
-        period=period_facts(period.month, period.zone, Interval(period.start, period.end)),
-    )  # fmt: skip
+    draft = note_draft({**note.draft, "kind": note.kind}, entries)
+    return note_document(draft, number=str(note.number), previous_sha256=note.previous_sha256, period=facts_of(period))
 
 
 def _entry(note: Note, row: NoteLine, months: dict[int, str]) -> NoteEntry:
@@ -104,13 +89,4 @@ def correction_follows(correction: Correction) -> bool:
         (item.close_seq, one.key, one.usage_quantity) for item in moved for one in item.before
     ) and billed == Counter(
         (item.close_seq, one.key, one.usage_quantity, one.unit_price) for item in moved for one in item.after
-    )
-
-
-def note_hashes(note: Note) -> tuple[str, str]:
-    """What is stored, and what the note should be: two hashes, equal where the note is proven."""
-    stored = document_hash(note.document)
-    return (
-        stored if stored == note.sha256 else "hash is broken",
-        document_hash(canonical_json(note_again(note))),
     )

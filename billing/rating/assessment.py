@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import reduce
 from operator import attrgetter
+from typing import Final
 
 from billing.rates.selectors import allocation_policy_at
 from billing.rating.allocation import Pool, PoolIdle, allocated, capacity_of, idle_of, split_by_charges
@@ -20,7 +21,7 @@ from billing.rating.selectors import reference_data_known
 from billing.rating.team_isolation import TeamRatingError, rated_by_team
 from billing.rating.walk import Slice, carried_usage, covered_usage, device_usage, token_usage
 from billing.runtime.parallel_reads import deferred_query
-from billing.usage.selectors import ClosedSpan, EpochFilter, close_before, last_close_seq, late_epochs, late_windows
+from billing.usage.selectors import EpochFilter, close_before, last_close_seq, late_epochs, late_windows
 from billing.usage.token_sums import TokenSums
 from metering.intervals import Interval, month_of
 from pricing.commitments import CommitmentBook, Cover, rate_commitments
@@ -38,6 +39,8 @@ from pricing.rating import (
     rate_interruptions,
     rate_tokens,
 )
+
+_team: Final = attrgetter("team")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,21 +94,33 @@ class RatingResult:
 
 
 def rate_period(
-    *, window: Interval, zone: str, close_seq: int | None, card: RateCard | None = None, judged: bool = True,
-    isolate: bool = False,
-) -> RatingResult:  # fmt: skip
+    *, window: Interval, zone: str, close_seq: int | None, card: RateCard | None = None, isolate: bool = False
+) -> RatingResult:
     """Assess [start, end) as close `close_seq` saw it, or, where None, as a close now would see it.
 
     Late usage of windows closed before comes in as corrections, at the owner and the price of its own time. With `card`
-    the window's own usage is priced from that one instead of the published prices, and nothing else is assessed. Without
-    `judged` no job is judged by its efficiency: enough to see whether all usage has its owner and price. With `isolate`
-    teams whose rating raises are left out and named (`team_isolation`); without, that is a TeamRatingError.
+    the window's own usage is priced from that one instead of the published prices, and nothing else is assessed. With
+    `isolate` teams whose rating raises are left out and named (`team_isolation`); without, that is a TeamRatingError.
     """
-    return _rated(lambda faults: _rate_period(window, zone, close_seq, card, faults, judged=judged), isolate=isolate)
+    as_of = close_seq if close_seq is not None else last_close_seq() + 1
+    reference_data = reference_data_known(as_of)
+    if card is not None:
+        reference_data = replace(reference_data, card=CorrectedRateCard(card.versions, ()))
+
+    def attempt(faults: dict[str, str]) -> RatingResult:
+        assessment = RatingResult(reference_data=reference_data, faults=dict(faults))
+        _rate_window(assessment, reference_data, window, EpochFilter(before=as_of), zone, correction=False)
+        _allocate(assessment, window, month_of(window.start, zone), close_seq)
+        for late in late_windows(as_of) if card is None else ():
+            closed = Interval(late.start, late.end)
+            _rate_window(assessment, reference_data, closed, late_epochs(as_of), zone, correction=True)
+        return _without(faults, assessment, reference_data, window)
+
+    return _rated(attempt, isolate=isolate)
 
 
 def _rated(attempt: Callable[[dict[str, str]], RatingResult], *, isolate: bool) -> RatingResult:
-    """What an attempt without the teams that raised before comes to."""
+    """The result of an attempt without the teams that raised before."""
     faults: dict[str, str] = {}
     while True:
         try:
@@ -114,21 +129,6 @@ def _rated(attempt: Callable[[dict[str, str]], RatingResult], *, isolate: bool) 
             if not isolate or error.problems.keys() <= faults.keys():
                 raise
             faults |= error.problems
-
-
-def _rate_period(
-    window: Interval, zone: str, close_seq: int | None, card: RateCard | None, faults: dict[str, str], *, judged: bool
-) -> RatingResult:
-    as_of = close_seq if close_seq is not None else last_close_seq() + 1
-    reference_data = reference_data_known(as_of)
-    if card is not None:
-        reference_data = replace(reference_data, card=CorrectedRateCard(card.versions, ()))
-    assessment = RatingResult(reference_data=reference_data, faults=dict(faults))
-    _rate_window(assessment, reference_data, window, EpochFilter(before=as_of), zone, correction=False, judge=judged)
-    _allocate(assessment, window, month_of(window.start, zone), close_seq)
-    for late in late_windows(as_of) if card is None else ():
-        _rate_late(assessment, reference_data, late, as_of, zone)
-    return _without(faults, assessment, reference_data, window)
 
 
 def _without(
@@ -174,19 +174,13 @@ def _allocate(assessment: RatingResult, window: Interval, month: str, close_seq:
     assessment.charges += allocated(policy, month, assessment.pools, assessment.team_time, assessment.charges)
 
 
-def _rate_late(assessment: RatingResult, reference_data: ReferenceData, late: ClosedSpan, close_seq: int, zone: str) -> None:
-    epochs = late_epochs(close_seq)
-    _rate_window(assessment, reference_data, Interval(late.start, late.end), epochs, zone, correction=True)
-
-
 def _rate_window(
     assessment: RatingResult, reference_data: ReferenceData, window: Interval, epochs: EpochFilter, zone: str, *,
     correction: bool,
-    judge: bool = True,
 ) -> None:  # fmt: skip
     part = Slice.of(reference_data, window, month_of(window.start, zone), epochs, correction=correction)
     tokens_read = deferred_query(lambda: list(token_usage(part, reference_data)))
-    jobs = job_reads(reference_data, part) if judge and not correction else None
+    jobs = None if correction else job_reads(reference_data, part)
     owned = _own_devices(assessment, reference_data, [usage for usage, _ in device_usage(part, reference_data)])
     interrupted = [item for item, _ in carried_usage(part, reference_data)]
     found, committed = _covered(assessment, reference_data, part, owned, interrupted)
@@ -197,7 +191,7 @@ def _rate_window(
         (assessment.platform_unpriced if platform else assessment.unpriced).extend(rated.unpriced)
     assessment.charges += committed
     carried = [item for item in interrupted if item.usage.team not in assessment.faults]
-    rated = rated_by_team(carried, lambda item: item.usage.team, lambda part: rate_interruptions(part, reference_data.card))
+    rated = rated_by_team(carried, attrgetter("usage.team"), lambda part: rate_interruptions(part, reference_data.card))
     assessment.charges += rated.charges
     tokens = _own_tokens(assessment, reference_data, tokens_read())
     rated = rated_by_team(tokens, _team, lambda part: rate_tokens(part, reference_data.card))
@@ -207,13 +201,9 @@ def _rate_window(
         _account_devices(assessment, reference_data, owned)
         _account_carried(assessment, reference_data, interrupted)
         assessment.tokens_left += sum(int(item.quantity) for item in rated.unpriced)
-        judged = judge_jobs(reference_data, jobs, zone, assessment.faults)
+        judged = judge_jobs(reference_data, part, jobs, zone, assessment.faults)
         assessment.charges += judged.charges
         assessment.verdicts += judged.verdicts
-
-
-def _team(usage: GpuUsage | TokenSum) -> str:
-    return usage.team
 
 
 def _covered(

@@ -9,7 +9,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
-from fractions import Fraction
 from functools import lru_cache, partial, reduce
 from hashlib import sha256
 from itertools import chain
@@ -125,21 +124,15 @@ def _multiplier_text(multiplier: Decimal) -> str:
     return format(EXACT.quantize(multiplier, Decimal(1).scaleb(-places)), "f")
 
 
-@dataclass(frozen=True)
-class JobReads:
-    """What is asked of usage to judge the jobs of pieces of time, each with its policy."""
-
-    part: Slice
-    policies: Sequence[tuple[Interval, EfficiencyPolicy | None]]
-    found: Callable[[], tuple[list[Sample], list[JobUsage]]]
+JobReads = Callable[[], tuple[list[Sample], list[JobUsage]]]
+"""What was asked of usage to judge jobs."""
 
 
 def job_reads(reference_data: ReferenceData, part: Slice) -> JobReads | None:
     """Begin what is read to judge jobs, as known before the close of the slice; None where nothing is judged."""
-    policies = [(piece, reference_data.policies.at(piece.start)) for piece in part.devices]
-    if not any(policy for _, policy in policies):
+    if not any(reference_data.policies.at(piece.start) for piece in part.devices):
         return None
-    return JobReads(part, policies, deferred_query(_samples_and_usage, reference_data, part))
+    return deferred_query(_samples_and_usage, reference_data, part)
 
 
 def _samples_and_usage(reference_data: ReferenceData, part: Slice) -> tuple[list[Sample], list[JobUsage]]:
@@ -149,15 +142,15 @@ def _samples_and_usage(reference_data: ReferenceData, part: Slice) -> tuple[list
 
 
 def judge_jobs(
-    reference_data: ReferenceData, reads: JobReads | None, zone: str, without: Collection[str] = ()
+    reference_data: ReferenceData, part: Slice, reads: JobReads | None, zone: str, without: Collection[str] = ()
 ) -> Judged:
-    """Judge the jobs of the window that was read.
+    """Judge the jobs of the slice that were read.
 
     Jobs of the teams `without` are left out.  Raises TeamRatingError for the teams of a job that cannot be judged.
     """
     if reads is None:
         return Judged()
-    jobs = _gather_short(list(_jobs(reads, without)), zone)
+    jobs = _gather_short(list(_jobs(reference_data, part, reads, without)), zone)
     payouts = _payouts(jobs, reference_data)
     jobs = [_paid(job, payouts.get(job.policy.name)) for job in jobs]
     charges = _settled(_rated([job for job in jobs if not job.policy.shadow], reference_data), payouts)
@@ -208,16 +201,18 @@ def pools_rewards(policies: PolicyBook, window: Interval) -> bool:
     return any(policy is not None and policy.neutral_pool and not policy.shadow for policy in found)
 
 
-def _jobs(reads: JobReads, without: Collection[str]) -> Iterable[_Job]:
-    policies = reads.policies
-    told, used = reads.found()
+def _jobs(
+    reference_data: ReferenceData, part: Slice, reads: JobReads, without: Collection[str]
+) -> Iterable[_Job]:
+    policies = [(piece, reference_data.policies.at(piece.start)) for piece in part.devices]
+    measured_by, used = reads()
     samples: dict[JobName, list[Sample]] = defaultdict(list)
-    for sample in told:
+    for sample in measured_by:
         samples[sample.cluster, sample.namespace, sample.job].append(sample)
     if not samples:
         return
     asked = any(one.queues for _, policy in policies if policy is not None for one in policy.classes)
-    queues = job_queues(reads.part.window, reads.part.epochs) if asked else {}
+    queues = job_queues(part.window, part.epochs) if asked else {}
     grouped: dict[tuple[str, str, str, str], list[JobUsage]] = defaultdict(list)
     by_name = {policy.name: policy for _, policy in policies if policy is not None}
     covered = {name: _covered(policies, name) for name in by_name}
@@ -300,13 +295,11 @@ def _judged_together(group: Sequence[_Job]) -> dict[int, _Job]:
     return {id(job): job.judged(judgement) for job in group}
 
 
-def _effect(job: _Job, reference_data: ReferenceData) -> Fraction:
-    """What the verdict changes for its team, exact; what has no price changes nothing."""
-    return Fraction(_effect_us(job, reference_data)) / MICROSECONDS_PER_HOUR
-
-
 def _effect_us(job: _Job, reference_data: ReferenceData) -> Decimal:
-    """The same in microseconds x price per hour: both units that devices are priced in are hours."""
+    """What the verdict changes for its team, exact, in microseconds x price per hour: both units of devices are hours.
+
+    What has no price changes nothing.
+    """
     change, total = EXACT.subtract(job.judgement.multiplier, 1), Decimal(0)
     if not change:
         return total

@@ -104,12 +104,6 @@ class Freshness:
         """Since when so much is missing that nothing is forecast or compared; None where nothing is."""
         return self.silent_since or (self.data_through if self.stale else None)
 
-    @property
-    def unbilled_amount(self) -> Decimal | None:
-        """What could be billed at list price of usage in no charge; None where no part of it has a price."""
-        known = [item.amount for item in self.unbilled if item.amount is not None]
-        return sum(known, Decimal("0.00")) if known else None
-
     def as_dict(self) -> dict[str, Any]:
         """The additional fields of the API: instants in RFC 3339, quantities and amounts as decimal strings."""
         through = self.data_through

@@ -181,14 +181,10 @@ def _of_names(book: OwnershipBook, names: Sequence[Name] | None, reach: Interval
 def _owners(rows: Iterable[OwnershipRow], reach: Interval) -> list[Any]:
     """Whom names may belong to, the first that covers an instant wins; cut at the bounds."""
     return [
-        [row.owner.team, row.owner.platform, *_cut(row, reach)]
+        [row.owner.team, row.owner.platform, _bound(row.valid_from, reach), _bound(row.valid_until, reach)]
         for row in rows
         if _reaches(row.valid_from, row.valid_until, reach)
     ]
-
-
-def _cut(row: OwnershipRow, reach: Interval) -> tuple[datetime | None, datetime | None]:
-    return _bound(row.valid_from, reach), _bound(row.valid_until, reach)
 
 
 def _bound(at: datetime | None, reach: Interval) -> datetime | None:
@@ -204,9 +200,9 @@ def _dated(rows: Iterable[Row], reach: Interval, prices: Mapping[str, list[list[
     found = []
     for row in rows:
         if _reaches(row["valid_from"], row["valid_until"], reach):
-            told = {name: value for name, value in row.items() if name != "id"}
-            told |= {name: _bound(row[name], reach) for name in ("valid_from", "valid_until")}
-            found.append(told | {"prices": prices.get(row.get("name", ""), [])})
+            facts = {name: value for name, value in row.items() if name != "id"}
+            facts |= {name: _bound(row[name], reach) for name in ("valid_from", "valid_until")}
+            found.append(facts | {"prices": prices.get(row.get("name", ""), [])})
     return found
 
 

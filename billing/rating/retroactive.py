@@ -10,7 +10,6 @@ from decimal import Decimal
 
 from billing.tenancy.ownership import Owner, OwnershipBook, OwnershipRow
 from pricing.rate_card import GpuPrice, PriceVersion, RateCard
-from pricing.rating import LineKey
 
 
 @dataclass(frozen=True)
@@ -52,10 +51,9 @@ class CorrectedRateCard(RateCard):
         Each is found once: a month asks for a handful of prices, tens of thousands of times.
         """
         asked = (accelerator, resource, instant)
-        found = self._gpu_found.get(asked)
-        if found is None:
-            found = self._gpu_found[asked] = self._find_gpu(*asked)
-        return found
+        if asked not in self._gpu_found:
+            self._gpu_found[asked] = self._find_gpu(*asked)
+        return self._gpu_found[asked]
 
     def _find_gpu(self, accelerator: str, resource: str, instant: datetime) -> tuple[PriceVersion, GpuPrice]:
         version, price = super().gpu_price(accelerator, resource, instant)
@@ -68,10 +66,9 @@ class CorrectedRateCard(RateCard):
     def token_price(self, model: str, token_class: str, instant: datetime) -> tuple[PriceVersion, Decimal]:
         """As in the published list, unless a correction names that very price.  Raises UnpricedError."""
         asked = (model, token_class, instant)
-        found = self._token_found.get(asked)
-        if found is None:
-            found = self._token_found[asked] = self._find_tokens(*asked)
-        return found
+        if asked not in self._token_found:
+            self._token_found[asked] = self._find_tokens(*asked)
+        return self._token_found[asked]
 
     def _find_tokens(self, model: str, token_class: str, instant: datetime) -> tuple[PriceVersion, Decimal]:
         version, price = super().token_price(model, token_class, instant)
@@ -80,21 +77,6 @@ class CorrectedRateCard(RateCard):
             if corrected is not None:
                 return item.over(version), corrected
         return version, price
-
-    def version_name(self, key: LineKey, instant: datetime) -> str | None:
-        """The name of the price list that a line of `key` has at `instant`."""
-        version = self.version_at(instant)
-        if version is None:
-            return None
-        for item in self.corrections:
-            named = (
-                (key.sku, key.token_class) in item.tokens
-                if key.counts_tokens
-                else any(GpuPrice(Decimal(0), *sku).sku == key.sku and sku[0] == key.accelerator for sku in item.gpu)
-            )
-            if named and item.covers(instant):
-                return item.over(version).name
-        return version.name
 
 
 class CorrectedOwnershipBook(OwnershipBook):

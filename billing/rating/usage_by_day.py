@@ -5,10 +5,11 @@ change of owner cuts is read from the events.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, time, timedelta
 from decimal import Decimal
+from operator import itemgetter
 from zoneinfo import ZoneInfo
 
 from billing.rating.reference_data import ReferenceData
@@ -45,54 +46,38 @@ def tokens_by_day(
     window: Interval, zone: str, teams: Collection[str] | None = None, model: str | None = None
 ) -> list[DayOfTokens]:
     """Tokens per local day, team and model. With `teams` only theirs; without, also what nobody owns."""
-    reference_data, part = _slice(window)
-    midnights = _midnights(window, zone)
+    reference_data, part, midnights = _slice(window, zone)
     days = _days(part.tokens, midnights, zone)
-    sums: dict[tuple[str, str | None, str], dict[str, int]] = defaultdict(lambda: dict.fromkeys(COUNTS, 0))
+    sums: dict[tuple[str, str, str], dict[str, int]] = defaultdict(lambda: dict.fromkeys(COUNTS, 0))
     for usage, row in token_usage(part, reference_data, cuts=midnights, priced=False):
-        team = usage.team or None
-        if (teams is not None and team not in teams) or (model is not None and row.model != model):
-            continue
-        total = sums[days[row.piece], team, row.model]
-        for name in COUNTS:
-            total[name] += getattr(row, name)
-    return [DayOfTokens(*key, counts) for key, counts in sorted(sums.items(), key=lambda item: _order(item[0]))]
+        if (teams is None or usage.team in teams) and model in (None, row.model):
+            total = sums[days[row.piece], usage.team, row.model]
+            for name in COUNTS:
+                total[name] += getattr(row, name)
+    found = sorted(sums.items(), key=itemgetter(0))
+    return [DayOfTokens(day, team or None, name, counts) for (day, team, name), counts in found]
 
 
 def devices_by_day(window: Interval, zone: str, teams: Collection[str] | None = None) -> list[DayOfDevices]:
     """Device time per local day, team and accelerator. With `teams` only theirs; without, also what nobody owns."""
-    reference_data, part = _slice(window)
-    midnights = _midnights(window, zone)
+    reference_data, part, midnights = _slice(window, zone)
     days = _days(part.devices, midnights, zone)
-    sums: dict[tuple[str, str | None, str], Decimal] = defaultdict(Decimal)
+    sums: dict[tuple[str, str, str], Decimal] = defaultdict(Decimal)
     for usage, row in device_usage(part, reference_data, cuts=midnights):
-        team = usage.team or None
-        if teams is None or team in teams:
-            sums[days[row.piece], team, row.accelerator] += row.device_us
-    return [DayOfDevices(*key, us / MICROSECONDS) for key, us in sorted(sums.items(), key=lambda item: _order(item[0]))]
+        if teams is None or usage.team in teams:
+            sums[days[row.piece], usage.team, row.accelerator] += row.device_us
+    return [DayOfDevices(day, team or None, name, us / MICROSECONDS) for (day, team, name), us in sorted(sums.items())]
 
 
-def _order(key: tuple[str, str | None, str]) -> tuple[str, str, str]:
-    return key[0], key[1] or "", key[2]
-
-
-def _slice(window: Interval) -> tuple[ReferenceData, Slice]:
-    """All usage of the window, with its owners, as known now."""
-    reference_data = reference_data_known(last_close_seq() + 1)
-    return reference_data, Slice.of(reference_data, window, "", EpochFilter())
+def _slice(window: Interval, zone: str) -> tuple[ReferenceData, Slice, set[datetime]]:
+    """All usage of the window, with its owners, as known now, and the local midnights within it."""
+    reference_data, local = reference_data_known(last_close_seq() + 1), ZoneInfo(zone)
+    day, last = (at.astimezone(local).date() for at in (window.start, window.end))
+    nights = (datetime.combine(day + timedelta(days=n), time(), local).astimezone(UTC) for n in range((last - day).days + 1))
+    midnights = {at for at in nights if window.start < at < window.end}
+    return reference_data, Slice.of(reference_data, window, "", EpochFilter()), midnights
 
 
 def _days(pieces: Sequence[Interval], midnights: Collection[datetime], zone: str) -> list[str]:
     """The local day of each stretch that the midnights cut the pieces into."""
     return [time.start.astimezone(ZoneInfo(zone)).date().isoformat() for time, _ in stretches(pieces, midnights)]
-
-
-def _midnights(window: Interval, zone: str) -> set[datetime]:
-    return set(_each_midnight(window, ZoneInfo(zone)))
-
-
-def _each_midnight(window: Interval, zone: ZoneInfo) -> Iterator[datetime]:
-    day = window.start.astimezone(zone).date() + timedelta(days=1)
-    while (midnight := datetime.combine(day, time(), zone).astimezone(UTC)) < window.end:
-        yield midnight
-        day += timedelta(days=1)

@@ -62,8 +62,13 @@ ENGINE_DAYS = """
     FROM reach r CROSS JOIN days d LEFT JOIN engine e USING (model, day) LEFT JOIN gateway g USING (model, day)
 """
 SILENT = """
-    WITH used AS (
-        SELECT DISTINCT d.source, t.hour FROM token_usage_hour t JOIN token_dimension d ON d.id = t.dimension
+    WITH lately AS MATERIALIZED (
+        SELECT DISTINCT d.source FROM token_usage_hour t JOIN token_dimension d ON d.id = t.dimension
+        WHERE t.hour > %(until)s::timestamptz - %(after)s - interval '1 hour' AND t.hour < %(until)s
+    ), missed AS MATERIALIZED (
+        SELECT id, source FROM token_dimension WHERE source NOT IN (SELECT source FROM lately)
+    ), used AS (
+        SELECT DISTINCT d.source, t.hour FROM token_usage_hour t JOIN missed d ON d.id = t.dimension
         WHERE t.hour >= %(until)s::timestamptz - %(back)s AND t.hour < %(until)s
     ), pause AS (
         SELECT source, hour, hour - lag(hour) OVER (PARTITION BY source ORDER BY hour) - interval '1 hour' AS idle FROM used
@@ -77,6 +82,7 @@ SILENT = """
        AND NOT EXISTS (SELECT 1 FROM usage_tokenfile f WHERE f.source = p.source AND f.until >= max(hour))
     ORDER BY source
 """
+"""Only sources without usage lately are looked back at: as a rule none, so that no other hour is read."""
 USUAL_DAYS = 7
 SILENT_AFTER = timedelta(hours=24)
 LOOKED_BACK = timedelta(days=62)

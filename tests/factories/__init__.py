@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 from django.contrib.auth.models import User
+from django.test import Client
 from django.utils import timezone
 
 from billing.setup.apply import Applied, set_up_apply
@@ -21,11 +22,12 @@ from billing.usage.services import (
     Reporter,
     allocations_ingest,
     capacity_ingest,
+    efficiency_ingest,
     tokens_ingest,
     watch_notes_add,
 )
 from metering.intervals import Interval
-from metering.records import GpuAllocation, NodeCapacity, TokenUsage, decode_batch
+from metering.records import EfficiencySample, GpuAllocation, NodeCapacity, TokenUsage, decode_batch
 
 SHANGHAI_OCTOBER = (datetime(2026, 9, 30, 16, tzinfo=UTC), datetime(2026, 10, 31, 16, tzinfo=UTC))
 AFTER = datetime(2026, 11, 3, tzinfo=UTC)
@@ -140,6 +142,16 @@ def ingest_capacity(**fields: Any) -> IngestOutcome:
     )  # fmt: skip
 
 
+def ingest_sample(**fields: Any) -> IngestOutcome:
+    """Report what was measured of a job, in bf16 and all of the time where nothing else is said, as the door does."""
+    raw = json.dumps({"cluster": "hq-1", "dtype": "bf16", "coverage": "1", **fields}).encode()
+    batch: Any = decode_batch(EfficiencySample, [raw])
+    return efficiency_ingest(
+        records=batch.records and [(0, batch.records[0][1], raw)], rejected=batch.rejected,
+        reporter=Reporter("tests", "usage/efficiency"), now=AFTER,
+    )  # fmt: skip
+
+
 def person(name: str, *roles: str, team: str | None = None, password: str | None = None) -> User:
     """Somebody who holds the roles, for one team (or group) or for all."""
     user = User.objects.create_user(name, password=password)
@@ -154,6 +166,13 @@ def approves(monkeypatch: pytest.MonkeyPatch, name: str, *roles: str) -> str:
     made = api_token_create(name=f"{name}-{secrets.token_hex(4)}", scopes=["usage:read"], actor="tests", owner=user)
     monkeypatch.setenv("SUANPAN_TOKEN", made[1])
     return name
+
+
+def signed_in(who: User | str, language: str = "en") -> Client:
+    """A browser in which somebody is signed in."""
+    client = Client(headers={"accept-language": language})
+    client.force_login(who if isinstance(who, User) else User.objects.get(username=who))
+    return client
 
 
 def hours(count: int | float) -> timedelta:

@@ -15,7 +15,7 @@ from billing.corrections.services.corrections import (
     credit_note_draft,
 )
 from billing.corrections.services.proof import period_verify
-from billing.invoices.models import Correction, Note
+from billing.invoices.models import Correction, Invoice, Note
 from billing.invoices.selectors import document_of
 from billing.invoices.services.invoices import invoices_issue
 from billing.tenancy.models import Membership
@@ -70,10 +70,17 @@ def shown(note: Note) -> list[tuple[Any, ...]]:
     ]
 
 
-def proofs_hold(month: str) -> bool:
-    """Whether every document of the month follows again from what it is made of."""
-    proofs = period_verify(month=month)
+def proofs_hold(*months: str) -> bool:
+    """Whether every document of the months follows again from what it is made of."""
+    proofs = [proof for month in months for proof in period_verify(month=month)]
     return bool(proofs) and all(proof.holds for proof in proofs)
+
+
+def account(team: str) -> Decimal:
+    """Everything that a team owes: invoices and notes."""
+    invoices = Invoice.objects.filter(team__code=team, number__isnull=False)
+    notes = Note.objects.filter(team__code=team, number__isnull=False)
+    return sum((document.total for document in (*invoices, *notes)), Decimal("0.00"))
 
 
 def whole(position: int = 1, **changed: Any) -> LineCredit:

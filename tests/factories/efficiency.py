@@ -1,11 +1,8 @@
 """Jobs of measured efficiency, and the bands that judge them."""
 
-import json
 from datetime import UTC, datetime
 from typing import Any
 
-from billing.usage.services import Reporter, efficiency_ingest
-from metering.records import EfficiencySample, decode_batch
 from tests import factories
 
 BANDS = {
@@ -30,13 +27,7 @@ def job(
 
 
 def measured(number: int, mfu: str, hfu: str, start: datetime, end: datetime, gpus: int = 8) -> None:
-    raw = json.dumps({
-        "cluster": "hq-1", "pod_uid": f"uid-{number}", "start": start.isoformat(), "end": end.isoformat(),
-        "gpu_seconds": str(gpus * int((end - start).total_seconds())), "mfu": mfu, "hfu": hfu, "dtype": "bf16",
-        "coverage": "1", "method": "palm (torchtitan)", "reason": "look at it",
-    }).encode()  # fmt: skip
-    batch: Any = decode_batch(EfficiencySample, [raw])
-    efficiency_ingest(
-        records=[(0, batch.records[0][1], raw)], rejected=[], reporter=Reporter("tests", "usage/efficiency"),
-        now=factories.AFTER,
+    factories.ingest_sample(
+        pod_uid=f"uid-{number}", start=start.isoformat(), end=end.isoformat(), mfu=mfu, hfu=hfu,
+        gpu_seconds=str(gpus * int((end - start).total_seconds())), method="palm (torchtitan)", reason="look at it",
     )  # fmt: skip

@@ -11,21 +11,20 @@ from typing import Any
 import pytest
 from django.core.management import call_command
 from django.db import DatabaseError, connection, transaction
-from django.test import Client
 
 from billing.closing.report import build_report
 from billing.closing.services.closing import CloseRefusedError, period_close
-from billing.corrections.services.proof import period_verify
 from billing.invoices.models import Invoice
 from billing.invoices.selectors import document_of, period_of
-from billing.invoices.services.invoices import invoices_issue
 from billing.invoices.services.periods import period_open
 from billing.portal.months import period_shown
 from billing.portal.statements import month_statements
 from billing.rating.models import IdleShare
 from billing.setup.file import SetUpFileError
 from billing.tenancy.models import AuditEntry, BillingSetup, Team
-from tests.factories import allocation_record, apply, ingest_allocations, person
+from tests.factories import allocation_record, apply, ingest_allocations, person, signed_in
+from tests.factories.corrections import bill as close
+from tests.factories.corrections import proofs_hold
 from tests.factories.months import OCTOBER_OVER
 from tests.factories.usage import capacity
 
@@ -43,11 +42,6 @@ def hold(number: int, namespace: str, hours: int, gpus: int = 1, day: int = 10) 
             number, namespace=namespace, quantity=gpus, started_at=start, ended_at=end, observed_until=end
         )
     )
-
-
-def close(month: str = "2026-10", now: datetime = OCTOBER_OVER) -> None:
-    period_close(month=month, actor="ops", now=now)
-    invoices_issue(month=month, actor="ops", now=now)
 
 
 STORE = {
@@ -120,11 +114,6 @@ def test_a_bad_store_is_refused_with_its_field(tmp_path: Path, changed: dict[str
     rule = {name: value for name, value in {**STORE, **changed}.items() if value is not None}
     with pytest.raises(SetUpFileError, match=says):
         apply(tmp_path, allocation_policies=[{"name": "store-v1", "valid_from": "2026-10-01", "shared": [rule]}])
-
-
-def proofs_hold(*months: str) -> bool:
-    proofs = [proof for month in months for proof in period_verify(month=month)]
-    return bool(proofs) and all(proof.holds for proof in proofs)
 
 
 def lines(team: str, *kinds: str, month: str = "2026-10") -> list[tuple[str, str, str, str, str]]:
@@ -223,8 +212,7 @@ def test_what_comes_late_changes_nothing_that_was_billed(tmp_path: Path) -> None
 
 def test_the_preview_is_the_invoice_and_the_pages_say_what_it_is(tmp_path: Path) -> None:
     used_ten_and_twenty(tmp_path, allocation_policies=[THIRDS])
-    client = Client()
-    client.force_login(person("fin", "finance"))
+    client = signed_in(person("fin", "finance"))
     preview = client.get("/teams/nlp/", {"month": "2026-10"}).content.decode()
     before = month_statements(period_shown("2026-10", BillingSetup.objects.get()), Team.objects.filter(code="nlp"))
     close()

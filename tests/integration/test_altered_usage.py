@@ -18,14 +18,14 @@ from billing.invoices.selectors import period_of
 from billing.invoices.services.invoices import invoices_issue
 from billing.tenancy.models import AuditEntry
 from billing.usage.contents import ALLOCATION, content_sha256
-from billing.usage.services import Reporter, efficiency_ingest, rollups_fold
-from metering.records import EfficiencySample, decode_batch
+from billing.usage.services import rollups_fold
 from tests.factories import (
     AFTER,
     allocation_record,
     apply,
     ingest_allocations,
     ingest_capacity,
+    ingest_sample,
     ingest_tokens,
     money,
     token_record,
@@ -41,12 +41,6 @@ SAMPLE = {"cluster": "hq-1", "pod_uid": "uid-1", "start": "2026-10-10T00:00:00Z"
           "gpu_seconds": "691200", "mfu": "0.40", "hfu": "0.45", "dtype": "bf16", "coverage": "1"}  # fmt: skip
 
 
-def measured(record: dict[str, Any]) -> None:
-    raw = json.dumps(record).encode()
-    (sample,) = decode_batch(EfficiencySample, [raw]).records
-    efficiency_ingest(records=[(0, sample[1], raw)], reporter=Reporter("tests", "d"), now=AFTER)
-
-
 @pytest.fixture
 def october(tmp_path: Path) -> Iterator[None]:
     """8 GPUs for 24 hours at 10: 1,920.00. One hour more before, preempted; a request; capacity; a sample."""
@@ -56,7 +50,7 @@ def october(tmp_path: Path) -> Iterator[None]:
     ingest_tokens(token_record())
     rollups_fold()
     ingest_capacity(**CAPACITY)
-    measured(SAMPLE)
+    ingest_sample(**SAMPLE)
     yield
     # that may refer to nothing any more
     rewrite("DELETE FROM usage_allocationrevision; DELETE FROM usage_allocationinterruption")
@@ -222,7 +216,7 @@ def test_what_is_learned_after_a_close_changes_nothing_of_its_digest(october: No
     )  # fmt: skip
     ingest_tokens(token_record(9), now=LATER)
     rollups_fold()
-    measured(SAMPLE | {"pod_uid": "uid-5"})
+    ingest_sample(**SAMPLE | {"pod_uid": "uid-5"})
     assert faults() == []
     period_close(month="2026-11", actor="ops", now=LATER)
     assert [proof for proof in period_verify(month="2026-11") if not proof.holds] == []

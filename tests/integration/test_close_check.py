@@ -1,6 +1,5 @@
 """Whether a month can be closed; what is billed of it is the same however often it is cut."""
 
-import json
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -14,10 +13,10 @@ from billing.corrections.services.proof import period_verify
 from billing.invoices.models import BillingPeriod, Invoice
 from billing.invoices.services.periods import period_open
 from billing.usage.selectors import double_held
-from billing.usage.services import Reporter, efficiency_ingest
 from metering.intervals import Interval
-from metering.records import EfficiencySample, decode_batch
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, token_record
+from tests.factories.efficiency import BANDS
+from tests.factories.usage import sample
 
 pytestmark = pytest.mark.django_db
 
@@ -108,21 +107,12 @@ def hourly_prices() -> list[dict[str, Any]]:
 
 
 def test_a_hold_is_billed_at_each_of_the_many_prices_that_it_lasts_through(tmp_path: Path) -> None:
-    policy = {"name": "bands", "valid_from": "2026-10-01T00:00:00+08:00", "hfu_below": "0.20", "penalty": "0.20",
-              "mfu_above": "0.50", "reward": "0.10"}  # fmt: skip
-    apply(tmp_path, price_versions=hourly_prices(), efficiency_policies=[policy])
+    apply(tmp_path, price_versions=hourly_prices(), efficiency_policies=[BANDS])
     ingest_allocations(
         allocation_record(1, quantity=1, started_at="2026-10-10T00:00:00Z", ended_at="2026-10-10T20:00:00Z",
                           observed_until="2026-10-10T20:00:00Z")
     )  # fmt: skip
-    raw = json.dumps(
-        {"cluster": "hq-1", "pod_uid": "uid-1", "start": "2026-10-10T00:00:00Z", "end": "2026-10-10T20:00:00Z",
-         "gpu_seconds": "72000", "mfu": "0.10", "hfu": "0.10", "dtype": "bf16", "coverage": "1"}
-    ).encode()  # fmt: skip
-    batch: Any = decode_batch(EfficiencySample, [raw])
-    efficiency_ingest(
-        records=[(0, batch.records[0][1], raw)], reporter=Reporter("tests", "usage/efficiency"), now=OVER
-    )
+    sample("2026-10-10T00:00:00Z", "2026-10-10T20:00:00Z", "72000", "0.10", "0.10")
     period_close(month="2026-10", actor="ops", now=OVER)
     document = Invoice.objects.get().draft
     assert len(document["lines"]) == 40

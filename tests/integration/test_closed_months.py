@@ -1,19 +1,15 @@
 """What is closed, issued or published stays: the database and the services refuse whatever would change it."""
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from django.db import DatabaseError
 
 from billing.invoices.models import Invoice, InvoiceLine
 from billing.setup.file import SetUpFileError
-from billing.usage.services import Reporter, efficiency_ingest
-from metering.records import EfficiencySample, decode_batch
-from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, token_record
+from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_sample, ingest_tokens, token_record
 from tests.factories.closing import close, issue, lines, prices, proofs_hold, sql, version
-from tests.factories.months import OCTOBER_OVER
+from tests.factories.usage import POLICY
 
 pytestmark = pytest.mark.django_db
 
@@ -126,21 +122,14 @@ def test_another_currency_does_not_reinterpret_published_prices(tmp_path: Path) 
 
 def test_an_allocation_that_comes_later_does_not_change_the_verdicts_of_a_closed_month(tmp_path: Path) -> None:
     """A sample of workload `llm` stays with the job that it was rated with, whoever names a workload `llm` next month."""
-    policy = {"name": "bands", "valid_from": "2026-10-01", "hfu_below": "0.20", "penalty": "0.20", "mfu_above": "0.50",
-              "reward": "0.10", "min_minutes": 30, "min_coverage": "0.95"}  # fmt: skip
-    apply(tmp_path, efficiency_policies=[policy])
+    apply(tmp_path, efficiency_policies=[POLICY])
     workload = {"kind": "PyTorchJob", "name": "llm"}
     ingest_allocations(
         allocation_record(started_at="2026-10-10T00:00:00Z", ended_at="2026-10-10T01:00:00Z",
                           observed_until="2026-10-10T01:00:00Z", workload=workload)
     )  # fmt: skip
-    raw = json.dumps(
-        {"cluster": "hq-1", "workload": "llm", "start": "2026-10-10T00:00:00Z", "end": "2026-10-10T01:00:00Z",
-         "gpu_seconds": "28800", "mfu": "0.10", "hfu": "0.10", "dtype": "bf16", "coverage": "1"}
-    ).encode()  # fmt: skip
-    batch: Any = decode_batch(EfficiencySample, [raw])
-    efficiency_ingest(
-        records=[(0, batch.records[0][1], raw)], reporter=Reporter("tests", "usage/efficiency"), now=OCTOBER_OVER
+    ingest_sample(
+        workload="llm", start="2026-10-10T00:00:00Z", end="2026-10-10T01:00:00Z", gpu_seconds="28800", mfu="0.10", hfu="0.10"
     )
     close()
     assert [(line["kind"], line["reason"], line["amount"]) for line in lines("nlp")] == [

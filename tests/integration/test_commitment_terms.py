@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
 from django.db import DatabaseError, IntegrityError, connection, transaction
 from django.test import Client
 
@@ -30,7 +29,7 @@ from billing.rating.services.commitment_terms import (
 )
 from billing.tenancy.models import AuditEntry, BillingSetup, Team
 from billing.tenancy.tokens import api_token_create
-from tests.factories import allocation_record, apply, ingest_allocations, person
+from tests.factories import allocation_record, apply, ingest_allocations, person, signed_in
 
 pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]
 NOW = datetime(2026, 10, 12, tzinfo=UTC)
@@ -181,12 +180,6 @@ def test_a_proposal_has_a_reason_waits_alone_and_is_decided_once() -> None:
         refused = pytest.raises(DatabaseError, match=told)
         with refused, transaction.atomic(), connection.cursor() as cursor:
             cursor.execute(statement)
-
-
-def signed_in(name: str, language: str = "en") -> Client:
-    client = Client(headers={"accept-language": language})
-    client.force_login(User.objects.get(username=name))
-    return client
 
 
 def test_the_page_takes_terms_and_offers_each_person_their_own_step() -> None:

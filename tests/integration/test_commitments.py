@@ -24,7 +24,6 @@ from billing.exports.focus.columns import CONTRACT_COMMITMENT
 from billing.invoices.documents import render_pdf
 from billing.invoices.models import Invoice, Note
 from billing.invoices.selectors import document_of, period_of
-from billing.invoices.services.invoices import invoices_issue
 from billing.portal import drilldown
 from billing.portal.months import period_shown
 from billing.portal.selectors import team_rows
@@ -33,8 +32,9 @@ from billing.rates.models import Commitment
 from billing.setup.file import SetUpFileError
 from billing.tenancy.models import AuditEntry, BillingSetup, Team
 from billing.tenancy.tokens import api_token_create
-from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, person
-from tests.factories.corrections import IN_NOVEMBER, people
+from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, person, signed_in
+from tests.factories.corrections import IN_NOVEMBER, people, proofs_hold
+from tests.factories.corrections import bill as close
 
 pytestmark = pytest.mark.django_db
 
@@ -50,16 +50,6 @@ def hold(number: int, start: str, end: str, **changed: Any) -> dict[str, Any]:
     at = lambda text: f"2026-{text}:00Z" if len(text) > 8 else f"2026-10-{text}:00Z"  # noqa: E731
     seen = {"started_at": at(start), "ended_at": at(end), "observed_until": at(end)}
     return allocation_record(number, **{"quantity": 10, **seen, **changed})
-
-
-def close(month: str = "2026-10", now: datetime = OCTOBER_OVER) -> None:
-    period_close(month=month, actor="ops", now=now)
-    invoices_issue(month=month, actor="ops", now=now)
-
-
-def proofs_hold(*months: str) -> bool:
-    proofs = [proof for month in months for proof in period_verify(month=month)]
-    return bool(proofs) and all(proof.holds for proof in proofs)
 
 
 def lines(month: str = "2026-10", team: str = "nlp") -> list[tuple[tuple[str, str], str, str, str]]:
@@ -334,8 +324,7 @@ def test_every_line_has_a_page_that_says_what_it_is(tmp_path: Path) -> None:
     apply(tmp_path, commitments=[TERMS])
     ingest_allocations(hold(1, "05T00:00", "08T13:00"))
     close()
-    client = Client()
-    client.force_login(person("fin", "finance"))
+    client = signed_in(person("fin", "finance"))
     told = {}
     for line in shown().statements[0].lines:
         response = client.get(f"/teams/nlp/lines/{line.digest}/", {"month": "2026-10"})

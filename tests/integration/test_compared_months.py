@@ -3,11 +3,10 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from django.test import Client
 
 from billing.closing.usage_profile import same_moment
 from billing.invoices.models import BillingPeriod
-from tests.factories import ingest_allocations, person, watched
+from tests.factories import ingest_allocations, person, signed_in, watched
 from tests.factories.boards import board, october
 from tests.factories.usage import hold
 
@@ -49,8 +48,7 @@ def test_the_page_says_up_to_when_it_compares(october: None, monkeypatch: pytest
     at = datetime(2026, 11, 11, 2, 30, 40, tzinfo=UTC)
     watched(at)
     monkeypatch.setattr("django.utils.timezone.now", lambda: at)
-    client = Client()
-    client.force_login(person("ann", "finance"))
+    client = signed_in(person("ann", "finance"))
 
     text = client.get("/spending/?month=2026-11&part=why").content.decode()
     assert "up to 2026-10-11 10:30, the same day and time" in text
@@ -59,7 +57,6 @@ def test_the_page_says_up_to_when_it_compares(october: None, monkeypatch: pytest
 def test_a_printed_page_tells_the_time_of_the_house(october: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """22:05 UTC of 31 October is the next day in Shanghai."""
     monkeypatch.setattr("django.utils.timezone.now", lambda: datetime(2026, 10, 31, 22, 5, 59, tzinfo=UTC))
-    client = Client()
-    client.force_login(person("ann", "finance"))
+    client = signed_in(person("ann", "finance"))
 
     assert '<p class="printed">Suanpan · 2026-11-01 06:05 Asia/Shanghai · ann' in client.get("/prices/").content.decode()

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.db import connection, connections
 from django.test import Client
@@ -20,7 +19,16 @@ from billing.corrections.services.retroactive import retroactive_approve, retroa
 from billing.invoices.models import Correction, Invoice, Note, NumberSeries
 from billing.tenancy.models import Team
 from billing.tenancy.tokens import api_token_create
-from tests.factories import SHANGHAI_OCTOBER, allocation_record, apply, approves, ingest_allocations, money, person
+from tests.factories import (
+    SHANGHAI_OCTOBER,
+    allocation_record,
+    apply,
+    approves,
+    ingest_allocations,
+    money,
+    person,
+    signed_in,
+)
 from tests.factories.corrections import FIRST, IN_NOVEMBER, NOVEMBER_OVER, bill, credit, draft, part, people, whole
 
 pytestmark = pytest.mark.filterwarnings("ignore:No directory at:UserWarning")
@@ -134,12 +142,6 @@ def test_the_api_gives_notes_and_their_files_to_who_may_see_the_team(october: No
 
 
 # Pages
-
-
-def signed_in(name: str) -> Client:
-    client = Client()
-    client.force_login(User.objects.get(username=name))
-    return client
 
 
 def test_finance_corrects_a_line_on_the_pages_and_the_team_sees_it(october: None) -> None:

@@ -7,9 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
 from django.db import DatabaseError, connection, transaction
-from django.test import Client
 
 from billing.approvals.limits import AuthorityError
 from billing.corrections.dispute_holdback import aged
@@ -25,7 +23,16 @@ from billing.invoices.models import Invoice, JournalExport, Note
 from billing.invoices.selectors import state_of
 from billing.setup.file import SetUpFileError
 from billing.tenancy.models import AuditEntry, BillingSetup
-from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, person, token_record
+from tests.factories import (
+    SET_UP,
+    allocation_record,
+    apply,
+    ingest_allocations,
+    ingest_tokens,
+    person,
+    signed_in,
+    token_record,
+)
 from tests.factories.corrections import bill, issue, people
 
 pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]
@@ -214,12 +221,6 @@ def test_disputes_are_shown_by_age_with_what_is_off_the_ledger(number: str) -> N
         assert [item.number for item in found] == numbers, days
         assert sum(item.disputed for item in found) == Decimal("30500.00")
         assert sum(item.held for item in found) == Decimal("30000.00")
-
-
-def signed_in(name: str, language: str = "en") -> Client:
-    client = Client(headers={"accept-language": language})
-    client.force_login(User.objects.get(username=name))
-    return client
 
 
 def test_the_pages_offer_the_hold_and_say_what_is_off_the_ledger(number: str) -> None:

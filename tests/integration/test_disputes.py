@@ -5,7 +5,6 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
 from django.db import DatabaseError, connection, transaction
 from django.test import Client
 
@@ -25,7 +24,7 @@ from billing.invoices.models import Invoice
 from billing.invoices.selectors import document_of
 from billing.tenancy.models import AuditEntry, Team
 from billing.tenancy.tokens import api_token_create
-from tests.factories import money
+from tests.factories import money, signed_in
 from tests.factories.corrections import draft, issue, part
 from tests.factories.disputes import FRIDAY, october, opened
 
@@ -116,12 +115,6 @@ def test_what_a_dispute_claims_stays(october: str) -> None:
 
 
 # Pages and API
-
-
-def signed_in(name: str) -> Client:
-    client = Client()
-    client.force_login(User.objects.get(username=name))
-    return client
 
 
 def test_a_lead_opens_a_dispute_on_a_page_and_finance_decides_it(october: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 from django.core.management import call_command
-from django.test import Client
 
 from billing.closing.services.closing import period_close
 from billing.corrections.services.proof import period_verify
@@ -25,6 +24,7 @@ from billing.rating.models import EfficiencyVerdict
 from billing.setup.file import SetUpFileError
 from metering.intervals import Interval
 from tests import factories
+from tests.factories import signed_in
 from tests.factories.corrections import IN_NOVEMBER, credit, people, proofs_hold, shown, whole
 from tests.factories.efficiency import BANDS, job, measured
 
@@ -159,8 +159,7 @@ def test_a_policy_that_penalises_on_mfu_is_not_escaped_by_recomputation(tmp_path
     assert {name: verdict[0] for name, verdict in verdicts().items()} == {
         "job-1": "penalty", "job-2": "neutral", "job-3": "neutral",
     }  # fmt: skip
-    client = Client()
-    client.force_login(factories.person("ana", "finance"))
+    client = signed_in(factories.person("ana", "finance"))
     assert "MFU</span>" in client.get("/prices/").content.decode()
 
 
@@ -285,8 +284,7 @@ def test_evidence_holds_what_the_verdict_weighed_and_never_changes_after_the_clo
     stored = find_verdict(verdicts_of(window=OCTOBER, zone="Asia/Shanghai", close_seq=1, team="nlp"), **asked)
     assert stored is not None
     assert evidence_of(stored, window=OCTOBER, close_seq=1) == before
-    client = Client()
-    client.force_login(factories.person("ann", "lead", team="nlp"))
+    client = signed_in(factories.person("ann", "lead", team="nlp"))
     response = client.get("/teams/nlp/evidence/", {"month": "2026-10", **asked})
     assert response.json() == before
     assert response["Content-Disposition"].endswith(f'{before["sha256"][:12]}.json"')

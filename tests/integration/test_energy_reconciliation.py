@@ -10,7 +10,6 @@ import pytest
 from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.db import DatabaseError, connection, transaction
-from django.test import Client
 
 from billing.closing.models import MeterReading
 from billing.closing.report import Check, Report, build_report
@@ -19,7 +18,7 @@ from billing.closing.services.energy import ReadingError, meter_reading_put
 from billing.closing.services.waivers import exception_waive
 from billing.invoices.selectors import period_of
 from billing.tenancy.models import AuditEntry
-from tests.factories import allocation_record, apply, ingest_allocations, person
+from tests.factories import allocation_record, apply, ingest_allocations, person, signed_in
 from tests.factories.carbon import PRICES, SHEET
 
 pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]
@@ -125,8 +124,7 @@ def test_the_command_and_the_page_take_a_reading(october: Path, capsys: pytest.C
         call_command("meter_reading", "2026-10", "--cluster", "hq-1", "--kwh", "x", "--source", "PDU")
     assert (ended.value.code, "is not a decimal" in capsys.readouterr().err) == (2, True)
     person("fin", "finance")
-    client = Client()
-    client.force_login(User.objects.get(username="fin"))
+    client = signed_in(User.objects.get(username="fin"))
     form = {"cluster": "hq-1", "metered_kwh": "1,000", "shared_kwh": "", "source": "PDU"}
     assert client.post("/close/2026-10/meters/", form).status_code == 302
     page = client.get("/close/?month=2026-10").content.decode()

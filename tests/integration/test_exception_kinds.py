@@ -5,14 +5,22 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from django.test import Client
 
 import billing
 from billing.closing.exception_kinds import KINDS, kind_of
 from billing.closing.report import Report, build_report
 from billing.invoices.selectors import period_of
 from billing.tenancy.access import RIGHTS, Right
-from tests.factories import AFTER, allocation_record, apply, ingest_allocations, ingest_tokens, person, token_record
+from tests.factories import (
+    AFTER,
+    allocation_record,
+    apply,
+    ingest_allocations,
+    ingest_tokens,
+    person,
+    signed_in,
+    token_record,
+)
 
 pytestmark = pytest.mark.django_db
 
@@ -45,8 +53,7 @@ def test_every_kind_has_an_owner_who_can_act_a_page_and_an_action(kind: str) -> 
     facts = kind_of(kind)
     assert RIGHTS[facts.owner] & {Right.CLOSE, Right.OPERATE}
     assert len(str(facts.solution)) > 10
-    client = Client()
-    client.force_login(person("ann", facts.owner.value))
+    client = signed_in(person("ann", facts.owner.value))
     assert client.get(facts.link("2026-10")).status_code == 200
 
 
@@ -87,8 +94,7 @@ def test_money_that_nobody_can_know_is_null_and_never_zero(tmp_path: Path) -> No
     assert {kind: row["amount"] for kind, row in rows.items()} == dict.fromkeys(
         ("unowned_namespace", "unpriced", "quarantine")
     )
-    client = Client()
-    client.force_login(person("kay", "finance"))
+    client = signed_in(person("kay", "finance"))
     page = client.get("/close/?month=2026-10").content.decode()
     assert page.count('<span class="soft">unknown</span>') >= 3
     assert '<a href="/quarantine/">Correct or dismiss the record</a> · Platform admin' in page

@@ -10,7 +10,6 @@ import pytest
 from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.db import DatabaseError, connection, transaction
-from django.test import Client
 
 from billing.closing.models import BlockedTeam, PeriodReopening
 from billing.closing.report import build_report
@@ -28,7 +27,7 @@ from billing.setup.apply import Applied
 from billing.setup.file import SetUpFileError
 from billing.tenancy.models import AuditEntry
 from tests import factories
-from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, token_record
+from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, signed_in, token_record
 from tests.factories.closing import close_cut_off
 from tests.stored_rows import rewrite_as_reported
 
@@ -98,8 +97,7 @@ def test_the_report_says_who_is_held_why_and_what_to_do(broken: None) -> None:
     assert item.facts.link(MONTH) == "/close/?month=2026-10"
     assert not report.closable
     assert all(check.ok for check in report.checks)
-    client = Client()
-    client.force_login(factories.person("fin", "finance"))
+    client = signed_in(factories.person("fin", "finance"))
     page = client.get(f"/close/?month={MONTH}").content.decode()
     assert "Team that cannot be billed" in page
     assert "numeric field overflow" in page
@@ -179,8 +177,7 @@ def test_a_held_month_with_an_issued_invoice_is_never_opened_again(broken: None,
     invoices_issue(month=MONTH, actor="fin", now=LATER)
     with pytest.raises(ReopeningError, match="are issued and never change: repair the facts of the teams"):
         reopening_request(month=MONTH, reason="x", actor="lin", now=LATER)
-    client = Client()
-    client.force_login(User.objects.get(username="lin"))
+    client = signed_in(User.objects.get(username="lin"))
     page = client.get(f"/close/?month={MONTH}").content.decode()
     assert "The other teams are billed: 1 invoice or draft stands." in page
     assert "Invoices are issued, so the month is not opened again" in page

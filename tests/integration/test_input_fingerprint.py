@@ -4,7 +4,6 @@ October is 30 September 16:00 to 31 October 16:00 UTC. Each test says what a rep
 that the rating changes or does not.
 """
 
-import json
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,16 +14,15 @@ from billing.closing.services.closing import period_close
 from billing.rating.assessment import rate_period
 from billing.rating.input_fingerprint import fingerprint_now
 from billing.usage.fingerprints import usage_fingerprint
-from billing.usage.services import Reporter, efficiency_ingest, rollups_fold
+from billing.usage.services import rollups_fold
 from metering.intervals import billing_month
-from metering.records import EfficiencySample, decode_batch
 from tests.factories import (
-    AFTER,
     SET_UP,
     allocation_record,
     apply,
     ingest_allocations,
     ingest_capacity,
+    ingest_sample,
     ingest_tokens,
     token_record,
 )
@@ -53,14 +51,7 @@ def tokens_of(*cuts: datetime) -> list[str]:
 
 
 def measured(**facts: Any) -> None:
-    raw = json.dumps({
-        "cluster": "hq-1", "gpu_seconds": "28800", "mfu": "0.60", "hfu": "0.65", "dtype": "bf16", "coverage": "1", **facts,
-    }).encode()  # fmt: skip
-    batch: Any = decode_batch(EfficiencySample, [raw])
-    outcome = efficiency_ingest(
-        records=[(0, batch.records[0][1], raw)], reporter=Reporter("tests", "usage/efficiency"), now=AFTER
-    )
-    assert outcome.accepted == 1
+    assert ingest_sample(**{"gpu_seconds": "28800", "mfu": "0.60", "hfu": "0.65", **facts}).accepted == 1
 
 
 def job(number: int, namespace: str, start: str, end: str, **facts: Any) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from billing.invoices.models import Invoice, Note
 from billing.invoices.selectors import document_of, period_of
 from billing.rating.models import RetroactiveChange
 from tests.factories import allocation_record, apply, ingest_allocations
-from tests.factories.corrections import IN_NOVEMBER, NOVEMBER_OVER, OCTOBER_OVER, bill, people, proofs_hold, shown
+from tests.factories.corrections import IN_NOVEMBER, NOVEMBER_OVER, OCTOBER_OVER, account, bill, people, proofs_hold, shown
 
 pytestmark = pytest.mark.django_db
 
@@ -59,13 +59,6 @@ def approve(made: RetroactiveChange, *teams: str) -> None:
     for team in teams:
         retroactive_acknowledge(change_id=made.pk, team=team, actor="lea", now=IN_NOVEMBER)
     retroactive_approve(change_id=made.pk, actor="fin", now=IN_NOVEMBER)
-
-
-def account(team: str) -> Decimal:
-    """Everything that a team owes: invoices and notes."""
-    invoices = Invoice.objects.filter(team__code=team, number__isnull=False)
-    notes = Note.objects.filter(team__code=team, number__isnull=False)
-    return sum((document.total for document in (*invoices, *notes)), Decimal("0.00"))
 
 
 def note(kind: str, team: str) -> list[tuple[Any, ...]]:

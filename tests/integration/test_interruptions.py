@@ -11,16 +11,12 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 from django.core.management import call_command
-from django.test import Client
 
 from billing.closing.report import build_report
-from billing.closing.services.closing import period_close
 from billing.corrections.note_lines import NoteError
-from billing.corrections.services.proof import period_verify
 from billing.corrections.services.sla import LostWork, sla_credit_draft
 from billing.invoices.models import Invoice
 from billing.invoices.selectors import period_of
-from billing.invoices.services.invoices import invoices_issue
 from billing.portal import drilldown
 from billing.portal.months import period_shown
 from billing.portal.selectors import team_rows
@@ -29,12 +25,10 @@ from billing.rates.models import InterruptionPolicy
 from billing.setup.file import SetUpFileError
 from billing.tenancy.models import AuditEntry, BillingSetup, Membership, Team
 from billing.usage.models import AllocationInterruption
-from billing.usage.services import Reporter
-from billing.usage.services import capacity_ingest as take_capacity
 from metering.__main__ import main as metering
-from metering.records import NodeCapacity, decode_batch
-from tests.factories import allocation_record, apply, ingest_allocations, person
-from tests.factories.corrections import wanted
+from tests.factories import allocation_record, apply, ingest_allocations, ingest_capacity, person, signed_in
+from tests.factories.corrections import bill as close
+from tests.factories.corrections import proofs_hold, wanted
 
 pytestmark = pytest.mark.django_db
 
@@ -49,16 +43,6 @@ def hold(number: int, start: str, end: str | None, reason: str | None, **changed
     at = lambda text: f"2026-{text}:00Z" if len(text) > 8 else f"2026-10-{text}:00Z"  # noqa: E731
     seen = {"ended_at": at(end), "observed_until": at(end)} if end else {"ended_at": None}
     return allocation_record(number, **{"started_at": at(start), "end_reason": reason, **seen, **changed})
-
-
-def close(month: str = "2026-10", now: datetime = OCTOBER_OVER) -> None:
-    period_close(month=month, actor="ops", now=now)
-    invoices_issue(month=month, actor="ops", now=now)
-
-
-def proofs_hold(month: str) -> bool:
-    proofs = period_verify(month=month)
-    return bool(proofs) and all(proof.holds for proof in proofs)
 
 
 def lines(month: str = "2026-10") -> list[tuple[str, ...]]:
@@ -114,10 +98,10 @@ def test_a_policy_applies_to_jobs_of_slurm_that_came_in_a_file(tmp_path: Path) -
 
 
 def capacity(cluster: str = "hq-1") -> None:
-    raw = json.dumps({"cluster": cluster, "node": "n1", "accelerator": "NVIDIA-H800", "resource": "nvidia.com/gpu",
-                      "quantity": 8, "from": "2026-10-10T00:00:00Z", "until": "2026-10-11T00:00:00Z"}).encode()  # fmt: skip
-    batch: Any = decode_batch(NodeCapacity, [raw])
-    take_capacity(records=[(0, batch.records[0][1], raw)], reporter=Reporter("tests", "usage/capacity"), now=OCTOBER_OVER)
+    day = {"from": "2026-10-10T00:00:00Z", "until": "2026-10-11T00:00:00Z"}
+    ingest_capacity(
+        cluster=cluster, node="n1", accelerator="NVIDIA-H800", resource="nvidia.com/gpu", quantity=8, **day
+    )
 
 
 def test_carried_time_is_the_platforms_in_the_account_of_capacity(tmp_path: Path) -> None:
@@ -256,8 +240,7 @@ def test_the_line_opens_down_to_the_holds_that_make_it(tmp_path: Path) -> None:
     )  # fmt: skip
     user = User.objects.create_user("lin")
     Membership.objects.create(user=user, role="finance")
-    client = Client()
-    client.force_login(user)
+    client = signed_in(user)
     page = client.get(f"/teams/nlp/lines/{line.digest}/", {"month": "2026-10"}).content.decode()
     assert "Interruption credits" in page
     assert "Node lost" in page

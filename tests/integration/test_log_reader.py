@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from billing.closing.exceptions import in_quarantine
+from billing.closing.completeness import in_quarantine
+from billing.closing.exceptions import Context
+from billing.invoices.models import BillingPeriod
+from billing.rating.assessment import RatingResult
 from billing.tenancy.tokens import api_token_create
 from billing.usage.models import AgentWatermark, QuarantinedRecord
 from billing.usage.reconciliation import sequence_gaps
@@ -80,7 +83,8 @@ def test_usage_that_nobody_can_read_waits_in_quarantine_with_its_reason_until_so
     )  # fmt: skip
     kept = json.loads(entry.record)
     assert kept["attributes"]["usage"] == {"prompt_tokens": 8, "completion_tokens": 20, "total_tokens": 130, "note": ""}
-    (exception,) = in_quarantine(Interval(datetime(2026, 10, 1, tzinfo=UTC), datetime(2026, 11, 1, tzinfo=UTC)))
+    october = BillingPeriod(start=datetime(2026, 10, 1, tzinfo=UTC), end=datetime(2026, 11, 1, tzinfo=UTC))
+    (exception,) = in_quarantine(Context(october, october.end, RatingResult()))
     assert (exception.kind, exception.blocks) == ("quarantine", True)
     assert ledger() == []
     counts = {"input_tokens": 8, "cache_read_input_tokens": 0, "cache_creation_input_tokens": 0, "output_tokens": 122,

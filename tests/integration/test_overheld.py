@@ -1,6 +1,5 @@
 """More devices held than offered at an instant is told, though the month as a whole has idle time. Computed by hand."""
 
-import json
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -14,11 +13,8 @@ from billing.closing.services.waivers import exception_waive
 from billing.invoices.selectors import period_of
 from billing.invoices.services.periods import period_open
 from billing.usage.overallocation import overheld
-from billing.usage.services import Reporter
-from billing.usage.services import capacity_ingest as take_capacity
 from metering.intervals import Interval
-from metering.records import NodeCapacity, decode_batch
-from tests.factories import allocation_record, apply, ingest_allocations
+from tests.factories import allocation_record, apply, ingest_allocations, ingest_capacity
 
 pytestmark = pytest.mark.django_db
 
@@ -30,9 +26,7 @@ H800 = ("hq-1", "NVIDIA-H800")
 def offered(start: str, until: str, quantity: int = 8, **changed: Any) -> None:
     record = {"cluster": "hq-1", "node": f"n-{start}", "accelerator": "NVIDIA-H800", "resource": "nvidia.com/gpu",
               "quantity": quantity, "from": f"2026-10-10T{start}Z", "until": f"2026-10-10T{until}Z", **changed}  # fmt: skip
-    raw = json.dumps(record).encode()
-    batch: Any = decode_batch(NodeCapacity, [raw])
-    take_capacity(records=[(0, batch.records[0][1], raw)], reporter=Reporter("tests", "usage/capacity"), now=OCTOBER_OVER)
+    ingest_capacity(**record)
 
 
 def held(number: int, start: str, until: str, quantity: int = 8, **changed: Any) -> None:

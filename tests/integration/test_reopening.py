@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.db import DatabaseError, IntegrityError, connection, transaction
 from django.test import Client
@@ -24,7 +23,7 @@ from billing.rating.models import Charge
 from billing.tenancy.models import AuditEntry
 from billing.tenancy.tokens import api_token_create
 from billing.usage.models import Close
-from tests.factories import SET_UP, allocation_record, apply, approves, ingest_allocations, person
+from tests.factories import SET_UP, allocation_record, apply, approves, ingest_allocations, person, signed_in
 
 pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]
 OCTOBER_OVER = datetime(2026, 11, 1, 0, 5, tzinfo=UTC)
@@ -196,12 +195,6 @@ def test_the_command_asks_approves_and_lists(
     assert (row["requested_by"], row["decided_by"], row["drafts_voided"]) == ("lin", "ada", 1)
     call_command("period_report", "2026-10")
     assert "reopened: asked by lin, approved by ada: site B" in capsys.readouterr().out
-
-
-def signed_in(name: str, language: str = "en") -> Client:
-    client = Client(headers={"accept-language": language})
-    client.force_login(User.objects.get(username=name))
-    return client
 
 
 def test_the_page_offers_each_person_their_own_step() -> None:

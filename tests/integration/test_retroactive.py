@@ -6,10 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.db import DatabaseError, connection, transaction
-from django.test import Client
 
 from billing.approvals.limits import AuthorityError
 from billing.corrections.effect import effect_of
@@ -23,10 +21,8 @@ from billing.corrections.services.retroactive import (
 from billing.invoices.models import BillingPeriod, Correction, Invoice, Note
 from billing.portal.statements import month_statements
 from billing.rating.models import RetroactiveChange
-from billing.rating.services import ChangeError
+from billing.rating.services.changes import ChangeError
 from billing.tenancy.models import AuditEntry, NamespaceOwnership, Team
-from billing.usage.services import Reporter, efficiency_ingest
-from metering.records import EfficiencySample, decode_batch
 from tests.factories import (
     SET_UP,
     allocation_record,
@@ -36,20 +32,15 @@ from tests.factories import (
     ingest_tokens,
     money,
     person,
+    signed_in,
     token_record,
 )
-from tests.factories.corrections import (
-    IN_NOVEMBER,
-    NOVEMBER_OVER,
-    OCTOBER_OVER,
-    bill,
-    people,
-    proofs_hold,
-    shown,
-)
+from tests.factories.corrections import IN_NOVEMBER, NOVEMBER_OVER, account, bill, people, proofs_hold, shown
+from tests.factories.usage import POLICY, sample
 
 pytestmark = pytest.mark.django_db
 OCTOBER = datetime(2026, 9, 30, 16, tzinfo=UTC)
+HOUR = ("2026-10-10T00:00:00Z", "2026-10-10T01:00:00Z")
 CHEAPER = {"gpu": [{"accelerator": "NVIDIA-H800", "price": "9.5"}]}
 IN_DECEMBER = datetime(2026, 12, 9, tzinfo=UTC)
 
@@ -73,15 +64,15 @@ def approve(change: RetroactiveChange, by: str = "fin", now: datetime = IN_NOVEM
     return retroactive_approve(change_id=change.pk, actor=by, now=now)
 
 
+def noted(change: RetroactiveChange) -> RetroactiveChange:
+    """The change, of which both teams took note."""
+    for team in ("cv", "nlp"):
+        retroactive_acknowledge(change_id=change.pk, team=team, actor="lea", now=IN_NOVEMBER)
+    return change
+
+
 def effect(change: RetroactiveChange) -> list[tuple[str, str, Decimal, Decimal, Decimal]]:
     return [(m.team, m.month, m.charged, m.should_be, m.difference) for m in effect_of(change).by_team_and_month()]
-
-
-def account(team: str) -> Decimal:
-    """Everything that a team owes: invoices and notes."""
-    invoices = Invoice.objects.filter(team__code=team, number__isnull=False)
-    notes = Note.objects.filter(team__code=team, number__isnull=False)
-    return sum((document.total for document in (*invoices, *notes)), Decimal("0.00"))
 
 
 @pytest.fixture
@@ -133,9 +124,7 @@ def test_an_owner_that_was_wrong_moves_the_charge_from_one_team_to_the_other(oct
         retroactive_acknowledge(change_id=change.pk, team="cv", actor="sam", now=IN_NOVEMBER)
     with pytest.raises(AuthorityError, match="viv may not take note"):
         retroactive_acknowledge(change_id=change.pk, team="cv", actor="viv", now=IN_NOVEMBER)
-    for team in ("cv", "nlp"):
-        retroactive_acknowledge(change_id=change.pk, team=team, actor="lea", now=IN_NOVEMBER)
-    approve(change)
+    approve(noted(change))
     assert (account("nlp"), account("cv")) == (money("408.00"), money("810.00"))
     assert {note.correction.reason_code for note in Note.objects.all()} == {"ownership"}
     bill("2026-11", NOVEMBER_OVER)
@@ -145,9 +134,7 @@ def test_an_owner_that_was_wrong_moves_the_charge_from_one_team_to_the_other(oct
 
 def test_an_owner_may_stay_the_new_one_from_then_on(october: None) -> None:
     change = propose("namespace", moved(onwards=True))
-    for team in ("cv", "nlp"):
-        retroactive_acknowledge(change_id=change.pk, team=team, actor="lea", now=IN_NOVEMBER)
-    approve(change)
+    approve(noted(change))
     assert NamespaceOwnership.objects.get(namespace="nlp-train").valid_from == datetime(2026, 10, 31, 16, tzinfo=UTC)
     ingest_allocations(hold(5, 1, 1, "2026-11-02"))
     bill("2026-11", NOVEMBER_OVER)
@@ -157,9 +144,7 @@ def test_an_owner_may_stay_the_new_one_from_then_on(october: None) -> None:
 
 def test_a_consumer_moves_with_its_tokens(october: None) -> None:
     change = propose("consumer", {"scope": "litellm-hq", "name": "nlp-key-1", "team": "cv"})
-    for team in ("cv", "nlp"):
-        retroactive_acknowledge(change_id=change.pk, team=team, actor="lea", now=IN_NOVEMBER)
-    approve(change)
+    approve(noted(change))
     assert (account("nlp"), account("cv")) == (money("1000.00"), money("218.00"))
 
 
@@ -175,27 +160,16 @@ def test_a_move_without_any_charge_makes_no_note_but_counts_for_late_usage(octob
 
 
 def test_an_efficiency_adjustment_follows_the_price_and_the_owner(tmp_path: Path) -> None:
-    policy = {"name": "std", "valid_from": "2026-01-01", "hfu_below": "0.20", "penalty": "0.20", "mfu_above": "0.50",
-              "reward": "0.10", "min_minutes": 30, "min_coverage": "0.95"}  # fmt: skip
     people()
-    apply(tmp_path, efficiency_policies=[policy])
+    apply(tmp_path, efficiency_policies=[POLICY])
     ingest_allocations(hold(1, 8, 1))
-    raw = (
-        b'{"cluster": "hq-1", "pod_uid": "uid-1", "start": "2026-10-10T00:00:00Z", "end": "2026-10-10T01:00:00Z",'
-        b' "gpu_seconds": "28800", "mfu": "0.10", "hfu": "0.10", "dtype": "bf16", "coverage": "1"}'
-    )
-    batch: Any = decode_batch(EfficiencySample, [raw])
-    efficiency_ingest(
-        records=[(0, batch.records[0][1], raw)], reporter=Reporter("tests", "usage/efficiency"), now=OCTOBER_OVER
-    )
+    sample(*HOUR, "28800", "0.10", "0.10")
     bill()
     assert account("nlp") == money("96.00")
     approve(propose())
     assert account("nlp") == money("91.20")
     change = propose("namespace", moved(), name="move")
-    for team in ("cv", "nlp"):
-        retroactive_acknowledge(change_id=change.pk, team=team, actor="lea", now=IN_NOVEMBER)
-    approve(change)
+    approve(noted(change))
     assert (account("nlp"), account("cv")) == (money("0.00"), money("91.20"))
     bill("2026-11", NOVEMBER_OVER)
     assert proofs_hold("2026-11")
@@ -203,34 +177,20 @@ def test_an_efficiency_adjustment_follows_the_price_and_the_owner(tmp_path: Path
     call_command("export_journal", "2026-11", "--out", str(tmp_path / "j.csv"))
 
 
-def measured(mfu: str, uid: str = "uid-1") -> None:
-    """An hour of a job's samples that arrive now."""
-    raw = (
-        f'{{"cluster": "hq-1", "pod_uid": "{uid}", "start": "2026-10-10T00:00:00Z", "end": "2026-10-10T01:00:00Z",'
-        f' "gpu_seconds": "28800", "mfu": "{mfu}", "hfu": "{mfu}", "dtype": "bf16", "coverage": "1"}}'
-    ).encode()
-    batch: Any = decode_batch(EfficiencySample, [raw])
-    efficiency_ingest(
-        records=[(0, batch.records[0][1], raw)], reporter=Reporter("tests", "usage/efficiency"), now=OCTOBER_OVER
-    )
-
-
 def test_samples_that_came_after_the_close_count_once_somebody_lets_them(tmp_path: Path) -> None:
     """8 GPU-hours at 10 without samples: neutral, 80.00. Samples of MFU 0.60 come late: by themselves they move nothing,
     a change that is approved gives the reward of 10 per cent; samples that come after it count for nothing."""
-    policy = {"name": "std", "valid_from": "2026-01-01", "hfu_below": "0.20", "penalty": "0.20", "mfu_above": "0.50",
-              "reward": "0.10", "min_minutes": 30, "min_coverage": "0.95"}  # fmt: skip
     people()
-    apply(tmp_path, efficiency_policies=[policy])
+    apply(tmp_path, efficiency_policies=[POLICY])
     ingest_allocations(hold(1, 8, 1), hold(2, 8, 1, namespace="nlp-eval"))
     bill()
-    measured("0.60")
+    sample(*HOUR, "28800", "0.60", "0.60")
     assert account("nlp") == money("160.00")
     assert proofs_hold("2026-10")
     change = propose("efficiency", {}, name="late samples", reason="the exporter was down")
     assert effect(change) == [("nlp", "2026-10", money("0.00"), money("-8.00"), money("-8.00"))]
     approve(change)
-    measured("0.60", "uid-2")
+    sample(*HOUR, "28800", "0.60", "0.60", "uid-2")
     rebill = Note.objects.get()
     assert (rebill.kind, rebill.total, rebill.correction.reason_code) == ("rebill", money("-8.00"), "mfu")
     assert shown(rebill) == [("rebill", "efficiency", "8.000000", "-1.0000", "-8.00")]
@@ -397,12 +357,6 @@ def test_the_command_refuses_with_one_line(
 
 
 # Pages
-
-
-def signed_in(name: str) -> Client:
-    client = Client()
-    client.force_login(User.objects.get(username=name))
-    return client
 
 
 @pytest.mark.filterwarnings("ignore:No directory at:UserWarning")

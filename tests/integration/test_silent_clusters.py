@@ -1,6 +1,5 @@
 """A cluster that rules name and of which nothing was reported blocks the close; whatever was reported of it counts."""
 
-import json
 from collections.abc import Callable
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -8,17 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.utils import timezone
 
 from billing.closing.report import build_report
 from billing.closing.services.closing import CloseRefusedError, period_close
 from billing.closing.services.waivers import exception_waive
 from billing.invoices.selectors import period_of
 from billing.invoices.services.periods import period_open
-from billing.usage.services import Reporter, capacity_ingest, watch_notes_add, watermark_advance
+from billing.usage.services import watch_notes_add, watermark_advance
 from metering.intervals import Interval
-from metering.records import NodeCapacity, decode_batch
-from tests.factories import allocation_record, apply, ingest_allocations
+from tests.factories import allocation_record, apply, ingest_allocations, ingest_capacity
 
 pytestmark = pytest.mark.django_db
 NOVEMBER = datetime(2026, 11, 1, tzinfo=UTC)
@@ -88,12 +85,8 @@ def by_backfill() -> None:
 
 
 def by_its_nodes() -> None:
-    record = {"cluster": "hq-2", "node": "n", "accelerator": "NVIDIA-H800", "resource": "nvidia.com/gpu", "quantity": 8,
-              "from": "2026-10-10T00:00:00Z", "until": "2026-10-11T00:00:00Z"}  # fmt: skip
-    raw = json.dumps(record).encode()
-    batch: Any = decode_batch(NodeCapacity, [raw])
-    reporter = Reporter("tests", "usage/capacity")
-    capacity_ingest(records=[(0, batch.records[0][1], raw)], reporter=reporter, now=timezone.now())
+    day = {"from": "2026-10-10T00:00:00Z", "until": "2026-10-11T00:00:00Z"}
+    ingest_capacity(cluster="hq-2", node="n", accelerator="NVIDIA-H800", resource="nvidia.com/gpu", quantity=8, **day)
 
 
 @pytest.mark.parametrize("report", [by_file, by_an_agent_that_saw_no_pod, by_backfill, by_its_nodes])

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.test import Client
 from django.utils import timezone
 
 from billing.budgets.spending import month_lines
@@ -33,7 +32,16 @@ from billing.rating.snapshots import valid_result
 from billing.tenancy.models import BillingSetup, Team
 from metering.intervals import Interval
 from tests import factories
-from tests.factories import AFTER, allocation_record, apply, ingest_allocations, ingest_tokens, token_record, watched
+from tests.factories import (
+    AFTER,
+    allocation_record,
+    apply,
+    ingest_allocations,
+    ingest_tokens,
+    signed_in,
+    token_record,
+    watched,
+)
 from tests.factories.usage import POLICY, sample
 from tests.stored_rows import rewrite
 
@@ -63,8 +71,7 @@ def amounts(month: MonthStatements) -> dict[str, Decimal]:
 
 def of_pages() -> dict[str, str]:
     """Each page as finance sees it."""
-    client = Client()
-    client.force_login(factories.person("fin", "finance"))
+    client = signed_in(factories.person("fin", "finance"))
     paths = ("/", "/close/", "/teams/cv/", "/spending/", "/recovery/")
     return {path: client.get(f"{path}?month={MONTH}").content.decode() for path in paths}
 
@@ -157,8 +164,7 @@ def test_a_part_of_the_house_is_summed_when_it_is_asked_for(month: str) -> None:
     month_assess(month=month, now=AFTER)
     asked: tuple[dict[str, str], ...] = ({"team": "cv"}, {"namespace": "cv"}, {"consumer": "nobody"})
     assert [use_by_hour(**names)[1] for names in asked] == [None] * 3
-    client = Client()
-    client.force_login(factories.person("fin", "finance"))
+    client = signed_in(factories.person("fin", "finance"))
     assert "Summed up to 2026-11-01 00:00" in client.get(f"/spending/?month={MONTH}&part=hours").content.decode()
     client.force_login(factories.person("lea", "lead", team="cv"))
     own = client.get(f"/spending/?month={MONTH}&part=hours")
@@ -242,8 +248,7 @@ def test_the_parts_of_a_line_that_is_kept_add_up_to_it_whatever_came_since(month
     month_assess(month=month, now=ASSESSED)
     ingest_allocations(allocation_record(3, namespace="cv", quantity=1))
     ingest_tokens(token_record(2))
-    client = Client()
-    client.force_login(factories.person("fin", "finance"))
+    client = signed_in(factories.person("fin", "finance"))
     shown = [line for item in statements().statements for line in item.lines]
     assert {line.key.kind for line in shown} == {"gpu", "tokens"}
     for line in shown:
@@ -375,8 +380,7 @@ def test_a_waiver_counts_at_once_in_a_report_that_is_kept(month: str) -> None:
                                    "end": factories.SHANGHAI_OCTOBER[1]})[0],
         kind="overlap", subject="hq-1/uid-1", reason="counted by hand", actor="fin", now=timezone.now(),
     )  # fmt: skip
-    client = Client()
-    client.force_login(factories.User.objects.get(username="fin"))
+    client = signed_in("fin")
     page = client.get(f"/close/?month={month}").content.decode()
     assert "Waived by fin" in page
     assert "Holds the close" not in page
@@ -385,8 +389,7 @@ def test_a_waiver_counts_at_once_in_a_report_that_is_kept(month: str) -> None:
 def test_finance_has_a_month_assessed_again(month: str) -> None:
     month_assess(month=month, now=ASSESSED)
     ingest_allocations(allocation_record(3, namespace="cv", quantity=1))
-    client = Client()
-    client.force_login(factories.person("fin", "finance"))
+    client = signed_in(factories.person("fin", "finance"))
     assert client.post(f"/close/{month}/operations/", {"kind": "assess"}).status_code == 302
     operation = operation_run(operation_id=Operation.objects.get().pk)
     assert (operation.status, operation.message) == ("done", "5 lines and verdicts assessed")  # 2 of devices, 3 of tokens
@@ -431,8 +434,7 @@ def test_a_closed_month_that_was_kept_for_pages_needs_no_other_rating_to_prove_i
 
 def test_a_preview_is_as_confined_as_the_month(month: str) -> None:
     month_assess(month=month, now=ASSESSED)
-    client = Client()
-    client.force_login(factories.person("lea", "lead", team="cv"))
+    client = signed_in(factories.person("lea", "lead", team="cv"))
     page = client.get(f"/?month={month}").content.decode()
     assert "78.61" in page
     assert "209.62" not in page
@@ -441,8 +443,7 @@ def test_a_preview_is_as_confined_as_the_month(month: str) -> None:
 
 def test_many_teams_are_paged_and_found(month: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("billing.portal.views.overview.PAGE_SIZE", 1)
-    client = Client()
-    client.force_login(factories.person("fin", "finance"))
+    client = signed_in(factories.person("fin", "finance"))
     first = client.get(f"/?month={month}").content.decode()
     assert "/teams/nlp/" in first
     assert "/teams/cv/" not in first

@@ -36,7 +36,7 @@ from billing.rating.models import Charge, EfficiencyVerdict
 from billing.tenancy.models import AuditEntry
 from pricing.rate_card import GpuPrice, PriceVersion
 from tests import factories
-from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, token_record
+from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, signed_in, token_record
 from tests.factories.efficiency import BANDS, job
 from tests.factories.team_faults import (
     MONTH,
@@ -102,8 +102,7 @@ def test_the_report_and_the_page_name_the_team_the_problem_and_what_solves_it(tm
     assert all(check.ok for check in report.checks)
     # 8 for 9,433 s and 8 for an hour are charged, sooner or later
     assert report.gpu_seconds["charged"] == 8 * 9_433 + 8 * 3_600
-    client = Client()
-    client.force_login(factories.person("fin", "finance"))
+    client = signed_in(factories.person("fin", "finance"))
     page = client.get(f"/close/?month={MONTH}").content.decode()
     assert "Team that cannot be billed" in page
     assert NOT_A_NUMBER in page
@@ -137,8 +136,7 @@ def test_every_page_of_the_month_goes_on(tmp_path: Path, url: str, shown: str) -
     ]  # fmt: skip
     two_teams(tmp_path, commitments=bought if "commitments" in url else [])
     measured_is("NaN")
-    client = Client()
-    client.force_login(factories.person("fin", "finance"))
+    client = signed_in(factories.person("fin", "finance"))
     answer = client.get(f"{url}?month={MONTH}")
     page = answer.content.decode()
     assert (answer.status_code, "cv cannot be rated" in page, shown in page) == (200, True, True)
@@ -149,8 +147,7 @@ def test_a_kept_preview_names_who_is_missing_in_it(tmp_path: Path, settings: Any
     measured_is("NaN")
     settings.CACHE_STATEMENTS_ABOVE_LINES = 0
     assert month_assess(month=MONTH, now=OVER) == "1 lines and verdicts assessed"
-    client = Client()
-    client.force_login(factories.person("fin", "finance"))
+    client = signed_in(factories.person("fin", "finance"))
     for url in ("/", "/spending/", "/recovery/"):
         page = client.get(f"{url}?month={MONTH}").content.decode()
         assert ("209.62" in page, "cv cannot be rated" in page, NOT_A_NUMBER in page) == (True, True, True), url

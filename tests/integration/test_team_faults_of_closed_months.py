@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 from django.core.management import call_command
-from django.test import Client
 
 from billing.closing.services.closing import period_close
 from billing.closing.services.showback import billing_mode_put
@@ -24,9 +23,10 @@ from billing.invoices.selectors import period_of
 from billing.invoices.services.invoices import invoices_issue
 from billing.portal.statements import month_statements
 from billing.rating.models import RetroactiveChange
-from billing.rating.services import ChangeError
+from billing.rating.services.changes import ChangeError
 from billing.tenancy.models import Team
 from tests import factories
+from tests.factories import signed_in
 from tests.factories.corrections import people
 from tests.factories.team_faults import MONTH, NOT_A_NUMBER, OVER, committed_is, measured_is, two_teams
 
@@ -56,10 +56,8 @@ def moves(change: RetroactiveChange) -> list[tuple[str, Decimal, Decimal]]:
     return [(row.team, row.charged, row.should_be) for row in effect_of(change).by_team_and_month()]
 
 
-def signed_in(name: str, role: str, **facts: str) -> Client:
-    client = Client()
-    client.force_login(factories.person(name, role, **facts))
-    return client
+def page_of(path: str, name: str, role: str, **facts: str) -> str:
+    return signed_in(factories.person(name, role, **facts)).get(path).content.decode()
 
 
 def test_a_change_tells_what_it_moves_of_the_others_and_waits_for_the_team_that_cannot_be_rated(tmp_path: Path) -> None:
@@ -86,11 +84,11 @@ def test_the_page_and_the_command_name_the_team_to_those_who_may_see_it(
     billed(tmp_path)
     change = cheaper()
     measured_is("NaN")
-    house = signed_in("hal", "finance").get("/corrections/changes/").content.decode()
+    house = page_of("/corrections/changes/", "hal", "finance")
     assert ("199.14" in house, "cv cannot be rated" in house, NOT_A_NUMBER in house) == (True, True, True)
-    nlp = signed_in("ann", "viewer", team="nlp").get("/corrections/changes/").content.decode()
+    nlp = page_of("/corrections/changes/", "ann", "viewer", team="nlp")
     assert ("199.14" in nlp, "cannot be rated" in nlp) == (True, False)
-    cv = signed_in("bob", "viewer", team="cv").get("/corrections/changes/").content.decode()
+    cv = page_of("/corrections/changes/", "bob", "viewer", team="cv")
     assert ("199.14" in cv, "cv cannot be rated" in cv, "It changes no charge" in cv) == (False, True, False)
     call_command("retroactive_change", "show", str(change.pk))
     told = capsys.readouterr().out
@@ -129,7 +127,7 @@ def test_the_line_of_another_team_is_drilled_down_to_its_jobs(tmp_path: Path) ->
     committed_is("NaN")
     (statement,) = month_statements(period_of(MONTH), Team.objects.filter(code="nlp")).statements
     (line,) = statement.lines
-    answer = signed_in("ann", "viewer", team="nlp").get(f"/teams/nlp/lines/{line.digest}/?month={MONTH}")
+    answer = signed_in(factories.person("ann", "viewer", team="nlp")).get(f"/teams/nlp/lines/{line.digest}/?month={MONTH}")
     page = answer.content.decode()
     assert (answer.status_code, "pod/uid-1" in page or "uid-1" in page, "209.62" in page) == (200, True, True)
 

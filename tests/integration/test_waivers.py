@@ -4,7 +4,6 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from django.test import Client
 
 from billing.closing.models import ExceptionWaiver
 from billing.closing.report import build_report
@@ -14,7 +13,7 @@ from billing.invoices.models import BillingPeriod
 from billing.invoices.selectors import period_of
 from billing.invoices.services.periods import period_open
 from billing.tenancy.models import AuditEntry
-from tests.factories import AFTER, apply, ingest_tokens, person, token_record
+from tests.factories import AFTER, apply, ingest_tokens, person, signed_in, token_record
 
 pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]
 SUBJECT = "tests via usage/tokens"
@@ -70,8 +69,7 @@ def test_a_waiver_ends_neither_in_the_past_nor_beyond_a_year(until: date) -> Non
 
 
 def test_finance_waives_on_the_page_which_tells_until_when_and_why() -> None:
-    client = Client()
-    client.force_login(person("kay", "finance"))
+    client = signed_in(person("kay", "finance"))
     assert "Waive…" in client.get("/close/?month=2026-10").content.decode()
     until = (datetime.now(tz=UTC) + timedelta(days=5)).date()
     body = {"kind": "quarantine", "subject": SUBJECT, "reason": "known probe", "until": until.isoformat()}

@@ -3,7 +3,6 @@
 The reverse may be coarse: a fingerprint may change although nothing that is billed does.
 """
 
-import json
 from collections.abc import Callable
 from dataclasses import fields
 from datetime import UTC, datetime, timedelta
@@ -20,16 +19,15 @@ from billing.closing.services.closing import period_close
 from billing.invoices.services.periods import period_open
 from billing.rating.assessment import RatingResult, rate_period
 from billing.rating.input_fingerprint import fingerprint_now
-from billing.usage.services import Reporter, efficiency_ingest, rollups_fold
+from billing.usage.services import rollups_fold
 from metering.intervals import Interval
-from metering.records import EfficiencySample, decode_batch
 from tests.factories import (
-    AFTER,
     SET_UP,
     allocation_record,
     apply,
     ingest_allocations,
     ingest_capacity,
+    ingest_sample,
     ingest_tokens,
     token_record,
 )
@@ -80,17 +78,12 @@ def requests(draw: st.DrawFn) -> Step:
 def samples(draw: st.DrawFn) -> Step:
     """Of a workload, wherever it ran: a sample may reach over the end of the month."""
     begin = draw(moments)
-    raw = json.dumps({
-        "cluster": "hq-1", "workload": {"kind": "Job", "name": draw(st.sampled_from(["one", "two"]))},
-        "start": begin.isoformat(),
+    fields = {
+        "workload": {"kind": "Job", "name": draw(st.sampled_from(["one", "two"]))}, "start": begin.isoformat(),
         "end": (begin + timedelta(minutes=draw(st.integers(5, 120)))).isoformat(), "gpu_seconds": "3600",
-        "mfu": draw(st.sampled_from(["0.05", "0.60"])), "hfu": "0.65", "dtype": "bf16", "coverage": "1",
-    }).encode()  # fmt: skip
-    batch: Any = decode_batch(EfficiencySample, [raw])
-    return lambda _, __: efficiency_ingest(
-        records=[(0, batch.records[0][1], raw)] if batch.records else [], reporter=Reporter("tests", "usage/efficiency"),
-        now=AFTER,
-    )  # fmt: skip
+        "mfu": draw(st.sampled_from(["0.05", "0.60"])), "hfu": "0.65",
+    }  # fmt: skip
+    return lambda _, __: ingest_sample(**fields)
 
 
 @st.composite

@@ -12,7 +12,6 @@ from billing.corrections.dispute_holdback import HeldPart
 from billing.corrections.note_lines import (
     BilledLine,
     NoteEntry,
-    NoteFacts,
     allowance,
     note_draft,
     rebilled_line,
@@ -30,7 +29,10 @@ from pricing.rating import Charge, LineKey
 KEY = LineKey(
     "nlp", False, False, "2026-10", "gpu", "hq-1", "nlp-train", "", "NVIDIA-H800", "NVIDIA-H800", "", "GPU-Hours", "v1"
 )
-FACTS = NoteFacts("credit", "AI-INFRA", "nlp", "NLP", "CC-210", "CNY", "price", "wrong", ("N-1", "0" * 64, "2026-10"))
+HEADER = {
+    "kind": "credit", "issuer": {"name": "AI-INFRA"}, "recipient": {"team": "nlp", "name": "NLP", "cost_center": "CC-210"},
+    "currency": "CNY", "reason": {"code": "price", "text": "wrong"}, "invoice": None,
+}  # fmt: skip
 ZONE = "Asia/Shanghai"
 PARTIES = InvoiceParties("AI-INFRA", "nlp", "NLP", "CC-210", "CNY", "2026-10", ZONE, billing_month("2026-10", ZONE))
 
@@ -112,7 +114,7 @@ def test_a_note_has_the_same_text_whichever_way_its_figures_were_stored(data: st
     again = [
         replace(line, **{name: data.draw(another_form(getattr(line, name))) for name in FIGURES}) for line in lines
     ]
-    first, second = (note_draft(FACTS, entries_of(found)) for found in (lines, again))
+    first, second = (note_draft(HEADER, entries_of(found)) for found in (lines, again))
     assert canonical_json(first) == canonical_json(second)
 
 

@@ -1,6 +1,5 @@
 """Whatever happens within a month, usage at every grain adds up to the lines of the close, and so do their prices."""
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -19,13 +18,11 @@ from billing.rating.grains import Grain
 from billing.rating.reference_data import ReferenceData
 from billing.rating.walk import Slice, adjusting, rated_usage
 from billing.usage.selectors import EpochFilter, late_epochs
-from billing.usage.services import Reporter, efficiency_ingest
 from metering.intervals import billing_month
-from metering.records import EfficiencySample, decode_batch
 from pricing.allocation import ALLOCATED
 from pricing.money import EXACT
 from pricing.rating import LineKey
-from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, token_record
+from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_sample, ingest_tokens, token_record
 
 pytestmark = pytest.mark.django_db
 OCTOBER, NOVEMBER = (billing_month(month, "Asia/Shanghai") for month in ("2026-10", "2026-11"))
@@ -110,15 +107,9 @@ def measured(record: dict[str, Any], mfu: str) -> None:
     """A sample of all of the time of an allocation."""
     start, end = (datetime.fromisoformat(record[name]) for name in ("started_at", "ended_at"))
     seconds = record["quantity"] * Decimal(record["device_fraction"]) * ((end - start) // timedelta(seconds=1))
-    raw = json.dumps({
-        "cluster": "hq-1", "pod_uid": record["pod_uid"], "start": record["started_at"], "end": record["ended_at"],
-        "gpu_seconds": str(seconds.quantize(Decimal("1.000000"))), "mfu": mfu, "hfu": mfu, "dtype": "bf16", "coverage": "1",
-        "method": "palm",
-    }).encode()  # fmt: skip
-    batch: Any = decode_batch(EfficiencySample, [raw])
-    efficiency_ingest(
-        records=[(0, record, raw) for _, record in batch.records], rejected=[],
-        reporter=Reporter("tests", "usage/efficiency"), now=OVER,
+    ingest_sample(
+        pod_uid=record["pod_uid"], start=record["started_at"], end=record["ended_at"], mfu=mfu, hfu=mfu, method="palm",
+        gpu_seconds=str(seconds.quantize(Decimal("1.000000"))),
     )  # fmt: skip
 
 

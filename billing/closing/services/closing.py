@@ -16,24 +16,16 @@ from django.db.models import QuerySet
 
 from billing.closing.close_check import CloseCheck, close_check
 from billing.closing.models import BlockedTeam
-from billing.closing.partial_close import differing, unwritten
-from billing.closing.report import (
-    Report,
-    UsageReads,
-    accounted,
-    as_reported,
-    build_report,
-)
-from billing.closing.services.per_team_write import TeamProblem, as_detail, write_teams
-from billing.invoices.lines import (
-    invoice_lines,
-)
+from billing.closing.partial_close import TEAMS_NAMED, differing, unwritten
+from billing.closing.report import Report, UsageReads, accounted, as_reported, build_report
+from billing.closing.services.per_team_write import write_teams
+from billing.invoices.lines import invoice_lines
 from billing.invoices.models import BillingPeriod, Invoice
 from billing.invoices.services.drafts import charges_by_invoice, drafts_write, parties_of
 from billing.invoices.services.periods import PeriodError, period_open
 from billing.rating.assessment import RatingResult, rate_period
 from billing.rating.input_fingerprint import reference_data_lock
-from billing.rating.services import capacity_freeze, charges_write, idle_shares_write, pool_times_write
+from billing.rating.services.charges import capacity_freeze, charges_write, idle_shares_write, pool_times_write
 from billing.runtime.gc_pause import collector_paused
 from billing.runtime.parallel_reads import deferred_query, parallel_reads
 from billing.runtime.progress import ProgressCallback, no_progress
@@ -48,16 +40,13 @@ from metering.messages import Message, UserError
 from pricing.number_text import amounts_text
 from pricing.rating import Charge
 
-TEAMS_TOLD = 5
-"""How many teams that are held a message names; the report names all."""
-
 
 class TeamsBlockedError(PeriodError):
-    """Teams whose facts are broken are held; the others are billed. The period is closing until these are, too."""
+    """Teams whose facts are broken are blocked; the others are billed. The period is closing until these are, too."""
 
     code = "teams_blocked"
 
-    def __init__(self, month: str, held: list[TeamProblem], billed: int) -> None:
+    def __init__(self, month: str, held: list[BlockedTeam], billed: int) -> None:
         parts: list[str] = [
             Message.counted(
                 "period %(month)s is not closed: %(n)s of its teams cannot be billed, %(drafted)s invoice of others is "
@@ -67,26 +56,25 @@ class TeamsBlockedError(PeriodError):
                 billed, month=month, n=len(held), drafted=billed,
             ),
             Message("repair the facts, then close again"),
-            *(f"{item.team}: {item.problem}" for item in held[:TEAMS_TOLD]),
+            *(f"{item.team}: {item.problem}" for item in held[:TEAMS_NAMED]),
         ]
-        if len(held) > TEAMS_TOLD:
-            parts.append(Message("and %(n)s more", n=len(held) - TEAMS_TOLD))
+        if len(held) > TEAMS_NAMED:
+            parts.append(Message("and %(n)s more", n=len(held) - TEAMS_NAMED))
         super().__init__(Message.joined(parts))
-        self.held = held
 
 
 class CloseRefusedError(UserError):
-    """Exceptions that are neither solved nor waived hold the close."""
+    """Exceptions that are neither solved nor waived block the close."""
 
     code = "close_refused"
 
     def __init__(self, report: Report) -> None:
-        super().__init__(_held_by(report))
+        super().__init__(_blocked_by(report))
         self.report = report
 
 
-def _held_by(report: Report) -> Message:
-    """The exceptions that hold a close, by their number; where there is none, the reconciliation that fails."""
+def _blocked_by(report: Report) -> Message:
+    """The exceptions that block a close, by their number; where there is none, the reconciliation that fails."""
     count = len(report.blocking)
     failing = next((check for check in report.checks if check.holds and not check.ok), None)
     if not count and failing is not None:
@@ -151,7 +139,7 @@ def _cut_off(month: str, actor: str, now: datetime, checked: CloseCheck | None =
 
 
 def _bill(month: str, now: datetime, rated: RatingResult | None, report_progress: ProgressCallback) -> Closed:
-    """Write charges and drafts of a period whose cut-off is set; `rated`: as its close sees it."""
+    """Write charges and drafts of a period whose cut-off is set; `rated`: as its close sees it, None to rate it again."""
     with parallel_reads(), transaction.atomic():
         period = BillingPeriod.objects.select_for_update().get(month=month)
         if period.status == BillingPeriod.Status.CLOSED:
@@ -160,27 +148,23 @@ def _bill(month: str, now: datetime, rated: RatingResult | None, report_progress
             raise PeriodError(Message(
                 "period %(month)s was opened again while it was being closed: look at it, then close again", month=month
             ))
-        usage = deferred_query(usage_digest, Interval(period.start, period.end), period.close_number)
-        lost, assessment = (False, rated) if rated is not None else _rated_again(period, report_progress)
-        held = [] if lost else _write(period, assessment, now, report_progress)
+        window, reads = Interval(period.start, period.end), None if rated else UsageReads.begun(period)
+        usage = deferred_query(usage_digest, window, period.close_number)
+        if rated is None:
+            report_progress("rate", 0, 0)
+            rated = rate_period(window=window, zone=period.zone, close_seq=period.close_seq, isolate=True)
+        lost = reads is not None and (unbillable(rated, reads.held()) or bool(reads.altered()))
+        blocked = [] if lost else _write(period, rated, now, report_progress)
         if lost:
-            _take_cut_off_back(period, assessment, now)
-        elif not held:
-            pool_times_write(assessment=assessment, close_seq=period.close_number)
+            _take_cut_off_back(period, rated, now)
+        elif not blocked:
+            pool_times_write(assessment=rated, close_seq=period.close_number)
             _closed(period, now, usage())
     if lost:
         raise CloseRefusedError(build_report(period, now=now, thorough=False))
-    if held:
-        raise TeamsBlockedError(month, held, _live(period).count())
+    if blocked:
+        raise TeamsBlockedError(month, blocked, _live(period).count())
     return Closed(period, _live(period).count(), changed=True)
-
-
-def _rated_again(period: BillingPeriod, report_progress: ProgressCallback) -> tuple[bool, RatingResult]:
-    """What a close bills, and whether it cannot: usage changed after somebody checked the month."""
-    report_progress("rate", 0, 0)
-    window, reads = Interval(period.start, period.end), UsageReads.begun(period)
-    assessment = rate_period(window=window, zone=period.zone, close_seq=period.close_seq, isolate=True)
-    return unbillable(assessment, reads.held()) or bool(reads.altered()), assessment
 
 
 def unbillable(assessment: RatingResult, held: Decimal) -> bool:
@@ -193,8 +177,8 @@ def _take_cut_off_back(period: BillingPeriod, assessment: RatingResult, now: dat
     """Open a month again of which nothing was written: usage came in at the last moment that has no owner or no price,
     or a team cannot be rated on which hangs what others pay.
 
-    Left in `closing` it could not be helped, since owners and prices wait for its bill.  Raises PeriodError where teams
-    are billed already.
+    While the period is `closing`, owners and prices are locked, so that nobody could repair it.  Raises PeriodError where
+    teams are billed already.
     """
     if _live(period).exists():
         if assessment.entangled:
@@ -224,33 +208,33 @@ def _take_cut_off_back(period: BillingPeriod, assessment: RatingResult, now: dat
 
 def _write(
     period: BillingPeriod, assessment: RatingResult, now: datetime, report_progress: ProgressCallback
-) -> list[TeamProblem]:
-    """Write what is not written yet: every team, or after a close that held some, those; returns who is held now."""
-    close_seq, before = period.close_number, set(period.held_teams.values_list("team", flat=True))
-    if before and (moved := differing(period, assessment)):
+) -> list[BlockedTeam]:
+    """Write what is not written yet: every team, or after a close that blocked some, those; returns who is blocked now."""
+    close_seq, again = period.close_number, period.held_teams.exists()
+    if again and (moved := differing(period, assessment)):
         raise PeriodError(Message(
             "the repair changed what is billed already of %(teams)s in %(month)s: change only what concerns the teams "
             "that are held, or have two persons open %(month)s again with `period_reopen`",
-            teams=", ".join(moved[:TEAMS_TOLD]), month=period.month,
+            teams=", ".join(moved[:TEAMS_NAMED]), month=period.month,
         ))
 
     report_progress("write", 0, 0)
 
-    def write(part: RatingResult) -> list[Invoice]:
+    def write(part: RatingResult) -> None:
         charges_write(assessment=part, close_seq=close_seq)
-        return draft_all(period, part.charges, report_progress)
+        draft_all(period, part.charges, report_progress)
 
-    written = write_teams(unwritten(period, assessment) if before else assessment, write)
-    if not before:
+    blocked = write_teams(unwritten(period, assessment) if again else assessment, write)
+    if not again:
         idle_shares_write(assessment=assessment, close_seq=close_seq)
     period.held_teams.all().delete()
-    BlockedTeam.objects.bulk_create(
-        BlockedTeam(period=period, team=item.team, problem=item.problem, amount=item.amount, held_at=now)
-        for item in written.held
-    )
-    if written.held:
-        audit_record(actor=period.closed_by, action="period_hold", subject=period.month, detail=as_detail(written.held))
-    return written.held
+    for item in blocked:
+        item.period, item.held_at = period, now
+    BlockedTeam.objects.bulk_create(blocked)
+    if blocked:
+        detail = {item.team: item.problem for item in blocked}
+        audit_record(actor=period.closed_by, action="period_hold", subject=period.month, detail=detail)
+    return blocked
 
 
 def _closed(period: BillingPeriod, now: datetime, usage: Mapping[str, str]) -> None:
@@ -268,7 +252,7 @@ def _live(period: BillingPeriod) -> QuerySet[Invoice]:
     return period.invoices.exclude(status=Invoice.Status.VOID)
 
 
-def draft_all(period: BillingPeriod, charges: list[Charge], report_progress: ProgressCallback) -> list[Invoice]:
+def draft_all(period: BillingPeriod, charges: list[Charge], report_progress: ProgressCallback) -> None:
     """Store the drafts of a month."""
     setup, drafts = billing_setup(), []
     teams = Team.objects.in_bulk(field_name="code")
@@ -276,4 +260,4 @@ def draft_all(period: BillingPeriod, charges: list[Charge], report_progress: Pro
     for number, ((code, shadow), items) in enumerate(sorted(grouped.items()), start=1):
         drafts.append((invoice_lines(items), parties_of(period, setup, teams[code], shadow=shadow), shadow))
         report_progress("draft", number, len(grouped))
-    return drafts_write(period, setup, teams, drafts)
+    drafts_write(period, setup, teams, drafts)

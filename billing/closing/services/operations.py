@@ -81,10 +81,10 @@ def operations_pending() -> list[int]:
 
 
 def operation_run(*, operation_id: int, wait: bool = True, report_progress: ProgressCallback = no_progress) -> Operation:
-    """Bring an operation about, unless it is done; with `wait=False` leave it to whoever is at work on it. How far it
-    is stands in its row, and `report_progress` hears it.
+    """Bring an operation about, unless it is done; with `wait=False` leave it to whoever is at work on it. Its row and
+    `report_progress` get how far it is.
 
-    A refusal of the close is an outcome, told in `message`; any other error leaves the operation pending for the next
+    A refusal of the close is an outcome, with its `message`; any other error leaves the operation pending for the next
     runner and is raised.
     """
     operation = Operation.objects.get(pk=operation_id)
@@ -112,13 +112,10 @@ def operation_run(*, operation_id: int, wait: bool = True, report_progress: Prog
 @contextmanager
 def _claim(operation: Operation, wait: bool) -> Any:
     key = crc32(f"{operation.kind} {operation.month}".encode()) - 2**31
+    function = "pg_advisory_lock" if wait else "pg_try_advisory_lock"
     with connection.cursor() as cursor:
-        if wait:
-            cursor.execute("SELECT pg_advisory_lock(%s, %s)", [OPERATION_LOCK, key])
-            claimed = True
-        else:
-            cursor.execute("SELECT pg_try_advisory_lock(%s, %s)", [OPERATION_LOCK, key])
-            claimed = bool(cursor.fetchone()[0])
+        cursor.execute(f"SELECT {function}(%s, %s)", [OPERATION_LOCK, key])
+        claimed = wait or bool(cursor.fetchone()[0])
     try:
         yield claimed
     finally:

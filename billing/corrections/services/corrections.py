@@ -4,27 +4,21 @@ An issued document never changes. What it charged wrongly is taken back by a cre
 should have been charged, charged again by a rebill; both stand in the month that is open when they are issued.
 """
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
-from typing import Any
 
 from django.db import transaction
 
-from billing.approvals.limits import (
-    has_right,
-    require_right,
-)
+from billing.approvals.limits import has_right, require_right
 from billing.approvals.models import Proposal
 from billing.approvals.services import approve, proposal_create, proposal_submit, reject
-from billing.corrections.credited_lines import billed_lines, credited_of, document_numbered, given
+from billing.corrections.credited_lines import billed_lines, credited_of, document_numbered, facts_of, given
 from billing.corrections.note_lines import (
     BilledLine,
     NoteEntry,
     NoteError,
-    NoteFacts,
     allowance,
     note_document,
     note_draft,
@@ -34,13 +28,8 @@ from billing.corrections.note_lines import (
     total_of_entries,
     withdrawal,
 )
-from billing.corrections.services.correction_kind import (
-    CORRECTION,
-    correction_decided,
-    not_a_draft,
-    prior_year,
-)
-from billing.invoices.lines import issuer_facts, period_facts, recipient_facts
+from billing.corrections.services.correction_kind import CORRECTION, correction_decided, not_a_draft, prior_year
+from billing.invoices.lines import issuer_facts, recipient_facts
 from billing.invoices.models import (
     BillingPeriod,
     Correction,
@@ -57,9 +46,9 @@ from billing.rating.models import RetroactiveChange
 from billing.runtime.canonical_json import canonical_json, document_hash
 from billing.tenancy.access import Right
 from billing.tenancy.audit import audit_record
-from billing.tenancy.models import Team
+from billing.tenancy.models import BillingSetup, Team
 from billing.tenancy.selectors import billing_setup
-from metering.intervals import Interval, month_of
+from metering.intervals import month_of
 from metering.messages import Message
 from pricing.money import AMOUNT_PLACES, PRICE_PLACES, round_to, split_amount
 from pricing.number_text import QUANTITY_PLACES
@@ -270,7 +259,7 @@ def correction_store(
     )  # fmt: skip
     correction = Correction.objects.create(**facts, currency=setup.currency, amount=amount, change=change, proposal=proposal)
     for plan in plans:
-        _store_note(correction, plan, setup.issuer)
+        _store_note(correction, plan, setup)
     if isinstance(proposal, CorrectionProposal):
         proposal_submit(CORRECTION, proposal, actor=wanted.actor, now=wanted.now, reason=wanted.reason)
     else:
@@ -281,17 +270,19 @@ def correction_store(
     return correction
 
 
-def _store_note(correction: Correction, plan: NotePlan, issuer: str) -> None:
+def _store_note(correction: Correction, plan: NotePlan, setup: BillingSetup) -> None:
     invoice, team = plan.invoice, plan.team
-    reference = None if invoice is None else (str(invoice.number), invoice.sha256, invoice.period.month)
-    facts = NoteFacts(
-        kind=plan.kind, issuer=issuer, team=team.code, team_name=team.name, cost_center=team.cost_center,
-        currency=correction.currency, reason_code=correction.reason_code, reason=correction.reason, invoice=reference,
-        issuer_facts=issuer_facts(billing_setup()), recipient_facts=recipient_facts(team),
-    )  # fmt: skip
+    header = {
+        "kind": plan.kind, "issuer": {"name": setup.issuer, **issuer_facts(setup)},
+        "recipient": {
+            "team": team.code, "name": team.name, "cost_center": team.cost_center, **recipient_facts(team)
+        },
+        "currency": correction.currency, "reason": {"code": correction.reason_code, "text": correction.reason},
+        "invoice": invoice and {"number": invoice.number, "sha256": invoice.sha256, "month": invoice.period.month},
+    }  # fmt: skip
     note = Note.objects.create(
         correction=correction, kind=plan.kind, team=team, invoice=invoice, currency=correction.currency,
-        issuer=issuer, total=total_of_entries(plan.entries), draft=note_draft(facts, plan.entries),
+        issuer=setup.issuer, total=total_of_entries(plan.entries), draft=note_draft(header, plan.entries),
     )  # fmt: skip
     entries = list(enumerate(plan.entries, start=1))
     # one statement: a reversal and the withdrawal of earlier credits are judged together
@@ -414,9 +405,7 @@ def _issue_note(note: Note, period: BillingPeriod, actor: str, now: datetime) ->
     note.number = f"{note.issuer}-{SERIES_MARK[Note.Kind(note.kind)]}-{year}-{note.sequence:06d}"
     note.previous_sha256 = series.last_sha256
     note.document = canonical_json(
-        note_document(
-            note.draft, period=facts_of(period), number=note.number, previous_sha256=series.last_sha256
-        )
+        note_document(note.draft, period=facts_of(period), number=note.number, previous_sha256=series.last_sha256)
     )
     note.sha256, note.issued_at = document_hash(note.document), now
     note.save()
@@ -427,19 +416,3 @@ def _issue_note(note: Note, period: BillingPeriod, actor: str, now: datetime) ->
         detail={"correction": note.correction_id, "total": str(note.total), "sha256": note.sha256},
     )  # fmt: skip
     mails_queue(note, now=now)
-
-
-def facts_of(period: BillingPeriod) -> dict[str, str]:
-    """The period as documents state it."""
-    return period_facts(period.month, period.zone, Interval(period.start, period.end))
-
-
-def credits_by_team(correction: Correction) -> dict[str, dict[str, Decimal]]:
-    """What a correction takes back and charges, per team and kind of note."""
-    sums: dict[str, dict[str, Decimal]] = defaultdict(dict)
-    for note in correction.notes.select_related("team"):
-        known: Any = sums[note.team.code].get(note.kind, ZERO)
-        sums[note.team.code][note.kind] = known + note.total
-    return dict(sums)
-
-

@@ -114,20 +114,18 @@ def _require_window(document: Invoice | Note, now: datetime) -> None:
         ))
 
 
-def _wrong_lines(document: Invoice | Note, claim: Claim, missing: Sequence[int]) -> Message:
-    if not claim.positions:
-        return Message("name at least one line")
-    if missing:
-        return Message("line %(line)s: %(number)s charges no such line", line=missing[0], number=document.number)
-    return Message("name each line once")
-
-
 def _claimed(document: Invoice | Note, claim: Claim) -> Decimal:
     """The disputed amount, no more than what is left of the lines.  Raises DisputeError."""
     lines = {line.position: line for line in billed_lines(document, claim.positions)}
     missing = [position for position in claim.positions if position not in lines]
-    if not claim.positions or missing or len(set(claim.positions)) < len(claim.positions):
-        raise DisputeError(_wrong_lines(document, claim, missing))
+    if not claim.positions:
+        raise DisputeError(Message("name at least one line"))
+    if missing:
+        raise DisputeError(Message(
+            "line %(line)s: %(number)s charges no such line", line=missing[0], number=document.number
+        ))
+    if len(set(claim.positions)) < len(claim.positions):
+        raise DisputeError(Message("name each line once"))
     _refuse_again(document, claim)
     left = sum(left_of(list(lines.values())).values(), ZERO)
     amount = left if claim.amount is None else claim.amount
@@ -242,11 +240,15 @@ def _decide(dispute_id: int, status: str, actor: str, now: datetime, text: str) 
         raise AuthorityError(Message(
             "%(actor)s opened dispute %(n)s or decided it before: somebody else must decide", actor=actor, n=dispute.pk
         ))
+    _end(dispute, status, actor, now, text)
+    return dispute
+
+
+def _end(dispute: Dispute, status: str, actor: str, now: datetime, text: str) -> None:
     dispute.status, dispute.decided_by, dispute.decided_at, dispute.decision = status, actor, now, text
     _step(dispute, status, actor, now, text)
     _event(dispute, DocumentEvent.Kind.DECIDED, actor, now)
     hold_end(dispute=dispute, actor=actor, now=now, reason=text)
-    return dispute
 
 
 def dispute_escalate(*, dispute_id: int, actor: str, now: datetime, text: str) -> Dispute:
@@ -279,12 +281,8 @@ def dispute_withdraw(*, dispute_id: int, actor: str, now: datetime, text: str) -
     with transaction.atomic():
         dispute = _locked(dispute_id, UNDECIDED)
         require_right(actor, Message("withdraw dispute %(number)s", number=dispute.pk), Right.DISPUTE, team=dispute.team)
-        dispute.status, dispute.decided_by, dispute.decided_at = Status.WITHDRAWN, actor, now
-        dispute.decision = text
+        _end(dispute, Status.WITHDRAWN, actor, now, text)
         dispute.save()
-        _step(dispute, "withdrawn", actor, now, text)
-        _event(dispute, DocumentEvent.Kind.DECIDED, actor, now)
-        hold_end(dispute=dispute, actor=actor, now=now, reason=text)
     return dispute
 
 

@@ -3,8 +3,7 @@
 import json
 from dataclasses import dataclass
 
-from billing.corrections.note_proof import correction_follows, note_hashes
-from billing.corrections.usage_proof import usage_faults
+from billing.corrections.note_proof import correction_follows, note_again
 from billing.invoices.issued import issued_notes
 from billing.invoices.lines import (
     ISSUER_FACTS,
@@ -22,6 +21,10 @@ from billing.rating.input_fingerprint import facts_now
 from billing.rating.snapshots import ClosedMonth, charges_differing
 from billing.runtime.canonical_json import canonical_json, document_hash
 from billing.runtime.gc_pause import collector_paused
+from billing.tenancy.models import AuditEntry
+from billing.usage.altered import usage_altered
+from billing.usage.digests import usage_digest
+from billing.usage.token_sums import rollup_difference
 from metering.intervals import Interval
 from metering.messages import Message, UserError
 from pricing.number_text import amount_text
@@ -73,12 +76,34 @@ def period_verify(*, month: str, usage: bool = True) -> list[Proof]:
     notes = issued_notes(month)
     follow = {note.correction: correction_follows(note.correction) for note in notes}
     proofs += [_prove_note(note, follow[note.correction]) for note in notes]
-    return proofs + ([Proof("", None, *fault, of_usage=True) for fault in usage_faults(period)] if usage else [])
+    return proofs + ([Proof("", None, *fault, of_usage=True) for fault in _usage_faults(period)] if usage else [])
 
 
 def _prove_note(note: Note, follows: bool) -> Proof:
-    stored, recomputed = note_hashes(note)
-    return Proof(note.team.code, note.number, stored, recomputed if follows else "its change gives other charges")
+    again = document_hash(canonical_json(note_again(note))) if follows else "its change gives other charges"
+    return Proof(note.team.code, note.number, _stored_hash(note), again)
+
+
+def _stored_hash(document: Invoice | Note) -> str:
+    """The hash of the stored text, where it is the one that was stored with it."""
+    found = document_hash(document.document)
+    return found if found == document.sha256 else "hash is broken"
+
+
+def _usage_faults(period: BillingPeriod) -> list[tuple[str, str]]:
+    """What should be and what is, for each kind of usage that is not what was reported or not what the close saw.
+
+    The close keeps a digest of the usage that it billed in the audit log, whose entries are chained.
+    """
+    window = Interval(period.start, period.end)
+    faults: list[tuple[str, str]] = [("as reported", item.detail) for item in usage_altered(window)]
+    moved = ", ".join(f"{name} {count:+d}" for name, count in rollup_difference(window).items() if count)
+    faults += [("token roll-ups = token events", moved)] if moved else []
+    closes = AuditEntry.objects.filter(action="period_close", subject=period.month, detail__close_seq=period.close_number)
+    entry = closes.order_by("-id").first()
+    seen = {} if entry is None else entry.detail.get("usage", {})  # nothing where an older release made the close
+    now = usage_digest(window, period.close_number)
+    return faults + [(f"{kind} {seen[kind]}", f"{kind} {now[kind]}") for kind in seen if seen[kind] != now.get(kind)]
 
 
 def closed_periods_check(*, thorough: bool = False) -> list[str]:
@@ -138,7 +163,6 @@ def _prove(code: str, invoice: Invoice | None, charges: list[Charge]) -> Proof:
     if invoice.number is None:
         return Proof(code, None, document_hash(canonical_json(facts)), document_hash(canonical_json(draft)))
     document = numbered_document(draft, number=invoice.number, previous_sha256=invoice.previous_sha256)
-    stored = document_hash(invoice.document) if invoice.sha256 == document_hash(invoice.document) else "hash is broken"
-    if json.loads(invoice.document)["total"] != amount_text(invoice.total):
-        stored = "total is broken"
+    right_total = json.loads(invoice.document)["total"] == amount_text(invoice.total)
+    stored = _stored_hash(invoice) if right_total else "total is broken"
     return Proof(code, invoice.number, stored, document_hash(canonical_json(document)))

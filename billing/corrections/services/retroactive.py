@@ -15,6 +15,7 @@ from billing.approvals.models import Step
 from billing.approvals.services import approve, locked, proposal_create, proposal_note, proposal_submit, reject
 from billing.corrections.effect import Effect, effect_of, standing_lines
 from billing.corrections.note_lines import NoteEntry, ordered, rebill, reversal, withdrawal
+from billing.corrections.services.correction_kind import correction_decided
 from billing.corrections.services.corrections import (
     NotePlan,
     Wanted,
@@ -26,7 +27,7 @@ from billing.corrections.services.corrections import (
 from billing.corrections.services.proof import closed_periods_check
 from billing.invoices.models import BillingPeriod, Correction, Note
 from billing.rating.models import ChangeProposal, RetroactiveChange
-from billing.rating.services import ChangeError, change_checked, change_known
+from billing.rating.services.changes import ChangeError, change_checked, change_known
 from billing.runtime.canonical_json import canonical_json, document_hash
 from billing.tenancy.access import Right
 from billing.tenancy.audit import audit_record
@@ -113,7 +114,7 @@ register(CHANGE)
 
 
 def retroactive_propose(*, reason: str, actor: str, now: datetime, **asked: Any) -> RetroactiveChange:
-    """Propose a change of closed time, as `billing.rating.services.change_checked` takes it; finance does.
+    """Propose a change of closed time, as `billing.rating.services.changes.change_checked` takes it; finance does.
 
     Nothing moves yet.  Raises ChangeError, AuthorityError.
     """
@@ -205,9 +206,7 @@ def _bring_about(change: RetroactiveChange, effect: Effect, actor: str, now: dat
     if plans:
         wanted = Wanted(REASONS[Kinds(change.kind)], change.reason, change.evidence, change.requested_by, now)
         correction = correction_store(plans=plans, wanted=wanted, change=change)
-        correction.status = Correction.Status.APPROVED
-        correction.decided_by, correction.decided_at = actor, now
-        correction.save(update_fields=["status", "decided_by", "decided_at"])
+        correction_decided(correction, Correction.Status.APPROVED, actor, now)
         audit_record(
             actor=actor, action="correction_approve", subject=f"correction {correction.pk}",
             detail={"change": change.name},

@@ -22,7 +22,7 @@ from billing.portal.access import page
 from billing.portal.tables import Column, Table, download
 from billing.rating.models import RetroactiveChange
 from billing.rating.selectors import changes_all
-from billing.rating.services import ChangeError
+from billing.rating.services.changes import ChangeError
 from billing.tenancy.access import Right, access_of, teams_visible_to
 from billing.tenancy.models import BillingSetup
 

@@ -18,7 +18,7 @@ from billing.corrections.services.retroactive import (
 from billing.invoices.models import Note
 from billing.rating.models import RetroactiveChange
 from billing.rating.selectors import changes_all
-from billing.rating.services import ChangeError
+from billing.rating.services.changes import ChangeError
 from billing.tenancy.app_command import DECIDE, DONE, AppCommand, actor_of, approver_of, fail
 
 FACTS = ("price", "namespace", "consumer", "efficiency")
