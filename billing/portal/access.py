@@ -8,6 +8,7 @@ from django.contrib.auth.decorators import login_required
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.utils import timezone
 from django.utils.cache import patch_cache_control
 
 from billing.invoices.models import Invoice, Note
@@ -21,7 +22,8 @@ View = Callable[..., HttpResponse]
 def page(view: View) -> View:
     """A page for people who are signed in; before any set-up it says what to do first.
 
-    The view gets the set-up as its second argument. Pages hold other people's money: no cache keeps them.
+    The view gets the set-up as its second argument; the zone in force is the billing zone. Pages show other people's
+    money: no cache keeps them.
     """
 
     @login_required
@@ -32,7 +34,8 @@ def page(view: View) -> View:
             setup = billing_setup()
         except NoSetupError:
             return render(request, "portal/no_setup.html")
-        response = view(request, setup, *args, **kwargs)
+        with timezone.override(setup.zone):
+            response = view(request, setup, *args, **kwargs)
         patch_cache_control(response, private=True, no_store=True)
         return response
 

@@ -1,154 +1,150 @@
-"""The form of a price draft: rows of a table <-> the content of a draft, and each refusal beside the field it is about."""
+"""The forms of price drafts: rows of tables <-> the content of a draft, and a step towards publication with its words."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from collections.abc import Mapping, Sequence
 from typing import Any
-from zoneinfo import ZoneInfo
 
+from django import forms
 from django.http import QueryDict
 from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
 
+from billing.portal.forms import Moment, PageForm, RowForm
+from billing.portal.templatetags.portal import token_class
+from billing.rates.labels import PRICE_SOURCE
 from billing.rates.price_list import GPU_PRICES, UP_TO
 from billing.runtime.translation import translated
-from metering.messages import Message
-from pricing.fields import FieldProblem, path_text, shown
+from pricing.fields import FieldProblem, path_text
 from pricing.rate_card import TOKEN_CLASSES
 
 BLANK_ROWS = 2
-GPU_COLUMNS = ("accelerator", "resource", "source", "value")
-TOKEN_COLUMNS = ("model", UP_TO, *TOKEN_CLASSES, "cost_sheet")
-Content = dict[str, list[dict[str, str]]]
+MOST_REVISIONS = 10**8
+WORDS: Mapping[str, Any] = {
+    "submit": _("Why do prices change?"),
+    "approve": _("Note (kept with the approval)"),
+    "reject": _("What is wrong?"),
+}
+"""What a step of a draft is asked for."""
+Content = Mapping[str, Sequence[Mapping[str, str]]]
 
 
-@dataclass
-class Row:
-    """One row of a table as it stands in the form, with what is wrong with it by column."""
+class GpuRow(RowForm):
+    """The price of an accelerator or a resource, or the sheet that it comes from."""
 
-    cells: dict[str, str]
-    errors: dict[str, list[str]] = field(default_factory=dict)
+    offered = ("gpu_source",)
+    gpu_accelerator = forms.CharField(label=_("Accelerator"))
+    gpu_resource = forms.CharField(label=_("Resource"))
+    gpu_source = forms.ChoiceField(label=_("Priced by"), choices=list(PRICE_SOURCE.items()))
+    gpu_value = forms.CharField(
+        label=_("Price or sheet"), widget=forms.TextInput(attrs={"class": "n", "list": "sheets", "inputmode": "decimal"})
+    )
 
-    @property
-    def is_blank(self) -> bool:
-        """Whether nothing was written; the choice of a unit alone is nothing."""
-        return not any(value for name, value in self.cells.items() if name != "source")
+    @staticmethod
+    def of(entry: Mapping[str, str]) -> dict[str, str]:
+        """The fields of an entry of a list."""
+        source = next(name for name in GPU_PRICES if name in entry)
+        named = {f"gpu_{name}": entry.get(name, "") for name in ("accelerator", "resource")}
+        return {**named, "gpu_source": source, "gpu_value": entry[source]}
+
+    def entry(self) -> dict[str, str]:
+        """The entry of the list; an empty price stays in, so that the refusal names it."""
+        asked = self.cleaned_data
+        named = {name: asked[f"gpu_{name}"] for name in ("accelerator", "resource") if asked[f"gpu_{name}"]}
+        return {**named, asked["gpu_source"]: asked["gpu_value"]}
+
+
+def _price(label: Any) -> forms.CharField:
+    return forms.CharField(label=label, widget=forms.TextInput(attrs={"class": "n", "inputmode": "decimal"}))
+
+
+class _TokenRow(RowForm):
+    """The prices of a model by class, or the load test that they follow from."""
+
+    @staticmethod
+    def of(entry: Mapping[str, str]) -> dict[str, str]:
+        """The fields of an entry of a list."""
+        return {f"tokens_{name}": value for name, value in entry.items()}
+
+    def entry(self) -> dict[str, str]:
+        """The entry of the list."""
+        return {name.removeprefix("tokens_"): value for name, value in self.cleaned_data.items() if value}
+
+
+TokenRow = type("TokenRow", (_TokenRow,), {
+    "tokens_model": forms.CharField(label=_("Model")),
+    f"tokens_{UP_TO}": _price(_("Prompts up to")),
+    **{f"tokens_{name}": _price(token_class(name)) for name in TOKEN_CLASSES},
+    "tokens_cost_sheet": forms.CharField(label=_("Load test"), widget=forms.TextInput(attrs={"list": "token-sheets"})),
+})  # fmt: skip
+"""A column for each class of tokens that has a price."""
+
+
+class PriceForm(PageForm):
+    """A complete price list: its name, its start, why it is made, and its prices."""
+
+    name = forms.CharField(label=_("Name"), required=False, widget=forms.TextInput(attrs={"maxlength": 200}))
+    valid_from = Moment(label=_("In force from"))
+    reason = forms.CharField(
+        label=_("Why do prices change?"), required=False, widget=forms.Textarea(attrs={"rows": 2, "maxlength": 2000})
+    )
+    revision = forms.IntegerField(required=False, min_value=0, max_value=MOST_REVISIONS, widget=forms.HiddenInput)
+
+    def __init__(self, data: QueryDict | None = None, *, initial: Any = None, content: Content | None = None) -> None:
+        super().__init__(data, initial=initial)
+        self.fields["valid_from"].widget.attrs["step"] = 1
+        self.gpu, self.tokens = self._rows(GpuRow, "gpu", content), self._rows(TokenRow, "tokens", content)
+
+    def _rows(self, row: Any, table: str, content: Content | None) -> list[Any]:
+        """The rows of a table as they were sent or are stored, with some blank ones below."""
+        entries = (content or {}).get(table, ())
+        rows = row.sent(self.data) if self.is_bound else [row(initial=row.of(x), number=n) for n, x in enumerate(entries, 1)]
+        return rows + [row(number=len(rows) + ahead) for ahead in range(1, BLANK_ROWS + 1)]
+
+    def is_valid(self) -> bool:
+        """Whether neither a field nor a row is refused."""
+        return super().is_valid() and not any(row.errors for row in (*self.gpu, *self.tokens))
+
+    def content(self) -> dict[str, list[dict[str, str]]]:
+        """The list as the services take it; blank rows are left out."""
+        tables = {"gpu": self.gpu, "tokens": self.tokens}
+        return {table: [row.entry() for row in rows if row.is_bound] for table, rows in tables.items()}
 
     @property
     def messages(self) -> list[str]:
-        """Everything that is wrong with the row."""
-        return [text for texts in self.errors.values() for text in texts]
-
-
-@dataclass
-class PriceForm:
-    """What the form shows. Texts are kept as they were written, so that a refusal loses nothing."""
-
-    name: str
-    valid_from: str
-    reason: str
-    gpu: list[Row]
-    tokens: list[Row]
-    revision: int = 0
-    errors: dict[str, list[str]] = field(default_factory=dict)
-
-    @property
-    def all_messages(self) -> list[str]:
         """Every refusal, those of rows with the place of the row."""
-        own = [
-            translated(Message("%(field)s: %(text)s", field=name, text=text))
-            for name, texts in self.errors.items()
-            for text in texts
-        ]
         rows = [(gettext("GPU prices"), self.gpu), (gettext("token prices"), self.tokens)]
-        return own + [
-            gettext("%(table)s, row %(number)d: %(text)s") % {"table": table, "number": number, "text": translated(text)}
+        return super().messages + [
+            gettext("%(table)s, row %(number)d: %(text)s") % {"table": table, "number": number, "text": text}
             for table, found in rows
             for number, row in enumerate(found, start=1)
             for text in row.messages
         ]
 
-    def content(self) -> Content:
-        """The list as the services take it; blank rows are left out."""
-        return {
-            "gpu": [_gpu_entry(row) for row in self.gpu if not row.is_blank],
-            "tokens": [
-                {name: value for name, value in row.cells.items() if value} for row in self.tokens if not row.is_blank
-            ],
-        }
+    def refuse(self, error: Any) -> None:
+        """Keep each problem of a draft beside its field."""
+        self.error = error
+        for problem in error.problems:
+            self._refuse(problem)
 
-    def start(self, zone: str) -> datetime | None:
-        """The instant in UTC; None, with the refusal noted, where the text is none."""
-        try:
-            local = datetime.fromisoformat(self.valid_from)
-        except ValueError:
-            self.errors["valid_from"] = [
-                Message("%(value)s must be a day and time such as 2026-12-01T00:00", value=shown(self.valid_from))
-            ]
-            return None
-        return (local if local.tzinfo else local.replace(tzinfo=ZoneInfo(zone))).astimezone(UTC)
-
-    def refuse(self, problems: Iterable[FieldProblem]) -> None:
-        """Put each problem beside its field."""
-        rows = {"gpu": self.gpu, "tokens": self.tokens}
-        for problem in problems:
-            table = rows.get(str(problem.path[0])) if problem.path else None
-            if table is None or len(problem.path) < 2 or not isinstance(problem.path[1], int):
-                self.errors.setdefault(path_text(problem.path), []).append(problem.text)
-                continue
-            row = [row for row in table if not row.is_blank][problem.path[1]]
-            column = str(problem.path[2]) if len(problem.path) > 2 else ""
-            place = "value" if table is self.gpu and column in GPU_PRICES else column
-            row.errors.setdefault(place, []).append(problem.text)
+    def _refuse(self, problem: FieldProblem) -> None:
+        table, *place = problem.path or ("",)
+        rows = {"gpu": self.gpu, "tokens": self.tokens}.get(str(table))
+        if rows is None or not place or not isinstance(place[0], int):
+            name = path_text(problem.path)
+            self.keep(name if name in self.fields else None, translated(problem.message))
+            return
+        row, column = rows[place[0]], str(place[1]) if len(place) > 1 else ""
+        field = "gpu_value" if table == "gpu" and column in GPU_PRICES else f"{table}_{column}"
+        row.keep(field if field in row.fields else None, translated(problem.text))
 
 
-def _gpu_entry(row: Row) -> dict[str, str]:
-    """An empty price stays in, so that the refusal names it."""
-    cells = row.cells
-    source = cells["source"] if cells["source"] in GPU_PRICES else GPU_PRICES[0]
-    named = {name: cells[name] for name in ("accelerator", "resource") if cells[name]}
-    return {**named, source: cells["value"]}
+class StepForm(PageForm):
+    """A step of a draft with its words; `revision`: the one that whoever takes the step looked at."""
 
+    revision = forms.IntegerField(required=False, min_value=0, max_value=MOST_REVISIONS, widget=forms.HiddenInput)
+    reason = forms.CharField(required=False, widget=forms.Textarea(attrs={"rows": 3, "maxlength": 2000}))
 
-def form_of_content(
-    content: Content, *, name: str, valid_from: datetime, zone: str, reason: str = "", revision: int = 0
-) -> PriceForm:
-    """The form of a stored list, with some blank rows."""
-    local = valid_from.astimezone(ZoneInfo(zone)).strftime("%Y-%m-%dT%H:%M:%S")
-    gpu = [Row(_gpu_cells(entry)) for entry in content["gpu"]]
-    tokens = [Row({column: entry.get(column, "") for column in TOKEN_COLUMNS}) for entry in content["tokens"]]
-    return _padded(PriceForm(name, local, reason, gpu, tokens, revision))
-
-
-def _gpu_cells(entry: dict[str, str]) -> dict[str, str]:
-    source = next(name for name in GPU_PRICES if name in entry)
-    return {
-        "accelerator": entry.get("accelerator", ""), "resource": entry.get("resource", ""), "source": source,
-        "value": entry[source],
-    }  # fmt: skip
-
-
-def form_of_post(data: QueryDict) -> PriceForm:
-    """The form as it was sent: the columns of a table come as lists of one length, or are left out."""
-    revision = data.get("revision", "")
-    return _padded(
-        PriceForm(
-            data.get("name", "").strip(), data.get("valid_from", "").strip(), data.get("reason", "").strip(),
-            _rows(data, "gpu", GPU_COLUMNS), _rows(data, "tokens", TOKEN_COLUMNS),
-            int(revision) if revision.isdecimal() and len(revision) < 9 else 0,
-        )
-    )  # fmt: skip
-
-
-def _rows(data: QueryDict, table: str, columns: tuple[str, ...]) -> list[Row]:
-    given: list[list[Any]] = [data.getlist(f"{table}_{column}") for column in columns]
-    lists = [values or [""] * max(map(len, given)) for values in given]
-    sent = zip(*lists, strict=False)
-    rows = (Row({name: str(value).strip() for name, value in zip(columns, values, strict=True)}) for values in sent)
-    return [row for row in rows if not row.is_blank]
-
-
-def _padded(form: PriceForm) -> PriceForm:
-    for _ in range(BLANK_ROWS):
-        form.gpu.append(Row(dict.fromkeys(GPU_COLUMNS, "") | {"source": GPU_PRICES[0]}))
-        form.tokens.append(Row(dict.fromkeys(TOKEN_COLUMNS, "")))
-    return form
+    def __init__(self, step: str, data: Any = None, *, initial: Any = None) -> None:
+        super().__init__(data, key=step, initial=initial)
+        self.fields["reason"].label = WORDS.get(step, _("Reason"))
+        if step in ("submit", "reject"):
+            self.fields["reason"].widget.attrs["required"] = True

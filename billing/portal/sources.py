@@ -5,14 +5,13 @@ is when its token was used last and when the last hour with usage was.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any
 
 from django.db import connection
-from django.db.models import QuerySet
+from django.db.models import Max, QuerySet
 
 from billing.invoices.models import BillingPeriod
 from billing.tenancy.models import ApiToken
@@ -101,7 +100,7 @@ class Sources:
     @cached_property
     def gateways(self) -> list[Gateway]:
         """Sources with a token of their own or with usage; what an agent reports for has its own row above."""
-        heard, used = self._heard(), _used_until(self.now)
+        heard, used = heard_sources(), _used_until(self.now)
         missing: dict[str, int] = defaultdict(int)
         for gaps in self.numbered:
             missing[gaps.source] += gaps.missing
@@ -141,20 +140,14 @@ class Sources:
     def quarantined(self) -> int:
         return QuarantinedRecord.objects.filter(status=QuarantinedRecord.Status.OPEN).count()
 
-    def _heard(self) -> dict[str, datetime | None]:
-        """When the tokens that were made for one source were used last."""
-        rows = ApiToken.objects.filter(revoked_at=None, scopes__contains=["usage:write"]).exclude(source="")
-        newest: dict[str, datetime | None] = {}
-        for source, at in rows.values_list("source", "last_used_at"):
-            newest[source] = _latest((at, newest.get(source)))
-        return newest
-
     def _age(self, at: datetime) -> int:
         return max(0, int((self.now - at).total_seconds()))
 
 
-def _latest(instants: Iterable[datetime | None]) -> datetime | None:
-    return max((at for at in instants if at is not None), default=None)
+def heard_sources() -> dict[str, datetime | None]:
+    """When the tokens that were made for one source were used last, by source; None for never."""
+    tokens = ApiToken.objects.filter(revoked_at=None, scopes__contains=["usage:write"]).exclude(source="")
+    return dict(tokens.order_by("source").values_list("source").annotate(Max("last_used_at")))
 
 
 def _used_until(now: datetime) -> dict[str, datetime]:

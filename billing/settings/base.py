@@ -113,6 +113,7 @@ INSTALLED_APPS = [
     "django.contrib.staticfiles",
     "django.contrib.humanize",
     "django.contrib.postgres",
+    "django.forms",
     "rest_framework",
     "drf_spectacular",
     "django_htmx",

@@ -39,7 +39,7 @@ def test_finance_writes_a_plan_is_refused_and_makes_it(tmp_path: Path, page: Pag
             picture(page, f"new-budget-{name}-{language}")
             with page.expect_navigation():
                 page.locator("button.primary[type=submit]").last.click()
-            expect(page.locator("#e-team")).to_be_visible()
+            expect(page.locator("#f-team_error")).to_be_visible()
             wait_until_true(page, FITS)
             picture(page, f"new-budget-refused-{name}-{language}")
     page.set_extra_http_headers({"accept-language": "en"})

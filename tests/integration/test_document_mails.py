@@ -238,7 +238,7 @@ def test_the_pages_tell_where_each_document_went_and_let_finance_send_it_again(s
     })  # fmt: skip
     assert answer.status_code == 302
     refused = client.post("/mails/contacts/", {"team": "nlp", "address": "ann", "language": "en", "valid_from": "x"})
-    assert (refused.status_code, b"write a day as 2026-11-30" in refused.content) == (409, True)
+    assert (refused.status_code, b"must be a day from 2000 to 2199 such as 2026-11-30" in refused.content) == (409, True)
     bill()
     server.failing, server.refusal = True, "550 no such user"
     mails_send(now=OCTOBER_OVER)

@@ -8,7 +8,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
-from billing.portal.onboarding import Reporter, steps
+from billing.portal.views.start import Reporter, steps
 from billing.tenancy.models import ApiToken, AuditEntry, BillingSetup
 from billing.usage.models import AgentWatermark
 from billing.usage.services import watermark_advance
@@ -38,7 +38,7 @@ def test_the_admin_says_who_bills_once() -> None:
     assert [step.done for step in admin.get("/start/").context["steps"]] == [False] * 6
 
     wrong = admin.post("/start/billing/", {**GIVEN, "currency": "yuan", "zone": "Mars/Base", "issuer": "", "review": "no"})
-    assert (wrong.status_code, sorted(wrong.context["errors"])) == (400, ["currency", "issuer", "review", "zone"])
+    assert (wrong.status_code, sorted(wrong.context["form"].errors)) == (400, ["currency", "issuer", "review", "zone"])
     assert not BillingSetup.objects.exists()
 
     assert admin.post("/start/billing/", GIVEN)["Location"] == "/start/"

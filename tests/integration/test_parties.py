@@ -121,7 +121,7 @@ def test_the_first_steps_ask_for_it(db: None) -> None:
     admin.force_login(person("ada", "admin"))
     given = {"currency": "CNY", "zone": "Asia/Shanghai", "issuer": "AI-INFRA", "review": "none", **ISSUER}
     wrong = admin.post("/start/billing/", {**given, "tax_id": "9" * 65})
-    assert (wrong.status_code, sorted(wrong.context["errors"])) == (400, ["tax_id"])
+    assert (wrong.status_code, sorted(wrong.context["form"].errors)) == (400, ["tax_id"])
     assert admin.post("/start/billing/", given).status_code == 302
     setup = BillingSetup.objects.get()
     assert {name: getattr(setup, name) for name in ISSUER} == ISSUER

@@ -82,12 +82,13 @@ def test_the_form_makes_a_draft_of_its_rows_and_leaves_blank_ones_out(finance: C
         ({"tokens_output": ["-8"]}, "token prices, row 1: &#x27;-8&#x27; must be"),
         ({"tokens_cost_sheet": ["none"]}, "token prices, row 1: stands beside cost_sheet"),
         ({"name": ""}, "name: &#x27;&#x27; must be printable text"),
+        ({name: [""] for name in FORM if name.startswith(("gpu_", "tokens_"))}, "gpu: is empty and so is tokens"),
         ({"name": "2026-10"}, "name: &#x27;2026-10&#x27; is published and never changes"),
-        ({"valid_from": "soon"}, "valid_from: &#x27;soon&#x27; must be a day and time"),
+        ({"valid_from": "soon"}, "In force from &#x27;soon&#x27;: must be a local date and time"),
         ({"valid_from": "1999-01-01T00:00"}, "valid_from: 1998-12-31T16:00:00+00:00 must be an instant"),
         ({"reason": "x" * 2001}, "reason: "),
-        ({"reason": "a\0b"}, "reason: "),
-        ({"name": "a\0b"}, "name: "),
+        ({"reason": "a\0b"}, "Why do prices change? &#x27;a\\x00b&#x27;: Null characters are not allowed"),
+        ({"name": "a\0b"}, "Name &#x27;a\\x00b&#x27;: Null characters are not allowed"),
     ],
 )  # fmt: skip
 def test_a_refused_form_names_field_and_value_and_loses_nothing(finance: Client, changed: dict[str, Any], told: str) -> None:
@@ -97,12 +98,6 @@ def test_a_refused_form_names_field_and_value_and_loses_nothing(finance: Client,
     assert told in text
     assert 'value="2.5"' in text or "gpu_value" in changed
     assert not PriceDraft.objects.exists()
-
-
-def test_a_form_without_any_price_is_refused(finance: Client) -> None:
-    answer = finance.post("/prices/drafts/new/", {"name": "2099-01", "valid_from": "2099-01-01T00:00"})
-    assert answer.status_code == 400
-    assert "gpu: is empty and so is tokens" in answer.content.decode()
 
 
 def test_the_form_begins_with_the_newest_list_and_a_month_with_enough_notice(finance: Client) -> None:
@@ -219,7 +214,7 @@ def test_a_price_is_traced_to_every_input_and_to_the_load_test(finance: Client) 
     made = price_draft_create(
         name="2099-01", valid_from=datetime(2099, 1, 1, tzinfo=UTC), content=content, actor="ana", now=timezone.now()
     )
-    text = finance.get(f"/prices/drafts/{made.pk}/").content.decode()
+    text = " ".join(finance.get(f"/prices/drafts/{made.pk}/").content.decode().split())
     for name, value in SHEET.items():
         assert f'<td class="mono">{name}</td><td class="n">{value}</td>' in text
     for told in ("1 × NVIDIA-H800", "vllm 0.11", "fp8", "output-only", "500 output tokens/s", "TTFT p99 900 ms"):

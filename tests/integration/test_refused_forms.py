@@ -155,8 +155,8 @@ def test_a_wrong_amount_is_told_beside_its_line_and_the_others_stand(tmp_path: P
     text = answer.content.decode()
     assert (answer.status_code, Correction.objects.filter(reason="the rack was off").exists()) == (422, False)
     told = {
-        "amount-2": "line 2: &#x27;1o&#x27; is not an amount",
-        "rebill_price": "rebill_price &#x27;950x&#x27; is not a decimal"
+        "amount-2": "line 2 &#x27;1o&#x27;: is not a decimal",
+        "rebill_price": "Bill ticked lines again at this price &#x27;9,50x&#x27;: is not a decimal"
     }  # fmt: skip
     assert all(text.count(sentence) == 2 for sentence in told.values())  # above the form, and beside the field
     assert set(re.findall(r'name="([\w-]+)"[^>]*aria-invalid="true"', text)) == set(told)

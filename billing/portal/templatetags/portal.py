@@ -1,7 +1,7 @@
 """How figures and codes look on a page. Money and quantities stay decimals: nothing here makes a float of them."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from decimal import ROUND_HALF_UP, Decimal
 from math import ceil
@@ -189,12 +189,6 @@ def local(instant: datetime | None, zone: str) -> str:
 
 
 @register.filter
-def local_day(instant: datetime | None, zone: str) -> str:
-    """The day of an instant in the billing zone."""
-    return NOTHING if instant is None else instant.astimezone(ZoneInfo(zone)).strftime("%Y-%m-%d")
-
-
-@register.filter
 def local_minute(instant: datetime | None, zone: str) -> str:
     """An instant in the billing zone, to the minute."""
     return NOTHING if instant is None else instant.astimezone(ZoneInfo(zone)).strftime("%Y-%m-%d %H:%M")
@@ -225,12 +219,6 @@ def is_near(used: Decimal) -> bool:
 def decimal(text: str) -> Decimal:
     """A decimal of a document, where it stands as text so that no digit is lost."""
     return Decimal(text)
-
-
-@register.filter
-def blocking_first(exceptions: Sequence[Any]) -> list[Any]:
-    """What holds the close before what only wants to be seen."""
-    return sorted(exceptions, key=lambda item: not item.blocks)
 
 
 @register.simple_tag

@@ -1,12 +1,12 @@
 """Budgets, where each stands and will end, who is told, and the days that were unusual."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
+from operator import itemgetter
 from typing import Any
-from zoneinfo import ZoneInfo
 
 from django.core.exceptions import PermissionDenied
 from django.core.paginator import Paginator
@@ -14,30 +14,68 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.utils.translation import get_language
-from django.views.decorators.http import require_POST, require_safe
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
+from billing.budgets import services
 from billing.budgets.alert_quality import alert_quality
 from billing.budgets.forecast import FEWEST_DAYS
 from billing.budgets.minimum_commitment import contracted_ahead
-from billing.budgets.models import SCOPE_FIELDS, Alert, Budget, BudgetStatus, CostAnomaly, DailySpend, Mute
+from billing.budgets.models import SCOPE_FIELDS, Alert, Budget, BudgetStatus, CapOverride, CostAnomaly, DailySpend, Mute
 from billing.budgets.selectors import active_mutes, ladder_of, scope_of, standing_now, team_tree
-from billing.budgets.services import BudgetError, feedback_put, mute_end, mute_put, recipients_put, thresholds_put
+from billing.budgets.services import (
+    BudgetWish,
+    cap_override_approve,
+    cap_override_ask,
+    cap_override_end,
+    feedback_put,
+    mute_end,
+    mute_put,
+    recipients_put,
+    thresholds_put,
+)
 from billing.budgets.services.budgets import THRESHOLDS
 from billing.budgets.services.outlook import progress_of
-from billing.portal.access import page
-from billing.portal.budget_form import percents_written
+from billing.portal.access import page, page_for
+from billing.portal.budget_form import BudgetForm, FeedbackForm, MuteForm, OverrideForm, RecipientsForm, ThresholdsForm
 from billing.portal.charts import Chart, DayRow, course_chart, day_rows
-from billing.portal.tables import DATED, Column, Row, Table, download
+from billing.portal.forms import PageForm, acting
+from billing.portal.tables import Column, Table, columns, download
 from billing.portal.totals import budget_totals, forecast_of
 from billing.rates.selectors import commitment_book
-from billing.rating.freshness import Freshness, freshness
+from billing.rating.freshness import freshness
 from billing.tenancy.access import Right, access_of
 from billing.tenancy.models import BillingSetup, Team
 from metering.intervals import Interval
-from metering.messages import Message
 
 PAGE_SIZE = 50
 ALERTS_SHOWN = 20
+
+
+def _counted_as(name: str, look: str = "text") -> Column:
+    """A column of the standing of a budget; nothing before it was first counted."""
+    return Column(name, look, lambda row: getattr(row.standing, name, None))
+
+
+ROW = [
+    Column("budget", of=lambda row: str(row.budget)), Column("team", of="budget.team.code"), _counted_as("period"),
+    *(_counted_as(name, "money") for name in ("amount", "spent", "encumbered", "forecast_p10", "forecast_p50",
+                                              "forecast_p90")),
+    _counted_as("data_through"),
+]  # fmt: skip
+DAY = [Column("day"), Column("spent_at_list_price", "money", "amount"), Column("sum", "money", "total")]
+THRESHOLD = [
+    Column(name, look, itemgetter(name))
+    for name, look in (("basis", "text"), ("percent", "count"), ("amount", "money"), ("fired", "text"))
+]
+ALERT = [
+    *columns("fired_at", "kind", "basis", "period", "level"),
+    Column("told", of=lambda row: ", ".join(item.channel.name for item in row.deliveries.all() if item.sent_at)),
+    Column("percent", "count"), *columns("value", "amount", look="money"),
+]  # fmt: skip
+FINDING = [
+    Column("team", of="team.code"), *columns("kind", "sku", "day", "feedback"), Column("amount", "money"),
+    Column("usual", "money", "median"),
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +107,7 @@ def budget_list(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     standings = {row.budget_id: row for row in BudgetStatus.objects.filter(start__lte=now, end__gt=now)}
     rows = [BudgetRow(budget, standings.get(budget.pk)) for budget in _visible(request) if _matches(budget, wanted)]
     rows.sort(key=lambda row: (row.used is None, -(row.used or 0), str(row.budget)))
-    if (file := download(request, {"budgets": lambda: _table(rows)})) is not None:
+    if (file := download(request, {"budgets": lambda: Table.of("budgets", rows, ROW)})) is not None:
         return file
     context = {
         "nav": "budgets", "setup": setup, "q": wanted, "page": Paginator(rows, PAGE_SIZE).get_page(request.GET.get("page")),
@@ -82,19 +120,6 @@ def _matches(budget: Budget, wanted: str) -> bool:
     """Whether a name of the budget has the text in it, whatever the case of letters."""
     names = (budget.name, budget.team.code, budget.team.name, *(getattr(budget, field) for field in SCOPE_FIELDS))
     return any(wanted.casefold() in name.casefold() for name in names)
-
-
-def _table(rows: list[BudgetRow]) -> Table:
-    sums = ("amount", "spent", "encumbered", "forecast_p10", "forecast_p50", "forecast_p90")
-    columns = [Column("budget"), Column("team"), Column("period"), *(Column(name, "money") for name in sums), DATED]
-    return Table(
-        "budgets", columns,
-        [
-            [str(row.budget), row.budget.team.code, row.standing.period if row.standing else None,
-             *(getattr(row.standing, name) if row.standing else None for name in (*sums, "data_through"))]
-            for row in rows
-        ],
-    )  # fmt: skip
 
 
 def _visible(request: HttpRequest) -> list[Budget]:
@@ -119,6 +144,22 @@ def own_budget(request: HttpRequest, pk: int) -> Budget:
     return budget
 
 
+@require_http_methods(["GET", "HEAD", "POST"])
+@page_for(Right.BUDGET)
+def budget_new(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
+    """The form, and the budget that it asks for; a refusal loses nothing that was typed."""
+
+    def make(team: Team, **wish: Any) -> Any:
+        return services.budget_new(team=team, wish=BudgetWish(**wish), actor=request.user.get_username())
+
+    sent = request.POST if request.method == "POST" else None
+    form = BudgetForm(sent, currency=setup.currency, today=timezone.localdate())
+    if form.is_bound and form.done(make):
+        return redirect("portal:budget", pk=form.made.pk)
+    context = {"nav": "budgets", "setup": setup, "form": form}
+    return render(request, "portal/budget_new.html", context, status=400 if form.is_bound else 200)
+
+
 @require_safe
 @page
 def budget(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
@@ -132,75 +173,60 @@ def _tables(found: Budget, setup: BillingSetup) -> dict[str, Callable[[], Table]
     now = timezone.now()
     standing = standing_now(found, now)
     return {
-        "days": lambda: _day_table([] if standing is None else _course(found, standing, now, setup)[0]),
-        "thresholds": lambda: _threshold_table(_thresholds(found, standing)),
+        "days": lambda: Table.of("budget-by-day", _course(found, standing, now, setup)[0] if standing else (), DAY),
+        "thresholds": lambda: Table.of("thresholds", _thresholds(found, standing) if standing else (), THRESHOLD),
         "methods": lambda: Table(
             "forecast-methods", [Column("method"), Column("error", "ratio"), Column("chosen")],
-            [[name, error, str(chosen).lower()] for name, error, chosen in _errors(standing)],
+            [[name, error, str(chosen).lower()] for name, error, chosen in (_errors(standing) if standing else ())],
         ),
-        "alerts": lambda: _alert_table(Alert.objects.filter(budget=found).prefetch_related("deliveries__channel")),
+        "alerts": lambda: Table.of(
+            "alerts", Alert.objects.filter(budget=found).prefetch_related("deliveries__channel"), ALERT
+        ),
     }  # fmt: skip
-
-
-def _day_table(rows: Iterable[DayRow]) -> Table:
-    columns = [Column("day"), Column("spent_at_list_price", "money"), Column("sum", "money")]
-    return Table("budget-by-day", columns, [[row.day.isoformat(), row.amount, row.total] for row in rows])
-
-
-def _threshold_table(thresholds: Iterable[dict[str, Any]]) -> Table:
-    columns = [Column("basis"), Column("percent", "count"), Column("amount", "money"), Column("fired")]
-    return Table("thresholds", columns, [[item[column.name] for column in columns] for item in thresholds])
-
-
-def _alert_table(alerts: Iterable[Alert]) -> Table:
-    columns = [Column(name) for name in ("fired_at", "kind", "basis", "period", "level", "told")]
-    sums = (Column("percent", "count"), Column("value", "money"), Column("amount", "money"))
-    rows = [
-        [row.fired_at, row.kind, row.basis, row.period, row.level,
-         ", ".join(item.channel.name for item in row.deliveries.all() if item.sent_at), row.percent, row.value, row.amount]
-        for row in alerts
-    ]  # fmt: skip
-    return Table("alerts", [*columns, *sums], rows)
 
 
 def budget_page(
-    request: HttpRequest, setup: BillingSetup, found: Budget, refusal: str = "", status: int = 200
+    request: HttpRequest, setup: BillingSetup, found: Budget, refused: PageForm | None = None, status: int = 400
 ) -> HttpResponse:
-    """The page of a budget, with what was refused on top of it."""
+    """The page of a budget; with a form that was refused, under that status."""
     now = timezone.now()
     standing = standing_now(found, now)
-    contracted = _contracted(found, standing, now, setup)
-    days, chart = ([], None) if standing is None else _course(found, standing, now, setup)
-    alerts = Alert.objects.filter(budget=found).prefetch_related("deliveries__channel")[:ALERTS_SHOWN]
     context = {
         "nav": "budgets", "setup": setup, "budget": found, "standing": standing, "row": BudgetRow(found, standing),
-        "remaining": None if standing is None else standing.amount - standing.spent,
-        "available": None if standing is None else standing.amount - standing.spent - standing.encumbered - contracted,
-        "contracted": contracted, "days": days, "chart": chart, "fewest_days": FEWEST_DAYS,
-        "thresholds": _thresholds(found, standing), "ladder": ladder_of(found), "alerts": alerts, "refusal": refusal,
-        "percents": {name: ", ".join(str(value) for value in getattr(found, name)) for name in THRESHOLDS},
-        "fresh": _fresh(found, standing, now),
-        "errors": _errors(standing), "mutes": active_mutes(now).filter(team=found.team, budget__in=[found]),
-        "recipients": "\n".join(channel.name for channel in found.channels.all()),
+        "fewest_days": FEWEST_DAYS, "ladder": ladder_of(found), "refused": refused,
+        "alerts": Alert.objects.filter(budget=found).prefetch_related("deliveries__channel")[:ALERTS_SHOWN],
+        "forms": {name: form.or_refused(refused) for name, form in _forms(found, setup).items()},
+        "mutes": active_mutes(now).filter(team=found.team, budget__in=[found]),
         "may_change": access_of(request.user).may(Right.BUDGET, found.team),
         "overrides": found.overrides.filter(until__gt=now).select_related("proposal").prefetch_related("proposal__steps"),
+        **(_counted(found, standing, now, setup) if standing else {}),
     }  # fmt: skip
-    return render(request, "portal/budget.html", context, status=status)
+    return render(request, "portal/budget.html", context, status=status if refused else 200)
 
 
-def _fresh(found: Budget, standing: BudgetStatus | None, now: datetime) -> Freshness | None:
-    """How fresh the figures of the budget are."""
-    if standing is None:
-        return None
-    return freshness(scope_of(found, team_tree()).usage, Interval(standing.start, standing.end), now)
+def _forms(found: Budget, setup: BillingSetup) -> dict[str, PageForm]:
+    """The forms of the page as they are before anything is typed."""
+    override = OverrideForm(key="override")
+    override.fields["amount"].help_text = setup.currency
+    names = "\n".join(channel.name for channel in found.channels.all())
+    return {
+        "thresholds": ThresholdsForm(key="thresholds", initial={name: getattr(found, name) for name in THRESHOLDS}),
+        "recipients": RecipientsForm(key="recipients", initial={"recipients": names}),
+        "override": override, "mute": MuteForm(key="mute"),
+    }  # fmt: skip
 
 
-def _contracted(found: Budget, standing: BudgetStatus | None, now: datetime, setup: BillingSetup) -> Decimal:
-    """What is to be paid in the months to come whether it is used or not."""
-    if standing is None:
-        return Decimal("0.00")
-    period, scope = Interval(standing.start, standing.end), scope_of(found, team_tree())
-    return contracted_ahead(scope, period, commitment_book(), now=now, zone=setup.zone)
+def _counted(found: Budget, standing: BudgetStatus, now: datetime, setup: BillingSetup) -> dict[str, Any]:
+    """What the page shows of a budget that was counted. `contracted` is to be paid in months to come, used or not."""
+    window, scope = Interval(standing.start, standing.end), scope_of(found, team_tree())
+    left = standing.amount - standing.spent
+    contracted = contracted_ahead(scope, window, commitment_book(), now=now, zone=setup.zone)
+    days, chart = _course(found, standing, now, setup)
+    return {
+        "remaining": left, "available": left - standing.encumbered - contracted, "contracted": contracted, "days": days,
+        "chart": chart, "thresholds": _thresholds(found, standing), "fresh": freshness(scope.usage, window, now),
+        "errors": _errors(standing),
+    }  # fmt: skip
 
 
 def _course(found: Budget, standing: BudgetStatus, now: datetime, setup: BillingSetup) -> tuple[list[DayRow], Chart]:
@@ -214,18 +240,14 @@ def _course(found: Budget, standing: BudgetStatus, now: datetime, setup: Billing
     return rows, course_chart(standing, rows, first, count, elapsed, setup.currency)
 
 
-def _errors(standing: BudgetStatus | None) -> list[tuple[str, Decimal, bool]]:
+def _errors(standing: BudgetStatus) -> list[tuple[str, Decimal, bool]]:
     """(method, back-tested error, whether it was chosen), the best first."""
-    if standing is None:
-        return []
     errors = [(name, Decimal(error)) for name, error in standing.forecast_errors.items()]
     return [(name, error, name == standing.forecast_method) for name, error in sorted(errors, key=lambda item: item[1])]
 
 
-def _thresholds(found: Budget, standing: BudgetStatus | None) -> list[dict[str, Any]]:
+def _thresholds(found: Budget, standing: BudgetStatus) -> list[dict[str, Any]]:
     """Every threshold with its amount and when it fired in this period, at this amount."""
-    if standing is None:
-        return []
     fired = {
         (alert.basis, alert.percent): alert.fired_at
         for alert in Alert.objects.filter(budget=found, kind=Alert.Kind.THRESHOLD, period=standing.period)
@@ -244,55 +266,36 @@ def _thresholds(found: Budget, standing: BudgetStatus | None) -> list[dict[str, 
 @require_POST
 @page
 def recipients(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
-    """Replace who is told: one mail address or channel per line."""
-    found = own_budget(request, pk)
-    names = [line.strip() for line in request.POST.get("recipients", "").splitlines() if line.strip()]
-    try:
-        recipients_put(
-            budget=found, names=names, actor=request.user.get_username(), language=get_language() or ""
-        )
-    except BudgetError as error:
-        return budget_page(request, setup, found, error.message, 400)
-    return redirect("portal:budget", pk=pk)
+    """Replace the recipients of alerts: one mail address or channel per line."""
+
+    def put(recipients: list[str]) -> bool:
+        actor, language = request.user.get_username(), get_language() or ""
+        return recipients_put(budget=found, names=recipients, actor=actor, language=language)
+
+    found, form = own_budget(request, pk), RecipientsForm(request.POST, key="recipients")
+    return redirect("portal:budget", pk=pk) if form.done(put) else budget_page(request, setup, found, form)
 
 
 @require_POST
 @page
 def thresholds(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
-    """Replace the percentages at which somebody is told: of spending, of the forecast, with running jobs."""
-    found = own_budget(request, pk)
-    try:
-        percents = {name: percents_written(name, request.POST.get(name, "")) for name in THRESHOLDS}
-        thresholds_put(budget=found, percents=percents, actor=request.user.get_username())
-    except BudgetError as error:
-        return budget_page(request, setup, found, error.message, 400)
-    return redirect("portal:budget", pk=pk)
+    """Replace the percentages at which somebody is alerted: of spending, of the forecast, with running jobs."""
+
+    def put(**percents: tuple[int, ...]) -> bool:
+        return thresholds_put(budget=found, percents=percents, actor=request.user.get_username())
+
+    found, form = own_budget(request, pk), ThresholdsForm(request.POST, key="thresholds")
+    return redirect("portal:budget", pk=pk) if form.done(put) else budget_page(request, setup, found, form)
 
 
 @require_POST
 @page
 def mute(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
     """Hold back alerts until a local time, with a reason."""
-    found = own_budget(request, pk)
-    try:
-        until = local_moment("mute", request.POST.get("until", ""), setup.zone)
-        reason = request.POST.get("reason", "")
-        mute_put(budget=found, until=until, reason=reason, now=timezone.now(), actor=request.user.get_username())
-    except BudgetError as error:
-        return budget_page(request, setup, found, error.message, 400)
-    return redirect("portal:budget", pk=pk)
-
-
-def local_moment(what: str, text: str, zone: str) -> datetime:
-    """A local date and time of a form.  Raises BudgetError."""
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise BudgetError(Message(
-            "%(what)s until %(text)s: must be a local date and time such as 2026-10-31T18:00",
-            what=what, text=repr(text[:40]),
-        )) from error
-    return moment.replace(tzinfo=ZoneInfo(zone)) if moment.tzinfo is None else moment
+    found, form = own_budget(request, pk), MuteForm(request.POST, key="mute")
+    if form.done(mute_put, budget=found, **acting(request)):
+        return redirect("portal:budget", pk=pk)
+    return budget_page(request, setup, found, form)
 
 
 @require_POST
@@ -307,30 +310,53 @@ def unmute(request: HttpRequest, setup: BillingSetup, pk: int, mute_pk: int) -> 
     return redirect("portal:budget", pk=pk)
 
 
+@require_POST
+@page
+def override_ask(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
+    """Ask for a higher cap: amount, end, reason."""
+    found, form = own_budget(request, pk), OverrideForm(request.POST, key="override")
+    if form.done(cap_override_ask, budget=found, **acting(request)):
+        return redirect("portal:budget", pk=pk)
+    return budget_page(request, setup, found, form)
+
+
+@require_POST
+@page
+def override_step(request: HttpRequest, setup: BillingSetup, pk: int, override_pk: int, step: str) -> HttpResponse:
+    """Approve what somebody else asked for, or end it."""
+    found = budget_or_404(request, pk)
+    override = CapOverride.objects.select_related("budget__team").filter(pk=override_pk, budget=found).first()
+    if override is None or step not in ("approve", "end"):
+        raise Http404(f"no override {override_pk} of budget {pk}, or no step {step[:20]!r}")
+    form = PageForm(request.POST)
+    if step == "approve":
+        done = form.done(cap_override_approve, override_id=override.pk, **acting(request))
+    elif access_of(request.user).may(Right.BUDGET, found.team):
+        done = form.done(cap_override_end, override=override, **acting(request))
+    else:
+        raise PermissionDenied
+    return redirect("portal:budget", pk=pk) if done else budget_page(request, setup, found, form, 409)
+
+
 @require_safe
 @page
 def anomalies(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """Unusual days of the teams that somebody may see, the newest first."""
     findings = CostAnomaly.objects.filter(team__in=_teams(request, Right.READ)).select_related("team")
-    if (file := download(request, {"anomalies": lambda: _findings(findings)})) is not None:
+    if (file := download(request, {"anomalies": lambda: Table.of("anomalies", findings, FINDING)})) is not None:
         return file
     waiting = findings.filter(feedback="").count()
     shown = Paginator(findings, PAGE_SIZE).get_page(request.GET.get("page"))
     own = set(_teams(request, Right.BUDGET).values_list("pk", flat=True))
-    rows = [(finding, finding.team_id in own) for finding in shown]
+    rows = [
+        (finding, FeedbackForm(key=finding.pk, initial={"note": finding.feedback_note}) if finding.team_id in own else None)
+        for finding in shown
+    ]
     context = {
         "nav": "anomalies", "setup": setup, "page": shown, "rows": rows, "waiting": waiting,
-        "choices": CostAnomaly.Feedback.values, "quality": alert_quality(_teams(request, Right.READ), timezone.now()),
+        "quality": alert_quality(_teams(request, Right.READ), timezone.now()),
     }  # fmt: skip
     return render(request, "portal/anomalies.html", context)
-
-
-def _findings(findings: Iterable[CostAnomaly]) -> Table:
-    names = ("team", "kind", "sku", "day", "feedback")
-    rows: list[Row] = [
-        [row.team.code, row.kind, row.sku, row.day.isoformat(), row.feedback, row.amount, row.median] for row in findings
-    ]
-    return Table("anomalies", [*(Column(name) for name in names), Column("amount", "money"), Column("usual", "money")], rows)
 
 
 def _teams(request: HttpRequest, right: Right) -> Any:
@@ -347,11 +373,7 @@ def feedback(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse
         raise Http404(f"no finding {pk} that {request.user} may see")
     if not access_of(request.user).may(Right.BUDGET, finding.team):
         raise PermissionDenied
-    try:
-        feedback_put(
-            finding=finding, feedback=request.POST.get("feedback", ""), note=request.POST.get("note", ""),
-            now=timezone.now(), actor=request.user.get_username(),
-        )  # fmt: skip
-    except BudgetError as error:
-        raise Http404(str(error)) from error
+    form = FeedbackForm(request.POST)
+    if not form.done(feedback_put, finding=finding, **acting(request)):
+        raise Http404(form.message)
     return redirect("portal:anomalies")

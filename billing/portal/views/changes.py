@@ -1,28 +1,26 @@
 """Changes of closed time: what each would do, and for whom it is to take note, approve or reject."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
-from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_POST, require_safe
 
-from billing.approvals.limits import AuthorityError
 from billing.corrections.effect import TeamMonth, effect_of
-from billing.corrections.note_lines import NoteError
 from billing.corrections.services.retroactive import (
     retroactive_acknowledge,
     retroactive_approve,
     retroactive_reject,
 )
 from billing.portal.access import page
+from billing.portal.forms import PageForm, ReasonForm, Text, acting
 from billing.portal.tables import Column, Table, download
 from billing.rating.models import RetroactiveChange
 from billing.rating.selectors import changes_all
-from billing.rating.services.changes import ChangeError
 from billing.tenancy.access import Right, access_of, teams_visible_to
 from billing.tenancy.models import BillingSetup
 
@@ -39,6 +37,7 @@ class ShownChange:
     to_acknowledge: list[str]
     unrated: Mapping[str, str]
     entangled: bool
+    form: PageForm
 
     @property
     def charged(self) -> Decimal:
@@ -54,6 +53,23 @@ class ShownChange:
     def difference(self) -> Decimal:
         """What is to be charged or credited for all of it."""
         return self.should_be - self.charged
+
+
+class NoticeForm(PageForm):
+    """The team for which somebody takes note."""
+
+    team = Text(label=_("Team"))
+
+
+def _rejection(data: Any = None, *, key: int) -> PageForm:
+    return ReasonForm(data, key=key, label=_("Why it is rejected"))
+
+
+STEPS: Mapping[str, tuple[Callable[..., object], Callable[..., PageForm]]] = {
+    "approve": (retroactive_approve, PageForm),
+    "reject": (retroactive_reject, _rejection),
+    "acknowledge": (retroactive_acknowledge, NoticeForm),
+}
 
 
 @require_safe
@@ -77,16 +93,16 @@ def _effects(request: HttpRequest) -> Table:
     return Table("changes-of-closed-time", [*columns, *sums], rows)
 
 
-def _list(request: HttpRequest, setup: BillingSetup, refusal: str = "", status: int = 200) -> HttpResponse:
-    shown = [found for change in changes_all()[:SHOWN] if (found := _shown(request, change)) is not None]
+def _list(request: HttpRequest, setup: BillingSetup, refused: PageForm | None = None) -> HttpResponse:
+    shown = [found for change in changes_all()[:SHOWN] if (found := _shown(request, change, refused)) is not None]
     context = {
-        "nav": "corrections", "setup": setup, "changes": shown, "refusal": refusal,
+        "nav": "corrections", "setup": setup, "changes": shown, "refused": refused,
         "team_names": dict(teams_visible_to(request.user).exclude(name="").values_list("code", "name")),
     }  # fmt: skip
-    return render(request, "portal/changes.html", context, status=status)
+    return render(request, "portal/changes.html", context, status=409 if refused else 200)
 
 
-def _shown(request: HttpRequest, change: RetroactiveChange) -> ShownChange | None:
+def _shown(request: HttpRequest, change: RetroactiveChange, refused: PageForm | None = None) -> ShownChange | None:
     """Effects are those of one's own teams; a change that reaches none of them is not there."""
     access = access_of(request.user)
     mine = set(teams_visible_to(request.user).values_list("code", flat=True))
@@ -98,26 +114,19 @@ def _shown(request: HttpRequest, change: RetroactiveChange) -> ShownChange | Non
     disputable = set(access.teams(Right.DISPUTE).values_list("code", flat=True))
     asked = change.kind in OWNERSHIP and change.proposal.waits
     teams = sorted({row.team for row in effect if row.team in disputable} - set(change.acknowledged))
-    return ShownChange(change, effect, teams if asked else [], unrated, whole.entangled)
+    form = _rejection(key=change.pk).or_refused(refused)
+    return ShownChange(change, effect, teams if asked else [], unrated, whole.entangled, form)
 
 
 @require_POST
 @page
 def change_step(request: HttpRequest, setup: BillingSetup, pk: int, step: str) -> HttpResponse:
-    """Take note of a change for a team, approve or reject it; a refusal is told on the page."""
+    """Take note of a change for a team, approve or reject it."""
     change = RetroactiveChange.objects.filter(pk=pk).first()
     if change is None or _shown(request, change) is None:
         raise Http404(f"no change {pk} that {request.user} may see")
-    facts: dict[str, Any] = {"change_id": pk, "actor": request.user.get_username(), "now": timezone.now()}
-    try:
-        if step == "approve":
-            retroactive_approve(**facts)
-        elif step == "reject":
-            retroactive_reject(**facts, reason=request.POST.get("reason", "").replace("\0", ""))
-        elif step == "acknowledge":
-            retroactive_acknowledge(**facts, team=request.POST.get("team", "").replace("\0", ""))
-        else:
-            raise Http404(f"no step {step!r}")
-    except (ChangeError, NoteError, AuthorityError) as error:
-        return _list(request, setup, error.message, status=409)
-    return redirect("portal:changes")
+    if step not in STEPS:
+        raise Http404(f"no step {step!r}")
+    service, form_of = STEPS[step]
+    form = form_of(request.POST, key=pk)
+    return redirect("portal:changes") if form.done(service, change_id=pk, **acting(request)) else _list(request, setup, form)

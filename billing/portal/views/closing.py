@@ -1,58 +1,90 @@
 """Can this month be closed? The report, and the operations that close and issue."""
 
+from collections.abc import Callable
 from datetime import datetime
+from decimal import Decimal
+from operator import itemgetter
+from typing import Any
 
+from django import forms
+from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_POST, require_safe
 
 from billing.closing.exception_kinds import WAIVABLE
 from billing.closing.report import Report, build_report
-from billing.closing.services.accrual import accrual_last
-from billing.closing.services.energy import ReadingError, meter_reading_put
+from billing.closing.services.accrual import accrual_last, accrual_make
+from billing.closing.services.energy import meter_reading_put
 from billing.closing.services.operations import operation_request
-from billing.closing.services.reopening import why_not_reopenable
-from billing.closing.services.waivers import WaiverError, exception_waive, last_day
+from billing.closing.services.reopening import reopening_step, why_not_reopenable
+from billing.closing.services.waivers import WaiverError, exception_waive
 from billing.closing.snapshots import report_shown
 from billing.closing.tasks import operation_wake
-from billing.exports.services.journal import AcknowledgementError, journal_acknowledge
+from billing.exports.journal import Chart
+from billing.exports.services.journal import journal_acknowledge
 from billing.invoices.models import BillingPeriod, Invoice, Operation
-from billing.invoices.services.invoices import ApprovalError, invoices_approve
+from billing.invoices.services.invoices import invoices_approve
 from billing.invoices.services.periods import period_open
 from billing.portal.access import page_for, staff_page
 from billing.portal.charts import pools_chart
+from billing.portal.forms import Day, Number, PageForm, Text, acting
 from billing.portal.fresh import page_freshness
 from billing.portal.htmx import HtmxRequest
 from billing.portal.months import month_choice, period_shown
 from billing.portal.selectors import operations_of
-from billing.portal.tables import Column, Row, Table, download
-from billing.tenancy.access import Right
+from billing.portal.tables import Column, Table, columns, constant, download
+from billing.tenancy.access import Right, access_of
 from billing.tenancy.models import BillingSetup
 from billing.usage.scope import EVERYTHING
 from metering.messages import Message
 
 USES = ("charged", "platform", "unowned", "unpriced", "idle")
-KINDS = ("close", "issue", "assess")
+EXCEPTION = [
+    *columns("kind", "subject"), Column("quantity", "quantity"), Column("unit"), Column("amount", "money"),
+    Column("blocks", of=lambda item: str(item.blocks).lower()), Column("owner", of="facts.owner.value"),
+    Column("action", of=lambda item: str(item.action)), Column("waived_by"),
+]  # fmt: skip
+POOL = [
+    *(Column(name, of=itemgetter(name)) for name in ("cluster", "accelerator")),
+    *(Column(f"{name}_gpu_seconds", "quantity", itemgetter(name)) for name in (*USES, "capacity")),
+]
+REOPENING = [
+    *columns("status", "reason", "requested_by", "requested_at", "closed_by", "closed_at", "decided_by", "decided_at"),
+    Column("decision"), Column("drafts_voided", "count", "drafts"),
+]  # fmt: skip
+TOKENS = [Column("token_class", of=itemgetter(0)), Column("tokens", "count", itemgetter(1))]
+CHECK = [
+    Column("check", of="name"), Column("ok", of=lambda item: str(item.ok).lower()),
+    Column("compared", of=lambda item: str(item.compared).lower()), Column("detail"),
+]  # fmt: skip
+NEEDED = {"request": (Right.CLOSE,), "approve": (Right.APPROVE,), "reject": (Right.APPROVE, Right.CLOSE)}
 
 
 @require_safe
 @staff_page
 def close(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """Every reconciliation and exception of a month, with what to do about each."""
-    return close_page(request, setup, request.GET.get("month", ""))
+    return _shown(request, setup, request.GET.get("month", ""))
 
 
-def close_page(request: HttpRequest, setup: BillingSetup, month: str, *, refused: str = "") -> HttpResponse:
-    """The page of a month; with what was `refused` of it, as a conflict."""
+def _shown(request: HttpRequest, setup: BillingSetup, month: str, refused: PageForm | None = None) -> HttpResponse:
+    """The page of a month; with a form that was refused, as a conflict."""
     choice = month_choice(month, setup, timezone.now())
     period = choice.period
     report, as_of = _report(period)
     fresh = page_freshness(request, period, EVERYTHING, as_of=as_of)
     tables = {
-        "exceptions": lambda: _exceptions(report), "pools": lambda: _pools(report), "checks": lambda: _checks(report),
-        "reopenings": lambda: _reopenings(report), "tokens": lambda: _tokens(report),
+        "exceptions": lambda: Table.of(f"exceptions-{report.period}", report.exceptions, EXCEPTION),
+        "pools": lambda: Table.of(f"pools-{report.period}", report.pools, POOL),
+        "checks": lambda: Table.of(f"checks-{report.period}", report.checks, CHECK),
+        "reopenings": lambda: Table.of(f"reopenings-{report.period}", report.reopenings, REOPENING),
+        "tokens": lambda: Table.of(
+            f"tokens-{report.period}", report.tokens.items(), [constant("month", report.period), *TOKENS]
+        ),
     }  # fmt: skip
     if (file := download(request, tables)) is not None:
         return file
@@ -61,7 +93,7 @@ def close_page(request: HttpRequest, setup: BillingSetup, month: str, *, refused
     drafted = Invoice.objects.filter(period__month=choice.month, shadow=False)
     invoices = [] if never_closed else list(drafted.values_list("status", flat=True))
     context = {
-        "nav": "close", "waivable": WAIVABLE, "setup": setup, "choice": choice, "period": period, "report": report,
+        "nav": "close", "setup": setup, "choice": choice, "period": period, "report": report,
         "pools_chart": pools_chart(report.pools, USES), "operations": operations, "reported": sum(report.tokens.values()),
         "fresh": fresh,
         "busy": any(item.status == Operation.Status.PENDING for item in operations),
@@ -69,6 +101,11 @@ def close_page(request: HttpRequest, setup: BillingSetup, month: str, *, refused
         "approved": sum(status == Invoice.Status.APPROVED for status in invoices),
         "issued": sum(status == Invoice.Status.ISSUED for status in invoices),
         "is_closed": period.status == BillingPeriod.Status.CLOSED, "as_of": as_of, "refused": refused,
+        "exceptions": [
+            (item, _waiver(item).or_refused(refused) if item.blocks and item.kind in WAIVABLE else None)
+            for item in sorted(report.exceptions, key=lambda item: not item.blocks)
+        ],
+        "forms": {name: form.or_refused(refused) for name, form in _forms(report).items()},
         "reopenable": not never_closed and not why_not_reopenable(period, setup),
         "is_held": any(item.kind == "team_held" for item in report.exceptions),
         "waits": next((item for item in report.reopenings if item.waits), None),
@@ -84,122 +121,162 @@ def _report(period: BillingPeriod) -> tuple[Report, datetime | None]:
     return (shown.report, shown.as_of) if shown else (build_report(period, now=now), None)
 
 
+class AcknowledgementForm(PageForm):
+    """That the ledger took a journal, and where it is there."""
+
+    batch_hash = Text(widget=forms.HiddenInput)
+    reference = Text(label=_("Reference in the ledger"), max_length=200)
+
+
+class WaiverForm(PageForm):
+    """Why an exception may pass, and until which day."""
+
+    known_by = ("kind", "subject")
+    kind = Text(widget=forms.HiddenInput)
+    subject = Text(widget=forms.HiddenInput, required=False)
+    reason = Text(label=_("Reason"))
+    until = Day(label=_("Until"))
+
+
+class MeterForm(PageForm):
+    """What a meter of a building counted."""
+
+    cluster = Text(label=_("Cluster"), max_length=512)
+    metered_kwh = Number(label=_("kWh at the building's meter"))
+    shared_kwh = Number(label=_("of them shared"), required=False)
+    source = Text(label=_("Which meter was read"), max_length=500)
+
+
+class ReopeningForm(PageForm):
+    """One step of opening a month again; an approval needs no reason."""
+
+    known_by = ("step",)
+    step = forms.ChoiceField(choices=[(name, name) for name in NEEDED], required=False, widget=forms.HiddenInput)
+    reason = Text(label=_("Reason"), required=False, widget=forms.TextInput(attrs={"required": True}))
+
+
+class OperationForm(PageForm):
+    """What a worker is to do."""
+
+    kind = forms.ChoiceField(choices=[(name, name) for name in ("close", "issue", "assess")])
+
+
+class AccrualForm(PageForm):
+    """An estimate, or a new one."""
+
+    again = forms.BooleanField(required=False)
+
+
+def _waiver(item: Any) -> PageForm:
+    return WaiverForm(initial={"kind": item.kind, "subject": item.subject})
+
+
+def _forms(report: Report) -> dict[str, PageForm]:
+    """The forms of the page that are there once, as they are before anything is typed."""
+    batch = report.journal.batch_hash if report.journal else ""
+    return {
+        "acknowledge": AcknowledgementForm(key="journal", initial={"batch_hash": batch}), "meter": MeterForm(key="meter"),
+        "reject": ReopeningForm(initial={"step": "reject"}), "request": ReopeningForm(initial={"step": "request"}),
+    }
+
+
+def _answer(
+    request: HttpRequest, setup: BillingSetup, period: BillingPeriod, form: PageForm, act: Callable[..., object],
+    **facts: Any,
+) -> HttpResponse:  # fmt: skip
+    """The way back to the month once `act` did what is asked, or the page with the refusal."""
+    if form.done(act, actor=request.user.get_username(), **facts):
+        return redirect(f"{reverse('portal:close')}?month={period.month}")
+    return _shown(request, setup, period.month, form)
+
+
 @require_POST
 @page_for(Right.CLOSE)
 def acknowledge(request: HttpRequest, setup: BillingSetup, month: str) -> HttpResponse:
-    """Record that the ledger took the journal of a month; a refusal is told on the page."""
-    shown = period_shown(month, setup)
-    batch, reference = (request.POST.get(name, "").replace("\0", "") for name in ("batch_hash", "reference"))
-    actor, now = request.user.get_username(), timezone.now()
-    try:
-        journal_acknowledge(month=shown.month, batch=batch, reference=reference, actor=actor, now=now)
-    except AcknowledgementError as error:
-        return close_page(request, setup, shown.month, refused=error.message)
-    return redirect(f"{reverse('portal:close')}?month={shown.month}")
+    """Record that the ledger took the journal of a month."""
+
+    def put(batch_hash: str, **facts: Any) -> object:
+        return journal_acknowledge(month=period.month, batch=batch_hash, now=timezone.now(), **facts)
+
+    period = period_shown(month, setup)
+    return _answer(request, setup, period, AcknowledgementForm(request.POST, key="journal"), put)
 
 
 @require_POST
 @page_for(Right.CLOSE)
 def waive(request: HttpRequest, setup: BillingSetup, month: str) -> HttpResponse:
-    """Answer for an exception until a day; a refusal is told on the page."""
-    kind, subject, reason, until = (
-        request.POST.get(name, "").replace("\0", "").strip() for name in ("kind", "subject", "reason", "until")
-    )
-    shown = period_shown(month, setup)
-    try:
-        if shown.status == BillingPeriod.Status.CLOSED:
-            raise WaiverError(Message("period %(month)s is closed: nothing holds it", month=shown.month))
-        exception_waive(
-            period=period_open(month=shown.month), kind=kind, subject=subject, reason=reason,
-            actor=request.user.get_username(), now=timezone.now(), until=last_day(until),
-        )  # fmt: skip
-    except WaiverError as error:
-        return close_page(request, setup, shown.month, refused=error.message)
-    return redirect(f"{reverse('portal:close')}?month={shown.month}")
+    """Answer for an exception until a day."""
+
+    def put(**facts: Any) -> object:
+        if period.status == BillingPeriod.Status.CLOSED:
+            raise WaiverError(Message("period %(month)s is closed: nothing holds it", month=period.month))
+        return exception_waive(period=period_open(month=period.month), now=timezone.now(), **facts)
+
+    period = period_shown(month, setup)
+    return _answer(request, setup, period, WaiverForm(request.POST), put)
 
 
 @require_POST
 @page_for(Right.CLOSE)
 def meter(request: HttpRequest, setup: BillingSetup, month: str) -> HttpResponse:
-    """Tell what a meter counted; a refusal is told on the page."""
-    shown = period_shown(month, setup)
-    cluster, metered, shared, source = (
-        request.POST.get(name, "").replace("\0", "") for name in ("cluster", "metered_kwh", "shared_kwh", "source")
-    )
-    try:
-        meter_reading_put(
-            month=shown.month, cluster=cluster, metered=metered, shared=shared, source=source,
-            actor=request.user.get_username(), now=timezone.now(),
-        )  # fmt: skip
-    except ReadingError as error:
-        return close_page(request, setup, shown.month, refused=error.message)
-    return redirect(f"{reverse('portal:close')}?month={shown.month}")
+    """Store what a meter counted."""
+
+    def put(metered_kwh: Decimal, shared_kwh: Decimal | None, **facts: Any) -> object:
+        return meter_reading_put(
+            month=period.month, metered=f"{metered_kwh:f}", shared=f"{shared_kwh or 0:f}", now=timezone.now(), **facts
+        )
+
+    period = period_shown(month, setup)
+    return _answer(request, setup, period, MeterForm(request.POST, key="meter"), put)
 
 
 @require_POST
 @page_for(Right.APPROVE)
 def approve(request: HttpRequest, setup: BillingSetup, month: str) -> HttpResponse:
-    """Approve the drafts of a closed month; who closed it is refused, and told so on the page."""
-    shown = period_shown(month, setup)
-    try:
-        invoices_approve(month=shown.month, actor=request.user.get_username())
-    except ApprovalError as error:
-        return close_page(request, setup, shown.month, refused=error.message)
-    return redirect(f"{reverse('portal:close')}?month={shown.month}")
+    """Approve the drafts of a closed month; not by who closed it."""
+    period = period_shown(month, setup)
+    return _answer(request, setup, period, PageForm(request.POST), invoices_approve, month=period.month)
 
 
-def _exceptions(report: Report) -> Table:
-    columns = [
-        Column("kind"), Column("subject"), Column("quantity", "quantity"), Column("unit"), Column("amount", "money"),
-        Column("blocks"), Column("owner"), Column("action"), Column("waived_by"),
-    ]  # fmt: skip
-    rows: list[Row] = [
-        [item.kind, item.subject, item.quantity, item.unit, item.amount, str(item.blocks).lower(), item.facts.owner.value,
-         str(item.action), item.waived_by]
-        for item in report.exceptions
-    ]  # fmt: skip
-    return Table(f"exceptions-{report.period}", columns, rows)
+@require_POST
+@staff_page
+def reopening(request: HttpRequest, setup: BillingSetup, month: str) -> HttpResponse:
+    """Take one `step` (request, approve, reject): one person asks, another one approves or turns it down."""
+    form = ReopeningForm(request.POST)
+    if not form.is_valid():
+        raise Http404(form.message)
+    form.cleaned_data["step"] = step = form.cleaned_data["step"] or "request"
+    if not any(access_of(request.user).may(right) for right in NEEDED[step]):
+        raise PermissionDenied
+    period = period_shown(month, setup)
+    return _answer(request, setup, period, form, reopening_step, month=period.month, now=timezone.now())
 
 
-def _pools(report: Report) -> Table:
-    names = (*USES, "capacity")
-    columns = [Column("cluster"), Column("accelerator"), *(Column(f"{name}_gpu_seconds", "quantity") for name in names)]
-    rows: list[Row] = [[pool["cluster"], pool["accelerator"], *(pool[name] for name in names)] for pool in report.pools]
-    return Table(f"pools-{report.period}", columns, rows)
-
-
-def _reopenings(report: Report) -> Table:
-    names = (
-        "status", "reason", "requested_by", "requested_at", "closed_by", "closed_at", "decided_by", "decided_at", "decision"
-    )  # fmt: skip
-    rows: list[Row] = [[*(getattr(item, name) for name in names), item.drafts] for item in report.reopenings]
-    columns = [*(Column(name) for name in names), Column("drafts_voided", "count")]
-    return Table(f"reopenings-{report.period}", columns, rows)
-
-
-def _tokens(report: Report) -> Table:
-    rows: list[Row] = [[report.period, name, count] for name, count in report.tokens.items()]
-    return Table(f"tokens-{report.period}", [Column("month"), Column("token_class"), Column("tokens", "count")], rows)
-
-
-def _checks(report: Report) -> Table:
-    names = ("check", "ok", "compared", "detail")
-    rows: list[Row] = [[item.name, str(item.ok).lower(), str(item.compared).lower(), item.detail] for item in report.checks]
-    return Table(f"checks-{report.period}", [Column(name) for name in names], rows)
+@require_POST
+@page_for(Right.CLOSE)
+def accrual(request: HttpRequest, setup: BillingSetup, month: str) -> HttpResponse:
+    """The estimated accrual of an open month as CSV for the ledger; the same one until `again` asks for another."""
+    period, form = period_shown(month, setup), AccrualForm(request.POST)
+    if not form.done(accrual_make, month=period.month, chart=Chart(), **acting(request)):
+        return _shown(request, setup, period.month, form)
+    response = HttpResponse(form.made.csv, content_type="text/csv; charset=utf-8")
+    response["Content-Disposition"] = f'attachment; filename="{form.made.accrual.name}.csv"'
+    return response
 
 
 @require_POST
 @page_for(Right.CLOSE)
 def operation_start(request: HttpRequest, setup: BillingSetup, month: str) -> HttpResponse:
-    """Record that the month is to be closed, issued or assessed again; a worker brings it about."""
-    kind = request.POST.get("kind", "")
-    period = period_shown(month, setup)
-    if kind not in KINDS:
-        raise Http404(f"no operation {kind!r}")
-    pending = Operation.objects.filter(kind=kind, month=period.month, status=Operation.Status.PENDING)
-    if not pending.exists():
-        operation_request(kind=kind, month=period.month, actor=request.user.get_username(), wake=operation_wake)
-    return redirect(f"{reverse('portal:close')}?month={period.month}")
+    """Record that the month is to be closed, issued or assessed again; a worker does it."""
+
+    def start(kind: str, **facts: Any) -> None:
+        if not Operation.objects.filter(kind=kind, month=period.month, status=Operation.Status.PENDING).exists():
+            operation_request(kind=kind, month=period.month, wake=operation_wake, **facts)
+
+    period, form = period_shown(month, setup), OperationForm(request.POST)
+    if not form.is_valid():
+        raise Http404(form.message)
+    return _answer(request, setup, period, form, start)
 
 
 @require_safe

@@ -1,9 +1,10 @@
 """Corrections: what was credited or billed again, and for finance what waits to be asked for, approved and issued."""
 
-from collections.abc import Iterable, Mapping
-from decimal import Decimal, InvalidOperation
+from collections.abc import Callable, Mapping
+from decimal import Decimal
 from typing import Any
 
+from django import forms
 from django.conf import settings
 from django.core.exceptions import PermissionDenied
 from django.core.paginator import Paginator
@@ -11,11 +12,11 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.utils.text import slugify
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from billing.approvals.limits import AuthorityError
 from billing.corrections.credited_lines import credited_by_position
-from billing.corrections.note_lines import NoteError
 from billing.corrections.services.corrections import (
     LineCredit,
     Wanted,
@@ -25,19 +26,32 @@ from billing.corrections.services.corrections import (
     credit_note_draft,
 )
 from billing.invoices.acceptance import acceptance_of, due_of
-from billing.invoices.models import Correction, Invoice, Note
+from billing.invoices.labels import CORRECTION_REASON
+from billing.invoices.models import Correction, Invoice
 from billing.invoices.selectors import document_of, mails_of
 from billing.portal.access import invoice_or_404, note_or_404, page, page_for, staff_page
+from billing.portal.forms import Number, PageForm, ReasonForm, Text, acting
 from billing.portal.selectors import corrections_waiting, notes_visible
-from billing.portal.tables import Column, Table, download
+from billing.portal.tables import Column, Table, columns, download
 from billing.portal.totals import note_totals
 from billing.portal.views.invoices import document_file, sections_of
 from billing.tenancy.access import Right, access_of, teams_visible_to
 from billing.tenancy.models import BillingSetup
 from billing.tenancy.selectors import house_calendar
-from metering.messages import Message
 
 PAGE_SIZE = 50
+CORRECTS = Column("corrects", of=lambda note: note.invoice and note.invoice.number)
+NOTE = [
+    *columns("number", "kind"), Column("team", of="team.code"),
+    Column("month", of=lambda note: note.correction.period and note.correction.period.month), CORRECTS,
+    Column("reason", of="correction.reason_code"), *columns("issued_at", "currency"), Column("total", "money"),
+]  # fmt: skip
+WAITING = [
+    Column("correction", of=lambda note: str(note.correction.pk)), Column("status", of="correction.status"),
+    Column("reason", of="correction.reason_code"), Column("asked_by", of="correction.requested_by"),
+    Column("asked_at", of="correction.requested_at"), Column("kind"), Column("team", of="team.code"), CORRECTS,
+    Column("lines", "count", lambda note: len(note.draft["lines"])), Column("total", "money"),
+]  # fmt: skip
 
 
 @require_safe
@@ -46,43 +60,25 @@ def correction_list(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """Issued notes of the teams that somebody may see; for the house also what waits."""
     notes = notes_visible(teams_visible_to(request.user))
     sees_waiting = access_of(request.user).may(Right.READ)
-    tables = {"notes": lambda: _table(notes), "waiting": lambda: _waiting(corrections_waiting() if sees_waiting else [])}
+    waiting = corrections_waiting() if sees_waiting else []
+    tables = {
+        "notes": lambda: Table.of("notes", notes, NOTE),
+        "waiting": lambda: Table.of("corrections-waiting", (note for row in waiting for note in row.notes.all()), WAITING),
+    }
     file = download(request, tables)
     return _list(request, setup) if file is None else file
 
 
-def _table(notes: Iterable[Note]) -> Table:
-    names = ("number", "kind", "team", "month", "corrects", "reason", "issued_at", "currency")
-    rows = [
-        [row.number, row.kind, row.team.code, row.correction.period.month if row.correction.period else None,
-         row.invoice.number if row.invoice else None, row.correction.reason_code, row.issued_at, row.currency, row.total]
-        for row in notes
-    ]  # fmt: skip
-    return Table("notes", [*(Column(name) for name in names), Column("total", "money")], rows)
-
-
-def _waiting(corrections: Iterable[Correction]) -> Table:
-    """The notes of corrections that are not issued."""
-    names = ("correction", "status", "reason", "asked_by", "asked_at", "kind", "team", "corrects")
-    rows = [
-        [str(item.pk), item.status, item.reason_code, item.requested_by, item.requested_at, note.kind, note.team.code,
-         note.invoice and note.invoice.number, len(note.draft["lines"]), note.total]
-        for item in corrections for note in item.notes.all()
-    ]  # fmt: skip
-    columns = [*(Column(name) for name in names), Column("lines", "count"), Column("total", "money")]
-    return Table("corrections-waiting", columns, rows)
-
-
-def _list(request: HttpRequest, setup: BillingSetup, refusal: str = "", status: int = 200) -> HttpResponse:
+def _list(request: HttpRequest, setup: BillingSetup, refused: PageForm | None = None) -> HttpResponse:
     notes = notes_visible(teams_visible_to(request.user))
     waiting = corrections_waiting() if access_of(request.user).may(Right.READ) else []
     context = {
-        "nav": "corrections", "setup": setup, "refusal": refusal,
+        "nav": "corrections", "setup": setup, "refused": refused,
         "page": Paginator(notes, PAGE_SIZE).get_page(request.GET.get("page")),
         "totals": note_totals(notes),
-        "waiting": [(item, _net(item)) for item in waiting],
+        "waiting": [(item, _net(item), _drop(key=item.pk).or_refused(refused)) for item in waiting],
     }  # fmt: skip
-    return render(request, "portal/corrections.html", context, status=status)
+    return render(request, "portal/corrections.html", context, status=409 if refused else 200)
 
 
 def _net(correction: Correction) -> Decimal | None:
@@ -119,30 +115,69 @@ def note_download(request: HttpRequest, setup: BillingSetup, pk: int, kind: str)
     return response
 
 
+def _drop(data: Any = None, *, key: int) -> PageForm:
+    return ReasonForm(data, key=key, label=_("Why it is dropped"))
+
+
+class CorrectionForm(PageForm):
+    """What of each line of an issued invoice was wrong, all of it or an amount; why, and how it is billed again."""
+
+    whole = forms.TypedMultipleChoiceField(coerce=int, required=False, widget=forms.CheckboxSelectMultiple)
+    code = forms.ChoiceField(label=_("Reason"), choices=list(CORRECTION_REASON.items()))
+    reason = Text(label=_("What was wrong"))
+    evidence = Text(label=_("Evidence: ticket or page"), required=False)
+    rebill_price = Number(label=_("Bill ticked lines again at this price"), required=False)
+    rebill_quantity = Number(label=_("Bill ticked lines again with this quantity"), required=False)
+
+    def __init__(self, lines: list[dict[str, Any]], data: Any = None) -> None:
+        super().__init__(data)
+        whole: Any = self.fields["whole"]
+        whole.choices = [(line["position"], gettext("the whole of line %(n)s") % {"n": line["position"]}) for line in lines]
+        for line in lines:
+            position = {"n": line["position"]}
+            amount = Number(label=gettext("line %(n)s") % position, required=False)
+            amount.widget.attrs |= {"size": 10, "aria-label": gettext("amount of line %(n)s") % position}
+            self.fields[_amount_of(line["position"])] = amount
+        self.rows = [
+            {**line, "tick": tick, "credit": self[_amount_of(line["position"])]}
+            for line, tick in zip(lines, self["whole"], strict=True)
+        ]
+        self.below = [self[name] for name in ("code", "reason", "evidence", "rebill_price", "rebill_quantity")]
+
+    def credits(self) -> list[LineCredit]:
+        """What is asked for, line by line; an amount goes before the whole."""
+        asked, credits = self.cleaned_data, []
+        for row in self.rows:
+            position, amount = row["position"], asked[_amount_of(row["position"])]
+            if amount is not None:
+                credits.append(LineCredit(position, amount))
+            elif position in asked["whole"]:
+                credits.append(LineCredit(position, None, asked["rebill_price"], asked["rebill_quantity"]))
+        return credits
+
+
+def _amount_of(position: int) -> str:
+    return f"amount-{position}"
+
+
 @require_http_methods(["GET", "HEAD", "POST"])
 @page_for(Right.CLOSE)
 def correction_new(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
     """Ask for a correction of lines of an issued invoice."""
     invoice = invoice_or_404(request, pk)
-    if invoice.number is None:
+    number = invoice.number
+    if number is None:
         raise Http404(f"invoice {pk} is not issued: change what it is made of instead")
-    refusal, lines = "", lines_of(invoice)
-    figures, wrong = _figures(request, [row["position"] for row in lines])
-    if request.method == "POST" and not wrong:
-        try:
-            credits = _credits(request, [row["position"] for row in lines], figures)
-            credit_note_draft(number=invoice.number, credits=credits, wanted=_wanted(request))
-            return redirect("portal:corrections")
-        except (NoteError, AuthorityError) as error:
-            refusal = error.message
-    for row in lines:
-        name = _amount_of(row["position"])
-        row |= {"typed": request.POST.get(name, ""), "wrong": wrong.get(name, "")}
-    context = {
-        "nav": "corrections", "setup": setup, "invoice": invoice, "refusal": refusal, "wrong": wrong,
-        "lines": lines, "codes": Correction.Reason.values,
-    }  # fmt: skip
-    return render(request, "portal/correction_new.html", context, status=422 if refusal or wrong else 200)
+
+    def draft(code: str, reason: str, evidence: str, **_: object) -> object:
+        wanted = Wanted(code, reason, evidence, **acting(request))
+        return credit_note_draft(number=number, credits=form.credits(), wanted=wanted)
+
+    form = CorrectionForm(lines_of(invoice), request.POST if request.method == "POST" else None)
+    if form.is_bound and form.done(draft):
+        return redirect("portal:corrections")
+    context = {"nav": "corrections", "setup": setup, "invoice": invoice, "form": form}
+    return render(request, "portal/correction_new.html", context, status=422 if form.is_bound else 200)
 
 
 def lines_of(invoice: Invoice) -> list[dict[str, Any]]:
@@ -154,76 +189,23 @@ def lines_of(invoice: Invoice) -> list[dict[str, Any]]:
     return [{**row, "credited": credited.get(row["position"])} for row in rows]
 
 
-def _amount_of(position: int) -> str:
-    return f"amount-{position}"
-
-
-def _figures(request: HttpRequest, positions: Iterable[int]) -> tuple[dict[str, Decimal | None], dict[str, str]]:
-    """The figures of the form by field, None for an empty one; and what is wrong, by field."""
-    figures: dict[str, Decimal | None] = {}
-    wrong: dict[str, str] = {}
-    lines = {_amount_of(position): position for position in positions}
-    for name in (*lines, "rebill_price", "rebill_quantity"):
-        try:
-            figures[name] = form_decimal(request, name)
-        except NoteError as error:
-            text = request.POST[name].strip()[:40]
-            wrong[name] = (
-                Message("line %(n)s: %(text)s is not an amount", n=lines[name], text=repr(text))
-                if name in lines else error.message
-            )
-    return figures, wrong
-
-
-def _credits(request: HttpRequest, positions: Iterable[int], figures: Mapping[str, Decimal | None]) -> list[LineCredit]:
-    """What the form asks for."""
-    whole = set(request.POST.getlist("whole"))
-    price, quantity = figures["rebill_price"], figures["rebill_quantity"]
-    credits = []
-    for position in positions:
-        amount = figures[_amount_of(position)]
-        if str(position) in whole and amount is None:
-            credits.append(LineCredit(position, None, price, quantity))
-        elif amount is not None:
-            credits.append(LineCredit(position, amount))
-    return credits
-
-
-def form_decimal(request: HttpRequest, name: str) -> Decimal | None:
-    """A decimal of a form, None where it is empty.  Raises NoteError."""
-    text = request.POST.get(name, "").strip().replace(",", "")
-    try:
-        value = Decimal(text) if text else None
-    except InvalidOperation as error:
-        raise NoteError(Message("%(name)s %(text)s is not a decimal", name=name, text=repr(text[:40]))) from error
-    if value is not None and not value.is_finite():
-        raise NoteError(Message("%(name)s %(text)s is not a number", name=name, text=repr(text[:40])))
-    return value
-
-
-def _wanted(request: HttpRequest) -> Wanted:
-    texts = [request.POST.get(name, "").replace("\0", "").strip() for name in ("code", "reason", "evidence")]
-    code, reason, evidence = texts
-    return Wanted(code, reason, evidence, request.user.get_username(), timezone.now())
+STEPS: Mapping[str, tuple[Callable[..., object], Callable[..., PageForm]]] = {
+    "approve": (correction_approve, PageForm),
+    "issue": (correction_issue, PageForm),
+    "void": (correction_void, _drop),
+}
 
 
 @require_POST
 @staff_page
 def correction_step(request: HttpRequest, setup: BillingSetup, pk: int, step: str) -> HttpResponse:
-    """Approve, issue or drop a correction; a refusal is told on the page."""
-    facts: dict[str, Any] = {"correction_id": pk, "actor": request.user.get_username(), "now": timezone.now()}
-    try:
-        if step == "approve":
-            correction_approve(**facts)
-        elif step in ("issue", "void"):
-            if not access_of(request.user).may(Right.CLOSE):
-                raise PermissionDenied
-            if step == "issue":
-                correction_issue(**facts)
-            else:
-                correction_void(**facts, reason=request.POST.get("reason", "").replace("\0", ""))
-        else:
-            raise Http404(f"no step {step!r}")
-    except (NoteError, AuthorityError) as error:
-        return _list(request, setup, error.message, status=409)
-    return redirect("portal:corrections")
+    """Approve, issue or drop a correction."""
+    if step not in STEPS:
+        raise Http404(f"no step {step!r}")
+    if step != "approve" and not access_of(request.user).may(Right.CLOSE):
+        raise PermissionDenied
+    service, form_of = STEPS[step]
+    form = form_of(request.POST, key=pk)
+    if form.done(service, correction_id=pk, **acting(request)):
+        return redirect("portal:corrections")
+    return _list(request, setup, form)

@@ -1,25 +1,24 @@
 """Disputes: a team lead opens one from an invoice, finance works on it and decides."""
 
 from collections.abc import Callable, Iterable
-from decimal import Decimal
 from typing import Any
 
+from django import forms
 from django.core.paginator import Paginator
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
-from django.utils.translation import gettext as _
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from billing.approvals.limits import AuthorityError
 from billing.corrections.dispute_holdback import AgedDisputes, aged, hold_of, why_not_held
 from billing.corrections.disputed import dispute_figures, disputes_of, overdue
+from billing.corrections.labels import DISPUTE_REASON
 from billing.corrections.models import Dispute
-from billing.corrections.note_lines import NoteError
-from billing.corrections.services.dispute_holdback import HoldError, dispute_hold, dispute_let_go
+from billing.corrections.services.dispute_holdback import dispute_hold, dispute_let_go
 from billing.corrections.services.disputes import (
     Claim,
-    DisputeError,
     dispute_add_evidence,
     dispute_ask_evidence,
     dispute_escalate,
@@ -30,14 +29,21 @@ from billing.corrections.services.disputes import (
     dispute_withdraw,
 )
 from billing.portal.access import invoice_or_404, page, team_or_404
-from billing.portal.tables import Column, Row, Table, download
+from billing.portal.forms import Number, PageForm, Text, acting
+from billing.portal.tables import Column, Table, columns, constant, download
 from billing.portal.totals import aged_total, dispute_totals
-from billing.portal.views.corrections import form_decimal, lines_of
+from billing.portal.views.corrections import lines_of
 from billing.tenancy.access import Right, access_of, teams_visible_to
 from billing.tenancy.models import BillingSetup
 from pricing.money import round_to
 
 PAGE_SIZE = 50
+DISPUTE = [
+    Column("id", of=lambda row: str(row.pk)), Column("document", of="document.number"), Column("team", of="team.code"),
+    Column("positions", of=lambda row: " ".join(map(str, row.positions))), Column("reason", of="reason_code"),
+    *columns("status", "opened_by", "opened_at", "decided_by", "decided_at", "currency"), Column("amount", "money"),
+]  # fmt: skip
+STEP = [*columns("at", "actor"), Column("step", of="kind"), Column("text")]
 Status = Dispute.Status
 STEPS: dict[str, Callable[..., Any]] = {
     "triage": dispute_triage,
@@ -58,7 +64,10 @@ def dispute_list(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """Disputes of the teams that somebody may see; for the house with how well they are handled."""
     disputes = disputes_of(teams_visible_to(request.user))
     now = timezone.now()
-    tables = {"disputes": lambda: _table(disputes), "ages": lambda: _ages(aged(list(disputes), now), setup)}
+    tables = {
+        "disputes": lambda: Table.of("disputes", disputes, DISPUTE),
+        "ages": lambda: _ages(aged(list(disputes), now), setup),
+    }
     if (file := download(request, tables)) is not None:
         return file
     context: dict[str, Any] = {
@@ -74,25 +83,41 @@ def dispute_list(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     return render(request, "portal/disputes.html", context)
 
 
-def _table(disputes: Iterable[Dispute]) -> Table:
-    names = ("id", "document", "team", "positions", "reason", "status", "opened_by", "opened_at", "decided_by", "decided_at")
-    rows = [
-        [str(row.pk), row.document.number, row.team.code, " ".join(map(str, row.positions)), row.reason_code, row.status,
-         row.opened_by, row.opened_at, row.decided_by, row.decided_at, row.currency, row.amount]
-        for row in disputes
-    ]  # fmt: skip
-    return Table("disputes", [*(Column(name) for name in (*names, "currency")), Column("amount", "money")], rows)
-
-
 def _ages(ages: Iterable[AgedDisputes], setup: BillingSetup) -> Table:
-    rows = [[item.first_day, item.end_day, item.number, setup.currency, item.disputed, item.held] for item in ages]
-    columns = [Column("days_from", "count"), Column("days_to", "count"), Column("disputes", "count"), Column("currency")]
-    return Table("disputes-by-age", [*columns, Column("disputed", "money"), Column("off_the_ledger", "money")], rows)
+    facts = [
+        Column("days_from", "count", "first_day"), Column("days_to", "count", "end_day"),
+        Column("disputes", "count", "number"), constant("currency", setup.currency),
+        Column("disputed", "money"), Column("off_the_ledger", "money", "held"),
+    ]  # fmt: skip
+    return Table.of("disputes-by-age", ages, facts)
 
 
 def _percent(share: Any) -> str:
     """A ratio as per cent with one decimal; nothing for none."""
     return "" if share is None else f"{round_to(share * 100, 1)}%"
+
+
+class DisputeForm(PageForm):
+    """Which lines of an issued invoice are wrong, how much of them, why, and what shows it."""
+
+    line = forms.TypedMultipleChoiceField(coerce=int, required=False, widget=forms.CheckboxSelectMultiple)
+    code = forms.ChoiceField(label=_("Reason"), choices=list(DISPUTE_REASON.items()))
+    amount = Number(label=_("Amount that is wrong (empty: all of the ticked lines)"), required=False)
+    statement = Text(label=_("What is wrong"))
+    evidence = Text(label=_("Evidence: link, ticket, figures"), required=False)
+
+    def __init__(self, lines: list[dict[str, Any]], data: Any, ticked: str) -> None:
+        super().__init__(data, initial={"line": [ticked]})
+        choice: Any = self.fields["line"]
+        choice.choices = [(line["position"], gettext("line %(n)s") % {"n": line["position"]}) for line in lines]
+        self.rows = [{**line, "tick": tick} for line, tick in zip(lines, self["line"], strict=True)]
+        self.below = [self[name] for name in ("code", "amount", "statement", "evidence")]
+
+
+class StepForm(PageForm):
+    """What is said with a step of a dispute."""
+
+    text = Text(label=_("What is said, shown or decided"), required=False)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -101,36 +126,19 @@ def dispute_new(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpRespo
     """Open a dispute on lines of an issued invoice; `line` in the address ticks one."""
     invoice = invoice_or_404(request, pk)
     team_or_404(request, invoice.team.code, Right.DISPUTE)
-    if invoice.number is None:
+    number = invoice.number
+    if number is None:
         raise Http404(f"invoice {pk} is not issued: talk to finance before it is")
-    refusal, wrong = "", {}
-    if request.method == "POST":
-        try:
-            amount = form_decimal(request, "amount")
-        except NoteError as error:
-            wrong["amount"] = error.message
-        else:
-            try:
-                claim = _claim(request, invoice.number, amount)
-                opened = dispute_open(claim=claim, actor=request.user.get_username(), now=timezone.now())
-                return redirect("portal:dispute", opened.pk)
-            except (DisputeError, NoteError, AuthorityError) as error:
-                refusal = error.message
-    chosen = request.GET.get("line", "")
-    context = {
-        "nav": "disputes", "setup": setup, "invoice": invoice, "refusal": refusal, "wrong": wrong,
-        "lines": [{**row, "ticked": str(row["position"]) == chosen} for row in lines_of(invoice)],
-        "codes": Dispute.Reason.values,
-    }  # fmt: skip
-    return render(request, "portal/dispute_new.html", context, status=422 if refusal or wrong else 200)
 
+    def start(line: list[int], code: str, **claim: Any) -> Dispute:
+        return dispute_open(claim=Claim(number, line, code, **claim), **acting(request))
 
-def _claim(request: HttpRequest, number: str, amount: Decimal | None) -> Claim:
-    positions = [int(text) for text in request.POST.getlist("line") if text.isdecimal()]
-    code, statement, evidence = (
-        request.POST.get(name, "").replace("\0", "").strip() for name in ("code", "statement", "evidence")
-    )
-    return Claim(number, positions, code, statement, evidence, amount)
+    sent = request.POST if request.method == "POST" else None
+    form = DisputeForm(lines_of(invoice), sent, request.GET.get("line", ""))
+    if form.is_bound and form.done(start):
+        return redirect("portal:dispute", form.made.pk)
+    context = {"nav": "disputes", "setup": setup, "invoice": invoice, "form": form}
+    return render(request, "portal/dispute_new.html", context, status=422 if form.is_bound else 200)
 
 
 @require_safe
@@ -138,13 +146,8 @@ def _claim(request: HttpRequest, number: str, amount: Decimal | None) -> Claim:
 def dispute(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
     """One dispute: what is claimed, what happened, and what the person may do next."""
     found = _found(request, pk)
-    file = download(request, {"steps": lambda: _history(found)})
+    file = download(request, {"steps": lambda: Table.of(f"dispute-{pk}", found.steps.all(), STEP)})
     return _shown(request, setup, found) if file is None else file
-
-
-def _history(found: Dispute) -> Table:
-    rows: list[Row] = [[step.at, step.actor, step.kind, step.text] for step in found.steps.all()]
-    return Table(f"dispute-{found.pk}", [Column(name) for name in ("at", "actor", "step", "text")], rows)
 
 
 def _found(request: HttpRequest, pk: int) -> Dispute:
@@ -154,14 +157,12 @@ def _found(request: HttpRequest, pk: int) -> Dispute:
     return found
 
 
-def _shown(
-    request: HttpRequest, setup: BillingSetup, found: Dispute, refusal: str = "", status: int = 200
-) -> HttpResponse:
+def _shown(request: HttpRequest, setup: BillingSetup, found: Dispute, refused: PageForm | None = None) -> HttpResponse:
     context = {
-        "nav": "disputes", "setup": setup, "dispute": found, "refusal": refusal, "steps": _steps(request, setup, found),
-        "late": overdue(found, timezone.now()), "hold": hold_of(found),
+        "nav": "disputes", "setup": setup, "dispute": found, "refused": refused, "form": refused or StepForm(),
+        "steps": _steps(request, setup, found), "late": overdue(found, timezone.now()), "hold": hold_of(found),
     }  # fmt: skip
-    return render(request, "portal/dispute.html", context, status=status)
+    return render(request, "portal/dispute.html", context, status=409 if refused else 200)
 
 
 def _steps(request: HttpRequest, setup: BillingSetup, found: Dispute) -> list[tuple[str, str]]:
@@ -173,15 +174,15 @@ def _steps(request: HttpRequest, setup: BillingSetup, found: Dispute) -> list[tu
     works = waits and not escalated and access.may(Right.CLOSE)
     ours = access.may(Right.DISPUTE, found.team)
     offered = [
-        (works and found.status == Status.OPEN, "triage", _("Take it up")),
-        (works and found.status != Status.EVIDENCE, "ask", _("Ask for evidence")),
-        (waits and ours, "evidence", _("Add evidence")),
-        (waits and access.may(Right.CLOSE) and not why_not_held(found, setup), "hold", _("Keep off the ledger")),
-        (waits and access.may(Right.CLOSE) and _is_held(found), "let_go", _("Let go to the ledger")),
-        (decides, "uphold", _("Uphold: credit it")),
-        (decides, "reject", _("Reject")),
-        (found.status == Status.REJECTED and found.escalated_at is None and ours, "escalate", _("Escalate")),
-        (waits and ours, "withdraw", _("Withdraw")),
+        (works and found.status == Status.OPEN, "triage", gettext("Take it up")),
+        (works and found.status != Status.EVIDENCE, "ask", gettext("Ask for evidence")),
+        (waits and ours, "evidence", gettext("Add evidence")),
+        (waits and access.may(Right.CLOSE) and not why_not_held(found, setup), "hold", gettext("Keep off the ledger")),
+        (waits and access.may(Right.CLOSE) and _is_held(found), "let_go", gettext("Let go to the ledger")),
+        (decides, "uphold", gettext("Uphold: credit it")),
+        (decides, "reject", gettext("Reject")),
+        (found.status == Status.REJECTED and found.escalated_at is None and ours, "escalate", gettext("Escalate")),
+        (waits and ours, "withdraw", gettext("Withdraw")),
     ]
     return [(step, label) for allowed, step, label in offered if allowed]
 
@@ -194,13 +195,11 @@ def _is_held(found: Dispute) -> bool:
 @require_POST
 @page
 def dispute_step(request: HttpRequest, setup: BillingSetup, pk: int, step: str) -> HttpResponse:
-    """Move a dispute on; a refusal is told on its page."""
+    """Move a dispute on."""
     found = _found(request, pk)
     if step not in STEPS:
         raise Http404(f"no step {step!r}")
-    text = request.POST.get("text", "").replace("\0", "").strip()
-    try:
-        STEPS[step](dispute_id=pk, actor=request.user.get_username(), now=timezone.now(), text=text)
-    except (DisputeError, HoldError, NoteError, AuthorityError) as error:
-        return _shown(request, setup, found, error.message, status=409)
-    return redirect("portal:dispute", pk)
+    form = StepForm(request.POST)
+    if form.done(STEPS[step], dispute_id=pk, **acting(request)):
+        return redirect("portal:dispute", pk)
+    return _shown(request, setup, found, form)

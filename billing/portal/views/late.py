@@ -13,7 +13,7 @@ from billing.portal.access import page
 from billing.portal.fresh import page_freshness, scope_seen
 from billing.portal.late_usage import LateLine, late_lines
 from billing.portal.months import month_choice
-from billing.portal.tables import Column, Row, Table, download
+from billing.portal.tables import Column, Table, constant, download
 from billing.tenancy.access import teams_visible_to
 from billing.tenancy.models import BillingSetup
 
@@ -38,11 +38,12 @@ def late(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
 
 
 def _table(month: str, found: Iterable[LateLine]) -> Table:
-    names = ("month", "used_in", "team", "kind", "sku", "token_class", "place", "unit")
-    rows: list[Row] = [
-        [month, key.charge_period, item.team.code, key.kind, key.sku, key.token_class, item.place, key.unit,
-         item.line.quantity, item.line.unit_price, item.line.amount]
-        for item in found for key in [item.line.key]
+    def keys(*names: str) -> list[Column]:
+        return [Column(name, of=f"line.key.{name}") for name in names]
+
+    facts = [
+        constant("month", month), Column("used_in", of="line.key.charge_period"), Column("team", of="team.code"),
+        *keys("kind", "sku", "token_class"), Column("place"), *keys("unit"), Column("quantity", "quantity", "line.quantity"),
+        Column("unit_price", "price", "line.unit_price"), Column("amount", "money", "line.amount"),
     ]  # fmt: skip
-    columns = [Column("quantity", "quantity"), Column("unit_price", "price"), Column("amount", "money")]
-    return Table(f"late-{month}", [*(Column(name) for name in names), *columns], rows)
+    return Table.of(f"late-{month}", found, facts)

@@ -1,10 +1,12 @@
 """Price lists: published versions, drafts on their way to approval, comparisons, and what a draft would have done."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from django.conf import settings
 from django.core.exceptions import PermissionDenied
+from django.forms.models import model_to_dict
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
@@ -13,9 +15,12 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from billing.closing.price_preview import last_month, month_effect
 from billing.invoices.selectors import period_of
 from billing.portal.access import page, page_for
+from billing.portal.forms import PageForm, acting
 from billing.portal.htmx import HtmxRequest
-from billing.portal.price_form import PriceForm, form_of_content, form_of_post
+from billing.portal.price_form import PriceForm, StepForm
 from billing.portal.price_lists import (
+    SheetChange,
+    ShownList,
     changes_against,
     changes_of,
     first_month_with_notice,
@@ -25,22 +30,13 @@ from billing.portal.price_lists import (
     shown_draft,
     shown_version,
 )
-from billing.portal.price_tables import (
-    changes_table,
-    drafts_table,
-    effect_table,
-    list_table,
-    policies_table,
-    sheets_table,
-)
 from billing.portal.selectors import policies
-from billing.portal.tables import download
+from billing.portal.tables import Column, Row, Table, columns, constant, download
 from billing.rates.models import CostSheet, PriceDraft, PriceVersion, TokenCostSheet
 from billing.rates.price_file import export_yaml, version_content
-from billing.rates.price_list import GPU_PRICES, PriceListError
+from billing.rates.price_list import PriceListError
 from billing.rates.selectors import notice_of, plain_version, price_draft_named
 from billing.rates.services import (
-    PriceDraftError,
     price_draft_approve,
     price_draft_create,
     price_draft_edit,
@@ -48,6 +44,7 @@ from billing.rates.services import (
     price_draft_submit,
     price_draft_withdraw,
 )
+from billing.rating.price_effect import PriceEffect
 from billing.tenancy.access import Right, access_of
 from billing.tenancy.models import BillingSetup
 from billing.tenancy.selectors import house_calendar
@@ -62,6 +59,18 @@ STEPS: Mapping[str, tuple[Callable[..., Any], Right]] = {
 }
 State = PriceDraft.State
 SHOWN_SHEETS = 500
+MILLION = "1M Tokens"
+CHANGE = [
+    *(Column(name, of=f"key.{name}") for name in ("accelerator", "sku", "token_class", "unit")),
+    Column("change"), *columns("old", "new", look="price"),
+]  # fmt: skip
+DRAFT = [
+    *columns("name", "state", "valid_from"), Column("makers", of=lambda row: ", ".join(row.makers)), Column("reason"),
+]  # fmt: skip
+POLICY = [
+    *columns("name", "valid_from", "valid_until", "penalise_on"), Column("min_minutes", "count"),
+    *columns("hfu_below", "penalty", "mfu_above", "reward", "min_coverage", look="quantity"),
+]  # fmt: skip
 
 
 @require_safe
@@ -72,8 +81,9 @@ def prices(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     lists = [(version, shown_version(version)) for version in published_versions()]
     drafts = open_drafts() if sees_drafts else []
     tables = {
-        "prices": lambda: list_table((version.name, shown) for version, shown in lists),
-        "drafts": lambda: drafts_table(drafts), "policies": lambda: policies_table(policies()),
+        "prices": lambda: _list_table((version.name, shown) for version, shown in lists),
+        "drafts": lambda: Table.of("price-drafts", drafts, DRAFT),
+        "policies": lambda: Table.of("efficiency-policies", policies(), POLICY),
     }  # fmt: skip
     if (file := download(request, tables)) is not None:
         return file
@@ -91,7 +101,10 @@ def version(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
     found = get_object_or_404(published_versions(), pk=pk)
     before, changes = changes_of(found)
     draft, shown = getattr(found, "draft", None), shown_version(found)
-    tables = {"prices": lambda: list_table([(found.name, shown)]), "changes": lambda: changes_table(changes)}
+    tables = {
+        "prices": lambda: _list_table([(found.name, shown)]),
+        "changes": lambda: Table.of("price-changes", changes or (), CHANGE),
+    }
     if (file := download(request, tables)) is not None:
         return file
     context = {
@@ -108,20 +121,27 @@ def draft(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
     """One draft: its prices and what they change, and the steps that whoever looks may take."""
     found = get_object_or_404(PriceDraft, pk=pk)
     tables = {
-        "prices": lambda: list_table([(found.name, shown_draft(found))]),
-        "changes": lambda: changes_table(changes_of(found)[1]),
+        "prices": lambda: _list_table([(found.name, shown_draft(found))]),
+        "changes": lambda: Table.of("price-changes", changes_of(found)[1] or (), CHANGE),
     }
     file = download(request, tables)
     return _draft_page(request, setup, found) if file is None else file
 
 
-def _draft_page(request: HttpRequest, setup: BillingSetup, found: PriceDraft, **more: Any) -> HttpResponse:
+def _draft_page(
+    request: HttpRequest, setup: BillingSetup, found: PriceDraft, refused: PageForm | None = None, status: int = 200
+) -> HttpResponse:
     access, name = access_of(request.user), request.user.get_username()
     before, changes = changes_of(found)
     writes, made_it = access.may(Right.EDIT_PRICES), name in found.makers
-    now = timezone.now()
+    now, initial = timezone.now(), {"revision": found.revision}
+    forms = {
+        "submit": StepForm("submit", initial={**initial, "reason": found.reason}),
+        "approve": StepForm("approve", initial=initial), "reject": StepForm("reject", initial=initial),
+    }  # fmt: skip
     context = {
         "nav": "prices", "setup": setup, "now": now, "token_columns": TOKEN_CLASSES, "draft": found,
+        "refused": refused, "forms": {step: form.or_refused(refused) for step, form in forms.items()},
         "list": shown_draft(found), "before": before, "changes": changes, "steps": found.steps.all(),
         "notice": notice_of(found, now), "notice_wanted": settings.PRICE_NOTICE_BUSINESS_DAYS,
         "can_edit": writes and found.state in (State.DRAFT, State.SUBMITTED, State.REJECTED),
@@ -129,8 +149,7 @@ def _draft_page(request: HttpRequest, setup: BillingSetup, found: PriceDraft, **
         "can_decide": access.may(Right.APPROVE) and not made_it and found.state == State.SUBMITTED,
         "waits_for_another": found.state == State.SUBMITTED and made_it, "month": last_month(now),
     }  # fmt: skip
-    status = more.pop("status", 200)
-    return render(request, "portal/price_draft.html", {**context, **more}, status=status)
+    return render(request, "portal/price_draft.html", context, status=status)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -138,8 +157,7 @@ def _draft_page(request: HttpRequest, setup: BillingSetup, found: PriceDraft, **
 def draft_new(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """A new draft, begun from the newest published version or the one asked for."""
     if request.method == "POST":
-        form = form_of_post(request.POST)
-        return _store(request, setup, form, None)
+        return _store(request, setup, None)
     asked = request.GET.get("from", "")
     versions = published_versions()
     source = get_object_or_404(versions, pk=int(asked)) if asked.isdecimal() and len(asked) < 10 else versions.first()
@@ -147,9 +165,8 @@ def draft_new(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
         timezone.now(), setup.zone, settings.PRICE_NOTICE_BUSINESS_DAYS, house_calendar(setup)
     )
     taken = PriceVersion.objects.filter(name=month).exists() or price_draft_named(month)
-    content = version_content(source) if source else {"gpu": [], "tokens": []}
-    form = form_of_content(content, name="" if taken else month, valid_from=start, zone=setup.zone)
-    return _form_page(request, setup, form, None, source=source)
+    initial = {"name": "" if taken else month, "valid_from": start, "revision": 0}
+    return _form_page(request, setup, PriceForm(initial=initial, content=version_content(source) if source else {}), None)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -158,45 +175,31 @@ def draft_edit(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpRespon
     """The prices, start and reason of a draft."""
     found = get_object_or_404(PriceDraft, pk=pk)
     if request.method == "POST":
-        return _store(request, setup, form_of_post(request.POST), found)
-    form = form_of_content(
-        found.content, name=found.name, valid_from=found.valid_from, zone=setup.zone, reason=found.reason,
-        revision=found.revision,
-    )  # fmt: skip
+        return _store(request, setup, found)
+    form = PriceForm(initial=model_to_dict(found, ["name", "valid_from", "reason", "revision"]), content=found.content)
     return _form_page(request, setup, form, found)
 
 
-def _store(request: HttpRequest, setup: BillingSetup, form: PriceForm, known: PriceDraft | None) -> HttpResponse:
-    start, now = form.start(setup.zone), timezone.now()
-    actor, content = request.user.get_username(), form.content()
-    try:
-        if start is None:
-            return _form_page(request, setup, form, known)
+def _store(request: HttpRequest, setup: BillingSetup, known: PriceDraft | None) -> HttpResponse:
+    def store(valid_from: datetime, revision: int | None, **words: str) -> PriceDraft:
+        facts = {"valid_from": valid_from.astimezone(UTC), "content": form.content(), **acting(request), **words}
         if known is None:
-            stored = price_draft_create(
-                name=form.name, content=content, reason=form.reason, actor=actor, valid_from=start, now=now
-            )
-        else:
-            stored = price_draft_edit(
-                draft=known, name=form.name, content=content, reason=form.reason, actor=actor, valid_from=start, now=now,
-                revision=form.revision,
-            )
-    except PriceDraftError as error:
-        form.refuse(error.problems)
-        return _form_page(request, setup, form, known)
-    return redirect("portal:price_draft", pk=stored.pk)
+            return price_draft_create(**facts)
+        return price_draft_edit(draft=known, revision=revision or 0, **facts)
+
+    form = PriceForm(request.POST)
+    if form.done(store):
+        return redirect("portal:price_draft", pk=form.made.pk)
+    return _form_page(request, setup, form, known)
 
 
-def _form_page(
-    request: HttpRequest, setup: BillingSetup, form: PriceForm, known: PriceDraft | None, **more: Any
-) -> HttpResponse:
+def _form_page(request: HttpRequest, setup: BillingSetup, form: PriceForm, known: PriceDraft | None) -> HttpResponse:
     context = {
-        "nav": "prices", "setup": setup, "form": form, "draft": known, "sources": GPU_PRICES,
-        "token_columns": TOKEN_CLASSES, **more,
+        "nav": "prices", "setup": setup, "form": form, "draft": known,
         "sheets": CostSheet.objects.order_by("name").values_list("name", flat=True)[:SHOWN_SHEETS],
         "token_sheets": TokenCostSheet.objects.order_by("name").values_list("name", flat=True)[:SHOWN_SHEETS],
     }  # fmt: skip
-    return render(request, "portal/price_form.html", context, status=400 if form.all_messages else 200)
+    return render(request, "portal/price_form.html", context, status=400 if form.is_bound else 200)
 
 
 @require_POST
@@ -209,16 +212,17 @@ def draft_step(request: HttpRequest, setup: BillingSetup, pk: int, step: str) ->
     if not access_of(request.user).may(right):
         raise PermissionDenied
     found = get_object_or_404(PriceDraft, pk=pk)
-    reason, revision = request.POST.get("reason", "").strip(), request.POST.get("revision", "")
-    asked: dict[str, Any] = {"reason": reason or None} if step == "submit" else {"reason": reason}
-    if revision.isdecimal() and len(revision) < 10:
-        asked["revision"] = int(revision)
-    try:
-        service(draft=found, actor=request.user.get_username(), now=timezone.now(), **asked)
-    except PriceDraftError as error:
+    form = StepForm(step, request.POST)
+
+    def take(reason: str, revision: int | None) -> object:
+        words = None if step == "submit" and not reason else reason
+        return service(draft=found, reason=words, revision=revision, **acting(request))
+
+    if not form.done(take):
         found.refresh_from_db()
-        status = 403 if "actor" in error.by_field else 409 if {"state", "revision"} & set(error.by_field) else 400
-        return _draft_page(request, setup, found, refused=error.by_field, status=status)
+        fields = set(getattr(form.error, "by_field", ()))
+        status = 403 if "actor" in fields else 409 if {"state", "revision"} & fields else 400
+        return _draft_page(request, setup, found, form, status)
     found.refresh_from_db()
     if found.version_id:
         return redirect("portal:price_version", pk=found.version_id)
@@ -240,7 +244,7 @@ def draft_effect(request: HtmxRequest, setup: BillingSetup, pk: int) -> HttpResp
         effect, problems = None, error.messages
     else:
         problems = []
-    if (file := download(request, {"effect": lambda: effect_table(effect, month)})) is not None:
+    if (file := download(request, {"effect": lambda: _effect_table(effect, month)})) is not None:
         return file
     teams = [(row, effect.of_team(row.key.team)) for row in effect.by_team] if effect else []
     context = {
@@ -267,7 +271,7 @@ def compare(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
         raise Http404("no such price list")
     changes = changes_against(choices.get(old), choices[new]) if new else None
     sheets = sheet_changes(choices.get(old), choices.get(new)) if sees_costs else []
-    tables = {"changes": lambda: changes_table(changes), "sheets": lambda: sheets_table(sheets)}
+    tables = {"changes": lambda: Table.of("price-changes", changes or (), CHANGE), "sheets": lambda: _sheets_table(sheets)}
     if (file := download(request, tables)) is not None:
         return file
     context = {
@@ -289,3 +293,42 @@ def price_file(request: HttpRequest, setup: BillingSetup, kind: str, pk: int) ->
     response = HttpResponse(export_yaml(found, setup.zone), content_type="application/yaml; charset=utf-8")
     response["Content-Disposition"] = f'attachment; filename="prices-{kind}-{pk}.yaml"'
     return response
+
+
+def _list_table(lists: Iterable[tuple[str, ShownList]]) -> Table:
+    """Every price of the lists, one a row."""
+    names = ("list", "accelerator", "resource", "model", "token_class", "unit", "cost_sheet")
+    rows: list[Row] = []
+    for name, shown in lists:
+        rows += [
+            [name, item.accelerator, item.resource, None, None, item.unit, _sheet_name(item.cost_sheet), item.price]
+            for item in shown.gpu
+        ]
+        rows += [
+            [name, None, None, model.model, kind, MILLION, _sheet_name(model.cost_sheet), price]
+            for model in shown.tokens for kind, price in model.by_class if price is not None
+        ]  # fmt: skip
+    return Table("prices", [*columns(*names), Column("price", "price")], rows)
+
+
+def _sheet_name(sheet: CostSheet | TokenCostSheet | None) -> str | None:
+    return sheet.name if sheet else None
+
+
+def _sheets_table(sheets: Iterable[SheetChange]) -> Table:
+    """Components and differing inputs of the cost sheets behind two lists, as the page writes them."""
+    rows: list[Row] = []
+    for one in sheets:
+        rows += [[one.accelerator, "component", *parts] for parts in one.components]
+        rows += [[one.accelerator, "input", *parts, None] for parts in one.inputs]
+    return Table("cost-sheets-compared", columns("accelerator", "kind", "name", "old", "new", "difference"), rows)
+
+
+def _effect_table(effect: PriceEffect | None, month: str) -> Table:
+    """What each team would have been charged for each SKU."""
+    parts = [part for row in effect.by_team for part in effect.of_team(row.key.team)] if effect else []
+    facts = [
+        constant("month", month), *(Column(name, of=f"key.{name}") for name in ("team", "kind", "sku", "token_class")),
+        Column("as_it_was", "money", "before"), Column("with_this_list", "money", "after"), Column("difference", "money"),
+    ]  # fmt: skip
+    return Table.of(f"effect-on-{month}", parts, facts)

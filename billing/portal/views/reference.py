@@ -1,13 +1,16 @@
 """What charges are made from: besides prices: ownership, and what could not be taken in, with what becomes of it."""
 
+from django import forms
 from django.core.paginator import Paginator
 from django.db.models import Q, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_POST, require_safe
 
 from billing.portal.access import page, page_for, staff_page
+from billing.portal.forms import PageForm, Text, acting
 from billing.portal.selectors import (
     QUARANTINE_SHOWN,
     consumers_owned,
@@ -20,7 +23,6 @@ from billing.tenancy.models import BillingSetup, Team
 from billing.usage.models import QuarantinedRecord
 from billing.usage.services import quarantine_dismiss, quarantine_replay
 from billing.usage.services.replay import refusal_of
-from metering.messages import UserError
 
 RULES_SHOWN = 100
 
@@ -84,36 +86,48 @@ def _status(wanted: str) -> str:
     return wanted if wanted in QuarantinedRecord.Status.values else QuarantinedRecord.Status.OPEN
 
 
+class DecisionForm(PageForm):
+    """What becomes of a record: taken in, corrected or as it came, or dismissed; and why."""
+
+    action = forms.ChoiceField(choices=[("replay", "replay"), ("dismiss", "dismiss")])
+    record = Text(required=False, widget=forms.Textarea(attrs={
+        "rows": 6, "cols": 60, "class": "mono", "spellcheck": "false", "aria-label": _("The record, corrected"),
+    }))
+    reason = Text(
+        label=_("Why"), max_length=2000, widget=forms.TextInput(attrs={"aria-label": _("Why"), "placeholder": _("Why")})
+    )
+
+
 @require_POST
 @page_for(Right.OPERATE)
 def quarantine_decide(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
-    """Take a record into the ledger, corrected or as it came, or dismiss it; a refusal is told on the page."""
-    texts = {name: request.POST.get(name, "").replace("\0", "").strip() for name in ("action", "reason", "record")}
-    actor = request.user.get_username()
-    try:
-        if texts["action"] == "dismiss":
-            quarantine_dismiss(record_id=pk, actor=actor, resolution=texts["reason"])
-        elif texts["action"] == "replay":
-            corrected = texts["record"] or None
-            quarantine_replay(record_id=pk, actor=actor, reason=texts["reason"], now=timezone.now(), corrected=corrected)
-        else:
-            raise Http404(f"no action {texts['action'][:40]!r}")
-    except QuarantinedRecord.DoesNotExist as error:
-        raise Http404(f"no record {pk}") from error
-    except UserError as error:
-        return _quarantine(request, setup, refused=(pk, error.message, texts["record"]), status=409)
-    return redirect("portal:quarantine")
+    """Take a record into the ledger, corrected or as it came, or dismiss it."""
+    record = QuarantinedRecord.objects.filter(pk=pk).first()
+    if record is None:
+        raise Http404(f"no record {pk}")
+
+    def decide(action: str, reason: str, record: str) -> object:
+        if action == "dismiss":
+            return quarantine_dismiss(record_id=pk, actor=request.user.get_username(), resolution=reason)
+        return quarantine_replay(record_id=pk, reason=reason, corrected=record or None, **acting(request))
+
+    form = DecisionForm(request.POST, key=pk)
+    form.is_valid()
+    if "action" in form.errors:
+        raise Http404(form.message)
+    return redirect("portal:quarantine") if form.done(decide) else _quarantine(request, setup, form)
 
 
-def _quarantine(
-    request: HttpRequest, setup: BillingSetup, refused: tuple[int, str, str] | None = None, status: int = 200
-) -> HttpResponse:
+def _quarantine(request: HttpRequest, setup: BillingSetup, refused: PageForm | None = None) -> HttpResponse:
     shown = _status(request.GET.get("status", ""))
     rows, total = quarantined(shown)
     now = timezone.now()
-    explained = [(row, refusal_of(row, now)) for row in rows]
+    explained = [
+        (row, refusal_of(row, now), DecisionForm(key=row.pk, initial={"record": row.record}).or_refused(refused))
+        for row in rows
+    ]
     context = {
         "nav": "quarantine", "setup": setup, "rows": explained, "total": total, "status": shown,
         "shown": QUARANTINE_SHOWN, "refused": refused,
     }  # fmt: skip
-    return render(request, "portal/quarantine.html", context, status=status)
+    return render(request, "portal/quarantine.html", context, status=409 if refused else 200)

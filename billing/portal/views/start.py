@@ -1,24 +1,103 @@
 """First run: from an empty installation to the first bill, each step looked at while somebody works on it."""
 
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
 from zoneinfo import available_timezones
 
+from django import forms
 from django.contrib.auth.decorators import login_required
 from django.core.exceptions import PermissionDenied
+from django.db import connection
+from django.db.models import Max
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
-from django.utils.translation import gettext as _
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
 
+from billing.portal.forms import Line, PageForm
 from billing.portal.htmx import HtmxRequest
-from billing.portal.onboarding import steps
+from billing.portal.sources import SILENT, heard_sources
+from billing.rates.models import PriceVersion
 from billing.tenancy.access import Right, access_of
-from billing.tenancy.models import BillingSetup
+from billing.tenancy.models import BillingSetup, ConsumerOwnership, NamespaceOwnership, Team
 from billing.tenancy.services import ISSUER_FACTS, billing_setup_put
+from billing.usage.models import AgentWatermark
 
-CODE_LENGTH = 3
-ISSUER_LENGTH = 64
+
+@dataclass(frozen=True, slots=True)
+class Reporter:
+    """Somebody who reports: a cluster's agent or a gateway; `seconds` since it was heard, None where never."""
+
+    name: str
+    seconds: int | None
+
+    @property
+    def silent(self) -> bool:
+        return self.seconds is None or self.seconds > SILENT.total_seconds()
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step by name: whether it is done, and what shows it."""
+
+    name: str
+    done: bool
+    facts: list[str]
+    reporters: list[Reporter]
+
+
+def steps(now: datetime) -> list[Step]:
+    """Every step in its order, looked at anew."""
+    setup = BillingSetup.objects.first()
+    codes = list(Team.objects.filter(is_group=False).values_list("code", flat=True)[:6])
+    allocations, tokens = _used()
+    clusters, gateways = _clusters(now), _gateways(now)
+    version = PriceVersion.objects.filter(sealed=True).order_by("-valid_from").first()
+    namespaces = NamespaceOwnership.objects.order_by("id").values_list("namespace", flat=True)
+    consumers = ConsumerOwnership.objects.order_by("id").values_list("consumer", flat=True)
+    owned = [*namespaces[:3], *consumers[:3]]
+    return [
+        Step("billing", setup is not None, [f"{setup.currency}, {setup.zone}, {setup.issuer}"] if setup else [], []),
+        Step("teams", bool(codes), codes, []),
+        Step("cluster", allocations, [], clusters),
+        Step("gateway", tokens, [], gateways),
+        Step("owners", bool(owned), owned, []),
+        Step("price", version is not None, [version.name] if version else [], []),
+    ]
+
+
+def _used() -> tuple[bool, bool]:
+    """Whether any device was held, and any token used."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT EXISTS (SELECT 1 FROM usage_gpuallocation), EXISTS (SELECT 1 FROM token_usage_hour)")
+        allocations, tokens = cursor.fetchone()
+    return bool(allocations), bool(tokens)
+
+
+def _clusters(now: datetime) -> list[Reporter]:
+    newest = AgentWatermark.objects.order_by("cluster").values_list("cluster").annotate(Max("reported_at"))
+    return [Reporter(cluster, _age(at, now)) for cluster, at in newest]
+
+
+def _gateways(now: datetime) -> list[Reporter]:
+    """Gateways by the tokens that were made for one source; clusters' agents have a watermark and are left out."""
+    clusters = set(AgentWatermark.objects.values_list("cluster", flat=True))
+    return [
+        Reporter(source, None if at is None else _age(at, now))
+        for source, at in heard_sources().items() if source not in clusters
+    ]  # fmt: skip
+
+
+def _age(at: datetime, now: datetime) -> int:
+    return max(0, int((now - at).total_seconds()))
+
+
+def _optional(label: Any, name: str) -> Line:
+    return Line(label=label, max_length=ISSUER_FACTS[name], required=False, help_text=_("optional"))
 
 
 @require_safe
@@ -27,7 +106,7 @@ ISSUER_LENGTH = 64
 def start(request: HtmxRequest) -> HttpResponse:
     """The steps; `part=steps` is asked for again every few seconds. Stands before any set-up exists."""
     _operators_only(request)
-    return _shown(request)
+    return _shown(request, SetupForm())
 
 
 def _operators_only(request: HttpRequest) -> None:
@@ -35,15 +114,44 @@ def _operators_only(request: HttpRequest) -> None:
         raise PermissionDenied
 
 
-def _shown(request: HtmxRequest, errors: dict[str, str] | None = None, status: int = 200) -> HttpResponse:
+class SetupForm(PageForm):
+    """How an installation bills: the rules of the set-up file."""
+
+    currency = forms.RegexField(
+        r"^[A-Z]{3}$", label=_("Currency"), initial="CNY", widget=forms.TextInput(attrs={"maxlength": 3}),
+        error_messages={"invalid": _("an ISO 4217 code such as CNY"), "required": _("an ISO 4217 code such as CNY")},
+    )  # fmt: skip
+    zone = forms.CharField(label=_("Time zone of billing months"), initial="Asia/Shanghai")
+    issuer = forms.RegexField(
+        r"^\S{1,64}$", label=_("Issuer"), widget=forms.TextInput(attrs={"maxlength": 64, "placeholder": "AI-INFRA"}),
+        error_messages={"invalid": _("a short name without blanks, which begins the number of every document")},
+    )  # fmt: skip
+    review = forms.ChoiceField(
+        label=_("Review of drafts"), initial="none", error_messages={"invalid_choice": _("none or four-eyes")},
+        choices=(("none", _("none: a clean close approves them")), ("four-eyes", _("four eyes: somebody else approves"))),
+    )  # fmt: skip
+    legal_entity = _optional(_("Legal entity"), "legal_entity")
+    address = _optional(_("Address"), "address")
+    tax_id = _optional(_("Tax ID"), "tax_id")
+    contact = _optional(_("Contact"), "contact")
+
+    def clean_zone(self) -> str:
+        """Refuse what is no time zone."""
+        zone = str(self.cleaned_data["zone"])
+        if zone not in available_timezones():
+            raise forms.ValidationError(_("a time zone such as Asia/Shanghai"))
+        return zone
+
+
+def _shown(request: HtmxRequest, form: SetupForm) -> HttpResponse:
     found = steps(timezone.now())
     part = request.htmx and request.GET.get("part") == "steps"
     context = {
-        "nav": "start", "steps": found, "done": sum(step.done for step in found), "errors": errors or {},
-        "given": request.POST or {"currency": "CNY", "zone": "Asia/Shanghai", "review": "none"},
+        "nav": "start", "steps": found, "done": sum(step.done for step in found), "form": form,
         "missing_setup": not found[0].done, "address": request.build_absolute_uri("/"),
     }  # fmt: skip
-    return render(request, "portal/parts/start_steps.html" if part else "portal/start.html", context, status=status)
+    template = "portal/parts/start_steps.html" if part else "portal/start.html"
+    return render(request, template, context, status=400 if form.is_bound else 200)
 
 
 @require_POST
@@ -52,38 +160,9 @@ def start_billing(request: HtmxRequest) -> HttpResponse:
     """Store how this installation bills, once; later changes go through the set-up file."""
     _operators_only(request)
     if BillingSetup.objects.exists():
-        return HttpResponse(_("The billing set-up exists already: change it with `manage.py apply FILE`."), status=409)
-    given = {name: request.POST.get(name, "").strip() for name in ("currency", "zone", "issuer", "review")}
-    told = {name: request.POST.get(name, "").strip() for name in ISSUER_FACTS}
-    errors = _faults(given) | _too_long(told)
-    if errors:
-        return _shown(request, errors, status=400)
-    billing_setup_put(
-        currency=given["currency"], zone=given["zone"], issuer=given["issuer"], review=given["review"],
-        legal_entity=told["legal_entity"], address=told["address"], tax_id=told["tax_id"], contact=told["contact"],
-        actor=request.user.get_username(),
-    )  # fmt: skip
-    return redirect("portal:start")
-
-
-def _too_long(told: dict[str, str]) -> dict[str, str]:
-    return {
-        name: _("printable, at most %(limit)s characters") % {"limit": limit}
-        for name, limit in ISSUER_FACTS.items()
-        if len(told[name]) > limit or not told[name].isprintable()
-    }
-
-
-def _faults(given: dict[str, str]) -> dict[str, str]:
-    """What is wrong, by field: the rules of the set-up file."""
-    errors: dict[str, str] = {}
-    currency, issuer = given["currency"], given["issuer"]
-    if len(currency) != CODE_LENGTH or not (currency.isascii() and currency.isalpha() and currency.isupper()):
-        errors["currency"] = _("an ISO 4217 code such as CNY")
-    if given["zone"] not in available_timezones():
-        errors["zone"] = _("a time zone such as Asia/Shanghai")
-    if not 0 < len(issuer) <= ISSUER_LENGTH or any(char.isspace() for char in issuer):
-        errors["issuer"] = _("a short name without blanks, which begins the number of every document")
-    if given["review"] not in BillingSetup.Review.values:
-        errors["review"] = _("none or four-eyes")
-    return errors
+        text = gettext("The billing set-up exists already: change it with `manage.py apply FILE`.")
+        return HttpResponse(text, status=409)
+    form = SetupForm(request.POST)
+    if form.done(billing_setup_put, actor=request.user.get_username()):
+        return redirect("portal:start")
+    return _shown(request, form)

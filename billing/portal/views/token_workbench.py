@@ -102,6 +102,7 @@ def _context(request: HttpRequest, setup: BillingSetup, given: Mapping[str, Any]
     month = next_month(month_of(timezone.now(), setup.zone))
     return {
         "nav": "workbench", "setup": setup, "sheets": _sheets(), "found": found, "rows": rows, "methods": COMPARED,
-        "deployment": first, "given": given, "classes": CLASSES, "told": TOLD_BY_PEOPLE, "month": month,
+        "deployment": first, "given": given, "classes": CLASSES, "month": month,
+        "told": [(name, request.POST.get(name, "")) for name in TOLD_BY_PEOPLE],
         "can_save": access_of(request.user).may(Right.EDIT_PRICES), **more,
     }  # fmt: skip

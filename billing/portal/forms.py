@@ -1,0 +1,237 @@
+"""Forms of pages: what was typed stays in a form that is refused, and each refusal is beside its field.
+
+A page with many forms gives each a key; it shows the one that was refused in place of the blank one of that key.
+"""
+
+from collections.abc import Callable
+from datetime import UTC, date, datetime, time
+from itertools import zip_longest
+from typing import Any, Final, Self
+
+from django import forms
+from django.core.exceptions import ValidationError
+from django.db.models import QuerySet
+from django.forms.renderers import TemplatesSetting
+from django.forms.utils import ErrorList
+from django.http import HttpRequest, QueryDict
+from django.utils import timezone
+from django.utils.functional import lazy
+from django.utils.text import slugify
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+
+from billing.runtime.translation import translated
+from billing.tenancy.models import Team
+from metering.messages import UserError
+from pricing.fields import exact_number, shown
+
+YEARS: Final = range(2000, 2200)
+
+
+class Renderer(TemplatesSetting):
+    """Django's own, with the templates of the portal around it."""
+
+    form_template_name = "portal/parts/form.html"
+    field_template_name = "portal/parts/field.html"
+
+
+class Refusals(ErrorList):
+    """What is refused of one field, beside it."""
+
+    template_name = "portal/parts/field_errors.html"
+
+
+class PageForm(forms.Form):
+    """A form of a page, also one of a button alone. It sends the POST of a page to a service.
+
+    `known_by`: the hidden fields by which one of several such forms of a page is known.
+    `made`: what the service made of it.  `error`: what the service refused.
+    """
+
+    default_renderer = Renderer
+    known_by: tuple[str, ...] = ()
+    made: Any = None
+    error: UserError | None = None
+
+    def __init__(
+        self, data: Any = None, *, key: object = "f", initial: Any = None, auto_id: str | bool | None = None
+    ) -> None:
+        source = (initial or {}) if data is None else data
+        self.key = " ".join([str(key), *(str(source.get(name, "")) for name in self.known_by)])
+        ids = f"{slugify(self.key, allow_unicode=True)}-%s" if auto_id is None else auto_id
+        super().__init__(data, initial=initial, auto_id=ids, error_class=Refusals, label_suffix="")
+        for field in self.fields.values():
+            field.error_messages["required"] = _("is missing")
+
+    def done(self, act: Callable[..., object], **facts: Any) -> bool:
+        """Whether nothing is wrong and `act` did it: called with `facts` and the clean fields. Its refusal is kept."""
+        if not self.is_valid():
+            return False
+        try:
+            self.made = act(**facts, **self.cleaned_data)
+        except UserError as error:
+            self.refuse(error)
+        return self.error is None
+
+    def refuse(self, error: Any) -> None:
+        """Keep what a service refused, in the language of the reader."""
+        self.error = error
+        self.add_error(None, translated(error))
+
+    def add_error(self, field: str | None, error: Any) -> None:
+        """A refusal of a field names the field and what was typed."""
+        rules = ValidationError(error).messages
+        if field is not None:
+            rules = [named(self.name_of(field), self[field].value(), rule) for rule in rules]
+        super().add_error(field, ValidationError(rules))
+
+    def name_of(self, field: str) -> str:
+        """What a refusal calls a field."""
+        return str(self[field].label)
+
+    def keep(self, field: str | None, text: str) -> None:
+        """Keep a refusal that names its field and its value itself."""
+        super().add_error(field, text)
+
+    @property
+    def messages(self) -> list[str]:
+        """Every refusal, those of the whole form first, then in the order of the fields."""
+        return [str(text) for name in ("__all__", *self.fields) for text in self.errors.get(name, ())]
+
+    @property
+    def message(self) -> str:
+        """Every refusal in one line."""
+        return "; ".join(self.messages)
+
+    def or_refused(self, refused: "PageForm | None") -> "PageForm":
+        """`refused` where that is the same form as it was sent, else the form itself."""
+        same = refused is not None and type(refused) is type(self) and refused.key == self.key
+        return refused if refused is not None and same else self
+
+
+class RowForm(PageForm):
+    """One row of a table of inputs, whose columns are sent as lists.
+
+    `offered`: fields that always have a value, which alone asks for nothing.
+    """
+
+    offered: tuple[str, ...] = ()
+
+    def __init__(self, data: Any = None, *, number: int = 0, initial: Any = None) -> None:
+        super().__init__(data, initial=initial, auto_id=False)
+        for name, field in self.fields.items():
+            field.required = False
+            field.widget.attrs["aria-label"] = f"{self[name].label} {number}"
+
+    @classmethod
+    def sent(cls, data: QueryDict) -> list[Self]:
+        """The rows that ask for something, as they were sent; a column that is left out is empty."""
+        columns = zip_longest(*(data.getlist(name) for name in cls.base_fields), fillvalue="")
+        rows = [dict(zip(cls.base_fields, row, strict=True)) for row in columns]
+        asking = [row for row in rows if any(row[name].strip() for name in row if name not in cls.offered)]
+        return [cls(row, number=number) for number, row in enumerate(asking, 1)]
+
+
+class Text(forms.CharField):
+    """Text without NUL characters and without blanks around it."""
+
+    def to_python(self, value: Any) -> Any:
+        return super().to_python(str(value or "").replace("\0", ""))
+
+
+class Line(Text):
+    """One line of printable text of up to `max_length` characters."""
+
+    def run_validators(self, value: str) -> None:
+        if len(value) > (self.max_length or 0) or not value.isprintable():
+            rule = gettext("must be printable text of up to %(limit)s characters")
+            raise ValidationError(rule % {"limit": self.max_length})
+
+
+class ReasonForm(PageForm):
+    """A step and why it is taken, in an input that names itself."""
+
+    reason = Text(max_length=2000)
+
+    def __init__(self, data: Any = None, *, key: object, label: Any, required: bool = True) -> None:
+        super().__init__(data, key=key)
+        field = self.fields["reason"]
+        field.label, field.required = label, required
+        field.widget.attrs |= {"aria-label": label, "placeholder": label}
+
+
+class TeamChoice(forms.ModelChoiceField):
+    """A team by its code."""
+
+    default_error_messages = {"invalid_choice": _("there is no such team")}
+
+    def __init__(self, teams: QuerySet[Team], **options: Any) -> None:
+        super().__init__(teams, to_field_name="code", **{"label": _("Team"), "empty_label": None, **options})
+
+    def label_from_instance(self, obj: Any) -> str:
+        return str(obj.name or obj.code)
+
+
+class Number(forms.DecimalField):
+    """A decimal as people write it, thousands parted by commas or not."""
+
+    widget = forms.TextInput(attrs={"inputmode": "decimal"})
+    default_error_messages = {"invalid": _("is not a decimal")}
+
+    def to_python(self, value: Any) -> Any:
+        text = str(value or "").strip().replace(",", "")
+        if text and exact_number(text) is None:
+            raise ValidationError(self.error_messages["invalid"], code="invalid")
+        return super().to_python(text)
+
+
+class Day(forms.DateField):
+    """A day of the billing zone."""
+
+    widget = forms.DateInput(attrs={"type": "date"}, format="%Y-%m-%d")
+    default_error_messages = {"invalid": _("must be a day from 2000 to 2199 such as 2026-11-30")}
+
+    def to_python(self, value: Any) -> Any:
+        try:
+            day = date.fromisoformat(str(value).strip()) if value else None
+        except ValueError:
+            day = date.min
+        if day is not None and day.year not in YEARS:
+            raise ValidationError(self.error_messages["invalid"], code="invalid")
+        return day
+
+
+class Midnight(Day):
+    """The instant in UTC at which a day of the billing zone begins."""
+
+    def to_python(self, value: Any) -> Any:
+        day = super().to_python(value)
+        return day and datetime.combine(day, time(), timezone.get_current_timezone()).astimezone(UTC)
+
+
+class Moment(forms.DateTimeField):
+    """A date and time of the billing zone; its help text names the zone."""
+
+    widget = forms.DateTimeInput(attrs={"type": "datetime-local"}, format="%Y-%m-%dT%H:%M:%S")
+    default_error_messages = {"invalid": _("must be a local date and time such as 2026-10-31T18:00")}
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(help_text=lazy(timezone.get_current_timezone_name, str)(), **options)
+
+    def to_python(self, value: Any) -> datetime | None:
+        moment = super().to_python(str(value or "").strip())
+        if moment is not None and not 1900 <= moment.year < YEARS.stop:
+            raise ValidationError(self.error_messages["invalid"], code="invalid")
+        return moment
+
+
+def named(label: object, text: object, rule: str) -> str:
+    """A refusal with the name of its field and what was typed."""
+    if not str(text or "").strip():
+        return gettext("%(field)s: %(text)s") % {"field": label, "text": rule}
+    return gettext("%(field)s %(value)s: %(rule)s") % {"field": label, "value": shown(text), "rule": rule}
+
+
+def acting(request: HttpRequest) -> dict[str, Any]:
+    """Who acts, and when: what every service asks for."""
+    return {"actor": request.user.get_username(), "now": timezone.now()}
