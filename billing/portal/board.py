@@ -113,7 +113,7 @@ class Board:
     @cached_property
     def reference_data(self) -> ReferenceData:
         """What the month is rated by."""
-        return (self.month.whole and self.month.whole.reference_data) or reference_data_known(self._closing)
+        return self.month.reference_data or reference_data_known(self._closing)
 
     @cached_property
     def total(self) -> Decimal:
@@ -126,8 +126,6 @@ class Board:
 
     @cached_property
     def codes(self) -> list[str]:
-        if self.month.whole is not None:
-            return sorted(team.code for team in self.month.whole.teams)
         return list(self.teams.order_by("code").values_list("code", flat=True))
 
     def options(self) -> dict[str, list[str] | None]:

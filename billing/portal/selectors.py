@@ -18,47 +18,18 @@ from billing.rates.models import EfficiencyPolicy
 from billing.tenancy.models import ConsumerOwnership, NamespaceOwnership, Team
 from billing.usage.models import QuarantinedRecord
 
+ZERO = Decimal("0.00")
 TREND_MONTHS = 12
 QUARANTINE_SHOWN = 200
 
 
-@dataclass(frozen=True, slots=True)
-class TeamRow:
-    """One team of the overview."""
-
-    team: Team
-    gpu: Decimal
-    tokens: Decimal
-    adjustments: Decimal
-    total: Decimal
-    budget: Decimal | None
-    invoice: Invoice | None
-    shadow: bool = False
-
-    @property
-    def budget_used(self) -> Decimal | None:
-        """Spent over planned, as a ratio; None without a budget."""
-        return None if self.budget is None else self.total / self.budget
-
-
-def team_rows(month: MonthStatements) -> list[TeamRow]:
-    """A row for every team with lines or a budget, the largest first."""
-    budgets = budgets_of(month.teams, month.period)
-    rows = [_row(statement, budgets.get(statement.team.pk)) for statement in month.statements]
+def team_rows(month: MonthStatements) -> list[Statement]:
+    """The statements with their budgets, and an empty one for every other team with a budget; the largest first."""
+    budgets = budgets_of(list(month.teams), month.period)
     seen = {statement.team.pk for statement in month.statements}
-    rows += [
-        _row(Statement(team, []), budgets[team.pk])
-        for team in month.teams
-        if team.pk in budgets and team.pk not in seen
-    ]
+    empty = [Statement(team, []) for team in month.teams if team.pk in budgets and team.pk not in seen]
+    rows = [replace(row, budget=budgets.get(row.team.pk)) for row in [*month.statements, *empty]]
     return sorted(rows, key=lambda row: (-row.total, row.team.code))
-
-
-def _row(statement: Statement, budget: Decimal | None) -> TeamRow:
-    return TeamRow(
-        statement.team, statement.devices, statement.of_kind("tokens"), statement.adjustments,
-        statement.total, budget, statement.invoice, statement.shadow,
-    )  # fmt: skip
 
 
 def budgets_of(teams: list[Team], period: BillingPeriod) -> dict[int, Decimal]:
@@ -76,7 +47,7 @@ class TrendPoint:
     month: str
     total: Decimal | None
     preview: bool = False
-    noted: Decimal = Decimal("0.00")
+    noted: Decimal = ZERO
     data_through: datetime | None = None
 
 
@@ -93,30 +64,19 @@ def invoiced_trend(
 
     still_open: the estimates of months that have ended and are not closed.
     """
-    noted = {} if shadow else notes_by_month(teams)
-    estimates = {point.month: point for point in still_open if point.month < shown.month}
-    points = {point.month: point for point in _invoiced(teams, shown, shadow, noted)} | estimates
-    return [_with_notes(points[month], noted) for month in sorted(points)][-TREND_MONTHS:]
-
-
-def _with_notes(point: TrendPoint, noted: dict[str, Decimal]) -> TrendPoint:
-    amount = noted.get(point.month, Decimal("0.00"))
-    return replace(point, total=None if point.total is None else point.total + amount, noted=amount)
-
-
-def _invoiced(
-    teams: QuerySet[Team] | list[Team], shown: TrendPoint, shadow: bool, noted: dict[str, Decimal]
-) -> list[TrendPoint]:
-    rows = (
-        Invoice.objects.exclude(status=Invoice.Status.VOID)
-        .filter(team__in=teams, period__month__lt=shown.month, shadow=shadow)
-        .values(month=F("period__month"))
-        .annotate(sum=Sum("total"))
-        .order_by("-month")[: TREND_MONTHS - 1]
+    invoices = Invoice.objects.exclude(status=Invoice.Status.VOID).filter(
+        team__in=teams, period__month__lt=shown.month, shadow=shadow
     )
-    sums = {row["month"]: row["sum"] for row in rows}
-    months = sorted({*sums, *(month for month in noted if month < shown.month)})
-    return [*(TrendPoint(month, sums.get(month, Decimal("0.00"))) for month in months), shown]
+    sums = dict(invoices.order_by().values_list("period__month").annotate(Sum("total")))
+    noted = {} if shadow else notes_by_month(teams)
+    points = {month: TrendPoint(month, sums.get(month, ZERO)) for month in {*sums, *noted}}
+    points |= {point.month: point for point in (*still_open, shown)}
+    months = sorted(month for month in points if month <= shown.month)[-TREND_MONTHS:]
+    return [_with_notes(points[month], noted.get(month, ZERO)) for month in months]
+
+
+def _with_notes(point: TrendPoint, noted: Decimal) -> TrendPoint:
+    return replace(point, total=None if point.total is None else point.total + noted, noted=noted)
 
 
 def invoices_visible(teams: QuerySet[Team]) -> QuerySet[Invoice]:

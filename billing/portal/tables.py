@@ -2,15 +2,18 @@
 
 A page names its tables and asks `download` first; `?table=NAME&as=csv` on the page's own address gives the file, so a file
 never shows more than the page. Text that a spreadsheet would run as a formula is made harmless; numbers stay numbers.
+A listing is its columns and its items: `Table.of(name, items, columns)` asks each column for the cell of each item.
 """
 
 import csv
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import date
 from decimal import Decimal
 from fractions import Fraction
+from operator import attrgetter
+from typing import Any, Self
 from urllib.parse import quote
 
 import xlsxwriter
@@ -25,16 +28,35 @@ XLSX = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
 KINDS = {"csv": "text/csv; charset=utf-8", "xlsx": XLSX}
 FORMATS = {"money": "#,##0.00", "quantity": "#,##0.000000", "count": "#,##0", "ratio": "0.0%", "price": "#,##0.0000####"}
 WIDEST = 60
-Cell = str | int | Decimal | Fraction | datetime | None
+Cell = str | int | Decimal | Fraction | date | None
 Row = Sequence[Cell]
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column by its stable English name; `look` is text or a key of FORMATS."""
+    """A column by its stable English name; `look` is text or a key of FORMATS.
+
+    of: where an item has the cell: an attribute, with dots for those of attributes, or a function. Without it, the name.
+    """
 
     name: str
     look: str = "text"
+    of: str | Callable[[Any], Cell] = ""
+
+    @property
+    def cell(self) -> Callable[[Any], Cell]:
+        """What takes the cell of this column from an item."""
+        return self.of if callable(self.of) else attrgetter(self.of or self.name)
+
+
+def columns(*names: str, look: str = "text") -> list[Column]:
+    """Columns of one look that are attributes of the items."""
+    return [Column(name, look) for name in names]
+
+
+def constant(name: str, value: Cell) -> Column:
+    """A column with one cell in every row, such as the month of the page."""
+    return Column(name, of=lambda _: value)
 
 
 DATED = Column("data_through")
@@ -47,6 +69,12 @@ class Table:
     name: str
     columns: Sequence[Column]
     rows: Sequence[Row]
+
+    @classmethod
+    def of(cls, name: str, items: Iterable[Any], columns: Sequence[Column]) -> Self:
+        """A row for each item."""
+        cells = [column.cell for column in columns]
+        return cls(name, columns, [[cell(item) for cell in cells] for item in items])
 
 
 def download(
@@ -125,6 +153,6 @@ def _text(value: Cell) -> str:
         return ""
     if isinstance(value, int | Decimal | Fraction):
         return f"{_number(value):f}"
-    if isinstance(value, datetime):
+    if isinstance(value, date):
         return value.isoformat()
     return harmless(value)
