@@ -27,10 +27,9 @@ from billing.invoices.line_rollups import statement_line as previewed
 from billing.invoices.models import BillingPeriod
 from billing.portal.bridge import Bridge, bridge_of
 from billing.portal.filters import Filters
-from billing.portal.month_facets import MonthFacets, month_facets
 from billing.portal.months import period_shown
 from billing.portal.splits import BY_JOB, Piece, Seen, SplitRow, by_job, part_lines, split, whole_lines
-from billing.portal.statements import AnyVerdict, MonthStatements, month_statements
+from billing.portal.statements import AnyVerdict, MonthFacets, MonthStatements, month_facets, month_statements
 from billing.portal.usage_heatmap import Heat, added_up, heat_of, hours_of
 from billing.rating.freshness import Freshness, freshness
 from billing.rating.models import EfficiencyVerdict

@@ -17,9 +17,8 @@ from django.db.models import Q, QuerySet, Sum
 
 from billing.invoices.line_rollups import Charged
 from billing.invoices.models import BillingPeriod, Invoice, InvoiceSums
-from billing.portal.month_facets import MonthFacets
-from billing.portal.open_months import OpenMonth
-from billing.portal.selectors import notes_by_month
+from billing.portal.selectors import OpenMonth, notes_by_month
+from billing.portal.statements import MonthFacets
 from billing.rates.models import GpuPrice, TokenPrice
 from billing.rating.assessment import DeviceTime, rate_period
 from billing.rating.models import PoolTime

@@ -3,23 +3,29 @@
 Whatever belongs to a team is asked for through `teams_visible_to`, handed in as `teams`: there is no other way in.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
 
 from django.db.models import F, QuerySet, Sum
+from django.http import HttpRequest
 
 from billing.budgets.selectors import MICROSECOND, monthly_amounts
 from billing.invoices.models import BillingPeriod, Correction, Invoice, Note, Operation
 from billing.invoices.selectors import corrections_all, notes_issued
-from billing.portal.statements import MonthStatements, Statement
+from billing.portal.fresh import page_freshness
+from billing.portal.statements import MonthStatements, Statement, month_statements
 from billing.rates.models import EfficiencyPolicy
 from billing.tenancy.models import ConsumerOwnership, NamespaceOwnership, Team
 from billing.usage.models import QuarantinedRecord
+from billing.usage.scope import UsageScope
 
 ZERO = Decimal("0.00")
 TREND_MONTHS = 12
+ASSESSED = 3
+"""How many of the newest open months are assessed for a page, as many as the scheduler keeps ready; of older ones it says
+that they are open."""
 QUARANTINE_SHOWN = 200
 
 
@@ -49,6 +55,34 @@ class TrendPoint:
     preview: bool = False
     noted: Decimal = ZERO
     data_through: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OpenMonth:
+    """An ended month that is not closed; `statements` None where it is too old to be assessed for a page."""
+
+    month: str
+    statements: MonthStatements | None
+    data_through: datetime | None = None
+
+    def point(self, *, shadow: bool = False) -> TrendPoint:
+        """The month in a trend; with `shadow` what was only shown of it."""
+        month = self.statements
+        total = None if month is None else month.shadowed if shadow else month.total
+        return TrendPoint(self.month, total, preview=True, data_through=self.data_through)
+
+
+def open_months(
+    request: HttpRequest, teams: QuerySet[Team], scope: UsageScope, ended: Iterable[BillingPeriod]
+) -> Iterator[OpenMonth]:
+    """What is known of months that have ended and are not closed, the newest first."""
+    for number, period in enumerate(ended):
+        if number >= ASSESSED:
+            yield OpenMonth(period.month, None)
+            continue
+        statements = month_statements(period, teams, summed=True)
+        fresh = page_freshness(request, period, scope, as_of=statements.as_of)
+        yield OpenMonth(period.month, statements, fresh.data_through if fresh else None)
 
 
 def notes_by_month(teams: QuerySet[Team] | list[Team]) -> dict[str, Decimal]:

@@ -15,8 +15,8 @@ from django.db.models import QuerySet, Sum
 from django.utils import timezone
 
 from billing.closing.services.snapshots import snapshot_make
-from billing.closing.snapshots import KindSum, contents_of, snapshot_shown, sums_of
-from billing.invoices.line_rollups import StatementLine
+from billing.closing.snapshots import KindSum, contents_of, rollups_of, snapshot_shown, sums_of
+from billing.invoices.line_rollups import Charged, StatementLine, WastingJob, invoiced_rollups
 from billing.invoices.line_rollups import statement_line as previewed
 from billing.invoices.lines import invoice_lines
 from billing.invoices.models import BillingPeriod, Invoice, InvoiceLine
@@ -216,6 +216,29 @@ class MonthStatements(Month):
         return list(stored.order_by("cluster", "namespace", "job"))
 
 
+@dataclass(frozen=True)
+class MonthFacets(Month):
+    """What some teams are charged for a month, and what they are only shown.
+
+    `wasting` and `whole`: the jobs and the lines behind the sums, where they were read with them.
+    """
+
+    charged: Sequence[Charged]
+    shown_only: Sequence[Charged]
+    wasting: Sequence[WastingJob] | None = None
+    whole: MonthStatements | None = None
+
+    @property
+    def shadow(self) -> bool:
+        """Whether everything here is only shown and nobody charged."""
+        return bool(self.shown_only) and not self.charged
+
+    @property
+    def lines(self) -> Sequence[Charged]:
+        """What a page shows: what is charged, or where nothing is, what is only shown."""
+        return self.shown_only if self.shadow else self.charged
+
+
 @dataclass(frozen=True, slots=True)
 class IdleTime:
     """The idle device-microseconds of a pool, and the part that falls to a team."""
@@ -275,6 +298,21 @@ def assessed_now(period: BillingPeriod, teams: QuerySet[Team]) -> MonthStatement
         if code in by_code
     ]
     return MonthStatements(period, list(by_code.values()), statements, assessment=assessment)
+
+
+def month_facets(period: BillingPeriod, teams: QuerySet[Team]) -> MonthFacets:
+    """The sums of `teams` (those that somebody may see) for one month."""
+    if period.status == BillingPeriod.Status.CLOSED:
+        return MonthFacets(period, teams, *invoiced_rollups(period, teams))
+    if (preview := snapshot_shown(period)) is not None:
+        found = rollups_of(preview, teams.values_list("code", flat=True))
+        return MonthFacets(
+            period, teams, found.charged, found.shadow, found.wasting, assessment=result_of(preview), as_of=preview.as_of
+        )
+    whole = assessed_now(period, teams)
+    charged = [line for item in whole.charged for line in item.lines]
+    shown = [line for item in whole.statements if item.shadow for line in item.lines]
+    return MonthFacets(period, teams, charged, shown, whole=whole, assessment=whole.assessment)
 
 
 def _of_preview(period: BillingPeriod, preview: RatingSnapshot, teams: list[Team], *, summed: bool) -> MonthStatements:

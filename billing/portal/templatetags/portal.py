@@ -16,6 +16,7 @@ from django.utils.translation import gettext_lazy as _
 
 from billing.portal.input_names import input_name
 from billing.portal.labels import LABELS
+from billing.portal.navigation import menu_of
 from billing.rating.labels import TOKEN_CLASS
 from billing.runtime.progress import STEPS
 from billing.runtime.translation import translated
@@ -64,6 +65,12 @@ def token_class(code: str) -> Any:
 def in_context(name: str, context: str) -> Any:
     """What a class of tokens in a bucket of prompt lengths is called."""
     return token_class(priced_class(name, context))
+
+
+@register.inclusion_tag("portal/parts/menu.html", takes_context=True)
+def menu(context: template.Context) -> dict[str, Any]:
+    """The menu for the reader of the page."""
+    return {"sections": menu_of(context.get("may") or {}), "nav": context.get("nav"), "choice": context.get("choice")}
 
 
 @register.filter

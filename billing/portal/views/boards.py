@@ -17,9 +17,9 @@ from billing.portal.board import OFFERED, Board, TooManyJobsError
 from billing.portal.charts import bridge_chart
 from billing.portal.filters import Filters
 from billing.portal.htmx import HtmxRequest
-from billing.portal.month_facets import month_facets
 from billing.portal.months import month_choice
 from billing.portal.splits import NAMES, SplitRow, first_rows, split, whole_lines
+from billing.portal.statements import month_facets
 from billing.portal.tables import Column, Table, columns, constant, download
 from billing.tenancy.access import Right, access_of, teams_visible_to
 from billing.tenancy.models import BillingSetup, Team

@@ -14,11 +14,9 @@ from billing.portal.access import page
 from billing.portal.charts import trend_chart
 from billing.portal.fresh import page_freshness, scope_seen
 from billing.portal.late_usage import late_amount
-from billing.portal.month_facets import MonthFacets
 from billing.portal.months import month_choice
-from billing.portal.open_months import OpenMonth, open_months
-from billing.portal.selectors import TrendPoint, invoiced_trend, team_rows
-from billing.portal.statements import MonthStatements, Statement, month_statements
+from billing.portal.selectors import TrendPoint, invoiced_trend, open_months, team_rows
+from billing.portal.statements import Month, Statement, month_statements
 from billing.portal.tables import DATED, Column, Table, columns, constant, download
 from billing.rating.freshness import Freshness
 from billing.tenancy.access import teams_visible_to
@@ -49,7 +47,7 @@ def overview(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     shown = TrendPoint(choice.month, month.total, month.preview, data_through=fresh.data_through if fresh else None)
     earlier = [other for other in choice.ended if other.month < choice.month]
     still_open = open_months(request, teams, scope, earlier)
-    trend = invoiced_trend(teams, shown, still_open=[open_point(item) for item in still_open])
+    trend = invoiced_trend(teams, shown, still_open=[item.point() for item in still_open])
     tables = {
         "teams": lambda: Table.of(f"teams-{choice.month}", found, [constant("month", choice.month), *TEAM]),
         "trend": lambda: trend_table(trend),
@@ -84,13 +82,6 @@ def unbilled_table(month: str, fresh: Freshness | None) -> Table:
     return Table.of(f"not-billable-{month}", fresh.unbilled if fresh else (), cells)
 
 
-def open_point(item: OpenMonth, *, shadow: bool = False) -> TrendPoint:
-    """An ended month that is not closed, as a point of a trend."""
-    month = item.statements
-    total = None if month is None else month.shadowed if shadow else month.total
-    return TrendPoint(item.month, total, preview=True, data_through=item.data_through)
-
-
 def trend_table(trend: Sequence[TrendPoint]) -> Table:
     """The months of a trend: what was invoiced, notes included, and the part of it that notes made."""
     state = Column("state", of=lambda point: "preview" if point.preview else "invoiced")
@@ -98,7 +89,7 @@ def trend_table(trend: Sequence[TrendPoint]) -> Table:
     return Table.of("by-month", trend, [Column("month"), state, *amounts, DATED])
 
 
-def stage_of(month: MonthStatements | MonthFacets) -> str:
+def stage_of(month: Month) -> str:
     """Where the month stands: preview, closing, closed, or issued once every visible invoice that is charged is."""
     if month.preview:
         return "closing" if month.period.status == BillingPeriod.Status.CLOSING else "preview"

@@ -9,10 +9,10 @@ from django.views.decorators.http import require_safe
 
 from billing.portal.access import page_for
 from billing.portal.fresh import page_freshness
-from billing.portal.month_facets import month_facets
 from billing.portal.months import month_choice
-from billing.portal.open_months import open_months
 from billing.portal.recovery import MonthSum, Recovery, months_compared, recovery_of
+from billing.portal.selectors import open_months
+from billing.portal.statements import month_facets
 from billing.portal.tables import DATED, Column, Table, columns, constant, download
 from billing.portal.views.overview import stage_of
 from billing.tenancy.access import Right, teams_visible_to
