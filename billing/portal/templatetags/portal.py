@@ -6,9 +6,11 @@ from datetime import datetime
 from decimal import ROUND_HALF_UP, Decimal
 from math import ceil
 from typing import Any
+from urllib.parse import quote, urlencode
 from zoneinfo import ZoneInfo
 
 from django import template
+from django.urls import reverse
 from django.utils.html import format_html_join
 from django.utils.safestring import mark_safe
 from django.utils.translation import gettext, ngettext
@@ -244,6 +246,13 @@ def blocking_first(exceptions: Sequence[Any]) -> list[Any]:
 def exception_link(item: Any, month: str) -> str:
     """The page where an exception is solved or seen."""
     return str(item.facts.link(month))
+
+
+@register.simple_tag
+def evidence_address(verdict: Any, month: str) -> str:
+    """The file of what a verdict was said from."""
+    asked = {"month": month} | {name: getattr(verdict, name) for name in ("cluster", "namespace", "job", "policy")}
+    return f"{reverse('portal:evidence', args=[verdict.team])}?{urlencode(asked, quote_via=quote, safe='')}"
 
 
 @register.filter
