@@ -210,9 +210,13 @@ class MonthStatements(Month):
 
     def verdicts(self, team: Team) -> list[AnyVerdict]:
         """What the efficiency policies said about the team's jobs, with what they said it from."""
+        return self.verdicts_of([team.code])
+
+    def verdicts_of(self, codes: Collection[str]) -> list[AnyVerdict]:
+        """The same of some teams."""
         if self.assessment is not None:
-            return [verdict for verdict in self.assessment.verdicts if verdict.team == team.code]
-        stored = EfficiencyVerdict.objects.filter(close_seq=self.period.close_number, team=team.code)
+            return [verdict for verdict in self.assessment.verdicts if verdict.team in codes]
+        stored = EfficiencyVerdict.objects.filter(close_seq=self.period.close_number, team__in=codes)
         return list(stored.order_by("cluster", "namespace", "job"))
 
 
