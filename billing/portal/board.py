@@ -13,27 +13,17 @@ from billing.budgets.expected import Expected, expected_of
 from billing.budgets.scope import Scope
 from billing.closing.snapshots import beside_of, compared_of, snapshot_shown
 from billing.closing.usage_profile import DaysBefore, WeekUse, named_by, of_hours, same_moment
-from billing.invoices.line_rollups import (
-    Charged,
-    StatementLine,
-    WastingJob,
-    invoiced_rollups,
-    invoiced_total,
-    judged_wasting,
-    most_wasteful,
-    wasting_jobs,
-)
+from billing.invoices.line_rollups import Charged, WastingJob, invoiced_total, judged_wasting, most_wasteful, wasting_jobs
 from billing.invoices.line_rollups import statement_line as previewed
 from billing.invoices.models import BillingPeriod
 from billing.portal.bridge import Bridge, bridge_of
 from billing.portal.filters import Filters
-from billing.portal.month_facets import MonthFacets, month_facets
 from billing.portal.months import period_shown
 from billing.portal.splits import BY_JOB, Piece, Seen, SplitRow, by_job, part_lines, split, whole_lines
-from billing.portal.statements import AnyVerdict, MonthStatements, month_statements
+from billing.portal.statements import AnyVerdict, MonthFacets, MonthStatements, month_facets, month_statements
 from billing.portal.usage_heatmap import Heat, added_up, heat_of, hours_of
 from billing.rating.freshness import Freshness, freshness
-from billing.rating.models import EfficiencyVerdict
+from billing.rating.models import RatingSnapshot
 from billing.rating.reference_data import ReferenceData
 from billing.rating.selectors import reference_data_known
 from billing.tenancy.models import BillingSetup, Team
@@ -43,9 +33,9 @@ from metering.intervals import Interval, previous_month
 
 ZERO = Decimal("0.00")
 JOBS_OF = 2_000
-"""So many lines of devices at most are shared out over their jobs for a page; a file takes its time."""
+"""The most lines of devices that are shared out over their jobs for a page; a file takes its time."""
 OFFERED = 200
-"""So many names at most are offered to choose from; of more a name is written."""
+"""The most names that are offered to choose from; of more a name is written."""
 
 
 class TooManyJobsError(ValueError):
@@ -95,16 +85,15 @@ class Board:
             return []
         if not self.patient and sum(not line.key.counts_tokens for line in self.sums) > JOBS_OF:
             raise TooManyJobsError
-        pieces = by_job(self._lines_of(self.whole), self._seen(self.reference_data), self.verdicts)
+        shown = [item for item in self.whole.statements if item.shadow == self.shadow]
+        lines = self.filters.kept(line for item in shown for line in item.lines)
+        seen = Seen(self.window, self.period.month, self._closing, self.reference_data)
+        pieces = by_job(lines, seen, self.verdicts)
         return [piece for piece in pieces if self.filters.keeps_job(piece.job, piece.queue)]
 
-    def _lines_of(self, month: MonthStatements) -> list[StatementLine]:
-        return self.filters.kept(
-            line for item in month.statements if item.shadow == self.shadow for line in item.lines
-        )
-
-    def _seen(self, reference_data: ReferenceData) -> Seen:
-        return Seen(Interval(self.period.start, self.period.end), self.period.month, self._closing, reference_data)
+    @property
+    def window(self) -> Interval:
+        return Interval(self.period.start, self.period.end)
 
     @property
     def _closing(self) -> int:
@@ -113,7 +102,7 @@ class Board:
     @cached_property
     def reference_data(self) -> ReferenceData:
         """What the month is rated by."""
-        return (self.month.whole and self.month.whole.reference_data) or reference_data_known(self._closing)
+        return self.month.reference_data or reference_data_known(self._closing)
 
     @cached_property
     def total(self) -> Decimal:
@@ -126,8 +115,6 @@ class Board:
 
     @cached_property
     def codes(self) -> list[str]:
-        if self.month.whole is not None:
-            return sorted(team.code for team in self.month.whole.teams)
         return list(self.teams.order_by("code").values_list("code", flat=True))
 
     def options(self) -> dict[str, list[str] | None]:
@@ -140,7 +127,7 @@ class Board:
             "accelerator": {key.device for key in keys if key.device},
             "model": {key.model for key in keys if key.model},
             "consumer": {key.consumer for key in keys if key.consumer},
-            "queue": queues_of(Interval(self.period.start, self.period.end), places) if len(places) <= OFFERED else None,
+            "queue": queues_of(self.window, places) if len(places) <= OFFERED else None,
         }
         few = {name for name, names in found.items() if names is not None and len(names) <= OFFERED}
         return {name: sorted(names or ()) if name in few else None for name, names in found.items()}
@@ -154,15 +141,11 @@ class Board:
         """What was said of the jobs under the filters; tokens and accelerators are no part of a verdict."""
         if self.filters.model or self.filters.consumer:
             return []
-        if self.whole.assessment is not None:
-            known: Sequence[AnyVerdict] = [item for item in self.whole.assessment.verdicts if item.team in self.codes]
-        else:
-            known = list(EfficiencyVerdict.objects.filter(close_seq=self.period.close_number, team__in=self.codes))
-        return [
-            item
-            for item in known
-            if self.filters.namespace in ("", item.namespace) and self.filters.site in ("", item.cluster)
-        ]
+        return [item for item in self.whole.verdicts_of(self.codes) if self._in_place(item)]
+
+    def _in_place(self, job: AnyVerdict | WastingJob) -> bool:
+        """Whether a job ran in the namespace and the cluster that are asked for."""
+        return self.filters.namespace in ("", job.namespace) and self.filters.site in ("", job.cluster)
 
     def wasting(self) -> list[WastingJob]:
         """Judged jobs with a penalty or a low HFU, the most wasteful first."""
@@ -170,19 +153,14 @@ class Board:
             return []
         if self.filters.of_jobs:
             jobs = {(piece.line.key.cluster, piece.line.key.namespace, piece.job) for piece in self.pieces}
-            return most_wasteful(
-                job for job in wasting_jobs(self.verdicts) if (job.cluster, job.namespace, job.job) in jobs
-            )
+            found = wasting_jobs(self.verdicts)
+            return most_wasteful(job for job in found if (job.cluster, job.namespace, job.job) in jobs)
         if self.month.wasting is None and not self.month.preview:
             names = {"namespace": self.filters.namespace, "cluster": self.filters.site}
             asked = Q(**{name: value for name, value in names.items() if value})
             return most_wasteful(judged_wasting(self.period.close_number, self.codes, asked))
         known = self.month.wasting if self.month.wasting is not None else wasting_jobs(self.verdicts)
-        return most_wasteful(
-            job
-            for job in known
-            if self.filters.namespace in ("", job.namespace) and self.filters.site in ("", job.cluster)
-        )
+        return most_wasteful(job for job in known if self._in_place(job))
 
     @cached_property
     def scope(self) -> Scope:
@@ -198,8 +176,7 @@ class Board:
         if not self.month.preview:
             return None
         usage = replace(self.scope.usage, teams=None) if self.everybody and not self.filters.team else self.scope.usage
-        window = Interval(self.period.start, self.period.end)
-        return freshness(usage, window, self.month.as_of or self.now, unbilled=self.month.unbilled)
+        return freshness(usage, self.window, self.month.as_of or self.now, unbilled=self.month.unbilled)
 
     @property
     def stale(self) -> bool:
@@ -210,9 +187,8 @@ class Board:
         """Where a running month will end, or why nothing is forecast."""
         if not self.running or self.filters.of_jobs:
             return None
-        window = Interval(self.period.start, self.period.end)
         return expected_of(
-            self.scope, window, self.total, self.now, self.period.zone, self.reference_data, silent=self.stale
+            self.scope, self.window, self.total, self.now, self.period.zone, self.reference_data, silent=self.stale
         )
 
     def last_month(self) -> Decimal | None:
@@ -220,19 +196,14 @@ class Board:
         before = BillingPeriod.objects.filter(month=previous_month(self.period.month)).first()
         if before is None or before.status != BillingPeriod.Status.CLOSED:
             return None
-        if self.filters.of_jobs:
-            return self._of(before).total
         if not self.filters.chosen:
             return invoiced_total(before, self.teams, shadow=self.shadow)
-        charged, shown_only = invoiced_rollups(before, self.teams)
-        lines = self.filters.kept(shown_only if self.shadow else charged)
-        return sum((line.amount for line in lines), ZERO)
+        return self._of(before).total
 
     def _of(self, period: BillingPeriod) -> "Board":
         """The same board of another month."""
         month = month_facets(period, self.teams)
-        lines = month.shown_only if self.shadow else month.charged
-        shown = replace(month, charged=[], shown_only=lines) if self.shadow else replace(month, shown_only=[])
+        shown = replace(month, charged=[]) if self.shadow else replace(month, shown_only=[])
         return replace(self, period=period, month=shown)
 
     def bridge(self) -> Bridge | None:
@@ -250,20 +221,21 @@ class Board:
         """Up to when the month before is compared with a running one, as it was kept or as of now."""
         if not self.running:
             return None
-        preview = None if self.filters.of_jobs or self.month.as_of is None else snapshot_shown(self.period)
-        kept = None if preview is None else beside_of(preview).compared_until
+        kept = self._kept and beside_of(self._kept).compared_until
         return kept or same_moment(self.period, period_shown(previous_month(self.period.month), self.setup), self.now)
+
+    @cached_property
+    def _kept(self) -> RatingSnapshot | None:
+        """The rating that a large month is shown by, where it is shown by sums."""
+        return None if self.filters.of_jobs or self.month.as_of is None else snapshot_shown(self.period)
 
     def _lines_before(self) -> Sequence[Charged]:
         if not self.running:
             board = self._of(period_shown(previous_month(self.period.month), self.setup))
             lines = _lines_of_pieces(board.pieces)
             return [line for line in lines if not (board.month.preview and line.key.correction)]
-        preview = None if self.filters.of_jobs or self.month.as_of is None else snapshot_shown(self.period)
-        if preview is not None:
-            kept = compared_of(preview, self.codes)
-            if kept is not None:
-                return self.filters.kept(kept)
+        if self._kept and (kept := compared_of(self._kept, self.codes)) is not None:
+            return self.filters.kept(kept)
         return self._days_before()
 
     def _days_before(self) -> Sequence[Charged]:
@@ -327,6 +299,5 @@ class Board:
 
 def _lines_of_pieces(pieces: Sequence[Piece]) -> Sequence[Charged]:
     """Whole lines as they are, shares of lines as lines of their own."""
-    return [piece.line for piece in pieces if piece.share == 1] + list(
-        part_lines(piece for piece in pieces if piece.share != 1)
-    )
+    whole = [piece.line for piece in pieces if piece.share == 1]
+    return [*whole, *part_lines(piece for piece in pieces if piece.share != 1)]

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 from heapq import nlargest
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from billing.invoices.line_rollups import Charged
 from pricing.meters import Role
@@ -46,6 +46,10 @@ class ItemChange(NamedTuple):
         return self.after - self.before
 
 
+def _by_size(item: ItemChange) -> tuple[Any, ...]:
+    return -abs(item.change), *item[:4]
+
+
 @dataclass(frozen=True, slots=True)
 class Bridge:
     """From one total to the other by its effects; `compared` what each SKU of each team did, in no order."""
@@ -56,9 +60,14 @@ class Bridge:
     compared: list[ItemChange]
 
     @property
+    def steps(self) -> list[Effect]:
+        """The effects between the earlier and the later total."""
+        return [Effect("before", self.before), *self.effects, Effect("after", self.after)]
+
+    @property
     def items(self) -> list[ItemChange]:
         """What changed most first."""
-        return sorted(self.compared, key=lambda item: (-abs(item.change), *item[:4]))
+        return sorted(self.compared, key=_by_size)
 
     def largest(self, most: int) -> list[ItemChange]:
         """The first of `items` that changed, without putting all of them in order."""
@@ -66,7 +75,7 @@ class Bridge:
         if not changes:
             return []
         found = [item for item in self.compared if item.change and abs(item.change) >= changes[-1]]
-        return sorted(found, key=lambda item: (-abs(item.change), *item[:4]))[:most]
+        return sorted(found, key=_by_size)[:most]
 
     @property
     def change(self) -> Decimal:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from decimal import Decimal
 from fractions import Fraction
+from itertools import accumulate, pairwise
 from typing import Any
 
 from django.utils.translation import gettext as _
@@ -92,16 +93,13 @@ def days_chart(days: Sequence[tuple[date, Decimal, Decimal]], unit: str, currenc
 
 def bridge_chart(bridge: Bridge, currency: str) -> Chart:
     """From the earlier total over each effect, hanging where the one before ended, to the later total."""
-    reached, values = bridge.before, [(Decimal(0), bridge.before)]
-    for effect in bridge.effects:
-        values.append((reached, reached + effect.amount))
-        reached += effect.amount
-    values.append((Decimal(0), bridge.after))
-    names = ["before", *(effect.name for effect in bridge.effects), "after"]
-    texts = [money(bridge.before), *(signed_money(effect.amount) for effect in bridge.effects), money(bridge.after)]
-    colours = ["gpu", *("unowned" if effect.amount > 0 else "jade" for effect in bridge.effects), "gpu"]
+    first, *effects, last = bridge.steps
+    reached = accumulate((effect.amount for effect in effects), initial=first.amount)
+    values = [(Decimal(0), first.amount), *pairwise(reached), (Decimal(0), last.amount)]
+    texts = [money(first.amount), *(signed_money(effect.amount) for effect in effects), money(last.amount)]
+    colours = ["gpu", *("unowned" if effect.amount > 0 else "jade" for effect in effects), "gpu"]
     series = Series("", "bars", "gpu", values, texts, colours)
-    return Chart([str(label(name, "effect")) for name in names], [series], currency)
+    return Chart([str(label(step.name, "effect")) for step in bridge.steps], [series], currency)
 
 
 Ends = tuple[Fraction, Fraction]

@@ -4,16 +4,18 @@ Every level is the walk that rates a close, read at a finer grain, so that it ad
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
+from functools import partial
 from typing import Any
 from zoneinfo import ZoneInfo
 
 from billing.invoices.line_rollups import StatementLine
 from billing.invoices.models import BillingPeriod
+from billing.portal.tables import Cell, Column, Table, constant
 from billing.rating.efficiency import Verdict
 from billing.rating.grains import Grain
 from billing.rating.readings import Reading
@@ -30,6 +32,15 @@ from pricing.rating import DIVISOR
 
 ROWS_SHOWN = 200
 DAY = timedelta(days=1)
+FACTS: Mapping[str, tuple[str, ...]] = {
+    "workloads": ("job", "holds", "first", "last"),
+    "holds": ("pod", "allocation_id", "node", "first", "last", "end_reason", "devices", "device_fraction"),
+    "days": ("day", "requests"),
+    "hours": ("hour", "requests"),
+    "requests": ("time", "id", "source"),
+}
+"""By level: the facts of a part that are columns of its table."""
+COUNTED = dict.fromkeys(("holds", "requests", "devices"), "count")
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,6 +258,26 @@ def share_out(
         for row, *shares in zip(rows, quantities, amounts, strict=True)
     ]
     return Breakdown(parts, exact, amount)
+
+
+def level_tables(levels: Mapping[str, Breakdown], line: StatementLine, month: str) -> dict[str, Callable[[], Table]]:
+    """A file for every level that the page shows: with every row, and requests in one where they are too many to list."""
+    return {name: partial(_table, name, rows, line, month) for name, rows in levels.items()}
+
+
+def _table(name: str, rows: Breakdown, line: StatementLine, month: str) -> Table:
+    facts = [fact for fact in FACTS[name] if any(fact in part.facts for part in rows.parts)]
+    cells = [
+        *(Column(fact, COUNTED.get(fact, "text"), partial(_fact, fact)) for fact in facts),
+        Column("base_units", "quantity", "usage"), Column("quantity", "quantity"), constant("unit", line.key.unit),
+        Column("amount", "money"),
+    ]  # fmt: skip
+    return Table.of(f"{name}-{line.key.sku}-{month}", [*rows.parts, *([rows.rest] if rows.rest else ())], cells)
+
+
+def _fact(name: str, part: Part) -> Cell:
+    found: Cell = part.facts.get(name)
+    return found
 
 
 def _within(scope: Scope, inside: Interval) -> Scope:

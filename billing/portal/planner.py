@@ -2,10 +2,12 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Final
 
+from django.db import connection
 from django.utils.translation import gettext, gettext_noop
 
 from billing.portal.price_lists import published_versions
@@ -65,10 +67,14 @@ GROUPS: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     (gettext_noop("What the plan is held against"), tuple(FACTS)),
 )  # fmt: skip
 OPEN: Final = 2
-"""So many groups stand open; any other does where something is written in it."""
+"""How many groups are open; any other is where something is written in it."""
 USUAL_MFU: Final = Fraction(55, 100)
 LONG_RUN_DAYS: Final = 180
 ATTENTION_MATTERS: Final = Fraction(1, 6)
+LOOKED_BACK: Final = timedelta(days=180)
+LEAST_COVERAGE: Final = Decimal("0.95")
+LEAST_RUNS: Final = 10
+LEAST_GPU_SECONDS: Final = 3600
 
 
 @dataclass
@@ -88,13 +94,10 @@ def published_prices() -> dict[str, Decimal]:
     return {row.accelerator: row.price for row in rows}
 
 
-def planner_fields(
+def planner_values(
     asked: Mapping[str, Any], prices: Mapping[str, Decimal], own_p90: Callable[[str], Decimal | None]
-) -> tuple[list[tuple[str, str, str]], dict[str, str]]:
-    """(name, value, hint) of every input, and the values.
-
-    Price and own MFU follow the accelerator where none is written.
-    """
+) -> dict[str, str]:
+    """The text of every input; price and own MFU follow the accelerator where none is written."""
     given = {name: str(asked.get(name, "")).strip() for name in NAMES} if "tokens" in asked else dict(START)
     accelerator = given.get("accelerator", "")
     if not given.get("price_per_gpu_hour") and accelerator in prices:
@@ -102,18 +105,43 @@ def planner_fields(
     own = None if given.get("mfu_p90") or not accelerator else own_p90(accelerator)
     if own is not None:
         given["mfu_p90"] = exact_decimal(Fraction(own), 4)
-    values = {name: given.get(name, "") for name in NAMES}
-    return [(name, values[name], _hint(name)) for name in NAMES], values
+    return {name: given.get(name, "") for name in NAMES}
 
 
-def in_groups(fields: Sequence[tuple[str, str, str]]) -> list[tuple[str, bool, list[tuple[str, str, str]]]]:
-    """The inputs by what they are about: the group, whether it stands open, and its inputs."""
-    by_name = {field[0]: field for field in fields}
-    groups = [(gettext(group), [by_name[name] for name in names]) for group, names in GROUPS]
+def own_mfu_p90(accelerator: str, now: datetime) -> Decimal | None:
+    """The MFU that nine in ten runs on `accelerator` of the last 180 days do not pass; None for fewer than ten runs.
+
+    A run is a pod or workload with at least one GPU-hour measured; its MFU is weighted by GPU-seconds, and the
+    percentile is the nearest rank.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """SELECT count(*), percentile_disc(0.9) WITHIN GROUP (ORDER BY done / weight)
+               FROM (SELECT sum(s.mfu * s.gpu_seconds) AS done, sum(s.gpu_seconds) AS weight
+                     FROM usage_efficiencysample s
+                     WHERE s.start >= %(since)s AND s."end" <= %(now)s AND s.mfu IS NOT NULL AND s.coverage >= %(coverage)s
+                           AND EXISTS (SELECT 1 FROM usage_gpuallocation a WHERE a.cluster = s.cluster
+                                       AND a.pod_uid = s.pod_uid AND a.accelerator = %(accelerator)s)
+                     GROUP BY s.cluster, s.pod_uid, s.workload) AS run
+               WHERE weight >= %(least)s""",
+            {
+                "since": now - LOOKED_BACK, "now": now, "coverage": LEAST_COVERAGE, "accelerator": accelerator,
+                "least": LEAST_GPU_SECONDS,
+            },
+        )  # fmt: skip
+        runs, reached = cursor.fetchone()
+    return reached if runs >= LEAST_RUNS else None
+
+
+def in_groups(values: Mapping[str, str]) -> list[tuple[str, bool, list[tuple[str, str, str]]]]:
+    """(group, whether it is open, its inputs by name, value and hint)."""
     return [
-        (group, number < OPEN or any(value for _name, value, _hint in inputs), inputs)
-        for number, (group, inputs) in enumerate(groups)
-    ]
+        (
+            gettext(group), number < OPEN or any(values[name] for name in names),
+            [(name, values[name], _hint(name)) for name in names],
+        )
+        for number, (group, names) in enumerate(GROUPS)
+    ]  # fmt: skip
 
 
 def _hint(name: str) -> str:

@@ -11,20 +11,18 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
 from fractions import Fraction
+from typing import Any
 
 from django.db.models import Q, QuerySet, Sum
 
-from billing.closing.snapshots import snapshot_shown
 from billing.invoices.line_rollups import Charged
 from billing.invoices.models import BillingPeriod, Invoice, InvoiceSums
-from billing.portal.month_facets import MonthFacets
-from billing.portal.open_months import OpenMonth
-from billing.portal.selectors import notes_by_month
+from billing.portal.selectors import OpenMonth, notes_by_month
+from billing.portal.statements import MonthFacets
 from billing.rates.models import GpuPrice, TokenPrice
 from billing.rating.assessment import DeviceTime, rate_period
 from billing.rating.models import PoolTime
 from billing.rating.selectors import pool_times
-from billing.rating.snapshots import result_of
 from billing.tenancy.models import Team
 from billing.usage.queries import gpu_time
 from billing.usage.selectors import EpochFilter, capacity_sums, last_close_seq
@@ -155,10 +153,8 @@ def _device_time(period: BillingPeriod, month: MonthFacets) -> Mapping[tuple[str
     """
     if period.status == BillingPeriod.Status.CLOSED and (closed := pool_times(period.close_number)):
         return closed
-    if month.whole is not None and month.whole.assessment is not None:
-        return month.whole.assessment.device_time
-    if (preview := snapshot_shown(period)) is not None:
-        return result_of(preview).device_time
+    if month.assessment is not None:
+        return month.assessment.device_time
     window = Interval(period.start, period.end)
     return rate_period(window=window, zone=period.zone, close_seq=period.close_seq, isolate=True).device_time
 
@@ -285,6 +281,11 @@ class MonthSum:
     data_through: datetime | None = None
 
     @property
+    def state(self) -> str:
+        """How sure its figures are."""
+        return "closed" if self.closed else "estimate" if self.estimate else "open"
+
+    @property
     def net(self) -> Decimal:
         return self.gpu + self.tokens + self.adjustments + self.noted
 
@@ -299,26 +300,14 @@ def months_compared(teams: QuerySet[Team], still_open: Iterable[OpenMonth] = ())
     noted = notes_by_month(teams)
     closed = set(BillingPeriod.objects.filter(status=BillingPeriod.Status.CLOSED).values_list("month", flat=True))
     found: list[MonthSum] = []
-    open_by_month = {item.month: item for item in still_open if item.statements is not None}
-    for month in sorted({*sums, *noted, *open_by_month}):
+    estimates: dict[str, dict[str, Any]] = {
+        item.month: {**item.statements.sums, "data_through": item.data_through} for item in still_open if item.statements
+    }
+    for month in sorted({*sums, *noted, *estimates}):
         gpu, tokens, other = sums.get(month, (ZERO, ZERO, ZERO))
         item = MonthSum(month, gpu, tokens, other, noted.get(month, ZERO), month in closed)
-        item = _estimated(item, open_by_month[month]) if month in open_by_month else item
+        if month in estimates:
+            item = replace(item, estimate=True, **estimates[month])
         compared = item.closed and found and found[-1].closed
         found.append(replace(item, change=item.net - found[-1].net) if compared else item)
     return found[: -MONTHS_COMPARED - 1 : -1]
-
-
-def _estimated(item: MonthSum, found: OpenMonth) -> MonthSum:
-    """With what is known of a month that is not closed."""
-    charged = found.statements.charged if found.statements else []
-    gpu, tokens, adjustments = (
-        sum(parts, ZERO)
-        for parts in (
-            [one.devices for one in charged], [one.of_kind("tokens") for one in charged],
-            [one.adjustments for one in charged],
-        )
-    )  # fmt: skip
-    return replace(
-        item, gpu=gpu, tokens=tokens, adjustments=adjustments, estimate=True, data_through=found.data_through
-    )

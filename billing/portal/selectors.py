@@ -3,62 +3,39 @@
 Whatever belongs to a team is asked for through `teams_visible_to`, handed in as `teams`: there is no other way in.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
 
 from django.db.models import F, QuerySet, Sum
+from django.http import HttpRequest
 
 from billing.budgets.selectors import MICROSECOND, monthly_amounts
 from billing.invoices.models import BillingPeriod, Correction, Invoice, Note, Operation
 from billing.invoices.selectors import corrections_all, notes_issued
-from billing.portal.statements import MonthStatements, Statement
+from billing.portal.fresh import page_freshness
+from billing.portal.statements import MonthStatements, Statement, month_statements
 from billing.rates.models import EfficiencyPolicy
 from billing.tenancy.models import ConsumerOwnership, NamespaceOwnership, Team
 from billing.usage.models import QuarantinedRecord
+from billing.usage.scope import UsageScope
 
+ZERO = Decimal("0.00")
 TREND_MONTHS = 12
+ASSESSED = 3
+"""How many of the newest open months are assessed for a page, as many as the scheduler keeps ready; of older ones it says
+that they are open."""
 QUARANTINE_SHOWN = 200
 
 
-@dataclass(frozen=True, slots=True)
-class TeamRow:
-    """One team of the overview."""
-
-    team: Team
-    gpu: Decimal
-    tokens: Decimal
-    adjustments: Decimal
-    total: Decimal
-    budget: Decimal | None
-    invoice: Invoice | None
-    shadow: bool = False
-
-    @property
-    def budget_used(self) -> Decimal | None:
-        """Spent over planned, as a ratio; None without a budget."""
-        return None if self.budget is None else self.total / self.budget
-
-
-def team_rows(month: MonthStatements) -> list[TeamRow]:
-    """A row for every team with lines or a budget, the largest first."""
-    budgets = budgets_of(month.teams, month.period)
-    rows = [_row(statement, budgets.get(statement.team.pk)) for statement in month.statements]
+def team_rows(month: MonthStatements) -> list[Statement]:
+    """The statements with their budgets, and an empty one for every other team with a budget; the largest first."""
+    budgets = budgets_of(list(month.teams), month.period)
     seen = {statement.team.pk for statement in month.statements}
-    rows += [
-        _row(Statement(team, []), budgets[team.pk])
-        for team in month.teams
-        if team.pk in budgets and team.pk not in seen
-    ]
+    empty = [Statement(team, []) for team in month.teams if team.pk in budgets and team.pk not in seen]
+    rows = [replace(row, budget=budgets.get(row.team.pk)) for row in [*month.statements, *empty]]
     return sorted(rows, key=lambda row: (-row.total, row.team.code))
-
-
-def _row(statement: Statement, budget: Decimal | None) -> TeamRow:
-    return TeamRow(
-        statement.team, statement.devices, statement.of_kind("tokens"), statement.adjustments,
-        statement.total, budget, statement.invoice, statement.shadow,
-    )  # fmt: skip
 
 
 def budgets_of(teams: list[Team], period: BillingPeriod) -> dict[int, Decimal]:
@@ -76,8 +53,36 @@ class TrendPoint:
     month: str
     total: Decimal | None
     preview: bool = False
-    noted: Decimal = Decimal("0.00")
+    noted: Decimal = ZERO
     data_through: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OpenMonth:
+    """An ended month that is not closed; `statements` None where it is too old to be assessed for a page."""
+
+    month: str
+    statements: MonthStatements | None
+    data_through: datetime | None = None
+
+    def point(self, *, shadow: bool = False) -> TrendPoint:
+        """The month in a trend; with `shadow` what was only shown of it."""
+        month = self.statements
+        total = None if month is None else month.shadowed if shadow else month.total
+        return TrendPoint(self.month, total, preview=True, data_through=self.data_through)
+
+
+def open_months(
+    request: HttpRequest, teams: QuerySet[Team], scope: UsageScope, ended: Iterable[BillingPeriod]
+) -> Iterator[OpenMonth]:
+    """What is known of months that have ended and are not closed, the newest first."""
+    for number, period in enumerate(ended):
+        if number >= ASSESSED:
+            yield OpenMonth(period.month, None)
+            continue
+        statements = month_statements(period, teams, summed=True)
+        fresh = page_freshness(request, period, scope, as_of=statements.as_of)
+        yield OpenMonth(period.month, statements, fresh.data_through if fresh else None)
 
 
 def notes_by_month(teams: QuerySet[Team] | list[Team]) -> dict[str, Decimal]:
@@ -93,30 +98,19 @@ def invoiced_trend(
 
     still_open: the estimates of months that have ended and are not closed.
     """
-    noted = {} if shadow else notes_by_month(teams)
-    estimates = {point.month: point for point in still_open if point.month < shown.month}
-    points = {point.month: point for point in _invoiced(teams, shown, shadow, noted)} | estimates
-    return [_with_notes(points[month], noted) for month in sorted(points)][-TREND_MONTHS:]
-
-
-def _with_notes(point: TrendPoint, noted: dict[str, Decimal]) -> TrendPoint:
-    amount = noted.get(point.month, Decimal("0.00"))
-    return replace(point, total=None if point.total is None else point.total + amount, noted=amount)
-
-
-def _invoiced(
-    teams: QuerySet[Team] | list[Team], shown: TrendPoint, shadow: bool, noted: dict[str, Decimal]
-) -> list[TrendPoint]:
-    rows = (
-        Invoice.objects.exclude(status=Invoice.Status.VOID)
-        .filter(team__in=teams, period__month__lt=shown.month, shadow=shadow)
-        .values(month=F("period__month"))
-        .annotate(sum=Sum("total"))
-        .order_by("-month")[: TREND_MONTHS - 1]
+    invoices = Invoice.objects.exclude(status=Invoice.Status.VOID).filter(
+        team__in=teams, period__month__lt=shown.month, shadow=shadow
     )
-    sums = {row["month"]: row["sum"] for row in rows}
-    months = sorted({*sums, *(month for month in noted if month < shown.month)})
-    return [*(TrendPoint(month, sums.get(month, Decimal("0.00"))) for month in months), shown]
+    sums = dict(invoices.order_by().values_list("period__month").annotate(Sum("total")))
+    noted = {} if shadow else notes_by_month(teams)
+    points = {month: TrendPoint(month, sums.get(month, ZERO)) for month in {*sums, *noted}}
+    points |= {point.month: point for point in (*still_open, shown)}
+    months = sorted(month for month in points if month <= shown.month)[-TREND_MONTHS:]
+    return [_with_notes(points[month], noted.get(month, ZERO)) for month in months]
+
+
+def _with_notes(point: TrendPoint, noted: Decimal) -> TrendPoint:
+    return replace(point, total=None if point.total is None else point.total + noted, noted=noted)
 
 
 def invoices_visible(teams: QuerySet[Team]) -> QuerySet[Invoice]:

@@ -4,18 +4,19 @@ Both are lines of one shape, so that no page knows the difference and none compu
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
+from functools import cached_property
 from itertools import groupby
 
 from django.db.models import QuerySet, Sum
 from django.utils import timezone
 
 from billing.closing.services.snapshots import snapshot_make
-from billing.closing.snapshots import KindSum, contents_of, snapshot_shown, sums_of
-from billing.invoices.line_rollups import StatementLine
+from billing.closing.snapshots import KindSum, contents_of, rollups_of, snapshot_shown, sums_of
+from billing.invoices.line_rollups import Charged, StatementLine, WastingJob, invoiced_rollups
 from billing.invoices.line_rollups import statement_line as previewed
 from billing.invoices.lines import invoice_lines
 from billing.invoices.models import BillingPeriod, Invoice, InvoiceLine
@@ -76,12 +77,16 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A team's month. `invoice` is None while the month is a preview; a `shadow` is shown and never charged."""
+    """A team's month. `invoice` is None while the month is a preview; a `shadow` is shown and never charged.
+
+    budget: what the team may spend in the month, where `team_rows` read it and there is one.
+    """
 
     team: Team
     lines: list[StatementLine]
     invoice: Invoice | None = None
     shadow: bool = False
+    budget: Decimal | None = None
 
     @property
     def total(self) -> Decimal:
@@ -92,14 +97,23 @@ class Statement:
         return sum_of(line for line in self.lines if line.key.kind == kind)
 
     @property
-    def adjustments(self) -> Decimal:
-        """What is neither devices nor tokens: efficiency, interruptions."""
-        return self.total - self.devices - self.of_kind("tokens")
-
-    @property
-    def devices(self) -> Decimal:
+    def gpu(self) -> Decimal:
         """Devices on demand and under commitments, used or not."""
         return self.of_kind("gpu") + self.of_kind("commitment")
+
+    @property
+    def tokens(self) -> Decimal:
+        return self.of_kind("tokens")
+
+    @property
+    def adjustments(self) -> Decimal:
+        """What is neither devices nor tokens: efficiency, interruptions."""
+        return self.total - self.gpu - self.tokens
+
+    @property
+    def budget_used(self) -> Decimal | None:
+        """Spent over planned, as a ratio; None without a budget."""
+        return None if self.budget is None else self.total / self.budget
 
     @property
     def corrections(self) -> Decimal:
@@ -111,9 +125,12 @@ class Statement:
         """The lines by kind, then by place, in the order of the document."""
         ordered = sorted(self.lines, key=lambda line: (line.key.what.order, line.place, line.position))
         return [
-            Section(kind, [LineGroup(*place, list(group)) for place, group in groupby(lines, _place)])
+            Section(kind, [
+                LineGroup(cluster, namespace, consumer, list(group))
+                for (cluster, namespace, consumer), group in groupby(lines, lambda line: line.place)
+            ])
             for kind, lines in groupby(ordered, lambda line: line.key.kind)
-        ]
+        ]  # fmt: skip
 
     def line(self, digest: str) -> StatementLine | None:
         """The line of that name, or None."""
@@ -121,29 +138,28 @@ class Statement:
 
 
 @dataclass(frozen=True)
-class MonthStatements:
-    """The statements of the teams that somebody may see, by team code.
+class Month:
+    """A month of the teams that somebody may see.
 
-    `as_of`: when a large month was last assessed; None where it was assessed for this very view, or is invoiced.
-    `unbilled`: usage of anybody that is in no statement.
+    assessment: of a month that is not closed, what it was rated to. as_of: when a large month was last assessed; None where
+    it was assessed for this very view, or is invoiced.
     """
 
     period: BillingPeriod
-    statements: list[Statement]
-    assessment: RatingResult | None = None
-    teams: list[Team] = field(default_factory=list)
-    as_of: datetime | None = None
-    unbilled: Sequence[Unbilled] = ()
+    teams: Collection[Team] | QuerySet[Team]
+    assessment: RatingResult | None = field(default=None, kw_only=True)
+    as_of: datetime | None = field(default=None, kw_only=True)
 
     @property
     def preview(self) -> bool:
         """Whether the amounts can still change."""
         return self.assessment is not None
 
-    @property
+    @cached_property
     def unrated(self) -> dict[str, str]:
         """Why teams of the page cannot be rated: they are in no statement, though they may owe something."""
-        faults, codes = self.assessment.faults if self.assessment else {}, {team.code for team in self.teams}
+        faults = self.assessment.faults if self.assessment else {}
+        codes = {team.code for team in self.teams} if faults else set()
         return {team: problem for team, problem in sorted(faults.items()) if team in codes}
 
     @property
@@ -151,12 +167,24 @@ class MonthStatements:
         """Whether what others pay hangs on those."""
         return self.assessment is not None and self.assessment.entangled
 
+    @cached_property
+    def unbilled(self) -> Sequence[Unbilled]:
+        """Usage of anybody that is in no statement."""
+        return unbilled_in(self.assessment) if self.assessment else ()
+
     @property
     def reference_data(self) -> ReferenceData | None:
         """What a preview was rated by; an invoice was by what its close knew."""
         if self.assessment is None:
             return None
         return self.assessment.reference_data or reference_data_known(self.period.close_seq or last_close_seq() + 1)
+
+
+@dataclass(frozen=True)
+class MonthStatements(Month):
+    """The statements of the teams, by team code."""
+
+    statements: list[Statement]
 
     @property
     def charged(self) -> list[Statement]:
@@ -172,16 +200,47 @@ class MonthStatements:
         """What teams are shown and nobody is charged; in no total, as it is in no journal and no export."""
         return sum((statement.total for statement in self.statements if statement.shadow), ZERO)
 
-    def of_kind(self, kind: str) -> Decimal:
-        """Sum of one kind over the teams shown."""
-        return sum((statement.of_kind(kind) for statement in self.charged), ZERO)
+    @property
+    def sums(self) -> dict[str, Decimal]:
+        """What is charged, in the three parts of a total."""
+        return {
+            name: sum((getattr(statement, name) for statement in self.charged), ZERO)
+            for name in ("gpu", "tokens", "adjustments")
+        }
 
     def verdicts(self, team: Team) -> list[AnyVerdict]:
         """What the efficiency policies said about the team's jobs, with what they said it from."""
+        return self.verdicts_of([team.code])
+
+    def verdicts_of(self, codes: Collection[str]) -> list[AnyVerdict]:
+        """The same of some teams."""
         if self.assessment is not None:
-            return [verdict for verdict in self.assessment.verdicts if verdict.team == team.code]
-        stored = EfficiencyVerdict.objects.filter(close_seq=self.period.close_number, team=team.code)
+            return [verdict for verdict in self.assessment.verdicts if verdict.team in codes]
+        stored = EfficiencyVerdict.objects.filter(close_seq=self.period.close_number, team__in=codes)
         return list(stored.order_by("cluster", "namespace", "job"))
+
+
+@dataclass(frozen=True)
+class MonthFacets(Month):
+    """What some teams are charged for a month, and what they are only shown.
+
+    `wasting` and `whole`: the jobs and the lines behind the sums, where they were read with them.
+    """
+
+    charged: Sequence[Charged]
+    shown_only: Sequence[Charged]
+    wasting: Sequence[WastingJob] | None = None
+    whole: MonthStatements | None = None
+
+    @property
+    def shadow(self) -> bool:
+        """Whether everything here is only shown and nobody charged."""
+        return bool(self.shown_only) and not self.charged
+
+    @property
+    def lines(self) -> Sequence[Charged]:
+        """What a page shows: what is charged, or where nothing is, what is only shown."""
+        return self.shown_only if self.shadow else self.charged
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,10 +273,6 @@ def idle_times(month: MonthStatements, team: Team) -> list[IdleTime]:
     return [IdleTime(row.cluster, row.accelerator, row.pool_idle_us, row.idle_us) for row in rows]
 
 
-def _place(line: StatementLine) -> tuple[str, str, str]:
-    return line.place
-
-
 def sum_of(lines: Iterable[StatementLine]) -> Decimal:
     """Sum of rounded lines, as the total of an invoice is."""
     return sum((line.amount for line in lines), ZERO)
@@ -240,7 +295,28 @@ def month_statements(
 def assessed_now(period: BillingPeriod, teams: QuerySet[Team]) -> MonthStatements:
     """Statements of a month that is not closed, by what is known now; a large one is kept for the next view."""
     _, assessment = snapshot_make(period, now=timezone.now())
-    return _of_assessment(period, assessment, list(teams))
+    by_code = {team.code: team for team in teams}
+    statements = [
+        Statement(by_code[code], [previewed(line) for line in invoice_lines(charges)], shadow=shadow)
+        for (code, shadow), charges in sorted(charges_by_invoice(assessment.charges).items())
+        if code in by_code
+    ]
+    return MonthStatements(period, list(by_code.values()), statements, assessment=assessment)
+
+
+def month_facets(period: BillingPeriod, teams: QuerySet[Team]) -> MonthFacets:
+    """The sums of `teams` (those that somebody may see) for one month."""
+    if period.status == BillingPeriod.Status.CLOSED:
+        return MonthFacets(period, teams, *invoiced_rollups(period, teams))
+    if (preview := snapshot_shown(period)) is not None:
+        found = rollups_of(preview, teams.values_list("code", flat=True))
+        return MonthFacets(
+            period, teams, found.charged, found.shadow, found.wasting, assessment=result_of(preview), as_of=preview.as_of
+        )
+    whole = assessed_now(period, teams)
+    charged = [line for item in whole.charged for line in item.lines]
+    shown = [line for item in whole.statements if item.shadow for line in item.lines]
+    return MonthFacets(period, teams, charged, shown, whole=whole, assessment=whole.assessment)
 
 
 def _of_preview(period: BillingPeriod, preview: RatingSnapshot, teams: list[Team], *, summed: bool) -> MonthStatements:
@@ -257,8 +333,7 @@ def _of_preview(period: BillingPeriod, preview: RatingSnapshot, teams: list[Team
             verdicts += content.verdicts
             statements += [Statement(by_code[code], content.charged)] if content.charged else []
             statements += [Statement(by_code[code], content.shadow, shadow=True)] if content.shadow else []
-    known = result_of(preview, verdicts)
-    return MonthStatements(period, statements, known, teams, preview.as_of, unbilled_in(known))
+    return MonthStatements(period, teams, statements, assessment=result_of(preview, verdicts), as_of=preview.as_of)
 
 
 def _of_invoices(period: BillingPeriod, teams: QuerySet[Team], *, summed: bool) -> MonthStatements:
@@ -275,7 +350,7 @@ def _of_invoices(period: BillingPeriod, teams: QuerySet[Team], *, summed: bool) 
         for stored in rows.order_by("invoice_id", "position").iterator():
             lines[stored.invoice_id].append(_stored(stored, codes[stored.invoice_id]))
     statements = [Statement(invoice.team, lines[invoice.pk], invoice, invoice.shadow) for invoice in invoices]
-    return MonthStatements(period, statements, teams=list(teams))
+    return MonthStatements(period, list(teams), statements)
 
 
 def lines_of(invoice: Invoice) -> list[StatementLine]:
@@ -286,16 +361,6 @@ def lines_of(invoice: Invoice) -> list[StatementLine]:
 def _sum_of_a_kind(found: KindSum, team: str, month: str) -> StatementLine:
     key = LineKey(team=team, platform=False, correction=found.correction, charge_period=month, kind=found.kind)
     return StatementLine(key, 0, ZERO, ZERO, found.amount, None)
-
-
-def _of_assessment(period: BillingPeriod, assessment: RatingResult, teams: Sequence[Team]) -> MonthStatements:
-    by_code = {team.code: team for team in teams}
-    statements = [
-        Statement(by_code[code], [previewed(line) for line in invoice_lines(charges)], shadow=shadow)
-        for (code, shadow), charges in sorted(charges_by_invoice(assessment.charges).items())
-        if code in by_code
-    ]
-    return MonthStatements(period, statements, assessment, list(teams), unbilled=unbilled_in(assessment))
 
 
 def _stored(row: InvoiceLine, team: str) -> StatementLine:

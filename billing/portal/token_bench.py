@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from billing.portal.input_names import hint_of
 from billing.portal.price_lists import published_versions
+from billing.portal.workbench import Field, errors_by_field
 from metering.messages import Message
 from pricing.loadtests.own import LoadTest
 from pricing.money import exact_decimal
@@ -17,16 +18,6 @@ from pricing.token_sheet import BY_CONTEXT, METHODS, NUMBERS, PART, TokenSheet, 
 
 TERMS: Final = (*NUMBERS, "prefill_share")
 CLASSES: Final = ("input", "cache_read", "cache_creation", "output")
-
-
-@dataclass(frozen=True)
-class Term:
-    """One term as the form shows it."""
-
-    name: str
-    value: str
-    hint: str
-    errors: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -67,7 +58,7 @@ class ShownStep:
 class TokenBench:
     """Everything that the page tells about one load test; `problems` where the terms price nothing."""
 
-    terms: list[Term]
+    terms: list[Field]
     method: str
     by_context: bool
     runs: list[tuple[LoadTest, list[tuple[RunVerdict, list[str]]]]] = field(default_factory=list)
@@ -96,10 +87,7 @@ def token_bench(given: Mapping[str, Any]) -> TokenBench:
     try:
         sheet = parse_token_sheet(given)
     except TokenSheetError as error:
-        told: dict[str, list[str]] = {}
-        for problem in error.problems:
-            told.setdefault(str(problem.path[0]), []).append(problem.message)
-        return TokenBench(_terms(values, told), method, by_context, problems=error.messages)
+        return TokenBench(_terms(values, errors_by_field(error)), method, by_context, problems=error.messages)
     runs = [(test, [(verdict, _figures(verdict)) for verdict in _verdicts(test, sheet)]) for test in sheet.tests]
     problems, contexts, steps = _contexts(sheet)
     published = _published(sheet.tests[0].model)
@@ -143,12 +131,12 @@ def _figures(verdict: RunVerdict) -> list[str]:
     return [exact_decimal(value, 3).rstrip("0").rstrip(".") for value in given]
 
 
-def _terms(values: Mapping[str, str], told: Mapping[str, list[str]]) -> list[Term]:
-    terms = []
-    for name in TERMS:
-        bound, default = NUMBERS.get(name, (PART, None))
-        terms.append(Term(name, values[name] or default or "", hint_of(bound), told.get(name, [])))
-    return terms
+def _terms(values: Mapping[str, str], told: Mapping[str, list[str]]) -> list[Field]:
+    bounds = {name: NUMBERS.get(name, (PART, None)) for name in TERMS}
+    return [
+        Field(name, values[name] or default or "", hint_of(bound), told.get(name, []))
+        for name, (bound, default) in bounds.items()
+    ]
 
 
 def _methods(sheet: TokenSheet, method: str) -> list[ShownMethod]:

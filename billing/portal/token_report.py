@@ -5,14 +5,15 @@ hardware, engine, precision and method that its prices rest on, under a name of 
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any, Final
 
 from django.core.files.uploadedfile import UploadedFile
 from django.utils.translation import gettext
 
-from billing.rates.models import PriceVersion
+from billing.portal.price_lists import published_versions
+from billing.portal.workbench import draft_fields
 from billing.rates.price_file import version_content
 from metering.messages import Message
 from pricing.documents import DocumentError
@@ -102,9 +103,7 @@ def kept_reports(text: str) -> list[dict[str, Any]]:
     return found
 
 
-def draft_of_tokens(
-    sheet: Mapping[str, Any], *, name: str, valid_from: str, reason: str, sheet_name: str, base: PriceVersion | None
-) -> dict[str, Any]:
+def draft_of_tokens(sheet: Mapping[str, Any], sent: Mapping[str, str]) -> dict[str, Any]:
     """The newest list with the model priced by this report, as `price_draft_write` takes it.
 
     Raises TokenSheetError where the report does not say what its prices would rest on.
@@ -119,14 +118,11 @@ def draft_of_tokens(
     if problems or not reports:
         raise TokenSheetError(problems)
     model = str(reports[0].get("model", "")).strip()
+    base, sheet_name = published_versions().first(), sent.get("new_sheet", "").strip()
     content = version_content(base) if base else {"gpu": [], "tokens": []}
+    others = [row for row in content["tokens"] if row["model"] != model]
     return {
-        "name": name, "valid_from": valid_from, "reason": reason,
-        **({"gpu": content["gpu"]} if content["gpu"] else {}),
-        "tokens": [*_of_others(content["tokens"], model), {"model": model, "cost_sheet": sheet_name}],
+        **draft_fields(sent), **({"gpu": content["gpu"]} if content["gpu"] else {}),
+        "tokens": [*others, {"model": model, "cost_sheet": sheet_name}],
         "token_cost_sheets": [{"name": sheet_name, "sheet": dict(sheet)}],
     }  # fmt: skip
-
-
-def _of_others(rows: Iterable[Mapping[str, str]], model: str) -> list[Mapping[str, str]]:
-    return [row for row in rows if row["model"] != model]

@@ -4,26 +4,34 @@ Nothing is kept before it is saved as a draft: the address holds the inputs. Bar
 """
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from decimal import Decimal
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 from typing import Any, Final
 
 from django.core.files.uploadedfile import UploadedFile
 from django.utils.translation import gettext, gettext_noop
 
+from billing.closing.price_preview import month_effect
+from billing.invoices.selectors import period_of
 from billing.portal.charts import Chart, tornado_chart, waterfall_chart
 from billing.portal.input_names import hint_of
 from billing.portal.price_lists import published_versions
 from billing.portal.slices import Card, SlicePrice, memory_of, slice_prices, with_slices
+from billing.portal.tables import Cell, Column, Table
 from billing.rates.models import CostSheet as StoredSheet
 from billing.rates.models import PriceVersion
 from billing.rates.price_file import version_content
+from billing.rates.price_list import SheetPrice, parse_price_list
+from billing.rates.selectors import hypothetical_version, stored_sources
+from billing.rating.price_effect import PriceEffect
+from metering.messages import Message
 from pricing.carbon import OF_A_REGION
 from pricing.cost_sheet import COMPLETE, DEFAULTS, FOOTPRINT, SIMPLE, CostSheet, CostSheetError
 from pricing.documents import DocumentError, parse_document
-from pricing.fields import FieldProblem
+from pricing.fields import FieldProblem, InputError
 from pricing.listing import FIELDS as LISTING_FIELDS
 from pricing.listing import NUMBERS as LISTING_NUMBERS
 from pricing.money import exact_decimal
@@ -73,6 +81,9 @@ DOCUMENTS: Final = {"tariff", "metered_energy"}
 
 CARD_MEMORY: Final = "card_memory_gb"
 """Not of the sheet: what the prices of the card's slices follow from beside its own."""
+ON_THE_BENCH: Final = "the sheet on the workbench ".ljust(201, ".")
+"""Longer than any stored name."""
+
 FIELDS: Final = (*(name for _, names in GROUPS for name in names), CARD_MEMORY)
 HINTS: Final = {
     "accelerator": gettext_noop("name as usage reports it"),
@@ -89,15 +100,15 @@ HINTS: Final = {
 }
 
 
-@dataclass
+@dataclass(frozen=True)
 class Field:
     """One input as the form shows it."""
 
     name: str
     value: str
     hint: str
-    required: bool
-    errors: list[str] = field(default_factory=list)
+    errors: Sequence[str]
+    required: bool = False
 
     @property
     def document(self) -> bool:
@@ -107,17 +118,25 @@ class Field:
 
 @dataclass(frozen=True)
 class Bar:
-    """One row of a chart and of the table that says the same; the chart draws it from one of `ends` to the other."""
+    """A component of the price, in a chart from one of `ends` to the other and in a table; `simple` by the simple model."""
 
     name: str
     ends: tuple[Fraction, Fraction]
     amount: str
-    share: str = ""
-    low: str = ""
-    high: str = ""
-    price_at_low: str = ""
-    price_at_high: str = ""
-    simple: str = ""
+    share: str
+    simple: str
+
+
+@dataclass(frozen=True)
+class SwingBar:
+    """An input from `low` to `high`, and how far it moves the price: in a chart between `ends`, and in a table."""
+
+    name: str
+    ends: tuple[Fraction, Fraction]
+    low: str
+    high: str
+    price_at_low: str
+    price_at_high: str
 
 
 @dataclass(frozen=True)
@@ -126,7 +145,7 @@ class Analysis:
 
     cost: GpuHourCost
     bars: list[Bar]
-    swings: list[Bar]
+    swings: list[SwingBar]
     here: Fraction
     by_share: list[tuple[str, Decimal, Decimal, bool]]
     simple: GpuHourCost
@@ -235,22 +254,26 @@ def sheet_fields(values: Mapping[str, str]) -> dict[str, Any]:
 
 def read_form(values: Mapping[str, str]) -> tuple[list[tuple[str, list[Field]]], CostSheet | None]:
     """The form's groups, each refusal beside its field, and the sheet where nothing is refused."""
-    problems: list[FieldProblem] = []
-    sheet = None
+    sheet, told = None, dict[str, list[str]]()
     try:
         sheet = parse_cost_sheet(sheet_fields(values))
     except CostSheetError as error:
-        problems = error.problems
-    told: dict[str, list[str]] = {}
-    for problem in problems:
-        told.setdefault(str(problem.path[0]) if problem.path else "", []).append(problem.message)
+        told = errors_by_field(error)
     return [(gettext(group), [_field(name, values[name], told) for name in names]) for group, names in GROUPS], sheet
+
+
+def errors_by_field(error: InputError) -> dict[str, list[str]]:
+    """What is wrong with each field, by its name."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for problem in error.problems:
+        found[str(problem.path[0]) if problem.path else ""].append(problem.message)
+    return found
 
 
 def _field(name: str, value: str, told: Mapping[str, list[str]]) -> Field:
     bound = BOUNDS.get(name)
     hint = hint_of(bound) if bound else gettext(HINTS[name])
-    return Field(name, value, hint, name in SIMPLE or name in ("accelerator", "currency"), told.get(name, []))
+    return Field(name, value, hint, told.get(name, []), name in SIMPLE or name in ("accelerator", "currency"))
 
 
 def analysis(sheet: CostSheet, old: CostSheet | None, memory_gb: int) -> Analysis:
@@ -285,31 +308,23 @@ def _waterfall_bars(cost: GpuHourCost, simple: GpuHourCost) -> list[Bar]:
     plain["capital"] = plain["hardware"]
     return [
         Bar(
-            step.name, (step.start, step.start + step.amount), price_text(step.amount), _of(step.amount, whole, 1),
-            simple=_money(plain.get(step.name)),
+            step.name, (step.start, step.start + step.amount), price_text(step.amount),
+            exact_decimal(step.amount / whole * 100 if whole else 0, 1), _money(plain.get(step.name)),
         )
         for step in waterfall(cost)
     ]  # fmt: skip
 
 
-def _swing_bars(sheet: CostSheet) -> tuple[list[Bar], Fraction]:
+def _swing_bars(sheet: CostSheet) -> tuple[list[SwingBar], Fraction]:
     """The widest swings, and the price that they are swings of."""
     price = exact_price(sheet)
     bars = []
     for swing in [swing for swing in sensitivity(sheet) if swing.width][:SHOWN_SWINGS]:
         reached = (swing.price_at_low, swing.price_at_high, price)
         low, high = (exact_decimal(value, 4).rstrip("0").rstrip(".") for value in (swing.low, swing.high))
-        bars.append(
-            Bar(
-                swing.field, (min(reached), max(reached)), price_text(swing.width), "", low, high,
-                price_text(swing.price_at_low), price_text(swing.price_at_high),
-            )
-        )  # fmt: skip
+        prices = price_text(swing.price_at_low), price_text(swing.price_at_high)
+        bars.append(SwingBar(swing.field, (min(reached), max(reached)), low, high, *prices))
     return bars, price
-
-
-def _of(part: Fraction, whole: Fraction, places: int) -> str:
-    return exact_decimal(part / whole * 100 if whole else 0, places)
 
 
 def _by_share(sheet: CostSheet) -> list[tuple[str, Decimal, Decimal, bool]]:
@@ -332,23 +347,96 @@ def published_price(accelerator: str, currency: str = "") -> Decimal | None:
     return found.price if found else None
 
 
-def draft_document(
-    values: Mapping[str, str], *, name: str, valid_from: str, reason: str, sheet_name: str, base: PriceVersion | None
-) -> dict[str, Any]:
+def draft_fields(sent: Mapping[str, str]) -> dict[str, str]:
+    """Name, first day and reason of the list that a workbench is saved as."""
+    names = {"name": "draft_name", "valid_from": "valid_from", "reason": "reason"}
+    return {field: sent.get(name, "").strip() for field, name in names.items()}
+
+
+def draft_document(values: Mapping[str, str], sent: Mapping[str, str]) -> dict[str, Any]:
     """The newest list with the accelerator priced by this sheet and its slices after it, as `price_draft_write` takes it.
 
     Raises CostSheetError for a bad sheet.
     """
-    fields = sheet_fields(values)
+    fields, sheet_name = sheet_fields(values), sent.get("new_sheet", "")
     sheet = parse_cost_sheet(fields)
-    accelerator, price = sheet.accelerator, cost_of_gpu_hour(sheet).list_price
+    content = _priced_by(sheet_name, sheet, memory_of(sheet.accelerator, values.get(CARD_MEMORY, "")))
+    tokens = content.pop("tokens")
+    return {
+        **draft_fields(sent), **content, "cost_sheets": [{"name": sheet_name, "sheet": fields}],
+        **({"tokens": tokens} if tokens else {}),
+    }  # fmt: skip
+
+
+def _priced_by(name: str, sheet: CostSheet, memory_gb: int) -> dict[str, Any]:
+    """The newest list with the accelerator of `sheet` priced by the sheet of that name, and its slices after it."""
+    base, accelerator = published_versions().first(), sheet.accelerator
     content = version_content(base) if base else {"gpu": [], "tokens": []}
-    card = Card(accelerator, price, published_price(accelerator), memory_of(accelerator, values.get(CARD_MEMORY, "")))
+    card = Card(accelerator, cost_of_gpu_hour(sheet).list_price, published_price(accelerator), memory_gb)
     others = [row for row in content["gpu"] if row.get("accelerator") != accelerator or row.get("resource")]
     others = with_slices(others, slices_of(card, base))
+    return {**content, "gpu": [{"accelerator": accelerator, "cost_sheet": name}, *others]}
+
+
+def sheet_effect(sheet: CostSheet, *, month: str, currency: str, memory_gb: int) -> PriceEffect:
+    """The newest published list with the accelerator at the price of `sheet` and its slices after it, on usage of `month`.
+
+    Every other price stays.  Raises IntervalError for a month that is none, CostSheetError for a sheet in another currency,
+    PriceListError for a list that cannot be priced.
+    """
+    cost = cost_of_gpu_hour(sheet)
+    if cost.list_currency != currency:
+        named = "list_currency" if cost.listing.currency else "currency"
+        raise CostSheetError([FieldProblem((named,), Message(
+            "%(value)s must be %(currency)s, in which prices are", value=repr(cost.list_currency), currency=currency
+        ))])
+    content = _priced_by(ON_THE_BENCH, sheet, memory_gb)
+    own = SheetPrice(cost.list_price, cost.list_currency, cost.facility_kw.quantize(Decimal("1e-6")))
+    stored = stored_sources()
+    sources = replace(stored, gpu=lambda name: own if name == ON_THE_BENCH else stored.gpu(name))
+    period = period_of(month)
+    prices = parse_price_list(content, currency=currency, sources=sources)
+    return month_effect(period=period, prices=hypothetical_version("workbench", prices))
+
+
+def bench_tables(found: Analysis) -> dict[str, Callable[[], Table]]:
+    """A table for each that the page shows of one sheet; prices are of the sheet's currency."""
+    name = found.cost.accelerator
+    changes = [(row.name, old, new, difference) for row, old, new, difference in found.changes]
+    slices = [(one.accelerator, one.resource, one.share, one.published, one.price) for one in found.slices]
+    of_slices = ("accelerator", "resource", "share")
     return {
-        "name": name, "valid_from": valid_from, "reason": reason,
-        "gpu": [{"accelerator": accelerator, "cost_sheet": sheet_name}, *others],
-        "cost_sheets": [{"name": sheet_name, "sheet": fields}],
-        **({"tokens": content["tokens"]} if content["tokens"] else {}),
+        "parts": _table(f"price-{name}", "component", ("amount", "percent", "simple_model"), [
+            (bar.name, bar.amount, bar.share, bar.simple) for bar in found.bars
+        ]),
+        "swings": _table(f"what-moves-{name}", "input", ("from", "to", "price_at_from", "price_at_to"), [
+            (bar.name, bar.low, bar.high, bar.price_at_low, bar.price_at_high) for bar in found.swings
+        ]),
+        "by_share": _table(f"by-sold-share-{name}", "sold_percent", ("cost_to_recover", "price_with_markup"), [
+            (share, cost, price) for share, cost, price, _own in found.by_share
+        ]),
+        "listed": _table(f"listed-{name}", "name", ("value",), found.listed.items()),
+        "emitted": _table(f"energy-and-co2-{name}", "name", ("value",), found.emitted.items()),
+        "slices": lambda: Table(
+            f"slices-{name}",
+            [*(Column(each) for each in of_slices), *(Column(each, "price") for each in ("published", "price"))],
+            slices,
+        ),
+        "compared": _table(f"compared-{name}", "component", ("before", "now", "difference"), changes),
     }  # fmt: skip
+
+
+def _table(
+    name: str, first: str, others: Sequence[str], rows: Iterable[Sequence[str | Decimal]]
+) -> Callable[[], Table]:
+    columns = [Column(first), *(Column(other, "price") for other in others)]
+    return lambda: Table(name, columns, [[str(row[0]), *(_cell(value) for value in row[1:])] for row in rows])
+
+
+def _cell(text: str | Decimal) -> Cell:
+    """A figure as a number, a dash as nothing, anything else as it is."""
+    try:
+        found = Decimal(text)
+    except InvalidOperation:
+        return None if text in ("", "—") else str(text)
+    return found if found.is_finite() else str(text)

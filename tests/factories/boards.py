@@ -8,8 +8,8 @@ import pytest
 from billing.closing.services.showback import billing_mode_put
 from billing.portal.board import Board
 from billing.portal.filters import Filters
-from billing.portal.month_facets import month_facets
 from billing.portal.months import period_shown
+from billing.portal.statements import month_facets
 from billing.tenancy.models import BillingSetup, Team
 from tests.factories import allocation_record, apply, ingest_allocations, ingest_tokens, token_record
 from tests.factories.corrections import OCTOBER_OVER, people

@@ -12,8 +12,7 @@ from django.test import Client
 from django.utils.translation import override
 
 from billing.portal.input_names import NAMES, hint_of, input_name
-from billing.portal.mfu_baseline import own_mfu_p90
-from billing.portal.planner import BOUNDS, START, planned, planner_fields
+from billing.portal.planner import BOUNDS, START, own_mfu_p90, planned, planner_values
 from billing.portal.planner import NAMES as PLANNER_INPUTS
 from billing.portal.token_bench import TERMS
 from billing.portal.token_report import TOLD_BY_PEOPLE
@@ -42,7 +41,7 @@ def measured(number: int, mfu: str, gpu_seconds: int = 3600, coverage: str = "1"
 
 
 def texts(**changed: str) -> dict[str, str]:
-    return planner_fields({**START, "tokens": "10e12", **changed}, {}, lambda _: None)[1]
+    return planner_values({**START, "tokens": "10e12", **changed}, {}, lambda _: None)
 
 
 def row(name: str, policy: EfficiencyPolicy | None = None, **changed: str) -> list[Decimal]:

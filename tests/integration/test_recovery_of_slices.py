@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from billing.portal.month_facets import month_facets
 from billing.portal.months import period_shown
 from billing.portal.recovery import recovery_of
+from billing.portal.statements import month_facets
 from billing.tenancy.models import BillingSetup, Team
 from tests.factories import allocation_record, apply, ingest_allocations
 

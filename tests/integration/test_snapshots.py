@@ -20,10 +20,9 @@ from billing.invoices.models import BillingPeriod, Operation
 from billing.portal.board import Board
 from billing.portal.bridge import Bridge
 from billing.portal.filters import Filters
-from billing.portal.month_facets import MonthFacets, month_facets
 from billing.portal.months import period_shown
 from billing.portal.recovery import recovery_of
-from billing.portal.statements import MonthStatements, month_statements
+from billing.portal.statements import MonthFacets, MonthStatements, month_facets, month_statements
 from billing.portal.usage_heatmap import Heat
 from billing.rating.assessment import rate_period
 from billing.rating.input_fingerprint import fingerprint_now

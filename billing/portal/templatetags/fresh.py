@@ -1,4 +1,4 @@
-"""How long ago, since when, and what kind of usage is missing, in words."""
+"""How long ago, since when, and what kind of usage is missing, in words; and when a page is printed."""
 
 from datetime import datetime
 from typing import Any
@@ -11,7 +11,7 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from billing.portal.fresh import metering
-from billing.portal.templatetags.portal import NOTHING, age
+from billing.portal.templatetags.portal import NOTHING, age, local_minute
 
 register = template.Library()
 REASONS = {
@@ -70,3 +70,11 @@ def left_out(why: str) -> Any:
 def why_no_forecast(reason: str) -> Any:
     """Why there is no forecast, where nobody is silent."""
     return WITHHELD.get(reason, WITHHELD["history"])
+
+
+@register.simple_tag(takes_context=True)
+def printed_at(context: template.Context) -> str:
+    """Now, to the minute, in the zone of the installation, which is named; in UTC before it has one."""
+    setup = context.get("setup")
+    zone = setup.zone if setup else "UTC"
+    return f"{local_minute(timezone.now(), zone)} {zone}"

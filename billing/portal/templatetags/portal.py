@@ -6,9 +6,11 @@ from datetime import datetime
 from decimal import ROUND_HALF_UP, Decimal
 from math import ceil
 from typing import Any
+from urllib.parse import quote, urlencode
 from zoneinfo import ZoneInfo
 
 from django import template
+from django.urls import reverse
 from django.utils.html import format_html_join
 from django.utils.safestring import mark_safe
 from django.utils.translation import gettext, ngettext
@@ -16,6 +18,7 @@ from django.utils.translation import gettext_lazy as _
 
 from billing.portal.input_names import input_name
 from billing.portal.labels import LABELS
+from billing.portal.navigation import menu_of
 from billing.rating.labels import TOKEN_CLASS
 from billing.runtime.progress import STEPS
 from billing.runtime.translation import translated
@@ -64,6 +67,12 @@ def token_class(code: str) -> Any:
 def in_context(name: str, context: str) -> Any:
     """What a class of tokens in a bucket of prompt lengths is called."""
     return token_class(priced_class(name, context))
+
+
+@register.inclusion_tag("portal/parts/menu.html", takes_context=True)
+def menu(context: template.Context) -> dict[str, Any]:
+    """The menu for the reader of the page."""
+    return {"sections": menu_of(context.get("may") or {}), "nav": context.get("nav"), "choice": context.get("choice")}
 
 
 @register.filter
@@ -225,6 +234,13 @@ def decimal(text: str) -> Decimal:
 def exception_link(item: Any, month: str) -> str:
     """The page where an exception is solved or seen."""
     return str(item.facts.link(month))
+
+
+@register.simple_tag
+def evidence_address(verdict: Any, month: str) -> str:
+    """The file of what a verdict was said from."""
+    asked = {"month": month} | {name: getattr(verdict, name) for name in ("cluster", "namespace", "job", "policy")}
+    return f"{reverse('portal:evidence', args=[verdict.team])}?{urlencode(asked, quote_via=quote, safe='')}"
 
 
 @register.filter

@@ -17,10 +17,10 @@ from billing.portal.board import OFFERED, Board, TooManyJobsError
 from billing.portal.charts import bridge_chart
 from billing.portal.filters import Filters
 from billing.portal.htmx import HtmxRequest
-from billing.portal.month_facets import month_facets
 from billing.portal.months import month_choice
 from billing.portal.splits import NAMES, SplitRow, first_rows, split, whole_lines
-from billing.portal.tables import Column, Row, Table, download
+from billing.portal.statements import month_facets
+from billing.portal.tables import Column, Table, columns, constant, download
 from billing.tenancy.access import Right, access_of, teams_visible_to
 from billing.tenancy.models import BillingSetup, Team
 from metering.intervals import previous_month
@@ -120,83 +120,43 @@ def _why(shown: Board) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _end(shown: Board) -> dict[str, Any]:
-    return {"expected": shown.expected()}
-
-
 def _hours(shown: Board) -> dict[str, Any]:
     heat = [(item, [(WEEKDAYS_ABBR[day], cells) for day, cells in enumerate(item.days)]) for item in shown.heat()]
     return {"heat": heat, "kept_use": shown.kept_use}
 
 
-PARTS: dict[str, Callable[[Board], dict[str, Any]]] = {"why": _why, "end": _end, "hours": _hours}
+PARTS: dict[str, Callable[[Board], dict[str, Any]]] = {
+    "why": _why, "end": lambda shown: {"expected": shown.expected()}, "hours": _hours
+}  # fmt: skip
 
 
 def _tables(shown: Board, by: str) -> dict[str, Callable[[], Table]]:
-    return {
-        "split": lambda: _split_table(shown, by),
-        "why": lambda: _why_table(shown),
-        "effects": lambda: _effects_table(shown),
-        "hours": lambda: _hours_table(shown),
-        "wasting": lambda: _wasting_table(shown),
-    }
-
-
-def _split_table(shown: Board, by: str) -> Table:
-    columns = [Column("month"), Column(by), *(Column(name, "money") for name in ("gpu", "tokens", "adjustments", "total"))]
-    rows: list[SplitRow] = shown.rows(by)
     month = shown.period.month
-    return Table(
-        f"spending-by-{by}-{month}", columns,
-        [[month, row.label, row.gpu, row.tokens, row.adjustments, row.total] for row in rows],
-    )  # fmt: skip
+    amounts = columns("gpu", "tokens", "adjustments", "total", look="money")
+    return {
+        "split": lambda: Table.of(
+            f"spending-by-{by}-{month}", shown.rows(by), [constant("month", month), Column(by, of="label"), *amounts]
+        ),
+        "why": lambda: Table.of(f"change-to-{month}", bridge.items if (bridge := shown.bridge()) else [], CHANGE),
+        "effects": lambda: Table.of(f"effects-to-{month}", bridge.steps if (bridge := shown.bridge()) else [], EFFECT),
+        "hours": lambda: Table(f"use-by-hour-{month}", HOUR, [
+            [heat.name, day, cell.hour, cell.mean]
+            for heat in shown.heat()
+            for day, cells in enumerate(heat.days, start=1)
+            for cell in cells
+        ]),
+        "wasting": lambda: Table.of(f"wasting-jobs-{month}", shown.wasting(), WASTING),
+    }  # fmt: skip
 
 
-def _why_table(shown: Board) -> Table:
-    names = ("before", "after", "price_effect", "usage_effect", "change")
-    texts = ("team", "kind", "sku", "token_class")
-    columns = [*(Column(name) for name in texts), *(Column(name, "money") for name in names)]
-    bridge = shown.bridge()
-    return Table(
-        f"change-to-{shown.period.month}", columns,
-        [
-            [item.team, item.kind, item.sku, item.token_class, item.before, item.after, item.price, item.usage, item.change]
-            for item in (bridge.items if bridge else [])
-        ],
-    )  # fmt: skip
-
-
-def _effects_table(shown: Board) -> Table:
-    bridge = shown.bridge()
-    rows: list[Row] = []
-    if bridge is not None:
-        effects: list[Row] = [[effect.name, effect.amount] for effect in bridge.effects]
-        rows = [["before", bridge.before], *effects, ["after", bridge.after]]
-    return Table(f"effects-to-{shown.period.month}", [Column("effect"), Column("amount", "money")], rows)
-
-
-def _hours_table(shown: Board) -> Table:
-    columns = [Column("use"), Column("weekday", "count"), Column("hour", "count"), Column("mean", "quantity")]
-    rows = [
-        [heat.name, day, cell.hour, cell.mean]
-        for heat in shown.heat()
-        for day, cells in enumerate(heat.days, start=1)
-        for cell in cells
-    ]
-    return Table(f"use-by-hour-{shown.period.month}", columns, rows)
-
-
-def _wasting_table(shown: Board) -> Table:
-    columns = [
-        Column("team"), Column("cluster"), Column("namespace"), Column("job"), Column("mfu", "ratio"),
-        Column("hfu", "ratio"), Column("gpu_seconds", "quantity"), Column("wasted_gpu_seconds", "quantity"),
-        Column("reason"), Column("effect", "money"),
-    ]  # fmt: skip
-    return Table(
-        f"wasting-jobs-{shown.period.month}", columns,
-        [
-            [item.team, item.cluster, item.namespace, item.job, item.mfu, item.hfu, item.gpu_seconds, item.wasted,
-             item.reason, item.effect]
-            for item in shown.wasting()
-        ],
-    )  # fmt: skip
+CHANGE = [
+    *columns("team", "kind", "sku", "token_class"), *columns("before", "after", look="money"),
+    Column("price_effect", "money", "price"), Column("usage_effect", "money", "usage"), Column("change", "money"),
+]  # fmt: skip
+EFFECT = [Column("effect", of="name"), Column("amount", "money")]
+HOUR = [Column("use"), *columns("weekday", "hour", look="count"), Column("mean", "quantity")]
+WASTING = [
+    *columns("team", "cluster", "namespace", "job"), *columns("mfu", "hfu", look="ratio"),
+    Column("gpu_seconds", "quantity"), Column("wasted_gpu_seconds", "quantity", "wasted"), Column("reason"),
+    Column("effect", "money"),
+]  # fmt: skip

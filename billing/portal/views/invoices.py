@@ -5,7 +5,7 @@ from typing import Any
 
 from django.conf import settings
 from django.core.paginator import Paginator
-from django.db.models import Q, QuerySet
+from django.db.models import Q
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
@@ -23,7 +23,7 @@ from billing.portal.access import invoice_or_404, page, staff_page
 from billing.portal.htmx import HtmxRequest
 from billing.portal.selectors import invoices_visible, notes_visible
 from billing.portal.statements import lines_of
-from billing.portal.tables import Column, Table
+from billing.portal.tables import XLSX, Column, Table, columns
 from billing.portal.tables import download as download_table
 from billing.portal.totals import invoice_totals
 from billing.runtime.canonical_json import canonical_json
@@ -32,7 +32,12 @@ from billing.tenancy.models import BillingSetup
 from billing.tenancy.selectors import house_calendar
 
 PAGE_SIZE = 50
-XLSX = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
+LISTED = [
+    Column("number"), Column("month", of="period.month"), Column("team", of="team.code"),
+    Column("cost_center", of="team.cost_center"), Column("status"),
+    Column("mode", of=lambda invoice: "shadow" if invoice.shadow else "chargeback"), *columns("issued_at", "currency"),
+    Column("total", "money"),
+]  # fmt: skip
 
 
 @require_safe
@@ -45,21 +50,11 @@ def invoice_list(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
         invoices = invoices.filter(
             Q(number__icontains=wanted) | Q(team__code__icontains=wanted) | Q(period__month=wanted)
         )
-    if (file := download_table(request, {"invoices": lambda: _table(invoices)})) is not None:
+    if (file := download_table(request, {"invoices": lambda: Table.of("invoices", invoices, LISTED)})) is not None:
         return file
     pages = Paginator(invoices, PAGE_SIZE).get_page(request.GET.get("page"))
     context = {"nav": "invoices", "setup": setup, "page": pages, "q": wanted, "totals": invoice_totals(invoices)}
     return render(request, "portal/invoices.html", context)
-
-
-def _table(invoices: QuerySet[Invoice]) -> Table:
-    names = ("number", "month", "team", "cost_center", "status", "mode", "issued_at", "currency")
-    rows = [
-        [row.number, row.period.month, row.team.code, row.team.cost_center, row.status,
-         "shadow" if row.shadow else "chargeback", row.issued_at, row.currency, row.total]
-        for row in invoices
-    ]  # fmt: skip
-    return Table("invoices", [*(Column(name) for name in names), Column("total", "money")], rows)
 
 
 @require_safe

@@ -1,10 +1,9 @@
 """A month at a glance."""
 
 from collections.abc import Sequence
-from decimal import Decimal
 
 from django.core.paginator import Paginator
-from django.db.models import Count, QuerySet
+from django.db.models import Count
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
@@ -16,15 +15,21 @@ from billing.portal.charts import trend_chart
 from billing.portal.fresh import page_freshness, scope_seen
 from billing.portal.late_usage import late_amount
 from billing.portal.months import month_choice
-from billing.portal.open_months import OpenMonth, open_months
-from billing.portal.selectors import TeamRow, TrendPoint, invoiced_trend, team_rows
-from billing.portal.statements import MonthStatements, month_statements
-from billing.portal.tables import DATED, Column, Table, download
+from billing.portal.selectors import TrendPoint, invoiced_trend, open_months, team_rows
+from billing.portal.statements import Month, Statement, month_statements
+from billing.portal.tables import DATED, Column, Table, columns, constant, download
 from billing.rating.freshness import Freshness
 from billing.tenancy.access import teams_visible_to
-from billing.tenancy.models import BillingSetup, Team
+from billing.tenancy.models import BillingSetup
 
 PAGE_SIZE = 50
+TEAM = [
+    Column("team", of="team.code"), Column("name", of="team.name"), Column("cost_center", of="team.cost_center"),
+    Column("mode", of=lambda row: "shadow" if row.shadow else "chargeback"),
+    *columns("gpu", "tokens", "adjustments", "total", "budget", look="money"), Column("budget_used", "ratio"),
+    Column("invoice", of=lambda row: row.invoice.number if row.invoice else None),
+    Column("status", of=lambda row: row.invoice.status if row.invoice else None),
+]  # fmt: skip
 
 
 @require_safe
@@ -42,11 +47,12 @@ def overview(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     shown = TrendPoint(choice.month, month.total, month.preview, data_through=fresh.data_through if fresh else None)
     earlier = [other for other in choice.ended if other.month < choice.month]
     still_open = open_months(request, teams, scope, earlier)
-    trend = invoiced_trend(teams, shown, still_open=[open_point(item) for item in still_open])
+    trend = invoiced_trend(teams, shown, still_open=[item.point() for item in still_open])
     tables = {
-        "teams": lambda: _team_table(choice.month, found), "trend": lambda: trend_table(trend),
+        "teams": lambda: Table.of(f"teams-{choice.month}", found, [constant("month", choice.month), *TEAM]),
+        "trend": lambda: trend_table(trend),
         "unbilled": lambda: unbilled_table(choice.month, fresh),
-    }  # fmt: skip
+    }
     if (file := download(request, tables, fresh)) is not None:
         return file
     context = {
@@ -56,82 +62,37 @@ def overview(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
         "largest": max((row.gpu + row.tokens for row in rows), default=None),
         "late": late_amount(month.charged),
         "trend": trend, "net": trend[-1], "trend_chart": trend_chart(trend, choice.month, setup.currency),
-        "totals": {
-            "gpu": month.of_kind("gpu") + month.of_kind("commitment"), "tokens": month.of_kind("tokens"),
-            "adjustments": sum((row.adjustments for row in rows if not row.shadow), Decimal("0.00")),
-        },
+        "totals": month.sums,
         "stage": stage_of(month), "as_of": month.as_of,
     }  # fmt: skip
     return render(request, "portal/overview.html", context)
 
 
-def _named(row: TeamRow, wanted: str) -> bool:
+def _named(row: Statement, wanted: str) -> bool:
     """Whether a team is meant: by its code, its name or its cost centre."""
     return any(wanted.casefold() in text.casefold() for text in (row.team.code, row.team.name, row.team.cost_center))
 
 
-def _team_table(month: str, rows: list[TeamRow]) -> Table:
-    columns = [
-        Column("month"), Column("team"), Column("name"), Column("cost_center"), Column("mode"), Column("gpu", "money"),
-        Column("tokens", "money"), Column("adjustments", "money"), Column("total", "money"), Column("budget", "money"),
-        Column("budget_used", "ratio"), Column("invoice"), Column("status"),
-    ]  # fmt: skip
-    return Table(
-        f"teams-{month}", columns,
-        [
-            [
-                month, row.team.code, row.team.name, row.team.cost_center, "shadow" if row.shadow else "chargeback", row.gpu,
-                row.tokens, row.adjustments, row.total, row.budget, row.budget_used,
-                row.invoice.number if row.invoice else None, row.invoice.status if row.invoice else None,
-            ]
-            for row in rows
-        ],
-    )  # fmt: skip
-
-
 def unbilled_table(month: str, fresh: Freshness | None) -> Table:
     """Usage of the month that is in no charge yet."""
-    columns = [
-        *(Column(name) for name in ("month", "reason", "unit")), Column("quantity", "quantity"),
-        Column("amount_at_list_price", "money"),
+    cells = [
+        constant("month", month), Column("reason", of="why"), Column("unit"), Column("quantity", "quantity"),
+        Column("amount_at_list_price", "money", "amount"),
     ]  # fmt: skip
-    rows = [[month, item.why, item.unit, item.quantity, item.amount] for item in (fresh.unbilled if fresh else ())]
-    return Table(f"not-billable-{month}", columns, rows)
-
-
-def open_point(item: OpenMonth, *, shadow: bool = False) -> TrendPoint:
-    """An ended month that is not closed, as a point of a trend."""
-    month = item.statements
-    total = None if month is None else month.shadowed if shadow else month.total
-    return TrendPoint(item.month, total, preview=True, data_through=item.data_through)
+    return Table.of(f"not-billable-{month}", fresh.unbilled if fresh else (), cells)
 
 
 def trend_table(trend: Sequence[TrendPoint]) -> Table:
     """The months of a trend: what was invoiced, notes included, and the part of it that notes made."""
-    columns = [Column("month"), Column("state"), Column("total", "money"), Column("of_it_notes", "money"), DATED]
-    rows = [
-        [point.month, "preview" if point.preview else "invoiced", point.total, point.noted, point.data_through]
-        for point in trend
-    ]
-    return Table("by-month", columns, rows)
+    state = Column("state", of=lambda point: "preview" if point.preview else "invoiced")
+    amounts = [Column("total", "money"), Column("of_it_notes", "money", "noted")]
+    return Table.of("by-month", trend, [Column("month"), state, *amounts, DATED])
 
 
-def stage_of(month: MonthStatements) -> str:
+def stage_of(month: Month) -> str:
     """Where the month stands: preview, closing, closed, or issued once every visible invoice that is charged is."""
     if month.preview:
-        return _stage_before(month.period)
-    invoices = [item.invoice for item in month.statements if item.invoice and not item.invoice.shadow]
-    return "issued" if invoices and all(invoice.number for invoice in invoices) else "closed"
-
-
-def stage_of_period(period: BillingPeriod, teams: QuerySet[Team], *, preview: bool) -> str:
-    """The same for the invoices of `teams`, none of which is read."""
-    if preview:
-        return _stage_before(period)
-    invoices = period.invoices.filter(team__in=teams, shadow=False).exclude(status=Invoice.Status.VOID)
+        return "closing" if month.period.status == BillingPeriod.Status.CLOSING else "preview"
+    invoices = month.period.invoices.filter(team__in=month.teams, shadow=False).exclude(status=Invoice.Status.VOID)
     found = invoices.aggregate(all=Count("pk"), numbered=Count("number"))
     return "issued" if found["all"] and found["all"] == found["numbered"] else "closed"
-
-
-def _stage_before(period: BillingPeriod) -> str:
-    return "closing" if period.status == BillingPeriod.Status.CLOSING else "preview"

@@ -2,7 +2,7 @@
 
 from django import forms
 from django.core.paginator import Paginator
-from django.db.models import Q, QuerySet
+from django.db.models import Q
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
@@ -17,14 +17,24 @@ from billing.portal.selectors import (
     namespaces_owned,
     quarantined,
 )
-from billing.portal.tables import Column, Table, download
+from billing.portal.tables import Column, Table, columns, download
 from billing.tenancy.access import Right, teams_visible_to
-from billing.tenancy.models import BillingSetup, Team
+from billing.tenancy.models import BillingSetup
 from billing.usage.models import QuarantinedRecord
 from billing.usage.services import quarantine_dismiss, quarantine_replay
 from billing.usage.services.replay import refusal_of
 
 RULES_SHOWN = 100
+TEAM = Column("team", of="team.code")
+NAMESPACE = [
+    *columns("cluster", "namespace"), TEAM, Column("platform", of=lambda row: str(row.platform).lower()),
+    *columns("valid_from", "valid_until"),
+]  # fmt: skip
+CONSUMER = [*columns("source", "consumer"), TEAM, *columns("valid_from", "valid_until")]
+RECORD = [
+    *columns("received_at", "at", "door", "reporter", "reason", "error", "key", "status", "resolved_by", "resolution",
+             "record", "corrected"), Column("times_received", "count"),
+]  # fmt: skip
 
 
 @require_safe
@@ -32,7 +42,10 @@ RULES_SHOWN = 100
 def ownership(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """Who owns which namespaces and consumers, since when."""
     teams = teams_visible_to(request.user)
-    tables = {"namespaces": lambda: _namespaces(teams), "consumers": lambda: _consumers(teams)}
+    tables = {
+        "namespaces": lambda: Table.of("namespaces", namespaces_owned(teams), NAMESPACE),
+        "consumers": lambda: Table.of("consumers", consumers_owned(teams), CONSUMER),
+    }
     if (file := download(request, tables)) is not None:
         return file
     wanted = request.GET.get("q", "").replace("\0", "").strip()
@@ -49,37 +62,13 @@ def ownership(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     return render(request, "portal/ownership.html", context)
 
 
-def _namespaces(teams: QuerySet[Team]) -> Table:
-    names = ("cluster", "namespace", "team", "platform", "valid_from", "valid_until")
-    rows = [
-        [row.cluster, row.namespace, row.team.code, str(row.platform).lower(), row.valid_from, row.valid_until]
-        for row in namespaces_owned(teams)
-    ]
-    return Table("namespaces", [Column(name) for name in names], rows)
-
-
-def _consumers(teams: QuerySet[Team]) -> Table:
-    names = ("source", "consumer", "team", "valid_from", "valid_until")
-    rows = [
-        [row.source, row.consumer, row.team.code, row.valid_from, row.valid_until] for row in consumers_owned(teams)
-    ]
-    return Table("consumers", [Column(name) for name in names], rows)
-
-
 @require_safe
 @staff_page
 def quarantine(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """Records that could not enter the ledger, with the reason."""
-    file = download(request, {"records": lambda: _records(request.GET.get("status", ""))})
+    status = _status(request.GET.get("status", ""))
+    file = download(request, {"records": lambda: Table.of("quarantine", quarantined(status, None)[0], RECORD)})
     return _quarantine(request, setup) if file is None else file
-
-
-def _records(status: str) -> Table:
-    """Every record of a status, the newest first, as it came."""
-    names = ("received_at", "at", "door", "reporter", "reason", "error", "key", "status", "resolved_by", "resolution",
-             "record", "corrected")  # fmt: skip
-    rows = [[*(getattr(row, name) for name in names), row.times_received] for row in quarantined(_status(status), None)[0]]
-    return Table("quarantine", [*(Column(name) for name in names), Column("times_received", "count")], rows)
 
 
 def _status(wanted: str) -> str:

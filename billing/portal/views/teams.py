@@ -15,14 +15,13 @@ from billing.invoices.models import BillingPeriod
 from billing.portal import drilldown
 from billing.portal.access import page, team_or_404
 from billing.portal.charts import days_chart, trend_chart
-from billing.portal.drilldown_tables import level_tables
+from billing.portal.drilldown import level_tables
 from billing.portal.fresh import page_freshness, scope_of_team
 from billing.portal.months import month_choice
-from billing.portal.open_months import open_months
-from billing.portal.selectors import TrendPoint, budgets_of, invoiced_trend
+from billing.portal.selectors import TrendPoint, budgets_of, invoiced_trend, open_months
 from billing.portal.statements import AnyVerdict, MonthStatements, Statement, idle_times, month_statements
 from billing.portal.tables import Column, Table, download
-from billing.portal.views.overview import open_point, stage_of, trend_table, unbilled_table
+from billing.portal.views.overview import stage_of, trend_table, unbilled_table
 from billing.rates.selectors import allocation_policy_at
 from billing.rating.evidence import evidence_of, find_verdict, verdicts_of
 from billing.tenancy.access import Right, access_of, teams_visible_to
@@ -44,7 +43,7 @@ def team(request: HttpRequest, setup: BillingSetup, code: str) -> HttpResponse:
     shown = TrendPoint(choice.month, statement.total, month.preview, data_through=fresh.data_through if fresh else None)
     earlier, own = [other for other in choice.ended if other.month < choice.month], Team.objects.filter(pk=found.pk)
     still_open = open_months(request, own, scope, earlier)
-    points = [open_point(item, shadow=statement.shadow) for item in still_open]
+    points = [item.point(shadow=statement.shadow) for item in still_open]
     trend = invoiced_trend([found], shown, shadow=statement.shadow, still_open=points)
     tables = {
         "lines": lambda: _line_table(statement, choice.month), "trend": lambda: trend_table(trend),

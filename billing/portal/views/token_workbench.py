@@ -9,7 +9,6 @@ from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
 from billing.portal.access import page_for
-from billing.portal.price_lists import published_versions
 from billing.portal.token_bench import CLASSES, sheet_asked, token_bench
 from billing.portal.token_report import TOLD_BY_PEOPLE, draft_of_tokens, kept_reports, kept_text, uploaded_reports
 from billing.rates.models import TokenCostSheet
@@ -62,11 +61,7 @@ def token_save(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
             "currency": setup.currency, "report": kept_reports(sent.get("report", "")),
         }  # fmt: skip
         given = sheet_asked(inputs, sent)
-        document = draft_of_tokens(
-            given, name=sent.get("draft_name", "").strip(), valid_from=sent.get("valid_from", "").strip(),
-            reason=sent.get("reason", "").strip(), sheet_name=sent.get("new_sheet", "").strip(),
-            base=published_versions().first(),
-        )  # fmt: skip
+        document = draft_of_tokens(given, sent.dict())
         draft = price_draft_write(fields=document, actor=request.user.get_username(), now=timezone.now())
     except (TokenSheetError, PriceDraftError) as error:
         refusals = [problem.message for problem in error.problems]

@@ -10,29 +10,29 @@ from django.views.decorators.http import require_POST, require_safe
 
 from billing.closing.price_preview import last_month
 from billing.portal.access import page, page_for
-from billing.portal.bench_tables import bench_tables
 from billing.portal.htmx import HtmxRequest
-from billing.portal.mfu_baseline import own_mfu_p90
-from billing.portal.planner import in_groups, planned, planner_fields, published_prices
-from billing.portal.price_lists import published_versions
-from billing.portal.sheet_effect import ShownEffect, sheet_effect
+from billing.portal.planner import in_groups, own_mfu_p90, planned, planner_values, published_prices
 from billing.portal.slices import memory_of
 from billing.portal.tables import download
 from billing.portal.workbench import (
     CARD_MEMORY,
     analysis,
+    bench_tables,
     draft_document,
     form_values,
     read_form,
+    sheet_effect,
     sheet_fields,
     uploaded_values,
 )
 from billing.rates.models import CostSheet
+from billing.rates.price_list import PriceListError
 from billing.rates.selectors import PolicyBook
 from billing.rates.services import PriceDraftError, price_draft_write
 from billing.tenancy.access import Right, access_of
 from billing.tenancy.models import BillingSetup
 from metering.intervals import IntervalError, billing_month, month_of, next_month
+from metering.messages import Message
 from pricing.cost_sheet import CostSheetError
 from pricing.tco import parse_cost_sheet
 
@@ -79,17 +79,19 @@ def _context(request: HttpRequest, setup: BillingSetup, asked: Any) -> dict[str,
 def workbench_effect(request: HtmxRequest, setup: BillingSetup) -> HttpResponse:
     """What a month would have cost with the sheet of the address, per team; the rest as published."""
     values, month = form_values(request.GET, None), _month(request.GET)
+    effect, problems = None, list[Message]()
     try:
         sheet = parse_cost_sheet(sheet_fields(values))
         memory = memory_of(sheet.accelerator, values[CARD_MEMORY])
-        shown = sheet_effect(sheet, month=month, currency=setup.currency, memory_gb=memory)
-    except CostSheetError as error:
-        shown = ShownEffect(problems=error.messages)
+        effect = sheet_effect(sheet, month=month, currency=setup.currency, memory_gb=memory)
+    except (CostSheetError, PriceListError) as error:
+        problems = error.messages
     except IntervalError as error:
         raise Http404(str(error)) from error
     context = {
-        "nav": "workbench", "setup": setup, "month": month, "effect": shown.effect, "teams": shown.teams,
-        "problems": shown.problems, "address": urlencode(values), "bench": True,
+        "nav": "workbench", "setup": setup, "month": month, "effect": effect, "problems": problems,
+        "teams": [(row, effect.of_team(row.key.team)) for row in effect.by_team] if effect else [],
+        "address": urlencode(values), "bench": True,
     }  # fmt: skip
     part = "portal/parts/price_effect.html" if request.htmx else "portal/workbench_effect.html"
     return render(request, part, context)
@@ -120,10 +122,7 @@ def workbench_save(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """Store the sheet and a draft in which it prices its accelerator; every other price stays as published."""
     sent = {name: str(value).strip() for name, value in request.POST.items()}
     try:
-        document = draft_document(
-            form_values(sent, None), name=sent.get("draft_name", ""), valid_from=sent.get("valid_from", ""),
-            reason=sent.get("reason", ""), sheet_name=sent.get("new_sheet", ""), base=published_versions().first(),
-        )  # fmt: skip
+        document = draft_document(form_values(sent, None), sent)
         draft = price_draft_write(fields=document, actor=request.user.get_username(), now=timezone.now())
     except (CostSheetError, PriceDraftError) as error:
         refusals = [problem.message for problem in error.problems]
@@ -137,9 +136,9 @@ def workbench_save(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
 def planner(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """What a training run takes: low, base and high; the address holds every input."""
     prices, now = published_prices(), timezone.now()
-    fields, values = planner_fields(request.GET, prices, lambda accelerator: own_mfu_p90(accelerator, now))
+    values = planner_values(request.GET, prices, lambda accelerator: own_mfu_p90(accelerator, now))
     plan = planned(values, PolicyBook().at(now)) if "tokens" in request.GET else None
     context = {
-        "nav": "planner", "setup": setup, "groups": in_groups(fields), "plan": plan, "prices": prices, "values": values,
+        "nav": "planner", "setup": setup, "groups": in_groups(values), "plan": plan, "prices": prices, "values": values,
     }  # fmt: skip
     return render(request, "portal/planner.html", context)
