@@ -16,7 +16,6 @@ from billing.runtime.home import PROJECT, home_dir
 from billing.tenancy.models import Membership, Team
 
 BIN = Path(sys.executable).parent
-WEB_WORKERS, WEB_THREADS = 2, 16
 
 
 class PortTakenError(RuntimeError):
@@ -60,11 +59,7 @@ def children(port: int, receiver: int | None = None) -> list[Child]:
     return [
         Child(
             name="web",
-            argv=[
-                str(BIN / "granian"), "--interface", "wsgi", "--host", "127.0.0.1", "--port", str(port), "--workers",
-                str(WEB_WORKERS), "--blocking-threads", str(WEB_THREADS), "--backpressure", "64", "--no-access-log",
-                "--log-level", "error", "billing.settings.wsgi:application",
-            ],
+            argv=server_argv("web", port),
             env=environment,
             ready=lambda: _answers(f"http://127.0.0.1:{port}/readyz"),
         ),
@@ -87,19 +82,12 @@ def _receiver(port: int | None, environment: dict[str, str]) -> list[Child]:
     if port is None:
         return []
     ready = partial(_answers, f"http://127.0.0.1:{port}/readyz")
-    return [Child(name="receiver", argv=receiver_argv(port), env=environment, ready=ready)]
+    return [Child(name="receiver", argv=server_argv("receiver", port), env=environment, ready=ready)]
 
 
-def receiver_argv(port: int) -> list[str]:
-    """How the receiver is served on `port`. At its end it waits longer than a report waits for its turn: what was heard is
-    answered.
-    """
-    return [
-        str(BIN / "uvicorn"), "--host", "127.0.0.1", "--port", str(port),
-        "--http", "billing.api.limited_connection:LimitedConnection", "--loop", "uvloop", "--ws", "none",
-        "--timeout-keep-alive", "75", "--timeout-graceful-shutdown", "20", "--no-access-log", "--no-server-header",
-        "--log-level", "error", "billing.settings.asgi:application",
-    ]  # fmt: skip
+def server_argv(part: str, port: int) -> list[str]:
+    """How `part`, web or receiver, is served on `port`."""
+    return [sys.executable, "-m", "billing.settings.serve", part, "--port", str(port)]
 
 
 def _answers(url: str) -> bool:

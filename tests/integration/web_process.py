@@ -15,7 +15,7 @@ from urllib.parse import quote
 import httpx
 from django.db import connection
 
-from billing.local.process_list import receiver_argv
+from billing.local.process_list import server_argv
 
 BIN = Path(sys.executable).parent
 ROOT = Path(__file__).resolve().parents[2]
@@ -45,12 +45,8 @@ class WebProcess:
         return f"http://127.0.0.1:{self.port}"
 
     def argv(self) -> list[str]:
-        """How it is started."""
-        return [
-            str(BIN / "granian"), "--interface", "wsgi", "--host", "127.0.0.1", "--port", str(self.port), "--workers", "2",
-            "--blocking-threads", "8", "--respawn-failed-workers", "--no-access-log", "--log-level", "error",
-            "billing.settings.wsgi:application",
-        ]  # fmt: skip
+        """As `up` starts it."""
+        return server_argv("web", self.port)
 
     def start(self) -> None:
         bounded, silent = {**environment(), "MALLOC_ARENA_MAX": "2"}, subprocess.DEVNULL
@@ -103,8 +99,8 @@ class ReceiverProcess(WebProcess):
     """The receiver of token records, which is one process."""
 
     def argv(self) -> list[str]:
-        """As the house starts it."""
-        return receiver_argv(self.port)
+        """As `up` starts it."""
+        return server_argv("receiver", self.port)
 
     def workers(self) -> list[int]:
         """It alone."""
