@@ -14,7 +14,8 @@
 | INGEST_MAX_BYTES | largest body of a usage door | 16777216 |
 | INGEST_MAX_INFLIGHT_BYTES | bytes of bodies that one web process takes in at a time, then 503 | 67108864 |
 | INGEST_MAX_CONNECTIONS | connections that one web worker or receiver keeps open at a time, then 503 | 4096 |
-| WEB_WORKERS, WEB_THREADS | web workers of a host, and threads of each that answer | 2, 16 |
+| WEB_WORKERS | web workers of one host | 2 |
+| WEB_THREADS | threads of one web worker that answer | 16 |
 | FUTURE_TOLERANCE_SECONDS | how far ahead of the clock a reported instant may lie | 86400 |
 | PRICE_NOTICE_BUSINESS_DAYS | notice that a price change should have; shorter is shown and recorded, not refused | 10 |
 | EVENT_NAMINGS | JSON: type of event -> names of its data's fields, see `metering.gateways.naming` | litellm_tokens |

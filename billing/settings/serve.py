@@ -3,13 +3,21 @@
 import argparse
 import os
 import sys
-from typing import Final
+from typing import Any, Final
 
 import uvicorn
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
 PARTS: Final = {"web": ("billing.settings.web:application", 8000), "receiver": ("billing.settings.asgi:application", 8002)}
+OPTIONS: Final[dict[str, Any]] = {
+    "http": "billing.api.limited_connection:LimitedConnection", "loop": "uvloop", "ws": "none", "lifespan": "on",
+    "access_log": False, "server_header": False,
+    "proxy_headers": False,  # Django reads them, as far as TRUSTED_PROXIES says
+    "timeout_keep_alive": 75,
+    "timeout_graceful_shutdown": 20,  # longer than a report waits for its turn: what was heard is answered
+}  # fmt: skip
+"""Of every server of ours."""
 
 
 def main() -> None:
@@ -32,12 +40,7 @@ def main() -> None:
 def serve(application: str, *, port: int, host: str = "127.0.0.1", workers: int = 1, log_level: str = "error") -> None:
     """Serve an ASGI application, named as Uvicorn names it, until a signal ends it."""
     uvicorn.run(
-        application, host=host, port=port, workers=workers, log_level=log_level, access_log=False, server_header=False,
-        http="billing.api.limited_connection:LimitedConnection", loop="uvloop", ws="none", lifespan="on",
-        proxy_headers=False,  # Django reads them, as far as TRUSTED_PROXIES says
-        timeout_keep_alive=75,
-        timeout_graceful_shutdown=20,  # longer than a report waits for its turn: what was heard is answered
-        timeout_worker_healthcheck=60,
+        application, host=host, port=port, workers=workers, log_level=log_level, timeout_worker_healthcheck=60, **OPTIONS
     )  # fmt: skip
 
 

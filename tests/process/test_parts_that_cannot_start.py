@@ -19,8 +19,7 @@ from billing.local.process_list import children, free_port, server_argv
 from billing.runtime.home import PROJECT
 from billing.tenancy.tokens import api_token_create
 from tests.factories import token_record
-from tests.factories.servers import until
-from tests.integration.web_process import environment, web_process
+from tests.factories.servers import environment, until, web_process
 
 PARTS = {child.name: list(child.argv) for child in children(8000, 8002)}
 WRONG = {

@@ -12,7 +12,7 @@ import pytest
 
 from billing.tenancy.tokens import api_token_create
 from tests.factories import token_record
-from tests.integration.web_process import receiver_process, web_process
+from tests.factories.servers import receiver_process, web_process
 
 SECONDS, SOON = 60, 1.0
 IDLE, SLOW = 1000, 200
