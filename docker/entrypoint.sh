@@ -16,15 +16,11 @@ part=${1:-web}
 case "$part" in
     web)
         export MALLOC_ARENA_MAX="${MALLOC_ARENA_MAX:-2}"  # else every thread keeps what its largest body needed
-        exec granian --interface wsgi --host 0.0.0.0 --port 8000 \
-            --workers "${WEB_WORKERS:-2}" --blocking-threads "${WEB_THREADS:-16}" --respawn-failed-workers \
-            billing.settings.wsgi:application "$@"
+        exec python -m billing.settings.serve web --host 0.0.0.0 --port 8000 --log-level info "$@"
         ;;
     receiver)
         export MALLOC_ARENA_MAX="${MALLOC_ARENA_MAX:-2}"
-        exec uvicorn --host 0.0.0.0 --port 8002 --http billing.api.limited_connection:LimitedConnection --loop uvloop --ws none \
-            --timeout-keep-alive 75 --timeout-graceful-shutdown 20 --no-access-log --no-server-header \
-            billing.settings.asgi:application "$@"
+        exec python -m billing.settings.serve receiver --host 0.0.0.0 --port 8002 --log-level info "$@"
         ;;
     counter)
         exec python manage.py budget_counter --follow "$@"

@@ -6,21 +6,37 @@ It is chosen with `--http billing.api.limited_connection:LimitedConnection`.
 """
 
 import asyncio
+import logging
+import resource
 from typing import Any, Final
 
 from django.conf import settings
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+logger = logging.getLogger(__name__)
 REQUEST_SECONDS = 60.0
 """How long a client may take for a request, head and body, at least; at most twice as long."""
 MOST_HEAD: Final = 64 * 1024
 """Bytes of a request before its body."""
 FRAMING: Final = 8
 """How many bytes a client may send for one of the body: chunks of a byte each take six."""
+OTHER_FILES: Final = 256
+"""What is open beside the connections of clients."""
 TOO_MANY: Final = (
     b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 2\r\ncontent-type: text/plain\r\n"
     b"content-length: 27\r\n\r\ntoo many connections: retry"
 )
+
+
+def allow_connections() -> None:
+    """Let this process have as many files open as it may have connections, as far as the system allows."""
+    number = settings.INGEST_MAX_CONNECTIONS + OTHER_FILES
+    now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = number if most == resource.RLIM_INFINITY else min(number, most)
+    if now != resource.RLIM_INFINITY and now < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
+    if wanted < number:
+        logger.warning("%d files may be open, not %d: raise ulimit -n or lower INGEST_MAX_CONNECTIONS", wanted, number)
 
 
 class LimitedConnection(HttpToolsProtocol):

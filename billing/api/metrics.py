@@ -15,6 +15,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoM
 from prometheus_client.registry import Collector
 
 from billing.api.admission import gate
+from billing.api.health import broker_state
 from billing.closing.selectors import teams_held_count
 from billing.usage.selectors import ingest_state
 from metering import __version__
@@ -24,6 +25,7 @@ class _Ingest(Collector):
     def collect(self) -> Iterator[Metric]:
         yield InfoMetricFamily("suanpan_build", "the release that answers", {"version": __version__})
         yield from _of_process()
+        yield GaugeMetricFamily("suanpan_broker_up", "1 while the broker answers", broker_state() == "ok")
         try:
             state, held = ingest_state(), teams_held_count()
         except DatabaseError:

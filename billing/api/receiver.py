@@ -6,7 +6,7 @@ with the same answers as in the web process, which gives every request a thread 
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import lru_cache
@@ -50,6 +50,7 @@ META: Final = {
     b"content-length": "CONTENT_LENGTH", b"content-type": "CONTENT_TYPE", b"expect": "HTTP_EXPECT",
 }  # fmt: skip
 """What is read of the head, under the names that the web process has for it."""
+HEALTHY: Final[Answer] = (200, "application/json", b'{"status":"ok"}', [])
 _SAFE: Final = [(b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store")]
 
 
@@ -88,8 +89,8 @@ class Receiver:
         except ClientGone:
             return None
         except Exception as error:  # noqa: BLE001 - the edge: whatever it is, the client gets an answer
-            answer = _failed(error)
-        return await _send(send, answer, closing="HTTP_EXPECT" in request.META)
+            answer = failed_answer(error)
+        return await send_answer(send, answer, closing="HTTP_EXPECT" in request.META)
 
     async def _live(self, receive: Receive, send: Send) -> None:
         """Begin and end with the server, which answers what it heard before it ends."""
@@ -105,7 +106,7 @@ class Receiver:
         await send({"type": "lifespan.shutdown.complete"})
 
     async def _answer(self, scope: dict[str, Any], request: Received, receive: Receive) -> Answer:
-        """What to say to this request.  Raises what `_failed` makes an answer of."""
+        """What to say to this request.  Raises what `failed_answer` makes an answer of."""
         path, method = scope["path"], scope["method"]
         is_budget = path.startswith(ASKED)
         if (is_budget or (path == PATH and method == "POST")) and not _is_ours(request.META.get("HTTP_HOST", "")):
@@ -115,7 +116,7 @@ class Receiver:
         if path == PATH and method == "POST":
             return await self._report(request, receive)
         if path == "/healthz":
-            return 200, "application/json", b'{"status":"ok"}', []
+            return HEALTHY
         if path == "/readyz":
             state = await self._ask(self._asking, database_state)
             body = {"status": "ok" if state == "ok" else "unavailable", "database": state}
@@ -178,20 +179,26 @@ def _reporter(token: ApiToken | None) -> Reporter:
     return Reporter(f"token:{token.name}", DOOR, token.source, settings.FUTURE_TOLERANCE_SECONDS)
 
 
-async def _body(receive: Receive, admitted: Admitted, limit: int) -> bytes:
-    """All of it.  Raises TooLarge, Busy or ClientGone."""
-    parts = list[bytes]()
-    while True:
+async def next_bytes(receive: Receive) -> AsyncIterator[bytes]:
+    """The body, as it comes.  Raises ClientGone."""
+    more = True
+    while more:
         message = await receive()
         if message["type"] != "http.request":
             raise ClientGone
-        body = message.get("body", b"")
+        more = message.get("more_body", False)
+        yield message.get("body", b"")
+
+
+async def _body(receive: Receive, admitted: Admitted, limit: int) -> bytes:
+    """All of it.  Raises TooLarge, Busy or ClientGone."""
+    parts = list[bytes]()
+    async for body in next_bytes(receive):
         if admitted.held + len(body) > limit:
             raise TooLarge(f"the body is larger than {limit} bytes: send smaller batches")
         admitted.grow(len(body))
         parts.append(body)
-        if not message.get("more_body"):
-            return body if len(parts) == 1 else b"".join(parts)
+    return b"".join(parts)
 
 
 def _read(
@@ -219,7 +226,8 @@ def _refused(error: APIException | DatabaseError | InterfaceError) -> Answer:
     return answer.status_code, PROBLEM_JSON, answer.content, headers
 
 
-def _failed(error: Exception) -> Answer:
+def failed_answer(error: Exception) -> Answer:
+    """What the client gets where this was raised; what nobody expected goes to the log."""
     if isinstance(error, APIException | DatabaseError | InterfaceError):
         with suppress(DatabaseError):  # one of programming is raised again
             return _refused(error)
@@ -227,8 +235,8 @@ def _failed(error: Exception) -> Answer:
     return problem_answer(500, "nothing is acknowledged: the log of the receiver says why")
 
 
-async def _send(send: Send, answer: Answer, *, closing: bool) -> None:
-    """`closing`: end the connection, where the client may not send a body that was asked for."""
+async def send_answer(send: Send, answer: Answer, *, closing: bool = False) -> None:
+    """Send it. `closing`: end the connection, where the client may not send a body that was asked for."""
     status, kind, body, extra = answer
     has_body = status != HTTPStatus.NO_CONTENT
     head = [(b"content-type", kind.encode()), (b"content-length", b"%d" % len(body)), *_SAFE] if has_body else [*_SAFE]

@@ -6,6 +6,8 @@ import select
 import sys
 from collections.abc import Iterator
 
+from django.core.exceptions import ImproperlyConfigured
+
 from billing.local.embedded import Services, attach
 from billing.runtime.home import HomeError
 
@@ -52,7 +54,7 @@ def _run(argv: list[str]) -> int:
             if services is not None and command not in OWN_SCHEMA:
                 _bring_schema()
             return _execute(argv)
-    except HomeError as error:
+    except (HomeError, ImproperlyConfigured) as error:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201
         return 2
     except KeyboardInterrupt:

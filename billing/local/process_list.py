@@ -1,4 +1,4 @@
-"""The parts of a running house: web, worker and scheduler, as children of one foreground command."""
+"""The parts of an installation on one machine, as children of one foreground command."""
 
 import json
 import os
@@ -16,7 +16,6 @@ from billing.runtime.home import PROJECT, home_dir
 from billing.tenancy.models import Membership, Team
 
 BIN = Path(sys.executable).parent
-WEB_WORKERS, WEB_THREADS = 2, 16
 
 
 class PortTakenError(RuntimeError):
@@ -57,18 +56,9 @@ def children(port: int, receiver: int | None = None) -> list[Child]:
         "PYTHONWARNINGS": "ignore:You're running the worker with superuser privileges",
     }
     celery = [str(BIN / "celery"), "--quiet", "-A", "billing.settings.celery"]
+    served = {"web": port} if receiver is None else {"web": port, "receiver": receiver}
     return [
-        Child(
-            name="web",
-            argv=[
-                str(BIN / "granian"), "--interface", "wsgi", "--host", "127.0.0.1", "--port", str(port), "--workers",
-                str(WEB_WORKERS), "--blocking-threads", str(WEB_THREADS), "--backpressure", "64", "--no-access-log",
-                "--log-level", "error", "billing.settings.wsgi:application",
-            ],
-            env=environment,
-            ready=lambda: _answers(f"http://127.0.0.1:{port}/readyz"),
-        ),
-        *_receiver(receiver, environment),
+        *(Child(part, server_argv(part, at), environment, partial(_is_ready, at)) for part, at in served.items()),
         Child(
             name="counter",
             argv=[sys.executable, str(PROJECT / "manage.py"), "budget_counter", "--follow"],
@@ -83,28 +73,14 @@ def children(port: int, receiver: int | None = None) -> list[Child]:
     ]  # fmt: skip
 
 
-def _receiver(port: int | None, environment: dict[str, str]) -> list[Child]:
-    if port is None:
-        return []
-    ready = partial(_answers, f"http://127.0.0.1:{port}/readyz")
-    return [Child(name="receiver", argv=receiver_argv(port), env=environment, ready=ready)]
+def server_argv(part: str, port: int) -> list[str]:
+    """How `part`, web or receiver, is served on `port`."""
+    return [sys.executable, "-m", "billing.settings.serve", part, "--port", str(port)]
 
 
-def receiver_argv(port: int) -> list[str]:
-    """How the receiver is served on `port`. At its end it waits longer than a report waits for its turn: what was heard is
-    answered.
-    """
-    return [
-        str(BIN / "uvicorn"), "--host", "127.0.0.1", "--port", str(port),
-        "--http", "billing.api.limited_connection:LimitedConnection", "--loop", "uvloop", "--ws", "none",
-        "--timeout-keep-alive", "75", "--timeout-graceful-shutdown", "20", "--no-access-log", "--no-server-header",
-        "--log-level", "error", "billing.settings.asgi:application",
-    ]  # fmt: skip
-
-
-def _answers(url: str) -> bool:
+def _is_ready(port: int) -> bool:
     try:
-        return httpx.get(url, timeout=2).status_code == httpx.codes.OK
+        return httpx.get(f"http://127.0.0.1:{port}/readyz", timeout=2).status_code == httpx.codes.OK
     except httpx.TransportError:
         return False
 

@@ -13,7 +13,9 @@
 | STATIC_ROOT | where `collectstatic` puts files | staticfiles/ |
 | INGEST_MAX_BYTES | largest body of a usage door | 16777216 |
 | INGEST_MAX_INFLIGHT_BYTES | bytes of bodies that one web process takes in at a time, then 503 | 67108864 |
-| INGEST_MAX_CONNECTIONS | connections that one receiver keeps open at a time, then 503 | 4096 |
+| INGEST_MAX_CONNECTIONS | connections that one web worker or receiver keeps open at a time, then 503 | 4096 |
+| WEB_WORKERS | web workers of one host | 2 |
+| WEB_THREADS | threads of one web worker that answer | 16 |
 | FUTURE_TOLERANCE_SECONDS | how far ahead of the clock a reported instant may lie | 86400 |
 | PRICE_NOTICE_BUSINESS_DAYS | notice that a price change should have; shorter is shown and recorded, not refused | 10 |
 | EVENT_NAMINGS | JSON: type of event -> names of its data's fields, see `metering.gateways.naming` | litellm_tokens |
@@ -57,10 +59,10 @@ def _flag(name: str) -> bool:
     return value == "1"
 
 
-def _count(name: str, default: int) -> int:
+def _count(name: str, default: int, least: int = 0) -> int:
     value = os.environ.get(name, str(default))
-    if not value.isdigit():
-        raise ImproperlyConfigured(f"{name}={value!r} must be a whole number")
+    if not value.isdigit() or int(value) < least:
+        raise ImproperlyConfigured(f"{name}={value!r} must be a whole number{f', {least} or more' if least else ''}")
     return int(value)
 
 
@@ -249,6 +251,7 @@ SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if _flag("SECURE_C
 INGEST_MAX_BYTES = _count("INGEST_MAX_BYTES", 16 * 1024 * 1024)
 INGEST_MAX_INFLIGHT_BYTES = _count("INGEST_MAX_INFLIGHT_BYTES", 64 * 1024 * 1024)
 INGEST_MAX_CONNECTIONS = _count("INGEST_MAX_CONNECTIONS", 4096)
+WEB_WORKERS, WEB_THREADS = _count("WEB_WORKERS", 2, least=1), _count("WEB_THREADS", 16, least=1)
 FUTURE_TOLERANCE_SECONDS = _count("FUTURE_TOLERANCE_SECONDS", 86_400)
 ALERT_MAIL_URL = os.environ.get("ALERT_MAIL_URL", "")
 MAIL_FROM = os.environ.get("MAIL_FROM", "")

@@ -90,10 +90,11 @@ def _running(child: Any) -> Iterator[None]:
 
 @contextmanager
 def _empty(environment: Any) -> Iterator[str]:
-    from billing.local.process_list import free_port, receiver_argv
+    from billing.local.process_list import free_port
+    from tests.benchmarks.servers import serving
 
     port = free_port()
-    process = subprocess.Popen([*receiver_argv(port)[:-1], EMPTY], env=dict(environment or {}), stdout=subprocess.DEVNULL)
+    process = subprocess.Popen(serving(EMPTY, port), env=dict(environment or {}), stdout=subprocess.DEVNULL)
     try:
         url = f"http://127.0.0.1:{port}/"
         _wait(lambda: _probe(url, "nobody") == 200)

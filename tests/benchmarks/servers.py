@@ -3,6 +3,7 @@
 import os
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,36 +24,41 @@ class Server:
 
 @contextmanager
 def house_server() -> Iterator[Server]:
-    """The house's own web part."""
-    with _served({}) as server:
-        yield server
-
-
-@contextmanager
-def plain_server() -> Iterator[Server]:
-    """The doors that ingest is compared with, in the same server with the same workers."""
-    environment = {"DJANGO_SETTINGS_MODULE": "tests.benchmarks.plain", "PYTHONPATH": str(ROOT)}
-    with _served(environment, "tests.benchmarks.plain_wsgi:application") as server:
+    """The portal and the API, as `up` starts them."""
+    with _part("web") as server:
         yield server
 
 
 @contextmanager
 def receiver_server() -> Iterator[Server]:
     """The receiver, as `up` starts it."""
-    from billing.local.process_list import free_port, receiver_argv
-
-    port = free_port()
-    with _started(port, receiver_argv(port), {}) as server:
+    with _part("receiver") as server:
         yield server
 
 
 @contextmanager
-def _served(environment: dict[str, str], application: str = "") -> Iterator[Server]:
-    from billing.local.process_list import children, free_port
+def plain_server() -> Iterator[Server]:
+    """The doors that ingest is compared with, in the same server with the same workers."""
+    from billing.local.process_list import free_port
 
     port = free_port()
-    web = children(port)[0]
-    with _started(port, [*web.argv[:-1], application or web.argv[-1]], {**(web.env or {}), **environment}) as server:
+    environment = {"DJANGO_SETTINGS_MODULE": "tests.benchmarks.plain", "PYTHONPATH": str(ROOT)}
+    with _started(port, serving("tests.benchmarks.plain_server:application", port, workers=2), environment) as server:
+        yield server
+
+
+def serving(application: str, port: int, *, workers: int = 1) -> list[str]:
+    """What serves another application as the product's own are served."""
+    call = f"serve({application!r}, port={port}, workers={workers})"
+    return [sys.executable, "-c", f"from billing.settings.serve import serve; {call}"]
+
+
+@contextmanager
+def _part(name: str) -> Iterator[Server]:
+    from billing.local.process_list import free_port, server_argv
+
+    port = free_port()
+    with _started(port, server_argv(name, port), {"MALLOC_ARENA_MAX": "2"}) as server:
         yield server
 
 

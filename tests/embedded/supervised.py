@@ -18,9 +18,9 @@ def python(name: str, code: str) -> Child:
 def real_parts(directory: str, port: str) -> list[Child]:
     """What `manage.py up` runs: processes that fork processes."""
     celery = [str(BIN / "celery"), "-A", "tree:tasks", f"--workdir={directory}"]
-    granian = [str(BIN / "granian"), "--interface", "wsgi", "--port", port, "--working-dir", directory]
+    uvicorn = [str(BIN / "uvicorn"), "--port", port, "--app-dir", directory, "--lifespan", "off"]
     return [
-        Child("web", [*granian, "--workers", "2", "tree:web"]),
+        Child("web", [*uvicorn, "--workers", "2", "tree:web"]),
         Child("worker", [*celery, "worker", "--concurrency", "2"]),
         Child("scheduler", [*celery, "beat", "--pidfile=", "--schedule", f"{directory}/beat"]),
     ]

@@ -23,9 +23,9 @@ Supervised = subprocess.Popen[str]
 TREE = """
 from celery import Celery
 tasks = Celery("tree", broker="memory://")
-def web(environ, start_response):
-    start_response("200 OK", [])
-    return [b"here"]
+async def web(scope, receive, send):
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"4")]})
+    await send({"type": "http.response.body", "body": b"here"})
 """
 
 
@@ -162,9 +162,9 @@ def test_nothing_of_a_part_outlives_its_guard(supervise):
 @pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGINT])
 def test_nothing_is_left_of_web_worker_and_scheduler(supervise, tree, port, ending):
     supervised = supervise("real", tree, port)
-    parts = parts_of(supervised, 10)  # three guards, granian and two workers, celery and two of its pool, beat
+    parts = parts_of(supervised, 11)  # three guards, uvicorn, its tracker and two workers, celery and two of its pool, beat
     await_web(port)
-    parts = parts_of(supervised, 10)
+    parts = parts_of(supervised, 11)
     supervised.send_signal(ending)
     supervised.wait(20)
     assert survivors(parts, 6) == []
@@ -172,7 +172,7 @@ def test_nothing_is_left_of_web_worker_and_scheduler(supervise, tree, port, endi
 
 def test_nothing_is_left_when_a_pool_is_orphaned_by_a_kill_of_its_parent(supervise, tree, port):
     supervised = supervise("real", tree, port)
-    parts = parts_of(supervised, 10)
+    parts = parts_of(supervised, 11)
     mains = [part for part in parts if part.ppid() in {guard.pid for guard in parts if guard.ppid() == supervised.pid}]
     kill_all([*mains, psutil.Process(supervised.pid)])
     assert survivors(parts, 6) == []

@@ -2,21 +2,17 @@
 
 import json
 import socket
-import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
-import uvicorn
 from django.db import connection
 
 from billing.api.admission import gate
-from billing.api.limited_connection import LimitedConnection
 from billing.api.receiver import Receiver
-from billing.local.process_list import free_port
 from billing.tenancy.tokens import api_token_create
+from tests.factories.servers import served
 from tests.factories.token_endpoint import body
 
 DOOR = "/api/v1/usage/tokens"
@@ -30,27 +26,9 @@ def token(transactional_db: None) -> str:
 @pytest.fixture
 def port(transactional_db: None) -> Iterator[int]:
     """Of a receiver in this process, served as `up` serves it."""
-    port = free_port()
-    config = uvicorn.Config(
-        Receiver(), host="127.0.0.1", port=port, http=LimitedConnection, loop="uvloop", ws="none", log_level="error",
-        server_header=False, timeout_graceful_shutdown=20, timeout_keep_alive=75,
-    )  # fmt: skip
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    until(lambda: server.started)
-    yield port
-    server.should_exit = True
-    thread.join(timeout=30)
-    assert not thread.is_alive()
+    with served(Receiver()) as port:
+        yield port
     assert gate.held == 0, "whatever was counted in was given back"
-
-
-def until(holds: Callable[[], bool], seconds: float = 30) -> None:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def stored() -> int:

@@ -6,9 +6,8 @@ import os
 import random
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -17,7 +16,6 @@ from typing import Any
 import httpx
 import pytest
 import redis
-import uvicorn
 from django.core.management import call_command
 from django.db import connection, connections
 from django.test import Client
@@ -26,7 +24,6 @@ from django.utils import timezone
 from billing.api import budget_check, receiver
 from billing.api.admission import gate
 from billing.api.budget_check import MOST_BODY
-from billing.api.limited_connection import LimitedConnection
 from billing.api.receiver import Receiver
 from billing.budgets.models import BudgetStatus
 from billing.budgets.reference import CurrentReference
@@ -37,7 +34,15 @@ from billing.tenancy.models import ApiToken, Team
 from billing.tenancy.tokens import api_token_create, api_token_revoke
 from tests.cli import PROJECT
 from tests.factories import SET_UP, apply, ingest_tokens, token_record
-from tests.integration.web_process import ReceiverProcess, WebProcess, environment, receiver_process, web_process
+from tests.factories.servers import (
+    ReceiverProcess,
+    WebProcess,
+    environment,
+    receiver_process,
+    served,
+    until,
+    web_process,
+)
 
 pytestmark = pytest.mark.django_db(transaction=True)
 SINCE = "2024-01-01T00:00:00+08:00"
@@ -78,35 +83,13 @@ def nothing_reserved(services: None, monkeypatch: pytest.MonkeyPatch) -> None:
 class Asked:
     """The receiver in this process, served as `up` serves it."""
 
-    def __init__(self) -> None:
-        self.presented, self.port = token(), free_port()
-        config = uvicorn.Config(
-            Receiver(), host="127.0.0.1", port=self.port, http=LimitedConnection, loop="uvloop", ws="none", log_level="error"
-        )
-        self.server = uvicorn.Server(config)
-        self.thread = threading.Thread(target=self.server.run)
-
-    def __enter__(self) -> "Asked":
-        self.thread.start()
-        self.until(lambda: self.server.started)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.server.should_exit = True
-        self.thread.join(timeout=30)
-        assert not self.thread.is_alive()
+    def __init__(self, port: int) -> None:
+        self.presented, self.port = token(), port
 
     def request(self, method: str, path: str, presented: str, **sent: Any) -> httpx.Response:
         headers = {"Authorization": f"Bearer {presented}"} if presented else {}
         url = f"http://127.0.0.1:{self.port}{ADDRESS}{path}"
         return httpx.request(method, url, headers={**headers, **sent.pop("headers", {})}, timeout=30, **sent)
-
-    def until(self, ready: Callable[[], bool], seconds: float = 20) -> None:
-        """Wait for something that time will bring about."""
-        deadline = time.monotonic() + seconds
-        while not ready():
-            assert time.monotonic() < deadline, "it never came"
-            time.sleep(0.02)
 
     def check(self, presented: str, **fields: Any) -> dict[str, Any]:
         answer = self.request("GET", "check", presented, params={**ASK, **fields})
@@ -119,8 +102,8 @@ def asked(tmp_path: Path) -> Iterator[Asked]:
     set_up(tmp_path)
     report("before", 2000)
     standings_refresh(now=timezone.now())
-    with Asked() as found:
-        yield found
+    with served(Receiver()) as port:
+        yield Asked(port)
 
 
 def test_the_answer_of_the_contract(asked: Asked) -> None:
@@ -152,7 +135,7 @@ def test_a_named_reservation_ends_when_its_record_is_counted(asked: Asked) -> No
     assert Decimal(asked.check(presented, reserve="0")["held"]) == 9
     report(77)
     standings_refresh(now=timezone.now())
-    asked.until(lambda: asked.check(presented, reserve="0")["spent"] == "3.00")
+    until(lambda: asked.check(presented, reserve="0")["spent"] == "3.00")
     assert Decimal(asked.check(presented, reserve="0")["held"]) == 9, "not looked for yet: too high, never too low"
     counters_refresh(now=timezone.now())
     answer = asked.check(presented, reserve="0")
@@ -268,9 +251,9 @@ def test_a_revoked_token_and_a_raised_budget_are_noticed(asked: Asked, tmp_path:
     assert asked.check(presented, reserve="0")["budget"] == "50.00"
     set_up(tmp_path, "60.00")
     standings_refresh(now=timezone.now())
-    asked.until(lambda: asked.check(presented, reserve="0")["budget"] == "60.00")
+    until(lambda: asked.check(presented, reserve="0")["budget"] == "60.00")
     api_token_revoke(token=made, actor="tests", now=timezone.now())
-    asked.until(lambda: asked.request("GET", "check", presented, params=ASK).status_code == 401)
+    until(lambda: asked.request("GET", "check", presented, params=ASK).status_code == 401)
 
 
 def test_what_one_process_reserves_another_knows_and_releases(asked: Asked, client: Client) -> None:

@@ -16,7 +16,7 @@ import zstandard
 from billing.tenancy.tokens import api_token_create
 from billing.usage.models import QuarantinedRecord
 from tests.factories import token_record
-from tests.integration.web_process import WebProcess, receiver_process, web_process
+from tests.factories.servers import WebProcess, receiver_process, web_process
 from tests.stored_rows import query
 
 THREADS = 6

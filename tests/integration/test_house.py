@@ -4,7 +4,7 @@ import json
 import os
 import re
 import signal
-import time
+from contextlib import suppress
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ import pytest
 
 from billing.local.process_list import free_port
 from tests.cli import Home
+from tests.factories.servers import until
 
 
 @pytest.fixture(scope="module")
@@ -108,15 +109,12 @@ def test_a_port_in_use_is_told_in_one_line(tmp_path: Path) -> None:
 
 
 def _until_ready(url: str) -> None:
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        try:
-            if httpx.get(f"{url}/readyz", timeout=5).status_code == 200:
-                return
-        except httpx.TransportError:
-            pass
-        time.sleep(0.1)
-    pytest.fail(f"{url} did not become ready")
+    def ready() -> bool:
+        with suppress(httpx.TransportError):
+            return httpx.get(f"{url}/readyz", timeout=5).status_code == httpx.codes.OK
+        return False
+
+    until(ready, 180)
 
 
 def test_a_database_without_tables_or_out_of_reach_is_told_in_one_line(tmp_path: Path) -> None:

@@ -20,12 +20,13 @@ import httpx
 import pytest
 from django.db import connection
 
+from billing.runtime.home import PROJECT
 from billing.tenancy.tokens import api_token_create
 from billing.usage import tasks
 from billing.usage.token_sums import rollup_difference
 from metering.intervals import Interval
 from tests.factories import token_record
-from tests.integration.web_process import ROOT, ReceiverProcess, WebProcess, environment, receiver_process, web_process
+from tests.factories.servers import ReceiverProcess, WebProcess, environment, receiver_process, web_process
 
 CLIENTS, KEYS = 8, 3000
 VICTIMS = {"web": 1, "receiver": 3, "worker": 2, "task": 2, "web worker": 3}
@@ -122,8 +123,8 @@ class Worker:
         self.process = subprocess.Popen(
             [str(BIN / "celery"), "--quiet", "-A", "billing.settings.celery", "worker", "--concurrency", "2", "--loglevel",
              "critical"],
-            env={**environment(), "PYTHONWARNINGS": "ignore"}, cwd=ROOT, start_new_session=True, stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
+            env={**environment(), "PYTHONWARNINGS": "ignore"}, cwd=PROJECT, start_new_session=True,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
 
     def children(self) -> list[int]:

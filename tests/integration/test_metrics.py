@@ -21,7 +21,7 @@ def samples() -> dict[tuple[str, str], float]:
 def test_it_shows_what_waits_to_be_folded_and_what_waits_for_a_decision() -> None:
     ingest_tokens(token_record(1), token_record(2, output_tokens=-1), token_record(1, model="other"))
     shown = samples()
-    assert shown["suanpan_database_up", ""] == 1
+    assert (shown["suanpan_database_up", ""], shown["suanpan_broker_up", ""]) == (1, 1)
     assert shown["suanpan_rollup_deltas", ""] == 1
     assert shown["suanpan_quarantine_open", "invalid"] == 1
     assert shown["suanpan_quarantine_open", "conflict"] == 1

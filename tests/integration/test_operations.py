@@ -4,8 +4,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from billing.invoices.models import BillingPeriod, Invoice, Operation
 from billing.rating.models import Charge
 from billing.usage.epochs import USAGE_LOCK
 from tests.factories import allocation_record, apply, ingest_allocations, ingest_tokens, token_record
+from tests.factories.servers import until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 BIN = Path(sys.executable).parent
@@ -44,13 +44,6 @@ def worker() -> Iterator["subprocess.Popen[bytes]"]:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-
-
-def until(condition: Callable[[], bool], seconds: float = 120) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.05)
 
 
 def is_done(operation: Operation) -> bool:

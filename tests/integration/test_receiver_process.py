@@ -2,7 +2,7 @@
 
 import resource
 
-from tests.integration.web_process import receiver_process
+from tests.factories.servers import receiver_process
 
 
 def test_a_receiver_may_have_as_many_files_open_as_connections(transactional_db: None) -> None:

@@ -6,7 +6,7 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -23,6 +23,7 @@ from billing.budgets.thresholds import Rung
 from billing.local.process_list import free_port
 from billing.tenancy.ownership import Owner, OwnershipBook, OwnershipRow
 from pricing.rate_card import PriceVersion, RateCard
+from tests.factories.servers import until
 
 NOW = datetime(2026, 10, 15, tzinfo=UTC)
 END = datetime(2026, 10, 31, 16, tzinfo=UTC)
@@ -78,13 +79,6 @@ def kept(services: None) -> Iterator[Kept]:
     made.lost()
     made.client.close()
     made.store._client.close()
-
-
-def until(holds: Callable[[], bool], seconds: float = 20) -> None:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline, "it never came"
-        time.sleep(0.02)
 
 
 def test_a_burst_passes_the_limit_by_less_than_one_reservation(kept: Kept) -> None:

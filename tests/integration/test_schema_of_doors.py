@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from schemathesis.specs.openapi.checks import negative_data_rejection, positive_data_acceptance
 
 from billing.tenancy.tokens import api_token_create
-from tests.integration.web_process import WebProcess, web_process
+from tests.factories.servers import WebProcess, web_process
 
 DOORS = (
     "/api/v1/usage/tokens", "/api/v1/usage/gpu-allocations", "/api/v1/usage/capacity", "/api/v1/usage/efficiency",

@@ -20,10 +20,10 @@ from billing.tenancy.tokens import GRACE_SECONDS, RECENT_SECONDS, api_token_crea
 from billing.usage import epochs
 from billing.usage.services import token_group, tokens
 from tests.factories import token_record
+from tests.factories.servers import receiver_process, until
 from tests.factories.token_endpoint import CASES, EXPECTED, body, through_django
-from tests.factories.token_receiver import DOOR, answers, dialled, head, port, queried, request, stored, token, until
+from tests.factories.token_receiver import DOOR, answers, dialled, head, port, queried, request, stored, token
 from tests.integration.usage_held import usage_held
-from tests.integration.web_process import receiver_process
 from tests.stored_rows import ledger_emptied
 
 __all__ = ["port", "token"]

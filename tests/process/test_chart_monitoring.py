@@ -78,7 +78,8 @@ def test_the_signs_to_watch_that_have_a_metric_have_an_alert() -> None:
     names = {alert["alert"] for chart in sorted(NAMES) for alert in alerts(chart)}
     named_there = set(re.findall(r"`(Suanpan\w+)`", table))
     assert named_there == {
-        "SuanpanDatabaseDown", "SuanpanRollupsNotFolded", "SuanpanAgentWatermarkLate", "SuanpanQuarantine",
+        "SuanpanDatabaseDown", "SuanpanBrokerDown", "SuanpanRollupsNotFolded", "SuanpanAgentWatermarkLate",
+        "SuanpanQuarantine",
     }  # fmt: skip
     assert named_there <= names
 

@@ -205,7 +205,7 @@ GIVEN = {"DATABASE_URL": "postgresql://db/suanpan", "BROKER_URL": "redis://broke
 @pytest.fixture
 def stubs(tmp_path: Path) -> str:
     """A PATH on which every command that the entry point starts only says how it was called."""
-    for name in ("granian", "uvicorn", "celery", "python"):
+    for name in ("celery", "python"):
         stub = tmp_path / name
         stub.write_text(f'#!/bin/sh\necho {name} "$@"\n')
         stub.chmod(0o755)
@@ -221,17 +221,8 @@ def start(path: str, *arguments: str, **environment: str) -> subprocess.Complete
 @pytest.mark.parametrize(
     ("arguments", "command"),
     [
-        (
-            ["web"],
-            "granian --interface wsgi --host 0.0.0.0 --port 8000 --workers 2 --blocking-threads 16 "
-            "--respawn-failed-workers billing.settings.wsgi:application",
-        ),
-        (
-            ["receiver"],
-            "uvicorn --host 0.0.0.0 --port 8002 --http billing.api.limited_connection:LimitedConnection --loop uvloop --ws "
-            "none --timeout-keep-alive 75 --timeout-graceful-shutdown 20 --no-access-log --no-server-header "
-            "billing.settings.asgi:application",
-        ),
+        (["web"], "python -m billing.settings.serve web --host 0.0.0.0 --port 8000 --log-level info"),
+        (["receiver"], "python -m billing.settings.serve receiver --host 0.0.0.0 --port 8002 --log-level info"),
         (["worker"], "celery -A billing.settings.celery worker --loglevel INFO --concurrency 2"),
         (["scheduler"], "celery -A billing.settings.celery beat --loglevel INFO --schedule /tmp/celerybeat-schedule"),
         (["migrate"], "python manage.py migrate --no-input"),
@@ -244,11 +235,10 @@ def test_each_part_starts_its_command(stubs: str, arguments: list[str], command:
 
 
 def test_the_image_alone_starts_web(stubs: str) -> None:
-    assert start(stubs, **GIVEN).stdout.startswith("granian ")
+    assert start(stubs, **GIVEN).stdout.startswith("python -m billing.settings.serve web ")
 
 
 def test_sizes_are_taken_from_the_environment(stubs: str) -> None:
-    assert "--workers 5 --blocking-threads 3 " in start(stubs, "web", WEB_WORKERS="5", WEB_THREADS="3", **GIVEN).stdout
     assert start(stubs, "worker", WORKER_PROCESSES="7", **GIVEN).stdout.endswith("--concurrency 7\n")
 
 
@@ -267,24 +257,18 @@ def test_an_unknown_part_is_refused_by_name(stubs: str) -> None:
 
 def test_the_modules_that_are_served_exist() -> None:
     served = set(re.findall(r"billing\.[a-z_.]+(?::\w+)?", ENTRYPOINT))
-    assert served == {
-        "billing.settings.wsgi:application", "billing.settings.celery", "billing.settings.asgi:application",
-        "billing.api.limited_connection:LimitedConnection",
-    }  # fmt: skip
+    assert served == {"billing.settings.serve", "billing.settings.celery"}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # outside the image nobody has collected static files
-        assert callable(import_module("billing.settings.wsgi").application)
-    assert callable(import_module("billing.settings.asgi").application)
-    assert callable(import_module("billing.api.limited_connection").LimitedConnection)
+        for application, _ in import_module("billing.settings.serve").PARTS.values():
+            module, _, name = application.partition(":")
+            assert callable(getattr(import_module(module), name))
     assert import_module("billing.settings.celery").app.main == "suanpan"
 
 
 @pytest.mark.parametrize(
     ("command", "options"),
     [
-        (["granian"], ["--interface", "--host", "--port", "--workers", "--blocking-threads", "--respawn-failed-workers"]),
-        (["uvicorn"], ["--http", "--loop", "--ws", "--timeout-keep-alive", "--timeout-graceful-shutdown"]),
-        (["uvicorn"], ["--no-access-log", "--no-server-header"]),
         (["celery", "worker"], ["--loglevel", "--concurrency"]),
         (["celery", "beat"], ["--loglevel", "--schedule"]),
         (["celery", "inspect"], ["--timeout", "--destination"]),

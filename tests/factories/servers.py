@@ -1,26 +1,48 @@
-"""The web part as a real process over the test's own database, to be talked to over HTTP, and killed."""
+"""Web process and receiver: as processes of their own over the test's database, or an application served in this one."""
 
 import os
 import signal
-import socket
 import subprocess
-import sys
+import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import httpx
+import uvicorn
 from django.db import connection
 
-from billing.local.process_list import receiver_argv
+from billing.local.process_list import free_port, server_argv
+from billing.runtime.home import PROJECT
+from billing.settings.serve import OPTIONS
 
-BIN = Path(sys.executable).parent
-ROOT = Path(__file__).resolve().parents[2]
 STARTUP_SECONDS = 180
 Process = TypeVar("Process", bound="WebProcess")
+
+
+@contextmanager
+def served(application: Any) -> Iterator[int]:
+    """The port at which it listens."""
+    port = free_port()
+    server = uvicorn.Server(uvicorn.Config(application, port=port, log_level="error", **OPTIONS))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    until(lambda: server.started or not thread.is_alive())
+    yield port
+    server.should_exit = True
+    thread.join(timeout=30)
+    assert not thread.is_alive()
+
+
+def until(holds: Callable[[], bool], seconds: float = 120) -> None:
+    """Wait for it."""
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, "it never came"
+        time.sleep(0.01)
 
 
 def environment() -> dict[str, str]:
@@ -32,49 +54,41 @@ def environment() -> dict[str, str]:
 
 
 class WebProcess:
-    """Granian with two workers, as in production; workers that die are started again."""
+    """The web part with two workers, as `up` starts it; workers that die are started again."""
+
+    part = "web"
 
     def __init__(self) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = int(probe.getsockname()[1])
+        self.port = free_port()
         self.process: subprocess.Popen[bytes] | None = None
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
-    def argv(self) -> list[str]:
-        """How it is started."""
-        return [
-            str(BIN / "granian"), "--interface", "wsgi", "--host", "127.0.0.1", "--port", str(self.port), "--workers", "2",
-            "--blocking-threads", "8", "--respawn-failed-workers", "--no-access-log", "--log-level", "error",
-            "billing.settings.wsgi:application",
-        ]  # fmt: skip
-
     def start(self) -> None:
         bounded, silent = {**environment(), "MALLOC_ARENA_MAX": "2"}, subprocess.DEVNULL
-        self.process = subprocess.Popen(self.argv(), env=bounded, cwd=ROOT, stdout=silent, stderr=silent)
-        deadline = time.monotonic() + STARTUP_SECONDS
-        while time.monotonic() < deadline:
-            try:
-                if httpx.get(f"{self.url}/healthz", timeout=10).status_code == httpx.codes.OK:
-                    return
-            except httpx.TransportError:
-                time.sleep(0.05)
-        raise AssertionError("the web process does not answer")
+        argv = server_argv(self.part, self.port)
+        self.process = subprocess.Popen(argv, env=bounded, cwd=PROJECT, stdout=silent, stderr=silent)
+        until(self.answers, STARTUP_SECONDS)
+
+    def answers(self) -> bool:
+        """Whether it does; it may just be starting."""
+        with suppress(httpx.TransportError):
+            return httpx.get(f"{self.url}/healthz", timeout=10).status_code == httpx.codes.OK
+        return False
 
     def keep(self) -> None:
-        """Start it if it ended, as its supervisor does: Granian gives up on workers that die again and again."""
+        """Start it if it ended, as its supervisor does."""
         assert self.process is not None
         if self.process.poll() is not None:
             self.start()
 
     def workers(self) -> list[int]:
-        """Process ids of the workers that live now."""
+        """Process ids of the workers that live now; Python's tracker of resources is none."""
         assert self.process is not None
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
-        return [int(pid) for pid in children]
+        return [int(pid) for pid in children if b"resource_tracker" not in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
     def memory(self) -> int:
         """Bytes of resident memory of all workers."""
@@ -92,19 +106,15 @@ class WebProcess:
             return
         os.kill(self.process.pid, signal.SIGSTOP)  # it makes no new worker while the old ones are killed
         for pid in [*self.workers(), self.process.pid]:
-            try:
+            with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
         self.process.wait()
 
 
 class ReceiverProcess(WebProcess):
     """The receiver of token records, which is one process."""
 
-    def argv(self) -> list[str]:
-        """As the house starts it."""
-        return receiver_argv(self.port)
+    part = "receiver"
 
     def workers(self) -> list[int]:
         """It alone."""

@@ -1,0 +1,200 @@
+"""A WSGI application behind an ASGI server: it gets a request when it is whole, so that no thread waits for a client.
+
+The server reads and writes in one thread, whatever clients do; `limited_connection` limits their number and the time for a
+request. Pages and endpoints have their threads, `/readyz` and `/metrics` one of their own, and `/healthz` needs none.
+"""
+
+import asyncio
+import io
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from importlib import import_module
+from itertools import chain
+from typing import Any, Final
+from urllib.parse import unquote_to_bytes
+
+from django.conf import settings
+from django.contrib.auth import SESSION_KEY
+from django.db import close_old_connections
+from django.http import parse_cookie
+from rest_framework.exceptions import AuthenticationFailed
+
+from billing.api.admission import Admitted, gate
+from billing.api.authentication import token_of
+from billing.api.receiver import HEALTHY, ClientGone, Receive, Send, failed_answer, next_bytes, send_answer
+
+FROM_ANYBODY: Final = 64 * 1024
+"""Bytes of a body that are read before it is asked whose it is; every form that needs no session is smaller."""
+PIECE: Final = 256 * 1024
+"""Bytes of an answer that a thread hands over at a time."""
+PIECE_SECONDS: Final = 60
+"""How long a client may take for a piece, where the answer has several."""
+PROBES: Final = ("/readyz", "/metrics")
+
+
+class Unread(io.RawIOBase):
+    """The body of a stranger that is too large to be read."""
+
+    def read(self, size: int = -1, /) -> bytes:
+        """Raise OSError, which Django takes for a body that did not arrive."""
+        raise OSError(f"of more than {FROM_ANYBODY} bytes only those of a session or a token are read")
+
+
+class WholeRequests:
+    """The ASGI application."""
+
+    def __init__(self, application: Callable[..., Iterable[bytes]], threads: int) -> None:
+        self._application = application
+        self._pages, self._probes = ThreadPoolExecutor(threads, "pages"), ThreadPoolExecutor(1, "probes")
+
+    async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            return await self._live(receive, send)
+        if scope["path"] == "/healthz" and scope["method"] in ("GET", "HEAD"):
+            return await send_answer(send, HEALTHY)
+        try:
+            await self._answer(scope, receive, send)
+        except ClientGone:
+            return None
+        except Exception as error:  # noqa: BLE001 - the edge: whatever it is, the client gets an answer
+            await send_answer(send, failed_answer(error))
+        return None
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        """Begin and end with the server."""
+        await receive()
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        for threads in (self._pages, self._probes):
+            await asyncio.to_thread(threads.shutdown)
+        await send({"type": "lifespan.shutdown.complete"})
+
+    async def _answer(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        """Have the application answer.  Raises ClientGone, Busy, or what the application raises."""
+        environ, loop = environ_of(scope), asyncio.get_running_loop()
+        with ExitStack() as counted:  # the body, until a thread takes it: the application counts for itself
+            body = await self._body(environ, receive, counted.enter_context(gate.admit(0)))
+            environ["wsgi.input"] = body
+            if isinstance(body, io.BytesIO):
+                environ.setdefault("CONTENT_LENGTH", str(len(body.getbuffer())))
+            threads, answer = self._probes if scope["path"] in PROBES else self._pages, loop.create_future()
+            threads.submit(self._serve, environ, counted.pop_all(), _Client(loop, send, answer))
+        for message in await answer:
+            await send(message)
+
+    async def _body(self, environ: dict[str, Any], receive: Receive, admitted: Admitted) -> io.BytesIO | Unread:
+        """All of it, but at most a byte more than the limit, for which the application refuses it.
+
+        What anybody may send is not counted. Raises ClientGone, Busy or DatabaseError.
+        """
+        parts, size, limit = list[bytes](), 0, FROM_ANYBODY
+        async for part in next_bytes(receive):
+            parts.append(part)
+            size += len(part)
+            if size > FROM_ANYBODY:
+                if limit == FROM_ANYBODY:
+                    limit = settings.INGEST_MAX_BYTES
+                    if not await asyncio.get_running_loop().run_in_executor(self._pages, _is_known, environ):
+                        return Unread()
+                admitted.grow(size - admitted.held)
+                if size > limit:
+                    break
+        return io.BytesIO(b"".join(parts))
+
+    def _serve(self, environ: dict[str, Any], counted: ExitStack, client: "_Client") -> None:
+        """In a thread: the answer, handed over as one where it is small; what is done after it delays nobody."""
+        counted.close()
+        try:
+            response = self._application(environ, client.start_response)
+            try:
+                client.take(_pieces(response))
+            finally:
+                if hasattr(response, "close"):
+                    response.close()
+        except BaseException as error:  # noqa: BLE001 - who waits for it handles it
+            client.hand_over(error)
+
+
+class _Client:
+    """Who gets the answer, as a thread sees it."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, send: Send, answer: "asyncio.Future[list[dict[str, Any]]]") -> None:
+        self._loop, self._send, self._answer = loop, send, answer
+        self._start: dict[str, Any] = {}
+
+    def start_response(self, status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> None:
+        """What WSGI calls at the beginning of an answer."""
+        head = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers]
+        self._start = {"type": "http.response.start", "status": int(status[:3]), "headers": head}
+
+    def take(self, pieces: Iterator[bytes]) -> None:
+        """Send all of it; of a large one each piece when the client has the one before.  Raises TimeoutError."""
+        first, second = next(pieces, b""), next(pieces, None)
+        if second is None:
+            return self.hand_over([self._start, {"type": "http.response.body", "body": first}])
+        rest = chain([first, second], pieces)
+        parts = ({"type": "http.response.body", "body": piece, "more_body": True} for piece in rest)
+        for message in chain([self._start], parts):
+            asyncio.run_coroutine_threadsafe(self._send(message), self._loop).result(PIECE_SECONDS)  # type: ignore[arg-type]
+        self.hand_over([{"type": "http.response.body", "body": b""}])
+        return None
+
+    def hand_over(self, what: list[dict[str, Any]] | BaseException) -> None:
+        """The rest of the answer, or why there is none, to the thread of the server."""
+
+        def given() -> None:
+            if not self._answer.done():
+                if isinstance(what, BaseException):
+                    self._answer.set_exception(what)
+                else:
+                    self._answer.set_result(what)
+
+        with suppress(RuntimeError):  # the server has ended
+            self._loop.call_soon_threadsafe(given)
+
+
+def environ_of(scope: dict[str, Any]) -> dict[str, Any]:
+    """The head of a request as WSGI names it (PEP 3333). A name with an underscore passes for another, and is left out."""
+    server, client = scope.get("server") or ("localhost", 80), scope.get("client") or ("", 0)
+    environ = {
+        "REQUEST_METHOD": scope["method"], "SCRIPT_NAME": "", "QUERY_STRING": scope["query_string"].decode("latin-1"),
+        "PATH_INFO": unquote_to_bytes(scope["raw_path"]).decode("latin-1"), "SERVER_NAME": server[0],
+        "SERVER_PORT": str(server[1]), "SERVER_PROTOCOL": f"HTTP/{scope['http_version']}", "REMOTE_ADDR": client[0],
+        "wsgi.version": (1, 0), "wsgi.url_scheme": scope["scheme"], "wsgi.errors": sys.stderr, "wsgi.multithread": True,
+        "wsgi.multiprocess": True, "wsgi.run_once": False,
+    }  # fmt: skip
+    for raw, value in scope["headers"]:
+        if b"_" not in raw:
+            name = raw.decode("latin-1").upper().replace("-", "_")
+            key = name if name in ("CONTENT_LENGTH", "CONTENT_TYPE") else f"HTTP_{name}"
+            text = value.decode("latin-1")
+            environ[key] = f"{environ[key]}{';' if name == 'COOKIE' else ','}{text}" if key in environ else text
+    return environ
+
+
+def _pieces(response: Iterable[bytes]) -> Iterator[bytes]:
+    """The same bytes in fewer, larger pieces; none where there are none."""
+    parts, size = list[bytes](), 0
+    for part in response:
+        parts.append(part)
+        size += len(part)
+        if size >= PIECE:
+            yield b"".join(parts)
+            parts, size = [], 0
+    if parts:
+        yield b"".join(parts)
+
+
+def _is_known(environ: dict[str, Any]) -> bool:
+    """Whether the request brings somebody's token or session.  Raises DatabaseError."""
+    close_old_connections()
+    key = parse_cookie(environ.get("HTTP_COOKIE", "")).get(settings.SESSION_COOKIE_NAME)
+    sessions = import_module(settings.SESSION_ENGINE)
+    try:
+        return token_of(environ) is not None or (key is not None and SESSION_KEY in sessions.SessionStore(key))
+    except AuthenticationFailed:
+        return False
+    finally:
+        close_old_connections()

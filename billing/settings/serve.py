@@ -1,0 +1,48 @@
+"""`python -m billing.settings.serve web` or `receiver`: Uvicorn with the limits that keep slow clients from stopping it."""
+
+import argparse
+import os
+import sys
+from typing import Any, Final
+
+import uvicorn
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
+
+PARTS: Final = {"web": ("billing.settings.web:application", 8000), "receiver": ("billing.settings.asgi:application", 8002)}
+OPTIONS: Final[dict[str, Any]] = {
+    "http": "billing.api.limited_connection:LimitedConnection", "loop": "uvloop", "ws": "none", "lifespan": "on",
+    "access_log": False, "server_header": False,
+    "proxy_headers": False,  # Django reads them, as far as TRUSTED_PROXIES says
+    "timeout_keep_alive": 75,
+    "timeout_graceful_shutdown": 20,  # longer than a report waits for its turn: what was heard is answered
+}  # fmt: skip
+"""Of every server of ours."""
+
+
+def main() -> None:
+    """Serve one part until a signal ends it. What it cannot start with is one line, and the exit status is not 0."""
+    parser = argparse.ArgumentParser(prog="python -m billing.settings.serve", description=__doc__)
+    parser.add_argument("part", choices=PARTS)
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, help="8000 for web, 8002 for receiver")
+    parser.add_argument("--log-level", choices=("error", "warning", "info"), default="error")
+    options = parser.parse_args()
+    application, port = PARTS[options.part]
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "billing.settings.base")
+    try:
+        workers = {"web": settings.WEB_WORKERS, "receiver": 1}[options.part]
+    except ImproperlyConfigured as error:  # a worker would be started again and again
+        sys.exit(f"error: {error}")
+    serve(application, host=options.host, port=options.port or port, workers=workers, log_level=options.log_level)
+
+
+def serve(application: str, *, port: int, host: str = "127.0.0.1", workers: int = 1, log_level: str = "error") -> None:
+    """Serve an ASGI application, named as Uvicorn names it, until a signal ends it."""
+    uvicorn.run(
+        application, host=host, port=port, workers=workers, log_level=log_level, timeout_worker_healthcheck=60, **OPTIONS
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
