@@ -11,10 +11,10 @@ from django.template.loader import render_to_string
 from django.utils.translation import gettext as _
 from django.utils.translation import override
 
-from billing.invoices.acceptance import due_of, printed_until
-from billing.invoices.documents import render_pdf
+from billing.invoices.acceptance import due_of
 from billing.invoices.models import DocumentMail, Invoice, Note
 from billing.invoices.selectors import document_of
+from billing.invoices.services.documents import CONTENT_TYPES, document_file
 from billing.tenancy.links import portal_link
 from billing.tenancy.selectors import house_calendar
 
@@ -32,9 +32,7 @@ def mail_of(mail: DocumentMail) -> EmailMultiAlternatives:
         subject, text, settings.MAIL_FROM, [mail.address], headers={"Message-ID": message_id(mail)}
     )
     message.attach_alternative(page, "text/html")
-    pdf = render_pdf(document_of(document), sha256=document.sha256, issued_at=document.issued_at,
-                     due=printed_until(document))
-    message.attach(f"{document.number}.pdf", pdf, "application/pdf")
+    message.attach(f"{document.number}.pdf", document_file(document, "pdf"), CONTENT_TYPES["pdf"])
     return message
 
 

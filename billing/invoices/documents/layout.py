@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from billing.invoices.documents.content import Invoice, Line, Period, lines_of, sum_of, told_of
+from billing.invoices.documents.content import Invoice, Line, Period, known_facts, lines_of, sum_of
 from billing.invoices.documents.fitting import is_one_line
 from billing.invoices.documents.labels import (
     KINDS,
@@ -93,7 +93,7 @@ def page_content(invoice: Invoice, printing: Printing, undisplayable: Collection
         "mark_kind": printing.mark,
         "number": wording.text(invoice.number) if invoice.number else None,
         "issuer": wording.name(invoice.issuer.name),
-        "issuer_facts": _told(told_of(invoice.issuer, ("legal_entity", "address", "tax_id", "contact")), wording),
+        "issuer_facts": _told(known_facts(invoice.issuer, ("legal_entity", "address", "tax_id", "contact")), wording),
         "recipient": _recipient(invoice, wording),
         "facts": _facts(invoice, printing, wording),
         "month": wording.text(invoice.period.month),
@@ -134,7 +134,7 @@ def _recipient(invoice: Invoice, wording: Wording) -> dict[str, Any]:
         "facts": [
             {"label": wording.word("team"), "value": wording.name(recipient.team)},
             {"label": wording.word("cost_center"), "value": wording.name(recipient.cost_center)},
-            *_told(told_of(recipient, ("legal_entity", "attention")), wording),
+            *_told(known_facts(recipient, ("legal_entity", "attention")), wording),
         ],
     }
 
@@ -219,9 +219,7 @@ def _laid(line: Line, wording: Wording) -> dict[str, Any]:
         "item": wording.name(line.sku),
         "tag": wording.code(TOKEN_CLASSES, line.token_class) if line.token_class else [],
         "place": _place(line, wording),
-        "item_notes": _notes(
-            wording, context=line.context, jobs=None if line.jobs is None else str(line.jobs)
-        ),
+        "item_notes": _notes(wording, context=line.context, jobs=None if line.jobs is None else str(line.jobs)),
         "notes": _notes(
             wording,
             **{"commitment" if line_kind(line.kind).bought else "policy": line.policy},
@@ -229,7 +227,7 @@ def _laid(line: Line, wording: Wording) -> dict[str, Any]:
             credits_line=line.credited_line,
         ),
         "quantity": MISSING if line.quantity is None else figure(line.quantity),
-        "unit": _unit(line, wording),
+        "unit": fragments(wording.code(UNITS, line.unit)[-1]),
         "unit_price": MISSING if line.unit_price is None else figure(line.unit_price),
         "price_version": wording.name(line.price_version),
         "amount": figure(line.amount),
@@ -249,11 +247,6 @@ def _place(line: Line, wording: Wording) -> list[str]:
         return wording.name(line.consumer)
     known = [part for part in (line.cluster, line.namespace) if part]
     return wording.name(" / ".join(known))
-
-
-def _unit(line: Line, wording: Wording) -> list[str]:
-    label = wording.code(UNITS, line.unit)
-    return fragments(label[-1])
 
 
 def _notes(wording: Wording, **notes: str | None) -> list[dict[str, Any]]:

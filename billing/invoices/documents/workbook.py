@@ -15,7 +15,7 @@ from xlsxwriter.format import Format
 from xlsxwriter.utility import xl_rowcol_to_cell
 from xlsxwriter.worksheet import Worksheet
 
-from billing.invoices.documents.content import Invoice, Line, lines_of, read_document, sum_of, told_of
+from billing.invoices.documents.content import Invoice, Line, known_facts, lines_of, mark_on, read_document, sum_of
 from billing.invoices.documents.labels import (
     KINDS,
     MARKS,
@@ -33,7 +33,6 @@ from billing.invoices.documents.labels import (
     named,
 )
 from billing.invoices.documents.layout import Printing, last_day
-from billing.invoices.documents.status import mark_on
 from billing.invoices.documents.text import visible
 
 INK, SOFT, TINT, CINNABAR = "#1B2027", "#59616C", "#F7F5F1", "#A02C22"
@@ -256,11 +255,11 @@ def _facts(invoice: Invoice, printing: Printing, look: Look) -> list[tuple[str, 
         ("issue_date", issued),
         *([("dispute_until", last_day(printing.due, period))] if printing.due else []),
         ("issuer", invoice.issuer.name),
-        *told_of(invoice.issuer, ("legal_entity", "address", "tax_id", "contact")),
+        *known_facts(invoice.issuer, ("legal_entity", "address", "tax_id", "contact")),
         ("recipient", recipient.name or recipient.team),
         ("team", recipient.team),
         ("cost_center", recipient.cost_center or ""),
-        *told_of(recipient, ("legal_entity", "attention")),
+        *known_facts(recipient, ("legal_entity", "attention")),
         ("month", f"{period.month} ({period.zone})"),
         ("bounds", f"{period.start} – {period.end}"),
         ("bounds_utc", f"{period.start_utc} – {period.end_utc}"),
