@@ -15,11 +15,11 @@ import pyarrow.dataset as ds
 from billing.exports.focus.columns import (
     BILLING_PERIOD,
     CLOSED_LISTS,
-    CONTRACT_COMMITMENT,
     COST_AND_USAGE,
     INVOICE_DETAIL,
     PRODUCT,
 )
+from billing.exports.focus.contract_commitments import CONTRACT_COMMITMENT
 from metering.intervals import Interval
 from metering.messages import Message, UserError
 
