@@ -17,13 +17,13 @@ from django.utils.translation import get_language
 from django.views.decorators.http import require_POST, require_safe
 
 from billing.budgets.alert_quality import alert_quality
+from billing.budgets.committed_forecast import contracted_ahead
+from billing.budgets.expected import progress_of
 from billing.budgets.forecast import FEWEST_DAYS
-from billing.budgets.minimum_commitment import contracted_ahead
 from billing.budgets.models import SCOPE_FIELDS, Alert, Budget, BudgetStatus, CostAnomaly, DailySpend, Mute
 from billing.budgets.selectors import active_mutes, ladder_of, scope_of, standing_now, team_tree
 from billing.budgets.services import BudgetError, feedback_put, mute_end, mute_put, recipients_put, thresholds_put
 from billing.budgets.services.budgets import THRESHOLDS
-from billing.budgets.services.outlook import progress_of
 from billing.portal.access import page
 from billing.portal.budget_form import percents_written
 from billing.portal.charts import Chart, DayRow, course_chart, day_rows
