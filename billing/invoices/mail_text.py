@@ -3,7 +3,6 @@
 from datetime import timedelta
 from decimal import Decimal
 from email.utils import parseaddr
-from zoneinfo import ZoneInfo
 
 from django.conf import settings
 from django.core.mail import EmailMultiAlternatives
@@ -11,12 +10,11 @@ from django.template.loader import render_to_string
 from django.utils.translation import gettext as _
 from django.utils.translation import override
 
-from billing.invoices.acceptance import due_of
+from billing.invoices.acceptance import printed_until
 from billing.invoices.models import DocumentMail, Invoice, Note
 from billing.invoices.selectors import document_of
 from billing.invoices.services.documents import CONTENT_TYPES, document_file
 from billing.tenancy.links import portal_link
-from billing.tenancy.selectors import house_calendar
 
 
 def mail_of(mail: DocumentMail) -> EmailMultiAlternatives:
@@ -43,7 +41,7 @@ def message_id(mail: DocumentMail) -> str:
 
 
 def facts_of_mail(document: Invoice | Note) -> list[tuple[str, str]]:
-    """Label and value of what the mail tells, in the language in force."""
+    """Label and value of each fact of the mail, in the active language."""
     content = document_of(document)
     recipient = content["recipient"]
     name = recipient["name"] or recipient["team"]
@@ -66,12 +64,9 @@ def facts_of_mail(document: Invoice | Note) -> list[tuple[str, str]]:
 
 
 def _due(document: Invoice | Note) -> str:
-    """The last day, told as a day: the window ends at the midnight after it."""
-    zone = document_of(document)["period"]["zone"]
-    due = due_of(document, zone, house_calendar())
-    if due is None:
-        return ""
-    return (due.astimezone(ZoneInfo(zone)).date() - timedelta(days=1)).isoformat()
+    """The last day: the window ends at the local midnight after it."""
+    due = printed_until(document)
+    return "" if due is None else (due.date() - timedelta(days=1)).isoformat()
 
 
 def _subject(document: Invoice | Note) -> str:

@@ -1,4 +1,4 @@
-"""What an invoice or note says: the typed reading of ``suanpan/invoice/1`` and ``suanpan/note/1``.
+"""The content of an invoice or note: the typed reading of ``suanpan/invoice/1`` and ``suanpan/note/1``.
 
 The canonical JSON (and its SHA-256) belongs to issuing; here it is only read. Keys that are missing mean null, unknown
 keys are ignored, so a later document with more facts still renders.

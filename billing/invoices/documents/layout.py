@@ -30,7 +30,6 @@ from billing.invoices.documents.labels import (
     choose,
     inline,
     named,
-    words,
 )
 from billing.invoices.documents.text import figure, fragments, visible
 from pricing.meters import line_kind
@@ -51,7 +50,7 @@ ROWS_SHOWN_FOR = {
 
 @dataclass(frozen=True)
 class Printing:
-    """What the invoice itself does not say: its hash, when it was issued, the language, the mark, when objecting ends."""
+    """What the invoice itself does not have: its hash, when it was issued, the language, the mark, when objecting ends."""
 
     sha256: str | None
     issued_at: datetime | None
@@ -87,13 +86,13 @@ def page_content(invoice: Invoice, printing: Printing, undisplayable: Collection
     sections = [_section(invoice, subtotal.kind, wording) for subtotal in invoice.subtotals]
     return {
         "language": printing.language,
-        "labels": words(printing.language) | {"invoice": wording.word(TITLES[invoice.kind])},
+        "labels": {key: wording.word(key) for key in WORDS} | {"invoice": wording.word(TITLES[invoice.kind])},
         "sentences": {key: choose(pair, printing.language) for key, pair in SENTENCES.items()},
         "mark": None if printing.mark is None else choose(MARKS[printing.mark], printing.language),
         "mark_kind": printing.mark,
         "number": wording.text(invoice.number) if invoice.number else None,
         "issuer": wording.name(invoice.issuer.name),
-        "issuer_facts": _told(known_facts(invoice.issuer, ("legal_entity", "address", "tax_id", "contact")), wording),
+        "issuer_facts": _labelled(known_facts(invoice.issuer, ("legal_entity", "address", "tax_id", "contact")), wording),
         "recipient": _recipient(invoice, wording),
         "facts": _facts(invoice, printing, wording),
         "month": wording.text(invoice.period.month),
@@ -112,10 +111,10 @@ def _energy(invoice: Invoice) -> str | None:
     """Energy, and what it emitted by the average of the grid and by contract, where that is known."""
     if invoice.energy_kwh is None:
         return None
-    told = f"{figure(invoice.energy_kwh)} kWh"
+    energy = f"{figure(invoice.energy_kwh)} kWh"
     if invoice.co2_location_kg is None or invoice.co2_market_kg is None:
-        return told
-    return f"{told}, CO₂ {figure(invoice.co2_location_kg)} kg (location), {figure(invoice.co2_market_kg)} kg (market)"
+        return energy
+    return f"{energy}, CO₂ {figure(invoice.co2_location_kg)} kg (location), {figure(invoice.co2_market_kg)} kg (market)"
 
 
 def abacus_digits(invoice: Invoice) -> list[int]:
@@ -134,12 +133,12 @@ def _recipient(invoice: Invoice, wording: Wording) -> dict[str, Any]:
         "facts": [
             {"label": wording.word("team"), "value": wording.name(recipient.team)},
             {"label": wording.word("cost_center"), "value": wording.name(recipient.cost_center)},
-            *_told(known_facts(recipient, ("legal_entity", "attention")), wording),
+            *_labelled(known_facts(recipient, ("legal_entity", "attention")), wording),
         ],
     }
 
 
-def _told(facts: Iterable[tuple[str, str]], wording: Wording) -> list[dict[str, Any]]:
+def _labelled(facts: Iterable[tuple[str, str]], wording: Wording) -> list[dict[str, Any]]:
     return [{"label": wording.word(name), "value": wording.name(value)} for name, value in facts]
 
 
@@ -202,7 +201,7 @@ def _section(invoice: Invoice, kind: str, wording: Wording) -> dict[str, Any]:
 
 
 def _row(line: Line, wording: Wording) -> dict[str, Any]:
-    """What stands in each column; names in one piece where nothing has to break."""
+    """What each column shows; names in one piece where nothing has to break."""
     row = _laid(line, wording)
     names = {column: "".join(row[column]) for column in ("item", "place", "unit", "price_version")}
     texts = {**row, **names}

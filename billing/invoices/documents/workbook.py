@@ -111,15 +111,8 @@ def render_xlsx(
     chosen = check_language(language)
     mark = mark_on(status, shadow=invoice.shadow)
     file = io.BytesIO()
-    book = xlsxwriter.Workbook(
-        file,
-        {
-            "in_memory": True,
-            "strings_to_formulas": False,
-            "strings_to_urls": False,
-            "strings_to_numbers": False,
-        },
-    )
+    as_text = dict.fromkeys(("strings_to_formulas", "strings_to_urls", "strings_to_numbers"), False)
+    book = xlsxwriter.Workbook(file, {"in_memory": True, **as_text})
     look = Look(_styles(book), chosen)
     book.set_properties(_properties(invoice, issued_at, look))
     summary = book.add_worksheet(look.word(TITLES[invoice.kind]))
@@ -146,6 +139,7 @@ def _styles(book: xlsxwriter.Workbook) -> dict[str, Format]:
     base = {"font_size": 10, "font_color": INK, "valign": "vcenter"}
     sums = {"bold": True, "top": 1}
     total = {"bold": True, "font_size": 12, "top": 2, "bottom": 6}
+    head = {"bold": True, "text_wrap": True, "bg_color": TINT, "bottom": 1, "top": 2, "valign": "top"}
     shapes: dict[str, dict[str, Any]] = {
         "text": {},
         "after": {"indent": 1},
@@ -155,11 +149,9 @@ def _styles(book: xlsxwriter.Workbook) -> dict[str, Format]:
         "price": {"num_format": "#,##0.0000;[Red]-#,##0.0000"},
         "energy": {"num_format": "#,##0.0##"},
         "money": {"num_format": money},
-        "head": {"bold": True, "text_wrap": True, "bg_color": TINT, "bottom": 1, "top": 2, "valign": "top"},
-        "head_right": {"bold": True, "text_wrap": True, "bg_color": TINT, "bottom": 1, "top": 2,
-                       "valign": "top", "align": "right"},
-        "head_after": {"bold": True, "text_wrap": True, "bg_color": TINT, "bottom": 1, "top": 2,
-                       "valign": "top", "indent": 1},
+        "head": head,
+        "head_right": {**head, "align": "right"},
+        "head_after": {**head, "indent": 1},
         "sum_label": sums,
         "sum": {**sums, "num_format": money},
         "total_label": total,
@@ -315,16 +307,15 @@ def _write_subtotals(sheet: Worksheet, head_row: int, invoice: Invoice, referenc
 
 
 def _write_notes(sheet: Worksheet, row: int, invoice: Invoice, look: Look) -> None:
-    corrections = sum_of([line for line in invoice.lines if line.is_correction])
-    if corrections:
-        sheet.write_string(row, 0, look.word("of_which_corrections"), look.styles["label"])
-        sheet.write_number(row, 1, float(corrections), look.styles["money"])
-        row += 1
-    if invoice.energy_kwh is not None:
-        sheet.write_string(row, 0, look.word("energy_kwh"), look.styles["label"])
-        sheet.write_number(row, 1, float(invoice.energy_kwh), look.styles["energy"])
-        sheet.write_string(row, 2, inline(choose(SENTENCES["energy"], look.language)), look.styles["label"])
-        row += 1
+    corrections = sum_of(line for line in invoice.lines if line.is_correction)
+    figures = [("of_which_corrections", corrections or None, "money"), ("energy_kwh", invoice.energy_kwh, "energy")]
+    for key, figure, style in figures:
+        if figure is not None:
+            sheet.write_string(row, 0, look.word(key), look.styles["label"])
+            sheet.write_number(row, 1, float(figure), look.styles[style])
+            if key == "energy_kwh":
+                sheet.write_string(row, 2, inline(choose(SENTENCES["energy"], look.language)), look.styles["label"])
+            row += 1
     for row_of_text, key in enumerate(("terms", "dispute"), start=row + 1):
         text = "\n".join(choose(SENTENCES[key], look.language))
         sheet.write_string(row_of_text, 0, look.word(key), look.styles["note_label"])
