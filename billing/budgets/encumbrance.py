@@ -13,7 +13,7 @@ from functools import cached_property
 from msgspec import structs
 
 from billing.budgets.scope import BudgetPeriod, Scope
-from billing.budgets.spending import Running, Spent, covered, encumbered
+from billing.budgets.spending import Running, Spent, covered
 from billing.invoices.models import BillingPeriod
 from billing.rates.selectors import commitment_book
 from billing.rating.reference_data import ReferenceData
@@ -47,7 +47,7 @@ class Encumbrance:
         nothing for hours that were bought, where the scope counts these used or not; in a budget of one cluster or
         namespace, which has none of the unused ones, their price.
         """
-        total = encumbered(covered(self._at_list, scope), period.window)
+        total = sum((job.cost_in(period.window) for job in covered(self._at_list, scope)), Fraction(0))
         for team in scope.teams & self._buying.keys():
             more = {team: [line for month in period.months for line in self._of_team(team, month)]}
             total += sum((line.amount for line in covered(more, scope)), Fraction(0))

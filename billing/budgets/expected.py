@@ -10,7 +10,8 @@ from zoneinfo import ZoneInfo
 
 from billing.budgets.committed_forecast import Bought, as_billed, bought_ahead
 from billing.budgets.forecast import DAY, Progress, forecast, withheld
-from billing.budgets.history import Past, counted_through, midnight_before, past_until
+from billing.budgets.history import Past, midnight_before, past_until
+from billing.budgets.models import CountedDays
 from billing.budgets.repricing import PricesAhead
 from billing.budgets.scope import Scope
 from billing.budgets.spending import Running, by_team, local_days, running_jobs
@@ -73,8 +74,8 @@ class Outlook:
 
     @cached_property
     def counted(self) -> date | None:
-        """Through which day the past is stored."""
-        return counted_through()
+        """Through which day the stored past is complete; None before the first count."""
+        return CountedDays.objects.values_list("through", flat=True).first()
 
     def of(self, scope: Scope, window: Interval, spent: Decimal, *, silent: bool) -> Expected:
         """The forecast of a scope in the window, which contains `now`, by the method that erred least.

@@ -6,10 +6,10 @@ from datetime import date, datetime
 from fractions import Fraction
 from zoneinfo import ZoneInfo
 
-from django.db.models import Max, Q, QuerySet, Sum
+from django.db.models import Q, QuerySet, Sum
 
 from billing.budgets.forecast import DAY
-from billing.budgets.models import CountedDays, DailySpend, DailyTeamSpend
+from billing.budgets.models import DailySpend, DailyTeamSpend
 from billing.budgets.scope import Scope
 from billing.budgets.spending import Spent, spent_in
 from metering.intervals import Interval
@@ -85,14 +85,3 @@ def midnight_before(now: datetime, zone: str) -> datetime:
     where = ZoneInfo(zone)
     today = now.astimezone(where).date()
     return datetime(today.year, today.month, today.day, tzinfo=where)
-
-
-def counted_through() -> date | None:
-    """The last day through which the stored past is complete; None before the first count."""
-    return CountedDays.objects.values_list("through", flat=True).first()
-
-
-def last_stored_day() -> date | None:
-    """The last day with stored spending."""
-    found: date | None = DailySpend.objects.aggregate(last=Max("day"))["last"]
-    return found

@@ -41,15 +41,9 @@ def ladder_of(budget: Budget) -> tuple[Rung, ...]:
     return tuple(row.rung for row in budget.ladder.all()) or DEFAULT_LADDER
 
 
-def _in_force(budget: Budget, instant: datetime) -> bool:
-    return (budget.valid_from is None or budget.valid_from <= instant) and (
-        budget.valid_until is None or instant < budget.valid_until
-    )
-
-
 def period_of(budget: Budget, instant: datetime, zone: str) -> BudgetPeriod | None:
     """The budget's period that contains the instant, if the budget is in force then."""
-    if not _in_force(budget, instant):
+    if (budget.valid_from and instant < budget.valid_from) or (budget.valid_until and budget.valid_until <= instant):
         return None
     plan = {row.month: row.amount for row in budget.plan.all()}
     return period_at(instant, kind=budget.period, amount=budget.amount, plan=plan, zone=zone)

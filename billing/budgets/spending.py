@@ -216,11 +216,6 @@ def covered(items: Mapping[str, Iterable[OfTeam]], scope: Scope) -> list[OfTeam]
     return [item for team in scope.teams for item in items.get(team, ()) if scope.covers(item)]
 
 
-def encumbered(jobs: Iterable[Running], window: Interval) -> Fraction:
-    """What the jobs are expected to cost in the window, at list price."""
-    return sum((job.cost_in(window) for job in jobs), Fraction(0))
-
-
 def local_days(first: datetime, until: datetime, zone: str) -> list[Interval]:
     """Whole local days from the one that contains `first` up to, and not with, the one that contains `until`."""
     where = ZoneInfo(zone)

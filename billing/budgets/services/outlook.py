@@ -5,11 +5,11 @@ from typing import Final
 from zoneinfo import ZoneInfo
 
 from django.db import connection, transaction
-from django.db.models import Q, Sum
+from django.db.models import Max, Q, Sum
 
 from billing.budgets.expected import Outlook
 from billing.budgets.forecast import DAY
-from billing.budgets.history import REMEMBERED_DAYS, last_stored_day
+from billing.budgets.history import REMEMBERED_DAYS
 from billing.budgets.models import BudgetStatus, CountedDays, DailySpend, DailyTeamSpend
 from billing.budgets.repricing import prices_ahead
 from billing.budgets.selectors import scope_of, team_tree
@@ -46,19 +46,15 @@ def days_store(*, now: datetime, rebuild: bool = False) -> int:
             model.objects.filter(Q(day__gte=first) | Q(day__lt=today - REMEMBERED_DAYS * DAY)).delete()
         rows = [_day_row(first + item.part * DAY, item) for item in spent_in(parts)]
         DailySpend.objects.bulk_create(rows, batch_size=5000)
-        _sum_by_team(first)
+        summed = DailySpend.objects.filter(day__gte=first).values_list("day", "team").annotate(Sum("amount"))
+        sums = (DailyTeamSpend(day=day, team=team, amount=amount) for day, team, amount in summed)
+        DailyTeamSpend.objects.bulk_create(sums, batch_size=5000)
         return len(rows)
-
-
-def _sum_by_team(first: date) -> None:
-    summed = DailySpend.objects.filter(day__gte=first).values_list("day", "team").annotate(Sum("amount"))
-    rows = (DailyTeamSpend(day=day, team=team, amount=amount) for day, team, amount in summed)
-    DailyTeamSpend.objects.bulk_create(rows, batch_size=5000)
 
 
 def _first_day(today: date, zone: str, rebuild: bool) -> date | None:
     oldest = today - REMEMBERED_DAYS * DAY
-    stored = None if rebuild else last_stored_day()
+    stored: date | None = None if rebuild else DailySpend.objects.aggregate(last=Max("day"))["last"]
     if stored is not None:
         return max(oldest, stored - (REDONE_DAYS - 1) * DAY)
     with connection.cursor() as cursor:

@@ -81,7 +81,8 @@ class PdfRenderer:
             return self._compile(page_content(invoice, printing), date)
         except typst.TypstError:
             # PDF/A refuses a character that no font can draw (an emoji in a name): spell those out, try once more.
-            undisplayable = frozenset(char for char in _characters(document) if not _displayable(char))
+            characters = set(json.dumps(document, ensure_ascii=False, default=str))
+            undisplayable = frozenset(char for char in characters if not _displayable(char))
             if not undisplayable:
                 raise
             return self._compile(page_content(invoice, printing, undisplayable), date)
@@ -123,10 +124,6 @@ def _require_issue_facts(invoice: Invoice, sha256: str | None, issued_at: dateti
         raise ValueError(f"invoice {invoice.number!r}: issued_at {issued_at} has no time zone")
     if mark_of(status) is None and (invoice.number is None or sha256 is None or issued_at is None):
         raise DocumentError(f"invoice {invoice.number!r}: an issued document needs number, sha256 and issued_at")
-
-
-def _characters(document: Mapping[str, Any]) -> list[str]:
-    return sorted(set(json.dumps(document, ensure_ascii=False, default=str)))
 
 
 @functools.lru_cache(maxsize=4096)
