@@ -76,7 +76,7 @@ def check(
         for line, counted in zip(route.budgets, taken.counters, strict=True)
     ]
     refused = [state for state in states if _is_capped(*state)]
-    line, reserved = min(refused or states, key=_left)
+    line, reserved = min(refused or states, key=lambda state: state[0].amount - state[0].spent - state[1])  # least left
     actions = _actions(line, reserved)
     if taken.reservation is not None and not taken.is_new:
         return Answer(True, "within_budget", route.team, line, reserved, taken.reservation, actions)
@@ -86,11 +86,6 @@ def check(
     reason = "within_budget" if line.spent + reserved < line.amount else "over_budget"
     after = reserved if amount is None else reserved + amount
     return Answer(True, reason, route.team, line, after, taken.reservation, actions)
-
-
-def _left(state: tuple[BudgetLine, Decimal]) -> Decimal:
-    line, reserved = state
-    return line.amount - line.spent - reserved
 
 
 def _actions(line: BudgetLine, reserved: Decimal) -> Sequence[Rung]:

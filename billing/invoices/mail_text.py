@@ -23,8 +23,9 @@ def mail_of(mail: DocumentMail) -> EmailMultiAlternatives:
     with override(mail.language):
         facts = facts_of_mail(document)
         subject = " ".join(_subject(document).split())  # a name cannot break the header
-        context = {"facts": facts, "title": _kind(document), "due": _due(document), "link": _link(document)}
-        context |= {"subject": subject, "amount": _money(document)}
+        context = {"facts": facts, "title": _kind(document), "due": _due(document)}
+        link = portal_link("invoice" if isinstance(document, Invoice) else "note", document.pk)
+        context |= {"subject": subject, "amount": _money(document), "link": link}
         text, page = render_to_string("mail/document_text.html", context), render_to_string("mail/document.html", context)
     message = EmailMultiAlternatives(
         subject, text, settings.MAIL_FROM, [mail.address], headers={"Message-ID": message_id(mail)}
@@ -88,7 +89,3 @@ def _kind(document: Invoice | Note) -> str:
 
 def _money(document: Invoice | Note) -> str:
     return f"{document.currency} {Decimal(document.total):,.2f}"
-
-
-def _link(document: Invoice | Note) -> str:
-    return portal_link("invoice" if isinstance(document, Invoice) else "note", document.pk)

@@ -147,7 +147,7 @@ def _facts(invoice: Invoice, printing: Printing, wording: Wording) -> list[dict[
     at_issue = inline(wording.word("at_issue"))
     rows = (
         ("number", wording.name(invoice.number) if invoice.number else [at_issue]),
-        ("issue_date", [_issue_date(printing.issued_at, period) or at_issue]),
+        ("issue_date", [issue_date(printing.issued_at, period) or at_issue]),
         *([("dispute_until", [last_day(printing.due, period)])] if printing.due else []),
         ("month", [wording.text(f"{period.month}  ({period.zone})")]),
         ("bounds", [f"{_moment(period.start)} – {_moment(period.end)}"]),
@@ -169,10 +169,9 @@ def _note_facts(invoice: Invoice, wording: Wording) -> list[tuple[str, list[str]
     return facts
 
 
-def _issue_date(issued_at: datetime | None, period: Period) -> str | None:
-    if issued_at is None:
-        return None
-    return f"{issued_at.astimezone(ZoneInfo(period.zone)):%Y-%m-%d}"
+def issue_date(issued_at: datetime | None, period: Period) -> str | None:
+    """The local day of the issue; None before it."""
+    return None if issued_at is None else f"{issued_at.astimezone(ZoneInfo(period.zone)):%Y-%m-%d}"
 
 
 def last_day(due: datetime, period: Period) -> str:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
-from zoneinfo import ZoneInfo
 
 import xlsxwriter
 from xlsxwriter.format import Format
@@ -32,7 +31,7 @@ from billing.invoices.documents.labels import (
     inline,
     named,
 )
-from billing.invoices.documents.layout import Printing, last_day
+from billing.invoices.documents.layout import Printing, issue_date, last_day
 from billing.invoices.documents.text import visible
 
 INK, SOFT, TINT, CINNABAR = "#1B2027", "#59616C", "#F7F5F1", "#A02C22"
@@ -238,13 +237,10 @@ def _cell(row: int) -> str:
 def _facts(invoice: Invoice, printing: Printing, look: Look) -> list[tuple[str, str]]:
     """Label and text of each fact of the document, in the order of the PDF."""
     period, recipient, at_issue = invoice.period, invoice.recipient, look.word("at_issue")
-    sha256, issued_at, mark = printing.sha256, printing.issued_at, printing.mark
-    issued = f"{issued_at.astimezone(ZoneInfo(period.zone)):%Y-%m-%d}" if issued_at else at_issue
-    marked = [] if mark is None else [("status", look.code(MARKS, mark))]
     rows = [
-        *marked,
+        *([("status", look.code(MARKS, printing.mark))] if printing.mark else []),
         ("number", invoice.number or at_issue),
-        ("issue_date", issued),
+        ("issue_date", issue_date(printing.issued_at, period) or at_issue),
         *([("dispute_until", last_day(printing.due, period))] if printing.due else []),
         ("issuer", invoice.issuer.name),
         *known_facts(invoice.issuer, ("legal_entity", "address", "tax_id", "contact")),
@@ -257,7 +253,7 @@ def _facts(invoice: Invoice, printing: Printing, look: Look) -> list[tuple[str, 
         ("bounds_utc", f"{period.start_utc} – {period.end_utc}"),
         ("currency", invoice.currency),
         *_note_facts(invoice, look),
-        ("this_document", sha256 or at_issue),
+        ("this_document", printing.sha256 or at_issue),
         ("previous_document", invoice.previous_sha256 or look.word("first_in_series")),
     ]
     return [(key, visible(value)) for key, value in rows]
