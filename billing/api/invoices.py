@@ -18,10 +18,9 @@ from billing.api.authentication import has_scope, teams_of
 from billing.api.parameters import MONTH, TEAM, rows_seen
 from billing.closing.report import build_report
 from billing.closing.services.accrual import accrual_last
-from billing.invoices.acceptance import printed_until
-from billing.invoices.documents import render_csv, render_pdf, render_xlsx
-from billing.invoices.models import BillingPeriod, Invoice, Note
-from billing.invoices.selectors import document_of, invoice_as_dict, period_of
+from billing.invoices.models import BillingPeriod, Invoice
+from billing.invoices.selectors import invoice_as_dict, period_of
+from billing.invoices.services.documents import CONTENT_TYPES, document_file
 from billing.rates.models import GpuPrice, PriceVersion, TokenPrice
 from billing.rating.models import Charge
 from billing.rating.selectors import withdrawn_closes
@@ -167,10 +166,9 @@ class IssuedDocument(APIView):
             raise Http404
         if suffix in (None, "json"):
             return Response(self.serializer_class(document).data)
-        body, content_type = rendered(document, str(suffix))
-        return HttpResponse(
-            body, content_type=content_type, headers={"Content-Disposition": f'attachment; filename="{number}.{suffix}"'}
-        )
+        named = {"Content-Disposition": f'attachment; filename="{number}.{suffix}"'}
+        body, content_type = document_file(document, str(suffix)), CONTENT_TYPES[str(suffix)]
+        return HttpResponse(body, content_type=content_type, headers=named)
 
 
 @extend_schema_view(get=extend_schema(responses={200: InvoiceSerializer, (200, "application/pdf"): OpenApiTypes.BINARY}))
@@ -181,15 +179,6 @@ class InvoiceDocument(IssuedDocument):
 
     def issued(self) -> QuerySet[Invoice]:
         return _issued()
-
-
-def rendered(invoice: Invoice | Note, suffix: str) -> tuple[bytes, str]:
-    """An issued document as a file: its bytes and content type."""
-    document, sha256, issued_at = document_of(invoice), invoice.sha256, invoice.issued_at
-    if suffix == "csv":
-        return render_csv(document, sha256=sha256, issued_at=issued_at), "text/csv; charset=utf-8"
-    render, content_type = (render_pdf, "application/pdf") if suffix == "pdf" else (render_xlsx, XLSX)
-    return render(document, due=printed_until(invoice), sha256=sha256, issued_at=issued_at), content_type
 
 
 class Period(APIView):

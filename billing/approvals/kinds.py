@@ -1,4 +1,4 @@
-"""What tells one kind of proposal from another: who decides, what an approval does, and the words for a refusal."""
+"""What distinguishes one kind of proposal from another: who decides, what an approval does, and the words for a refusal."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping

@@ -10,7 +10,7 @@ from decimal import Decimal
 
 from django.contrib.auth.models import User
 
-from billing.tenancy.access import Access, Right, access_of, same_person
+from billing.tenancy.access import Access, Right, access_of
 from billing.tenancy.models import Team
 from metering.messages import Message, UserError
 
@@ -50,26 +50,20 @@ def authority_for(amount: Decimal, table: tuple[Authority, ...] = CREDITS) -> Au
 
 
 def has_right(actor: str, *rights: Right, team: Team | None = None) -> bool:
-    """Whether the account `actor` holds one of the rights for the whole house, or for `team`."""
+    """Whether the account `actor` holds one of the rights for the whole installation, or for `team`."""
     user = User.objects.filter(username=actor).first()
     access = Access() if user is None else access_of(user)
     return any(access.may(right, team) for right in rights)
 
 
 def require_right(actor: str, what: str, *rights: Right, team: Team | None = None) -> None:
-    """Raise AuthorityError unless the account `actor` holds one of the rights for the whole house, or for `team`."""
+    """Raise AuthorityError unless the account `actor` holds one of the rights for the whole installation, or for `team`."""
     if not has_right(actor, *rights, team=team):
         needed = " or ".join(right.value for right in rights)
         raise AuthorityError(Message(
             "%(actor)s may not %(what)s: that takes an account with the right %(right)s (`manage.py role grant`)",
             actor=actor, what=what, right=needed,
         ))
-
-
-def require_second_person(actor: str, maker: str, what: str) -> None:
-    """Raise AuthorityError where maker and checker are one, however they are spelt."""
-    if same_person(actor, maker):
-        raise same_person_error(actor, what)
 
 
 def same_person_error(actor: str, what: str) -> AuthorityError:

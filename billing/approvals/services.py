@@ -156,7 +156,7 @@ def _with(makers: list[str], actor: str) -> list[str]:
 
 
 def _save(kind: Kind[P], row: P, action: str, actor: str) -> None:
-    """Store what changed; an index of the kind says how many open proposals one subject may have."""
+    """Store what changed; an index of the kind limits the open proposals of one subject."""
     try:
         with transaction.atomic():
             row.save()

@@ -1,4 +1,4 @@
-"""Whether alerts are worth reading: how many unusual days were unusual, and how often each owner is told something.
+"""Whether alerts are worth reading: how many unusual days were unusual, and how often each owner gets one.
 
 A rule whose alerts are right less than half of the time is to be reviewed, and nobody should hear of more than two a week.
 Days that nobody answered say nothing about the rule: they are counted apart, not as wrong.
@@ -44,14 +44,14 @@ class AlertQuality:
 
 
 def alert_quality(teams: QuerySet[Team], now: datetime) -> AlertQuality:
-    """The quality of the alerts of these teams; somebody who planned a day was told rightly: it was unusual."""
-    said: Counter[str] = Counter()
+    """The quality of the alerts of these teams; an alert about a planned day was right: it was unusual."""
+    answers: Counter[str] = Counter()
     findings = CostAnomaly.objects.filter(team__in=teams, found_at__gt=now - JUDGED, found_at__lte=now)
     for feedback, count in findings.order_by().values_list("feedback").annotate(Count("pk")):
-        said[feedback] += count
-    right = said[CostAnomaly.Feedback.TRUE] + said[CostAnomaly.Feedback.PLANNED]
-    answered = right + said[CostAnomaly.Feedback.FALSE]
-    return AlertQuality(sum(said.values()), answered, right, _loud(teams, now))
+        answers[feedback] += count
+    right = answers[CostAnomaly.Feedback.TRUE] + answers[CostAnomaly.Feedback.PLANNED]
+    answered = right + answers[CostAnomaly.Feedback.FALSE]
+    return AlertQuality(sum(answers.values()), answered, right, _loud(teams, now))
 
 
 def _loud(teams: QuerySet[Team], now: datetime) -> tuple[tuple[str, Decimal], ...]:

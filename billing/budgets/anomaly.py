@@ -33,7 +33,7 @@ class Score:
 
 
 def score(series: Sequence[Fraction], value: Fraction) -> Score:
-    """The robust z is 0.6745 x (value - median) / MAD; where the MAD is 0, 5 % of the median stands for it.
+    """The robust z is 0.6745 x (value - median) / MAD; where the MAD is 0, 5 % of the median replaces it.
 
     >>> score([Fraction(x) for x in (99, 100, 100, 101, 102)], Fraction(130)).z
     Fraction(4047, 200)
@@ -53,7 +53,7 @@ def comparable(history: Mapping[date, Fraction], day: date) -> list[Fraction]:
 
 
 def threshold_of(false_alarms: int, true_alarms: int) -> Fraction:
-    """The z from which somebody is told: one step of half the default per unanswered false alarm, at most doubled.
+    """The z from which an alert is sent: one step of half the default per unanswered false alarm, at most doubled.
 
     >>> threshold_of(0, 0), threshold_of(1, 0), threshold_of(9, 0), threshold_of(1, 1)
     (Fraction(6, 1), Fraction(9, 1), Fraction(12, 1), Fraction(6, 1))

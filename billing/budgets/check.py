@@ -1,8 +1,8 @@
 """May this request spend? A reservation is kept for it until its usage is in the ledger.
 
-The counter of a budget is what the ledger says (`spent`) plus what is reserved for requests that were let through and are
-not in the ledger yet. A request passes while that is below the limit and takes its own reservation in the same step, so
-a burst passes the limit by at most one reservation, as long as each request costs no more than its own.
+The counter of a budget is what the ledger has as spent (`spent`) plus what is reserved for requests that were let through
+and are not in the ledger yet. A request passes while that is below the limit and takes its own reservation in the same step,
+so a burst passes the limit by at most one reservation, as long as each request costs no more than its own.
 
 A reservation ends when its record is in the ledger and in the counter (it was named by the record's id), when it is
 released, or when its time is over. Until then it counts, also in part twice: the counter is never too low, at times a
@@ -17,8 +17,8 @@ from fractions import Fraction
 from typing import Final
 
 from billing.budgets.reference import BudgetLine, Reference, Route
-from billing.budgets.reservations import Counted, Reservation, Reservations, Wanted
-from billing.budgets.thresholds import ActionAsked, actions_asked
+from billing.budgets.reservations import Reservation, Reservations
+from billing.budgets.thresholds import Rung, actions_asked
 from pricing.money import round_to
 
 SECONDS: Final = 60
@@ -55,11 +55,7 @@ class Answer:
     budget: BudgetLine | None = None
     reserved: Decimal = Decimal(0)
     reservation: Reservation | None = None
-    actions: Sequence[ActionAsked] = ()
-
-
-State = tuple[BudgetLine, Decimal]
-"""A budget as it stands now, and what is reserved on it."""
+    actions: Sequence[Rung] = ()
 
 
 def check(
@@ -73,11 +69,14 @@ def check(
         return Answer(True, "no_budget", route.team)
     amount = _reservation_amount(reference, route, ask, now) if reserve else None
     seconds = ask.seconds or (SECONDS if ask.key is None else NAMED_SECONDS)
-    wanted = Wanted(amount, min(seconds, MOST_SECONDS), ask.key)
-    taken = kept.take([(line, _limit(line)) for line in route.budgets], wanted)
-    states = [_state(line, counted) for line, counted in zip(route.budgets, taken.counters, strict=True)]
+    limits = [(line, _limit(line)) for line in route.budgets]
+    taken = kept.take(limits, amount, seconds=min(seconds, MOST_SECONDS), key=ask.key)
+    states = [
+        (replace(line, spent=counted.spent, as_of=counted.as_of), counted.reserved)
+        for line, counted in zip(route.budgets, taken.counters, strict=True)
+    ]
     refused = [state for state in states if _is_capped(*state)]
-    line, reserved = min(refused or states, key=_left)
+    line, reserved = min(refused or states, key=lambda state: state[0].amount - state[0].spent - state[1])  # least left
     actions = _actions(line, reserved)
     if taken.reservation is not None and not taken.is_new:
         return Answer(True, "within_budget", route.team, line, reserved, taken.reservation, actions)
@@ -89,16 +88,7 @@ def check(
     return Answer(True, reason, route.team, line, after, taken.reservation, actions)
 
 
-def _state(line: BudgetLine, counted: Counted) -> State:
-    return replace(line, spent=counted.spent, as_of=counted.as_of), counted.reserved
-
-
-def _left(state: State) -> Decimal:
-    line, reserved = state
-    return line.amount - line.spent - reserved
-
-
-def _actions(line: BudgetLine, reserved: Decimal) -> Sequence[ActionAsked]:
+def _actions(line: BudgetLine, reserved: Decimal) -> Sequence[Rung]:
     used = line.spent + reserved
     first = min(rung.percent for rung in line.ladder)
     if used * 100 < line.amount * first:
@@ -139,11 +129,11 @@ def _reservation_amount(reference: Reference, route: Route, ask: Ask, now: datet
     stated = next((line.reservation for line in route.budgets if line.reservation is not None), None)
     amount = ask.amount
     if amount is None:
-        amount = stated if not _says_tokens(ask) and stated else _estimate(reference, ask, now)
+        amount = stated if not _states_tokens(ask) and stated else _estimate(reference, ask, now)
     return None if amount is None else max(amount, SMALLEST)
 
 
-def _says_tokens(ask: Ask) -> bool:
+def _states_tokens(ask: Ask) -> bool:
     return ask.input_tokens is not None or ask.output_tokens is not None
 
 
@@ -152,7 +142,7 @@ def _estimate(reference: Reference, ask: Ask, now: datetime) -> Decimal | None:
 
     None where nothing is priced: what a price is missing for is never guessed.
     """
-    if _says_tokens(ask):
+    if _states_tokens(ask):
         return _cost(reference, ask, now)
     if ask.model not in reference.estimates:
         if len(reference.estimates) >= MOST_ROUTES:

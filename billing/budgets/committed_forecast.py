@@ -1,5 +1,6 @@
-"""What bought hours change of a forecast at list price: the close uses them up first, at their own price, the rest at list.
+"""Commitments ahead: what bought hours change of a forecast at list price, and the contracted minimum of months to come.
 
+The close uses bought hours up first, at their own price, the rest is at list.
 The running month's lines say the whole commitment already, used and unused (`billing.rating`): until what is left of it is
 used up, further use adds nothing to what a team pays. A month to come adds its whole commitment, and its use is beyond it.
 """
@@ -12,8 +13,8 @@ from decimal import Decimal
 from fractions import Fraction
 from zoneinfo import ZoneInfo
 
-from billing.budgets.forecast import METHODS, Forecast, Progress, line
-from billing.budgets.history import DAY, Past
+from billing.budgets.forecast import DAY, METHODS, Forecast, Progress, line
+from billing.budgets.history import Past
 from billing.budgets.scope import Scope
 from billing.budgets.spending import Running, Spent
 from billing.rating.reference_data import ReferenceData
@@ -22,6 +23,9 @@ from billing.usage.selectors import EpochFilter
 from metering.intervals import Interval, billing_month, month_of, next_month
 from pricing.commitments import KIND, CommitmentBook
 from pricing.meters import MICROSECONDS_PER_HOUR
+from pricing.money import AMOUNT_PLACES, EXACT, round_part
+from pricing.rate_card import GPU_HOURS
+from pricing.rating import DIVISOR
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +46,26 @@ class Bought:
 
     def counts(self, scope: Scope) -> bool:
         """Whether a scope pays for the hours that stay unused: their line has an accelerator and no place."""
-        return scope.covers(Spent(self.team, KIND, "", "", "", self.accelerator, self.accelerator, Fraction(0)))
+        return _covers_unused(scope, self.team, self.accelerator)
+
+
+def _covers_unused(scope: Scope, team: str, accelerator: str) -> bool:
+    return scope.covers(Spent(team, KIND, "", "", "", accelerator, accelerator, Fraction(0)))
+
+
+def contracted_ahead(scope: Scope, period: Interval, book: CommitmentBook, *, now: datetime, zone: str) -> Decimal:
+    """The contracted minimum of the months of `period` after that of `now`, used or not, as far as the scope covers it.
+
+    Of a commitment to 100 GPU-hours a month at 8.00, 1,600.00 in the first month of a quarter. As the line of unused hours
+    it has an accelerator and no place: a budget of one cluster or namespace has none of it. Rounded as that line is.
+    """
+    month, total = max(next_month(month_of(now, zone)), month_of(period.start, zone)), Decimal("0.00")
+    while (window := billing_month(month, zone)).start < period.end:
+        for one in book.of_month(window):
+            if _covers_unused(scope, one.team, one.accelerator):
+                total += round_part(EXACT.multiply(one.bought(window), one.price), DIVISOR[GPU_HOURS], AMOUNT_PLACES)
+        month = next_month(month)
+    return total
 
 
 def bought_ahead(
@@ -143,7 +166,7 @@ def _expected(
 ) -> list[Fraction]:
     """What a part of a scope's spending comes to on each remaining day by the method of the whole, at the prices of now.
 
-    A part of which the method knows too little goes on at its mean rate.
+    A part for which the method has too little data goes on at its mean rate.
     """
     today = progress.start + int(progress.elapsed) * DAY
     spent = sum((amount for day, amount in use.items() if progress.start <= day <= today), Fraction(0))

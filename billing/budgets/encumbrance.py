@@ -6,14 +6,14 @@ turns unused hours into used ones. What it adds is what the close would bill wit
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
 
 from msgspec import structs
 
 from billing.budgets.scope import BudgetPeriod, Scope
-from billing.budgets.spending import Running, Spent, covered, encumbered
+from billing.budgets.spending import Running, Spent, covered
 from billing.invoices.models import BillingPeriod
 from billing.rates.selectors import commitment_book
 from billing.rating.reference_data import ReferenceData
@@ -25,17 +25,8 @@ from pricing.commitments import CommitmentBook, rate_commitments, usage_id
 from pricing.money import EXACT
 from pricing.rating import Charge, GpuUsage, InterruptedUsage, rate_gpu
 
-Place = tuple[str, str, str, str, str]
-"""Kind of line, cluster, namespace, accelerator and SKU."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Month:
-    """An open month as a close now would see it: what was held, and what of that the platform carries, by team."""
-
-    part: Slice
-    owned: Mapping[str, list[GpuUsage]]
-    carried: Mapping[str, list[InterruptedUsage]]
+_Month = tuple[dict[str, list[GpuUsage]], dict[str, list[InterruptedUsage]]]
+"""Usage of an open month as a close now would see it, and what of that the platform carries, by team."""
 
 
 class Encumbrance:
@@ -56,7 +47,7 @@ class Encumbrance:
         nothing for hours that were bought, where the scope counts these used or not; in a budget of one cluster or
         namespace, which has none of the unused ones, their price.
         """
-        total = encumbered(covered(self._at_list, scope), period.window)
+        total = sum((job.cost_in(period.window) for job in covered(self._at_list, scope)), Fraction(0))
         for team in scope.teams & self._buying.keys():
             more = {team: [line for month in period.months for line in self._of_team(team, month)]}
             total += sum((line.amount for line in covered(more, scope)), Fraction(0))
@@ -68,38 +59,35 @@ class Encumbrance:
 
     def _of_team(self, team: str, month: str) -> list[Spent]:
         if (team, month) not in self._more:
-            self._more[team, month] = self._worked_out(team, month)
+            self._more[team, month] = self._lines(team, month)
         return self._more[team, month]
 
-    def _worked_out(self, team: str, month: str) -> list[Spent]:
-        """The lines of a team's month that its jobs change, each by how much."""
+    def _lines(self, team: str, month: str) -> list[Spent]:
+        """What a close would bill of a team's month with its jobs and, negative, what it would bill without them."""
         part = Slice.of(self._reference_data, billing_month(month, self._zone), month, EpochFilter())
         ahead = [usage for job in self._buying[team] for usage in _ahead(job, part)]
         if not ahead:
             return []
         if BillingPeriod.objects.filter(month=month).exclude(status=BillingPeriod.Status.OPEN).exists():
             late = rate_gpu(ahead, self._reference_data.card).charges  # of a month that is cut off
-            return _lines(team, _by_place(late))
-        known = self._month(part)
+            return [_spent(charge) for charge in late]
+        all_owned, all_carried = self._month(part)
+        owned, carried = all_owned.get(team, []), all_carried.get(team, [])
         own = CommitmentBook(one for one in self._reference_data.commitments.commitments if one.team == team)
-        reference_data, owned, carried = (
-            replace(self._reference_data, commitments=own),
-            known.owned.get(team, []),
-            known.carried.get(team, []),
-        )
-        changed = _billed(reference_data, known.part, _together([*owned, *ahead]), carried)
-        for place, amount in _billed(reference_data, known.part, owned, carried).items():
-            changed[place] -= amount
-        return _lines(team, changed)
+        reference_data = replace(self._reference_data, commitments=own)
+        return [
+            _spent(charge, sign)
+            for sign, usages in ((1, _together([*owned, *ahead])), (-1, owned))
+            for charge in _billed(reference_data, part, usages, carried)
+        ]
 
     def _month(self, part: Slice) -> _Month:
         if part.month not in self._months:
-            owned, carried = defaultdict[str, list[GpuUsage]](list), defaultdict[str, list[InterruptedUsage]](list)
+            owned, carried = self._months[part.month] = defaultdict(list), defaultdict(list)
             for usage, _ in device_usage(part, self._reference_data):
                 owned[usage.team].append(usage)
             for item, _ in carried_usage(part, self._reference_data):
                 carried[item.usage.team].append(item)
-            self._months[part.month] = _Month(part, owned, carried)
         return self._months[part.month]
 
 
@@ -129,26 +117,12 @@ def _together(usages: Iterable[GpuUsage]) -> list[GpuUsage]:
 
 def _billed(
     reference_data: ReferenceData, part: Slice, owned: list[GpuUsage], carried: list[InterruptedUsage]
-) -> defaultdict[Place, Fraction]:
-    """The month's lines of devices by place: at list price, used and unused of what was bought."""
+) -> list[Charge]:
+    """The month's charges of devices: at list price, used and unused of what was bought."""
     found = covered_usage(reference_data, part, owned, carried)
-    return _by_place(
-        [*rate_gpu(found.rest, reference_data.card).charges, *rate_commitments(found, reference_data.card).charges]
-    )
+    return [*rate_gpu(found.rest, reference_data.card).charges, *rate_commitments(found, reference_data.card).charges]
 
 
-def _by_place(charges: Iterable[Charge]) -> defaultdict[Place, Fraction]:
-    amounts: defaultdict[Place, Fraction] = defaultdict(Fraction)
-    for charge in charges:
-        key = charge.key
-        place = (key.kind, key.cluster, key.namespace, key.accelerator, key.sku)
-        amounts[place] += charge.quantity * Fraction(charge.unit_price)
-    return amounts
-
-
-def _lines(team: str, amounts: Mapping[Place, Fraction]) -> list[Spent]:
-    return [
-        Spent(team, kind, cluster, namespace, "", accelerator, sku, amount)
-        for (kind, cluster, namespace, accelerator, sku), amount in amounts.items()
-        if amount
-    ]
+def _spent(charge: Charge, sign: int = 1) -> Spent:
+    key, amount = charge.key, sign * charge.quantity * Fraction(charge.unit_price)
+    return Spent(key.team, key.kind, key.cluster, key.namespace, "", key.accelerator, key.sku, amount)

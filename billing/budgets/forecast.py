@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 from fractions import Fraction
-from statistics import median
+from statistics import median, quantiles
 from typing import Final
 
 DAY: Final = timedelta(days=1)
@@ -17,8 +17,6 @@ FEWEST_DAYS: Final = 3
 """Before so many days of a period have passed nothing is forecast (OCI withholds its forecast likewise)."""
 TRAINING_DAYS: Final = 56
 WEEKDAYS_NEED: Final = 14
-RECENT_DAYS: Final = 14
-PACE_DAYS: Final = 3
 TREND_DAYS: Final = 28
 BACK_TEST_DAYS: Final = 92
 WINDOW_STEP: Final = 5
@@ -83,22 +81,21 @@ def weekday(progress: Progress, history: History) -> Fraction | None:
     return progress.end_at(lambda day: usual[day.weekday()])
 
 
-def recent(progress: Progress, history: History) -> Fraction | None:
-    """Actual + the mean of the last 14 complete days for each remaining day, at least what running jobs will cost."""
-    past = _latest(history, progress.start + int(progress.elapsed) * DAY, RECENT_DAYS)
-    if len(past) < RECENT_DAYS // 2:
-        return None
-    usual = sum((amount for _, amount in past), Fraction(0)) / len(past)
-    return progress.end_at(lambda day: usual)
+def mean_of_last(days: int, *, needs: int) -> Method:
+    """Actual + the mean of the last complete days for each remaining day, at least what running jobs will cost."""
+
+    def method(progress: Progress, history: History) -> Fraction | None:
+        past = _latest(history, progress.start + int(progress.elapsed) * DAY, days)
+        if len(past) < needs:
+            return None
+        usual = sum((amount for _, amount in past), Fraction(0)) / len(past)
+        return progress.end_at(lambda day: usual)
+
+    return method
 
 
-def pace(progress: Progress, history: History) -> Fraction | None:
-    """Actual + the mean of the last three complete days for each remaining day, at least what running jobs will cost."""
-    past = _latest(history, progress.start + int(progress.elapsed) * DAY, PACE_DAYS)
-    if len(past) < PACE_DAYS:
-        return None
-    usual = sum((amount for _, amount in past), Fraction(0)) / len(past)
-    return progress.end_at(lambda day: usual)
+recent = mean_of_last(14, needs=7)
+pace = mean_of_last(3, needs=3)
 
 
 def trend(progress: Progress, history: History) -> Fraction | None:
@@ -128,7 +125,7 @@ METHODS: Final[dict[str, Method]] = {"weekday": weekday, "recent": recent, "pace
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One back-test: what a method said on that day of a past window, what came, and what was spent until then."""
+    """One back-test: what a method forecast on that day of a past window, what came, and what was spent until then."""
 
     forecast: Fraction
     actual: Fraction
@@ -137,7 +134,7 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """The end of the period: `p50` as the method says it, and the band of 8 in 10 where enough windows lie behind us.
+    """The end of the period: `p50` is that of the method, and the band of 8 in 10 where enough windows lie behind us.
 
     `errors` is the back-tested error per method, Σ|forecast - actual| / Σ actual, over `windows` past windows.
     """
@@ -211,19 +208,6 @@ def error_of(trials: Sequence[Trial]) -> Fraction | None:
     return sum((abs(trial.forecast - trial.actual) for trial in trials), Fraction(0)) / actual if actual > 0 else None
 
 
-def quantile(values: Sequence[Fraction], share: Fraction) -> Fraction:
-    """The value below which `share` of the sorted values lie, interpolated between neighbours.
-
-    >>> quantile([Fraction(1), Fraction(2), Fraction(4)], Fraction(3, 4))
-    Fraction(3, 1)
-    """
-    ordered = sorted(values)
-    place = share * (len(ordered) - 1)
-    low = int(place)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (place - low) * (ordered[high] - ordered[low])
-
-
 def _band(
     spent: Fraction, answer: Fraction, trials: Sequence[Trial]
 ) -> tuple[Fraction | None, Fraction | None]:
@@ -233,8 +217,8 @@ def _band(
     ]
     if len(ratios) < BAND_NEEDS:
         return None, None
-    rest = answer - spent
-    low, high = (spent + rest * quantile(ratios, Fraction(tenths, 10)) for tenths in (1, 9))
+    rest, (lowest, *_, highest) = answer - spent, quantiles(ratios, n=10, method="inclusive")
+    low, high = spent + rest * lowest, spent + rest * highest
     return min(low, answer), max(high, answer)
 
 

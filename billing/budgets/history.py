@@ -1,20 +1,19 @@
 """Reads of the stored past: spending per local day of a scope, of a team's SKU, and of its peers."""
 
 from collections import defaultdict
-from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import date, datetime
 from fractions import Fraction
 from zoneinfo import ZoneInfo
 
-from django.db.models import Max, Q, Sum
+from django.db.models import Q, QuerySet, Sum
 
-from billing.budgets.models import CountedDays, DailySpend, DailyTeamSpend
+from billing.budgets.forecast import DAY
+from billing.budgets.models import DailySpend, DailyTeamSpend
 from billing.budgets.scope import Scope
 from billing.budgets.spending import Spent, spent_in
 from metering.intervals import Interval
 
-DAY = timedelta(days=1)
 REMEMBERED_DAYS = 240
 """Windows of 92 days over three months, and eight weeks before them to learn weekdays from."""
 COMPARED_DAYS = 56
@@ -34,8 +33,11 @@ class Past:
         if scope.is_everything:
             summed = DailyTeamSpend.objects.filter(remembered).values_list("day").annotate(Sum("amount"))
             return filled({day: Fraction(amount) for day, amount in summed}, self.last)
+        return self._covered(DailySpend.objects.filter(remembered), scope)
+
+    def _covered(self, rows: QuerySet[DailySpend], scope: Scope) -> dict[date, Fraction]:
         sums: dict[date, Fraction] = defaultdict(Fraction)
-        for row in DailySpend.objects.filter(remembered).iterator():
+        for row in rows.iterator():
             if scope.covers(row):
                 sums[row.day] += Fraction(row.amount)
         return filled(sums, self.last)
@@ -48,11 +50,7 @@ class Past:
         """What a team spent on whole devices of an accelerator, as far as the scope covers it; with today so far."""
         remembered = Q(day__gte=self.last - REMEMBERED_DAYS * DAY, day__lte=self.last)
         rows = DailySpend.objects.filter(remembered, team=team, kind="gpu", sku=accelerator)
-        sums: dict[date, Fraction] = defaultdict(Fraction)
-        for row in rows.iterator():
-            if scope.covers(row):
-                sums[row.day] += Fraction(row.amount)
-        days, today = filled(sums, self.last), self.last + DAY
+        days, today = self._covered(rows, scope), self.last + DAY
         for item in self.today:
             if (item.team, item.kind, item.sku) == (team, "gpu", accelerator) and scope.covers(item):
                 days[today] = days.get(today, Fraction(0)) + item.amount
@@ -72,12 +70,8 @@ def filled(sums: dict[date, Fraction], last: date) -> dict[date, Fraction]:
     first = min((day for day, amount in sums.items() if amount), default=None)
     if first is None:
         return {}
-    return {day: sums.get(day, Fraction(0)) for day in days_between(first, last)}
-
-
-def days_between(first: date, last: date) -> Iterable[date]:
-    """Both ends included."""
-    return (first + number * DAY for number in range((last - first).days + 1))
+    days = (first + number * DAY for number in range((last - first).days + 1))
+    return {day: sums.get(day, Fraction(0)) for day in days}
 
 
 def past_until(now: datetime, zone: str) -> Past:
@@ -91,14 +85,3 @@ def midnight_before(now: datetime, zone: str) -> datetime:
     where = ZoneInfo(zone)
     today = now.astimezone(where).date()
     return datetime(today.year, today.month, today.day, tzinfo=where)
-
-
-def counted_through() -> date | None:
-    """The last day through which the stored past is complete; None before the first count."""
-    return CountedDays.objects.values_list("through", flat=True).first()
-
-
-def last_stored_day() -> date | None:
-    """The last day with stored spending."""
-    found: date | None = DailySpend.objects.aggregate(last=Max("day"))["last"]
-    return found

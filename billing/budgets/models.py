@@ -1,4 +1,4 @@
-"""Budgets: how much a team plans to spend on what, what came of it, and who was told when."""
+"""Budgets: how much a team plans to spend on what, what came of it, and which alerts were sent when."""
 
 from datetime import UTC
 from typing import ClassVar, Self
@@ -9,7 +9,7 @@ from django.db import models
 from django.db.models import F, Q
 
 from billing.approvals.models import OfKind, Proposal
-from billing.budgets.thresholds import ACTIONS
+from billing.budgets.thresholds import ACTIONS, Rung
 from billing.tenancy.models import Team, ValidRange
 
 LONGEST_PATTERN = 128
@@ -21,7 +21,7 @@ class Channel(models.Model):
 
     `team`: only budgets of this team may name it. `digest_at`: everything but what is urgent waits for that local time of
     day. Between `quiet_from` and `quiet_until` (local) only what is urgent is sent. `language`: what its readers read; empty
-    for the language of the house.
+    for the language of the installation.
     """
 
     name = models.CharField(max_length=200, unique=True)
@@ -136,9 +136,14 @@ class BudgetAction(models.Model):
         ordering = ["percent", "action"]
         constraints = [models.UniqueConstraint(fields=["budget", "action"], name="one_rung_per_action")]
 
+    @property
+    def rung(self) -> Rung:
+        """The step as a value."""
+        return Rung(self.percent, self.action, self.tokens_per_minute, self.floor_tokens_per_minute)
+
 
 class BudgetStatus(models.Model):
-    """Where a budget stands in one of its periods: the counter that checks answer from, and the last forecast.
+    """The status of a budget in one of its periods: the counter that checks answer from, and the last forecast.
 
     `spent` is the sum of the rounded lines that a close would bill, so it equals preview and invoice. `encumbered` is
     what running jobs are expected to cost until the period ends. `generation` orders refreshes: one that started
@@ -192,7 +197,7 @@ class DailySpend(models.Model):
 
 
 class DailyTeamSpend(models.Model):
-    """The stored past of one team on one day in one sum, of whole teams: eight months of a house are many lines."""
+    """The stored past of one team on one day in one sum, of whole teams: eight months of an installation are many lines."""
 
     day = models.DateField()
     team = models.CharField(max_length=64)
@@ -209,7 +214,7 @@ class CountedDays(models.Model):
 
 
 class CostAnomaly(models.Model):
-    """A day on which a team spent unusually much on one SKU, and what people said about it."""
+    """A day on which a team spent unusually much on one SKU, and the feedback on it."""
 
     class Feedback(models.TextChoices):
         TRUE = "true", "was unusual"
@@ -237,7 +242,7 @@ class CostAnomaly(models.Model):
 
 
 class Alert(models.Model):
-    """One thing that somebody is told once. `cause` names it: the same cause never makes a second alert."""
+    """One alert, sent once. `cause` names it: the same cause never makes a second alert."""
 
     class Kind(models.TextChoices):
         THRESHOLD = "threshold", "threshold reached"

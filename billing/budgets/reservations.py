@@ -51,15 +51,6 @@ class Reservation:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """A reservation that is asked for. `key`: of the record that ends it; `amount` None: none is made."""
-
-    amount: Decimal | None
-    seconds: int
-    key: bytes | None
-
-
-@dataclass(frozen=True, slots=True)
 class Counted:
     """A counter as it was before the reservation: `spent` of the ledger as of an instant, `reserved` beside it."""
 
@@ -99,15 +90,19 @@ class Reservations:
         )
         self._script = self._client.register_script(Path(__file__).with_suffix(".lua").read_text())
 
-    def take(self, lines: Sequence[tuple[BudgetLine, Decimal | None]], wanted: Wanted) -> Taken:
-        """Reserve, unless spent and reserved reach the limit of a line; `lines`: with the limit of each, None for none."""
-        amount = wanted.amount
+    def take(
+        self, lines: Sequence[tuple[BudgetLine, Decimal | None]], amount: Decimal | None, *, seconds: int, key: bytes | None
+    ) -> Taken:
+        """Reserve, unless spent and reserved reach the limit of a line; `lines`: with the limit of each, None for none.
+
+        `key`: of the record that ends the reservation; `amount` None: none is made.
+        """
         arguments = {
             "lines": [{**_line(line), "limit": _limit(limit)} for line, limit in lines],
             "wanted": {
                 "id": secrets.token_hex(12), "amount": "" if amount is None else str(amount),
-                "units": "" if amount is None else str(_units(amount)), "seconds": wanted.seconds,
-                "name": "" if wanted.key is None else wanted.key.hex(),
+                "units": "" if amount is None else str(_units(amount)), "seconds": seconds,
+                "name": "" if key is None else key.hex(),
             },
         }  # fmt: skip
         answer = _decode(self._call("check", arguments))

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from typing import Protocol
 
 from billing.usage.scope import UsageScope
-from metering.intervals import Interval, billing_month, month_of, next_month, previous_month
+from metering.intervals import Interval, billing_month, month_of, next_month
 from pricing.meters import TOKENS, line_kind
 
 
@@ -91,7 +91,7 @@ class BudgetPeriod:
 def period_at(
     instant: datetime, *, kind: str, amount: Decimal, plan: Mapping[str, Decimal], zone: str
 ) -> BudgetPeriod | None:
-    """The period of a budget that contains `instant`; None in a month for which a plan says nothing.
+    """The period of a budget that contains `instant`; None in a month that a plan leaves out.
 
     >>> from datetime import UTC
     >>> found = period_at(datetime(2026, 11, 3, tzinfo=UTC), kind="quarter", amount=Decimal(9), plan={}, zone="UTC")
@@ -107,20 +107,3 @@ def period_at(
         return BudgetPeriod(f"{year}-Q{(number + 2) // 3}", months, window, amount)
     allowed = plan.get(month) if kind == "plan" else amount
     return None if allowed is None else BudgetPeriod(month, (month,), billing_month(month, zone), allowed)
-
-
-def months_of_label(label: str) -> tuple[str, ...]:
-    """The billing months of a period's label.
-
-    >>> months_of_label("2026-Q1"), months_of_label("2026-10")
-    (('2026-01', '2026-02', '2026-03'), ('2026-10',))
-    """
-    if "Q" not in label:
-        return (label,)
-    first = f"{label[:4]}-{int(label[-1]) * 3 - 2:02d}"
-    return (first, next_month(first), next_month(next_month(first)))
-
-
-def instant_before(window: Interval, zone: str) -> datetime:
-    """An instant of the period before: the start of the month before."""
-    return billing_month(previous_month(month_of(window.start, zone)), zone).start

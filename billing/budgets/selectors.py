@@ -1,9 +1,10 @@
-"""All reads of budgets: which are in force, where they stand, what was fired and sent."""
+"""Reads of budgets: which are in force with which period, their status, mutes and raised caps."""
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from decimal import Decimal
 
+from django.db import connection
 from django.db.models import Q, QuerySet, Sum
 
 from billing.approvals.models import Proposal
@@ -11,6 +12,7 @@ from billing.budgets.models import Budget, BudgetStatus, CapOverride, Mute
 from billing.budgets.scope import BudgetPeriod, Scope, period_at
 from billing.budgets.thresholds import DEFAULT_LADDER, Rung
 from billing.invoices.models import BillingPeriod
+from billing.tenancy.access import BELOW
 from billing.tenancy.models import Team
 
 MICROSECOND = timedelta(microseconds=1)
@@ -18,20 +20,13 @@ MICROSECOND = timedelta(microseconds=1)
 
 def team_tree() -> dict[str, frozenset[str]]:
     """For every team and group its own code with those of all teams below it."""
-    children: dict[str | None, list[str]] = {}
-    for code, parent in Team.objects.values_list("code", "parent__code"):
-        children.setdefault(parent, []).append(code)
-    tree: dict[str, frozenset[str]] = {}
-
-    def below(code: str) -> frozenset[str]:
-        if code not in tree:
-            tree[code] = frozenset({code}).union(*(below(child) for child in children.get(code, ())))
-        return tree[code]
-
-    for codes in list(children.values()):
-        for code in codes:
-            below(code)
-    return tree
+    codes = dict(Team.objects.values_list("id", "code"))
+    tree: dict[str, set[str]] = {code: set() for code in codes.values()}
+    with connection.cursor() as cursor:
+        cursor.execute(BELOW, [list(codes)])
+        for root, team in cursor.fetchall():
+            tree[codes[root]].add(codes[team])
+    return {code: frozenset(below) for code, below in tree.items()}
 
 
 def scope_of(budget: Budget, tree: Mapping[str, frozenset[str]]) -> Scope:
@@ -43,21 +38,12 @@ def scope_of(budget: Budget, tree: Mapping[str, frozenset[str]]) -> Scope:
 
 def ladder_of(budget: Budget) -> tuple[Rung, ...]:
     """The budget's ladder, or the default: a no at the whole amount."""
-    rungs = tuple(
-        Rung(row.percent, row.action, row.tokens_per_minute, row.floor_tokens_per_minute) for row in budget.ladder.all()
-    )
-    return rungs or DEFAULT_LADDER
-
-
-def _in_force(budget: Budget, instant: datetime) -> bool:
-    return (budget.valid_from is None or budget.valid_from <= instant) and (
-        budget.valid_until is None or instant < budget.valid_until
-    )
+    return tuple(row.rung for row in budget.ladder.all()) or DEFAULT_LADDER
 
 
 def period_of(budget: Budget, instant: datetime, zone: str) -> BudgetPeriod | None:
     """The budget's period that contains the instant, if the budget is in force then."""
-    if not _in_force(budget, instant):
+    if (budget.valid_from and instant < budget.valid_from) or (budget.valid_until and budget.valid_until <= instant):
         return None
     plan = {row.month: row.amount for row in budget.plan.all()}
     return period_at(instant, kind=budget.period, amount=budget.amount, plan=plan, zone=zone)
@@ -95,13 +81,8 @@ def monthly_amounts(teams: Iterable[Team], month: str, instant: datetime, zone: 
     return found
 
 
-def budgets_visible(teams: QuerySet[Team]) -> QuerySet[Budget]:
-    """Budgets of the teams somebody may see."""
-    return Budget.objects.filter(team__in=teams).select_related("team").prefetch_related("plan", "ladder", "channels")
-
-
 def standing_now(budget: Budget, now: datetime) -> BudgetStatus | None:
-    """The kept standing of the period that contains `now`; None before the first refresh."""
+    """The stored status of the period that contains `now`; None before the first refresh."""
     return budget.standings.filter(start__lte=now, end__gt=now).first()
 
 

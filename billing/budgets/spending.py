@@ -6,7 +6,7 @@ Lines of a closed month are those of its invoices; of an open month those that a
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -26,7 +26,7 @@ from billing.rating.reference_data import ReferenceData
 from billing.rating.retroactive import CorrectedRateCard
 from billing.rating.selectors import reference_data_known
 from billing.rating.snapshots import rated_now
-from billing.rating.walk import RatedUsage, Slice, listed_usage
+from billing.rating.walk import Slice, listed_usage
 from billing.tenancy.ownership import OwnershipBook
 from billing.tenancy.selectors import namespace_book
 from billing.usage.selectors import EpochFilter, last_close_seq
@@ -37,7 +37,7 @@ from pricing.rating import DIVISOR, LineKey
 
 OfTeam = TypeVar("OfTeam", bound=Spending)
 PLANNED_END = "suanpan.io/planned-end"
-"""A label of a job that says when it plans to end, RFC 3339."""
+"""A label of a job with the instant at which it plans to end, RFC 3339."""
 NOTHING = Decimal(0)
 What = tuple[str, str, str, str, str, str, str]
 """Kind, team, cluster, namespace, consumer, accelerator and SKU."""
@@ -108,8 +108,9 @@ def spent_in(parts: Sequence[Interval], *, card: RateCard | None = None) -> list
     if card is not None:
         reference_data = replace(reference_data, card=CorrectedRateCard(card.versions, ()))
     starts = [part.start for part in parts]
+    whole = Slice.of(reference_data, Interval(parts[0].start, parts[-1].end), "", EpochFilter())
     sums: dict[tuple[int, What, str], Decimal] = {}
-    for item in _listed(Interval(parts[0].start, parts[-1].end), reference_data, starts):
+    for item in listed_usage(whole, reference_data, Grain.DAY, cuts=starts):
         if not item.quantity:
             continue
         key, part = item.key, bisect_right(starts, item.place.start or starts[0]) - 1
@@ -123,19 +124,6 @@ def spent_in(parts: Sequence[Interval], *, card: RateCard | None = None) -> list
         Spent(team, kind, cluster, namespace, consumer, accelerator, sku, amount, part)
         for (part, (kind, team, cluster, namespace, consumer, accelerator, sku)), amount in sorted(found.items())
     ]
-
-
-def spent_under(scope: Scope, window: Interval, reference_data: ReferenceData) -> Fraction:
-    """What a scope used in a window at list price, as one sum: nothing is rounded, so it is that of `spent_in`."""
-    sums: dict[str, Decimal] = defaultdict(Decimal)
-    for item in _listed(window, reference_data, ()):
-        if scope.covers(item.key):
-            sums[item.key.unit] = EXACT.add(sums[item.key.unit], EXACT.multiply(item.quantity, item.price))
-    return sum((Fraction(amount) / DIVISOR[unit] for unit, amount in sums.items()), Fraction(0))
-
-
-def _listed(window: Interval, reference_data: ReferenceData, cuts: Sequence[datetime]) -> Iterator[RatedUsage]:
-    return listed_usage(Slice.of(reference_data, window, "", EpochFilter()), reference_data, Grain.DAY, cuts=cuts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +162,7 @@ class Running:
 def running_jobs(now: datetime, reference_data: ReferenceData | None = None) -> list[Running]:
     """Open holds with an owner and a price, at the price of now.
 
-    A job that says when it plans to end (label suanpan.io/planned-end) is expected to do so; any other is expected to
+    A job with a planned end (label suanpan.io/planned-end) is expected to do so; any other is expected to
     go on for as long again as it ran, the usual guess where nothing but an age is known.
     """
     with connection.cursor() as cursor:
@@ -226,11 +214,6 @@ def by_team(items: Iterable[OfTeam]) -> dict[str, list[OfTeam]]:
 def covered(items: Mapping[str, Iterable[OfTeam]], scope: Scope) -> list[OfTeam]:
     """What of it the scope covers."""
     return [item for team in scope.teams for item in items.get(team, ()) if scope.covers(item)]
-
-
-def encumbered(jobs: Iterable[Running], window: Interval) -> Fraction:
-    """What the jobs are expected to cost in the window, at list price."""
-    return sum((job.cost_in(window) for job in jobs), Fraction(0))
 
 
 def local_days(first: datetime, until: datetime, zone: str) -> list[Interval]:

@@ -11,7 +11,7 @@ from billing.tenancy.models import BillingSetup
 def budgets_evaluate() -> int:
     """Refresh standings and fire thresholds and burn rates; returns how many alerts fired.
 
-    A period that has no forecast yet (the house has just started, a month has just begun) gets one first.
+    A period that has no forecast yet (the installation has just started, a month has just begun) gets one first.
     """
     if not _is_set_up():
         return 0

@@ -1,7 +1,7 @@
 """PURE: which thresholds of a budget are reached, how fast it burns, and what its ladder of actions asks for now."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from decimal import Decimal
 from fractions import Fraction
@@ -43,11 +43,12 @@ def burn_rate(spent: Fraction, window: timedelta, amount: Fraction, period: time
     >>> burn_rate(Fraction(600), 6 * HOUR, Fraction(72000), 720 * HOUR)
     Fraction(1, 1)
     """
-    return Fraction(spent) / _seconds(window) * _seconds(period) / amount
+    return spent * share_of(period, window) / amount
 
 
-def _seconds(span: timedelta) -> Fraction:
-    return Fraction(span // timedelta(microseconds=1), 1_000_000)
+def share_of(part: timedelta, whole: timedelta) -> Fraction:
+    """The part as a multiple of the whole."""
+    return Fraction(part // timedelta.resolution, whole // timedelta.resolution)
 
 
 def burning(rule: BurnRule, spent: Fraction, confirmed: Fraction, amount: Fraction, period: timedelta) -> bool:
@@ -72,20 +73,11 @@ class Rung:
 ACTIONS: Final = ("notify", "require_approver", "lower_priority", "rate_limit", "cap")
 """From the mildest to the hardest. None of them ends anything that runs."""
 DEFAULT_LADDER: Final = (Rung(100, "cap"),)
-"""A gateway that asks whether it may spend wants a no when the money is gone."""
+"""A gateway that asks whether it may spend gets a no when the money is gone."""
 
 
-@dataclass(frozen=True, slots=True)
-class ActionAsked:
-    """What is asked for now."""
-
-    action: str
-    percent: int
-    tokens_per_minute: int | None = None
-
-
-def actions_asked(spent: Fraction | Decimal, amount: Fraction | Decimal, ladder: Sequence[Rung]) -> list[ActionAsked]:
-    """The rungs that `spent` has reached, the mildest first.
+def actions_asked(spent: Fraction | Decimal, amount: Fraction | Decimal, ladder: Sequence[Rung]) -> list[Rung]:
+    """The rungs that `spent` has reached, the mildest first, each with the tokens per minute of now.
 
     A rate limit falls in a line from its tokens per minute at its percent to its floor at the whole budget, never below.
 
@@ -93,11 +85,11 @@ def actions_asked(spent: Fraction | Decimal, amount: Fraction | Decimal, ladder:
     >>> [actions_asked(Decimal(x), Decimal(100), ladder)[0].tokens_per_minute for x in (80, 90, 100, 200)]
     [100000, 60000, 20000, 20000]
     """
-    asked = []
-    for rung in sorted(ladder, key=lambda rung: (ACTIONS.index(rung.action), rung.percent)):
-        if reached(spent, amount, [rung.percent]):
-            asked.append(ActionAsked(rung.action, rung.percent, _limit(spent, amount, rung)))
-    return asked
+    in_order = sorted(ladder, key=lambda rung: (ACTIONS.index(rung.action), rung.percent))
+    return [
+        replace(rung, tokens_per_minute=_limit(spent, amount, rung))
+        for rung in in_order if reached(spent, amount, [rung.percent])
+    ]  # fmt: skip
 
 
 def _limit(spent: Fraction | Decimal, amount: Fraction | Decimal, rung: Rung) -> int | None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
-from billing.invoices.lines import energy_told, token_class_fields
+from billing.invoices.lines import energy_or_none, token_class_fields
 from metering.messages import UserError
 from pricing.meters import line_kind
 from pricing.money import round_to
@@ -101,7 +101,7 @@ class NoteEntry:
             "reason": key.reason or None,
             "charge_period": key.charge_period,
             "charge_class": "Correction",
-            "energy_kwh": energy_told(self.energy_kwh),
+            "energy_kwh": energy_or_none(self.energy_kwh),
             "credits": None if self.of is None else {"document": self.of.document, "position": self.of.position},
         }
 

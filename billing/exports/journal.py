@@ -97,8 +97,6 @@ class Journal:
         return sum(((entry.debit or ZERO) - (entry.credit or ZERO) for entry in ours), ZERO)
 
 
-
-
 def journals_of(document: Mapping[str, Any], chart: Chart, held: Sequence[HeldPart] = ()) -> list[Journal]:
     """The journals of one document: all of it, or its undisputed part and each held part whose hold has ended.
 
@@ -210,16 +208,12 @@ def _batch(journals: Iterable[Journal]) -> tuple[list[list[str]], str]:
 
 
 def _rows(journal: Journal) -> list[list[str]]:
+    """The cells of COLUMNS but the last; amounts are never negative, so none is taken for a formula."""
     return [
-        [
-            harmless(journal.journal_id), harmless(entry.line_id), harmless(journal.company_code),
-            journal.posting_date.isoformat(), journal.period, harmless(entry.account), harmless(entry.cost_center),
-            harmless(entry.internal_order), _amount(entry.debit), _amount(entry.credit), journal.currency,
-            harmless(entry.text), harmless(journal.invoice_number),
-        ]
+        [harmless(cell) for cell in (
+            journal.journal_id, entry.line_id, journal.company_code, journal.posting_date.isoformat(), journal.period,
+            entry.account, entry.cost_center, entry.internal_order, amount_text(entry.debit) if entry.debit else None,
+            amount_text(entry.credit) if entry.credit else None, journal.currency, entry.text, journal.invoice_number,
+        )]
         for entry in journal.entries
     ]  # fmt: skip
-
-
-def _amount(value: Decimal | None) -> str:
-    return "" if value is None else amount_text(value)

@@ -1,27 +1,28 @@
-"""Reading: until when a document can be objected to, and since when it counts as accepted.
+"""Until when a document can be objected to, and since when it counts as accepted, in business days of the company.
 
 Silence for five business days accepts a document; whoever disputes a line within them holds it until that is decided.
-A line can still be disputed to the end of the tenth day, when the amount stands: that is the day on which it is due.
+A line can still be disputed to the end of the tenth day, when the amount is final: that is the day on which it is due.
 """
 
 from collections import Counter
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, time, timedelta
 from typing import Literal
+from zoneinfo import ZoneInfo
 
 from django.db.models import Max
 
-from billing.invoices.deadlines import (
-    ACCEPTANCE_DAYS,
-    DISPUTE_WINDOW_DAYS,
-    end_of_business_day,
-)
 from billing.invoices.models import BillingPeriod, DocumentEvent, Invoice, Note
 from billing.invoices.selectors import document_of
 from billing.tenancy.models import BillingSetup
 from billing.tenancy.selectors import house_calendar
 from pricing.business_days import BusinessCalendar
 
+TRIAGE_DAYS = 2
+ACCEPTANCE_DAYS = 5
+"""Who does not object for so long has accepted a document."""
+DECISION_DAYS = 10
+DISPUTE_WINDOW_DAYS = 10
 State = Literal["waiting", "held", "accepted"]
 
 
@@ -34,8 +35,28 @@ class Acceptance:
     at: datetime | None
 
 
+def end_of_business_day(start: datetime, days: int, zone: str, calendar: BusinessCalendar) -> datetime:
+    """The end (local midnight after it) of the `days`-th business day after the day of `start`.
+
+    >>> from datetime import UTC, date
+    >>> from pricing.business_days import WEEKDAYS
+    >>> friday = datetime(2026, 11, 6, 9, tzinfo=UTC)
+    >>> end_of_business_day(friday, 2, "UTC", WEEKDAYS).isoformat()
+    '2026-11-11T00:00:00+00:00'
+    >>> end_of_business_day(datetime(2026, 11, 6, 17, tzinfo=UTC), 2, "Asia/Shanghai", WEEKDAYS).isoformat()
+    '2026-11-11T00:00:00+08:00'
+    >>> end_of_business_day(friday, 2, "UTC", BusinessCalendar(frozenset({date(2026, 11, 9)}))).isoformat()
+    '2026-11-12T00:00:00+00:00'
+    """
+    day = start.astimezone(ZoneInfo(zone)).date()
+    while days:
+        day += timedelta(days=1)
+        days -= calendar.works(day)
+    return datetime.combine(day + timedelta(days=1), time(), ZoneInfo(zone))
+
+
 def due_of(document: Invoice | Note, zone: str, calendar: BusinessCalendar) -> datetime | None:
-    """When the time to object ends and the amount stands; a credit note asks for nothing and has no such day."""
+    """When the time to object ends and the amount is final; a credit note asks for nothing and has no such day."""
     if document.issued_at is None or _credits(document):
         return None
     return end_of_business_day(document.issued_at, DISPUTE_WINDOW_DAYS, zone, calendar)
@@ -82,7 +103,7 @@ def acceptance_counts(period: BillingPeriod, now: datetime) -> dict[str, int]:
 
 
 def last_deadline(calendar: BusinessCalendar, zone: str) -> datetime | None:
-    """The end of the last deadline that a document told, None before any document was issued."""
+    """The end of the last deadline that a document prints, None before any document was issued."""
     last = [
         issued
         for model in (Invoice, Note)

@@ -1,4 +1,4 @@
-"""What may leave the house for other systems: the documents of a month, once all of them are issued.
+"""What may leave for other systems: the documents of a month, once all of them are issued.
 
 A ledger journal or a cost export of half a month would be posted as if it were the whole. Credit notes and rebills that
 were issued while the month was open belong to it.
@@ -24,7 +24,7 @@ class NotIssuedError(UserError):
 
 
 def issued_documents(month: str, *, texts: bool = True) -> tuple[BillingPeriod, list[Issued]]:
-    """The period and its invoices, then its notes, in order of their numbers; without `texts` what they say stays unread.
+    """The period and its invoices, then its notes, in order of their numbers; without `texts` their content is not read.
 
     Raises NoPeriodError, NotIssuedError.
     """

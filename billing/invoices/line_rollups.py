@@ -1,4 +1,4 @@
-"""The lines of a team's month summed as pages of a whole house need them: by place and what was used, not by price.
+"""The lines of a team's month summed as pages of the whole installation need them: by place and what was used, not by price.
 
 A month of a thousand teams has fifty thousand lines and half as many sums; reading them takes a tenth of the time. They
 are kept beside the last assessment of a large month and beside each invoice of a closed one, so both say the same.
@@ -25,9 +25,6 @@ from pricing.rating import LineKey
 WASTING_SHOWN: Final = 10
 LOW_HFU: Final = Decimal("0.30")
 """Below it a job is listed as wasting even where no policy judged it so."""
-NAMED_BY: Final = (
-    "team", "kind", "correction", "cluster", "namespace", "consumer", "accelerator", "sku", "token_class", "unit"
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +107,9 @@ class WastingJob(msgspec.Struct, array_like=True, frozen=True, gc=False):
         return self.gpu_seconds * (1 - self.hfu)
 
 
+_named: Final = attrgetter(*LineRollup.__struct_fields__[:-2])
+
+
 @dataclass(frozen=True, slots=True)
 class MonthRollups:
     """What some teams are charged, what they are only shown, and the most wasteful jobs of each namespace."""
@@ -123,13 +123,10 @@ def line_rollups(lines: Iterable[Charged]) -> list[LineRollup]:
     """Lines by all that a page asks of them but their price."""
     sums: dict[tuple[Any, ...], list[Decimal]] = defaultdict(lambda: [Decimal(0), Decimal("0.00")])
     for line in lines:
-        found = sums[_named(line.key)]
-        found[0] += line.quantity
-        found[1] += line.amount
-    return [LineRollup(*name, *found) for name, found in sums.items()]
-
-
-_named: Final = attrgetter(*NAMED_BY)
+        total = sums[_named(line.key)]
+        total[0] += line.quantity
+        total[1] += line.amount
+    return [LineRollup(*name, *total) for name, total in sums.items()]
 
 
 def wasting_jobs(verdicts: Iterable[Verdict | EfficiencyVerdict]) -> list[WastingJob]:
@@ -163,7 +160,7 @@ def invoiced_rollups(period: BillingPeriod, teams: QuerySet[Team]) -> tuple[list
 
 
 def invoiced_total(period: BillingPeriod, teams: QuerySet[Team], *, shadow: bool) -> Decimal:
-    """What a closed month comes to."""
+    """The total of a closed month."""
     live = period.invoices.filter(team__in=teams, shadow=shadow).exclude(status=Invoice.Status.VOID)
     return live.aggregate(sum=Sum("total"))["sum"] or Decimal("0.00")
 
@@ -174,8 +171,3 @@ def judged_wasting(close_seq: int, teams: Sequence[str], asked: Q) -> list[Wasti
     found = EfficiencyVerdict.objects.filter(asked & low, close_seq=close_seq, team__in=teams, hfu__isnull=False)
     wasted = F("gpu_seconds") * (1 - F("hfu"))
     return wasting_jobs(found.annotate(wasted=wasted).order_by("-wasted", "job")[:WASTING_SHOWN])
-
-
-def encoded(value: Any) -> bytes:
-    """JSON; decimals as text, exact."""
-    return msgspec.json.encode(value)

@@ -45,8 +45,8 @@ class Line(msgspec.Struct, frozen=True):
     def key(self) -> LineKey:
         return self.charge.key
 
-    def told(self) -> "DocumentLine":
-        """The line as the canonical document says it."""
+    def document_line(self) -> "DocumentLine":
+        """The line as the canonical document states it."""
         key = self.charge.key
         priced = key.token_class
         token_class, context = class_and_context(priced) if SEPARATOR in priced else (priced, "")
@@ -56,13 +56,13 @@ class Line(msgspec.Struct, frozen=True):
             self.position, key.kind, key.cluster or None, key.namespace or None, key.consumer or None,
             key.accelerator or None, key.sku, token_class or None, quantity_text(self.quantity), key.unit,
             price_text(self.charge.unit_price), amount_text(self.amount), key.price_version, key.policy or None,
-            key.reason or None, key.charge_period, "Correction" if key.correction else None, energy_told(self.energy_kwh),
+            key.reason or None, key.charge_period, "Correction" if key.correction else None, energy_or_none(self.energy_kwh),
             context or UNSET, *carbon,
         )  # fmt: skip
 
 
 class DocumentLine(msgspec.Struct, frozen=True, gc=False):
-    """A line of a document: null where something does not apply, UNSET where older documents have no word of it.
+    """A line of a document: null where something does not apply, UNSET where older documents do not have the field.
 
     Numbers are texts of `pricing.number_text`.
     """
@@ -96,14 +96,7 @@ def token_class_fields(priced: str) -> dict[str, str | None]:
     return {"token_class": token_class or None, **({"context": context} if context else {})}
 
 
-def _carbon_fields(location_kg: Decimal | None, market_kg: Decimal | None) -> dict[str, str]:
-    """Fields that a document has only where something is known: older documents keep their bytes."""
-    if location_kg is None or market_kg is None:
-        return {}
-    return {"co2_location_kg": energy_text(location_kg), "co2_market_kg": energy_text(market_kg)}
-
-
-def energy_told(energy_kwh: Decimal | None) -> str | None:
+def energy_or_none(energy_kwh: Decimal | None) -> str | None:
     """The text of energy, None where it is unknown."""
     return None if energy_kwh is None else energy_text(energy_kwh)
 
@@ -116,9 +109,9 @@ def invoice_lines(charges: Iterable[Charge]) -> list[Line]:
             charge=charge,
             quantity=charge.rounded_quantity(QUANTITY_PLACES),
             amount=charge.amount,
-            energy_kwh=_energy(charge),
-            co2_location_kg=round_to(charge.carbon.location_kg, ENERGY_PLACES) if charge.carbon else None,
-            co2_market_kg=round_to(charge.carbon.market_kg, ENERGY_PLACES) if charge.carbon else None,
+            energy_kwh=_rounded(charge.energy_kwh) if charge.key.what.takes_energy else None,
+            co2_location_kg=_rounded(charge.carbon.location_kg) if charge.carbon else None,
+            co2_market_kg=_rounded(charge.carbon.market_kg) if charge.carbon else None,
         )
         for position, charge in enumerate(sorted(charges, key=_order), start=1)
     ]
@@ -131,10 +124,8 @@ def _order(charge: Charge) -> tuple[Any, ...]:
     return (key.correction, key.charge_period if key.correction else "", key.what.order, key)
 
 
-def _energy(charge: Charge) -> Decimal | None:
-    if not charge.key.what.takes_energy or charge.energy_kwh is None:
-        return None
-    return round_to(charge.energy_kwh, ENERGY_PLACES)
+def _rounded(energy: Fraction | Decimal | None) -> Decimal | None:
+    return None if energy is None else round_to(energy, ENERGY_PLACES)
 
 
 def total_of(lines: Sequence[Line]) -> Decimal:
@@ -147,17 +138,17 @@ RECIPIENT_FACTS = ("legal_entity", "attention")
 
 
 def non_empty(party: Mapping[str, Any], names: Iterable[str]) -> dict[str, str]:
-    """Of a party, what it says of these; nothing of what is empty."""
+    """Those of the named facts of a party that are not empty."""
     return {name: party[name] for name in names if party.get(name)}
 
 
 def issuer_facts(setup: Any) -> dict[str, str]:
-    """What the billing set-up says of the issuer beside its name."""
+    """The facts of the issuer in the billing set-up, beside its name."""
     return non_empty({name: getattr(setup, name) for name in ISSUER_FACTS}, ISSUER_FACTS)
 
 
 def recipient_facts(team: Any) -> dict[str, str]:
-    """What is said of a team beside its name and cost centre."""
+    """The facts of a team beside its name and cost centre."""
     return non_empty({"legal_entity": team.legal_entity, "attention": team.recipient}, RECIPIENT_FACTS)
 
 
@@ -165,8 +156,8 @@ def recipient_facts(team: Any) -> dict[str, str]:
 class InvoiceParties:
     """The facts that an invoice copies, so that it never changes when they do.
 
-    `issuer_facts` (legal_entity, address, tax_id, contact) and `recipient_facts` (legal_entity, attention): where the house
-    has said them. A document has no word of what nobody said, so that older ones keep their bytes.
+    `issuer_facts` (legal_entity, address, tax_id, contact) and `recipient_facts` (legal_entity, attention): those that
+    are set. A document has no field for a fact that is not set, so that older ones keep their bytes.
     """
 
     issuer: str
@@ -186,9 +177,13 @@ def draft_document(parties: InvoiceParties, lines: Sequence[Line]) -> dict[str, 
     """The document without its number and predecessor; each line as DocumentLine, for `canonical_json`."""
     by_kind: dict[str, Decimal] = {}
     for line in lines:
-        kind = line.charge.key.kind
-        by_kind[kind] = by_kind.get(kind, Decimal("0.00")) + line.amount
-    energies = [line.energy_kwh for line in lines if line.energy_kwh is not None]
+        by_kind[line.key.kind] = by_kind.get(line.key.kind, Decimal("0.00")) + line.amount
+    energy, location, market = (
+        _sum_of(getattr(line, name) for line in lines) for name in ("energy_kwh", "co2_location_kg", "co2_market_kg")
+    )
+    carbon = {} if location is None or market is None else {
+        "co2_location_kg": energy_text(location), "co2_market_kg": energy_text(market)
+    }  # fmt: skip
     return {
         **({"shadow": True} if parties.shadow else {}),
         "schema": SCHEMA,
@@ -201,11 +196,11 @@ def draft_document(parties: InvoiceParties, lines: Sequence[Line]) -> dict[str, 
         },
         "period": period_facts(parties.month, parties.zone, parties.window),
         "currency": parties.currency,
-        "lines": [line.told() for line in lines],
+        "lines": [line.document_line() for line in lines],
         "subtotals": [{"kind": kind, "amount": amount_text(amount)} for kind, amount in by_kind.items()],
         "total": amounts_text(line.amount for line in lines),
-        "energy_kwh": energy_text(sum(energies, Decimal(0))) if energies else None,
-        **_carbon_fields(_sum_of(line.co2_location_kg for line in lines), _sum_of(line.co2_market_kg for line in lines)),
+        "energy_kwh": energy_or_none(energy),
+        **carbon,  # only where it is known: older documents keep their bytes
     }
 
 
@@ -233,13 +228,13 @@ def numbered_document(draft: dict[str, Any], *, number: str, previous_sha256: st
 
 
 def numbered_text(draft: str, *, number: str, previous_sha256: str) -> str:
-    """The canonical text of the invoice, made from that of its draft; what the draft says is neither read nor written again.
+    """The canonical text of the invoice, made from that of its draft, of which nothing is read or written again.
 
     >>> numbered_text('{"lines":[1],"total":"1.00"}', number="A-1", previous_sha256="")
     '{"lines":[1],"number":"A-1","previous_sha256":null,"total":"1.00"}'
     """
-    told: dict[str, Any] = msgspec.json.decode(draft, type=dict[str, Raw])
-    return canonical_json(numbered_document(told, number=number, previous_sha256=previous_sha256))
+    fields: dict[str, Any] = msgspec.json.decode(draft, type=dict[str, Raw])
+    return canonical_json(numbered_document(fields, number=number, previous_sha256=previous_sha256))
 
 
 def hours_shown(microseconds: Decimal) -> Decimal:

@@ -3,7 +3,6 @@
 from datetime import timedelta
 from decimal import Decimal
 from email.utils import parseaddr
-from zoneinfo import ZoneInfo
 
 from django.conf import settings
 from django.core.mail import EmailMultiAlternatives
@@ -11,12 +10,11 @@ from django.template.loader import render_to_string
 from django.utils.translation import gettext as _
 from django.utils.translation import override
 
-from billing.invoices.acceptance import due_of, printed_until
-from billing.invoices.documents import render_pdf
+from billing.invoices.acceptance import printed_until
 from billing.invoices.models import DocumentMail, Invoice, Note
 from billing.invoices.selectors import document_of
+from billing.invoices.services.documents import CONTENT_TYPES, document_file
 from billing.tenancy.links import portal_link
-from billing.tenancy.selectors import house_calendar
 
 
 def mail_of(mail: DocumentMail) -> EmailMultiAlternatives:
@@ -25,16 +23,15 @@ def mail_of(mail: DocumentMail) -> EmailMultiAlternatives:
     with override(mail.language):
         facts = facts_of_mail(document)
         subject = " ".join(_subject(document).split())  # a name cannot break the header
-        context = {"facts": facts, "title": _kind(document), "due": _due(document), "link": _link(document)}
-        context |= {"subject": subject, "amount": _money(document)}
+        context = {"facts": facts, "title": _kind(document), "due": _due(document)}
+        link = portal_link("invoice" if isinstance(document, Invoice) else "note", document.pk)
+        context |= {"subject": subject, "amount": _money(document), "link": link}
         text, page = render_to_string("mail/document_text.html", context), render_to_string("mail/document.html", context)
     message = EmailMultiAlternatives(
         subject, text, settings.MAIL_FROM, [mail.address], headers={"Message-ID": message_id(mail)}
     )
     message.attach_alternative(page, "text/html")
-    pdf = render_pdf(document_of(document), sha256=document.sha256, issued_at=document.issued_at,
-                     due=printed_until(document))
-    message.attach(f"{document.number}.pdf", pdf, "application/pdf")
+    message.attach(f"{document.number}.pdf", document_file(document, "pdf"), CONTENT_TYPES["pdf"])
     return message
 
 
@@ -45,7 +42,7 @@ def message_id(mail: DocumentMail) -> str:
 
 
 def facts_of_mail(document: Invoice | Note) -> list[tuple[str, str]]:
-    """Label and value of what the mail tells, in the language in force."""
+    """Label and value of each fact of the mail, in the active language."""
     content = document_of(document)
     recipient = content["recipient"]
     name = recipient["name"] or recipient["team"]
@@ -68,12 +65,9 @@ def facts_of_mail(document: Invoice | Note) -> list[tuple[str, str]]:
 
 
 def _due(document: Invoice | Note) -> str:
-    """The last day, told as a day: the window ends at the midnight after it."""
-    zone = document_of(document)["period"]["zone"]
-    due = due_of(document, zone, house_calendar())
-    if due is None:
-        return ""
-    return (due.astimezone(ZoneInfo(zone)).date() - timedelta(days=1)).isoformat()
+    """The last day: the window ends at the local midnight after it."""
+    due = printed_until(document)
+    return "" if due is None else (due.date() - timedelta(days=1)).isoformat()
 
 
 def _subject(document: Invoice | Note) -> str:
@@ -95,7 +89,3 @@ def _kind(document: Invoice | Note) -> str:
 
 def _money(document: Invoice | Note) -> str:
     return f"{document.currency} {Decimal(document.total):,.2f}"
-
-
-def _link(document: Invoice | Note) -> str:
-    return portal_link("invoice" if isinstance(document, Invoice) else "note", document.pk)

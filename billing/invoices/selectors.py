@@ -127,8 +127,6 @@ def correction_as_dict(correction: Correction) -> dict[str, Any]:
     }  # fmt: skip
 
 
-
-
 def period_of(month: str) -> BillingPeriod:
     """The period of a month as it is stored, or, where nobody has opened it, as it would be; reading stores nothing.
 
@@ -140,11 +138,6 @@ def period_of(month: str) -> BillingPeriod:
     zone = billing_setup().zone
     window = billing_month(month, zone)
     return BillingPeriod(month=month, zone=zone, start=window.start, end=window.end)
-
-
-def period_list() -> QuerySet[BillingPeriod]:
-    """All periods, the newest first."""
-    return BillingPeriod.objects.order_by("-month")
 
 
 def mails_of(document: Invoice | Note) -> QuerySet[DocumentMail]:
@@ -171,7 +164,7 @@ def last_export(period: BillingPeriod) -> JournalExport | None:
 
 
 def journal_as_dict(export: JournalExport) -> dict[str, Any]:
-    """One exported journal for programs, and what the ledger said."""
+    """One exported journal for programs, with the acknowledgement of the ledger."""
     return {
         "batch_hash": export.batch_hash,
         "journals": export.journals,

@@ -17,7 +17,7 @@ from billing.corrections.services.corrections import LineCredit
 from billing.corrections.services.disputes import Claim, DisputeError, dispute_open, dispute_reject
 from billing.exports.journal import Chart, batch_hash
 from billing.exports.services.focus import focus_export
-from billing.exports.services.journal import Exported, Exporter, journal_acknowledge, journal_export
+from billing.exports.services.journal import Exported, journal_acknowledge, journal_export
 from billing.invoices.acceptance import Acceptance, acceptance_counts, acceptance_of, due_of
 from billing.invoices.issued import NotIssuedError
 from billing.invoices.mail_text import facts_of_mail
@@ -128,7 +128,7 @@ def test_mail_page_dispute_window_and_focus_tell_one_due_date(october: Path) -> 
 
 def export(directory: Path, accepted_at: datetime | None = None) -> Exported:
     return journal_export(
-        month="2026-10", path=directory / "journal.csv", chart=Chart(), exporter=Exporter("sam", END),
+        month="2026-10", path=directory / "journal.csv", chart=Chart(), exported_by="sam", now=END,
         accepted_at=accepted_at,
     )  # fmt: skip
 

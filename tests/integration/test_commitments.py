@@ -20,7 +20,7 @@ from billing.closing.services.closing import period_close
 from billing.corrections.effect import effect_of
 from billing.corrections.services.proof import period_verify
 from billing.corrections.services.retroactive import retroactive_acknowledge, retroactive_approve, retroactive_propose
-from billing.exports.focus.columns import CONTRACT_COMMITMENT
+from billing.exports.focus.contract_commitments import CONTRACT_COMMITMENT
 from billing.invoices.documents import render_pdf
 from billing.invoices.models import Invoice, Note
 from billing.invoices.selectors import document_of, period_of

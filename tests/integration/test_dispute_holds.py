@@ -17,7 +17,7 @@ from billing.corrections.services.corrections import correction_approve
 from billing.corrections.services.dispute_holdback import HoldError, dispute_hold, dispute_let_go
 from billing.corrections.services.disputes import Claim, dispute_open, dispute_reject, dispute_uphold, dispute_withdraw
 from billing.exports.journal import Chart, batch_hash
-from billing.exports.services.journal import Exported, Exporter, journal_acknowledge, journal_export
+from billing.exports.services.journal import Exported, journal_acknowledge, journal_export
 from billing.invoices.issued import NotIssuedError
 from billing.invoices.models import Invoice, JournalExport, Note
 from billing.invoices.selectors import state_of
@@ -68,7 +68,7 @@ def hold(dispute: Dispute, actor: str = "sam") -> DisputeHoldback:
 
 def export(directory: Path, accepted_at: datetime | None = None) -> Exported:
     return journal_export(
-        month="2026-10", path=directory / "journal.csv", chart=Chart(), exporter=Exporter("sam", FRIDAY),
+        month="2026-10", path=directory / "journal.csv", chart=Chart(), exported_by="sam", now=FRIDAY,
         accepted_at=accepted_at,
     )  # fmt: skip
 

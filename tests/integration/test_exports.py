@@ -208,18 +208,6 @@ def test_one_gpu_hour_over_three_clock_hours_is_split_by_hand(tmp_path: Path, ma
     assert json.loads(text(tmp_path / "f")[0]["SkuPriceDetails"]) == {"GpuCount": 1, "InstanceType": "NVIDIA-H800"}
 
 
-def test_ten_yuan_over_three_equal_hours_gives_the_cent_to_the_first(tmp_path: Path, manage: Any) -> None:
-    """3 h at 3.3333 is 9.9999, billed as 10.00: 3.34 + 3.33 + 3.33."""
-    price = {**SET_UP["price_versions"][0], "gpu": [{"accelerator": "NVIDIA-H800", "price_per_gpu_hour": "3.3333"}]}
-    apply(tmp_path, price_versions=[price])
-    ingest_allocations(hold(1, "2026-10-10T00:00:00Z", "2026-10-10T03:00:00Z", quantity=1))
-    bill()
-    manage("export_focus", "2026-10", "--out", tmp_path / "f")
-    assert hours_of(parquet(tmp_path / "f"), "BilledCost", "ListCost") == [
-        ("10 00:00", "3.34", "3.3333000000"), ("10 01:00", "3.33", "3.3333000000"), ("10 02:00", "3.33", "3.3333000000"),
-    ]  # fmt: skip
-
-
 def test_rewards_are_credits_and_penalties_adjustments_with_their_evidence(tmp_path: Path, manage: Any) -> None:
     apply(tmp_path, efficiency_policies=[POLICY])
     ingest_allocations(

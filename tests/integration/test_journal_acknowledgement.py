@@ -11,7 +11,7 @@ from django.test import Client
 
 from billing.closing.report import build_report
 from billing.exports.journal import Chart, batch_hash
-from billing.exports.services.journal import AcknowledgementError, Exporter, journal_acknowledge, journal_export
+from billing.exports.services.journal import AcknowledgementError, journal_acknowledge, journal_export
 from billing.invoices.models import JournalExport
 from billing.invoices.selectors import period_of
 from billing.tenancy.models import AuditEntry, Team
@@ -37,7 +37,7 @@ def batch(tmp_path: Path) -> str:
 
 def export(directory: Path, chart: Chart | None = None, now: Any = OCTOBER_OVER) -> str:
     path = directory / "journal.csv"
-    exported = journal_export(month="2026-10", path=path, chart=chart or Chart(), exporter=Exporter("sam", now))
+    exported = journal_export(month="2026-10", path=path, chart=chart or Chart(), exported_by="sam", now=now)
     found = batch_hash(exported.journals)
     assert path.read_text(encoding="utf-8").splitlines()[1].endswith("," + found)
     return found

@@ -7,7 +7,6 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -17,7 +16,7 @@ import redis
 
 from billing.budgets.check import Answer, Ask, check
 from billing.budgets.reference import BudgetLine, Reference
-from billing.budgets.reservations import Reservations, ReservationsAwayError, Wanted
+from billing.budgets.reservations import Reservations, ReservationsAwayError
 from billing.budgets.scope import Scope
 from billing.budgets.thresholds import Rung
 from billing.local.process_list import free_port
@@ -63,7 +62,7 @@ class Kept:
 
     def reserved(self, *lines: BudgetLine) -> list[Decimal]:
         """On each line."""
-        taken = self.store.take([(each, None) for each in lines], Wanted(None, 1, None))
+        taken = self.store.take([(each, None) for each in lines], None, seconds=1, key=None)
         return [counted.reserved for counted in taken.counters]
 
     def lost(self) -> None:
@@ -168,11 +167,6 @@ def test_the_same_request_asked_again_reserves_once_in_whatever_process(kept: Ke
         made.add(answer.reservation.id)
     assert len(made) == 1
     assert kept.reserved(line()) == [3]
-
-
-def test_asking_without_reserving_keeps_nothing(kept: Kept) -> None:
-    answer = kept.asked(line(), reserve=False)
-    assert (answer.allowed, answer.reservation, kept.reserved(line())) == (True, None, [0])
 
 
 def test_every_budget_above_a_consumer_has_a_say_and_the_refusing_one_is_named(kept: Kept) -> None:
@@ -317,9 +311,3 @@ def test_threads_of_a_process_share_connections(kept: Kept) -> None:
     for thread in threads:
         thread.join()
     assert (sum(allowed), len(allowed)) == (20, 200)
-
-
-def test_a_budget_that_was_raised_lets_through_again(kept: Kept) -> None:
-    full = line(spent="10.00")
-    assert kept.asked(full).allowed is False
-    assert kept.asked(replace(full, amount=Decimal("20.00"))).allowed is True

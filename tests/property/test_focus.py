@@ -84,50 +84,12 @@ def test_f16_ten_yuan_over_24_equal_hours() -> None:
     assert [str(share.amount) for share in shares] == ["0.42"] * 16 + ["0.41"] * 8
 
 
-def test_ten_yuan_over_half_an_hour_and_two_whole_ones() -> None:
-    """0.2 of 10.00, then 0.4 and 0.4: 2.00, 4.00, 4.00; the quantities are 0.2, 0.4 and 0.4 of one GPU-hour."""
-    shares = shares_of(line(), places(1, 2, 2), OCTOBER)
-    assert [(str(s.amount), str(s.quantity), str(s.list_cost)) for s in shares] == [
-        ("2.00", "0.200000", "2.0000000000"), ("4.00", "0.400000", "4.0000000000"), ("4.00", "0.400000", "4.0000000000"),
-    ]  # fmt: skip
-
-
 def test_thirds_give_the_cent_to_the_earlier_hour_and_list_cost_keeps_all_digits() -> None:
     shares = shares_of(line(energy_kwh="1.000"), places(1, 1, 1), OCTOBER)
     assert [str(share.amount) for share in shares] == ["3.34", "3.33", "3.33"]
     assert [str(share.quantity) for share in shares] == ["0.333334", "0.333333", "0.333333"]
     assert [str(share.list_cost) for share in shares] == ["3.3333400000", "3.3333300000", "3.3333300000"]
     assert [str(share.energy_kwh) for share in shares] == ["0.334", "0.333", "0.333"]
-
-
-def test_an_hour_that_the_month_cuts_ends_with_the_month() -> None:
-    """India's month begins at 18:30 UTC."""
-    window = Interval(datetime(2026, 9, 30, 18, 30, tzinfo=UTC), datetime(2026, 10, 31, 18, 30, tzinfo=UTC))
-    hours = (datetime(2026, 9, 30, 18, tzinfo=UTC), datetime(2026, 10, 31, 18, tzinfo=UTC))
-    shares = shares_of(line(), {Place(hour, "pod/a", ""): Decimal(1) for hour in hours}, window)
-    assert [(share.start.minute, share.end.minute) for share in shares] == [(30, 0), (0, 30)]
-
-
-def test_tokens_are_priced_by_the_million_and_consumed_one_by_one() -> None:
-    item = line(kind="tokens", unit="1M Tokens", quantity="0.123456", amount="0.99", unit_price="8.0000")
-    first, second = shares_of(item, places(100_000, 23_456), OCTOBER)
-    assert (first.quantity, first.consumed) == (Decimal("0.100000"), Decimal(100_000))
-    assert (second.quantity, second.consumed) == (Decimal("0.023456"), Decimal(23_456))
-    assert (first.amount, second.amount) == (Decimal("0.80"), Decimal("0.19"))
-
-
-def test_a_reward_is_a_credit_and_a_penalty_an_adjustment_without_quantities() -> None:
-    reward = line(kind="efficiency", amount="-1.00", unit_price="-1.0000", policy="std", reason="reward")
-    penalty = line(position=2, kind="efficiency", amount="2.00", unit_price="2.0000", policy="std", reason="penalty")
-    rows = table((reward, places(1, 1), OCTOBER), (penalty, places(1), OCTOBER))
-    names = ("ChargeCategory", "BilledCost", "EffectiveCost", "ListCost", "ContractedCost", "PricingQuantity",
-             "ConsumedQuantity", "ListUnitPrice", "SkuPriceId", "x_PolicyVersion")  # fmt: skip
-    assert [tuple(row[name] for name in names) for row in rows.to_pylist()] == [
-        ("Credit", *[Decimal("-0.50")] * 4, None, None, None, None, "std"),
-        ("Credit", *[Decimal("-0.50")] * 4, None, None, None, None, "std"),
-        ("Adjustment", *[Decimal("2.00")] * 4, None, None, None, None, "std"),
-    ]
-    check(rows, reward, penalty)
 
 
 def test_text_has_no_exponent_and_null_stays_null() -> None:

@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 
 from billing.budgets import anomaly, forecast, thresholds
-from billing.budgets.forecast import Progress, Trial, back_test, error_of, quantile, recent, weekday
+from billing.budgets.forecast import Progress, Trial, back_test, error_of, recent, weekday
 from billing.budgets.thresholds import BURN_RULES, Rung, actions_asked, burn_rate, burning, reached
 
 MONDAY = date(2026, 6, 1)
@@ -106,12 +106,11 @@ def test_the_back_test_never_looks_ahead() -> None:
     assert after[0].actual == 12_000
 
 
-def test_error_and_quantile() -> None:
+def test_the_error_of_trials() -> None:
     trials = [Trial(Fraction(90), Fraction(100), Fraction(0)), Trial(Fraction(130), Fraction(100), Fraction(0))]
     assert error_of(trials) == Fraction(40, 200)
     assert error_of([]) is None
     assert error_of([Trial(Fraction(5), Fraction(0), Fraction(0))]) is None
-    assert quantile([Fraction(x) for x in range(11)], Fraction(1, 10)) == 1
 
 
 def test_burn_rate_pages_on_a_fast_burn_that_goes_on_and_not_on_one_that_ended_or_is_small() -> None:

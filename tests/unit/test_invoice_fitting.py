@@ -12,9 +12,8 @@ import typst
 
 from billing.invoices.documents.content import read_document
 from billing.invoices.documents.fitting import COLUMNS, WIDTHS, is_one_line, width_of
-from billing.invoices.documents.fonts import packaged_fonts
 from billing.invoices.documents.layout import Printing, page_content
-from billing.invoices.documents.pdf import PdfRenderer
+from billing.invoices.documents.pdf import PdfRenderer, packaged_fonts
 from tests.invoice_documents import ISSUED, gpu, invoice, reward, tokens
 
 MEASURE = b"""

@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 COMMANDS = ("management", "commands", "setup", "local", "backup", "settings", "migrations")
 """What is said on a terminal only, in English."""
 TEXTS = {
-    "refuse": 1, "FieldProblem": 1, "ReportedException": 5, "Check": 2, "require_right": 1, "require_second_person": 2,
+    "refuse": 1, "FieldProblem": 1, "ReportedException": 5, "Check": 2, "require_right": 1,
     "Refusal": 2, "Altered": 2,
 }  # fmt: skip
 """Calls that take a sentence for people, and at which place."""

@@ -10,12 +10,12 @@ from zoneinfo import ZoneInfo
 
 from django.db import transaction
 
-from billing.budgets.minimum_commitment import contracted_ahead
+from billing.budgets.committed_forecast import contracted_ahead
 from billing.budgets.models import Alert, BudgetStatus, Channel, Delivery
 from billing.budgets.selectors import scope_of, team_tree
 from billing.budgets.services.counters import counters_refresh
-from billing.budgets.spending import Spent, by_team, covered, spent_in
-from billing.budgets.thresholds import BURN_RULES, BurnRule, burning, reached
+from billing.budgets.spending import by_team, covered, spent_in
+from billing.budgets.thresholds import BURN_RULES, burning, reached, share_of
 from billing.rates.selectors import commitment_book
 from billing.tenancy.selectors import billing_setup
 from metering.intervals import Interval
@@ -77,14 +77,22 @@ def _reached(
 def _of_basis(
     standing: BudgetStatus, basis: str, value: Decimal, percents: list[int], now: datetime
 ) -> Iterator[Alert]:
-    budget = standing.budget
     for percent in reached(value, standing.amount, percents):
-        yield Alert(
-            cause=f"threshold:{budget.pk}:{standing.period}:{basis}:{percent}:r{budget.revision}",
-            kind=Alert.Kind.THRESHOLD, level=_level(basis, percent), team=budget.team, budget=budget,
-            period=standing.period, basis=basis, percent=percent, value=value, amount=standing.amount,
-            owner=budget.owner or budget.team.code, data_time=standing.data_through or standing.as_of, fired_at=now,
+        yield _alert(
+            standing, now, kind=Alert.Kind.THRESHOLD, level=_level(basis, percent), basis=basis, percent=percent,
+            value=value,
+            cause=f"threshold:{standing.budget_id}:{standing.period}:{basis}:{percent}:r{standing.budget.revision}",
         )  # fmt: skip
+
+
+def _alert(standing: BudgetStatus, now: datetime, **facts: Any) -> Alert:
+    """An alert of a budget; `facts` replace those of its status."""
+    budget = standing.budget
+    known: dict[str, Any] = {
+        "team": budget.team, "budget": budget, "period": standing.period, "amount": standing.amount,
+        "owner": budget.owner or budget.team.code, "data_time": standing.data_through or standing.as_of, "fired_at": now,
+    }  # fmt: skip
+    return Alert(**{**known, **facts})
 
 
 def _level(basis: str, percent: int) -> str:
@@ -98,52 +106,33 @@ def _burns(standings: list[BudgetStatus], now: datetime) -> Iterator[Alert]:
         return
     bounds = sorted({now, *(now - span for rule in BURN_RULES for span in (rule.window, rule.confirm))})
     parts = [Interval(lo, hi) for lo, hi in pairwise(bounds)]
-    spent = by_team(spent_in(parts))
-    tree = team_tree()
+    spent, tree = by_team(spent_in(parts)), team_tree()
     day = now.astimezone(ZoneInfo(billing_setup().zone)).date()
     for standing in standings:
-        scope = scope_of(standing.budget, tree)
-        own = covered(spent, scope)
+        own = covered(spent, scope_of(standing.budget, tree))
         for rule in BURN_RULES:
-            alert = _burn(standing, rule, own, parts, now)
-            if alert is not None:
-                alert.cause = f"burn:{standing.budget_id}:{rule.name}:{day}:r{standing.budget.revision}"
-                yield alert
-
-
-def _burn(
-    standing: BudgetStatus, rule: BurnRule, own: list[Spent], parts: list[Interval], now: datetime
-) -> Alert | None:
-    def since(start: datetime) -> Fraction:
-        return sum((item.amount for item in own if parts[item.part].start >= start), Fraction(0))
-
-    length = standing.end - standing.start
-    amount = Fraction(standing.amount)
-    spent = since(now - rule.window)
-    if not burning(rule, spent, since(now - rule.confirm), amount, length):
-        return None
-    budget = standing.budget
-    facts: dict[str, Any] = {
-        "level": Alert.Level.URGENT if rule.urgent else Alert.Level.WARNING, "team": budget.team, "budget": budget,
-        "value": round_amount(spent), "amount": round_amount(amount * _share(rule.window, length)),
-        "owner": budget.owner or budget.team.code, "data_time": standing.data_through or now, "fired_at": now,
-    }  # fmt: skip
-    return Alert(kind=Alert.Kind.BURN, period=standing.period, basis=rule.name, **facts)
+            window, confirm = (
+                sum((item.amount for item in own if parts[item.part].start >= now - span), Fraction(0))
+                for span in (rule.window, rule.confirm)
+            )
+            length, amount = standing.end - standing.start, Fraction(standing.amount)
+            if burning(rule, window, confirm, amount, length):
+                yield _alert(
+                    standing, now, kind=Alert.Kind.BURN, basis=rule.name, value=round_amount(window),
+                    amount=round_amount(amount * share_of(rule.window, length)),
+                    level=Alert.Level.URGENT if rule.urgent else Alert.Level.WARNING,
+                    data_time=standing.data_through or now,
+                    cause=f"burn:{standing.budget_id}:{rule.name}:{day}:r{standing.budget.revision}",
+                )  # fmt: skip
 
 
 def _silence(standing: BudgetStatus, since: datetime, zone: str, now: datetime) -> Alert:
     """Whoever relies on the alerts of a budget learns that none can fire of what nobody reports.
 
-    Once per period and day on which the silence began, so that a reporter that is late again and again is told once a day.
+    Once per period and day on which the silence began, so that a reporter that is late again and again fires once a day.
     """
-    budget, day = standing.budget, since.astimezone(ZoneInfo(zone)).date()
-    return Alert(
-        cause=f"silence:{budget.pk}:{standing.period}:{day}", kind=Alert.Kind.SILENCE, level=Alert.Level.WARNING,
-        team=budget.team, budget=budget, period=standing.period, basis="silence", value=standing.spent,
-        amount=standing.amount, owner=budget.owner or budget.team.code, data_time=since, fired_at=now,
+    day = since.astimezone(ZoneInfo(zone)).date()
+    return _alert(
+        standing, now, kind=Alert.Kind.SILENCE, level=Alert.Level.WARNING, basis="silence", value=standing.spent,
+        data_time=since, cause=f"silence:{standing.budget_id}:{standing.period}:{day}",
     )  # fmt: skip
-
-
-def _share(part: timedelta, whole: timedelta) -> Fraction:
-    microsecond = timedelta(microseconds=1)
-    return Fraction(part // microsecond, whole // microsecond)

@@ -25,7 +25,7 @@ DEFAULT_FORECAST_THRESHOLDS = (100,)
 
 
 class BudgetError(UserError, ValueError):
-    """A budget, channel or mute that cannot be kept as asked; the text says what to change."""
+    """A budget, channel or mute that cannot be stored as asked; the message names what to change."""
 
     code = "budget"
 
@@ -66,7 +66,7 @@ STORED = ("amount", "name", "owner", "reservation", "valid_until")
 THRESHOLDS: Mapping[str, tuple[int, ...]] = {
     "thresholds": DEFAULT_THRESHOLDS, "forecast_thresholds": DEFAULT_FORECAST_THRESHOLDS, "commitment_thresholds": ()
 }  # fmt: skip
-"""By field: what a new budget has where nobody says otherwise."""
+"""By field: what a new budget has where none are given."""
 
 
 def budget_put(*, team: Team, wish: BudgetWish, actor: str) -> bool:
@@ -141,8 +141,7 @@ def _plan(budget: Budget) -> dict[str, Decimal]:
 
 
 def _ladder(budget: Budget) -> list[Rung]:
-    rows = BudgetAction.objects.filter(budget=budget.pk).order_by("action")
-    return [Rung(row.percent, row.action, row.tokens_per_minute, row.floor_tokens_per_minute) for row in rows]
+    return [row.rung for row in BudgetAction.objects.filter(budget=budget.pk).order_by("action")]
 
 
 def _shown(budget: Budget) -> dict[str, Any]:
@@ -228,9 +227,9 @@ def channel_put(*, wish: ChannelWish, actor: str) -> bool:
 
 
 def recipients_put(*, budget: Budget, names: Iterable[str], actor: str, language: str = "") -> bool:
-    """Replace who is told about a budget; True if anything changed.  Raises BudgetError.
+    """Replace the alert recipients of a budget; True if anything changed.  Raises BudgetError.
 
-    A mail address that nobody gave before is written to in `language`: whoever gives it knows what its reader reads.
+    A mail address that nobody gave before is written to in `language`: that of whoever gives it.
     """
     with transaction.atomic():
         before = sorted(budget.channels.values_list("name", flat=True))
@@ -267,7 +266,7 @@ def thresholds_put(*, budget: Budget, percents: Mapping[str, Iterable[int]], act
 
 
 def mute_put(*, budget: Budget, until: datetime, reason: str, now: datetime, actor: str) -> Mute:
-    """Hold back the alerts of a budget until then.  Raises BudgetError: a mute ends, and says why."""
+    """Hold back the alerts of a budget until then.  Raises BudgetError: a mute has an end and a reason."""
     if not now < until:
         raise BudgetError(Message(
             "mute until %(until)s: must lie in the future; every mute expires", until=until.isoformat()

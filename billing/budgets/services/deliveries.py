@@ -69,7 +69,10 @@ def _ready(channel: Channel, now: datetime, zone: str) -> list[Delivery]:
         .select_related("alert__team", "alert__budget__team", "alert__finding")
         .order_by("alert__team__code", "alert_id")
     )
-    unmuted = [row for row in waiting if not _muted(row.alert, mutes)]
+    unmuted = [
+        row for row in waiting
+        if not any(team == row.alert.team_id and budget in (None, row.alert.budget_id) for team, budget in mutes)
+    ]  # fmt: skip
     ready = {row.pk for row in unmuted if _may_send(channel, row.alert, now, zone)}
     going = {_same_budget(row.alert) for row in unmuted if row.pk in ready} - {None}
     return [row for row in unmuted if row.pk in ready or _same_budget(row.alert) in going]
@@ -80,10 +83,6 @@ def _same_budget(alert: Alert) -> tuple[int, str] | None:
     if alert.kind != Alert.Kind.THRESHOLD or alert.budget_id is None:
         return None
     return alert.budget_id, alert.period
-
-
-def _muted(alert: Alert, mutes: list[tuple[int, int | None]]) -> bool:
-    return any(team == alert.team_id and budget in (None, alert.budget_id) for team, budget in mutes)
 
 
 def _may_send(channel: Channel, alert: Alert, now: datetime, zone: str) -> bool:

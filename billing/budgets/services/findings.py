@@ -1,16 +1,16 @@
-"""Days on which a team spent unusually much on one SKU: found, told once, and judged by people."""
+"""Days on which a team spent unusually much on one SKU: detected, alerted once, and judged by people."""
 
 from collections import defaultdict
 from collections.abc import Mapping
 from datetime import date, datetime, timedelta
 from fractions import Fraction
 from typing import Final
-from zoneinfo import ZoneInfo
 
 from django.db import transaction
 
 from billing.budgets.anomaly import LEAST_IMPACT, Score, comparable, is_anomaly, judged, least_impact, threshold_of
-from billing.budgets.history import DAY, past_until
+from billing.budgets.forecast import DAY
+from billing.budgets.history import midnight_before, past_until
 from billing.budgets.models import Alert, Budget, BudgetStatus, Channel, CostAnomaly
 from billing.budgets.services.alerts import alert_fire
 from billing.budgets.services.budgets import BudgetError
@@ -31,7 +31,7 @@ Days = Mapping[date, Fraction]
 
 
 def findings_update(*, now: datetime) -> list[CostAnomaly]:
-    """Judge yesterday and today of every team and SKU; returns what is new. Asked again, nothing is told twice."""
+    """Judge yesterday and today of every team and SKU; returns what is new. A second call alerts nothing twice."""
     zone = billing_setup().zone
     judge = _Judge(past_until(now, zone).by_sku(), now)
     found: list[CostAnomaly] = []
@@ -45,8 +45,8 @@ def findings_update(*, now: datetime) -> list[CostAnomaly]:
 
 def _days_judged(now: datetime, zone: str, by_sku: Mapping[Key, Days]) -> list[tuple[date, dict[Key, Fraction]]]:
     until = now - PERSISTS
-    today = until.astimezone(ZoneInfo(zone)).date()
-    midnight = datetime(today.year, today.month, today.day, tzinfo=ZoneInfo(zone))
+    midnight = midnight_before(until, zone)
+    today = midnight.date()
     sums: dict[Key, Fraction] = {}
     for item in spent_in([Interval(midnight, until)] if midnight < until else []):
         key = (item.team, item.kind, item.sku)
@@ -56,14 +56,14 @@ def _days_judged(now: datetime, zone: str, by_sku: Mapping[Key, Days]) -> list[t
 
 
 class _Judge:
-    """One round of judging: the past, what people said about earlier findings, and peers, gathered when first needed."""
+    """One round of judging: the past, the feedback on earlier findings, and peers, gathered when first needed."""
 
     def __init__(self, days: Mapping[Key, Days], now: datetime) -> None:
         self.days, self._now = days, now
         self._teams = {team.code: team for team in Team.objects.all()}
         self._feedback: dict[Key, list[tuple[str, date]]] = defaultdict(list)
-        said = CostAnomaly.objects.exclude(feedback="").select_related("team")
-        for row in said.filter(feedback_at__gt=now - FEEDBACK_COUNTS):
+        answered = CostAnomaly.objects.exclude(feedback="").select_related("team")
+        for row in answered.filter(feedback_at__gt=now - FEEDBACK_COUNTS):
             self._feedback[row.team.code, row.kind, row.sku].append((row.feedback, row.day))
         self._peers: dict[tuple[str, str, date], dict[str, list[Fraction]]] = {}
 
@@ -79,12 +79,12 @@ class _Judge:
 
     def _unplanned(self, key: Key) -> Days:
         """The days without those that somebody called planned: they say nothing about what is usual."""
-        planned = {day for said, day in self._feedback[key] if said == CostAnomaly.Feedback.PLANNED}
+        planned = {day for feedback, day in self._feedback[key] if feedback == CostAnomaly.Feedback.PLANNED}
         days = self.days.get(key, {})
         return {day: amount for day, amount in days.items() if day not in planned} if planned else days
 
     def _threshold(self, key: Key) -> Fraction:
-        answers = [said for said, _ in self._feedback[key]]
+        answers = [feedback for feedback, _ in self._feedback[key]]
         return threshold_of(answers.count(CostAnomaly.Feedback.FALSE), answers.count(CostAnomaly.Feedback.TRUE))
 
     def _peers_of(self, key: Key, day: date) -> list[Fraction]:
@@ -127,7 +127,7 @@ def _keep(
 
 
 def feedback_put(*, finding: CostAnomaly, feedback: str, note: str, now: datetime, actor: str) -> None:
-    """Keep what a person says about a finding; it tunes from which score on that team and SKU are told.
+    """Keep the feedback on a finding; it tunes from which score on that team and SKU alerts are sent.
 
     Raises BudgetError.
     """

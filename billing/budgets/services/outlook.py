@@ -1,31 +1,25 @@
 """The stored past of spending, and the forecasts made from it."""
 
-from collections.abc import Mapping
 from datetime import date, datetime
-from fractions import Fraction
-from functools import partial
 from typing import Final
 from zoneinfo import ZoneInfo
 
 from django.db import connection, transaction
-from django.db.models import Q, Sum
+from django.db.models import Max, Q, Sum
 
-from billing.budgets.committed_forecast import Bought, as_billed, bought_ahead
-from billing.budgets.forecast import Forecast, Progress, forecast, withheld
-from billing.budgets.history import DAY, REMEMBERED_DAYS, Past, counted_through, last_stored_day, past_until
+from billing.budgets.expected import Outlook
+from billing.budgets.forecast import DAY
+from billing.budgets.history import REMEMBERED_DAYS
 from billing.budgets.models import BudgetStatus, CountedDays, DailySpend, DailyTeamSpend
 from billing.budgets.repricing import prices_ahead
-from billing.budgets.scope import Scope
 from billing.budgets.selectors import scope_of, team_tree
-from billing.budgets.spending import Running, Spent, by_team, local_days, running_jobs, spent_in
+from billing.budgets.spending import Spent, local_days, spent_in
 from billing.rates.selectors import commitment_book
 from billing.rating.freshness import freshness
-from billing.rating.selectors import reference_data_known
 from billing.tenancy.selectors import billing_setup
 from billing.usage.reported import Reported
-from billing.usage.selectors import last_close_seq
 from metering.intervals import Interval
-from pricing.money import round_amount, round_to
+from pricing.money import round_to
 
 REDONE_DAYS: Final = 3
 """The newest stored days are summed again: usage comes late. Older ones only on demand."""
@@ -52,19 +46,15 @@ def days_store(*, now: datetime, rebuild: bool = False) -> int:
             model.objects.filter(Q(day__gte=first) | Q(day__lt=today - REMEMBERED_DAYS * DAY)).delete()
         rows = [_day_row(first + item.part * DAY, item) for item in spent_in(parts)]
         DailySpend.objects.bulk_create(rows, batch_size=5000)
-        _sum_by_team(first)
+        summed = DailySpend.objects.filter(day__gte=first).values_list("day", "team").annotate(Sum("amount"))
+        sums = (DailyTeamSpend(day=day, team=team, amount=amount) for day, team, amount in summed)
+        DailyTeamSpend.objects.bulk_create(sums, batch_size=5000)
         return len(rows)
-
-
-def _sum_by_team(first: date) -> None:
-    summed = DailySpend.objects.filter(day__gte=first).values_list("day", "team").annotate(Sum("amount"))
-    rows = (DailyTeamSpend(day=day, team=team, amount=amount) for day, team, amount in summed)
-    DailyTeamSpend.objects.bulk_create(rows, batch_size=5000)
 
 
 def _first_day(today: date, zone: str, rebuild: bool) -> date | None:
     oldest = today - REMEMBERED_DAYS * DAY
-    stored = None if rebuild else last_stored_day()
+    stored: date | None = None if rebuild else DailySpend.objects.aggregate(last=Max("day"))["last"]
     if stored is not None:
         return max(oldest, stored - (REDONE_DAYS - 1) * DAY)
     with connection.cursor() as cursor:
@@ -93,84 +83,17 @@ def forecasts_update(*, now: datetime) -> int:
     standings = list(BudgetStatus.objects.filter(start__lte=now, end__gt=now).select_related("budget__team"))
     if not standings:
         return 0
-    past, tree, jobs = past_until(now, zone), team_tree(), by_team(running_jobs(now))
-    until = max(standing.end for standing in standings)
-    prices, bought, made = prices_ahead(now, until, zone), _bought(until, now, zone), 0
-    reported, counted = Reported(now), counted_through()
+    until, buyers = max(standing.end for standing in standings), {one.team for one in commitment_book().commitments}
+    outlook = Outlook(now, zone, until, buyers, prices_ahead(now, until, zone))
+    tree, reported, made = team_tree(), Reported(now), 0
     for standing in standings:
-        scope = scope_of(standing.budget, tree)
-        elapsed = progress_of(standing.start, standing.end, now, zone)[2]
-        stale = freshness(scope.usage, Interval(standing.start, standing.end), now, reported=reported).stale
-        if reason := withheld(elapsed, past.last, silent=stale, counted=counted):
-            _keep(standing, None, Fraction(0), now, reason)
-            continue
-        own, hours = [job for team in scope.teams for job in jobs.get(team, ())], _until(bought, standing.end, zone)
-        answer, extra = _forecast(standing, scope, past, own, prices.dearer(scope, standing.end), hours, now, zone)
-        made += answer is not None
-        _keep(standing, answer, extra, now, "" if answer else "history")
+        scope, window = scope_of(standing.budget, tree), Interval(standing.start, standing.end)
+        stale = freshness(scope.usage, window, now, reported=reported).stale
+        found = outlook.of(scope, window, standing.spent, silent=stale)
+        made += found.p50 is not None
+        BudgetStatus.objects.filter(pk=standing.pk).update(
+            forecast_p10=found.p10, forecast_p50=found.p50, forecast_p90=found.p90, forecast_method=found.method,
+            forecast_errors={name: str(round_to(error, 4)) for name, error in found.errors.items()},
+            forecast_windows=found.windows, forecast_at=now, forecast_withheld=found.withheld,
+        )  # fmt: skip
     return made
-
-
-def _bought(until: datetime, now: datetime, zone: str) -> list[Bought]:
-    buyers = {one.team for one in commitment_book().commitments}
-    return bought_ahead(until, reference_data_known(last_close_seq() + 1), buyers, now=now, zone=zone) if buyers else []
-
-
-def _until(bought: list[Bought], end: datetime, zone: str) -> list[Bought]:
-    """What of it lies in a period that ends then."""
-    return [item for item in bought if item.first < end.astimezone(ZoneInfo(zone)).date()]
-
-
-def _forecast(
-    standing: BudgetStatus, scope: Scope, past: Past, jobs: list[Running], dearer: Mapping[date, Fraction],
-    bought: list[Bought], now: datetime, zone: str,
-) -> tuple[Forecast | None, Fraction]:
-    """The forecast of regular usage, and what is spent beyond it: adjustments and corrections, which do not go on.
-
-    `jobs`: those of all the scope's teams.
-    """
-    history = past.of_scope(scope)
-    start, days, elapsed = progress_of(standing.start, standing.end, now, zone)
-    today = start + int(elapsed) * DAY
-    regular = sum((amount for day, amount in history.items() if start <= day < today), Fraction(0)) + past.today_of(scope)
-    by_day = partial(encumbered_by_day, now=now, end=standing.end, zone=zone)
-    progress = Progress(start, days, elapsed, regular, by_day([job for job in jobs if scope.covers(job)]), dearer)
-    answer = forecast(progress, history)
-    if answer is not None:
-        answer = as_billed(answer, progress, scope, bought, past, jobs, by_day)
-    return answer, Fraction(standing.spent) - regular
-
-
-def progress_of(start: datetime, end: datetime, now: datetime, zone: str) -> tuple[date, int, Fraction]:
-    """First local day, how many local days, and how many of them have passed, the part of today included."""
-    where = ZoneInfo(zone)
-    first, last, today = (at.astimezone(where).date() for at in (start, end, now))
-    midnight = datetime(today.year, today.month, today.day, tzinfo=where)
-    tomorrow = datetime.combine(today + DAY, midnight.timetz())
-    so_far = Fraction(Interval(midnight, now).microseconds, Interval(midnight, tomorrow).microseconds)
-    return first, (last - first).days, (today - first).days + so_far
-
-
-def encumbered_by_day(jobs: list[Running], now: datetime, end: datetime, zone: str) -> Mapping[date, Fraction]:
-    """What running jobs are expected to cost on each remaining local day of the period; what began stays with today."""
-    where = ZoneInfo(zone)
-    costs: dict[date, Fraction] = {}
-    for day in local_days(now, end, zone):
-        cost = sum((job.cost_in(day) for job in jobs), Fraction(0))
-        if cost:
-            costs[day.start.astimezone(where).date()] = cost
-    return costs
-
-
-def _keep(standing: BudgetStatus, answer: Forecast | None, extra: Fraction, now: datetime, reason: str) -> None:
-    values: dict[str, object] = dict.fromkeys(("forecast_p10", "forecast_p50", "forecast_p90"))
-    values |= {"forecast_method": "", "forecast_errors": {}, "forecast_windows": 0, "forecast_at": now}
-    values |= {"forecast_withheld": reason}
-    if answer is not None:
-        ends = {"forecast_p10": answer.p10, "forecast_p50": answer.p50, "forecast_p90": answer.p90}
-        values |= {name: None if end is None else round_amount(end + extra) for name, end in ends.items()}
-        values |= {
-            "forecast_method": answer.method, "forecast_windows": answer.windows,
-            "forecast_errors": {name: str(round_to(error, 4)) for name, error in answer.errors.items()},
-        }  # fmt: skip
-    BudgetStatus.objects.filter(pk=standing.pk).update(**values)

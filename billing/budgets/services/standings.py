@@ -1,4 +1,4 @@
-"""Where each budget stands: recomputed from the ledger, kept for checks, alerts and pages."""
+"""The status of each budget: recomputed from the ledger, kept for checks, alerts and pages."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -10,7 +10,7 @@ from billing.budgets.encumbrance import Encumbrance
 from billing.budgets.models import Budget, BudgetStatus
 from billing.budgets.scope import BudgetPeriod, Scope
 from billing.budgets.selectors import budgets_with_periods, scope_of, team_tree
-from billing.budgets.spending import Spent, by_team, covered, month_lines, running_jobs
+from billing.budgets.spending import MonthLines, Spent, by_team, covered, month_lines, running_jobs
 from billing.rating.freshness import freshness
 from billing.tenancy.selectors import billing_setup
 from billing.usage.reported import Reported
@@ -51,19 +51,18 @@ class _Lines:
 
     def __init__(self, zone: str, now: datetime) -> None:
         self._zone, self._last = zone, month_of(now, zone)
-        self._months: dict[str, tuple[dict[str, list[Spent]], bool]] = {}
-        self._unrated: dict[str, frozenset[str]] = {}
+        self._months: dict[str, tuple[dict[str, list[Spent]], MonthLines]] = {}
 
     def known(self, months: Iterable[str], scope: Scope) -> bool:
         """Whether all teams of the scope can be rated in all of the months that have begun."""
-        return not any(self._read(month) & scope.teams for month in months if month <= self._last)
+        return not any(self._read(month)[1].unrated & scope.teams for month in months if month <= self._last)
 
-    def _read(self, month: str) -> frozenset[str]:
-        """Rate a month once; returns the teams that cannot be."""
+    def _read(self, month: str) -> tuple[dict[str, list[Spent]], MonthLines]:
+        """The lines of a month by team, and all of it."""
         if month not in self._months:
-            found = month_lines(month, self._zone)
-            self._months[month], self._unrated[month] = (by_team(found.lines), found.preview), found.unrated
-        return self._unrated[month]
+            rated = month_lines(month, self._zone)
+            self._months[month] = (by_team(rated.lines), rated)
+        return self._months[month]
 
     def of(self, months: Iterable[str], scope: Scope) -> Iterable[Spent]:
         """The lines that count. Late usage of closed months is billed with the first open month: it counts there only."""
@@ -71,10 +70,9 @@ class _Lines:
         for month in months:
             if month > self._last:
                 return
-            self._read(month)
-            lines, preview = self._months[month]
+            lines, rated = self._read(month)
             yield from (line for line in covered(lines, scope) if not (late_billed and line.correction))
-            late_billed = late_billed or preview
+            late_billed = late_billed or rated.preview
 
 
 def _row(

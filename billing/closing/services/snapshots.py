@@ -5,13 +5,14 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
+import msgspec
 from django.db import connection, transaction
 from django.utils import timezone
 
 from billing.closing.report import found_in
 from billing.closing.snapshots import Beside, KeptSums, TeamContent, kind_sums, report_kept, team_contents
 from billing.closing.usage_profile import Compared, weekly_usage_profile
-from billing.invoices.line_rollups import MonthRollups, encoded, line_rollups, wasting_jobs
+from billing.invoices.line_rollups import MonthRollups, line_rollups, wasting_jobs
 from billing.invoices.models import BillingPeriod
 from billing.invoices.selectors import period_of
 from billing.rating.assessment import RatingResult, rate_period
@@ -62,7 +63,7 @@ def snapshot_make(
         beside, compared = _beside(period, rated, contents, now)
     facts = {
         **proof, "as_of": now, "size": size_of(rated), "took_ms": round((time.monotonic() - started) * 1000),
-        "result": shared_bytes(rated) if contents else b"", "beside": encoded(beside),
+        "result": shared_bytes(rated) if contents else b"", "beside": msgspec.json.encode(beside),
     }  # fmt: skip
     return _keep(period.month, facts, rated, contents, compared), rated
 
@@ -106,8 +107,8 @@ def _keep(
         snapshot, _ = RatingSnapshot.objects.update_or_create(month=month, defaults=facts | {"sha256": digest})
         snapshot.teams.all().delete()
         rows = (
-            (snapshot.pk, team, own, encoded(_sums(contents.get(team, TeamContent()))),
-             encoded(compared.teams.get(team, [])))
+            (snapshot.pk, team, own, msgspec.json.encode(_sums(contents.get(team, TeamContent()))),
+             msgspec.json.encode(compared.teams.get(team, [])))
             for team, own in teams
         )  # fmt: skip
         rows_copy(TeamSnapshot, ("snapshot_id", "team", "rated", "sums", "compared"), rows)

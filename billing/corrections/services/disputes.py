@@ -19,11 +19,11 @@ from billing.corrections.models import Dispute, DisputeStep
 from billing.corrections.note_lines import BilledLine, NoteError
 from billing.corrections.services.corrections import LineCredit, Wanted, credit_note_draft
 from billing.corrections.services.dispute_holdback import hold_end
-from billing.invoices.acceptance import due_of
-from billing.invoices.deadlines import (
+from billing.invoices.acceptance import (
     DECISION_DAYS,
     DISPUTE_WINDOW_DAYS,
     TRIAGE_DAYS,
+    due_of,
     end_of_business_day,
 )
 from billing.invoices.models import DocumentEvent, Invoice, Note

@@ -23,7 +23,7 @@ TERMS = "internal transfer"
 
 
 def detail_rows(document: Mapping[str, Any], issued_at: datetime, due_at: datetime | None = None) -> pa.Table:
-    """Invoice Detail: one row a line. `due_at`: when the amount stands; what asks for nothing is due when it is issued."""
+    """Invoice Detail: one row a line. `due_at`: when the amount is final; without, it is due when it is issued."""
     issued = whole_second(issued_at)
     head = billing_facts(document) | {
         "InvoiceDetailCreated": issued, "InvoiceDetailLastUpdated": issued, "InvoiceIssueDate": issued,
@@ -53,7 +53,7 @@ def corrected_document(document: Mapping[str, Any], line: Mapping[str, Any]) -> 
 
 
 def _grain(line: Mapping[str, Any]) -> str:
-    """The properties that tell this line from the others, as FOCUS names them; ours begin with `x_`."""
+    """The properties that distinguish this line from the others, as FOCUS names them; ours begin with `x_`."""
     facts = service(line)
     grain = {
         "ServiceName": facts["ServiceName"], "SkuId": facts["SkuId"], "SkuMeter": facts["SkuMeter"],
@@ -64,12 +64,12 @@ def _grain(line: Mapping[str, Any]) -> str:
 
 
 def period_rows(
-    *, start: datetime, end: datetime, closed_at: datetime, issued_at: Sequence[datetime], issuers: Sequence[str]
+    *, start: datetime, end: datetime, closed_at: datetime | None, issued_at: Sequence[datetime], issuers: Sequence[str]
 ) -> pa.Table:
     """Billing Period: one row per issuer. It came about with its first instant and last changed with its last invoice."""
     row = {
         "BillingPeriodStart": start, "BillingPeriodEnd": end, "BillingPeriodStatus": "Closed",
-        "BillingPeriodCreated": start, "BillingPeriodLastUpdated": whole_second(max([closed_at, *issued_at])),
+        "BillingPeriodCreated": start, "BillingPeriodLastUpdated": whole_second(max(filter(None, [closed_at, *issued_at]))),
     }  # fmt: skip
     return pa.Table.from_pylist([row | {"InvoiceIssuerName": issuer} for issuer in issuers], schema=BILLING_PERIOD)
 

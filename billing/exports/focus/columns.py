@@ -1,4 +1,4 @@
-"""PURE: the columns of the four data sets, their types, which of them may be null, and the closed lists.
+"""PURE: the columns of three data sets, their types, which of them may be null, and the closed lists.
 
 Decimals have fixed scales: amounts on an invoice 2, quantities 6 as on the invoice, prices 4 as in the price list, and
 their product 10, so that list cost = price x quantity holds exactly. Custom columns begin with `x_`.
@@ -19,7 +19,7 @@ INSTANT: Final = pa.timestamp("ms", tz="UTC")
 TEXT: Final = pa.string()
 
 
-def _schema(*columns: tuple[str, pa.DataType, bool]) -> pa.Schema:
+def schema_of(*columns: tuple[str, pa.DataType, bool]) -> pa.Schema:
     """(name, type, may be null) -> schema, with the version of the specification for whoever finds the file alone."""
     return pa.schema(
         [pa.field(name, kind, nullable=nullable) for name, kind, nullable in columns],
@@ -27,7 +27,7 @@ def _schema(*columns: tuple[str, pa.DataType, bool]) -> pa.Schema:
     )
 
 
-COST_AND_USAGE: Final = _schema(
+COST_AND_USAGE: Final = schema_of(
     ("BilledCost", AMOUNT, False),
     ("EffectiveCost", AMOUNT, False),
     ("ListCost", PRODUCT, False),
@@ -98,7 +98,7 @@ COST_AND_USAGE: Final = _schema(
     ("x_CarbonKg", QUANTITY, True),
 )
 
-INVOICE_DETAIL: Final = _schema(
+INVOICE_DETAIL: Final = schema_of(
     ("BilledCost", AMOUNT, False),
     ("BillingAccountId", TEXT, False),
     ("BillingCurrency", TEXT, False),
@@ -120,43 +120,13 @@ INVOICE_DETAIL: Final = _schema(
     ("ReferenceInvoiceId", TEXT, False),
 )
 
-BILLING_PERIOD: Final = _schema(
+BILLING_PERIOD: Final = schema_of(
     ("BillingPeriodStart", INSTANT, False),
     ("BillingPeriodEnd", INSTANT, False),
     ("BillingPeriodStatus", TEXT, False),
     ("BillingPeriodCreated", INSTANT, False),
     ("BillingPeriodLastUpdated", INSTANT, False),
     ("InvoiceIssuerName", TEXT, False),
-)
-
-CONTRACT_COMMITMENT: Final = _schema(
-    ("BillingCurrency", TEXT, True),
-    ("ContractCommitmentApplicability", TEXT, False),
-    ("ContractCommitmentBenefitCategory", TEXT, False),
-    ("ContractCommitmentCategory", TEXT, False),
-    ("ContractCommitmentCost", AMOUNT, True),
-    ("ContractCommitmentCreated", INSTANT, False),
-    ("ContractCommitmentDescription", TEXT, True),
-    ("ContractCommitmentDiscountPercentage", QUANTITY, True),
-    ("ContractCommitmentDurationType", TEXT, False),
-    ("ContractCommitmentFulfillmentInterval", TEXT, False),
-    ("ContractCommitmentId", TEXT, False),
-    ("ContractCommitmentLastUpdated", INSTANT, False),
-    ("ContractCommitmentLifecycleStatus", TEXT, False),
-    ("ContractCommitmentModel", TEXT, False),
-    ("ContractCommitmentOfferCategory", TEXT, False),
-    ("ContractCommitmentPaymentInterval", TEXT, False),
-    ("ContractCommitmentPaymentModel", TEXT, False),
-    ("ContractCommitmentPeriodEnd", INSTANT, False),
-    ("ContractCommitmentPeriodStart", INSTANT, False),
-    ("ContractCommitmentQuantity", QUANTITY, True),
-    ("ContractCommitmentType", TEXT, False),
-    ("ContractCommitmentUnit", TEXT, True),
-    ("ContractId", TEXT, False),
-    ("ContractPeriodEnd", INSTANT, False),
-    ("ContractPeriodStart", INSTANT, False),
-    ("InvoiceIssuerName", TEXT, False),
-    ("ServiceProviderName", TEXT, False),
 )
 
 CLOSED_LISTS: Final = {

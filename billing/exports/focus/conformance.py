@@ -1,16 +1,25 @@
 """PURE: the rules of FOCUS 1.4 that our files must keep; an export that breaks one is refused, not delivered.
 
-Own checks, since public validators lag behind the specification. Rows are checked batch by batch, column by column;
-sums are kept across batches. Each violation names the rule, the column and how many rows break it.
+Own checks, since public validators lag behind the specification. Rows are checked batch by batch; sums are kept across
+batches. A rule is an expression that holds of the rows that break it; each violation names the rule and how many rows do.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as ds
 
-from billing.exports.focus.columns import BILLING_PERIOD, CLOSED_LISTS, CONTRACT_COMMITMENT, COST_AND_USAGE, INVOICE_DETAIL
+from billing.exports.focus.columns import (
+    BILLING_PERIOD,
+    CLOSED_LISTS,
+    COST_AND_USAGE,
+    INVOICE_DETAIL,
+    PRODUCT,
+)
+from billing.exports.focus.contract_commitments import CONTRACT_COMMITMENT
 from metering.intervals import Interval
 from metering.messages import Message, UserError
 
@@ -20,7 +29,8 @@ QUANTITY_ERROR = Decimal("0.000002")
 """A row's part in the rounding of its line (half a cent) and in its split (less than one) stays below 0.02, and its
 quantity is off by less than two of the last digit."""
 WIDE = pa.decimal128(28, 10)
-UNIT_OF = {"PricingQuantity": "PricingUnit", "ConsumedQuantity": "ConsumedUnit"}
+Rules = Mapping[str, pc.Expression]
+"""What must hold -> the rows of which it does not."""
 
 
 class ConformanceError(UserError):
@@ -34,6 +44,86 @@ class ConformanceError(UserError):
             "%(n)s rules of FOCUS 1.4 are broken: %(violations)s", n=len(violations), violations=shown
         ))
         self.violations = list(violations)
+
+
+def _of(name: str) -> pc.Expression:
+    return pc.field(name)
+
+
+def _is(name: str, value: str) -> pc.Expression:
+    """Whether the column has that value; null has none."""
+    return pc.field(name).isin([value])
+
+
+def _has(name: str) -> pc.Expression:
+    return pc.field(name).is_valid()
+
+
+def _together(names: Iterable[str], other: str) -> dict[str, pc.Expression]:
+    return {f"{name} is null exactly where {other} is": _has(name) != _has(other) for name in names}
+
+
+USAGE, PURCHASE, UNUSED = (
+    _is("ChargeCategory", "Usage"), _is("ChargeCategory", "Purchase"), _is("CommitmentDiscountStatus", "Unused"),
+)  # fmt: skip
+COMMITTED, REGULAR = _has("CommitmentDiscountId"), ~_has("ChargeClass")  # a reversal keeps its category, not its sign
+
+
+def _cost_rules() -> dict[str, pc.Expression]:
+    billed, quantity, effective, contracted = map(_of, ("BilledCost", "PricingQuantity", "EffectiveCost", "ContractedCost"))
+    consumed = COMMITTED & ~PURCHASE
+    rules = {
+        "EffectiveCost = BilledCost without a commitment": ~COMMITTED & (effective != billed),
+        "the purchase of a commitment has no EffectiveCost": PURCHASE & (effective != ZERO),
+        "what a commitment pays for has no BilledCost": consumed & (billed != ZERO),
+    }
+    for cost, price in (("ListCost", "ListUnitPrice"), ("ContractedCost", "ContractedUnitPrice")):
+        rules[f"{cost} = {price} x PricingQuantity"] = _of(cost) != _of(price) * quantity
+        rules[f"{cost} = BilledCost without a price"] = ~COMMITTED & ~USAGE & (_of(cost) != billed.cast(PRODUCT))
+    rounding = pc.abs(contracted.cast(WIDE) - billed.cast(WIDE)) - _of("ContractedUnitPrice") * QUANTITY_ERROR
+    rules["BilledCost is ContractedCost but for rounding"] = ~consumed & (rounding >= CENT)
+    rules["a Credit is not positive"] = REGULAR & _is("ChargeCategory", "Credit") & (billed > ZERO)
+    rules["a penalty is not negative"] = REGULAR & _is("ChargeCategory", "Adjustment") & (billed < ZERO)
+    return rules
+
+
+COST_AND_USAGE_RULES: Final[Rules] = {
+    **_cost_rules(),
+    **_together(("ListUnitPrice", "ContractedUnitPrice", "PricingCategory", "SkuPriceDetails"), "SkuPriceId"),
+    **_together(["PricingUnit"], "PricingQuantity"),
+    "PricingQuantity is stated exactly where something is": _has("PricingQuantity") != (USAGE | PURCHASE),
+    **_together(["ConsumedUnit"], "ConsumedQuantity"),
+    "ConsumedQuantity is stated exactly where something is": _has("ConsumedQuantity") != (USAGE & ~UNUSED),
+    **_together(
+        [*(f"CommitmentDiscount{name}" for name in ("Name", "Category", "Type", "Quantity", "Unit")), "ContractApplied"],
+        "CommitmentDiscountId",
+    ),
+    **_together(("AllocatedResourceId", "AllocatedResourceName"), "AllocatedMethodId"),
+    "CommitmentDiscountStatus is stated exactly for usage under a commitment":
+        _has("CommitmentDiscountStatus") != (COMMITTED & USAGE),
+    "PricingCategory is Committed exactly there": _is("PricingCategory", "Committed") != (COMMITTED & USAGE),
+    "a Purchase has the commitment as its ResourceId":
+        PURCHASE & ~pc.coalesce(_of("ResourceId") == _of("CommitmentDiscountId"), pa.scalar(False)),
+    "ChargePeriodStart is before ChargePeriodEnd": _of("ChargePeriodStart") >= _of("ChargePeriodEnd"),
+}  # fmt: skip
+
+BILLING_PERIOD_RULES: Final[Rules] = {
+    "created before it was updated": _of("BillingPeriodCreated") > _of("BillingPeriodLastUpdated"),
+}
+
+CONTRACT_COMMITMENT_RULES: Final[Rules] = {
+    "its period starts before it ends": _of("ContractCommitmentPeriodStart") >= _of("ContractCommitmentPeriodEnd"),
+    "it was created before it was updated": _of("ContractCommitmentCreated") > _of("ContractCommitmentLastUpdated"),
+    "quantity or cost is stated": ~_has("ContractCommitmentQuantity") & ~_has("ContractCommitmentCost"),
+    "Unit is null exactly where Quantity is": _has("ContractCommitmentUnit") != _has("ContractCommitmentQuantity"),
+    "a Discount has a percentage":
+        _is("ContractCommitmentBenefitCategory", "Discount") & ~_has("ContractCommitmentDiscountPercentage"),
+    "the percentage lies between 0 and 1":
+        (_of("ContractCommitmentDiscountPercentage") < ZERO) | (_of("ContractCommitmentDiscountPercentage") > Decimal(1)),
+    "all upfront is paid one time":
+        _is("ContractCommitmentPaymentModel", "All Upfront") & ~_is("ContractCommitmentPaymentInterval", "One-Time"),
+    "the currency is stated": ~_has("BillingCurrency"),
+}  # fmt: skip
 
 
 class Conformance:
@@ -53,41 +143,33 @@ class Conformance:
 
     def cost_and_usage(self, rows: pa.Table) -> None:
         """Check a batch of Cost and Usage and add it to the sums."""
-        if not self._shape("Cost and Usage", rows, COST_AND_USAGE):
+        if not self._check("Cost and Usage", rows, COST_AND_USAGE, {**COST_AND_USAGE_RULES, **self._period_rules()}):
             return
-        for rule, broken in (
-            *_costs(rows), *_prices(rows), *_categories(rows), *self._periods(rows),
-        ):  # fmt: skip
-            self._count(f"Cost and Usage: {rule}", broken)
         self._referred |= set(pc.unique(rows.column("CommitmentDiscountId")).to_pylist()) - {None}
-        for name, amount in _sums(rows, "BilledCost").items():
-            self._by_line[name] = self._by_line.get(name, ZERO) + amount
-        for name, amount in _sums(rows, "EffectiveCost").items():
-            self._effective[name] = self._effective.get(name, ZERO) + amount
+        for cost, sums in (("BilledCost", self._by_line), ("EffectiveCost", self._effective)):
+            grouped = rows.group_by("InvoiceDetailId").aggregate([(cost, "sum")])
+            for row in grouped.to_pylist():
+                sums[row["InvoiceDetailId"]] = sums.get(row["InvoiceDetailId"], ZERO) + row[f"{cost}_sum"]
 
     def invoice_detail(self, rows: pa.Table) -> None:
         """Check a batch of Invoice Detail and remember its lines."""
-        if not self._shape("Invoice Detail", rows, INVOICE_DETAIL):
+        if not self._check("Invoice Detail", rows, INVOICE_DETAIL, {}):
             return
-        columns = (rows.column(name).to_pylist() for name in ("InvoiceDetailId", "InvoiceId", "BilledCost"))
-        for name, invoice, amount in zip(*columns, strict=True):
+        for row in rows.select(["InvoiceDetailId", "InvoiceId", "BilledCost"]).to_pylist():
+            name = row["InvoiceDetailId"]
             if name in self._detail:
                 self.violations.append(f"Invoice Detail: InvoiceDetailId {name} is there twice")
-            self._detail[name] = (invoice, amount)
+            self._detail[name] = (row["InvoiceId"], row["BilledCost"])
 
     def billing_period(self, rows: pa.Table) -> None:
         """Check the rows of Billing Period."""
-        if self._shape("Billing Period", rows, BILLING_PERIOD):
-            created, updated = rows.column("BillingPeriodCreated"), rows.column("BillingPeriodLastUpdated")
-            self._count("Billing Period: created before it was updated", pc.greater(created, updated))
+        self._check("Billing Period", rows, BILLING_PERIOD, BILLING_PERIOD_RULES)
 
     def contract_commitment(self, rows: pa.Table) -> None:
         """Check the rows of Contract Commitment: all that Cost and Usage refers to are there, each once."""
         name = "Contract Commitment"
-        if not self._shape(name, rows, CONTRACT_COMMITMENT):
+        if not self._check(name, rows, CONTRACT_COMMITMENT, CONTRACT_COMMITMENT_RULES):
             return
-        for rule, broken in _commitment_rules(rows):
-            self._count(f"{name}: {rule}", broken)
         known = rows.column("ContractCommitmentId").to_pylist()
         if len(set(known)) < len(known):
             self.violations.append(f"{name}: ContractCommitmentId is there twice")
@@ -118,157 +200,33 @@ class Conformance:
         if self.violations:
             raise ConformanceError(self.violations)
 
-    def _shape(self, name: str, rows: pa.Table, schema: pa.Schema) -> bool:
-        """Columns, types, nulls and closed lists; without the right columns nothing else can be asked."""
+    def _check(self, name: str, rows: pa.Table, schema: pa.Schema, rules: Rules) -> bool:
+        """Columns and types, nulls, closed lists and rules; without the right columns nothing else can be asked."""
         wrong = [field.name for field in schema if field.name not in rows.schema.names]
         wrong += [field.name for field in schema if field.name not in wrong and rows.field(field.name).type != field.type]
         if wrong:
             self.violations.append(f"{name}: columns {', '.join(wrong)} are missing or of another type")
             return False
-        for field in schema:
-            column = rows.column(field.name)
-            if not field.nullable:
-                self._count(f"{name}: {field.name} must not be null", pc.is_null(column))
-            if field.name in CLOSED_LISTS:
-                allowed = pa.array(sorted(CLOSED_LISTS[field.name]))
-                strange = pc.and_(pc.is_valid(column), pc.invert(pc.is_in(column, value_set=allowed)))
-                self._count(f"{name}: {field.name} is none of its closed list", strange)
+        nulls = {f"{field.name} must not be null": ~_has(field.name) for field in schema if not field.nullable}
+        lists = {
+            f"{field.name} is none of its closed list": _has(field.name) & ~_of(field.name).isin(sorted(allowed))
+            for field in schema if (allowed := CLOSED_LISTS.get(field.name))
+        }  # fmt: skip
+        broken = ds.dataset(rows).to_table(columns={**nulls, **lists, **rules})
+        for rule, column in zip(broken.column_names, broken.columns, strict=True):
+            if count := pc.sum(column).as_py():
+                self.violations.append(f"{name}: {rule} ({count} rows)")
         return True
 
-    def _periods(self, rows: pa.Table) -> list[tuple[str, pa.ChunkedArray]]:
-        start, end = rows.column("ChargePeriodStart"), rows.column("ChargePeriodEnd")
-        correction = pc.is_valid(rows.column("ChargeClass"))
-        late = pa.chunked_array([pa.array([False] * len(rows))])
+    def _period_rules(self) -> Rules:
+        start, end, correction = _of("ChargePeriodStart"), _of("ChargePeriodEnd"), _has("ChargeClass")
+        late = pc.scalar(False)
         for window in self.closed:
-            late = pc.or_(late, _within(start, end, window))
-        current = _within(start, end, self.period)
-        return [
-            ("ChargePeriodStart is before ChargePeriodEnd", pc.greater_equal(start, end)),
-            ("a Correction lies in a closed charge period", pc.and_(correction, pc.invert(late))),
-            ("what is no Correction lies in the billing period", pc.and_(pc.invert(correction), pc.invert(current))),
-            ("every row is of this billing period", pc.invert(_same_period(rows, self.period))),
-        ]
-
-    def _count(self, rule: str, broken: pa.ChunkedArray) -> None:
-        count = pc.sum(broken).as_py() or 0
-        if count:
-            self.violations.append(f"{rule} ({count} rows)")
-
-
-def _costs(rows: pa.Table) -> list[tuple[str, pa.ChunkedArray]]:
-    billed, quantity, effective = (rows.column(name) for name in ("BilledCost", "PricingQuantity", "EffectiveCost"))
-    committed, bought = pc.is_valid(rows.column("CommitmentDiscountId")), _is(rows, "ChargeCategory", "Purchase")
-    plain = pc.invert(committed)
-    adjusted = pc.and_(plain, pc.invert(_is(rows, "ChargeCategory", "Usage")))
-    consumed = pc.and_(committed, pc.invert(bought))
-    found = [
-        ("EffectiveCost = BilledCost without a commitment", pc.and_(plain, pc.not_equal(effective, billed))),
-        ("the purchase of a commitment has no EffectiveCost", pc.and_(bought, pc.not_equal(effective, ZERO))),
-        ("what a commitment pays for has no BilledCost", pc.and_(consumed, pc.not_equal(billed, ZERO))),
-    ]
-    for cost, price in (("ListCost", "ListUnitPrice"), ("ContractedCost", "ContractedUnitPrice")):
-        product = pc.multiply(rows.column(price), quantity)
-        found.append((f"{cost} = {price} x PricingQuantity", pc.not_equal(rows.column(cost), product)))
-        same = pc.equal(rows.column(cost), billed.cast(rows.column(cost).type))
-        found.append((f"{cost} = BilledCost without a price", pc.and_(adjusted, pc.invert(same))))
-    contracted, exact_billed = (column.cast(WIDE) for column in (rows.column("ContractedCost"), billed))
-    allowed = pc.multiply(rows.column("ContractedUnitPrice"), pa.scalar(QUANTITY_ERROR))
-    excess = pc.subtract(pc.abs(pc.subtract(contracted, exact_billed)), allowed)
-    beyond = pc.and_(pc.invert(consumed), pc.greater_equal(excess, CENT))
-    return [*found, ("BilledCost is ContractedCost but for rounding", beyond)]
-
-
-def _prices(rows: pa.Table) -> list[tuple[str, pa.ChunkedArray]]:
-    without = pc.is_null(rows.column("SkuPriceId"))
-    usage, unused = _is(rows, "ChargeCategory", "Usage"), _is(rows, "CommitmentDiscountStatus", "Unused")
-    stated = {
-        "PricingQuantity": pc.or_(usage, _is(rows, "ChargeCategory", "Purchase")),
-        "ConsumedQuantity": pc.and_(usage, pc.invert(unused)),
-    }
-    found = [
-        (f"{name} is null exactly where SkuPriceId is", pc.xor(without, pc.is_null(rows.column(name))))
-        for name in ("ListUnitPrice", "ContractedUnitPrice", "PricingCategory", "SkuPriceDetails")
-    ]
-    for quantity, unit in UNIT_OF.items():
-        nothing = pc.is_null(rows.column(quantity))
-        found.append((f"{unit} is null exactly where {quantity} is", pc.xor(nothing, pc.is_null(rows.column(unit)))))
-        found.append((f"{quantity} is stated exactly where something is", pc.equal(stated[quantity], nothing)))
-    return found + _commitments(rows, usage)
-
-
-def _commitments(rows: pa.Table, usage: pa.ChunkedArray) -> list[tuple[str, pa.ChunkedArray]]:
-    """The columns of a commitment stand and fall together; only usage is used or unused, and priced as committed."""
-    committed = pc.is_valid(rows.column("CommitmentDiscountId"))
-    names = ("Name", "Category", "Type", "Quantity", "Unit")
-    columns = [*(f"CommitmentDiscount{name}" for name in names), "ContractApplied"]
-    found = [
-        (f"{name} is null exactly where CommitmentDiscountId is", pc.xor(committed, pc.is_valid(rows.column(name))))
-        for name in columns
-    ]
-    allocated = pc.is_valid(rows.column("AllocatedMethodId"))
-    found += [
-        (f"{name} is null exactly where AllocatedMethodId is", pc.xor(allocated, pc.is_valid(rows.column(name))))
-        for name in ("AllocatedResourceId", "AllocatedResourceName")
-    ]
-    status = pc.is_valid(rows.column("CommitmentDiscountStatus"))
-    consumed = pc.and_(committed, usage)
-    purchase = _is(rows, "ChargeCategory", "Purchase")
-    same = pc.fill_null(pc.equal(rows.column("ResourceId"), rows.column("CommitmentDiscountId")), False)
-    return [
-        *found,
-        ("CommitmentDiscountStatus is stated exactly for usage under a commitment", pc.xor(status, consumed)),
-        ("PricingCategory is Committed exactly there", pc.xor(_is(rows, "PricingCategory", "Committed"), consumed)),
-        ("a Purchase has the commitment as its ResourceId", pc.and_(purchase, pc.invert(same))),
-    ]
-
-
-def _commitment_rules(rows: pa.Table) -> list[tuple[str, pa.ChunkedArray]]:
-    column = {name: rows.column(f"ContractCommitment{name}") for name in (
-        "PeriodStart", "PeriodEnd", "Quantity", "Unit", "Cost", "DiscountPercentage", "Created", "LastUpdated",
-    )}  # fmt: skip
-    discount, percentage = _is(rows, "ContractCommitmentBenefitCategory", "Discount"), column["DiscountPercentage"]
-    outside = pc.or_(pc.less(percentage, ZERO), pc.greater(percentage, Decimal(1)))
-    upfront = _is(rows, "ContractCommitmentPaymentModel", "All Upfront")
-    at_once = _is(rows, "ContractCommitmentPaymentInterval", "One-Time")
-    return [
-        ("its period starts before it ends", pc.greater_equal(column["PeriodStart"], column["PeriodEnd"])),
-        ("it was created before it was updated", pc.greater(column["Created"], column["LastUpdated"])),
-        ("quantity or cost is stated", pc.and_(pc.is_null(column["Quantity"]), pc.is_null(column["Cost"]))),
-        ("Unit is null exactly where Quantity is", pc.xor(pc.is_null(column["Quantity"]), pc.is_null(column["Unit"]))),
-        ("a Discount has a percentage", pc.and_(discount, pc.is_null(percentage))),
-        ("the percentage lies between 0 and 1", pc.fill_null(outside, False)),
-        ("all upfront is paid one time", pc.and_(upfront, pc.invert(at_once))),
-        ("the currency is stated", pc.is_null(rows.column("BillingCurrency"))),
-    ]
-
-
-def _categories(rows: pa.Table) -> list[tuple[str, pa.ChunkedArray]]:
-    billed = rows.column("BilledCost")
-    regular = pc.is_null(rows.column("ChargeClass"))  # a reversal keeps its category and turns its sign
-    credit, adjustment = (pc.and_(regular, _is(rows, "ChargeCategory", name)) for name in ("Credit", "Adjustment"))
-    return [
-        ("a Credit is not positive", pc.and_(credit, pc.greater(billed, ZERO))),
-        ("a penalty is not negative", pc.and_(adjustment, pc.less(billed, ZERO))),
-    ]
-
-
-def _is(rows: pa.Table, column: str, value: str) -> pa.ChunkedArray:
-    return pc.fill_null(pc.equal(rows.column(column), value), False)
-
-
-def _within(start: pa.ChunkedArray, end: pa.ChunkedArray, window: Interval) -> pa.ChunkedArray:
-    kind = start.type
-    low, high = (pa.scalar(instant, type=kind) for instant in (window.start, window.end))
-    return pc.and_(pc.greater_equal(start, low), pc.less_equal(end, high))
-
-
-def _same_period(rows: pa.Table, period: Interval) -> pa.ChunkedArray:
-    start, end = rows.column("BillingPeriodStart"), rows.column("BillingPeriodEnd")
-    low, high = (pa.scalar(instant, type=start.type) for instant in (period.start, period.end))
-    return pc.and_(pc.equal(start, low), pc.equal(end, high))
-
-
-def _sums(rows: pa.Table, cost: str) -> dict[str, Decimal]:
-    by = "InvoiceDetailId"
-    grouped = rows.group_by(by).aggregate([(cost, "sum")])
-    return dict(zip(grouped.column(by).to_pylist(), grouped.column(f"{cost}_sum").to_pylist(), strict=True))
+            late |= (start >= window.start) & (end <= window.end)
+        current = (start >= self.period.start) & (end <= self.period.end)
+        billed = (_of("BillingPeriodStart") == self.period.start) & (_of("BillingPeriodEnd") == self.period.end)
+        return {
+            "a Correction lies in a closed charge period": correction & ~late,
+            "what is no Correction lies in the billing period": ~correction & ~current,
+            "every row is of this billing period": ~billed,
+        }

@@ -5,18 +5,18 @@ period ends with the month that is exported. Source: FOCUS 1.4, data set Contrac
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any
+from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 
 from billing.exports.focus.billing_records import whole_second
-from billing.exports.focus.columns import CONTRACT_COMMITMENT
+from billing.exports.focus.columns import AMOUNT, INSTANT, QUANTITY, TEXT, schema_of
 from billing.exports.focus.cost_and_usage import COMMITMENT_TYPE
 from metering.intervals import Interval
 from pricing.commitments import Commitment
@@ -50,42 +50,8 @@ class Issue:
 
 def commitment_rows(terms: Iterable[Terms], issue: Issue) -> pa.Table:
     """Contract Commitment: one row a commitment."""
-    return pa.Table.from_pylist([_row(item, issue) for item in terms], schema=CONTRACT_COMMITMENT)
-
-
-def _row(item: Terms, issue: Issue) -> dict[str, Any]:
-    one = item.commitment
-    start, end = one.valid_from, one.valid_until or issue.period.end
-    discount = _discount(one.price, item.list_price)
-    return {
-        "BillingCurrency": issue.currency,
-        "ContractCommitmentApplicability": _applicability(one),
-        "ContractCommitmentBenefitCategory": "Other" if discount is None else "Discount",
-        "ContractCommitmentCategory": "Usage",
-        "ContractCommitmentCost": round_amount(Fraction(one.gpu_hours) * Fraction(one.price)),
-        "ContractCommitmentCreated": whole_second(item.created),
-        "ContractCommitmentDescription": _description(one),
-        "ContractCommitmentDiscountPercentage": discount,
-        "ContractCommitmentDurationType": duration_type(one, issue.zone),
-        "ContractCommitmentFulfillmentInterval": "Monthly",
-        "ContractCommitmentId": one.name,
-        "ContractCommitmentLastUpdated": whole_second(item.followed_at or item.created),
-        "ContractCommitmentLifecycleStatus": _status(item, issue.period.end),
-        "ContractCommitmentModel": "Discontinuous",
-        "ContractCommitmentOfferCategory": "Negotiated",
-        "ContractCommitmentPaymentInterval": "Monthly",
-        "ContractCommitmentPaymentModel": "No Upfront",
-        "ContractCommitmentPeriodEnd": whole_second(end),
-        "ContractCommitmentPeriodStart": whole_second(start),
-        "ContractCommitmentQuantity": one.gpu_hours,
-        "ContractCommitmentType": COMMITMENT_TYPE,
-        "ContractCommitmentUnit": GPU_HOURS,
-        "ContractId": one.name,
-        "ContractPeriodEnd": whole_second(end),
-        "ContractPeriodStart": whole_second(start),
-        "InvoiceIssuerName": issue.issuer,
-        "ServiceProviderName": issue.issuer,
-    }
+    rows = [{name: source(item, issue) for name, (_, _, source) in COLUMNS.items()} for item in terms]
+    return pa.Table.from_pylist(rows, schema=CONTRACT_COMMITMENT)
 
 
 def _applicability(one: Commitment) -> str:
@@ -101,8 +67,17 @@ def _description(one: Commitment) -> str:
     return f"{hours} GPU-hours of {one.accelerator} a month at {price_text(one.price)}, used or not"
 
 
-def _discount(price: Decimal, list_price: Decimal | None) -> Decimal | None:
+def _monthly_cost(one: Commitment) -> Decimal:
+    return round_amount(Fraction(one.gpu_hours) * Fraction(one.price))
+
+
+def _end(item: Terms, issue: Issue) -> datetime:
+    return item.commitment.valid_until or issue.period.end
+
+
+def _discount(item: Terms) -> Decimal | None:
     """The part of the list price that is saved; None where the list is unknown or not above the commitment's price."""
+    price, list_price = item.commitment.price, item.list_price
     if list_price is None or list_price <= price:
         return None
     return round_to(1 - Fraction(price) / Fraction(list_price), RATIO_PLACES)
@@ -129,3 +104,37 @@ def _status(item: Terms, at: datetime) -> str:
     if until is None or until > at:
         return "Active"
     return "Expired" if item.followed_at is None else "Superseded"
+
+
+Source = Callable[[Terms, Issue], Any]
+COLUMNS: Final[dict[str, tuple[pa.DataType, bool, Source]]] = {
+    "BillingCurrency": (TEXT, True, lambda _, issue: issue.currency),
+    "ContractCommitmentApplicability": (TEXT, False, lambda item, _: _applicability(item.commitment)),
+    "ContractCommitmentBenefitCategory": (TEXT, False, lambda item, _: "Other" if _discount(item) is None else "Discount"),
+    "ContractCommitmentCategory": (TEXT, False, lambda _, __: "Usage"),
+    "ContractCommitmentCost": (AMOUNT, True, lambda item, _: _monthly_cost(item.commitment)),
+    "ContractCommitmentCreated": (INSTANT, False, lambda item, _: whole_second(item.created)),
+    "ContractCommitmentDescription": (TEXT, True, lambda item, _: _description(item.commitment)),
+    "ContractCommitmentDiscountPercentage": (QUANTITY, True, lambda item, _: _discount(item)),
+    "ContractCommitmentDurationType": (TEXT, False, lambda item, issue: duration_type(item.commitment, issue.zone)),
+    "ContractCommitmentFulfillmentInterval": (TEXT, False, lambda _, __: "Monthly"),
+    "ContractCommitmentId": (TEXT, False, lambda item, _: item.commitment.name),
+    "ContractCommitmentLastUpdated": (INSTANT, False, lambda item, _: whole_second(item.followed_at or item.created)),
+    "ContractCommitmentLifecycleStatus": (TEXT, False, lambda item, issue: _status(item, issue.period.end)),
+    "ContractCommitmentModel": (TEXT, False, lambda _, __: "Discontinuous"),
+    "ContractCommitmentOfferCategory": (TEXT, False, lambda _, __: "Negotiated"),
+    "ContractCommitmentPaymentInterval": (TEXT, False, lambda _, __: "Monthly"),
+    "ContractCommitmentPaymentModel": (TEXT, False, lambda _, __: "No Upfront"),
+    "ContractCommitmentPeriodEnd": (INSTANT, False, lambda item, issue: whole_second(_end(item, issue))),
+    "ContractCommitmentPeriodStart": (INSTANT, False, lambda item, _: whole_second(item.commitment.valid_from)),
+    "ContractCommitmentQuantity": (QUANTITY, True, lambda item, _: item.commitment.gpu_hours),
+    "ContractCommitmentType": (TEXT, False, lambda _, __: COMMITMENT_TYPE),
+    "ContractCommitmentUnit": (TEXT, True, lambda _, __: GPU_HOURS),
+    "ContractId": (TEXT, False, lambda item, _: item.commitment.name),
+    "ContractPeriodEnd": (INSTANT, False, lambda item, issue: whole_second(_end(item, issue))),
+    "ContractPeriodStart": (INSTANT, False, lambda item, _: whole_second(item.commitment.valid_from)),
+    "InvoiceIssuerName": (TEXT, False, lambda _, issue: issue.issuer),
+    "ServiceProviderName": (TEXT, False, lambda _, issue: issue.issuer),
+}
+"""Each column: its type, whether it may be null, and its value."""
+CONTRACT_COMMITMENT: Final = schema_of(*((name, kind, nullable) for name, (kind, nullable, _) in COLUMNS.items()))

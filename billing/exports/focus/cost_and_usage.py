@@ -31,7 +31,7 @@ TOKEN_CLASSES = {
     "cache_creation": ("Cache Write Tokens", "Input", "Write"),
     "output": ("Output Tokens", "Output", None),
 }
-"""Meter, x_TokenDirection and x_TokenCacheAction; the classes are disjoint, so no token stands on two rows."""
+"""Meter, x_TokenDirection and x_TokenCacheAction; the classes are disjoint, so no token is on two rows."""
 STYLES = {
     "reversal": "Reversed", "rebill": "Billed again", "allowance": "Credit", "withdrawal": "Credit taken back",
 }  # fmt: skip
@@ -48,7 +48,7 @@ VARYING = (
 
 
 class Face(Enum):
-    """A line under a commitment stands in two kinds of rows: bought with its billed cost, consumed with its effective."""
+    """A line under a commitment is in two kinds of rows: bought with its billed cost, consumed with its effective."""
 
     PLAIN = "plain"
     BOUGHT = "bought"
@@ -100,7 +100,7 @@ def _faces(item: SplitLine) -> list[SplitLine]:
 def _varying(item: SplitLine, share: Share) -> tuple[Any, ...]:
     """In the order of VARYING."""
     found = item.evidence.get(share.place.resource)
-    place, site = share.place, share.place.site or None
+    site = None if item.face is Face.BOUGHT else share.place.site or None
     measured = (None, None, None) if found is None else (found.mfu, found.hfu, found.coverage)
     billed = ZERO if item.face is Face.CONSUMED else share.amount
     effective = ZERO if item.face is Face.BOUGHT else share.amount
@@ -108,11 +108,9 @@ def _varying(item: SplitLine, share: Share) -> tuple[Any, ...]:
     if item.face is Face.CONSUMED:
         list_cost = EXACT.multiply(_list_price(item), share.quantity or ZERO)
         consumed = None if item.line["reason"] == UNUSED else consumed
-    if item.face is Face.BOUGHT:
-        site = None
     return (
         share.start, share.end, billed, effective, list_cost, list_cost, share.quantity, consumed,
-        *_resource(item, place), site, site, share.energy_kwh, *measured, *_applied(item, share),
+        *_resource(item, share.place), site, site, share.energy_kwh, *measured, *_applied(item, share),
     )  # fmt: skip
 
 
@@ -159,7 +157,7 @@ def _constants(document: Mapping[str, Any], item: SplitLine) -> dict[str, Any]:
         "ChargeCategory": "Usage" if item.face is Face.CONSUMED else charge_category(line),
         "ChargeClass": line["charge_class"],
         "ChargeDescription": description(line),
-        "ChargeFrequency": _frequency(item),
+        "ChargeFrequency": "Recurring" if item.face is Face.BOUGHT else "Usage-Based" if usage else "One-Time",
         "x_PriceVersion": line["price_version"],
         "x_ChargeMonth": line["charge_period"],
         "x_PolicyVersion": line["policy"],
@@ -167,7 +165,6 @@ def _constants(document: Mapping[str, Any], item: SplitLine) -> dict[str, Any]:
         **(_prices(line) if usage else {}),
         **service(line),
         **_account(line),
-        **_tokens(line),
         **(_allocation(item) if of_allocation(line) else {}),
         **(_commitment(item) if item.face is not Face.PLAIN else {}),
     }
@@ -176,21 +173,14 @@ def _constants(document: Mapping[str, Any], item: SplitLine) -> dict[str, Any]:
 def _allocation(item: SplitLine) -> dict[str, Any]:
     """How the line was split from its whole; ratios of one whole add up to 1."""
     line = item.line
-    ratio = None if item.ratio is None else fixed_text(item.ratio, ALLOCATED_PLACES)
-    details = None if ratio is None else f'{{"Elements":[{{"AllocatedRatio":{ratio}}}]}}'
+    ratio = "" if item.ratio is None else fixed_text(item.ratio, ALLOCATED_PLACES)
     return {
         "AllocatedMethodId": f"{line['policy']}/{line['reason']}",
-        "AllocatedMethodDetails": details,
+        "AllocatedMethodDetails": f'{{"Elements":[{{"AllocatedRatio":{ratio}}}]}}' if ratio else None,
         "AllocatedResourceId": allocated_resource(line),
         "AllocatedResourceName": line["sku"],
         "ResourceType": "Pool" if of_pool(line) else "Shared Service",
     }
-
-
-def _frequency(item: SplitLine) -> str:
-    if item.face is Face.BOUGHT:
-        return "Recurring"
-    return "Usage-Based" if is_usage(item.line) else "One-Time"
 
 
 def _commitment(item: SplitLine) -> dict[str, Any]:
@@ -198,6 +188,7 @@ def _commitment(item: SplitLine) -> dict[str, Any]:
     line, bought = item.line, item.face is Face.BOUGHT
     unused = line["reason"] == UNUSED
     own = bought or unused
+    price = Decimal(line["unit_price"]) if own else _list_price(item)
     return {
         "CommitmentDiscountId": line["policy"],
         "CommitmentDiscountName": line["policy"],
@@ -207,8 +198,8 @@ def _commitment(item: SplitLine) -> dict[str, Any]:
         "CommitmentDiscountUnit": line["unit"],
         "PricingCategory": "Standard" if bought else "Committed",
         "ConsumedUnit": None if own else line["unit"],
-        "ListUnitPrice": Decimal(line["unit_price"]) if own else _list_price(item),
-        "ContractedUnitPrice": Decimal(line["unit_price"]) if own else _list_price(item),
+        "ListUnitPrice": price,
+        "ContractedUnitPrice": price,
         "SkuPriceId": f"{line['policy']}/{line['sku']}" if own else sku_price_id(line),
         **({"ResourceType": "Commitment"} if own else {}),
     }
@@ -234,7 +225,7 @@ def detail_id(document: Mapping[str, Any], line: Mapping[str, Any]) -> str:
 def charge_category(line: Mapping[str, Any]) -> str:
     """A reward is a credit awarded after the fact, a penalty an adjustment; what is reversed keeps its category.
 
-    A line under a commitment is billed as its purchase; its usage stands beside it at no billed cost.
+    A line under a commitment is billed as its purchase; its usage is a row beside it at no billed cost.
     """
     if of_commitment(line):
         return "Purchase"
@@ -246,15 +237,14 @@ def charge_category(line: Mapping[str, Any]) -> str:
 
 def description(line: Mapping[str, Any]) -> str:
     """What is charged, where, and why: the facts of the line in one sentence."""
-    subject = line["consumer"] or f"{line['cluster']}/{line['namespace']}"
-    style = line.get("style")
+    subject, style = line["consumer"] or f"{line['cluster']}/{line['namespace']}", line.get("style")
     if line["reason"] == UNUSED:
         text = f"Unused share of commitment {line['policy']} on {line['sku']}"
     elif line["reason"] == USED:
         text = f"Used share of commitment {line['policy']} on {line['sku']} for {subject}"
     elif of_allocation(line):
-        told = f"Idle time of {line['sku']} in {line['cluster']}" if of_pool(line) else f"Shared cost {line['sku']}"
-        text = f"{told}, {line['reason']} part by policy {line['policy']}"
+        whole = f"Idle time of {line['sku']} in {line['cluster']}" if of_pool(line) else f"Shared cost {line['sku']}"
+        text = f"{whole}, {line['reason']} part by policy {line['policy']}"
     elif line["reason"] in INTERRUPTIONS:
         text = f"Carried by the platform, {line['reason']}, by policy {line['policy']} on {line['sku']} for {subject}"
     elif line["policy"]:
@@ -354,24 +344,16 @@ def sub_account(line: Mapping[str, Any]) -> str | None:
 
 
 def _account(line: Mapping[str, Any]) -> dict[str, Any]:
+    """Whose it is; of tokens also what they are."""
+    account = {"SubAccountId": sub_account(line)}
     if of_tokens(line):
-        return {"SubAccountId": line["consumer"], "SubAccountName": line["consumer"], "SubAccountType": "Consumer"}
+        _, direction, cache_action = TOKEN_CLASSES[line["token_class"]]
+        tokens = {"x_TokenDirection": direction, "x_TokenCacheAction": cache_action, "x_ModelId": line["sku"]}
+        return account | {"SubAccountName": line["consumer"], "SubAccountType": "Consumer"} | tokens
     if line["namespace"] is None:
         return {}
     tags = {"suanpan/cluster": line["cluster"], "suanpan/namespace": line["namespace"]}
-    return {
-        "SubAccountId": f"{line['cluster']}/{line['namespace']}",
-        "SubAccountName": line["namespace"],
-        "SubAccountType": "Namespace",
-        "Tags": _json(tags),
-    }
-
-
-def _tokens(line: Mapping[str, Any]) -> dict[str, Any]:
-    if not of_tokens(line):
-        return {}
-    _, direction, cache_action = TOKEN_CLASSES[line["token_class"]]
-    return {"x_TokenDirection": direction, "x_TokenCacheAction": cache_action, "x_ModelId": line["sku"]}
+    return account | {"SubAccountName": line["namespace"], "SubAccountType": "Namespace", "Tags": _json(tags)}
 
 
 def _json(value: dict[str, Any]) -> str:

@@ -22,25 +22,11 @@ SHORTEST_SCALE = 2
 FORMULA = rf"^\s*[{''.join(map(re.escape, FORMULA_STARTS))}]"
 
 
-class DataSetWriter:
-    """Both files of one data set, or the Parquet alone."""
-
-    def __init__(self, csv: pc_csv.CSVWriter | None, parquet: pq.ParquetWriter) -> None:
-        self._csv = csv
-        self._parquet = parquet
-
-    def write(self, rows: pa.Table) -> None:
-        """Append rows."""
-        self._parquet.write_table(rows)
-        if self._csv is not None:
-            self._csv.write_table(as_text(rows))
-
-
 @contextmanager
 def data_set_files(
     directory: Path, name: str, schema: pa.Schema, *, with_csv: bool = True
-) -> Iterator[tuple[DataSetWriter, list[Path]]]:
-    """Writers for `name`.csv and `name`.parquet; the files appear when the block ends well."""
+) -> Iterator[tuple[Callable[[pa.Table], None], list[Path]]]:
+    """A function that appends rows to `name`.csv and `name`.parquet; the files appear when the block ends well."""
     with ExitStack() as stack:
         csv, paths = None, [directory / f"{name}.parquet"]
         if with_csv:
@@ -49,7 +35,13 @@ def data_set_files(
             csv = stack.enter_context(pc_csv.CSVWriter(stack.enter_context(atomic_file(paths[0])), texts))
         draft = stack.enter_context(atomic_file(paths[-1]))
         parquet = stack.enter_context(pq.ParquetWriter(draft, schema, compression="zstd"))
-        yield DataSetWriter(csv, parquet), paths
+
+        def write(rows: pa.Table) -> None:
+            parquet.write_table(rows)
+            if csv is not None:
+                csv.write_table(as_text(rows))
+
+        yield write, paths
 
 
 def as_text(rows: pa.Table) -> pa.Table:

@@ -30,7 +30,7 @@ from pricing.rating import LineKey
 class HourlyUsage:
     """Base units of each line by place, and the evidence of adjusted lines by job; of all lines, or `only` of some.
 
-    `list_prices`: what lines under a commitment would have cost per unit without it. `faults` says why teams cannot be
+    `list_prices`: what lines under a commitment would have cost per unit without it. `faults`: why teams cannot be
     rated: lines that hang on what was rated are without their usage, or without that of others where these hang on theirs.
     """
 

@@ -1,14 +1,14 @@
 """PURE: Cost and Usage as FOCUS 1.0, for tools that know no later version; the public validator is one.
 
 Version 1.0 has one data set of 43 columns. They are columns of 1.4 under the same name, but those of RENAMED; what 1.4 has
-beyond is left out, and our own columns stay. The mapping stands in docs/focus.md too.
+beyond is left out, and our own columns stay. The mapping is in docs/focus.md too.
 """
 
 from typing import Final
 
 import pyarrow as pa
 
-from billing.exports.focus.columns import COST_AND_USAGE
+from billing.exports.focus.columns import COST_AND_USAGE, TEXT
 
 COLUMNS: Final = (
     "AvailabilityZone", "BilledCost", "BillingAccountId", "BillingAccountName", "BillingCurrency", "BillingPeriodEnd",
@@ -24,17 +24,14 @@ RENAMED: Final = {"ProviderName": "ServiceProviderName", "PublisherName": "Servi
 """Who makes the service available also produces it: the platform."""
 
 
-def _schema() -> pa.Schema:
-    known = {field.name: field for field in COST_AND_USAGE}
-    standard = [
-        known[source].with_name(name) if (source := RENAMED.get(name, name)) in known else pa.field(name, pa.string())
-        for name in COLUMNS
-    ]
-    own = [field for field in COST_AND_USAGE if field.name.startswith("x_")]
-    return pa.schema([*standard, *own], metadata={"FocusVersion": "1.0"})
-
-
-COST_AND_USAGE_1_0: Final = _schema()
+_known: Final = {field.name: field for field in COST_AND_USAGE}
+_standard: Final = [
+    _known[source].with_name(name) if (source := RENAMED.get(name, name)) in _known else pa.field(name, TEXT)
+    for name in COLUMNS
+]
+COST_AND_USAGE_1_0: Final = pa.schema(
+    [*_standard, *(field for field in COST_AND_USAGE if field.name.startswith("x_"))], metadata={"FocusVersion": "1.0"}
+)
 
 
 def as_1_0(rows: pa.Table) -> pa.Table:

@@ -1,22 +1,22 @@
 """Exporting a month as FOCUS 1.4: all files, checked, or none."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from django.db.models import QuerySet
 
 from billing.corrections.credited_lines import month_of_close, row_key
 from billing.exports.focus.billing_records import detail_rows, period_rows
-from billing.exports.focus.columns import BILLING_PERIOD, CONTRACT_COMMITMENT, COST_AND_USAGE, INVOICE_DETAIL
+from billing.exports.focus.columns import BILLING_PERIOD, COST_AND_USAGE, INVOICE_DETAIL
 from billing.exports.focus.conformance import Conformance
-from billing.exports.focus.contract_commitments import Issue, Terms, commitment_rows
+from billing.exports.focus.contract_commitments import CONTRACT_COMMITMENT, Issue, Terms, commitment_rows
 from billing.exports.focus.cost_and_usage import ALLOCATED_PLACES, SplitLine, of_commitment, rows_of
 from billing.exports.focus.files import data_set_files
 from billing.exports.focus.hours import HourlyUsage, UsageOfClose, windows_closed_before
@@ -70,37 +70,40 @@ def focus_export(
     Raises NoPeriodError, NotIssuedError, UnexplainedError, ConformanceError; then no file is there that was not before.
     """
     period, issued = issued_documents(month)
-    sources = _Sources(period)
     window = Interval(period.start, period.end)
     conformance = Conformance(window, windows_closed_before(period.close_number))
     totals = {document.number or "": document.total for document in issued}
     count, files = 0, []
     terms, calendar = _terms(period, issued), house_calendar()
     with ExitStack() as stack:
-        writers = {}
+        write = {}
         committed = {"contract-commitment": CONTRACT_COMMITMENT} if terms else {}
         for name, schema in (DATA_SETS | committed | ({EARLIER: COST_AND_USAGE_1_0} if with_1_0 else {})).items():
             named = f"focus-{name}-{month}"
-            writers[name], paths = stack.enter_context(data_set_files(directory, named, schema, with_csv=with_csv))
+            write[name], paths = stack.enter_context(data_set_files(directory, named, schema, with_csv=with_csv))
             files += paths
-        for stored, document, split in _split(issued, sources):
+        for stored, document, split in _Splitter(period).documents(issued):
             due = due_of(stored, document["period"]["zone"], calendar)
             rows, details = rows_of(document, split), detail_rows(document, _issued_at(stored), due)
             conformance.cost_and_usage(rows)
             conformance.invoice_detail(details)
-            writers["cost-and-usage"].write(rows)
+            write["cost-and-usage"](rows)
             if with_1_0:
-                writers[EARLIER].write(as_1_0(rows))
-            writers["invoice-detail"].write(details)
+                write[EARLIER](as_1_0(rows))
+            write["invoice-detail"](details)
             count += len(rows)
             advance(1)
-        periods = _periods(period, issued)
+        periods = period_rows(
+            start=period.start, end=period.end, closed_at=period.closed_at, issued_at=[_issued_at(one) for one in issued],
+            issuers=sorted({document_of(one)["issuer"]["name"] for one in issued}),
+        )  # fmt: skip
         conformance.billing_period(periods)
-        writers["billing-period"].write(periods)
+        write["billing-period"](periods)
         if terms:
-            commitments = commitment_rows(terms, _issue(period, issued))
+            first = document_of(issued[0])
+            commitments = commitment_rows(terms, Issue(window, period.zone, first["currency"], first["issuer"]["name"]))
             conformance.contract_commitment(commitments)
-            writers["contract-commitment"].write(commitments)
+            write["contract-commitment"](commitments)
         conformance.finish(totals)
     return Exported(files, count, len(issued), sum(totals.values(), Decimal("0.00")))
 
@@ -122,59 +125,16 @@ def _terms(period: BillingPeriod, documents: list[Issued]) -> list[Terms]:
     return sorted(found, key=lambda item: item.commitment.name)
 
 
-def _issue(period: BillingPeriod, documents: list[Issued]) -> Issue:
-    first = document_of(documents[0])
-    return Issue(Interval(period.start, period.end), period.zone, first["currency"], first["issuer"]["name"])
-
-
-def _periods(period: BillingPeriod, documents: list[Issued]) -> Any:
-    issued = [_issued_at(document) for document in documents]
-    issuers = sorted({document_of(document)["issuer"]["name"] for document in documents})
-    closed_at = period.closed_at or max(issued)
-    return period_rows(start=period.start, end=period.end, closed_at=closed_at, issued_at=issued, issuers=issuers)
-
-
 def _issued_at(document: Issued) -> Any:
-    return document.issued_at
+    return document.issued_at  # what is issued has it
 
 
-Document = TypeVar("Document", Invoice, Note)
 Split = tuple[Issued, Mapping[str, Any], list[SplitLine]]
 """A document as it is stored and as it reads, with its lines by hour and job."""
 
 
-def _split(issued: Sequence[Issued], sources: "_Sources") -> Iterator[Split]:
-    """Each document with its lines; the hours of some documents are read at a time, and let go before the next are.
-
-    Raises UnexplainedError.
-    """
-    for invoices in _together([document for document in issued if isinstance(document, Invoice)]):
-        yield from _split_invoices(invoices, sources)
-    for notes in _together([document for document in issued if isinstance(document, Note)]):
-        yield from _split_notes(notes, sources)
-
-
-def _together(documents: Sequence[Document]) -> Iterator[Sequence[Document]]:
-    for first in range(0, len(documents), DOCUMENTS_AT_ONCE):
-        yield documents[first : first + DOCUMENTS_AT_ONCE]
-
-
-def _split_invoices(invoices: Sequence[Invoice], sources: "_Sources") -> Iterator[Split]:
-    documents = [(invoice, document_of(invoice)) for invoice in invoices]
-    source = sources.of_invoices({document["recipient"]["team"] for _, document in documents})
-    for invoice, document in documents:
-        yield invoice, document, source.split(document)
-
-
-def _split_notes(notes: Sequence[Note], sources: "_Sources") -> Iterator[Split]:
-    source = sources.of_notes(notes)
-    for note in notes:
-        document = document_of(note)
-        yield note, document, source.split(note, document)
-
-
-class _Sources:
-    """The usage behind the documents of a period, of some of them at a time."""
+class _Splitter:
+    """Splits the lines of a period's documents by the usage behind them, which is read for some documents at a time."""
 
     def __init__(self, period: BillingPeriod) -> None:
         self._period = period
@@ -182,27 +142,70 @@ class _Sources:
         self._windows = {row.month: Interval(row.start, row.end) for row in BillingPeriod.objects.all()}
         self._closes: dict[tuple[int, int | None], UsageOfClose] = {}
 
-    @cached_property
-    def _charged(self) -> "_Charged":
-        return _Charged(Charge.objects.filter(close_seq=self._period.close_number, platform=False))
+    def documents(self, issued: Sequence[Issued]) -> Iterator[Split]:
+        """Each document with its lines; the usage of some documents is let go before that of the next ones is read.
 
-    def of_invoices(self, teams: Set[str]) -> "_Source":
-        """What invoices of these teams bill."""
-        return _Source(self._close(self._period.close_number, None).of(teams), self._charged, self._windows)
+        Raises UnexplainedError.
+        """
+        invoices = [document for document in issued if isinstance(document, Invoice)]
+        for first in range(0, len(invoices), DOCUMENTS_AT_ONCE):
+            yield from self._invoices(invoices[first : first + DOCUMENTS_AT_ONCE])
+        notes = [document for document in issued if isinstance(document, Note)]
+        for first in range(0, len(notes), DOCUMENTS_AT_ONCE):
+            yield from self._notes(notes[first : first + DOCUMENTS_AT_ONCE])
 
-    def of_notes(self, notes: Sequence[Note]) -> "_NoteSource":
-        """What these notes are about: of the close which charged it first, as the changes until then say."""
-        lines = {note.pk: [(self._key(note, row), row) for row in note.lines.order_by("position")] for note in notes}
+    def _invoices(self, invoices: Sequence[Invoice]) -> Iterator[Split]:
+        """Each line is checked against its charge before it is split."""
+        documents = [(invoice, document_of(invoice)) for invoice in invoices]
+        usage = self._close(self._period.close_number).of({document["recipient"]["team"] for _, document in documents})
+        for invoice, document in documents:
+            keys = [line_key(document["recipient"]["team"], line) for line in document["lines"]]
+            lines = zip(document["lines"], keys, strict=True)
+            yield invoice, document, [self._charged_line(document, line, key, usage) for line, key in lines]
+
+    def _charged_line(
+        self, document: Mapping[str, Any], line: Mapping[str, Any], key: LineKey, usage: HourlyUsage
+    ) -> SplitLine:
+        charged, ratios = self._charges
+        if sum(usage.places.get(key, {}).values()) != charged.get(key.digest()):
+            raise _unexplained(usage, Message(
+                "line %(position)s of %(number)s no longer follows from its usage; run `manage.py period_verify %(month)s`",
+                position=line["position"], number=document["number"], month=document["period"]["month"],
+            ))
+        return self._split(line, key, usage, ratios.get(key.digest()))
+
+    def _notes(self, notes: Sequence[Note]) -> Iterator[Split]:
+        """By the usage of the close which charged it first, as the changes until then say."""
+        rows = {note.pk: [(self._key(note, row), row) for row in note.lines.order_by("position")] for note in notes}
         wanted: dict[tuple[int, int], set[LineKey]] = defaultdict(set)
-        for key, row in chain.from_iterable(lines.values()):
+        for key, row in chain.from_iterable(rows.values()):
             wanted[row.close_seq, row.change_seq].add(key)
-        usage = {
-            (close_seq, change_seq): self._close(close_seq, change_seq).of({key.team for key in keys}, only=keys)
-            for (close_seq, change_seq), keys in wanted.items()
-        }
-        return _NoteSource(lines, usage, self._windows)
+        usage = {of: self._close(*of).of({key.team for key in keys}, only=keys) for of, keys in wanted.items()}
+        for note in notes:
+            document, lines = document_of(note), []
+            for (key, row), line in zip(rows[note.pk], document["lines"], strict=True):
+                found = usage[row.close_seq, row.change_seq]
+                if not found.places.get(key):
+                    raise _unexplained(found, Message(
+                        "line %(position)s of %(number)s no longer follows from any usage",
+                        position=row.position, number=note.number,
+                    ))
+                lines.append(self._split(line, key, found))
+            yield note, document, lines
 
-    def _close(self, close_seq: int, change_seq: int | None) -> UsageOfClose:
+    def _split(
+        self, line: Mapping[str, Any], key: LineKey, usage: HourlyUsage, ratio: Decimal | None = None
+    ) -> SplitLine:
+        shares = shares_of(line, usage.places[key], self._windows[line["charge_period"]])
+        return SplitLine(line, shares, usage.evidence.get(key, {}), usage.list_prices.get(key), ratio)
+
+    @cached_property
+    def _charges(self) -> tuple[dict[str, Decimal], dict[str, Decimal]]:
+        """What the close charged of each line, and the ratios of what is allocated."""
+        rows = Charge.objects.filter(close_seq=self._period.close_number, platform=False)
+        return dict(rows.values_list("line_key", "usage_quantity")), _ratios(rows.filter(kind__in=ALLOCATED))
+
+    def _close(self, close_seq: int, change_seq: int | None = None) -> UsageOfClose:
         name = (close_seq, change_seq)
         if name not in self._closes:
             mine = close_seq == self._period.close_number
@@ -212,39 +215,6 @@ class _Sources:
 
     def _key(self, note: Note, row: NoteLine) -> LineKey:
         return row_key(row, note.team.code, correction=row.charge_period != self._months[row.close_seq])
-
-
-class _Charged:
-    """What a close charged, by line."""
-
-    def __init__(self, rows: QuerySet[Charge]) -> None:
-        self.usage = dict(rows.values_list("line_key", "usage_quantity"))
-        self.ratios = _ratios(rows.filter(kind__in=ALLOCATED))
-
-
-@dataclass(frozen=True)
-class _Source:
-    """The usage behind the lines of invoices, each line checked against its charge before it is split."""
-
-    usage: HourlyUsage
-    charged: _Charged
-    windows: Mapping[str, Interval]
-
-    def split(self, document: Mapping[str, Any]) -> list[SplitLine]:
-        """The lines of a document by hour and job.  Raises UnexplainedError."""
-        return [self._line(document, line) for line in document["lines"]]
-
-    def _line(self, document: Mapping[str, Any], line: Mapping[str, Any]) -> SplitLine:
-        key = line_key(document["recipient"]["team"], line)
-        places, digest = self.usage.places.get(key, {}), key.digest()
-        if sum(places.values()) != self.charged.usage.get(digest):
-            raise UnexplainedError(_with_unrated(Message(
-                "line %(position)s of %(number)s no longer follows from its usage; run `manage.py period_verify %(month)s`",
-                position=line["position"], number=document["number"], month=document["period"]["month"],
-            ), self.usage))
-        shares = shares_of(line, places, self.windows[line["charge_period"]])
-        return SplitLine(line, shares, self.usage.evidence.get(key, {}), self.usage.list_prices.get(key),
-                         self.charged.ratios.get(digest))  # fmt: skip
 
 
 def _ratios(rows: QuerySet[Charge]) -> dict[str, Decimal]:
@@ -259,36 +229,12 @@ def _ratios(rows: QuerySet[Charge]) -> dict[str, Decimal]:
     return found
 
 
-@dataclass(frozen=True)
-class _NoteSource:
-    """The usage behind the lines of notes: their rows with their keys by note, and the hours by close and changes."""
-
-    lines: Mapping[int, Sequence[tuple[LineKey, NoteLine]]]
-    usage: Mapping[tuple[int, int], HourlyUsage]
-    windows: Mapping[str, Interval]
-
-    def split(self, note: Note, document: Mapping[str, Any]) -> list[SplitLine]:
-        """The lines of a note by hour and job of the usage that they are about.  Raises UnexplainedError."""
-        rows = self.lines[note.pk]
-        return [self._line(note, key, row, line) for (key, row), line in zip(rows, document["lines"], strict=True)]
-
-    def _line(self, note: Note, key: LineKey, row: NoteLine, line: Mapping[str, Any]) -> SplitLine:
-        usage = self.usage[row.close_seq, row.change_seq]
-        places = usage.places.get(key, {})
-        if not places:
-            raise UnexplainedError(_with_unrated(Message(
-                "line %(position)s of %(number)s no longer follows from any usage", position=row.position, number=note.number
-            ), usage))
-        shares = shares_of(line, places, self.windows[row.charge_period])
-        return SplitLine(line, shares, usage.evidence.get(key, {}), usage.list_prices.get(key))
-
-
-def _with_unrated(message: Message, usage: HourlyUsage) -> Message:
-    """With the teams of that usage that cannot be rated."""
-    return Message.joined([message, *(
+def _unexplained(usage: HourlyUsage, message: Message) -> UnexplainedError:
+    """The refusal, with the teams of that usage that cannot be rated."""
+    return UnexplainedError(Message.joined([message, *(
         Message("team %(team)s cannot be rated: %(problem)s", team=team, problem=problem)
         for team, problem in sorted(usage.faults.items())
-    )])
+    )]))
 
 
 def line_key(team: str, line: Mapping[str, Any]) -> LineKey:

@@ -5,19 +5,18 @@ document is issued: those of a month of a few lines by the request that asks for
 take minutes, by a worker. A data set is there as a whole or not at all.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from hashlib import sha256
 from io import BytesIO
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final, overload
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from django.db import connection, transaction
-from django.db.models import QuerySet
 
 from billing.exports.focus.files import as_records
 from billing.exports.models import FocusPart, FocusSet
@@ -41,13 +40,13 @@ Request = Callable[[str], None]
 
 
 class FocusNotReadyError(UserError):
-    """The data sets of a month are being made; says how far that is."""
+    """The data sets of a month are being made; the message has the progress."""
 
     code = "focus_not_ready"
 
 
-class FocusRows(Sequence[Record]):
-    """Rows of one data set, read from the database when they are asked for."""
+class FocusRows:
+    """Rows of one data set for a paginator: its slices are read from the database when they are asked for."""
 
     def __init__(self, kept: FocusSet) -> None:
         self._kept = kept
@@ -55,15 +54,7 @@ class FocusRows(Sequence[Record]):
     def __len__(self) -> int:
         return self._kept.rows
 
-    @overload
-    def __getitem__(self, wanted: int) -> Record: ...
-
-    @overload
-    def __getitem__(self, wanted: slice) -> list[Record]: ...
-
-    def __getitem__(self, wanted: int | slice) -> Record | list[Record]:
-        if isinstance(wanted, int):
-            return self[wanted : wanted + 1][0]
+    def __getitem__(self, wanted: slice) -> list[Record]:
         start, stop, _ = wanted.indices(len(self))
         found: list[Record] = []
         parts = self._kept.parts.filter(first__lt=stop, first__gt=start - ROWS_OF_PART).order_by("first")
@@ -81,10 +72,10 @@ def focus_rows(*, month: str, data_set: str, now: datetime, request: Request) ->
     worker makes them, which `request` asks for.
     """
     documents = _hash_of(_issued(month))
-    kept = _kept(month, documents).filter(data_set=data_set).first()
-    if kept is None and _small(month):
+    sets = FocusSet.objects.filter(month=month, documents=documents, data_set=data_set)
+    if not sets.exists() and _small(month):
         focus_make(month=month, now=now)
-        kept = _kept(month, documents).filter(data_set=data_set).first()
+    kept = sets.first()
     if kept is None:
         raise _waiting(month, documents, now, request)
     return FocusRows(kept)
@@ -122,10 +113,6 @@ def _hash_of(issued: list[str]) -> str:
     return sha256("\n".join(issued).encode()).hexdigest()
 
 
-def _kept(month: str, documents: str) -> QuerySet[FocusSet]:
-    return FocusSet.objects.filter(month=month, documents=documents)
-
-
 def _small(month: str) -> bool:
     lines = InvoiceLine.objects.filter(invoice__period__month=month)[: AT_ONCE + 1].count()
     return lines + NoteLine.objects.filter(note__correction__period__month=month).count() <= AT_ONCE
@@ -133,28 +120,14 @@ def _small(month: str) -> bool:
 
 def _store(month: str, data_set: str, documents: str, path: Path, now: datetime) -> int:
     with pq.ParquetFile(path) as file:
-        rows = int(file.metadata.num_rows)
+        rows, first = int(file.metadata.num_rows), 0
         kept = FocusSet.objects.create(month=month, data_set=data_set, documents=documents, rows=rows, made_at=now)
-        for first, part in _parts(file):
+        for batch in file.iter_batches(ROWS_OF_PART):
             content = BytesIO()
-            pq.write_table(part, content, compression="zstd")
+            pq.write_table(pa.Table.from_batches([batch]), content, compression="zstd")
             FocusPart.objects.create(focus_set=kept, first=first, content=content.getvalue())
+            first += batch.num_rows
     return rows
-
-
-def _parts(file: pq.ParquetFile) -> Iterator[tuple[int, pa.Table]]:
-    """All rows of a file, so many at a time whatever its row groups are, each with the number of its first."""
-    waiting: list[pa.Table] = []
-    first, held = 0, 0
-    for batch in file.iter_batches(ROWS_OF_PART):
-        waiting.append(pa.Table.from_batches([batch]))
-        held += batch.num_rows
-        while held >= ROWS_OF_PART:
-            together = pa.concat_tables(waiting)
-            yield first, together.slice(0, ROWS_OF_PART)
-            waiting, held, first = [together.slice(ROWS_OF_PART)], held - ROWS_OF_PART, first + ROWS_OF_PART
-    if held:
-        yield first, pa.concat_tables(waiting)
 
 
 def _waiting(month: str, documents: str, now: datetime, request: Request) -> Exception:

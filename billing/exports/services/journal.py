@@ -24,8 +24,6 @@ from metering.messages import Message, UserError
 
 ZERO = Decimal("0.00")
 BY_TEAM = ("cost_centers", "internal_orders")
-
-
 MAX_REFERENCE = 200
 
 
@@ -36,7 +34,7 @@ class AcknowledgementError(UserError, ValueError):
 
 
 class ChartError(ValueError):
-    """A chart of accounts that says something nobody understands."""
+    """A chart of accounts with a field that is unknown or of another type."""
 
 
 @dataclass(frozen=True)
@@ -50,21 +48,14 @@ class Exported:
     """What disputes keep off the ledger, by number of the document."""
 
 
-@dataclass(frozen=True, slots=True)
-class Exporter:
-    """Who hands a journal to the ledger, and when."""
-
-    actor: str
-    now: datetime
-
-
 def journal_export(
-    *, month: str, path: Path, chart: Chart, exporter: Exporter | None = None, accepted_at: datetime | None = None
-) -> Exported:
+    *, month: str, path: Path, chart: Chart, exported_by: str = "", now: datetime | None = None,
+    accepted_at: datetime | None = None,
+) -> Exported:  # fmt: skip
     """Write one balanced journal per issued invoice and note; the same month and chart give the same bytes.
 
-    With `exporter` the ledger's acknowledgement is awaited from then on; without, the file is only for looking. With
-    `accepted_at` only what was accepted at that instant is posted; the rest follows with a later export, and what stands
+    With `exported_by` and `now` the ledger's acknowledgement is awaited from then on; without, it is only a file. With
+    `accepted_at` only what was accepted at that instant is posted; the rest follows with a later export, and what is
     in both carries the same ids.
 
     Raises NoPeriodError, NotIssuedError, JournalError.
@@ -77,8 +68,8 @@ def journal_export(
         exported = _exported(documents, chart)
         with atomic_file(path) as draft:
             draft.write_bytes(journal_csv(exported.journals))
-        if exporter is not None:
-            _expect_acknowledgement(period, exported, exporter)
+        if now is not None:
+            _expect_acknowledgement(period, exported, exported_by, now)
     return exported
 
 
@@ -104,12 +95,12 @@ def _accepted(period: BillingPeriod, documents: list[Issued], now: datetime) -> 
     return found
 
 
-def _expect_acknowledgement(period: BillingPeriod, exported: Exported, exporter: Exporter) -> None:
+def _expect_acknowledgement(period: BillingPeriod, exported: Exported, actor: str, now: datetime) -> None:
     """Remember the batch, unless the very same was exported before."""
     numbers = list(dict.fromkeys(journal.invoice_number for journal in exported.journals))
     facts = {
-        "journals": len(exported.journals), "debit": exported.debit, "exported_at": exporter.now,
-        "exported_by": exporter.actor, "documents": [number for number in numbers if number not in exported.held],
+        "journals": len(exported.journals), "debit": exported.debit, "exported_at": now,
+        "exported_by": actor, "documents": [number for number in numbers if number not in exported.held],
         "in_part": [number for number in numbers if number in exported.held],
     }  # fmt: skip
     batch = batch_hash(exported.journals)
@@ -117,11 +108,11 @@ def _expect_acknowledgement(period: BillingPeriod, exported: Exported, exporter:
         _, made = JournalExport.objects.get_or_create(period=period, batch_hash=batch, defaults=facts)
         if made:
             detail = {"batch_hash": batch, "debit": str(exported.debit)}
-            audit_record(actor=exporter.actor, action="journal_export", subject=period.month, detail=detail)
+            audit_record(actor=actor, action="journal_export", subject=period.month, detail=detail)
 
 
 def journal_acknowledge(*, month: str, batch: str, reference: str, actor: str, now: datetime) -> JournalExport:
-    """Record that the ledger took a batch, under its own reference; said again with the same reference, nothing changes.
+    """Record that the ledger took a batch, under its own reference; again with the same reference, nothing changes.
 
     What the batch posts in full is settled then; a document that is disputed stays so until that is decided, and one of
     which a part is kept back until that part is posted.

@@ -1,4 +1,4 @@
-"""What an invoice or note says: the typed reading of ``suanpan/invoice/1`` and ``suanpan/note/1``.
+"""The content of an invoice or note: the typed reading of ``suanpan/invoice/1`` and ``suanpan/note/1``.
 
 The canonical JSON (and its SHA-256) belongs to issuing; here it is only read. Keys that are missing mean null, unknown
 keys are ignored, so a later document with more facts still renders.
@@ -8,13 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 SCHEMA = "suanpan/invoice/1"
 NOTE_SCHEMA = "suanpan/note/1"
 CORRECTION = "Correction"
+MARKS: Final[Mapping[str, str | None]] = {
+    "draft": "draft", "preview": "draft", "approved": "draft", "issued": None, "disputed": None, "settled": None,
+    "void": "void",
+}  # fmt: skip
+"""The mark of a document by its state. A dispute or a settlement is not printed: an issued file keeps its bytes."""
 
 
 class DocumentError(ValueError):
@@ -139,10 +144,25 @@ class Invoice(msgspec.Struct, frozen=True):
     invoice: Reference | None = None
 
 
-def told_of(party: Issuer | Recipient, names: Iterable[str]) -> list[tuple[str, str]]:
-    """What the house has said of a party, by name of the fact; older documents say nothing."""
-    known = ((name, getattr(party, name)) for name in names)
-    return [(name, value) for name, value in known if value]
+def known_facts(party: Issuer | Recipient, names: Iterable[str]) -> list[tuple[str, str]]:
+    """Name and value of the facts of a party that the document has; older documents have none of them."""
+    return [(name, value) for name in names if (value := getattr(party, name))]
+
+
+def mark_of(status: str) -> str | None:
+    """`draft` before the issue, `void` for a void draft, None for an issued document.
+
+    Raises ValueError for an unknown status, so that a new one is never printed as if it were issued.
+    """
+    if status not in MARKS:
+        raise ValueError(f"status {status!r}: no rule says how such a document is marked")
+    return MARKS[status]
+
+
+def mark_on(status: str, *, shadow: bool) -> str | None:
+    """The mark of a document: a shadow is marked as one at every moment, since nobody ever owes it."""
+    mark = mark_of(status)
+    return "shadow" if shadow and mark != "void" else mark
 
 
 def read_document(document: Mapping[str, Any]) -> Invoice:
@@ -162,19 +182,15 @@ def read_document(document: Mapping[str, Any]) -> Invoice:
     return invoice
 
 
-def sum_of(lines: tuple[Line, ...] | list[Line]) -> Decimal:
+def sum_of(lines: Iterable[Line]) -> Decimal:
     """Sum of amounts; two decimals also for no lines, so that nothing prints as ``0``."""
     return sum((line.amount for line in lines), Decimal("0.00"))
 
 
 def lines_of(invoice: Invoice, kind: str) -> tuple[Line, ...]:
     """Lines of one kind: current usage first, corrections of earlier periods last, each in order of position."""
-    return tuple(
-        sorted(
-            (line for line in invoice.lines if line.kind == kind),
-            key=lambda line: (line.is_correction, line.position),
-        )
-    )
+    lines = (line for line in invoice.lines if line.kind == kind)
+    return tuple(sorted(lines, key=lambda line: (line.is_correction, line.position)))
 
 
 def _require_finite(invoice: Invoice) -> None:

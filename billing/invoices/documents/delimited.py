@@ -5,25 +5,45 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
-from typing import Any
+from typing import Any, Final
 
-from billing.invoices.documents.content import Invoice, Line, read_document
-from billing.invoices.documents.status import mark_of
+from billing.invoices.documents.content import Invoice, Line, mark_of, read_document
 
 BYTE_ORDER_MARK = "\N{ZERO WIDTH NO-BREAK SPACE}"
 # What spreadsheets take for the start of a formula; the full-width forms are folded by East Asian versions.
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 
-COLUMNS = (
-    "invoice_number", "status", "issued_at", "document_sha256", "issuer", "team", "recipient", "cost_center",
-    "billing_period", "zone", "billing_period_start", "billing_period_end", "position", "kind", "charge_class",
-    "charge_period", "cluster", "namespace", "consumer", "sku", "token_class", "quantity", "unit", "unit_price",
-    "price_version", "policy", "reason", "jobs", "amount", "currency", "energy_kwh",
-    "co2_location_kg", "co2_market_kg", "document_kind", "corrects_invoice",
-    "correction_reason", "style", "credits_document", "credits_position", "context",
-)  # fmt: skip
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What a row is made of: one line, and the facts of its document, some of which the document does not have itself."""
+
+    document: Invoice
+    status: str
+    issued_at: str | None
+    sha256: str | None
+    line: Line
+
+
+COLUMNS: Final = {
+    "invoice_number": "document.number", "status": "status", "issued_at": "issued_at", "document_sha256": "sha256",
+    "issuer": "document.issuer.name", "team": "document.recipient.team", "recipient": "document.recipient.name",
+    "cost_center": "document.recipient.cost_center", "billing_period": "document.period.month",
+    "zone": "document.period.zone", "billing_period_start": "document.period.start",
+    "billing_period_end": "document.period.end", "position": "line.position", "kind": "line.kind",
+    "charge_class": "line.charge_class", "charge_period": "line.charge_period", "cluster": "line.cluster",
+    "namespace": "line.namespace", "consumer": "line.consumer", "sku": "line.sku", "token_class": "line.token_class",
+    "quantity": "line.quantity", "unit": "line.unit", "unit_price": "line.unit_price",
+    "price_version": "line.price_version", "policy": "line.policy", "reason": "line.reason", "jobs": "line.jobs",
+    "amount": "line.amount", "currency": "document.currency", "energy_kwh": "line.energy_kwh",
+    "co2_location_kg": "line.co2_location_kg", "co2_market_kg": "line.co2_market_kg", "document_kind": "document.kind",
+    "corrects_invoice": "document.invoice.number", "correction_reason": "document.reason.code", "style": "line.style",
+    "credits_document": "line.credits.document", "credits_position": "line.credits.position", "context": "line.context",
+}  # fmt: skip
+"""Each column with the place of its value; the cell is empty where any part of that is null."""
 
 
 def render_csv(
@@ -40,14 +60,23 @@ def render_csv(
     apostrophe. Raises DocumentError, UnbalancedDocumentError, ValueError for an unknown status.
     """
     mark_of(status)
-    invoice = read_document(document)
-    head = _document_cells(invoice, sha256, issued_at, status)
+    invoice, issued = read_document(document), None if issued_at is None else issued_at.isoformat()
     sheet = io.StringIO()
-    writer = csv.DictWriter(sheet, COLUMNS, lineterminator="\r\n")
-    writer.writeheader()
+    writer = csv.writer(sheet, lineterminator="\r\n")
+    writer.writerow(COLUMNS)
     for line in sorted(invoice.lines, key=lambda line: line.position):
-        writer.writerow({**head, **_line_cells(line)})
+        row = Row(invoice, status, issued, sha256, line)
+        writer.writerow([_cell(row, place) for place in COLUMNS.values()])
     return (BYTE_ORDER_MARK + sheet.getvalue()).encode("utf-8", "backslashreplace")
+
+
+def _cell(row: Row, place: str) -> str:
+    value: Any = row
+    for name in place.split("."):
+        value = None if value is None else getattr(value, name)
+    if isinstance(value, Decimal):
+        return f"{value:f}"
+    return str(value) if isinstance(value, int) else harmless(value)
 
 
 def harmless(value: str | None) -> str:
@@ -60,52 +89,3 @@ def harmless(value: str | None) -> str:
         return ""
     suspicious = value.startswith(FORMULA_STARTS) or value.lstrip().startswith(FORMULA_STARTS)
     return f"'{value}" if suspicious else value
-
-
-def _plain(value: Decimal | None) -> str:
-    return "" if value is None else f"{value:f}"
-
-
-def _document_cells(invoice: Invoice, sha256: str | None, issued_at: datetime | None, status: str) -> dict[str, str]:
-    return {
-        "invoice_number": harmless(invoice.number),
-        "status": status,
-        "issued_at": "" if issued_at is None else issued_at.isoformat(),
-        "document_sha256": sha256 or "",
-        "issuer": harmless(invoice.issuer.name),
-        "team": harmless(invoice.recipient.team),
-        "recipient": harmless(invoice.recipient.name),
-        "cost_center": harmless(invoice.recipient.cost_center),
-        "billing_period": harmless(invoice.period.month),
-        "zone": harmless(invoice.period.zone),
-        "billing_period_start": harmless(invoice.period.start),
-        "billing_period_end": harmless(invoice.period.end),
-        "currency": harmless(invoice.currency),
-        "document_kind": invoice.kind,
-        "corrects_invoice": harmless(invoice.invoice.number) if invoice.invoice else "",
-        "correction_reason": invoice.reason.code if invoice.reason else "",
-    }
-
-
-def _line_cells(line: Line) -> dict[str, str]:
-    texts = {
-        name: harmless(getattr(line, name))
-        for name in (
-            "kind", "charge_class", "charge_period", "cluster", "namespace", "consumer", "sku", "token_class",
-            "unit", "price_version", "policy", "reason", "context",
-        )
-    }  # fmt: skip
-    return {
-        **texts,
-        "position": str(line.position),
-        "jobs": "" if line.jobs is None else str(line.jobs),
-        "quantity": _plain(line.quantity),
-        "unit_price": _plain(line.unit_price),
-        "amount": _plain(line.amount),
-        "energy_kwh": _plain(line.energy_kwh),
-        "co2_location_kg": _plain(line.co2_location_kg),
-        "co2_market_kg": _plain(line.co2_market_kg),
-        "style": line.style or "",
-        "credits_document": harmless(line.credits.document) if line.credits else "",
-        "credits_position": str(line.credits.position) if line.credits else "",
-    }

@@ -1,7 +1,7 @@
 """Whether a row of an invoice surely needs one line only.
 
-Typst lays out a row of unknown height twice, once to find the height. Most rows are one line high, which can be told from
-the characters; where it cannot, the row is measured. Widths are those of Noto Sans CJK at the weights that rows have,
+Typst lays out a row of unknown height twice, once to find the height. Most rows are one line high, which the characters
+show; where they do not, the row is measured. Widths are those of Noto Sans CJK at the weights that rows have,
 rounded up.
 """
 
@@ -20,7 +20,7 @@ _SIZE: Final[float] = _columns["size_pt"]
 _TAG_SIZE: Final[float] = _columns["tag_size_pt"]
 _TAG_GAP: Final[float] = _columns["tag_gap_pt"]
 COLUMNS: Final = [width * _POINTS_IN_MM - 2 * _columns["inset_pt"] for width in _columns["widths_mm"]]
-"""Room for text in each column of a row, in points."""
+"""Space for text in each column of a row, in points."""
 WIDTHS: Final = {
     character: width
     for width, characters in (
@@ -51,7 +51,7 @@ def width_of(text: str) -> float | None:
 
 
 def is_one_line(texts: Sequence[str], tag: str = "") -> bool:
-    """Whether each text surely fits its column; `tag` stands behind the second."""
+    """Whether each text surely fits its column; `tag` follows the second."""
     widths = [width_of(text) for text in (*texts, tag)]
     if None in widths:
         return False
@@ -59,4 +59,4 @@ def is_one_line(texts: Sequence[str], tag: str = "") -> bool:
     points = [width * _SIZE for width in taken]
     if tag:
         points[1] += _TAG_GAP + behind * _TAG_SIZE
-    return all(width <= room for width, room in zip(points, COLUMNS, strict=True))
+    return all(width <= space for width, space in zip(points, COLUMNS, strict=True))

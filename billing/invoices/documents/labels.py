@@ -193,11 +193,6 @@ def choose(pair: tuple[str, str], language: Language) -> Label:
     return list(pair)
 
 
-def words(language: Language) -> dict[str, Label]:
-    """All labels in one language, as the template wants them."""
-    return {key: choose(pair, language) for key, pair in WORDS.items()}
-
-
 def named(table: dict[str, tuple[str, str]], key: str, language: Language) -> Label:
     """Label of a code such as ``cache_read``; a code nobody translated is shown as it is."""
     return choose(table.get(key, (key, key)), language)

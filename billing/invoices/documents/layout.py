@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from billing.invoices.documents.content import Invoice, Line, Period, lines_of, sum_of, told_of
+from billing.invoices.documents.content import Invoice, Line, Period, known_facts, lines_of, sum_of
 from billing.invoices.documents.fitting import is_one_line
 from billing.invoices.documents.labels import (
     KINDS,
@@ -30,7 +30,6 @@ from billing.invoices.documents.labels import (
     choose,
     inline,
     named,
-    words,
 )
 from billing.invoices.documents.text import figure, fragments, visible
 from pricing.meters import line_kind
@@ -51,7 +50,7 @@ ROWS_SHOWN_FOR = {
 
 @dataclass(frozen=True)
 class Printing:
-    """What the invoice itself does not say: its hash, when it was issued, the language, the mark, when objecting ends."""
+    """What the invoice itself does not have: its hash, when it was issued, the language, the mark, when objecting ends."""
 
     sha256: str | None
     issued_at: datetime | None
@@ -87,13 +86,13 @@ def page_content(invoice: Invoice, printing: Printing, undisplayable: Collection
     sections = [_section(invoice, subtotal.kind, wording) for subtotal in invoice.subtotals]
     return {
         "language": printing.language,
-        "labels": words(printing.language) | {"invoice": wording.word(TITLES[invoice.kind])},
+        "labels": {key: wording.word(key) for key in WORDS} | {"invoice": wording.word(TITLES[invoice.kind])},
         "sentences": {key: choose(pair, printing.language) for key, pair in SENTENCES.items()},
         "mark": None if printing.mark is None else choose(MARKS[printing.mark], printing.language),
         "mark_kind": printing.mark,
         "number": wording.text(invoice.number) if invoice.number else None,
         "issuer": wording.name(invoice.issuer.name),
-        "issuer_facts": _told(told_of(invoice.issuer, ("legal_entity", "address", "tax_id", "contact")), wording),
+        "issuer_facts": _labelled(known_facts(invoice.issuer, ("legal_entity", "address", "tax_id", "contact")), wording),
         "recipient": _recipient(invoice, wording),
         "facts": _facts(invoice, printing, wording),
         "month": wording.text(invoice.period.month),
@@ -112,10 +111,10 @@ def _energy(invoice: Invoice) -> str | None:
     """Energy, and what it emitted by the average of the grid and by contract, where that is known."""
     if invoice.energy_kwh is None:
         return None
-    told = f"{figure(invoice.energy_kwh)} kWh"
+    energy = f"{figure(invoice.energy_kwh)} kWh"
     if invoice.co2_location_kg is None or invoice.co2_market_kg is None:
-        return told
-    return f"{told}, CO₂ {figure(invoice.co2_location_kg)} kg (location), {figure(invoice.co2_market_kg)} kg (market)"
+        return energy
+    return f"{energy}, CO₂ {figure(invoice.co2_location_kg)} kg (location), {figure(invoice.co2_market_kg)} kg (market)"
 
 
 def abacus_digits(invoice: Invoice) -> list[int]:
@@ -134,12 +133,12 @@ def _recipient(invoice: Invoice, wording: Wording) -> dict[str, Any]:
         "facts": [
             {"label": wording.word("team"), "value": wording.name(recipient.team)},
             {"label": wording.word("cost_center"), "value": wording.name(recipient.cost_center)},
-            *_told(told_of(recipient, ("legal_entity", "attention")), wording),
+            *_labelled(known_facts(recipient, ("legal_entity", "attention")), wording),
         ],
     }
 
 
-def _told(facts: Iterable[tuple[str, str]], wording: Wording) -> list[dict[str, Any]]:
+def _labelled(facts: Iterable[tuple[str, str]], wording: Wording) -> list[dict[str, Any]]:
     return [{"label": wording.word(name), "value": wording.name(value)} for name, value in facts]
 
 
@@ -148,7 +147,7 @@ def _facts(invoice: Invoice, printing: Printing, wording: Wording) -> list[dict[
     at_issue = inline(wording.word("at_issue"))
     rows = (
         ("number", wording.name(invoice.number) if invoice.number else [at_issue]),
-        ("issue_date", [_issue_date(printing.issued_at, period) or at_issue]),
+        ("issue_date", [issue_date(printing.issued_at, period) or at_issue]),
         *([("dispute_until", [last_day(printing.due, period)])] if printing.due else []),
         ("month", [wording.text(f"{period.month}  ({period.zone})")]),
         ("bounds", [f"{_moment(period.start)} – {_moment(period.end)}"]),
@@ -170,10 +169,9 @@ def _note_facts(invoice: Invoice, wording: Wording) -> list[tuple[str, list[str]
     return facts
 
 
-def _issue_date(issued_at: datetime | None, period: Period) -> str | None:
-    if issued_at is None:
-        return None
-    return f"{issued_at.astimezone(ZoneInfo(period.zone)):%Y-%m-%d}"
+def issue_date(issued_at: datetime | None, period: Period) -> str | None:
+    """The local day of the issue; None before it."""
+    return None if issued_at is None else f"{issued_at.astimezone(ZoneInfo(period.zone)):%Y-%m-%d}"
 
 
 def last_day(due: datetime, period: Period) -> str:
@@ -202,7 +200,7 @@ def _section(invoice: Invoice, kind: str, wording: Wording) -> dict[str, Any]:
 
 
 def _row(line: Line, wording: Wording) -> dict[str, Any]:
-    """What stands in each column; names in one piece where nothing has to break."""
+    """What each column shows; names in one piece where nothing has to break."""
     row = _laid(line, wording)
     names = {column: "".join(row[column]) for column in ("item", "place", "unit", "price_version")}
     texts = {**row, **names}
@@ -219,9 +217,7 @@ def _laid(line: Line, wording: Wording) -> dict[str, Any]:
         "item": wording.name(line.sku),
         "tag": wording.code(TOKEN_CLASSES, line.token_class) if line.token_class else [],
         "place": _place(line, wording),
-        "item_notes": _notes(
-            wording, context=line.context, jobs=None if line.jobs is None else str(line.jobs)
-        ),
+        "item_notes": _notes(wording, context=line.context, jobs=None if line.jobs is None else str(line.jobs)),
         "notes": _notes(
             wording,
             **{"commitment" if line_kind(line.kind).bought else "policy": line.policy},
@@ -229,7 +225,7 @@ def _laid(line: Line, wording: Wording) -> dict[str, Any]:
             credits_line=line.credited_line,
         ),
         "quantity": MISSING if line.quantity is None else figure(line.quantity),
-        "unit": _unit(line, wording),
+        "unit": fragments(wording.code(UNITS, line.unit)[-1]),
         "unit_price": MISSING if line.unit_price is None else figure(line.unit_price),
         "price_version": wording.name(line.price_version),
         "amount": figure(line.amount),
@@ -249,11 +245,6 @@ def _place(line: Line, wording: Wording) -> list[str]:
         return wording.name(line.consumer)
     known = [part for part in (line.cluster, line.namespace) if part]
     return wording.name(" / ".join(known))
-
-
-def _unit(line: Line, wording: Wording) -> list[str]:
-    label = wording.code(UNITS, line.unit)
-    return fragments(label[-1])
 
 
 def _notes(wording: Wording, **notes: str | None) -> list[dict[str, Any]]:

@@ -6,20 +6,30 @@ import functools
 import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from importlib import resources
 from types import TracebackType
 from typing import Any, Literal, Self
 
 import typst
 
-from billing.invoices.documents.content import DocumentError, Invoice, read_document
+from billing.invoices.documents.content import DocumentError, Invoice, mark_of, mark_on, read_document
 from billing.invoices.documents.fitting import TEMPLATES
-from billing.invoices.documents.fonts import packaged_fonts
 from billing.invoices.documents.labels import check_language
 from billing.invoices.documents.layout import Printing, page_content
-from billing.invoices.documents.status import mark_of, mark_on
 from billing.invoices.documents.text import accented
 
 PDF_STANDARD: Literal["a-2b"] = "a-2b"
+
+
+@functools.cache
+def packaged_fonts() -> typst.Fonts:
+    """Noto Sans CJK (SIL Open Font License 1.1) from its package, and the fonts of Typst; read once a process (10 ms).
+
+    Fonts of the system are ignored even where they are better: the same invoice must give the same bytes everywhere.
+    """
+    return typst.Fonts(
+        include_system_fonts=False, include_embedded_fonts=True, font_paths=[str(resources.files("manimgx_fonts_cjk"))]
+    )
 
 
 class PdfRenderer:
@@ -71,7 +81,8 @@ class PdfRenderer:
             return self._compile(page_content(invoice, printing), date)
         except typst.TypstError:
             # PDF/A refuses a character that no font can draw (an emoji in a name): spell those out, try once more.
-            undisplayable = frozenset(char for char in _characters(document) if not self._displays(char))
+            characters = set(json.dumps(document, ensure_ascii=False, default=str))
+            undisplayable = frozenset(char for char in characters if not _displayable(char))
             if not undisplayable:
                 raise
             return self._compile(page_content(invoice, printing, undisplayable), date)
@@ -79,11 +90,11 @@ class PdfRenderer:
     def _compile(self, content: Mapping[str, Any], date: datetime) -> bytes:
         if self._compiler is None:
             raise RuntimeError("PdfRenderer is used outside its with block")
-        told = json.dumps(content, ensure_ascii=False)
+        content = {**content, "accented": accented(json.dumps(content, ensure_ascii=False))}
         pdf = self._compiler.compile(
             format="pdf",
             sys_inputs={
-                "invoice": json.dumps({**content, "accented": accented(told)}, ensure_ascii=False),
+                "invoice": json.dumps(content, ensure_ascii=False),
                 "date": f"{date.astimezone(UTC):%Y-%m-%dT%H:%M:%S}",
             },
             pdf_standards=PDF_STANDARD,
@@ -92,9 +103,6 @@ class PdfRenderer:
         if not isinstance(pdf, bytes):
             raise TypeError(f"typst gave {type(pdf).__name__}, expected one PDF")
         return pdf
-
-    def _displays(self, char: str) -> bool:
-        return _displayable(char)
 
 
 def render_pdf(
@@ -116,10 +124,6 @@ def _require_issue_facts(invoice: Invoice, sha256: str | None, issued_at: dateti
         raise ValueError(f"invoice {invoice.number!r}: issued_at {issued_at} has no time zone")
     if mark_of(status) is None and (invoice.number is None or sha256 is None or issued_at is None):
         raise DocumentError(f"invoice {invoice.number!r}: an issued document needs number, sha256 and issued_at")
-
-
-def _characters(document: Mapping[str, Any]) -> list[str]:
-    return sorted(set(json.dumps(document, ensure_ascii=False, default=str)))
 
 
 @functools.lru_cache(maxsize=4096)

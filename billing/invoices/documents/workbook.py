@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
-from zoneinfo import ZoneInfo
 
 import xlsxwriter
 from xlsxwriter.format import Format
 from xlsxwriter.utility import xl_rowcol_to_cell
 from xlsxwriter.worksheet import Worksheet
 
-from billing.invoices.documents.content import Invoice, Line, lines_of, read_document, sum_of, told_of
+from billing.invoices.documents.content import Invoice, Line, known_facts, lines_of, mark_on, read_document, sum_of
 from billing.invoices.documents.labels import (
     KINDS,
     MARKS,
@@ -32,8 +31,7 @@ from billing.invoices.documents.labels import (
     inline,
     named,
 )
-from billing.invoices.documents.layout import Printing, last_day
-from billing.invoices.documents.status import mark_on
+from billing.invoices.documents.layout import Printing, issue_date, last_day
 from billing.invoices.documents.text import visible
 
 INK, SOFT, TINT, CINNABAR = "#1B2027", "#59616C", "#F7F5F1", "#A02C22"
@@ -112,15 +110,8 @@ def render_xlsx(
     chosen = check_language(language)
     mark = mark_on(status, shadow=invoice.shadow)
     file = io.BytesIO()
-    book = xlsxwriter.Workbook(
-        file,
-        {
-            "in_memory": True,
-            "strings_to_formulas": False,
-            "strings_to_urls": False,
-            "strings_to_numbers": False,
-        },
-    )
+    as_text = dict.fromkeys(("strings_to_formulas", "strings_to_urls", "strings_to_numbers"), False)
+    book = xlsxwriter.Workbook(file, {"in_memory": True, **as_text})
     look = Look(_styles(book), chosen)
     book.set_properties(_properties(invoice, issued_at, look))
     summary = book.add_worksheet(look.word(TITLES[invoice.kind]))
@@ -147,6 +138,7 @@ def _styles(book: xlsxwriter.Workbook) -> dict[str, Format]:
     base = {"font_size": 10, "font_color": INK, "valign": "vcenter"}
     sums = {"bold": True, "top": 1}
     total = {"bold": True, "font_size": 12, "top": 2, "bottom": 6}
+    head = {"bold": True, "text_wrap": True, "bg_color": TINT, "bottom": 1, "top": 2, "valign": "top"}
     shapes: dict[str, dict[str, Any]] = {
         "text": {},
         "after": {"indent": 1},
@@ -156,11 +148,9 @@ def _styles(book: xlsxwriter.Workbook) -> dict[str, Format]:
         "price": {"num_format": "#,##0.0000;[Red]-#,##0.0000"},
         "energy": {"num_format": "#,##0.0##"},
         "money": {"num_format": money},
-        "head": {"bold": True, "text_wrap": True, "bg_color": TINT, "bottom": 1, "top": 2, "valign": "top"},
-        "head_right": {"bold": True, "text_wrap": True, "bg_color": TINT, "bottom": 1, "top": 2,
-                       "valign": "top", "align": "right"},
-        "head_after": {"bold": True, "text_wrap": True, "bg_color": TINT, "bottom": 1, "top": 2,
-                       "valign": "top", "indent": 1},
+        "head": head,
+        "head_right": {**head, "align": "right"},
+        "head_after": {**head, "indent": 1},
         "sum_label": sums,
         "sum": {**sums, "num_format": money},
         "total_label": total,
@@ -247,26 +237,23 @@ def _cell(row: int) -> str:
 def _facts(invoice: Invoice, printing: Printing, look: Look) -> list[tuple[str, str]]:
     """Label and text of each fact of the document, in the order of the PDF."""
     period, recipient, at_issue = invoice.period, invoice.recipient, look.word("at_issue")
-    sha256, issued_at, mark = printing.sha256, printing.issued_at, printing.mark
-    issued = f"{issued_at.astimezone(ZoneInfo(period.zone)):%Y-%m-%d}" if issued_at else at_issue
-    marked = [] if mark is None else [("status", look.code(MARKS, mark))]
     rows = [
-        *marked,
+        *([("status", look.code(MARKS, printing.mark))] if printing.mark else []),
         ("number", invoice.number or at_issue),
-        ("issue_date", issued),
+        ("issue_date", issue_date(printing.issued_at, period) or at_issue),
         *([("dispute_until", last_day(printing.due, period))] if printing.due else []),
         ("issuer", invoice.issuer.name),
-        *told_of(invoice.issuer, ("legal_entity", "address", "tax_id", "contact")),
+        *known_facts(invoice.issuer, ("legal_entity", "address", "tax_id", "contact")),
         ("recipient", recipient.name or recipient.team),
         ("team", recipient.team),
         ("cost_center", recipient.cost_center or ""),
-        *told_of(recipient, ("legal_entity", "attention")),
+        *known_facts(recipient, ("legal_entity", "attention")),
         ("month", f"{period.month} ({period.zone})"),
         ("bounds", f"{period.start} – {period.end}"),
         ("bounds_utc", f"{period.start_utc} – {period.end_utc}"),
         ("currency", invoice.currency),
         *_note_facts(invoice, look),
-        ("this_document", sha256 or at_issue),
+        ("this_document", printing.sha256 or at_issue),
         ("previous_document", invoice.previous_sha256 or look.word("first_in_series")),
     ]
     return [(key, visible(value)) for key, value in rows]
@@ -316,16 +303,15 @@ def _write_subtotals(sheet: Worksheet, head_row: int, invoice: Invoice, referenc
 
 
 def _write_notes(sheet: Worksheet, row: int, invoice: Invoice, look: Look) -> None:
-    corrections = sum_of([line for line in invoice.lines if line.is_correction])
-    if corrections:
-        sheet.write_string(row, 0, look.word("of_which_corrections"), look.styles["label"])
-        sheet.write_number(row, 1, float(corrections), look.styles["money"])
-        row += 1
-    if invoice.energy_kwh is not None:
-        sheet.write_string(row, 0, look.word("energy_kwh"), look.styles["label"])
-        sheet.write_number(row, 1, float(invoice.energy_kwh), look.styles["energy"])
-        sheet.write_string(row, 2, inline(choose(SENTENCES["energy"], look.language)), look.styles["label"])
-        row += 1
+    corrections = sum_of(line for line in invoice.lines if line.is_correction)
+    figures = [("of_which_corrections", corrections or None, "money"), ("energy_kwh", invoice.energy_kwh, "energy")]
+    for key, figure, style in figures:
+        if figure is not None:
+            sheet.write_string(row, 0, look.word(key), look.styles["label"])
+            sheet.write_number(row, 1, float(figure), look.styles[style])
+            if key == "energy_kwh":
+                sheet.write_string(row, 2, inline(choose(SENTENCES["energy"], look.language)), look.styles["label"])
+            row += 1
     for row_of_text, key in enumerate(("terms", "dispute"), start=row + 1):
         text = "\n".join(choose(SENTENCES[key], look.language))
         sheet.write_string(row_of_text, 0, look.word(key), look.styles["note_label"])

@@ -11,8 +11,7 @@ from billing.runtime.canonical_json import canonical_json
 class DraftField(models.TextField):
     """A JSON object, kept as its canonical text.
 
-    Nobody asks the database what stands in a draft, and to take apart the drafts of a month would cost it more than to
-    keep them.
+    No query looks into a draft, and parsing the drafts of a month would cost the database more than storing them.
     """
 
     _pyi_private_set_type: Any  # the stubs of Django read these two: the field takes and gives an object, not its text

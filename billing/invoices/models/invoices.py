@@ -93,7 +93,7 @@ class Invoice(models.Model):
     """What one team owes for one period: a draft until issued; from then on `document` is the invoice.
 
     A shadow invoice shows what a team would owe: it is never issued, numbered or posted. What happens to an issued
-    invoice stands in `DocumentEvent`.
+    invoice is in `DocumentEvent`.
     """
 
     class Status(models.TextChoices):
@@ -158,7 +158,7 @@ class InvoiceLine(LineDimensions):
 
 
 class InvoiceSums(models.Model):
-    """The lines of an invoice or a draft in sums, for pages of a whole house; made with the lines, and as unchanging.
+    """The lines of an invoice or a draft in sums, for pages of all teams; made with the lines, and as immutable.
 
     `facets`: JSON of `LineRollup` (`billing.invoices.line_rollups`), without price version, policy, reason and month.
     """

@@ -10,7 +10,7 @@ from billing.invoices.models.invoices import BillingPeriod
 class JournalExport(models.Model):
     """One journal of a month by the hash of its rows: the same rows exported again are the same export.
 
-    The ledger's yes is written once: its reference, when it was told, by whom.
+    The acknowledgement of the ledger is written once: its reference, when it came, by whom.
     """
 
     period = models.ForeignKey(BillingPeriod, on_delete=models.PROTECT, related_name="journal_exports")

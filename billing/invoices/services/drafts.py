@@ -5,7 +5,9 @@ from decimal import Decimal
 from operator import attrgetter
 from typing import Any, Final
 
-from billing.invoices.line_rollups import encoded, line_rollups
+import msgspec
+
+from billing.invoices.line_rollups import line_rollups
 from billing.invoices.lines import (
     InvoiceParties,
     Line,
@@ -21,6 +23,11 @@ from billing.runtime.bulk_copy import instances_copy, rows_copy
 from billing.tenancy.models import BillingSetup, Team
 from metering.intervals import Interval
 from pricing.rating import Charge
+
+KEY: Final = (*LineDimensions.names(), "correction")
+LINE: Final = ("invoice_id", "position", *KEY, "quantity", "unit_price", "amount", "energy_kwh")
+KINDS_SUMMED: Final = ("gpu", "tokens", "other")
+_key = attrgetter(*KEY)
 
 
 def charges_by_invoice(charges: Iterable[Charge]) -> dict[tuple[str, bool], list[Charge]]:
@@ -56,14 +63,12 @@ def drafts_write(
         for lines, parties, shadow in drafts
     ]
     instances_copy(invoices)
-    rows_copy(
-        InvoiceLine, LINE,
-        (line_row(invoice, line) for invoice, (lines, _, _) in zip(invoices, drafts, strict=True) for line in lines),
-    )  # fmt: skip
-    rows_copy(
-        InvoiceSums, ("invoice_id", *KINDS_SUMMED, "facets"),
-        (sums_row(invoice, lines) for invoice, (lines, _, _) in zip(invoices, drafts, strict=True)),
-    )  # fmt: skip
+    written = [(invoice.pk, lines) for invoice, (lines, _, _) in zip(invoices, drafts, strict=True)]
+    rows_copy(InvoiceLine, LINE, (
+        (pk, line.position, *_key(line.key), line.quantity, line.charge.unit_price, line.amount, line.energy_kwh)
+        for pk, lines in written for line in lines
+    ))  # fmt: skip
+    rows_copy(InvoiceSums, ("invoice_id", *KINDS_SUMMED, "facets"), (_sums_row(pk, lines) for pk, lines in written))
     return invoices
 
 
@@ -77,30 +82,10 @@ def parties_of(period: BillingPeriod, setup: BillingSetup, team: Team, *, shadow
     )  # fmt: skip
 
 
-KEY: Final = (*LineDimensions.names(), "correction")
-
-
-_named: Final = attrgetter(*KEY)
-
-
-LINE: Final = ("invoice_id", "position", *KEY, "quantity", "unit_price", "amount", "energy_kwh")
-
-
-def line_row(invoice: Invoice, line: Line) -> tuple[Any, ...]:
-    """The stored row of a line, in the order of LINE."""
-    charge = line.charge
-    return (
-        invoice.pk, line.position, *_named(charge.key), line.quantity, charge.unit_price, line.amount, line.energy_kwh,
-    )  # fmt: skip
-
-
-KINDS_SUMMED: Final = ("gpu", "tokens", "other")
-
-
-def sums_row(invoice: Invoice, lines: list[Line]) -> tuple[Any, ...]:
+def _sums_row(invoice_pk: int, lines: list[Line]) -> tuple[Any, ...]:
     """The stored sums of an invoice."""
     sums = dict.fromkeys(KINDS_SUMMED, Decimal("0.00"))
     facets = line_rollups(lines)
     for item in facets:
         sums[item.kind if item.kind in sums else "other"] += item.amount
-    return (invoice.pk, *sums.values(), encoded(facets).decode())
+    return (invoice_pk, *sums.values(), msgspec.json.encode(facets).decode())

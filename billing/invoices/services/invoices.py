@@ -113,9 +113,9 @@ def invoice_rebuild(*, month: str, team: str, actor: str) -> Invoice:
         window = Interval(period.start, period.end)
         assessment = rate_period(window=window, zone=period.zone, close_seq=period.close_seq, isolate=True)
         if (fault := assessment.faults.get(team)) or assessment.entangled:
-            told = fault or Message("what it pays hangs on teams that cannot be")
+            problems = fault or Message("what it pays hangs on teams that cannot be")
             raise ApprovalError(Message(
-                "team %(team)s cannot be rated: %(problems)s; repair it, then build again", team=team, problems=told
+                "team %(team)s cannot be rated: %(problems)s; repair it, then build again", team=team, problems=problems
             ))
         charges = charges_by_invoice(assessment.charges).get((team, False), [])
         if not charges:
@@ -144,16 +144,11 @@ def invoices_issue(*, month: str, actor: str, now: datetime, report_progress: Pr
     waiting = Invoice.objects.filter(period__month=month, status=Invoice.Status.APPROVED).order_by("team__code", "id")
     ids, issued = list(waiting.values_list("id", flat=True)), 0
     report_progress("issue", 0, len(ids))
-    for number, batch in enumerate(batched(ids, ISSUE_BATCH), start=1):
+    for first in range(0, len(ids), ISSUE_BATCH):
         with collector_paused():
-            issued += _issue(batch, int(month[:4]), actor, now)
-        report_progress("issue", min(number * ISSUE_BATCH, len(ids)), len(ids))
+            issued += _issue(ids[first : first + ISSUE_BATCH], int(month[:4]), actor, now)
+        report_progress("issue", min(first + ISSUE_BATCH, len(ids)), len(ids))
     return issued
-
-
-def batched(items: Sequence[int], size: int) -> Iterator[Sequence[int]]:
-    """The items in order, so many at a time."""
-    return (items[first : first + size] for first in range(0, len(items), size))
 
 
 def _issue(ids: Sequence[int], fiscal_year: int, actor: str, now: datetime) -> int:
@@ -177,23 +172,19 @@ def _issue(ids: Sequence[int], fiscal_year: int, actor: str, now: datetime) -> i
     return len(invoices)
 
 
-def _numbered(invoices: Iterable[Invoice], series: Mapping[str, NumberSeries], now: datetime) -> Iterator[Invoice]:
-    """Each with its number, one after the other: the database stores one while the next is written."""
+def _numbered(invoices: Iterable[Invoice], all_series: Mapping[str, NumberSeries], now: datetime) -> Iterator[Invoice]:
+    """Each with the next number of its series and its document: the database stores one while the next is written."""
     for invoice in invoices:
-        _number(invoice, series[invoice.issuer], now)
+        series = all_series[invoice.issuer]
+        invoice.sequence, invoice.fiscal_year = series.last_number + 1, series.fiscal_year
+        invoice.number = f"{invoice.issuer}-{series.fiscal_year}-{invoice.sequence:06d}"
+        invoice.previous_sha256 = series.last_sha256
+        draft: str = invoice.draft_text  # type: ignore[attr-defined]  # `_issue` annotates its query with it
+        invoice.document = numbered_text(draft, number=invoice.number, previous_sha256=series.last_sha256)
+        invoice.sha256 = document_hash(invoice.document)
+        invoice.status, invoice.issued_at = Invoice.Status.ISSUED, now
+        series.last_number, series.last_sha256 = invoice.sequence, invoice.sha256
         yield invoice
-
-
-def _number(invoice: Invoice, series: NumberSeries, now: datetime) -> None:
-    """Give a draft the next number of its series, and the document that says it."""
-    invoice.sequence, invoice.fiscal_year = series.last_number + 1, series.fiscal_year
-    invoice.number = f"{invoice.issuer}-{series.fiscal_year}-{invoice.sequence:06d}"
-    invoice.previous_sha256 = series.last_sha256
-    draft: str = invoice.draft_text  # type: ignore[attr-defined]  # `_issue` annotates its query with it
-    invoice.document = numbered_text(draft, number=invoice.number, previous_sha256=series.last_sha256)
-    invoice.sha256 = document_hash(invoice.document)
-    invoice.status, invoice.issued_at = Invoice.Status.ISSUED, now
-    series.last_number, series.last_sha256 = invoice.sequence, invoice.sha256
 
 
 def _store(invoices: Iterable[Invoice]) -> None:

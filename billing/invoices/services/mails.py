@@ -33,7 +33,7 @@ Status = DocumentMail.Status
 
 
 class MailError(UserError, ValueError):
-    """A contact or a mail that is not as asked; says what to do."""
+    """A contact or a mail that cannot be as asked; the message names what to do."""
 
     code = "mail"
 
@@ -120,12 +120,12 @@ def contact_put(*, wish: ContactWish, actor: str) -> bool:
         for name, value in wanted.items():
             setattr(known, name, value)
         known.save(update_fields=list(wanted))
-        detail = {"address": address, "before": _told(before), "after": _told(wanted)}
+        detail = {"address": address, "before": _as_texts(before), "after": _as_texts(wanted)}
         audit_record(actor=actor, action="billing_contact_put", subject=wish.team.code, detail=detail)
     return True
 
 
-def _told(facts: dict[str, Any]) -> dict[str, Any]:
+def _as_texts(facts: dict[str, Any]) -> dict[str, Any]:
     return {name: value.isoformat() if isinstance(value, date) else value for name, value in facts.items()}
 
 
@@ -208,14 +208,14 @@ def _send(mail_id: int, now: datetime) -> bool:
 
 
 def _failed(mail: DocumentMail, error: OSError | smtplib.SMTPException, now: datetime) -> None:
-    """Try again later, unless the server says for good that it does not take the mail or it has said no often enough."""
+    """Try again later, unless the server refused the mail for good or often enough."""
     mail.attempts += 1
-    said = _said(error, mail.address)
+    reason = _reason(error, mail.address)
     if _is_final(error) or mail.attempts >= MOST_ATTEMPTS:
-        _give_up(mail, said)
+        _give_up(mail, reason)
         return
     wait: timedelta = min(FIRST_WAIT * 4 ** (mail.attempts - 1), LONGEST_WAIT)
-    mail.error, mail.next_attempt_at = said, now + wait
+    mail.error, mail.next_attempt_at = reason, now + wait
     mail.save()
 
 
@@ -230,12 +230,12 @@ def _is_final(error: Exception) -> bool:
     return isinstance(error, smtplib.SMTPResponseException) and 550 <= error.smtp_code < 560
 
 
-def _said(error: Exception, address: str) -> str:
+def _reason(error: Exception, address: str) -> str:
     """What went wrong in one line; a refusal in the server's own words."""
     if isinstance(error, smtplib.SMTPRecipientsRefused):
         code, text = error.recipients.get(address) or next(iter(error.recipients.values()))
         return f"{code} {text.decode('utf-8', 'replace')}"[:500]
     if isinstance(error, smtplib.SMTPResponseException):
-        said = error.smtp_error.decode("utf-8", "replace") if isinstance(error.smtp_error, bytes) else error.smtp_error
-        return f"{error.smtp_code} {said}"[:500]
+        answer = error.smtp_error.decode("utf-8", "replace") if isinstance(error.smtp_error, bytes) else error.smtp_error
+        return f"{error.smtp_code} {answer}"[:500]
     return f"the mail server cannot be reached: {error}"[:500]

@@ -1,8 +1,7 @@
 """The periods of the installation: each is opened once, with its zone and currency."""
 
 from billing.invoices.models import BillingPeriod
-from billing.tenancy.selectors import billing_setup
-from metering.intervals import billing_month
+from billing.invoices.selectors import period_of
 from metering.messages import UserError
 
 
@@ -14,12 +13,8 @@ class PeriodError(UserError, ValueError):
 
 def period_open(*, month: str) -> BillingPeriod:
     """The period of `month` ("2026-10"), with its bounds stored the first time it is asked for."""
-    period = BillingPeriod.objects.filter(month=month).first()
-    if period is not None:
-        return period
-    setup = billing_setup()
-    window = billing_month(month, setup.zone)
-    period, _ = BillingPeriod.objects.get_or_create(
-        month=month, defaults={"zone": setup.zone, "start": window.start, "end": window.end}
-    )
+    period = period_of(month)
+    if period.pk is None:
+        facts = {"zone": period.zone, "start": period.start, "end": period.end}
+        period, _ = BillingPeriod.objects.get_or_create(month=month, defaults=facts)
     return period

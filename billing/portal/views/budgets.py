@@ -18,8 +18,9 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from billing.budgets import services
 from billing.budgets.alert_quality import alert_quality
+from billing.budgets.committed_forecast import contracted_ahead
+from billing.budgets.expected import progress_of
 from billing.budgets.forecast import FEWEST_DAYS
-from billing.budgets.minimum_commitment import contracted_ahead
 from billing.budgets.models import SCOPE_FIELDS, Alert, Budget, BudgetStatus, CapOverride, CostAnomaly, DailySpend, Mute
 from billing.budgets.selectors import active_mutes, ladder_of, scope_of, standing_now, team_tree
 from billing.budgets.services import (
@@ -34,9 +35,15 @@ from billing.budgets.services import (
     thresholds_put,
 )
 from billing.budgets.services.budgets import THRESHOLDS
-from billing.budgets.services.outlook import progress_of
 from billing.portal.access import page, page_for
-from billing.portal.budget_form import BudgetForm, FeedbackForm, MuteForm, OverrideForm, RecipientsForm, ThresholdsForm
+from billing.portal.budget_form import (
+    BudgetForm,
+    FeedbackForm,
+    MuteForm,
+    OverrideForm,
+    RecipientsForm,
+    ThresholdsForm,
+)
 from billing.portal.charts import Chart, DayRow, course_chart, day_rows
 from billing.portal.forms import PageForm, acting
 from billing.portal.tables import Column, Table, columns, download

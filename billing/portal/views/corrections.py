@@ -34,7 +34,7 @@ from billing.portal.forms import Number, PageForm, ReasonForm, Text, acting
 from billing.portal.selectors import corrections_waiting, notes_visible
 from billing.portal.tables import Column, Table, columns, download
 from billing.portal.totals import note_totals
-from billing.portal.views.invoices import document_file, sections_of
+from billing.portal.views.invoices import download_of, sections_of
 from billing.tenancy.access import Right, access_of, teams_visible_to
 from billing.tenancy.models import BillingSetup
 from billing.tenancy.selectors import house_calendar
@@ -109,10 +109,7 @@ def note(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
 def note_download(request: HttpRequest, setup: BillingSetup, pk: int, kind: str) -> HttpResponse:
     """The note as a file."""
     found = note_or_404(request, pk)
-    response = document_file(kind, found)
-    name = slugify(found.number or "") or f"note-{found.pk}"
-    response["Content-Disposition"] = f'attachment; filename="{name}.{kind}"'
-    return response
+    return download_of(kind, found, slugify(found.number or "") or f"note-{found.pk}")
 
 
 def _drop(data: Any = None, *, key: int) -> PageForm:

@@ -1,6 +1,6 @@
 """Invoices: the list, the document, its proof and its files."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from django.conf import settings
@@ -15,18 +15,17 @@ from django.views.decorators.http import require_POST, require_safe
 from billing.corrections.dispute_holdback import held_now
 from billing.corrections.disputed import disputes_of
 from billing.corrections.services.proof import period_verify
-from billing.invoices.acceptance import acceptance_of, due_of, printed_until
-from billing.invoices.documents import render_csv, render_pdf, render_xlsx
+from billing.invoices.acceptance import acceptance_of, due_of
 from billing.invoices.models import BillingPeriod, Invoice, Note
 from billing.invoices.selectors import document_of, mails_of, state_of
+from billing.invoices.services.documents import CONTENT_TYPES, document_file
 from billing.portal.access import invoice_or_404, page, staff_page
 from billing.portal.htmx import HtmxRequest
 from billing.portal.selectors import invoices_visible, notes_visible
 from billing.portal.statements import lines_of
-from billing.portal.tables import XLSX, Column, Table, columns
+from billing.portal.tables import Column, Table, columns
 from billing.portal.tables import download as download_table
 from billing.portal.totals import invoice_totals
-from billing.runtime.canonical_json import canonical_json
 from billing.tenancy.access import Right, access_of, teams_visible_to
 from billing.tenancy.models import BillingSetup
 from billing.tenancy.selectors import house_calendar
@@ -118,32 +117,13 @@ def proof(request: HtmxRequest, setup: BillingSetup, pk: int) -> HttpResponse:
 def download(request: HttpRequest, setup: BillingSetup, pk: int, kind: str) -> HttpResponse:
     """The document as a file; a draft is marked as one."""
     found = invoice_or_404(request, pk)
-    response = document_file(kind, found)
     name = slugify(found.number or f"draft-{found.period.month}-{found.team.code}") or f"invoice-{found.pk}"
-    response["Content-Disposition"] = f'attachment; filename="{name}.{kind}"'
-    return response
+    return download_of(kind, found, name)
 
 
-def _stamped(stored: Invoice | Note) -> dict[str, Any]:
-    status = stored.status if isinstance(stored, Invoice) else Invoice.Status.ISSUED
-    return {"sha256": stored.sha256 or None, "issued_at": stored.issued_at, "status": status}
-
-
-def _due(stored: Invoice | Note) -> dict[str, Any]:
-    return {"due": printed_until(stored)}
-
-
-def document_file(kind: str, stored: Invoice | Note) -> HttpResponse:
-    """The document of an invoice or note as a file to keep.  Raises Http404 for another kind."""
-    if kind not in FILES:
+def download_of(kind: str, stored: Invoice | Note, name: str) -> HttpResponse:
+    """An invoice or note as a file to keep.  Raises Http404 for another kind of file."""
+    if kind not in CONTENT_TYPES:
         raise Http404(f"no file of kind {kind!r}")
-    content_type, render_file = FILES[kind]
-    return HttpResponse(render_file(stored), content_type=content_type)
-
-
-FILES: dict[str, tuple[str, Callable[[Invoice | Note], bytes]]] = {
-    "pdf": ("application/pdf", lambda invoice: render_pdf(document_of(invoice), **_stamped(invoice), **_due(invoice))),
-    "csv": ("text/csv; charset=utf-8", lambda invoice: render_csv(document_of(invoice), **_stamped(invoice))),
-    "xlsx": (XLSX, lambda invoice: render_xlsx(document_of(invoice), **_stamped(invoice), **_due(invoice))),
-    "json": ("application/json", lambda invoice: (invoice.document or canonical_json(invoice.draft)).encode()),
-}
+    named = {"Content-Disposition": f'attachment; filename="{name}.{kind}"'}
+    return HttpResponse(document_file(stored, kind), content_type=CONTENT_TYPES[kind], headers=named)

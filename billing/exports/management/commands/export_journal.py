@@ -8,7 +8,7 @@ from typing import Any
 from django.utils import timezone
 
 from billing.exports.journal import Chart, JournalError
-from billing.exports.services.journal import ChartError, Exported, Exporter, chart_read, journal_export
+from billing.exports.services.journal import ChartError, Exported, chart_read, journal_export
 from billing.invoices.issued import NoPeriodError, NotIssuedError
 from billing.tenancy.app_command import DECIDE, DONE, AppCommand, actor_of, amount_text, fail
 
@@ -42,7 +42,7 @@ class Command(AppCommand):
         now = timezone.now()
         try:
             exported = journal_export(
-                month=month, path=out, chart=_chart(accounts, options), exporter=Exporter(actor_of(by), now),
+                month=month, path=out, chart=_chart(accounts, options), exported_by=actor_of(by), now=now,
                 accepted_at=now if options["accepted"] else None,
             )  # fmt: skip
         except (NoPeriodError, ChartError) as error:
@@ -71,6 +71,6 @@ class Command(AppCommand):
 
 
 def _chart(accounts: Path | None, options: dict[str, Any]) -> Chart:
-    """The file first, then what the command line says."""
+    """The fields of the file; options of the command line replace them."""
     facts = chart_read(accounts) if accounts else {}
     return Chart(**facts | {name: options[name] for name in OPTIONS if options[name] is not None})
