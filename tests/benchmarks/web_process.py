@@ -49,7 +49,7 @@ class Pauses:
 
 
 class WebProcess:
-    """The application that Granian serves, its collector as there, without the network before it."""
+    """The application that the web process serves, its collector as there, without the network before it."""
 
     def __init__(self) -> None:
         from billing.settings import wsgi  # collects, freezes and sets the thresholds, as when a web process starts
