@@ -5,6 +5,9 @@ from typing import Any, Final
 from django.utils.translation import gettext_lazy as _
 
 AUDIT: Final[dict[str, Any]] = {
+    "account_create": _("Account made"),
+    "account_disable": _("Account switched off"),
+    "account_enable": _("Account switched on"),
     "accrual_make": _("Accrual estimated"),
     "allocation_policy_publish": _("Allocation policy published"),
     "api_token_create": _("API token created"),

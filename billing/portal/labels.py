@@ -32,7 +32,6 @@ LABELS: Final[Mapping[str, Mapping[Any, Any]]] = {
     "quarantine_reason": usage.QUARANTINE_REASON,
     "price_draft_state": rates.PRICE_DRAFT_STATE,
     "price_draft_action": rates.PRICE_DRAFT_ACTION,
-    "price_source": rates.PRICE_SOURCE,
     "price_part": rates.PRICE_PART,
     "token_method": rates.TOKEN_METHOD,
     "commitment_state": rates.COMMITMENT_STATE,
@@ -70,6 +69,10 @@ LABELS: Final[Mapping[str, Mapping[Any, Any]]] = {
     "step": {
         "billing": _("Billing set-up"), "teams": _("Teams"), "cluster": _("First cluster"), "gateway": _("First gateway"),
         "owners": _("Owners"), "price": _("First price"),
+    },
+    "role": {
+        "viewer": _("Viewer"), "lead": _("Team lead"), "finance": _("Finance"), "approver": _("Approver"),
+        "admin": _("Platform admin"), "auditor": _("Auditor"),
     },
     "heat": {"devices": _("Devices in use, on average"), "tokens": _("Tokens an hour, on average")},
 }  # fmt: skip

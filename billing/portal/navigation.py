@@ -50,6 +50,7 @@ MENU: Final = (
         Entry("start", _("First steps"), Right.OPERATE),
         Entry("sources", _("Agents and sources")),
         Entry("quarantine", _("Quarantine")),
+        Entry("people", _("People and access"), Right.MANAGE_PEOPLE),
     )),
 )  # fmt: skip
 

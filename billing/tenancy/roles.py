@@ -4,12 +4,15 @@ from django.contrib.auth.models import User
 
 from billing.tenancy.audit import audit_record
 from billing.tenancy.models import Membership, Team
+from metering.messages import Message, UserError
 
 OF_A_TEAM = frozenset({Membership.Role.VIEWER, Membership.Role.LEAD})
 
 
-class RoleError(ValueError):
+class RoleError(UserError, ValueError):
     """A role that cannot be held as asked."""
+
+    code = "role"
 
 
 def role_grant(*, user: User, role: str, team: Team | None, actor: str) -> bool:
@@ -39,7 +42,7 @@ def roles_from_provider(*, user: User, roles: set[tuple[str, str | None]], actor
     wanted = set()
     for role, code in roles:
         if code is not None and code not in teams:
-            raise RoleError(f"team {code!r}: there is no such team")
+            raise RoleError(Message("team %(code)s: there is no such team", code=repr(code)))
         team = teams[code] if code else None
         _check(role, team)
         wanted.add((role, team.pk if team else None))
@@ -60,9 +63,10 @@ def roles_from_provider(*, user: User, roles: set[tuple[str, str | None]], actor
 
 def _check(role: str, team: Team | None) -> None:
     if role not in Membership.Role.values:
-        raise RoleError(f"role {role!r}: choose from {', '.join(Membership.Role.values)}")
+        known = ", ".join(Membership.Role.values)
+        raise RoleError(Message("role %(role)s: choose from %(roles)s", role=repr(role), roles=known))
     if team is not None and role not in OF_A_TEAM:
-        raise RoleError(f"role {role!r} is held for the whole house: leave the team out")
+        raise RoleError(Message("role %(role)s is held for all teams: leave the team out", role=repr(role)))
 
 
 def _told(role: str, team: Team | None) -> dict[str, str | None]:

@@ -7,16 +7,19 @@ from threading import Lock
 from time import monotonic
 
 from django.contrib.auth.models import User
+from django.db import transaction
 from django.db.models import Q
 
 from billing.tenancy.audit import audit_record
 from billing.tenancy.models import ApiToken, Team
+from metering.messages import Message, UserError
 
 SCOPES = (
     "usage:write", "usage:read", "usage:correct", "prices:read", "prices:write", "prices:approve", "invoices:read",
     "budgets:read", "journal:acknowledge", "disputes:write",
 )  # fmt: skip
 OF_ALL_TEAMS = {"usage:write", "usage:correct", "prices:write", "prices:approve"}
+ROTATION = timedelta(days=7)
 TOUCH_EVERY = timedelta(minutes=1)
 RECENT_SECONDS = 1.0
 GRACE_SECONDS = 0.2
@@ -26,8 +29,10 @@ _recent: dict[str, tuple[ApiToken, float]] = {}
 _asking = Lock()
 
 
-class TokenError(ValueError):
+class TokenError(UserError, ValueError):
     """A token that cannot be made as asked."""
+
+    code = "api_token"
 
 
 def api_token_create(
@@ -43,11 +48,18 @@ def api_token_create(
     """Make a token; returns it with the secret, which cannot be read again."""
     unknown = sorted(set(scopes) - set(SCOPES))
     if unknown or not scopes:
-        raise TokenError(f"scopes {', '.join(unknown) or '(none)'}: choose from {', '.join(SCOPES)}")
+        raise TokenError(Message(
+            "scopes %(scopes)s: choose from %(all)s", scopes=", ".join(unknown) or "(none)", all=", ".join(SCOPES)
+        ))
     if {"prices:write", "prices:approve"} <= set(scopes):
-        raise TokenError("scopes prices:write and prices:approve: who makes prices does not approve them, make two tokens")
+        raise TokenError(Message(
+            "scopes prices:write and prices:approve: who makes prices does not approve them, make two tokens"
+        ))
     if team is not None and (whole := sorted(set(scopes) & OF_ALL_TEAMS)):
-        raise TokenError(f"scopes {', '.join(whole)}: reach every team, so a token of team {team.code} cannot have them")
+        raise TokenError(Message(
+            "scopes %(scopes)s: reach every team, so a token of team %(team)s cannot have them",
+            scopes=", ".join(whole), team=team.code,
+        ))
     presented = f"spn_{secrets.token_urlsafe(32)}"
     token = ApiToken.objects.create(
         name=name, prefix=presented[:8], digest=token_digest(presented), scopes=sorted(set(scopes)), source=source,
@@ -65,6 +77,19 @@ def api_token_revoke(*, token: ApiToken, actor: str, now: datetime) -> None:
     ApiToken.objects.filter(pk=token.pk, revoked_at=None).update(revoked_at=now)
     _recent.clear()
     audit_record(actor=actor, action="api_token_revoke", subject=token.name)
+
+
+def api_token_rotate(*, token: ApiToken, actor: str, now: datetime, days: int) -> tuple[ApiToken, str]:
+    """Make a token that may do the same for so many days; the old one ends within ROTATION, so that it can be replaced."""
+    with transaction.atomic():
+        made = api_token_create(
+            name=token.name, scopes=token.scopes, actor=actor, source=token.source, team=token.team, owner=token.owner,
+            expires_at=now + timedelta(days=days),
+        )  # fmt: skip
+        ends = min(filter(None, (token.expires_at, now + ROTATION)))
+        ApiToken.objects.filter(pk=token.pk).update(expires_at=ends)
+        _recent.clear()
+    return made
 
 
 def api_token_find(*, presented: str, now: datetime) -> ApiToken | None:

@@ -128,6 +128,13 @@ MATRIX: dict[str, tuple[str, dict[str, int]]] = {
     "prices/<str:kind>-<int:pk>.yaml": ("GET", HOUSE),
     "ownership/": ("GET", SIGNED_IN),
     "sources/": ("GET", HOUSE),
+    "people/": ("GET", only("admin", status=200)),
+    "people/new/": ("POST", only("admin", status=409)),  # names nobody
+    "people/roles/": ("POST", only("admin", status=409)),  # names nobody
+    "people/roles/<int:pk>/end/": ("POST", only("admin")),  # a role that is gone stays gone
+    "people/tokens/": ("POST", only("admin", status=409)),  # says nothing
+    "people/tokens/<int:pk>/<str:step>/": ("POST", only("admin", status=404)),  # none is there
+    "people/<int:pk>/<str:step>/": ("POST", only("admin", status=404)),  # no such step
     "quarantine/": ("GET", HOUSE),
     "quarantine/<int:pk>/": ("POST", only("admin", status=404)),  # none is there
     "api/v1/schema/": ("GET", OPEN),

@@ -98,7 +98,7 @@ def test_roles_are_granted_once_and_taken_away_with_an_entry_each() -> None:
     assert list(told) == [("role_grant", "boss", "ann", detail), ("role_revoke", "boss", "ann", detail)]
     with pytest.raises(RoleError, match="role 'king': choose from viewer, lead, finance"):
         role_grant(user=person, role="king", team=None, actor="boss")
-    with pytest.raises(RoleError, match="role 'finance' is held for the whole house"):
+    with pytest.raises(RoleError, match="role 'finance' is held for all teams"):
         role_grant(user=person, role="finance", team=nlp, actor="boss")
     with pytest.raises(IntegrityError), transaction.atomic():
         Membership.objects.create(user=person, role="finance", team=nlp)

@@ -1,0 +1,192 @@
+"""People and access: accounts, their roles, and the API tokens that stand for them."""
+
+from datetime import timedelta
+from typing import Any, Final
+
+from django import forms
+from django.contrib.auth.models import User
+from django.core.paginator import Paginator
+from django.db.models import Q, QuerySet
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
+from django.views.decorators.http import require_POST, require_safe
+
+from billing.portal.access import page_for
+from billing.portal.forms import Line, PageForm, TeamChoice, Text, acting
+from billing.portal.labels import LABELS
+from billing.portal.tables import Column, Table, columns, download
+from billing.tenancy.access import Right
+from billing.tenancy.models import ApiToken, BillingSetup, Membership, Team
+from billing.tenancy.people import (
+    account_create,
+    account_role_grant,
+    account_role_revoke,
+    account_switch,
+    conflicting_duties,
+)
+from billing.tenancy.tokens import SCOPES, api_token_create, api_token_revoke, api_token_rotate
+
+PAGE_SIZE: Final = 50
+DAYS: Final = 90
+MOST_DAYS: Final = 3650
+PERSON = [
+    Column("user_name", of="username"), Column("name", of=User.get_full_name), *columns("email", "is_active", "last_login"),
+    Column("roles", of=lambda person: ", ".join(held.role for held in person.memberships.all())),
+    Column("conflicting_duties", of=lambda person: ", ".join(_duties(person))),
+]  # fmt: skip
+TOKEN = [
+    *columns("name", "prefix"), Column("scopes", of=lambda token: ", ".join(token.scopes)), Column("source"),
+    Column("team", of=lambda token: token.team.code if token.team else ""),
+    Column("owner", of=lambda token: token.owner.get_username() if token.owner else ""),
+    *columns("created_at", "expires_at", "last_used_at", "revoked_at"),
+]  # fmt: skip
+
+
+class AccountForm(PageForm):
+    """A new local account."""
+
+    username = Line(label=_("User name"), max_length=150)
+    full_name = Line(label=_("Full name"), max_length=150, required=False)
+    email = Text(label=_("Mail address"), max_length=254, required=False, widget=forms.EmailInput)
+
+
+class RoleForm(PageForm):
+    """A role for somebody, for all teams or for one."""
+
+    user_id = forms.ModelChoiceField(
+        User.objects.filter(is_active=True).order_by("username"), label=_("Person"), empty_label=_("Choose")
+    )
+    role = forms.ChoiceField(label=_("Role"), choices=lambda: LABELS["role"].items())
+    team = TeamChoice(Team.objects.order_by("code"), required=False, empty_label=_("All teams"))
+
+    def clean_user_id(self) -> int:
+        """The id of the account."""
+        return int(self.cleaned_data["user_id"].pk)
+
+
+class TokenForm(PageForm):
+    """A new API token and what it may do."""
+
+    name = Line(label=_("Purpose"), max_length=200)
+    scopes = forms.MultipleChoiceField(
+        label=_("Scopes"), choices=[(scope, scope) for scope in SCOPES],
+        widget=forms.SelectMultiple(attrs={"size": len(SCOPES)}),
+    )  # fmt: skip
+    source = Line(label=_("Only for source or cluster"), max_length=512, required=False)
+    team = TeamChoice(Team.objects.order_by("code"), label=_("Only for team"), required=False, empty_label=_("All teams"))
+    owner = forms.ModelChoiceField(
+        User.objects.filter(is_active=True).order_by("username"), label=_("Owner"), to_field_name="username"
+    )
+    days = forms.IntegerField(label=_("Days until it ends"), min_value=1, max_value=MOST_DAYS, initial=DAYS)
+
+
+@require_safe
+@page_for(Right.MANAGE_PEOPLE)
+def people(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
+    """Everybody with their roles, and every token that is in force."""
+    tables = {
+        "people": lambda: Table.of("people", _people(request), PERSON),
+        "tokens": lambda: Table.of("api-tokens", _tokens(), TOKEN),
+    }
+    file = download(request, tables)
+    return _page(request, setup) if file is None else file
+
+
+@require_POST
+@page_for(Right.MANAGE_PEOPLE)
+def account_new(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
+    """Make a local account; its first password is shown once."""
+    form = AccountForm(request.POST)
+    done = form.done(account_create, actor=request.user.get_username())
+    return _page(request, setup, made=form.made) if done else _page(request, setup, form)
+
+
+@require_POST
+@page_for(Right.MANAGE_PEOPLE)
+def account_active(request: HttpRequest, setup: BillingSetup, pk: int, step: str) -> HttpResponse:
+    """Switch an account on or off."""
+    if step not in ("enable", "disable"):
+        raise Http404(step)
+    form = PageForm(request.POST)
+    done = form.done(account_switch, user_id=pk, active=step == "enable", actor=request.user.get_username())
+    return redirect("portal:people") if done else _page(request, setup, form)
+
+
+@require_POST
+@page_for(Right.MANAGE_PEOPLE)
+def role_new(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
+    """Give somebody a role."""
+    form = RoleForm(request.POST)
+    done = form.done(account_role_grant, actor=request.user.get_username())
+    return redirect("portal:people") if done else _page(request, setup, form)
+
+
+@require_POST
+@page_for(Right.MANAGE_PEOPLE)
+def role_end(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
+    """Take a role away."""
+    form = PageForm(request.POST)
+    done = form.done(account_role_revoke, membership_id=pk, actor=request.user.get_username())
+    return redirect("portal:people") if done else _page(request, setup, form)
+
+
+@require_POST
+@page_for(Right.MANAGE_PEOPLE)
+def token_new(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
+    """Make a token; it is shown once."""
+
+    def make(*, days: int, **facts: Any) -> object:
+        return api_token_create(**facts, expires_at=timezone.now() + timedelta(days=days))
+
+    form = TokenForm(request.POST)
+    done = form.done(make, actor=request.user.get_username())
+    return _page(request, setup, made=form.made) if done else _page(request, setup, form)
+
+
+@require_POST
+@page_for(Right.MANAGE_PEOPLE)
+def token_step(request: HttpRequest, setup: BillingSetup, pk: int, step: str) -> HttpResponse:
+    """End a token at once, or make another one in its place."""
+    token = _tokens().filter(pk=pk).first()
+    if token is None or step not in ("revoke", "rotate"):
+        raise Http404(f"{step} of token {pk}")
+    if step == "rotate":
+        return _page(request, setup, made=api_token_rotate(token=token, days=DAYS, **acting(request)))
+    api_token_revoke(token=token, **acting(request))
+    return redirect("portal:people")
+
+
+def _people(request: HttpRequest) -> QuerySet[User]:
+    wanted = request.GET.get("q", "").strip()
+    found = User.objects.prefetch_related("memberships__team", "socialaccount_set").order_by("-is_active", "username")
+    named = Q(username__icontains=wanted) | Q(first_name__icontains=wanted) | Q(email__icontains=wanted)
+    return found.filter(named) if wanted else found
+
+
+def _tokens() -> QuerySet[ApiToken]:
+    return ApiToken.objects.filter(revoked_at=None).select_related("team", "owner").order_by("name", "id")
+
+
+def _duties(person: User) -> list[str]:
+    held = [membership.role for membership in person.memberships.all()]
+    return ["everything"] if person.is_superuser else [right.value for right in conflicting_duties(held)]
+
+
+def _page(
+    request: HttpRequest, setup: BillingSetup, refused: PageForm | None = None, made: tuple[Any, str] | None = None
+) -> HttpResponse:
+    """The page; `made`: an account or token with its secret, which is shown this once."""
+    page = Paginator(_people(request), PAGE_SIZE).get_page(request.GET.get("page"))
+    subject, secret = made or (None, "")
+    context = {
+        "nav": "people", "setup": setup, "refused": refused, "page": page, "wanted": request.GET.get("q", ""),
+        "people": [(person, _duties(person)) for person in page.object_list], "tokens": _tokens(), "secret": secret,
+        "made_account": subject if isinstance(subject, User) else None,
+        "made_token": subject if isinstance(subject, ApiToken) else None,
+        "account_form": AccountForm().or_refused(refused), "role_form": RoleForm().or_refused(refused),
+        "token_form": TokenForm(initial={"owner": request.user.get_username()}).or_refused(refused),
+        "provider": Membership.Origin.PROVIDER, "now": timezone.now(),
+    }  # fmt: skip
+    return render(request, "portal/people.html", context, status=409 if refused else 200)

@@ -1,0 +1,128 @@
+"""The page of people and access: whoever manages people needs no superuser, and changes nobody's own account."""
+
+import re
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django.utils import timezone
+
+from billing.tenancy.models import ApiToken, AuditEntry, Membership
+from billing.tenancy.roles import roles_from_provider
+from billing.tenancy.tokens import api_token_create, api_token_find
+from tests import factories
+
+pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]
+SECRET = re.compile(r'<code class="mono">([^<]+)</code>')
+
+
+@pytest.fixture
+def ada(tmp_path: Path) -> Client:
+    """A platform admin, signed in; no superuser."""
+    factories.apply(tmp_path)
+    return factories.signed_in(factories.person("ada", "admin"))
+
+
+def entries() -> list[tuple[str, str, str]]:
+    """What the services noted, without what the database notes of rows."""
+    found = AuditEntry.objects.exclude(action__startswith="row_").exclude(action__startswith="sign_").order_by("id")
+    return list(found.filter(actor="ada").values_list("actor", "action", "subject"))
+
+
+def test_a_new_account_signs_in_with_the_password_that_was_shown_once(ada: Client) -> None:
+    made = ada.post("/people/new/", {"username": "ben", "full_name": "Ben Li", "email": "ben@example.org"})
+    (password,) = SECRET.findall(made.content.decode())
+    assert made.status_code == 200
+    assert password not in ada.get("/people/").content.decode()
+    role = {"user_id": User.objects.get(username="ben").pk, "role": "lead", "team": "nlp"}
+    assert ada.post("/people/roles/", role).status_code == 302
+    ben = Client()
+    assert ben.post("/login/", {"login": "ben", "password": password}).status_code == 302
+    assert (ben.get("/teams/nlp/").status_code, ben.get("/teams/cv/").status_code) == (200, 404)
+    assert entries() == [("ada", "account_create", "ben"), ("ada", "role_grant", "ben")]
+    taken = ada.post("/people/new/", {"username": "BEN"})
+    assert (taken.status_code, "is taken" in taken.content.decode()) == (409, True)
+
+
+def test_an_account_that_is_switched_off_ends_its_sessions_and_tokens(ada: Client) -> None:
+    ben = factories.person("ben", "finance")
+    session, presented = factories.signed_in(ben), api_token_create(name="b", scopes=["usage:read"], actor="t", owner=ben)[1]
+    assert session.get("/close/").status_code == 200
+    assert ada.post(f"/people/{ben.pk}/disable/").status_code == 302
+    assert session.get("/close/").status_code == 302
+    from billing.tenancy import tokens
+
+    tokens._recent.clear()
+    assert api_token_find(presented=presented, now=timezone.now()) is None
+    assert ada.post(f"/people/{ben.pk}/enable/").status_code == 302
+    assert entries() == [("ada", "account_disable", "ben"), ("ada", "account_enable", "ben")]
+
+
+def test_nobody_changes_their_own_account_and_roles(ada: Client) -> None:
+    """Also not as another account with the same mail address."""
+    own, twin = User.objects.get(username="ada"), factories.person("ada.local")
+    User.objects.filter(pk__in=[own.pk, twin.pk]).update(email="ada@example.org")
+    page = ada.get("/people/").content.decode()
+    assert f"/people/{own.pk}/disable/" not in page
+    for person in (own, twin):
+        for path, body in (
+            (f"/people/{person.pk}/disable/", {}), ("/people/roles/", {"user_id": person.pk, "role": "approver"}),
+        ):  # fmt: skip
+            refused = ada.post(path, body)
+            assert (refused.status_code, "somebody else changes your own account" in refused.content.decode()) == (409, True)
+    held = Membership.objects.get(user=own)
+    assert ada.post(f"/people/roles/{held.pk}/end/").status_code == 409
+    assert list(Membership.objects.values_list("user__username", "role")) == [("ada", "admin")]
+
+
+def test_a_role_is_given_for_a_team_and_taken_away(ada: Client) -> None:
+    ben = factories.person("ben")
+    assert ada.post("/people/roles/", {"user_id": ben.pk, "role": "viewer", "team": "cv"}).status_code == 302
+    held = Membership.objects.get(user=ben)
+    assert (held.role, held.team and held.team.code) == ("viewer", "cv")
+    wrong = ada.post("/people/roles/", {"user_id": ben.pk, "role": "finance", "team": "cv"})
+    assert "is held for all teams: leave the team out" in wrong.content.decode().replace("&#x27;", "'")
+    assert ada.post(f"/people/roles/{held.pk}/end/").status_code == 302
+    assert not Membership.objects.filter(user=ben).exists()
+
+
+def test_a_role_of_the_identity_provider_is_taken_away_there(ada: Client) -> None:
+    ben = factories.person("ben")
+    roles_from_provider(user=ben, roles={("auditor", None)}, actor="oidc")
+    held = Membership.objects.get(user=ben)
+    refused = ada.post(f"/people/roles/{held.pk}/end/")
+    assert (refused.status_code, "take it away there" in refused.content.decode()) == (409, True)
+    assert f"/people/roles/{held.pk}/end/" not in ada.get("/people/").content.decode()
+
+
+def test_who_could_draft_and_approve_is_shown(ada: Client) -> None:
+    factories.person("ben", "finance", "approver")
+    factories.person("cem", "finance", "auditor")
+    text = "Could both draft and approve, though never the same thing"
+    assert ada.get("/people/").content.decode().count(text) == 1
+    rows = ada.get("/people/?table=people&as=csv").content.decode().splitlines()
+    assert next(row for row in rows if row.startswith("ben,")).endswith(',"finance, approver","close, edit_prices"')
+
+
+def test_a_token_is_shown_once_rotated_and_revoked(ada: Client) -> None:
+    fields = {"name": "gateway hq", "scopes": ["usage:write"], "source": "litellm-hq", "owner": "ada", "days": "30"}
+    (first,) = SECRET.findall(ada.post("/people/tokens/", fields).content.decode())
+    token = ApiToken.objects.get()
+    now = timezone.now()
+    assert token.owner == User.objects.get(username="ada")
+    assert timedelta(days=29) < token.expires_at - now <= timedelta(days=30)
+    (second,) = SECRET.findall(ada.post(f"/people/tokens/{token.pk}/rotate/").content.decode())
+    old, new = ApiToken.objects.order_by("id")
+    assert (new.scopes, new.source, new.owner, new.name) == (old.scopes, old.source, old.owner, old.name)
+    assert timedelta(days=6) < old.expires_at - now <= timedelta(days=7, minutes=1)
+    assert timedelta(days=89) < new.expires_at - now <= timedelta(days=90, minutes=1)
+    assert [api_token_find(presented=one, now=now) for one in (first, second)] == [old, new]
+    assert ada.post(f"/people/tokens/{old.pk}/revoke/").status_code == 302
+    assert api_token_find(presented=first, now=now) is None
+    for page in ("/people/", "/people/?table=tokens&as=csv"):
+        assert second not in ada.get(page).content.decode()
+    wide = ada.post("/people/tokens/", {**fields, "team": "nlp"})
+    assert (wide.status_code, "reach every team" in wide.content.decode()) == (409, True)
+    assert ApiToken.objects.count() == 2
