@@ -5,12 +5,11 @@ and what the runner does is itself idempotent. A wake-up that the broker loses i
 """
 
 from collections.abc import Callable
-from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 from zlib import crc32
 
-from django.db import connection, transaction
+from django.db import transaction
 from django.utils import timezone
 
 from billing.closing.services.closing import CloseRefusedError, period_close
@@ -19,6 +18,7 @@ from billing.invoices.issued import NotIssuedError
 from billing.invoices.models import Operation
 from billing.invoices.services.invoices import invoices_issue
 from billing.invoices.services.periods import PeriodError
+from billing.runtime.advisory_lock import advisory_lock
 from billing.runtime.progress import ProgressCallback, no_progress, report_to_all, saved_with_operation
 from metering.messages import Message
 
@@ -88,7 +88,8 @@ def operation_run(*, operation_id: int, wait: bool = True, report_progress: Prog
     runner and is raised.
     """
     operation = Operation.objects.get(pk=operation_id)
-    with _claim(operation, wait) as claimed:
+    key = crc32(f"{operation.kind} {operation.month}".encode()) - 2**31
+    with advisory_lock(OPERATION_LOCK, key, wait=wait) as claimed:
         operation.refresh_from_db()
         if not claimed or operation.status != Operation.Status.PENDING:
             return operation
@@ -107,18 +108,3 @@ def operation_run(*, operation_id: int, wait: bool = True, report_progress: Prog
         )
     operation.refresh_from_db()
     return operation
-
-
-@contextmanager
-def _claim(operation: Operation, wait: bool) -> Any:
-    key = crc32(f"{operation.kind} {operation.month}".encode()) - 2**31
-    function = "pg_advisory_lock" if wait else "pg_try_advisory_lock"
-    with connection.cursor() as cursor:
-        cursor.execute(f"SELECT {function}(%s, %s)", [OPERATION_LOCK, key])
-        claimed = wait or bool(cursor.fetchone()[0])
-    try:
-        yield claimed
-    finally:
-        if claimed:
-            with connection.cursor() as cursor:
-                cursor.execute("SELECT pg_advisory_unlock(%s, %s)", [OPERATION_LOCK, key])

@@ -30,6 +30,7 @@ from billing.rating.snapshots import (
     size_of,
     team_bytes,
 )
+from billing.runtime.advisory_lock import advisory_lock
 from billing.runtime.bulk_copy import rows_copy
 from billing.runtime.gc_pause import collector_paused
 from billing.tenancy.selectors import NoSetupError, billing_setup
@@ -142,14 +143,8 @@ def snapshots_refresh() -> int:
     """Rate the newest months again that have changed, where it is time to, unless somebody is at it; returns how often it
     rated a month or made its report.
     """
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_try_advisory_lock(%s)", [REFRESH_LOCK])
-        if not cursor.fetchone()[0]:
-            return 0
-        try:
-            return sum(_refresh(period, timezone.now()) for period in _newest_periods())
-        finally:
-            cursor.execute("SELECT pg_advisory_unlock(%s)", [REFRESH_LOCK])
+    with advisory_lock(REFRESH_LOCK, wait=False) as taken:
+        return sum(_refresh(period, timezone.now()) for period in _newest_periods()) if taken else 0
 
 
 def _newest_periods() -> list[BillingPeriod]:

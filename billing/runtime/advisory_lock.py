@@ -1,0 +1,26 @@
+"""A lock of the database that holds while work in other transactions goes on."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from django.db import connection
+
+
+@contextmanager
+def advisory_lock(*keys: int, wait: bool) -> Iterator[bool]:
+    """Whether the lock of these keys is ours until the block ends; `wait=False` gives up where somebody else has it.
+
+    It is held by a transaction of a connection of its own: it ends with its process, and a pooler that shares connections
+    between transactions gives it to nobody else.
+    """
+    own = connection.copy()
+    own.set_autocommit(False)
+    try:
+        with own.cursor() as cursor:
+            cursor.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
+            function = "pg_advisory_xact_lock" if wait else "pg_try_advisory_xact_lock"
+            cursor.execute(f"SELECT {function}({', '.join(['%s'] * len(keys))})", keys)
+            taken = wait or bool(cursor.fetchone()[0])
+        yield taken
+    finally:
+        own.close()
