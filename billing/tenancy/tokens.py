@@ -18,7 +18,7 @@ SCOPES = (
     "usage:write", "usage:read", "usage:correct", "prices:read", "prices:write", "prices:approve", "invoices:read",
     "budgets:read", "journal:acknowledge", "disputes:write",
 )  # fmt: skip
-OF_ALL_TEAMS = {"usage:write", "usage:correct", "prices:write", "prices:approve"}
+OF_ALL_TEAMS = {"usage:write", "prices:write", "prices:approve"}
 ROTATION = timedelta(days=7)
 TOUCH_EVERY = timedelta(minutes=1)
 RECENT_SECONDS = 1.0

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import threading
 import time
@@ -140,3 +141,10 @@ def _living(process: Process) -> Iterator[Process]:
         yield process
     finally:
         process.kill()
+
+
+def heard_until_closed(channel: socket.socket) -> bytes:
+    heard = b""
+    while (part := channel.recv(65_536)):
+        heard += part
+    return heard

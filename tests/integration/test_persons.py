@@ -93,7 +93,7 @@ def test_a_token_ends_with_the_account_of_its_owner() -> None:
     assert api_token_find(presented=presented, now=timezone.now()) is None
 
 
-@pytest.mark.parametrize("scope", ["usage:write", "usage:correct", "prices:write", "prices:approve"])
+@pytest.mark.parametrize("scope", ["usage:write", "prices:write", "prices:approve"])
 def test_a_token_of_one_team_has_no_scope_that_reaches_all(tmp_path: Any, scope: str) -> None:
     factories.apply(tmp_path)
     with pytest.raises(TokenError, match=f"scopes {scope}: reach every team, so a token of team nlp cannot have them"):

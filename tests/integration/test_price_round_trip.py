@@ -9,6 +9,7 @@ import pytest
 import yaml
 from django.contrib.auth.models import User
 from django.test import Client
+from django.utils import timezone
 
 from billing.rates.models import PriceDraft
 from billing.rates.selectors import rate_card
@@ -70,12 +71,11 @@ def test_file_api_portal_and_admin_write_one_draft_and_show_one_version(
     # the portal changes the slice
     draft, portal = PriceDraft.objects.get(), staff("dora", "finance")
     form = portal.get(f"/prices/drafts/{draft.pk}/edit/").context["form"]
-    assert [row.cells["value"] for row in form.gpu[:2]] == ["11.5000", "1.8000"]
-    sent = {"name": form.name, "valid_from": form.valid_from, "reason": form.reason, "revision": form.revision}
-    for column in ("accelerator", "resource", "source", "value"):
-        sent[f"gpu_{column}"] = [row.cells[column] for row in form.gpu]
-    for column in form.tokens[0].cells:
-        sent[f"tokens_{column}"] = [row.cells[column] for row in form.tokens]
+    assert [row["gpu_value"].value() for row in form.gpu[:2]] == ["11.5000", "1.8000"]
+    with timezone.override("Asia/Shanghai"):  # as on the page
+        sent = {name: form[name].value() for name in ("name", "valid_from", "reason", "revision")}
+    for rows in (form.gpu, form.tokens):
+        sent |= {name: [row[name].value() or "" for row in rows] for name in rows[0].fields}
     sent["gpu_value"][1] = "1.9"
     assert portal.post(f"/prices/drafts/{draft.pk}/edit/", sent).status_code == 302
 

@@ -20,7 +20,7 @@ from billing.tenancy.tokens import GRACE_SECONDS, RECENT_SECONDS, api_token_crea
 from billing.usage import epochs
 from billing.usage.services import token_group, tokens
 from tests.factories import token_record
-from tests.factories.servers import receiver_process, until
+from tests.factories.servers import heard_until_closed, receiver_process, until
 from tests.factories.token_endpoint import CASES, EXPECTED, body, through_django
 from tests.factories.token_receiver import DOOR, answers, dialled, head, port, queried, request, stored, token
 from tests.integration.usage_held import usage_held
@@ -36,13 +36,6 @@ def post(
     if presented is not None:
         named["Authorization"] = f"Bearer {presented}"
     return httpx.post(f"http://127.0.0.1:{port}{path}", content=content, headers=named, timeout=60)
-
-
-def heard_until_closed(channel: socket.socket) -> bytes:
-    heard = b""
-    while (part := channel.recv(65_536)):
-        heard += part
-    return heard
 
 
 # The same answers

@@ -63,8 +63,8 @@ def test_the_advice_for_an_unknown_resource_is_chinese_on_the_page_and_english_i
 @pytest.mark.parametrize(
     ("sent", "expected"),
     [
-        ({"action": "dismiss", "reason": " "}, "忽略记录须说明原因"),
-        ({"action": "replay", "reason": " "}, "重新计入须说明原因"),
+        ({"action": "dismiss", "reason": " "}, "原因：未填写"),
+        ({"action": "replay", "reason": " "}, "原因：未填写"),
         ({"action": "replay", "reason": "again"},
          "再次被拒绝：来源 'litellm-hq' 的 id 'req-1' 此前已上报且内容不同；以首次上报为准"),
         ({"action": "replay", "reason": "typo", "record": json.dumps(token_record(cache_read_input_tokens=2000))},
@@ -102,7 +102,7 @@ def test_why_a_record_is_in_quarantine_is_chinese_on_the_page_and_stored_in_engl
 @pytest.mark.parametrize(
     ("until", "expected"),
     [
-        ("2026-10-32", "豁免至 '2026-10-32'：请按 2026-11-30 的格式填写日期"),
+        ("2026-10-32", "止 '2026-10-32'：须为 2000 至 2199 年间的日期，例如 2026-11-30"),
         ("2020-01-01", "豁免至 2020-01-01：请选择今天起 366 天内的日期"),
     ],
 )

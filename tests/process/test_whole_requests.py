@@ -14,8 +14,7 @@ from django.db import connections
 from billing.api.admission import gate
 from billing.api.whole_requests import FROM_ANYBODY, PIECE, WholeRequests
 from billing.tenancy.tokens import api_token_create
-from tests.factories.servers import served, until
-from tests.integration.test_token_receiver import heard_until_closed
+from tests.factories.servers import heard_until_closed, served, until
 
 LARGE = bytes(range(256)) * 300
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -6,7 +6,6 @@ from typing import Any
 
 from django.conf import settings
 from django.core.exceptions import PermissionDenied
-from django.forms.models import model_to_dict
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
@@ -176,7 +175,8 @@ def draft_edit(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpRespon
     found = get_object_or_404(PriceDraft, pk=pk)
     if request.method == "POST":
         return _store(request, setup, found)
-    form = PriceForm(initial=model_to_dict(found, ["name", "valid_from", "reason", "revision"]), content=found.content)
+    initial = {name: getattr(found, name) for name in ("name", "valid_from", "reason", "revision")}
+    form = PriceForm(initial=initial, content=found.content)
     return _form_page(request, setup, form, found)
 
 
