@@ -18,9 +18,14 @@ def advisory_lock(*keys: int, wait: bool) -> Iterator[bool]:
     try:
         with own.cursor() as cursor:
             cursor.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
-            function = "pg_advisory_xact_lock" if wait else "pg_try_advisory_xact_lock"
-            cursor.execute(f"SELECT {function}({', '.join(['%s'] * len(keys))})", keys)
-            taken = wait or bool(cursor.fetchone()[0])
+            places = ", ".join(["%s"] * len(keys))
+            cursor.execute(f"SELECT pg_try_advisory_xact_lock({places})", keys)
+            taken = bool(cursor.fetchone()[0])
+            if wait and not taken:
+                if not connection.in_atomic_block:
+                    connection.close()  # who waits holds one connection, not two
+                cursor.execute(f"SELECT pg_advisory_xact_lock({places})", keys)
+                taken = True
         yield taken
     finally:
         own.close()

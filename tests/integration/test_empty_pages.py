@@ -23,7 +23,7 @@ FORMS = {
     "prices/workbench/tokens/", "prices/workbench/effect/", "prices/workbench/file/", "prices/workbench/draft/",
     "prices/workbench/tokens/report/", "prices/workbench/tokens/draft/",
     "prices/drafts/new/", "i18n/setlang/", "close/", "recovery/", "mails/", "mails/contacts/",
-    "commitments/drafts/", "budgets/new/",
+    "commitments/drafts/", "budgets/new/", "people/", "people/new/", "people/roles/", "people/tokens/",
 }
 """Pages that are a form or a report of a month, machines' doors, and what is only posted to."""
 
