@@ -77,9 +77,25 @@ class TokenForm(PageForm):
     source = Line(label=_("Only for source or cluster"), max_length=512, required=False)
     team = TeamChoice(Team.objects.order_by("code"), label=_("Only for team"), required=False, empty_label=_("All teams"))
     owner = forms.ModelChoiceField(
-        User.objects.filter(is_active=True).order_by("username"), label=_("Owner"), to_field_name="username"
-    )
+        User.objects.none(), label=_("Owner"), to_field_name="username", required=False,
+        empty_label=_("Nobody: of a gateway or an agent"),
+    )  # fmt: skip
     days = forms.IntegerField(label=_("Days until it ends"), min_value=1, max_value=MOST_DAYS, initial=DAYS)
+
+    @classmethod
+    def of(cls, request: HttpRequest, data: Any = None) -> "TokenForm":
+        """For a token of the reader or of nobody: who makes one sees it, and could approve in the name of its owner."""
+        form = cls(data, initial={"owner": request.user.get_username()})
+        owner: Any = form.fields["owner"]
+        owner.queryset = User.objects.filter(username=request.user.get_username())
+        return form
+
+    def clean(self) -> dict[str, Any]:
+        """Who approves is somebody."""
+        found: dict[str, Any] = self.cleaned_data
+        if "prices:approve" in found.get("scopes", ()) and found.get("owner") is None and "owner" not in self.errors:
+            self.add_error("owner", _("is missing"))
+        return found
 
 
 @require_safe
@@ -140,7 +156,7 @@ def token_new(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     def make(*, days: int, **facts: Any) -> object:
         return api_token_create(**facts, expires_at=timezone.now() + timedelta(days=days))
 
-    form = TokenForm(request.POST)
+    form = TokenForm.of(request, request.POST)
     done = form.done(make, actor=request.user.get_username())
     return _page(request, setup, made=form.made) if done else _page(request, setup, form)
 
@@ -148,8 +164,9 @@ def token_new(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
 @require_POST
 @page_for(Right.MANAGE_PEOPLE)
 def token_step(request: HttpRequest, setup: BillingSetup, pk: int, step: str) -> HttpResponse:
-    """End a token at once, or make another one in its place."""
-    token = _tokens().filter(pk=pk).first()
+    """End a token at once, or make another one in its place: of somebody else's nobody sees the new one."""
+    own = Q(owner=None) | Q(owner_id=request.user.pk)
+    token = _tokens().filter(own if step == "rotate" else Q(), pk=pk).first()
     if token is None or step not in ("revoke", "rotate"):
         raise Http404(f"{step} of token {pk}")
     if step == "rotate":
@@ -186,7 +203,7 @@ def _page(
         "made_account": subject if isinstance(subject, User) else None,
         "made_token": subject if isinstance(subject, ApiToken) else None,
         "account_form": AccountForm().or_refused(refused), "role_form": RoleForm().or_refused(refused),
-        "token_form": TokenForm(initial={"owner": request.user.get_username()}).or_refused(refused),
+        "token_form": TokenForm.of(request).or_refused(refused),
         "provider": Membership.Origin.PROVIDER, "now": timezone.now(),
     }  # fmt: skip
     return render(request, "portal/people.html", context, status=409 if refused else 200)
