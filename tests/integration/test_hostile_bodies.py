@@ -7,7 +7,7 @@ import random
 import threading
 import zlib
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import pytest
 import zstandard
@@ -89,9 +89,9 @@ def hostile(dice: random.Random) -> Body:
 
 
 class Attacker(threading.Thread):
-    def __init__(self, number: int, web: WebProcess, token: str, doors: Sequence[str], count: int) -> None:
+    def __init__(self, number: int, web: WebProcess, token: str, count: int) -> None:
         super().__init__()
-        self.dice, self.web, self.token, self.doors, self.count = random.Random(number), web, token, doors, count
+        self.dice, self.web, self.token, self.count = random.Random(number), web, token, count
         self.statuses: Counter[int] = Counter()
         self.broken: list[str] = []
 
@@ -99,7 +99,7 @@ class Attacker(threading.Thread):
         channel = http.client.HTTPConnection("127.0.0.1", self.web.port, timeout=60)
         for _ in range(self.count):
             content, headers = hostile(self.dice)
-            door = self.dice.choice(self.doors)
+            door = self.dice.choice(DOORS)
             for attempt in range(2):  # a server may close a connection between two requests
                 try:
                     self.send(channel, door, content, headers)
