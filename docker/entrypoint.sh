@@ -1,5 +1,5 @@
 #!/bin/sh
-# Starts one part of Suanpan: web, receiver, counter, worker, scheduler, migrate, or any command of manage.py.
+# Starts one part of Suanpan: web, counter, worker, scheduler, migrate, or any command of manage.py.
 set -eu
 
 # Without these the parts would look for servers inside their own container, or sign with a key each of its own.
@@ -16,11 +16,7 @@ part=${1:-web}
 case "$part" in
     web)
         export MALLOC_ARENA_MAX="${MALLOC_ARENA_MAX:-2}"  # else every thread keeps what its largest body needed
-        exec python -m billing.settings.serve web --host 0.0.0.0 --port 8000 --log-level info "$@"
-        ;;
-    receiver)
-        export MALLOC_ARENA_MAX="${MALLOC_ARENA_MAX:-2}"
-        exec python -m billing.settings.serve receiver --host 0.0.0.0 --port 8002 --log-level info "$@"
+        exec python -m billing.settings.serve --host 0.0.0.0 --port 8000 --log-level info "$@"
         ;;
     counter)
         exec python manage.py budget_counter --follow "$@"
@@ -39,7 +35,7 @@ case "$part" in
         exec python manage.py "$@"
         ;;
     *)
-        echo "error: $part is none of web, receiver, counter, worker, scheduler, migrate, manage" >&2
+        echo "error: $part is none of web, counter, worker, scheduler, migrate, manage" >&2
         exit 2
         ;;
 esac

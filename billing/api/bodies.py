@@ -36,7 +36,7 @@ Answer = tuple[int, str, bytes, list[tuple[str, str]]]
 
 
 class Incoming(Protocol):
-    """What is read of a request: Django's has it, and so has the receiver's."""
+    """What is read of a request: Django's has it, and so has that of `gateway_requests`."""
 
     META: dict[str, Any]
 

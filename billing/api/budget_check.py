@@ -1,4 +1,4 @@
-"""`budgets/check` and `budgets/reservations`: the question read, the answer written, for web processes and the receiver.
+"""`budgets/check` and `budgets/reservations`: the question read, the answer written, for Django and `gateway_requests`.
 
 Any number of processes may answer: what is reserved is in Valkey, and all else is read from the database every few seconds.
 """

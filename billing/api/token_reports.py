@@ -1,4 +1,4 @@
-"""A body of token records, decoded and checked: the same for the web process and the receiver."""
+"""A body of token records, decoded and checked: the same for Django and `gateway_requests`."""
 
 import threading
 from collections.abc import Iterator, Sequence

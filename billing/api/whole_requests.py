@@ -1,7 +1,8 @@
 """A WSGI application behind an ASGI server: it gets a request when it is whole, so that no thread waits for a client.
 
 The server reads and writes in one thread, whatever clients do; `limited_connection` limits their number and the time for a
-request. Pages and endpoints have their threads, `/readyz` and `/metrics` one of their own, and `/healthz` needs none.
+request. Pages and endpoints have their threads, `/readyz` and `/metrics` one of their own; `/healthz` and what gateways
+send for each request (`gateway_requests`) need none.
 """
 
 import asyncio
@@ -23,7 +24,8 @@ from rest_framework.exceptions import AuthenticationFailed
 
 from billing.api.admission import Admitted, gate
 from billing.api.authentication import token_of
-from billing.api.receiver import HEALTHY, ClientGone, Receive, Send, failed_answer, next_bytes, send_answer
+from billing.api.bodies import Answer
+from billing.api.gateway_requests import ClientGone, GatewayRequests, Receive, Send, failed_answer, next_bytes, send_answer
 
 FROM_ANYBODY: Final = 64 * 1024
 """Bytes of a body that are read before it is asked whose it is; every form that needs no session is smaller."""
@@ -32,6 +34,7 @@ PIECE: Final = 256 * 1024
 PIECE_SECONDS: Final = 60
 """How long a client may take for a piece, where the answer has several."""
 PROBES: Final = ("/readyz", "/metrics")
+HEALTHY: Final[Answer] = (200, "application/json", b'{"status":"ok"}', [])
 
 
 class Unread(io.RawIOBase):
@@ -46,7 +49,7 @@ class WholeRequests:
     """The ASGI application."""
 
     def __init__(self, application: Callable[..., Iterable[bytes]], threads: int) -> None:
-        self._application = application
+        self._application, self._gateways = application, GatewayRequests()
         self._pages, self._probes = ThreadPoolExecutor(threads, "pages"), ThreadPoolExecutor(1, "probes")
 
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
@@ -54,6 +57,8 @@ class WholeRequests:
             return await self._live(receive, send)
         if scope["path"] == "/healthz" and scope["method"] in ("GET", "HEAD"):
             return await send_answer(send, HEALTHY)
+        if self._gateways.takes(scope):
+            return await self._gateways(scope, receive, send)
         try:
             await self._answer(scope, receive, send)
         except ClientGone:
@@ -65,8 +70,10 @@ class WholeRequests:
     async def _live(self, receive: Receive, send: Send) -> None:
         """Begin and end with the server."""
         await receive()
+        self._gateways.start()
         await send({"type": "lifespan.startup.complete"})
         await receive()
+        await self._gateways.stop()
         for threads in (self._pages, self._probes):
             await asyncio.to_thread(threads.shutdown)
         await send({"type": "lifespan.shutdown.complete"})

@@ -22,14 +22,14 @@ class PortTakenError(RuntimeError):
     """Somebody else listens where the portal should."""
 
 
-def check_port(port: int, option: str = "--port") -> None:
-    """Raise PortTakenError if `port`, which `option` names, is in use on loopback."""
+def check_port(port: int) -> None:
+    """Raise PortTakenError if `port` is in use on loopback."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", port))
         except OSError as error:
-            raise PortTakenError(f"port {port} on 127.0.0.1 is in use: choose another with {option}") from error
+            raise PortTakenError(f"port {port} on 127.0.0.1 is in use: choose another with --port") from error
 
 
 def free_port() -> int:
@@ -39,11 +39,8 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def children(port: int, receiver: int | None = None) -> list[Child]:
-    """Web on `port`, the counter of budgets, one worker process per core but at most two, and the scheduler.
-
-    With `receiver` also the process that takes token records on that port.
-    """
+def children(port: int) -> list[Child]:
+    """Web on `port`, the counter of budgets, one worker process per core but at most two, and the scheduler."""
     run, static = home_dir() / "run", home_dir() / "static"
     for directory in (run, static):
         directory.mkdir(parents=True, exist_ok=True)
@@ -56,9 +53,8 @@ def children(port: int, receiver: int | None = None) -> list[Child]:
         "PYTHONWARNINGS": "ignore:You're running the worker with superuser privileges",
     }
     celery = [str(BIN / "celery"), "--quiet", "-A", "billing.settings.celery"]
-    served = {"web": port} if receiver is None else {"web": port, "receiver": receiver}
     return [
-        *(Child(part, server_argv(part, at), environment, partial(_is_ready, at)) for part, at in served.items()),
+        Child("web", server_argv(port), environment, partial(_is_ready, port)),
         Child(
             name="counter",
             argv=[sys.executable, str(PROJECT / "manage.py"), "budget_counter", "--follow"],
@@ -73,9 +69,9 @@ def children(port: int, receiver: int | None = None) -> list[Child]:
     ]  # fmt: skip
 
 
-def server_argv(part: str, port: int) -> list[str]:
-    """How `part`, web or receiver, is served on `port`."""
-    return [sys.executable, "-m", "billing.settings.serve", part, "--port", str(port)]
+def server_argv(port: int) -> list[str]:
+    """How web is served on `port`."""
+    return [sys.executable, "-m", "billing.settings.serve", "--port", str(port)]
 
 
 def _is_ready(port: int) -> bool:

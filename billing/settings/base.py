@@ -13,7 +13,7 @@
 | STATIC_ROOT | where `collectstatic` puts files | staticfiles/ |
 | INGEST_MAX_BYTES | largest body of a usage door | 16777216 |
 | INGEST_MAX_INFLIGHT_BYTES | bytes of bodies that one web process takes in at a time, then 503 | 67108864 |
-| INGEST_MAX_CONNECTIONS | connections that one web worker or receiver keeps open at a time, then 503 | 4096 |
+| INGEST_MAX_CONNECTIONS | connections that one web worker keeps open at a time, then 503 | 4096 |
 | WEB_WORKERS | web workers of one host | 2 |
 | WEB_THREADS | threads of one web worker that answer | 16 |
 | FUTURE_TOLERANCE_SECONDS | how far ahead of the clock a reported instant may lie | 86400 |

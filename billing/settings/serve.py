@@ -1,4 +1,4 @@
-"""`python -m billing.settings.serve web` or `receiver`: Uvicorn with the limits that keep slow clients from stopping it."""
+"""`python -m billing.settings.serve`: Uvicorn with the limits that keep slow clients from stopping it."""
 
 import argparse
 import os
@@ -9,7 +9,6 @@ import uvicorn
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
-PARTS: Final = {"web": ("billing.settings.web:application", 8000), "receiver": ("billing.settings.asgi:application", 8002)}
 OPTIONS: Final[dict[str, Any]] = {
     "http": "billing.api.limited_connection:LimitedConnection", "loop": "uvloop", "ws": "none", "lifespan": "on",
     "access_log": False, "server_header": False,
@@ -21,20 +20,21 @@ OPTIONS: Final[dict[str, Any]] = {
 
 
 def main() -> None:
-    """Serve one part until a signal ends it. What it cannot start with is one line, and the exit status is not 0."""
+    """Serve web until a signal ends it. What it cannot start with is one line, and the exit status is not 0."""
     parser = argparse.ArgumentParser(prog="python -m billing.settings.serve", description=__doc__)
-    parser.add_argument("part", choices=PARTS)
     parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--port", type=int, help="8000 for web, 8002 for receiver")
+    parser.add_argument("--port", type=int, default=8000)
     parser.add_argument("--log-level", choices=("error", "warning", "info"), default="error")
     options = parser.parse_args()
-    application, port = PARTS[options.part]
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "billing.settings.base")
     try:
-        workers = {"web": settings.WEB_WORKERS, "receiver": 1}[options.part]
+        workers = settings.WEB_WORKERS
     except ImproperlyConfigured as error:  # a worker would be started again and again
         sys.exit(f"error: {error}")
-    serve(application, host=options.host, port=options.port or port, workers=workers, log_level=options.log_level)
+    serve(
+        "billing.settings.web:application", host=options.host, port=options.port, workers=workers,
+        log_level=options.log_level,
+    )  # fmt: skip
 
 
 def serve(application: str, *, port: int, host: str = "127.0.0.1", workers: int = 1, log_level: str = "error") -> None:

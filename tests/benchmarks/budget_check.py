@@ -1,5 +1,5 @@
-"""`budgets/check` at a paced 400 requests/s by a receiver and by the web process, idle and while two senders fill the ledger
-through the web process, against an empty application of the receiver's server.
+"""`budgets/check` at a paced 400 requests/s, idle and while two senders fill the ledger through the same processes, beside
+an empty application of the same server.
 
 Every answer is right or the run fails: the spent of an answer is a counter that the ledger had, nothing passes the limit by
 more than the stated reservation.
@@ -9,7 +9,7 @@ import multiprocessing
 import statistics
 import subprocess
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -20,9 +20,9 @@ import httpx
 
 RATE = 400
 SECONDS, ROUNDS = 5.0, 5
-"""Of each round, in which the receiver, the web process and the empty application have their turns."""
+"""Of each round, in which web and the empty application have their turns."""
 CLIENTS = 4
-SENDING_SECONDS = ROUNDS * (3 * SECONDS + 3)
+SENDING_SECONDS = ROUNDS * (2 * SECONDS + 2)
 EMPTY = "tests.benchmarks.empty_application:application"
 Times = list[float]
 
@@ -34,16 +34,13 @@ def measure(home: Path) -> list[tuple[str, ...]]:
 
     _set_up(home)
     _, token = api_token_create(name="bench gateway", scopes=["usage:write", "budgets:read"], actor="bench")
-    port, asked = free_port(), free_port()
-    parts = {child.name: child for child in children(port, asked)}
-    with _running(parts["web"]), _running(parts["receiver"]), _running(parts["counter"]), _empty(parts["web"].env) as empty:
-        addresses = {
-            name: f"http://127.0.0.1:{where}/api/v1/budgets/check" for name, where in (("receiver", asked), ("web", port))
-        }
-        for address in addresses.values():
-            _wait(lambda address=address: _probe(address, token) == 200)
-        urls = [*addresses.values(), empty]
-        rows = _rows(addresses, "idle", _in_turns(urls, token))
+    port = free_port()
+    address = f"http://127.0.0.1:{port}/api/v1/budgets/check"
+    parts = {child.name: child for child in children(port)}
+    with _running(parts["web"]), _running(parts["counter"]), _empty(parts["web"].env) as empty:
+        _wait(lambda: _probe(address, token) == 200)
+        urls = [address, empty]
+        rows = [_row("idle", _in_turns(urls, token))]
         senders = _senders(f"http://127.0.0.1:{port}", token)
         time.sleep(1)
         loaded = _in_turns(urls, token)
@@ -51,8 +48,7 @@ def measure(home: Path) -> list[tuple[str, ...]]:
         for sender in senders:
             sender.join()
         assert busy, "the senders must outlast the measurement"
-        rows += _rows(addresses, "under ingest by two senders through the web process", loaded)
-        rows.append(_overshoot(list(addresses.values()), token))
+        rows += [_row("under ingest by two senders", loaded), _overshoot(address, token)]
     return rows
 
 
@@ -201,33 +197,29 @@ def _send(url: str, token: str, number: int) -> None:
             batch += 1
 
 
-def _rows(names: Iterable[str], what: str, rounds: Sequence[Sequence[Times]]) -> list[tuple[str, ...]]:
-    """One for each that was asked; the last column of the rounds is the empty application."""
-    *columns, raw = (
+def _row(what: str, rounds: Sequence[Sequence[Times]]) -> tuple[str, ...]:
+    """The columns of the rounds are web and the empty application."""
+    (mine, half), raw = (
         tuple(statistics.median(_quantile(times, share) for times in column) for share in (0.99, 0.5))
         for column in zip(*rounds, strict=True)
     )
-    return [
-        (
-            f"budgets/check at {RATE}/s, the {name}, {what}: p99 (p50), medians of {len(rounds)} rounds",
-            f"{mine:.2f} ms ({half:.2f} ms)", f"empty application {raw[0]:.2f} ms ({raw[1]:.2f} ms)", f"{mine / raw[0]:.1f}",
-            "",
-        )
-        for name, (mine, half) in zip(names, columns, strict=True)
-    ]  # fmt: skip
+    return (
+        f"budgets/check at {RATE}/s, {what}: p99 (p50), medians of {len(rounds)} rounds",
+        f"{mine:.2f} ms ({half:.2f} ms)", f"empty application {raw[0]:.2f} ms ({raw[1]:.2f} ms)", f"{mine / raw[0]:.1f}", "",
+    )  # fmt: skip
 
 
 def _quantile(times: Times, share: float) -> float:
     return sorted(times)[int(share * (len(times) - 1))]
 
 
-def _overshoot(addresses: Sequence[str], token: str) -> tuple[str, ...]:
-    """A burst on a budget of 1.00, half of it to each: what passes is at most one reservation more."""
+def _overshoot(address: str, token: str) -> tuple[str, ...]:
+    """A burst on a budget of 1.00: what passes is at most one reservation more."""
     reservation = Decimal("0.0300")
     params = {"source": "bench", "consumer": "key-0", "model": "llama-3-8b", "reserve": str(reservation), "seconds": 600}
     with httpx.Client(headers={"Authorization": f"Bearer {token}"}, timeout=10) as client:
         answers = [
-            client.get(addresses[number % len(addresses)], params={**params, "id": f"burst-{number}"}).json()
+            client.get(address, params={**params, "id": f"burst-{number}"}).json()
             for number in range(200)
         ]
     last = answers[-1]

@@ -5,7 +5,7 @@ import statistics
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from metering.records import TokenUsage
 from tests.benchmarks import load
 from tests.benchmarks.plain_doors import CREATE
 from tests.benchmarks.processor import ProcessorTime
-from tests.benchmarks.servers import Server, house_server, plain_server, receiver_server
+from tests.benchmarks.servers import Server, house_server, plain_server
 
 SENDERS, CONNECTIONS = 2, 4
 """Connections: of each sender, for batches of 1,000."""
@@ -46,34 +46,30 @@ def measure(rounds: int, count: int, litellm: Path | None = None) -> list[Row]:
     `litellm`: a Python that has it, to be measured in the same run.
     """
     _sql("CREATE TABLE raw_entry (LIKE token_entry INCLUDING ALL)", CREATE)
-    with house_server() as house, receiver_server() as receiver, plain_server() as plain:
-        takers = {"receiver": receiver, "web process": house}
-        thousands = _thousands(takers, rounds, count)
-        return [*thousands, *_hundreds(takers, plain, rounds, count), *_singles(takers, plain, rounds, count, litellm)]
+    with house_server() as house, plain_server() as plain:
+        thousands = _thousands(house, rounds, count)
+        return [*thousands, *_hundreds(house, plain, rounds, count), *_singles(house, plain, rounds, count, litellm)]
 
 
-def _thousands(takers: Mapping[str, Server], rounds: int, count: int) -> list[Row]:
-    """Batches of 1,000 against COPY, both to each taker; the same again as a full replay; then freshness under that load.
+def _thousands(house: Server, rounds: int, count: int) -> list[Row]:
+    """Batches of 1,000 against COPY; the same again as a full replay; then freshness under that load.
 
     Both tables grow alike: a row costs more where the index of its keys has outgrown the caches.
     """
-    rates: dict[str, list[tuple[float, float]]] = {name: [] for name in takers}
-    again, watched = list[float](), {name: ProcessorTime(server) for name, server in takers.items()}
-    house = takers["web process"]
+    rates, again, watched = list[tuple[float, float]](), list[float](), ProcessorTime(house)
     for number in range(rounds + 1):  # the first is to warm up
-        for place, (name, server) in enumerate(takers.items()):
-            records = list(load.records(count, seed=1000 + number + 10_000 * place))
-            parts = _requests(server, "usage/tokens", records, 1000)
-            rollups_fold()  # as the scheduler does every ten seconds
-            ready = [[_ready(batch) for batch in part] for part in load.shares(_cut(records, 1000), SENDERS)]
-            before = _rows("token_entry")
-            with watched[name].watched(count):
-                http = count / load.at_once(load.send, [(server.port, part, CONNECTIONS) for part in parts])
-            assert _rows("token_entry") - before == count, "every record once"
-            copy = count / load.at_once(_copy, [(part,) for part in ready])
-            assert _rows("raw_entry") == count * (number * len(takers) + place + 1)
-            if number:
-                rates[name].append((http, copy))
+        records = list(load.records(count, seed=1000 + number))
+        parts = _requests(house, "usage/tokens", records, 1000)
+        rollups_fold()  # as the scheduler does every ten seconds
+        ready = [[_ready(batch) for batch in part] for part in load.shares(_cut(records, 1000), SENDERS)]
+        before = _rows("token_entry")
+        with watched.watched(count):
+            http = count / load.at_once(load.send, [(house.port, part, CONNECTIONS) for part in parts])
+        assert _rows("token_entry") - before == count, "every record once"
+        copy = count / load.at_once(_copy, [(part,) for part in ready])
+        assert _rows("raw_entry") == count * (number + 1)
+        if number:
+            rates.append((http, copy))
         before = _rows("token_entry")
         again.append(count / load.at_once(load.send, [(house.port, part, CONNECTIONS) for part in parts]))
         assert _rows("token_entry") == before, "a replay adds nothing"
@@ -81,18 +77,15 @@ def _thousands(takers: Mapping[str, Server], rounds: int, count: int) -> list[Ro
     seen = _fresh(house, count)
     assert _difference() == 0, "the roll-up is the sum of the rows"
     replay, late = statistics.median(again[1:]), statistics.quantiles(seen, n=100)[98]
-    http = statistics.median(mine for mine, _ in rates["web process"])
+    http, copy = (statistics.median(column) for column in zip(*rates, strict=True))
     return [
-        *(row for name in takers for row in (
-            (f"B1 ingest over HTTP, batches of 1,000, 2 % replays, the {name}",
-             _rate(statistics.median(mine for mine, _ in rates[name])),
-             f"two writers of COPY, a commit per 1,000: {_rate(statistics.median(raw for _, raw in rates[name]))}",
-             f"{statistics.median(mine / raw for mine, raw in rates[name]):.2f}", ">= 0.50"),
-            watched[name].row(f"B1 the {name},"),
-        )),
+        ("B1 ingest over HTTP, batches of 1,000, 2 % replays", _rate(http),
+         f"two writers of COPY, a commit per 1,000: {_rate(copy)}",
+         f"{statistics.median(mine / raw for mine, raw in rates):.2f}", ">= 0.50"),
+        watched.row("B1"),
         ("B4 from sending an event to its sum, under the load of B1, p99", f"{late:.3f} s",
          f"{len(seen)} events looked for", "", "<= 2 s"),
-        ("B12 the same again, 100 % replays, no new row, the web process", _rate(replay),
+        ("B12 the same again, 100 % replays, no new row", _rate(replay),
          f"B1: {_rate(http)}; for {REPLAY_SECONDS} s: {_rate(for_long)}", f"{replay / http:.2f}", ">= 0.5"),
     ]  # fmt: skip
 
@@ -123,61 +116,52 @@ def _fresh(house: Server, count: int) -> list[float]:
     return seen
 
 
-def _hundreds(takers: Mapping[str, Server], plain: Server, rounds: int, count: int) -> list[Row]:
-    usual, watched = count // 5, {name: ProcessorTime(server) for name, server in takers.items()}
-    rates: dict[str, list[float]] = {"plain": [], **{name: [] for name in takers}}
-    connections = MANY_CONNECTIONS // SENDERS
+def _hundreds(house: Server, plain: Server, rounds: int, count: int) -> list[Row]:
+    usual, watched, connections = count // 5, ProcessorTime(house), MANY_CONNECTIONS // SENDERS
+    rates, raw = list[float](), list[float]()
     for number in range(rounds):
-        for place, (name, server) in enumerate(takers.items()):
-            records = list(load.records(count, seed=100 + number + 10_000 * place))
-            parts = _requests(server, "usage/tokens", records, 100)
-            rollups_fold()
-            with watched[name].watched(count):
-                rates[name].append(count / load.at_once(load.send, [(server.port, part, connections) for part in parts]))
+        records = list(load.records(count, seed=100 + number))
+        parts = _requests(house, "usage/tokens", records, 100)
+        rollups_fold()
+        with watched.watched(count):
+            rates.append(count / load.at_once(load.send, [(house.port, part, connections) for part in parts]))
         parts = _requests(plain, "plain", records[:usual], 100)
-        rates["plain"].append(usual / load.at_once(load.send, [(plain.port, part, connections) for part in parts]))
+        raw.append(usual / load.at_once(load.send, [(plain.port, part, connections) for part in parts]))
         assert _rows("plain_usage") == usual
         _sql("TRUNCATE plain_usage")
-    rest, said = _rate(statistics.median(rates["plain"])), f"B2 batches of 100, 2 % replays, {MANY_CONNECTIONS} connections"
     return [
-        row for name in takers for row in (
-            (f"{said}, the {name}", _rate(statistics.median(rates[name])),
-             f"REST serializers and bulk_create: {rest}", f"{_ratio(rates[name], rates['plain']):.1f} x", ">= 6 x"),
-            watched[name].row(f"B2 the {name},"),
-        )
+        (f"B2 batches of 100, 2 % replays, {MANY_CONNECTIONS} connections", _rate(statistics.median(rates)),
+         f"REST serializers and bulk_create: {_rate(statistics.median(raw))}", f"{_ratio(rates, raw):.1f} x", ">= 6 x"),
+        watched.row("B2"),
     ]  # fmt: skip
 
 
-def _singles(
-    takers: Mapping[str, Server], plain: Server, rounds: int, count: int, litellm: Path | None
-) -> list[Row]:
+def _singles(house: Server, plain: Server, rounds: int, count: int, litellm: Path | None) -> list[Row]:
     number_of = max(count // 4, 1000)
-    servers = {**{name: (server, "usage/tokens") for name, server in takers.items()}, "empty": (plain, "empty")}
+    servers = {"web": (house, "usage/tokens"), "empty": (plain, "empty")}
     watched = {name: ProcessorTime(server) for name, (server, _) in servers.items()}
     rates: dict[str, list[float]] = {name: [] for name in [*servers, "litellm"]}
     with _spend_logging(litellm) as spend_logging:
         for number in range(rounds):
             before = _rows("token_entry")
             rollups_fold()
-            for place, (name, (server, path)) in enumerate(servers.items()):
-                bodies = [b"[" + record + b"]" for record in load.records(number_of, seed=number + 10_000 * place)]
+            bodies = [b"[" + record + b"]" for record in load.records(number_of, seed=number)]
+            for name, (server, path) in servers.items():
                 requests = [load.request(path, server.token, body) for body in bodies]
                 with watched[name].watched(number_of):
                     rates[name].append(number_of / load.at_once(load.send, [(server.port, requests, MANY_CONNECTIONS)]))
             rates["litellm"].append(spend_logging())
-            assert _rows("token_entry") - before == number_of * len(takers)
+            assert _rows("token_entry") - before == number_of
     where = "in turns" if litellm else "elsewhere"
     beside = (
         f"LiteLLM's spend logging without a database, {where}: {_rate(statistics.median(rates['litellm']))};"
         f" an authenticated REST view that does nothing: {_rate(statistics.median(rates['empty']))}"
     )
     return [
-        *(row for name in takers for row in (
-            (f"B3 single events, {MANY_CONNECTIONS} connections, the {name}", _rate(statistics.median(rates[name])), beside,
-             f"{_ratio(rates[name], rates['litellm']):.1f} x; {_ratio(rates[name], rates['empty']):.1f} x the view",
-             ">= 10 x of LiteLLM"),
-            watched[name].row(f"B3 the {name},"),
-        )),
+        (f"B3 single events, {MANY_CONNECTIONS} connections", _rate(statistics.median(rates["web"])), beside,
+         f"{_ratio(rates['web'], rates['litellm']):.1f} x; {_ratio(rates['web'], rates['empty']):.1f} x the view",
+         ">= 10 x of LiteLLM"),
+        watched["web"].row("B3"),
         watched["empty"].row("B3 the view that does nothing,"),
     ]  # fmt: skip
 

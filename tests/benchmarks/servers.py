@@ -24,21 +24,17 @@ class Server:
 
 @contextmanager
 def house_server() -> Iterator[Server]:
-    """The portal and the API, as `up` starts them."""
-    with _part("web") as server:
-        yield server
+    """The portal and the API, in one worker: the database and the senders need the other core."""
+    from billing.local.process_list import free_port, server_argv
 
-
-@contextmanager
-def receiver_server() -> Iterator[Server]:
-    """The receiver, as `up` starts it."""
-    with _part("receiver") as server:
+    port = free_port()
+    with _started(port, server_argv(port), {"MALLOC_ARENA_MAX": "2", "WEB_WORKERS": "1"}) as server:
         yield server
 
 
 @contextmanager
 def plain_server() -> Iterator[Server]:
-    """The doors that ingest is compared with, in the same server with the same workers."""
+    """The endpoints that ingest is compared with, in the same server with two workers."""
     from billing.local.process_list import free_port
 
     port = free_port()
@@ -51,15 +47,6 @@ def serving(application: str, port: int, *, workers: int = 1) -> list[str]:
     """What serves another application as the product's own are served."""
     call = f"serve({application!r}, port={port}, workers={workers})"
     return [sys.executable, "-c", f"from billing.settings.serve import serve; {call}"]
-
-
-@contextmanager
-def _part(name: str) -> Iterator[Server]:
-    from billing.local.process_list import free_port, server_argv
-
-    port = free_port()
-    with _started(port, server_argv(name, port), {"MALLOC_ARENA_MAX": "2"}) as server:
-        yield server
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Web process and receiver: as processes of their own over the test's database, or an application served in this one."""
+"""The web process, as a process of its own over the test's database, or an application served in this one."""
 
 import os
 import signal
@@ -9,19 +9,20 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import quote
 
 import httpx
 import uvicorn
-from django.db import connection
+from django.core.wsgi import get_wsgi_application
+from django.db import connection, connections
 
+from billing.api.whole_requests import WholeRequests
 from billing.local.process_list import free_port, server_argv
 from billing.runtime.home import PROJECT
 from billing.settings.serve import OPTIONS
 
 STARTUP_SECONDS = 180
-Process = TypeVar("Process", bound="WebProcess")
 
 
 @contextmanager
@@ -36,6 +37,16 @@ def served(application: Any) -> Iterator[int]:
     server.should_exit = True
     thread.join(timeout=30)
     assert not thread.is_alive()
+
+
+@contextmanager
+def served_web() -> Iterator[int]:
+    """The port of web in this process: pages, endpoints, and what gateways send for each request."""
+    usual, database = connection.settings_dict["CONN_MAX_AGE"], connections.settings["default"]
+    database["CONN_MAX_AGE"] = 0  # threads end without closing theirs
+    with served(WholeRequests(get_wsgi_application(), threads=4)) as port:
+        yield port
+    database["CONN_MAX_AGE"] = usual
 
 
 def until(holds: Callable[[], bool], seconds: float = 120) -> None:
@@ -55,12 +66,10 @@ def environment() -> dict[str, str]:
 
 
 class WebProcess:
-    """The web part with two workers, as `up` starts it; workers that die are started again."""
+    """Web, as `up` starts it; a worker that dies is started again."""
 
-    part = "web"
-
-    def __init__(self) -> None:
-        self.port = free_port()
+    def __init__(self, workers: int) -> None:
+        self.port, self._workers = free_port(), workers
         self.process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -68,9 +77,9 @@ class WebProcess:
         return f"http://127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        bounded, silent = {**environment(), "MALLOC_ARENA_MAX": "2"}, subprocess.DEVNULL
-        argv = server_argv(self.part, self.port)
-        self.process = subprocess.Popen(argv, env=bounded, cwd=PROJECT, stdout=silent, stderr=silent)
+        bounded = {**environment(), "MALLOC_ARENA_MAX": "2", "WEB_WORKERS": str(self._workers)}
+        silent = subprocess.DEVNULL
+        self.process = subprocess.Popen(server_argv(self.port), env=bounded, cwd=PROJECT, stdout=silent, stderr=silent)
         until(self.answers, STARTUP_SECONDS)
 
     def answers(self) -> bool:
@@ -86,8 +95,10 @@ class WebProcess:
             self.start()
 
     def workers(self) -> list[int]:
-        """Process ids of the workers that live now; Python's tracker of resources is none."""
+        """Process ids of the workers that live now; a single one is the process itself. The resource tracker is none."""
         assert self.process is not None
+        if self._workers == 1:
+            return [] if self.process.poll() is not None else [self.process.pid]
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
         return [int(pid) for pid in children if b"resource_tracker" not in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
@@ -106,36 +117,16 @@ class WebProcess:
         if self.process.poll() is not None:
             return
         os.kill(self.process.pid, signal.SIGSTOP)  # it makes no new worker while the old ones are killed
-        for pid in [*self.workers(), self.process.pid]:
+        for pid in {*self.workers(), self.process.pid}:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self.process.wait()
 
 
-class ReceiverProcess(WebProcess):
-    """The receiver of token records, which is one process."""
-
-    part = "receiver"
-
-    def workers(self) -> list[int]:
-        """It alone."""
-        assert self.process is not None
-        return [] if self.process.poll() is not None else [self.process.pid]
-
-
 @contextmanager
-def web_process() -> Iterator[WebProcess]:
+def web_process(workers: int = 1) -> Iterator[WebProcess]:
     """A started web process; killed at the end."""
-    yield from _living(WebProcess())
-
-
-@contextmanager
-def receiver_process() -> Iterator[ReceiverProcess]:
-    """A started receiver; killed at the end."""
-    yield from _living(ReceiverProcess())
-
-
-def _living(process: Process) -> Iterator[Process]:
+    process = WebProcess(workers)
     process.start()
     try:
         yield process

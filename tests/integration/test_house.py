@@ -66,8 +66,8 @@ def test_a_second_demonstration_in_the_same_home_changes_nothing(demonstration: 
 
 
 def test_up_serves_reports_and_leaves_nothing_behind(tmp_path: Path) -> None:
-    home, port, receiver = Home(tmp_path), free_port(), free_port()
-    process = home.start("up", "--port", str(port), "--receiver-port", str(receiver))
+    home, port = Home(tmp_path), free_port()
+    process = home.start("up", "--port", str(port))
     try:
         url = f"http://127.0.0.1:{port}"
         _until_ready(url)
@@ -76,16 +76,14 @@ def test_up_serves_reports_and_leaves_nothing_behind(tmp_path: Path) -> None:
         assert httpx.get(f"{url}/api/v1/schema/").status_code == 200
         token = home.run("token_create", "gateway", "--scope", "usage:write").stdout.strip()
         headers = {"Authorization": f"Bearer {token}"}
-        for address in (url, f"http://127.0.0.1:{receiver}"):
-            answer = httpx.post(f"{address}/api/v1/usage/tokens", content=b"[]", headers=headers)
-            assert (answer.status_code, answer.json()["accepted"]) == (200, 0)
+        answer = httpx.post(f"{url}/api/v1/usage/tokens", content=b"[]", headers=headers)
+        assert (answer.status_code, answer.json()["accepted"]) == (200, 0)
         family = psutil.Process(process.pid).children(recursive=True)
         assert len(family) >= 3
         os.kill(process.pid, signal.SIGINT)
         output, _ = process.communicate(timeout=60)
         assert process.returncode == 0
         assert re.search(r"sign in as admin with \S+", output)
-        assert f"Token records: http://127.0.0.1:{receiver}/api/v1/usage/tokens" in output
         assert "Traceback" not in output
         gone, left = psutil.wait_procs(family, timeout=10)
         assert not left
@@ -102,10 +100,8 @@ def test_a_port_in_use_is_told_in_one_line(tmp_path: Path) -> None:
 
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        for option in ("--port", "--receiver-port"):
-            others = ("--port", str(free_port())) if option == "--receiver-port" else ()
-            done = Home(tmp_path).run("up", *others, option, str(port), status=2)
-            assert done.stderr.strip() == f"error: port {port} on 127.0.0.1 is in use: choose another with {option}"
+        done = Home(tmp_path).run("up", "--port", str(port), status=2)
+        assert done.stderr.strip() == f"error: port {port} on 127.0.0.1 is in use: choose another with --port"
 
 
 def _until_ready(url: str) -> None:

@@ -1,5 +1,5 @@
-"""Eight clients report the same requests in overlapping, shuffled, repeated batches, half of them to the receiver, while
-all is killed at random: web processes, their workers, the receiver, Celery workers and the processes in which they fold.
+"""Eight clients report the same requests in overlapping, shuffled, repeated batches, while all is killed at random: the web
+process, its workers, Celery workers and the processes in which they fold.
 """
 
 import json
@@ -26,10 +26,10 @@ from billing.usage import tasks
 from billing.usage.token_sums import rollup_difference
 from metering.intervals import Interval
 from tests.factories import token_record
-from tests.factories.servers import ReceiverProcess, WebProcess, environment, receiver_process, web_process
+from tests.factories.servers import WebProcess, environment, web_process
 
 CLIENTS, KEYS = 8, 3000
-VICTIMS = {"web": 1, "receiver": 3, "worker": 2, "task": 2, "web worker": 3}
+VICTIMS = {"web": 2, "worker": 2, "task": 2, "web worker": 5}
 """How often each has to be killed before the clients may end."""
 PAUSE_SECONDS = 0.3
 START = datetime(2026, 10, 15, tzinfo=UTC)
@@ -89,13 +89,7 @@ class Client(threading.Thread):
 
 @pytest.fixture
 def web(transactional_db: None) -> Iterator[WebProcess]:
-    with web_process() as process:
-        yield process
-
-
-@pytest.fixture
-def receiver(web: WebProcess) -> Iterator[ReceiverProcess]:
-    with receiver_process() as process:
+    with web_process(workers=2) as process:
         yield process
 
 
@@ -152,17 +146,14 @@ def unfolded() -> int:
         return int(cursor.fetchone()[0])
 
 
-def test_whatever_is_killed_every_key_is_one_row_and_every_answer_was_true(
-    web: WebProcess, receiver: ReceiverProcess
-) -> None:
+def test_whatever_is_killed_every_key_is_one_row_and_every_answer_was_true(web: WebProcess) -> None:
     _, token = api_token_create(name="gateway", scopes=["usage:write"], actor="tests")
     enough, give_up, kills = threading.Event(), threading.Event(), Counter[str]()
-    urls = (web.url, receiver.url)
-    clients = [Client(number, urls[number % 2], token, enough, give_up) for number in range(CLIENTS)]
+    clients = [Client(number, web.url, token, enough, give_up) for number in range(CLIENTS)]
     for client in clients:
         client.start()
     try:
-        _kill_at_random(web, receiver, clients, kills)
+        _kill_at_random(web, clients, kills)
         web.keep()
     finally:
         enough.set()
@@ -183,7 +174,7 @@ def test_whatever_is_killed_every_key_is_one_row_and_every_answer_was_true(
     assert set(rollup_difference(DAY).values()) == {0}
 
 
-def _kill_at_random(web: WebProcess, receiver: ReceiverProcess, clients: list[Client], kills: Counter[str]) -> None:
+def _kill_at_random(web: WebProcess, clients: list[Client], kills: Counter[str]) -> None:
     """Until each victim was killed often enough; what the clients were told is looked for after each kill."""
     dice, worker, deadline = random.Random(7), Worker(), time.monotonic() + GIVE_UP_SECONDS
     try:
@@ -192,10 +183,9 @@ def _kill_at_random(web: WebProcess, receiver: ReceiverProcess, clients: list[Cl
             web.keep()
             fold()
             victim = dice.choice(left)
-            if victim in ("web", "receiver"):
-                served = web if victim == "web" else receiver
-                served.kill()
-                served.start()
+            if victim == "web":
+                web.kill()
+                web.start()
                 kills[victim] += 1
             elif victim == "worker":
                 worker.kill()

@@ -91,8 +91,10 @@ def test_monitors_scrape_what_serves_metrics() -> None:
     assert monitor["metadata"]["labels"]["release"] == "kube-prometheus"
     assert monitor["spec"] == {
         "selector": {
-            "matchLabels": {"app.kubernetes.io/name": "suanpan", "app.kubernetes.io/instance": "suanpan"},
-            "matchExpressions": [{"key": "app.kubernetes.io/component", "operator": "In", "values": ["web", "receiver"]}],
+            "matchLabels": {
+                "app.kubernetes.io/name": "suanpan", "app.kubernetes.io/instance": "suanpan",
+                "app.kubernetes.io/component": "web",
+            },
         },
         "endpoints": [{"port": "http", "path": "/metrics", "interval": "30s"}],
     }

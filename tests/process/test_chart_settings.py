@@ -15,7 +15,7 @@ from tests.charts import CASES, PROJECT, containers, environment, named, objects
 
 COMPOSE = yaml.safe_load((PROJECT / "docker/compose.yaml").read_text(encoding="utf-8"))
 SECRETS = {"SECRET_KEY", "DATABASE_URL", "BROKER_URL", "BROKER_PASSWORD", "OIDC_CLIENT_SECRET", "MAIL_URL", "ALERT_MAIL_URL"}
-WITHIN = "localhost,127.0.0.1,suanpan-web,suanpan-receiver,$(POD_IP),[$(POD_IP)]"
+WITHIN = "localhost,127.0.0.1,suanpan-web,$(POD_IP),[$(POD_IP)]"
 every_case = pytest.mark.parametrize(("chart", "values"), CASES)
 
 
@@ -255,18 +255,16 @@ def test_the_newest_backup_is_the_one_that_is_checked(tmp_path: Path) -> None:
 # --- network ---------------------------------------------------------------------------------------------------------
 
 
-def test_single_reports_and_budget_checks_go_to_the_receiver_and_all_else_to_web() -> None:
+def test_every_path_goes_to_web() -> None:
     spec = named(objects("suanpan", "external-database"), "Ingress", "suanpan")["spec"]
     paths = spec["rules"][0]["http"]["paths"]
     assert [(path["path"], path["pathType"], path["backend"]["service"]["name"]) for path in paths] == [
-        ("/api/v1/budgets/check", "Exact", "suanpan-receiver"),
-        ("/api/v1/budgets/reservations", "Prefix", "suanpan-receiver"),
-        ("/api/v1/usage/tokens", "Exact", "suanpan-receiver"), ("/", "Prefix", "suanpan-web"),
-    ]  # fmt: skip
+        ("/", "Prefix", "suanpan-web"),
+    ]
     assert spec["tls"] == [{"hosts": ["billing.example.com"], "secretName": "suanpan-tls"}]
 
 
-def test_only_web_and_receiver_are_reached_by_who_is_named() -> None:
+def test_only_web_is_reached_and_only_by_the_named_clients() -> None:
     items = of_kind(objects("suanpan", "external-database"), "NetworkPolicy")
     policies = {item["metadata"]["name"]: item["spec"] for item in items}
     ours = {"app.kubernetes.io/name": "suanpan", "app.kubernetes.io/instance": "suanpan"}
@@ -280,7 +278,6 @@ def test_only_web_and_receiver_are_reached_by_who_is_named() -> None:
     ]
     assert {name: spec["ingress"] for name, spec in policies.items() if name != "suanpan"} == {
         "suanpan-web": [{"ports": [{"port": 8000, "protocol": "TCP"}], "from": proxies}],
-        "suanpan-receiver": [{"ports": [{"port": 8002, "protocol": "TCP"}], "from": proxies}],
     }
 
 

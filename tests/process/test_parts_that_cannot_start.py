@@ -21,7 +21,7 @@ from billing.tenancy.tokens import api_token_create
 from tests.factories import token_record
 from tests.factories.servers import environment, until, web_process
 
-PARTS = {child.name: list(child.argv) for child in children(8000, 8002)}
+PARTS = {child.name: list(child.argv) for child in children(8000)}
 WRONG = {
     "DATABASE_URL=mysql://x": "error: DATABASE_URL has scheme 'mysql'; Suanpan keeps its ledger in postgresql",
     "WEB_THREADS=0": "error: WEB_THREADS='0' must be a whole number, 1 or more",
@@ -38,10 +38,9 @@ def test_a_setting_that_is_wrong_is_one_line(part: str, wrong: str) -> None:
     assert (done.returncode != 0, done.stdout + done.stderr) == (True, f"{WRONG[wrong]}\n")
 
 
-@pytest.mark.parametrize("part", ["web", "receiver"])
-def test_a_port_that_somebody_has_is_one_line(part: str) -> None:
+def test_a_port_that_somebody_has_is_one_line() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        argv = server_argv(part, taken.getsockname()[1])
+        argv = server_argv(taken.getsockname()[1])
         done = subprocess.run(argv, env=os.environ, cwd=PROJECT, capture_output=True, text=True, timeout=120, check=False)
     lines = (done.stdout + done.stderr).splitlines()
     assert (done.returncode != 0, len(lines), "ddress already in use" in lines[0]) == (True, 1, True), lines

@@ -12,7 +12,7 @@ import pytest
 
 from billing.tenancy.tokens import api_token_create
 from tests.factories import token_record
-from tests.factories.servers import receiver_process, web_process
+from tests.factories.servers import web_process
 
 SECONDS, SOON = 60, 5.0  # a probe of the chart waits as long
 IDLE, SLOW = 1000, 200
@@ -30,13 +30,13 @@ def report(token: str) -> bytes:
 
 
 @contextmanager
-def slow_clients(*ports: int, begun: list[bytes]) -> Iterator[None]:
-    """Of each port IDLE clients that send nothing, and SLOW of each kind that send one byte more every five seconds."""
+def slow_clients(port: int, begun: list[bytes]) -> Iterator[None]:
+    """IDLE clients that send nothing, and SLOW of each kind that send one byte more every five seconds."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     enough = threading.Event()
 
-    def dialled(channels: ExitStack, port: int, sent: bytes) -> socket.socket:
+    def dialled(channels: ExitStack, sent: bytes) -> socket.socket:
         channel = channels.enter_context(socket.create_connection(("127.0.0.1", port), timeout=30))
         channel.sendall(sent)
         return channel
@@ -47,8 +47,8 @@ def slow_clients(*ports: int, begun: list[bytes]) -> Iterator[None]:
                 channel.sendall(b" ")
 
     with ExitStack() as channels:
-        slow = [dialled(channels, port, sent) for port in ports for sent in begun for _ in range(SLOW)]
-        [dialled(channels, port, b"") for port in ports for _ in range(IDLE)]
+        slow = [dialled(channels, sent) for sent in begun for _ in range(SLOW)]
+        [dialled(channels, b"") for _ in range(IDLE)]
         dripping = threading.Thread(target=drip, args=[slow])
         dripping.start()
         try:
@@ -63,18 +63,18 @@ def slow_clients(*ports: int, begun: list[bytes]) -> Iterator[None]:
 def test_idle_and_slow_clients_stop_neither_pages_nor_reports_nor_probes() -> None:
     token = api_token_create(name="gateway", scopes=["usage:write"], actor="tests")[1]
     bearer = {"Authorization": f"Bearer {token}"}
-    with web_process() as web, receiver_process() as receiver, httpx.Client(limits=NEW_CONNECTIONS) as client:
-        probes = [f"{server.url}{path}" for server in (web, receiver) for path in ("/healthz", "/readyz")]
-        with slow_clients(web.port, receiver.port, begun=[FORM, report(token)]):
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1024, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))  # web raises it
+    with web_process() as web, httpx.Client(limits=NEW_CONNECTIONS) as client:
+        probes = [f"{web.url}{path}" for path in ("/healthz", "/readyz")]
+        with slow_clients(web.port, begun=[FORM, report(token)]):
             end, number = time.monotonic() + SECONDS, 0
             while time.monotonic() < end:
                 for url in probes:
                     assert client.get(url, timeout=SOON).status_code == 200
                 assert client.get(f"{web.url}/login/", timeout=10).status_code == 200
-                for server in (web, receiver):
-                    number += 1
-                    sent = [token_record(number)]
-                    answer = client.post(f"{server.url}/api/v1/usage/tokens", json=sent, headers=bearer, timeout=10)
-                    assert (answer.status_code, answer.json()["accepted"]) == (200, 1), answer.text
+                number += 1
+                sent = [token_record(number)]
+                answer = client.post(f"{web.url}/api/v1/usage/tokens", json=sent, headers=bearer, timeout=10)
+                assert (answer.status_code, answer.json()["accepted"]) == (200, 1), answer.text
                 time.sleep(0.5)
-    assert number > SECONDS
+    assert number > SECONDS / 2

@@ -17,16 +17,10 @@ class Command(AppCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--port", type=int, default=8000)
-        parser.add_argument(
-            "--receiver-port", type=int, metavar="PORT",
-            help="also take token records in a process of its own, for gateways that report each request by itself",
-        )  # fmt: skip
 
-    def run(self, *, port: int, receiver_port: int | None, **_: Any) -> int:
+    def run(self, *, port: int, **_: Any) -> int:
         try:
             check_port(port)
-            if receiver_port is not None:
-                check_port(receiver_port, "--receiver-port")
         except PortTakenError as error:
             fail(str(error))
         call_command("migrate", verbosity=0, interactive=False)
@@ -34,6 +28,4 @@ class Command(AppCommand):
             name, password = account_put(username="admin", staff=True)
             self.say(f"First start: sign in as {name} with {password} (kept in {home_dir() / 'accounts.json'})")
         served = f"Suanpan: http://127.0.0.1:{port}  (state in {home_dir()}; Ctrl-C stops everything)"
-        if receiver_port is not None:
-            served += f"\nToken records: http://127.0.0.1:{receiver_port}/api/v1/usage/tokens"
-        return Supervisor(children(port, receiver_port), on_ready=lambda: self.say(served)).run()
+        return Supervisor(children(port), on_ready=lambda: self.say(served)).run()

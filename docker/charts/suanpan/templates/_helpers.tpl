@@ -14,7 +14,6 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{/* What the parts are: the port of those that serve, seconds to end in order, and which may run only once. */}}
 {{- define "suanpan.parts" -}}
 web: {port: 8000, grace: 60}
-receiver: {port: 8002, grace: 60}
 counter: {grace: 30, single: true}
 worker: {grace: 60}
 scheduler: {grace: 30, single: true}
@@ -61,7 +60,7 @@ DATABASE_URL as JSON. */}}
 {{- $settings := dict -}}
 {{- range $name, $value := .Values.settings }}{{ $_ := set $settings $name (include "suanpan.text" $value) }}{{ end -}}
 {{- $hosts := list .Values.host $settings.ALLOWED_HOSTS "localhost,127.0.0.1" (printf "%s-web" .Release.Name) -}}
-{{- $hosts = concat $hosts (list (printf "%s-receiver" .Release.Name) "$(POD_IP)" "[$(POD_IP)]") -}}
+{{- $hosts = concat $hosts (list "$(POD_IP)" "[$(POD_IP)]") -}}
 {{- $_ := set $settings "ALLOWED_HOSTS" (compact $hosts | join ",") -}}
 {{- if .Values.host }}
 {{- range $name := list "CSRF_TRUSTED_ORIGINS" "PORTAL_URL" }}

@@ -1,4 +1,4 @@
-"""A receiver of token usage in this process, and requests over plain sockets."""
+"""Web in this process, and reports of gateways over plain sockets."""
 
 import json
 import socket
@@ -10,9 +10,8 @@ import pytest
 from django.db import connection
 
 from billing.api.admission import gate
-from billing.api.receiver import Receiver
 from billing.tenancy.tokens import api_token_create
-from tests.factories.servers import served
+from tests.factories.servers import served_web
 from tests.factories.token_endpoint import body
 
 DOOR = "/api/v1/usage/tokens"
@@ -25,8 +24,8 @@ def token(transactional_db: None) -> str:
 
 @pytest.fixture
 def port(transactional_db: None) -> Iterator[int]:
-    """Of a receiver in this process, served as `up` serves it."""
-    with served(Receiver()) as port:
+    """Of web in this process, served as `up` serves it."""
+    with served_web() as port:
         yield port
     assert gate.held == 0, "whatever was counted in was given back"
 

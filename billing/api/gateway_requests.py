@@ -1,7 +1,7 @@
-"""What gateways ask and report for each request, over ASGI: `POST usage/tokens`, `budgets/check`, `budgets/reservations`.
+"""What gateways send for each request, over ASGI: `POST usage/tokens`, `budgets/check`, `budgets/reservations`.
 
-A stock server speaks HTTP. One thread reads and answers, another writes what waits in one transaction. It is the same code
-with the same answers as in the web process, which gives every request a thread of its own that waits.
+The thread of the server reads and answers, another writes all reports that wait in one transaction, so that thousands of
+reports a second need no thread each. The code behind is that of the endpoints in Django, and so are the answers.
 """
 
 import asyncio
@@ -18,15 +18,12 @@ from django.conf import settings
 from django.db import DatabaseError, InterfaceError, close_old_connections, connections
 from django.http.request import split_domain_port, validate_host
 from django.utils import timezone
-from prometheus_client import CONTENT_TYPE_LATEST
 from rest_framework.exceptions import APIException, NotAuthenticated, PermissionDenied
 
 from billing.api.admission import Admitted, gate
 from billing.api.authentication import token_of
 from billing.api.bodies import RECORD_BODIES, Answer, TooLarge, declared_bytes, problem_answer, read_body
 from billing.api.budget_check import MOST_BODY, SCOPE, budget_answer
-from billing.api.health import database_state
-from billing.api.metrics import process_metrics
 from billing.api.problems import PROBLEM_JSON, api_problem, unavailable
 from billing.api.token_reports import report_read, report_read_now
 from billing.tenancy.models import ApiToken
@@ -50,7 +47,6 @@ META: Final = {
     b"content-length": "CONTENT_LENGTH", b"content-type": "CONTENT_TYPE", b"expect": "HTTP_EXPECT",
 }  # fmt: skip
 """What is read of the head, under the names that the web process has for it."""
-HEALTHY: Final[Answer] = (200, "application/json", b'{"status":"ok"}', [])
 _SAFE: Final = [(b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store")]
 
 
@@ -73,16 +69,21 @@ class Received:
         return self.body[:size]
 
 
-class Receiver:
-    """The ASGI application."""
+class GatewayRequests:
+    """The ASGI application for requests with a token to these addresses; `start` and `stop` come with the server."""
 
     _commits: LoopGroupCommit
     _asking: ThreadPoolExecutor
     _checking: ThreadPoolExecutor
 
+    @staticmethod
+    def takes(scope: dict[str, Any]) -> bool:
+        """Whether this request is answered here; what comes without a token, a session's for example, is for Django."""
+        path = scope["path"]
+        ours = path.startswith(ASKED) or (path == PATH and scope["method"] == "POST")
+        return ours and any(name == b"authorization" for name, _ in scope["headers"])
+
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            return await self._live(receive, send)
         request = Received(scope)
         try:
             answer = await self._answer(scope, request, receive)
@@ -92,40 +93,25 @@ class Receiver:
             answer = failed_answer(error)
         return await send_answer(send, answer, closing="HTTP_EXPECT" in request.META)
 
-    async def _live(self, receive: Receive, send: Send) -> None:
-        """Begin and end with the server, which answers what it heard before it ends."""
-        await receive()
+    def start(self) -> None:
+        """Begin, in the loop of the server."""
         self._commits = loop_group_commit()
         self._asking, self._checking = ThreadPoolExecutor(1, "tokens"), ThreadPoolExecutor(1, "budgets")
-        await send({"type": "lifespan.startup.complete"})
-        await receive()
+
+    async def stop(self) -> None:
+        """End when every report that was read is answered."""
         await self._commits.stop()
         for thread in (self._asking, self._checking):
             thread.submit(connections.close_all)
             await asyncio.to_thread(thread.shutdown)
-        await send({"type": "lifespan.shutdown.complete"})
 
     async def _answer(self, scope: dict[str, Any], request: Received, receive: Receive) -> Answer:
-        """What to say to this request.  Raises what `failed_answer` makes an answer of."""
-        path, method = scope["path"], scope["method"]
-        is_budget = path.startswith(ASKED)
-        if (is_budget or (path == PATH and method == "POST")) and not _is_ours(request.META.get("HTTP_HOST", "")):
+        """Raises what `failed_answer` makes an answer of."""
+        if not _is_ours(request.META.get("HTTP_HOST", "")):
             return NOT_OURS
-        if is_budget:
-            return await self._budget(scope, request, receive)
-        if path == PATH and method == "POST":
+        if scope["path"] == PATH:
             return await self._report(request, receive)
-        if path == "/healthz":
-            return HEALTHY
-        if path == "/readyz":
-            state = await self._ask(self._asking, database_state)
-            body = {"status": "ok" if state == "ok" else "unavailable", "database": state}
-            return 200 if state == "ok" else 503, "application/json", msgspec.json.encode(body), []
-        if path == "/metrics":
-            return 200, CONTENT_TYPE_LATEST, process_metrics(), []
-        if path == PATH:
-            return problem_answer(405, f"{method} is not for this endpoint", ("Allow", "POST"))
-        return problem_answer(404, f"no endpoint at {path[:200]} in this process: ask the web process")
+        return await self._budget(scope, request, receive)
 
     async def _report(self, request: Received, receive: Receive) -> Answer:
         """Nothing of the body is read before the token is known, and only what came of it is counted."""
@@ -232,7 +218,7 @@ def failed_answer(error: Exception) -> Answer:
         with suppress(DatabaseError):  # one of programming is raised again
             return _refused(error)
     logger.error("a request could not be answered", exc_info=error)
-    return problem_answer(500, "nothing is acknowledged: the log of the receiver says why")
+    return problem_answer(500, "nothing is acknowledged: the log says why")
 
 
 async def send_answer(send: Send, answer: Answer, *, closing: bool = False) -> None:

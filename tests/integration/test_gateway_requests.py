@@ -1,4 +1,4 @@
-"""The receiver of token records: the answers of the web process, over a real connection and whatever comes on it."""
+"""What gateways send for each request, over a real connection and whatever comes on it; the answers are those of Django."""
 
 import signal
 import socket
@@ -13,16 +13,16 @@ import pytest
 from django.db import OperationalError, connection, connections
 from django.utils import timezone
 
-from billing.api import limited_connection, receiver, token_reports
+from billing.api import gateway_requests, limited_connection, token_reports
 from billing.api.admission import gate
 from billing.api.limited_connection import MOST_HEAD
 from billing.tenancy.tokens import GRACE_SECONDS, RECENT_SECONDS, api_token_create, api_token_revoke
 from billing.usage import epochs
 from billing.usage.services import token_group, tokens
 from tests.factories import token_record
-from tests.factories.servers import heard_until_closed, receiver_process, until
+from tests.factories.gateway_connection import DOOR, answers, dialled, head, port, queried, request, stored, token
+from tests.factories.servers import heard_until_closed, until, web_process
 from tests.factories.token_endpoint import CASES, EXPECTED, body, through_django
-from tests.factories.token_receiver import DOOR, answers, dialled, head, port, queried, request, stored, token
 from tests.integration.usage_held import usage_held
 from tests.stored_rows import ledger_emptied
 
@@ -42,7 +42,7 @@ def post(
 
 
 @pytest.mark.parametrize("case", sorted(set(CASES) - {"length"}))
-def test_the_receiver_answers_as_the_web_process_does(case: str, port: int, token: str) -> None:
+def test_the_answers_are_those_of_django(case: str, port: int, token: str) -> None:
     content, given = CASES[case]
     headers = {name.removeprefix("HTTP_").replace("_", "-").title(): value for name, value in given.items()}
     answer = post(port, content, token, **headers)
@@ -95,16 +95,9 @@ def test_a_bound_token_reports_for_its_source_only(port: int, transactional_db: 
     assert (answer["accepted"], [item["index"] for item in answer["rejected"]]) == (1, [1])
 
 
-def test_other_doors_are_not_here(port: int, token: str) -> None:
-    url = f"http://127.0.0.1:{port}"
-    assert httpx.get(f"{url}/healthz").json() == {"status": "ok"}
-    assert httpx.head(f"{url}/healthz").status_code == 200
-    assert "suanpan_ingest_bytes_in_flight" in httpx.get(f"{url}/metrics").text
-    elsewhere = post(port, body(token_record()), token, "/api/v1/events")
-    assert (elsewhere.status_code, elsewhere.headers["Content-Type"]) == (404, "application/problem+json")
-    assert "ask the web process" in elsewhere.json()["detail"]
-    reading = httpx.get(f"{url}{DOOR}", headers={"Authorization": f"Bearer {token}"})
-    assert (reading.status_code, reading.headers["Allow"]) == (405, "POST")
+def test_other_methods_and_hosts_are_refused_as_django_does(port: int, token: str) -> None:
+    reading = httpx.get(f"http://127.0.0.1:{port}{DOOR}", headers={"Authorization": f"Bearer {token}"})
+    assert (reading.status_code, reading.headers["Allow"]) == (405, "POST, OPTIONS")
     assert post(port, b"[]", token, Host="evil.example").status_code == 400
     assert stored() == 0
 
@@ -231,19 +224,6 @@ def test_who_shows_no_token_holds_no_memory_and_keeps_nobody_out(port: int, toke
         assert post(port, body(token_record()), token).json()["accepted"] == 1
 
 
-def test_it_is_ready_while_the_database_answers(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    def ready() -> tuple[int, Any]:
-        answer = httpx.get(f"http://127.0.0.1:{port}/readyz", timeout=60)
-        return answer.status_code, answer.json()
-
-    assert ready() == (200, {"status": "ok", "database": "ok"})
-    with monkeypatch.context() as patched:
-        patched.setattr(receiver, "database_state", lambda: "unreachable")
-        assert ready() == (503, {"status": "unavailable", "database": "unreachable"})
-        assert httpx.get(f"http://127.0.0.1:{port}/healthz", timeout=60).status_code == 200
-    assert ready()[0] == 200
-
-
 # What is written together, and under pressure
 
 
@@ -266,7 +246,7 @@ def test_what_the_loop_reads_waits_for_no_huge_report_to_be_decoded(port: int, t
     small, large, huge = (body(*(token_record(number) for number in range(*ends))) for ends in (
         (0, 1), (10, 1_000), (1_000, 4_000),
     ))  # fmt: skip
-    assert token_reports.LARGE_BYTES < len(large) < receiver.HERE_BYTES < len(huge)
+    assert token_reports.LARGE_BYTES < len(large) < gateway_requests.HERE_BYTES < len(huge)
     told: list[httpx.Response] = []
     waiting = threading.Thread(target=lambda: told.append(post(port, huge, token)))
     with token_reports._large:  # as long as another is decoded
@@ -413,16 +393,16 @@ def test_an_error_of_ours_is_told_and_logged(port: int, token: str, monkeypatch:
     assert "in the door" in caplog.text
 
 
-def test_a_receiver_that_is_told_to_end_answers_what_it_heard(token: str) -> None:
-    with receiver_process() as receiver, dialled(receiver.port) as first, dialled(receiver.port) as second:
-        assert receiver.process is not None
+def test_a_process_that_has_to_end_answers_what_it_read(token: str) -> None:
+    with web_process() as web, dialled(web.port) as first, dialled(web.port) as second:
+        assert web.process is not None
         with usage_held():
             first.sendall(request(token, token_record(1)))
             second.sendall(request(token, *[token_record(n) for n in range(2, 300)]))
             time.sleep(0.5)
-            receiver.process.send_signal(signal.SIGTERM)
+            web.process.send_signal(signal.SIGTERM)
             time.sleep(0.5)
-            assert receiver.process.poll() is None, "it waits for what it heard"
+            assert web.process.poll() is None, "it waits for what it heard"
         assert [answers(channel, 1)[0][1]["accepted"] for channel in (first, second)] == [1, 298]
-        receiver.process.wait(timeout=30)
+        web.process.wait(timeout=30)
     assert stored() == 299
