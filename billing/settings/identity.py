@@ -5,6 +5,7 @@ name or mail address is somebody else. Their groups give them their roles, anew 
 """
 
 import logging
+from http import HTTPStatus
 from typing import Any
 
 from allauth.account.adapter import DefaultAccountAdapter
@@ -18,10 +19,13 @@ from allauth.socialaccount.providers.base import AuthProcess
 from django.conf import settings
 from django.contrib.auth.base_user import AbstractBaseUser
 from django.contrib.auth.models import AnonymousUser, User
+from django.contrib.auth.signals import user_login_failed
 from django.db import transaction
 from django.dispatch import receiver
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseForbidden
+from django.shortcuts import render
 
+from billing.settings.openid import SignInRefused, sign_in_check
 from billing.tenancy.models import Team
 from billing.tenancy.roles import roles_from_provider
 
@@ -50,9 +54,18 @@ class ProviderAccounts(DefaultSocialAccountAdapter):
         return True
 
     def pre_social_login(self, request: HttpRequest, sociallogin: SocialLogin) -> None:
-        """Refuse to link an identity to an account: an open browser would be enough to come back for ever."""
+        """Refuse to link an identity to an account: an open browser would be enough to come back for ever.
+
+        Refuse too what does not prove who signs in.
+        """
         if sociallogin.state.get("process") == AuthProcess.CONNECT:
             raise ImmediateHttpResponse(HttpResponseForbidden("identities are not linked to accounts"))
+        try:
+            sign_in_check(sociallogin)
+        except SignInRefused as error:
+            user_login_failed.send(sender=type(self), credentials={"username": sociallogin.account.uid}, request=request)
+            page = render(request, "account/refused.html", {"why": str(error)}, status=HTTPStatus.FORBIDDEN)
+            raise ImmediateHttpResponse(page) from error
 
 
 def is_of_provider(user: AbstractBaseUser | AnonymousUser) -> bool:
