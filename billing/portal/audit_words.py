@@ -99,6 +99,7 @@ AUDIT: Final[dict[str, Any]] = {
     "sign_in": _("Signed in"),
     "sign_in_failed": _("Sign-in failed"),
     "sign_out": _("Signed out"),
+    "sign_out_by_provider": _("Signed out by the identity provider"),
     "team_put": _("Team stored"),
     "token_cost_sheet_put": _("Load test of a model stored"),
 }

@@ -25,6 +25,7 @@ from django.dispatch import receiver
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseForbidden
 from django.shortcuts import render
 
+from billing.settings.backchannel_logout import provider_session_remember
 from billing.settings.openid import SignInRefused, sign_in_check
 from billing.tenancy.models import Team
 from billing.tenancy.roles import roles_from_provider
@@ -85,6 +86,7 @@ def roles_follow_groups(request: HttpRequest, user: User, sociallogin: SocialLog
     """Give the roles of the groups that the provider names now, and take away those of groups that it no longer names."""
     if sociallogin is None:
         return
+    provider_session_remember(request, sociallogin)
     groups = groups_of(sociallogin.account.extra_data, settings.OIDC_GROUPS_CLAIM)
     wanted = {role for group in groups for role in settings.OIDC_ROLES.get(group, [])}
     known = set(Team.objects.filter(code__in=[team for _, team in wanted if team]).values_list("code", flat=True))

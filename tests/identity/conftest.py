@@ -53,7 +53,8 @@ class Browser:
     """Somebody's browser, which has the cookies of both sites."""
 
     def __init__(self, site: str, issuer: str) -> None:
-        self.http, self.issuer = httpx.Client(base_url=site, follow_redirects=True, timeout=60), issuer
+        self.http = httpx.Client(base_url=site, follow_redirects=True, timeout=60)
+        self.site, self.issuer = site, issuer
 
     def post(self, path: str, **fields: str) -> httpx.Response:
         """Send a form of the portal."""
