@@ -23,7 +23,7 @@
 | DEFAULT_LANGUAGE | en or zh-hans: alerts to who has said nothing else, pages where the browser asks for neither | en |
 | ALERT_MAIL_URL | mail server for alerts, an Apprise address: mailtos://user:password@host?from=a@b | none: no mail |
 | MAIL_URL | mail server for documents: smtp+tls://user:password@host:port, also smtp://, smtps:// | none: no mail |
-| MAIL_FROM | the address that invoices and notes come from | none, needed with MAIL_URL |
+| MAIL_FROM | the address that documents and links to reset a password come from | none, needed with MAIL_URL |
 | PORTAL_URL | where people reach the portal, for links in mails: https://billing.example.com | none: no link |
 | OIDC_SERVER_URL, OIDC_CLIENT_ID, OIDC_CLIENT_SECRET | the identity provider (OpenID Connect); all three or none | none |
 | OIDC_NAME | what the sign-in button calls it | Single sign-on |
@@ -264,7 +264,7 @@ INGEST_MAX_CONNECTIONS = _count("INGEST_MAX_CONNECTIONS", 4096)
 WEB_WORKERS, WEB_THREADS = _count("WEB_WORKERS", 2, least=1), _count("WEB_THREADS", 16, least=1)
 FUTURE_TOLERANCE_SECONDS = _count("FUTURE_TOLERANCE_SECONDS", 86_400)
 ALERT_MAIL_URL = os.environ.get("ALERT_MAIL_URL", "")
-MAIL_FROM = os.environ.get("MAIL_FROM", "")
+MAIL_FROM = DEFAULT_FROM_EMAIL = SERVER_EMAIL = os.environ.get("MAIL_FROM", "")
 MAIL_CONFIGURED = bool(os.environ.get("MAIL_URL"))
 if (_mail := read_mail_server(os.environ.get("MAIL_URL", ""))) is not None:
     if not MAIL_FROM:
