@@ -185,7 +185,7 @@ AUTH_PASSWORD_VALIDATORS = [
     {"NAME": f"django.contrib.auth.password_validation.{name}"}
     for name in ("UserAttributeSimilarityValidator", "MinimumLengthValidator", "CommonPasswordValidator")
 ]
-AUTHENTICATION_BACKENDS = ["billing.settings.identity.LocalPasswords"]
+AUTHENTICATION_BACKENDS = ["allauth.account.auth_backends.AuthenticationBackend"]
 # shared by every web worker, so that a limit holds wherever the next attempt arrives
 CACHES = {"default": {"BACKEND": "django.core.cache.backends.db.DatabaseCache", "LOCATION": "suanpan_cache"}}
 ALLAUTH_TRUSTED_PROXY_COUNT = _count("TRUSTED_PROXIES", 0)
@@ -205,7 +205,8 @@ SOCIALACCOUNT_PROVIDERS: dict[str, dict[str, Any]] = {
 SOCIALACCOUNT_STORE_TOKENS = False
 SOCIALACCOUNT_AUTO_SIGNUP = True
 MFA_ADAPTER = "billing.settings.two_factor.SealedSecrets"
-MFA_SUPPORTED_TYPES = ["totp", "recovery_codes"]
+MFA_SUPPORTED_TYPES = ["webauthn", "totp", "recovery_codes"]
+MFA_PASSKEY_LOGIN_ENABLED = True
 MFA_TOTP_ISSUER = "Suanpan"
 REQUIRE_TWO_FACTOR = _flag("REQUIRE_TWO_FACTOR")
 SESSION_HOURS, SESSION_IDLE_MINUTES = _count("SESSION_HOURS", 8), _count("SESSION_IDLE_MINUTES", 60)

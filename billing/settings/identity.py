@@ -9,7 +9,6 @@ from http import HTTPStatus
 from typing import Any
 
 from allauth.account.adapter import DefaultAccountAdapter
-from allauth.account.auth_backends import AuthenticationBackend
 from allauth.account.signals import user_logged_in
 from allauth.account.views import PasswordSetView
 from allauth.core.exceptions import ImmediateHttpResponse
@@ -24,6 +23,7 @@ from django.db import transaction
 from django.dispatch import receiver
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseForbidden
 from django.shortcuts import render
+from django.utils.translation import gettext as _
 
 from billing.settings.backchannel_logout import provider_session_remember
 from billing.settings.openid import SignInRefused, sign_in_check
@@ -39,13 +39,12 @@ class LocalAccounts(DefaultAccountAdapter):
     def is_open_for_signup(self, request: HttpRequest) -> bool:
         return False
 
-
-class LocalPasswords(AuthenticationBackend):
-    """A password opens local accounts only: whoever left the company, or a group, is refused by the provider alone."""
-
-    def authenticate(self, request: HttpRequest | None, **credentials: Any) -> AbstractBaseUser | None:
-        user = super().authenticate(request, **credentials)
-        return None if user is not None and is_of_provider(user) else user
+    def pre_login(self, request: HttpRequest, user: User, **login: Any) -> HttpResponse | None:
+        """Passwords and passkeys open local accounts only: the provider alone decides who of its people comes in."""
+        came_through = (login["signal_kwargs"] or {}).get("sociallogin") is not None
+        if is_of_provider(user) and not came_through:
+            return sign_in_refused(request, user.get_username(), _("This account signs in through the identity provider."))
+        return super().pre_login(request, user, **login)
 
 
 class ProviderAccounts(DefaultSocialAccountAdapter):
@@ -64,9 +63,13 @@ class ProviderAccounts(DefaultSocialAccountAdapter):
         try:
             sign_in_check(sociallogin)
         except SignInRefused as error:
-            user_login_failed.send(sender=type(self), credentials={"username": sociallogin.account.uid}, request=request)
-            page = render(request, "account/refused.html", {"why": str(error)}, status=HTTPStatus.FORBIDDEN)
-            raise ImmediateHttpResponse(page) from error
+            raise ImmediateHttpResponse(sign_in_refused(request, sociallogin.account.uid, str(error))) from error
+
+
+def sign_in_refused(request: HttpRequest, name: str, why: str) -> HttpResponse:
+    """The page that says so; the audit log has whose sign-in it was."""
+    user_login_failed.send(sender=__name__, credentials={"username": name}, request=request)
+    return render(request, "account/refused.html", {"why": why}, status=HTTPStatus.FORBIDDEN)
 
 
 def is_of_provider(user: AbstractBaseUser | AnonymousUser) -> bool:
@@ -82,7 +85,7 @@ def local_password_set(request: HttpRequest) -> HttpResponse:
 
 
 @receiver(user_logged_in, dispatch_uid="roles of the identity provider")
-def roles_follow_groups(request: HttpRequest, user: User, sociallogin: SocialLogin | None = None, **_: Any) -> None:
+def roles_follow_groups(request: HttpRequest, user: User, sociallogin: SocialLogin | None = None, **more: Any) -> None:
     """Give the roles of the groups that the provider names now, and take away those of groups that it no longer names."""
     if sociallogin is None:
         return

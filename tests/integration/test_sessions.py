@@ -75,7 +75,7 @@ def test_the_api_too_asks_a_session_for_its_second_factor(settings: Any, tmp_pat
     settings.REQUIRE_TWO_FACTOR = True
     refused = client.get("/api/v1/price-versions")
     assert (refused.status_code, refused["Content-Type"]) == (403, "application/problem+json")
-    assert refused.json()["detail"] == "a second factor is required: set one up at /account/2fa/totp/activate/"
+    assert refused.json()["detail"] == "a second factor is required: set one up at /account/2fa/"
     Authenticator.objects.create(user=User.objects.get(), type="totp", data={"secret": "sealed"})
     assert client.get("/api/v1/price-versions").status_code == 200
 
