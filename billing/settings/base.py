@@ -29,7 +29,7 @@
 | OIDC_NAME | what the sign-in button calls it | Single sign-on |
 | OIDC_SCOPES | what is asked of it, separated by blanks | openid profile email |
 | OIDC_SUBJECT_CLAIM | claim that names a person for ever | sub |
-| OIDC_GROUPS_CLAIM | claim that lists a person's groups | groups |
+| OIDC_GROUPS_CLAIM | claim that lists a person's groups; none: only SCIM does | groups |
 | OIDC_ROLES | JSON: group -> role, or role:team; see `docs/identity.md` | {} |
 | OIDC_SECOND_FACTOR | its claims that count as a second factor: acr:VALUE,amr:VALUE | none: any sign-in does |
 | REQUIRE_TWO_FACTOR | 1: people need a second factor, of their own or of the identity provider | 0 |
@@ -46,7 +46,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from django.core.exceptions import ImproperlyConfigured
 
 from billing.runtime.home import secret
-from billing.settings.identity_settings import provider_apps, read_group_roles, read_second_factor
+from billing.settings.identity_settings import PROVIDER_ID, provider_apps, read_group_roles, read_second_factor
 from billing.settings.mail_server import read_mail_server
 from metering.gateways.litellm import read_consumer
 from metering.gateways.naming import read_namings
@@ -211,6 +211,7 @@ MFA_TOTP_ISSUER = "Suanpan"
 REQUIRE_TWO_FACTOR = _flag("REQUIRE_TWO_FACTOR")
 SESSION_HOURS, SESSION_IDLE_MINUTES = _count("SESSION_HOURS", 8), _count("SESSION_IDLE_MINUTES", 60)
 SESSION_COOKIE_AGE = SESSION_HOURS * 3600
+OIDC_PROVIDER_ID = PROVIDER_ID
 OIDC_GROUPS_CLAIM = os.environ.get("OIDC_GROUPS_CLAIM") or "groups"
 try:
     OIDC_ROLES = read_group_roles(os.environ.get("OIDC_ROLES", ""))

@@ -4,7 +4,6 @@ A person of the provider is known by the provider's own identifier and by nothin
 name or mail address is somebody else. Their groups give them their roles, anew at every sign-in.
 """
 
-import logging
 from http import HTTPStatus
 from typing import Any
 
@@ -19,18 +18,15 @@ from django.conf import settings
 from django.contrib.auth.base_user import AbstractBaseUser
 from django.contrib.auth.models import AnonymousUser, User
 from django.contrib.auth.signals import user_login_failed
-from django.db import transaction
 from django.dispatch import receiver
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseForbidden
 from django.shortcuts import render
 from django.utils.translation import gettext as _
 
 from billing.settings.backchannel_logout import provider_session_remember
+from billing.settings.identity_settings import GROUPS_BY_SCIM
 from billing.settings.openid import SignInRefused, sign_in_check
-from billing.tenancy.models import Team
-from billing.tenancy.roles import roles_from_provider
-
-log = logging.getLogger(__name__)
+from billing.tenancy.roles import roles_of_groups
 
 
 class LocalAccounts(DefaultAccountAdapter):
@@ -90,15 +86,9 @@ def roles_follow_groups(request: HttpRequest, user: User, sociallogin: SocialLog
     if sociallogin is None:
         return
     provider_session_remember(request, sociallogin)
-    groups = groups_of(sociallogin.account.extra_data, settings.OIDC_GROUPS_CLAIM)
-    wanted = {role for group in groups for role in settings.OIDC_ROLES.get(group, [])}
-    known = set(Team.objects.filter(code__in=[team for _, team in wanted if team]).values_list("code", flat=True))
-    for role, team in sorted(wanted, key=str):
-        if team and team not in known:
-            log.error("OIDC_ROLES gives %s for team %r, which does not exist; %s signs in without it", role, team, user)
-    with transaction.atomic():
-        held = {(role, team) for role, team in wanted if team is None or team in known}
-        roles_from_provider(user=user, roles=held, actor="identity provider")
+    if settings.OIDC_GROUPS_CLAIM != GROUPS_BY_SCIM:
+        groups = groups_of(sociallogin.account.extra_data, settings.OIDC_GROUPS_CLAIM)
+        roles_of_groups(user=user, groups=groups, actor="identity provider")
 
 
 def groups_of(extra_data: dict[str, Any], claim: str) -> set[str]:

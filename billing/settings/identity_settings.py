@@ -7,6 +7,8 @@ from typing import Any, Final
 from django.core.exceptions import ImproperlyConfigured
 
 PROVIDER_ID: Final = "oidc"
+GROUPS_BY_SCIM: Final = "none"
+"""As OIDC_GROUPS_CLAIM: a sign-in brings no groups, the provider pushes them."""
 ROLES: Final = ("viewer", "lead", "finance", "approver", "admin", "auditor")
 OF_A_TEAM: Final = ("viewer", "lead")
 NEEDED: Final = ("OIDC_SERVER_URL", "OIDC_CLIENT_ID", "OIDC_CLIENT_SECRET")
