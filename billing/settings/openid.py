@@ -50,8 +50,8 @@ def sign_in_check(sociallogin: SocialLogin) -> None:
     nonce, asked = claims.get("nonce"), sociallogin.state.get("nonce")
     if not (isinstance(nonce, str) and isinstance(asked, str) and compare_digest(nonce, asked)):
         raise SignInRefused(_("The answer of the identity provider belongs to another sign-in. Try again."))
-    user_information = sociallogin.account.extra_data.get("userinfo")
-    if user_information and user_information.get("sub") != claims["sub"]:
+    subjects = {found.get("sub") for found in (claims, sociallogin.account.extra_data.get("userinfo")) if found}
+    if len(subjects) != 1 or not all(subjects):
         raise SignInRefused(_("The identity provider gave information about somebody else."))
     if settings.REQUIRE_TWO_FACTOR and not _second_factor_enough(claims):
         raise SignInRefused(_("The identity provider did not confirm a second factor. Set one up there and try again."))

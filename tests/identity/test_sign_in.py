@@ -74,6 +74,7 @@ WRONG: dict[str, dict[str, Any]] = {
     "nonce": {"id_token": {"nonce": "of another sign-in"}},
     "no nonce": {"id_token": {"nonce": None}},
     "expired": {"id_token": {"exp": int(time.time()) - 3600}},
+    "no subject": {"id_token": {"sub": None}},
     "user information of somebody else": {"userinfo": {"sub": "boss"}},
 }
 

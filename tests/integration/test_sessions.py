@@ -67,6 +67,11 @@ def test_nobody_links_another_identity_to_an_open_session(provider: Provider) ->
     assert not User.objects.get(username="ann").socialaccount_set.exists()
 
 
+def test_where_there_is_no_provider_nobody_is_signed_out_by_one() -> None:
+    answer = Client().post("/account/oidc/oidc/backchannel-logout/", {"logout_token": "x.y.z"})
+    assert answer.status_code == 404
+
+
 def test_the_api_too_asks_a_session_for_its_second_factor(settings: Any, tmp_path: Path) -> None:
     factories.apply(tmp_path)
     factories.person("ann", "finance", password=PASSWORD)
