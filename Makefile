@@ -8,6 +8,7 @@ SUITES := tests/integration tests/upgrade tests/scenarios tests/process tests/pr
 WORKERS := --numprocesses logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 CHROMIUM := $(firstword $(shell command -v chromium chromium-browser google-chrome 2>/dev/null))
 PROMETHEUS := $(and $(shell command -v prometheus 2>/dev/null),$(shell command -v promtool 2>/dev/null))
+NODE := $(and $(shell command -v node 2>/dev/null),$(shell command -v npm 2>/dev/null))
 .DEFAULT_GOAL := help
 
 help:           ## show this list
@@ -39,7 +40,8 @@ check: lint    ## lint, types, layers, then unit, golden and property tests with
 test: lint     ## everything: lint, types and layers, then every test with all examples
 	@[ -n "$(CHROMIUM)" ] || echo "make test: no Chromium on this machine, so the browser tests are left out; CI runs them" >&2
 	@[ -n "$(PROMETHEUS)" ] || echo "make test: no prometheus and promtool on this machine, so the tests against a real Prometheus are left out; CI runs them" >&2
-	$(BIN)/python -m pytest $(WORKERS) $(if $(CHROMIUM),tests/browser) $(if $(PROMETHEUS),tests/prometheus) $(SUITES)
+	@[ -n "$(NODE)" ] || echo "make test: no node and npm on this machine, so the tests against a real OpenID provider are left out; CI runs them" >&2
+	$(BIN)/python -m pytest $(WORKERS) $(if $(CHROMIUM),tests/browser) $(if $(PROMETHEUS),tests/prometheus) $(if $(NODE),tests/identity) $(SUITES)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

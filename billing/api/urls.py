@@ -1,6 +1,6 @@
 """The API, version 1."""
 
-from django.urls import path, re_path
+from django.urls import include, path, re_path
 from drf_spectacular.views import SpectacularAPIView
 
 from billing.api import (
@@ -74,6 +74,7 @@ urlpatterns = [
     path("periods/<str:month>/held-teams", periods.HeldTeams.as_view(), name="held-teams"),
     path("periods/<str:month>/reopenings", reopening.Reopenings.as_view(), name="period-reopenings"),
     path("periods/<str:month>/journal", ledger.JournalAcknowledgement.as_view(), name="journal"),
+    path("scim/v2/", include("billing.api.scim.urls")),
     path("focus/<str:month>", focus.FocusEndpoint.as_view(), name="focus"),
     re_path(r"^.*$", problems.not_found),
 ]  # fmt: skip

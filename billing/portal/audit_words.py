@@ -99,6 +99,11 @@ AUDIT: Final[dict[str, Any]] = {
     "sign_in": _("Signed in"),
     "sign_in_failed": _("Sign-in failed"),
     "sign_out": _("Signed out"),
+    "account_provision": _("Account taken over from the identity provider"),
+    "account_change": _("Account changed by the identity provider"),
+    "provider_group_put": _("Group of the identity provider stored"),
+    "provider_group_delete": _("Group of the identity provider deleted"),
+    "sign_out_by_provider": _("Signed out by the identity provider"),
     "team_put": _("Team stored"),
     "token_cost_sheet_put": _("Load test of a model stored"),
 }

@@ -23,13 +23,16 @@
 | DEFAULT_LANGUAGE | en or zh-hans: alerts to who has said nothing else, pages where the browser asks for neither | en |
 | ALERT_MAIL_URL | mail server for alerts, an Apprise address: mailtos://user:password@host?from=a@b | none: no mail |
 | MAIL_URL | mail server for documents: smtp+tls://user:password@host:port, also smtp://, smtps:// | none: no mail |
-| MAIL_FROM | the address that invoices and notes come from | none, needed with MAIL_URL |
+| MAIL_FROM | the address that documents and links to reset a password come from | none, needed with MAIL_URL |
 | PORTAL_URL | where people reach the portal, for links in mails: https://billing.example.com | none: no link |
 | OIDC_SERVER_URL, OIDC_CLIENT_ID, OIDC_CLIENT_SECRET | the identity provider (OpenID Connect); all three or none | none |
 | OIDC_NAME | what the sign-in button calls it | Single sign-on |
-| OIDC_GROUPS_CLAIM | claim that lists a person's groups | groups |
+| OIDC_SCOPES | what is asked of it, separated by blanks | openid profile email |
+| OIDC_SUBJECT_CLAIM | claim that names a person for ever | sub |
+| OIDC_GROUPS_CLAIM | claim that lists a person's groups; none: only SCIM does | groups |
 | OIDC_ROLES | JSON: group -> role, or role:team; see `docs/identity.md` | {} |
-| REQUIRE_TWO_FACTOR | 1: people who sign in with a password need a second factor | 0 |
+| OIDC_SECOND_FACTOR | its claims that count as a second factor: acr:VALUE,amr:VALUE | none: any sign-in does |
+| REQUIRE_TWO_FACTOR | 1: people need a second factor, of their own or of the identity provider | 0 |
 | SESSION_HOURS, SESSION_IDLE_MINUTES | how long a session lasts at most, and without a request | 8, 60 |
 | TRUSTED_PROXIES | how many proxies of yours stand before the web workers | 0 |
 | LITELLM_CONSUMER | what names the consumer of a LiteLLM payload, first found: team_id, hash, alias, ... | team_id,hash |
@@ -43,7 +46,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from django.core.exceptions import ImproperlyConfigured
 
 from billing.runtime.home import secret
-from billing.settings.identity_settings import provider_apps, read_group_roles
+from billing.settings.identity_settings import PROVIDER_ID, provider_apps, read_group_roles, read_second_factor
 from billing.settings.mail_server import read_mail_server
 from metering.gateways.litellm import read_consumer
 from metering.gateways.naming import read_namings
@@ -182,7 +185,7 @@ AUTH_PASSWORD_VALIDATORS = [
     {"NAME": f"django.contrib.auth.password_validation.{name}"}
     for name in ("UserAttributeSimilarityValidator", "MinimumLengthValidator", "CommonPasswordValidator")
 ]
-AUTHENTICATION_BACKENDS = ["billing.settings.identity.LocalPasswords"]
+AUTHENTICATION_BACKENDS = ["allauth.account.auth_backends.AuthenticationBackend"]
 # shared by every web worker, so that a limit holds wherever the next attempt arrives
 CACHES = {"default": {"BACKEND": "django.core.cache.backends.db.DatabaseCache", "LOCATION": "suanpan_cache"}}
 ALLAUTH_TRUSTED_PROXY_COUNT = _count("TRUSTED_PROXIES", 0)
@@ -194,21 +197,30 @@ ACCOUNT_SESSION_REMEMBER = False
 ACCOUNT_RATE_LIMITS = {"login": "30/m/ip", "login_failed": "10/m/ip,5/5m/key"}
 SOCIALACCOUNT_ADAPTER = "billing.settings.identity.ProviderAccounts"
 SOCIALACCOUNT_PROVIDERS: dict[str, dict[str, Any]] = {
-    "openid_connect": {"OAUTH_PKCE_ENABLED": True, "APPS": provider_apps(os.environ)},
+    "openid_connect": {
+        "OAUTH_PKCE_ENABLED": True, "APPS": provider_apps(os.environ),
+        "provider_class": "billing.settings.openid.NonceProvider",
+    },
 }
 SOCIALACCOUNT_STORE_TOKENS = False
 SOCIALACCOUNT_AUTO_SIGNUP = True
 MFA_ADAPTER = "billing.settings.two_factor.SealedSecrets"
-MFA_SUPPORTED_TYPES = ["totp", "recovery_codes"]
+MFA_SUPPORTED_TYPES = ["webauthn", "totp", "recovery_codes"]
+MFA_PASSKEY_LOGIN_ENABLED = True
 MFA_TOTP_ISSUER = "Suanpan"
 REQUIRE_TWO_FACTOR = _flag("REQUIRE_TWO_FACTOR")
 SESSION_HOURS, SESSION_IDLE_MINUTES = _count("SESSION_HOURS", 8), _count("SESSION_IDLE_MINUTES", 60)
 SESSION_COOKIE_AGE = SESSION_HOURS * 3600
+OIDC_PROVIDER_ID = PROVIDER_ID
+OIDC_GROUPS_CLAIM = os.environ.get("OIDC_GROUPS_CLAIM") or "groups"
 try:
-    OIDC_GROUPS_CLAIM = os.environ.get("OIDC_GROUPS_CLAIM", "groups")
     OIDC_ROLES = read_group_roles(os.environ.get("OIDC_ROLES", ""))
 except ValueError as error:
     raise ImproperlyConfigured(f"OIDC_ROLES: {error}") from error
+try:
+    OIDC_SECOND_FACTOR = read_second_factor(os.environ.get("OIDC_SECOND_FACTOR", ""))
+except ValueError as error:
+    raise ImproperlyConfigured(f"OIDC_SECOND_FACTOR: {error}") from error
 
 RENAMED = {
     "HOUSE_LANGUAGE": "DEFAULT_LANGUAGE",
@@ -254,7 +266,7 @@ INGEST_MAX_CONNECTIONS = _count("INGEST_MAX_CONNECTIONS", 4096)
 WEB_WORKERS, WEB_THREADS = _count("WEB_WORKERS", 2, least=1), _count("WEB_THREADS", 16, least=1)
 FUTURE_TOLERANCE_SECONDS = _count("FUTURE_TOLERANCE_SECONDS", 86_400)
 ALERT_MAIL_URL = os.environ.get("ALERT_MAIL_URL", "")
-MAIL_FROM = os.environ.get("MAIL_FROM", "")
+MAIL_FROM = DEFAULT_FROM_EMAIL = SERVER_EMAIL = os.environ.get("MAIL_FROM", "")
 MAIL_CONFIGURED = bool(os.environ.get("MAIL_URL"))
 if (_mail := read_mail_server(os.environ.get("MAIL_URL", ""))) is not None:
     if not MAIL_FROM:

@@ -4,11 +4,10 @@ A person of the provider is known by the provider's own identifier and by nothin
 name or mail address is somebody else. Their groups give them their roles, anew at every sign-in.
 """
 
-import logging
+from http import HTTPStatus
 from typing import Any
 
 from allauth.account.adapter import DefaultAccountAdapter
-from allauth.account.auth_backends import AuthenticationBackend
 from allauth.account.signals import user_logged_in
 from allauth.account.views import PasswordSetView
 from allauth.core.exceptions import ImmediateHttpResponse
@@ -18,14 +17,16 @@ from allauth.socialaccount.providers.base import AuthProcess
 from django.conf import settings
 from django.contrib.auth.base_user import AbstractBaseUser
 from django.contrib.auth.models import AnonymousUser, User
-from django.db import transaction
+from django.contrib.auth.signals import user_login_failed
 from django.dispatch import receiver
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseForbidden
+from django.shortcuts import render
+from django.utils.translation import gettext as _
 
-from billing.tenancy.models import Team
-from billing.tenancy.roles import roles_from_provider
-
-log = logging.getLogger(__name__)
+from billing.settings.backchannel_logout import provider_session_remember
+from billing.settings.identity_settings import GROUPS_BY_SCIM
+from billing.settings.openid import SignInRefused, sign_in_check
+from billing.tenancy.roles import roles_of_groups
 
 
 class LocalAccounts(DefaultAccountAdapter):
@@ -34,13 +35,12 @@ class LocalAccounts(DefaultAccountAdapter):
     def is_open_for_signup(self, request: HttpRequest) -> bool:
         return False
 
-
-class LocalPasswords(AuthenticationBackend):
-    """A password opens local accounts only: whoever left the company, or a group, is refused by the provider alone."""
-
-    def authenticate(self, request: HttpRequest | None, **credentials: Any) -> AbstractBaseUser | None:
-        user = super().authenticate(request, **credentials)
-        return None if user is not None and is_of_provider(user) else user
+    def pre_login(self, request: HttpRequest, user: User, **login: Any) -> HttpResponse | None:
+        """Passwords and passkeys open local accounts only: the provider alone decides who of its people comes in."""
+        came_through = (login["signal_kwargs"] or {}).get("sociallogin") is not None
+        if is_of_provider(user) and not came_through:
+            return sign_in_refused(request, user.get_username(), _("This account signs in through the identity provider."))
+        return super().pre_login(request, user, **login)
 
 
 class ProviderAccounts(DefaultSocialAccountAdapter):
@@ -50,9 +50,22 @@ class ProviderAccounts(DefaultSocialAccountAdapter):
         return True
 
     def pre_social_login(self, request: HttpRequest, sociallogin: SocialLogin) -> None:
-        """Refuse to link an identity to an account: an open browser would be enough to come back for ever."""
+        """Refuse to link an identity to an account: an open browser would be enough to come back for ever.
+
+        Refuse too what does not prove who signs in.
+        """
         if sociallogin.state.get("process") == AuthProcess.CONNECT:
             raise ImmediateHttpResponse(HttpResponseForbidden("identities are not linked to accounts"))
+        try:
+            sign_in_check(sociallogin)
+        except SignInRefused as error:
+            raise ImmediateHttpResponse(sign_in_refused(request, sociallogin.account.uid, str(error))) from error
+
+
+def sign_in_refused(request: HttpRequest, name: str, why: str) -> HttpResponse:
+    """The page that says so; the audit log has whose sign-in it was."""
+    user_login_failed.send(sender=__name__, credentials={"username": name}, request=request)
+    return render(request, "account/refused.html", {"why": why}, status=HTTPStatus.FORBIDDEN)
 
 
 def is_of_provider(user: AbstractBaseUser | AnonymousUser) -> bool:
@@ -68,19 +81,14 @@ def local_password_set(request: HttpRequest) -> HttpResponse:
 
 
 @receiver(user_logged_in, dispatch_uid="roles of the identity provider")
-def roles_follow_groups(request: HttpRequest, user: User, sociallogin: SocialLogin | None = None, **_: Any) -> None:
+def roles_follow_groups(request: HttpRequest, user: User, sociallogin: SocialLogin | None = None, **more: Any) -> None:
     """Give the roles of the groups that the provider names now, and take away those of groups that it no longer names."""
     if sociallogin is None:
         return
-    groups = groups_of(sociallogin.account.extra_data, settings.OIDC_GROUPS_CLAIM)
-    wanted = {role for group in groups for role in settings.OIDC_ROLES.get(group, [])}
-    known = set(Team.objects.filter(code__in=[team for _, team in wanted if team]).values_list("code", flat=True))
-    for role, team in sorted(wanted, key=str):
-        if team and team not in known:
-            log.error("OIDC_ROLES gives %s for team %r, which does not exist; %s signs in without it", role, team, user)
-    with transaction.atomic():
-        held = {(role, team) for role, team in wanted if team is None or team in known}
-        roles_from_provider(user=user, roles=held, actor="identity provider")
+    provider_session_remember(request, sociallogin)
+    if settings.OIDC_GROUPS_CLAIM != GROUPS_BY_SCIM:
+        groups = groups_of(sociallogin.account.extra_data, settings.OIDC_GROUPS_CLAIM)
+        roles_of_groups(user=user, groups=groups, actor="identity provider")
 
 
 def groups_of(extra_data: dict[str, Any], claim: str) -> set[str]:

@@ -7,9 +7,13 @@ from typing import Any, Final
 from django.core.exceptions import ImproperlyConfigured
 
 PROVIDER_ID: Final = "oidc"
+GROUPS_BY_SCIM: Final = "none"
+"""As OIDC_GROUPS_CLAIM: a sign-in brings no groups, the provider pushes them."""
 ROLES: Final = ("viewer", "lead", "finance", "approver", "admin", "auditor")
 OF_A_TEAM: Final = ("viewer", "lead")
 NEEDED: Final = ("OIDC_SERVER_URL", "OIDC_CLIENT_ID", "OIDC_CLIENT_SECRET")
+DEFAULT_SCOPES: Final = "openid profile email"
+SecondFactor = dict[str, list[str]]
 GroupRoles = dict[str, list[tuple[str, str | None]]]
 
 
@@ -21,15 +25,37 @@ def provider_apps(environment: Mapping[str, str]) -> list[dict[str, Any]]:
     missing = [name for name in NEEDED if name not in given]
     if missing:
         raise ImproperlyConfigured(f"{', '.join(missing)}: missing, while {', '.join(given)} is set; set all three or none")
+    scopes = (environment.get("OIDC_SCOPES") or DEFAULT_SCOPES).split()
+    if "openid" not in scopes:
+        raise ImproperlyConfigured(f"OIDC_SCOPES={' '.join(scopes)!r} must contain openid")
     return [
         {
             "provider_id": PROVIDER_ID,
-            "name": environment.get("OIDC_NAME", "Single sign-on"),
+            "name": environment.get("OIDC_NAME") or "Single sign-on",
             "client_id": environment["OIDC_CLIENT_ID"],
             "secret": environment["OIDC_CLIENT_SECRET"],
-            "settings": {"server_url": environment["OIDC_SERVER_URL"].rstrip("/")},
+            "settings": {
+                "server_url": environment["OIDC_SERVER_URL"].rstrip("/"),
+                "scope": scopes,
+                "uid_field": environment.get("OIDC_SUBJECT_CLAIM") or "sub",
+            },
         }
     ]
+
+
+def read_second_factor(text: str) -> SecondFactor:
+    """Contexts (`acr`) and methods (`amr`) of ID tokens that count as a second factor.  Raises ValueError naming one.
+
+    >>> read_second_factor("acr:urn:okta:loa:2fa:any, amr:mfa")
+    {'acr': ['urn:okta:loa:2fa:any'], 'amr': ['mfa']}
+    """
+    found: SecondFactor = {"acr": [], "amr": []}
+    for item in filter(None, (part.strip() for part in text.split(","))):
+        claim, _, value = item.partition(":")
+        if claim not in found or not value:
+            raise ValueError(f"{item!r} must be acr:VALUE or amr:VALUE")
+        found[claim].append(value)
+    return found
 
 
 def read_group_roles(text: str) -> GroupRoles:

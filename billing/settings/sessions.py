@@ -63,9 +63,8 @@ class RequireTwoFactorMiddleware:
         if settings.SESSION_COOKIE_NAME not in request.COOKIES or not _lacks_second_factor(request):
             return self.get_response(request)
         if request.path.startswith("/api/"):
-            missing = "a second factor is required: set one up at /account/2fa/totp/activate/"
-            return problem(403, "Forbidden", missing)
-        return redirect("mfa_activate_totp")
+            return problem(403, "Forbidden", "a second factor is required: set one up at /account/2fa/")
+        return redirect("mfa_index")
 
 
 def _lacks_second_factor(request: HttpRequest) -> bool:
@@ -81,7 +80,7 @@ def session_begins(request: HttpRequest, user: User, **_: Any) -> None:
     """Note when it began and by which way."""
     request.session[BEGAN] = request.session[SEEN] = time()
     methods = {record["method"] for record in get_authentication_records(request, user)}
-    by = "identity provider" if "socialaccount" in methods else "password"
+    by = "identity provider" if "socialaccount" in methods else "password" if "password" in methods else "passkey"
     name = user.get_username()
     audit_record(actor=name, action="sign_in", subject=name, detail={"by": by, **_address(request)})
 

@@ -9,6 +9,7 @@ from django.views.i18n import set_language
 
 from billing.api.health import healthz, readyz
 from billing.api.metrics import metrics
+from billing.settings.backchannel_logout import backchannel_logout
 from billing.settings.identity import local_password_set
 
 # The same limits and the same second factor as everywhere.
@@ -21,6 +22,7 @@ urlpatterns = [
     path("api/v1/", include("billing.api.urls")),
     path("i18n/setlang/", set_language, name="set_language"),
     path("account/password/set/", local_password_set),
+    path("account/oidc/oidc/backchannel-logout/", backchannel_logout),
     path("account/3rdparty/", page_not_found, {"exception": Http404()}),  # nobody links identities
     path("account/", include("allauth.urls")),
     path("admin/", admin.site.urls),

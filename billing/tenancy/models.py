@@ -7,6 +7,7 @@ from django.contrib.postgres.constraints import ExclusionConstraint
 from django.contrib.postgres.fields import ArrayField, DateTimeRangeField, RangeOperators
 from django.db import models
 from django.db.models import F, Func, Q
+from django.db.models.functions import Lower
 
 
 class ValidRange(Func):
@@ -156,6 +157,22 @@ class Membership(models.Model):
             models.CheckConstraint(
                 condition=Q(team=None) | Q(role__in=["viewer", "lead"]), name="roles_of_the_house_are_held_for_all_teams"
             ),
+        ]
+
+
+class ProvisionedAccount(models.Model):
+    """An account that the identity provider manages by SCIM, under the names that it has there."""
+
+    user = models.OneToOneField(User, primary_key=True, on_delete=models.CASCADE, related_name="provisioned")
+    external_id = models.CharField(max_length=255, unique=True, help_text="the identifier with which the person signs in")
+    user_name = models.CharField(max_length=255)
+    active = models.BooleanField(null=True, help_text="what the provider last said; empty: it deleted the account")
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                Lower("user_name"), name="a_user_name_of_the_provider_is_one_account", condition=Q(active__isnull=False)
+            )
         ]
 
 

@@ -2,14 +2,18 @@
 
 import secrets
 
+from django.contrib.auth import SESSION_KEY
 from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
 from django.db import transaction
+from django.utils import timezone
 
 from billing.tenancy.access import RIGHTS, Right, same_person
 from billing.tenancy.audit import audit_record
 from billing.tenancy.models import Membership, Team
+from billing.tenancy.open_sessions import sessions_end
 from billing.tenancy.roles import role_grant, role_revoke
+from billing.tenancy.tokens import api_token_revoke
 from metering.messages import Message, UserError
 
 
@@ -41,13 +45,21 @@ def account_switch(*, user_id: int, active: bool, actor: str) -> User:
     with transaction.atomic():
         user = _other(user_id, actor, lock=True)
         if user.is_active != active:
-            user.is_active = active
-            user.save(update_fields=["is_active"])
-            if active:
-                audit_record(actor=actor, action="account_enable", subject=user.get_username())
-            else:
-                audit_record(actor=actor, action="account_disable", subject=user.get_username())
+            account_active_set(user=user, active=active, actor=actor)
     return user
+
+
+def account_active_set(*, user: User, active: bool, actor: str) -> None:
+    """Switch an account on, or off: its sessions end and its tokens are revoked, and neither comes back with it."""
+    user.is_active = active
+    user.save(update_fields=["is_active"])
+    if active:
+        audit_record(actor=actor, action="account_enable", subject=user.get_username())
+        return
+    audit_record(actor=actor, action="account_disable", subject=user.get_username())
+    sessions_end(lambda session: session[SESSION_KEY] == str(user.pk))
+    for token in user.api_tokens.filter(revoked_at=None):
+        api_token_revoke(token=token, actor=actor, now=timezone.now())
 
 
 def account_role_grant(*, user_id: int, role: str, team: Team | None, actor: str) -> None:

@@ -1,11 +1,17 @@
 """Who holds which role: granted and taken away, with an entry in the audit log."""
 
+import logging
+from collections.abc import Iterable
+
+from django.conf import settings
 from django.contrib.auth.models import User
+from django.db import transaction
 
 from billing.tenancy.audit import audit_record
 from billing.tenancy.models import Membership, Team
 from metering.messages import Message, UserError
 
+log = logging.getLogger(__name__)
 OF_A_TEAM = frozenset({Membership.Role.VIEWER, Membership.Role.LEAD})
 
 
@@ -31,6 +37,17 @@ def role_revoke(*, user: User, role: str, team: Team | None, actor: str) -> bool
     if gone:
         audit_record(actor=actor, action="role_revoke", subject=user.get_username(), detail=_told(role, team))
     return bool(gone)
+
+
+def roles_of_groups(*, user: User, groups: Iterable[str], actor: str) -> None:
+    """Give the roles of these groups of the provider, by OIDC_ROLES, and take away those of all others."""
+    wanted = {role for group in groups for role in settings.OIDC_ROLES.get(group, [])}
+    known = set(Team.objects.filter(code__in=[team for _, team in wanted if team]).values_list("code", flat=True))
+    for role, team in sorted(wanted, key=str):
+        if team and team not in known:
+            log.error("OIDC_ROLES gives %s for team %r, which does not exist; %s goes without it", role, team, user)
+    with transaction.atomic():
+        roles_from_provider(user=user, roles={role for role in wanted if role[1] is None or role[1] in known}, actor=actor)
 
 
 def roles_from_provider(*, user: User, roles: set[tuple[str, str | None]], actor: str) -> bool:

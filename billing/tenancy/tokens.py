@@ -16,9 +16,9 @@ from metering.messages import Message, UserError
 
 SCOPES = (
     "usage:write", "usage:read", "usage:correct", "prices:read", "prices:write", "prices:approve", "invoices:read",
-    "budgets:read", "journal:acknowledge", "disputes:write",
+    "budgets:read", "journal:acknowledge", "disputes:write", "people:provision",
 )  # fmt: skip
-OF_ALL_TEAMS = {"usage:write", "prices:write", "prices:approve"}
+OF_ALL_TEAMS = {"usage:write", "prices:write", "prices:approve", "people:provision"}
 ROTATION = timedelta(days=7)
 TOUCH_EVERY = timedelta(minutes=1)
 RECENT_SECONDS = 1.0

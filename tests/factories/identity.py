@@ -25,7 +25,7 @@ class Provider(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Door)
         self.person: dict[str, Any] = {}
-        self.codes: dict[str, str] = {}
+        self.codes: dict[str, tuple[str, str]] = {}
 
     @property
     def address(self) -> str:
@@ -36,7 +36,7 @@ class Provider(ThreadingHTTPServer):
         asked = parse_qs(urlsplit(away["Location"]).query)
         assert away["Location"].startswith(f"{self.address}/authorize?")
         code = secrets.token_hex(8)
-        self.codes[code] = asked["code_challenge"][0]
+        self.codes[code] = asked["code_challenge"][0], asked["nonce"][0]
         return client.get("/account/oidc/oidc/login/callback/", {"code": code, "state": asked["state"][0]})
 
 
@@ -57,8 +57,10 @@ class _Door(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         form = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
         assert form["client_secret"] == ["provider-secret"]
-        assert self.server.codes.pop(form["code"][0]) == _challenge(form["code_verifier"][0])
-        claims = {**self.server.person, "iss": self.server.address, "aud": "suanpan", "iat": 1, "exp": 4_000_000_000}
+        challenge, nonce = self.server.codes.pop(form["code"][0])
+        assert challenge == _challenge(form["code_verifier"][0])
+        facts = {"nonce": nonce, "iss": self.server.address, "aud": "suanpan", "iat": 1, "exp": 4_000_000_000}
+        claims = {**self.server.person, **facts}
         token = jwt.encode(claims, "x" * 32, algorithm="HS256")
         self.answer({"access_token": "a", "token_type": "Bearer", "expires_in": 60, "id_token": token})
 

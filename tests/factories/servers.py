@@ -68,8 +68,8 @@ def environment() -> dict[str, str]:
 class WebProcess:
     """Web, as `up` starts it; a worker that dies is started again."""
 
-    def __init__(self, workers: int) -> None:
-        self.port, self._workers = free_port(), workers
+    def __init__(self, workers: int, **settings: str) -> None:
+        self.port, self._workers, self._settings = free_port(), workers, settings
         self.process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -77,8 +77,8 @@ class WebProcess:
         return f"http://127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        bounded = {**environment(), "MALLOC_ARENA_MAX": "2", "WEB_WORKERS": str(self._workers)}
-        silent = subprocess.DEVNULL
+        own = {"MALLOC_ARENA_MAX": "2", "WEB_WORKERS": str(self._workers), **self._settings}
+        bounded, silent = {**environment(), **own}, subprocess.DEVNULL
         self.process = subprocess.Popen(server_argv(self.port), env=bounded, cwd=PROJECT, stdout=silent, stderr=silent)
         until(self.answers, STARTUP_SECONDS)
 

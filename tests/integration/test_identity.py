@@ -174,7 +174,7 @@ def test_where_it_is_required_nothing_is_seen_before_a_second_factor_is_set_up(s
     client = Client()
     client.post("/login/", {"login": "ann", "password": PASSWORD})
     for path in ("/", "/close/", "/invoices/", "/admin/"):
-        assert client.get(path)["Location"] == "/account/2fa/totp/activate/"
+        assert client.get(path)["Location"] == "/account/2fa/"
     Authenticator.objects.create(user=User.objects.get(), type="totp", data={"secret": "sealed"})
     assert client.get("/close/").status_code == 200
 

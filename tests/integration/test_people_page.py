@@ -57,7 +57,10 @@ def test_an_account_that_is_switched_off_ends_its_sessions_and_tokens(ada: Clien
     tokens._recent.clear()
     assert api_token_find(presented=presented, now=timezone.now()) is None
     assert ada.post(f"/people/{ben.pk}/enable/").status_code == 302
-    assert entries() == [("ada", "account_disable", "ben"), ("ada", "account_enable", "ben")]
+    assert session.get("/close/").status_code == 302
+    assert api_token_find(presented=presented, now=timezone.now()) is None
+    done = [("account_disable", "ben"), ("api_token_revoke", "b"), ("account_enable", "ben")]
+    assert entries() == [("ada", *each) for each in done]
 
 
 def test_nobody_changes_their_own_account_and_roles(ada: Client) -> None:

@@ -32,7 +32,8 @@ def address(route: str, house: dict[str, Any]) -> str:
     return "/" + text.replace("^", "").replace("$", "")
 
 
-ROUTES = addresses(get_resolver().url_patterns)
+ROUTES = [route for route in addresses(get_resolver().url_patterns) if route != "account/oidc/oidc/backchannel-logout/"]
+"""Without the one that the identity provider asks: no session counts there, only a token that the provider signed."""
 
 
 @pytest.mark.parametrize("route", ROUTES)

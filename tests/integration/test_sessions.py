@@ -67,6 +67,11 @@ def test_nobody_links_another_identity_to_an_open_session(provider: Provider) ->
     assert not User.objects.get(username="ann").socialaccount_set.exists()
 
 
+def test_where_there_is_no_provider_nobody_is_signed_out_by_one() -> None:
+    answer = Client().post("/account/oidc/oidc/backchannel-logout/", {"logout_token": "x.y.z"})
+    assert answer.status_code == 404
+
+
 def test_the_api_too_asks_a_session_for_its_second_factor(settings: Any, tmp_path: Path) -> None:
     factories.apply(tmp_path)
     factories.person("ann", "finance", password=PASSWORD)
@@ -75,7 +80,7 @@ def test_the_api_too_asks_a_session_for_its_second_factor(settings: Any, tmp_pat
     settings.REQUIRE_TWO_FACTOR = True
     refused = client.get("/api/v1/price-versions")
     assert (refused.status_code, refused["Content-Type"]) == (403, "application/problem+json")
-    assert refused.json()["detail"] == "a second factor is required: set one up at /account/2fa/totp/activate/"
+    assert refused.json()["detail"] == "a second factor is required: set one up at /account/2fa/"
     Authenticator.objects.create(user=User.objects.get(), type="totp", data={"secret": "sealed"})
     assert client.get("/api/v1/price-versions").status_code == 200
 

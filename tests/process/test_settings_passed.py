@@ -104,6 +104,19 @@ def test_the_settings_load_with_all_of_identity_and_mail() -> None:
     assert loaded(environment) == "True ['oidc'] zh-hans 10 smtp {'gpu-finance': [('finance', None)]}"
 
 
+SENDERS = """import django
+django.setup()
+from allauth.account.adapter import get_adapter
+from django.core.mail import EmailMessage
+print([EmailMessage().from_email, get_adapter().get_from_email()])"""
+
+
+def test_mails_about_accounts_come_from_the_address_of_all_mails() -> None:
+    """Those with the link that resets a password, too."""
+    filled = {**FILLED, "MAIL_URL": "smtp://mail.example.org:25", "MAIL_FROM": "billing@example.org"}
+    assert loaded(filled, SENDERS) == "['billing@example.org', 'billing@example.org']"
+
+
 RESERVED_IN = "import billing.settings.base as s; print(s.CACHE_URL)"
 RABBIT = "amqp://u:p@rabbit:5672/"
 

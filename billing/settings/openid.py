@@ -1,0 +1,66 @@
+"""What a sign-in through the identity provider must prove, beyond what django-allauth checks of its ID token.
+
+django-allauth checks issuer, audience, expiry and PKCE. Here each sign-in also carries a nonce of its own, the user
+information must be of the same person as the ID token, and a second factor must be claimed where that is set up.
+"""
+
+import secrets
+from hmac import compare_digest
+from typing import Any
+
+from allauth.socialaccount.models import SocialLogin
+from allauth.socialaccount.providers.base import ProviderException
+from allauth.socialaccount.providers.openid_connect.provider import OpenIDConnectProvider
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse
+from django.utils.translation import gettext as _
+
+
+class SignInRefused(Exception):
+    """A sign-in that the provider's answer does not prove; the text is for the person."""
+
+
+class NonceProvider(OpenIDConnectProvider):
+    """Sends a nonce with each request, and asks for the contexts that count as a second factor."""
+
+    package = OpenIDConnectProvider.get_package()
+
+    def extract_uid(self, data: dict[str, Any]) -> str:
+        """Who it is, by the ID token alone."""
+        uid = data.get("id_token", {}).get(self.app.settings["uid_field"])
+        if not uid:
+            raise ProviderException("there is no ID token that names the person")
+        return str(uid)
+
+    def redirect(
+        self, request: HttpRequest, process: str, next_url: str | None = None, data: Any = None, **kwargs: Any
+    ) -> HttpResponse:
+        """Send the browser to the provider; the nonce waits in the state of this sign-in."""
+        asked = kwargs.pop("auth_params", None) or self.get_auth_params()
+        nonce = secrets.token_urlsafe(24)
+        if contexts := settings.OIDC_SECOND_FACTOR["acr"]:
+            asked["acr_values"] = " ".join(contexts)
+        params = {**asked, "nonce": nonce}
+        return super().redirect(request, process, next_url, data, auth_params=params, nonce=nonce, **kwargs)
+
+
+def sign_in_check(sociallogin: SocialLogin) -> None:
+    """Refuse an answer that is of another sign-in or of two people, or lacks a second factor.  Raises SignInRefused."""
+    claims = sociallogin.account.extra_data["id_token"]
+    nonce, asked = claims.get("nonce"), sociallogin.state.get("nonce")
+    if not (isinstance(nonce, str) and isinstance(asked, str) and compare_digest(nonce, asked)):
+        raise SignInRefused(_("The answer of the identity provider belongs to another sign-in. Try again."))
+    subjects = {found.get("sub") for found in (claims, sociallogin.account.extra_data.get("userinfo")) if found}
+    if len(subjects) != 1 or not all(subjects):
+        raise SignInRefused(_("The identity provider gave information about somebody else."))
+    if settings.REQUIRE_TWO_FACTOR and not _second_factor_enough(claims):
+        raise SignInRefused(_("The identity provider did not confirm a second factor. Set one up there and try again."))
+
+
+def _second_factor_enough(claims: dict[str, Any]) -> bool:
+    """Whether the ID token names one of the contexts or methods of OIDC_SECOND_FACTOR; any answer does if it names none."""
+    contexts, methods = settings.OIDC_SECOND_FACTOR["acr"], settings.OIDC_SECOND_FACTOR["amr"]
+    if not contexts and not methods:
+        return True
+    used = claims.get("amr")
+    return claims.get("acr") in contexts or bool(isinstance(used, list) and set(methods) & {str(way) for way in used})
