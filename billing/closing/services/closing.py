@@ -27,7 +27,7 @@ from billing.rating.assessment import RatingResult, rate_period
 from billing.rating.input_fingerprint import reference_data_lock
 from billing.rating.services.charges import capacity_freeze, charges_write, idle_shares_write, pool_times_write
 from billing.runtime.gc_pause import collector_paused
-from billing.runtime.parallel_reads import deferred_query, parallel_reads
+from billing.runtime.parallel_reads import deferred_check, parallel_reads
 from billing.runtime.progress import ProgressCallback, no_progress
 from billing.tenancy.audit import audit_record
 from billing.tenancy.models import Team
@@ -149,7 +149,7 @@ def _bill(month: str, now: datetime, rated: RatingResult | None, report_progress
                 "period %(month)s was opened again while it was being closed: look at it, then close again", month=month
             ))
         window, reads = Interval(period.start, period.end), None if rated else UsageReads.begun(period)
-        usage = deferred_query(usage_digest, window, period.close_number)
+        usage = deferred_check(usage_digest, window, period.close_number)
         if rated is None:
             report_progress("rate", 0, 0)
             rated = rate_period(window=window, zone=period.zone, close_seq=period.close_seq, isolate=True)
