@@ -257,7 +257,7 @@ def hfu_with_full_recomputation(mfu: Fraction) -> Fraction:
     return mfu * Fraction(8, 6)
 
 
-def weighted_mean(parts: Sequence[tuple[Exact, Exact, Exact]]) -> Fraction | None:
+def weighted_mean(parts: Sequence[tuple[Exact, Exact, Exact]]) -> Exact | None:
     """Mean of (gpu_seconds, dense peak, value), weighted by GPU-seconds x peak; None without weight.
 
     value = sum of s x p x value / sum of s x p
@@ -267,6 +267,9 @@ def weighted_mean(parts: Sequence[tuple[Exact, Exact, Exact]]) -> Fraction | Non
 
     Source: FM2, weighting by GPU-seconds and the dense peak of the phase's precision.
     """
+    if len(parts) == 1:  # as of most jobs: the weight cancels out
+        seconds, peak, value = parts[0]
+        return value if seconds and peak else None
     total: Exact = Decimal(0)
     weight: Exact = Decimal(0)
     for seconds, peak, value in parts:

@@ -15,6 +15,7 @@ from billing.invoices.models import BillingPeriod
 from billing.rating.assessment import RatingResult, rate_period
 from billing.rating.input_fingerprint import fingerprint_now
 from billing.rating.snapshots import valid_result
+from billing.runtime.parallel_reads import deferred_query
 from billing.runtime.progress import ProgressCallback, no_progress
 from billing.usage.epochs import one_snapshot
 from metering.intervals import Interval
@@ -41,10 +42,10 @@ def close_check(
     window = Interval(period.start, period.end)
     report_progress("rate", 0, 0)
     with one_snapshot(beside=True):
-        reads, fingerprint = UsageReads.begun(period), fingerprint_now(window=window, zone=period.zone)
+        fingerprint, reads = deferred_query(fingerprint_now, window=window, zone=period.zone), UsageReads.begun(period)
         rated = valid_result(period.month, fingerprint)
         if rated is None:
             rated = rate_period(window=window, zone=period.zone, close_seq=None, isolate=True)
         report_progress("look", 0, 0)
         found = found_in(period, now, rated, thorough=False, reads=reads)
-        return CloseCheck(judged(found, period, now, thorough=False), rated, fingerprint)
+        return CloseCheck(judged(found, period, now, thorough=False), rated, fingerprint())

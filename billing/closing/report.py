@@ -23,7 +23,7 @@ from billing.rating.assessment import DeviceTime, RatingResult
 from billing.rating.models import Charge as ChargeRow
 from billing.rating.reference_data import gpu_seconds
 from billing.rating.snapshots import rated_now
-from billing.runtime.parallel_reads import deferred_query
+from billing.runtime.parallel_reads import deferred_check
 from billing.usage.altered import Altered, usage_altered
 from billing.usage.epochs import one_snapshot
 from billing.usage.selectors import EpochFilter, held_devices
@@ -172,7 +172,7 @@ class UsageReads:
         """Begin to read them, as the close of the period sees it, or as is known now."""
         window, close_seq = Interval(period.start, period.end), period.close_seq
         known = EpochFilter() if close_seq is None else EpochFilter(before=close_seq)
-        return cls(deferred_query(held_devices, window, known), deferred_query(usage_altered, window))
+        return cls(deferred_check(held_devices, window, known), deferred_check(usage_altered, window))
 
 
 def judged(report: Report, period: BillingPeriod, now: datetime, *, thorough: bool = True) -> Report:

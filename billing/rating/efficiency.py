@@ -7,7 +7,6 @@ A job is judged once per policy, cut where the policy or the owner changes. Samp
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from decimal import Decimal
 from functools import lru_cache, partial, reduce
 from hashlib import sha256
@@ -86,7 +85,6 @@ class _Job(msgspec.Struct, frozen=True):
     name: str
     policy: EfficiencyPolicy
     workload: Workload
-    began: datetime
     held: Decimal
     covered: tuple[Interval, ...]
     samples: tuple[Sample, ...]
@@ -259,12 +257,11 @@ def _job(  # one job's facts, gathered once
     held = gpu_seconds(first.device_us if len(items) == 1 else reduce(EXACT.add, (item.device_us for item in items)))
     score = score_of(samples, covered, held)
     workload = Workload(first.job.partition("/")[0], queue, first.accelerator)
-    began = min([sample.start for sample in samples], default=covered[0].start)
     told, facts, found = tuple(samples), score.facts(held), []
     for team, usages in sorted(by_team.items()) if len(by_team) > 1 else by_team.items():
         judgement = judge_workload(policy, workload, at=covered[0].start, team=team, **facts)
         job = _Job(
-            team, first.cluster, first.namespace, first.job, policy, workload, began, held, covered, told, tuple(usages),
+            team, first.cluster, first.namespace, first.job, policy, workload, held, covered, told, tuple(usages),
             score, _as_billed(policy, judgement),
         )  # fmt: skip
         found.append(job)
@@ -276,7 +273,8 @@ def _gather_short(jobs: list[_Job], zone: str) -> list[_Job]:
     groups: dict[tuple[str, ...], list[_Job]] = defaultdict(list)
     for job in jobs:
         if job.policy.gather_short and job.judgement.reason == "neutral:short":
-            day = max(job.began, job.covered[0].start).astimezone(ZoneInfo(zone)).date().isoformat()
+            began = min((sample.start for sample in job.samples), default=job.covered[0].start)
+            day = max(began, job.covered[0].start).astimezone(ZoneInfo(zone)).date().isoformat()
             groups[job.team, job.cluster, job.namespace, job.policy.name, day].append(job)
     penalised: dict[int, _Job] = {}
     for (team, *_), group in groups.items():

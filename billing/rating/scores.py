@@ -4,7 +4,6 @@ Samples that a policy covers only in part count by the part of their time that i
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import msgspec
 
 from billing.usage.selectors import Sample
-from metering.intervals import Interval, union
+from metering.intervals import MICROSECOND, Interval, union
 from metering.peaks import dense_peak_tflops
 from pricing import efficiency
 from pricing.money import EXACT, exact_sum
@@ -38,12 +37,10 @@ class Score(msgspec.Struct, frozen=True, gc=False):
         }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """A sample with the cuts of it that lie under the policy, in microseconds of all of its time."""
+class _Part(msgspec.Struct, frozen=True, gc=False):
+    """A sample, of whose `whole` microseconds so many lie `inside` the time under the policy."""
 
     sample: Sample
-    cuts: tuple[Interval, ...]
     inside: int
     whole: int
 
@@ -57,29 +54,34 @@ def score_of(samples: Sequence[Sample], covered: Sequence[Interval], held_second
 
     A sample without both values covers nothing: one hour that could not be measured costs coverage, not the score.
     """
-    overlapping = [part for part in (_part(sample, covered) for sample in samples) if part.inside]
+    overlapping = [part for sample in samples if (part := _part(sample, covered)).inside]
     parts = [part for part in overlapping if part.sample.mfu is not None and part.sample.hfu is not None] or overlapping
     measured_s: Decimal | Fraction = Decimal(0)
     for part in parts:
         measured_s = exact_sum(measured_s, part.share_of(EXACT.multiply(part.sample.gpu_seconds, part.sample.coverage)))
-    minutes = _rounded(_busy(parts), 60 * MICRO, MINUTE_PLACES)
+    minutes = _rounded(_busy(parts, covered), 60 * MICRO, MINUTE_PLACES)
     weights = _weights([part for part in parts if part.sample.gpu_seconds])
     return Score(minutes, _coverage(measured_s, held_seconds), _mean(weights, "mfu"), _mean(weights, "hfu"))
 
 
 def _part(sample: Sample, covered: Sequence[Interval]) -> _Part:
+    whole = (sample.end - sample.start) // MICROSECOND
+    if len(covered) == 1 and covered[0].start <= sample.start < sample.end <= covered[0].end:
+        return _Part(sample, whole, whole)  # as of most samples
+    return _Part(sample, sum(cut.microseconds for cut in _cuts(sample, covered)), whole)
+
+
+def _cuts(sample: Sample, covered: Sequence[Interval]) -> list[Interval]:
+    """The time of a sample under the policy."""
     time = Interval(sample.start, sample.end)
-    if len(covered) == 1 and covered[0].start <= time.start < time.end <= covered[0].end:
-        return _Part(sample, (time,), time.microseconds, time.microseconds)  # as of most samples
-    cuts = tuple(cut for piece in covered if (cut := time.overlap(piece)))
-    return _Part(sample, cuts, sum(cut.microseconds for cut in cuts), time.microseconds)
+    return [cut for piece in covered if (cut := time.overlap(piece))]
 
 
-def _busy(parts: Sequence[_Part]) -> int:
+def _busy(parts: Sequence[_Part], covered: Sequence[Interval]) -> int:
     """Microseconds in which something was measured."""
     if len(parts) == 1:
         return parts[0].inside
-    return sum(piece.microseconds for piece in union([cut for part in parts for cut in part.cuts]))
+    return sum(piece.microseconds for piece in union([cut for part in parts for cut in _cuts(part.sample, covered)]))
 
 
 def _coverage(measured_s: Decimal | Fraction, held_seconds: Decimal) -> Decimal:

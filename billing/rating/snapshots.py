@@ -6,11 +6,12 @@ only its size is kept.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from fractions import Fraction
+from functools import partial
 from hashlib import sha256
 from operator import attrgetter
 from typing import Any, Final
@@ -124,13 +125,16 @@ def content_sha256(fingerprint: str, result: bytes, teams: Iterable[tuple[str, b
     return digest.hexdigest()
 
 
-def valid_result(month: str, fingerprint: str) -> RatingResult | None:
-    """The whole result that is kept of an open month, where it was rated from just these inputs."""
+def valid_result(month: str, fingerprint: Callable[[], str]) -> RatingResult | None:
+    """The whole result that is kept of an open month, where it was rated from just these inputs.
+
+    fingerprint: called only where a result is kept.
+    """
     snapshot = snapshot_of(month, None)
-    if snapshot is None or snapshot.input_fingerprint != fingerprint:
+    if snapshot is None or snapshot.input_fingerprint != fingerprint():
         return None
     teams = sorted((team, bytes(rated)) for team, rated in snapshot.teams.values_list("team", "rated"))
-    if content_sha256(fingerprint, bytes(snapshot.result), teams) != snapshot.sha256:
+    if content_sha256(snapshot.input_fingerprint, bytes(snapshot.result), teams) != snapshot.sha256:
         return None
     result = result_of(snapshot)
     for _, rated in teams:
@@ -186,8 +190,8 @@ class ClosedMonth:
 
 def rated_now(*, month: str, window: Interval, zone: str, close_seq: int | None) -> RatingResult:
     """What a month comes to as it is known now, or as its close saw it; read where a valid snapshot of it is kept."""
-    if close_seq is None and snapshot_of(month, None) is not None:
-        valid = valid_result(month, fingerprint_now(window=window, zone=zone))
+    if close_seq is None:
+        valid = valid_result(month, partial(fingerprint_now, window=window, zone=zone))
         if valid is not None:
             return valid
     return rate_period(window=window, zone=zone, close_seq=close_seq, isolate=True)

@@ -1,13 +1,15 @@
 """Writing many rows of one table at once with COPY: what a close stores is tens of thousands of rows."""
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 from django.db import connection, models
 from psycopg.types.json import Jsonb
 
 from metering.messages import as_text
+
+Instance = TypeVar("Instance", bound=models.Model)
 
 
 def rows_copy(model: type[models.Model], columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
@@ -25,29 +27,31 @@ def rows_copy(model: type[models.Model], columns: Sequence[str], rows: Iterable[
             copy.write_row(row)
 
 
-def instances_copy(instances: Sequence[models.Model]) -> None:
-    """Insert new objects of one model, with every field as `save` would write it; each has its primary key afterwards.
+def instances_copy(model: type[Instance], number: int, instances: Iterable[Instance]) -> list[Instance]:
+    """Insert so many new objects of a model, with every field as `save` would write it; each has its primary key then.
+
+    They may be made while they are asked for: the database stores one while the next is made. What makes them asks the
+    database for nothing.
 
     A JSON field of some size takes many times longer through `bulk_create`, which passes columns as arrays of text.
     """
-    if not instances:
-        return
-    model = type(instances[0])
+    fields, made = model._meta.concrete_fields, list[Instance]()
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT nextval(pg_get_serial_sequence(%s, 'id')) FROM generate_series(1, %s)",
-            [model._meta.db_table, len(instances)],
+            "SELECT nextval(pg_get_serial_sequence(%s, 'id')) FROM generate_series(1, %s)", [model._meta.db_table, number]
         )
-        for instance, (key,) in zip(instances, cursor.fetchall(), strict=True):
+        keys = cursor.fetchall()
+
+    def rows() -> Iterator[list[Any]]:
+        for instance, (key,) in zip(instances, keys, strict=True):
             instance.pk = key
-    fields = model._meta.concrete_fields
-    rows = (
-        [_as_stored(field.get_db_prep_save(field.pre_save(instance, True), connection)) for field in fields]
-        for instance in instances
-    )
-    rows_copy(model, [field.column for field in fields], rows)
-    for instance in instances:
+            made.append(instance)
+            yield [_as_stored(field.get_db_prep_save(field.pre_save(instance, True), connection)) for field in fields]
+
+    rows_copy(model, [field.column for field in fields], rows())
+    for instance in made:
         instance._state.adding, instance._state.db = False, connection.alias
+    return made
 
 
 _encode = msgspec.json.Encoder(enc_hook=as_text).encode

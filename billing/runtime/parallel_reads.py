@@ -1,10 +1,12 @@
 """Reads of many rows: in the form in which the database holds them, and begun before what they find is needed."""
 
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import partial
+from functools import cache, partial
+from itertools import count
+from queue import PriorityQueue
 from typing import Any, Final, ParamSpec, TypeVar
 
 import psycopg
@@ -13,7 +15,7 @@ from django.db import connection, connections
 FETCHED: Final = 20_000
 Given = ParamSpec("Given")
 Found = TypeVar("Found")
-_beside: Final[ContextVar[ThreadPoolExecutor | None]] = ContextVar("beside", default=None)
+_beside: Final[ContextVar["_Beside | None"]] = ContextVar("beside", default=None)
 
 
 def rows_read(statement: str, parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:
@@ -51,7 +53,7 @@ def parallel_reads(snapshot: str | None = None) -> Iterator[None]:
         yield
         return
     with ThreadPoolExecutor(max_workers=1, initializer=_begin, initargs=(snapshot,)) as pool:
-        token = _beside.set(pool)
+        token = _beside.set(_Beside(pool))
         try:
             yield
         finally:
@@ -68,7 +70,34 @@ def _begin(snapshot: str | None) -> None:
             cursor.execute("SET TRANSACTION SNAPSHOT %s", [snapshot])
 
 
+class _Beside:
+    """The reads that wait for the one thread that runs them: in their order, but those that are needed last at the end."""
+
+    def __init__(self, pool: ThreadPoolExecutor) -> None:
+        self._pool, self._numbers = pool, count()
+        self._waiting = PriorityQueue[tuple[bool, int, Future[Any], Callable[[], Any]]]()
+
+    def begin(self, read: Callable[[], Found], *, last: bool) -> Callable[[], Found]:
+        asked = Future[Found]()
+        self._waiting.put((last, next(self._numbers), asked, read))
+        self._pool.submit(self._run_next)
+        return asked.result
+
+    def _run_next(self) -> None:
+        _, _, asked, read = self._waiting.get()
+        try:
+            asked.set_result(read())
+        except BaseException as error:  # noqa: BLE001 -- raised where the result is asked for, as a pool does
+            asked.set_exception(error)
+
+
 def deferred_query(read: Callable[Given, Found], *given: Given.args, **named: Given.kwargs) -> Callable[[], Found]:
     """A read that may run already; called it gives what was found.  Raises what the read raises."""
-    pool = _beside.get()
-    return partial(read, *given, **named) if pool is None else pool.submit(read, *given, **named).result
+    beside, asked = _beside.get(), partial(read, *given, **named)
+    return cache(asked) if beside is None else beside.begin(asked, last=False)
+
+
+def deferred_check(read: Callable[Given, Found], *given: Given.args, **named: Given.kwargs) -> Callable[[], Found]:
+    """The same for what is needed last of all: it does not begin while another read waits."""
+    beside, asked = _beside.get(), partial(read, *given, **named)
+    return cache(asked) if beside is None else beside.begin(asked, last=True)

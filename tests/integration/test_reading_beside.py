@@ -3,11 +3,12 @@
 import time
 from datetime import UTC, datetime
 from decimal import Decimal
+from threading import Event
 
 import pytest
 from django.db import DatabaseError, connection, transaction
 
-from billing.runtime.parallel_reads import deferred_query, parallel_reads, rows_read
+from billing.runtime.parallel_reads import deferred_check, deferred_query, parallel_reads, rows_read
 from billing.tenancy.models import Team
 
 
@@ -30,6 +31,29 @@ def test_what_it_raises_is_raised_where_it_is_asked_for() -> None:
         assert backend()
         with pytest.raises(DatabaseError, match="division by zero"):
             broken()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_is_needed_last_begins_when_no_other_read_waits() -> None:
+    order, may_go_on = list[str](), Event()
+    with parallel_reads(), transaction.atomic():
+        first = deferred_query(may_go_on.wait, 30)
+        check = deferred_check(order.append, "check")
+        read = deferred_query(order.append, "read")
+        may_go_on.set()
+        assert first()
+        check()
+        read()
+    assert order == ["read", "check"]
+
+
+@pytest.mark.django_db
+def test_within_a_transaction_a_read_runs_once_however_often_it_is_asked_for() -> None:
+    with parallel_reads():
+        asked = deferred_query(Team.objects.count)
+        assert asked() == 0
+        Team.objects.create(code="nlp", name="NLP", cost_center="CC-1")
+        assert asked() == 0
 
 
 @pytest.mark.django_db(transaction=True)

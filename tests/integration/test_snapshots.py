@@ -348,7 +348,7 @@ def test_a_snapshot_is_the_very_result(month: str, tmp_path: Path) -> None:
     month_assess(month=month, now=ASSESSED)
     period = period_shown(MONTH, BillingSetup.objects.get())
     asked: Any = {"window": Interval(period.start, period.end), "zone": period.zone}
-    kept = valid_result(month, fingerprint_now(**asked))
+    kept = valid_result(month, lambda: fingerprint_now(**asked))
     fresh = rate_period(**asked, close_seq=None, isolate=True)
     assert kept is not None
     assert {charge.key.kind for charge in kept.charges} == {"gpu", "tokens", "efficiency", "idle"}

@@ -6,7 +6,7 @@ that rating where nothing has, else of another one as of the close. If the proce
 `closing`, and the next run rates it again and finishes it with the same result.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -21,13 +21,13 @@ from billing.closing.report import Report, UsageReads, accounted, as_reported, b
 from billing.closing.services.per_team_write import write_teams
 from billing.invoices.lines import invoice_lines
 from billing.invoices.models import BillingPeriod, Invoice
-from billing.invoices.services.drafts import charges_by_invoice, drafts_write, parties_of
+from billing.invoices.services.drafts import Draft, charges_by_invoice, drafts_write, parties_of
 from billing.invoices.services.periods import PeriodError, period_open
 from billing.rating.assessment import RatingResult, rate_period
 from billing.rating.input_fingerprint import reference_data_lock
 from billing.rating.services.charges import capacity_freeze, charges_write, idle_shares_write, pool_times_write
 from billing.runtime.gc_pause import collector_paused
-from billing.runtime.parallel_reads import deferred_query, parallel_reads
+from billing.runtime.parallel_reads import deferred_check, parallel_reads
 from billing.runtime.progress import ProgressCallback, no_progress
 from billing.tenancy.audit import audit_record
 from billing.tenancy.models import Team
@@ -149,7 +149,7 @@ def _bill(month: str, now: datetime, rated: RatingResult | None, report_progress
                 "period %(month)s was opened again while it was being closed: look at it, then close again", month=month
             ))
         window, reads = Interval(period.start, period.end), None if rated else UsageReads.begun(period)
-        usage = deferred_query(usage_digest, window, period.close_number)
+        usage = deferred_check(usage_digest, window, period.close_number)
         if rated is None:
             report_progress("rate", 0, 0)
             rated = rate_period(window=window, zone=period.zone, close_seq=period.close_seq, isolate=True)
@@ -254,10 +254,12 @@ def _live(period: BillingPeriod) -> QuerySet[Invoice]:
 
 def draft_all(period: BillingPeriod, charges: list[Charge], report_progress: ProgressCallback) -> None:
     """Store the drafts of a month."""
-    setup, drafts = billing_setup(), []
-    teams = Team.objects.in_bulk(field_name="code")
+    setup, teams = billing_setup(), Team.objects.in_bulk(field_name="code")
     grouped = charges_by_invoice(charges)
-    for number, ((code, shadow), items) in enumerate(sorted(grouped.items()), start=1):
-        drafts.append((invoice_lines(items), parties_of(period, setup, teams[code], shadow=shadow), shadow))
-        report_progress("draft", number, len(grouped))
-    drafts_write(period, setup, teams, drafts)
+
+    def drafts() -> Iterator[Draft]:
+        for number, ((code, shadow), items) in enumerate(sorted(grouped.items()), start=1):
+            yield invoice_lines(items), parties_of(period, setup, teams[code], shadow=shadow)
+            report_progress("draft", number, len(grouped))
+
+    drafts_write(period, setup, teams, len(grouped), drafts())

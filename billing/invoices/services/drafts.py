@@ -1,6 +1,6 @@
 """Charges of a close -> drafts of invoices, with their lines and sums."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
 from operator import attrgetter
 from typing import Any, Final
@@ -41,35 +41,47 @@ def charges_by_invoice(charges: Iterable[Charge]) -> dict[tuple[str, bool], list
     return grouped
 
 
+Draft = tuple[list[Line], InvoiceParties]
+"""The lines of an invoice, and who is on it."""
+
+
 def drafts_write(
-    period: BillingPeriod, setup: BillingSetup, teams: Mapping[str, Team],
-    drafts: list[tuple[list[Line], InvoiceParties, bool]],
-) -> list[Invoice]:  # fmt: skip
-    """Store drafts (lines, parties, shadow): approved at once where nobody reviews, shadows only shown."""
-    approved = setup.review == BillingSetup.Review.NONE
-    regular = Invoice.Status.APPROVED if approved else Invoice.Status.DRAFT
-    invoices = [
-        Invoice(
-            period=period,
-            team=teams[parties.team],
-            shadow=shadow,
-            status=Invoice.Status.PREVIEW if shadow else regular,
-            approved_by="review: none" if approved and not shadow else "",
-            currency=setup.currency,
-            issuer=setup.issuer,
-            total=total_of(lines),
-            draft=draft_document(parties, lines),
-        )
-        for lines, parties, shadow in drafts
-    ]
-    instances_copy(invoices)
-    written = [(invoice.pk, lines) for invoice, (lines, _, _) in zip(invoices, drafts, strict=True)]
+    period: BillingPeriod, setup: BillingSetup, teams: Mapping[str, Team], number: int, drafts: Iterable[Draft]
+) -> list[Invoice]:
+    """Store so many drafts, made while they are asked for: approved at once where nobody reviews, shadows only shown."""
+    all_lines = list[list[Line]]()
+
+    def made() -> Iterator[Invoice]:
+        for lines, parties in drafts:
+            all_lines.append(lines)
+            yield _invoice(period, setup, teams[parties.team], lines, parties)
+
+    invoices = instances_copy(Invoice, number, made())
+    written = [(invoice.pk, lines) for invoice, lines in zip(invoices, all_lines, strict=True)]
     rows_copy(InvoiceLine, LINE, (
         (pk, line.position, *_key(line.key), line.quantity, line.charge.unit_price, line.amount, line.energy_kwh)
         for pk, lines in written for line in lines
     ))  # fmt: skip
     rows_copy(InvoiceSums, ("invoice_id", *KINDS_SUMMED, "facets"), (_sums_row(pk, lines) for pk, lines in written))
     return invoices
+
+
+def _invoice(
+    period: BillingPeriod, setup: BillingSetup, team: Team, lines: list[Line], parties: InvoiceParties
+) -> Invoice:
+    approved = setup.review == BillingSetup.Review.NONE
+    regular = Invoice.Status.APPROVED if approved else Invoice.Status.DRAFT
+    return Invoice(
+        period=period,
+        team=team,
+        shadow=parties.shadow,
+        status=Invoice.Status.PREVIEW if parties.shadow else regular,
+        approved_by="review: none" if approved and not parties.shadow else "",
+        currency=setup.currency,
+        issuer=setup.issuer,
+        total=total_of(lines),
+        draft=draft_document(parties, lines),
+    )
 
 
 def parties_of(period: BillingPeriod, setup: BillingSetup, team: Team, *, shadow: bool = False) -> InvoiceParties:
