@@ -205,3 +205,15 @@ class AuditLink(models.Model):
 
     class Meta:
         ordering = ["ordinal"]
+
+
+class AnchorDelivery(models.Model):
+    """How far the head of the audit log has reached one place outside."""
+
+    address_sha256 = models.CharField(max_length=64, primary_key=True)
+    place = models.CharField(max_length=300)
+    ordinal = models.BigIntegerField(default=0)
+    sent_at = models.DateTimeField(null=True)
+    tried_at = models.DateTimeField(null=True)
+    failures = models.IntegerField(default=0)
+    error = models.CharField(max_length=300, blank=True)

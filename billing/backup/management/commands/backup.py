@@ -10,6 +10,7 @@ from django.utils import timezone
 from billing.backup.dump import STEPS, NoLedgerError, backup_take, manifest_path
 from billing.backup.programs import ProgramError, ProgramFailedError
 from billing.tenancy.app_command import DONE, AppCommand, fail, progress
+from billing.tenancy.database_roles import as_owner
 
 
 class Command(AppCommand):
@@ -21,7 +22,8 @@ class Command(AppCommand):
 
     def run(self, *, out: Path, json: bool, **_: Any) -> int:
         try:
-            manifest = backup_take(path=out, now=timezone.now(), advance=progress(STEPS, "backing up"))
+            with as_owner():
+                manifest = backup_take(path=out, now=timezone.now(), advance=progress(STEPS, "backing up"))
         except (NoLedgerError, ProgramError, ProgramFailedError, psycopg.OperationalError) as error:
             fail(str(error))
         except OSError as error:
