@@ -170,6 +170,7 @@ MIDDLEWARE = [
     "allauth.account.middleware.AccountMiddleware",
     "billing.settings.sessions.SessionLimitsMiddleware",
     "billing.settings.sessions.RequireTwoFactorMiddleware",
+    "billing.settings.exports_audited.ExportsAuditedMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
 ]
 ROOT_URLCONF = "billing.settings.urls"

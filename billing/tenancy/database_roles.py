@@ -29,7 +29,7 @@ CHANGING = frozenset({
     "auth_user_groups", "auth_user_user_permissions", "django_admin_log", "django_session", "mfa_authenticator",
     "socialaccount_socialaccount", "socialaccount_socialapp", "socialaccount_socialtoken", "suanpan_cache",
     "tenancy_anchordelivery", "tenancy_apitoken", "tenancy_billingsetup", "tenancy_consumerownership", "tenancy_membership",
-    "tenancy_namespaceownership", "tenancy_team",
+    "tenancy_namespaceownership", "tenancy_team", "tenancy_tokenaddress",
     "budgets_alert", "budgets_budget", "budgets_budget_channels", "budgets_budgetaction", "budgets_budgetstatus",
     "budgets_capoverride", "budgets_channel", "budgets_costanomaly", "budgets_counteddays", "budgets_dailyspend",
     "budgets_dailyteamspend", "budgets_delivery", "budgets_mute", "budgets_planamount",

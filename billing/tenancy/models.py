@@ -177,6 +177,17 @@ class ApiToken(models.Model):
     last_used_at = models.DateTimeField(null=True, blank=True)
 
 
+class TokenAddress(models.Model):
+    """An address from which a token was used."""
+
+    token = models.ForeignKey(ApiToken, on_delete=models.CASCADE, related_name="addresses")
+    address = models.CharField(max_length=64)
+    first_used_on = models.DateField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["token", "address"], name="an_address_of_a_token_is_noted_once")]
+
+
 class AuditEntry(models.Model):
     """Append-only: who changed what that moves money. The database refuses UPDATE and DELETE."""
 
