@@ -52,10 +52,13 @@ def _send(address: str, now: datetime) -> bool:
 
 
 def _is_due(state: AnchorDelivery, now: datetime) -> bool:
-    """A failed one after 1, 4, 16, then every 60 minutes; else daily, and once a month was closed since."""
+    """A failed one after 1, 4, 16, then every 60 minutes; else daily, and once a month was closed since.
+
+    A time in the future was written by nobody of ours, and stops nothing.
+    """
     if state.failures and state.tried_at is not None:
         return now >= state.tried_at + timedelta(minutes=min(4 ** min(state.failures - 1, 3), LONGEST_PAUSE_MINUTES))
-    if state.sent_at is None or now >= state.sent_at + DAILY:
+    if state.sent_at is None or not timedelta(0) <= now - state.sent_at < DAILY:
         return True
     return AuditLink.objects.filter(ordinal__gt=state.ordinal, entry__action__in=CLOSES).exists()
 

@@ -146,6 +146,13 @@ def samples() -> dict[str, str]:
     return dict(line.split(" ") for line in lines if line.startswith("suanpan_audit_anchor"))
 
 
+def test_a_time_in_the_future_does_not_stop_the_anchors(file: Path) -> None:
+    noted("1")
+    assert anchors_send(now=NOW) == 1
+    AnchorDelivery.objects.update(sent_at=NOW + 400 * DAY)
+    assert anchors_send(now=NOW + MINUTE) == 1
+
+
 def test_a_place_that_fails_keeps_no_other_from_its_anchor(file: Path, tmp_path: Path, settings: Any) -> None:
     settings.AUDIT_ANCHOR = (f"file://{tmp_path}/missing/x", *settings.AUDIT_ANCHOR)
     head = noted("1")
