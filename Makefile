@@ -64,10 +64,16 @@ lock: $(VENV)/.dev    ## resolve the dependencies again, with hashes and without
 	$(BIN)/uv pip compile --quiet --python-version 3.11 --universal --generate-hashes --no-header --no-emit-index-url --no-emit-find-links --no-annotate pyproject.toml -o requirements.txt
 	$(BIN)/uv pip compile --quiet --python-version 3.11 --universal --generate-hashes --no-header --no-emit-index-url --no-emit-find-links --no-annotate pyproject.toml --group dev -o requirements-dev.txt
 
+sbom: $(VENV)/.dev    ## what runs, as CycloneDX, from the lock: sbom.json
+	$(BIN)/python -m tests.supply_chain sbom sbom.json
+
+advisories: $(VENV)/.dev  ## known weaknesses of the locked packages; 1: some, 2: could not be checked
+	$(BIN)/python -m tests.supply_chain advisories
+
 manifests: $(VENV)/.dev  ## render the kustomize bases of docker/k8s from the charts
 	@for chart in suanpan suanpan-agent; do \
 	    $(HELM) template $$chart docker/charts/$$chart --namespace suanpan --values docker/k8s/$$chart/values.yaml \
 	        > $(MANIFESTS)/$$chart/manifests.yaml || exit 2; \
 	done
 
-.PHONY: help install demo up check test lint bench explore histories traces lock manifests
+.PHONY: help install demo up check test lint bench explore histories traces lock sbom advisories manifests

@@ -18,7 +18,7 @@ class Home:
     @property
     def environment(self) -> dict[str, str]:
         """The caller's environment without anything that configures Suanpan."""
-        ours = ("DATABASE_URL", "BROKER_URL", "SECRET_KEY", "DJANGO_SETTINGS_MODULE", "STATIC_ROOT")
+        ours = ("DATABASE_URL", "DATABASE_OWNER_URL", "BROKER_URL", "SECRET_KEY", "DJANGO_SETTINGS_MODULE", "STATIC_ROOT")
         kept = {name: value for name, value in os.environ.items() if name not in ours}
         return {**kept, "SUANPAN_HOME": str(self.path / "home"), "PYTHONWARNINGS": "error::ResourceWarning"}
 

@@ -48,8 +48,8 @@ def services() -> Iterator[None]:
 
     with attach(Path(os.environ["SUANPAN_HOME"])) as running:
         del os.environ[OURS]
-        os.environ.update(DATABASE_URL=running.database_url, BROKER_URL=running.broker_url)
-        _settings_follow(running.database_url, running.broker_url)
+        os.environ.update(DATABASE_URL=running.database_owner_url, BROKER_URL=running.broker_url)
+        _settings_follow(running.database_owner_url, running.broker_url)
         yield
 
 

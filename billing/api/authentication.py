@@ -14,6 +14,7 @@ from rest_framework.request import Request
 
 from billing.tenancy.access import Right, access_of, team_and_below
 from billing.tenancy.models import ApiToken, Team
+from billing.tenancy.token_addresses import token_address_note
 from billing.tenancy.tokens import api_token_find, api_token_touch
 
 
@@ -41,6 +42,7 @@ def token_of(meta: Mapping[str, Any]) -> ApiToken | None:
     if token is None:
         raise AuthenticationFailed("this token is unknown, expired or revoked")
     api_token_touch(token=token, now=now)
+    token_address_note(token=token, meta=meta, now=now)
     return token
 
 

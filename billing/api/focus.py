@@ -21,6 +21,7 @@ from billing.closing.tasks import operation_wake
 from billing.exports.services.focus import DATA_SETS
 from billing.exports.services.focus_rows import KIND, FocusNotReadyError, focus_rows
 from billing.invoices.issued import NoPeriodError
+from billing.tenancy.audit import export_record
 
 DEFAULT = "cost-and-usage"
 MADE_IN_SECONDS = 30
@@ -58,7 +59,10 @@ class FocusEndpoint(APIView):
         except FocusNotReadyError as error:
             raise Busy(str(error), wait=MADE_IN_SECONDS) from None
         pages = PageNumber()
-        return pages.get_paginated_response(pages.paginate_queryset(rows, request, view=self) or [])
+        shown = pages.paginate_queryset(rows, request, view=self) or []
+        if pages.page is None or pages.page.number == 1:  # once for all pages of one reading
+            export_record(actor=str(request.user), what=f"focus {month}", detail={"data_set": chosen})
+        return pages.get_paginated_response(shown)
 
 
 def _asking(request: Request, month: str) -> Callable[[str], None]:

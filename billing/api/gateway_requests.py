@@ -27,6 +27,7 @@ from billing.api.budget_check import MOST_BODY, SCOPE, budget_answer
 from billing.api.problems import PROBLEM_JSON, api_problem, unavailable
 from billing.api.token_reports import report_read, report_read_now
 from billing.tenancy.models import ApiToken
+from billing.tenancy.token_addresses import token_address_is_known
 from billing.tenancy.tokens import api_token_recent
 from billing.usage.services import IngestOutcome, LoopGroupCommit, Reporter, loop_group_commit
 from billing.usage.services.token_batch import TokenBatch
@@ -62,6 +63,10 @@ class Received:
     def __init__(self, scope: dict[str, Any]) -> None:
         headers = reversed(scope["headers"])  # of two the first counts
         self.META: dict[str, Any] = {META[name]: value.decode("latin-1") for name, value in headers if name in META}
+        if scope.get("client"):
+            self.META["REMOTE_ADDR"] = scope["client"][0]
+        if forwarded := [value for name, value in scope["headers"] if name == b"x-forwarded-for"]:
+            self.META["HTTP_X_FORWARDED_FOR"] = b",".join(forwarded).decode("latin-1")
         self.body = b""
 
     def read(self, size: int, /) -> bytes:
@@ -126,12 +131,18 @@ class GatewayRequests:
             return _taken(await self._commits.submit(batch))
 
     async def _token(self, request: Received) -> ApiToken | None:
-        """Whose token this is; the database is asked where it was not asked lately.  Raises AuthenticationFailed."""
+        """Whose token this is; the database is asked where it was not asked lately, and of an address that is new here.
+
+        Raises AuthenticationFailed.
+        """
         kind, _, presented = request.META.get("HTTP_AUTHORIZATION", "").partition(" ")
         if kind.lower() != "bearer":
             return None
-        known = api_token_recent(presented=presented.strip(), now=timezone.now())
-        return known or await self._ask(self._asking, token_of, request.META)
+        now = timezone.now()
+        known = api_token_recent(presented=presented.strip(), now=now)
+        if known is not None and token_address_is_known(token=known, meta=request.META, now=now):
+            return known
+        return await self._ask(self._asking, token_of, request.META)
 
     async def _budget(self, scope: dict[str, Any], request: Received, receive: Receive) -> Answer:
         token = await self._token(request)

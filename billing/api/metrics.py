@@ -6,9 +6,11 @@ of itself carries its process id. No names of teams, consumers or sources: the p
 
 import os
 from collections.abc import Iterator
+from math import inf
 
-from django.db import DatabaseError
+from django.db import DatabaseError, connection
 from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
 from django.views.decorators.http import require_safe
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
@@ -17,6 +19,9 @@ from prometheus_client.registry import Collector
 from billing.api.admission import gate
 from billing.api.health import broker_state
 from billing.closing.selectors import teams_held_count
+from billing.tenancy.audit_anchors import anchor_states
+from billing.tenancy.database_roles import current_excess
+from billing.tenancy.models import AnchorDelivery
 from billing.usage.selectors import ingest_state
 from metering import __version__
 
@@ -27,11 +32,13 @@ class _Ingest(Collector):
         yield from _of_process()
         yield GaugeMetricFamily("suanpan_broker_up", "1 while the broker answers", broker_state() == "ok")
         try:
-            state, held = ingest_state(), teams_held_count()
+            state, held, excess = ingest_state(), teams_held_count(), current_excess(connection)
+            anchors = anchor_states()
         except DatabaseError:
             yield GaugeMetricFamily("suanpan_database_up", "1 while the database answers", 0)
             return
         yield GaugeMetricFamily("suanpan_database_up", "1 while the database answers", 1)
+        yield GaugeMetricFamily("suanpan_database_role_restricted", "1 while our role owns and makes no table", not excess)
         yield GaugeMetricFamily("suanpan_rollup_deltas", "appended sums that are not folded yet", state.deltas)
         yield GaugeMetricFamily("suanpan_closes", "closes made so far", state.closes)
         yield GaugeMetricFamily("suanpan_teams_held", "teams that a close could not bill while it billed the others", held)
@@ -39,6 +46,18 @@ class _Ingest(Collector):
         for reason, count in sorted(state.quarantined.items()):
             quarantine.add_metric([reason], count)
         yield quarantine
+        yield from _of_anchors(anchors)
+
+
+def _of_anchors(states: list[AnchorDelivery | None]) -> Iterator[Metric]:
+    """Nothing where AUDIT_ANCHOR names no place; a place that never got one is infinitely late."""
+    if not states:
+        return
+    sent = [state.sent_at if state else None for state in states]
+    ages = [(timezone.now() - at).total_seconds() if at else inf for at in sent]
+    failing = sum(state is not None and state.failures > 0 for state in states)
+    yield GaugeMetricFamily("suanpan_audit_anchor_age_seconds", "since the last anchor of the latest place", max(ages))
+    yield GaugeMetricFamily("suanpan_audit_anchor_failing", "places that did not take the last anchor", failing)
 
 
 class _Process(Collector):

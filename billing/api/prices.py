@@ -6,6 +6,7 @@ token with `prices:approve`, and neither may be one of the draft's makers. No to
 
 from collections.abc import Callable, Mapping
 from typing import Any
+from urllib.parse import quote
 
 from django.db.models import QuerySet
 from django.http import Http404, HttpResponse
@@ -262,7 +263,8 @@ class PriceFileEndpoint(_PriceEndpoint):
     def get(self, request: Request, name: str) -> HttpResponse:
         """Download the file."""
         text = export_yaml(self.listed(name), billing_setup().zone)
-        return HttpResponse(text, content_type="application/yaml; charset=utf-8")
+        named = {"Content-Disposition": f"attachment; filename*=UTF-8''{quote(name, safe='')}.yaml"}
+        return HttpResponse(text, content_type="application/yaml; charset=utf-8", headers=named)
 
 
 @extend_schema(

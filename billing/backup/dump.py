@@ -44,7 +44,7 @@ def backup_take(*, path: Path, now: datetime, advance: Callable[[int], None] = l
         (snapshot,) = ledger.execute("SELECT pg_export_snapshot()").fetchone() or ("",)
         version = ledger.info.server_version
         with atomic_file(path, mode=PRIVATE) as draft:
-            run("pg_dump", "--format=custom", f"--snapshot={snapshot}", f"--file={draft}")
+            run("pg_dump", "--format=custom", "--no-privileges", f"--snapshot={snapshot}", f"--file={draft}")
             advance(1)
             manifest = {
                 "schema": SCHEMA, "taken_at": now.isoformat(), "postgresql": version // 10_000, "sha256": digest_of(draft),

@@ -73,6 +73,7 @@ def embedded_services() -> Iterator[Services | None]:
     with attach(need=need) as services:
         if "postgres" in need:
             os.environ["DATABASE_URL"] = services.database_url
+            os.environ["DATABASE_OWNER_URL"] = services.database_owner_url
         if "broker" in need:
             os.environ["BROKER_URL"] = services.broker_url
         yield services if "postgres" in need else None
@@ -82,12 +83,15 @@ def _bring_schema() -> None:
     """Migrate an embedded database that is behind the code; nobody else does it for a user without an operator."""
     import django
     from django.core.management import call_command
-    from django.db import connection
     from django.db.migrations.executor import MigrationExecutor
 
     django.setup()
-    executor = MigrationExecutor(connection)
-    if executor.migration_plan(executor.loader.graph.leaf_nodes()):
+    from billing.tenancy.database_roles import application_exists, as_owner
+
+    with as_owner() as connection:
+        executor = MigrationExecutor(connection)
+        if not executor.migration_plan(executor.loader.graph.leaf_nodes()) and application_exists(connection):
+            return
         with connection.cursor() as cursor:  # several commands may meet an empty home at once
             cursor.execute("SELECT pg_advisory_lock(%s)", [0x5A4E])
             try:

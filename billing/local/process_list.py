@@ -45,7 +45,7 @@ def children(port: int) -> list[Child]:
     for directory in (run, static):
         directory.mkdir(parents=True, exist_ok=True)
     environment = {
-        **os.environ,
+        **{name: value for name, value in os.environ.items() if name != "DATABASE_OWNER_URL"},  # no part migrates
         "DJANGO_SETTINGS_MODULE": "billing.settings.base",
         "STATIC_ROOT": str(static),
         "MALLOC_ARENA_MAX": "2",  # else every thread keeps what its largest body needed

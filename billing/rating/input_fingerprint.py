@@ -85,7 +85,7 @@ def facts_now() -> Facts:
 def reference_data_lock() -> None:
     """Let nobody change owners, prices, policies or capacity until the calling transaction ends; usage has its own lock."""
     with connection.cursor() as cursor:
-        cursor.execute(f"LOCK TABLE {', '.join(model._meta.db_table for model in REFERENCE_DATA)} IN SHARE MODE")
+        cursor.execute("SELECT suanpan_lock_shared(%s)", [[model._meta.db_table for model in REFERENCE_DATA]])
 
 
 def _prices() -> dict[str, list[list[str]]]:

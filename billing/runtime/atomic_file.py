@@ -12,16 +12,17 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
+OWNER_AND_GROUP: Final = 0o640
 DRAFT: Final = re.compile(r"\.(?P<name>.+)\.\d+", re.DOTALL)
 
 
 @contextmanager
-def atomic_file(path: Path, *, mode: int = 0o666) -> Iterator[Path]:
+def atomic_file(path: Path, *, mode: int = OWNER_AND_GROUP) -> Iterator[Path]:
     """A draft beside `path` to write to; it takes the name of `path` if the block ends well, else it is removed.
 
     Draft and folder are on the disk before this returns, so that a power failure leaves no empty file under a good name
     and takes none back. Drafts of the same file that killed writers left are removed first.
-    mode: permissions before the umask; a copy of the database is nobody else's to read.
+    mode: permissions before the umask. What is exported is never for everybody; a copy of the database for its owner only.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     drafts_sweep(path.parent, {path.name})
@@ -40,7 +41,7 @@ def whole_files(directory: Path, names: Collection[str]) -> Iterator[Callable[[P
 
 
 def _written(path: Path, body: bytes) -> Path:
-    with _draft(path, 0o666) as draft:
+    with _draft(path, OWNER_AND_GROUP) as draft:
         draft.write_bytes(body)
     return path
 

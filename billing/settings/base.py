@@ -2,7 +2,8 @@
 
 | Variable | Meaning | Default |
 |---|---|---|
-| DATABASE_URL | postgresql://user:password@host:port/name | embedded PostgreSQL of SUANPAN_HOME |
+| DATABASE_URL | postgresql://user:password@host:port/name, of the application | embedded PostgreSQL of SUANPAN_HOME |
+| DATABASE_OWNER_URL | the same with the role that owns the tables, for `migrate` and `restore_check` | none: DATABASE_URL |
 | BROKER_URL | redis://... or amqp://... | embedded Valkey of SUANPAN_HOME |
 | SECRET_KEY | signing key | generated once per home |
 | ALLOWED_HOSTS | comma separated | localhost,127.0.0.1,[::1] |
@@ -24,6 +25,7 @@
 | ALERT_MAIL_URL | mail server for alerts, an Apprise address: mailtos://user:password@host?from=a@b | none: no mail |
 | MAIL_URL | mail server for documents: smtp+tls://user:password@host:port, also smtp://, smtps:// | none: no mail |
 | MAIL_FROM | the address that documents and links to reset a password come from | none, needed with MAIL_URL |
+| AUDIT_ANCHOR | places for the head of the audit log: file:///path, syslog://host, https://..., s3://bucket/prefix | none |
 | PORTAL_URL | where people reach the portal, for links in mails: https://billing.example.com | none: no link |
 | OIDC_SERVER_URL, OIDC_CLIENT_ID, OIDC_CLIENT_SECRET | the identity provider (OpenID Connect); all three or none | none |
 | OIDC_NAME | what the sign-in button calls it | Single sign-on |
@@ -48,6 +50,7 @@ from django.core.exceptions import ImproperlyConfigured
 from billing.runtime.home import secret
 from billing.settings.identity_settings import PROVIDER_ID, provider_apps, read_group_roles, read_second_factor
 from billing.settings.mail_server import read_mail_server
+from billing.tenancy.anchor_places import PlaceError, anchor_place
 from metering.gateways.litellm import read_consumer
 from metering.gateways.naming import read_namings
 from metering.record_checks import RecordError
@@ -85,10 +88,10 @@ def _cache(url: str, broker: str) -> str:
     return chosen
 
 
-def _database(url: str) -> dict[str, object]:
+def _database(url: str, variable: str) -> dict[str, object]:
     parts = urlsplit(url)
     if url and parts.scheme not in ("postgres", "postgresql"):
-        raise ImproperlyConfigured(f"DATABASE_URL has scheme {parts.scheme!r}; Suanpan keeps its ledger in postgresql")
+        raise ImproperlyConfigured(f"{variable} has scheme {parts.scheme!r}; Suanpan keeps its ledger in postgresql")
     return {
         "ENGINE": "django.db.backends.postgresql",
         "NAME": unquote(parts.path.lstrip("/")),
@@ -101,6 +104,18 @@ def _database(url: str) -> dict[str, object]:
         "OPTIONS": dict(parse_qsl(parts.query)),
         "TEST": {"TEMPLATE": "template0"},
     }
+
+
+def _owner(url: str, application: dict[str, object]) -> dict[str, object] | None:
+    """The connection of the owner of the tables, if there is one beside the application's."""
+    if not url:
+        return None
+    owner = _database(url, "DATABASE_OWNER_URL")
+    if owner["NAME"] != application["NAME"]:
+        raise ImproperlyConfigured("DATABASE_OWNER_URL and DATABASE_URL name different databases")
+    if owner["USER"] == application["USER"]:
+        raise ImproperlyConfigured("DATABASE_OWNER_URL and DATABASE_URL name the same role: use two, or only the second")
+    return owner
 
 
 DEBUG = _flag("SUANPAN_DEBUG")
@@ -158,6 +173,7 @@ MIDDLEWARE = [
     "allauth.account.middleware.AccountMiddleware",
     "billing.settings.sessions.SessionLimitsMiddleware",
     "billing.settings.sessions.RequireTwoFactorMiddleware",
+    "billing.settings.exports_audited.ExportsAuditedMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
 ]
 ROOT_URLCONF = "billing.settings.urls"
@@ -178,7 +194,8 @@ TEMPLATES = [
         },
     }
 ]
-DATABASES = {"default": _database(os.environ.get("DATABASE_URL", ""))}
+DATABASES = {"default": _database(os.environ.get("DATABASE_URL", ""), "DATABASE_URL")}
+DATABASE_OWNER = _owner(os.environ.get("DATABASE_OWNER_URL", ""), DATABASES["default"])
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 AUTH_PASSWORD_VALIDATORS = [
@@ -275,6 +292,12 @@ if (_mail := read_mail_server(os.environ.get("MAIL_URL", ""))) is not None:
     EMAIL_USE_TLS, EMAIL_USE_SSL = _mail.starttls, _mail.tls
 EMAIL_BACKEND = f"django.core.mail.backends.{'smtp' if MAIL_CONFIGURED else 'dummy'}.EmailBackend"
 EMAIL_TIMEOUT = 20
+try:
+    AUDIT_ANCHOR = tuple(_list("AUDIT_ANCHOR"))
+    for _address in AUDIT_ANCHOR:
+        anchor_place(_address)
+except PlaceError as error:
+    raise ImproperlyConfigured(f"AUDIT_ANCHOR: {error}") from error
 PORTAL_URL = os.environ.get("PORTAL_URL", "")
 PRICE_NOTICE_BUSINESS_DAYS = _count("PRICE_NOTICE_BUSINESS_DAYS", 10)
 DATA_UPLOAD_MAX_MEMORY_SIZE = INGEST_MAX_BYTES
@@ -335,6 +358,7 @@ CELERY_BEAT_SCHEDULE = {
     "send-documents": {"task": "billing.closing.tasks.documents_send", "schedule": 15.0},
     "deliver-alerts": {"task": "billing.budgets.tasks.alerts_deliver", "schedule": 15.0},
     "assess-months": {"task": "billing.closing.tasks.months_assess", "schedule": 60.0},
+    "send-audit-anchors": {"task": "billing.tenancy.tasks.anchors_send", "schedule": 60.0},
     "update-outlook": {"task": "billing.budgets.tasks.outlook_update", "schedule": 900.0},
 }
 

@@ -15,6 +15,11 @@ def audit_record(*, actor: str, action: str, subject: str, detail: dict[str, Any
     AuditEntry.objects.create(actor=actor[:200], action=action, subject=subject[:300], detail=detail or {})
 
 
+def export_record(*, actor: str, what: str, detail: dict[str, Any] | None = None) -> None:
+    """Note that somebody took data away: a file, an archive, the rows of an export."""
+    audit_record(actor=actor, action="export", subject=what, detail=detail)
+
+
 def audit_record_each(*, actor: str, action: str, entries: Iterable[tuple[str, dict[str, Any]]]) -> None:
     """Append one entry for each subject with its detail, in the transaction of the changes themselves."""
     at = timezone.now()

@@ -4,6 +4,7 @@ Plain SQL on a connection that is handed in, so that a living database and a res
 """
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
@@ -29,25 +30,41 @@ class ChainProof:
     ordinal: int = 0
     digest: str = ""
     faults: list[str] = field(default_factory=list)
+    anchors: int = 0
 
 
-def audit_chain_prove(ledger: Connection[Any], anchor: Anchor | None = None) -> ChainProof:
-    """Recompute the whole chain; with an anchor noted earlier, also that its link still stands."""
+def audit_chain_prove(ledger: Connection[Any], anchors: Iterable[Anchor] = ()) -> ChainProof:
+    """Recompute the whole chain; with anchors noted earlier, also that the links at them are the same still."""
     proof = ChainProof()
-    anchored = ""
+    noted = sorted(set(anchors))
+    wanted, found = {ordinal for ordinal, _ in noted}, dict[int, str]()
     with ledger.transaction(), ledger.cursor(name="audit_chain") as cursor:
         for ordinal, entry, payload, previous, digest, current in cursor.execute(LINKS):
             if len(proof.faults) < MOST_FAULTS:
                 proof.faults += _faults(proof, ordinal, entry, payload, previous, digest, current)
             proof.ordinal, proof.digest = ordinal, digest
-            if anchor and ordinal == anchor[0]:
-                anchored = digest
+            if ordinal in wanted:
+                found[ordinal] = digest
     with ledger.transaction():
         unlinked = ledger.execute(UNLINKED, [MOST_FAULTS]).fetchall()
     proof.faults += [f"entry {entry} is not in the chain" for (entry,) in unlinked]
-    if anchor and anchored != anchor[1]:
-        proof.faults.append(f"link {anchor[0]} is {anchored or 'missing'}, the anchor says {anchor[1]}")
+    proof.anchors = len(noted)
+    proof.faults += _first_difference(noted, found)
     return proof
+
+
+def _first_difference(noted: list[Anchor], found: dict[int, str]) -> list[str]:
+    """The first link that is not what an anchor says. What was changed is at or before it, after the last that agrees."""
+    differs = [anchor for anchor in noted if found.get(anchor[0], "") != anchor[1]]
+    if not differs:
+        return []
+    ordinal, digest = differs[0]
+    text = f"link {ordinal} is {found.get(ordinal) or 'missing'}, the anchor says {digest}"
+    agreeing = max((at for at, _ in noted if at < ordinal), default=0)
+    if agreeing:
+        text += f"; links up to {agreeing} are as they were anchored, the first change is in {agreeing + 1} to {ordinal}"
+    more = len(differs) - 1
+    return [text + (f"; {more} later anchors differ too" if more else "")]
 
 
 def _faults(

@@ -194,6 +194,17 @@ class ApiToken(models.Model):
     last_used_at = models.DateTimeField(null=True, blank=True)
 
 
+class TokenAddress(models.Model):
+    """An address from which a token was used."""
+
+    token = models.ForeignKey(ApiToken, on_delete=models.CASCADE, related_name="addresses")
+    address = models.CharField(max_length=64)
+    first_used_on = models.DateField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["token", "address"], name="an_address_of_a_token_is_noted_once")]
+
+
 class AuditEntry(models.Model):
     """Append-only: who changed what that moves money. The database refuses UPDATE and DELETE."""
 
@@ -222,3 +233,15 @@ class AuditLink(models.Model):
 
     class Meta:
         ordering = ["ordinal"]
+
+
+class AnchorDelivery(models.Model):
+    """How far the head of the audit log has reached one place outside."""
+
+    address_sha256 = models.CharField(max_length=64, primary_key=True)
+    place = models.CharField(max_length=300)
+    ordinal = models.BigIntegerField(default=0)
+    sent_at = models.DateTimeField(null=True)
+    tried_at = models.DateTimeField(null=True)
+    failures = models.IntegerField(default=0)
+    error = models.CharField(max_length=300, blank=True)

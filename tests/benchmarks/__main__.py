@@ -28,6 +28,7 @@ def main() -> int:
         from billing.local.command_line import embedded_services
 
         with embedded_services():
+            os.environ["DATABASE_URL"] = os.environ.pop("DATABASE_OWNER_URL")  # raw limits have tables of their own
             return _measure(Path(home), options)
 
 

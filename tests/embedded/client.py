@@ -18,7 +18,7 @@ def main() -> int:
         print(json.dumps({"error": str(error)}), flush=True)
         return 2
     urls = {
-        "database_url": services.database_url if "postgres" in need else "",
+        "database_owner_url": services.database_owner_url if "postgres" in need else "",
         "broker_url": services.broker_url if "broker" in need else "",
     }
     print(json.dumps({**urls, "started": services.started}), flush=True)
@@ -33,7 +33,7 @@ def obey(word: str, urls: dict[str, str]) -> object:
     if word == "ping":
         with redis.Redis.from_url(urls["broker_url"]) as broker:
             return broker.ping()
-    with psycopg.connect(urls["database_url"]) as connection:
+    with psycopg.connect(urls["database_owner_url"]) as connection:
         cursor = connection.execute(word)
         return cursor.fetchone() if cursor.description else None
 

@@ -29,7 +29,7 @@ def test_root_runs_the_servers_as_a_lesser_account_below_a_closed_directory(empt
     with attach(empty_home) as services:
         assert 0 not in member(empty_home, "postgres").uids()
         assert 0 not in member(empty_home, "broker").uids()
-        psycopg.connect(services.database_url).close()
+        psycopg.connect(services.database_owner_url).close()
     assert stat.S_IMODE(empty_home.parent.stat().st_mode) == 0o700
     assert empty_home.stat().st_uid == 0
 

@@ -23,7 +23,7 @@ def test_an_empty_home_serves_within_three_seconds_and_a_used_one_within_one(emp
     with attach(empty_home) as services:
         cold = time.monotonic() - begin
         assert services.started
-        with psycopg.connect(services.database_url) as connection:
+        with psycopg.connect(services.database_owner_url) as connection:
             assert connection.execute("SHOW fsync").fetchone() == ("on",)
             assert connection.execute("SHOW synchronous_commit").fetchone() == ("on",)
             assert connection.execute("SHOW max_connections").fetchone() == ("300",)
@@ -56,7 +56,7 @@ def test_secrets_and_state_are_for_the_owner_only(home):
 
 def test_the_servers_let_nobody_in_without_the_password(home):
     with attach(home) as services:
-        head, tail = services.database_url.split("@")
+        head, tail = services.database_owner_url.split("@")
         with pytest.raises(psycopg.OperationalError, match="password authentication failed"):
             psycopg.connect(f"{head.rpartition(':')[0]}:wrong@{tail}")
         address = services.broker_url.split("@")[1]
@@ -85,7 +85,7 @@ def test_many_start_at_once_and_one_keeper_serves_them_all(home):
     for thread in threads:
         thread.join()
     assert sorted(attachment.started for attachment in attachments) == [False] * 5 + [True]
-    assert len({attachment.database_url for attachment in attachments}) == 1
+    assert len({attachment.database_owner_url for attachment in attachments}) == 1
     for attachment in attachments:
         attachment.release()
 
@@ -100,7 +100,7 @@ def test_a_newcomer_waits_for_the_stop_and_starts_again(home, attached):
 def test_two_homes_live_side_by_side(new_home, attached):
     one, other = attached(new_home()), attached(new_home())
     one.ask("CREATE TABLE mine (n int)")
-    assert one.attached["database_url"] != other.attached["database_url"]
+    assert one.attached["database_owner_url"] != other.attached["database_owner_url"]
     assert other.ask("SELECT count(*) FROM pg_tables WHERE tablename = 'mine'") == [0]
     one.leave()
     assert other.ask("SELECT 1") == [1]
@@ -111,15 +111,15 @@ def test_a_home_keeps_its_ports_unless_somebody_takes_them(home):
         pass
     ports = json.loads((home / "ports.json").read_text())
     with attach(home) as services:
-        assert f":{ports['postgres']}/" in services.database_url
+        assert f":{ports['postgres']}/" in services.database_owner_url
     with (
         socket.create_server(("127.0.0.1", ports["postgres"])),
         socket.create_server(("127.0.0.1", ports["broker"])),
         attach(home) as services,
     ):
-        assert f":{ports['postgres']}/" not in services.database_url
+        assert f":{ports['postgres']}/" not in services.database_owner_url
         assert f":{ports['broker']}/" not in services.broker_url
-        psycopg.connect(services.database_url).close()
+        psycopg.connect(services.database_owner_url).close()
 
 
 def test_the_broker_joins_when_somebody_needs_it_later(home, attached):
@@ -135,7 +135,7 @@ def test_the_broker_joins_when_somebody_needs_it_later(home, attached):
 
 def test_an_attachment_tells_what_it_did_not_ask_for(home):
     with attach(home, need=("broker",)) as services, pytest.raises(EmbeddedError, match="did not ask for 'postgres'"):
-        _ = services.database_url
+        _ = services.database_owner_url
 
 
 @pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
@@ -193,7 +193,7 @@ def test_a_pid_file_that_names_an_innocent_process_does_not_hinder_and_spares_it
         lines = pid_file.read_text().splitlines()
     pid_file.write_text("\n".join([str(os.getpid()), *lines[1:]]) + "\n")
     with attach(home, need=("postgres",)) as services:
-        psycopg.connect(services.database_url).close()
+        psycopg.connect(services.database_owner_url).close()
 
 
 def test_a_server_that_was_started_by_hand_is_not_run_over(home):
@@ -211,7 +211,7 @@ def test_a_half_made_cluster_is_made_again(empty_home):
     draft.mkdir(parents=True)
     (draft / "half").touch()
     with attach(empty_home) as services:
-        psycopg.connect(services.database_url).close()
+        psycopg.connect(services.database_owner_url).close()
     assert not draft.exists()
 
 
@@ -222,7 +222,7 @@ def test_a_forked_child_does_not_end_its_parents_use(home):
             services.release()
             os._exit(0)
         os.waitpid(child, 0)
-        psycopg.connect(services.database_url).close()
+        psycopg.connect(services.database_owner_url).close()
 
 
 def test_a_start_that_fails_says_why_and_what_to_do_and_leaves_nothing(empty_home, attached):

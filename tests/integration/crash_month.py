@@ -37,7 +37,7 @@ def main(seed: int) -> None:
 
     home = Path(os.environ["SUANPAN_HOME"])
     services = attach(home, need=("postgres",))
-    os.environ["DATABASE_URL"] = services.database_url
+    os.environ.update(DATABASE_URL=services.database_url, DATABASE_OWNER_URL=services.database_owner_url)
     _make_the_months(home)
     chance, deaths = random.Random(seed), Counter[str]()
     for month in MONTHS:

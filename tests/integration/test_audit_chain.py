@@ -21,7 +21,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 def proof(anchor: tuple[int, str] | None = None) -> ChainProof:
     connection.ensure_connection()
-    return audit_chain_prove(connection.connection, anchor)
+    return audit_chain_prove(connection.connection, [anchor] if anchor else [])
 
 
 def note(number: int) -> None:
@@ -166,7 +166,9 @@ def test_the_command_prints_a_head_and_says_what_is_wrong(
     chain: list[AuditLink], capsys: pytest.CaptureFixture[str]
 ) -> None:
     call_command("audit_verify", "--json")
-    assert json.loads(capsys.readouterr().out) == {"entries": 5, "head": chain[-1].digest, "ok": True, "faults": []}
+    assert json.loads(capsys.readouterr().out) == {
+        "entries": 5, "head": chain[-1].digest, "ok": True, "faults": [], "anchors": 0,
+    }  # fmt: skip
     call_command("audit_verify", "--anchor", f"5:{chain[-1].digest}")
     assert capsys.readouterr().out == f"the audit log holds: 5 entries, head 5:{chain[-1].digest}\n"
     behind_the_triggers("UPDATE tenancy_auditentry SET actor = 'mallory' WHERE subject = 'entry 1'")
@@ -176,3 +178,6 @@ def test_the_command_prints_a_head_and_says_what_is_wrong(
     with pytest.raises(SystemExit, match="2"):
         call_command("audit_verify", "--anchor", "five")
     assert "'five' is not ORDINAL:DIGEST" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        call_command("audit_verify", "--anchor", "syslog://127.0.0.1")
+    assert "syslog cannot be read from here" in capsys.readouterr().err

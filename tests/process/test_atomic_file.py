@@ -111,3 +111,16 @@ def test_file_and_folder_are_synced_before_it_is_told(tmp_path: Path, monkeypatc
         write(tmp_path / "a.csv", b"a")
         write(tmp_path / "b.csv", b"bb")
     assert synced == [".a.csv 1", ".b.csv 2", "folder"]
+
+
+def test_what_is_exported_is_for_its_owner_and_group_whatever_the_umask_lets_through(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        with atomic_file(tmp_path / "journal.csv") as draft:
+            draft.write_bytes(b"x")
+        with whole_files(tmp_path, {"invoice.pdf"}) as write:
+            write(tmp_path / "invoice.pdf", b"x")
+    finally:
+        os.umask(before)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
+    assert modes == {"journal.csv": 0o640, "invoice.pdf": 0o640}

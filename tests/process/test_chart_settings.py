@@ -11,10 +11,17 @@ import pytest
 import yaml
 from django.http.request import split_domain_port, validate_host
 
-from tests.charts import CASES, PROJECT, containers, environment, named, objects, of_kind, pod_templates
+from tests.charts import CASES, CHARTS, PROJECT, containers, environment, helm, named, objects, of_kind, pod_templates
 
 COMPOSE = yaml.safe_load((PROJECT / "docker/compose.yaml").read_text(encoding="utf-8"))
-SECRETS = {"SECRET_KEY", "DATABASE_URL", "BROKER_URL", "BROKER_PASSWORD", "OIDC_CLIENT_SECRET", "MAIL_URL", "ALERT_MAIL_URL"}
+SECRETS = {
+    "SECRET_KEY", "DATABASE_URL", "DATABASE_OWNER_URL", "DATABASE_PASSWORD", "BROKER_URL", "BROKER_PASSWORD",
+    "OIDC_CLIENT_SECRET", "MAIL_URL", "ALERT_MAIL_URL", "AUDIT_ANCHOR",
+}  # fmt: skip
+MADE = {
+    "BROKER_URL": "redis://:$(BROKER_PASSWORD)@suanpan-broker:6379/0",
+    "DATABASE_URL": "postgresql://suanpan_app:$(DATABASE_PASSWORD)@suanpan-db-rw:5432/suanpan",
+}
 WITHIN = "localhost,127.0.0.1,suanpan-web,$(POD_IP),[$(POD_IP)]"
 every_case = pytest.mark.parametrize(("chart", "values"), CASES)
 
@@ -26,8 +33,8 @@ def test_no_secret_has_a_value_in_any_object(chart: str, values: str) -> None:
     for _, template in pod_templates(items):
         for container in containers(template):
             given = {name: value for name, value in environment(container).items() if name in SECRETS}
-            made = given.pop("BROKER_URL", None) if isinstance(given.get("BROKER_URL"), str) else None
-            assert made in (None, "redis://:$(BROKER_PASSWORD)@suanpan-broker:6379/0")
+            made = {name: given.pop(name) for name, value in list(given.items()) if isinstance(value, str)}
+            assert made.items() <= MADE.items()
             assert all(set(value) == {"secretKeyRef"} for value in given.values())
 
 
@@ -42,12 +49,12 @@ def web_environment(values: str) -> dict[str, Any]:
 
 
 def test_each_setting_reaches_the_process_as_it_was_given() -> None:
-    ours = ("SECRET_KEY", "BROKER_PASSWORD", "OIDC_CLIENT_SECRET", "MAIL_URL", "ALERT_MAIL_URL")
+    ours = ("SECRET_KEY", "BROKER_PASSWORD", "OIDC_CLIENT_SECRET", "MAIL_URL", "ALERT_MAIL_URL", "AUDIT_ANCHOR")
     assert web_environment("everything") == {
         **{name: {"secretKeyRef": {"name": "suanpan", "key": name}} for name in ours},
         "POD_IP": {"fieldRef": {"fieldPath": "status.podIP"}},
-        "DATABASE_URL": {"secretKeyRef": {"name": "suanpan-db-app", "key": "uri"}},
-        "BROKER_URL": "redis://:$(BROKER_PASSWORD)@suanpan-broker:6379/0",
+        "DATABASE_PASSWORD": {"secretKeyRef": {"name": "suanpan-database", "key": "password"}},
+        **MADE,
         "ALLOWED_HOSTS": f"billing.example.com,billing.internal,{WITHIN}",
         "CSRF_TRUSTED_ORIGINS": "https://billing.internal",
         "SECURE_COOKIES": "1",
@@ -111,7 +118,7 @@ print(s.ALLOWED_HOSTS[-2], s.CSRF_TRUSTED_ORIGINS, s.ALLAUTH_TRUSTED_PROXY_COUNT
 def test_the_application_starts_with_what_the_chart_gives_it(values: str, shown: str) -> None:
     own = {
         "DATABASE_URL": "postgresql://u:p@db/suanpan", "BROKER_URL": "redis://:p@broker/0", "MAIL_URL": "smtp://mail",
-        "CACHE_URL": "redis://:p@cache/0",
+        "CACHE_URL": "redis://:p@cache/0", "AUDIT_ANCHOR": "syslog://logs",
     }  # fmt: skip
     given = {
         name: own.get(name, "x") if isinstance(value, dict) else value for name, value in web_environment(values).items()
@@ -164,6 +171,36 @@ def test_the_schema_is_migrated_before_the_parts_change(
     assert job["spec"]["template"]["spec"]["restartPolicy"] == "Never"
 
 
+@pytest.mark.parametrize(
+    ("values", "owner"),
+    [
+        ("minimal", None),  # one role, as in 1.0.0
+        ("cloudnativepg", None),
+        ("everything", {"secretKeyRef": {"name": "suanpan-db-app", "key": "uri"}}),
+        ("external-database", {"secretKeyRef": {"name": "ledger", "key": "owner"}}),
+    ],
+)
+def test_the_migration_alone_has_the_address_of_the_owner(values: str, owner: dict[str, Any] | None) -> None:
+    found = {
+        name: environment(container)
+        for name, template in pod_templates(objects("suanpan", values)) for container in containers(template)
+    }  # fmt: skip
+    migration = found["Job/suanpan-migrate"]
+    assert migration.get("DATABASE_OWNER_URL") == owner
+    assert [name for name, given in found.items() if given is not migration and "DATABASE_OWNER_URL" in given] == []
+    assert migration["DATABASE_URL"] == found["Deployment/suanpan-web"]["DATABASE_URL"]
+
+
+def test_a_restore_is_checked_with_the_role_that_may_make_databases(tmp_path: Path) -> None:
+    values = tmp_path / "values.yaml"
+    values.write_text("restoreCheck: {enabled: true}\nsecrets: {DATABASE_OWNER_URL: {name: ledger, key: owner}}\n")
+    done = helm("template", "suanpan", str(CHARTS / "suanpan"), "--values", str(values))
+    items = [item for item in yaml.safe_load_all(done.stdout) if item]
+    job = named(items, "CronJob", "suanpan-restore-check")["spec"]["jobTemplate"]["spec"]["template"]
+    (container,) = containers(job)
+    assert environment(container)["DATABASE_URL"] == {"secretKeyRef": {"name": "ledger", "key": "owner"}}
+
+
 def test_a_hook_needs_nothing_that_the_release_creates() -> None:
     """Before the first install there are only the Secrets that somebody made."""
     spec = named(objects("suanpan", "external-database"), "Job", "suanpan-migrate")["spec"]["template"]["spec"]
@@ -188,6 +225,9 @@ def test_the_cluster_of_the_operator_is_the_one_that_is_meant() -> None:
         "resources": {"requests": {"cpu": "1", "memory": "2Gi"}, "limits": {"memory": "4Gi"}},
     }
     spec = named(objects("suanpan", "everything"), "Cluster", "suanpan-db")["spec"]
+    assert spec["managed"]["roles"][1:] == [
+        {"name": "suanpan_app", "ensure": "present", "login": True, "passwordSecret": {"name": "suanpan-database"}}
+    ]
     assert spec["imageName"] == "ghcr.io/cloudnative-pg/postgresql:18"
     assert spec["backup"] == {"barmanObjectStore": {"destinationPath": "s3://backups/suanpan"}}
 

@@ -385,7 +385,12 @@ def test_the_urls_lead_to_the_services_with_the_names_they_were_given() -> None:
     database, broker = urlsplit(plain["DATABASE_URL"]), urlsplit(plain["BROKER_URL"])
     server = SERVICES["postgres"]["environment"]
     assert (database.scheme, database.hostname, database.port) == ("postgresql", "postgres", 5432)
-    assert (database.username, database.path) == (server["POSTGRES_USER"], f"/{server['POSTGRES_DB']}")
+    assert (database.username, database.path) == ("suanpan_app", f"/{server['POSTGRES_DB']}")
+    owner = urlsplit(OURS["migrate"]["environment"]["DATABASE_OWNER_URL"].replace(":?set it in docker/.env", ""))
+    assert (owner.scheme, owner.username, owner.hostname, owner.port, owner.path) == (
+        "postgresql", server["POSTGRES_USER"], "postgres", 5432, f"/{server['POSTGRES_DB']}",
+    )  # fmt: skip
+    assert owner.password == "${POSTGRES_PASSWORD}"
     assert (broker.scheme, broker.hostname, broker.port, broker.password) == ("redis", "broker", 6379, "secret")
     assert {"127.0.0.1", "web"} <= set(environment["ALLOWED_HOSTS"].split(","))
 

@@ -37,10 +37,10 @@ def template_of(command: str, values: Path) -> list[str]:
     return ["template", *kept]
 
 
-def test_there_are_five_commands_from_an_empty_namespace_to_the_first_metric() -> None:
-    section = PAGE[PAGE.index("## Five commands") : PAGE.index("The last one answers")]
+def test_there_are_six_commands_from_an_empty_namespace_to_the_first_metric() -> None:
+    section = PAGE[PAGE.index("## Six commands") : PAGE.index("The last one answers")]
     words = [command.split()[0] for command in commands(section)]
-    assert words == ["kubectl", "kubectl", "helm", "kubectl", "kubectl"]
+    assert words == ["kubectl", "kubectl", "kubectl", "helm", "kubectl", "kubectl"]
     assert "create namespace" in commands(section)[0]
     assert "suanpan_database_up" in commands(section)[-1]
 
@@ -60,7 +60,7 @@ def test_every_page_that_names_a_chart_is_among_them() -> None:
 
 
 def test_the_secret_of_the_page_has_the_keys_that_the_chart_reads() -> None:
-    section = PAGE[PAGE.index("## Five commands") : PAGE.index("The last one answers")]
+    section = PAGE[PAGE.index("## Six commands") : PAGE.index("The last one answers")]
     made = set(re.findall(r"--from-literal=([A-Z_]+)=", section))
     (command,) = [command for command in commands(section) if command.startswith("helm")]
     text = helm(*template_of(command, Path("unused"))).stdout

@@ -26,7 +26,12 @@ IN_THE_IMAGE = {"STATIC_ROOT"}
 """The image has collected its static files where it looks for them."""
 NEVER_IN_PRODUCTION = {"SUANPAN_DEBUG"}
 """Tracebacks in the browser; extraEnv can still set it for a moment."""
-SECRETS = {"SECRET_KEY", "DATABASE_URL", "BROKER_URL", "CACHE_URL", "OIDC_CLIENT_SECRET", "MAIL_URL", "ALERT_MAIL_URL"}
+SECRETS = {
+    "SECRET_KEY", "DATABASE_URL", "DATABASE_OWNER_URL", "BROKER_URL", "CACHE_URL", "OIDC_CLIENT_SECRET", "MAIL_URL",
+    "ALERT_MAIL_URL", "AUDIT_ANCHOR",
+}  # fmt: skip
+OF_THE_MIGRATION = {"DATABASE_OWNER_URL"}
+"""No other part gets the address of the owner."""
 SIZES_OF_WEB = {"WEB_WORKERS", "WEB_THREADS"}
 """The chart has `web.workers` and `web.threads`."""
 FILLED = {"SECRET_KEY": "x", "DATABASE_URL": "postgresql://u:p@db/suanpan", "BROKER_URL": "redis://:p@broker:6379/0"}
@@ -66,7 +71,8 @@ def test_the_table_lists_every_setting_that_the_code_reads() -> None:
 def test_compose_passes_every_setting_to_every_part() -> None:
     parts = {name: service for name, service in COMPOSE["services"].items() if "build" in service}
     assert parts
-    assert {(name, setting) for name, part in parts.items() for setting in passed() - set(part["environment"])} == set()
+    missing = {(name, setting) for name, part in parts.items() for setting in passed() - set(part["environment"])}
+    assert missing == {(name, setting) for name in parts.keys() - {"migrate"} for setting in OF_THE_MIGRATION}
 
 
 def test_what_compose_passes_by_default_is_the_default_of_the_setting() -> None:
@@ -153,3 +159,28 @@ def loaded(environment: dict[str, str], shown: str = SHOWN) -> str:
 def started(environment: dict[str, str], shown: str) -> subprocess.CompletedProcess[str]:
     own = {"PATH": os.environ["PATH"], "DJANGO_SETTINGS_MODULE": SETTINGS.__name__, **environment}
     return subprocess.run([sys.executable, "-c", shown], cwd=PROJECT, env=own, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize(("given", "said"), [
+    ({"DATABASE_OWNER_URL": "postgresql://o:p@db/other"}, "DATABASE_OWNER_URL and DATABASE_URL name different databases"),
+    ({"DATABASE_OWNER_URL": "postgresql://u:q@db/suanpan"},
+     "DATABASE_OWNER_URL and DATABASE_URL name the same role: use two, or only the second"),
+    ({"DATABASE_OWNER_URL": "mysql://o:p@db/suanpan"},
+     "DATABASE_OWNER_URL has scheme 'mysql'; Suanpan keeps its ledger in postgresql"),
+    ({"AUDIT_ANCHOR": "syslog://logs,http://hooks.example.com/hidden-word"},
+     "AUDIT_ANCHOR: write file:///path, syslog://host, syslog+tcp://host, https://host/path or s3://bucket/prefix"),
+    ({"AUDIT_ANCHOR": "s3://bucket/prefix?day=3"}, "AUDIT_ANCHOR: s3 knows days, mode, endpoint and region, not day"),
+    ({"AUDIT_ANCHOR": "s3://bucket/prefix?mode=NONE"},
+     "AUDIT_ANCHOR: days is a whole number, mode one of COMPLIANCE, GOVERNANCE"),
+])  # fmt: skip
+def test_an_address_that_would_not_do_what_it_says_starts_no_process(given: dict[str, str], said: str) -> None:
+    done = started({**FILLED, **given}, "import billing.settings.base")
+    assert (done.returncode, "hidden-word" in done.stderr) == (1, False)
+    assert done.stderr.splitlines()[-1] == f"django.core.exceptions.ImproperlyConfigured: {said}"
+
+
+def test_the_owner_may_be_reached_by_another_way_than_the_application() -> None:
+    """Past a PgBouncer, for example, which keeps no session for a migration."""
+    given = {**FILLED, "DATABASE_OWNER_URL": "postgresql://o:p%40q@direct:5433/suanpan?sslmode=require"}
+    shown = "from billing.settings.base import DATABASE_OWNER as o; print(o['USER'], o['PASSWORD'], o['HOST'], o['OPTIONS'])"
+    assert loaded(given, shown) == "o p@q direct {'sslmode': 'require'}"

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
+import psycopg
 import pytest
 
 from billing.backup.dump import digest_of
@@ -53,15 +54,28 @@ class Manage:
         facts = server_parameters(database)
         user = f"{quote(facts['user'])}:{quote(facts.get('password', ''))}"
         address = f"postgresql://{user}@{facts['host']}:{facts['port']}/{database}"
-        self._environment = {**Home(path).environment, "DATABASE_URL": address}
+        self.environment = {**Home(path).environment, "DATABASE_URL": address}
 
     def __call__(self, *arguments: str, status: int = 0) -> str:
+        done = self.ended(*arguments)
+        assert done.returncode == status, done.stdout + done.stderr
+        return done.stdout
+
+    def ended(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """A command that ended in any way but with a traceback."""
         done = subprocess.run(
-            [sys.executable, str(PROJECT / "manage.py"), *arguments], env=self._environment, text=True,
+            [sys.executable, str(PROJECT / "manage.py"), *arguments], env=self.environment, text=True,
             capture_output=True, timeout=300, check=False,
         )  # fmt: skip
-        assert (done.returncode, "Traceback" in done.stderr) == (status, False), done.stdout + done.stderr
-        return done.stdout
+        assert "Traceback" not in done.stderr, done.stdout + done.stderr
+        return done
+
+    def works_as(self, application: str, *, owner: str) -> None:
+        """From now on with two roles, both with the password that their name is."""
+        address = urlsplit(self.environment["DATABASE_URL"])
+        for name, role in (("DATABASE_OWNER_URL", owner), ("DATABASE_URL", application)):
+            place = f"{role}:{role}@{address.hostname}:{address.port}"
+            self.environment[name] = address._replace(netloc=place).geturl()
 
 
 def test_there_is_a_release_to_come_from() -> None:
@@ -116,3 +130,61 @@ def imported(manage: Manage, directory: Path, record: dict[str, Any], status: in
         writer.writerow(record)
     (answer,) = json.loads(manage("import_usage", "tokens", str(path), "--json", status=status))["files"]
     return answer["accepted"], answer["duplicates"], answer["conflicts"]
+
+
+OWNER, APPLICATION = "upgrade_owner", "upgrade_app"
+
+
+@pytest.fixture
+def owned(transactional_db: None, release: str) -> Iterator[str]:
+    """The same, owned by a role that is no superuser and may make no roles."""
+    with closing(server_connection(autocommit=True)) as server, scratch_database() as name:
+        server.execute(f"CREATE ROLE {OWNER} LOGIN CREATEDB PASSWORD '{OWNER}'")
+        server.execute(f"ALTER DATABASE {name} OWNER TO {OWNER}")
+        try:
+            backup = str(BACKUPS / f"{release}.dump")
+            run("pg_restore", "--exit-on-error", "--no-owner", "--no-privileges", f"--role={OWNER}", backup, database=name)
+            yield name
+        finally:
+            server.execute(f"ALTER DATABASE {name} OWNER TO CURRENT_USER")
+            with closing(server_connection(name, autocommit=True)) as ledger:
+                for role in (OWNER, APPLICATION):
+                    if ledger.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", [role]).fetchone():
+                        ledger.execute(f"DROP OWNED BY {role} CASCADE")
+                        ledger.execute(f"DROP ROLE {role}")
+
+
+def test_an_installation_with_one_role_goes_on_with_two(owned: str, tmp_path: Path) -> None:
+    """And a backup by the application is proven with the owner, restored by it, and worked with by the application."""
+    manage, dump = Manage(owned, tmp_path), tmp_path / "by-the-application.dump"
+    manage.works_as(APPLICATION, owner=OWNER)
+    done = manage.ended("migrate", "--no-input")
+    assert (done.returncode, f"the role {APPLICATION} of DATABASE_URL does not exist" in done.stderr) == (1, True)
+    with closing(server_connection(owned, autocommit=True)) as server:
+        server.execute(f"CREATE ROLE {APPLICATION} LOGIN PASSWORD '{APPLICATION}'")
+    manage("migrate", "--no-input")
+    warned = manage.ended("check", "--deploy").stderr
+    assert ("security.W" in warned, "suanpan.W" in warned) == (True, False)
+    assert imported(manage, tmp_path, token_record(99)) == (1, 0, 0)
+    with psycopg.connect(manage.environment["DATABASE_URL"], autocommit=True) as application:
+        for refused in (
+            "UPDATE tenancy_auditentry SET actor = 'x'", "DELETE FROM tenancy_auditlink", "TRUNCATE token_entry",
+            "ALTER TABLE tenancy_auditentry DISABLE TRIGGER ALL", "DROP TABLE invoices_invoice CASCADE",
+            "SET session_replication_role = replica", "CREATE TEMPORARY TABLE usage_close (close_seq integer)",
+        ):  # fmt: skip
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                application.execute(refused)
+    owner = manage.environment.pop("DATABASE_OWNER_URL")
+    manage("backup", "--out", str(dump))
+    assert "may not create a scratch database" in manage.ended("restore_check", str(dump)).stderr
+    manage.environment["DATABASE_OWNER_URL"] = owner
+    manage("restore_check", str(dump))
+    with scratch_database() as name:
+        with closing(server_connection(name, autocommit=True)) as server:
+            server.execute(f"ALTER DATABASE {name} OWNER TO {OWNER}")
+        run("pg_restore", "--exit-on-error", "--no-owner", f"--role={OWNER}", str(dump), database=name)
+        restored = Manage(name, tmp_path)
+        restored.works_as(APPLICATION, owner=OWNER)
+        restored("migrate", "--no-input")
+        assert imported(restored, tmp_path, token_record(98)) == (1, 0, 0)
+        restored("audit_verify")

@@ -18,6 +18,7 @@ from billing.invoices.services.documents import invoices_export
 from billing.invoices.services.periods import period_open
 from billing.local.demo.month import Json, Month, make_month, token_records
 from billing.local.demo.set_up_text import orphan_text, set_up_text
+from billing.runtime.atomic_file import atomic_file
 from billing.setup.apply import set_up_apply
 from billing.tenancy.app_command import progress
 from billing.tenancy.models import ApiToken
@@ -67,7 +68,7 @@ class Demonstration:
     def run(self) -> None:
         """Set up, report, close, resolve, issue, export."""
         directory = self.home / "demo"
-        directory.mkdir(parents=True, exist_ok=True)
+        directory.mkdir(mode=0o750, parents=True, exist_ok=True)
         self._apply(directory / "set-up.yaml", set_up_text(self.month))
         period = period_open(month=self.month)
         window = Interval(period.start, period.end)
@@ -81,7 +82,8 @@ class Demonstration:
             self._report_late(client, window)
 
     def _apply(self, path: Path, text: str) -> None:
-        path.write_text(text, encoding="utf-8")
+        with atomic_file(path) as draft:
+            draft.write_text(text, encoding="utf-8")
         applied = set_up_apply(path=path, actor=ACTOR)
         self.say(f"  set-up {path.name}: {len(applied.changes)} changes, {applied.unchanged} facts as they were")
 

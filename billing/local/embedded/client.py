@@ -46,9 +46,17 @@ class Services:
 
     @property
     def database_url(self) -> str:
-        """postgresql://... of the home's database."""
-        password = secret(postgres.PASSWORD, self.home)
-        return f"postgresql://{postgres.USER}:{password}@{LOOPBACK}:{self._port(postgres.NAME)}/{postgres.DATABASE}"
+        """postgresql://... of the home's database with the application's role, whose rights `migrate` grants."""
+        return self._database(postgres.APPLICATION, postgres.APPLICATION_PASSWORD)
+
+    @property
+    def database_owner_url(self) -> str:
+        """The same with the role that owns the tables."""
+        return self._database(postgres.USER, postgres.PASSWORD)
+
+    def _database(self, user: str, password: str) -> str:
+        address = f"{LOOPBACK}:{self._port(postgres.NAME)}/{postgres.DATABASE}"
+        return f"postgresql://{user}:{secret(password, self.home)}@{address}"
 
     @property
     def broker_url(self) -> str:

@@ -18,6 +18,8 @@ from billing.runtime.home import secret
 NAME = "postgres"
 DATABASE = USER = "suanpan"
 PASSWORD = "postgres-password"  # noqa: S105 -- the name of the secret
+APPLICATION = "suanpan_app"
+APPLICATION_PASSWORD = "postgres-application-password"  # noqa: S105 -- the name of the secret
 _BUILTIN_LOCALE_SINCE = 17
 _SHARED_MEMORY_BYTES = 256 * 1024 * 1024
 
@@ -97,9 +99,10 @@ class Postgres(Server):
             self._run([*argv, "-E", "UTF8", *locale, "--no-instructions"], lock, None)
 
     def _create_database(self, draft: Path, lock: int) -> None:
-        """In single-user mode: nobody can connect to a cluster that is not complete."""
+        """In single-user mode: nobody can connect to a cluster that is not complete. A statement ends with an empty line."""
+        password = secret(APPLICATION_PASSWORD, self.layout.home)
         read, write = os.pipe()
-        os.write(write, f"CREATE DATABASE {DATABASE};\n".encode())
+        os.write(write, f"CREATE ROLE {APPLICATION} LOGIN PASSWORD '{password}';\n\nCREATE DATABASE {DATABASE};\n".encode())
         os.close(write)
         try:
             self._run(["postgres", "--single", "-j", "-D", str(draft), "postgres"], lock, read)

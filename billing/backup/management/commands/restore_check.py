@@ -13,6 +13,7 @@ import psycopg
 from billing.backup.programs import ProgramError
 from billing.backup.restore import STEPS, Checked, ManifestError, restore_check
 from billing.tenancy.app_command import DECIDE, DONE, AppCommand, fail, progress
+from billing.tenancy.database_roles import as_owner
 
 TERMINATED = 128 + signal.SIGTERM
 
@@ -26,7 +27,7 @@ class Command(AppCommand):
 
     def run(self, *, file: Path, json: bool, **_: Any) -> int:
         try:
-            with _ended_in_order():
+            with _ended_in_order(), as_owner():
                 checked = restore_check(path=file, advance=progress(STEPS, "restoring"))
         except (ManifestError, ProgramError) as error:
             fail(str(error))

@@ -11,6 +11,7 @@ from billing.exports.journal import Chart, JournalError
 from billing.exports.services.journal import ChartError, chart_read
 from billing.runtime.atomic_file import atomic_file
 from billing.tenancy.app_command import DECIDE, DONE, AppCommand, actor_of, fail
+from billing.tenancy.audit import export_record
 from billing.tenancy.selectors import NoSetupError
 from metering.intervals import IntervalError
 
@@ -35,6 +36,7 @@ class Command(AppCommand):
             made = accrual_make(month=month, chart=chart, actor=actor_of(by), now=timezone.now(), again=again)
             with atomic_file(out) as draft:
                 draft.write_bytes(made.csv)
+            export_record(actor=actor_of(by), what=f"accrual {month}", detail={"sha256": made.accrual.sha256})
         except (ChartError, IntervalError, NoSetupError) as error:
             fail(str(error))
         except (AccrualError, JournalError) as error:

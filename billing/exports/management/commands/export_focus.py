@@ -8,7 +8,8 @@ from billing.exports.focus.conformance import ConformanceError
 from billing.exports.services.focus import UnexplainedError, focus_export
 from billing.invoices.issued import NoPeriodError, NotIssuedError
 from billing.invoices.selectors import invoices_of
-from billing.tenancy.app_command import DECIDE, DONE, AppCommand, amount_text, fail, progress
+from billing.tenancy.app_command import DECIDE, DONE, AppCommand, actor_of, amount_text, fail, progress
+from billing.tenancy.audit import export_record
 
 
 class Command(AppCommand):
@@ -18,9 +19,11 @@ class Command(AppCommand):
         parser.add_argument("month", metavar="2026-10")
         parser.add_argument("--out", required=True, type=Path, metavar="DIR")
         parser.add_argument("--with-1.0", dest="with_1_0", action="store_true", help="also Cost and Usage as FOCUS 1.0")
+        self.add_actor(parser)
         self.add_json(parser)
 
-    def run(self, *, month: str, out: Path, with_1_0: bool, json: bool, **_: Any) -> int:
+    def run(self, *, month: str, out: Path, with_1_0: bool, json: bool, by: str | None, **_: Any) -> int:
+        actor = actor_of(by)
         advance = progress(invoices_of(month).count(), "writing FOCUS")
         try:
             exported = focus_export(month=month, directory=out, with_1_0=with_1_0, advance=advance)
@@ -31,6 +34,7 @@ class Command(AppCommand):
             return DECIDE
         except OSError as error:
             fail(f"--out {error.filename or out}: {error.strerror or error}")
+        export_record(actor=actor, what=f"focus {month}", detail={"rows": exported.rows, "files": len(exported.files)})
         if json:
             self.print_json(
                 {

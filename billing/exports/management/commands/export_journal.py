@@ -11,6 +11,7 @@ from billing.exports.journal import Chart, JournalError
 from billing.exports.services.journal import ChartError, Exported, chart_read, journal_export
 from billing.invoices.issued import NoPeriodError, NotIssuedError
 from billing.tenancy.app_command import DECIDE, DONE, AppCommand, actor_of, amount_text, fail
+from billing.tenancy.audit import export_record
 
 OPTIONS = ("company_code", "consumer_account", "provider_account", "provider_cost_center", "posting_date")
 
@@ -52,6 +53,8 @@ class Command(AppCommand):
             return DECIDE
         except OSError as error:
             fail(f"{error.filename or out}: {error.strerror or error}")
+        detail = {"journals": len(exported.journals), "debit": str(exported.debit)}
+        export_record(actor=actor_of(by), what=f"journal {month}", detail=detail)
         self._answer(month, out, exported, json)
         return DONE
 

@@ -6,7 +6,8 @@ from typing import Any
 
 from billing.invoices.models import BillingPeriod
 from billing.invoices.services.documents import invoices_export
-from billing.tenancy.app_command import DONE, AppCommand, fail, progress
+from billing.tenancy.app_command import DONE, AppCommand, actor_of, fail, progress
+from billing.tenancy.audit import export_record
 
 
 class Command(AppCommand):
@@ -16,9 +17,11 @@ class Command(AppCommand):
         parser.add_argument("month", metavar="2026-10")
         parser.add_argument("--out", required=True, type=Path, metavar="DIR")
         parser.add_argument("--language", choices=("zh-en", "zh", "en"), default="zh-en")
+        self.add_actor(parser)
         self.add_json(parser)
 
-    def run(self, *, month: str, out: Path, language: str, json: bool, **_: Any) -> int:
+    def run(self, *, month: str, out: Path, language: str, json: bool, by: str | None, **_: Any) -> int:
+        actor = actor_of(by)
         period = BillingPeriod.objects.filter(month=month).first()
         if period is None:
             fail(f"month {month!r}: no such period")
@@ -31,6 +34,7 @@ class Command(AppCommand):
             )
         except OSError as error:
             fail(f"--out {out}: {error.strerror or error}")
+        export_record(actor=actor, what=f"invoices {month}", detail={"invoices": issued, "files": len(written)})
         if json:
             self.print_json({"period": month, "documents": [str(path) for path in written]})
         else:

@@ -20,6 +20,7 @@ from billing.rates.services import (
     price_draft_withdraw,
 )
 from billing.rating.price_effect import Effect, PriceEffect
+from billing.runtime.atomic_file import atomic_file
 from billing.setup.file import SetUpFileError
 from billing.setup.price_import import price_lists_import
 from billing.tenancy.access import Right
@@ -90,7 +91,8 @@ class Command(AppCommand):
             self.stdout.write(text, ending="")
             return DONE
         try:
-            out.write_text(text, encoding="utf-8")
+            with atomic_file(out) as draft:
+                draft.write_text(text, encoding="utf-8")
         except OSError as error:
             fail(f"{out}: {error.strerror}")
         self.say(f"{name} is in {out}")

@@ -30,12 +30,39 @@ scheduler: {grace: 30, single: true}
 {{- if kindIs "float64" . }}{{ int64 . }}{{ else }}{{ . }}{{ end }}
 {{- end }}
 
-{{/* The Secret's name and key of DATABASE_URL, as JSON. */}}
-{{- define "suanpan.databaseSecret" -}}
+{{/* The Secret's name and key of the address with the role that owns the tables, as JSON. */}}
+{{- define "suanpan.ownerSecret" -}}
 {{- if .Values.database.cloudnativepg.enabled -}}
 {{ dict "name" (printf "%s-db-app" .Release.Name) "key" "uri" | toJson }}
+{{- else if .Values.secrets.DATABASE_OWNER_URL.name -}}
+{{ toJson .Values.secrets.DATABASE_OWNER_URL }}
 {{- else -}}
 {{ toJson .Values.secrets.DATABASE_URL }}
+{{- end }}
+{{- end }}
+
+{{/* DATABASE_URL of the parts: with the role of the application, or with the owner where there is no other. */}}
+{{- define "suanpan.databaseEnv" -}}
+{{- $cluster := .Values.database.cloudnativepg -}}
+{{- if and $cluster.enabled $cluster.application.secret -}}
+- name: DATABASE_PASSWORD
+  valueFrom: {secretKeyRef: {{ dict "name" $cluster.application.secret "key" "password" | toJson }}}
+- {name: DATABASE_URL, value: "postgresql://suanpan_app:$(DATABASE_PASSWORD)@{{ .Release.Name }}-db-rw:5432/suanpan"}
+{{- else if $cluster.enabled -}}
+- name: DATABASE_URL
+  valueFrom: {secretKeyRef: {{ include "suanpan.ownerSecret" . }}}
+{{- else -}}
+- name: DATABASE_URL
+  valueFrom: {secretKeyRef: {{ toJson .Values.secrets.DATABASE_URL }}}
+{{- end }}
+{{- end }}
+
+{{/* DATABASE_OWNER_URL, of the migration only; nothing where there is one role. */}}
+{{- define "suanpan.ownerEnv" -}}
+{{- $cluster := .Values.database.cloudnativepg -}}
+{{- if ternary $cluster.application.secret .Values.secrets.DATABASE_OWNER_URL.name $cluster.enabled -}}
+- name: DATABASE_OWNER_URL
+  valueFrom: {secretKeyRef: {{ include "suanpan.ownerSecret" . }}}
 {{- end }}
 {{- end }}
 
@@ -51,8 +78,8 @@ scheduler: {grace: 30, single: true}
 {{- end }}
 
 {{/* The environment, the same for every part. It is written out and not in a ConfigMap: a change restarts the pods, and
-the migration, which runs before anything else is installed, has it too. Of a list: the chart, and the reference of
-DATABASE_URL as JSON. */}}
+the migration, which runs before anything else is installed, has it too. Of a list: the chart, and DATABASE_URL as a
+container lists it. */}}
 {{- define "suanpan.envWith" -}}
 {{- $database := last . -}}
 {{- with first . -}}
@@ -69,10 +96,9 @@ DATABASE_URL as JSON. */}}
 {{- end }}
 - name: POD_IP
   valueFrom: {fieldRef: {fieldPath: status.podIP}}
-- name: DATABASE_URL
-  valueFrom: {secretKeyRef: {{ $database }}}
+{{ $database }}
 {{ include "suanpan.brokerEnv" . }}
-{{- range $name, $reference := omit .Values.secrets "DATABASE_URL" "BROKER_URL" }}
+{{- range $name, $reference := omit .Values.secrets "DATABASE_URL" "DATABASE_OWNER_URL" "BROKER_URL" }}
 {{- if $reference.name }}
 - name: {{ $name }}
   valueFrom: {secretKeyRef: {{ toJson $reference }}}
@@ -90,7 +116,7 @@ DATABASE_URL as JSON. */}}
 {{- end }}
 
 {{- define "suanpan.env" -}}
-{{ include "suanpan.envWith" (list . (include "suanpan.databaseSecret" .)) }}
+{{ include "suanpan.envWith" (list . (include "suanpan.databaseEnv" .)) }}
 {{- end }}
 
 {{/* What every pod of ours has in common. */}}

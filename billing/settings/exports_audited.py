@@ -1,0 +1,26 @@
+"""What somebody takes away as a file is in the audit log: every answer that is sent as an attachment."""
+
+from collections.abc import Callable
+from http import HTTPStatus
+
+from django.http import HttpRequest, HttpResponse
+
+from billing.tenancy.audit import export_record
+
+MOST_QUERY = 300
+
+
+class ExportsAuditedMiddleware:
+    """Who, what, and how much; an answer without its entry is not sent."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        response = self.get_response(request)
+        is_file = response.headers.get("Content-Disposition", "").startswith("attachment")
+        if is_file and response.status_code == HTTPStatus.OK and request.method != "HEAD":
+            query = {"query": request.META["QUERY_STRING"][:MOST_QUERY]} if request.META.get("QUERY_STRING") else {}
+            size = {} if response.streaming else {"bytes": len(response.content)}
+            export_record(actor=str(request.user), what=request.path, detail={**query, **size})
+        return response

@@ -1,0 +1,240 @@
+"""Two roles of the database: the owner migrates, the application's role works and owns nothing (ADR 0030).
+
+What the application may do to a table follows from the guards of that table, as they are in the database: who may never
+change a row has no right to. Tables whose guards decide row by row, and those without any, are named here; a table that
+is not is readable only, and a test says so.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from django.conf import settings
+from django.core.management import CommandError
+from django.db import ProgrammingError, connections, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
+from psycopg.errors import InsufficientPrivilege
+from psycopg.sql import SQL, Composable, Identifier, Literal
+
+ALL: tuple[str, ...] = ("*",)
+NOTHING: tuple[str, ...] = ()
+
+READ_ONLY = frozenset({
+    "django_migrations", "django_content_type", "auth_permission",  # filled by migrations
+    "tenancy_auditlink", "token_hour", "token_day",  # written by functions that run as the owner
+})  # fmt: skip
+CHANGING = frozenset({
+    "account_emailaddress", "account_emailconfirmation", "auth_group", "auth_group_permissions", "auth_user",
+    "auth_user_groups", "auth_user_user_permissions", "django_admin_log", "django_session", "mfa_authenticator",
+    "socialaccount_socialaccount", "socialaccount_socialapp", "socialaccount_socialtoken", "suanpan_cache",
+    "tenancy_anchordelivery", "tenancy_apitoken", "tenancy_billingsetup", "tenancy_consumerownership", "tenancy_membership",
+    "tenancy_namespaceownership", "tenancy_provisionedaccount", "tenancy_team", "tenancy_tokenaddress",
+    "budgets_alert", "budgets_budget", "budgets_budget_channels", "budgets_budgetaction", "budgets_budgetstatus",
+    "budgets_capoverride", "budgets_channel", "budgets_costanomaly", "budgets_counteddays", "budgets_dailyspend",
+    "budgets_dailyteamspend", "budgets_delivery", "budgets_mute", "budgets_planamount",
+    "closing_blockedteam", "exports_focuspart", "exports_focusset", "invoices_billingcontact", "invoices_documentmail",
+    "invoices_operation", "rates_interruptionpolicy", "rating_ratingsnapshot", "rating_teamsnapshot",
+})  # fmt: skip
+"""Tables without a guard: what is configured, computed, or kept for a while."""
+UPDATED = {
+    "approvals_proposal": ALL,
+    "corrections_dispute": ALL,
+    "corrections_disputeholdback": ("ended_at", "ended_by", "ended_reason"),
+    "invoices_billingmode": ALL,
+    "invoices_billingperiod": ALL,
+    "invoices_correction": ALL,
+    "invoices_invoice": ALL,
+    "invoices_invoiceline": ("id",),  # locked while it is credited; PostgreSQL asks for a column that may be updated
+    "invoices_invoicesums": NOTHING,
+    "invoices_journalexport": ("reference", "acknowledged_at", "acknowledged_by"),
+    "invoices_note": ALL,
+    "invoices_noteline": ("id",),  # locked while it is credited; its guard refuses the update itself
+    "rates_allocationpolicy": ("valid_until",),
+    "rates_carbonfactors": ("valid_until",),
+    "rates_commitment": ("valid_until",),
+    "rates_costsheet": ALL,
+    "rates_efficiencypolicy": ("valid_until",),
+    "rates_gpuprice": NOTHING,
+    "rates_priceversion": ("sealed", "valid_until"),
+    "rates_tokencostsheet": ALL,
+    "rates_tokenprice": NOTHING,
+    "usage_close": ("withdrawn_at",),
+}
+"""Tables that refuse by the state of a row: the columns that change in some state. None of their rows is ever deleted."""
+KEPT = frozenset({"rating_retroactivechange"})
+"""Tables whose columns a guard names and whose own guard refuses DELETE."""
+
+GUARDS = """
+    SELECT c.relname,
+           coalesce(bool_or(t.tgtype & 16 <> 0 AND t.tgqual IS NULL AND t.tgattr::text = ''), false) AS never_updated,
+           coalesce(bool_or(t.tgtype & 8 <> 0 AND t.tgqual IS NULL), false) AS never_deleted,
+           (SELECT array_agg(a.attname ORDER BY a.attnum) FROM pg_attribute a JOIN pg_trigger s ON s.tgrelid = a.attrelid
+             WHERE s.tgrelid = c.oid AND s.tgname = 'columns_stay' AND a.attnum > 0 AND NOT a.attisdropped
+               AND a.attnum <> ALL (s.tgattr::int2[])) AS changing
+      FROM pg_class c LEFT JOIN pg_trigger t
+        ON t.tgrelid = c.oid AND t.tgfoid = to_regproc('suanpan_refuse') AND t.tgtype & 3 = 3
+     WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'p') AND NOT c.relispartition
+     GROUP BY c.oid, c.relname ORDER BY c.relname"""
+EXCESS = """
+    SELECT 'is a superuser' FROM pg_roles WHERE rolname = %(role)s AND rolsuper
+    UNION ALL SELECT 'may make roles' FROM pg_roles WHERE rolname = %(role)s AND rolcreaterole
+    UNION ALL SELECT 'may replicate' FROM pg_roles WHERE rolname = %(role)s AND rolreplication
+    UNION ALL (SELECT format('owns %%s, or is a member of its owner', c.relname) FROM pg_class c
+                WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'p', 'v', 'S')
+                  AND pg_has_role(%(role)s, c.relowner, 'MEMBER')
+                  AND NOT (SELECT rolsuper FROM pg_roles WHERE rolname = %(role)s) ORDER BY 1 LIMIT 1)
+    UNION ALL SELECT 'may create in the schema public' WHERE has_schema_privilege(%(role)s, 'public', 'CREATE')
+    UNION ALL SELECT 'may make schemas' WHERE has_database_privilege(%(role)s, current_database(), 'CREATE')
+    UNION ALL SELECT 'may make temporary tables' WHERE has_database_privilege(%(role)s, current_database(), 'TEMPORARY')"""
+
+
+@dataclass(frozen=True)
+class TableRights:
+    """What the application may do to a table beside reading it; `update` names columns, ALL or none."""
+
+    insert: bool
+    update: tuple[str, ...]
+    delete: bool
+
+    def statement(self, table: str, role: str) -> Composable:
+        """The GRANT."""
+        verbs: list[Composable] = [SQL("SELECT")]
+        verbs += [SQL("INSERT")] if self.insert else []
+        verbs += [SQL("DELETE")] if self.delete else []
+        if self.update == ALL:
+            verbs.append(SQL("UPDATE"))
+        elif self.update:
+            verbs.append(SQL("UPDATE ({})").format(SQL(", ").join(map(Identifier, self.update))))
+        return SQL("GRANT {} ON {} TO {}").format(SQL(", ").join(verbs), Identifier(table), Identifier(role))
+
+
+UNKNOWN = TableRights(insert=False, update=NOTHING, delete=False)
+
+
+def table_rights(connection: BaseDatabaseWrapper) -> dict[str, TableRights | None]:
+    """The application's rights to every table of the database; None for a table that nobody has decided about."""
+    with connection.cursor() as cursor:
+        cursor.execute(GUARDS)
+        return {name: _rights(name, *found) for name, *found in cursor.fetchall()}
+
+
+def _rights(table: str, never_updated: bool, never_deleted: bool, changing: list[str] | None) -> TableRights | None:
+    if table in READ_ONLY:
+        return UNKNOWN
+    if table in CHANGING:
+        return TableRights(insert=True, update=ALL, delete=True)
+    if table in UPDATED:
+        return TableRights(insert=True, update=UPDATED[table], delete=False)
+    if changing:
+        return TableRights(insert=True, update=tuple(changing), delete=not never_deleted and table not in KEPT)
+    if never_updated:
+        return TableRights(insert=True, update=NOTHING, delete=not never_deleted)
+    return None
+
+
+def rights_grant(connection: BaseDatabaseWrapper, role: str) -> None:
+    """Give the role what it needs and take everything else; to be run by the owner, at any time, after each migration."""
+    named = Identifier(role)
+    grants = [(rights or UNKNOWN).statement(table, role) for table, rights in table_rights(connection).items()]
+    with transaction.atomic(using=connection.alias), connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(1398032213)")
+        for statement in (
+            SQL("REVOKE ALL ON ALL TABLES IN SCHEMA public FROM {}").format(named),
+            SQL("REVOKE ALL ON ALL SEQUENCES IN SCHEMA public FROM {}").format(named),
+            *grants,
+            *_grants_on_views(cursor, named),
+            SQL("GRANT USAGE, SELECT ON ALL SEQUENCES IN SCHEMA public TO {}").format(named),
+        ):
+            cursor.execute(statement)
+        cursor.execute("SELECT pg_has_role(datdba, 'USAGE') FROM pg_database WHERE datname = current_database()")
+        if cursor.fetchone()[0]:
+            for statement in _database_belongs_to_us(connection, named):
+                cursor.execute(statement)
+
+
+def _grants_on_views(cursor: Any, role: Identifier) -> list[Composable]:
+    cursor.execute("SELECT viewname FROM pg_views WHERE schemaname = 'public'")
+    return [SQL("GRANT SELECT ON {} TO {}").format(Identifier(name), role) for (name,) in cursor.fetchall()]
+
+
+def _database_belongs_to_us(connection: BaseDatabaseWrapper, role: Identifier) -> list[Composable]:
+    """Nobody else makes objects, temporary ones either: a temporary table hides the one of that name from the guards."""
+    database = Identifier(connection.settings_dict["NAME"])
+    return [
+        SQL("REVOKE CREATE, TEMPORARY ON DATABASE {} FROM PUBLIC, {}").format(database, role),
+        SQL("GRANT CONNECT ON DATABASE {} TO {}").format(database, role),
+        SQL("REVOKE CREATE ON SCHEMA public FROM PUBLIC, {}").format(role),
+        SQL("GRANT USAGE ON SCHEMA public TO {}").format(role),
+    ]
+
+
+def role_excess(connection: BaseDatabaseWrapper, role: str) -> list[str]:
+    """What a role may do by which it could change what is stored unseen; empty for a role as it should be."""
+    with connection.cursor() as cursor:
+        cursor.execute(EXCESS, {"role": role})
+        return [text for (text,) in cursor.fetchall()]
+
+
+def current_excess(connection: BaseDatabaseWrapper) -> list[str]:
+    """The same of the role that this process works with."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT current_user")
+        role = cursor.fetchone()[0]
+    return role_excess(connection, role)
+
+
+def application_prepare(connection: BaseDatabaseWrapper) -> None:
+    """Make the role of DATABASE_URL where it is missing, and give it its rights; the connection is the owner's.
+
+    Raises CommandError with what an administrator has to do.
+    """
+    role = str(settings.DATABASES["default"]["USER"])
+    with transaction.atomic(using=connection.alias):
+        if not application_exists(connection):
+            _role_make(connection, role, str(settings.DATABASES["default"]["PASSWORD"]))
+        rights_grant(connection, role)
+    if excess := role_excess(connection, role):
+        raise CommandError(
+            f"the role {role} of DATABASE_URL {'; it '.join(excess)}: an administrator of the database has to take that "
+            "from it (docs/operations.md, Roles of the database)"
+        )
+
+
+def application_exists(connection: BaseDatabaseWrapper) -> bool:
+    """Whether the server knows the role of DATABASE_URL."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", [str(settings.DATABASES["default"]["USER"])])
+        return cursor.fetchone() is not None
+
+
+def _role_make(connection: BaseDatabaseWrapper, role: str, password: str) -> None:
+    with connection.cursor() as cursor:
+        sealed = connection.connection.pgconn.encrypt_password(password.encode(), role.encode(), b"scram-sha-256").decode()
+        try:
+            cursor.execute(SQL("CREATE ROLE {} LOGIN PASSWORD {}").format(Identifier(role), Literal(sealed)))
+        except ProgrammingError as error:
+            if not isinstance(error.__cause__, InsufficientPrivilege):
+                raise
+            raise CommandError(
+                f"the role {role} of DATABASE_URL does not exist, and the owner may not make it: an administrator of the "
+                f'database runs CREATE ROLE "{role}" LOGIN PASSWORD ...'
+            ) from error
+
+
+@contextmanager
+def as_owner(alias: str = "default") -> Iterator[BaseDatabaseWrapper]:
+    """Work with the role of DATABASE_OWNER_URL in this thread; without one, with the role that there is."""
+    connection = connections[alias]
+    owner: dict[str, Any] | None = settings.DATABASE_OWNER
+    before = connection.settings_dict
+    if owner is None or before["USER"] == owner["USER"]:
+        yield connection
+        return
+    connection.close()
+    connection.settings_dict = {**before, **{name: owner[name] for name in ("USER", "PASSWORD", "HOST", "PORT", "OPTIONS")}}
+    try:
+        yield connection
+    finally:
+        connection.close()
+        connection.settings_dict = before

@@ -1,0 +1,12 @@
+"""Background work of tenancy."""
+
+from celery import shared_task
+from django.utils import timezone
+
+from billing.tenancy import audit_anchors
+
+
+@shared_task
+def anchors_send() -> int:
+    """Send the head of the audit log where it is time; returns how many places took it."""
+    return audit_anchors.anchors_send(now=timezone.now())
