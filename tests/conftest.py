@@ -2,6 +2,8 @@
 
 import gc
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,6 +22,21 @@ RESTARTED = """SELECT setval(seq, 1, false) FROM (SELECT pg_get_serial_sequence(
 @pytest.fixture(scope="session")
 def django_db_modify_db_settings(services: None, django_db_modify_db_settings_parallel_suffix: None) -> None:
     """The services start before the first database of a test is made, and not before."""
+
+
+@pytest.fixture(scope="module")
+def for_all_tests(
+    django_db_setup: None, django_db_blocker: Any, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Path]:
+    """A folder for fixtures of a module: what they store is there for all its tests, each of which undoes its own changes.
+
+    For modules whose tests do not commit.
+    """
+    from django.db import transaction
+
+    with django_db_blocker.unblock(), transaction.atomic():
+        yield tmp_path_factory.mktemp("module")
+        transaction.set_rollback(True)
 
 
 @pytest.fixture(autouse=True)
