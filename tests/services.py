@@ -10,6 +10,7 @@ no test meets another's tables, keys or processes; what divides the tests among 
 
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,10 +21,14 @@ import pytest
 OURS = "SUANPAN_TESTS_START_SERVICES"
 """Set while the addresses in the environment are nobody's; workers inherit it with them."""
 NOBODY = {"DATABASE_URL": "postgresql://nobody@127.0.0.1:1/none", "BROKER_URL": "redis://127.0.0.1:1/0"}
+KEEPS_NOTHING = "PYTHONDONTWRITEBYTECODE"
+"""Set in many containers: every one of the hundreds of processes that tests start would compile the project anew."""
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    os.environ.pop(KEEPS_NOTHING, None)
+    sys.dont_write_bytecode = False
     if OURS in os.environ or not (os.environ.get("DATABASE_URL") and os.environ.get("BROKER_URL")):
         os.environ.update(NOBODY, **{OURS: "1"})
     if _divides(early_config):

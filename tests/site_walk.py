@@ -136,12 +136,17 @@ def route_of(address: str) -> str | None:
 EACH = 4
 
 
+def shortest(walk: Walk) -> dict[str, Page]:
+    """A page of each route, the one with the shortest address."""
+    found: dict[str, Page] = {}
+    for address in sorted(walk.pages, key=lambda address: (len(address), address)):
+        found.setdefault(resolve(urlsplit(address).path).route, walk.pages[address])
+    return found
+
+
 def one_of_each(who: str, house: Scenario) -> dict[str, str]:
     """An address of each page that a person reaches, by route; the shortest of a few."""
-    walk, found = walk_as(who, house, most=EACH), dict[str, str]()
-    for address in sorted(walk.pages, key=lambda address: (len(address), address)):
-        found.setdefault(resolve(urlsplit(address).path).route, address)
-    return found
+    return {route: page.address for route, page in shortest(walk_as(who, house, most=EACH)).items()}
 
 
 SENTENCE = re.compile(r"(?:(?<![\w/`.-])[a-z']{2,}[ ,:]+){3,}")

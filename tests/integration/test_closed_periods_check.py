@@ -35,10 +35,10 @@ def hold(number: int, month: str, **changed: Any) -> dict[str, Any]:
     return allocation_record(number, **{**seen, **changed})
 
 
-@pytest.fixture
-def closed(tmp_path: Path) -> Callable[..., list[str]]:
+@pytest.fixture(scope="module")
+def closed(for_all_tests: Path) -> Callable[..., list[str]]:
     """September and October, closed and checked; gives what applies other sections, and says what was rated again."""
-    apply(tmp_path, **FROM_JANUARY, efficiency_policies=[{**BANDS, "valid_from": "2026-01-01"}])
+    apply(for_all_tests, **FROM_JANUARY, efficiency_policies=[{**BANDS, "valid_from": "2026-01-01"}])
     ingest_allocations(hold(1, "2026-09"))
     ingest_tokens(token_record(1, time="2026-09-15T12:00:00+08:00"))
     period_close(month="2026-09", actor="ops", now=datetime(2026, 10, 1, tzinfo=UTC))
@@ -52,7 +52,7 @@ def closed(tmp_path: Path) -> Callable[..., list[str]]:
         seen: list[str] = []
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(proof, "_rate_again", _noting(seen, proof._rate_again))
-            apply(tmp_path, **{**FROM_JANUARY, **sections})
+            apply(for_all_tests, **{**FROM_JANUARY, **sections})
         return seen
 
     return applied

@@ -25,9 +25,9 @@ def token(name: str, *scopes: str) -> Caller:
     return Caller(Client(), bearer(api_token_create(name=name, scopes=list(scopes), actor="tests")[1]))
 
 
-@pytest.fixture
-def prices(tmp_path: Path) -> None:
-    factories.apply(tmp_path, **since_2024())
+@pytest.fixture(scope="module")
+def prices(for_all_tests: Path) -> None:
+    factories.apply(for_all_tests, **since_2024())
     ingest_allocations(allocation_record(**THEN))
 
 

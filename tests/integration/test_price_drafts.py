@@ -32,9 +32,9 @@ from tests.factories.prices import DECEMBER, LIST, NOW, SHEET, TOKEN_SHEET
 
 pytestmark = pytest.mark.django_db
 
-@pytest.fixture
-def set_up(tmp_path: Path) -> None:
-    apply(tmp_path)
+@pytest.fixture(scope="module")
+def set_up(for_all_tests: Path) -> None:
+    apply(for_all_tests)
 
 
 def draft(**changed: Any) -> PriceDraft:

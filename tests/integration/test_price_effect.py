@@ -29,10 +29,10 @@ DEARER: dict[str, Any] = {
 }
 
 
-@pytest.fixture
-def october(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def october(for_all_tests: Path) -> None:
     """nlp: 20.962222... H800 GPU-hours and 800,000 + 200,000 + 100,000 tokens; cv: 4 slices for 2.620277... hours."""
-    apply(tmp_path)
+    apply(for_all_tests)
     ingest_allocations(
         allocation_record(1),
         allocation_record(2, namespace="cv", quantity=4, resource="nvidia.com/mig-1g.10gb", device_fraction="0.142857"),

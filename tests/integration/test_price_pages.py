@@ -35,9 +35,13 @@ FORM: dict[str, Any] = {
 }  # fmt: skip
 
 
+@pytest.fixture(scope="module")
+def set_up(for_all_tests: Path) -> None:
+    factories.apply(for_all_tests, **since_2024())
+
+
 @pytest.fixture
-def finance(tmp_path: Path) -> Client:
-    factories.apply(tmp_path, **since_2024())
+def finance(set_up: None) -> Client:
     return of("ana", "finance")
 
 

@@ -74,10 +74,14 @@ def as_workbook(path: Path, rows: list[dict[str, Any]], title: str = "Prices") -
     return path
 
 
-@pytest.fixture
-def manage(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Manage:
-    apply(tmp_path, **since_2024())
+@pytest.fixture(scope="module")
+def stored(for_all_tests: Path) -> None:
+    apply(for_all_tests, **since_2024())
     cost_sheet_put(name="h800-hq", inputs=SHEET, result=cost_of_gpu_hour(parse_cost_sheet(SHEET)).as_dict(), actor="ana")
+
+
+@pytest.fixture
+def manage(capsys: pytest.CaptureFixture[str], stored: None) -> Manage:
     return Manage(capsys)
 
 

@@ -62,9 +62,9 @@ def manage(capsys: pytest.CaptureFixture[str]) -> Manage:
     return Manage(capsys)
 
 
-@pytest.fixture
-def october(tmp_path: Path) -> None:
-    apply(tmp_path, **since_2024())
+@pytest.fixture(scope="module")
+def october(for_all_tests: Path) -> None:
+    apply(for_all_tests, **since_2024())
     ingest_allocations(allocation_record(**THEN))
 
 

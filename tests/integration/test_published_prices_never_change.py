@@ -43,11 +43,11 @@ TABLES = (PriceVersion, GpuPrice, TokenPrice, CostSheet, TokenCostSheet, Efficie
 REFUSED = "never change|stays|only grows|keeps|never emptied|never forgotten|ends only where"
 
 
-@pytest.fixture
-def published(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def published(for_all_tests: Path) -> None:
     """2026-12, made by ana from a cost sheet and a load test, approved by ben."""
     later = {**POLICY, "name": "bands-v2", "valid_from": "2026-12-01T00:00:00+08:00"}
-    apply(tmp_path, efficiency_policies=[POLICY, later])
+    apply(for_all_tests, efficiency_policies=[POLICY, later])
     cost_sheet_put(name="h800", inputs=SHEET, result=cost_of_gpu_hour(parse_cost_sheet(SHEET)).as_dict(), actor="ana")
     token_cost_sheet_put(name="llama", inputs=TOKEN_SHEET, actor="ana")
     content = {

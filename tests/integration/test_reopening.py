@@ -35,10 +35,10 @@ APPROVED = """INSERT INTO approvals_step (proposal_id, at, actor, action, commen
               SELECT id, now(), '{}', 'approved', '', revision, payload FROM approvals_proposal"""
 
 
-@pytest.fixture(autouse=True)
-def house(tmp_path: Path) -> None:
+@pytest.fixture(autouse=True, scope="module")
+def house(for_all_tests: Path) -> None:
     """nlp held one GPU for ten hours at 10.0000 in October: 100.00; lin of finance, ada and eve who approve."""
-    apply(tmp_path, billing=ALLOWED)
+    apply(for_all_tests, billing=ALLOWED)
     ingest_allocations(allocation_record(1, **TEN_HOURS))
     for name, role in (("lin", "finance"), ("ada", "approver"), ("eve", "auditor"), ("lead", "lead")):
         person(name, role)

@@ -1,7 +1,7 @@
 """Sources that number their records: what never arrived is told and holds the close until it comes. All over HTTP."""
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +20,16 @@ FAR_AHEAD = 10**9
 Post = Callable[..., Any]
 
 
-@pytest.fixture(autouse=True)
-def house(tmp_path: Path) -> Any:
-    """On a machine whose clock is behind, the records would lie in the future."""
-    apply(tmp_path)
+@pytest.fixture(scope="module")
+def set_up(for_all_tests: Path) -> None:
+    apply(for_all_tests)
     for month in ("2026-09", "2026-10", "2026-11"):
         period_open(month=month)
+
+
+@pytest.fixture(autouse=True)
+def accepts_them(set_up: None) -> Iterator[None]:
+    """On a machine whose clock is behind, the records would lie in the future."""
     with override_settings(FUTURE_TOLERANCE_SECONDS=FAR_AHEAD):
         yield
 

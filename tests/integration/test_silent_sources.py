@@ -22,9 +22,9 @@ NOVEMBER = datetime(2026, 10, 31, 16, tzinfo=UTC)
 """The first of November in Shanghai."""
 
 
-@pytest.fixture(autouse=True)
-def set_up(tmp_path: Path) -> None:
-    apply(tmp_path, ownership=None, platform=None)
+@pytest.fixture(autouse=True, scope="module")
+def set_up(for_all_tests: Path) -> None:
+    apply(for_all_tests, ownership=None, platform=None)
 
 
 def used(*days: int, month: int = 10, hour: int = 12) -> None:

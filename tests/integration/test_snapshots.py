@@ -49,13 +49,18 @@ MONTH = "2026-10"
 ASSESSED = datetime(2026, 11, 2, 3, 4, tzinfo=UTC)
 
 
-@pytest.fixture
-def month(tmp_path: Path, settings: Any) -> str:
-    """8 devices for 2 h 37 min 13 s at 10.00 (209.62) and tokens of nlp, 3 devices as long of cv (78.61); called large."""
-    settings.CACHE_STATEMENTS_ABOVE_LINES = 2
-    apply(tmp_path)
+@pytest.fixture(scope="module")
+def used(for_all_tests: Path) -> None:
+    """8 devices for 2 h 37 min 13 s at 10.00 (209.62) and tokens of nlp, 3 devices as long of cv (78.61)."""
+    apply(for_all_tests)
     ingest_allocations(allocation_record(1), allocation_record(2, namespace="cv", quantity=3))
     ingest_tokens(token_record(1))
+
+
+@pytest.fixture
+def month(used: None, settings: Any) -> str:
+    """It is called large."""
+    settings.CACHE_STATEMENTS_ABOVE_LINES = 2
     return MONTH
 
 

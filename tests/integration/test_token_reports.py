@@ -23,9 +23,9 @@ TERMS = {
 NAMED = {"draft_name": "2099-01", "valid_from": "2099-01-01", "reason": "measured anew", "new_sheet": "known-rate 2099"}
 
 
-@pytest.fixture
-def finance(tmp_path: Path) -> Client:
-    apply(tmp_path, price_versions=[{**SET_UP["price_versions"][0], "valid_from": "2024-01-01"}])
+@pytest.fixture(scope="module")
+def finance(for_all_tests: Path) -> Client:
+    apply(for_all_tests, price_versions=[{**SET_UP["price_versions"][0], "valid_from": "2024-01-01"}])
     client = Client(headers={"accept-language": "en"})
     client.force_login(person("ana", "finance"))
     return client

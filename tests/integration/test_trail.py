@@ -21,11 +21,11 @@ from tests.factories.corrections import IN_NOVEMBER, OCTOBER_OVER, credit, peopl
 pytestmark = pytest.mark.django_db
 
 
-@pytest.fixture
-def issued(tmp_path: Path) -> Invoice:
+@pytest.fixture(scope="module")
+def issued(for_all_tests: Path) -> Invoice:
     """Two invoices of 209.62 (nlp) and 78.61 (cv), of nlp's 4.00 credited; nlp's is posted as DOC-4711."""
     people()
-    apply(tmp_path)
+    apply(for_all_tests)
     ingest_allocations(allocation_record(1), allocation_record(2, namespace="cv", quantity=3))
     period_close(month="2026-10", actor="ops", now=OCTOBER_OVER)
     invoices_issue(month="2026-10", actor="ops", now=OCTOBER_OVER)

@@ -31,6 +31,7 @@ from tests.factories import (
     ingest_tokens,
     token_record,
 )
+from tests.hypothesis_profile import examples
 
 pytestmark = pytest.mark.django_db
 BEGIN = datetime(2026, 9, 30, 16, tzinfo=UTC)
@@ -155,7 +156,7 @@ def billed() -> tuple[str, str]:
     return fingerprint_now(**asked), result_of(rate_period(**asked, close_seq=None, isolate=True))
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(30), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=STEPS)
 def test_another_result_has_another_fingerprint(steps: list[Step]) -> None:
     with TemporaryDirectory() as directory, transaction.atomic():
