@@ -40,7 +40,8 @@ class Page(HTMLParser):
         facts = {name: value or "" for name, value in attrs}
         runs = [name for name in facts if name.startswith("on") or name.startswith("hx-on") or name == "srcdoc"]
         strange = [name for name in ("href", "src", "action", "formaction") if RUNS.match(facts.get(name, ""))]
-        if runs or strange or facts.get("src") == "x" or (tag == "script" and "src" not in facts):
+        is_code = tag == "script" and "src" not in facts and facts.get("type") != "application/json"
+        if runs or strange or facts.get("src") == "x" or is_code:
             self.alarms.append(f"{self.address}: <{tag} {facts}>")
         if "href" in facts:
             self.links.append(facts["href"])

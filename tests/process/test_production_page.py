@@ -70,5 +70,5 @@ def test_the_secret_of_the_page_has_the_keys_that_the_chart_reads() -> None:
 
 def test_the_page_counts_the_connections_of_web_as_the_values_do() -> None:
     values = yaml.safe_load((PROJECT / "docker/charts/suanpan/values.yaml").read_text(encoding="utf-8"))["web"]
-    assert values["autoscaling"]["maxReplicas"] * values["workers"] * (values["threads"] + 1) == 204
-    assert "connections, 204 as it comes" in PAGE
+    assert values["autoscaling"]["maxReplicas"] * values["workers"] * (values["threads"] + 4) == 240
+    assert "connections, 240 as it comes" in PAGE

@@ -14,7 +14,7 @@ from billing.tenancy.tokens import api_token_create
 from tests.factories import token_record
 from tests.factories.servers import web_process
 
-SECONDS, SOON = 20, 5.0  # a probe of the chart waits as long
+SECONDS, SOON = 60, 5.0  # a probe of the chart waits as long
 IDLE, SLOW = 1000, 200
 NEW_CONNECTIONS = httpx.Limits(max_keepalive_connections=0)
 FORM = (
