@@ -11,10 +11,11 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from billing.api.authentication import has_scope, teams_of
+from billing.api.authentication import has_scope
 from billing.api.parameters import asked
 from billing.rating.freshness import freshness
 from billing.rating.usage_by_day import devices_by_day, tokens_by_day
+from billing.tenancy.actors import actor_of
 from billing.tenancy.selectors import NoSetupError, billing_setup
 from billing.usage.scope import UsageScope
 from metering.intervals import Interval
@@ -91,7 +92,7 @@ def _day(request: Request, name: str) -> date:
 
 def _teams(request: Request) -> set[str] | None:
     """Codes of the teams to show, None for all and what nobody owns."""
-    own, wanted = teams_of(request), asked(request, "team")
+    own, wanted = actor_of(request).teams(), asked(request, "team")
     visible = None if own is None else set(own.values_list("code", flat=True))
     if wanted is None:
         return visible

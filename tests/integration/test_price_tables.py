@@ -14,7 +14,7 @@ from billing.rates.models import PriceDraft
 from billing.rates.services import cost_sheet_put
 from pricing.tco import cost_of_gpu_hour, parse_cost_sheet
 from tests.cli import PROJECT
-from tests.factories import apply
+from tests.factories import apply, operates
 from tests.factories.commands import Manage, since_2024
 from tests.factories.prices import SHEET
 
@@ -75,9 +75,10 @@ def as_workbook(path: Path, rows: list[dict[str, Any]], title: str = "Prices") -
 
 
 @pytest.fixture
-def manage(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Manage:
+def manage(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Manage:
     apply(tmp_path, **since_2024())
     cost_sheet_put(name="h800-hq", inputs=SHEET, result=cost_of_gpu_hour(parse_cost_sheet(SHEET)).as_dict(), actor="ana")
+    operates(monkeypatch, "ana", "finance", "admin")
     return Manage(capsys)
 
 

@@ -10,7 +10,8 @@ from billing.closing.services.accrual import AccrualError, Accrued, accrual_make
 from billing.exports.journal import Chart, JournalError
 from billing.exports.services.journal import ChartError, chart_read
 from billing.runtime.atomic_file import atomic_file
-from billing.tenancy.app_command import DECIDE, DONE, AppCommand, actor_of, fail
+from billing.tenancy.access import Right
+from billing.tenancy.app_command import DECIDE, DONE, AppCommand, fail, operator
 from billing.tenancy.selectors import NoSetupError
 from metering.intervals import IntervalError
 
@@ -32,7 +33,7 @@ class Command(AppCommand):
     def run(self, *, month: str, out: Path, accounts: Path | None, again: bool, by: str | None, json: bool, **_: Any) -> int:
         try:
             chart = Chart(**(chart_read(accounts) if accounts else {}))
-            made = accrual_make(month=month, chart=chart, actor=actor_of(by), now=timezone.now(), again=again)
+            made = accrual_make(month=month, chart=chart, actor=operator(by, Right.CLOSE), now=timezone.now(), again=again)
             with atomic_file(out) as draft:
                 draft.write_bytes(made.csv)
         except (ChartError, IntervalError, NoSetupError) as error:

@@ -1,0 +1,11 @@
+"""Behind a token of nobody stands whoever made it."""
+
+from django.db import migrations
+
+from billing.runtime.sql_files import sql_applied
+
+
+class Migration(migrations.Migration):
+    dependencies = [("tenancy", "0001_initial")]
+
+    operations = sql_applied("billing.tenancy", "persons")
