@@ -18,7 +18,7 @@ from billing.rating.usage_by_day import devices_by_day, tokens_by_day
 from billing.tenancy.actors import actor_of
 from billing.tenancy.selectors import NoSetupError, billing_setup
 from billing.usage.scope import UsageScope
-from metering.intervals import Interval
+from metering.intervals import Interval, IntervalError
 
 MOST_DAYS = 100
 ANSWER = {
@@ -61,9 +61,12 @@ class UsageSummary(APIView):
         except NoSetupError as error:
             raise NotFound(str(error)) from error
         first, last = _day(request, "from"), _day(request, "until")
-        if not first < last <= first + timedelta(days=MOST_DAYS):
+        if not timedelta() < last - first <= timedelta(days=MOST_DAYS):
             raise ParseError(f"until {last}: must be 1 to {MOST_DAYS} days after from {first}")
-        window = Interval(*(datetime.combine(day, time(), ZoneInfo(zone)) for day in (first, last)))
+        try:
+            window = Interval(*(datetime.combine(day, time(), ZoneInfo(zone)) for day in (first, last)))
+        except (IntervalError, OverflowError) as error:
+            raise ParseError(f"from {first}: is outside the calendar") from error
         teams = _teams(request)
         tokens = tokens_by_day(window, zone, teams, asked(request, "model"))
         devices = devices_by_day(window, zone, teams)

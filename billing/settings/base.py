@@ -275,6 +275,7 @@ if (_mail := read_mail_server(os.environ.get("MAIL_URL", ""))) is not None:
     EMAIL_USE_TLS, EMAIL_USE_SSL = _mail.starttls, _mail.tls
 EMAIL_BACKEND = f"django.core.mail.backends.{'smtp' if MAIL_CONFIGURED else 'dummy'}.EmailBackend"
 EMAIL_TIMEOUT = 20
+DEFAULT_FROM_EMAIL = MAIL_FROM or "webmaster@localhost"
 PORTAL_URL = os.environ.get("PORTAL_URL", "")
 PRICE_NOTICE_BUSINESS_DAYS = _count("PRICE_NOTICE_BUSINESS_DAYS", 10)
 DATA_UPLOAD_MAX_MEMORY_SIZE = INGEST_MAX_BYTES
@@ -342,8 +343,12 @@ LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
     "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s %(message)s"}},
+    "filters": {"refusals": {"()": "billing.settings.log_lines.RefusalsInOneLine"}},
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
     # these tell whole addresses, and the address of a channel is its secret
-    "loggers": {"apprise": {"level": "WARNING"}, "urllib3": {"level": "WARNING"}, "httpx": {"level": "WARNING"}},
+    "loggers": {
+        "apprise": {"level": "WARNING"}, "urllib3": {"level": "WARNING"}, "httpx": {"level": "WARNING"},
+        "django.request": {"filters": ["refusals"]},
+    },
     "root": {"handlers": ["stderr"], "level": os.environ.get("LOG_LEVEL", "WARNING")},
 }
