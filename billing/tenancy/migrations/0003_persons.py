@@ -6,6 +6,6 @@ from billing.runtime.sql_files import sql_applied
 
 
 class Migration(migrations.Migration):
-    dependencies = [("tenancy", "0001_initial")]
+    dependencies = [("tenancy", "0002_provisioned_accounts")]
 
     operations = sql_applied("billing.tenancy", "persons")
