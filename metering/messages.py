@@ -100,7 +100,7 @@ class UserError(Exception):
 
 
 def as_text(value: object) -> str:
-    """For encoders that know no subclass of `str`: a message in English.  Raises NotImplementedError for all else."""
-    if isinstance(value, Message):
+    """For encoders that know no subclass of `str`, such as a message.  Raises NotImplementedError for all else."""
+    if isinstance(value, str):
         return str(value)
     raise NotImplementedError(f"{type(value).__name__} has no JSON")

@@ -17,6 +17,7 @@ from pricing.fields import Path, shown
 
 LARGEST_DOCUMENT: Final = 256 * 1024 * 1024
 LARGEST_SEARCHED: Final = 1024 * 1024
+MOST_NESTED: Final = 100
 YAML_NULLS: Final = ("", "~", "null", "Null", "NULL")
 YAML_BOOLEANS: Final = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
 MARKS: Final = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16", b"\x1f\x8b": "a gzip archive", b"PK": "a zip archive"}
@@ -142,6 +143,12 @@ def line_of(text: str, path: Path) -> int | None:
 
 
 class _Composer(yaml.SafeLoader):
+    def fetch_flow_collection_start(self, token: type[yaml.Token]) -> None:
+        """Refuse depth before it is read: the scanner looks at every open bracket for each further one."""
+        if self.flow_level == MOST_NESTED:
+            raise yaml.scanner.ScannerError(None, None, "nested too deeply", self.get_mark())
+        super().fetch_flow_collection_start(token)
+
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         """Compose a node; a reference is refused, since nested ones expand without end."""
         if self.check_event(yaml.AliasEvent):

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from django.contrib.auth.models import AnonymousUser
-from django.db.models import QuerySet
 from django.utils import timezone
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from rest_framework.authentication import BaseAuthentication
@@ -12,8 +11,8 @@ from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.permissions import SAFE_METHODS, BasePermission
 from rest_framework.request import Request
 
-from billing.tenancy.access import Right, access_of, team_and_below
-from billing.tenancy.models import ApiToken, Team
+from billing.tenancy.actors import actor_of, actor_of_token
+from billing.tenancy.models import ApiToken
 from billing.tenancy.token_addresses import token_address_note
 from billing.tenancy.tokens import api_token_find, api_token_touch
 
@@ -29,7 +28,7 @@ class TokenUser(AnonymousUser):
         return True
 
     def __str__(self) -> str:
-        return f"token:{self.token.name}"
+        return str(actor_of_token(self.token))
 
 
 def token_of(meta: Mapping[str, Any]) -> ApiToken | None:
@@ -67,14 +66,6 @@ class ApiTokenScheme(OpenApiAuthenticationExtension):
         return {"type": "http", "scheme": "bearer"}
 
 
-RIGHT_OF_SCOPE: Mapping[str, Right] = {
-    "usage:read": Right.READ,
-    "prices:read": Right.READ,
-    "invoices:read": Right.READ,
-    "budgets:read": Right.READ,
-}
-
-
 def has_scope(scope: str, *, write: str = "") -> type[BasePermission]:
     """Permission that asks for `scope` of a token, or for `write` where it is named and the request changes something;
     a signed-in person may read what their roles let them see.
@@ -85,17 +76,7 @@ def has_scope(scope: str, *, write: str = "") -> type[BasePermission]:
             reads = request.method in SAFE_METHODS
             wanted = scope if reads else write or scope
             self.message = f"this needs the scope {wanted}"
-            if isinstance(request.auth, ApiToken):
-                return wanted in request.auth.scopes
-            right = RIGHT_OF_SCOPE.get(wanted)
-            return reads and right is not None and access_of(request.user).somewhere(right)
+            actor = actor_of(request)
+            return (reads or actor.token is not None) and actor.has(wanted)
 
     return HasScope
-
-
-def teams_of(request: Request) -> QuerySet[Team] | None:
-    """The teams that a token or person is confined to; None where they see all, groups included."""
-    if isinstance(request.auth, ApiToken):
-        return team_and_below(request.auth.team_id) if request.auth.team_id else None
-    access = access_of(request.user)
-    return None if access.may(Right.READ) else access.teams(Right.READ)

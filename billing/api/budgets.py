@@ -29,6 +29,7 @@ from billing.api.problems import PROBLEM_JSON
 from billing.api.usage import AnyBody
 from billing.budgets.models import Budget
 from billing.budgets.selectors import standing_now
+from billing.tenancy.actors import actor_of
 from billing.tenancy.models import ApiToken
 
 
@@ -119,7 +120,8 @@ class BearsToken(BasePermission):
     message = "this needs an API token with the scope budgets:read"
 
     def has_permission(self, request: Request, view: Any) -> bool:
-        return isinstance(request.auth, ApiToken) and SCOPE in request.auth.scopes
+        actor = actor_of(request)
+        return actor.token is not None and actor.has(SCOPE)
 
 
 class Asked(APIView):

@@ -20,7 +20,6 @@ from rest_framework.views import APIView
 
 from billing.api.authentication import has_scope
 from billing.api.parameters import TEAM, facts_of, rows_seen
-from billing.api.prices import may
 from billing.api.schema import PROBLEM
 from billing.rates.models import Commitment, CommitmentDraft
 from billing.rates.services import CommitmentTerms, RateError
@@ -31,6 +30,7 @@ from billing.rating.services.commitment_terms import (
     terms_reject,
     terms_withdraw,
 )
+from billing.tenancy.actors import actor_of
 from billing.tenancy.models import Team
 from metering.messages import Message
 
@@ -136,7 +136,7 @@ class ReadsOrProposes(BasePermission):
     def has_permission(self, request: Request, view: Any) -> bool:
         if request.method in SAFE_METHODS:
             return has_scope("invoices:read")().has_permission(request, view)
-        return may(request, "prices:write")
+        return actor_of(request).has("prices:write")
 
 
 class TakesStep(BasePermission):
@@ -146,7 +146,8 @@ class TakesStep(BasePermission):
 
     def has_permission(self, request: Request, view: Any) -> bool:
         step = STEPS.get(view.kwargs.get("step", ""))
-        return may(request, step[1]) if step else may(request, "prices:write") or may(request, "prices:approve")
+        actor = actor_of(request)
+        return actor.has(step[1]) if step else actor.has("prices:write") or actor.has("prices:approve")
 
 
 @extend_schema_view(get=extend_schema(operation_id="list_commitment_drafts", parameters=[TEAM]))
@@ -167,7 +168,7 @@ class CommitmentDrafts(ListAPIView[CommitmentDraft]):
     )
     def post(self, request: Request) -> Response:
         """Propose terms, or the end of a commitment; nothing changes before somebody else approves."""
-        facts, actor, now = facts_of(ProposalSerializer, request), str(request.user), timezone.now()
+        facts, actor, now = facts_of(ProposalSerializer, request), actor_of(request), timezone.now()
         if facts["ends"]:
             draft = terms_propose_end(
                 name=facts["name"], at=facts["valid_until"], reason=facts["reason"], actor=actor, now=now
@@ -193,7 +194,7 @@ class CommitmentDraftStep(APIView):
         if step not in STEPS:
             raise Http404
         reason = facts_of(CommitmentStepSerializer, request)["reason"]
-        draft = STEPS[step][0](draft_id=pk, actor=str(request.user), now=timezone.now(), reason=reason)
+        draft = STEPS[step][0](draft_id=pk, actor=actor_of(request), now=timezone.now(), reason=reason)
         return Response(CommitmentDraftSerializer(draft).data)
 
 

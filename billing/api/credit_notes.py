@@ -14,7 +14,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from billing.api.authentication import has_scope, teams_of
+from billing.api.authentication import has_scope
 from billing.api.invoices import IssuedDocument
 from billing.api.parameters import MONTH, TEAM, asked, facts_of, rows_seen
 from billing.api.schema import PROBLEM
@@ -24,7 +24,7 @@ from billing.corrections.note_lines import NoteError
 from billing.corrections.services.disputes import Claim, dispute_open
 from billing.invoices.models import Note
 from billing.invoices.selectors import note_as_dict, notes_issued
-from billing.tenancy.models import ApiToken
+from billing.tenancy.actors import actor_of
 
 STATUS = OpenApiParameter("status", str, description="where the dispute is", enum=Dispute.Status.values)
 KIND = OpenApiParameter("kind", str, description="credit or rebill", enum=Note.Kind.values)
@@ -128,7 +128,7 @@ class Disputes(ListAPIView[Dispute]):
         return Response(dispute_as_dict(_opened(request, claim), timezone.now()), status=201)
 
     def get_queryset(self) -> QuerySet[Dispute]:
-        disputes = disputes_of(teams_of(self.request))
+        disputes = disputes_of(actor_of(self.request).teams())
         if team := asked(self.request, "team"):
             disputes = disputes.filter(team__code=team)
         if status := asked(self.request, "status"):
@@ -139,11 +139,12 @@ class Disputes(ListAPIView[Dispute]):
 
 
 def _opened(request: Request, claim: Claim) -> Dispute:
-    team = request.auth.team if isinstance(request.auth, ApiToken) else None
+    token = actor_of(request).token
+    team = token.team if token else None
     if team is None:
         raise PermissionDenied("a dispute is opened for a team: this needs a token that is bound to one")
     try:
-        return dispute_open(claim=claim, actor=str(request.user), now=timezone.now(), acting_for=team)
+        return dispute_open(claim=claim, actor=actor_of(request), now=timezone.now(), acting_for=team)
     except NoteError as error:
         raise Http404 from error
 
@@ -155,7 +156,7 @@ class OneDispute(APIView):
 
     @extend_schema(responses={200: DisputeSerializer})
     def get(self, request: Request, pk: int) -> Response:
-        dispute = disputes_of(teams_of(request)).filter(pk=pk).first()
+        dispute = disputes_of(actor_of(request).teams()).filter(pk=pk).first()
         if dispute is None:
             raise Http404
         return Response(dispute_as_dict(dispute, timezone.now()))

@@ -24,7 +24,7 @@ from billing.api.event_schema import CLOUD_EVENT, LAGO_BATCH_ANSWER, LAGO_ECHO, 
 from billing.api.problems import problem
 from billing.api.schema import INGEST_ANSWER, PROBLEM
 from billing.api.usage import UsageEndpoint
-from billing.tenancy.models import ApiToken
+from billing.tenancy.actors import actor_of
 from billing.usage.services import IngestOutcome, tokens_ingest
 from metering.gateways import cloudevents, lago, litellm
 from metering.gateways.translation import Translated, translate
@@ -41,7 +41,7 @@ class GatewayEndpoint(UsageEndpoint):
 
     def source(self, request: Request, default: str) -> str:
         """The source of records whose format has none: what the token is bound to, else the name of the format."""
-        bound = request.auth.source if isinstance(request.auth, ApiToken) else ""
+        bound = actor_of(request).source
         return bound or default
 
     def hand_over(self, request: Request, translated: Translated, now: datetime) -> IngestOutcome:

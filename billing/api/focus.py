@@ -13,7 +13,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from billing.api.admission import Busy
-from billing.api.authentication import has_scope, teams_of
+from billing.api.authentication import has_scope
 from billing.api.pagination import PageNumber
 from billing.api.schema import PROBLEM
 from billing.closing.services.operations import operation_request
@@ -21,6 +21,7 @@ from billing.closing.tasks import operation_wake
 from billing.exports.services.focus import DATA_SETS
 from billing.exports.services.focus_rows import KIND, FocusNotReadyError, focus_rows
 from billing.invoices.issued import NoPeriodError
+from billing.tenancy.actors import actor_of
 from billing.tenancy.audit import export_record
 
 DEFAULT = "cost-and-usage"
@@ -47,7 +48,7 @@ class FocusEndpoint(APIView):
     )  # fmt: skip
     def get(self, request: Request, month: str) -> HttpResponse | Response:
         """Rows of the data set, their columns named as FOCUS names them: amounts and quantities are decimal strings."""
-        if teams_of(request) is not None or "\0" in month:
+        if actor_of(request).teams() is not None or "\0" in month:
             raise Http404
         chosen: Any = request.query_params.get("data_set", DEFAULT)
         if chosen not in DATA_SETS:
@@ -67,7 +68,7 @@ class FocusEndpoint(APIView):
 
 def _asking(request: Request, month: str) -> Callable[[str], None]:
     def ask(documents: str) -> None:
-        actor, parameters = str(request.user), {"documents": documents}
+        actor, parameters = actor_of(request), {"documents": documents}
         operation_request(kind=KIND, month=month, actor=actor, wake=operation_wake, parameters=parameters)
 
     return ask

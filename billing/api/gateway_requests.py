@@ -26,6 +26,7 @@ from billing.api.bodies import RECORD_BODIES, Answer, TooLarge, declared_bytes, 
 from billing.api.budget_check import MOST_BODY, SCOPE, budget_answer
 from billing.api.problems import PROBLEM_JSON, api_problem, unavailable
 from billing.api.token_reports import report_read, report_read_now
+from billing.tenancy.actors import actor_of_token
 from billing.tenancy.models import ApiToken
 from billing.tenancy.token_addresses import token_address_is_known
 from billing.tenancy.tokens import api_token_recent
@@ -148,7 +149,7 @@ class GatewayRequests:
         token = await self._token(request)
         if token is None:
             raise NotAuthenticated
-        if SCOPE not in token.scopes:
+        if not actor_of_token(token).has(SCOPE):
             raise PermissionDenied(f"this needs the scope {SCOPE}")
         with gate.admit(0) as admitted:
             body = await _body(receive, admitted, MOST_BODY)
@@ -171,9 +172,10 @@ def _reporter(token: ApiToken | None) -> Reporter:
     """Who reports with this token.  Raises NotAuthenticated without one, PermissionDenied if it may not report."""
     if token is None:
         raise NotAuthenticated
-    if REPORTS not in token.scopes:
+    actor = actor_of_token(token)
+    if not actor.has(REPORTS):
         raise PermissionDenied(f"this needs the scope {REPORTS}")
-    return Reporter(f"token:{token.name}", DOOR, token.source, settings.FUTURE_TOLERANCE_SECONDS)
+    return Reporter(str(actor), DOOR, actor.source, settings.FUTURE_TOLERANCE_SECONDS)
 
 
 async def next_bytes(receive: Receive) -> AsyncIterator[bytes]:

@@ -14,7 +14,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from billing.api.authentication import has_scope, teams_of
+from billing.api.authentication import has_scope
 from billing.api.parameters import MONTH, TEAM, rows_seen
 from billing.closing.report import build_report
 from billing.closing.services.accrual import accrual_last
@@ -24,6 +24,7 @@ from billing.invoices.services.documents import CONTENT_TYPES, document_file
 from billing.rates.models import GpuPrice, PriceVersion, TokenPrice
 from billing.rating.models import Charge
 from billing.rating.selectors import withdrawn_closes
+from billing.tenancy.actors import actor_of
 from billing.tenancy.models import Team
 from billing.tenancy.selectors import NoSetupError
 
@@ -50,7 +51,7 @@ class Teams(ListAPIView[Team]):
 
     def get_queryset(self) -> QuerySet[Team]:
         teams = Team.objects.select_related("parent")
-        own = teams_of(self.request)
+        own = actor_of(self.request).teams()
         return teams if own is None else teams.filter(pk__in=own)
 
 
@@ -159,7 +160,7 @@ class IssuedDocument(APIView):
         raise NotImplementedError
 
     def get(self, request: Request, number: str, suffix: str | None = None) -> HttpResponse | Response:
-        own, issued = teams_of(request), self.issued()
+        own, issued = actor_of(request).teams(), self.issued()
         seen = issued if own is None else issued.filter(team__in=own)
         document = None if "\0" in number else seen.filter(number=number).first()
         if document is None:
@@ -189,7 +190,7 @@ class Period(APIView):
     @extend_schema(responses={200: OpenApiTypes.OBJECT})
     def get(self, request: Request, month: str) -> Response:
         period = _period(month)
-        own = teams_of(request)
+        own = actor_of(request).teams()
         live = Invoice.objects.filter(period__month=month).exclude(status=Invoice.Status.VOID)
         invoices = live if own is None else live.filter(team__in=own)
         return Response(
@@ -207,7 +208,7 @@ class PeriodReport(APIView):
 
     @extend_schema(responses={200: OpenApiTypes.OBJECT})
     def get(self, request: Request, month: str) -> HttpResponse:
-        if teams_of(request) is not None:
+        if actor_of(request).teams() is not None:
             raise Http404  # a report shows every team
         report = build_report(_period(month), now=timezone.now())
         encoder = msgspec.json.Encoder(decimal_format="number")
@@ -222,7 +223,7 @@ class PeriodAccrual(APIView):
     @extend_schema(responses={200: OpenApiTypes.OBJECT})
     def get(self, request: Request, month: str) -> Response:
         period = _period(month)
-        shown = period.pk is not None and teams_of(request) is None  # it shows every team
+        shown = period.pk is not None and actor_of(request).teams() is None  # it shows every team
         made = accrual_last(period) if shown else None
         if made is None:
             raise Http404

@@ -16,6 +16,7 @@ from billing.api.parameters import facts_of, sees_all_teams
 from billing.api.schema import PROBLEM
 from billing.exports.services.journal import MAX_REFERENCE, journal_acknowledge
 from billing.invoices.selectors import journal_as_dict
+from billing.tenancy.actors import actor_of
 
 
 class Acknowledgement(serializers.Serializer[Any]):
@@ -41,6 +42,6 @@ class JournalAcknowledgement(APIView):
         sees_all_teams(request, "a journal holds every team")
         facts = facts_of(Acknowledgement, request)
         export = journal_acknowledge(
-            month=month, batch=facts["batch_hash"], reference=facts["reference"], actor=str(request.user), now=timezone.now()
+            month=month, batch=facts["batch_hash"], reference=facts["reference"], actor=actor_of(request), now=timezone.now()
         )
         return Response({"period": month, **journal_as_dict(export)})

@@ -8,7 +8,7 @@ from rest_framework.exceptions import ParseError, PermissionDenied
 from rest_framework.request import Request
 from rest_framework.serializers import BaseSerializer
 
-from billing.api.authentication import teams_of
+from billing.tenancy.actors import actor_of
 
 Row = TypeVar("Row", bound=Model)
 MONTH = OpenApiParameter("month", str, description="billing month such as 2026-10")
@@ -36,7 +36,7 @@ def rows_seen(rows: QuerySet[Row], request: Request, *, team: str, month: str = 
 
     `team`, `month`: the lookups of a team's code and of a month.
     """
-    own = teams_of(request)
+    own = actor_of(request).teams()
     if own is not None:
         rows = rows.filter(**{f"{team}__in": list(own.values_list("code", flat=True))})
     for name, lookup in (("team", team), ("month", month)):
@@ -48,5 +48,5 @@ def rows_seen(rows: QuerySet[Row], request: Request, *, team: str, month: str = 
 
 def sees_all_teams(request: Request, why: str) -> None:
     """Raise PermissionDenied for a token or person of some teams only."""
-    if teams_of(request) is not None:
+    if actor_of(request).teams() is not None:
         raise PermissionDenied(f"{why}: this needs a token that is bound to none")

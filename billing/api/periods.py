@@ -18,6 +18,7 @@ from billing.api.schema import PROBLEM
 from billing.closing.models import BlockedTeam, MeterReading
 from billing.closing.services.energy import meter_reading_put
 from billing.invoices.models import BillingPeriod
+from billing.tenancy.actors import actor_of
 
 ALL_TEAMS = "a meter counts every team of a cluster"
 
@@ -65,7 +66,7 @@ class MeterReadings(ListAPIView[MeterReading]):
         try:
             reading = meter_reading_put(
                 month=month, cluster=facts["cluster"], metered=facts["metered_kwh"], shared=facts["shared_kwh"],
-                source=facts["source"], actor=str(request.user), now=timezone.now(),
+                source=facts["source"], actor=actor_of(request), now=timezone.now(),
             )  # fmt: skip
         except ValueError as error:  # ReadingError, and a month that is none
             raise ParseError(str(error)) from error

@@ -52,8 +52,8 @@ from billing.rates.services import (
     price_draft_withdraw,
     price_draft_write,
 )
-from billing.tenancy.access import Right, access_of
-from billing.tenancy.models import ApiToken
+from billing.tenancy.access import Right
+from billing.tenancy.actors import actor_of
 from billing.tenancy.selectors import billing_setup
 from metering.intervals import IntervalError
 from metering.messages import Message
@@ -66,7 +66,6 @@ STEPS: Mapping[str, tuple[Callable[..., Any], str]] = {
     "approve": (price_draft_approve, "prices:approve"),
     "reject": (price_draft_reject, "prices:approve"),
 }
-RIGHT_OF_SCOPE = {"prices:write": Right.EDIT_PRICES, "prices:approve": Right.APPROVE}
 CONFLICTS = frozenset({"state", "revision"})
 NAME = OpenApiParameter("name", str, OpenApiParameter.PATH, description="name of a published version or a draft")
 REFUSED = {
@@ -92,18 +91,10 @@ class ExactJsonParser(BaseParser):
             raise ParseError(str(error)) from error
 
 
-def may(request: Request, scope: str) -> bool:
-    """Whether the bearer has the scope, or the person the right that belongs to it."""
-    if isinstance(request.auth, ApiToken):
-        return scope in request.auth.scopes
-    return access_of(request.user).may(RIGHT_OF_SCOPE[scope])
-
-
 def sees_drafts(request: Request) -> bool:
     """Drafts are prices to come: for whoever makes, approves or audits prices."""
-    if isinstance(request.auth, ApiToken):
-        return bool({"prices:write", "prices:approve"} & set(request.auth.scopes))
-    return access_of(request.user).may(Right.READ_COSTS)
+    actor = actor_of(request)
+    return actor.has("prices:write") or actor.has("prices:approve") or actor.may(Right.READ_COSTS)
 
 
 class WritesPrices(BasePermission):
@@ -114,7 +105,7 @@ class WritesPrices(BasePermission):
     def has_permission(self, request: Request, view: Any) -> bool:
         if request.method in SAFE_METHODS:
             return sees_drafts(request) or has_scope("prices:read")().has_permission(request, view)
-        return may(request, "prices:write")
+        return actor_of(request).has("prices:write")
 
 
 class TakesStep(BasePermission):
@@ -124,7 +115,7 @@ class TakesStep(BasePermission):
 
     def has_permission(self, request: Request, view: Any) -> bool:
         step = STEPS.get(view.kwargs.get("step", ""))
-        return may(request, step[1]) if step else sees_drafts(request)
+        return actor_of(request).has(step[1]) if step else sees_drafts(request)
 
 
 class SeesDrafts(BasePermission):
@@ -192,7 +183,7 @@ class PriceVersionsEndpoint(_PriceEndpoint, PriceVersions):
     @extend_schema(request=DraftRequestSerializer, responses={201: DraftSerializer, **REFUSED})
     def post(self, request: Request) -> Response:
         """Make a draft; nothing is published."""
-        draft = price_draft_write(fields=request.data, actor=str(request.user), now=timezone.now())
+        draft = price_draft_write(fields=request.data, actor=actor_of(request), now=timezone.now())
         return self.draft_answer(draft, status.HTTP_201_CREATED)
 
 
@@ -212,7 +203,7 @@ class PriceVersionEndpoint(_PriceEndpoint):
         fields = dict(request.data) if isinstance(request.data, Mapping) else request.data
         revision = fields.pop("revision", None) if isinstance(fields, dict) else None
         draft = price_draft_write(
-            fields=fields, actor=str(request.user), now=timezone.now(), draft=self.draft(name), revision=revision
+            fields=fields, actor=actor_of(request), now=timezone.now(), draft=self.draft(name), revision=revision
         )
         return self.draft_answer(draft)
 
@@ -288,7 +279,7 @@ class PriceStepEndpoint(_PriceEndpoint):
         asked = {key: body.validated_data[key] for key in ("reason", "revision") if key in body.validated_data}
         if step == "reject":
             asked.setdefault("reason", "")
-        STEPS[step][0](draft=draft, actor=str(request.user), now=timezone.now(), **asked)
+        STEPS[step][0](draft=draft, actor=actor_of(request), now=timezone.now(), **asked)
         draft.refresh_from_db()
         return self.draft_answer(draft)
 

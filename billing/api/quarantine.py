@@ -17,7 +17,7 @@ from rest_framework.views import APIView
 from billing.api.authentication import has_scope
 from billing.api.parameters import facts_of, sees_all_teams
 from billing.api.schema import PROBLEM
-from billing.tenancy.models import ApiToken
+from billing.tenancy.actors import actor_of
 from billing.usage.models import QuarantinedRecord
 from billing.usage.services import quarantine_dismiss, quarantine_replay
 
@@ -83,11 +83,7 @@ class QuarantineEntry(APIView):
     def post(self, request: Request, pk: int) -> Response:
         """Take the record into the ledger, corrected or as it came, or decide that it is no usage."""
         sees_all_teams(request, ALL_TEAMS)
-        return Response(Entry(_decided(pk, facts_of(Decision, request), _actor(request))).data)
-
-
-def _actor(request: Request) -> str:
-    return str(request.user) if isinstance(request.auth, ApiToken) else request.user.get_username()
+        return Response(Entry(_decided(pk, facts_of(Decision, request), actor_of(request))).data)
 
 
 def _decided(pk: int, decision: dict[str, Any], actor: str) -> QuarantinedRecord:

@@ -16,8 +16,8 @@ from billing.api.parameters import facts_of
 from billing.api.schema import PROBLEM
 from billing.closing.selectors import reopening_as_dict
 from billing.closing.services.reopening import reopening_step
-from billing.tenancy.access import Right, access_of
-from billing.tenancy.models import ApiToken
+from billing.tenancy.access import Right
+from billing.tenancy.actors import actor_of
 
 
 class Asked(serializers.Serializer[Any]):
@@ -33,10 +33,8 @@ class TwoPersons(BasePermission):
     message = "this takes a person who may close or approve; a token is nobody"
 
     def has_permission(self, request: Request, view: Any) -> bool:
-        if isinstance(request.auth, ApiToken):
-            return False
-        access = access_of(request.user)
-        return access.may(Right.CLOSE) or access.may(Right.APPROVE)
+        actor = actor_of(request)
+        return actor.may(Right.CLOSE) or actor.may(Right.APPROVE)
 
 
 class Reopenings(APIView):
@@ -54,6 +52,6 @@ class Reopenings(APIView):
             raise Http404
         facts = facts_of(Asked, request)
         done = reopening_step(
-            step=facts["action"], month=month, reason=facts["reason"], actor=request.user.get_username(), now=timezone.now()
+            step=facts["action"], month=month, reason=facts["reason"], actor=actor_of(request), now=timezone.now()
         )
         return Response({"period": month, **reopening_as_dict(done)})

@@ -1,8 +1,11 @@
 """OpenAPI parts that come from the contract's own records, so that the two cannot drift apart."""
 
-from typing import Any
+from threading import Lock
+from typing import Any, ClassVar
 
 import msgspec
+from drf_spectacular.generators import SchemaGenerator
+from drf_spectacular.views import SpectacularAPIView
 
 INGEST_ANSWER: dict[str, Any] = {
     "type": "object",
@@ -103,3 +106,23 @@ def reporting_endpoints(result: dict[str, Any], **_: Any) -> dict[str, Any]:
             if status >= "400":
                 response["content"] = {"application/problem+json": {"schema": PROBLEM}}
     return result
+
+
+class OneDescription(SchemaGenerator):
+    """The description of the API, made once in a process: making it takes long, and is not safe in several threads."""
+
+    _making = Lock()
+    _made: ClassVar[dict[str, Any]] = {}
+
+    def get_schema(self, request: Any = None, public: bool = False) -> dict[str, Any]:
+        """The same for everybody who asks."""
+        with self._making:
+            if not self._made:
+                self._made.update(super().get_schema(request, public))
+        return self._made
+
+
+class Description(SpectacularAPIView):
+    """The OpenAPI description."""
+
+    generator_class = OneDescription

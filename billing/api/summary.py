@@ -11,13 +11,14 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from billing.api.authentication import has_scope, teams_of
+from billing.api.authentication import has_scope
 from billing.api.parameters import asked
 from billing.rating.freshness import freshness
 from billing.rating.usage_by_day import devices_by_day, tokens_by_day
+from billing.tenancy.actors import actor_of
 from billing.tenancy.selectors import NoSetupError, billing_setup
 from billing.usage.scope import UsageScope
-from metering.intervals import Interval
+from metering.intervals import Interval, IntervalError
 
 MOST_DAYS = 100
 ANSWER = {
@@ -60,9 +61,12 @@ class UsageSummary(APIView):
         except NoSetupError as error:
             raise NotFound(str(error)) from error
         first, last = _day(request, "from"), _day(request, "until")
-        if not first < last <= first + timedelta(days=MOST_DAYS):
+        if not timedelta() < last - first <= timedelta(days=MOST_DAYS):
             raise ParseError(f"until {last}: must be 1 to {MOST_DAYS} days after from {first}")
-        window = Interval(*(datetime.combine(day, time(), ZoneInfo(zone)) for day in (first, last)))
+        try:
+            window = Interval(*(datetime.combine(day, time(), ZoneInfo(zone)) for day in (first, last)))
+        except (IntervalError, OverflowError) as error:
+            raise ParseError(f"from {first}: is outside the calendar") from error
         teams = _teams(request)
         tokens = tokens_by_day(window, zone, teams, asked(request, "model"))
         devices = devices_by_day(window, zone, teams)
@@ -91,7 +95,7 @@ def _day(request: Request, name: str) -> date:
 
 def _teams(request: Request) -> set[str] | None:
     """Codes of the teams to show, None for all and what nobody owns."""
-    own, wanted = teams_of(request), asked(request, "team")
+    own, wanted = actor_of(request).teams(), asked(request, "team")
     visible = None if own is None else set(own.values_list("code", flat=True))
     if wanted is None:
         return visible

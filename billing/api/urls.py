@@ -1,7 +1,6 @@
 """The API, version 1."""
 
 from django.urls import include, path, re_path
-from drf_spectacular.views import SpectacularAPIView
 
 from billing.api import (
     budgets,
@@ -16,13 +15,14 @@ from billing.api import (
     problems,
     quarantine,
     reopening,
+    schema,
     summary,
     usage,
 )
 
 app_name = "api"
 urlpatterns = [
-    path("schema/", SpectacularAPIView.as_view(), name="schema"),
+    path("schema/", schema.Description.as_view(), name="schema"),
     path("usage/tokens", usage.TokensEndpoint.as_view(), name="usage-tokens"),
     path("usage/gpu-allocations", usage.AllocationsEndpoint.as_view(), name="usage-gpu-allocations"),
     path("usage/capacity", usage.CapacityEndpoint.as_view(), name="usage-capacity"),

@@ -21,7 +21,7 @@ from billing.api.authentication import has_scope
 from billing.api.bodies import JSON_BODY, RECORD_BODIES, UNREADABLE, declared_bytes, envelope, raw_records, read_body
 from billing.api.schema import INGEST_ANSWER, record_schema
 from billing.api.token_reports import report_read
-from billing.tenancy.models import ApiToken
+from billing.tenancy.actors import actor_of
 from billing.usage.services import (
     IngestOutcome,
     Reporter,
@@ -82,9 +82,8 @@ class UsageEndpoint(APIView):
 
     def reporter(self, request: Request) -> Reporter:
         """Who reports, with the limits of its token."""
-        token = request.auth
-        source = token.source if isinstance(token, ApiToken) else ""
-        return Reporter(str(request.user), self.door, source, settings.FUTURE_TOLERANCE_SECONDS)
+        actor = actor_of(request)
+        return Reporter(str(actor), self.door, actor.source, settings.FUTURE_TOLERANCE_SECONDS)
 
     def take(
         self,
@@ -267,7 +266,7 @@ class AllocationsEndpoint(UsageEndpoint):
             _check_instant("watched_since", body.watched_since)
         agent = body.agent or {}
         name = _checked_name("agent.name", str(agent.get("name") or agent.get("id") or request.user))
-        bound = request.auth.source if isinstance(request.auth, ApiToken) else ""
+        bound = actor_of(request).source
         if not agent.get("cluster"):
             clusters = _clusters(raws)
             return name, clusters & {bound} if bound else clusters

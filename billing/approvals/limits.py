@@ -10,7 +10,8 @@ from decimal import Decimal
 
 from django.contrib.auth.models import User
 
-from billing.tenancy.access import Access, Right, access_of
+from billing.tenancy.access import Right, access_of
+from billing.tenancy.actors import Actor
 from billing.tenancy.models import Team
 from metering.messages import Message, UserError
 
@@ -51,9 +52,10 @@ def authority_for(amount: Decimal, table: tuple[Authority, ...] = CREDITS) -> Au
 
 def has_right(actor: str, *rights: Right, team: Team | None = None) -> bool:
     """Whether the account `actor` holds one of the rights for the whole installation, or for `team`."""
+    if isinstance(actor, Actor):
+        return any(actor.may(right, team) for right in rights)
     user = User.objects.filter(username=actor).first()
-    access = Access() if user is None else access_of(user)
-    return any(access.may(right, team) for right in rights)
+    return user is not None and any(access_of(user).may(right, team) for right in rights)
 
 
 def require_right(actor: str, what: str, *rights: Right, team: Team | None = None) -> None:

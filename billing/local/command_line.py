@@ -18,6 +18,9 @@ OWN_SCHEMA = {"migrate", "makemigrations", "up", "demo", "check", "flush", "dbsh
 """Commands that bring or do not need the schema, or must see it before an upgrade changes it (`backup`); before any other,
 an embedded database is brought up to date."""
 
+MENDING = {"up", "demo"}
+"""Commands that start the services again when their keeper was killed."""
+
 NOBODY_READS = 141
 """What a shell says of a program whose reader went away, as `head` does once it has its lines."""
 
@@ -51,9 +54,19 @@ def _run(argv: list[str]) -> int:
         if command in WITHOUT_SERVICES or "--help" in argv or "-h" in argv:
             return _execute(argv)
         with embedded_services() as services:
-            if services is not None and command not in OWN_SCHEMA:
-                _bring_schema()
-            return _execute(argv)
+            if services is None:
+                return _execute(argv)
+            import django
+
+            django.setup()
+            from billing.local.schema import schema_bring, schema_lock
+
+            if command in MENDING:
+                services.keep_up()
+            if command not in OWN_SCHEMA:
+                schema_bring()
+            with schema_lock() if command == "migrate" else contextlib.nullcontext():
+                return _execute(argv)
     except (HomeError, ImproperlyConfigured) as error:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201
         return 2
@@ -77,27 +90,6 @@ def embedded_services() -> Iterator[Services | None]:
         if "broker" in need:
             os.environ["BROKER_URL"] = services.broker_url
         yield services if "postgres" in need else None
-
-
-def _bring_schema() -> None:
-    """Migrate an embedded database that is behind the code; nobody else does it for a user without an operator."""
-    import django
-    from django.core.management import call_command
-    from django.db.migrations.executor import MigrationExecutor
-
-    django.setup()
-    from billing.tenancy.database_roles import application_exists, as_owner
-
-    with as_owner() as connection:
-        executor = MigrationExecutor(connection)
-        if not executor.migration_plan(executor.loader.graph.leaf_nodes()) and application_exists(connection):
-            return
-        with connection.cursor() as cursor:  # several commands may meet an empty home at once
-            cursor.execute("SELECT pg_advisory_lock(%s)", [0x5A4E])
-            try:
-                call_command("migrate", verbosity=0, interactive=False)
-            finally:
-                cursor.execute("SELECT pg_advisory_unlock(%s)", [0x5A4E])
 
 
 def _execute(argv: list[str]) -> int:

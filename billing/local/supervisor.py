@@ -20,6 +20,7 @@ _ORPHANED_GRACE_SECONDS = 2.0
 _KILLED_SECONDS = 5.0  # one that survives this hangs in the kernel
 _TAIL_LINES = 15
 _LONGEST_BACK_OFF_SECONDS = 10.0
+_SERVED_SECONDS = 5.0
 _LONGEST_LINE_BYTES = 64 * 1024
 _ENDINGS = {
     127: "its program was not found",
@@ -54,13 +55,15 @@ class _Part:
     start_at: float = 0.0
     started_at: float = 0.0
     is_ready: bool = False
+    has_served: bool = False
 
 
 class Supervisor:
-    """Starts all children and watches them until Ctrl-C, SIGTERM or SIGHUP, or until one of them keeps failing.
+    """Starts all children and watches them until Ctrl-C, SIGTERM or SIGHUP, or until one of them cannot be started.
 
-    A part that ends by itself is reported with its status and last lines, and started again with growing delay, at
-    most `restarts` times within `window` seconds. grace: seconds between the request to stop and the kill.
+    A part that ends by itself is reported with its status and last lines, and started again with growing delay. One that
+    fails more than `restarts` times within `window` seconds and never served ends everything; one that did serve is started
+    again and again. grace: seconds between the request to stop and the kill.
     on_ready: called once, when every part serves.
     """
 
@@ -128,6 +131,8 @@ class Supervisor:
                 _kill(part.process)
                 self._forget(part)
                 return self._failed(part, f"not ready after {part.child.ready_seconds:g} s")
+        elif not part.has_served:
+            part.has_served = time.monotonic() > part.started_at + _SERVED_SECONDS
         return True
 
     def _start(self, part: _Part) -> None:
@@ -158,11 +163,11 @@ class Supervisor:
         for line in part.tail or ["(it wrote nothing)"]:
             self._say(f"    {line}")
         attempt = len(part.failures)
-        if attempt > self._restarts:
+        if attempt > self._restarts and not part.has_served:
             self._say(f"{part.child.name} failed {attempt} times within {self._window:.0f} s: stopping everything")
             return False
         delay = min(self._back_off * 2 ** (attempt - 1), _LONGEST_BACK_OFF_SECONDS)
-        self._say(f"starting {part.child.name} again in {delay:.1f} s ({attempt} of {self._restarts})")
+        self._say(f"starting {part.child.name} again in {delay:.1f} s (failed {attempt} times within {self._window:.0f} s)")
         part.process, part.start_at = None, now + delay
         return True
 

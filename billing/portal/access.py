@@ -20,6 +20,18 @@ View = Callable[..., HttpResponse]
 
 
 def page(view: View) -> View:
+    """A page for people who have a role, as `page_of_anybody`."""
+
+    @wraps(view)
+    def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        if not access_of(request.user).somewhere(Right.READ):
+            raise PermissionDenied
+        return view(request, *args, **kwargs)
+
+    return page_of_anybody(guarded)
+
+
+def page_of_anybody(view: View) -> View:
     """A page for people who are signed in; before any set-up it says what to do first.
 
     The view gets the set-up as its second argument; the zone in force is the billing zone. Pages show other people's

@@ -80,6 +80,7 @@ def facts_of(entry: AuditEntry) -> list[tuple[str, str, str]]:
     """(name, before, after) of what changed; what has no before and after stands under `after`."""
     detail = dict(entry.detail)
     before, after = (detail.pop(name, None) for name in ("before", "after"))
+    acting = detail.pop("acting", None) or {}
     rows = []
     if isinstance(before, dict) or isinstance(after, dict):
         old, new = (value if isinstance(value, dict) else {} for value in (before, after))
@@ -87,7 +88,8 @@ def facts_of(entry: AuditEntry) -> list[tuple[str, str, str]]:
         rows = [row for row in rows if row[1] != row[2]]
     elif before is not None or after is not None:
         rows = [("", _plain(before), _plain(after))]
-    return rows + [(name, "", _plain(value)) for name, value in detail.items() if name not in WHY]
+    detail = {name: value for name, value in detail.items() if name not in WHY} | acting
+    return rows + [(name, "", _plain(value)) for name, value in detail.items()]
 
 
 def _plain(value: Any) -> str:

@@ -21,6 +21,7 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from billing.runtime.translation import translated
+from billing.tenancy.actors import actor_of
 from billing.tenancy.models import Team
 from metering.messages import UserError
 from pricing.fields import exact_number, shown
@@ -234,4 +235,4 @@ def named(label: object, text: object, rule: str) -> str:
 
 def acting(request: HttpRequest) -> dict[str, Any]:
     """Who acts, and when: what every service asks for."""
-    return {"actor": request.user.get_username(), "now": timezone.now()}
+    return {"actor": actor_of(request), "now": timezone.now()}

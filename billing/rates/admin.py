@@ -26,6 +26,7 @@ from billing.rates.models import (
 from billing.rates.price_file import draft_document
 from billing.rates.services import PriceDraftError, price_draft_write
 from billing.tenancy.access import Right, access_of
+from billing.tenancy.actors import actor_of
 from billing.tenancy.selectors import NoSetupError, billing_setup
 from pricing.documents import DocumentError, parse_yaml
 
@@ -198,7 +199,7 @@ class PriceDraftAdmin(ReadOnly, ModelAdmin):
         """The form, which knows who writes."""
         if not self.has_change_permission(request, obj):
             return super().get_form(request, obj, change, **{**kwargs, "form": forms.ModelForm})
-        return type("DraftFormOfActor", (DraftForm,), {"actor": request.user.get_username()})
+        return type("DraftFormOfActor", (DraftForm,), {"actor": actor_of(request)})
 
     def save_model(self, request: HttpRequest, obj: PriceDraft, form: Any, change: bool) -> None:
         """Nothing: the service has stored it."""

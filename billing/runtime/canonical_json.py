@@ -5,7 +5,9 @@ from typing import Any
 
 import msgspec
 
-_canonical = msgspec.json.Encoder(order="sorted").encode
+from metering.messages import as_text
+
+_canonical = msgspec.json.Encoder(order="sorted", enc_hook=as_text).encode
 
 
 def canonical_json(document: dict[str, Any]) -> str:

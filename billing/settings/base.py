@@ -366,8 +366,12 @@ LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
     "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s %(message)s"}},
+    "filters": {"refusals": {"()": "billing.settings.log_lines.RefusalsInOneLine"}},
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
     # these tell whole addresses, and the address of a channel is its secret
-    "loggers": {"apprise": {"level": "WARNING"}, "urllib3": {"level": "WARNING"}, "httpx": {"level": "WARNING"}},
+    "loggers": {
+        "apprise": {"level": "WARNING"}, "urllib3": {"level": "WARNING"}, "httpx": {"level": "WARNING"},
+        "django.request": {"filters": ["refusals"]},
+    },
     "root": {"handlers": ["stderr"], "level": os.environ.get("LOG_LEVEL", "WARNING")},
 }

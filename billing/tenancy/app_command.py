@@ -1,6 +1,5 @@
 """What every command shares: exit statuses, JSON, one-line errors, progress on a terminal."""
 
-import getpass
 import json
 import os
 import sys
@@ -10,14 +9,14 @@ from decimal import Decimal
 from typing import Any, NoReturn
 
 import msgspec
-from django.contrib.auth.models import User
 from django.core.management.base import BaseCommand, OutputWrapper
 from django.db import DataError, OperationalError, ProgrammingError
 from django.utils import timezone
 from psycopg.errors import UndefinedTable
 
 from billing.runtime.progress import ProgressCallback, no_progress, progress_text, throttled
-from billing.tenancy.access import Right, access_of, account_named
+from billing.tenancy.access import Right
+from billing.tenancy.actors import Actor, actor_at_command
 from billing.tenancy.tokens import api_token_find
 from metering.messages import as_text
 from metering.names import visible
@@ -58,8 +57,8 @@ class AppCommand(BaseCommand):
         parser.add_argument("--json", action="store_true", help="print one JSON document on stdout")
 
     def add_actor(self, parser: ArgumentParser) -> None:
-        """`--by` names who does it, for the audit log."""
-        parser.add_argument("--by", default=None, metavar="USER", help="who does this (default: the login name)")
+        """`--by` names the account that does it."""
+        parser.add_argument("--by", default=None, metavar="USER", help="the account that does this (or SUANPAN_OPERATOR)")
 
     def execute(self, *args: Any, **options: Any) -> Any:
         """Whatever is printed passes `VisibleOutput`."""
@@ -120,35 +119,38 @@ def fail(message: str) -> NoReturn:
     sys.exit(BAD_INPUT)
 
 
-def actor_of(given: str | None) -> str:
-    """Who acts: what was said, else the login name; one printable line, since the audit log keeps it.
+def operator(given: str | None, *rights: Right, needed: bool = True) -> Actor:
+    """Who runs a command: the active account that `--by` or SUANPAN_OPERATOR names, with one of the rights.
 
-    A name that is an account's but for its spelling becomes that account's.
+    Without a name, a command for which no account is `needed` runs as the login name.
     """
-    if given:
-        if len(given) > MAX_ACTOR or not given.isprintable() or not given.strip():
-            fail(f"--by {given[:40]!r}: must be printable, not blank, and at most {MAX_ACTOR} characters")
-        return account_named(given)
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return f"uid {os.getuid()}"
+    name = os.environ.get("SUANPAN_OPERATOR", "") if given is None else given
+    if given is not None and (len(name) > MAX_ACTOR or not name.isprintable() or not name.strip()):
+        fail(f"--by {name[:40]!r}: must be printable, not blank, and at most {MAX_ACTOR} characters")
+    actor = actor_at_command(name)
+    if name:
+        _require(actor, rights)
+    elif needed:
+        which = f" with the right {' or '.join(rights)}" if rights else ""
+        fail(f"--by USER (or SUANPAN_OPERATOR): is missing; this takes an active account{which}")
+    return actor
 
 
-def approver_of(given: str | None, right: Right | None = None) -> str:
-    """Who approves: an active account, with the right where one is asked for, that shows an API token of its own in
-    SUANPAN_TOKEN, since a name proves nothing.
-    """
-    name = actor_of(given)
-    account = User.objects.filter(username=name, is_active=True).first()
-    if account is None:
-        fail(f"--by {name!r}: no active account of that name; who approves has one")
+def _require(actor: Actor, rights: tuple[Right, ...]) -> None:
+    if actor.account is None:
+        fail(f"--by {str(actor)!r}: no active account of that name (the first one: `manage.py createsuperuser`)")
+    if rights and not any(actor.may(right) for right in rights):
+        fail(f"--by {str(actor)!r}: this takes an account with the right {' or '.join(rights)} (`manage.py role grant`)")
+
+
+def approver(given: str | None, *rights: Right) -> Actor:
+    """Who approves: an operator that shows an API token of its own in SUANPAN_TOKEN, since a name proves nothing."""
+    actor = operator(given)
     token = api_token_find(presented=os.environ.get("SUANPAN_TOKEN", ""), now=timezone.now())
-    if token is None or token.owner_id != account.pk:
-        fail(f"SUANPAN_TOKEN: must be an API token of {name} (`manage.py token_create NAME --scope ... --owner {name}`)")
-    if right is not None and not access_of(account).may(right):
-        fail(f"--by {name!r}: this takes an account with the right {right} (`manage.py role grant`)")
-    return name
+    if token is None or actor.account is None or token.owner_id != actor.account.pk:
+        fail(f"SUANPAN_TOKEN: must be an API token of {actor} (`manage.py token_create NAME --scope ... --owner {actor}`)")
+    _require(actor, rights)
+    return actor
 
 
 class ProgressBar:

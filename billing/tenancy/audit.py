@@ -7,12 +7,13 @@ from django.utils import timezone
 from psycopg.types.json import Jsonb
 
 from billing.runtime.bulk_copy import rows_copy
+from billing.tenancy.actors import Actor
 from billing.tenancy.models import AuditEntry
 
 
 def audit_record(*, actor: str, action: str, subject: str, detail: dict[str, Any] | None = None) -> None:
-    """Append one entry, in the transaction of the change itself."""
-    AuditEntry.objects.create(actor=actor[:200], action=action, subject=subject[:300], detail=detail or {})
+    """Append one entry, in the transaction of the change itself; `acting` in its detail says who is behind the name."""
+    AuditEntry.objects.create(actor=actor[:200], action=action, subject=subject[:300], detail=_detail(actor, detail or {}))
 
 
 def export_record(*, actor: str, what: str, detail: dict[str, Any] | None = None) -> None:
@@ -23,5 +24,9 @@ def export_record(*, actor: str, what: str, detail: dict[str, Any] | None = None
 def audit_record_each(*, actor: str, action: str, entries: Iterable[tuple[str, dict[str, Any]]]) -> None:
     """Append one entry for each subject with its detail, in the transaction of the changes themselves."""
     at = timezone.now()
-    rows = ((at, actor[:200], action, subject[:300], Jsonb(detail)) for subject, detail in entries)
+    rows = ((at, actor[:200], action, subject[:300], Jsonb(_detail(actor, detail))) for subject, detail in entries)
     rows_copy(AuditEntry, ("at", "actor", "action", "subject", "detail"), rows)
+
+
+def _detail(actor: str, detail: dict[str, Any]) -> dict[str, Any]:
+    return {**detail, "acting": actor.facts} if isinstance(actor, Actor) else detail

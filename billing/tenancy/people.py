@@ -8,11 +8,11 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.utils import timezone
 
-from billing.tenancy.access import RIGHTS, Right, same_person
+from billing.tenancy.access import RIGHTS, Right
 from billing.tenancy.audit import audit_record
 from billing.tenancy.models import Membership, Team
 from billing.tenancy.open_sessions import sessions_end
-from billing.tenancy.roles import role_grant, role_revoke
+from billing.tenancy.roles import require_other, role_grant, role_revoke
 from billing.tenancy.tokens import api_token_revoke
 from metering.messages import Message, UserError
 
@@ -41,9 +41,10 @@ def account_create(*, username: str, full_name: str, email: str, actor: str) -> 
 
 
 def account_switch(*, user_id: int, active: bool, actor: str) -> User:
-    """Switch an account off, with its sessions and tokens, or on again.  Raises PeopleError."""
+    """Switch an account off, with its sessions and tokens, or on again.  Raises PeopleError, RoleError."""
     with transaction.atomic():
-        user = _other(user_id, actor, lock=True)
+        user = _account(user_id, lock=True)
+        require_other(user, actor)
         if user.is_active != active:
             account_active_set(user=user, active=active, actor=actor)
     return user
@@ -64,17 +65,20 @@ def account_active_set(*, user: User, active: bool, actor: str) -> None:
 
 def account_role_grant(*, user_id: int, role: str, team: Team | None, actor: str) -> None:
     """Give somebody else a role.  Raises PeopleError, RoleError."""
-    role_grant(user=_other(user_id, actor), role=role, team=team, actor=actor)
+    role_grant(user=_account(user_id), role=role, team=team, actor=actor)
 
 
 def account_role_revoke(*, membership_id: int, actor: str) -> None:
-    """Take a role from somebody else; one that the identity provider gives is taken away there.  Raises PeopleError."""
+    """Take a role from somebody else; one that the identity provider gives is taken away there.
+
+    Raises PeopleError, RoleError.
+    """
     held = Membership.objects.select_related("team").filter(pk=membership_id).first()
     if held is None:
         return
     if held.origin == Membership.Origin.PROVIDER:
         raise PeopleError(Message("the identity provider gives the role %(role)s: take it away there", role=held.role))
-    role_revoke(user=_other(held.user_id, actor), role=held.role, team=held.team, actor=actor)
+    role_revoke(user=_account(held.user_id), role=held.role, team=held.team, actor=actor)
 
 
 def conflicting_duties(roles: list[str]) -> list[Right]:
@@ -87,12 +91,9 @@ def conflicting_duties(roles: list[str]) -> list[Right]:
     return [right for right in (Right.CLOSE, Right.EDIT_PRICES) if right in rights] if Right.APPROVE in rights else []
 
 
-def _other(user_id: int, actor: str, *, lock: bool = False) -> User:
-    """The account, unless it is the actor's own."""
+def _account(user_id: int, *, lock: bool = False) -> User:
     users = User.objects.select_for_update() if lock else User.objects
     user = users.filter(pk=user_id).first()
     if user is None:
         raise PeopleError(Message("account %(id)s: there is none", id=user_id))
-    if same_person(user.get_username(), actor):
-        raise PeopleError(Message("%(name)s: somebody else changes your own account and roles", name=actor))
     return user

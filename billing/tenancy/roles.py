@@ -7,6 +7,7 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import transaction
 
+from billing.tenancy.access import same_person
 from billing.tenancy.audit import audit_record
 from billing.tenancy.models import Membership, Team
 from metering.messages import Message, UserError
@@ -22,7 +23,11 @@ class RoleError(UserError, ValueError):
 
 
 def role_grant(*, user: User, role: str, team: Team | None, actor: str) -> bool:
-    """Give a role for a team, a group, or (None) for everything; True if it was not held before.  Raises RoleError."""
+    """Give somebody else a role for a team, a group, or (None) for everything; True if it was not held before.
+
+    Raises RoleError.
+    """
+    require_other(user, actor)
     _check(role, team)
     _, made = Membership.objects.get_or_create(user=user, role=role, team=team, origin=Membership.Origin.LOCAL)
     if made:
@@ -31,7 +36,8 @@ def role_grant(*, user: User, role: str, team: Team | None, actor: str) -> bool:
 
 
 def role_revoke(*, user: User, role: str, team: Team | None, actor: str) -> bool:
-    """Take a role away; True if it was held."""
+    """Take a role from somebody else; True if it was held.  Raises RoleError."""
+    require_other(user, actor)
     held = Membership.objects.filter(user=user, role=role, team=team, origin=Membership.Origin.LOCAL)
     gone, _ = held.delete()
     if gone:
@@ -76,6 +82,12 @@ def roles_from_provider(*, user: User, roles: set[tuple[str, str | None]], actor
     told = sorted(f"{role} of {code}" if code else role for role, code in roles)
     audit_record(actor=actor, action="roles_from_provider", subject=user.get_username(), detail={"roles": told})
     return True
+
+
+def require_other(user: User, actor: str) -> None:
+    """Raise RoleError where somebody would change their own account or roles."""
+    if same_person(user.get_username(), actor):
+        raise RoleError(Message("%(name)s: somebody else changes your own account and roles", name=actor))
 
 
 def _check(role: str, team: Team | None) -> None:

@@ -10,6 +10,8 @@ from django.contrib.auth.models import User
 from django.db import transaction
 from django.db.models import Q
 
+from billing.tenancy.access import Right, access_of
+from billing.tenancy.actors import DECIDES
 from billing.tenancy.audit import audit_record
 from billing.tenancy.models import ApiToken, Team
 from metering.messages import Message, UserError
@@ -18,7 +20,7 @@ SCOPES = (
     "usage:write", "usage:read", "usage:correct", "prices:read", "prices:write", "prices:approve", "invoices:read",
     "budgets:read", "journal:acknowledge", "disputes:write", "people:provision",
 )  # fmt: skip
-OF_ALL_TEAMS = {"usage:write", "prices:write", "prices:approve", "people:provision"}
+OF_ALL_TEAMS = {"usage:write", "prices:write", DECIDES, "people:provision"}
 ROTATION = timedelta(days=7)
 TOUCH_EVERY = timedelta(minutes=1)
 RECENT_SECONDS = 1.0
@@ -55,6 +57,10 @@ def api_token_create(
         raise TokenError(Message(
             "scopes prices:write and prices:approve: who makes prices does not approve them, make two tokens"
         ))
+    if DECIDES in scopes and owner is None:
+        raise TokenError(Message("scope prices:approve: who approves is somebody, so the token needs an owner"))
+    if DECIDES in scopes and owner is not None and not access_of(owner).may(Right.APPROVE):
+        raise TokenError(Message("scope prices:approve: %(owner)s may not approve", owner=owner.get_username()))
     if team is not None and (whole := sorted(set(scopes) & OF_ALL_TEAMS)):
         raise TokenError(Message(
             "scopes %(scopes)s: reach every team, so a token of team %(team)s cannot have them",

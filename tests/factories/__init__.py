@@ -168,6 +168,14 @@ def approves(monkeypatch: pytest.MonkeyPatch, name: str, *roles: str) -> str:
     return name
 
 
+def operates(monkeypatch: pytest.MonkeyPatch, name: str, *roles: str) -> str:
+    """The account in whose name commands run from now on: made if it is not there."""
+    if not User.objects.filter(username=name).exists():
+        person(name, *roles)
+    monkeypatch.setenv("SUANPAN_OPERATOR", name)
+    return name
+
+
 def signed_in(who: User | str, language: str = "en") -> Client:
     """A browser in which somebody is signed in."""
     client = Client(headers={"accept-language": language})

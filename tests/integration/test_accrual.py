@@ -162,11 +162,12 @@ def test_an_estimate_never_changes(tmp_path: Path) -> None:
 def test_command_button_and_api_hand_out_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     apply(tmp_path)
     used()
-    call_command("accrual", "2026-10", "--out", str(tmp_path / "a.csv"), "--json")
+    fin = person("fin", "finance")
+    call_command("accrual", "2026-10", "--out", str(tmp_path / "a.csv"), "--json", "--by", "fin")
     answer = json.loads(capsys.readouterr().out)
     assert (answer["estimate"], answer["created"]) == (True, True)
     client = Client()
-    client.force_login(person("fin", "finance"))
+    client.force_login(fin)
     assert "Accrual (CSV)" in client.get("/close/", {"month": "2026-10"}).content.decode()
     response = client.post("/close/2026-10/accrual/")
     assert response["Content-Type"] == "text/csv; charset=utf-8"
@@ -176,6 +177,6 @@ def test_command_button_and_api_hand_out_the_same(tmp_path: Path, capsys: pytest
     assert told["sha256"] == answer["sha256"]
     assert told["journals"][0]["entries"][0]["debit"] == "160.00"
     with pytest.raises(SystemExit, match="2"):
-        call_command("accrual", "October", "--out", str(tmp_path / "b.csv"))
+        call_command("accrual", "October", "--out", str(tmp_path / "b.csv"), "--by", "fin")
     period_close(month="2026-10", actor="ops", now=OCTOBER_OVER)
     assert "Accrual (CSV)" not in client.get("/close/", {"month": "2026-10"}).content.decode()

@@ -15,7 +15,7 @@ from billing.invoices.services.periods import period_open
 from billing.rating.models import Charge
 from billing.setup.file import SetUpFileError
 from billing.usage.models import AllocationRevision, QuarantinedRecord
-from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, money, token_record
+from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, money, person, token_record
 from tests.factories.closing import blocking, close, close_cut_off, issue, lines, proofs_hold, shown, total, version
 from tests.factories.months import NOVEMBER_OVER, OCTOBER_OVER
 
@@ -112,6 +112,7 @@ def test_a_quarantined_record_of_the_month_blocks_until_dismissed(tmp_path: Path
     ingest_tokens(token_record(output_tokens=-1))
     assert blocking() == [("quarantine", "tests via usage/tokens", Decimal(1), "records")]
     record = QuarantinedRecord.objects.get()
+    person("ops", "admin")
     call_command("quarantine", dismiss=record.pk, reason="a test of the gateway", by="ops")
     assert blocking() == []
 

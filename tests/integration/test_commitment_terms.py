@@ -215,7 +215,7 @@ def test_the_page_takes_terms_and_offers_each_person_their_own_step() -> None:
 def test_the_doors_take_proposals_and_decisions() -> None:
     door, said = "/api/v1/commitments/drafts", {"content_type": "application/json"}
     _, writer = api_token_create(name="maker", scopes=["prices:write"], actor="t")
-    _, approver = api_token_create(name="checker", scopes=["prices:approve"], actor="t")
+    _, approver = api_token_create(name="checker", scopes=["prices:approve"], actor="t", owner=person("cem", "approver"))
     terms_of = {**FIELDS, "gpu_hours_per_month": "1000", "valid_from": "2026-12-01T00:00:00+08:00"}
     by = lambda token: {"authorization": f"Bearer {token}"}  # noqa: E731
     assert Client().post(door, terms_of, headers=by(approver), **said).status_code == 403

@@ -117,11 +117,12 @@ def test_a_reading_stays_as_it_was_told(october: Path) -> None:
 
 
 def test_the_command_and_the_page_take_a_reading(october: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    person("lin", "finance")
     call_command("meter_reading", "2026-10", "--cluster", "hq-1", "--kwh", "208", "--source", "PDU", "--by", "lin", "--json")
     answer: dict[str, Any] = json.loads(capsys.readouterr().out)
     assert (answer["cluster"], Decimal(str(answer["metered_kwh"]))) == ("hq-1", Decimal(208))
     with pytest.raises(SystemExit) as ended:
-        call_command("meter_reading", "2026-10", "--cluster", "hq-1", "--kwh", "x", "--source", "PDU")
+        call_command("meter_reading", "2026-10", "--cluster", "hq-1", "--kwh", "x", "--source", "PDU", "--by", "lin")
     assert (ended.value.code, "is not a decimal" in capsys.readouterr().err) == (2, True)
     person("fin", "finance")
     client = signed_in(User.objects.get(username="fin"))

@@ -133,7 +133,7 @@ def test_once_repaired_closing_again_bills_the_team_and_closes_the_month(broken:
 
 def test_the_command_tells_who_is_held_and_exits_with_3(broken: None, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
-        call_command("period_close", MONTH, "--json", "--by", "ops")
+        call_command("period_close", MONTH, "--json")
     told: dict[str, Any] = json.loads(capsys.readouterr().out)
     assert ended.value.code == 3
     assert told["status"] == "closing"

@@ -74,7 +74,7 @@ def test_up_serves_reports_and_leaves_nothing_behind(tmp_path: Path) -> None:
         assert httpx.get(f"{url}/healthz").json() == {"status": "ok"}
         assert httpx.get(f"{url}/", follow_redirects=True).status_code == 200
         assert httpx.get(f"{url}/api/v1/schema/").status_code == 200
-        token = home.run("token_create", "gateway", "--scope", "usage:write").stdout.strip()
+        token = home.run("token_create", "gateway", "--scope", "usage:write", "--by", "admin").stdout.strip()
         headers = {"Authorization": f"Bearer {token}"}
         answer = httpx.post(f"{url}/api/v1/usage/tokens", content=b"[]", headers=headers)
         assert (answer.status_code, answer.json()["accepted"]) == (200, 0)

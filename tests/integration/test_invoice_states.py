@@ -27,7 +27,7 @@ from billing.invoices.services.invoices import (
     invoices_issue,
 )
 from billing.tenancy.models import AuditEntry
-from tests.factories import SET_UP, allocation_record, apply, approves, ingest_allocations, money
+from tests.factories import SET_UP, allocation_record, apply, approves, ingest_allocations, money, operates
 from tests.factories.corrections import (
     FIRST,
     IN_NOVEMBER,
@@ -188,6 +188,7 @@ def test_the_command_moves_invoices_through_their_states(
         out, err = capsys.readouterr()
         return status, out.splitlines(), err
 
+    operates(monkeypatch, "lin", "finance")
     assert run("preview", "2026-10")[1] == ["shown to cv: 30.00 CNY", "shown to nlp: 100.00 CNY"]
     with pytest.raises(SystemExit, match="3"):
         call_command("invoice_issue", "2026-10")

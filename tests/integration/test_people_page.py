@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from billing.tenancy.models import ApiToken, AuditEntry, Membership
 from billing.tenancy.roles import roles_from_provider
-from billing.tenancy.tokens import api_token_create, api_token_find
+from billing.tenancy.tokens import TokenError, api_token_create, api_token_find
 from tests import factories
 
 pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]
@@ -129,3 +129,46 @@ def test_a_token_is_shown_once_rotated_and_revoked(ada: Client) -> None:
     wide = ada.post("/people/tokens/", {**fields, "team": "nlp"})
     assert (wide.status_code, "reach every team" in wide.content.decode()) == (409, True)
     assert ApiToken.objects.count() == 2
+
+
+FIELDS = {"name": "lists", "scopes": ["usage:read"], "source": "", "days": "30"}
+
+
+@pytest.mark.parametrize(("owner", "made"), [("ada", ["ada"]), ("", [None]), ("ben", []), ("ADA", [])])
+def test_a_token_belongs_to_its_maker_or_to_nobody(ada: Client, owner: str, made: list[str | None]) -> None:
+    factories.person("ben", "approver")
+    answer = ada.post("/people/tokens/", {**FIELDS, "owner": owner})
+    assert list(ApiToken.objects.values_list("owner__username", flat=True)) == made
+    assert len(SECRET.findall(answer.content.decode())) == len(made)
+    assert answer.status_code == (200 if made else 409)
+
+
+def test_a_token_that_approves_has_an_owner_who_may(ada: Client) -> None:
+    fields = {**FIELDS, "scopes": ["prices:approve"]}
+    refused = ada.post("/people/tokens/", {**fields, "owner": ""})
+    assert (refused.status_code, ApiToken.objects.count()) == (409, 0)
+    refused = ada.post("/people/tokens/", {**fields, "owner": "ada"})
+    assert (refused.status_code, "ada may not approve" in refused.content.decode()) == (409, True)
+    Membership.objects.create(user=User.objects.get(username="ada"), role="approver")
+    assert ada.post("/people/tokens/", {**fields, "owner": "ada"}).status_code == 200
+    with pytest.raises(TokenError, match="scope prices:approve: who approves is somebody, so the token needs an owner"):
+        api_token_create(name="lists", scopes=["prices:approve"], actor="ada")
+    assert list(ApiToken.objects.values_list("owner__username", flat=True)) == ["ada"]
+
+
+def test_only_ones_own_tokens_and_those_of_nobody_are_rotated_and_all_are_revoked(ada: Client) -> None:
+    """Whoever sees a new secret could act in the name of its owner."""
+    own, ben = User.objects.get(username="ada"), factories.person("ben", "approver")
+    tokens = {
+        name: api_token_create(name=name, scopes=["usage:read"], actor="t", owner=owner)[0]
+        for name, owner in (("mine", own), ("hers", ben), ("nobody's", None))
+    }
+    page = ada.get("/people/").content.decode()
+    for name, status in (("mine", 200), ("nobody's", 200), ("hers", 404)):
+        path = f"/people/tokens/{tokens[name].pk}/rotate/"
+        assert (path in page) is (status == 200)
+        answer = ada.post(path)
+        assert (answer.status_code, len(SECRET.findall(answer.content.decode()))) == (status, int(status == 200))
+    assert sorted(ApiToken.objects.values_list("name", flat=True)) == ["hers", "mine", "mine", "nobody's", "nobody's"]
+    assert {ada.post(f"/people/tokens/{token.pk}/revoke/").status_code for token in tokens.values()} == {302}
+    assert sorted(ApiToken.objects.exclude(revoked_at=None).values_list("name", flat=True)) == ["hers", "mine", "nobody's"]

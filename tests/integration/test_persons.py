@@ -20,7 +20,7 @@ pytestmark = pytest.mark.django_db
 
 
 def token(name: str, owner: User | None = None, *scopes: str, team: Team | None = None) -> str:
-    wanted = list(scopes or ["prices:approve"])
+    wanted = list(scopes or ["prices:read"])
     return api_token_create(name=name, scopes=wanted, actor="tests", owner=owner, team=team)[1]
 
 
@@ -55,7 +55,7 @@ def test_behind_a_token_stands_its_owner() -> None:
 def test_the_owner_of_a_token_does_not_approve_what_it_made(tmp_path: Any) -> None:
     """A list is made with one token and approved with another one of the same person, then by somebody else's."""
     factories.apply(tmp_path)
-    ann, ben = factories.person("ann", "admin"), factories.person("ben", "approver")
+    ann, ben = factories.person("ann", "admin", "approver"), factories.person("ben", "approver")
     makes, own, other = (
         Caller(Client(), bearer(token(name, owner, scope)))
         for name, owner, scope in (
@@ -97,7 +97,7 @@ def test_a_token_ends_with_the_account_of_its_owner() -> None:
 def test_a_token_of_one_team_has_no_scope_that_reaches_all(tmp_path: Any, scope: str) -> None:
     factories.apply(tmp_path)
     with pytest.raises(TokenError, match=f"scopes {scope}: reach every team, so a token of team nlp cannot have them"):
-        token("confined", None, scope, team=Team.objects.get(code="nlp"))
+        token("confined", factories.person("ben", "approver"), scope, team=Team.objects.get(code="nlp"))
     assert not ApiToken.objects.exists()
 
 

@@ -173,7 +173,7 @@ def test_a_member_sees_only_the_own_team(closed_month: str) -> None:
     for address in addresses(closed_month, invoice, line):
         assert cv.get(address).status_code == 200, address
         assert nlp.get(address).status_code == 404, address
-        assert nobody.get(address).status_code == 404, address
+        assert nobody.get(address).status_code == 403, address
     for path in ("/", "/invoices/", "/ownership/"):
         page = nlp.get(path, {"month": closed_month}).content.decode()
         assert "NLP Research" in page

@@ -21,8 +21,11 @@ from tests.factories.prices import SHEET
 
 pytestmark = pytest.mark.django_db
 
+
 def token(name: str, *scopes: str) -> Caller:
-    return Caller(Client(), bearer(api_token_create(name=name, scopes=list(scopes), actor="tests")[1]))
+    """A token; one that approves has an owner who may."""
+    owner = factories.person(f"owner-of-{name}", "approver") if "prices:approve" in scopes else None
+    return Caller(Client(), bearer(api_token_create(name=name, scopes=list(scopes), actor="tests", owner=owner)[1]))
 
 
 @pytest.fixture(scope="module")

@@ -55,6 +55,7 @@ def test_file_api_portal_and_admin_write_one_draft_and_show_one_version(
     path.write_text(FILE)
 
     # the file makes it
+    factories.person("ana", "finance")
     manage("price_version", "import", path, "--by", "ana", "--reason", "dearer power")
     assert manage("price_version", "export", "2099-01").out == FILE
 
@@ -94,8 +95,7 @@ def test_file_api_portal_and_admin_write_one_draft_and_show_one_version(
     assert portal.get(f"/prices/draft-{draft.pk}.yaml").content.decode() == expected
     assert portal.post(f"/prices/drafts/{draft.pk}/submit/").status_code == 302
     for maker in ("ana", "dora", "eve"):
-        account = User.objects.get_or_create(username=maker)[0]
-        role_grant(user=account, role="approver", team=None, actor="tests")
+        role_grant(user=User.objects.get(username=maker), role="approver", team=None, actor="tests")
         by = factories.approves(monkeypatch, maker)
         assert "second person" in manage("price_version", "approve", "2099-01", "--by", by).error
     assert staff("ben", "approver").post(f"/prices/drafts/{draft.pk}/approve/", {"reason": "agreed"}).status_code == 302

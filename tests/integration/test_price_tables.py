@@ -14,7 +14,7 @@ from billing.rates.models import PriceDraft
 from billing.rates.services import cost_sheet_put
 from pricing.tco import cost_of_gpu_hour, parse_cost_sheet
 from tests.cli import PROJECT
-from tests.factories import apply
+from tests.factories import apply, operates
 from tests.factories.commands import Manage, since_2024
 from tests.factories.prices import SHEET
 
@@ -81,7 +81,8 @@ def stored(for_all_tests: Path) -> None:
 
 
 @pytest.fixture
-def manage(capsys: pytest.CaptureFixture[str], stored: None) -> Manage:
+def manage(capsys: pytest.CaptureFixture[str], stored: None, monkeypatch: pytest.MonkeyPatch) -> Manage:
+    operates(monkeypatch, "ana", "finance", "admin")
     return Manage(capsys)
 
 

@@ -1,6 +1,5 @@
 """`manage.py price_version`: a list goes out as YAML, comes in as a draft, is compared, previewed, submitted, approved."""
 
-import getpass
 import json
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from billing.rates.models import PriceDraft, PriceVersion
 from billing.rates.services import cost_sheet_put
 from billing.tenancy.models import AuditEntry
 from pricing.tco import cost_of_gpu_hour, parse_cost_sheet
-from tests.factories import allocation_record, apply, approves, ingest_allocations
+from tests.factories import allocation_record, apply, approves, ingest_allocations, operates, person
 from tests.factories.commands import THEN, Manage, since_2024
 from tests.factories.prices import SHEET, TOKEN_SHEET
 
@@ -57,15 +56,18 @@ def as_text(value: Any) -> Any:
     return [as_text(item) for item in value] if isinstance(value, list) else str(value)
 
 
-@pytest.fixture
-def manage(capsys: pytest.CaptureFixture[str]) -> Manage:
-    return Manage(capsys)
-
-
 @pytest.fixture(scope="module")
 def october(for_all_tests: Path) -> None:
     apply(for_all_tests, **since_2024())
     ingest_allocations(allocation_record(**THEN))
+    person("cem", "finance")
+    person("ben", "approver")
+
+
+@pytest.fixture
+def manage(capsys: pytest.CaptureFixture[str], october: None, monkeypatch: pytest.MonkeyPatch) -> Manage:
+    operates(monkeypatch, "ana", "finance", "approver", "admin")
+    return Manage(capsys)
 
 
 @pytest.fixture
@@ -200,7 +202,7 @@ def test_the_list_names_states_makers_and_approvers(manage: Manage, price_file: 
 def test_a_name_that_is_none_is_one_line(
     manage: Manage, october: None, action: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    approves(monkeypatch, getpass.getuser(), "approver")
+    approves(monkeypatch, "ana")
     assert "'absent': there is no" in manage("price_version", action, "absent").error
 
 

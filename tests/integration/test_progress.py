@@ -78,6 +78,7 @@ def test_the_page_shows_the_step_and_its_count(used: None) -> None:
 
 def test_a_terminal_sees_the_steps_and_a_program_none(used: None) -> None:
     terminal, out = Terminal(), io.StringIO()
+    factories.person("ops", "finance")
     call_command("period_close", MONTH, "--json", "--by", "ops", stdout=out, stderr=terminal)
     assert "rating the usage\n" in terminal.getvalue()
     assert "drafting invoices 2 of 2\n" in terminal.getvalue()

@@ -181,7 +181,7 @@ def test_the_command_asks_approves_and_lists(
     close()
     call_command("period_reopen", "request", "2026-10", "--reason", "site B", "--by", "lin")
     assert "2026-10: site B (asked by lin, waits for a second person)" in capsys.readouterr().out
-    for by, said in (("lin", "somebody else must approve"), ("eve", "with the right approve")):
+    for by, said in (("lin", "somebody else must approve"), ("eve", "with the right close or approve")):
         with pytest.raises(SystemExit) as ended:
             call_command("period_reopen", "approve", "2026-10", "--by", approves(monkeypatch, by))
         assert (ended.value.code, said in capsys.readouterr().err) == (2, True)

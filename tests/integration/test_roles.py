@@ -118,8 +118,11 @@ def test_roles_of_the_identity_provider_follow_it_and_leave_local_ones_alone() -
 
 
 @pytest.mark.usefixtures("hierarchy")
-def test_the_command_grants_lists_and_refuses(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_grants_lists_and_refuses(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     factories.person("ann")
+    factories.operates(monkeypatch, "boss", "admin")
     call_command("role", "grant", "ann", "lead", "--team", "nlp", "--by", "boss")
     call_command("role", "grant", "ann", "auditor")
     call_command("role", "list")
@@ -128,6 +131,7 @@ def test_the_command_grants_lists_and_refuses(capsys: pytest.CaptureFixture[str]
         "ann: auditor for all teams",
         f"{'ann':<24} {'auditor':<12} {'all teams':<24} local",
         f"{'ann':<24} {'lead':<12} {'nlp':<24} local",
+        f"{'boss':<24} {'admin':<12} {'all teams':<24} local",
     ]
     for arguments, told in (
         (("grant", "bob", "lead"), "user 'bob'"),

@@ -18,7 +18,7 @@ from billing.invoices.services.periods import period_open
 from billing.tenancy.tokens import api_token_create
 from billing.usage.models import GpuAllocation, QuarantinedRecord, UnknownShare
 from billing.usage.services import DeclarationError, share_declare
-from tests.factories import allocation_record, apply, ingest_allocations
+from tests.factories import allocation_record, apply, ingest_allocations, person
 from tests.stored_rows import rewrite
 
 pytestmark = pytest.mark.django_db
@@ -203,6 +203,7 @@ def test_the_command_lists_and_declares(tmp_path: Path, capsys: pytest.CaptureFi
     with pytest.raises(SystemExit) as refused:
         call_command("gpu_share", declare=["hq-1", "nvidia.com/gpu"], reason="x")
     assert refused.value.code == 2
+    person("ops", "admin")
     call_command("gpu_share", declare=["hq-1", "nvidia.com/gpu"], fraction="0.25", reason="a quarter", by="ops")
     assert "1 reports settled" in capsys.readouterr().out
     assert found() == []

@@ -68,7 +68,7 @@ class Demonstration:
     def run(self) -> None:
         """Set up, report, close, resolve, issue, export."""
         directory = self.home / "demo"
-        directory.mkdir(mode=0o750, parents=True, exist_ok=True)
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._apply(directory / "set-up.yaml", set_up_text(self.month))
         period = period_open(month=self.month)
         window = Interval(period.start, period.end)

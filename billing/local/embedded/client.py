@@ -10,6 +10,7 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Collection
 from pathlib import Path
@@ -29,6 +30,8 @@ _STOPPING_SECONDS = 90.0
 _RELEASE_SECONDS = 10.0
 _POLL_SECONDS = 0.02
 _KEEPERS_TRIED = 2
+_LOOK_SECONDS = 1.0
+_LONGEST_BACK_OFF_SECONDS = 10.0
 
 
 class Services:
@@ -42,6 +45,7 @@ class Services:
         self._need = frozenset(need)
         self._users: int | None = users
         self._owner = os.getpid()
+        self._released = threading.Event()
         atexit.register(self.release)
 
     @property
@@ -63,10 +67,36 @@ class Services:
         """redis://... of the home's broker."""
         return f"redis://:{secret(valkey.PASSWORD, self.home)}@{LOOPBACK}:{self._port(valkey.NAME)}/0"
 
+    def keep_up(self) -> None:
+        """Start a thread that has another keeper start the services where the one before was killed."""
+        threading.Thread(target=self._keep_up, daemon=True).start()
+
+    def _keep_up(self) -> None:
+        ports, pause = self._ports(), _LOOK_SECONDS
+        while not self._released.wait(pause):
+            pause = _LOOK_SECONDS
+            if not available(self._layout.lock("keeper"), fcntl.LOCK_SH):
+                continue
+            _say(f"the keeper of {self.home} has ended: starting its services again")
+            try:
+                _started(self._layout, self._need)
+            except (HomeError, OSError) as error:
+                pause = _LONGEST_BACK_OFF_SECONDS
+                _say(f"they do not start, trying again in {pause:.0f} s: {error}")
+                continue
+            if self._ports() != ports:
+                _say("another program has taken a port of theirs: stopping, start this command again")
+                os.kill(self._owner, signal.SIGTERM)
+                return
+
+    def _ports(self) -> dict[str, int]:
+        return {name: self._port(name) for name in self._need}
+
     def release(self) -> None:
         """Let go. The last user waits (at most 10 s) until the services have stopped, so that nothing remains."""
         if self._users is None or os.getpid() != self._owner:
             return  # a forked child shares the lock, and must not end its parent's use
+        self._released.set()
         fcntl.flock(self._users, fcntl.LOCK_UN)
         os.close(self._users)
         self._users = None
@@ -115,16 +145,21 @@ def _attach(layout: Layout, need: Collection[str]) -> Services:
     try:
         if not acquire(users, fcntl.LOCK_SH, _STOPPING_SECONDS):
             raise EmbeddedError(f"the services of {layout.home} are stopping and do not end; see {layout.log('keeper')}")
-        start = open_lock(layout.lock("start"))
-        try:
-            if not acquire(start, fcntl.LOCK_EX, _START_SECONDS):
-                raise EmbeddedError(f"the services of {layout.home} are starting and do not get ready")
-            return Services(layout, need, users, _ensure_running(layout, need))
-        finally:
-            os.close(start)
+        return Services(layout, need, users, _started(layout, need))
     except BaseException:
         os.close(users)
         raise
+
+
+def _started(layout: Layout, need: Collection[str]) -> bool:
+    """Start what is needed and does not run, one process at a time; True if that took a new keeper."""
+    start = open_lock(layout.lock("start"))
+    try:
+        if not acquire(start, fcntl.LOCK_EX, _START_SECONDS):
+            raise EmbeddedError(f"the services of {layout.home} are starting and do not get ready")
+        return _ensure_running(layout, need)
+    finally:
+        os.close(start)
 
 
 def _ensure_running(layout: Layout, need: Collection[str]) -> bool:
@@ -142,6 +177,8 @@ def _ensure_running(layout: Layout, need: Collection[str]) -> bool:
         elif state is not None and all(name in state["ports"] for name in need):
             if all(_answers(layout, name, state["ports"][name]) for name in need):
                 return spawned > 0
+            if state["failure"]:
+                raise EmbeddedError(state["failure"])
         elif state is not None and not request:
             request = _ask_for(layout, {*need, *state["ports"]})
             with contextlib.suppress(ProcessLookupError):
@@ -210,3 +247,8 @@ def _is_ending(layout: Layout) -> bool:
         users = layout.lock("users")
         return available(users, fcntl.LOCK_EX) or not available(users, fcntl.LOCK_SH)
     return False
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()

@@ -31,7 +31,8 @@ from billing.local.embedded.valkey import Valkey
 from billing.runtime.home import HomeError, explain
 
 _PREDECESSOR_SECONDS = 30.0
-_RESTARTS, _WINDOW_SECONDS = 3, 60.0
+_AT_ONCE, _WINDOW_SECONDS = 3, 60.0
+_LONGEST_BACK_OFF_SECONDS = 10.0
 
 
 class Event(enum.Enum):
@@ -59,6 +60,7 @@ class Keeper:
         self.servers: dict[str, Server] = {}
         self.events: queue.SimpleQueue[Event] = queue.SimpleQueue()  # its put may be called from a signal handler
         self.restarts: list[float] = []
+        self.due: dict[str, float] = {}
 
     def run(self) -> int:
         """Keep the servers until nobody uses them; 1 if they could not be kept."""
@@ -88,8 +90,8 @@ class Keeper:
                 return 0
             if event is Event.WANTED:
                 self._answer_wanted()
-            elif not self._mend():
-                return 1
+            else:
+                self._mend()
 
     def _await_unused(self) -> None:
         """Block until the users' lock is ours alone; never let it go again."""
@@ -123,30 +125,40 @@ class Keeper:
         program = valkey_server()
         return Valkey(self.layout, server_account(self.layout.data, (program,)), program)
 
-    def _mend(self) -> bool:
-        """Start again what ended by itself; False if it keeps ending, so that the next to attach may try anew."""
-        for name, server in self.servers.items():
-            if server.process is None or server.process.poll() is None:
+    def _mend(self) -> None:
+        """Start again what ended by itself: at once, and later and later where it keeps ending."""
+        for server in self.servers.values():
+            if server.process is not None and server.process.poll() is None:
                 continue
-            _note(f"{name} ended by itself (status {server.process.returncode}). Last lines of {server.log}:")
-            _note(log_since(server.log, 0))
-            self.restarts = [at for at in self.restarts if at > time.monotonic() - _WINDOW_SECONDS]
-            if len(self.restarts) == _RESTARTS:
-                _note(f"more than {_RESTARTS} restarts within {_WINDOW_SECONDS:.0f} s: giving up")
-                return False
-            self.restarts.append(time.monotonic())
-            if not self._restart(server):
-                return False
-        return True
+            if server.name not in self.due:
+                _note(f"{server.name} ended by itself. Last lines of {server.log}:\n{log_since(server.log, 0)}")
+                self._plan(server)
+            if time.monotonic() >= self.due[server.name]:
+                self._restart(server)
 
-    def _restart(self, server: Server) -> bool:
+    def _plan(self, server: Server, least: float = 0.0) -> None:
+        """When to start it again."""
+        now = time.monotonic()
+        self.restarts = [*(at for at in self.restarts if at > now - _WINDOW_SECONDS), now]
+        too_often = len(self.restarts) - _AT_ONCE
+        delay = max(least, min(2.0**too_often, _LONGEST_BACK_OFF_SECONDS) if too_often > 0 else 0.0)
+        self.due[server.name] = now + delay
+        if delay:
+            _note(f"{len(self.restarts)} ends within {_WINDOW_SECONDS:.0f} s: {server.name} starts again in {delay:.0f} s")
+            later = threading.Timer(delay, self.events.put, [Event.CHILD])
+            later.daemon = True
+            later.start()
+
+    def _restart(self, server: Server) -> None:
+        failure = ""
+        del self.due[server.name]
         try:
             server.start()
         except (HomeError, OSError) as error:
-            _note(f"{server.name} does not start again: {error}")
-            return False
-        self._publish("", "")
-        return True
+            failure = f"{server.name} does not start again: {error}"
+            _note(failure)
+            self._plan(server, least=1.0)
+        self._publish("", failure)
 
     def _publish(self, request: str, failure: str) -> None:
         """Tell those who attach which ports to use, and which request this answers."""

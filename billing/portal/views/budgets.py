@@ -51,6 +51,7 @@ from billing.portal.totals import budget_totals, forecast_of
 from billing.rates.selectors import commitment_book
 from billing.rating.freshness import freshness
 from billing.tenancy.access import Right, access_of
+from billing.tenancy.actors import actor_of
 from billing.tenancy.models import BillingSetup, Team
 from metering.intervals import Interval
 
@@ -157,7 +158,7 @@ def budget_new(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """The form, and the budget that it asks for; a refusal loses nothing that was typed."""
 
     def make(team: Team, **wish: Any) -> Any:
-        return services.budget_new(team=team, wish=BudgetWish(**wish), actor=request.user.get_username())
+        return services.budget_new(team=team, wish=BudgetWish(**wish), actor=actor_of(request))
 
     sent = request.POST if request.method == "POST" else None
     form = BudgetForm(sent, currency=setup.currency, today=timezone.localdate())
@@ -276,7 +277,7 @@ def recipients(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpRespon
     """Replace the recipients of alerts: one mail address or channel per line."""
 
     def put(recipients: list[str]) -> bool:
-        actor, language = request.user.get_username(), get_language() or ""
+        actor, language = actor_of(request), get_language() or ""
         return recipients_put(budget=found, names=recipients, actor=actor, language=language)
 
     found, form = own_budget(request, pk), RecipientsForm(request.POST, key="recipients")
@@ -289,7 +290,7 @@ def thresholds(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpRespon
     """Replace the percentages at which somebody is alerted: of spending, of the forecast, with running jobs."""
 
     def put(**percents: tuple[int, ...]) -> bool:
-        return thresholds_put(budget=found, percents=percents, actor=request.user.get_username())
+        return thresholds_put(budget=found, percents=percents, actor=actor_of(request))
 
     found, form = own_budget(request, pk), ThresholdsForm(request.POST, key="thresholds")
     return redirect("portal:budget", pk=pk) if form.done(put) else budget_page(request, setup, found, form)
@@ -313,7 +314,7 @@ def unmute(request: HttpRequest, setup: BillingSetup, pk: int, mute_pk: int) -> 
     held = Mute.objects.filter(pk=mute_pk, budget=found).first()
     if held is None:
         raise Http404(f"no mute {mute_pk} of budget {pk}")
-    mute_end(mute=held, now=timezone.now(), actor=request.user.get_username())
+    mute_end(mute=held, now=timezone.now(), actor=actor_of(request))
     return redirect("portal:budget", pk=pk)
 
 

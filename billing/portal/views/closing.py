@@ -38,6 +38,7 @@ from billing.portal.months import month_choice, period_shown
 from billing.portal.selectors import operations_of
 from billing.portal.tables import Column, Table, columns, constant, download
 from billing.tenancy.access import Right, access_of
+from billing.tenancy.actors import actor_of
 from billing.tenancy.models import BillingSetup
 from billing.usage.scope import EVERYTHING
 from metering.messages import Message
@@ -185,7 +186,7 @@ def _answer(
     **facts: Any,
 ) -> HttpResponse:  # fmt: skip
     """The way back to the month once `act` did what is asked, or the page with the refusal."""
-    if form.done(act, actor=request.user.get_username(), **facts):
+    if form.done(act, actor=actor_of(request), **facts):
         return redirect(f"{reverse('portal:close')}?month={period.month}")
     return _shown(request, setup, period.month, form)
 

@@ -18,6 +18,7 @@ from billing.portal.access import page_for, staff_page
 from billing.portal.forms import Day, PageForm, TeamChoice, Text, acting
 from billing.portal.tables import Column, Table, columns, download
 from billing.tenancy.access import Right
+from billing.tenancy.actors import actor_of
 from billing.tenancy.models import BillingSetup, Team
 
 PAGE_SIZE = 50
@@ -67,7 +68,7 @@ def contact_new(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """Let an address have the documents of a team."""
 
     def add(**wish: Any) -> object:
-        return contact_add(wish=ContactWish(**wish), actor=request.user.get_username())
+        return contact_add(wish=ContactWish(**wish), actor=actor_of(request))
 
     form = ContactForm(request.POST)
     return redirect("portal:mails") if form.done(add) else _list(request, setup, form)
@@ -78,7 +79,7 @@ def contact_new(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
 def contact_stop(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
     """Send nothing to a contact from today on."""
     form = PageForm(request.POST)
-    if form.done(contact_end, contact_id=pk, until=timezone.localdate(), actor=request.user.get_username()):
+    if form.done(contact_end, contact_id=pk, until=timezone.localdate(), actor=actor_of(request)):
         return redirect("portal:mails")
     return _list(request, setup, form)
 

@@ -10,7 +10,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from billing.invoices.models import BillingPeriod, Invoice
-from billing.portal.access import page
+from billing.portal.access import page_of_anybody
 from billing.portal.charts import trend_chart
 from billing.portal.fresh import page_freshness, scope_seen
 from billing.portal.late_usage import late_amount
@@ -33,7 +33,7 @@ TEAM = [
 
 
 @require_safe
-@page
+@page_of_anybody
 def overview(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """What every visible team owes for a month, how much of its budget that is, and where the month stands."""
     choice = month_choice(request.GET.get("month", ""), setup, timezone.now())

@@ -45,6 +45,7 @@ from billing.rates.services import (
 )
 from billing.rating.price_effect import PriceEffect
 from billing.tenancy.access import Right, access_of
+from billing.tenancy.actors import actor_of
 from billing.tenancy.models import BillingSetup
 from billing.tenancy.selectors import house_calendar
 from metering.intervals import IntervalError
@@ -130,7 +131,7 @@ def draft(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
 def _draft_page(
     request: HttpRequest, setup: BillingSetup, found: PriceDraft, refused: PageForm | None = None, status: int = 200
 ) -> HttpResponse:
-    access, name = access_of(request.user), request.user.get_username()
+    access, name = access_of(request.user), actor_of(request)
     before, changes = changes_of(found)
     writes, made_it = access.may(Right.EDIT_PRICES), name in found.makers
     now, initial = timezone.now(), {"revision": found.revision}

@@ -19,6 +19,7 @@ from billing.portal.selectors import (
 )
 from billing.portal.tables import Column, Table, columns, download
 from billing.tenancy.access import Right, teams_visible_to
+from billing.tenancy.actors import actor_of
 from billing.tenancy.models import BillingSetup
 from billing.usage.models import QuarantinedRecord
 from billing.usage.services import quarantine_dismiss, quarantine_replay
@@ -97,7 +98,7 @@ def quarantine_decide(request: HttpRequest, setup: BillingSetup, pk: int) -> Htt
 
     def decide(action: str, reason: str, record: str) -> object:
         if action == "dismiss":
-            return quarantine_dismiss(record_id=pk, actor=request.user.get_username(), resolution=reason)
+            return quarantine_dismiss(record_id=pk, actor=actor_of(request), resolution=reason)
         return quarantine_replay(record_id=pk, reason=reason, corrected=record or None, **acting(request))
 
     form = DecisionForm(request.POST, key=pk)

@@ -23,6 +23,7 @@ from billing.portal.htmx import HtmxRequest
 from billing.portal.sources import SILENT, heard_sources
 from billing.rates.models import PriceVersion
 from billing.tenancy.access import Right, access_of
+from billing.tenancy.actors import actor_of
 from billing.tenancy.models import BillingSetup, ConsumerOwnership, NamespaceOwnership, Team
 from billing.tenancy.services import ISSUER_FACTS, billing_setup_put
 from billing.usage.models import AgentWatermark
@@ -163,6 +164,6 @@ def start_billing(request: HtmxRequest) -> HttpResponse:
         text = gettext("The billing set-up exists already: change it with `manage.py apply FILE`.")
         return HttpResponse(text, status=409)
     form = SetupForm(request.POST)
-    if form.done(billing_setup_put, actor=request.user.get_username()):
+    if form.done(billing_setup_put, actor=actor_of(request)):
         return redirect("portal:start")
     return _shown(request, form)

@@ -14,6 +14,7 @@ from billing.portal.token_report import TOLD_BY_PEOPLE, draft_of_tokens, kept_re
 from billing.rates.models import TokenCostSheet
 from billing.rates.services import PriceDraftError, price_draft_write
 from billing.tenancy.access import Right, access_of
+from billing.tenancy.actors import actor_of
 from billing.tenancy.models import BillingSetup
 from metering.intervals import month_of, next_month
 from metering.messages import Message
@@ -62,7 +63,7 @@ def token_save(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
         }  # fmt: skip
         given = sheet_asked(inputs, sent)
         document = draft_of_tokens(given, sent.dict())
-        draft = price_draft_write(fields=document, actor=request.user.get_username(), now=timezone.now())
+        draft = price_draft_write(fields=document, actor=actor_of(request), now=timezone.now())
     except (TokenSheetError, PriceDraftError) as error:
         refusals = [problem.message for problem in error.problems]
     except ValueError as error:

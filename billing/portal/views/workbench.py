@@ -30,6 +30,7 @@ from billing.rates.price_list import PriceListError
 from billing.rates.selectors import PolicyBook
 from billing.rates.services import PriceDraftError, price_draft_write
 from billing.tenancy.access import Right, access_of
+from billing.tenancy.actors import actor_of
 from billing.tenancy.models import BillingSetup
 from metering.intervals import IntervalError, billing_month, month_of, next_month
 from metering.messages import Message
@@ -123,7 +124,7 @@ def workbench_save(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     sent = {name: str(value).strip() for name, value in request.POST.items()}
     try:
         document = draft_document(form_values(sent, None), sent)
-        draft = price_draft_write(fields=document, actor=request.user.get_username(), now=timezone.now())
+        draft = price_draft_write(fields=document, actor=actor_of(request), now=timezone.now())
     except (CostSheetError, PriceDraftError) as error:
         refusals = [problem.message for problem in error.problems]
         context = {**_context(request, setup, sent), "refusals": refusals, "sent": sent}

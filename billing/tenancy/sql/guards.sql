@@ -66,23 +66,6 @@ CREATE OR REPLACE FUNCTION suanpan_person(name text) RETURNS text LANGUAGE sql I
     SELECT lower(btrim(regexp_replace(normalize(name, NFKC), '\s+', ' ', 'g')))
 $$;
 
--- What makes an actor a person: the name as it is spelt once, and the mail address of the account. Behind a token stands
--- its owner.
-CREATE OR REPLACE FUNCTION suanpan_persons(actor text) RETURNS text[] LANGUAGE sql STABLE AS $$
-    WITH accounts AS (
-        SELECT username, email FROM auth_user WHERE suanpan_person(username) = suanpan_person(actor)
-        UNION ALL
-        SELECT u.username, u.email FROM tenancy_apitoken t JOIN auth_user u ON u.id = t.owner_id
-         WHERE 'token:' || t.name = actor)
-    SELECT array_remove(array_agg(nullif(key, '')), NULL) FROM (
-        SELECT suanpan_person(actor) AS key
-        UNION SELECT suanpan_person(username) FROM accounts
-        UNION SELECT 'mail:' || suanpan_person(email) FROM accounts WHERE suanpan_person(email) <> '') keys
-$$;
-CREATE OR REPLACE FUNCTION suanpan_same_person(one text, other text) RETURNS boolean LANGUAGE sql STABLE AS $$
-    SELECT suanpan_persons(one) && suanpan_persons(other)
-$$;
-
 -- History names accounts, so a name means one account for ever.
 SELECT suanpan_refused_where('auth_user', 'an_account_keeps_its_name', '{username}',
                              'OLD.username IS DISTINCT FROM NEW.username', 'an account keeps its name: history refers to it');

@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from billing.backup.dump import STEPS, NoLedgerError, backup_take, manifest_path
 from billing.backup.programs import ProgramError, ProgramFailedError
-from billing.tenancy.app_command import DONE, AppCommand, actor_of, fail, progress
+from billing.tenancy.app_command import DONE, AppCommand, fail, operator, progress
 from billing.tenancy.audit import export_record
 from billing.tenancy.database_roles import as_owner
 
@@ -24,7 +24,7 @@ class Command(AppCommand):
         self.add_json(parser)
 
     def run(self, *, out: Path, json: bool, by: str | None, **_: Any) -> int:
-        actor = actor_of(by)
+        actor = operator(by, needed=False)
         try:
             with as_owner():
                 manifest = backup_take(path=out, now=timezone.now(), advance=progress(STEPS, "backing up"))

@@ -10,7 +10,8 @@ from billing.closing.services.accrual import AccrualError, Accrued, accrual_make
 from billing.exports.journal import Chart, JournalError
 from billing.exports.services.journal import ChartError, chart_read
 from billing.runtime.atomic_file import atomic_file
-from billing.tenancy.app_command import DECIDE, DONE, AppCommand, actor_of, fail
+from billing.tenancy.access import Right
+from billing.tenancy.app_command import DECIDE, DONE, AppCommand, fail, operator
 from billing.tenancy.audit import export_record
 from billing.tenancy.selectors import NoSetupError
 from metering.intervals import IntervalError
@@ -33,10 +34,11 @@ class Command(AppCommand):
     def run(self, *, month: str, out: Path, accounts: Path | None, again: bool, by: str | None, json: bool, **_: Any) -> int:
         try:
             chart = Chart(**(chart_read(accounts) if accounts else {}))
-            made = accrual_make(month=month, chart=chart, actor=actor_of(by), now=timezone.now(), again=again)
+            actor = operator(by, Right.CLOSE)
+            made = accrual_make(month=month, chart=chart, actor=actor, now=timezone.now(), again=again)
             with atomic_file(out) as draft:
                 draft.write_bytes(made.csv)
-            export_record(actor=actor_of(by), what=f"accrual {month}", detail={"sha256": made.accrual.sha256})
+            export_record(actor=actor, what=f"accrual {month}", detail={"sha256": made.accrual.sha256})
         except (ChartError, IntervalError, NoSetupError) as error:
             fail(str(error))
         except (AccrualError, JournalError) as error:

@@ -8,7 +8,8 @@ from django.utils import timezone
 from billing.closing.exception_kinds import WAIVABLE
 from billing.closing.services.waivers import WaiverError, exception_waive, last_day
 from billing.invoices.services.periods import period_open
-from billing.tenancy.app_command import DONE, AppCommand, actor_of, fail
+from billing.tenancy.access import Right
+from billing.tenancy.app_command import DONE, AppCommand, fail, operator
 from billing.tenancy.selectors import NoSetupError
 
 
@@ -28,7 +29,7 @@ class Command(AppCommand):
             json: bool, **_: Any) -> int:  # fmt: skip
         try:
             waiver = exception_waive(
-                period=period_open(month=month), kind=kind, subject=subject, reason=reason, actor=actor_of(by),
+                period=period_open(month=month), kind=kind, subject=subject, reason=reason, actor=operator(by, Right.CLOSE),
                 now=timezone.now(), until=last_day(until),
             )  # fmt: skip
         except (WaiverError, NoSetupError, ValueError) as error:

@@ -11,7 +11,8 @@ from billing.corrections.note_lines import NoteError
 from billing.corrections.services.settlement import SettlementError, document_settle
 from billing.invoices.models import BillingMode
 from billing.invoices.services.invoices import ApprovalError, invoice_rebuild, invoice_void, invoices_preview
-from billing.tenancy.app_command import DONE, AppCommand, actor_of, fail
+from billing.tenancy.access import Right
+from billing.tenancy.app_command import DONE, AppCommand, fail, operator
 
 
 class Command(AppCommand):
@@ -42,7 +43,7 @@ class Command(AppCommand):
 
     def run(self, *, action: str, by: str | None, json: bool, **options: Any) -> int:
         try:
-            done = getattr(self, f"_{action}")(actor_of(by), options)
+            done = getattr(self, f"_{action}")(operator(by, Right.APPROVE if action == "mode" else Right.CLOSE), options)
         except (ApprovalError, ModeError, NoteError, SettlementError, AuthorityError) as error:
             fail(str(error))
         if json:

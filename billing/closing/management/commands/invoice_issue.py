@@ -7,7 +7,8 @@ from billing.closing.services.operations import operation_request, operation_run
 from billing.invoices.models import BillingPeriod, Invoice
 from billing.invoices.selectors import invoices_as_dict, invoices_of
 from billing.invoices.services.invoices import billed
-from billing.tenancy.app_command import DECIDE, DONE, AppCommand, actor_of, fail
+from billing.tenancy.access import Right
+from billing.tenancy.app_command import DECIDE, DONE, AppCommand, fail, operator
 
 
 class Command(AppCommand):
@@ -25,7 +26,7 @@ class Command(AppCommand):
         if not billed(period):
             self.stderr.write(f"refused: period {month} is {period.status}; close it first")
             return DECIDE
-        operation = operation_request(kind="issue", month=month, actor=actor_of(by))
+        operation = operation_request(kind="issue", month=month, actor=operator(by, Right.CLOSE, needed=False))
         operation_run(operation_id=operation.pk, report_progress=self.progress())
         if json:
             self.print_json(invoices_as_dict(month))

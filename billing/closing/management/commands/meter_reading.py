@@ -6,7 +6,8 @@ from typing import Any
 from django.utils import timezone
 
 from billing.closing.services.energy import ReadingError, meter_reading_put
-from billing.tenancy.app_command import DONE, AppCommand, actor_of, fail
+from billing.tenancy.access import Right
+from billing.tenancy.app_command import DONE, AppCommand, fail, operator
 from billing.tenancy.selectors import NoSetupError
 
 
@@ -26,7 +27,7 @@ class Command(AppCommand):
             **_: Any) -> int:  # fmt: skip
         try:
             reading = meter_reading_put(
-                month=month, cluster=cluster, metered=kwh, shared=shared, source=source, actor=actor_of(by),
+                month=month, cluster=cluster, metered=kwh, shared=shared, source=source, actor=operator(by, Right.CLOSE),
                 now=timezone.now(),
             )  # fmt: skip
         except (ReadingError, NoSetupError, ValueError) as error:

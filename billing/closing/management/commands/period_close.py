@@ -11,7 +11,8 @@ from billing.closing.services.operations import operation_request, operation_run
 from billing.invoices.models import Operation
 from billing.invoices.selectors import invoices_as_dict, invoices_of
 from billing.invoices.services.periods import period_open
-from billing.tenancy.app_command import DECIDE, DONE, AppCommand, actor_of, fail
+from billing.tenancy.access import Right
+from billing.tenancy.app_command import DECIDE, DONE, AppCommand, fail, operator
 from billing.tenancy.selectors import NoSetupError
 
 
@@ -28,7 +29,7 @@ class Command(AppCommand):
             period = period_open(month=month)
         except (NoSetupError, ValueError) as error:
             fail(str(error))
-        operation = operation_request(kind="close", month=month, actor=actor_of(by))
+        operation = operation_request(kind="close", month=month, actor=operator(by, Right.CLOSE, needed=False))
         operation = operation_run(operation_id=operation.pk, report_progress=self.progress())
         period.refresh_from_db()
         refused = operation.status != Operation.Status.DONE

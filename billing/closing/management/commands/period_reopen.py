@@ -10,7 +10,8 @@ from billing.closing.models import PeriodReopening
 from billing.closing.selectors import reopening_as_dict, reopenings_of
 from billing.closing.services.reopening import ReopeningError, reopening_step
 from billing.invoices.selectors import period_of
-from billing.tenancy.app_command import DONE, AppCommand, actor_of, approver_of, fail
+from billing.tenancy.access import Right
+from billing.tenancy.app_command import DONE, AppCommand, approver, fail, operator
 from billing.tenancy.selectors import NoSetupError
 
 
@@ -47,5 +48,5 @@ class Command(AppCommand):
 
 
 def _taken(step: str, month: str, options: dict[str, Any]) -> PeriodReopening:
-    actor = (approver_of if step == "approve" else actor_of)(options["by"])
+    actor = (approver if step == "approve" else operator)(options["by"], Right.CLOSE, Right.APPROVE)
     return reopening_step(step=step, month=month, reason=options.get("reason", ""), actor=actor, now=timezone.now())

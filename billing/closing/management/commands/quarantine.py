@@ -7,7 +7,8 @@ from typing import Any
 from django.utils import timezone
 
 from billing.invoices.selectors import period_of
-from billing.tenancy.app_command import DONE, AppCommand, actor_of, fail
+from billing.tenancy.access import Right
+from billing.tenancy.app_command import DONE, AppCommand, fail, operator
 from billing.tenancy.selectors import NoSetupError
 from billing.usage.models import QuarantinedRecord
 from billing.usage.services import ReplayError, quarantine_dismiss, quarantine_replay
@@ -30,11 +31,11 @@ class Command(AppCommand):
         by: str | None, json: bool, **_: Any,
     ) -> int:  # fmt: skip
         if replay is not None:
-            self._replay(replay, record, reason, actor_of(by))
+            self._replay(replay, record, reason, operator(by, Right.OPERATE))
             return DONE
         if dismiss is not None:
             try:
-                entry = quarantine_dismiss(record_id=dismiss, actor=actor_of(by), resolution=reason)
+                entry = quarantine_dismiss(record_id=dismiss, actor=operator(by, Right.OPERATE), resolution=reason)
             except (ValueError, QuarantinedRecord.DoesNotExist) as error:
                 fail(f"--dismiss {dismiss}: {error}")
             self.say(f"dismissed {entry.pk}: {entry.error}")

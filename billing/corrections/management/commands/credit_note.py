@@ -19,7 +19,8 @@ from billing.corrections.services.corrections import (
 from billing.corrections.services.sla import LostWork, sla_credit_draft
 from billing.invoices.models import Correction
 from billing.invoices.selectors import correction_as_dict, corrections_all
-from billing.tenancy.app_command import DECIDE, DONE, AppCommand, actor_of, approver_of, fail
+from billing.tenancy.access import Right
+from billing.tenancy.app_command import DECIDE, DONE, AppCommand, approver, fail, operator
 
 
 def decimal(text: str) -> Decimal:
@@ -85,7 +86,7 @@ class Command(AppCommand):
         try:
             if action == "list":
                 return self._list(json=options["json"])
-            actor = (approver_of if action == "approve" else actor_of)(options["by"])
+            actor = (approver if action == "approve" else operator)(options["by"], Right.CLOSE, Right.APPROVE)
             correction = getattr(self, f"_{action}")(actor, options)
         except (NoteError, AuthorityError) as error:
             fail(str(error))

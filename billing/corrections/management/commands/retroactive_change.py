@@ -19,7 +19,8 @@ from billing.invoices.models import Note
 from billing.rating.models import RetroactiveChange
 from billing.rating.selectors import changes_all
 from billing.rating.services.changes import ChangeError
-from billing.tenancy.app_command import DECIDE, DONE, AppCommand, actor_of, approver_of, fail
+from billing.tenancy.access import Right
+from billing.tenancy.app_command import DECIDE, DONE, AppCommand, approver, fail, operator
 
 FACTS = ("price", "namespace", "consumer", "efficiency")
 
@@ -101,7 +102,10 @@ class Command(AppCommand):
         return DECIDE if action == "approve" and change.proposal.waits else DONE
 
     def _done(self, action: str, options: dict[str, Any]) -> RetroactiveChange:
-        actor, now = (approver_of if action == "approve" else actor_of)(options["by"]), timezone.now()
+        if action == "show":
+            return _change(options["id"])
+        rights = () if action == "acknowledge" else (Right.CLOSE, Right.APPROVE)
+        actor, now = (approver if action == "approve" else operator)(options["by"], *rights), timezone.now()
         if action in FACTS:
             return retroactive_propose(
                 kind=action, name=options["name"], fact=_fact(action, options), valid_from=options["valid_from"],
@@ -112,12 +116,7 @@ class Command(AppCommand):
             return retroactive_acknowledge(**facts, team=options["team"])
         if action == "approve":
             return retroactive_approve(**facts)
-        if action == "reject":
-            return retroactive_reject(**facts, reason=options["reason"])
-        change = RetroactiveChange.objects.filter(pk=options["id"]).first()
-        if change is None:
-            fail(f"change {options['id']}: there is none of that id")
-        return change
+        return retroactive_reject(**facts, reason=options["reason"])
 
     def _list(self, json: bool) -> int:
         if json:
@@ -142,6 +141,13 @@ class Command(AppCommand):
             )
         for note in Note.objects.filter(correction__change=change).order_by("kind", "sequence"):
             self.say(f"  {note.number or '(draft)':<28} {note.total:>14} {note.currency}")
+
+
+def _change(pk: int) -> RetroactiveChange:
+    change = RetroactiveChange.objects.filter(pk=pk).first()
+    if change is None:
+        fail(f"change {pk}: there is none of that id")
+    return change
 
 
 def _fact(kind: str, options: dict[str, Any]) -> dict[str, Any]:

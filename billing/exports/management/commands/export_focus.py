@@ -8,7 +8,7 @@ from billing.exports.focus.conformance import ConformanceError
 from billing.exports.services.focus import UnexplainedError, focus_export
 from billing.invoices.issued import NoPeriodError, NotIssuedError
 from billing.invoices.selectors import invoices_of
-from billing.tenancy.app_command import DECIDE, DONE, AppCommand, actor_of, amount_text, fail, progress
+from billing.tenancy.app_command import DECIDE, DONE, AppCommand, amount_text, fail, operator, progress
 from billing.tenancy.audit import export_record
 
 
@@ -23,7 +23,7 @@ class Command(AppCommand):
         self.add_json(parser)
 
     def run(self, *, month: str, out: Path, with_1_0: bool, json: bool, by: str | None, **_: Any) -> int:
-        actor = actor_of(by)
+        actor = operator(by, needed=False)
         advance = progress(invoices_of(month).count(), "writing FOCUS")
         try:
             exported = focus_export(month=month, directory=out, with_1_0=with_1_0, advance=advance)

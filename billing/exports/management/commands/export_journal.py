@@ -10,7 +10,8 @@ from django.utils import timezone
 from billing.exports.journal import Chart, JournalError
 from billing.exports.services.journal import ChartError, Exported, chart_read, journal_export
 from billing.invoices.issued import NoPeriodError, NotIssuedError
-from billing.tenancy.app_command import DECIDE, DONE, AppCommand, actor_of, amount_text, fail
+from billing.tenancy.access import Right
+from billing.tenancy.app_command import DECIDE, DONE, AppCommand, amount_text, fail, operator
 from billing.tenancy.audit import export_record
 
 OPTIONS = ("company_code", "consumer_account", "provider_account", "provider_cost_center", "posting_date")
@@ -40,10 +41,10 @@ class Command(AppCommand):
         self.add_json(parser)
 
     def run(self, *, month: str, out: Path, accounts: Path | None, json: bool, by: str | None, **options: Any) -> int:
-        now = timezone.now()
+        now, actor = timezone.now(), operator(by, Right.CLOSE, needed=False)
         try:
             exported = journal_export(
-                month=month, path=out, chart=_chart(accounts, options), exported_by=actor_of(by), now=now,
+                month=month, path=out, chart=_chart(accounts, options), exported_by=actor, now=now,
                 accepted_at=now if options["accepted"] else None,
             )  # fmt: skip
         except (NoPeriodError, ChartError) as error:
@@ -54,7 +55,7 @@ class Command(AppCommand):
         except OSError as error:
             fail(f"{error.filename or out}: {error.strerror or error}")
         detail = {"journals": len(exported.journals), "debit": str(exported.debit)}
-        export_record(actor=actor_of(by), what=f"journal {month}", detail=detail)
+        export_record(actor=actor, what=f"journal {month}", detail=detail)
         self._answer(month, out, exported, json)
         return DONE
 

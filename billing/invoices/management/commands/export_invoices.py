@@ -6,7 +6,7 @@ from typing import Any
 
 from billing.invoices.models import BillingPeriod
 from billing.invoices.services.documents import invoices_export
-from billing.tenancy.app_command import DONE, AppCommand, actor_of, fail, progress
+from billing.tenancy.app_command import DONE, AppCommand, fail, operator, progress
 from billing.tenancy.audit import export_record
 
 
@@ -21,7 +21,7 @@ class Command(AppCommand):
         self.add_json(parser)
 
     def run(self, *, month: str, out: Path, language: str, json: bool, by: str | None, **_: Any) -> int:
-        actor = actor_of(by)
+        actor = operator(by, needed=False)
         period = BillingPeriod.objects.filter(month=month).first()
         if period is None:
             fail(f"month {month!r}: no such period")

@@ -5,7 +5,7 @@ from typing import Any
 
 from billing.invoices.services.invoices import ApprovalError, invoices_approve
 from billing.tenancy.access import Right
-from billing.tenancy.app_command import DONE, AppCommand, approver_of, fail
+from billing.tenancy.app_command import DONE, AppCommand, approver, fail
 
 
 class Command(AppCommand):
@@ -20,7 +20,7 @@ class Command(AppCommand):
 
     def run(self, *, month: str, team: str | None, by: str, json: bool, **_: Any) -> int:
         try:
-            invoices = invoices_approve(month=month, actor=approver_of(by, Right.APPROVE), team=team)
+            invoices = invoices_approve(month=month, actor=approver(by, Right.APPROVE), team=team)
         except ApprovalError as error:
             fail(str(error))
         if json:

@@ -17,6 +17,7 @@ from billing.invoices.selectors import invoices_as_dict, invoices_of
 from billing.local.demo.driver import Demonstration, last_month
 from billing.local.demo.set_up_text import ZONE
 from billing.local.process_list import PortTakenError, account_put, check_port, children, free_port
+from billing.local.schema import schema_lock
 from billing.local.supervisor import Supervisor
 from billing.runtime.home import home_dir
 from billing.tenancy.app_command import DECIDE, AppCommand, fail
@@ -38,7 +39,8 @@ class Command(AppCommand):
             check_port(port := free_port() if no_serve else port)
         except PortTakenError as error:
             fail(str(error))
-        call_command("migrate", verbosity=0, interactive=False)
+        with schema_lock():
+            call_command("migrate", verbosity=0, interactive=False)
         say = (lambda _: None) if json else self.say
         month = last_month(timezone.now(), ZONE)
         say(f"Suanpan demonstration: {month} of a made-up company, from a fixed seed")

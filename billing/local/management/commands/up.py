@@ -7,6 +7,7 @@ from django.contrib.auth.models import User
 from django.core.management import call_command
 
 from billing.local.process_list import PortTakenError, account_put, check_port, children
+from billing.local.schema import schema_lock
 from billing.local.supervisor import Supervisor
 from billing.runtime.home import home_dir
 from billing.tenancy.app_command import AppCommand, fail
@@ -23,7 +24,8 @@ class Command(AppCommand):
             check_port(port)
         except PortTakenError as error:
             fail(str(error))
-        call_command("migrate", verbosity=0, interactive=False)
+        with schema_lock():
+            call_command("migrate", verbosity=0, interactive=False)
         if not User.objects.filter(is_superuser=True).exists():
             name, password = account_put(username="admin", staff=True)
             self.say(f"First start: sign in as {name} with {password} (kept in {home_dir() / 'accounts.json'})")

@@ -6,7 +6,8 @@ from typing import Any
 
 from billing.setup.apply import set_up_apply
 from billing.setup.file import SetUpFileError
-from billing.tenancy.app_command import DONE, AppCommand, actor_of, fail
+from billing.tenancy.access import Right
+from billing.tenancy.app_command import DONE, AppCommand, fail, operator
 
 
 class Command(AppCommand):
@@ -20,7 +21,7 @@ class Command(AppCommand):
 
     def run(self, *, file: Path, dry_run: bool, by: str | None, json: bool, **_: Any) -> int:
         try:
-            applied = set_up_apply(path=file, actor=actor_of(by), dry_run=dry_run)
+            applied = set_up_apply(path=file, actor=operator(by, Right.OPERATE, needed=False), dry_run=dry_run)
         except SetUpFileError as error:
             fail(str(error))
         if json:

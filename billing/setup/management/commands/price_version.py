@@ -24,7 +24,7 @@ from billing.runtime.atomic_file import atomic_file
 from billing.setup.file import SetUpFileError
 from billing.setup.price_import import price_lists_import
 from billing.tenancy.access import Right
-from billing.tenancy.app_command import DECIDE, DONE, AppCommand, actor_of, approver_of, fail, progress
+from billing.tenancy.app_command import DECIDE, DONE, AppCommand, approver, fail, operator, progress
 from billing.tenancy.selectors import NoSetupError, billing_setup
 from metering.intervals import IntervalError
 
@@ -67,8 +67,8 @@ class Command(AppCommand):
     def run(self, *, action: str, **options: Any) -> int:
         try:
             if action in STEPS:
-                by = options["by"]
-                actor = approver_of(by, Right.APPROVE) if action == "approve" else actor_of(by)
+                right = Right.APPROVE if action in ("approve", "reject") else Right.EDIT_PRICES
+                actor = (approver if action == "approve" else operator)(options["by"], right)
                 return self._step(action, options["name"], options["reason"], actor)
             return int(getattr(self, f"_{action}")(**options))
         except (SetUpFileError, RateError, PriceListError, NoSetupError, IntervalError) as error:
@@ -99,7 +99,8 @@ class Command(AppCommand):
         return DONE
 
     def _import(self, *, file: Path, sheet: str | None, reason: str | None, by: str | None, **_: Any) -> int:
-        made = price_lists_import(path=file, sheet=sheet, actor=actor_of(by), now=timezone.now(), reason=reason)
+        actor = operator(by, Right.EDIT_PRICES)
+        made = price_lists_import(path=file, sheet=sheet, actor=actor, now=timezone.now(), reason=reason)
         for draft, told in made:
             self.say(f"draft {draft.name}, revision {draft.revision}: {told}")
         return DONE

@@ -6,7 +6,8 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.db import transaction
 
-from billing.tenancy.app_command import DONE, AppCommand, actor_of, fail
+from billing.tenancy.access import Right
+from billing.tenancy.app_command import DONE, AppCommand, fail, operator
 from billing.tenancy.models import Membership, Team
 from billing.tenancy.roles import RoleError, role_grant, role_revoke
 
@@ -33,10 +34,11 @@ class Command(AppCommand):
         team = Team.objects.filter(code=options["team"]).first() if options["team"] else None
         if options["team"] and team is None:
             fail(f"team {options['team']!r}: there is no such team")
+        actor = operator(options["by"], Right.MANAGE_PEOPLE)
         change = role_grant if action == "grant" else role_revoke
         try:
             with transaction.atomic():
-                changed = change(user=user, role=options["role"], team=team, actor=actor_of(options["by"]))
+                changed = change(user=user, role=options["role"], team=team, actor=actor)
         except RoleError as error:
             fail(str(error))
         where = f"for {team.code}" if team else "for all teams"

@@ -7,11 +7,17 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from billing.tenancy.app_command import DONE, AppCommand, actor_of, fail
+from billing.tenancy.access import Right
+from billing.tenancy.app_command import DONE, AppCommand, fail, operator
 from billing.tenancy.models import Team
 from billing.tenancy.tokens import SCOPES, TokenError, api_token_create
 
 MAX_DAYS = 3650
+READING = frozenset({"usage:read", "prices:read", "invoices:read", "budgets:read"})
+OF_NOBODY = READING | {"usage:write"}
+"""What a token of nobody may be for that is made without an account: reports of a gateway or agent, and reading."""
+OWN = READING | {"prices:approve"}
+"""What somebody may have a token of their own for without anybody else: to show who they are, and to approve."""
 
 
 class Command(AppCommand):
@@ -34,15 +40,18 @@ class Command(AppCommand):
         confined = Team.objects.filter(code=team).first() if team else None
         if team and confined is None:
             fail(f"--team {team!r}: no such team")
-        behind = User.objects.filter(username=owner or actor_of(by), is_active=True).first()
+        actor = operator(by, needed=owner is not None or not OF_NOBODY.issuperset(scope))
+        behind = User.objects.filter(username=owner, is_active=True).first() if owner else actor.account
         if owner and behind is None:
             fail(f"--owner {owner!r}: no active account of that name")
+        if actor.account is not None and (behind != actor.account or not OWN.issuperset(scope)):
+            actor = operator(by, Right.MANAGE_PEOPLE)
         if days is not None and not 1 <= days <= MAX_DAYS:
             fail(f"--days {days}: must be from 1 to {MAX_DAYS}")
         expires = timezone.now() + timedelta(days=days) if days else None
         try:
             token, presented = api_token_create(
-                name=name, scopes=scope, actor=actor_of(by), source=source, team=confined, owner=behind, expires_at=expires
+                name=name, scopes=scope, actor=actor, source=source, team=confined, owner=behind, expires_at=expires
             )
         except TokenError as error:
             fail(str(error))

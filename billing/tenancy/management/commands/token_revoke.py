@@ -5,7 +5,8 @@ from typing import Any
 
 from django.utils import timezone
 
-from billing.tenancy.app_command import DONE, AppCommand, actor_of, fail
+from billing.tenancy.access import Right
+from billing.tenancy.app_command import DONE, AppCommand, fail, operator
 from billing.tenancy.models import ApiToken
 from billing.tenancy.tokens import api_token_revoke
 
@@ -23,8 +24,9 @@ class Command(AppCommand):
         tokens = list(valid.filter(name=name) or valid.filter(prefix=name[:8]))
         if not tokens:
             fail(f"name {name!r}: no valid token of that name or prefix")
+        actor = operator(by, Right.MANAGE_PEOPLE)
         for token in tokens:
-            api_token_revoke(token=token, actor=actor_of(by), now=timezone.now())
+            api_token_revoke(token=token, actor=actor, now=timezone.now())
         if json:
             self.print_json({"ended": [{"name": token.name, "prefix": token.prefix} for token in tokens]})
             return DONE

@@ -6,7 +6,8 @@ from typing import Any
 
 from django.utils import timezone
 
-from billing.tenancy.app_command import DONE, AppCommand, actor_of, fail
+from billing.tenancy.access import Right
+from billing.tenancy.app_command import DONE, AppCommand, fail, operator
 from billing.usage.models import UnknownShare
 from billing.usage.services import DeclarationError, share_declare
 
@@ -37,7 +38,7 @@ class Command(AppCommand):
         try:
             settled = share_declare(
                 cluster=declare[0], resource=declare[1], device_fraction=_decimal(fraction), accelerator=accelerator,
-                why=why, product=product, actor=actor_of(by), reason=reason, now=timezone.now(),
+                why=why, product=product, actor=operator(by, Right.OPERATE), reason=reason, now=timezone.now(),
             )  # fmt: skip
         except DeclarationError as error:
             fail(str(error))

@@ -1,0 +1,32 @@
+"""The schema of the database, brought by one process at a time: several commands may meet an empty home at once."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from django.core.management import call_command
+from django.db.migrations.executor import MigrationExecutor
+
+from billing.tenancy.database_roles import application_exists, as_owner
+
+_LOCK = 0x5A4E
+
+
+def schema_bring() -> None:
+    """Migrate a database that is behind the code, or that does not know the application's role yet."""
+    with schema_lock(), as_owner() as connection:
+        executor = MigrationExecutor(connection)
+        if executor.migration_plan(executor.loader.graph.leaf_nodes()) or not application_exists(connection):
+            call_command("migrate", verbosity=0, interactive=False)
+
+
+@contextmanager
+def schema_lock() -> Iterator[None]:
+    """Nobody else migrates meanwhile. The lock has a connection of its own, since commands close theirs when they end."""
+    with as_owner() as connection:
+        own = connection.copy()
+    try:
+        with own.cursor() as cursor:
+            cursor.execute("SELECT pg_advisory_lock(%s)", [_LOCK])
+        yield
+    finally:
+        own.close()
