@@ -3,7 +3,10 @@ from typing import Any
 from django.apps import AppConfig
 from django.core.management import CommandError
 from django.db import connections
-from django.db.models.signals import pre_migrate
+from django.db.models.signals import post_migrate, pre_migrate
+
+LOCK_SECONDS = 10
+"""How long a migration waits for a lock: whoever comes after it waits too."""
 
 
 class TenancyConfig(AppConfig):
@@ -12,8 +15,10 @@ class TenancyConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        """Watch for databases that no release made."""
+        """Watch for databases that no release made, and bound how long a migration keeps others waiting."""
         pre_migrate.connect(refuse_older_schema, sender=self)
+        pre_migrate.connect(locks_bounded, sender=self)
+        post_migrate.connect(locks_unbounded, sender=self)
 
 
 def refuse_older_schema(*, using: str, **_: Any) -> None:
@@ -23,3 +28,15 @@ def refuse_older_schema(*, using: str, **_: Any) -> None:
             "this database was filled by a version before 1.0.0 and cannot be upgraded: export with that version what you "
             "need, then begin with an empty database (DATABASE_URL, or another SUANPAN_HOME)"
         )
+
+
+def locks_bounded(*, using: str, **_: Any) -> None:
+    """A migration that does not get a lock in time ends and is run again; else ingest would queue behind it."""
+    with connections[using].cursor() as cursor:
+        cursor.execute(f"SET lock_timeout = '{LOCK_SECONDS}s'")
+
+
+def locks_unbounded(*, using: str, **_: Any) -> None:
+    """The connection waits again as it did before."""
+    with connections[using].cursor() as cursor:
+        cursor.execute("RESET lock_timeout")
