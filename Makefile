@@ -9,6 +9,7 @@ WORKERS := --numprocesses logical --maxprocesses 4 --dist loadfile --no-loadscop
 CHROMIUM := $(firstword $(shell command -v chromium chromium-browser google-chrome 2>/dev/null))
 PROMETHEUS := $(and $(shell command -v prometheus 2>/dev/null),$(shell command -v promtool 2>/dev/null))
 NODE := $(and $(shell command -v node 2>/dev/null),$(shell command -v npm 2>/dev/null))
+PEERS := $(and $(shell PATH=$$PATH:/usr/sbin command -v pgbouncer),$(shell command -v pgbackrest),$(wildcard /usr/lib/postgresql/15/bin/postgres))
 .DEFAULT_GOAL := help
 
 help:           ## show this list
@@ -41,7 +42,8 @@ test: lint     ## everything: lint, types and layers, then every test with all e
 	@[ -n "$(CHROMIUM)" ] || echo "make test: no Chromium on this machine, so the browser tests are left out; CI runs them" >&2
 	@[ -n "$(PROMETHEUS)" ] || echo "make test: no prometheus and promtool on this machine, so the tests against a real Prometheus are left out; CI runs them" >&2
 	@[ -n "$(NODE)" ] || echo "make test: no node and npm on this machine, so the tests against a real OpenID provider are left out; CI runs them" >&2
-	$(BIN)/python -m pytest $(WORKERS) $(if $(CHROMIUM),tests/browser) $(if $(PROMETHEUS),tests/prometheus) $(if $(NODE),tests/identity) $(SUITES)
+	@[ -n "$(PEERS)" ] || echo "make test: no pgbouncer, pgbackrest and PostgreSQL 15 on this machine, so the tests of a production set-up are left out; CI runs them" >&2
+	$(BIN)/python -m pytest $(WORKERS) $(if $(CHROMIUM),tests/browser) $(if $(PROMETHEUS),tests/prometheus) $(if $(NODE),tests/identity) $(if $(PEERS),tests/operations) $(SUITES)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
