@@ -2,7 +2,7 @@
 
 | Variable | Meaning | Default |
 |---|---|---|
-| DATABASE_URL | postgresql://user:password@host:port/name | embedded PostgreSQL of SUANPAN_HOME |
+| DATABASE_URL | postgresql://user:password@host:port/name, or host:port,host:port | embedded PostgreSQL of SUANPAN_HOME |
 | BROKER_URL | redis://... or amqp://... | embedded Valkey of SUANPAN_HOME |
 | SECRET_KEY | signing key | generated once per home |
 | ALLOWED_HOSTS | comma separated | localhost,127.0.0.1,[::1] |
@@ -41,11 +41,12 @@
 import os
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
 
 from billing.runtime.home import secret
+from billing.settings.database_url import read_database
 from billing.settings.identity_settings import PROVIDER_ID, provider_apps, read_group_roles, read_second_factor
 from billing.settings.mail_server import read_mail_server
 from metering.gateways.litellm import read_consumer
@@ -83,24 +84,6 @@ def _cache(url: str, broker: str) -> str:
             " set CACHE_URL to redis://host:6379/0"
         )
     return chosen
-
-
-def _database(url: str) -> dict[str, object]:
-    parts = urlsplit(url)
-    if url and parts.scheme not in ("postgres", "postgresql"):
-        raise ImproperlyConfigured(f"DATABASE_URL has scheme {parts.scheme!r}; Suanpan keeps its ledger in postgresql")
-    return {
-        "ENGINE": "django.db.backends.postgresql",
-        "NAME": unquote(parts.path.lstrip("/")),
-        "USER": unquote(parts.username or ""),
-        "PASSWORD": unquote(parts.password or ""),
-        "HOST": parts.hostname or "",
-        "PORT": str(parts.port or ""),
-        "CONN_MAX_AGE": 60,
-        "CONN_HEALTH_CHECKS": True,
-        "OPTIONS": dict(parse_qsl(parts.query)),
-        "TEST": {"TEMPLATE": "template0"},
-    }
 
 
 DEBUG = _flag("SUANPAN_DEBUG")
@@ -178,7 +161,7 @@ TEMPLATES = [
         },
     }
 ]
-DATABASES = {"default": _database(os.environ.get("DATABASE_URL", ""))}
+DATABASES = {"default": read_database(os.environ.get("DATABASE_URL", ""))}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 AUTH_PASSWORD_VALIDATORS = [
