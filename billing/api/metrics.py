@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator
 
 from django.db import DatabaseError
+from django.db.models import Max
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_safe
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
@@ -17,8 +18,15 @@ from prometheus_client.registry import Collector
 from billing.api.admission import gate
 from billing.api.health import broker_state
 from billing.closing.selectors import teams_held_count
+from billing.tenancy.models import AuditEntry
 from billing.usage.selectors import ingest_state
 from metering import __version__
+
+BACKUPS = {
+    "backup_take": ("suanpan_last_backup_timestamp_seconds", "when the last backup was taken; 0: never"),
+    "backup_prove": ("suanpan_last_restore_check_timestamp_seconds", "when a backup was last proven by a restore; 0: never"),
+}
+"""What the audit log notes of backups, and the metric that shows when."""
 
 
 class _Ingest(Collector):
@@ -27,7 +35,7 @@ class _Ingest(Collector):
         yield from _of_process()
         yield GaugeMetricFamily("suanpan_broker_up", "1 while the broker answers", broker_state() == "ok")
         try:
-            state, held = ingest_state(), teams_held_count()
+            state, held, backups = ingest_state(), teams_held_count(), list(_of_backups())
         except DatabaseError:
             yield GaugeMetricFamily("suanpan_database_up", "1 while the database answers", 0)
             return
@@ -39,11 +47,18 @@ class _Ingest(Collector):
         for reason, count in sorted(state.quarantined.items()):
             quarantine.add_metric([reason], count)
         yield quarantine
+        yield from backups
 
 
 class _Process(Collector):
     def collect(self) -> Iterator[Metric]:
         yield from _of_process()
+
+
+def _of_backups() -> Iterator[Metric]:
+    last = dict(AuditEntry.objects.filter(action__in=BACKUPS).values_list("action").annotate(Max("at")))
+    for action, (name, text) in BACKUPS.items():
+        yield GaugeMetricFamily(name, text, last[action].timestamp() if action in last else 0)
 
 
 def _of_process() -> Iterator[Metric]:

@@ -28,6 +28,13 @@ class ProgramFailedError(Exception):
     """A program of PostgreSQL ended with an error; the text is the end of what it said."""
 
 
+def whole_number(text: str) -> int:
+    """A count of an option, 1 or more.  Raises ValueError."""
+    if (number := int(text)) < 1:
+        raise ValueError(text)
+    return number
+
+
 def server_parameters(database: str | None = None) -> dict[str, str]:
     """How this process reaches its server, as libpq names it; `database` instead of its own."""
     facts = connection.settings_dict

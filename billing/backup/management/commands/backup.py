@@ -1,15 +1,17 @@
 """`manage.py backup --out FILE`"""
 
 from argparse import ArgumentParser
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import psycopg
 from django.utils import timezone
 
-from billing.backup.dump import STEPS, NoLedgerError, backup_take, manifest_path
-from billing.backup.programs import ProgramError, ProgramFailedError
-from billing.tenancy.app_command import DONE, AppCommand, fail, progress
+from billing.backup.dump import STEPS, NoLedgerError, backup_take, backups_expire, manifest_path
+from billing.backup.programs import ProgramError, ProgramFailedError, whole_number
+from billing.tenancy.app_command import DONE, AppCommand, actor_of, fail, progress
+from billing.tenancy.audit import audit_record
 
 
 class Command(AppCommand):
@@ -17,19 +19,28 @@ class Command(AppCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--out", required=True, type=Path, metavar="FILE", help="the manifest becomes FILE.json")
+        parser.add_argument("--jobs", type=whole_number, default=1, help="tables to read at a time; 2 or more make a folder")
+        parser.add_argument("--keep-days", type=whole_number, help="afterwards, delete backups beside FILE that are older")
         self.add_json(parser)
 
-    def run(self, *, out: Path, json: bool, **_: Any) -> int:
+    def run(self, *, out: Path, jobs: int, keep_days: int | None, json: bool, **_: Any) -> int:
+        now, gone = timezone.now(), list[Path]()
         try:
-            manifest = backup_take(path=out, now=timezone.now(), advance=progress(STEPS, "backing up"))
+            manifest = backup_take(path=out, now=now, jobs=jobs, advance=progress(STEPS, "backing up"))
+            if keep_days is not None:
+                gone = backups_expire(beside=out, before=now - timedelta(days=keep_days))
         except (NoLedgerError, ProgramError, ProgramFailedError, psycopg.OperationalError) as error:
             fail(str(error))
         except OSError as error:
             fail(f"--out {error.filename or out}: {error.strerror or error}")
+        kept = {name: manifest[name] for name in ("taken_at", "bytes", "sha256")}
+        audit_record(actor=actor_of(None), action="backup_take", subject=out.name, detail=kept)
         if json:
             self.print_json({"file": str(out), "manifest": str(manifest_path(out)), **manifest})
         else:
             rows = sum(manifest["facts"]["rows"].values())
             self.say(f"{out}: {manifest['bytes']:,} bytes, {rows:,} rows, {len(manifest['facts']['periods'])} periods")
+            for path in gone:
+                self.say(f"  deleted {path}")
             self.say(f"  prove it with `manage.py restore_check {out}`")
         return DONE
