@@ -8,9 +8,9 @@ from pathlib import Path
 import httpx
 import pytest
 
+import metering
 from billing.local.embedded.binaries import valkey_server
 from billing.local.process_list import free_port
-from metering import __version__
 from metering.__main__ import COMMANDS
 from tests.factories import token_record
 from tests.factories.servers import until
@@ -86,7 +86,7 @@ def test_each_image_says_what_it_is_and_runs_as_nobody_in_particular(images: Bui
     for name in (PLATFORM, AGENT, BACKUP):
         config = images.image(name)["config"]
         assert isinstance(config, dict)
-        assert (config["User"], config["Labels"]["org.opencontainers.image.version"]) == ("10001:10001", __version__)
+        assert (config["User"], config["Labels"]["org.opencontainers.image.version"]) == ("10001:10001", metering.__version__)
         assert "Healthcheck" not in config
 
 
@@ -112,20 +112,18 @@ def test_every_part_runs_from_the_image_and_takes_a_record_through_broker_and_wo
     images.run(platform, ENTRY, "migrate")
     token = images.run(platform, ENTRY, "manage", "shell", "--verbosity", "0", "--command", TOKEN).splitlines()[-1]
     bearer = {"Authorization": f"Bearer {token}"}
-    ports = {"web": free_port(), "receiver": free_port()}
+    url = f"http://127.0.0.1:{(port := free_port())}"
     with ExitStack() as stack:
-        for name, port in ports.items():
-            stack.enter_context(part(images, where, tmp_path / name, name, "--host", "127.0.0.1", "--port", str(port)))
-        for name in ("counter", "worker", "scheduler"):
-            stack.enter_context(part(images, where, tmp_path / name, name))
-        urls = [f"http://127.0.0.1:{port}" for port in ports.values()]
-        until(lambda: all(answers(url) for url in urls), 180)
-        for number, url in enumerate(urls):
+        given = {"web": ("--host", "127.0.0.1", "--port", str(port)), "counter": (), "worker": (), "scheduler": ()}
+        for name, options in given.items():
+            stack.enter_context(part(images, where, tmp_path / name, name, *options))
+        until(lambda: answers(url), 180)
+        for number in range(2):
             sent = httpx.post(f"{url}/api/v1/usage/tokens", json=[token_record(number)], headers=bearer, timeout=60)
             assert (sent.status_code, sent.json()["accepted"]) == (200, 1)
         folded = "SELECT (SELECT sum(requests) FROM token_hour)::int, (SELECT count(*) FROM token_hour_delta)::int"
         until(lambda: server.ask(folded, "suanpan") == [(2, 0)])
-        assert httpx.get(f"{urls[0]}/login/", timeout=30).status_code == httpx.codes.OK
+        assert httpx.get(f"{url}/login/", timeout=30).status_code == httpx.codes.OK
 
 
 def test_the_backup_image_takes_and_proves_a_backup(images: Buildah, where: dict[str, str]) -> None:

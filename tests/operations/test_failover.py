@@ -28,8 +28,8 @@ from tests.factories.servers import until
 from tests.operations.peers import home_of
 from tests.operations.postgres import ACCOUNT, Server, installed
 
-SENDERS = {"web": 0, "receiver": 1_000_000}
-"""Where each reports, and the number of its first record."""
+SENDERS = (0, 1_000_000)
+"""The number of the first record of each."""
 SERVES_AGAIN_S = 30
 HOSTS = "target_session_attrs=read-write&connect_timeout=3&tcp_user_timeout=10000"
 
@@ -121,9 +121,9 @@ def test_nothing_acknowledged_is_lost_or_doubled_and_it_serves_within_half_a_min
     primary, standby = pair
     where = environment(pair, tmp_path)
     token = python(where, "-c", SET_UP, str(tmp_path)).splitlines()[-1]
-    ports = {"web": free_port(), "receiver": free_port()}
-    parts = [subprocess.Popen(server_argv(part, port), env=where, cwd=PROJECT) for part, port in ports.items()]
-    senders = [Sender(f"http://127.0.0.1:{ports[part]}", token, first) for part, first in SENDERS.items()]
+    port = free_port()
+    web = subprocess.Popen(server_argv(port), env=where, cwd=PROJECT)
+    senders = [Sender(f"http://127.0.0.1:{port}", token, first) for first in SENDERS]
     threads = [threading.Thread(target=sender.run) for sender in senders]
     try:
         for thread in threads:
@@ -141,9 +141,8 @@ def test_nothing_acknowledged_is_lost_or_doubled_and_it_serves_within_half_a_min
             sender.over.set()
         for thread in threads:
             thread.join()
-        for part in parts:
-            part.kill()
-            part.wait()
+        web.kill()
+        web.wait()
     acknowledged = sum(len(sender.acknowledged) for sender in senders)
     stored = standby.ask("SELECT count(*), count(DISTINCT id), sum(input_tokens)::bigint FROM token_entry", "suanpan")
     assert stored == [(acknowledged, acknowledged, 1000 * acknowledged)]

@@ -22,7 +22,7 @@ from billing.corrections.services.proof import period_verify
 from billing.invoices.models import Invoice, Operation
 from billing.tenancy.tokens import api_token_create
 from tests.factories import allocation_record, apply, person, token_record
-from tests.factories.servers import is_done, receiver_process, until, web_process, worker
+from tests.factories.servers import is_done, until, web_process, worker
 from tests.operations.pgbouncer import POOL, pgbouncer
 
 RECORDS, SENDERS = 160, 4
@@ -105,18 +105,17 @@ def test_a_month_is_taken_closed_issued_and_shown_and_no_session_keeps_anything(
     apply(tmp_path)
     token = api_token_create(name="gateway", scopes=["usage:write"], actor="tests")[1]
     finance = person("fin", "finance")
-    with web_process() as web, receiver_process() as receiver, ThreadPoolExecutor(SENDERS) as pool:
+    with web_process() as web, ThreadPoolExecutor(SENDERS) as pool:
         share = RECORDS // SENDERS
         ranges = [range(first, first + share) for first in range(0, RECORDS, share)]
-        urls = [web.url, receiver.url]
-        twice = pool.map(lambda at: sent(urls[at % 2], token, ranges[at // 2]), range(2 * SENDERS))
+        twice = pool.map(lambda at: sent(web.url, token, ranges[at // 2]), range(2 * SENDERS))
         assert [sum(column) for column in zip(*twice, strict=True)] == [RECORDS, RECORDS]
         report = {"agent": {"name": "gpu-agent", "version": "1"}, "allocations": [allocation_record()]}
         answer = httpx.post(
             f"{web.url}/api/v1/usage/gpu-allocations", json=report, headers={"Authorization": f"Bearer {token}"}, timeout=60
         )
         assert (answer.status_code, answer.json()["accepted"]) == (200, 1), answer.text
-        with others_at_work(receiver.url, token), worker():
+        with others_at_work(web.url, token), worker():
             done("close")
             done("issue")
             for _ in range(10):

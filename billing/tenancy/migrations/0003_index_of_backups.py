@@ -6,7 +6,7 @@ class Migration(migrations.Migration):
     """When a backup was last taken and last proven is found without reading the audit log."""
 
     atomic = False
-    dependencies = [("tenancy", "0001_initial")]
+    dependencies = [("tenancy", "0002_provisioned_accounts")]
     operations = [
         AddIndexConcurrently(
             "auditentry",
