@@ -56,7 +56,7 @@ class _Process(Collector):
 
 
 def _of_backups() -> Iterator[Metric]:
-    last = dict(AuditEntry.objects.filter(action__in=BACKUPS).values_list("action").annotate(Max("at")))
+    last = dict(AuditEntry.objects.filter(action__startswith="backup_").values_list("action").annotate(Max("at")))
     for action, (name, text) in BACKUPS.items():
         yield GaugeMetricFamily(name, text, last[action].timestamp() if action in last else 0)
 

@@ -86,7 +86,8 @@ def test_each_image_says_what_it_is_and_runs_as_nobody_in_particular(images: Bui
     for name in (PLATFORM, AGENT, BACKUP):
         config = images.image(name)["config"]
         assert isinstance(config, dict)
-        assert (config["User"], config["Labels"]["org.opencontainers.image.version"]) == ("10001:10001", metering.__version__)
+        version = config["Labels"]["org.opencontainers.image.version"]
+        assert (config["User"], version) == ("10001:10001", metering.__version__)
         assert "Healthcheck" not in config
 
 

@@ -12,7 +12,7 @@ class Migration(migrations.Migration):
             "auditentry",
             models.Index(
                 fields=["action", "at"], name="audit_backups",
-                condition=models.Q(action__in=["backup_prove", "backup_take"]),
+                condition=models.Q(action__startswith="backup_"),
             ),
         ),
     ]
