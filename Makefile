@@ -9,6 +9,8 @@ WORKERS := --numprocesses logical --maxprocesses 4 --dist loadfile --no-loadscop
 CHROMIUM := $(firstword $(shell command -v chromium chromium-browser google-chrome 2>/dev/null))
 PROMETHEUS := $(and $(shell command -v prometheus 2>/dev/null),$(shell command -v promtool 2>/dev/null))
 NODE := $(and $(shell command -v node 2>/dev/null),$(shell command -v npm 2>/dev/null))
+PEERS := $(and $(shell PATH=$$PATH:/usr/sbin command -v pgbouncer),$(shell command -v pgbackrest),$(wildcard /usr/lib/postgresql/15/bin/postgres))
+BUILDAH := $(and $(shell command -v buildah 2>/dev/null),$(shell command -v mmdebstrap 2>/dev/null))
 .DEFAULT_GOAL := help
 
 help:           ## show this list
@@ -41,12 +43,17 @@ test: lint     ## everything: lint, types and layers, then every test with all e
 	@[ -n "$(CHROMIUM)" ] || echo "make test: no Chromium on this machine, so the browser tests are left out; CI runs them" >&2
 	@[ -n "$(PROMETHEUS)" ] || echo "make test: no prometheus and promtool on this machine, so the tests against a real Prometheus are left out; CI runs them" >&2
 	@[ -n "$(NODE)" ] || echo "make test: no node and npm on this machine, so the tests against a real OpenID provider are left out; CI runs them" >&2
-	$(BIN)/python -m pytest $(WORKERS) $(if $(CHROMIUM),tests/browser) $(if $(PROMETHEUS),tests/prometheus) $(if $(NODE),tests/identity) $(SUITES)
+	@[ -n "$(PEERS)" ] || echo "make test: no pgbouncer, pgbackrest and PostgreSQL 15 on this machine, so the tests of a production set-up are left out; CI runs them" >&2
+	$(BIN)/python -m pytest $(WORKERS) $(if $(CHROMIUM),tests/browser) $(if $(PROMETHEUS),tests/prometheus) $(if $(NODE),tests/identity) $(if $(PEERS),tests/operations) $(if $(CI),$(if $(BUILDAH),tests/images)) $(SUITES)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+images: $(VENV)/.dev   ## build the images with buildah, as root, and run every part from them
+	@[ -n "$(BUILDAH)" ] || { echo "make images: no buildah and mmdebstrap on this machine" >&2; exit 2; }
+	$(BIN)/python -m pytest tests/images
 
 bench: $(VENV)/.dev   ## benchmarks, each as a ratio to a raw limit of the same run
 	$(BIN)/python -m tests.benchmarks $(if $(LITELLM),--litellm $(LITELLM))
@@ -76,4 +83,4 @@ manifests: $(VENV)/.dev  ## render the kustomize bases of docker/k8s from the ch
 	        > $(MANIFESTS)/$$chart/manifests.yaml || exit 2; \
 	done
 
-.PHONY: help install demo up check test lint bench explore histories traces lock sbom advisories manifests
+.PHONY: help install demo up check test lint bench images explore histories traces lock sbom advisories manifests

@@ -1,7 +1,10 @@
 # The image of the metering agents: no Django, no database. `python -m metering gpu|efficiency|backfill|slurm|tokens|engines`.
 # Build from the root of the project: docker build -f docker/agent.Dockerfile -t suanpan-agent .
 
-FROM python:3.11-slim-bookworm AS builder
+# By digest, so that a build can be repeated: --build-arg BASE=python:3.11-slim-bookworm@sha256:...
+ARG BASE=python:3.11-slim-bookworm
+
+FROM ${BASE} AS builder
 WORKDIR /app
 
 # Only what the agents import, from the same lock as everything else: an entry is a line that starts with a name and the
@@ -19,9 +22,10 @@ RUN /opt/venv/bin/python -c "from metering.__main__ import COMMANDS, parser; [pa
     && /opt/venv/bin/python -m compileall -q metering
 
 
-FROM python:3.11-slim-bookworm
+FROM ${BASE}
 LABEL org.opencontainers.image.title="Suanpan agent" \
       org.opencontainers.image.description="Meters GPU-hours, tokens and efficiency" \
+      org.opencontainers.image.version="1.0.0" \
       org.opencontainers.image.licenses="Apache-2.0"
 ENV PATH=/opt/venv/bin:$PATH \
     PYTHONUNBUFFERED=1 \

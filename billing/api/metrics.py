@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from math import inf
 
 from django.db import DatabaseError, connection
+from django.db.models import Max
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from django.views.decorators.http import require_safe
@@ -21,9 +22,15 @@ from billing.api.health import broker_state
 from billing.closing.selectors import teams_held_count
 from billing.tenancy.audit_anchors import anchor_states
 from billing.tenancy.database_roles import current_excess
-from billing.tenancy.models import AnchorDelivery
+from billing.tenancy.models import AnchorDelivery, AuditEntry
 from billing.usage.selectors import ingest_state
 from metering import __version__
+
+BACKUPS = {
+    "backup_take": ("suanpan_last_backup_timestamp_seconds", "when the last backup was taken; 0: never"),
+    "backup_prove": ("suanpan_last_restore_check_timestamp_seconds", "when a backup was last proven by a restore; 0: never"),
+}
+"""What the audit log notes of backups, and the metric that shows when."""
 
 
 class _Ingest(Collector):
@@ -33,7 +40,7 @@ class _Ingest(Collector):
         yield GaugeMetricFamily("suanpan_broker_up", "1 while the broker answers", broker_state() == "ok")
         try:
             state, held, excess = ingest_state(), teams_held_count(), current_excess(connection)
-            anchors = anchor_states()
+            anchors, backups = anchor_states(), list(_of_backups())
         except DatabaseError:
             yield GaugeMetricFamily("suanpan_database_up", "1 while the database answers", 0)
             return
@@ -47,6 +54,7 @@ class _Ingest(Collector):
             quarantine.add_metric([reason], count)
         yield quarantine
         yield from _of_anchors(anchors)
+        yield from backups
 
 
 def _of_anchors(states: list[AnchorDelivery | None]) -> Iterator[Metric]:
@@ -63,6 +71,12 @@ def _of_anchors(states: list[AnchorDelivery | None]) -> Iterator[Metric]:
 class _Process(Collector):
     def collect(self) -> Iterator[Metric]:
         yield from _of_process()
+
+
+def _of_backups() -> Iterator[Metric]:
+    last = dict(AuditEntry.objects.filter(action__startswith="backup_").values_list("action").annotate(Max("at")))
+    for action, (name, text) in BACKUPS.items():
+        yield GaugeMetricFamily(name, text, last[action].timestamp() if action in last else 0)
 
 
 def _of_process() -> Iterator[Metric]:

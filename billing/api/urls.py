@@ -18,11 +18,13 @@ from billing.api import (
     schema,
     summary,
     usage,
+    version,
 )
 
 app_name = "api"
 urlpatterns = [
     path("schema/", schema.Description.as_view(), name="schema"),
+    path("version", version.VersionEndpoint.as_view(), name="version"),
     path("usage/tokens", usage.TokensEndpoint.as_view(), name="usage-tokens"),
     path("usage/gpu-allocations", usage.AllocationsEndpoint.as_view(), name="usage-gpu-allocations"),
     path("usage/capacity", usage.CapacityEndpoint.as_view(), name="usage-capacity"),

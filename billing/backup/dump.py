@@ -1,11 +1,14 @@
 """Taking a backup: the dump and its manifest see the same instant, whatever is written meanwhile."""
 
 import json
-from collections.abc import Callable
-from contextlib import closing
+import os
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from datetime import datetime
-from hashlib import file_digest
+from errno import EEXIST
+from hashlib import file_digest, sha256
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 import psycopg
@@ -29,10 +32,13 @@ def manifest_path(path: Path) -> Path:
     return path.with_name(f"{path.name}.json")
 
 
-def backup_take(*, path: Path, now: datetime, advance: Callable[[int], None] = lambda _: None) -> dict[str, Any]:
+def backup_take(
+    *, path: Path, now: datetime, jobs: int = 1, advance: Callable[[int], None] = lambda _: None
+) -> dict[str, Any]:
     """Dump the database to `path` and write its manifest beside it; returns the manifest.
 
-    Both are readable by their owner only. Raises NoLedgerError, ProgramError, ProgramFailedError, OSError.
+    jobs: tables that are read at a time; with more than one, `path` becomes a folder. Both are readable by their owner only.
+    Raises NoLedgerError, ProgramError, ProgramFailedError, OSError.
     """
     with closing(server_connection(autocommit=False)) as ledger:
         ledger.isolation_level, ledger.read_only = IsolationLevel.REPEATABLE_READ, True
@@ -43,12 +49,13 @@ def backup_take(*, path: Path, now: datetime, advance: Callable[[int], None] = l
         advance(1)
         (snapshot,) = ledger.execute("SELECT pg_export_snapshot()").fetchone() or ("",)
         version = ledger.info.server_version
-        with atomic_file(path, mode=PRIVATE) as draft:
-            run("pg_dump", "--format=custom", "--no-privileges", f"--snapshot={snapshot}", f"--file={draft}")
+        form = ("--format=custom",) if jobs == 1 else ("--format=directory", f"--jobs={jobs}")
+        with atomic_file(path, mode=PRIVATE) if jobs == 1 else _new_folder(path) as draft:
+            run("pg_dump", *form, "--no-privileges", f"--snapshot={snapshot}", f"--file={draft}")
             advance(1)
             manifest = {
                 "schema": SCHEMA, "taken_at": now.isoformat(), "postgresql": version // 10_000, "sha256": digest_of(draft),
-                "bytes": draft.stat().st_size, "facts": facts,
+                "bytes": sum(file.stat().st_size for file in _files(draft)), "facts": facts,
             }  # fmt: skip
     with atomic_file(manifest_path(path), mode=PRIVATE) as draft:
         draft.write_text(json.dumps(manifest, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
@@ -56,7 +63,48 @@ def backup_take(*, path: Path, now: datetime, advance: Callable[[int], None] = l
     return manifest
 
 
+@contextmanager
+def _new_folder(path: Path) -> Iterator[Path]:
+    """A name to write a folder to, which takes the name of `path` if the block ends well; nothing there is replaced."""
+    if path.exists():
+        raise FileExistsError(EEXIST, "already exists", str(path))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        yield draft  # pg_dump makes it, for its owner only, and has it on the disk when it ends
+        draft.rename(path)
+    finally:
+        rmtree(draft, ignore_errors=True)
+
+
+def _files(path: Path) -> list[Path]:
+    return sorted(path.iterdir()) if path.is_dir() else [path]
+
+
 def digest_of(path: Path) -> str:
-    """SHA-256 of a file, hexadecimal."""
+    """SHA-256 of a file, or of the names and digests of a folder's files; hexadecimal."""
+    if path.is_dir():
+        return sha256("".join(f"{file.name} {digest_of(file)}\n" for file in _files(path)).encode()).hexdigest()
     with path.open("rb") as file:
         return file_digest(file, "sha256").hexdigest()
+
+
+def backups_expire(*, beside: Path, before: datetime) -> list[Path]:
+    """Delete the backups that lie beside this one and were taken before then; returns them. What has no manifest stays."""
+    gone = []
+    for manifest in sorted(beside.parent.glob("*.json")):
+        path = manifest.with_name(manifest.name.removesuffix(".json"))
+        if path != beside and (taken := _taken_at(manifest)) is not None and taken < before:
+            rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+            manifest.unlink()
+            gone.append(path)
+    return gone
+
+
+def _taken_at(manifest: Path) -> datetime | None:
+    """When it was taken; None for a file that is no manifest of ours."""
+    try:
+        facts = json.loads(manifest.read_bytes())
+    except ValueError:
+        return None
+    return datetime.fromisoformat(facts["taken_at"]) if isinstance(facts, dict) and facts.get("schema") == SCHEMA else None

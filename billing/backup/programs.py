@@ -17,7 +17,6 @@ from billing.local.embedded.errors import EmbeddedError
 from billing.local.embedded.layout import Layout
 from billing.runtime.home import home_dir
 
-OF_DJANGO = {"pool", "isolation_level", "assume_role", "server_side_binding"}
 SYSTEM_POSTGRES = Path("/usr/lib/postgresql")
 
 
@@ -29,18 +28,33 @@ class ProgramFailedError(Exception):
     """A program of PostgreSQL ended with an error; the text is the end of what it said."""
 
 
+def whole_number(text: str) -> int:
+    """A count of an option, 1 or more.  Raises ValueError."""
+    if (number := int(text)) < 1:
+        raise ValueError(text)
+    return number
+
+
 def server_parameters(database: str | None = None) -> dict[str, str]:
     """How this process reaches its server, as libpq names it; `database` instead of its own."""
     facts = connection.settings_dict
     named = {"dbname": database or facts["NAME"], "user": facts["USER"], "host": facts["HOST"], "port": facts["PORT"]}
-    options = {name: str(value) for name, value in facts["OPTIONS"].items() if name not in OF_DJANGO}
-    found = {**options, **{name: str(value) for name, value in named.items() if value}}
+    found = {**facts["OPTIONS"], **{name: str(value) for name, value in named.items() if value}}
     return found | ({"password": facts["PASSWORD"]} if facts["PASSWORD"] else {})
 
 
 def server_connection(database: str | None = None, *, autocommit: bool) -> psycopg.Connection[tuple[Any, ...]]:
-    """A connection of its own to this process's server, to be closed by the caller; `database` instead of its own."""
-    return psycopg.connect(make_conninfo(**server_parameters(database)), autocommit=autocommit)
+    """A connection of its own to this process's server, to be closed by the caller; `database` instead of its own.
+
+    Raises ProgramError where a pooler answers instead: what pg_dump sets in a session would meet the next client of it.
+    """
+    ledger = psycopg.connect(make_conninfo(**server_parameters(database)), autocommit=True)
+    (process,) = ledger.execute("SELECT pg_backend_pid()").fetchone() or (0,)
+    if process != ledger.info.backend_pid:  # a pooler makes its own up
+        ledger.close()
+        raise ProgramError("DATABASE_URL leads to a pooler of connections: use the address of the server itself")
+    ledger.autocommit = autocommit
+    return ledger
 
 
 def run(program: str, *arguments: str, database: str | None = None) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from psycopg import Connection
 from psycopg.sql import SQL, Identifier
 
 from billing.backup.dump import SCHEMA, digest_of, manifest_path
@@ -32,11 +33,13 @@ class Checked:
     problems: list[str] = field(default_factory=list)
 
 
-def restore_check(*, path: Path, advance: Callable[[int], None] = lambda _: None) -> Checked:
-    """Restore a backup beside the living database and prove it; nothing of it stays.
+def restore_check(*, path: Path, jobs: int = 1, advance: Callable[[int], None] = lambda _: None) -> Checked:
+    """Restore a backup beside the living database, `jobs` tables at a time, and prove it; nothing of it stays.
 
     Raises ManifestError, ProgramError, OSError, psycopg.Error where the server refuses a scratch database.
     """
+    if not path.exists():
+        raise ManifestError(f"{path}: no such file")
     checked = Checked(manifest_read(path))
     if digest_of(path) != checked.manifest["sha256"]:
         checked.problems.append(f"{path.name} is not the file that its manifest describes: its SHA-256 differs")
@@ -44,25 +47,39 @@ def restore_check(*, path: Path, advance: Callable[[int], None] = lambda _: None
     advance(1)
     with scratch_database() as name:
         try:
-            run("pg_restore", "--exit-on-error", "--no-owner", "--no-privileges", str(path), database=name)
+            form = ("--exit-on-error", "--no-owner", "--no-privileges", f"--jobs={jobs}")
+            run("pg_restore", *form, str(path), database=name)
         except ProgramFailedError as error:
             checked.problems.append(str(error))
             return checked
         advance(1)
         with closing(server_connection(name, autocommit=True)) as restored:
-            checked.problems += differences(checked.manifest["facts"], ledger_facts(restored))
-            checked.documents, broken = broken_documents(restored)
-            checked.problems += broken
-            checked.problems += [f"audit log: {fault}" for fault in audit_chain_prove(restored).faults]
+            _prove(restored, checked)
         advance(1)
     return checked
+
+
+def running_check(*, path: Path | None) -> Checked:
+    """Prove the database of this process, restored by other means; with a backup's `path` also that it is the same.
+
+    Raises ManifestError, ProgramError.
+    """
+    with closing(server_connection(autocommit=True)) as restored:
+        checked = Checked(manifest_read(path) if path else {"facts": ledger_facts(restored)})
+        _prove(restored, checked)
+    return checked
+
+
+def _prove(restored: Connection[Any], checked: Checked) -> None:
+    checked.problems += differences(checked.manifest["facts"], ledger_facts(restored))
+    checked.documents, broken = broken_documents(restored)
+    checked.problems += broken
+    checked.problems += [f"audit log: {fault}" for fault in audit_chain_prove(restored).faults]
 
 
 def manifest_read(path: Path) -> dict[str, Any]:
     """The manifest beside a dump.  Raises ManifestError."""
     beside = manifest_path(path)
-    if not path.is_file():
-        raise ManifestError(f"{path}: no such file")
     try:
         manifest = json.loads(beside.read_bytes())
     except FileNotFoundError as error:

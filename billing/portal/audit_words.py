@@ -13,6 +13,8 @@ AUDIT: Final[dict[str, Any]] = {
     "api_token_first_use": _("API token used from a new address"),
     "api_token_create": _("API token created"),
     "api_token_revoke": _("API token revoked"),
+    "backup_prove": _("Backup proven"),
+    "backup_take": _("Backup taken"),
     "billing_contact_add": _("Billing contact added"),
     "billing_contact_end": _("Billing contact ended"),
     "billing_contact_put": _("Billing contact set"),

@@ -1,9 +1,9 @@
 """A lock of the database that holds while work in other transactions goes on."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
-from django.db import connection
+from django.db import DatabaseError, connection
 
 
 @contextmanager
@@ -28,4 +28,6 @@ def advisory_lock(*keys: int, wait: bool) -> Iterator[bool]:
                 taken = True
         yield taken
     finally:
+        with suppress(DatabaseError):  # a connection that is lost has no lock any more
+            own.rollback()  # a pooler would see a client that is gone, and the server that later still
         own.close()

@@ -2,7 +2,7 @@
 
 | Variable | Meaning | Default |
 |---|---|---|
-| DATABASE_URL | postgresql://user:password@host:port/name, of the application | embedded PostgreSQL of SUANPAN_HOME |
+| DATABASE_URL | postgresql://user:password@host:port/name of the application; host:port,host:port | embedded PostgreSQL |
 | DATABASE_OWNER_URL | the same with the role that owns the tables, for `migrate` and `restore_check` | none: DATABASE_URL |
 | BROKER_URL | redis://... or amqp://... | embedded Valkey of SUANPAN_HOME |
 | SECRET_KEY | signing key | generated once per home |
@@ -43,11 +43,12 @@
 import os
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
 
 from billing.runtime.home import secret
+from billing.settings.database_url import read_database
 from billing.settings.identity_settings import PROVIDER_ID, provider_apps, read_group_roles, read_second_factor
 from billing.settings.mail_server import read_mail_server
 from billing.tenancy.anchor_places import PlaceError, anchor_place
@@ -88,29 +89,11 @@ def _cache(url: str, broker: str) -> str:
     return chosen
 
 
-def _database(url: str, variable: str) -> dict[str, object]:
-    parts = urlsplit(url)
-    if url and parts.scheme not in ("postgres", "postgresql"):
-        raise ImproperlyConfigured(f"{variable} has scheme {parts.scheme!r}; Suanpan keeps its ledger in postgresql")
-    return {
-        "ENGINE": "django.db.backends.postgresql",
-        "NAME": unquote(parts.path.lstrip("/")),
-        "USER": unquote(parts.username or ""),
-        "PASSWORD": unquote(parts.password or ""),
-        "HOST": parts.hostname or "",
-        "PORT": str(parts.port or ""),
-        "CONN_MAX_AGE": 60,
-        "CONN_HEALTH_CHECKS": True,
-        "OPTIONS": dict(parse_qsl(parts.query)),
-        "TEST": {"TEMPLATE": "template0"},
-    }
-
-
-def _owner(url: str, application: dict[str, object]) -> dict[str, object] | None:
+def _owner(url: str, application: dict[str, Any]) -> dict[str, Any] | None:
     """The connection of the owner of the tables, if there is one beside the application's."""
     if not url:
         return None
-    owner = _database(url, "DATABASE_OWNER_URL")
+    owner = read_database(url, "DATABASE_OWNER_URL")
     if owner["NAME"] != application["NAME"]:
         raise ImproperlyConfigured("DATABASE_OWNER_URL and DATABASE_URL name different databases")
     if owner["USER"] == application["USER"]:
@@ -194,7 +177,7 @@ TEMPLATES = [
         },
     }
 ]
-DATABASES = {"default": _database(os.environ.get("DATABASE_URL", ""), "DATABASE_URL")}
+DATABASES = {"default": read_database(os.environ.get("DATABASE_URL", ""))}
 DATABASE_OWNER = _owner(os.environ.get("DATABASE_OWNER_URL", ""), DATABASES["default"])
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 

@@ -217,6 +217,12 @@ class AuditEntry(models.Model):
 
     class Meta:
         ordering = ["id"]
+        indexes = [  # metrics ask for the last of each among millions of others
+            models.Index(
+                fields=["action", "at"], name="audit_backups",
+                condition=models.Q(action__startswith="backup_"),
+            ),
+        ]  # fmt: skip
 
 
 class AuditLink(models.Model):

@@ -1,10 +1,12 @@
 """Sums of token records straight from a Parquet file: an engine that shares neither statement nor roll-up with the ledger.
 
-What is read are the columns of the contract. DuckDB decodes the file and adds it up, row group by row group and in 128-bit
-integers, so that no file of 64-bit counts can leave them. What it cannot add up exactly is refused before.
+What is read are the columns of the contract. A record that is in the file more than once counts once, as in the ledger.
+DuckDB decodes the file and adds it up, row group by row group and in 128-bit integers, so that no file of 64-bit counts
+can leave them. What it cannot add up exactly is refused before.
 """
 
 import glob
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -26,9 +28,10 @@ if TYPE_CHECKING:
 NAMES: Final = ("source", "consumer", "model")
 ENGINE: Final[dict[str, str | bool | int | float | list[str]]] = {
     "autoinstall_known_extensions": "false", "autoload_known_extensions": "false", "memory_limit": "1GB",
-    "temp_directory": "",
 }  # fmt: skip
-"""Nothing is fetched from anywhere, and nothing is left on the disk."""
+"""Nothing is fetched from anywhere."""
+KEYS_AT_ONCE: Final = 10_000_000
+"""Digests of keys that are compared at a time: a few hundred megabytes."""
 
 
 def file_token_sums(path: Path, pieces: Sequence[Interval], bounds: Sequence[Bounds]) -> list[TokenSums]:
@@ -43,9 +46,9 @@ def file_token_sums(path: Path, pieces: Sequence[Interval], bounds: Sequence[Bou
         schema = pq.read_schema(path)
         _check(schema, path)
         cut = _Cut(pieces, bounds, "_NS" if schema.field("time").type.unit == "ns" else "")
-        with duckdb.connect(config=ENGINE) as engine:
+        with tempfile.TemporaryDirectory() as spill, duckdb.connect(config={**ENGINE, "temp_directory": spill}) as engine:
             _check_values(engine, path)
-            rows = _asked(engine, path, *cut.statement())
+            rows = _asked(engine, _without_repeats(engine, path), *cut.statement())
     except OSError as error:
         raise UsageFileError(f"{path}: {error.strerror or error}") from error
     except (pa.ArrowException, duckdb.Error) as error:
@@ -64,13 +67,13 @@ def _context(bounds: Bounds, model: str, bucket: int) -> str:
 
 
 def _check(schema: pa.Schema, path: Path) -> None:
-    for name in ("time", *NAMES, *TOKEN_COUNTS):
+    for name in ("id", "time", *NAMES, *TOKEN_COUNTS):
         if name not in schema.names:
             raise UsageFileError(f"{path}: column {name!r} is missing")
     kind = schema.field("time").type
     if not pa.types.is_timestamp(kind) or kind.tz is None:
         raise UsageFileError(f"{path}: time is {kind}; give timestamps with a zone")
-    for name in NAMES:
+    for name in ("id", *NAMES):
         kind = schema.field(name).type
         kind = kind.value_type if pa.types.is_dictionary(kind) else kind
         if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
@@ -82,18 +85,45 @@ def _check(schema: pa.Schema, path: Path) -> None:
 
 def _check_values(engine: "DuckDBPyConnection", path: Path) -> None:
     """No value is missing and no count negative. Asked column by column: what a file says of its row groups answers most."""
-    for name in ("time", *NAMES, *TOKEN_COUNTS):
-        ((empty,),) = _asked(engine, path, "count(*)", f"{name} IS NULL")
+    for name in ("id", "time", *NAMES, *TOKEN_COUNTS):
+        ((empty,),) = _asked(engine, _file(path), "count(*)", f"{name} IS NULL")
         if empty:
             raise UsageFileError(f"{path}: {name} is empty in {empty} records")
     for name in TOKEN_COUNTS:
-        ((negative,),) = _asked(engine, path, "count(*)", f"{name} < 0")
+        ((negative,),) = _asked(engine, _file(path), "count(*)", f"{name} < 0")
         if negative:
             raise UsageFileError(f"{path}: {name} is below 0 in {negative} records")
 
 
-def _asked(engine: "DuckDBPyConnection", path: Path, wanted: str, condition: str) -> list[tuple]:
-    return engine.execute(f"SELECT {wanted} FROM read_parquet(?) WHERE {condition}", [glob.escape(str(path))]).fetchall()
+def _file(path: Path) -> str:
+    return f"read_parquet({_text(glob.escape(str(path)))})"
+
+
+def _without_repeats(engine: "DuckDBPyConnection", path: Path) -> str:
+    """What stands for the file without its repeats.  Raises UsageFileError where one id has two contents.
+
+    Few files have any, so digests of the keys are compared first, and whole records only where two are equal.
+    """
+    file, fields = _file(path), ", ".join(("time", *NAMES, *TOKEN_COUNTS))
+    parts = pq.read_metadata(path).num_rows // KEYS_AT_ONCE + 1
+    engine.execute("CREATE TABLE repeated (digest UBIGINT)")
+    for part in range(parts):
+        engine.execute(
+            f"INSERT INTO repeated SELECT hash(source, id) AS digest FROM {file} WHERE digest % {parts} = {part}"
+            " GROUP BY 1 HAVING count(*) > 1"
+        )
+    if not _asked(engine, "repeated", "1", "true LIMIT 1"):
+        return file
+    among = "hash(source, id) {} (SELECT digest FROM repeated)"
+    engine.execute(f"CREATE TABLE once AS SELECT DISTINCT id, {fields} FROM {file} WHERE {among.format('IN')}")
+    if other := _asked(engine, "once", "source, id", "true GROUP BY 1, 2 HAVING count(*) > 1 ORDER BY 1, 2 LIMIT 1"):
+        source, key = other[0]
+        raise UsageFileError(f"{path}: {source} has id {key!r} with different contents; keep the one that was billed")
+    return f"(SELECT {fields} FROM {file} WHERE {among.format('NOT IN')} UNION ALL SELECT {fields} FROM once)"
+
+
+def _asked(engine: "DuckDBPyConnection", source: str, wanted: str, condition: str) -> list[tuple]:
+    return engine.execute(f"SELECT {wanted} FROM {source} WHERE {condition}").fetchall()
 
 
 @dataclass(frozen=True)

@@ -138,6 +138,7 @@ MATRIX: dict[str, tuple[str, dict[str, int]]] = {
     "quarantine/": ("GET", HOUSE),
     "quarantine/<int:pk>/": ("POST", only("admin", status=404)),  # none is there
     "api/v1/schema/": ("GET", OPEN),
+    "api/v1/version": ("GET", LIST),
     "api/v1/usage/tokens": ("POST", WRITE),
     "api/v1/usage/gpu-allocations": ("POST", WRITE),
     "api/v1/usage/capacity": ("POST", WRITE),

@@ -18,7 +18,8 @@ from django.core.wsgi import get_wsgi_application
 from django.db import connection, connections
 
 from billing.api.whole_requests import WholeRequests
-from billing.local.process_list import free_port, server_argv
+from billing.invoices.models import Operation
+from billing.local.process_list import BIN, free_port, server_argv
 from billing.runtime.home import PROJECT
 from billing.settings.serve import OPTIONS
 
@@ -139,3 +140,25 @@ def heard_until_closed(channel: socket.socket) -> bytes:
     while (part := channel.recv(65_536)):
         heard += part
     return heard
+
+
+@contextmanager
+def worker() -> Iterator["subprocess.Popen[bytes]"]:
+    """A real Celery worker on the test database; killed with its pool at the end."""
+    process = subprocess.Popen(
+        [str(BIN / "celery"), "--quiet", "-A", "billing.settings.celery", "worker", "--pool", "solo", "--loglevel", "error"],
+        env={**environment(), "PYTHONWARNINGS": "ignore"}, start_new_session=True,
+    )  # fmt: skip
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def is_done(operation: Operation) -> bool:
+    """Whether it is; it must not have been refused."""
+    operation.refresh_from_db()
+    assert operation.status != Operation.Status.REFUSED, operation.message
+    return operation.status == Operation.Status.DONE

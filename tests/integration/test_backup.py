@@ -13,6 +13,7 @@ import psycopg
 import pytest
 from django.core.management import call_command
 from django.db import connection
+from django.test import Client
 
 from billing.backup import programs, restore
 from billing.backup.dump import backup_take, manifest_path
@@ -20,6 +21,7 @@ from billing.backup.ledger_facts import differences
 from billing.backup.restore import SCRATCH, restore_check
 from billing.closing.services.closing import period_close
 from billing.invoices.services.invoices import invoices_issue
+from billing.tenancy.models import AuditEntry
 from tests.cli import Home
 from tests.factories import allocation_record, apply, ingest_allocations
 
@@ -112,6 +114,68 @@ def test_a_good_backup_holds(taken: Path, capsys: pytest.CaptureFixture[str]) ->
     assert "1 period and 2 documents are those of 2026-11-04T12:00:00+00:00" in out
     status, out, _ = command(capsys, "restore_check", taken, "--json")
     assert (status, json.loads(out)["holds"], json.loads(out)["documents"]) == (0, True, 2)
+
+
+def test_a_backup_of_several_readers_is_a_folder_that_is_proven_alike(issued: None, tmp_path: Path) -> None:
+    folder = tmp_path / "b"
+    manifest = backup_take(path=folder, now=NOW, jobs=2)
+    assert (stat.S_IMODE(folder.stat().st_mode), manifest["facts"]["periods"]["2026-10"]["total"]) == (0o700, "419.24")
+    assert manifest["bytes"] == sum(file.stat().st_size for file in folder.iterdir())
+    assert sorted(path.name for path in tmp_path.glob("*b*")) == ["b", "b.json"]
+    checked = restore_check(path=folder, jobs=2)
+    assert (checked.documents, checked.problems) == (2, [])
+    with pytest.raises(FileExistsError):
+        backup_take(path=folder, now=NOW, jobs=2)
+    (folder / "toc.dat").write_bytes((folder / "toc.dat").read_bytes() + b"x")
+    assert restore_check(path=folder).problems == ["b is not the file that its manifest describes: its SHA-256 differs"]
+
+
+def test_a_database_that_was_restored_by_other_means_is_proven_where_it_runs(
+    taken: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Here the living one: it is what the backup says, until a later allocation, or a document that was altered."""
+    assert command(capsys, "restore_check", "--running", taken)[0] == 0
+    ingest_allocations(allocation_record(3))
+    status, out, _ = command(capsys, "restore_check", "--running", taken)
+    assert (status, "FAIL rows.usage_gpuallocation: 2 in the backup, 3 restored" in out) == (3, True)
+    status, out, _ = command(capsys, "restore_check", "--running")
+    assert (status, "this database holds: " in out) == (0, True)
+    past_the_application("UPDATE invoices_invoice SET document = replace(document, '209.62', '109.62') WHERE sequence = 1")
+    status, out, _ = command(capsys, "restore_check", "--running")
+    assert (status, "FAIL AI-INFRA-2026-000001: the hash is not that of the document" in out) == (3, True)
+    assert command(capsys, "restore_check")[0] == 2
+
+
+def test_old_backups_go_once_a_new_one_is_there_and_nothing_else_goes(
+    taken: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`taken` is of 4 November 2026; a folder without a manifest and a file of somebody else stay."""
+    others = {"notes.json": "{}", "list.json": "[1]", "broken.json": "{", "alone.dump": ""}
+    for name, text in others.items():
+        (taken.parent / name).write_text(text)
+    backup_take(path=taken.parent / "folder", now=NOW, jobs=2)
+    status, out, _ = command(capsys, "backup", "--out", taken.parent / "new.dump", "--keep-days", "1")
+    assert (status, out.count("  deleted ")) == (0, 2)
+    assert sorted(path.name for path in taken.parent.iterdir()) == sorted([*others, "new.dump", "new.dump.json"])
+
+
+def test_the_ledger_notes_backups_and_proofs_and_metrics_show_the_last(
+    issued: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = ("suanpan_last_backup_timestamp_seconds", "suanpan_last_restore_check_timestamp_seconds")
+    assert [shown(name) for name in names] == [0, 0]
+    since = datetime.now(UTC).timestamp()
+    assert command(capsys, "backup", "--out", tmp_path / "b.dump")[0] == 0
+    assert (shown(names[0]) >= since, shown(names[1])) == (True, 0)
+    assert command(capsys, "restore_check", tmp_path / "b.dump")[0] == 0
+    assert shown(names[1]) > shown(names[0])
+    noted = AuditEntry.objects.filter(action__startswith="backup_").order_by("id").values_list("action", "subject")
+    assert list(noted) == [("backup_take", "b.dump"), ("backup_prove", "b.dump")]
+
+
+def shown(metric: str) -> float:
+    (line,) = (line for line in Client().get("/metrics").content.decode().splitlines() if line.startswith(f"{metric} "))
+    return float(line.split()[1])
 
 
 def test_what_is_written_after_the_backup_does_not_matter(taken: Path, tmp_path: Path) -> None:

@@ -4,14 +4,11 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
 import pytest
 import redis
-from django.db import connection
 
 from billing.closing.services.operations import operation_request
 from billing.closing.tasks import operation_wake, operations_resume
@@ -20,36 +17,9 @@ from billing.invoices.models import BillingPeriod, Invoice, Operation
 from billing.rating.models import Charge
 from billing.usage.epochs import USAGE_LOCK
 from tests.factories import allocation_record, apply, ingest_allocations, ingest_tokens, token_record
-from tests.factories.servers import until
+from tests.factories.servers import environment, is_done, until, worker
 
 pytestmark = pytest.mark.django_db(transaction=True)
-BIN = Path(sys.executable).parent
-
-
-def database_url() -> str:
-    settings = connection.settings_dict
-    return f"postgresql://{settings['USER']}:{settings['PASSWORD']}@{settings['HOST']}:{settings['PORT']}/{settings['NAME']}"
-
-
-@contextmanager
-def worker() -> Iterator["subprocess.Popen[bytes]"]:
-    """A real Celery worker on the test database; killed with its pool at the end."""
-    process = subprocess.Popen(
-        [str(BIN / "celery"), "--quiet", "-A", "billing.settings.celery", "worker", "--pool", "solo", "--loglevel", "error"],
-        env={**os.environ, "DATABASE_URL": database_url(), "PYTHONWARNINGS": "ignore"}, start_new_session=True,
-    )  # fmt: skip
-    try:
-        yield process
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-
-
-def is_done(operation: Operation) -> bool:
-    operation.refresh_from_db()
-    assert operation.status != Operation.Status.REFUSED, operation.message
-    return operation.status == Operation.Status.DONE
 
 
 def forget_everything() -> None:
@@ -88,7 +58,7 @@ def test_a_broker_that_loses_everything_loses_nothing() -> None:
 
 
 def test_a_worker_killed_in_the_middle_of_a_close_is_followed_by_another() -> None:
-    with psycopg.connect(database_url()) as blocker:
+    with psycopg.connect(environment()["DATABASE_URL"]) as blocker:
         blocker.execute("SELECT pg_advisory_lock_shared(%s)", [USAGE_LOCK])  # an ingest that takes its time
         with worker() as first:
             close = operation_request(kind="close", month="2026-10", actor="finance", wake=operation_wake)
@@ -123,12 +93,9 @@ print(operation_request(kind="close", month="2026-10", actor="finance", wake=ope
 
 
 def test_an_unreachable_broker_does_not_fail_the_request() -> None:
-    environment = {
-        **os.environ, "DATABASE_URL": database_url(), "BROKER_URL": "redis://127.0.0.1:1/0",
-        "DJANGO_SETTINGS_MODULE": "billing.settings.base",
-    }  # fmt: skip
+    without_broker = {**environment(), "BROKER_URL": "redis://127.0.0.1:1/0"}
     done = subprocess.run(
-        [sys.executable, "-c", REQUEST], env=environment, capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", REQUEST], env=without_broker, capture_output=True, text=True, timeout=60, check=True
     )
     assert done.stdout.strip() == "pending"
     with worker():

@@ -14,6 +14,7 @@ from django.core.management import call_command
 
 from billing.closing.services.closing import period_close
 from billing.rating.recount import Difference, tokens_recount
+from billing.usage import token_file
 from billing.usage.files import UsageFileError
 from billing.usage.selectors import EpochFilter
 from billing.usage.token_file import file_token_sums
@@ -84,7 +85,7 @@ def test_a_line_that_differs_is_named_with_both_figures(records: list[dict[str, 
 
 def test_what_nobody_owns_and_what_has_no_price_is_told(records: list[dict[str, Any]], tmp_path: Path) -> None:
     period_close(month="2026-10", actor="ops", now=OVER)
-    more = [records[0] | {"consumer": "nobodys"}, records[0] | {"model": "unknown"}]
+    more = [records[0] | {"id": "x", "consumer": "nobodys"}, records[0] | {"id": "y", "model": "unknown"}]
     found = recount(parquet(tmp_path, [*records, *more]))
     assert found.differences == []
     assert found.unowned == ["litellm-hq/nobodys"]
@@ -161,10 +162,30 @@ def test_sums_beyond_64_bits_are_exact_and_a_file_may_have_any_name(tmp_path: Pa
     home.mkdir()
     record = token_record(1, input_tokens=10**15, output_tokens=10**15 - 1)
     path = parquet(
-        home, [record | {"time": CHANGE.isoformat()}] * 40_000, input_tokens=pa.array([10**15] * 40_000, pa.uint64())
-    )
+        home, [record | {"id": f"r{number}", "time": CHANGE.isoformat()} for number in range(40_000)],
+        input_tokens=pa.array([10**15] * 40_000, pa.uint64()),
+    )  # fmt: skip
     (item,) = file_token_sums(path, [OCTOBER], [{}])
     assert (item.requests, item.input_tokens, item.output_tokens) == (40_000, 4 * 10**19, 4 * 10**19 - 40_000)
+
+
+@pytest.mark.parametrize("at_once", [10_000_000, 2])
+def test_a_record_that_is_in_the_file_again_counts_once(
+    records: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    """As a raw log of a gateway has it that repeats what it has no answer for; another source may use the same id."""
+    monkeypatch.setattr(token_file, "KEYS_AT_ONCE", at_once)
+    elsewhere = records[0] | {"source": "elsewhere"}
+    ingest_tokens(elsewhere)
+    apply(tmp_path, consumers=[*SET_UP["consumers"], SET_UP["consumers"][0] | {"source": "elsewhere"}])
+    period_close(month="2026-10", actor="ops", now=OVER)
+    found = recount(parquet(tmp_path, [*records, records[0], elsewhere, records[0], records[2]]))
+    assert (found.holds, found.records, found.amount) == (True, 4, Decimal("90.00"))
+
+
+def test_an_id_with_two_contents_is_refused_by_name(records: list[dict[str, Any]], tmp_path: Path) -> None:
+    with pytest.raises(UsageFileError, match="litellm-hq has id 'req-0' with different contents"):
+        recount(parquet(tmp_path, [*records, records[0] | {"output_tokens": 101}]))
 
 
 def test_what_is_no_parquet_file_is_refused(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """Operations: the intent lives in the database, so that neither the broker nor any worker can lose it.
 
-Whoever runs one holds a session-level advisory lock on (kind, month): PostgreSQL gives it back when the runner dies,
+Whoever runs one has the advisory lock of (kind, month): PostgreSQL gives it back when the runner dies,
 and what the runner does is itself idempotent. A wake-up that the broker loses is sent again by the scheduler.
 """
 

@@ -8,7 +8,7 @@ from metering.messages import Message
 class Operation(models.Model):
     """The intent to rate, close or issue: what a worker or a command is to bring about, however often it dies.
 
-    A row is claimed by a session-level advisory lock, which PostgreSQL itself gives back when the claimant dies.
+    A row is claimed by an advisory lock of a transaction, which PostgreSQL itself gives back when the claimant dies.
     """
 
     class Status(models.TextChoices):

@@ -1,6 +1,6 @@
 """Token events: made unique, written, rolled up by the hour, in one transaction.
 
-No ORM and no serializer on this path. A few records go with one prepared statement (`token_take`). More are sorted by
+No ORM and no serializer on this path. A few records go with one call of a function (`token_take`). More are sorted by
 key, so that two writers never deadlock on replays, looked up, and what is new goes with COPY straight into the keyed table;
 if another writer brought one of the keys meanwhile, the transaction is repeated.
 """

@@ -1,6 +1,7 @@
 """`manage.py backup --out FILE`"""
 
 from argparse import ArgumentParser
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -8,10 +9,10 @@ import psycopg
 from django.db import connection
 from django.utils import timezone
 
-from billing.backup.dump import STEPS, NoLedgerError, backup_take, manifest_path
-from billing.backup.programs import ProgramError, ProgramFailedError
+from billing.backup.dump import STEPS, NoLedgerError, backup_take, backups_expire, manifest_path
+from billing.backup.programs import ProgramError, ProgramFailedError, whole_number
 from billing.tenancy.app_command import DONE, AppCommand, fail, operator, progress
-from billing.tenancy.audit import export_record
+from billing.tenancy.audit import audit_record
 from billing.tenancy.database_roles import as_owner
 
 
@@ -20,32 +21,39 @@ class Command(AppCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--out", required=True, type=Path, metavar="FILE", help="the manifest becomes FILE.json")
+        parser.add_argument("--jobs", type=whole_number, default=1, help="tables to read at a time; 2 or more make a folder")
+        parser.add_argument("--keep-days", type=whole_number, help="afterwards, delete backups beside FILE that are older")
         self.add_actor(parser)
         self.add_json(parser)
 
-    def run(self, *, out: Path, json: bool, by: str | None, **_: Any) -> int:
-        actor = operator(by, needed=False)
+    def run(self, *, out: Path, jobs: int, keep_days: int | None, by: str | None, json: bool, **_: Any) -> int:
+        actor, now, gone = operator(by, needed=False), timezone.now(), list[Path]()
         try:
             with as_owner():
-                manifest = backup_take(path=out, now=timezone.now(), advance=progress(STEPS, "backing up"))
-                _note(actor, manifest)
+                manifest = backup_take(path=out, now=now, jobs=jobs, advance=progress(STEPS, "backing up"))
+            if keep_days is not None:
+                gone = backups_expire(beside=out, before=now - timedelta(days=keep_days))
         except (NoLedgerError, ProgramError, ProgramFailedError, psycopg.OperationalError) as error:
             fail(str(error))
         except OSError as error:
             fail(f"--out {error.filename or out}: {error.strerror or error}")
+        _note(actor, out, manifest)
         if json:
             self.print_json({"file": str(out), "manifest": str(manifest_path(out)), **manifest})
         else:
             rows = sum(manifest["facts"]["rows"].values())
             self.say(f"{out}: {manifest['bytes']:,} bytes, {rows:,} rows, {len(manifest['facts']['periods'])} periods")
+            for path in gone:
+                self.say(f"  deleted {path}")
             self.say(f"  prove it with `manage.py restore_check {out}`")
         return DONE
 
 
-def _note(actor: str, manifest: dict[str, Any]) -> None:
+def _note(actor: str, out: Path, manifest: dict[str, Any]) -> None:
     """In the audit log; a standby server, of which a backup may be taken too, has none to write to."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_is_in_recovery()")
         (is_standby,) = cursor.fetchone()
     if not is_standby:
-        export_record(actor=actor, what="backup", detail={"sha256": manifest["sha256"], "bytes": manifest["bytes"]})
+        kept = {name: manifest[name] for name in ("taken_at", "bytes", "sha256")}
+        audit_record(actor=actor, action="backup_take", subject=out.name, detail=kept)

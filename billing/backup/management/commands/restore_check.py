@@ -1,4 +1,4 @@
-"""`manage.py restore_check FILE`"""
+"""`manage.py restore_check FILE`, or `--running` for a server that was restored by other means."""
 
 import signal
 import sys
@@ -9,11 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+from django.db import connection
 
-from billing.backup.programs import ProgramError
-from billing.backup.restore import STEPS, Checked, ManifestError, restore_check
-from billing.tenancy.app_command import DECIDE, DONE, AppCommand, fail, progress
+from billing.backup.programs import ProgramError, whole_number
+from billing.backup.restore import STEPS, Checked, ManifestError, restore_check, running_check
+from billing.tenancy.app_command import DECIDE, DONE, AppCommand, fail, operator, progress
+from billing.tenancy.audit import audit_record
 from billing.tenancy.database_roles import as_owner
+from billing.tenancy.models import AuditEntry
 
 TERMINATED = 128 + signal.SIGTERM
 
@@ -22,13 +25,30 @@ class Command(AppCommand):
     help = "Restore a backup into a scratch database, prove rows, totals and document hashes, drop it; 3 if one differs."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("file", type=Path, metavar="FILE", help="as written by `manage.py backup`")
+        parser.add_argument("file", type=Path, nargs="?", metavar="FILE", help="as written by `manage.py backup`")
+        parser.add_argument("--jobs", type=whole_number, default=1, help="tables to restore at a time")
+        parser.add_argument("--running", action="store_true", help="restore nothing, prove the database of DATABASE_URL")
         self.add_json(parser)
 
-    def run(self, *, file: Path, json: bool, **_: Any) -> int:
+    def run(self, *, file: Path | None, jobs: int, running: bool, json: bool, **_: Any) -> int:
+        if file is None and not running:
+            fail("name a FILE, or --running")
+        checked = self._check(file, jobs, running)
+        if json:
+            self.print_json(_as_json(file, checked))
+        else:
+            self._tell(file, checked)
+        return DECIDE if checked.problems else DONE
+
+    def _check(self, file: Path | None, jobs: int, running: bool) -> Checked:
         try:
+            if running or file is None:
+                with as_owner():
+                    return running_check(path=file)
             with _ended_in_order(), as_owner():
-                checked = restore_check(path=file, advance=progress(STEPS, "restoring"))
+                checked = restore_check(path=file, jobs=jobs, advance=progress(STEPS, "restoring"))
+            _note(file, checked)
+            return checked
         except (ManifestError, ProgramError) as error:
             fail(str(error))
         except psycopg.errors.InsufficientPrivilege:
@@ -37,13 +57,9 @@ class Command(AppCommand):
             fail(f"the server refused the scratch database: {error}")
         except OSError as error:
             fail(f"{error.filename or file}: {error.strerror or error}")
-        if json:
-            self.print_json(_as_json(file, checked))
-        else:
-            self._tell(file, checked)
-        return DECIDE if checked.problems else DONE
 
-    def _tell(self, file: Path, checked: Checked) -> None:
+    def _tell(self, file: Path | None, checked: Checked) -> None:
+        name = file or "this database"
         facts = checked.manifest["facts"]
         for month, period in facts["periods"].items():
             self.say(f"  {month} {period['status']:<8} {period['issued']:>6} issued {period['total']:>20}")
@@ -52,12 +68,19 @@ class Command(AppCommand):
         rows, periods = sum(facts["rows"].values()), len(facts["periods"])
         months = f"{periods} period{'s' if periods != 1 else ''}"
         if checked.problems:
-            self.stderr.write(f"{file}: {len(checked.problems)} things differ from the manifest of {_taken(checked)}")
+            self.stderr.write(f"{name}: {len(checked.problems)} things differ from the manifest of {_taken(checked)}")
         else:
             self.say(
-                f"{file} holds: {rows:,} rows in {len(facts['rows'])} tables, "
+                f"{name} holds: {rows:,} rows in {len(facts['rows'])} tables, "
                 f"{months} and {checked.documents:,} documents are those of {_taken(checked)}"
             )
+
+
+def _note(file: Path, checked: Checked) -> None:
+    """The living ledger notes that a backup was proven; a server that is there for restoring has none."""
+    if not checked.problems and AuditEntry._meta.db_table in connection.introspection.table_names():
+        proven = {"taken_at": checked.manifest.get("taken_at"), "sha256": checked.manifest["sha256"]}
+        audit_record(actor=operator(None, needed=False), action="backup_prove", subject=file.name, detail=proven)
 
 
 @contextmanager
@@ -74,10 +97,10 @@ def _taken(checked: Checked) -> str:
     return str(checked.manifest.get("taken_at", "an unknown time"))
 
 
-def _as_json(file: Path, checked: Checked) -> dict[str, Any]:
+def _as_json(file: Path | None, checked: Checked) -> dict[str, Any]:
     facts = checked.manifest["facts"]
     return {
-        "file": str(file), "taken_at": checked.manifest.get("taken_at"), "holds": not checked.problems,
+        "file": str(file) if file else None, "taken_at": checked.manifest.get("taken_at"), "holds": not checked.problems,
         "tables": len(facts["rows"]), "rows": sum(facts["rows"].values()), "periods": facts["periods"],
         "documents": checked.documents, "problems": checked.problems,
     }  # fmt: skip

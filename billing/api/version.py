@@ -1,0 +1,31 @@
+"""Which release answers, and on what."""
+
+from typing import Any
+
+from django.db import connection
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from metering import __version__
+
+
+class Version(serializers.Serializer[Any]):
+    """The release of Suanpan, and the version of the server that keeps its ledger."""
+
+    version = serializers.CharField()
+    postgresql = serializers.CharField()
+
+
+class VersionEndpoint(APIView):
+    """For whoever is signed in or has a token of any scope; what a release lacks is nobody else's to know."""
+
+    @extend_schema(operation_id="version", responses={200: Version})
+    def get(self, request: Request) -> Response:
+        """The release that answers."""
+        with connection.cursor() as cursor:
+            cursor.execute("SHOW server_version")
+            (server,) = cursor.fetchone()
+        return Response({"version": __version__, "postgresql": server.split()[0]})
