@@ -1,7 +1,5 @@
 -- Who is the same person: asked by the services and by the guards of the database.
 
-CREATE INDEX IF NOT EXISTS makers_of_tokens ON tenancy_auditentry (subject) WHERE action = 'api_token_create';
-
 -- What makes an actor a person: the name as it is spelt once, and the mail address of the account. Behind a token stands
 -- its owner; behind one of nobody whoever made it, as the audit log says, for that person saw its secret.
 CREATE OR REPLACE FUNCTION suanpan_persons(actor text) RETURNS text[] LANGUAGE sql STABLE AS $$
