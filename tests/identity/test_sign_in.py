@@ -48,7 +48,7 @@ def test_whoever_is_in_no_group_any_more_sees_nothing(provider: Provider, browse
     mei = browser()
     mei.sign_in("mei")
     assert roles() == []
-    assert (mei.status("/close/"), mei.status("/teams/nlp/")) == (403, 404)
+    assert (mei.status("/close/"), mei.status("/teams/nlp/")) == (403, 403)
 
 
 def test_a_leaver_does_not_come_back_by_provider_password_or_new_password(
