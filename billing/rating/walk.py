@@ -95,7 +95,10 @@ class RatedUsage(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """The usage of a month that one close bills: its own, or (`correction`) what came late."""
+    """The usage of a month that one close bills: its own, or (`correction`) what came late.
+
+    `ahead`: usage of devices that is expected beside what was reported; it is in no grain but that of lines.
+    """
 
     window: Interval
     month: str
@@ -103,6 +106,7 @@ class Slice:
     correction: bool
     devices: Sequence[Interval]
     tokens: Sequence[Interval]
+    ahead: Sequence[GpuUsage] = ()
 
     @classmethod
     def of(
@@ -124,6 +128,9 @@ def device_usage(
     cut = stretches(part.devices, cuts)
     for row in gpu_time([time for time, _ in cut], part.epochs, by, namespaces=namespaces, jobs=jobs):
         yield _owned(part, reference_data, row, cut[row.piece][1]), row
+    for usage in part.ahead:
+        place = usage.cluster, usage.namespace, usage.accelerator, usage.resource
+        yield usage, GpuTime(0, *place, usage.device_us, usage.unit_us)
 
 
 def carried_usage(
@@ -209,7 +216,19 @@ def cover_of(part: Slice, reference_data: ReferenceData, namespaces: Namespaces 
         return Cover()
     owned = [usage for usage, _ in device_usage(part, reference_data, namespaces=namespaces) if usage.team]
     carried = [item for item, _ in carried_usage(part, reference_data, namespaces=namespaces)]
-    return covered_usage(reference_data, part, owned, carried)
+    return covered_usage(reference_data, part, _together(owned) if part.ahead else owned, carried)
+
+
+def _together(usages: Iterable[GpuUsage]) -> list[GpuUsage]:
+    """One usage for each place and piece, as what was reported is summed."""
+    sums: dict[UsageId, GpuUsage] = {}
+    for usage in usages:
+        name = usage_id(usage)
+        before = sums.get(name)
+        sums[name] = usage if before is None else structs.replace(
+            before, device_us=EXACT.add(before.device_us, usage.device_us), unit_us=EXACT.add(before.unit_us, usage.unit_us)
+        )  # fmt: skip
+    return list(sums.values())
 
 
 def _used_before(reference_data: ReferenceData, late: Slice) -> dict[str, Decimal]:
