@@ -16,7 +16,7 @@ from prometheus_client.registry import Collector
 
 from billing.api.admission import gate
 from billing.api.health import broker_state
-from billing.closing.selectors import teams_held_count
+from billing.closing.selectors import teams_blocked_count
 from billing.usage.selectors import ingest_state
 from metering import __version__
 
@@ -27,7 +27,7 @@ class _Ingest(Collector):
         yield from _of_process()
         yield GaugeMetricFamily("suanpan_broker_up", "1 while the broker answers", broker_state() == "ok")
         try:
-            state, held = ingest_state(), teams_held_count()
+            state, held = ingest_state(), teams_blocked_count()
         except DatabaseError:
             yield GaugeMetricFamily("suanpan_database_up", "1 while the database answers", 0)
             return

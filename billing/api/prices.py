@@ -77,7 +77,7 @@ REFUSED = {
 
 
 class ExactJsonParser(BaseParser):
-    """JSON whose numbers never become binary floats, and whose fields stand once."""
+    """JSON whose numbers never become binary floats, and whose fields occur once."""
 
     media_type = "application/json"
 
@@ -99,7 +99,7 @@ def may(request: Request, scope: str) -> bool:
 
 
 def sees_drafts(request: Request) -> bool:
-    """Drafts are prices to come: for whoever makes, approves or audits prices."""
+    """Drafts are prices to come: for people who make, approve or audit prices."""
     if isinstance(request.auth, ApiToken):
         return bool({"prices:write", "prices:approve"} & set(request.auth.scopes))
     return access_of(request.user).may(Right.READ_COSTS)
@@ -127,7 +127,7 @@ class TakesStep(BasePermission):
 
 
 class SeesDrafts(BasePermission):
-    """For whoever makes, approves or audits prices."""
+    """For people who make, approve or audit prices."""
 
     message = "this needs the scope prices:write or prices:approve"
 

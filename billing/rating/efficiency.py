@@ -39,7 +39,7 @@ LEAST_PLACES = 4
 
 
 class Verdict(msgspec.Struct, frozen=True, gc=False):
-    """What the efficiency policy says about one job, with what it was said from.
+    """The verdict of the efficiency policy on one job, with the figures behind it.
 
     `effect`: what it changes, rounded for this job alone; of a policy in shadow what it would have changed.
     """
@@ -260,11 +260,11 @@ def _job(  # one job's facts, gathered once
     score = score_of(samples, covered, held)
     workload = Workload(first.job.partition("/")[0], queue, first.accelerator)
     began = min([sample.start for sample in samples], default=covered[0].start)
-    told, facts, found = tuple(samples), score.facts(held), []
+    sampled, facts, found = tuple(samples), score.facts(held), []
     for team, usages in sorted(by_team.items()) if len(by_team) > 1 else by_team.items():
         judgement = judge_workload(policy, workload, at=covered[0].start, team=team, **facts)
         job = _Job(
-            team, first.cluster, first.namespace, first.job, policy, workload, began, held, covered, told, tuple(usages),
+            team, first.cluster, first.namespace, first.job, policy, workload, began, held, covered, sampled, tuple(usages),
             score, _as_billed(policy, judgement),
         )  # fmt: skip
         found.append(job)

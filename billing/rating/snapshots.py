@@ -29,7 +29,7 @@ from pricing.rating import Charge, Unpriced
 
 
 class TeamRating(msgspec.Struct, gc=False):
-    """What a team is charged, and what was said of its jobs."""
+    """What a team is charged, and the verdicts on its jobs."""
 
     charges: list[Charge] = []
     verdicts: list[Verdict] = []
@@ -185,7 +185,7 @@ class ClosedMonth:
 
 
 def rated_now(*, month: str, window: Interval, zone: str, close_seq: int | None) -> RatingResult:
-    """What a month comes to as it is known now, or as its close saw it; read where a valid snapshot of it is kept."""
+    """The amounts of a month as it is known now, or as its close saw it; read from a valid snapshot where there is one."""
     if close_seq is None and snapshot_of(month, None) is not None:
         valid = valid_result(month, fingerprint_now(window=window, zone=zone))
         if valid is not None:

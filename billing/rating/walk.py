@@ -41,8 +41,8 @@ IN_ORDER: Final[frozenset[Detail]] = frozenset({"hour", "job", "site"})
 """What a commitment is used up in the order of: time, and within an hour the names of jobs and sites."""
 
 
-class Verdict(Protocol):
-    """What an efficiency policy says of a job, stored or not."""
+class VerdictLike(Protocol):
+    """The verdict of an efficiency policy on a job, stored or not."""
 
     @property
     def team(self) -> str: ...
@@ -62,13 +62,13 @@ class Verdict(Protocol):
     def shadow(self) -> bool: ...
 
 
-Said = TypeVar("Said", bound=Verdict)
-Verdicts = Mapping[tuple[str, str, str, str, str], Verdict]
+AnyVerdict = TypeVar("AnyVerdict", bound=VerdictLike)
+Verdicts = Mapping[tuple[str, str, str, str, str], VerdictLike]
 """Verdicts that change an amount, by team, cluster, namespace, job and policy."""
 UNJUDGED: Final[Verdicts] = {}
 
 
-def adjusting(verdicts: Iterable[Said]) -> Mapping[tuple[str, str, str, str, str], Said]:
+def adjusting(verdicts: Iterable[AnyVerdict]) -> Mapping[tuple[str, str, str, str, str], AnyVerdict]:
     """The verdicts that change an amount, by what they are about."""
     return {
         (one.team, one.cluster, one.namespace, one.job, one.policy): one
@@ -156,7 +156,7 @@ def token_usage(
 ) -> Iterator[tuple[TokenSum, TokenSums]]:  # fmt: skip
     """Usage of tokens by priced class with its owner; the team is empty where nobody is. `cuts`: as in `device_usage`.
 
-    Where it is not `priced`, buckets of prompt lengths are not told apart: then all of it is in the roll-ups.
+    Where it is not `priced`, buckets of prompt lengths are not distinguished: then all of it is in the roll-ups.
     """
     cut, consumers = stretches(part.tokens, cuts), reference_data.consumers
     bounds = [reference_data.card.context_bounds(at) if priced else {} for _, at in cut]
@@ -264,18 +264,18 @@ def rated_usage(
 ) -> Iterator[RatedUsage]:  # fmt: skip
     """Usage of teams on the lines of a close: on demand, under commitments, adjusted, carried, tokens.
 
-    Only what `reading` names. `verdicts`: what was said of jobs; without, no usage is adjusted. `cuts`: as in
+    Only what `reading` names. `verdicts` on jobs; without, no usage is adjusted. `cuts`: as in
     `device_usage`, for days. `faults`: takes the teams whose commitments raise, of which these lines are left out; without,
     that is a TeamRatingError.
     """
     lines = _Lines(part, reference_data, reading, reference_data.commitments)
-    if lines.wants("gpu", COMMITMENT, "efficiency"):
+    if lines.includes("gpu", COMMITMENT, "efficiency"):
         yield from _devices(lines, grain, cuts, UNJUDGED if part.correction else verdicts)
-    if lines.wants("gpu", COMMITMENT):
+    if lines.includes("gpu", COMMITMENT):
         yield from lines.parted(faults)
-    if lines.wants("interruption"):
+    if lines.includes("interruption"):
         yield from _carried(lines, grain, cuts)
-    if lines.wants("tokens"):
+    if lines.includes("tokens"):
         yield from _tokens(lines, grain, cuts)
 
 
@@ -308,7 +308,7 @@ class _Lines:
         """Whether usage of the team is asked for."""
         return bool(team) and (self.reading is None or team in self.reading.teams)
 
-    def wants(self, *kinds: str) -> bool:
+    def includes(self, *kinds: str) -> bool:
         """Whether lines of one of the kinds are asked for."""
         return self.reading is None or self.reading.kinds is None or not self.reading.kinds.isdisjoint(kinds)
 

@@ -11,7 +11,7 @@
 | SUANPAN_DEBUG | 1 for tracebacks in the browser | 0 |
 | LOG_LEVEL | DEBUG, INFO, WARNING or ERROR | WARNING |
 | STATIC_ROOT | where `collectstatic` puts files | staticfiles/ |
-| INGEST_MAX_BYTES | largest body of a usage door | 16777216 |
+| INGEST_MAX_BYTES | largest body of a usage endpoint | 16777216 |
 | INGEST_MAX_INFLIGHT_BYTES | bytes of bodies that one web process takes in at a time, then 503 | 67108864 |
 | INGEST_MAX_CONNECTIONS | connections that one web worker keeps open at a time, then 503 | 4096 |
 | WEB_WORKERS | web workers of one host | 2 |
@@ -20,7 +20,7 @@
 | PRICE_NOTICE_BUSINESS_DAYS | notice that a price change should have; shorter is shown and recorded, not refused | 10 |
 | EVENT_NAMINGS | JSON: type of event -> names of its data's fields, see `metering.gateways.naming` | litellm_tokens |
 | CACHE_URL | redis://... that keeps the reservations of budgets; needed where BROKER_URL is amqp://... | BROKER_URL |
-| DEFAULT_LANGUAGE | en or zh-hans: alerts to who has said nothing else, pages where the browser asks for neither | en |
+| DEFAULT_LANGUAGE | en or zh-hans: alerts to recipients without a language, pages where the browser asks for neither | en |
 | ALERT_MAIL_URL | mail server for alerts, an Apprise address: mailtos://user:password@host?from=a@b | none: no mail |
 | MAIL_URL | mail server for documents: smtp+tls://user:password@host:port, also smtp://, smtps:// | none: no mail |
 | MAIL_FROM | the address that invoices and notes come from | none, needed with MAIL_URL |
@@ -331,7 +331,7 @@ LOGGING = {
     "disable_existing_loggers": False,
     "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s %(message)s"}},
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
-    # these tell whole addresses, and the address of a channel is its secret
+    # these log whole addresses, and the address of a channel is its secret
     "loggers": {"apprise": {"level": "WARNING"}, "urllib3": {"level": "WARNING"}, "httpx": {"level": "WARNING"}},
     "root": {"handlers": ["stderr"], "level": os.environ.get("LOG_LEVEL", "WARNING")},
 }

@@ -84,7 +84,7 @@ class AppCommand(BaseCommand):
             sys.exit(status)
 
     def say(self, text: str = "") -> None:
-        """One line for people, on stdout; a line break that stands in a name does not end it."""
+        """One line for people, on stdout; a line break that is in a name does not end it."""
         self.stdout.write(visible(text))
 
     def progress(self) -> ProgressCallback:
@@ -121,7 +121,7 @@ def fail(message: str) -> NoReturn:
 
 
 def actor_of(given: str | None) -> str:
-    """Who acts: what was said, else the login name; one printable line, since the audit log keeps it.
+    """Who acts: the given name, else the login name; one printable line, since the audit log keeps it.
 
     A name that is an account's but for its spelling becomes that account's.
     """

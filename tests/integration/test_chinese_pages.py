@@ -20,7 +20,7 @@ from tests.site_walk import one_of_each
 
 ENGLISH = re.compile(r"(?:\b[A-Za-z][a-z']+\b[ ,;:]+){2,}\b[a-z']{2,}\b")
 GIVEN = ("Everything of NLP", "Li Mei", "NLP Research", "conflict tests via usage/tokens")
-"""Names that people and programs of the house gave."""
+"""Names that people and programs of the installation gave."""
 FAULTS = frozenset({"prices/workbench/effect/"})
 """Asked without a sheet it names the fields that are missing, in the English of the sheet's own file format."""
 CODE = frozenset({"code", "pre", "textarea", "script", "style", "option"})
@@ -75,13 +75,13 @@ def test_english_is_found_and_code_is_not() -> None:
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("who", ["finance", "admin", "lead"])
-def test_no_page_of_a_full_house_leaves_english_on_it(tmp_path: Path, who: str) -> None:
-    house = build_scenario(tmp_path, pleasant)
+def test_no_page_of_a_full_installation_leaves_english_on_it(tmp_path: Path, who: str) -> None:
+    scenario = build_scenario(tmp_path, pleasant)
     client = Client()
     client.force_login(User.objects.get(username=who))
     client.cookies[settings.LANGUAGE_COOKIE_NAME] = "zh-hans"
     found = {}
-    for route, address in one_of_each(who, house).items():
+    for route, address in one_of_each(who, scenario).items():
         english = english_in(client.get(address).content.decode())
         if english and route not in FAULTS:
             found[route] = english

@@ -30,7 +30,7 @@ WHOLE = {"teams/<str:code>/": "the lines of all sections are one file, at the to
 
 @dataclass
 class Tables(HTMLParser):
-    """The tables of a page by the part of the page that they stand in, and whether that part offers files."""
+    """The tables of a page by the part of the page that they are in, and whether that part offers files."""
 
     bare: list[str] = field(default_factory=list)
     parts: list[list[object]] = field(default_factory=list)
@@ -63,11 +63,11 @@ class Tables(HTMLParser):
 
 @pytest.mark.parametrize("who", ["finance", "lead", "admin"])
 def test_every_table_can_be_taken_along(tmp_path: Path, who: str) -> None:
-    house = build_scenario(tmp_path, pleasant)
+    scenario = build_scenario(tmp_path, pleasant)
     client = Client()
     client.force_login(User.objects.get(username=who))
     found = {}
-    for route, address in one_of_each(who, house).items():
+    for route, address in one_of_each(who, scenario).items():
         tables = Tables()
         tables.feed(client.get(address).content.decode())
         if tables.bare and route not in EXCEPTIONS | WHOLE:

@@ -1,7 +1,8 @@
 """Whatever people and programs call things, no page runs it, no file calculates it, and nobody else reads it.
 
-Every page that a link reaches is read by every role in a house whose every name is an attack (`tests.full_scenario`).
-A page of the URL configuration that no link and no seed reaches fails the test, so that a new one is read too.
+Every page that a link reaches is read by every role in an installation whose every name is an attack
+(`tests.full_scenario`). A page of the URL configuration that no link and no seed reaches fails the test, so that a new one
+is read too.
 """
 
 import csv
@@ -40,19 +41,19 @@ def hostile(kind: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def house(django_db_setup: None, django_db_blocker: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scenario]:
+def scenario(django_db_setup: None, django_db_blocker: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scenario]:
     with django_db_blocker.unblock():
         atomic = transaction.atomic()
         atomic.__enter__()
-        yield build_scenario(tmp_path_factory.mktemp("house"), hostile)
+        yield build_scenario(tmp_path_factory.mktemp("scenario"), hostile)
         transaction.set_rollback(True)
         atomic.__exit__(None, None, None)
 
 
 @pytest.fixture(scope="module")
-def walks(house: Scenario, django_db_blocker: Any) -> dict[str, Walk]:
+def walks(scenario: Scenario, django_db_blocker: Any) -> dict[str, Walk]:
     with django_db_blocker.unblock():
-        return {who: walk_as(who, house) for who in [*PEOPLE, "other"]}
+        return {who: walk_as(who, scenario) for who in [*PEOPLE, "other"]}
 
 
 def test_no_page_runs_what_somebody_called_something(walks: dict[str, Walk]) -> None:
@@ -67,7 +68,7 @@ def test_the_walks_read_every_page_there_is(walks: dict[str, Walk]) -> None:
 
 
 def test_the_attacks_were_there_to_be_seen(walks: dict[str, Walk]) -> None:
-    """Each kind of name stands on a page, as text."""
+    """Each kind of name is on a page, as text."""
     text = "\n".join(page.text for walk in walks.values() for page in walk.pages.values())
     seen = {kind for kind in SHOWN if hostile(kind)[: 12 + len(kind)] in text}
     assert seen == SHOWN
@@ -75,13 +76,13 @@ def test_the_attacks_were_there_to_be_seen(walks: dict[str, Walk]) -> None:
 
 def test_a_lead_of_another_team_reads_nothing_of_this_one(walks: dict[str, Walk]) -> None:
     other = walks["other"]
-    told = "\n".join(page.text for page in other.pages.values()) + str(list(other.files.values()))
+    reported = "\n".join(page.text for page in other.pages.values()) + str(list(other.files.values()))
     private = ["team", "namespace", "consumer", "budget", "owner", "cluster", "dispute", "reason", "workload", "mute"]
-    assert [kind for kind in private if f"={kind}=" in told] == []
-    assert "AI-INFRA-2026-000002" not in told
+    assert [kind for kind in private if f"={kind}=" in reported] == []
+    assert "AI-INFRA-2026-000002" not in reported
 
 
-def test_what_the_address_says_is_shown_and_never_run(walks: dict[str, Walk], house: Scenario) -> None:
+def test_what_the_address_says_is_shown_and_never_run(walks: dict[str, Walk], scenario: Scenario) -> None:
     """Every parameter of every page, from links and search forms, with an attack for a value."""
     names: dict[str, set[str]] = {}
     for address, page in walks["finance"].pages.items():
@@ -98,7 +99,7 @@ def test_what_the_address_says_is_shown_and_never_run(walks: dict[str, Walk], ho
     assert (walk.alarms, len(walk.pages) > 50) == ([], True)
 
 
-def test_what_a_form_says_is_refused_or_kept_and_never_run(walks: dict[str, Walk], house: Scenario) -> None:
+def test_what_a_form_says_is_refused_or_kept_and_never_run(walks: dict[str, Walk], scenario: Scenario) -> None:
     """Every field of every form of every role, with an attack for a value; the answer and the page after it."""
     for who in PEOPLE:
         client = Client()

@@ -1,4 +1,4 @@
-"""What stands on the pages reads as written by a person: no marks of its source, no "1 months"."""
+"""What is on the pages reads as written by a person: no marks of its source, no "1 months"."""
 
 import re
 from decimal import Decimal
@@ -64,11 +64,11 @@ def test_what_an_exception_counts_is_said_in_words(value: str, unit: str, englis
 
 @pytest.mark.parametrize("who", ["finance", "lead", "admin"])
 def test_no_page_shows_marks_of_its_source_or_a_plural_of_one(tmp_path: Path, who: str) -> None:
-    house = build_scenario(tmp_path, pleasant)
+    scenario = build_scenario(tmp_path, pleasant)
     client = Client()
     client.force_login(User.objects.get(username=who))
     found = {}
-    for route, address in one_of_each(who, house).items():
+    for route, address in one_of_each(who, scenario).items():
         text = words(client, address)
         marks = [text[max(0, at.start() - 60) : at.end() + 40] for at in re.finditer("`", text)]
         odd = marks + [text[max(0, at.start() - 30) : at.end() + 30] for at in ONE_OF_MANY.finditer(text)]

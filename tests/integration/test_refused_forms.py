@@ -38,11 +38,11 @@ class Form:
     send: tuple[str, str] | None = None
     can_be_sent: bool = False
     values: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
-    """What stands in it by name, of every row: texts, ticked boxes and chosen options."""
+    """What is in it by name, of every row: texts, ticked boxes and chosen options."""
 
 
 class Forms(HTMLParser):
-    """The forms of a page, each with what is to be typed into it and with what stands in it."""
+    """The forms of a page, each with what is to be typed into it and with what is in it."""
 
     def __init__(self, address: str) -> None:
         super().__init__()
@@ -126,11 +126,11 @@ def route_of(address: str) -> str:
 
 @pytest.mark.parametrize("who", ["finance", "lead", "approver", "admin"])
 def test_nothing_that_was_typed_is_lost(tmp_path: Path, who: str) -> None:
-    house = build_scenario(tmp_path, pleasant)
+    scenario = build_scenario(tmp_path, pleasant)
     client = Client()
     client.force_login(User.objects.get(username=who))
     seen, faults = set(), {}
-    for address, page in walk_as(who, house, most=EACH).pages.items():
+    for address, page in walk_as(who, scenario, most=EACH).pages.items():
         for form in forms_of(page.source, address):
             known = (route_of(form.action), *sorted(form.typed), form.kept.get("step"))
             if known in seen:
@@ -143,23 +143,23 @@ def test_nothing_that_was_typed_is_lost(tmp_path: Path, who: str) -> None:
     assert faults == {}
 
 
-def test_a_wrong_amount_is_told_beside_its_line_and_the_others_stand(tmp_path: Path) -> None:
-    house = build_scenario(tmp_path, pleasant)
+def test_a_wrong_amount_is_reported_beside_its_line_and_the_others_stand(tmp_path: Path) -> None:
+    scenario = build_scenario(tmp_path, pleasant)
     client = Client()
     client.force_login(User.objects.get(username="finance"))
     asked = {
         "amount-1": "0.50", "amount-2": "1o", "whole": ["3", "4"], "code": "goodwill", "reason": "the rack was off",
         "evidence": "INC-9", "rebill_price": "9,50x", "rebill_quantity": "2.5",
     }  # fmt: skip
-    answer = client.post(f"/corrections/new/{house.invoice.pk}/", asked)
+    answer = client.post(f"/corrections/new/{scenario.invoice.pk}/", asked)
     text = answer.content.decode()
     assert (answer.status_code, Correction.objects.filter(reason="the rack was off").exists()) == (422, False)
-    told = {
+    reported = {
         "amount-2": "line 2 &#x27;1o&#x27;: is not a decimal",
         "rebill_price": "Bill ticked lines again at this price &#x27;9,50x&#x27;: is not a decimal"
     }  # fmt: skip
-    assert all(text.count(sentence) == 2 for sentence in told.values())  # above the form, and beside the field
-    assert set(re.findall(r'name="([\w-]+)"[^>]*aria-invalid="true"', text)) == set(told)
+    assert all(text.count(sentence) == 2 for sentence in reported.values())  # above the form, and beside the field
+    assert set(re.findall(r'name="([\w-]+)"[^>]*aria-invalid="true"', text)) == set(reported)
     back = next(form for form in forms_of(text, "/") if "amount-1" in form.typed)
     assert {name: back.values[name] for name in asked} == {
         name: set(value) if isinstance(value, list) else {value} for name, value in asked.items()

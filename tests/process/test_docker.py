@@ -180,7 +180,7 @@ def imported_by(path: Path) -> list[str]:
     return names
 
 
-def test_the_health_check_asks_a_door_that_exists_on_the_port_that_is_served() -> None:
+def test_the_health_check_asks_an_endpoint_that_exists_on_the_port_that_is_served() -> None:
     check = steps_of("HEALTHCHECK", FINAL)[0]
     url = re.search(r"http://\S+?(?=')", check)
     assert url is not None

@@ -39,10 +39,10 @@ class Command(AppCommand):
         if json:
             self.print_json(_as_json(file, checked))
         else:
-            self._tell(file, checked)
+            self._print(file, checked)
         return DECIDE if checked.problems else DONE
 
-    def _tell(self, file: Path, checked: Checked) -> None:
+    def _print(self, file: Path, checked: Checked) -> None:
         facts = checked.manifest["facts"]
         for month, period in facts["periods"].items():
             self.say(f"  {month} {period['status']:<8} {period['issued']:>6} issued {period['total']:>20}")

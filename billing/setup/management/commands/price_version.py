@@ -98,8 +98,8 @@ class Command(AppCommand):
 
     def _import(self, *, file: Path, sheet: str | None, reason: str | None, by: str | None, **_: Any) -> int:
         made = price_lists_import(path=file, sheet=sheet, actor=actor_of(by), now=timezone.now(), reason=reason)
-        for draft, told in made:
-            self.say(f"draft {draft.name}, revision {draft.revision}: {told}")
+        for draft, state in made:
+            self.say(f"draft {draft.name}, revision {draft.revision}: {state}")
         return DONE
 
     def _diff(self, *, name: str, against: str | None, json: bool, **_: Any) -> int:
@@ -143,7 +143,7 @@ class Command(AppCommand):
         for team, problem in sorted(effect.unrated.items()):
             self.say(f"  CANNOT BE RATED: {team}, in no amount: {problem}")
         for item in effect.unpriced_after:
-            self.say(f"  WITHOUT A PRICE: {item.sku}, {item.quantity:,f} {item.unit}: it would hold the close")
+            self.say(f"  WITHOUT A PRICE: {item.sku}, {item.quantity:,f} {item.unit}: it would block the close")
 
     def _step(self, action: str, name: str, reason: str | None, actor: str) -> int:
         step: Any = STEPS[action][0]

@@ -17,7 +17,7 @@ class Command(AppCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument(
-            "--anchor", type=_anchor, metavar="ORDINAL:DIGEST", help="a head that an earlier run printed; must still stand"
+            "--anchor", type=_anchor, metavar="ORDINAL:DIGEST", help="a head that an earlier run printed"
         )
         self.add_json(parser)
 
@@ -27,10 +27,10 @@ class Command(AppCommand):
         if json:
             self.print_json({"entries": proof.ordinal, "head": proof.digest, "ok": not proof.faults, "faults": proof.faults})
         else:
-            self._tell(proof)
+            self._print(proof)
         return DECIDE if proof.faults else DONE
 
-    def _tell(self, proof: ChainProof) -> None:
+    def _print(self, proof: ChainProof) -> None:
         for fault in proof.faults:
             self.say(f"  FAIL {fault}")
         if not proof.faults:
