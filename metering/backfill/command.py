@@ -127,7 +127,7 @@ def _report(found: Found, window: Interval) -> int:
     if claimed_us:
         sys.stderr.write(
             f"{claimed_us / 1_000_000:.0f} s of the gap had claims of {', '.join(found.drivers)} in use, of which no series "
-            "tells who held what: claims cannot be backfilled, and these stretches stay a gap\n"
+            "shows who held what: claims cannot be backfilled, and these stretches stay a gap\n"
         )
     if left_us > claimed_us and not found.problems:
         sys.stderr.write(
