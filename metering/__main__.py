@@ -22,7 +22,7 @@ COMMANDS: Final = {
     "efficiency": ("metering.efficiency.command",
                    "MFU and HFU of training jobs, from their reports, checked against DCGM or NPU exporters in Prometheus"),
     "engines": ("metering.engines.command",
-                "token counters of vLLM and SGLang servers, to compare with what gateways tell"),
+                "token counters of vLLM and SGLang servers, to compare with what gateways report"),
     "gpu": ("metering.k8s.command", "meter the accelerators of a Kubernetes cluster, until SIGTERM"),
     "outbox": ("metering.gateways.outbox_command",
                "send what the LiteLLM callback wrote into its outbox to the platform"),

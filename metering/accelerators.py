@@ -1,6 +1,6 @@
 """PURE: what one unit of an extended resource is of a physical device, and of which product.
 
-One unit of `nvidia.com/gpu` may be a card, a MIG slice, a time slice or a HAMi slice; the name alone does not tell, the
+One unit of `nvidia.com/gpu` may be a card, a MIG slice, a time slice or a HAMi slice; the name alone is not enough, the
 node's labels and the scheduler's annotation on the pod do. What nobody says stays None: a share that is not known is
 never taken for a whole device nor for nothing. The names themselves are data: `accelerator_resources`.
 """
@@ -43,7 +43,7 @@ NODE_WORDS: Final = ("kubernetes.io", "k8s.io")
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """What a node said of itself when a pod was bound: labels, capacity per resource name, and the annotations in which
+    """The description of a node when a pod was bound: labels, capacity per resource name, and the annotations in which
     it lists the devices that it shares.
     """
 
@@ -131,7 +131,7 @@ def device_share(resource: str) -> Fraction:
 
 
 def unit_share(resource: str, node: NodeFacts) -> Fraction | None:
-    """Share of a physical device behind one unit on this node; None where neither name nor node tells.
+    """Share of a physical device behind one unit on this node; None where neither name nor node shows it.
 
     >>> unit_share("nvidia.com/gpu", NodeFacts({"nvidia.com/gpu.replicas": "10"}))
     Fraction(1, 10)
@@ -233,7 +233,7 @@ def accelerator_product(labels: Mapping[str, str]) -> str:
 
 
 def _is_cut(labels: Mapping[str, str]) -> bool:
-    """Whether cards are cut, by labels that do not tell how (`-MIG-INVALID`, a profile that nobody knows)."""
+    """Whether cards are cut, by labels that do not show how (`-MIG-INVALID`, an unknown profile)."""
     wanted = labels.get("nvidia.com/mig.config", "") if labels.get("nvidia.com/mig.strategy") == "single" else ""
     cut = "-MIG-" in labels.get("nvidia.com/gpu.product", "") or labels.get("cloud.google.com/gke-gpu-partition-size")
     return bool(cut) or wanted not in SHARING_OFF

@@ -114,7 +114,7 @@ class Hold:
 
 
 def hold_of(observations: Iterable[Observation]) -> Hold | None:
-    """The hold that observations of one pod tell, in whatever order and however often they came.
+    """The allocation that observations of one pod show, in whatever order and however often they came.
 
     None where the pod was never bound. A pod that its node turned away has an empty hold at its start, so that what was
     reported open can be closed.  Raises ValueError for observations of several pods.
@@ -236,7 +236,7 @@ def _end_of_missing(missing: PodMissing, seen: Sequence[PodSnapshot], last_alive
 def _forced_at(seen: Sequence[PodSnapshot]) -> datetime | None:
     """When a pod was deleted without a grace period.
 
-    A grace period that is cut short moves the timestamp back to when the deletion was asked for, so it tells nothing of a
+    A grace period that is cut short moves the timestamp back to when the deletion was asked for, so it shows nothing of a
     pod that had one.  Source: kubernetes apiserver/pkg/registry/rest/delete.go, BeforeDelete.
     """
     if any(item.deletion_timestamp and item.deletion_grace_seconds != 0 for item in seen):
@@ -249,10 +249,10 @@ def _believable(at: datetime, start: datetime, observed_at: datetime) -> bool:
 
 
 def _finished(pod: PodSnapshot) -> tuple[datetime | None, bool]:
-    """Latest end among the containers, and whether every container that ran told its end."""
-    told = [known(item.finished_at) for item in pod.containers if item.terminated]
-    complete = None not in told and not any(item.started and not item.terminated for item in pod.containers)
-    return max((at for at in told if at), default=None), complete
+    """Latest end among the containers, and whether every container that ran reported its end."""
+    reported = [known(item.finished_at) for item in pod.containers if item.terminated]
+    complete = None not in reported and not any(item.started and not item.terminated for item in pod.containers)
+    return max((at for at in reported if at), default=None), complete
 
 
 def _refused(pod: PodSnapshot, seen: Sequence[PodSnapshot]) -> bool:
@@ -276,7 +276,7 @@ def _disruption(pod: PodSnapshot) -> EndReason | None:
     target = pod.condition("DisruptionTarget")
     reason = REASONS.get(target.reason) if target else None
     evict = pod.condition("Ready", "False")
-    told: list[Condition] = [item for item in (target, evict if evict and evict.reason == "Evict" else None) if item]
-    if reason is EndReason.PREEMPTED and any("reclaim" in item.message.lower() for item in told):
+    reported: list[Condition] = [item for item in (target, evict if evict and evict.reason == "Evict" else None) if item]
+    if reason is EndReason.PREEMPTED and any("reclaim" in item.message.lower() for item in reported):
         return EndReason.RECLAIMED
     return reason

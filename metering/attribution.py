@@ -17,7 +17,7 @@ from metering.records import Workload
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """A controller above the pod; `api_group` tells Volcano's Job from the Kubernetes one."""
+    """A controller above the pod; `api_group` distinguishes Volcano's Job from the Kubernetes one."""
 
     kind: str
     name: str
@@ -45,7 +45,7 @@ class PodIdentity:
 
 @dataclass(frozen=True, slots=True)
 class Attribution:
-    """Workload, queue (None: nobody said) and the place of the pod within its job."""
+    """Workload, queue (None: unknown) and the place of the pod within its job."""
 
     workload: Workload
     queue: str | None
@@ -106,7 +106,7 @@ the pods that replace them. Spark before it: of the operator's pods the applicat
 Source: kubeflow/spark-operator pkg/common/spark.go; apache/yunikorn-k8shim pkg/common/constants; volcano-sh/volcano
 job_controller_util.go; ray-project/kuberay constant.go; kubeflow/training-operator common_types.go."""
 WITHOUT_CONTROLLER: Final = (JOB, KUEUE_GROUP)
-"""Asked only where no owner is known: a Job may belong to a CronJob, which the owners tell and the label does not."""
+"""Asked only where no owner is known: a Job may belong to a CronJob, which the owners show and the label does not."""
 
 KUEUE_ATTRIBUTES: Final = {
     "kueue_workload": "kueue.x-k8s.io/workload",

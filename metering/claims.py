@@ -34,7 +34,7 @@ DEVICE_DRIVERS: Final[Mapping[str, str]] = {
 OTHER_DRIVERS: Final = frozenset({"compute-domain.nvidia.com", "dra.net", "dra.cpu", "cpu.dra.k8s.io"})
 """Drivers of what is no accelerator: memory domains, network cards, processors."""
 SMALLEST: Final = Fraction(1, 10**9)
-"""Share of a device that can still be divided among the 256 pods of a claim and be told with twelve decimals."""
+"""Share of a device that can still be divided among the 256 pods of a claim and be reported with twelve decimals."""
 PRODUCT_ATTRIBUTES: Final = ("productName", "model", "acceleratorType", "instanceType")
 PROFILE_ATTRIBUTES: Final = ("profile", "partitionProfile")
 
@@ -113,7 +113,7 @@ class Claim(_Camel, frozen=True):
     def problem(self) -> str:
         """Why nobody can count it: it is reserved for something else than pods. Empty where it is not."""
         kinds = sorted({item.resource for item in self._consumers} - {"pods"})
-        return f"claim {self.metadata.name}: reserved for {kinds[0]}, whose pods nobody told" if kinds else ""
+        return f"claim {self.metadata.name}: reserved for {kinds[0]}, whose pods were not reported" if kinds else ""
 
     @property
     def _consumers(self) -> tuple[_Consumer, ...]:
@@ -165,7 +165,7 @@ class ClaimedDevices(msgspec.Struct, frozen=True, order=True):
     """Equal devices of one claim (by UID): `quantity` units, each of which is `share` of a physical device.
 
     `share` is what a slice is of its card, undivided among the pods of the claim. `resource`: `dra/DRIVER`, for a slice
-    `dra/DRIVER/mig-1g.10gb`. `accelerator`: product as node labels write it, empty where the slice does not tell.
+    `dra/DRIVER/mig-1g.10gb`. `accelerator`: product as node labels write it, empty where the slice does not name it.
     """
 
     claim: str
@@ -177,7 +177,7 @@ class ClaimedDevices(msgspec.Struct, frozen=True, order=True):
 
 class Claimed(msgspec.Struct, frozen=True):
     """What a pod holds through claims; what of it nobody can count: somebody must look at each of `unknown`; and devices of
-    drivers that nobody knows, by driver.
+    unknown drivers, by driver.
     """
 
     held: tuple[ClaimedDevices, ...] = ()
@@ -198,7 +198,7 @@ def devices_of(spec: Mapping[str, Any]) -> dict[Place, Device]:
     return {(driver, pool, str(device["name"])): _device(device) for device in spec.get("devices") or ()}
 
 
-def held_through_claims(
+def allocated_through_claims(
     pod: PodClaims,
     claims: Mapping[str, Claim],
     devices: Devices,
@@ -260,13 +260,13 @@ def _billed_results(claim: Claim, pod: PodClaims) -> list[_Result]:
 
 
 def _unit(result: _Result, device: Device | None, vendor: str) -> tuple[str, str, Fraction]:
-    """Resource, product ("" where nobody tells it) and share of a card of one device.  Raises ClaimError."""
+    """Resource, product ("" where it is unknown) and share of a card of one device.  Raises ClaimError."""
     if device is None:
         raise ClaimError("in no ResourceSlice")
     resource, accelerator, share = kind_of(result.driver, device, vendor)
     consumed = _consumed(result, device)
     if consumed is None:
-        raise ClaimError("its share of the card is not told")
+        raise ClaimError("its share of the card is not reported")
     if share * consumed < SMALLEST:
         raise ClaimError("its share is too small")
     return resource, accelerator or "", share * consumed

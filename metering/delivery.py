@@ -2,7 +2,7 @@
 
 A body leaves the spool only when the platform answered 2xx, which means durable. Everything else keeps it: the platform
 knows records by their keys, so sending again is harmless, while dropping would be silent. A body that the platform refuses
-for good holds the queue, loudly; its agent's watermark stands still, so the platform sees a gap and not a zero.
+for good holds the queue, loudly; its agent's watermark stops, so the platform sees a gap and not a zero.
 """
 
 import gzip
@@ -71,7 +71,7 @@ class _TemporaryError(Exception):
 
 
 class Delivery:
-    """Takes bodies from a spool to the doors below `endpoint`/api/v1/.
+    """Takes bodies from a spool to the endpoints below `endpoint`/api/v1/.
 
     `endpoint`: address of the platform, with or without /api/v1; `token`: its bearer token, or a function that reads it
     anew, so that a renewed token needs no restart; `random_source` spreads the waits of many agents.
@@ -245,7 +245,7 @@ class DeliveryThread:
         self.last_error = delivery.last_error
 
     def _until_hindered(self, deliver: Callable[[], None]) -> None:
-        """Deliver; a token file or a disk that is gone for a while is told, and then tried again."""
+        """Deliver; a token file or a disk that is gone for a while is logged, and then tried again."""
         try:
             deliver()
         except (OSError, sqlite3.Error) as error:
@@ -271,7 +271,7 @@ class UnsplittableError(Exception):
 def halves(body: bytes) -> tuple[bytes, bytes]:
     """The same records in the same order, in two bodies: JSON array, envelope with a list, or one record a line.
 
-    A watermark, and what is said of the time before it, stays with the second half alone: it stands for both.
+    A watermark, and the reports about the time before it, stay with the second half alone: it stands for both.
 
     Raises UnsplittableError.
     """

@@ -28,7 +28,7 @@ def sanitised(resource: str) -> str:
 def resource_of(label: str) -> str | None:
     """The accelerator resource behind a sanitised name, or None where the table knows none that is written so.
 
-    Sanitising loses which of "-", "." and "_" stood where, so the table decides.
+    Sanitising loses which of "-", "." and "_" was where, so the table decides.
 
     >>> resource_of("nvidia_com_gpu"), resource_of("nvidia_com_mig_1g_10gb"), resource_of("cpu")
     ('nvidia.com/gpu', 'nvidia.com/mig-1g.10gb', None)

@@ -3,7 +3,7 @@
 One rule for whatever usage, prices, owners and commitments name: endpoints put a record that breaks it into quarantine,
 the set-up file and price lists refuse it. So everything that is accepted can be priced, owned and waived.
 
-A name is at most 512 bytes of UTF-8 (names stand in unique indexes, whose rows PostgreSQL bounds), has no blank at either
+A name is at most 512 bytes of UTF-8 (names are in unique indexes, whose rows PostgreSQL bounds), has no blank at either
 end, and has only characters that Python calls printable. That excludes control characters, line breaks, NUL, halves of
 characters, every blank but the space, and what is invisible or turns the direction of writing: two names that look the same
 would have two prices. Names are compared code point by code point: no normal form is demanded, none is made, since a

@@ -37,7 +37,7 @@ class ContainerState(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class PodSnapshot(msgspec.Struct, frozen=True, omit_defaults=True, tag="seen"):
-    """A pod as it stood in one version, seen at `observed_at` by the agent's clock."""
+    """A pod as it was in one version, seen at `observed_at` by the agent's clock."""
 
     uid: str
     version: int

@@ -96,11 +96,11 @@ class Prometheus:
         except httpx.HTTPError as error:
             raise PrometheusError(f"{self._base}{path}: {type(error).__name__}: {error}") from error
         except msgspec.DecodeError as error:
-            said = response.text[:200].replace("\n", " ")
-            raise PrometheusError(f"{self._base}{path}: {response.status_code}, not JSON: {said}") from error
+            text = response.text[:200].replace("\n", " ")
+            raise PrometheusError(f"{self._base}{path}: {response.status_code}, not JSON: {text}") from error
         if not isinstance(answer, dict) or answer.get("status") != "success":
-            told = answer.get("error") if isinstance(answer, dict) else answer
-            raise PrometheusError(f"{self._base}{path}: {response.status_code}: {told}")
+            error_text = answer.get("error") if isinstance(answer, dict) else answer
+            raise PrometheusError(f"{self._base}{path}: {response.status_code}: {error_text}")
         if answer["data"]["resultType"] != kind:
             raise PrometheusError(f"{self._base}{path}: expected a {kind}, got a {answer['data']['resultType']}")
         result: list[dict[str, Any]] = answer["data"]["result"]

@@ -72,7 +72,7 @@ def readable_members(text: bytes) -> list[tuple[str, Any]]:
 
 
 def _parts(text: bytes, brackets: bytes) -> Iterator[bytes]:
-    """What stands between the commas of the outermost brackets; nothing where there is nothing but blanks."""
+    """What is between the commas of the outermost brackets; nothing where there is nothing but blanks."""
     if text[:1] != brackets[:1] or text[-1:] != brackets[1:]:
         raise UnreadableJSONError(f"the text is not between {brackets.decode()}")
     depth, start, end = 0, 1, 0
@@ -95,7 +95,7 @@ def _parts(text: bytes, brackets: bytes) -> Iterator[bytes]:
 
 
 def repeated_key(text: bytes) -> str | None:
-    """A key that stands twice in one object of a JSON text; None where each stands once, or nothing can read the text.
+    """A key that occurs twice in one object of a JSON text; None where each occurs once, or nothing can read the text.
 
     Decoded, an object has each key once: encoded again it has as many quotes as before unless one was lost.
 

@@ -67,7 +67,7 @@ def check_order(first: str, start: datetime, second: str, end: datetime | None) 
 
 
 def check_fraction(fraction: Decimal | None, unknown: str | None) -> None:
-    """Refuse a share that is none of a device; null is one exactly where it is said why.  Raises RecordError."""
+    """Refuse a share that is none of a device; null is one exactly where the reason is given.  Raises RecordError."""
     if (fraction is None) != (unknown is not None):
         raise RecordError(Message("device_fraction is null exactly where share_unknown says why"), "device_fraction")
     if fraction is None:

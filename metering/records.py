@@ -5,7 +5,7 @@ of this module is always well formed: counts are not negative, instants carry an
 text contains NUL, which PostgreSQL cannot store.
 
 Unknown fields are refused by name. A misspelled `cache_read_input_tokens` that was silently ignored would bill cached
-input at the full price; what a sender wants to keep beside the contract goes into `attributes` or `labels`.
+input at the full price; what a sender keeps beside the contract goes into `attributes` or `labels`.
 """
 
 import re
@@ -43,7 +43,7 @@ Number = Annotated[int, msgspec.Meta(ge=0, le=MAX_SEQUENCE)]
 Instant = Annotated[datetime, msgspec.Meta(tz=True)]
 
 USAGE_REFUSED: Final = "usage_refused"
-"""Attribute of a record without counts: why whoever reported it could not read its usage."""
+"""Attribute of a record without counts: why its reporter could not read its usage."""
 
 INSTANT_FIELDS: Final = (
     "time", "started_at", "ended_at", "observed_until", "from", "until", "start", "end",
@@ -57,7 +57,7 @@ NUL_ESCAPE: Final = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 Dimension = tuple[str, str, str, str | None, str | None, str | None]
 Counts = tuple[int, int, int, int, int]
 Content = tuple[int | None, Dimension, Counts, bytes]
-"""Microseconds since 2000 (None where the sender told no time), dimension, counts, attributes as ordered JSON."""
+"""Microseconds since 2000 (None where the sender gave no time), dimension, counts, attributes as ordered JSON."""
 
 
 class UncheckedTokenUsage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
@@ -107,7 +107,7 @@ class UncheckedTokenUsage(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
 
     @property
     def content(self) -> Content:
-        """All that tells a duplicate from a conflict: two records of one key are the same if theirs is equal."""
+        """All that distinguishes a duplicate from a conflict: two records of one key are the same if theirs is equal."""
         return microseconds(self.time), self.dimension, self.counts, _ordered(self.attributes) or b""
 
 
@@ -153,7 +153,7 @@ class GpuAllocation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `quantity` counts units of the extended resource, each of which is `device_fraction` of a physical device; null where
     that is not known, and `share_unknown` says why. Such an allocation is in no charge until somebody decides what it is.
 
-    `end_rule` says which value was chosen as the end; an `end_estimated` one was not told by the cluster and lies within
+    `end_rule` says which value was chosen as the end; an `end_estimated` one was not reported by the cluster and lies within
     [end_earliest, end_latest]. `reconstructed_from`: the hold was not watched but pieced together afterwards, and from what;
     what somebody watched goes before it.
     """
@@ -235,7 +235,7 @@ class GpuAllocation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def hold_id(cluster: str, pod_uid: str, resource: str, started_at: datetime) -> str:
-    """The key of a hold: whoever reports it, agent, backfill or file, names it alike.
+    """The key of an allocation: agent, backfill and file form it alike.
 
     >>> hold_id("hq-1", "uid-1", "nvidia.com/gpu", datetime(2026, 10, 10, tzinfo=UTC))
     'hq-1/uid-1/nvidia.com/gpu/2026-10-10T00:00:00+00:00'
@@ -312,7 +312,7 @@ class EngineReading(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What one replica of an inference server had counted at `time`, since it was started at `started_at`.
 
     `prompt_tokens` contains those answered from the prefix cache, `generation_tokens` contains reasoning. `started_at`
-    tells a restart from a counter that went on; null where the server does not tell it.
+    distinguishes a restart from a counter that went on; null where the server does not report it.
     """
 
     source: Name
@@ -368,14 +368,14 @@ def check_record(record: msgspec.Struct, raw: bytes) -> None:
     """Raise RecordError where `raw` says something twice, or a text of `record`, which was read from it, breaks a rule."""
     key = repeated_key(raw)
     if key is not None:
-        raise RecordError(Message("%(key)s stands twice, and only one of the two can be meant", key=repr(key)), key)
+        raise RecordError(Message("%(key)s occurs twice, and only one of the two can be meant", key=repr(key)), key)
     check_texts(record)
 
 
 def check_texts(record: msgspec.Struct) -> None:
     """Raise RecordError unless each name of the record is one, and each other text prints on one line (`metering.names`).
 
-    What stands in `attributes` and `labels` is content, of which PostgreSQL takes everything but NUL.
+    What is in `attributes` and `labels` is content, of which PostgreSQL takes everything but NUL.
     """
     names = _name_fields(type(record))
     for field in record.__struct_fields__:

@@ -1,6 +1,6 @@
 """PURE: how much of a device a pod holds with each unit that it asked for. The one rule; agent and backfill ask nobody else.
 
-A share is told by the scheduler that gave a piece (HAMi, Volcano, KAI), else by the name of the resource and by the node.
+The scheduler that gave a piece reports its share (HAMi, Volcano, KAI), else the name of the resource and the node do.
 Whatever is not fully understood raises ShareUnknownError: it is never taken for a whole device, nor for nothing.
 """
 
@@ -21,7 +21,7 @@ KAI_ANNOTATIONS: Final = frozenset({KAI_FRACTION, KAI_MEMORY, KAI_DEVICES})
 CARD: Final = "nvidia.com/gpu"
 
 
-def held_share(
+def allocated_share(
     resource: str, quantity: int, requests: Mapping[str, int], annotations: Mapping[str, str], node: NodeFacts | None
 ) -> Fraction:
     """Mean share of a device behind one unit of `resource`, above 0 and at most 1.

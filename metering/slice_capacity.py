@@ -1,7 +1,7 @@
 """PURE: ResourceSlices of dynamic resource allocation -> devices that a node offers to claims.
 
-A card that can be cut on demand stands in its slice whole and in every way in which it may be cut, all drawing on the same
-counters: it is counted once, whole. A card that is cut for good stands there by its partitions alone. A device that its
+A card that can be cut on demand is in its slice whole and in every way in which it may be cut, all drawing on the same
+counters: it is counted once, whole. A card that is cut for good is there by its partitions alone. A device that its
 driver has tainted cannot be allocated, and is no capacity.
 """
 
@@ -17,7 +17,7 @@ KEEPS_AWAY: Final = frozenset({"NoSchedule", "NoExecute"})
 
 
 class SliceOffer(msgspec.Struct, frozen=True):
-    """What one slice offers: (resource, product or None where it does not tell, units), within a pool, on a node."""
+    """What one slice offers: (resource, product or None where it does not name one, units), within a pool, on a node."""
 
     driver: str
     pool: str
@@ -42,8 +42,8 @@ def slice_offer(spec: Mapping[str, Any], devices: Devices, drivers: Mapping[str,
         if not tainted and (share == 1 or not basic.get("consumesCounters")):
             units[resource, product] += 1
     node = str(spec.get("nodeName") or f"pool {pool['name']}")
-    told = tuple((resource, product, count) for (resource, product), count in units.items())
-    return SliceOffer(driver, str(pool["name"]), int(pool.get("generation", 0)), told, node)
+    counted = tuple((resource, product, count) for (resource, product), count in units.items())
+    return SliceOffer(driver, str(pool["name"]), int(pool.get("generation", 0)), counted, node)
 
 
 def offered_by(slices: Iterable[SliceOffer]) -> dict[str, tuple[str | None, int]]:

@@ -1,6 +1,6 @@
-"""What is still to be told to the platform: request bodies in SQLite, in order, until each is acknowledged.
+"""Durable outbox of an agent: request bodies in SQLite, in order, each until the platform acknowledges it.
 
-The spool lives on a connection of its caller, so that what an agent learns and what it has to tell about it stand in
+The spool lives on a connection of its caller, so that what an agent learns and what it has to report about it are in
 one transaction: after a crash both are there or neither is. Nothing is ever dropped to make room: a full spool refuses
 the next body, and its caller stops reading what it reads from, or keeps its own durable state instead.
 """
@@ -45,7 +45,7 @@ class SpoolFullError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Parcel:
-    """A body on its way: to which door below /api/v1/, and since when (seconds since 1970)."""
+    """A body on its way: to which endpoint below /api/v1/, and since when (seconds since 1970)."""
 
     id: int
     door: str

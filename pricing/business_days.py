@@ -1,4 +1,4 @@
-"""PURE: business days of a house, and how many of them lie between the announcement of a price and its start."""
+"""PURE: business days of a company, and how many of them lie between the announcement of a price and its start."""
 
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta

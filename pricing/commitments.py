@@ -127,7 +127,7 @@ UsageId = tuple[datetime, str, str, str, str]
 
 
 def usage_id(usage: GpuUsage) -> UsageId:
-    """What tells pieces of device usage of one assessment apart; sorts in the order in which commitments are used up."""
+    """What distinguishes pieces of device usage of one rating; sorts in the order in which commitments are used up."""
     return (usage.at, usage.cluster, usage.namespace, usage.accelerator, usage.resource)
 
 
@@ -240,7 +240,7 @@ class Pace:
 
 
 def pace_of(*, bought: Decimal, held: Decimal, part: Interval, now: datetime) -> Pace | None:
-    """What a commitment comes to if the rest of its part of the month goes on as it did so far.
+    """The use of a commitment if the rest of its part of the month goes on as it did so far.
 
     expected [GPU-h] = held * part / elapsed.  `held`: GPU-hours that it paid for, and those beyond it. None before
     three days, or from the end of the part on, when nothing is left to expect.  Source: FINOPS_PRACTICE, F-1 and burn rate.

@@ -1,6 +1,6 @@
 """PURE: buckets of prompt lengths in which the tokens of a model have prices of their own.
 
-Long prompts cost more per token than short ones. A model's prices may therefore stand in buckets of the input tokens of a
+Long prompts cost more per token than short ones. A model's prices may therefore be in buckets of the input tokens of a
 request (all of them, cached included): each ends with its last length, the next begins one token later, the last is
 open. A class of tokens in a bucket is a class with a price of its own: `input@32769+`, in lists, charges and lines alike.
 

@@ -40,7 +40,7 @@ SIMPLE: Final[dict[str, Bound]] = {
     "software_per_month": Bound("0", "1e12", "currency per cluster and month"),
     "hours_per_month": Bound("600", "800", "hours", "730 x 12 is a year"),
 }
-"""Required, but where a default stands."""
+"""Required, but where there is a default."""
 
 DEFAULTS: Final = {"hours_per_month": "730"}
 
@@ -246,7 +246,7 @@ def _refuse_counts(reader: FieldReader, numbers: Mapping[str, Fraction]) -> None
 
 
 def _refuse_wholes(reader: FieldReader, numbers: Mapping[str, Fraction]) -> None:
-    """A part that is larger than the whole that it is said to be of."""
+    """A part that is larger than its whole."""
     capital, watts, per_server = capital_per_gpu(numbers), power_kw(numbers), numbers.get("gpus_per_server")
     whole, rack = numbers.get("cluster_capital"), numbers.get("rack_power_kw")
     if whole is not None and capital is not None and whole < capital:

@@ -126,7 +126,7 @@ def parse_yaml(text: str, name: str) -> Any:
 
 
 def line_of(text: str, path: Path) -> int | None:
-    """The line on which a field stands, or the nearest mapping around it; None where it cannot be told."""
+    """The line on which a field stands, or the nearest mapping around it; None where it is unknown."""
     if len(text) > LARGEST_SEARCHED:
         return None
     try:

@@ -30,7 +30,7 @@ Path = tuple[str | int, ...]
 
 @dataclass(frozen=True, slots=True)
 class FieldProblem:
-    """One bad field: where it stands in the input, and what is wrong with it."""
+    """One bad field: its place in the input, and what is wrong with it."""
 
     path: Path
     text: Message
@@ -39,6 +39,11 @@ class FieldProblem:
     def message(self) -> Message:
         """The field and what is wrong with it."""
         return Message("%(field)s: %(text)s", field=path_text(self.path), text=self.text)
+
+    @property
+    def field(self) -> str:
+        """The name at the beginning of the path."""
+        return str(self.path[0]) if self.path else ""
 
     def __str__(self) -> str:
         return str(self.message)
@@ -273,7 +278,7 @@ class FieldReader:
         """Refuse a field that says the same as another one, which is given."""
         if self.has(name):
             self.refuse(name, Message(
-                "%(value)s stands beside %(other)s: give one of them", value=shown(self.fields[name]), other=other
+                "%(value)s is given beside %(other)s: give one of them", value=shown(self.fields[name]), other=other
             ))
 
     def each(self, name: str) -> Sequence[Any]:

@@ -1,4 +1,4 @@
-"""PURE: non-negative least squares over exact rationals, with a measure of how well the runs tell the classes apart."""
+"""PURE: non-negative least squares over exact rationals, with a measure of how well the runs distinguish the classes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -75,7 +75,7 @@ def _solve(matrix: Sequence[Sequence[Fraction]], right: Sequence[Fraction]) -> l
     for column in range(size):
         pivot = next((row for row in range(column, size) if work[row][column]), None)
         if pivot is None:
-            raise CollinearError(Message("the runs do not tell the token classes apart: vary the ratio of input to output"))
+            raise CollinearError(Message("the runs do not distinguish the token classes: vary the ratio of input to output"))
         work[column], work[pivot] = work[pivot], work[column]
         work[column] = [value / work[column][column] for value in work[column]]
         for row in range(size):

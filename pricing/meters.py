@@ -1,7 +1,7 @@
 """PURE: what is metered, and the kinds of line that are billed of it, as data.
 
 Another metered thing (storage, egress, requests) is a row of METERS and one of LINE_KINDS, beside its price in the rate card
-and what reports it. Whoever needs to know what a line is about asks its row; nobody compares names of kinds.
+and what reports it. Code that depends on the meter of a line asks its row; no code compares names of kinds.
 """
 
 from collections.abc import Mapping

@@ -27,7 +27,7 @@ def slice_fraction(profile: str, card_memory_gb: int = 80, product: str = "") ->
     """Fraction of the card = max(compute / 7, memory / 8), or max(compute / 4, memory / 4) of a card of four slices.
 
     Memory is named in rounded GB (1g.18gb of 141 GB is one eighth), so it is brought to whole slices. `product`: of the
-    card, where the profile alone does not tell how many slices it has.
+    card, where the profile alone does not say how many slices it has.
 
     >>> slice_fraction("1g.20gb"), slice_fraction("3g.40gb"), slice_fraction("1g.18gb", 141), slice_fraction("1g.6gb", 24)
     (Fraction(1, 4), Fraction(1, 2), Fraction(1, 7), Fraction(1, 4))

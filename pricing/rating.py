@@ -61,7 +61,7 @@ _FLAG: Final = {True: "true", False: "false"}
 
 
 class LineKey(OfKind, msgspec.Struct, frozen=True, order=True, gc=False):
-    """Everything that tells one line from another; sorts as the lines of an invoice do."""
+    """Everything that distinguishes one line from another; sorts as the lines of an invoice do."""
 
     team: str
     platform: bool
@@ -119,7 +119,7 @@ class Carbon:
 
 NO_CARBON: Final = Carbon(Fraction(0), Fraction(0))
 CarbonAt = Callable[[str, datetime], Carbon | None]
-"""The factors of a cluster at an instant, or None where nobody said them."""
+"""The factors of a cluster at an instant, or None where they are not set."""
 
 
 class Charge(msgspec.Struct, frozen=True):
@@ -201,9 +201,9 @@ class _Sums:
 
     def rated(self) -> Rated:
         charges = [
-            Charge(key, *told, self.carbon.get(key))
-            for key, told in sorted(self.lines.items(), key=itemgetter(0))
-            if told[0]
+            Charge(key, *sums, self.carbon.get(key))
+            for key, sums in sorted(self.lines.items(), key=itemgetter(0))
+            if sums[0]
         ]
         missing = [
             Unpriced(sku, version or None, quantity, unit, team)

@@ -109,7 +109,7 @@ def _tier(reader: FieldReader, month_seconds: Fraction | None) -> Tier | None:
     else:
         amount = reader.number("tb_months", TB_MONTHS)
         if reader.has("byte_seconds"):
-            reader.refuse("byte_seconds", Message("stands beside tb_months: give one of them"))
+            reader.refuse("byte_seconds", Message("is given beside tb_months: give one of them"))
     return None if amount is None or price is None else Tier(name, amount, price)
 
 

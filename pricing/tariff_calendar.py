@@ -17,7 +17,7 @@ from pricing.fields import Bound, FieldReader, exact_number, shown
 from pricing.tariff import KWH, Tariff, TariffError, TariffPeriod, read_price
 
 QUARTER: Final = timedelta(minutes=15)
-"""Offsets of zones are whole quarters of an hour, so a quarter never stands on both sides of a change of the clock."""
+"""Offsets of zones are whole quarters of an hour, so a quarter never is on both sides of a change of the clock."""
 
 LONGEST: Final = timedelta(days=367)
 DAY: Final = tuple(range(24))
@@ -47,7 +47,7 @@ def calendar_tariff(
 ) -> Tariff:
     """The kWh of `window` in each period, with a load of 1 kW or one by local hour (24 values).
 
-    The first period that covers an hour prices it, so a critical peak stands before its peak.  Raises TariffError where
+    The first period that covers an hour prices it, so a critical peak is before its peak.  Raises TariffError where
     none does.
 
     >>> from datetime import UTC

@@ -384,13 +384,13 @@ def footprint(sheet: CostSheet) -> dict[str, Fraction]:
     if not any(sheet.has(name) for name in names):
         return {}
     kwh, hours = facility_power_kw(sheet), sheet["life_years"] * HOURS_PER_YEAR
-    told = {"kwh": kwh}
+    footprint = {"kwh": kwh}
     if sheet.has("carbon_kg_per_kwh"):
-        told["kg_operational"] = kg_co2(kwh, sheet["carbon_kg_per_kwh"])
+        footprint["kg_operational"] = kg_co2(kwh, sheet["carbon_kg_per_kwh"])
     if sheet.has("carbon_market_kg_per_kwh"):
-        told["kg_operational_market"] = kg_co2(kwh, sheet["carbon_market_kg_per_kwh"])
+        footprint["kg_operational_market"] = kg_co2(kwh, sheet["carbon_market_kg_per_kwh"])
     if sheet.has("embodied_kg_per_gpu"):
-        told["kg_embodied"] = sheet["embodied_kg_per_gpu"] / hours
-    if "kg_operational" in told and "kg_embodied" in told:
-        told["kg_co2"] = carbon_intensity(told["kg_operational"] * hours, sheet["embodied_kg_per_gpu"], hours)
-    return told
+        footprint["kg_embodied"] = sheet["embodied_kg_per_gpu"] / hours
+    if "kg_operational" in footprint and "kg_embodied" in footprint:
+        footprint["kg_co2"] = carbon_intensity(footprint["kg_operational"] * hours, sheet["embodied_kg_per_gpu"], hours)
+    return footprint

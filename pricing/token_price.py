@@ -109,7 +109,7 @@ def sustainable_point(points: Sequence[LoadPoint], bounds: LatencyBounds) -> Loa
 
 
 def deciding_point(points: Sequence[LoadPoint]) -> LoadPoint:
-    """The run at the highest offered rate; of several at it the one with the fewest tokens, wherever it stands."""
+    """The run at the highest offered rate; of several at it the one with the fewest tokens, wherever it is."""
     highest = max(point.offered_rps for point in points)
     return min((point for point in points if point.offered_rps == highest), key=_by_rate_and_tokens)
 

@@ -156,7 +156,7 @@ BATCH: Final = Bound("1", "1e9", "sequences of an optimizer step", whole=True)
 ON_BASE: Final = "on-base"
 SHARE_OF_TOTAL: Final = "share-of-total"
 CONTINGENCY: Final = (ON_BASE, SHARE_OF_TOTAL)
-"""A fifth on top of the base, or a fifth of the whole: what contingency means is the house's to say."""
+"""A fifth on top of the base, or a fifth of the whole: what contingency means is the company's choice."""
 STORAGE_PAIR: Final = ("storage_tb", "storage_price_per_tb_month")
 
 PEAK: Final = Bound("1", "1e6", "dense TFLOP/s of one device")
@@ -164,7 +164,7 @@ PEAK: Final = Bound("1", "1e6", "dense TFLOP/s of one device")
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What one case of a plan comes to."""
+    """The figures of one case of a plan."""
 
     flop: Fraction
     gpu_hours: Fraction
@@ -213,7 +213,7 @@ class TrainingPlan:
     steps: int | None = None
 
     def estimate(self) -> Estimate:
-        """The plan as it stands: cost = GPU-hours x price, total = cost x M + storage and requests x (1 + contingency)."""
+        """The plan as it is: cost = GPU-hours x price, total = cost x M + storage and requests x (1 + contingency)."""
         gpu_hours = gpu_hours_of(self.flop, peak_flops=self.peak_flops, mfu=self.mfu, goodput=self.goodput)
         cost = gpu_hours * self.price_per_gpu_hour
         kwh = gpu_hours * self.kw_at_the_meter

@@ -1,4 +1,4 @@
-"""PURE: what a cost sheet tells beyond its price: waterfall, sensitivity to each input, break-even, comparison.
+"""PURE: what a cost sheet shows beyond its price: waterfall, sensitivity to each input, break-even, comparison.
 
 Everything is computed again from changed inputs by the same formulas, never estimated by derivatives.
 """

@@ -99,7 +99,7 @@ def read_po(text: str) -> dict[Message, str]:
         if parts[0]:
             message = tuple(parts[:-1])
             if message in texts:
-                raise ValueError(f"{message[0]!r} stands twice in the catalogue")
+                raise ValueError(f"{message[0]!r} occurs twice in the catalogue")
             texts[message] = parts[-1]
     return texts
 

@@ -55,7 +55,9 @@ def token_ledger_is_empty(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def nothing_stays_frozen() -> Iterator[None]:
-    """Parts of the house that a test starts set aside for ever what is there: at the end extension modules miss it."""
+    """Parts of the installation that a test starts set aside for ever what is there: at the end extension modules miss
+    it.
+    """
     yield
     gc.unfreeze()
 

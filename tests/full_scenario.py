@@ -1,5 +1,5 @@
-"""A house with something in every room, whose every name is chosen by whoever asks: pleasant ones to look at, hostile ones
-to find the page that believes them.
+"""An installation with something in every room, whose every name is chosen by whoever asks: pleasant ones to look at,
+hostile ones to find the page that believes them.
 
 October is closed and issued, with a credit note, a disputed line, a change of closed time that waits, judged jobs and an
 anomaly; November is open, with usage that nobody owns and that has no price; a price list is being written.
@@ -48,7 +48,7 @@ Named = Callable[[str], str]
 
 @dataclass(frozen=True)
 class Scenario:
-    """What stands in it."""
+    """What is in it."""
 
     invoice: Invoice
     note: Note
@@ -183,7 +183,7 @@ def _draft(named: Named) -> PriceDraft:
 
 
 def _watched(named: Named) -> CostAnomaly:
-    """A budget of now that is nearly spent, told to a channel, muted; an unusual day that somebody has judged."""
+    """A budget of now that is nearly spent, reported to a channel, muted; an unusual day that somebody has judged."""
     now = timezone.now()
     start = (now - timedelta(hours=3)).isoformat()
     ingest_allocations(_job(named, 20, start, now.isoformat()), now=now)

@@ -1,4 +1,4 @@
-"""Real local receivers of alerts: a webhook over HTTP and a mail server over SMTP, each of which can be told to fail."""
+"""Real local receivers of alerts: a webhook over HTTP and a mail server over SMTP, each of which can be made to fail."""
 
 import json
 import socketserver

@@ -1,4 +1,5 @@
-"""Walking through the portal: every page and file that the links of a house (`tests.full_scenario`) reach for a person."""
+"""Walking through the portal: every page and file that the links of an installation (`tests.full_scenario`) reach for a
+person."""
 
 import re
 from collections import Counter
@@ -80,18 +81,18 @@ def read(client: Client, address: str, walk: Walk) -> Page | None:
     return page
 
 
-def seeds(house: Scenario) -> list[str]:
+def seeds(scenario: Scenario) -> list[str]:
     """Where a walk begins: what is reached by a form, or for a month that no link names."""
     return [
         "/?month=2026-10", "/?month=2026-11", "/close/?month=2026-10", "/close/?month=2026-11",
         "/quarantine/?status=dismissed", "/teams/nlp/?month=2026-10", "/teams/nlp/?month=2026-11",
-        f"/prices/drafts/{house.draft.pk}/effect/?month=2026-10", "/prices/compare/", "/account/2fa/",
+        f"/prices/drafts/{scenario.draft.pk}/effect/?month=2026-10", "/prices/compare/", "/account/2fa/",
         "/prices/workbench/effect/",
     ]  # fmt: skip
 
 
 def wanted(link: str, base: str) -> str | None:
-    """The address behind a link, if it is of this site and of a month of this house."""
+    """The address behind a link, if it is of this site and of a month of this installation."""
     parts = urlsplit(link)
     path = parts.path or urlsplit(base).path
     months = {value for name, value in parse_qsl(parts.query) if name == "month"}
@@ -99,11 +100,11 @@ def wanted(link: str, base: str) -> str | None:
     return None if leave or parts.scheme or link.startswith("#") else f"{path}?{parts.query}" if parts.query else path
 
 
-def walk_as(who: str, house: Scenario, *, most: int | None = None) -> Walk:
+def walk_as(who: str, scenario: Scenario, *, most: int | None = None) -> Walk:
     """Everything that a person reaches; with `most` only so many addresses of each route beside the seeds."""
     client, walk = Client(), Walk()
     client.force_login(User.objects.get(username=who))
-    queue, known = seeds(house), set(seeds(house))
+    queue, known = seeds(scenario), set(seeds(scenario))
     tried: Counter[object] = Counter()
     while queue:
         address = queue.pop()

@@ -186,7 +186,7 @@ def envelope(kind: type[T], body: bytes, records: str = "") -> tuple[T, list[msg
     try:
         for name, value in object_parts(body):
             if name in members:
-                raise ParseError(f"the body is not as documented: {name[:80]!r} stands twice")
+                raise ParseError(f"the body is not as documented: {name[:80]!r} occurs twice")
             members[name] = value
         raws = raw_items(bytes(members[records]).strip()) if records in members else []
         rest: dict[str, Any] = {name: msgspec.Raw(value) for name, value in members.items()}

@@ -28,13 +28,13 @@ from billing.api.parameters import TEAM, rows_seen
 from billing.api.problems import PROBLEM_JSON
 from billing.api.usage import AnyBody
 from billing.budgets.models import Budget
-from billing.budgets.selectors import standing_now
+from billing.budgets.selectors import status_now
 from billing.tenancy.actors import actor_of
 from billing.tenancy.models import ApiToken
 
 
 class StandingSerializer(serializers.Serializer[Any]):
-    """Where a budget stands in the period of now; amounts are decimal strings, null where not known."""
+    """The status of a budget in the period of now; amounts are decimal strings, null where not known."""
 
     period = serializers.CharField()
     amount = serializers.CharField()
@@ -68,7 +68,7 @@ class BudgetSerializer(serializers.ModelSerializer[Budget]):
     @extend_schema_field(StandingSerializer(allow_null=True))
     def get_standing(self, budget: Budget) -> dict[str, Any] | None:
         """None before the first refresh and in a month for which a plan says nothing."""
-        found = standing_now(budget, timezone.now())
+        found = status_now(budget, timezone.now())
         if found is None:
             return None
         kept = {name: _text(getattr(found, name)) for name in StandingSerializer().get_fields() if name != "remaining"}
@@ -83,7 +83,7 @@ def _text(value: object) -> object:
 
 @extend_schema_view(get=extend_schema(parameters=[TEAM]))
 class Budgets(ListAPIView[Budget]):
-    """Budgets and where they stand; a token or person confined to teams sees theirs."""
+    """Budgets and their status; a token or person confined to teams sees theirs."""
 
     permission_classes = [has_scope("budgets:read")]
     serializer_class = BudgetSerializer

@@ -101,13 +101,13 @@ class ProposalSerializer(serializers.Serializer[Any]):
     valid_until = serializers.DateTimeField(required=False, allow_null=True, default=None)
     reason = serializers.CharField(max_length=2000)
 
-    def validate(self, said: dict[str, Any]) -> dict[str, Any]:
-        needed = ("valid_until",) if said["ends"] else (
+    def validate(self, terms: dict[str, Any]) -> dict[str, Any]:
+        needed = ("valid_until",) if terms["ends"] else (
             "team", "accelerator", "gpu_hours_per_month", "price_per_gpu_hour", "valid_from"
         )  # fmt: skip
-        if missing := [name for name in needed if said.get(name) is None]:
+        if missing := [name for name in needed if terms.get(name) is None]:
             raise serializers.ValidationError({name: ["is missing"] for name in missing})
-        return said
+        return terms
 
 
 class CommitmentStepSerializer(serializers.Serializer[Any]):

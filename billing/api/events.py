@@ -210,7 +210,7 @@ def _lago_echo(item: tuple[int, TokenUsage, bytes], now: datetime) -> dict[str, 
 
 
 def _lago_problem(reason: str, error: str) -> HttpResponse:
-    """Our error with the members of Lago's beside it, by which its clients tell a transaction that was used before."""
+    """Our error with the members of Lago's beside it, by which its clients recognise a transaction that was used before."""
     status = HTTPStatus.UNPROCESSABLE_ENTITY
     details = {"transaction_id": ["value_already_exist"]} if reason == "conflict" else {"event": [error]}
     return problem(status, status.phrase, error, error=status.phrase, code="validation_errors", error_details=details)

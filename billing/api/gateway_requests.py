@@ -37,8 +37,8 @@ logger = logging.getLogger(__name__)
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 
-DOOR: Final = "usage/tokens"
-PATH: Final = f"/api/v1/{DOOR}"
+ENDPOINT: Final = "usage/tokens"
+PATH: Final = f"/api/v1/{ENDPOINT}"
 REPORTS: Final = "usage:write"
 NOT_OURS: Final[Answer] = (HTTPStatus.BAD_REQUEST, "text/plain", b"Bad Request", [])
 ASKED: Final = ("/api/v1/budgets/check", "/api/v1/budgets/reservations")
@@ -175,7 +175,7 @@ def _reporter(token: ApiToken | None) -> Reporter:
     actor = actor_of_token(token)
     if not actor.has(REPORTS):
         raise PermissionDenied(f"this needs the scope {REPORTS}")
-    return Reporter(str(actor), DOOR, actor.source, settings.FUTURE_TOLERANCE_SECONDS)
+    return Reporter(str(actor), ENDPOINT, actor.source, settings.FUTURE_TOLERANCE_SECONDS)
 
 
 async def next_bytes(receive: Receive) -> AsyncIterator[bytes]:

@@ -216,7 +216,7 @@ class PeriodReport(APIView):
 
 
 class PeriodAccrual(APIView):
-    """The estimated accrual of a month that finance closed its books on early; the last one that was made."""
+    """The estimated accrual of a month that finance booked before it was billed; the last one that was made."""
 
     permission_classes = [has_scope("invoices:read")]
 

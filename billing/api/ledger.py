@@ -36,7 +36,7 @@ class JournalAcknowledgement(APIView):
         responses={200: OpenApiTypes.OBJECT, 409: OpenApiResponse(PROBLEM, "no such batch, or another reference")},
     )  # fmt: skip
     def post(self, request: Request, month: str) -> Response:
-        """Record that the ledger took the batch; said again with the same reference it changes nothing."""
+        """Record that the ledger took the batch; sent again with the same reference it changes nothing."""
         if "\0" in month:
             raise Http404
         sees_all_teams(request, "a journal holds every team")

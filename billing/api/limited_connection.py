@@ -46,7 +46,7 @@ class LimitedConnection(HttpToolsProtocol):
     _came = _body = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # Uvicorn serves TCP only
-        """Who comes beyond INGEST_MAX_CONNECTIONS is sent away; whoever is here is served on."""
+        """A connection beyond INGEST_MAX_CONNECTIONS is refused; the open ones are served on."""
         super().connection_made(transport)
         if len(self.connections) > settings.INGEST_MAX_CONNECTIONS:
             transport.write(TOO_MANY)

@@ -19,7 +19,7 @@ from prometheus_client.registry import Collector
 
 from billing.api.admission import gate
 from billing.api.health import broker_state
-from billing.closing.selectors import teams_held_count
+from billing.closing.selectors import teams_blocked_count
 from billing.tenancy.audit_anchors import anchor_states
 from billing.tenancy.database_roles import current_excess
 from billing.tenancy.models import AnchorDelivery, AuditEntry
@@ -39,7 +39,7 @@ class _Ingest(Collector):
         yield from _of_process()
         yield GaugeMetricFamily("suanpan_broker_up", "1 while the broker answers", broker_state() == "ok")
         try:
-            state, held, excess = ingest_state(), teams_held_count(), current_excess(connection)
+            state, held, excess = ingest_state(), teams_blocked_count(), current_excess(connection)
             anchors, backups = anchor_states(), list(_of_backups())
         except DatabaseError:
             yield GaugeMetricFamily("suanpan_database_up", "1 while the database answers", 0)

@@ -24,14 +24,14 @@ ALL_TEAMS = "a meter counts every team of a cluster"
 
 
 class ReadingSerializer(serializers.ModelSerializer[MeterReading]):
-    """A reading as it was told; of those of one cluster the last counts."""
+    """A reading as it was reported; of those of one cluster the last counts."""
 
     class Meta:
         model = MeterReading
         fields = ("id", "cluster", "metered_kwh", "shared_kwh", "source", "told_by", "told_at")
 
 
-class ReadingTold(serializers.Serializer[Any]):
+class ReportedReading(serializers.Serializer[Any]):
     """What a meter counted in the month, in kWh with at most 3 decimals, and how much of it is shared by plan."""
 
     cluster = serializers.CharField(max_length=512)
@@ -44,7 +44,7 @@ class ReadingTold(serializers.Serializer[Any]):
 
 @extend_schema_view(get=extend_schema(operation_id="list_meter_readings"))
 class MeterReadings(ListAPIView[MeterReading]):
-    """What the building's meters counted in a month, in the order in which it was told."""
+    """What the building's meters counted in a month, in the order in which it was reported."""
 
     permission_classes = [has_scope("usage:read", write="usage:correct")]
     serializer_class = ReadingSerializer
@@ -54,15 +54,15 @@ class MeterReadings(ListAPIView[MeterReading]):
         return MeterReading.objects.filter(period=_period(self.kwargs["month"])).order_by("id")
 
     @extend_schema(
-        operation_id="tell_meter_reading", request=ReadingTold,
+        operation_id="tell_meter_reading", request=ReportedReading,
         responses={201: ReadingSerializer, 400: OpenApiResponse(PROBLEM, "no such month, or a reading that cannot be")},
     )  # fmt: skip
     def post(self, request: Request, month: str) -> Response:
-        """Tell a reading; none is ever changed, the last one of a cluster counts in the period report."""
+        """Report a reading; none is ever changed, the last one of a cluster counts in the period report."""
         sees_all_teams(request, ALL_TEAMS)
         if "\0" in month:
             raise Http404
-        facts = facts_of(ReadingTold, request)
+        facts = facts_of(ReportedReading, request)
         try:
             reading = meter_reading_put(
                 month=month, cluster=facts["cluster"], metered=facts["metered_kwh"], shared=facts["shared_kwh"],
@@ -73,7 +73,7 @@ class MeterReadings(ListAPIView[MeterReading]):
         return Response(ReadingSerializer(reading).data, status=201)
 
 
-class HeldTeamSerializer(serializers.ModelSerializer[BlockedTeam]):
+class BlockedTeamSerializer(serializers.ModelSerializer[BlockedTeam]):
     """A team that the close holds: why, and what it would be charged, null where that is not known."""
 
     class Meta:
@@ -82,11 +82,11 @@ class HeldTeamSerializer(serializers.ModelSerializer[BlockedTeam]):
 
 
 @extend_schema_view(get=extend_schema(operation_id="list_held_teams"))
-class HeldTeams(ListAPIView[BlockedTeam]):
+class BlockedTeams(ListAPIView[BlockedTeam]):
     """The teams that a month in the middle of its close holds while the others are billed."""
 
     permission_classes = [has_scope("invoices:read")]
-    serializer_class = HeldTeamSerializer
+    serializer_class = BlockedTeamSerializer
 
     def get_queryset(self) -> QuerySet[BlockedTeam]:
         held = BlockedTeam.objects.filter(period=_period(self.kwargs["month"])).order_by("team")

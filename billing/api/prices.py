@@ -77,7 +77,7 @@ REFUSED = {
 
 
 class ExactJsonParser(BaseParser):
-    """JSON whose numbers never become binary floats, and whose fields stand once."""
+    """JSON whose numbers never become binary floats, and whose fields occur once."""
 
     media_type = "application/json"
 
@@ -119,7 +119,7 @@ class TakesStep(BasePermission):
 
 
 class SeesDrafts(BasePermission):
-    """For whoever makes, approves or audits prices."""
+    """For people who make, approve or audit prices."""
 
     message = "this needs the scope prices:write or prices:approve"
 

@@ -105,4 +105,4 @@ def _title(error: Exception, status_code: int) -> str:
 @csrf_exempt
 def not_found(request: HttpRequest, exception: Exception | None = None) -> JsonResponse:
     """404 below /api/."""
-    return problem(status.HTTP_404_NOT_FOUND, "Not Found", f"no door at {request.path}")
+    return problem(status.HTTP_404_NOT_FOUND, "Not Found", f"no endpoint at {request.path}")

@@ -51,7 +51,7 @@ class Decision(serializers.Serializer[Any]):
     )
 )
 class Quarantine(ListAPIView[QuarantinedRecord]):
-    """Records that could not enter the ledger, the newest first; open ones hold the close of their month."""
+    """Records that could not enter the ledger, the newest first; open ones block the close of their month."""
 
     permission_classes = [has_scope("usage:read")]
     serializer_class = Entry

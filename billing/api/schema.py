@@ -88,7 +88,7 @@ REFUSALS = {
     "401": "no valid token",
     "403": "the token may not do this",
     "413": "larger than the limit, packed or unpacked, or too many records",
-    "415": "a Content-Type or Content-Encoding that this door does not take",
+    "415": "a Content-Type or Content-Encoding that this endpoint does not take",
     "503": "busy, or the database is away: nothing is acknowledged, send the same again after Retry-After seconds",
 }
 

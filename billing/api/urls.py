@@ -73,7 +73,7 @@ urlpatterns = [
     path("periods/<str:month>/accrual", invoices.PeriodAccrual.as_view(), name="period-accrual"),
     path("periods/<str:month>/report", invoices.PeriodReport.as_view(), name="period-report"),
     path("periods/<str:month>/meter-readings", periods.MeterReadings.as_view(), name="meter-readings"),
-    path("periods/<str:month>/held-teams", periods.HeldTeams.as_view(), name="held-teams"),
+    path("periods/<str:month>/held-teams", periods.BlockedTeams.as_view(), name="held-teams"),
     path("periods/<str:month>/reopenings", reopening.Reopenings.as_view(), name="period-reopenings"),
     path("periods/<str:month>/journal", ledger.JournalAcknowledgement.as_view(), name="journal"),
     path("scim/v2/", include("billing.api.scim.urls")),

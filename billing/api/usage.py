@@ -158,8 +158,8 @@ class WatermarksEndpoint(UsageEndpoint):
     @extend_schema(
         operation_id="report_watermark",
         description=(
-            "`agent` has told everything that it saw of `source` (a gateway, or a cluster) before `watermark`. An agent "
-            "that once told a watermark and then falls silent is a metering gap, which holds the close."
+            "`agent` has reported everything that it saw of `source` (a gateway, or a cluster) before `watermark`. An agent "
+            "that once reported a watermark and then falls silent is a metering gap, which blocks the close."
         ),
         request={"application/json": record_schema(WatermarkBody)},
         responses={204: OpenApiResponse(None, "durable")},
@@ -201,7 +201,7 @@ class AllocationEnvelope(msgspec.Struct, forbid_unknown_fields=True):
     the first list of its state was complete then (it goes with a watermark; who begins anew leaves a gap since the last
     one); `filled`: stretches of which these allocations, and those sent
     before, are everything that could be pieced together afterwards; `scans`: how far lists of the cluster agreed with what
-    the agent had watched. All are said of `agent.cluster`.
+    the agent had watched. All are about `agent.cluster`.
     """
 
     allocations: list[msgspec.Raw]
@@ -221,7 +221,7 @@ class CapacityEnvelope(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class AllocationsEndpoint(UsageEndpoint):
-    """Allocations of GPUs, with how far the agent has told everything."""
+    """Allocations of GPUs, with how far the agent has reported everything."""
 
     door = "usage/gpu-allocations"
 

@@ -52,7 +52,7 @@ class Kind(ABC, Generic[P]):
     name: ClassVar[str]
     model: type[P]
     deciders: ClassVar[frozenset[Right]]
-    """Whoever holds one of these rights everywhere may decide; `rights` may ask for more."""
+    """People with one of these rights everywhere may decide; `rights` may ask for more."""
     audit: ClassVar[Mapping[str, str]]
     """What the audit log calls each step."""
     revisable: ClassVar[bool] = False

@@ -130,7 +130,7 @@ class Proposal(models.Model):
 
     @property
     def decision(self) -> str:
-        """What whoever decided it wrote."""
+        """The comment of the decision."""
         return self.decided.comment if self.decided else ""
 
     def _steps(self, *actions: str) -> list["Step"]:

@@ -28,7 +28,7 @@ class NoLedgerError(LookupError):
 
 
 def manifest_path(path: Path) -> Path:
-    """The manifest of a dump stands beside it."""
+    """The manifest of a dump is beside it."""
     return path.with_name(f"{path.name}.json")
 
 

@@ -25,7 +25,7 @@ class ProgramError(Exception):
 
 
 class ProgramFailedError(Exception):
-    """A program of PostgreSQL ended with an error; the text is the end of what it said."""
+    """A program of PostgreSQL ended with an error; the text is the end of its output."""
 
 
 def whole_number(text: str) -> int:
@@ -70,8 +70,8 @@ def run(program: str, *arguments: str, database: str | None = None) -> None:
     argv = [str(find(program)), "--no-password", f"--dbname={make_conninfo(**parameters)}", *arguments]
     done = subprocess.run(argv, env=environment, capture_output=True, text=True, errors="replace", check=False)  # noqa: S603
     if done.returncode:
-        said = " ".join(done.stderr.split())[-600:]
-        raise ProgramFailedError(f"{program} ended with {done.returncode}: {said or 'it said nothing'}")
+        output = " ".join(done.stderr.split())[-600:]
+        raise ProgramFailedError(f"{program} ended with {done.returncode}: {output or 'no output'}")
 
 
 def find(program: str) -> Path:

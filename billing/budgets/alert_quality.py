@@ -27,7 +27,7 @@ ALERTS_A_WEEK: Final = 2
 class AlertQuality:
     """Of the unusual days of the last 90 days; `loud` has the owners who heard more than two alerts a week lately."""
 
-    told: int
+    reported: int
     answered: int
     right: int
     loud: tuple[tuple[str, Decimal], ...] = ()

@@ -164,7 +164,7 @@ def as_billed(
 def _expected(
     method: str, progress: Progress, use: Mapping[date, Fraction], encumbered: Mapping[date, Fraction]
 ) -> list[Fraction]:
-    """What a part of a scope's spending comes to on each remaining day by the method of the whole, at the prices of now.
+    """A part of a scope's spending on each remaining day by the method of the whole, at the prices of now.
 
     A part for which the method has too little data goes on at its mean rate.
     """

@@ -40,7 +40,7 @@ FORECAST_METHOD: Final = {
     "trend": _("Trend of the last 4 weeks"),
 }
 ACTION: Final = {
-    "notify": _("tell"),
+    "notify": _("notify"),
     "require_approver": _("new jobs need an approver"),
     "lower_priority": _("lower priority"),
     "rate_limit": _("limit tokens a minute"),

@@ -81,7 +81,7 @@ def monthly_amounts(teams: Iterable[Team], month: str, instant: datetime, zone: 
     return found
 
 
-def standing_now(budget: Budget, now: datetime) -> BudgetStatus | None:
+def status_now(budget: Budget, now: datetime) -> BudgetStatus | None:
     """The stored status of the period that contains `now`; None before the first refresh."""
     return budget.standings.filter(start__lte=now, end__gt=now).first()
 

@@ -77,7 +77,7 @@ def month_lines(month: str, zone: str) -> MonthLines:
     zone, close_seq = (period.zone, period.close_seq) if period else (zone, None)
     assessment = rated_now(month=month, window=window, zone=zone, close_seq=close_seq)
     charges = [charge for charge in assessment.charges if not charge.key.platform]
-    lines = [_line(line.charge.key, line.amount) for line in invoice_lines(charges)]
+    lines = [spent_on(line.charge.key, Fraction(line.amount)) for line in invoice_lines(charges)]
     return MonthLines(lines, preview=True, unrated=frozenset(assessment.faults))
 
 
@@ -90,9 +90,10 @@ def _invoiced(period: BillingPeriod) -> list[Spent]:
     return [Spent(*row[:7], Fraction(row[7]), correction=row[8]) for row in rows.iterator()]
 
 
-def _line(key: LineKey, amount: Decimal) -> Spent:
+def spent_on(key: LineKey, amount: Fraction) -> Spent:
+    """An amount on a line of a close."""
     return Spent(
-        key.team, key.kind, key.cluster, key.namespace, key.consumer, key.accelerator, key.sku, Fraction(amount),
+        key.team, key.kind, key.cluster, key.namespace, key.consumer, key.accelerator, key.sku, amount,
         correction=key.correction,
     )  # fmt: skip
 

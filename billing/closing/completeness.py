@@ -15,9 +15,9 @@ from billing.rates.selectors import rate_card
 from billing.rating.reference_data import gpu_seconds
 from billing.tenancy.selectors import consumer_book, namespace_book
 from billing.usage.gaps import Gap, clusters_reported, metering_gaps
-from billing.usage.overallocation import Overheld, overheld
+from billing.usage.overallocation import Overallocation, overallocations
 from billing.usage.reconciliation import estimated_ends, sequence_gaps, silent_sources
-from billing.usage.selectors import double_held, not_taken_in
+from billing.usage.selectors import allocated_twice_by_pod, not_taken_in
 from billing.usage.unknown_shares import UnknownUse, unknown_shares
 from metering.intervals import Interval, union
 from metering.messages import Message
@@ -64,7 +64,7 @@ def in_quarantine(context: Context) -> Iterator[ReportedException]:
             yield ReportedException("agent_problem", whose, quantity, "objects", True, advice)
         elif what == "agent unknown":
             advice = Message(
-                "nobody knows this extended resource: if it is a device, tell the agent with %(option)s; if it is none, "
+                "this extended resource is unknown: if it is a device, configure the agent with %(option)s; if it is none, "
                 "declare it with `manage.py gpu_share`", option="--claim-driver" if "/dra/" in whose else "--resource",
             )
             units = Decimal(text) if text.isascii() and text.isdecimal() else quantity
@@ -156,10 +156,10 @@ def scans_differing(context: Context) -> Iterator[ReportedException]:
             yield ReportedException("scan_difference", scan.cluster, Decimal(scan.differing), "units", True, advice)
 
 
-def held_twice(context: Context) -> Iterator[ReportedException]:
+def allocated_twice(context: Context) -> Iterator[ReportedException]:
     """Pods that are reported with one resource twice at a time."""
     advice = Message("one pod is reported to hold the same resource twice at a time: correct it at its source, or waive it")
-    for cluster, pod_uid, overlap in double_held(context.window):
+    for cluster, pod_uid, overlap in allocated_twice_by_pod(context.window):
         seconds = Decimal(overlap).scaleb(-6)
         yield ReportedException("overlap", f"{cluster}/{pod_uid}", seconds, "seconds", context.blocks, advice)
 
@@ -189,7 +189,7 @@ def capacity_exceeded(context: Context, idle: dict[tuple[str, str], Decimal]) ->
     `idle`: GPU-seconds by pool, as far as they are known. Where it is negative though nothing was held beyond what was
     offered at any instant, capacity is unknown for a part of the month, which blocks nothing.
     """
-    found, none, zero = overheld(context.window), Overheld(), Decimal(0)
+    found, none, zero = overallocations(context.window), Overallocation(), Decimal(0)
     advice = Message("more was held than nodes offered: check capacity reports and device fractions")
     for pool in sorted(found.keys() | idle.keys()):
         over = found.get(pool, none)

@@ -19,12 +19,12 @@ PLACEHOLDER = "(none)"
 
 
 def documents_disagreeing(period: BillingPeriod) -> tuple[int, Decimal, list[Message]]:
-    """How many documents were issued in a period, what they come to, and those whose sums differ, in words."""
+    """How many documents were issued in a period, their sum, and those whose sums differ, in words."""
     invoices = period.invoices.filter(number__isnull=False).select_related("team").defer("draft").order_by("number")
     documents: list[Invoice | Note] = [*invoices, *issued_notes(period.month)]
     kept = InvoiceSums.objects.filter(invoice__period=period)
     shown = dict(kept.values_list("invoice_id", F("gpu") + F("tokens") + F("other")))
-    differing = [told for document in documents if (told := _differs(document, shown))]
+    differing = [text for document in documents if (text := _differs(document, shown))]
     return len(documents), sum((document.total for document in documents), ZERO), differing
 
 

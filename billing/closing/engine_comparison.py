@@ -2,7 +2,7 @@
 
 Compared is what was counted by servers, in both classes by themselves: input that lacks is not made good by output too
 many. A day that the readings do not cover says nothing. The month decides about the close, for requests that run over
-midnight are told on one day and counted on two; single days are for who looks for the cause.
+midnight are reported on one day and counted on two; single days help to find the cause.
 
 Source: reference/FINOPS_PRACTICE.md, section 4 (gateway tokens against engine counters: at most 0.5 %).
 """
@@ -20,7 +20,7 @@ TOLERANCE: Final = Fraction(1, 200)
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """Sums of what was told and what was counted."""
+    """Sums of what was reported and what was counted."""
 
     gateway_input: int = 0
     gateway_output: int = 0
@@ -48,7 +48,7 @@ class Compared:
     def words(self) -> Message:
         """Both sides, for people."""
         return Message(
-            "gateways told %(i)s input and %(o)s output tokens, inference servers counted %(ei)s and %(eo)s",
+            "gateways reported %(i)s input and %(o)s output tokens, inference servers counted %(ei)s and %(eo)s",
             i=f"{self.gateway_input:,}", o=f"{self.gateway_output:,}", ei=f"{self.engine_input:,}",
             eo=f"{self.engine_output:,}",
         )
@@ -81,5 +81,5 @@ def compare(days: Iterable[EngineDay]) -> list[ModelComparison]:
     return list(found.values())
 
 
-def _exceeds(told: int, counted: int) -> bool:
-    return abs(told - counted) > TOLERANCE * counted
+def _exceeds(reported: int, counted: int) -> bool:
+    return abs(reported - counted) > TOLERANCE * counted

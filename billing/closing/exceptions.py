@@ -157,7 +157,7 @@ def without_price(context: Context) -> Iterator[ReportedException]:
     """Usage that no price list has a price of, by SKU; that of the platform blocks nothing."""
     advice = Message("publish a price version that covers it")
     yield from _unpriced_sums(context.rated.unpriced, advice, blocks=True)
-    note = Message("the platform's own use has no price: its recovery cannot be told")
+    note = Message("the platform's own use has no price: its recovery is unknown")
     yield from _unpriced_sums(context.rated.platform_unpriced, note, blocks=False)
 
 
@@ -247,7 +247,7 @@ def months_unbilled(context: Context) -> Iterator[ReportedException]:
 def not_rated(context: Context) -> Iterator[ReportedException]:
     """Teams whose rating raises: the close will hold them and bill the others, unless what others pay hangs on them.
 
-    A close that holds them has said so itself (`teams_blocked`).
+    A close that blocks them reports it itself (`teams_blocked`).
     """
     blocked = {item.subject for item in teams_blocked(context.period)}
     for team, problem in sorted(context.rated.faults.items()):

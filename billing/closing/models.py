@@ -12,7 +12,9 @@ from billing.invoices.models import BillingPeriod
 
 
 class ExceptionWaiver(models.Model):
-    """A blocking exception of a period that somebody took responsibility for, until a day: then it holds the close again."""
+    """A blocking exception of a period that somebody took responsibility for, until a day: then it blocks the close
+    again.
+    """
 
     period = models.ForeignKey(BillingPeriod, on_delete=models.PROTECT, related_name="waivers")
     kind = models.CharField(max_length=32)
@@ -94,7 +96,7 @@ class Accrual(models.Model):
 
 
 class MeterReading(models.Model):
-    """KWh that a cluster took in a month, at the building's meter. The last one told counts; none is ever changed.
+    """KWh that a cluster took in a month, at the building's meter. The last report counts; none is ever changed.
 
     `shared_kwh`: of it, what no device is charged with by plan: switches, storage, devices that nobody held.
     """

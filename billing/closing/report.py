@@ -26,7 +26,7 @@ from billing.rating.snapshots import rated_now
 from billing.runtime.parallel_reads import deferred_check
 from billing.usage.altered import Altered, usage_altered
 from billing.usage.epochs import one_snapshot
-from billing.usage.selectors import EpochFilter, held_devices
+from billing.usage.selectors import EpochFilter, allocated_devices
 from billing.usage.token_sums import rollup_difference
 from metering.intervals import Interval
 from metering.messages import Message
@@ -43,12 +43,12 @@ BEFORE_CLOSE: Final = (
 """The exceptions of a month that nobody has closed yet."""
 WHILE_CLOSING: Final = (exceptions.without_owner, exceptions.without_price)
 ALWAYS: Final = (
-    exceptions.not_rated, completeness.held_twice, completeness.ends_estimated, exceptions.engines_differing,
+    exceptions.not_rated, completeness.allocated_twice, completeness.ends_estimated, exceptions.engines_differing,
     exceptions.energy_differing,
 )  # fmt: skip
 AT_CUT_OFF: Final = (
     exceptions.not_ended, exceptions.costs_not_measured, completeness.unwatched, completeness.in_quarantine,
-    completeness.shares_unknown, completeness.numbers_missing, completeness.scans_differing, completeness.held_twice,
+    completeness.shares_unknown, completeness.numbers_missing, completeness.scans_differing, completeness.allocated_twice,
 )  # fmt: skip
 """Those that what comes in between the check and the cut-off can cause, beside usage: that is rated again."""
 
@@ -172,7 +172,7 @@ class UsageReads:
         """Begin to read them, as the close of the period sees it, or as is known now."""
         window, close_seq = Interval(period.start, period.end), period.close_seq
         known = EpochFilter() if close_seq is None else EpochFilter(before=close_seq)
-        return cls(deferred_check(held_devices, window, known), deferred_check(usage_altered, window))
+        return cls(deferred_check(allocated_devices, window, known), deferred_check(usage_altered, window))
 
 
 def judged(report: Report, period: BillingPeriod, now: datetime, *, thorough: bool = True) -> Report:
@@ -223,7 +223,7 @@ def found_in(
 
 
 def _documents_agree(period: BillingPeriod) -> Check:
-    """What was issued comes to one sum as lines, as documents, on pages, in the ledger's journal and in FOCUS."""
+    """What was issued has one sum as lines, as documents, on pages, in the ledger's journal and in FOCUS."""
     count, total, differing = documents_disagreeing(period)
     detail = Message.joined(differing[:5]) or Message.counted(
         "%(n)s document, %(total)s", "%(n)s documents, %(total)s", count, n=count, total=f"{total:,}"

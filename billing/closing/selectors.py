@@ -28,6 +28,6 @@ def reopening_as_dict(item: PeriodReopening) -> dict[str, Any]:
     }
 
 
-def teams_held_count() -> int:
+def teams_blocked_count() -> int:
     """How many teams closes could not bill while they billed the others."""
     return BlockedTeam.objects.count()

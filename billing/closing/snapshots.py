@@ -42,7 +42,7 @@ class KindSum(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class TeamContent:
-    """What a team would be charged, what it would only be shown, and what was said of its jobs."""
+    """What a team would be charged, what it would only be shown, and the verdicts on its jobs."""
 
     charged: list[StatementLine] = field(default_factory=list)
     shadow: list[StatementLine] = field(default_factory=list)
@@ -57,7 +57,7 @@ class TeamSums(msgspec.Struct):
 
 
 class KeptSums(TeamSums):
-    """All that is kept of a team's month in sums; whoever reads it decodes only what it shows."""
+    """All that is kept of a team's month in sums; a reader decodes only what it shows."""
 
     rollups: MonthRollups = msgspec.field(default_factory=MonthRollups)
 

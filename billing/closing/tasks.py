@@ -41,7 +41,7 @@ def months_assess() -> int:
 
 
 def operation_wake(operation_id: int) -> None:
-    """Tell a worker at once where the broker can be reached; otherwise the scheduler will."""
+    """Notify a worker at once where the broker can be reached; otherwise the scheduler does."""
     try:
         operation_execute.delay(operation_id)
     except OperationalError:

@@ -61,25 +61,25 @@ def hold_of(dispute: Dispute) -> DisputeHoldback | None:
 
 
 def material(dispute: Dispute, setup: BillingSetup) -> bool:
-    """Whether the disputed amount is above both limits of the house: a share of the document, and an amount."""
+    """Whether the disputed amount is above both limits of the company: a share of the document, and an amount."""
     limit = EXACT.multiply(dispute.document.total, setup.dispute_hold_share)
     return dispute.amount > limit and dispute.amount > setup.dispute_hold_amount
 
 
 def why_not_held(dispute: Dispute, setup: BillingSetup | None = None) -> Message | None:
     """Why the disputed part cannot be kept off the ledger, in a sentence; None where it can."""
-    house, number = setup or billing_setup(), dispute.document.number
+    limits, number = setup or billing_setup(), dispute.document.number
     if dispute.status not in UNDECIDED:
         return Message(
             "dispute %(n)s is %(status)s: only an undecided one keeps its amount off the ledger",
             n=dispute.pk, status=dispute.status,
         )
-    if not material(dispute, house):
+    if not material(dispute, limits):
         return Message(
             "dispute %(n)s of %(amount)s is not above %(limit)s and %(share)s of %(number)s: it posts, and is credited "
             "later if it is upheld",
-            n=dispute.pk, amount=dispute.amount, limit=house.dispute_hold_amount,
-            share=f"{plain_text(house.dispute_hold_share * 100)} %", number=number,
+            n=dispute.pk, amount=dispute.amount, limit=limits.dispute_hold_amount,
+            share=f"{plain_text(limits.dispute_hold_share * 100)} %", number=number,
         )
     if DisputeHoldback.objects.filter(dispute=dispute).exists():
         return Message("dispute %(n)s was held before: that is done once", n=dispute.pk)

@@ -1,7 +1,7 @@
 """Reading: what a change of closed time does to what was billed: charged, should have been charged, and the lines.
 
 For every close whose usage the change reaches, the slice is assessed twice, as it was known until now and with the
-change; where both differ, the line that stands in a document is to be reversed and the other one billed.
+change; where both differ, the line that is in a document is to be reversed and the other one billed.
 """
 
 from collections import defaultdict
@@ -132,8 +132,8 @@ def _differs(other: Charge | None, charge: Charge) -> bool:
 
 
 @dataclass(frozen=True)
-class StandingLines:
-    """The lines of one team and close that stand in issued documents now, with what was credited of each (negative)."""
+class CurrentLines:
+    """The lines of one team and close that are in issued documents now, with what was credited of each (negative)."""
 
     invoice: Invoice | None
     lines: Mapping[LineKey, BilledLine]
@@ -156,7 +156,7 @@ class StandingLines:
         return self.credited.get((line.document, line.position), ZERO)
 
 
-def standing_lines(close_seq: int, team: str) -> StandingLines:
+def current_lines(close_seq: int, team: str) -> CurrentLines:
     """What stands of close `close_seq` for a team; locked.  Raises NoteError where its invoice is not issued."""
     invoices = Invoice.objects.filter(period__close_seq=close_seq, team__code=team, shadow=False)
     invoice = invoices.exclude(status=Invoice.Status.VOID).select_related("team", "period").first()
@@ -171,7 +171,7 @@ def standing_lines(close_seq: int, team: str) -> StandingLines:
     lines = [line for document in documents for line in billed_lines(document) if line.close_seq == close_seq]
     reversed_rows = _reversed(lines)
     standing = [line for line in lines if (type(line.row), line.row.pk) not in reversed_rows]
-    return StandingLines(invoice, {line.key: line for line in standing}, credited_of(standing))
+    return CurrentLines(invoice, {line.key: line for line in standing}, credited_of(standing))
 
 
 def _reversed(lines: Iterable[BilledLine]) -> set[tuple[type, int]]:

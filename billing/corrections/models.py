@@ -75,7 +75,7 @@ class Dispute(models.Model):
 
 
 class DisputeStep(models.Model):
-    """One step of a dispute, with what was said or shown: append-only."""
+    """One step of a dispute, with its text or evidence: append-only."""
 
     dispute = models.ForeignKey(Dispute, on_delete=models.PROTECT, related_name="steps")
     kind = models.CharField(max_length=16)

@@ -41,7 +41,7 @@ class BilledLine:
     """A line that was charged: `document` and `position` say where, `close_seq` by which close, `key` for what.
 
     Quantity, price and amount are as printed; `usage_quantity` is the exact usage in base units. No `document` is the
-    note itself that names the line; `row` is where it is stored, for whoever stored it.
+    note itself that names the line; `row` is where it is stored.
     """
 
     document: str | None

@@ -1,6 +1,6 @@
 """Until when a document can be objected to, and since when it counts as accepted, in business days of the company.
 
-Silence for five business days accepts a document; whoever disputes a line within them holds it until that is decided.
+Silence for five business days accepts a document; a dispute within them keeps it open until it is decided.
 A line can still be disputed to the end of the tenth day, when the amount is final: that is the day on which it is due.
 """
 
@@ -15,7 +15,7 @@ from django.db.models import Max
 from billing.invoices.models import BillingPeriod, DocumentEvent, Invoice, Note
 from billing.invoices.selectors import document_of
 from billing.tenancy.models import BillingSetup
-from billing.tenancy.selectors import house_calendar
+from billing.tenancy.selectors import company_calendar
 from pricing.business_days import BusinessCalendar
 
 TRIAGE_DAYS = 2
@@ -66,7 +66,7 @@ def printed_until(document: Invoice | Note, setup: BillingSetup | None = None) -
     """The end of the time to object as a document prints it; None before its issue, and where there is none."""
     if document.issued_at is None or _credits(document):
         return None
-    return due_of(document, document_of(document)["period"]["zone"], house_calendar(setup))
+    return due_of(document, document_of(document)["period"]["zone"], company_calendar(setup))
 
 
 def acceptance_of(
@@ -96,7 +96,7 @@ def acceptance_counts(period: BillingPeriod, now: datetime) -> dict[str, int]:
     issued = list(rows.prefetch_related("events"))
     if not issued:
         return {}
-    calendar = house_calendar()
+    calendar = company_calendar()
     found = (acceptance_of(invoice, zone=period.zone, calendar=calendar, now=now) for invoice in issued)
     counts = Counter(item.state for item in found if item is not None)
     return {state: counts[state] for state in ("waiting", "held", "accepted")}

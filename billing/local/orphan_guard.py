@@ -62,7 +62,7 @@ def _watch(child: int, parent: int, grace: float) -> int:
 
 
 def _reap(child: int) -> int | None:
-    """Collect whoever has ended; the status of the child once it is among them."""
+    """Collect the processes that ended; the status of the child once it is among them."""
     status = None
     with contextlib.suppress(ChildProcessError):
         while (ended := os.waitpid(-1, os.WNOHANG))[0]:

@@ -1,4 +1,4 @@
-"""Runs the parts of a house (web, worker, scheduler) in the foreground: all of them, or none."""
+"""Runs the parts of an installation (web, worker, scheduler) in the foreground: all of them, or none."""
 
 import contextlib
 import os
@@ -45,7 +45,7 @@ class Child:
 
 @dataclass(eq=False)
 class _Part:
-    """The present of one child: its process, what it said last, when it failed, when it may start again."""
+    """The present of one child: its process, its last output, when it failed, when it may start again."""
 
     child: Child
     process: subprocess.Popen[bytes] | None = None

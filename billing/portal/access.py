@@ -62,7 +62,7 @@ def _refuse_nul(request: HttpRequest, named: dict[str, Any]) -> None:
 
 
 def page_for(right: Right) -> Callable[[View], View]:
-    """A page for people who hold `right` for the whole house; everybody else is told that it is not for them."""
+    """A page for people with `right` for the whole installation; everybody else gets an answer that it is not for them."""
 
     def decorate(view: View) -> View:
         @page
@@ -77,7 +77,7 @@ def page_for(right: Right) -> Callable[[View], View]:
     return decorate
 
 
-staff_page = page_for(Right.READ)  # whoever sees every team: finance, approvers, platform admins, auditors
+staff_page = page_for(Right.READ)  # people who see every team: finance, approvers, platform admins, auditors
 
 
 def rights(request: HttpRequest) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Reads of the audit page: who changed what and why, and where each entry stands in the chain."""
+"""Reads of the audit page: who changed what and why, and where each entry is in the chain."""
 
 import json
 from collections.abc import Sequence
@@ -77,7 +77,7 @@ def why_of(entry: AuditEntry) -> str:
 
 
 def facts_of(entry: AuditEntry) -> list[tuple[str, str, str]]:
-    """(name, before, after) of what changed; what has no before and after stands under `after`."""
+    """(name, before, after) of what changed; what has no before and after is under `after`."""
     detail = dict(entry.detail)
     before, after = (detail.pop(name, None) for name in ("before", "after"))
     acting = detail.pop("acting", None) or {}

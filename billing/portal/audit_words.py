@@ -74,7 +74,7 @@ AUDIT: Final[dict[str, Any]] = {
     "period_cut_off": _("Cut-off of a month set"),
     "period_cut_off_withdraw": _("Cut-off of a month taken back"),
     "period_hold": _("Team held out of a close"),
-    "meter_reading_put": _("Meter reading told"),
+    "meter_reading_put": _("Meter reading reported"),
     "period_reopen": _("Month opened again"),
     "price_draft_approved": _("Price list approved"),
     "price_draft_created": _("Price list drafted"),

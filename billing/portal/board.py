@@ -138,7 +138,7 @@ class Board:
 
     @cached_property
     def verdicts(self) -> list[AnyVerdict]:
-        """What was said of the jobs under the filters; tokens and accelerators are no part of a verdict."""
+        """The verdicts on the jobs under the filters; tokens and accelerators are no part of a verdict."""
         if self.filters.model or self.filters.consumer:
             return []
         return [item for item in self.whole.verdicts_of(self.codes) if self._in_place(item)]
@@ -209,7 +209,7 @@ class Board:
     def bridge(self) -> Bridge | None:
         """Against the month before; a running month against as much of it.
 
-        None where nothing was used then, and where so much may be missing that less would be told than was used.
+        None where nothing was used then, and where so much may be missing that the figure would be too small.
         """
         if self.stale:
             return None
@@ -262,7 +262,7 @@ class Board:
 
     @cached_property
     def kept_use(self) -> WeekUse | None:
-        """The use of the whole house as it was last summed, where the whole house is asked for."""
+        """The use of the whole installation as it was last summed, where no filter is set."""
         asked = self.filters
         assessed_for_this_view = self.month.preview and self.month.as_of is None
         if asked.team or asked.namespace or asked.consumer or asked.of_jobs or assessed_for_this_view:

@@ -62,7 +62,7 @@ class Percents(forms.CharField):
 
 
 class ThresholdsForm(PageForm):
-    """At which percentages somebody is told."""
+    """At which percentages an alert is sent."""
 
     thresholds = Percents(label=_("Percent of spending"), example="50, 80, 100")
     forecast_thresholds = Percents(label=_("Percent of the forecast"), example="100")
@@ -70,7 +70,7 @@ class ThresholdsForm(PageForm):
 
 
 class RecipientsForm(PageForm):
-    """Who is told."""
+    """Who gets alerts."""
 
     recipients = Text(
         label=_("One mail address or channel per line"), required=False, widget=forms.Textarea(attrs={"rows": 4})
@@ -182,7 +182,7 @@ class BudgetForm(ThresholdsForm):
         """Check what no field shows alone; the clean fields are those of a `BudgetWish`, with the team."""
         wish = self.cleaned_data
         if wish.get("accelerator") and wish.get("model"):
-            self.add_error("model", gettext("stands beside an accelerator, and no usage has both: give one of them"))
+            self.add_error("model", gettext("is given beside an accelerator, and no usage has both: give one of them"))
         since, until = wish.get("valid_from"), wish.get("valid_until")
         if since and until and until <= since:
             begins = {"start": self["valid_from"].value()}

@@ -44,7 +44,7 @@ class Series:
 @dataclass(frozen=True, slots=True)
 class Chart:
     """A chart over `labels`. `links`: where a click on one leads. `lying`: bars go from left to right, one on another.
-    `axis`: what the scale of values counts, where it is not the `unit` that is told with each.
+    `axis`: what the scale of values counts, where it is not the `unit` that is shown with each.
 
     `from_zero`: whether the scale begins there; where only differences are to be seen it does not.
     """
@@ -85,7 +85,7 @@ def trend_chart(trend: Sequence[TrendPoint], month: str, currency: str) -> Chart
 
 
 def days_chart(days: Sequence[tuple[date, Decimal, Decimal]], unit: str, currency: str, colour: str) -> Chart:
-    """(day, quantity, amount): bars of the quantity; the amount is told with it."""
+    """(day, quantity, amount): bars of the quantity; the amount is shown with it."""
     texts = [f"{quantity(used)} {unit}, {money(amount)} {currency}" for _day, used, amount in days]
     series = Series("", "bars", colour, [used for _day, used, _amount in days], texts)
     return Chart([day.isoformat() for day, _used, _amount in days], [series], axis=unit)

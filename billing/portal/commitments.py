@@ -53,7 +53,7 @@ def commitment_uses(
 
     `unused_at_list`: what the unused hours would have cost at the list price in force at the end of what is known, None
     where the accelerator has none. `pace`: where an open month is heading for, as of `now`; None where it is `stale`.
-    Usage that came late stands in the month that billed it and is left out here.
+    Usage that came late is in the month that billed it and is left out here.
     """
     of_team: dict[str, list[StatementLine]] = defaultdict(list)
     for statement in month.statements:

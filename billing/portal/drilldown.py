@@ -128,7 +128,7 @@ def holds(line: StatementLine, scope: Scope, job: str, share: Part) -> Breakdown
     return share_out(line, sorted(rows, key=lambda row: (row["first"], row["allocation_id"])), of=share)
 
 
-def days_held(line: StatementLine, scope: Scope, jobs: Sequence[str] | None = None) -> Breakdown:
+def days_allocated(line: StatementLine, scope: Scope, jobs: Sequence[str] | None = None) -> Breakdown:
     """The line by local day."""
     found = _devices(line, scope, Grain.DAY, jobs)
     rows = [{"day": day, "usage": _usage(items)} for day, items in _grouped(found, lambda item: _day(item, scope))]
@@ -144,7 +144,7 @@ def _devices(line: StatementLine, scope: Scope, grain: Grain, jobs: Sequence[str
 
 
 def _verdict(line: StatementLine, job: str) -> Verdict:
-    """What was said of a job that the line adjusts, as far as it says where its usage belongs."""
+    """The verdicts on the jobs that the line adjusts, where the usage of a job is known."""
     key, nothing = line.key, Decimal(0)
     return Verdict(key.team, key.cluster, key.namespace, job, key.policy, nothing, nothing, nothing, None, None, nothing,
                    key.reason)  # fmt: skip

@@ -3,7 +3,7 @@
 A page with many forms gives each a key; it shows the one that was refused in place of the blank one of that key.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, time
 from itertools import zip_longest
 from typing import Any, Final, Self
@@ -11,6 +11,7 @@ from typing import Any, Final, Self
 from django import forms
 from django.core.exceptions import ValidationError
 from django.db.models import QuerySet
+from django.forms.boundfield import BoundField
 from django.forms.renderers import TemplatesSetting
 from django.forms.utils import ErrorList
 from django.http import HttpRequest, QueryDict
@@ -20,11 +21,12 @@ from django.utils.text import slugify
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
+from billing.portal.input_names import input_name
 from billing.runtime.translation import translated
 from billing.tenancy.actors import actor_of
 from billing.tenancy.models import Team
 from metering.messages import UserError
-from pricing.fields import exact_number, shown
+from pricing.fields import FieldProblem, exact_number, shown
 
 YEARS: Final = range(2000, 2200)
 
@@ -91,8 +93,13 @@ class PageForm(forms.Form):
         return str(self[field].label)
 
     def keep(self, field: str | None, text: str) -> None:
-        """Keep a refusal that names its field and its value itself."""
-        super().add_error(field, text)
+        """Keep a refusal that names its field and its value itself, beside the field where the form has it."""
+        super().add_error(field if field in self.fields else None, text)
+
+    def keep_all(self, problems: Iterable[FieldProblem], **called: str) -> None:
+        """Keep each problem beside its field; `called`: the name of the field for another name in a problem."""
+        for problem in problems:
+            self.keep(called.get(problem.field, problem.field), translated(problem.message))
 
     @property
     def messages(self) -> list[str]:
@@ -138,6 +145,28 @@ class Text(forms.CharField):
 
     def to_python(self, value: Any) -> Any:
         return super().to_python(str(value or "").replace("\0", ""))
+
+
+class Input(Text):
+    """A text of a calculation, with its words, its name and a hint. `starred`: the calculation needs it."""
+
+    def __init__(self, name: str, hint: str = "", *, starred: bool = False, **options: Any) -> None:
+        self.starred = starred
+        texts = {"label": input_name(name), "help_text": hint}
+        super().__init__(required=False, **{**texts, **options})
+        self.template_name = "portal/parts/input.html"
+
+
+class InputsForm(PageForm):
+    """The inputs of a calculation, which checks them itself; its problems are kept beside them."""
+
+    def __init__(self, data: Any, inputs: Mapping[str, Input], *, prefix: str, initial: Any = None) -> None:
+        super().__init__(data, initial=initial, auto_id=f"{prefix}-%s")
+        self.fields |= inputs
+
+    def in_groups(self, groups: Iterable[tuple[str, Sequence[str]]]) -> list[tuple[str, list[BoundField]]]:
+        """The inputs by the title of their group."""
+        return [(gettext(title), [self[name] for name in names]) for title, names in groups]
 
 
 class Line(Text):

@@ -1,4 +1,4 @@
-"""What pages say of how fresh and how complete their figures are. What reporters said is read once a request."""
+"""What pages say of how fresh and how complete their figures are. Reports are read once a request."""
 
 from collections.abc import Iterable
 from datetime import datetime

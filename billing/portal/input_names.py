@@ -92,7 +92,7 @@ NAMES: Final[Mapping[str, str]] = {
     "bytes_per_param": gettext_noop("Bytes per parameter"),
     "deadline_days": gettext_noop("Deadline"),
     "queue_days": gettext_noop("Waiting in the queue"),
-    "mfu_p90": gettext_noop("MFU that nine in ten own runs do not pass"),
+    "mfu_p90": gettext_noop("Your 90th-percentile MFU"),
     "experiments": gettext_noop("Experiments before"),
     "evaluation": gettext_noop("Evaluation"),
     "post_training": gettext_noop("Post-training"),

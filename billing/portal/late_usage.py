@@ -1,4 +1,4 @@
-"""What came late: lines of a month for usage of months that were closed before it was told."""
+"""What came late: lines of a month for usage of months that were closed before it was reported."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -7,9 +7,12 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Final
 
+from django import forms
 from django.db import connection
+from django.forms.boundfield import BoundField
 from django.utils.translation import gettext, gettext_noop
 
+from billing.portal.forms import Input, InputsForm
 from billing.portal.price_lists import published_versions
 from metering.messages import Message
 from pricing.documents import DocumentError, parse_document
@@ -133,15 +136,20 @@ def own_mfu_p90(accelerator: str, now: datetime) -> Decimal | None:
     return reached if runs >= LEAST_RUNS else None
 
 
-def in_groups(values: Mapping[str, str]) -> list[tuple[str, bool, list[tuple[str, str, str]]]]:
-    """(group, whether it is open, its inputs by name, value and hint)."""
+def in_groups(values: Mapping[str, str]) -> list[tuple[str, bool, list[BoundField]]]:
+    """(group, whether it is open, its inputs)."""
+    inputs = {name: Input(name, _hint(name), widget=_widget(name)) for name in NAMES}
+    groups = InputsForm(None, inputs, prefix="p", initial=values).in_groups(GROUPS)
     return [
-        (
-            gettext(group), number < OPEN or any(values[name] for name in names),
-            [(name, values[name], _hint(name)) for name in names],
-        )
-        for number, (group, names) in enumerate(GROUPS)
-    ]  # fmt: skip
+        (title, number < OPEN or any(field.value() for field in fields), fields)
+        for number, (title, fields) in enumerate(groups)
+    ]
+
+
+def _widget(name: str) -> forms.Widget:
+    if name in LISTS:
+        return forms.Textarea(attrs={"rows": 2})
+    return forms.TextInput(attrs={"list": "accelerators"} if name == "accelerator" else {})
 
 
 def _hint(name: str) -> str:
@@ -229,7 +237,7 @@ def _rows(plan: TrainingPlan, cases: list[Estimate], market: Fraction | None) ->
 
 
 def _warnings(values: Mapping[str, str], base: Estimate) -> list[Message]:
-    """What is possible and seldom true: it stands beside the figures and stops nothing."""
+    """What is possible and seldom true: it is beside the figures and stops nothing."""
     number = {name: exact_number(value) for name, value in values.items() if value}
     found = []
     mfu = number.get("mfu")

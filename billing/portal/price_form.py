@@ -13,7 +13,7 @@ from billing.portal.templatetags.portal import token_class
 from billing.rates.labels import PRICE_SOURCE
 from billing.rates.price_list import GPU_PRICES, UP_TO
 from billing.runtime.translation import translated
-from pricing.fields import FieldProblem, path_text
+from pricing.fields import FieldProblem
 from pricing.rate_card import TOKEN_CLASSES
 
 BLANK_ROWS = 2
@@ -129,16 +129,15 @@ class PriceForm(PageForm):
         table, *place = problem.path or ("",)
         rows = {"gpu": self.gpu, "tokens": self.tokens}.get(str(table))
         if rows is None or not place or not isinstance(place[0], int):
-            name = path_text(problem.path)
-            self.keep(name if name in self.fields else None, translated(problem.message))
+            self.keep(problem.field, translated(problem.message))
             return
         row, column = rows[place[0]], str(place[1]) if len(place) > 1 else ""
         field = "gpu_value" if table == "gpu" and column in GPU_PRICES else f"{table}_{column}"
-        row.keep(field if field in row.fields else None, translated(problem.text))
+        row.keep(field, translated(problem.text))
 
 
 class StepForm(PageForm):
-    """A step of a draft with its words; `revision`: the one that whoever takes the step looked at."""
+    """A step of a draft with its words; `revision`: the one that the acting person looked at."""
 
     revision = forms.IntegerField(required=False, min_value=0, max_value=MOST_REVISIONS, widget=forms.HiddenInput)
     reason = forms.CharField(required=False, widget=forms.Textarea(attrs={"rows": 3, "maxlength": 2000}))

@@ -131,7 +131,7 @@ def changes_of(listed: PriceVersion | PriceDraft) -> tuple[PriceVersion | None, 
 
 @dataclass(frozen=True)
 class SheetChange:
-    """What stands behind the price of one accelerator in two lists: components, and the inputs that differ."""
+    """What is behind the price of one accelerator in two lists: components, and the inputs that differ."""
 
     accelerator: str
     old: GpuHourCost | None
@@ -162,11 +162,11 @@ def _sheet_change(accelerator: str, old: dict[str, Any] | None, new: dict[str, A
     parts = [{part.name: part.cost_per_gpu_hour for part in cost.components} if cost else {} for cost in costs]
     rows = [ComponentChange(name, parts[0].get(name), parts[1].get(name)) for name in dict.fromkeys([*parts[1], *parts[0]])]
     both = bool(old and new)
-    told = [(row.name, _money(row.old), _money(row.new), _difference(row) if both else "—") for row in rows]
+    components = [(row.name, _money(row.old), _money(row.new), _difference(row) if both else "—") for row in rows]
     fields = in_written_order({**(old or {}), **(new or {})})
     pairs = [(name, str((old or {}).get(name, "—")), str((new or {}).get(name, "—"))) for name in fields]
     differing = [pair for pair in pairs if pair[1] != pair[2]] if both else []
-    return SheetChange(accelerator, costs[0], costs[1], told, differing)
+    return SheetChange(accelerator, costs[0], costs[1], components, differing)
 
 
 def _money(value: Fraction | None) -> str:
@@ -181,7 +181,7 @@ def _difference(row: ComponentChange) -> str:
 def first_month_with_notice(
     now: datetime, zone: str, notice: int, calendar: BusinessCalendar
 ) -> tuple[str, datetime]:
-    """The first billing month that begins after `notice` business days of the house, and its first instant."""
+    """The first billing month that begins after `notice` business days of the company, and its first instant."""
     month = next_month(month_of(now, zone))
     while business_days_between(now, billing_month(month, zone).start, zone, calendar) < notice:
         month = next_month(month)

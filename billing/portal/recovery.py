@@ -1,8 +1,8 @@
 """Whether what is billed covers what the compute costs: each pool, tokens against the platform's own use, by month.
 
-A pool is the devices of one accelerator in one cluster. Its cost is the time its nodes offered (where nobody said: the time
-that was held) times what an hour costs by the sheet behind the price in force, without the uplift for unsold hours and the
-reserve, since idle hours are counted here as they were. Late usage of earlier months is in no pool.
+A pool is the devices of one accelerator in one cluster. Its cost is the time its nodes offered (where that is unknown: the
+time that was held) times what an hour costs by the sheet behind the price in force, without the uplift for unsold hours and
+the reserve, since idle hours are counted here as they were. Late usage of earlier months is in no pool.
 """
 
 from collections import defaultdict
@@ -39,7 +39,7 @@ MONTHS_COMPARED = 12
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """One pool in hours, and what it cost and brought; `idle` and `offered` None where no node said its capacity."""
+    """One pool in hours, and what it cost and brought; `idle` and `offered` None where no node reported its capacity."""
 
     cluster: str
     accelerator: str

@@ -1,7 +1,7 @@
 """Slices that have a price of their own follow their card: what each would cost when the price of the card changes.
 
 A MIG slice pays for the larger of its shares of compute and of memory (`pricing.mig`); any other slice keeps its share of
-the card's price, rounded up, so that neither undercuts the card. What cannot be told stays as it is published, and says why.
+the card's price, rounded up, so that neither undercuts the card. What is unknown stays as it is published, with the reason.
 """
 
 import re

@@ -1,7 +1,7 @@
-"""Who reports usage, and whether they do: each agent and gateway, how far it has told, and what is missing of a month.
+"""Who reports usage, and whether they do: each agent and gateway, how far it has reported, and what is missing of a month.
 
-An agent tells up to when it has told everything (its watermark); a gateway tells nothing of the kind, so what is known of it
-is when its token was used last and when the last hour with usage was.
+An agent reports up to when it has sent everything (its watermark); a gateway reports nothing of the kind, so what is known
+of it is when its token was used last and when the last hour with usage was.
 """
 
 from collections import defaultdict
@@ -21,7 +21,7 @@ from billing.usage.reconciliation import SequenceGaps, sequence_gaps
 from metering.intervals import Interval
 
 SILENT = timedelta(minutes=5)
-"""A reporter that said nothing for so long is named as silent."""
+"""A reporter without a report for so long is named as silent."""
 BEHIND = timedelta(hours=1)
 """An agent whose watermark is further back is late, even if it is heard."""
 LOOKED_BACK = timedelta(days=31)
@@ -100,13 +100,13 @@ class Sources:
     @cached_property
     def gateways(self) -> list[Gateway]:
         """Sources with a token of their own or with usage; what an agent reports for has its own row above."""
-        heard, used = heard_sources(), _used_until(self.now)
+        heard, used = last_reports(), _used_until(self.now)
         missing: dict[str, int] = defaultdict(int)
         for gaps in self.numbered:
             missing[gaps.source] += gaps.missing
-        told = {agent.source for agent in self.agents}
+        known = {agent.source for agent in self.agents}
         found = []
-        for source in sorted({*heard, *used, *missing} - told):
+        for source in sorted({*heard, *used, *missing} - known):
             at = heard.get(source)
             seconds = None if at is None else self._age(at)
             found.append(Gateway(source, at, seconds, used.get(source), missing[source]))
@@ -144,7 +144,7 @@ class Sources:
         return max(0, int((self.now - at).total_seconds()))
 
 
-def heard_sources() -> dict[str, datetime | None]:
+def last_reports() -> dict[str, datetime | None]:
     """When the tokens that were made for one source were used last, by source; None for never."""
     tokens = ApiToken.objects.filter(revoked_at=None, scopes__contains=["usage:write"]).exclude(source="")
     return dict(tokens.order_by("source").values_list("source").annotate(Max("last_used_at")))

@@ -28,7 +28,7 @@ ROWS_SHOWN = 50
 
 
 class Piece(msgspec.Struct, frozen=True, gc=False):
-    """A line or a part of it that belongs to one job; `job` and `queue` are empty where nobody said them.
+    """A line or a part of it that belongs to one job; `job` and `queue` are empty where they are unknown.
 
     `share`: the part of the line's usage that it is.
     """
@@ -92,7 +92,7 @@ def split(pieces: Iterable[Piece], by: str) -> list[SplitRow]:
 
 
 def first_rows(rows: Sequence[SplitRow]) -> tuple[list[SplitRow], Decimal, int]:
-    """What a page shows of a split; what the rest comes to, and how many rows it is."""
+    """What a page shows of a split; the sum of the rest, and how many rows it is."""
     beyond = rows[ROWS_SHOWN:]
     return list(rows[:ROWS_SHOWN]), sum((row.total for row in beyond), ZERO), len(beyond)
 

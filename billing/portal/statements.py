@@ -209,7 +209,7 @@ class MonthStatements(Month):
         }
 
     def verdicts(self, team: Team) -> list[AnyVerdict]:
-        """What the efficiency policies said about the team's jobs, with what they said it from."""
+        """The verdicts of efficiency policies on the team's jobs, with their evidence."""
         return self.verdicts_of([team.code])
 
     def verdicts_of(self, codes: Collection[str]) -> list[AnyVerdict]:

@@ -1,4 +1,4 @@
-"""One table, two files: whatever a page shows as a table leaves it as CSV or XLSX, by the same filters and rights.
+"""One table, two files and, where its columns have headings, the page: CSV and XLSX follow the page's filters and rights.
 
 A page names its tables and asks `download` first; `?table=NAME&as=csv` on the page's own address gives the file, so a file
 never shows more than the page. Text that a spreadsheet would run as a formula is made harmless; numbers stay numbers.
@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import date
 from decimal import Decimal
 from fractions import Fraction
+from itertools import zip_longest
 from operator import attrgetter
 from typing import Any, Self
 from urllib.parse import quote
@@ -21,6 +22,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.utils.text import slugify
 
 from billing.invoices.documents.delimited import BYTE_ORDER_MARK, harmless
+from billing.portal.labels import LABELS
 from billing.rating.freshness import Freshness
 from pricing.money import round_to
 
@@ -28,6 +30,7 @@ XLSX = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
 KINDS = {"csv": "text/csv; charset=utf-8", "xlsx": XLSX}
 FORMATS = {"money": "#,##0.00", "quantity": "#,##0.000000", "count": "#,##0", "ratio": "0.0%", "price": "#,##0.0000####"}
 WIDEST = 60
+MINUS, NOTHING = "\N{MINUS SIGN}", "\N{EM DASH}"
 Cell = str | int | Decimal | Fraction | date | None
 Row = Sequence[Cell]
 
@@ -37,11 +40,15 @@ class Column:
     """A column by its stable English name; `look` is text or a key of FORMATS.
 
     of: where an item has the cell: an attribute, with dots for those of attributes, or a function. Without it, the name.
+    heading: what a page writes above it, in the reader's language; a column without one is in the files only.
+    words: the table of `billing.portal.labels` that translates its codes on a page.
     """
 
     name: str
     look: str = "text"
     of: str | Callable[[Any], Cell] = ""
+    heading: object = ""
+    words: str = ""
 
     @property
     def cell(self) -> Callable[[Any], Cell]:
@@ -62,19 +69,61 @@ def constant(name: str, value: Cell) -> Column:
 DATED = Column("data_through")
 
 
+Shown = list[tuple[Column, str]]
+"""The cells of a row on a page."""
+
+
 @dataclass(frozen=True, slots=True)
 class Table:
-    """What a file holds: its name, its columns, its rows. A cell that is not known is None and stays empty."""
+    """The name, the columns and the rows of a file. A cell that is not known is None and stays empty.
+
+    Only on a page: `notes`, one beside the first cell of each row, and `foot`, the row below them.
+    """
 
     name: str
     columns: Sequence[Column]
     rows: Sequence[Row]
+    notes: Sequence[object] = ()
+    foot: Row = ()
 
     @classmethod
     def of(cls, name: str, items: Iterable[Any], columns: Sequence[Column]) -> Self:
         """A row for each item."""
         cells = [column.cell for column in columns]
         return cls(name, columns, [[cell(item) for cell in cells] for item in items])
+
+    @property
+    def headed(self) -> list[Column]:
+        """The columns of the page."""
+        return [column for column in self.columns if column.heading]
+
+    @property
+    def shown(self) -> list[tuple[object, bool, Shown]]:
+        """The rows of the page: the note of each, whether its `difference` is zero, and its cells."""
+        differs = next((index for index, column in enumerate(self.columns) if column.name == "difference"), None)
+        return [
+            (note, differs is not None and row[differs] == 0, self._cells(row))
+            for row, note in zip_longest(self.rows, self.notes, fillvalue="")
+        ]
+
+    @property
+    def shown_foot(self) -> Shown:
+        """The row below the rows of the page."""
+        return self._cells(self.foot)
+
+    def _cells(self, row: Row) -> Shown:
+        cells = zip(self.columns, row, strict=True) if row else ()
+        return [(column, _on_page(column, value)) for column, value in cells if column.heading]
+
+
+def _on_page(column: Column, value: Cell) -> str:
+    """A figure with the decimals that it has and separators; a code in words."""
+    if isinstance(value, Decimal):
+        return f"{value:,f}".replace("-", MINUS)
+    text = NOTHING if value is None else str(value)
+    if column.look == "percent":
+        return f"{text} %"
+    return str(LABELS[column.words].get(text, text)) if column.words else text
 
 
 def download(

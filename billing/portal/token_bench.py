@@ -6,14 +6,18 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Final
 
+from django import forms
+from django.utils.translation import gettext
+
+from billing.portal.forms import Input, InputsForm
 from billing.portal.input_names import hint_of
+from billing.portal.labels import LABELS
 from billing.portal.price_lists import published_versions
-from billing.portal.workbench import Field, errors_by_field
 from metering.messages import Message
 from pricing.loadtests.own import LoadTest
 from pricing.money import exact_decimal
 from pricing.token_contexts import runs_by_length
-from pricing.token_methods import MethodOutcome, RunVerdict, compared_methods, run_verdicts
+from pricing.token_methods import COMPARED, MethodOutcome, RunVerdict, compared_methods, run_verdicts
 from pricing.token_sheet import BY_CONTEXT, METHODS, NUMBERS, PART, TokenSheet, TokenSheetError, parse_token_sheet
 
 TERMS: Final = (*NUMBERS, "prefill_share")
@@ -56,17 +60,21 @@ class ShownStep:
 
 @dataclass(frozen=True)
 class TokenBench:
-    """Everything that the page tells about one load test; `problems` where the terms price nothing."""
+    """Everything that the page shows of one load test; `problems` where the terms price nothing."""
 
-    terms: list[Field]
-    method: str
-    by_context: bool
+    terms: "TermsForm"
     runs: list[tuple[LoadTest, list[tuple[RunVerdict, list[str]]]]] = field(default_factory=list)
     methods: list[ShownMethod] = field(default_factory=list)
     published: list[Decimal | None] = field(default_factory=list)
     problems: Sequence[str] = ()
     contexts: list[ShownContext] = field(default_factory=list)
     steps: list[ShownStep] = field(default_factory=list)
+
+    @property
+    def rows(self) -> list[tuple[str, Decimal | None, list[tuple[Decimal | None, Decimal | None]]]]:
+        """Each class, its published price, and its price by each method with the gap to the chosen one."""
+        prices = [method.prices for method in self.methods]
+        return list(zip(CLASSES, self.published, map(list, zip(*prices, strict=True)), strict=True))
 
 
 def sheet_asked(inputs: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
@@ -80,20 +88,48 @@ def sheet_asked(inputs: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str
     }  # fmt: skip
 
 
+class TermsForm(InputsForm):
+    """The terms under which a load test is priced, and how; `sheet` is the load test under them."""
+
+    sheet: TokenSheet | None = None
+
+    def __init__(self, given: Mapping[str, Any], *, hidden: bool = False) -> None:
+        self.given = given
+        methods = [(name, LABELS["token_method"][name]) for name in COMPARED]
+        buckets = [
+            ("false", gettext("one price for all prompts")),
+            ("true", gettext("by prompt length, where prices differ by more than a fifth")),
+        ]
+        bounds = {name: NUMBERS.get(name, (PART, None)) for name in TERMS}
+        values = {name: given.get(name) or default or "" for name, (_, default) in bounds.items()}
+        inputs = {
+            "method": Input("method", widget=forms.Select(choices=methods)),
+            BY_CONTEXT: Input(BY_CONTEXT, widget=forms.Select(choices=buckets)),
+            **{name: Input(name, hint_of(bound)) for name, (bound, _) in bounds.items()},
+        }
+        data = {"method": given["method"], BY_CONTEXT: given.get(BY_CONTEXT, "false"), **values}
+        super().__init__(data, inputs, prefix="t")
+        if hidden:
+            self.auto_id = False
+
+    def clean(self) -> None:
+        """Read the load test under the terms."""
+        try:
+            self.sheet = parse_token_sheet(self.given)
+        except TokenSheetError as error:
+            self.keep_all(error.problems)
+
+
 def token_bench(given: Mapping[str, Any]) -> TokenBench:
     """What follows from the fields of a sheet: every method, every run, and the buckets of prompt lengths if asked for."""
-    values = {name: given.get(name, "") for name in TERMS}
-    method, by_context = given["method"], given.get(BY_CONTEXT, "") == "true"
-    try:
-        sheet = parse_token_sheet(given)
-    except TokenSheetError as error:
-        return TokenBench(_terms(values, errors_by_field(error)), method, by_context, problems=error.messages)
+    terms = TermsForm(given)
+    if not terms.is_valid() or terms.sheet is None:
+        return TokenBench(terms, problems=terms.messages)
+    sheet = terms.sheet
     runs = [(test, [(verdict, _figures(verdict)) for verdict in _verdicts(test, sheet)]) for test in sheet.tests]
     problems, contexts, steps = _contexts(sheet)
     published = _published(sheet.tests[0].model)
-    return TokenBench(
-        _terms(values, {}), method, by_context, runs, _methods(sheet, method), published, problems, contexts, steps
-    )
+    return TokenBench(terms, runs, _methods(sheet, given["method"]), published, problems, contexts, steps)
 
 
 def _contexts(sheet: TokenSheet) -> tuple[list[Message], list[ShownContext], list[ShownStep]]:
@@ -129,14 +165,6 @@ def _figures(verdict: RunVerdict) -> list[str]:
     point = verdict.run.point
     given = (point.offered_rps, point.input_tps, point.output_tps, point.ttft_p99_ms, point.tpot_p99_ms)
     return [exact_decimal(value, 3).rstrip("0").rstrip(".") for value in given]
-
-
-def _terms(values: Mapping[str, str], told: Mapping[str, list[str]]) -> list[Field]:
-    bounds = {name: NUMBERS.get(name, (PART, None)) for name in TERMS}
-    return [
-        Field(name, values[name] or default or "", hint_of(bound), told.get(name, []))
-        for name, (bound, default) in bounds.items()
-    ]
 
 
 def _methods(sheet: TokenSheet, method: str) -> list[ShownMethod]:

@@ -6,18 +6,26 @@ hardware, engine, precision and method that its prices rest on, under a name of 
 
 import json
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from decimal import Decimal
+from fractions import Fraction
 from typing import Any, Final
 
 from django.core.files.uploadedfile import UploadedFile
+from django.forms import HiddenInput, TextInput
 from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
 
+from billing.portal.forms import Input, InputsForm, Text
 from billing.portal.price_lists import published_versions
-from billing.portal.workbench import draft_fields
+from billing.portal.workbench import DraftForm
+from billing.rates.models import PriceDraft
 from billing.rates.price_file import version_content
+from billing.rates.services import price_draft_write
+from billing.runtime.translation import translated
 from metering.messages import Message
 from pricing.documents import DocumentError
-from pricing.fields import Bound, FieldProblem, exact_number, shown
+from pricing.fields import Bound, FieldProblem, InputError, exact_number, shown
 from pricing.loadtests.own import GPUS
 from pricing.loadtests.reports import Supplement, read_report
 from pricing.token_sheet import PART, TokenSheetError
@@ -29,53 +37,72 @@ LARGEST_KEPT: Final = 1 << 18
 """Characters of the reports in their own format, which the page holds."""
 
 MOST_REPORTS: Final = 50
-TOLD_BY_PEOPLE: Final = ("accelerator", "gpus", "model", "engine", "precision", "error_rate", "cached_input_share")
-"""What a tool's report may leave out: what it says itself stays."""
+SUPPLEMENT: Final = ("accelerator", "gpus", "model", "engine", "precision", "error_rate", "cached_input_share")
+"""What a tool's report may leave out: what it contains itself stays."""
 
-NUMBERS_BY_PEOPLE: Final = {"gpus": GPUS, "error_rate": PART, "cached_input_share": PART}
+NUMBERS: Final = {"gpus": GPUS, "error_rate": PART, "cached_input_share": PART}
 NEEDED_TO_SAVE: Final = ("accelerator", "engine", "precision")
 
 
-def uploaded_reports(files: Sequence[UploadedFile], asked: Mapping[str, Any]) -> tuple[list[dict[str, Any]], Sequence[str]]:
-    """Every file in the own format, completed by what was written beside it, and what is wrong."""
-    if not files or len(files) > MOST_REPORTS:
-        return [], [gettext("file: choose 1 to %(most)d reports of load tests") % {"most": MOST_REPORTS}]
-    told = {name: str(asked.get(name, "")).strip() for name in TOLD_BY_PEOPLE}
-    numbers = {name: exact_number(told[name]) for name in NUMBERS_BY_PEOPLE}
-    refusals = [
-        FieldProblem((name,), Message("%(value)s %(range)s", value=shown(told[name]), range=bound.expected)).message
-        for name, bound in NUMBERS_BY_PEOPLE.items()
-        if told[name] and not _holds(bound, told[name])
-    ]
-    if refusals:
-        return [], refusals
-    extra = Supplement(accelerator=told["accelerator"], model=told["model"], **numbers)
-    reports = []
-    for file in files:
+class ReportForm(InputsForm):
+    """Reports in files with what they leave out, or `report`: those that the page keeps already, in their own format."""
+
+    report = Text(required=False, widget=HiddenInput)
+
+    def __init__(self, data: Any = None, files: Sequence[UploadedFile] = ()) -> None:
+        self.files_sent, self.reports = files, list[dict[str, Any]]()
+        hint, widget = gettext("where the report does not say"), TextInput(attrs={"maxlength": 256})
+        super().__init__(data, {name: Input(name, hint, widget=widget) for name in SUPPLEMENT}, prefix="r")
+
+    def clean(self) -> None:
+        """Read the reports."""
         try:
-            reports.append(_named(_read(file, extra), told))
-        except DocumentError as error:
-            refusals.append(error.message)
-    return reports, refusals
+            self.reports = kept_reports(self.cleaned_data["report"]) if self.cleaned_data["report"] else self._uploaded()
+        except InputError as error:
+            self.keep_all(error.problems)
+        except ValueError as error:
+            self.keep(None, translated(Message.of(error)))
+
+    def _uploaded(self) -> list[dict[str, Any]]:
+        """Every file in the own format, completed by what was written beside it.  Raises InputError, ValueError."""
+        if not 0 < len(self.files_sent) <= MOST_REPORTS:
+            raise ValueError(gettext("file: choose 1 to %(most)d reports of load tests") % {"most": MOST_REPORTS})
+        given = self.cleaned_data
+        numbers = {name: exact_number(given[name]) for name in NUMBERS}
+        problems = [
+            FieldProblem((name,), Message("%(value)s %(range)s", value=shown(given[name]), range=bound.expected))
+            for name, bound in NUMBERS.items()
+            if given[name] and not _holds(bound, numbers[name])
+        ]
+        if problems:
+            raise InputError(problems)
+        extra = Supplement(accelerator=given["accelerator"], model=given["model"], **numbers)
+        reports = []
+        for file in self.files_sent:
+            try:
+                reports.append(_named(_read(file, extra), given))
+            except DocumentError as error:
+                self.keep(None, translated(error))
+        return reports
 
 
-def _holds(bound: Bound, text: str) -> bool:
-    number = exact_number(text)
+def _holds(bound: Bound, number: Fraction | None) -> bool:
     return number is not None and bound.holds(number)
 
 
 def _read(file: UploadedFile, extra: Supplement) -> Any:
     name = file.name or "file"
     if file.size is None or file.size > LARGEST_REPORT:
-        told = {"name": name, "size": file.size or 0, "most": LARGEST_REPORT}
-        raise DocumentError(Message("%(name)s: has %(size)s bytes, at most %(most)s are read", **told))
+        raise DocumentError(Message(
+            "%(name)s: has %(size)s bytes, at most %(most)s are read", name=name, size=file.size or 0, most=LARGEST_REPORT
+        ))
     return read_report(file.read(), name, extra).value
 
 
-def _named(report: Any, told: Mapping[str, str]) -> dict[str, Any]:
+def _named(report: Any, given: Mapping[str, str]) -> dict[str, Any]:
     if not isinstance(report, Mapping):
         return {"runs": report}
-    named = {name: told[name] for name in ("engine", "precision") if told[name] and not report.get(name)}
+    named = {name: given[name] for name in ("engine", "precision") if given[name] and not report.get(name)}
     return {**report, **named}
 
 
@@ -87,7 +114,7 @@ def kept_text(reports: Sequence[Mapping[str, Any]]) -> str:
 def _exact(value: object) -> str:
     if isinstance(value, Decimal):
         return format(value, "f")
-    raise TypeError(f"{value!r} cannot stand in a report")
+    raise TypeError(f"{value!r} cannot be in a report")
 
 
 def kept_reports(text: str) -> list[dict[str, Any]]:
@@ -103,10 +130,18 @@ def kept_reports(text: str) -> list[dict[str, Any]]:
     return found
 
 
-def draft_of_tokens(sheet: Mapping[str, Any], sent: Mapping[str, str]) -> dict[str, Any]:
-    """The newest list with the model priced by this report, as `price_draft_write` takes it.
+class TokenDraftForm(DraftForm):
+    """The draft whose model is priced by the load test."""
 
-    Raises TokenSheetError where the report does not say what its prices would rest on.
+    new_sheet = Text(required=False, label=_("Name of the load test"))
+
+
+def token_draft_write(
+    *, sheet: Mapping[str, Any], actor: str, now: datetime, draft_name: str, valid_from: str, new_sheet: str, reason: str
+) -> PriceDraft:
+    """Store a load test, and the newest list with its model priced by it.
+
+    Raises TokenSheetError where the report does not contain what its prices would rest on, PriceDraftError.
     """
     reports = sheet["report"] if isinstance(sheet["report"], list) else [sheet["report"]]
     problems = [
@@ -118,11 +153,13 @@ def draft_of_tokens(sheet: Mapping[str, Any], sent: Mapping[str, str]) -> dict[s
     if problems or not reports:
         raise TokenSheetError(problems)
     model = str(reports[0].get("model", "")).strip()
-    base, sheet_name = published_versions().first(), sent.get("new_sheet", "").strip()
+    base = published_versions().first()
     content = version_content(base) if base else {"gpu": [], "tokens": []}
     others = [row for row in content["tokens"] if row["model"] != model]
-    return {
-        **draft_fields(sent), **({"gpu": content["gpu"]} if content["gpu"] else {}),
-        "tokens": [*others, {"model": model, "cost_sheet": sheet_name}],
-        "token_cost_sheets": [{"name": sheet_name, "sheet": dict(sheet)}],
+    fields = {
+        "name": draft_name, "valid_from": valid_from, "reason": reason,
+        **({"gpu": content["gpu"]} if content["gpu"] else {}),
+        "tokens": [*others, {"model": model, "cost_sheet": new_sheet}],
+        "token_cost_sheets": [{"name": new_sheet, "sheet": dict(sheet)}],
     }  # fmt: skip
+    return price_draft_write(fields=fields, actor=actor, now=now)

@@ -1,7 +1,7 @@
 """Sums under lists: of every row that a list holds, on whichever of its pages a row stands.
 
 Sums of documents are made by the database, one question a list, and per currency. What is listed but is not owed (void
-documents, shadow months) is told beside the total, never in it.
+documents, shadow months) is shown beside the total, never in it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -170,7 +170,7 @@ def budget_totals(rows: Iterable[Row], tree: Mapping[str, frozenset[str]], now: 
             periods.setdefault((row.standing.period, row.budget.period), []).append((row.budget, row.standing))
     totals = []
     for (period, kind), listed in sorted(periods.items(), key=itemgetter(0)):
-        below = _below({budget.team.code for budget, _standing in listed if budget.is_whole_team}, tree)
+        below = _below({budget.team.code for budget, _active_closes in listed if budget.is_whole_team}, tree)
         added = [row for budget, row in listed if budget.is_whole_team and budget.team.code not in below]
         if added:
             totals.append(BudgetTotal(period, kind, added, len(listed) - len(added)))

@@ -4,34 +4,41 @@ Nothing is kept before it is saved as a draft: the address holds the inputs. Bar
 """
 
 import json
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 from typing import Any, Final
 
 from django.core.files.uploadedfile import UploadedFile
+from django.forms import Textarea
+from django.forms.boundfield import BoundField
+from django.utils.functional import lazy
+from django.utils.timezone import get_current_timezone_name
 from django.utils.translation import gettext, gettext_noop
+from django.utils.translation import gettext_lazy as _
 
 from billing.closing.price_preview import month_effect
 from billing.invoices.selectors import period_of
 from billing.portal.charts import Chart, tornado_chart, waterfall_chart
+from billing.portal.forms import Input, InputsForm, PageForm, Text
 from billing.portal.input_names import hint_of
 from billing.portal.price_lists import published_versions
 from billing.portal.slices import Card, SlicePrice, memory_of, slice_prices, with_slices
 from billing.portal.tables import Cell, Column, Table
 from billing.rates.models import CostSheet as StoredSheet
-from billing.rates.models import PriceVersion
+from billing.rates.models import PriceDraft, PriceVersion
 from billing.rates.price_file import version_content
 from billing.rates.price_list import SheetPrice, parse_price_list
 from billing.rates.selectors import hypothetical_version, stored_sources
+from billing.rates.services import price_draft_write
 from billing.rating.price_effect import PriceEffect
 from metering.messages import Message
 from pricing.carbon import OF_A_REGION
 from pricing.cost_sheet import COMPLETE, DEFAULTS, FOOTPRINT, SIMPLE, CostSheet, CostSheetError
 from pricing.documents import DocumentError, parse_document
-from pricing.fields import FieldProblem, InputError
+from pricing.fields import FieldProblem
 from pricing.listing import FIELDS as LISTING_FIELDS
 from pricing.listing import NUMBERS as LISTING_NUMBERS
 from pricing.money import exact_decimal
@@ -80,7 +87,7 @@ DOCUMENTS: Final = {"tariff", "metered_energy"}
 """Written as YAML or JSON within the form."""
 
 CARD_MEMORY: Final = "card_memory_gb"
-"""Not of the sheet: what the prices of the card's slices follow from beside its own."""
+"""No input of the sheet: the prices of the card's slices follow from it and from the card's price."""
 ON_THE_BENCH: Final = "the sheet on the workbench ".ljust(201, ".")
 """Longer than any stored name."""
 
@@ -95,25 +102,58 @@ HINTS: Final = {
     "carbon_region": gettext_noop("CN, CN-East, SE: in place of a figure"),
     "carbon_year": gettext_noop("year of the factor"),
     "carbon_basis": gettext_noop("official average, official residual or lifecycle"),
+    CARD_MEMORY: gettext_noop("GB of a whole card: the prices of its MIG slices follow from it"),
     "list_currency": gettext_noop("three letters, of the price list"),
     "rate_date": gettext_noop("day of the exchange rate, 2026-10-01"),
 }
 
 
-@dataclass(frozen=True)
-class Field:
-    """One input as the form shows it."""
+class SheetForm(InputsForm):
+    """A cost sheet; `sheet` is what its inputs make, None where something is wrong. An empty one is not bound."""
 
-    name: str
-    value: str
-    hint: str
-    errors: Sequence[str]
-    required: bool = False
+    sheet: CostSheet | None = None
+
+    def __init__(self, values: Mapping[str, str], *, begun: bool = True) -> None:
+        inputs = {name: _input(name) for name in FIELDS}
+        super().__init__(values if begun else None, inputs, prefix="w", initial=values)
 
     @property
-    def document(self) -> bool:
-        """Whether it is written as YAML or JSON."""
-        return self.name in DOCUMENTS
+    def groups(self) -> list[tuple[str, list[BoundField]]]:
+        """The inputs by group."""
+        return self.in_groups(GROUPS)
+
+    def clean(self) -> None:
+        """Make the sheet."""
+        try:
+            self.sheet = parse_cost_sheet(sheet_fields(self.cleaned_data))
+        except CostSheetError as error:
+            self.keep_all(error.problems)
+
+
+def _input(name: str) -> Input:
+    bound = BOUNDS.get(name)
+    hint, starred = hint_of(bound) if bound else gettext(HINTS[name]), name in SIMPLE or name in ("accelerator", "currency")
+    return Input(name, hint, starred=starred, **({"widget": Textarea(attrs={"rows": 2})} if name in DOCUMENTS else {}))
+
+
+class DraftForm(PageForm):
+    """The draft of a price list that a workbench is saved as, and the name under which it stores what was on it."""
+
+    draft_name = Text(required=False, label=_("Name of the price list"))
+    valid_from = Text(required=False, label=_("In force from"), help_text=lazy(get_current_timezone_name, str)())
+    new_sheet = Text(required=False, label=_("Name of the new cost sheet"))
+    reason = Text(
+        required=False, label=_("Why do prices change?"), widget=Textarea(attrs={"rows": 2, "maxlength": 2000})
+    )
+
+    def __init__(self, data: Any = None, *, month: str = "", about: str = "") -> None:
+        initial = {"draft_name": month, "valid_from": f"{month}-01", "new_sheet": f"{about} {month}"}
+        super().__init__(data, initial=initial, auto_id="d-%s")
+
+    def refuse(self, error: Any) -> None:
+        """Keep each problem of the draft beside its input."""
+        self.error = error
+        self.keep_all(error.problems, name="draft_name")
 
 
 @dataclass(frozen=True)
@@ -141,7 +181,7 @@ class SwingBar:
 
 @dataclass(frozen=True)
 class Analysis:
-    """Everything that the workbench tells about one sheet."""
+    """Everything that the workbench shows of one sheet."""
 
     cost: GpuHourCost
     bars: list[Bar]
@@ -163,7 +203,7 @@ class Analysis:
 
     @property
     def tornado(self) -> Chart:
-        """How far each input moves the price, around where it stands."""
+        """How far each input moves the price, around what it is."""
         rows = [(bar.name, bar.ends, f"{bar.price_at_low} – {bar.price_at_high}") for bar in self.swings]
         return tornado_chart(rows, self.here, self.cost.currency)
 
@@ -226,8 +266,8 @@ def uploaded_values(sent: UploadedFile | None) -> tuple[dict[str, str], Sequence
     if sent is None or sent.size is None:
         return {}, [gettext("file: is missing, choose a YAML or JSON file with a cost sheet")]
     if sent.size > LARGEST_SHEET:
-        told = {"size": sent.size, "most": LARGEST_SHEET}
-        return {}, [gettext("file: has %(size)d bytes, at most %(most)d are read") % told]
+        sizes = {"size": sent.size, "most": LARGEST_SHEET}
+        return {}, [gettext("file: has %(size)d bytes, at most %(most)d are read") % sizes]
     try:
         given = parse_document(sent.read(), sent.name or "file").value
     except DocumentError as error:
@@ -250,30 +290,6 @@ def sheet_fields(values: Mapping[str, str]) -> dict[str, Any]:
         except DocumentError as error:
             raise CostSheetError([FieldProblem((name,), error.message)]) from error
     return fields
-
-
-def read_form(values: Mapping[str, str]) -> tuple[list[tuple[str, list[Field]]], CostSheet | None]:
-    """The form's groups, each refusal beside its field, and the sheet where nothing is refused."""
-    sheet, told = None, dict[str, list[str]]()
-    try:
-        sheet = parse_cost_sheet(sheet_fields(values))
-    except CostSheetError as error:
-        told = errors_by_field(error)
-    return [(gettext(group), [_field(name, values[name], told) for name in names]) for group, names in GROUPS], sheet
-
-
-def errors_by_field(error: InputError) -> dict[str, list[str]]:
-    """What is wrong with each field, by its name."""
-    found: dict[str, list[str]] = defaultdict(list)
-    for problem in error.problems:
-        found[str(problem.path[0]) if problem.path else ""].append(problem.message)
-    return found
-
-
-def _field(name: str, value: str, told: Mapping[str, list[str]]) -> Field:
-    bound = BOUNDS.get(name)
-    hint = hint_of(bound) if bound else gettext(HINTS[name])
-    return Field(name, value, hint, told.get(name, []), name in SIMPLE or name in ("accelerator", "currency"))
 
 
 def analysis(sheet: CostSheet, old: CostSheet | None, memory_gb: int) -> Analysis:
@@ -347,25 +363,18 @@ def published_price(accelerator: str, currency: str = "") -> Decimal | None:
     return found.price if found else None
 
 
-def draft_fields(sent: Mapping[str, str]) -> dict[str, str]:
-    """Name, first day and reason of the list that a workbench is saved as."""
-    names = {"name": "draft_name", "valid_from": "valid_from", "reason": "reason"}
-    return {field: sent.get(name, "").strip() for field, name in names.items()}
-
-
-def draft_document(values: Mapping[str, str], sent: Mapping[str, str]) -> dict[str, Any]:
-    """The newest list with the accelerator priced by this sheet and its slices after it, as `price_draft_write` takes it.
-
-    Raises CostSheetError for a bad sheet.
-    """
-    fields, sheet_name = sheet_fields(values), sent.get("new_sheet", "")
-    sheet = parse_cost_sheet(fields)
-    content = _priced_by(sheet_name, sheet, memory_of(sheet.accelerator, values.get(CARD_MEMORY, "")))
-    tokens = content.pop("tokens")
-    return {
-        **draft_fields(sent), **content, "cost_sheets": [{"name": sheet_name, "sheet": fields}],
-        **({"tokens": tokens} if tokens else {}),
+def sheet_draft_write(
+    *, sheet: CostSheet, values: Mapping[str, str], actor: str, now: datetime, draft_name: str, valid_from: str,
+    new_sheet: str, reason: str,
+) -> PriceDraft:  # fmt: skip
+    """Store a sheet, and the newest list with its accelerator and the slices of it at its price.  Raises PriceDraftError."""
+    content = _priced_by(new_sheet, sheet, memory_of(sheet.accelerator, values[CARD_MEMORY]))
+    fields = {
+        "name": draft_name, "valid_from": valid_from, "reason": reason, "gpu": content["gpu"],
+        "cost_sheets": [{"name": new_sheet, "sheet": sheet_fields(values)}],
+        **({"tokens": content["tokens"]} if content["tokens"] else {}),
     }  # fmt: skip
+    return price_draft_write(fields=fields, actor=actor, now=now)
 
 
 def _priced_by(name: str, sheet: CostSheet, memory_gb: int) -> dict[str, Any]:
@@ -399,38 +408,58 @@ def sheet_effect(sheet: CostSheet, *, month: str, currency: str, memory_gb: int)
     return month_effect(period=period, prices=hypothetical_version("workbench", prices))
 
 
-def bench_tables(found: Analysis) -> dict[str, Callable[[], Table]]:
-    """A table for each that the page shows of one sheet; prices are of the sheet's currency."""
-    name = found.cost.accelerator
-    changes = [(row.name, old, new, difference) for row, old, new, difference in found.changes]
-    slices = [(one.accelerator, one.resource, one.share, one.published, one.price) for one in found.slices]
-    of_slices = ("accelerator", "resource", "share")
+def bench_tables(found: Analysis, against: str = "") -> dict[str, Callable[[], Table]]:
+    """A table for each that the page shows of one sheet; prices are of the sheet's currency.
+
+    `against`: the name of the sheet that it is compared with.
+    """
+    name, currency, parts = found.cost.accelerator, found.cost.currency, {"words": "price_part"}
+    named, value, price = Column("name", heading=_("Name"), **parts), {"value": _("Value")}, found.cost.price
+    compared = {"before": against, "now": _("Now"), "difference": _("Difference")}
+    before = found.before.price if found.before else None
     return {
-        "parts": _table(f"price-{name}", "component", ("amount", "percent", "simple_model"), [
-            (bar.name, bar.amount, bar.share, bar.simple) for bar in found.bars
-        ]),
-        "swings": _table(f"what-moves-{name}", "input", ("from", "to", "price_at_from", "price_at_to"), [
-            (bar.name, bar.low, bar.high, bar.price_at_low, bar.price_at_high) for bar in found.swings
-        ]),
-        "by_share": _table(f"by-sold-share-{name}", "sold_percent", ("cost_to_recover", "price_with_markup"), [
-            (share, cost, price) for share, cost, price, _own in found.by_share
-        ]),
-        "listed": _table(f"listed-{name}", "name", ("value",), found.listed.items()),
-        "emitted": _table(f"energy-and-co2-{name}", "name", ("value",), found.emitted.items()),
+        "parts": _table(
+            f"price-{name}", Column("component", heading=_("Component"), **parts),
+            {"amount": currency, "percent": "%", "simple_model": _("Simple model")},
+            [(bar.name, bar.amount, bar.share, bar.simple) for bar in found.bars],
+            foot=(gettext("Price"), price, Decimal("100.0"), found.simple.price),
+        ),
+        "swings": _table(
+            f"what-moves-{name}", Column("input", heading=_("Input")),
+            {"from": _("Low"), "to": _("High"), "price_at_from": _("Price at low"), "price_at_to": _("Price at high")},
+            [(bar.name, bar.low, bar.high, bar.price_at_low, bar.price_at_high) for bar in found.swings],
+        ),
+        "by_share": _table(
+            f"by-sold-share-{name}", Column("sold_percent", "percent", heading=_("Sold")),
+            {"cost_to_recover": _("Cost to recover"), "price_with_markup": _("Price with markup")},
+            [(share, cost, with_markup) for share, cost, with_markup, _own in found.by_share],
+            notes=[_("this sheet") if own else "" for *_figures, own in found.by_share],
+        ),
+        "listed": _table(f"listed-{name}", named, value, found.listed.items()),
+        "emitted": _table(f"energy-and-co2-{name}", named, value, found.emitted.items()),
         "slices": lambda: Table(
             f"slices-{name}",
-            [*(Column(each) for each in of_slices), *(Column(each, "price") for each in ("published", "price"))],
-            slices,
+            [Column("accelerator"), Column("resource", heading=_("Slice")), Column("share", heading=_("Share of the card")),
+             Column("published", "price", heading=_("Published now")),
+             Column("price", "price", heading=_("With this price"))],
+            [(one.accelerator, one.resource, one.share or None, one.published, one.price) for one in found.slices],
+            notes=[one.note for one in found.slices],
         ),
-        "compared": _table(f"compared-{name}", "component", ("before", "now", "difference"), changes),
+        "compared": _table(
+            f"compared-{name}", Column("component", heading=_("Component"), **parts), compared,
+            [(row.name, old, new, difference) for row, old, new, difference in found.changes],
+            foot=(gettext("Price"), before, price, ""),
+        ),
     }  # fmt: skip
 
 
 def _table(
-    name: str, first: str, others: Sequence[str], rows: Iterable[Sequence[str | Decimal]]
-) -> Callable[[], Table]:
-    columns = [Column(first), *(Column(other, "price") for other in others)]
-    return lambda: Table(name, columns, [[str(row[0]), *(_cell(value) for value in row[1:])] for row in rows])
+    name: str, first: Column, others: Mapping[str, object], rows: Iterable[Sequence[str | Decimal]], *,
+    notes: Sequence[object] = (), foot: Sequence[Cell] = (),
+) -> Callable[[], Table]:  # fmt: skip
+    columns = [first, *(Column(other, "price", heading=heading) for other, heading in others.items())]
+    cells = [[str(row[0]), *(_cell(value) for value in row[1:])] for row in rows]
+    return lambda: Table(name, columns, cells, notes, foot)
 
 
 def _cell(text: str | Decimal) -> Cell:

@@ -1,6 +1,6 @@
 """Price tables for those who look after the installation. Drafts are written through the services, and nothing else is.
 
-Approval is not here: it is in the portal, where the effect on last month stands beside the button.
+Approval is not here: it is in the portal, where the effect on last month is beside the button.
 """
 
 from typing import Any

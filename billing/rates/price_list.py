@@ -250,7 +250,7 @@ def _token_sheet_prices(
     name = reader.text("cost_sheet")
     sheet = sources.tokens(name) if name else None
     if given:
-        reader.refuse(given[0], Message("stands beside cost_sheet: give the prices, or the sheet that they come from"))
+        reader.refuse(given[0], Message("is given beside cost_sheet: give the prices, or the sheet that they come from"))
     elif sheet is None:
         reader.refuse("cost_sheet", Message(
             "%(value)s is no stored token cost sheet: store it first, or give the prices", value=shown(name)

@@ -25,7 +25,7 @@ from billing.rates.models import EfficiencyPolicy as PolicyRow
 from billing.rates.models import PriceVersion as VersionRow
 from billing.rates.price_list import PriceList, SheetPrice, Sources, TokenSheetPrice, parse_price_list, price_text
 from billing.tenancy.models import Team
-from billing.tenancy.selectors import billing_setup, house_calendar
+from billing.tenancy.selectors import billing_setup, company_calendar
 from pricing.allocation import AllocationPolicy as Allocation
 from pricing.allocation import IdleRule, Method, SharedRule, Split
 from pricing.business_days import business_days_between
@@ -119,13 +119,13 @@ def draft_fingerprint(draft: PriceDraft, prices: PriceList) -> str:
     named = {item.cost_sheet for item in prices.gpu if item.cost_sheet}
     gpu = {sheet.name: sheet.inputs for sheet in CostSheet.objects.filter(name__in=named)}
     tokens = TokenCostSheet.objects.filter(name__in=set(prices.token_sheets.values()))
-    told = {
+    facts = {
         "name": draft.name, "currency": draft.currency, "valid_from": draft.valid_from.isoformat(),
         "gpu": [[item.accelerator, item.resource, item.unit, price_text(item.price)] for item in prices.gpu],
         "tokens": [[model, name, price_text(price)] for (model, name), price in prices.tokens.items()],
         "cost_sheets": gpu, "token_cost_sheets": {sheet.name: [sheet.inputs, sheet.result] for sheet in tokens},
     }  # fmt: skip
-    return sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+    return sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
 def hypothetical_version(name: str, prices: PriceList, valid_from: datetime | None = None) -> PriceVersion:
@@ -140,9 +140,9 @@ def hypothetical_version(name: str, prices: PriceList, valid_from: datetime | No
 
 
 def notice_of(draft: PriceDraft, now: datetime) -> int:
-    """Business days of the house between `now` and the start of a draft, in the billing zone."""
+    """Business days of the company between `now` and the start of a draft, in the billing zone."""
     setup = billing_setup()
-    return business_days_between(now, draft.valid_from, setup.zone, house_calendar(setup))
+    return business_days_between(now, draft.valid_from, setup.zone, company_calendar(setup))
 
 
 def commitment_book() -> CommitmentBook:
@@ -218,7 +218,7 @@ class CarbonBook:
             self._rows.setdefault(row.cluster, []).append(row)
 
     def at(self, cluster: str, instant: datetime) -> Carbon | None:
-        """Kilograms per kWh in force, or None where nobody said them."""
+        """Kilograms per kWh in force, or None where they are not set."""
         row = _in_force(self._rows.get(cluster, ()), instant)
         return Carbon(Fraction(row.location_kg_per_kwh), Fraction(row.market_kg_per_kwh)) if row else None
 

@@ -281,8 +281,8 @@ def _account_devices(assessment: RatingResult, reference_data: ReferenceData, ow
     sums: dict[tuple[str, str, str], Decimal] = {}
     for usage in owned:
         bucket = "platform" if usage.platform else "charged" if _priced(reference_data.card, usage) else "unpriced"
-        told = (usage.cluster, usage.accelerator, bucket)
-        sums[told] = EXACT.add(sums.get(told, Decimal(0)), usage.device_us)
+        place = (usage.cluster, usage.accelerator, bucket)
+        sums[place] = EXACT.add(sums.get(place, Decimal(0)), usage.device_us)
         if bucket == "charged":
             _add_team_time(assessment, usage, usage.device_us)
     for (cluster, accelerator, bucket), held in sums.items():

@@ -38,7 +38,7 @@ LEAST_PLACES = 4
 
 
 class Verdict(msgspec.Struct, frozen=True, gc=False):
-    """What the efficiency policy says about one job, with what it was said from.
+    """The verdict of the efficiency policy on one job, with the figures behind it.
 
     `effect`: what it changes, rounded for this job alone; of a policy in shadow what it would have changed.
     """

@@ -1,4 +1,4 @@
-"""Everything that one efficiency verdict was said from, in one document that a team can check and a dispute can quote."""
+"""Everything behind one efficiency verdict, in one document that a team can check and a dispute can quote."""
 
 import json
 from collections.abc import Iterable
@@ -29,7 +29,7 @@ SAID = (
 
 
 def verdicts_of(*, window: Interval, zone: str, close_seq: int | None, team: str) -> list[Verdict | EfficiencyVerdict]:
-    """What the policies said about a team's jobs in a month: as close `close_seq` stored it, or (None) as of now."""
+    """The verdicts on a team's jobs in a month: as close `close_seq` stored it, or (None) as of now."""
     if close_seq is None:
         found = rate_period(window=window, zone=zone, close_seq=None, isolate=True)
         return [verdict for verdict in found.verdicts if verdict.team == team]
@@ -53,24 +53,24 @@ def evidence_of(verdict: Verdict | EfficiencyVerdict, *, window: Interval, close
     job = (verdict.cluster, verdict.namespace, verdict.job)
     policy = EfficiencyPolicy.objects.get(name=verdict.policy)
     samples = [s for s in efficiency_samples(window, epochs.before) if (s.cluster, s.namespace, s.job) == job]
-    said = model_to_dict(policy, exclude=["id"])
-    if said["penalise_on"] == Metric.HFU:  # what policies could not say before: evidence given then keeps its SHA-256
-        del said["penalise_on"]
+    fields = model_to_dict(policy, exclude=["id"])
+    if fields["penalise_on"] == Metric.HFU:  # what policies could not say before: evidence given then keeps its SHA-256
+        del fields["penalise_on"]
     unrewarded = [code for code in policy.unrewarded if code == verdict.team]  # which others are is theirs to know
     bundle = {
         "schema": SCHEMA,
         "window": {"start": window.start, "end": window.end},
         "verdict": {name: getattr(verdict, name) for name in SAID},
-        "policy": {**said, "unrewarded": unrewarded},
+        "policy": {**fields, "unrewarded": unrewarded},
         "samples": [
             {**structs.asdict(sample), "dense_peak_tflops": dense_peak_tflops(sample.accelerator, sample.dtype)}
             for sample in sorted(samples, key=lambda sample: (sample.start, sample.end))
         ],
         "holds": [asdict(hold) for hold in job_holds(window, epochs, job)],
     }
-    told: dict[str, Any] = json.loads(json.dumps(bundle, default=_shown))
-    text = json.dumps(told, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return {**told, "sha256": sha256(text.encode()).hexdigest()}
+    document: dict[str, Any] = json.loads(json.dumps(bundle, default=_shown))
+    text = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return {**document, "sha256": sha256(text.encode()).hexdigest()}
 
 
 def _shown(value: object) -> str:

@@ -1,4 +1,4 @@
-"""PURE: what the parts of a line are told apart by, and where such a part is."""
+"""PURE: what distinguishes the parts of a line, and where such a part is."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Grain(StrEnum):
-    """What the parts of a line are told apart by."""
+    """What distinguishes the parts of a line."""
 
     LINE = "line"
     DAY = "day"
@@ -16,7 +16,7 @@ class Grain(StrEnum):
 
 
 class Place(NamedTuple):
-    """Where in time and of what a part of a line is; what the grain does not tell apart is empty.
+    """Where in time and of what a part of a line is; what the grain does not distinguish is empty.
 
     `start`: of a UTC hour, or of the part of a day that nothing cuts; it ends with that, unless `until` says otherwise: what
     a commitment leaves unused has no hour of its own. `resource`: a job, or source and model of an endpoint.

@@ -105,9 +105,9 @@ def names_of(window: Interval, close_seq: int) -> Names:
     """The names of all usage that a close billed, late usage of earlier windows included."""
     namespaces, consumers = set[Name](), set[Name]()
     for part in _windows(window, close_seq):
-        held, told = names_before(part, close_seq)
+        held, reported = names_before(part, close_seq)
         namespaces.update(held)
-        consumers.update(told)
+        consumers.update(reported)
     return sorted(namespaces), sorted(consumers)
 
 

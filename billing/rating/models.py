@@ -11,7 +11,7 @@ from pricing.rating import LineKey
 
 
 class LineDimensions(models.Model):
-    """What tells one line from another, as `pricing.rating.LineKey` has it; team, month and correction stand beside it."""
+    """What distinguishes one line from another, as in `pricing.rating.LineKey`, beside team, month and correction."""
 
     kind = models.CharField(max_length=16)
     cluster = models.CharField(max_length=512, blank=True)

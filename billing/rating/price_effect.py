@@ -59,7 +59,7 @@ class Effect:
 class PriceEffect:
     """The effect per line of team and SKU, and the usage that either list has no price for.
 
-    `unpriced_after` would hold the close: it is in no amount, so the amounts say too little where it is not empty.
+    `unpriced_after` would block the close: it is in no amount, so the amounts say too little where it is not empty.
     `unrated` says why teams cannot be rated by either list; they are in no row.
     """
 
@@ -91,10 +91,10 @@ class PriceEffect:
     def as_dict(self) -> dict[str, Any]:
         """For JSON: amounts are decimal strings, `percent` is null where nothing was charged before."""
         return {
-            "total": _told(self.total),
-            "teams": [{"team": row.key.team, **_told(row)} for row in self.by_team],
-            "skus": [{**_sku(row.key), **_told(row)} for row in self.by_sku],
-            "rows": [{"team": row.key.team, **_sku(row.key), **_told(row)} for row in self.rows],
+            "total": _document(self.total),
+            "teams": [{"team": row.key.team, **_document(row)} for row in self.by_team],
+            "skus": [{**_sku(row.key), **_document(row)} for row in self.by_sku],
+            "rows": [{"team": row.key.team, **_sku(row.key), **_document(row)} for row in self.rows],
             "unpriced_before": [_left(item) for item in self.unpriced_before],
             "unpriced_after": [_left(item) for item in self.unpriced_after],
             "unrated": [{"team": team, "problem": problem} for team, problem in sorted(self.unrated.items())],
@@ -109,7 +109,7 @@ class PriceEffect:
         return [Effect(key, *sums[key]) for key in sorted(sums)]
 
 
-def _told(effect: Effect) -> dict[str, str | None]:
+def _document(effect: Effect) -> dict[str, str | None]:
     return {
         "before": format(effect.before, "f"),
         "after": format(effect.after, "f"),

@@ -14,7 +14,7 @@ from billing.rating.reference_data import ReferenceData
 class Reading:
     """Teams, the (cluster, namespace) and the numbers of the token dimensions that may be theirs at some time.
 
-    A name may have had other owners too: whoever reads asks for the owner of the time. `kinds`: of lines; None for all.
+    A name may have had other owners too: the reader asks for the owner of the time. `kinds`: of lines; None for all.
     """
 
     teams: Collection[str]

@@ -22,7 +22,7 @@ from pricing.rating import DIVISOR, Unpriced
 
 Figures = tuple[Decimal, Decimal]
 Name = tuple[str, str, str, str, str, str]
-"""What tells a line of tokens from another: team, consumer, model, class, price version, month of its usage."""
+"""What distinguishes a line of tokens from another: team, consumer, model, class, price version, month of its usage."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,8 @@ from pricing.money import EXACT
 class ReferenceData:
     """Owners of namespaces and consumers, the price list, policies, what was measured late, and commitments.
 
-    `close_seq`: the close that knew them so, one beyond the last for what is known now; 0 of books that no close had.
+    `close_seq`: the close that knew them so, one beyond the last for what is known now; 0 of reference data that no close
+    had.
     """
 
     namespaces: OwnershipBook

@@ -1,4 +1,6 @@
-"""All reads of rating: the books as a close knew them, changes of facts of closed time, and the parts of a month billed."""
+"""All reads of rating: the reference data as a close knew them, changes of facts of closed time, and the parts of a month
+billed.
+"""
 
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -90,11 +92,11 @@ class BilledSlice:
 def billed_slices(valid_from: datetime, valid_until: datetime, through: int) -> list[BilledSlice]:
     """The slices of usage billed by the closes up to the `through`-th that overlap a stretch of time."""
     closed = list(
-        _standing().filter(close_seq__lte=through, start__lt=valid_until, end__gt=valid_from).order_by("close_seq")
+        _active_closes().filter(close_seq__lte=through, start__lt=valid_until, end__gt=valid_from).order_by("close_seq")
     )
     mine = {window.close_seq for window in closed}
     slices = [BilledSlice(Interval(row.start, row.end), row.close_seq, correction=False) for row in closed]
-    after = _standing().filter(close_seq__gt=min(mine, default=through), close_seq__lte=through).order_by("close_seq")
+    after = _active_closes().filter(close_seq__gt=min(mine, default=through), close_seq__lte=through).order_by("close_seq")
     for close_seq in after.values_list("close_seq", flat=True):
         slices += [
             BilledSlice(Interval(late.start, late.end), close_seq, correction=True)
@@ -114,7 +116,7 @@ def pool_times(close_seq: int) -> dict[tuple[str, str], PoolTime]:
 
 def closed_until() -> datetime | None:
     """The end of the last closed window; None before any close."""
-    last = _standing().order_by("-end").first()
+    last = _active_closes().order_by("-end").first()
     return last.end if last else None
 
 
@@ -123,7 +125,7 @@ def withdrawn_closes() -> list[int]:
     return list(Close.objects.exclude(withdrawn_at=None).values_list("close_seq", flat=True))
 
 
-def _standing() -> QuerySet[Close]:
+def _active_closes() -> QuerySet[Close]:
     return Close.objects.filter(withdrawn_at=None)
 
 

@@ -30,7 +30,7 @@ from pricing.rating import Charge, Unpriced
 
 
 class TeamRating(msgspec.Struct, gc=False):
-    """What a team is charged, and what was said of its jobs."""
+    """What a team is charged, and the verdicts on its jobs."""
 
     charges: list[Charge] = []
     verdicts: list[Verdict] = []

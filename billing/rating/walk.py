@@ -41,8 +41,8 @@ IN_ORDER: Final[frozenset[Detail]] = frozenset({"hour", "job", "site"})
 """What a commitment is used up in the order of: time, and within an hour the names of jobs and sites."""
 
 
-class Verdict(Protocol):
-    """What an efficiency policy says of a job, stored or not."""
+class VerdictLike(Protocol):
+    """The verdict of an efficiency policy on a job, stored or not."""
 
     @property
     def team(self) -> str: ...
@@ -62,13 +62,13 @@ class Verdict(Protocol):
     def shadow(self) -> bool: ...
 
 
-Said = TypeVar("Said", bound=Verdict)
-Verdicts = Mapping[tuple[str, str, str, str, str], Verdict]
+AnyVerdict = TypeVar("AnyVerdict", bound=VerdictLike)
+Verdicts = Mapping[tuple[str, str, str, str, str], VerdictLike]
 """Verdicts that change an amount, by team, cluster, namespace, job and policy."""
 UNJUDGED: Final[Verdicts] = {}
 
 
-def adjusting(verdicts: Iterable[Said]) -> Mapping[tuple[str, str, str, str, str], Said]:
+def adjusting(verdicts: Iterable[AnyVerdict]) -> Mapping[tuple[str, str, str, str, str], AnyVerdict]:
     """The verdicts that change an amount, by what they are about."""
     return {
         (one.team, one.cluster, one.namespace, one.job, one.policy): one
@@ -95,7 +95,10 @@ class RatedUsage(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """The usage of a month that one close bills: its own, or (`correction`) what came late."""
+    """The usage of a month that one close bills: its own, or (`correction`) what came late.
+
+    `ahead`: usage of devices that is expected beside what was reported; it is in no grain but that of lines.
+    """
 
     window: Interval
     month: str
@@ -103,6 +106,7 @@ class Slice:
     correction: bool
     devices: Sequence[Interval]
     tokens: Sequence[Interval]
+    ahead: Sequence[GpuUsage] = ()
 
     @classmethod
     def of(
@@ -124,6 +128,9 @@ def device_usage(
     cut = stretches(part.devices, cuts)
     for row in gpu_time([time for time, _ in cut], part.epochs, by, namespaces=namespaces, jobs=jobs):
         yield _owned(part, reference_data, row, cut[row.piece][1]), row
+    for usage in part.ahead:
+        place = usage.cluster, usage.namespace, usage.accelerator, usage.resource
+        yield usage, GpuTime(0, *place, usage.device_us, usage.unit_us)
 
 
 def carried_usage(
@@ -149,7 +156,7 @@ def token_usage(
 ) -> Iterator[tuple[TokenSum, TokenSums]]:  # fmt: skip
     """Usage of tokens by priced class with its owner; the team is empty where nobody is. `cuts`: as in `device_usage`.
 
-    Where it is not `priced`, buckets of prompt lengths are not told apart: then all of it is in the roll-ups.
+    Where it is not `priced`, buckets of prompt lengths are not distinguished: then all of it is in the roll-ups.
     """
     cut, consumers = stretches(part.tokens, cuts), reference_data.consumers
     bounds = [reference_data.card.context_bounds(at) if priced else {} for _, at in cut]
@@ -209,7 +216,19 @@ def cover_of(part: Slice, reference_data: ReferenceData, namespaces: Namespaces 
         return Cover()
     owned = [usage for usage, _ in device_usage(part, reference_data, namespaces=namespaces) if usage.team]
     carried = [item for item, _ in carried_usage(part, reference_data, namespaces=namespaces)]
-    return covered_usage(reference_data, part, owned, carried)
+    return covered_usage(reference_data, part, _together(owned) if part.ahead else owned, carried)
+
+
+def _together(usages: Iterable[GpuUsage]) -> list[GpuUsage]:
+    """One usage for each place and piece, as what was reported is summed."""
+    sums: dict[UsageId, GpuUsage] = {}
+    for usage in usages:
+        name = usage_id(usage)
+        before = sums.get(name)
+        sums[name] = usage if before is None else structs.replace(
+            before, device_us=EXACT.add(before.device_us, usage.device_us), unit_us=EXACT.add(before.unit_us, usage.unit_us)
+        )  # fmt: skip
+    return list(sums.values())
 
 
 def _used_before(reference_data: ReferenceData, late: Slice) -> dict[str, Decimal]:
@@ -245,18 +264,18 @@ def rated_usage(
 ) -> Iterator[RatedUsage]:  # fmt: skip
     """Usage of teams on the lines of a close: on demand, under commitments, adjusted, carried, tokens.
 
-    Only what `reading` names. `verdicts`: what was said of jobs; without, no usage is adjusted. `cuts`: as in
+    Only what `reading` names. `verdicts` on jobs; without, no usage is adjusted. `cuts`: as in
     `device_usage`, for days. `faults`: takes the teams whose commitments raise, of which these lines are left out; without,
     that is a TeamRatingError.
     """
     lines = _Lines(part, reference_data, reading, reference_data.commitments)
-    if lines.wants("gpu", COMMITMENT, "efficiency"):
+    if lines.includes("gpu", COMMITMENT, "efficiency"):
         yield from _devices(lines, grain, cuts, UNJUDGED if part.correction else verdicts)
-    if lines.wants("gpu", COMMITMENT):
+    if lines.includes("gpu", COMMITMENT):
         yield from lines.parted(faults)
-    if lines.wants("interruption"):
+    if lines.includes("interruption"):
         yield from _carried(lines, grain, cuts)
-    if lines.wants("tokens"):
+    if lines.includes("tokens"):
         yield from _tokens(lines, grain, cuts)
 
 
@@ -289,7 +308,7 @@ class _Lines:
         """Whether usage of the team is asked for."""
         return bool(team) and (self.reading is None or team in self.reading.teams)
 
-    def wants(self, *kinds: str) -> bool:
+    def includes(self, *kinds: str) -> bool:
         """Whether lines of one of the kinds are asked for."""
         return self.reading is None or self.reading.kinds is None or not self.reading.kinds.isdisjoint(kinds)
 

@@ -1,7 +1,7 @@
 """A file that appears whole under its final name, or not at all.
 
-A writer holds a lock on its draft, which the kernel gives back when the writer dies: so the next one tells what a killed
-writer left from what somebody writes just now.
+A writer holds a lock on its draft, which the kernel gives back when the writer dies: so the next one recognises what a
+killed writer left from what somebody writes just now.
 """
 
 import fcntl
@@ -65,7 +65,7 @@ def _abandoned(draft: Path) -> bool:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         draft.unlink(missing_ok=True)
-    except OSError:  # somebody writes it, or this folder keeps no locks: then nobody can tell
+    except OSError:  # somebody writes it, or this folder keeps no locks: then it is unknown
         return False
     finally:
         os.close(descriptor)

@@ -20,10 +20,10 @@ def home_dir() -> Path:
 
 
 def secret(name: str, home: Path | None = None) -> str:
-    """A secret generated once per home; whoever comes first writes it, everybody reads the same.
+    """A secret generated once per home; the first process writes it, every other reads the same.
 
     name: lower-case letters, digits and hyphens; it is the name of a file only its owner may read.
-    Returns 64 characters of the URL-safe alphabet, so it stands in a database URL without quoting.
+    Returns 64 characters of the URL-safe alphabet, so it fits into a database URL without quoting.
     Raises HomeError if the home cannot be read or written.
     """
     if not _NAME.fullmatch(name):

@@ -1,7 +1,7 @@
-"""How far a close or an issue is: told step by step to whoever listens, and kept with the operation for its page.
+"""How far a close or an issue is: reported step by step to a listener, and kept with the operation for its page.
 
 What runs is one transaction, of which nobody sees anything before it ends. So the operation's row is written over a
-connection of its own; that what is told there may be lost or late changes nothing.
+connection of its own; a progress report that is lost or late changes nothing.
 """
 
 import time
@@ -56,7 +56,7 @@ def throttled(listener: ProgressCallback, *, clock: Callable[[], float] = time.m
 
 @contextmanager
 def saved_with_operation(operation_id: int) -> Iterator[ProgressCallback]:
-    """A listener that keeps in the operation's row what it is told."""
+    """A listener that writes the progress into the operation's row."""
     beside: BaseDatabaseWrapper = connection.copy()
 
     def report_progress(step: str, done: int, total: int) -> None:

@@ -2,7 +2,8 @@
 
 A workbook keeps numbers as binary floats, dates without a time zone, and formulas with a result that may be out of date:
 
-- A float tells every two decimals of at most 15 digits apart, so the shortest decimal of such a cell is what was typed. More
+- A float distinguishes every two decimals of at most 15 digits, so the shortest decimal of such a cell is what was typed.
+More
   digits were computed, or typed and cut by the program (Excel keeps 15), and are refused.
   Source: https://support.microsoft.com/en-us/office/excel-specifications-and-limits-1672b34d-7043-467e-8e27-269d656771c3
 - A number where a name belongs may have lost leading zeros.

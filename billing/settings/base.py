@@ -12,7 +12,7 @@
 | SUANPAN_DEBUG | 1 for tracebacks in the browser | 0 |
 | LOG_LEVEL | DEBUG, INFO, WARNING or ERROR | WARNING |
 | STATIC_ROOT | where `collectstatic` puts files | staticfiles/ |
-| INGEST_MAX_BYTES | largest body of a usage door | 16777216 |
+| INGEST_MAX_BYTES | largest body of a usage endpoint | 16777216 |
 | INGEST_MAX_INFLIGHT_BYTES | bytes of bodies that one web process takes in at a time, then 503 | 67108864 |
 | INGEST_MAX_CONNECTIONS | connections that one web worker keeps open at a time, then 503 | 4096 |
 | WEB_WORKERS | web workers of one host | 2 |
@@ -21,7 +21,7 @@
 | PRICE_NOTICE_BUSINESS_DAYS | notice that a price change should have; shorter is shown and recorded, not refused | 10 |
 | EVENT_NAMINGS | JSON: type of event -> names of its data's fields, see `metering.gateways.naming` | litellm_tokens |
 | CACHE_URL | redis://... that keeps the reservations of budgets; needed where BROKER_URL is amqp://... | BROKER_URL |
-| DEFAULT_LANGUAGE | en or zh-hans: alerts to who has said nothing else, pages where the browser asks for neither | en |
+| DEFAULT_LANGUAGE | en or zh-hans: alerts to recipients without a language, pages where the browser asks for neither | en |
 | ALERT_MAIL_URL | mail server for alerts, an Apprise address: mailtos://user:password@host?from=a@b | none: no mail |
 | MAIL_URL | mail server for documents: smtp+tls://user:password@host:port, also smtp://, smtps:// | none: no mail |
 | MAIL_FROM | the address that documents and links to reset a password come from | none, needed with MAIL_URL |

@@ -1,4 +1,4 @@
-"""The Celery application. The broker carries wake-up calls only: what is to be done stands in the database."""
+"""The Celery application. The broker carries wake-up calls only: what is to be done is in the database."""
 
 import os
 import sys

@@ -44,7 +44,7 @@ class LocalAccounts(DefaultAccountAdapter):
 
 
 class ProviderAccounts(DefaultSocialAccountAdapter):
-    """Whoever the identity provider lets in gets an account, without a local password."""
+    """A person whom the identity provider admits gets an account, without a local password."""
 
     def is_open_for_signup(self, request: HttpRequest, sociallogin: SocialLogin) -> bool:
         return True
@@ -92,9 +92,9 @@ def roles_follow_groups(request: HttpRequest, user: User, sociallogin: SocialLog
 
 
 def groups_of(extra_data: dict[str, Any], claim: str) -> set[str]:
-    """The groups in what the provider told: its user information first, else the ID token."""
-    for told in (extra_data.get("userinfo"), extra_data.get("id_token"), extra_data):
-        groups = told.get(claim) if isinstance(told, dict) else None
+    """The groups that the provider sent: its user information first, else the ID token."""
+    for claims in (extra_data.get("userinfo"), extra_data.get("id_token"), extra_data):
+        groups = claims.get(claim) if isinstance(claims, dict) else None
         if isinstance(groups, str):
             return {groups}
         if isinstance(groups, list):

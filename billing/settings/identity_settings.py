@@ -78,5 +78,5 @@ def _role(group: str, given: object) -> tuple[str, str | None]:
     if role not in ROLES:
         raise ValueError(f"group {group!r}: {given!r} must be one of {', '.join(ROLES)}, or such a role with :team")
     if team and role not in OF_A_TEAM:
-        raise ValueError(f"group {group!r}: {role} is held for the whole house, without a team")
+        raise ValueError(f"group {group!r}: {role} is for the whole installation, without a team")
     return role, team or None

@@ -10,7 +10,7 @@ PORTS = {"smtp": 25, "smtp+tls": 587, "smtps": 465}
 
 @dataclass(frozen=True, slots=True)
 class MailServer:
-    """What Django's SMTP backend wants to know."""
+    """What Django's SMTP backend needs."""
 
     host: str
     port: int

@@ -49,7 +49,7 @@ class SessionLimitsMiddleware:
 
 
 class RequireTwoFactorMiddleware:
-    """With REQUIRE_TWO_FACTOR, whoever signed in with a password sets up a second factor before anything else.
+    """With REQUIRE_TWO_FACTOR, people who signed in with a password set up a second factor before anything else.
 
     Who came through the identity provider has whatever factors it asks for.
     """

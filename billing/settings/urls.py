@@ -1,4 +1,4 @@
-"""Where each door is."""
+"""The address of each page and endpoint."""
 
 from allauth.account.decorators import secure_admin_login
 from django.contrib import admin

@@ -27,7 +27,7 @@ from billing.setup.terms import (
     interruption_policy_store,
 )
 from billing.tenancy.models import DISPUTE_HOLD_AMOUNT, DISPUTE_HOLD_SHARE, BillingSetup, Team
-from billing.tenancy.selectors import NoSetupError, billing_setup, house_calendar
+from billing.tenancy.selectors import NoSetupError, billing_setup, company_calendar
 from billing.tenancy.services import (
     ISSUER_FACTS,
     SetupError,
@@ -265,11 +265,11 @@ def _since(valid_from: datetime | None) -> str:
 
 
 def _refuse_cycle(code: str, declared: dict[str, Entry]) -> None:
-    """Raise SetUpFileError if `code` stands above itself."""
+    """Raise SetUpFileError if `code` is above itself."""
     above = declared[code].text("parent", default="", limit=64)
     for _ in declared:
         if above == code:
-            raise declared[code].error("parent", f"{code!r} would stand above itself")
+            raise declared[code].error("parent", f"{code!r} would be above itself")
         if above not in declared:
             return
         above = declared[above].text("parent", default="", limit=64)
@@ -279,7 +279,7 @@ def _read_calendar(entry: Entry) -> BusinessCalendar:
     """`holidays` and `working_days` of the entry.  Raises SetUpFileError."""
     holidays, working_days = entry.days("holidays"), entry.days("working_days")
     if both := sorted(holidays & working_days):
-        raise entry.error("working_days", f"{both[0]} stands under holidays too: a day is either")
+        raise entry.error("working_days", f"{both[0]} is under holidays too: a day is either")
     if worked := sorted(day for day in working_days if day.weekday() < SATURDAY):
         raise entry.error("working_days", f"{worked[0]} is no Saturday or Sunday: it is worked anyway")
     return BusinessCalendar(holidays, working_days)
@@ -290,10 +290,10 @@ def _refuse_moved_deadlines(entry: Entry, wanted: BusinessCalendar) -> None:
     setup = BillingSetup.objects.first()
     if setup is None:
         return
-    known = house_calendar(setup)
+    known = company_calendar(setup)
     last = last_deadline(known, setup.zone)
     for name in ("holidays", "working_days"):
         changed: frozenset[date] = getattr(wanted, name) ^ getattr(known, name)
         moved = [day for day in sorted(changed) if last is not None and day < last.date()]
         if moved:
-            raise entry.error(name, f"{moved[0]} lies within the deadlines of issued documents, which are told already")
+            raise entry.error(name, f"{moved[0]} lies within the deadlines of issued documents, which are sent already")

@@ -1,4 +1,4 @@
-"""The `channels:` and `budgets:` sections of the set-up file: each entry becomes one wish for the room of budgets."""
+"""The `channels:` and `budgets:` sections of the set-up file: each entry becomes one call of the services of budgets."""
 
 from datetime import time
 from decimal import Decimal
@@ -17,7 +17,7 @@ MOST_TOKENS = 10**12
 
 
 def read_channel(entry: Entry, team: Team | None) -> ChannelWish:
-    """One channel: a name, an Apprise address, and when it wants to hear."""
+    """One channel: a name, an Apprise address, and when alerts are sent to it."""
     wish = ChannelWish(
         name=entry.text("name"), url=entry.text("url", limit=LONGEST_URL), team=team,
         digest_at=_time(entry, "digest_at"), quiet_from=_time(entry, "quiet_from"), quiet_until=_time(entry, "quiet_until"),
@@ -92,7 +92,7 @@ def _ladder(entry: Entry) -> tuple[Rung, ...]:
             raise step.error("floor", "must not be above tokens_per_minute")
         step.finish()
         if action in {rung.action for rung in rungs}:
-            raise step.error("action", f"{action} stands twice")
+            raise step.error("action", f"{action} occurs twice")
         rungs.append(Rung(percent, action, *limits))
     return tuple(rungs)
 

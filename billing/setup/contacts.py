@@ -3,7 +3,7 @@
     contacts:
       - {team: nlp, name: Li Na, address: li.na@example.org, language: zh-hans, valid_from: 2026-10-01}
 
-A contact is known by team, address and first day (2000-01-01 where none is said). What is not declared stays: an end is
+A contact is known by team, address and first day (2000-01-01 where none is given). What is not declared stays: an end is
 declared with `valid_until`, the first day on which nothing is sent any more.
 """
 

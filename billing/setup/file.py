@@ -1,4 +1,4 @@
-"""The declarative set-up file: read strictly, then applied through the services of each room.
+"""The declarative set-up file: read strictly, then applied through the services of each package.
 
 Scalars are read as text and converted by the field that expects them, so that `10.10` is the decimal 10.10 and never a
 binary float. Every error names file, line and field.
@@ -22,7 +22,7 @@ MAX_FILE_BYTES = 16 * 1024 * 1024
 
 
 class SetUpFileError(ValueError):
-    """One thing that is wrong with the file, told with file, line and field."""
+    """One problem of the file, with file, line and field."""
 
 
 class Fields(dict[str, Any]):
@@ -32,7 +32,7 @@ class Fields(dict[str, Any]):
 
 
 class _Loader(yaml.BaseLoader):
-    """Every scalar as text; a key that stands twice is refused, since one of the two would be lost."""
+    """Every scalar as text; a key that occurs twice is refused, since one of the two would be lost."""
 
 
 def _mapping(loader: _Loader, node: yaml.MappingNode) -> Fields:
@@ -44,7 +44,7 @@ def _mapping(loader: _Loader, node: yaml.MappingNode) -> Fields:
         if not isinstance(key, str):
             raise SetUpFileError(f"line {line}: a key must be text")
         if key in fields:
-            raise SetUpFileError(f"line {line}: {key} stands twice")
+            raise SetUpFileError(f"line {line}: {key} occurs twice")
         fields[key] = loader.construct_object(value_node, deep=True)
     return fields
 

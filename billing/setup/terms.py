@@ -177,7 +177,7 @@ def _shared(rule: Entry) -> dict[str, Any]:
 def _store_cost(rule: Entry, made_of: dict[str, Any]) -> Decimal:
     """What a store costs; kept in the rule with what it is made of."""
     if rule.has("amount_per_month"):
-        raise rule.error("amount_per_month", "stands beside storage and requests: give the amount, or what it is made of")
+        raise rule.error("amount_per_month", "is given beside storage and requests: give the amount, or what it is made of")
     try:
         amount = parse_store_use(made_of).total
     except InputError as error:
@@ -219,7 +219,7 @@ def _committed_price(entry: Entry) -> Decimal:
     if not entry.has("cost_sheet"):
         return entry.decimal("price_per_gpu_hour", places=4, at_least="0.0001")
     if entry.has("price_per_gpu_hour"):
-        raise entry.error("price_per_gpu_hour", "stands beside cost_sheet: give one of them")
+        raise entry.error("price_per_gpu_hour", "is given beside cost_sheet: give one of them")
     sheet, currency = entry.text("cost_sheet"), billing_setup().currency
     price = reserved_price(sheet, currency)
     if not price:
@@ -270,7 +270,7 @@ def _known_factors(entry: Entry) -> tuple[Decimal | None, Decimal | None, str | 
     if not entry.has("region"):
         return None, None, None
     if entry.has("location_kg_per_kwh"):
-        raise entry.error("location_kg_per_kwh", "stands beside region: give one of them")
+        raise entry.error("location_kg_per_kwh", "is given beside region: give one of them")
     region, year = entry.text("region", limit=32), entry.integer("year", at_least=2000, at_most=2199)
     basis = entry.choice("basis", BASES, OFFICIAL)
     location = _factor(region, year, basis)

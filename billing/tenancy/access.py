@@ -1,7 +1,7 @@
-"""Who may do and see what: roles, the rights they give, and the one question every page and door asks.
+"""Who may do and see what: roles, the rights they give, and the one question every page and endpoint asks.
 
 A role is held for all teams or for one team; held for a group it reaches every team below it. Nothing else decides:
-`is_staff` only opens the door of Django's admin, a superuser holds every right.
+`is_staff` only admits to Django's admin, a superuser has every right.
 """
 
 from collections.abc import Mapping

@@ -83,7 +83,7 @@ class AppCommand(BaseCommand):
             sys.exit(status)
 
     def say(self, text: str = "") -> None:
-        """One line for people, on stdout; a line break that stands in a name does not end it."""
+        """One line for people, on stdout; a line break that is in a name does not end it."""
         self.stdout.write(visible(text))
 
     def progress(self) -> ProgressCallback:

@@ -7,5 +7,5 @@ from django.urls import reverse
 
 
 def portal_link(page: str, *args: Any) -> str:
-    """The whole address of a page of the portal by its name; empty where nobody said where people reach it."""
+    """The whole address of a page of the portal by its name; empty where the address of the portal is not set."""
     return settings.PORTAL_URL.rstrip("/") + reverse(f"portal:{page}", args=args) if settings.PORTAL_URL else ""

@@ -129,7 +129,7 @@ class ConsumerOwnership(models.Model):
 class Membership(models.Model):
     """A role that a person holds: for one team, for a group and all teams below it, or (no team) for everything.
 
-    What each role may do stands in `billing.tenancy.access`.
+    What each role may do is in `billing.tenancy.access`.
     """
 
     class Role(models.TextChoices):

@@ -129,7 +129,7 @@ def _literal(pattern: str) -> bool:
 
 
 def _literal_prefix(pattern: str) -> str:
-    """What every name starts with that the pattern fits: a house has a pattern per team, and a name fits few of them."""
+    """What every name starts with that the pattern fits: a company has a pattern per team, and a name fits few of them."""
     return pattern[: min((at for mark in WILDCARDS if (at := pattern.find(mark)) >= 0), default=len(pattern))]
 
 

@@ -1,4 +1,4 @@
-"""Accounts: made and switched off by whoever manages people, never by themselves, each with an entry in the audit log."""
+"""Accounts: made and switched off by people with that right, never by themselves, each with an entry in the audit log."""
 
 import secrets
 

@@ -31,7 +31,7 @@ def role_grant(*, user: User, role: str, team: Team | None, actor: str) -> bool:
     _check(role, team)
     _, made = Membership.objects.get_or_create(user=user, role=role, team=team, origin=Membership.Origin.LOCAL)
     if made:
-        audit_record(actor=actor, action="role_grant", subject=user.get_username(), detail=_told(role, team))
+        audit_record(actor=actor, action="role_grant", subject=user.get_username(), detail=_granted(role, team))
     return made
 
 
@@ -41,7 +41,7 @@ def role_revoke(*, user: User, role: str, team: Team | None, actor: str) -> bool
     held = Membership.objects.filter(user=user, role=role, team=team, origin=Membership.Origin.LOCAL)
     gone, _ = held.delete()
     if gone:
-        audit_record(actor=actor, action="role_revoke", subject=user.get_username(), detail=_told(role, team))
+        audit_record(actor=actor, action="role_revoke", subject=user.get_username(), detail=_granted(role, team))
     return bool(gone)
 
 
@@ -79,8 +79,8 @@ def roles_from_provider(*, user: User, roles: set[tuple[str, str | None]], actor
     )
     if now_held == wanted:
         return False
-    told = sorted(f"{role} of {code}" if code else role for role, code in roles)
-    audit_record(actor=actor, action="roles_from_provider", subject=user.get_username(), detail={"roles": told})
+    names = sorted(f"{role} of {code}" if code else role for role, code in roles)
+    audit_record(actor=actor, action="roles_from_provider", subject=user.get_username(), detail={"roles": names})
     return True
 
 
@@ -98,5 +98,5 @@ def _check(role: str, team: Team | None) -> None:
         raise RoleError(Message("role %(role)s is held for all teams: leave the team out", role=repr(role)))
 
 
-def _told(role: str, team: Team | None) -> dict[str, str | None]:
+def _granted(role: str, team: Team | None) -> dict[str, str | None]:
     return {"role": role, "team": team.code if team else None}

@@ -6,7 +6,7 @@ from pricing.business_days import BusinessCalendar
 
 
 class NoSetupError(LookupError):
-    """Nothing can be billed before somebody said in which currency and zone."""
+    """Nothing can be billed before currency and zone are set."""
 
 
 def billing_setup() -> BillingSetup:
@@ -17,8 +17,8 @@ def billing_setup() -> BillingSetup:
     return setup
 
 
-def house_calendar(setup: BillingSetup | None = None) -> BusinessCalendar:
-    """The business days of the house.  Raises NoSetupError."""
+def company_calendar(setup: BillingSetup | None = None) -> BusinessCalendar:
+    """The business days of the company.  Raises NoSetupError."""
     found = setup or billing_setup()
     return BusinessCalendar(frozenset(found.holidays), frozenset(found.working_days))
 

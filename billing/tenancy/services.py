@@ -1,6 +1,6 @@
 """All writes of the set-up, teams and ownership.
 
-Whoever changes ownership checks in the same transaction that no closed period changes with it
+The caller checks in the same transaction that no closed period changes with it
 (`billing.corrections.services.proof.closed_periods_check`): this package does not know which periods are closed.
 """
 
@@ -60,12 +60,12 @@ def billing_setup_put(
     if before == wanted:
         return False
     BillingSetup.objects.update_or_create(singleton=True, defaults=wanted)
-    detail = {"before": _told(before), "after": _told(wanted)}
+    detail = {"before": _detail(before), "after": _detail(wanted)}
     audit_record(actor=actor, action="billing_setup_put", subject="billing", detail=detail)
     return True
 
 
-def _told(facts: dict[str, Any]) -> dict[str, Any]:
+def _detail(facts: dict[str, Any]) -> dict[str, Any]:
     """The set-up as the log keeps it: days and limits as text, and no word of what is empty or as it is by default."""
     kept = {name: value for name, value in facts.items() if value not in ([], "", DISPUTE_HOLD_SHARE, DISPUTE_HOLD_AMOUNT)}
     return {name: _as_text(value) for name, value in kept.items()}

@@ -26,7 +26,7 @@ def ingest_lock_shared() -> int:
     """The current epoch, which cannot advance before the calling transaction ends.
 
     What is reported is durable when it is acknowledged, also where the database was set not to wait for its disk; and
-    whoever reports is told to come again rather than left to wait for a lock without end.
+    a sender gets an answer to try again instead of waiting for a lock without end.
     """
     with connection.cursor() as cursor:
         cursor.execute(ENTER)  # one round trip, and yet each statement sees what was committed when it begins
@@ -43,7 +43,7 @@ def epoch_advance(*, start: datetime, end: datetime) -> int:
 
 
 def epoch_withdraw(*, close_seq: int, now: datetime) -> None:
-    """Take close `close_seq` back; no later one may stand. `ingest_lock_exclusive` was called before."""
+    """Take close `close_seq` back; no later one may exist. `ingest_lock_exclusive` was called before."""
     Close.objects.filter(close_seq=close_seq).update(withdrawn_at=now)
 
 

@@ -151,7 +151,7 @@ def read_records(
                 record = _with_canonical_id(record)
             check_texts(record)
         except RecordError as error:
-            raise UsageFileError(f"{place(path, line)}: {_told(error, row, until)}") from error
+            raise UsageFileError(f"{place(path, line)}: {_text(error, row, until)}") from error
         yield FileRecord(line, record, msgspec.json.encode(row))
 
 
@@ -161,7 +161,7 @@ def _with_canonical_id(record: GpuAllocation) -> GpuAllocation:
     return msgspec.structs.replace(record, allocation_id=identity)
 
 
-def _told(error: RecordError, row: Row, until: datetime | None) -> str:
+def _text(error: RecordError, row: Row, until: datetime | None) -> str:
     """What is wrong, in columns and options of the file: it has no `observed_until`, that is `--until`."""
     if error.field == "observed_until" and until is not None:
         return f"started_at {row['started_at']} is after --until {until.isoformat()}: give its ended_at, or a later --until"

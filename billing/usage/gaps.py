@@ -11,7 +11,7 @@ from metering.intervals import Interval, union, without
 from metering.messages import Message
 
 BACKFILL: Final = "backfill"
-"""The reporter that pieces holds together from kube-state-metrics, which tells requests and no claims."""
+"""The reporter that derives allocations from kube-state-metrics, which has requests and no claims."""
 EDGE: Final = timedelta(hours=1)
 """Devices that were offered to claims so shortly before a stretch are taken to be offered within it."""
 FILL_IT: Final = Message(
@@ -96,7 +96,7 @@ def gaps_of(rows: Iterable[tuple[Any, ...]]) -> list[Gap]:
 
 
 def _left_open(cluster: str, namespace: str, pieces: list[tuple[Interval, int]]) -> Gap:
-    """Allocations of a namespace of whose end nobody told."""
+    """Allocations of a namespace whose end was not reported."""
     unseen = tuple(union(piece for piece, _ in pieces))
     return Gap(cluster, namespace, unseen[0].start, sum(count for _, count in pieces), unseen)
 

@@ -180,7 +180,7 @@ class AgentWatermark(models.Model):
 
 
 class AgentDiagnostic(models.Model):
-    """What an agent could not meter, in its own words: a pod that it cannot read, an extended resource that nobody knows."""
+    """What an agent could not meter, in its own words: a pod that it cannot read, an unknown extended resource."""
 
     class Kind(models.TextChoices):
         PROBLEM = "problem", "cannot be metered"

@@ -19,14 +19,14 @@ SMALLEST: Final = Decimal("0.000000001")
 
 
 @dataclass(frozen=True, slots=True)
-class Overheld:
+class Overallocation:
     """GPU-seconds that were held where capacity is known, and how many of them beyond it."""
 
     beyond: Decimal = Decimal(0)
     held: Decimal = Decimal(0)
 
 
-def overheld(window: Interval) -> dict[tuple[str, str], Overheld]:
+def overallocations(window: Interval) -> dict[tuple[str, str], Overallocation]:
     """By (cluster, accelerator) what was held beyond what was offered at that instant, as far as known.
 
     Time in which a cluster reported no capacity of an accelerator is left out: there nobody can know.
@@ -81,6 +81,6 @@ def overheld(window: Interval) -> dict[tuple[str, str], Overheld]:
             },
         )  # fmt: skip
         return {
-            (cluster, accelerator): Overheld(beyond.scaleb(-6), held.scaleb(-6))
+            (cluster, accelerator): Overallocation(beyond.scaleb(-6), held.scaleb(-6))
             for cluster, accelerator, beyond, held in cursor.fetchall()
         }

@@ -32,7 +32,7 @@ WITHOUT: Final[Mapping[Detail, str]] = {"job": "''", "queue": "''", "site": "''"
 
 
 class GpuTime(msgspec.Struct, frozen=True, gc=False):
-    """Devices held in one piece; what the grain does not tell apart is empty.
+    """Devices held in one piece; what the grain does not distinguish is empty.
 
     `hour` is a UTC hour. Of an allocation, from `first` to `last`. `policy` and `reason` of time that the platform carries.
     """
@@ -92,7 +92,7 @@ _PIECE_BEFORE = f"""x.cluster = z.cluster AND x.pod_uid = z.pod_uid AND x.namesp
     AND x.accelerator = z.accelerator AND x.started_at < z.started_at AND c.end_reason = '{Rule.SHARE_CHANGED.value}'
     AND c.ended_at <= z.started_at AND {_LAST_KNOWN.format(end="c")}"""
 """Shared claims are cut wherever their share changes: `x`, which `c` ended so, is of the same pod as the later `z`.
-The last piece alone tells why it all ended; one that was taken back is empty, and tells nothing of those before it."""
+The last piece alone says why it all ended; one that was voided is empty, and says nothing of those before it."""
 CARRIED: Final = f"""usage_allocationinterruption e
     JOIN unnest(%(policies)s::text[], %(reasons)s::text[], %(froms)s::timestamptz[], %(untils)s::timestamptz[],
                 %(caps)s::bigint[]) AS r (policy, reason, valid_from, valid_until, cap_us)

@@ -1,15 +1,15 @@
 """Reads that ask whether anything is missing or guessed: gateways beside inference servers, sources that have fallen
-silent, holds whose end nobody told.
+silent, allocations whose end was not reported.
 
 Compared are tokens that gateways reported with tokens that inference servers counted, per model and day.
 
-A counter tells how much it grew between two readings of a replica, and that growth belongs to the day of the later one. A
+A counter shows how much it grew between two readings of a replica, and that growth belongs to the day of the later one. A
 counter that was set back, because the server was started again, has grown by what it shows; what was counted between the
 last reading and the end of the server is not known. The first reading of a replica has grown by what it shows only if the
-server was started on that day, else it is a beginning and tells nothing. Readings of every few minutes keep what falls on
+server was started on that day, else it is a beginning and shows nothing. Readings of every few minutes keep what falls on
 the wrong side of midnight, and what is lost with a server, far below the tolerance.
 
-A day is comparable for a model if readings, or the start of a server that they tell, lie before it, and readings
+A day is comparable for a model if readings, or the start of a server that they report, lie before it, and readings
 after its end.
 """
 
@@ -91,7 +91,7 @@ LOOKED_BACK = timedelta(days=62)
 
 @dataclass(frozen=True, slots=True)
 class EngineDay:
-    """Tokens of one model on one day of the billing zone: told by gateways, counted by servers."""
+    """Tokens of one model on one day of the billing zone: reported by gateways, counted by servers."""
 
     model: str
     day: date
@@ -146,7 +146,7 @@ MOST_ENDS = 50
 
 @dataclass(frozen=True, slots=True)
 class EstimatedEnd:
-    """A hold whose end was not told: billed until `ended_at`, it ended within [earliest, latest].
+    """An allocation whose end was not reported: billed until `ended_at`, it ended within [earliest, latest].
 
     `device_us`: microseconds of whole devices between these bounds, as far as they lie in the window. `pod` is
     namespace/name; it is None for the `holds` of a cluster that are summed, because there are more than are listed.

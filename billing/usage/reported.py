@@ -90,7 +90,7 @@ class Reported:
         recent = [one for one in concerned if self.until - one.through <= EXPECTED]
         expected = recent or concerned
         if not expected:
-            last = self._said.last_usage
+            last = self._reports.last_usage
             return ReportingState(None if last is None else min(last, self.until))
         through = min((one.through for one in expected if one.kind != "gateway" or self._is_late(one)), default=self.until)
         silent = sorted((one for one in expected if self._is_late(one)), key=lambda one: (one.through, one.place, one.name))
@@ -115,15 +115,15 @@ class Reported:
 
     @cached_property
     def _reporters(self) -> list[_Reporter]:
-        tails = {(gap.cluster, gap.subject): tail for gap in self._said.gaps if (tail := self._tail(gap)) is not None}
-        watched = {cluster for cluster, _ in self._said.agents}
+        tails = {(gap.cluster, gap.subject): tail for gap in self._reports.gaps if (tail := self._tail(gap)) is not None}
+        watched = {cluster for cluster, _ in self._reports.agents}
         found = [
             _Reporter("agent", cluster, agent, tails.get((cluster, f"agent {agent}"), self.until), BEHIND)
-            for cluster, agent in self._said.agents
+            for cluster, agent in self._reports.agents
         ]
         found += [
             _Reporter("allocations", gap.cluster, gap.subject, gap.seen_until, BEHIND)
-            for gap in self._said.gaps if gap.allocations and gap.cluster not in watched
+            for gap in self._reports.gaps if gap.allocations and gap.cluster not in watched
         ]  # fmt: skip
         return found + [
             _Reporter("gateway", source, source, at, SILENT_AFTER)
@@ -136,8 +136,8 @@ class Reported:
         return last.start if last is not None and last.end >= self.until else None
 
     def _gaps(self, scope: UsageScope, window: Interval) -> Iterable[Silent]:
-        watched = {cluster for cluster, _ in self._said.agents}
-        for gap in self._said.gaps:
+        watched = {cluster for cluster, _ in self._reports.agents}
+        for gap in self._reports.gaps:
             if not self._concerns("allocations" if gap.allocations else "agent", gap.cluster, scope, window):
                 continue
             if gap.allocations:
@@ -150,21 +150,21 @@ class Reported:
                     yield Silent("agent", gap.cluster, gap.subject.removeprefix("agent "), piece.start)
 
     @cached_property
-    def _said(self) -> "_Said":
+    def _reports(self) -> "_Reports":
         with connection.cursor() as cursor:
             cursor.execute(f"{SAID}; {GAPS}", dict[str, Any](hi=self.until, edge=EDGE))  # one round trip
             agents, sources, heard, last = cursor.fetchone()
             cursor.nextset()
             gaps = gaps_of(cursor.fetchall())
         gateways = dict(zip(sources or (), heard or (), strict=True))
-        return _Said([(cluster, agent) for cluster, agent in agents or ()], gateways, last, gaps)
+        return _Reports([(cluster, agent) for cluster, agent in agents or ()], gateways, last, gaps)
 
     @cached_property
     def _gateways(self) -> dict[str, datetime]:
         """When each gateway was heard last, but of the silent only those that reported nearly every day."""
-        quiet = {source: at for source, at in self._said.heard.items() if self.until - at > SILENT_AFTER}
-        heard = {source: at for source, at in self._said.heard.items() if source not in quiet}
-        return heard | _usually_heard(quiet)
+        quiet = {source: at for source, at in self._reports.heard.items() if self.until - at > SILENT_AFTER}
+        heard = {source: at for source, at in self._reports.heard.items() if source not in quiet}
+        return heard | _regular_sources(quiet)
 
     @property
     def _clusters(self) -> "_Places":
@@ -183,7 +183,7 @@ class Reported:
 
 
 @dataclass(frozen=True, slots=True)
-class _Said:
+class _Reports:
     """Agents with their clusters, when gateways were heard last, the last usage of all, and what agents left open."""
 
     agents: list[tuple[str, str]]
@@ -213,7 +213,7 @@ def _fits(pattern: str, value: str) -> bool:
     return not pattern or fnmatchcase(value, pattern)
 
 
-def _usually_heard(quiet: dict[str, datetime]) -> dict[str, datetime]:
+def _regular_sources(quiet: dict[str, datetime]) -> dict[str, datetime]:
     """Those of them that reported on so many days of the month before they fell silent that their silence says something."""
     if not quiet:
         return {}

@@ -112,7 +112,7 @@ def _last_close(closes: QuerySet[Close]) -> int:
     return closes.aggregate(last=Max("close_seq"))["last"] or 0
 
 
-def held_devices(window: Interval, epochs: EpochFilter) -> Decimal:
+def allocated_devices(window: Interval, epochs: EpochFilter) -> Decimal:
     """Device-microseconds held in the window, in one sum that nothing cuts."""
     with connection.cursor() as cursor:
         cursor.execute(
@@ -257,11 +257,11 @@ def scan_sums(window: Interval) -> list[ScanSum]:
         return [ScanSum(*row) for row in cursor.fetchall()]
 
 
-def double_held(window: Interval) -> list[tuple[str, str, int]]:
+def allocated_twice_by_pod(window: Interval) -> list[tuple[str, str, int]]:
     """(cluster, pod uid, overlapping microseconds) where reports hold the same resource of a pod twice at a time.
 
     Claimed devices (`dra/DRIVER`) of two products are two resources under one name. Pieces of one allocation never
-    overlap, so only pods with several are looked at; which these are, whenever it was, an index tells.
+    overlap, so only pods with several are read; an index finds these at any time.
     """
     with connection.cursor() as cursor:
         cursor.execute(

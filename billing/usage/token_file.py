@@ -40,7 +40,7 @@ def file_token_sums(path: Path, pieces: Sequence[Interval], bounds: Sequence[Bou
     `pieces` follow each other without gap; records before or after them are left out. `bounds`: of each piece, where the
     buckets of its models end.  Raises UsageFileError.
     """
-    import duckdb  # 60 MB that no other part of the house needs
+    import duckdb  # 60 MB that no other part of the process needs
 
     try:
         schema = pq.read_schema(path)

@@ -29,7 +29,7 @@ BY_CLASS: Final[Mapping[str, str]] = {
 
 
 class TokenSums(msgspec.Struct, frozen=True, gc=False):
-    """Tokens of one consumer and model in one piece; by UTC hour and site where the grain tells them apart."""
+    """Tokens of one consumer and model in one piece; by UTC hour and site where the grain distinguishes them."""
 
     piece: int
     source: str
@@ -109,13 +109,13 @@ BUCKET: Final = "width_bucket(s.input_tokens, string_to_array(c.firsts, ',')::bi
 
 @dataclass(frozen=True, slots=True)
 class _Grain:
-    """What sums tell apart beside piece, source, consumer and model, and whether only some names are read."""
+    """What sums distinguish beside piece, source, consumer and model, and whether only some names are read."""
 
     hourly: bool
     of_some: bool
 
     def source(self, table: str, instant: str, requests: str, prefix: str, ranges: Sequence[Range]) -> str:
-        """Rows of the ranges, each with its hour in seconds where these are told apart."""
+        """Rows of the ranges, each with its hour in seconds where these are distinguished."""
         hour = f"extract(epoch FROM date_trunc('hour', t.{instant}, 'UTC'))::bigint AS hour, " if self.hourly else ""
         some = "t.dimension = ANY(%(dimensions)s::int[])" if self.of_some else "TRUE"
         return token_source(table, instant, requests, prefix, ranges, more=hour, condition=some)
@@ -293,7 +293,7 @@ def _difference(
     summed: tuple[str, str, str], parts: tuple[str, str, str], unit: str, bounds: tuple[datetime, datetime]
 ) -> dict[str, int]:
     """What one table says between two instants, minus what another does, per count, and how many of their sums differ."""
-    told = [
+    tables = [
         f"""(SELECT date_trunc('{unit}', {instant}, 'UTC') AS at, dimension, epoch, {requests}::bigint AS requests,
                     {', '.join(f'sum({name})::bigint AS {name}' for name in TOKEN_COUNTS)}
              FROM {table} WHERE {instant} >= %s AND {instant} < %s GROUP BY 1, 2, 3)"""
@@ -304,7 +304,7 @@ def _difference(
     with connection.cursor() as cursor:
         cursor.execute(
             f"""SELECT {', '.join(differences)}, count(*) FILTER (WHERE {' IS DISTINCT FROM '.join(rows)})
-                FROM {told[0]} r FULL JOIN {told[1]} e USING (at, dimension, epoch)""",
+                FROM {tables[0]} r FULL JOIN {tables[1]} e USING (at, dimension, epoch)""",
             [*bounds, *bounds],
         )
         return dict(zip((*COUNTS, "sums"), cursor.fetchone(), strict=True))

@@ -42,7 +42,7 @@ from metering.records import GpuAllocation
 from metering.slurm.command import csv_of
 from metering.spool import Spool, open_state
 
-DOOR: Final = "usage/gpu-allocations"
+ENDPOINT: Final = "usage/gpu-allocations"
 MARGIN: Final = timedelta(minutes=10)
 """Scrapes before and after the gap show what was running at its edges."""
 PODS_PER_QUERY: Final = 100
@@ -87,7 +87,7 @@ def run(options: argparse.Namespace) -> int:
         status = _send(options, found) if options.endpoint else _write(found.records, options.out)
     except (PrometheusError, OSError) as error:
         return bad_input(error)
-    return max(status, _told(found, window))
+    return max(status, _report(found, window))
 
 
 def read(options: argparse.Namespace, window: Interval) -> Found:
@@ -118,7 +118,7 @@ def read(options: argparse.Namespace, window: Interval) -> Found:
     return Found(tuple(records), filled, tuple(problems), tuple(claimed), drivers)
 
 
-def _told(found: Found, window: Interval) -> int:
+def _report(found: Found, window: Interval) -> int:
     """Say what stays open of the gap."""
     for problem in found.problems:
         sys.stderr.write(f"{problem}: give it with --accelerators; nothing of the gap is filled until all is described\n")
@@ -127,7 +127,7 @@ def _told(found: Found, window: Interval) -> int:
     if claimed_us:
         sys.stderr.write(
             f"{claimed_us / 1_000_000:.0f} s of the gap had claims of {', '.join(found.drivers)} in use, of which no series "
-            "tells who held what: claims cannot be backfilled, and these stretches stay a gap\n"
+            "shows who held what: claims cannot be backfilled, and these stretches stay a gap\n"
         )
     if left_us > claimed_us and not found.problems:
         sys.stderr.write(
@@ -154,7 +154,7 @@ def _send(options: argparse.Namespace, found: Found) -> int:
             for number, records in enumerate(bodies, start=1):
                 last = number == len(bodies)
                 filled = [{"from": piece.start, "until": piece.end} for piece in found.filled] if last else []
-                spool.put(DOOR, msgspec.json.encode({"agent": agent, "allocations": records, "filled": filled}))
+                spool.put(ENDPOINT, msgspec.json.encode({"agent": agent, "allocations": records, "filled": filled}))
         with Delivery(spool, endpoint=options.endpoint, token=token_of(options.token_file)) as delivery:
             delivered = delivery.flush(seconds=60)
         if not delivered:

@@ -1,4 +1,4 @@
-"""PURE: what kube-state-metrics said of a pod -> the records of its holds, as estimates with their bounds."""
+"""PURE: series of kube-state-metrics about a pod -> the records of its allocations, as estimates with their bounds."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from metering.prometheus import Series
 from metering.records import GpuAllocation, Workload, hold_id
 from metering.requests import Container, effective_requests
 from metering.shared_devices import ShareUnknownError
-from metering.shares import held_share
+from metering.shares import allocated_share
 
 SOURCE: Final = "prometheus"
 REFUSED: Final = frozenset({"UnexpectedAdmissionError", "NodeAffinity"})
@@ -53,7 +53,7 @@ def records_of(pod: PodSeries, scrapes: Scrapes, window: Interval, site: Site) -
     if end is not None and end.at > window.end:
         end = None
     if pod.namespace in KAI_RESERVATIONS:
-        raise BackfillError(f"{pod.namespace}/{pod.name} on {pod.node}: series do not tell which pods share the card of KAI")
+        raise BackfillError(f"{pod.namespace}/{pod.name} on {pod.node}: series do not show which pods share the card of KAI")
     asked = split_request(_requests(pod))
     return [
         _record(pod, start, end, window, site, resource, count)
@@ -62,7 +62,7 @@ def records_of(pod: PodSeries, scrapes: Scrapes, window: Interval, site: Site) -
 
 
 def _requests(pod: PodSeries) -> dict[str, int]:
-    """Effective request; which init containers stay as sidecars the series do not tell, so none is taken for one."""
+    """Effective request; the series do not show which init containers stay as sidecars, so none is taken for one."""
     containers = [Container(name, requests) for name, requests in pod.requests.items()]
     init = [Container(name, requests) for name, requests in pod.init_requests.items()]
     return effective_requests(containers, init)
@@ -97,11 +97,11 @@ def _record(
     labels = original_labels(site.nodes.get(pod.node), resource)
     accelerator = accelerator_name(resource, labels) or site.accelerators.get(pod.node) or site.accelerators.get("*")
     if accelerator is None:
-        what = f"kube_node_labels do not tell the product of {resource}"
+        what = f"kube_node_labels do not show the product of {resource}"
         raise BackfillError(f"{pod.namespace}/{pod.name} on {pod.node}: {what}")
     try:
         facts = NodeFacts(labels, site.capacity.get(pod.node, {}))
-        fraction, unknown = device_fraction(held_share(resource, count, _requests(pod), {}, facts)), None
+        fraction, unknown = device_fraction(allocated_share(resource, count, _requests(pod), {}, facts)), None
     except ShareUnknownError as error:
         fraction, unknown = None, str(error)
     until = min(pod.seen[-1], window.end) if end is None else end.at

@@ -91,7 +91,7 @@ def _add(pod: PodSeries, one: Series) -> None:
     elif one.name == "kube_pod_status_phase" and labels.get("phase") in TERMINAL:
         _add_terminal(pod, labels["phase"], one.samples)
     elif one.name == "kube_pod_status_reason":
-        pod.reasons |= {labels.get("reason", "") for _, told in one.samples if told == 1}
+        pod.reasons |= {labels.get("reason", "") for _, reported in one.samples if reported == 1}
 
 
 TIMES: Final = {
@@ -104,7 +104,7 @@ TIMES: Final = {
 
 def _add_terminal(pod: PodSeries, phase: str, samples: Sequence[tuple[datetime, Decimal]]) -> None:
     """The first scrape that found it finished; what its status turned to later changes nothing."""
-    first = next((at for at, told in samples if told == 1), None)
+    first = next((at for at, reported in samples if reported == 1), None)
     if first is not None and (pod.terminal is None or first < pod.terminal[0]):
         pod.terminal = (first, phase)
 
@@ -128,7 +128,7 @@ class Scrapes:
 
 
 def claims_in_use(series: Iterable[Series], window: Interval) -> tuple[tuple[str, ...], list[Interval]]:
-    """Drivers of accelerators of which a kubelet told claims in use (CLAIM_METRIC), and the stretches of the window.
+    """Drivers of accelerators of which a kubelet reported claims in use (CLAIM_METRIC), and the stretches of the window.
 
     A stretch reaches from the scrape before claims were seen to the first one without them.
     """
@@ -151,7 +151,7 @@ ANY_DRIVER: Final = "<any>"
 
 
 def node_labels(series: Iterable[Series]) -> dict[str, Series]:
-    """The labels that a node had last, as kube_node_labels tells them."""
+    """The labels that a node had last, as kube_node_labels reports them."""
     found: dict[str, Series] = {}
     for one in series:
         node = one.labels.get("node", "")
@@ -166,13 +166,13 @@ def original_labels(one: Series | None, resource: str) -> dict[str, str]:
     base = resource.removesuffix(".shared")
     wanted |= {f"{base}.{suffix}" for suffix in ("product", "replicas", "sharing-strategy")}
     given = one.labels if one else {}
-    told = {key: given.get(f"label_{sanitised(key)}", "") for key in wanted}
+    asked_for = {key: given.get(f"label_{sanitised(key)}", "") for key in wanted}
     others = {f"label/{name}": value for name, value in given.items() if not KNOWN_LABELS.fullmatch(name)}
-    return {key: value for key, value in {**others, **told}.items() if value}
+    return {key: value for key, value in {**others, **asked_for}.items() if value}
 
 
 def node_capacity(series: Iterable[Series]) -> dict[str, dict[str, int]]:
-    """Units of each accelerator resource that a node had last, by node, as CAPACITY_METRIC tells them."""
+    """Units of each accelerator resource that a node had last, by node, as CAPACITY_METRIC reports them."""
     found: dict[str, dict[str, int]] = defaultdict(dict)
     for one in series:
         resource = resource_of(one.labels.get("resource", ""))

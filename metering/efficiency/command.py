@@ -37,7 +37,7 @@ from metering.spool import Spool, SpoolFullError, open_state
 
 log = logging.getLogger(__name__)
 COLUMNS: Final = ("cluster", "pod_uid", "start", "end", "gpu_seconds", "mfu", "hfu", "dtype", "coverage")
-DOOR: Final = "usage/efficiency"
+ENDPOINT: Final = "usage/efficiency"
 RECORDS_PER_BODY: Final = 500
 SCHEMA: Final = "CREATE TABLE IF NOT EXISTS efficiency_read (cluster TEXT PRIMARY KEY, until TEXT NOT NULL)"
 FLUSH_S: Final = 60.0
@@ -108,7 +108,7 @@ class Scorer:
         self._matchers = options.matchers
 
     def samples(self, window: Interval) -> list[EfficiencySample]:
-        """All samples of one hour; what cannot be attributed is said on stderr."""
+        """All samples of one hour; what cannot be attributed is printed on stderr."""
         by_pod = self._of_pods(self._prometheus, window) if self._prometheus else []
         by_workload = [workload_sample(reported, window, self._scoring) for reported in self._jobs if reported.job.workload]
         return by_pod + [sample for sample in by_workload if sample]
@@ -168,7 +168,7 @@ class Outbox:
         """Keep the samples of a window and that it was read: both or neither.  Raises SpoolFullError."""
         with self._connection:
             for first in range(0, len(samples), RECORDS_PER_BODY):
-                self.spool.put(DOOR, msgspec.json.encode(samples[first : first + RECORDS_PER_BODY]))
+                self.spool.put(ENDPOINT, msgspec.json.encode(samples[first : first + RECORDS_PER_BODY]))
             self._connection.execute(
                 "INSERT INTO efficiency_read VALUES (?, ?) ON CONFLICT (cluster) DO UPDATE SET until = excluded.until",
                 (self._cluster, window.end.astimezone(UTC).isoformat()),

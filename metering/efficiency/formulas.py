@@ -66,14 +66,14 @@ class ModelShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def attention_positions(self) -> int | None:
-        """Layers x heads x head dimension x sequence, or None where the shape is not told."""
+        """Layers x heads x head dimension x sequence, or None where the shape is not reported."""
         if self.layers is None or self.heads is None or self.head_dim is None or self.seq_len is None:
             return None
         return self.layers * self.heads * self.head_dim * self.seq_len
 
 
 class FormulaError(ValueError):
-    """A formula that needs more of the model's shape than was told."""
+    """A formula that needs more of the model's shape than was reported."""
 
 
 def model_flops_per_token(formula: Formula, shape: ModelShape) -> Fraction:
@@ -110,7 +110,7 @@ def hardware_flops_per_token(formula: Formula, shape: ModelShape, recomputation:
 
 
 def hfu_factor(recomputation: Recomputation, formula: Formula, shape: ModelShape | None) -> Fraction | None:
-    """HFU / MFU of a job that told only its MFU or its FLOP/s; None where that takes a shape which nobody told.
+    """HFU / MFU of a job that reported only its MFU or its FLOP/s; None where that takes a shape which is not reported.
 
     >>> hfu_factor(Recomputation.FULL, Formula.REPORTED, None)
     Fraction(4, 3)

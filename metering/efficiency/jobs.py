@@ -54,7 +54,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if (self.namespace is None) == (self.workload is None):
             raise ValueError("exactly one of namespace and workload must name the job")
         if self.workload is not None and (self.devices is None or self.accelerator is None):
-            raise ValueError(f"workload {self.workload!r} needs devices and accelerator: no exporter tells them")
+            raise ValueError(f"workload {self.workload!r} needs devices and accelerator: no exporter reports them")
 
     def has(self, namespace: str, pod: str) -> bool:
         """Whether a pod is one of the job's."""
@@ -102,15 +102,15 @@ def read_jobs_file(path: Path) -> JobsFile:
 
 
 def read_job(job: Job, beside: Path) -> ReportedJob:
-    """The job with its reports; a relative log stands beside the jobs file.  Raises JobsFileError."""
+    """The job with its reports; a relative log is beside the jobs file.  Raises JobsFileError."""
     path = beside / job.reports.file
     try:
         zone = ZoneInfo(job.reports.zone) if job.reports.zone else None
         with path.open(encoding="utf-8", errors="replace") as lines:
             return ReportedJob(job, read_reports(job.reports.format, lines, zone))
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
-        told = getattr(error, "strerror", None) or error
-        raise JobsFileError(" ".join(f"{path}: {told}".split())) from error
+        problem = getattr(error, "strerror", None) or error
+        raise JobsFileError(" ".join(f"{path}: {problem}".split())) from error
 
 
 def peaks_of(given: JobsFile) -> Mapping[str, Mapping[str, str]]:

@@ -1,4 +1,4 @@
-"""What a training script tells of its speed. Import this file or copy it: it needs Python's standard library alone.
+"""Reports the speed of a training script. Import this file or copy it: it needs Python's standard library alone.
 
     from push import Progress                              # or: from metering.efficiency.push import Progress
     progress = Progress(devices=16, active_params=70_000_000_000, dtype="bf16", recomputation="full")
@@ -6,7 +6,7 @@
         train(batch)
         progress.step(tokens=batch.numel())                # tokens of all devices, padding left out
 
-Only one process of a job tells (rank 0). Each minute it prints a line `suanpan-progress {...}`, which `python -m metering
+Only one process of a job reports (rank 0). Each minute it prints a line `suanpan-progress {...}`, which `python -m metering
 efficiency` reads from the job's log and checks against what the devices' exporters measured. With `sink=Push(...)` the job
 sends its samples to the platform itself instead; nothing checks them then, so that is for jobs whose operator trusts them.
 
@@ -26,7 +26,7 @@ from typing import Any
 
 
 class Progress:
-    """Counts tokens and tells them in stretches of `every_s` seconds.
+    """Counts tokens and reports them in intervals of `every_s` seconds.
 
     `devices`: of the whole job. `active_params`: those that one token meets; with `layers`, `heads`, `head_dim` and
     `seq_len` the formula may be "palm" or "megatron", which count attention. `recomputation`: none, selective or full.
@@ -50,8 +50,8 @@ class Progress:
     ) -> None:
         shape = {"layers": layers, "heads": heads, "head_dim": head_dim, "seq_len": seq_len}
         model = {"active_params": active_params, **{name: value for name, value in shape.items() if value is not None}}
-        told = {"devices": devices, "dtype": dtype, "recomputation": recomputation, "formula": formula}
-        self._facts: dict[str, Any] = told
+        facts = {"devices": devices, "dtype": dtype, "recomputation": recomputation, "formula": formula}
+        self._facts: dict[str, Any] = facts
         if active_params is not None:
             self._facts["model"] = model
         self._every_s, self._clock = every_s, clock
@@ -59,13 +59,13 @@ class Progress:
         self._start, self._tokens = clock(), 0
 
     def step(self, tokens: int) -> None:
-        """Add the tokens of one step of all devices; tells them once a stretch is full."""
+        """Add the tokens of one step of all devices; reports them once an interval is full."""
         self._tokens += int(tokens)
         if self._clock() - self._start >= self._every_s:
             self.flush()
 
     def pause(self) -> None:
-        """Tell what was done so far; call `resume` when training goes on, so that a checkpoint is not training time."""
+        """Report what was done so far; call `resume` when training goes on, so that a checkpoint is not training time."""
         self.flush()
 
     def resume(self) -> None:
@@ -73,7 +73,7 @@ class Progress:
         self._start, self._tokens = self._clock(), 0
 
     def flush(self) -> None:
-        """Tell the stretch so far, and begin a new one."""
+        """Report the interval so far, and begin a new one."""
         end = self._clock()
         if self._tokens and end > self._start:
             self._sink({"start": _text(self._start), "end": _text(end), "tokens": self._tokens, **self._facts})

@@ -205,16 +205,16 @@ def _progress(lines: Iterator[_Line]) -> Iterator[JobReport]:
         if not found:
             continue
         try:
-            told = msgspec.json.decode(found.group(1), type=Progress)
-            span = Interval(told.start, told.end)
+            progress = msgspec.json.decode(found.group(1), type=Progress)
+            span = Interval(progress.start, progress.end)
         except (msgspec.DecodeError, ValueError) as error:
             raise ReportError(f"line {line.number}: {error}") from error
         if not span.microseconds:
             continue
-        rate = Fraction(told.tokens * 1_000_000, span.microseconds)
+        rate = Fraction(progress.tokens * 1_000_000, span.microseconds)
         yield JobReport(
-            span, told.formula, tokens_per_second=rate, devices=told.devices, dtype=told.dtype,
-            recomputation=told.recomputation, shape=told.model,
+            span, progress.formula, tokens_per_second=rate, devices=progress.devices, dtype=progress.dtype,
+            recomputation=progress.recomputation, shape=progress.model,
         )  # fmt: skip
 
 

@@ -5,8 +5,8 @@
     coverage = time of the devices that an exporter saw and a report speaks of / time of the devices
 
 A report is the job's own word. It is believed where the matrix pipes were busy enough for it (MFU <= 1.1 x tensor activity),
-or where whoever runs the agent says so. Pipes that were far busier than the progress explains change no score, which follows
-from progress alone, and are told as the reason for a look.
+or where the agent is configured so. Pipes that were far busier than the progress explains change no score, which follows
+from progress alone, and are reported as the reason for a look.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -57,9 +57,11 @@ def pod_sample(
     reported = next((item for item in jobs if item.job.has(pod.namespace, pod.pod)), None)
     pieces = [bucket_interval(window, number, scoring.bucket) for number in pod.buckets]
     span = Interval(pieces[0].start, pieces[-1].end)
-    said = reported.within(span) if reported else []
-    shares = _covered(pod, said, window, scoring.bucket)
-    score = _pod_score(pod, reported.job, said, span, shares, scoring) if reported else _Score(reason="no report of the job")
+    reports = reported.within(span) if reported else []
+    shares = _covered(pod, reports, window, scoring.bucket)
+    score = _Score(reason="no report of the job")
+    if reported:
+        score = _pod_score(pod, reported.job, reports, span, shares, scoring)
     coverage = sum(shares.values(), Fraction(0)) / (pod.devices * len(pieces)) if score.mfu is not None else Fraction(0)
     seconds = Fraction(span.microseconds, 1_000_000) * pod.devices
     return _sample(scoring.cluster, span, seconds, coverage, score, pod_uid=pod.pod_uid)
@@ -67,12 +69,12 @@ def pod_sample(
 
 def workload_sample(reported: ReportedJob, window: Interval, scoring: Scoring) -> EfficiencySample | None:
     """The sample of a job of which only its own reports are known; None where it reported nothing in the window."""
-    job, said = reported.job, reported.within(window)
-    pieces = union([cut for report in said if (cut := report.span.overlap(window))])
+    job, reports = reported.job, reported.within(window)
+    pieces = union([cut for report in reports if (cut := report.span.overlap(window))])
     if not pieces:
         return None
     span = Interval(pieces[0].start, pieces[-1].end)
-    score = _reported(said, job, job.accelerator or "", Fraction(1), span, scoring)
+    score = _reported(reports, job, job.accelerator or "", Fraction(1), span, scoring)
     if score.mfu is not None and not scoring.trust_reports:
         score = _Score(reason="nothing checks the report", dtype=score.dtype, method=score.method)
     covered = Fraction(sum(piece.microseconds for piece in pieces), span.microseconds)
@@ -101,10 +103,10 @@ def _sample(
 
 
 def _covered(
-    pod: PodTelemetry, said: Sequence[JobReport], window: Interval, bucket: timedelta
+    pod: PodTelemetry, reports: Sequence[JobReport], window: Interval, bucket: timedelta
 ) -> dict[tuple[str, int], Fraction]:
     """Share of each measured minute of each device of which a report speaks."""
-    spoken = union([report.span for report in said])
+    spoken = union([report.span for report in reports])
     shares: dict[int, Fraction] = {}
     for number in pod.buckets:
         piece = bucket_interval(window, number, bucket)
@@ -116,14 +118,14 @@ def _covered(
 def _pod_score(
     pod: PodTelemetry,
     job: Job,
-    said: Sequence[JobReport],
+    reports: Sequence[JobReport],
     span: Interval,
     shares: Mapping[tuple[str, int], Fraction],
     scoring: Scoring,
 ) -> _Score:
     if pod.shared:
         return _Score(reason="device shared with another pod", dtype=job.dtype)
-    score = _reported(said, job, job.accelerator or pod.accelerator, pod.share, span, scoring)
+    score = _reported(reports, job, job.accelerator or pod.accelerator, pod.share, span, scoring)
     if score.mfu is None:
         return score
     tensor = _tensor(pod, shares)
@@ -134,7 +136,7 @@ def _pod_score(
 
 
 def _tensor(pod: PodTelemetry, shares: Mapping[tuple[str, int], Fraction]) -> Fraction | None:
-    """Mean tensor activity where reports speak; None where an exporter did not tell it of every such minute."""
+    """Mean tensor activity where reports speak; None where an exporter did not report it of every such minute."""
     spoken = {key: share for key, share in shares.items() if share}
     if not spoken or any(key not in pod.tensor for key in spoken):
         return None
@@ -157,22 +159,22 @@ def _unexplained(hfu: Fraction, tensor: Fraction | None) -> str | None:
 
 
 def _reported(
-    said: Sequence[JobReport], job: Job, accelerator: str, share: Fraction, span: Interval, scoring: Scoring
+    reports: Sequence[JobReport], job: Job, accelerator: str, share: Fraction, span: Interval, scoring: Scoring
 ) -> _Score:
     """What the reports make, before anything checks them."""
-    dtype = next((report.dtype for report in said if report.dtype), job.dtype)
-    problem = _problem(said, dtype)
+    dtype = next((report.dtype for report in reports if report.dtype), job.dtype)
+    problem = _problem(reports, dtype)
     if problem:
         return _Score(reason=problem, dtype=dtype)
     peak = dense_peak_tflops(accelerator, dtype, scoring.peaks)
     if peak is None:
         return _Score(reason=f"dense peak of {accelerator or 'the device'} in {dtype} is not known", dtype=dtype)
-    formula = job.formula or said[0].formula
+    formula = job.formula or reports[0].formula
     try:
-        flops = _mean_flops(said, job, formula, span)
+        flops = _mean_flops(reports, job, formula, span)
     except FormulaError as error:
         return _Score(reason=str(error), dtype=dtype)
-    return _scored(utilisation(flops, Fraction(peak) * share), formula, job, said[0], dtype)
+    return _scored(utilisation(flops, Fraction(peak) * share), formula, job, reports[0], dtype)
 
 
 def _scored(mfu: Fraction, formula: Formula, job: Job, report: JobReport, dtype: str) -> _Score:
@@ -183,32 +185,33 @@ def _scored(mfu: Fraction, formula: Formula, job: Job, report: JobReport, dtype:
     recomputation = report.recomputation or job.recomputation
     factor = hfu_factor(recomputation, formula, report.shape or job.model) if recomputation else None
     if factor is None:
-        told = f"{recomputation} recomputation needs the model's shape" if recomputation else "recomputation is not told"
-        return _Score(mfu=mfu, reason=f"no HFU: {told}", dtype=dtype, method=method)
+        shape = f"{recomputation} recomputation needs the model's shape"
+        missing = shape if recomputation else "recomputation is not reported"
+        return _Score(mfu=mfu, reason=f"no HFU: {missing}", dtype=dtype, method=method)
     return _Score(mfu, mfu * factor, None, dtype, method)
 
 
-def _problem(said: Sequence[JobReport], dtype: str) -> str | None:
+def _problem(reports: Sequence[JobReport], dtype: str) -> str | None:
     """Why the reports cannot be put together into one number."""
-    if not said:
+    if not reports:
         return "no report of the job in this time"
-    problems = sorted({report.problem for report in said if report.problem})
+    problems = sorted({report.problem for report in reports if report.problem})
     if problems:
         return problems[0]
     for what, values in (
-        ("formulas", {report.formula for report in said}),
-        ("precisions", {report.dtype or dtype for report in said}),
-        ("kinds of recomputation", {report.recomputation for report in said}),
+        ("formulas", {report.formula for report in reports}),
+        ("precisions", {report.dtype or dtype for report in reports}),
+        ("kinds of recomputation", {report.recomputation for report in reports}),
     ):
         if len(values) > 1:
             return f"reports of several {what} in one sample"
     return None
 
 
-def _mean_flops(said: Sequence[JobReport], job: Job, formula: Formula, span: Interval) -> Fraction:
+def _mean_flops(reports: Sequence[JobReport], job: Job, formula: Formula, span: Interval) -> Fraction:
     """FLOP/s per device, weighted by the time that each report speaks of."""
     total = weight = Fraction(0)
-    for report in said:
+    for report in reports:
         cut = report.span.overlap(span)
         seconds = Fraction(cut.microseconds if cut else 0)
         total += seconds * _flops(report, job, formula)
@@ -223,7 +226,7 @@ def _flops(report: JobReport, job: Job, formula: Formula) -> Fraction:
     if report.tokens_per_second is None or not report.devices:
         raise FormulaError("report without tokens or devices")
     if shape is None:
-        raise FormulaError("the model's active parameters are not told")
+        raise FormulaError("the model's active parameters are not reported")
     return model_flops_per_token(formula, shape) * report.tokens_per_second / report.devices
 
 

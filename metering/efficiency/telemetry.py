@@ -1,8 +1,8 @@
 """PURE: series of DCGM exporter and Ascend NPU exporter -> what was measured of each pod's devices, minute by minute.
 
 A minute of a device is measured if any sample of it lies in the minute, so the scrape interval may be up to the length of
-a bucket. How busy a device was matters only where the tensor pipe tells: "GPU utilisation" says that something ran, and
-is never a score.
+a bucket. How busy a device was matters only where the tensor pipe is reported: "GPU utilisation" shows that something ran,
+and is never a score.
 """
 
 from collections import defaultdict
@@ -47,7 +47,8 @@ class PodName:
 
 @dataclass(slots=True)
 class PodTelemetry:
-    """What exporters said of one pod in a window. `measured`: buckets per device; `tensor`: ratios per device and bucket.
+    """The reports of exporters on one pod in a window. `measured`: buckets per device; `tensor`: ratios per device and
+    bucket.
 
     `shared`: a device of it was another pod's in the same minute.
     """
@@ -74,7 +75,7 @@ class PodTelemetry:
 
 @dataclass(frozen=True, slots=True)
 class Telemetry:
-    """Pods of a window, and names of pods that exporters named but of which nobody said the UID."""
+    """Pods of a window, and names of pods that exporters named but whose UID is unknown."""
 
     pods: Sequence[PodTelemetry]
     unknown_pods: Sequence[PodName]
@@ -117,11 +118,11 @@ def _add(
             unknown.add(name)
         elif directory.holds_devices(uid, one.labels):
             values[uid, number].append(Fraction(value))
-    for (uid, number), told in values.items():
+    for (uid, number), reported in values.items():
         pod = found.get((name.namespace, uid)) or _new(found, name, uid, one.labels)
         pod.measured.setdefault(device, set()).add(number)
         if unit is not None:
-            pod.tensor[device, number] = sum(told, Fraction(0)) / len(told) * unit
+            pod.tensor[device, number] = sum(reported, Fraction(0)) / len(reported) * unit
 
 
 def _new(
@@ -192,12 +193,12 @@ class _Directory:
 
     def uid(self, name: PodName, number: int) -> str | None:
         """The pod of that name in that minute; between scrapes the only one that had the name in the window."""
-        told = self._uids.get(name, {}).get(number)
+        reported = self._uids.get(name, {}).get(number)
         every = self._last.get(name, set())
-        return told or (next(iter(every)) if len(every) == 1 else None)
+        return reported or (next(iter(every)) if len(every) == 1 else None)
 
     def holds_devices(self, uid: str, labels: Mapping[str, str]) -> bool:
-        """Whether the pod asked for devices, as far as anybody tells: the exporter's own pod did not."""
+        """Whether the pod asked for devices, as far as it is known: the exporter's own pod did not."""
         claimed = any(label.startswith("dra_") for label in labels)
         return not self._holders or uid in self._holders or claimed
 

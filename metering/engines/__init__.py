@@ -1,4 +1,4 @@
-"""Token counters of inference servers as evidence: what vLLM and SGLang counted, beside what gateways tell.
+"""Token counters of inference servers as evidence: what vLLM and SGLang counted, beside what gateways report.
 
     samples.py    PURE: Prometheus' text format and the answers of its API -> samples
     readings.py   PURE: samples -> EngineReading

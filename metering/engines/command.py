@@ -23,7 +23,7 @@ from metering.record_checks import RecordError
 from metering.records import EngineReading
 from metering.spool import Spool, SpoolFullError, open_state
 
-DOOR: Final = "usage/engine-counters"
+ENDPOINT: Final = "usage/engine-counters"
 COLUMNS: Final = ("source", "replica", "model", "time", "started_at", "prompt_tokens", "generation_tokens")
 QUERY: Final = '{__name__=~"(vllm|sglang):(prompt|generation)_tokens_(total|created)|process_start_time_seconds"}'
 log = logging.getLogger("metering.engines")
@@ -47,12 +47,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Read and tell; 2 where something is wrong from the start, 3 where a server could not be read or told of."""
+    """Read and report; 2 where something is wrong from the start, 3 where a server could not be read or reported."""
     log_to_stderr()
     try:
         models = dict(_pair(text, "--model") for text in options.model)
         if not options.out and not (options.state and options.endpoint and options.token_file):
-            raise RecordError("tell where to: --out FILE, or --state DIR with --endpoint and --token-file")
+            raise RecordError("give a destination: --out FILE, or --state DIR with --endpoint and --token-file")
         with httpx.Client(timeout=20) as client:
             readers = dict(_readers(options, client, models))
             return _to_file(options.out, readers) if options.out else _to_platform(options, readers)
@@ -61,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def read_all(readers: Mapping[str, Reader], now: datetime) -> tuple[list[EngineReading], bool]:
-    """What can be read now, and whether everything could be; what could not is told and read again next time."""
+    """What can be read now, and whether everything could be; what could not is logged and read again next time."""
     found: list[EngineReading] = []
     whole = True
     for name, reader in readers.items():
@@ -141,9 +141,9 @@ def _read_and_spool(
         try:
             with connection:
                 if found:
-                    spool.put(DOOR, msgspec.json.encode(found))
+                    spool.put(ENDPOINT, msgspec.json.encode(found))
         except SpoolFullError as error:
-            log.error("%s; counters are cumulative, so the next reading tells what this one would have", error)
+            log.error("%s; counters are cumulative, so the next reading contains what this one would have", error)
         if options.once or stop.wait(options.every):
             return whole if options.once else True
 

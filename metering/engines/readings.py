@@ -1,7 +1,7 @@
 """PURE: samples of vLLM or SGLang -> one reading for each replica and model.
 
 Series of one replica and model that differ in other labels (data parallel ranks) are added up. `started_at` is the start of
-the process or, where the server does not tell it, the creation of its counter.
+the process or, where the server does not report it, the creation of its counter.
 
 Source: reference/METERING_FACTS.md, B3 (vllm:prompt_tokens_total, vllm:generation_tokens_total).
 """
@@ -42,17 +42,17 @@ def readings(
             created[replica] = min(_instant(sample.value), created.get(replica, now))
         elif name in (PROMPT, GENERATION):
             served = _model(sample)
-            told = counts[replica, models.get(served, served)]
-            told[name] = told.get(name, 0) + _whole(sample)
+            counted = counts[replica, models.get(served, served)]
+            counted[name] = counted.get(name, 0) + _whole(sample)
             times[replica] = sample.time or now
     if not counts:
         raise SampleError("no counters of vLLM or SGLang (vllm:prompt_tokens_total, sglang:prompt_tokens_total)")
     return [
         EngineReading(
-            source=source, replica=replica, model=model, time=times[replica], prompt_tokens=told.get(PROMPT, 0),
-            generation_tokens=told.get(GENERATION, 0), started_at=starts.get(replica) or created.get(replica),
+            source=source, replica=replica, model=model, time=times[replica], prompt_tokens=counted.get(PROMPT, 0),
+            generation_tokens=counted.get(GENERATION, 0), started_at=starts.get(replica) or created.get(replica),
         )
-        for (replica, model), told in sorted(counts.items())
+        for (replica, model), counted in sorted(counts.items())
     ]  # fmt: skip
 
 

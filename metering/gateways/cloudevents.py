@@ -48,7 +48,7 @@ def usage(event: Fields, *, namings: Mapping[str, Naming], now: datetime) -> Tok
 def _numbered(event: Fields) -> Fields:
     """The number that the source gave the event (extension `sequence`, integers as digits; `sequencerun` is ours).
 
-    The extension may also be any text that can be put in order: such a one tells no gap and is passed over.
+    The extension may also be any text that can be put in order: such a one shows no gap and is passed over.
     """
     number = event.get("sequence")
     if isinstance(number, bool) or not isinstance(number, str | int):

@@ -2,7 +2,7 @@
 
 The subscription is who consumed (the customer where no subscription is named), `transaction_id` is the identity within
 the gateway, the code says how the properties are named. LiteLLM makes a fresh `transaction_id` for each sending and
-tells no timestamp; such a record is dated when it arrives first.
+has no timestamp; such a record is dated when it arrives first.
 """
 
 from collections.abc import Mapping

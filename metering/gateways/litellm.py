@@ -8,7 +8,7 @@ finished batch is reported each time it is asked for, so it is known by its own 
 **Time.** `startTime`: it is part of the identity. LiteLLM is known to fire a callback twice with two end times, which
 would make a conflict of what is a duplicate.
 
-**Consumer.** The first of `consumer` that the payload tells: by default the team, else the hash of the key. Not the
+**Consumer.** The first of `consumer` that the payload has: by default the team, else the hash of the key. Not the
 alias, which anybody with the admin page may change and two keys may share; not the end user, whom the client names in
 the body of its request, and so could let others pay.
 

@@ -1,12 +1,12 @@
 """A callback for the LiteLLM proxy that loses nothing: `callbacks: [metering.gateways.litellm_callback.reporter]`.
 
-LiteLLM tells its callbacks of a request after it was answered, from a queue in memory; what is in the queue when the proxy
+LiteLLM calls its callbacks for a request after it was answered, from a queue in memory; what is in the queue when the proxy
 ends is gone. This one writes before the answer is complete:
 
     not streamed   when the answer is ready and before it is sent, from the usage object that the client gets
     streamed       after the last chunk and before the stream is closed, for LiteLLM assembles the usage only then
-    failed, cut    when LiteLLM tells of it; nothing was answered that could be lost
-    other routes   (images, audio, pass-through, batches) when LiteLLM tells of it, just after the answer
+    failed, cut    when LiteLLM reports it; nothing was answered that could be lost
+    other routes   (images, audio, pass-through, batches) when LiteLLM reports it, just after the answer
 
 Each call gets an id of ours before it begins, which is the id of its record: LiteLLM reports one answer up to twice, under
 two response ids where it bridges one API to another, and its own call id is whatever the client writes into a header. A
@@ -99,7 +99,7 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
     return settings
 
 
-class Books:
+class CallbackOutbox:
     """From LiteLLM's payloads to the outbox; knows nothing of hooks. One for each process."""
 
     def __init__(self, settings: Settings) -> None:
@@ -155,7 +155,7 @@ class Books:
 class Hooks:
     """The methods that LiteLLM calls."""
 
-    books: Callable[[], Books]
+    outbox: Callable[[], CallbackOutbox]
 
     async def async_pre_call_hook(self, user_api_key_dict: Any, cache: Any, data: dict[str, Any], call_type: str) -> None:
         """Name the call, whatever its client says, and ask for the usage of a streamed text completion.
@@ -180,7 +180,7 @@ class Hooks:
                 payload = answer_payload(data, details, answer, usage)
                 if call.models:
                     payload |= {"place": place, "model_group": call.models[place % len(call.models)]}
-                await self.books().write(payload, call)
+                await self.outbox().write(payload, call)
 
     async def async_post_call_success_deployment_hook(
         self, request_data: dict[str, Any], response: Any, call_type: Any
@@ -190,7 +190,7 @@ class Hooks:
         if details is None or usage is None or _call(details) is not None:
             return
         call = details[MARK] = Call(str(uuid4()))
-        await self.books().write(answer_payload(request_data, details, response, usage), call)
+        await self.outbox().write(answer_payload(request_data, details, response, usage), call)
 
     async def async_post_call_streaming_iterator_hook(
         self, user_api_key_dict: Any, response: AsyncIterator[Any], request_data: dict[str, Any]
@@ -201,14 +201,14 @@ class Hooks:
             async for chunk in response:
                 yield chunk
             return
-        books = self.books()
-        written = books.expect(call.id)
+        outbox = self.outbox()
+        written = outbox.expect(call.id)
         try:
             async for chunk in response:
                 yield chunk
-            await self._await_stream(books, written, request_data, call)
+            await self._await_stream(outbox, written, request_data, call)
         finally:
-            books.forget(call.id)
+            outbox.forget(call.id)
 
     async def async_logging_hook(self, kwargs: dict[str, Any], result: Any, call_type: str) -> tuple[dict[str, Any], Any]:
         """LiteLLM reports a success, before it reports to any callback that may be slow."""
@@ -223,34 +223,34 @@ class Hooks:
         """LiteLLM reports a failed attempt."""
         payload = kwargs.get("standard_logging_object")
         if isinstance(payload, Mapping):
-            await self.books().write(payload, _call(kwargs))
+            await self.outbox().write(payload, _call(kwargs))
 
     async def _log_success(self, kwargs: dict[str, Any], payload: Mapping[str, Any], result: Any) -> None:
         call_type = payload.get("call_type")
         if call_type in litellm.BATCHES:
             if payload.get("total_tokens"):
-                await self.books().write(batch_payload(payload, result), None)
+                await self.outbox().write(batch_payload(payload, result), None)
             return
         call = _call(kwargs)
         if _repeats(call_type) or (call is not None and call.models):
             return
         if call is None:  # a route that has no hook before the call; a second report of it brings the same details
             call = kwargs[MARK] = Call(str(uuid4()))
-        await self.books().write(rerank_payload(payload, result), call)
+        await self.outbox().write(rerank_payload(payload, result), call)
 
-    async def _await_stream(self, books: Books, written: asyncio.Event, data: dict[str, Any], call: Call) -> None:
+    async def _await_stream(self, outbox: CallbackOutbox, written: asyncio.Event, data: dict[str, Any], call: Call) -> None:
         """Wait for LiteLLM's own count; where guardrails put that off until the stream is closed, take it as assembled."""
         logging_object = data.get("litellm_logging_obj")
         assembled = getattr(logging_object, "_deferred_stream_complete_args", None)
         response = assembled[0] if isinstance(assembled, tuple) and assembled else None
         usage = _usage(response)
         if usage is not None:
-            await books.write(answer_payload(data, _details(data) or {}, response, usage), call)
+            await outbox.write(answer_payload(data, _details(data) or {}, response, usage), call)
             return
         try:
             await asyncio.wait_for(written.wait(), STREAM_WAIT_S)
         except TimeoutError:
-            log.error("LiteLLM told no usage of a stream within %s s; it is written when it does", STREAM_WAIT_S)
+            log.error("LiteLLM reported no usage of a stream within %s s; it is written when it does", STREAM_WAIT_S)
 
 
 def answer_payload(
@@ -337,17 +337,17 @@ def _field(response: Any, name: str) -> Any:
 
 
 class _PerProcess:
-    """The books of this process: a worker that was forked begins its own."""
+    """The outbox of this process: a worker that was forked begins its own."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._books = Books(settings)
+        self._outbox = CallbackOutbox(settings)
         self._process = os.getpid()
 
-    def __call__(self) -> Books:
+    def __call__(self) -> CallbackOutbox:
         if os.getpid() != self._process:
-            self._books, self._process = Books(self._settings), os.getpid()
-        return self._books
+            self._outbox, self._process = CallbackOutbox(self._settings), os.getpid()
+        return self._outbox
 
 
 def make_reporter(environment: Mapping[str, str]) -> Any:
@@ -359,7 +359,7 @@ def make_reporter(environment: Mapping[str, str]) -> Any:
 
     names = [name for name in vars(Hooks) if not name.startswith("__")]
     reporter: Any = type("SuanpanReporter", (CustomLogger,), {name: vars(Hooks)[name] for name in names})()
-    reporter.books = _PerProcess(read_settings(environment))
+    reporter.outbox = _PerProcess(read_settings(environment))
     return reporter
 
 

@@ -94,5 +94,5 @@ def _classes(given: Fields, naming: Naming) -> TokenClasses:
 def _needed(given: Mapping[str, Any], name: str) -> int:
     count = whole(given, name)
     if count is None:
-        raise RecordError(Message("%(name)s is missing: a count that is not told is not taken for zero", name=name), name)
+        raise RecordError(Message("%(name)s is missing: a missing count is not zero", name=name), name)
     return count

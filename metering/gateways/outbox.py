@@ -42,7 +42,7 @@ CREATE TABLE IF NOT EXISTS outbox (
 CREATE INDEX IF NOT EXISTS outbox_waiting ON outbox (id) WHERE NOT packed;
 CREATE TABLE IF NOT EXISTS lost (process TEXT PRIMARY KEY, records INTEGER NOT NULL, numbered INTEGER NOT NULL DEFAULT 0);
 """
-DOOR: Final = "usage/tokens"
+ENDPOINT: Final = "usage/tokens"
 BATCH_RECORDS: Final = 1000
 SETTLE_S: Final = 2.0
 REMEMBER_S: Final = 3_600.0
@@ -211,7 +211,7 @@ def open_outbox(path: Path, *, check_same_thread: bool = True) -> sqlite3.Connec
 def pack(connection: sqlite3.Connection, spool: Spool, *, now: float, settle_s: float = SETTLE_S) -> int:
     """Put what has waited for `settle_s` into one body of the spool, in one transaction; how many records that were.
 
-    They are numbered here and not when they are put: a record that is told again takes no second number. Their keys are
+    They are numbered here and not when they are put: a record that is reported again takes no second number. Their keys are
     remembered for an hour, so that what is reported late is not sent again.  Raises SpoolFullError.
     """
     with connection:
@@ -224,7 +224,7 @@ def pack(connection: sqlite3.Connection, spool: Spool, *, now: float, settle_s: 
             numbering = Numbering(connection)
             numbered = numbering.number([_record(body) for _, body in rows])
             _skip_lost(connection, numbering, numbered)
-            spool.put(DOOR, msgspec.json.encode(numbered))
+            spool.put(ENDPOINT, msgspec.json.encode(numbered))
             connection.executemany("UPDATE outbox SET packed = 1 WHERE id = ?", [(row[0],) for row in rows])
         connection.execute("DELETE FROM outbox WHERE packed AND put_at < ?", (now - REMEMBER_S,))
     return len(rows)
@@ -269,7 +269,7 @@ def waiting(connection: sqlite3.Connection) -> int:
 class Sender:
     """Takes an outbox to the platform; as long as another process does that, it waits for its turn.
 
-    With a `source`, it tells once a minute that this one is watched, after everything that was in the outbox by then.
+    With a `source`, it reports once a minute that this one is watched, after everything that was in the outbox by then.
     """
 
     def __init__(
@@ -324,7 +324,7 @@ class Sender:
         return attempt.wait_s or (0.0 if packed else idle_s)
 
     def _watched(self, connection: sqlite3.Connection, spool: Spool, until: float) -> None:
-        """Tell, if it is time, that everything is told until then; nothing older may wait.  Raises SpoolFullError."""
+        """Report, if it is time, that everything until then is sent; nothing older may wait.  Raises SpoolFullError."""
         if not self._source or until < self._next_watermark:
             return
         with connection:

@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command line."""
     parser.add_argument("--state", type=Path, required=True, metavar="DIR", help="the folder of SUANPAN_OUTBOX")
     add_platform_options(parser, required=True)
-    parser.add_argument("--source", default="", help="that of SUANPAN_SOURCE: tell each minute that it is watched")
+    parser.add_argument("--source", default="", help="that of SUANPAN_SOURCE: report each minute that it is watched")
     parser.add_argument("--once", action="store_true", help="send what is there and end; else go on until SIGTERM")
     parser.add_argument("--deliver-seconds", type=float, default=600, metavar="S", help="with --once: how long to try")
 

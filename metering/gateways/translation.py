@@ -32,7 +32,7 @@ Fields = dict[str, Any]
 
 
 class UndatedUsage(TokenUsage, frozen=True, forbid_unknown_fields=True, gc=False):
-    """Usage whose sender told no time: `time` is when it arrived first.
+    """Usage whose sender gave no time: `time` is when it arrived first.
 
     A second sending arrives at another time and must still be a duplicate, so the time is no part of the content. It
     needs no look into the ledger: the first record stays with its own time, as the first of a key always does.
@@ -146,7 +146,7 @@ def _kept(fields: Fields) -> bytes:
 
 
 def _object(raw: bytes | msgspec.Raw) -> Fields:
-    """Also with NaN or half a character, most of which stands in content that is thrown away."""
+    """Also with NaN or half a character, most of which is in content that is thrown away."""
     fields = tolerant(bytes(raw))
     if not isinstance(fields, dict):
         raise RecordError(Message("a record must be a JSON object"))

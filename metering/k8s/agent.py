@@ -2,7 +2,7 @@
 
 Every step is applied in one transaction with the version that it reaches. Reports are made from what is on disk, and
 only while nothing waits in the spool: the durable state of holds is the queue, so an outage of any length costs the disk
-no more than one row per pod. Reports tell states, not changes: to send one twice changes nothing.
+no more than one row per pod. Reports contain states, not changes: to send one twice changes nothing.
 """
 
 import logging
@@ -35,7 +35,7 @@ BODY_RECORDS: Final = 1000
 KEEP_GONE: Final = timedelta(days=1)
 """How long an ended pod is remembered after its object vanished, so that an event that comes late cannot reopen it."""
 NODE_PATIENCE: Final = timedelta(minutes=2)
-"""How long a pod waits for its node to be seen, and for its start to be told, before it is reported without."""
+"""How long a pod waits for its node to be seen, and for its start to be reported, before it is reported without."""
 READ_LATE: Final = (Rule.DELETED_SEEN, Rule.TERMINAL_SEEN)
 """Ends of which only the reading is known: read late, they may lie anywhere in the time before."""
 
@@ -43,7 +43,7 @@ READ_LATE: Final = (Rule.DELETED_SEEN, Rule.TERMINAL_SEEN)
 class Agent:
     """Applies steps and reports.
 
-    `connection`: the state file, which the spool shares; `look_around` asks for what stands beside a pod; `name` and
+    `connection`: the state file, which the spool shares; `look_around` asks for what is beside a pod; `name` and
     `version` describe the agent to the platform.
     """
 
@@ -121,7 +121,7 @@ class Agent:
         self._listed(kind, step)
 
     def _listed(self, kind: str, step: ListEnds) -> None:
-        """The watch begins at the list, or goes on where it was: then what it has not told yet is still to come."""
+        """The watch begins at the list, or goes on where it was: then what it has not reported yet is still to come."""
         synced_at = self.store.cursor(kind).synced_at if step.goes_on_from else step.asked_at
         self.store.reached(kind, step.goes_on_from or step.version, synced_at, listed=True)
 
@@ -255,11 +255,11 @@ class Agent:
         self.store.node_left(name)
 
     def _offered(self, name: str) -> dict[str, CapacityRow]:
-        """What the node itself offers now; what it offers to claims is told by slices."""
+        """What the node itself offers now; slices report what it offers to claims."""
         return {key: row for key, row in self.store.open_capacity(name).items() if not key.startswith(CLAIMED)}
 
     def refused(self, kind: str, error: ApiError, at: datetime) -> None:
-        """What a stream says cannot be had, for want of rights: a problem that holds the close, not only a line of a log."""
+        """What a stream cannot read for lack of rights: a problem that blocks the close, not only a line of a log."""
         with self._connection:
             self._connection.execute("BEGIN IMMEDIATE")
             self.store.note_problem(f"reading {kind}", str(error), at)
@@ -316,29 +316,29 @@ class Agent:
 
     def _put(self, pods_until: datetime, nodes_until: datetime | None, *, refresh: bool) -> int:
         count = self._put_allocations(pods_until, refresh=refresh)
-        intervals = self.store.capacity_to_tell(everything=refresh) if nodes_until else []
+        intervals = self.store.unreported_capacity(everything=refresh) if nodes_until else []
         slices_until = self.store.cursor(SLICES).synced_at
         nodes = capacity_records(intervals, nodes_until or pods_until, slices_until, self.scope)
         for place in range(0, len(nodes), BODY_RECORDS):
             part = [_slim(record) for record in nodes[place : place + BODY_RECORDS]]
             self.spool.put("usage/capacity", msgspec.json.encode({"agent": self.info(), "nodes": part}))
         if nodes_until:
-            self.store.capacity_told()
-        self.store.unwatched_told()
-        self.store.scans_told()
+            self.store.capacity_reported()
+        self.store.unwatched_reported()
+        self.store.scans_reported()
         return count
 
     def _put_allocations(self, pods_until: datetime, *, refresh: bool) -> int:
         """Put records of pods with news; how many. No more than one body of them is in memory at any time."""
         records: list[GpuAllocation] = []
-        told: list[str] = []
+        reported: list[str] = []
         watermark, count = pods_until, 0
-        for row in self.store.to_tell(everything=refresh):
+        for row in self.store.unreported(everything=refresh):
             waits = row.records is None or self.claims.waits(row.uid, row.facts.claims, row.first_seen)
             if waits:
                 watermark = min(watermark, row.first_seen)
             else:
-                told.append(row.uid)
+                reported.append(row.uid)
             found = self._records(row, max(row.observed_until, pods_until))
             records += found
             count += len(found)
@@ -346,7 +346,7 @@ class Agent:
                 self._put_body(records[:BODY_RECORDS], None)
                 del records[:BODY_RECORDS]
         self._put_body(records, watermark)
-        self.store.told(told)
+        self.store.reported(reported)
         return count
 
     def _records(self, row: PodRow, until: datetime) -> list[GpuAllocation]:
@@ -357,7 +357,7 @@ class Agent:
         return found + self.claims.allocations(row.uid, row.ending, until)
 
     def _put_body(self, records: Sequence[GpuAllocation], watermark: datetime | None) -> None:
-        """Up to a thousand records; the watermark stands in the last body, for all of them."""
+        """Up to a thousand records; the watermark is in the last body, for all of them."""
         body: dict[str, Any] = {"agent": self.info(), "allocations": [_slim(record) for record in records]}
         if watermark is not None:
             body["watermark"], body["watched_since"] = watermark, self.store.watched_since()

@@ -69,18 +69,18 @@ class ClusterClock:
     def hear(self, date: str | None) -> None:
         """Take note of a Date header (RFC 9110, 6.6.1)."""
         try:
-            told = parsedate_to_datetime(date) if date else None
+            date_sent = parsedate_to_datetime(date) if date else None
         except ValueError:
             return
-        if told is None or told.tzinfo is None:
+        if date_sent is None or date_sent.tzinfo is None:
             return
-        ahead = told - self._now()
+        ahead = date_sent - self._now()
         credible = abs(ahead) > CREDIBLE_SKEW
         self.skew = timedelta(seconds=round(ahead.total_seconds())) if credible else timedelta(0)
 
 
 class Api:
-    """Requests to one API server.  Raises ApiError, of the kind that tells how to go on."""
+    """Requests to one API server.  Raises ApiError, of the kind that says how to go on."""
 
     def __init__(self, configuration: Any, clock: ClusterClock, *, silence_s: float = 90.0) -> None:
         self._client = official.ApiClient(configuration)

@@ -19,7 +19,7 @@ from metering.shared_devices import ShareUnknownError, shared_devices
 from metering.shares import CARD, unread_states
 
 CLAIMED: Final = "dra/"
-"""How resources begin that are offered to claims: ResourceSlices tell them, not nodes."""
+"""How resources begin that are offered to claims: ResourceSlices report them, not nodes."""
 
 
 def stored_node(node: Node) -> StoredNode:
@@ -77,7 +77,7 @@ def devices_behind(resource: str, units: int, node: NodeFacts) -> int | None:
 def capacity_records(
     rows: Iterable[CapacityRow], nodes_until: datetime, slices_until: datetime | None, scope: Scope
 ) -> list[NodeCapacity]:
-    """Records of intervals; an open one reaches to where the stream that tells it was read. Empty ones are left out."""
+    """Records of intervals; an open one reaches to where the stream that reports it was read. Empty ones are left out."""
     return [
         NodeCapacity(
             scope.cluster, row.node, row.accelerator, row.resource, row.quantity, row.start, until, row.condition or None

@@ -1,7 +1,8 @@
 """What the agent knows of dynamic resource allocation, on disk beside the holds and on their connection.
 
-A claim that was generated for a pod vanishes with it, and is read on another stream than the pod. So what a claim said is
-kept for each pod that it was ever reserved for, and a device is known for ever. Instants are whole microseconds since 1970.
+A claim that was generated for a pod vanishes with it, and is read on another stream than the pod. So the content of a claim
+is kept for each pod that it was ever reserved for, and a device is known for ever. Instants are whole microseconds since
+1970.
 """
 
 import sqlite3
@@ -105,7 +106,7 @@ class ClaimStore:
         return {name: _claim.decode(body) for name, body in rows.fetchall()}
 
     def others(self, pod_uid: str, namespace: str, name: str) -> list[tuple[str, Claim]]:
-        """Other pods for which a claim of that name was ever reserved, and what it said then."""
+        """Other pods for which a claim of that name was ever reserved, and its content then."""
         rows = self.connection.execute(
             "SELECT pod_uid, body FROM reservation WHERE claim = ? AND pod_uid <> ? ORDER BY pod_uid", (name, pod_uid)
         )
@@ -220,12 +221,12 @@ class ClaimStore:
         ]
 
     def pieces(self, pod_uid: str) -> dict[str, GpuAllocation]:
-        """Pieces of a pod's hold as they were told last, by allocation id."""
+        """Pieces of a pod's hold as they were reported last, by allocation id."""
         rows = self.connection.execute("SELECT allocation_id, record FROM piece WHERE pod_uid = ?", (pod_uid,))
         return {name: _record.decode(record) for name, record in rows.fetchall()}
 
     def put_pieces(self, records: Iterable[GpuAllocation]) -> None:
-        """These pieces were told."""
+        """These pieces were reported."""
         self.connection.executemany(
             "INSERT OR REPLACE INTO piece VALUES (?, ?, ?)",
             [(item.allocation_id, item.pod_uid, _encode(item)) for item in records],

@@ -2,7 +2,7 @@
 
 A claim that several pods hold at once is counted once: each of k pods holds 1/k of it, from the binding of the latest of
 them until the first of them ends. When the share changes, an allocation ends and another begins, because the fraction of a
-device belongs to what an allocation is. Who holds a claim is told by the pods' own holds, so a bill for a shared claim is as
+device belongs to what an allocation is. The pods' own allocations say who uses a claim, so a bill for a shared claim is as
 exact as theirs, whenever the claim itself was read.
 """
 
@@ -24,8 +24,8 @@ from metering.claims import (
     Claim,
     ClaimedDevices,
     PodClaims,
+    allocated_through_claims,
     devices_of,
-    held_through_claims,
     places_of,
 )
 from metering.k8s.capacity import CLAIMED
@@ -39,7 +39,7 @@ from metering.records import GpuAllocation, hold_id
 from metering.slice_capacity import offered_by, slice_offer
 
 CLAIM_PATIENCE: Final = timedelta(minutes=2)
-"""How far the stream of claims must have passed a pod before a claim that it did not tell is taken for missing."""
+"""How far the stream of claims must have passed a pod before a claim that it did not report is taken for missing."""
 
 Describe = Callable[[PodFacts, Hold], GpuAllocation]
 """Makes a pod's allocation as it is reported, but for resource, product, quantity and fraction."""
@@ -63,8 +63,8 @@ def pieces_of(
     """A pod's hold [start, end) of each product, cut wherever somebody begins or ceases to share a claim to it.
 
     What a pod holds of one resource and product through several claims is one piece: its fraction is their mean, so that
-    quantity times fraction is their sum. Every bound stays a cut, also of those who held for no time: what was told of an
-    earlier piece then stays true whatever is learned later.
+    quantity times fraction is their sum. Every bound stays a cut, also of those who held for no time: what was reported of
+    an earlier piece then stays true whatever is learned later.
     """
     grouped: dict[tuple[str, str], list[ClaimedDevices]] = defaultdict(list)
     for part in parts:
@@ -154,14 +154,16 @@ class ClaimBook:
             self.kept.forget(step.asked_at - keep)
 
     def waits(self, uid: str, claims: PodClaims, first_seen: datetime) -> bool:
-        """Whether claims of a pod may still be told, so that nothing can be said of it yet."""
+        """Whether claims of a pod may still be reported, so that the pod cannot be metered yet."""
         if not claims.counted or self.kept.claimed(uid) is not None:
             return False
         passed = self._store.cursor("claims").synced_at
         return passed is None or passed < first_seen + CLAIM_PATIENCE
 
     def settle(self, describe: Describe, now: datetime) -> None:
-        """Learn what pods hold through claims, of those that the streams have told by now; note who gave them back."""
+        """Learn what pods use through claims, of those that the streams have reported by now; note which pods released
+        them.
+        """
         for uid, known in self.kept.unsettled():
             row = self._store.pod(uid)
             hold = hold_of(row.history) if row and row.records is not None else None
@@ -174,11 +176,11 @@ class ClaimBook:
 
     def _resolve(self, row: PodRow, hold: Hold, describe: Describe, now: datetime) -> None:
         """Learn what the pod holds. What is still unknown after a while is a problem, and the rest of it is metered."""
-        claims, told = row.facts.claims, self.kept.reservations(row.uid)
-        if any(name not in told for name in claims.counted) and not self.waits(row.uid, claims, row.first_seen):
-            told = self._of_others(row, hold) | told
-        places = {place for claim in told.values() for place in places_of(claim)}
-        found = held_through_claims(claims, told, self.kept.devices(places), drivers=self._drivers)
+        claims, reported = row.facts.claims, self.kept.reservations(row.uid)
+        if any(name not in reported for name in claims.counted) and not self.waits(row.uid, claims, row.first_seen):
+            reported = self._of_others(row, hold) | reported
+        places = {place for claim in reported.values() for place in places_of(claim)}
+        found = allocated_through_claims(claims, reported, self.kept.devices(places), drivers=self._drivers)
         unknown = found.unknown
         parts = tuple(msgspec.structs.replace(item, accelerator=item.accelerator or UNKNOWN) for item in found.held)
         for driver, count in found.drivers.items():
@@ -199,7 +201,7 @@ class ClaimBook:
         self.kept.disturb(row.uid)
 
     def _of_others(self, row: PodRow, hold: Hold) -> dict[str, Claim]:
-        """Claims of a pod as they were told for other pods that surely held them at the same time.
+        """Claims of a pod as they were reported for other pods that surely used them at the same time.
 
         A claim's devices do not change while somebody holds it, and it cannot vanish: so they are the pod's as well,
         though its own reservation came and went while nobody watched.
@@ -220,19 +222,19 @@ class ClaimBook:
     def allocations(self, uid: str, ending: Ending | None, until: datetime) -> list[GpuAllocation]:
         """Allocations of a pod's claims that have news, by how its hold ended, or how far it was seen.
 
-        Pieces that were told with this end are not told again. A pod that was learned of late cuts also what was told
-        before; a piece that turned out not to be (its share was another from its start) is ended where it began.
+        Pieces that were reported with this end are not reported again. A pod that was learned of late cuts also what was
+        reported before; a piece that turned out not to be (its share was another from its start) is ended where it began.
         """
         claimed = self.kept.claimed(uid)
         if claimed is None:
             return []
-        base, told = claimed.base, self.kept.pieces(uid)
+        base, reported = claimed.base, self.kept.pieces(uid)
         end = max(ending.at, base.started_at) if ending else None
         pieces = pieces_of(uid, base.started_at, end, claimed.parts, self.kept.holders(uid))
-        records = (_renamed(_allocation(base, piece, ending, until), told) for piece in pieces)
+        records = (_renamed(_allocation(base, piece, ending, until), reported) for piece in pieces)
         made = {record.allocation_id: record for record in records}
-        news = [record for name, record in made.items() if name not in told or _is_news(record, told[name])]
-        for name, record in told.items():
+        news = [record for name, record in made.items() if name not in reported or _is_news(record, reported[name])]
+        for name, record in reported.items():
             if name not in made and record.ended_at != record.started_at:
                 last = ending if end is not None and end <= record.started_at and record.ended_at is None else None
                 news.append(report_of(record, record.started_at, last) if last else _cut(record, record.started_at))
@@ -240,17 +242,17 @@ class ClaimBook:
         return news
 
 
-def _renamed(record: GpuAllocation, told: Mapping[str, GpuAllocation]) -> GpuAllocation:
+def _renamed(record: GpuAllocation, reported: Mapping[str, GpuAllocation]) -> GpuAllocation:
     """Under a name that was not taken back: what was, stays so, though the same share came again in the same second."""
     name, again = record.allocation_id, 2
-    while (before := told.get(name)) is not None and before.ended_at == before.started_at:
+    while (before := reported.get(name)) is not None and before.ended_at == before.started_at:
         name, again = f"{record.allocation_id}#{again}", again + 1
     return msgspec.structs.replace(record, allocation_id=name)
 
 
-def _is_news(record: GpuAllocation, told: GpuAllocation) -> bool:
-    before = (told.ended_at, told.end_rule, told.end_estimated)
-    return told.ended_at is None or before != (record.ended_at, record.end_rule, record.end_estimated)
+def _is_news(record: GpuAllocation, reported: GpuAllocation) -> bool:
+    before = (reported.ended_at, reported.end_rule, reported.end_estimated)
+    return reported.ended_at is None or before != (record.ended_at, record.end_rule, record.end_estimated)
 
 
 def _allocation(base: GpuAllocation, piece: Piece, ending: Ending | None, until: datetime) -> GpuAllocation:

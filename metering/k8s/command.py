@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--kubeconfig", metavar="FILE", help="else the service account of the agent's own pod")
     add("--context", help="context of the kubeconfig")
     add("--name", default="", help="name of this agent in reports (default: gpu-CLUSTER)")
-    add("--site", help="where the cluster stands")
+    add("--site", help="where the cluster is")
     add("--namespace-label", action="append", default=[], metavar="KEY", help="pass on this label of namespaces")
     add("--pod-label", action="append", default=[], metavar="KEY", help="pass on this label of pods")
     add("--resource", action="append", default=[], metavar="NAME[=PRODUCT]", type=_resource,
@@ -45,8 +45,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--claim-driver", action="append", default=[], metavar="NAME[=VENDOR]", type=_driver,
         help="count claimed devices (DRA) of this driver; NAME= says that they are no accelerators")  # fmt: skip
     add("--port", type=int, default=9101, help="of /healthz, /readyz and /metrics; 0 picks a free one, -1 none")
-    add("--report-seconds", type=float, default=PACE.report_s, metavar="S", help="tell what is new")
-    add("--refresh-seconds", type=float, default=PACE.refresh_s, metavar="S", help="tell how far open holds were seen")
+    add("--report-seconds", type=float, default=PACE.report_s, metavar="S", help="report what is new")
+    add("--refresh-seconds", type=float, default=PACE.refresh_s, metavar="S", help="report how far open ones were seen")
     add("--scan-seconds", type=float, default=PACE.scan_s, metavar="S", help="compare with an independent list")
     add("--silence-seconds", type=float, default=90.0, metavar="S", help="a stream that is silent so long is dead")
     add("--spool-bytes", type=int, default=1 << 30, metavar="N", help="most that may wait to be delivered")

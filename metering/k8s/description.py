@@ -19,7 +19,7 @@ from metering.k8s.objects import PodFacts
 from metering.k8s.store import StoredNode
 from metering.records import GpuAllocation, hold_id
 from metering.shared_devices import ShareUnknownError
-from metering.shares import held_share
+from metering.shares import allocated_share
 
 UNKNOWN: Final = "unknown"
 """Accelerator that no node named: it has no price, so it is listed and blocks the close."""
@@ -27,8 +27,8 @@ UNKNOWN: Final = "unknown"
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What the agent was told: its cluster, resources beyond the table with their product, labels to pass on, drivers of
-    claimed devices beyond the table with their vendor, and resources that are no accelerators.
+    """The configuration of the agent: its cluster, resources beyond the table with their product, labels to pass on, drivers
+    of claimed devices beyond the table with their vendor, and resources that are no accelerators.
     """
 
     cluster: str
@@ -115,7 +115,7 @@ def _product_and_share(
     if resource in scope.extra_resources:
         return {"accelerator": product, "device_fraction": device_fraction(Fraction(1))}
     try:
-        share = held_share(resource, quantity, facts.requests, facts.annotations, node.facts if node else None)
+        share = allocated_share(resource, quantity, facts.requests, facts.annotations, node.facts if node else None)
     except ShareUnknownError as error:
         return {"accelerator": product, "device_fraction": None, "share_unknown": str(error)}
     return {"accelerator": product, "device_fraction": device_fraction(share)}

@@ -23,7 +23,7 @@ class Health:
             "oldest_parcel_age_seconds": "age of what waits longest",
             "watermark_timestamp_seconds": "up to when everything is known",
             "lists": "complete lists of pods since the start",
-            "unknown_resources": "extended resources that nobody knows",
+            "unknown_resources": "unknown extended resources",
             "unreadable_objects": "objects that could not be metered",
             "reconciliation_difference": "pods on which the last scan and the holds did not agree",
             "queue_difference": "units on which Volcano's queues and the holds did not agree at the last scan",
@@ -41,7 +41,7 @@ class Health:
     def answer(self, path: str) -> tuple[int, bytes]:
         """Status and body of an address."""
         if path == "/healthz":
-            return (200, b"ok\n") if self.alive() else (503, b"the loop stands still\n")
+            return (200, b"ok\n") if self.alive() else (503, b"the loop is stuck\n")
         if path == "/readyz":
             ready = b"ok, standing by: another agent holds the lease\n" if self.standby else b"ok\n"
             return (200, ready) if self.ready else (503, b"the first list is not complete\n")

@@ -27,7 +27,7 @@ BILLED_DOMAINS: Final = (
 """Annotations that say whose a pod is or what it was granted. The others are not kept: a last-applied configuration
 holds environment values."""
 CLASS_DOMAIN: Final = "deviceclass.resource.kubernetes.io/"
-"""Resources that Kubernetes names after a device class: the claim behind them tells what is held."""
+"""Resources that Kubernetes names after a device class: the claim behind them shows what is allocated."""
 KAI_NAMES: Final = (f'"{KAI_FRACTION}"'.encode(), f'"{KAI_MEMORY}"'.encode())
 KAI_GROUP: Final = "runai-gpu-group"
 """Label of a pod that keeps a device for those who share it."""
@@ -111,7 +111,7 @@ class State(Fields, frozen=True, gc=False):
 
 
 class ContainerStatus(Fields, frozen=True, gc=False):
-    """A container's status; `last_state` tells that it ran before a restart."""
+    """A container's status; `last_state` shows that it ran before a restart."""
 
     name: str = ""
     state: State | None = None
@@ -277,13 +277,13 @@ class Failure(Fields, frozen=True, gc=False):
 
 
 class GroupVersion(Fields, frozen=True, gc=False):
-    """A version of an API group, as discovery tells it."""
+    """A version of an API group, as discovery reports it."""
 
     version: str = ""
 
 
 class ApiGroup(Fields, frozen=True, gc=False):
-    """An API group, as discovery tells it."""
+    """An API group, as discovery reports it."""
 
     versions: tuple[GroupVersion, ...] = ()
 
@@ -349,7 +349,7 @@ def node_quantities(given: Quantities) -> dict[str, int]:
 
 
 def node_condition(node: Node) -> str:
-    """What stands in the way of using a node: `not ready`, `unknown`, `cordoned`, several joined; empty for nothing."""
+    """What prevents the use of a node: `not ready`, `unknown`, `cordoned`, several joined; empty for nothing."""
     ready = next((item.status for item in node.status.conditions or () if item.type == "Ready"), "Unknown")
     lost = any(taint.key == LOST_NODE for taint in node.spec.taints or ())
     words = {"True": [], "False": ["not ready"]}.get(ready, ["unknown"])

@@ -1,6 +1,6 @@
 """The hourly scan: an independent list, compared with what the agent holds. It changes nothing; it finds out.
 
-A list is newer than what the watch has told, so a difference counts only if it is still there when the watch has passed
+A list is newer than what the watch has reported, so a difference counts only if it is still there when the watch has passed
 the version of the list. Then events were lost, and the streams list again.
 """
 
@@ -73,7 +73,7 @@ def scan(api: Api, scope: Scope, store: Store) -> Scan:
 
 
 def _holding(pods: Iterable[Pod], scope: Scope) -> dict[str, int]:
-    """Units by uid of the pods that hold any; those that cannot be read are a problem that the watch has told."""
+    """Units by uid of the pods that hold any; those that cannot be read are a problem that the watch has reported."""
     found = {}
     for pod in pods:
         try:
@@ -114,6 +114,6 @@ def _units(store: Store, uid: str, scope: Scope) -> int:
 
 
 def _units_of(facts: PodFacts, scope: Scope) -> int:
-    """Units of extended resources; a claim counts as one, for a list of pods does not tell what is in it."""
+    """Units of extended resources; a claim counts as one, for a list of pods does not show what is in it."""
     counted, unknown = counted_requests(facts.requests, scope)
     return sum(counted.values()) + sum(unknown.values()) + len(facts.claims.counted)

@@ -38,7 +38,7 @@ NO_RIGHT: Final = (401, 403)
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How often, in seconds: what is new is told; open holds are told again; everything is scanned."""
+    """How often, in seconds: what is new is reported; open allocations are reported again; everything is scanned."""
 
     report_s: float = 30.0
     refresh_s: float = 300.0
@@ -47,7 +47,7 @@ class Pace:
 
 
 class Service:
-    """Runs an agent until told to stop. Each stream and the delivery have connections of their own."""
+    """Runs an agent until it is stopped. Each stream and the delivery have connections of their own."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class Service:
         self.health = Health(lambda: time.monotonic() - self._beat < STUCK_S)
 
     def run(self, stop: threading.Event) -> None:
-        """Meter until `stop`; then tell what is known, for as long as `flush_s` allows.  Raises what ended a thread."""
+        """Meter until `stop`; then report what is known, for as long as `flush_s` allows.  Raises what ended a thread."""
         agent = self._make_agent(open_state(self._state))
         streams = {kind.name: self._stream(kind, agent.store.cursor(kind.name).version) for kind in (NODES, PODS)}
         for name, stream in streams.items():
@@ -175,7 +175,7 @@ class Service:
             refresh = time.monotonic() >= self._next["refresh"]
             if leading and agent.report(api.clock.now(), refresh=refresh) is not None and refresh:
                 self._next["refresh"] = time.monotonic() + self._pace.refresh_s
-            self._tell_health(agent, streams, api.clock.now(), leading=leading)
+            self._report_health(agent, streams, api.clock.now(), leading=leading)
 
     def _reconcile(self, agent: Agent, api: Api, streams: dict[str, Stream]) -> None:
         """Scan when it is time; judge the last scan when the watch has passed it; list again where events were lost."""
@@ -204,11 +204,11 @@ class Service:
         except ApiError as error:
             log.warning("queues of Volcano have to wait: %s", error)
             return
-        for (name, resource), (held, told) in (differing or {}).items():
-            log.warning("queue %s: %d of %s are held, Volcano says %d", name, held, resource, told)
-        self.health.set(queue_difference=sum(abs(held - told) for held, told in (differing or {}).values()))
+        for (name, resource), (held, reported) in (differing or {}).items():
+            log.warning("queue %s: %d of %s are held, Volcano says %d", name, held, resource, reported)
+        self.health.set(queue_difference=sum(abs(held - reported) for held, reported in (differing or {}).values()))
 
-    def _tell_health(self, agent: Agent, streams: dict[str, Stream], now: datetime, *, leading: bool) -> None:
+    def _report_health(self, agent: Agent, streams: dict[str, Stream], now: datetime, *, leading: bool) -> None:
         errors = {name: stream.error for name, stream in list(streams.items())} | self._refusals
         for name, error in errors.items():
             if isinstance(error, RefusedError) and error.status in NO_RIGHT:

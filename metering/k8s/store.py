@@ -1,7 +1,7 @@
 """What the agent knows, on disk: every hold, every node, and how far each stream was read.
 
 One SQLite file with the spool, on one connection: what was learned, the version up to which it was learned and what has
-to be told about it are there together after a crash, or not at all. Instants are whole microseconds since 1970.
+to be reported about it are there together after a crash, or not at all. Instants are whole microseconds since 1970.
 """
 
 import sqlite3
@@ -106,7 +106,7 @@ class CapacityRow:
 
 @dataclass(frozen=True, slots=True)
 class ScanRow:
-    """Units that the agent knew to be held at an instant, that a list showed, and that stand in one of the two only."""
+    """Units that the agent knew to be held at an instant, that a list showed, and that are in one of the two only."""
 
     at: datetime
     watched: int
@@ -238,7 +238,7 @@ class Store:
         """Drop pods that ended, were reported, and whose objects have been gone since before."""
         self.connection.execute("DELETE FROM pod WHERE gone_us < ? AND ended = 1 AND dirty = 0", (to_us(before),))
 
-    def to_tell(self, *, everything: bool) -> Iterator[PodRow]:
+    def unreported(self, *, everything: bool) -> Iterator[PodRow]:
         """Pods with news, or all open ones as well."""
         return self._pods("dirty = 1 OR ended = 0" if everything else "dirty = 1")
 
@@ -246,7 +246,7 @@ class Store:
         """Pods whose node was not known when they were seen."""
         return self._pods("dirty = 1 AND records IS NULL")
 
-    def told(self, uids: Iterable[str]) -> None:
+    def reported(self, uids: Iterable[str]) -> None:
         """The news of these pods stand in the spool."""
         self.connection.executemany("UPDATE pod SET dirty = 0 WHERE uid = ?", [(uid,) for uid in uids])
 
@@ -321,23 +321,23 @@ class Store:
             if name not in known or row.offer != known[name].offer:
                 self._begin_capacity(row)
 
-    def capacity_to_tell(self, *, everything: bool) -> list[CapacityRow]:
+    def unreported_capacity(self, *, everything: bool) -> list[CapacityRow]:
         """Intervals with news, or all open ones as well."""
         which = "dirty = 1 OR until_us IS NULL" if everything else "dirty = 1"
         rows = self.connection.execute(f"SELECT {CAPACITY} FROM capacity WHERE {which} ORDER BY 1, 2, 3")  # noqa: S608
         return [_capacity_row(row) for row in rows.fetchall()]
 
-    def capacity_told(self) -> None:
+    def capacity_reported(self) -> None:
         """All news of capacity stand in the spool; ended intervals are not needed any more."""
         self.connection.execute("DELETE FROM capacity WHERE until_us IS NOT NULL")
         self.connection.execute("UPDATE capacity SET dirty = 0 WHERE dirty = 1")
 
     def note_unknown(self, name: str, units: int, at: datetime) -> None:
-        """Pods request an extended resource that nobody knows."""
+        """Pods request an unknown extended resource."""
         self.connection.execute("INSERT OR REPLACE INTO unknown_resource VALUES (?, ?, ?)", (name, units, to_us(at)))
 
     def unknown_resources(self) -> dict[str, int]:
-        """Extended resources that nobody knows, with the units of the last request."""
+        """Unknown extended resources, with the units of the last request."""
         return dict(self.connection.execute("SELECT name, units FROM unknown_resource ORDER BY name"))
 
     def begin_watching(self, at: datetime) -> None:
@@ -355,26 +355,26 @@ class Store:
             self.connection.execute("INSERT OR REPLACE INTO unwatched VALUES (?, ?)", (to_us(start), to_us(end)))
 
     def unwatched(self) -> list[tuple[datetime, datetime]]:
-        """Stretches that nobody watched and that were not told yet."""
+        """Unwatched intervals that were not reported yet."""
         rows = self.connection.execute("SELECT start_us, end_us FROM unwatched ORDER BY 1").fetchall()
         return [(from_us(start), from_us(end)) for start, end in rows]
 
-    def unwatched_told(self) -> None:
+    def unwatched_reported(self) -> None:
         """All such stretches stand in the spool."""
         self.connection.execute("DELETE FROM unwatched")
 
     def note_scan(self, row: ScanRow) -> None:
-        """Keep what a scan found until it is told."""
+        """Keep the findings of a scan until they are reported."""
         self.connection.execute(
             "INSERT OR REPLACE INTO scan VALUES (?, ?, ?, ?)", (to_us(row.at), row.watched, row.scanned, row.differing)
         )
 
     def scans(self) -> list[ScanRow]:
-        """What scans found and was not told yet."""
+        """Findings of scans that were not reported yet."""
         rows = self.connection.execute("SELECT at_us, watched, scanned, differing FROM scan ORDER BY 1").fetchall()
         return [ScanRow(from_us(at), *counts) for at, *counts in rows]
 
-    def scans_told(self) -> None:
+    def scans_reported(self) -> None:
         """All of them stand in the spool."""
         self.connection.execute("DELETE FROM scan")
 

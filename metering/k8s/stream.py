@@ -1,7 +1,7 @@
 """List, then watch; list again when the server has forgotten where we were.
 
 A stream turns one kind of objects into steps. Each step is complete in itself and names the version up to which it
-tells; whoever applies steps stores that version with what they changed, and goes on from there after a crash. So
+tells; the caller that applies steps stores that version with what they changed, and goes on from there after a crash. So
 events that came twice or were read before a crash are read again, and none is skipped.
 """
 
@@ -134,7 +134,7 @@ class ListBegins:
 
 @dataclass(frozen=True, slots=True)
 class ListPage(Generic[T]):
-    """Objects of a list, which stood so at `asked_at` or later; `unreadable`: complaints about others."""
+    """Objects of a list, as they were at `asked_at` or later; `unreadable`: complaints about others."""
 
     objects: list[T]
     asked_at: datetime
@@ -187,7 +187,7 @@ class Stream:
         self.relists = 0
 
     def list_next(self) -> None:
-        """Ask for a list, from any thread. A watch first catches up, since what it still has to tell is more exact, and
+        """Ask for a list, from any thread. A watch first catches up, since what it still has to report is more exact, and
         goes on from there, so that nothing between it and the list is lost.
         """
         self._list_wanted.set()
@@ -241,7 +241,7 @@ class Stream:
         answered_at, version = None, ""
         while True:
             body = self._api.get(self._kind.path, parameters)
-            if answered_at is None:  # the first answer may have told how far the own clock is off
+            if answered_at is None:  # the first answer may have shown how far the own clock is off
                 answered_at, asked_at = self._api.clock.now(), asked_at + self._api.clock.skew - skew
             metadata, objects, unreadable = self._kind.items(body)
             version = version or metadata.resource_version

@@ -1,7 +1,7 @@
-"""What stands beside a pod: labels and annotations of its namespace, the queue of its PodGroup, controllers above its owner.
+"""What is beside a pod: labels and annotations of its namespace, the queue of its PodGroup, controllers above its owner.
 
 Asked for once, when a pod is first seen bound, because that description is kept. What cannot be read (no right, not
-installed, deleted) is left out: who pays is decided by the namespace's name, which the pod itself tells. What cannot be
+installed, deleted) is left out: who pays is decided by the namespace's name, which the pod itself has. What cannot be
 read now is asked for again, for as long as the pod can wait.
 """
 
@@ -70,7 +70,7 @@ class Lookup:
         self._kept: dict[str, tuple[datetime, _Object]] = {}
 
     def __call__(self, facts: PodFacts) -> Surroundings:
-        """What stands beside the pod."""
+        """What is beside the pod."""
         volcano = facts.scheduler == "volcano"
         namespace = self._ask(f"/api/v1/namespaces/{facts.namespace}") if self._labels or volcano else NOTHING
         group = facts.annotations.get(GROUP_NAME) if volcano else None

@@ -59,18 +59,18 @@ def queue_difference(api: Api, store: Store, scope: Scope) -> dict[tuple[str, st
         raise UnreachableError(f"{QUEUES}: the answer is no list: {error}") from error
     parents = {queue.spec.parent for queue in queues}
     leaves = [queue for queue in queues if queue.metadata.name not in parents]
-    held, told = held_by_queue(store, scope), _allocated(leaves, scope)
+    held, reported = allocated_by_queue(store, scope), _allocated(leaves, scope)
     names = {queue.metadata.name for queue in leaves}
     return {
-        key: (held[key], told[key]) for key in sorted(held.keys() | told.keys())
-        if held[key] != told[key] and key[0] in names
+        key: (held[key], reported[key]) for key in sorted(held.keys() | reported.keys())
+        if held[key] != reported[key] and key[0] in names
     }  # fmt: skip
 
 
-def held_by_queue(store: Store, scope: Scope) -> Held:
+def allocated_by_queue(store: Store, scope: Scope) -> Held:
     """What open pods that Volcano scheduled request, but for those that are being deleted."""
     held: Held = Counter()
-    for row in store.to_tell(everything=True):
+    for row in store.unreported(everything=True):
         if row.ended or row.facts.scheduler != "volcano" or _is_leaving(row):
             continue
         queue = (row.records[0].queue if row.records else None) or DEFAULT_QUEUE
@@ -84,8 +84,8 @@ def _is_leaving(row: PodRow) -> bool:
 
 
 def _allocated(queues: list[_Queue], scope: Scope) -> Held:
-    told: Held = Counter()
+    reported: Held = Counter()
     for queue in queues:
         counted, _ = counted_requests(node_quantities(queue.status.allocated), scope)
-        told.update({(queue.metadata.name, name): units for name, units in counted.items() if units})
-    return told
+        reported.update({(queue.metadata.name, name): units for name, units in counted.items() if units})
+    return reported

@@ -1,6 +1,6 @@
 """Logs of gateways as a meter: lines of files, rows of exported tables -> TokenUsage, none lost and none twice.
 
-    mapping.py        PURE: which field of a line holds what; what is told, what is not
+    mapping.py        PURE: which field of a line contains what, and what is missing
     formats.py        PURE: the gateways that are known
     containers.py     PURE: bytes -> lines or rows: JSON lines, a JSON array, CSV, a dump of MySQL
     mysql_dump.py     PURE: the INSERT statements of such a dump

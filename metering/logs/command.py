@@ -19,7 +19,7 @@ from metering.delivery import delivering
 from metering.logs.checkpoints import Checkpoints
 from metering.logs.following import Follower
 from metering.logs.formats import FORMATS, Translate, translator
-from metering.logs.mapping import Incomplete, Told
+from metering.logs.mapping import Incomplete, LogRecord
 from metering.logs.reading import FileReader, Sink, SpoolSink
 from metering.numbering import Numbering
 from metering.record_checks import RecordError
@@ -59,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Read, tell, and say what was read; one line on stderr and 2 where something is wrong from the start."""
+    """Read, report, and print what was read; one line on stderr and 2 where something is wrong from the start."""
     log_to_stderr()
     try:
         _check(options)
@@ -73,15 +73,15 @@ def run(options: argparse.Namespace) -> int:
 
 
 class CsvSink:
-    """Records as rows of a usage file; what is incomplete is told on stderr, for a file has no place for it."""
+    """Records as rows of a usage file; what is incomplete is printed on stderr, for a file has no place for it."""
 
     def __init__(self, out: IO[str]) -> None:
         self._writer = csv.DictWriter(out, COLUMNS, extrasaction="ignore", lineterminator="\n")
         self._writer.writeheader()
 
-    def put(self, told: list[Told]) -> None:
+    def put(self, records: list[LogRecord]) -> None:
         """Write."""
-        for item in told:
+        for item in records:
             if isinstance(item, Incomplete):
                 log.error("%s: %s", item.fields["id"], item.reason)
             else:
@@ -92,9 +92,9 @@ def _check(options: argparse.Namespace) -> None:
     if options.out and (options.follow or options.state or options.endpoint):
         raise RecordError("--out writes a file and ends: it goes without --follow, --state and --endpoint")
     if not options.out and not (options.state and options.endpoint and options.token_file):
-        raise RecordError("tell where to: --out FILE, or --state DIR with --endpoint and --token-file")
+        raise RecordError("give a destination: --out FILE, or --state DIR with --endpoint and --token-file")
     if "-" in options.files and len(options.files) > 1:
-        raise RecordError("- stands alone: standard input is read until it ends")
+        raise RecordError("- must be alone: standard input is read until it ends")
     for name in options.files:
         if name != "-" and not options.follow and not Path(name).exists():
             raise RecordError(f"{name}: no such file or directory")
@@ -120,12 +120,12 @@ def _to_file(options: argparse.Namespace, translate: Translate) -> int:
     with nullcontext(sys.stdout) if options.out == "-" else Path(options.out).open("w", encoding="utf-8", newline="") as out:
         follower = _follower(options, translate, connection, checkpoints, CsvSink(out))
         follower.read_all()
-    return _told(checkpoints.counts(), follower)
+    return _report(checkpoints.counts(), follower)
 
 
 def _to_platform(options: argparse.Namespace, translate: Translate) -> int:
     token_file: Path = options.token_file
-    token_file.read_text(encoding="utf-8")  # a missing one is told now, not at the first delivery
+    token_file.read_text(encoding="utf-8")  # a missing one fails now, not at the first delivery
     state, source = options.state / "tokens.sqlite", options.source or options.format
     with locked(options.state / "lock") as alone:
         if not alone:  # two readers on one state would each take what the other has reported for its own
@@ -139,7 +139,7 @@ def _to_platform(options: argparse.Namespace, translate: Translate) -> int:
             with delivering(state, endpoint=options.endpoint, token_file=token_file) as delivery:
                 _read(options, follower, heartbeat(connection, spool, options.agent, source))
                 delivered = delivery.finish(5 if options.follow else options.deliver_seconds)
-            status = _told(checkpoints.counts(), follower)
+            status = _report(checkpoints.counts(), follower)
     if not delivered and not options.follow:
         sys.stderr.write(f"not everything is delivered: {delivery.last_error or 'no answer'}; run again to go on\n")
         return SOMEBODY_DECIDES
@@ -184,7 +184,7 @@ def _read(options: argparse.Namespace, follower: Follower, at_end: Callable[[dat
         follower.read_all()
 
 
-def _told(counts: Mapping[str, int], follower: Follower) -> int:
+def _report(counts: Mapping[str, int], follower: Follower) -> int:
     """Say what was read; 3 if somebody has to look at something."""
     shown = {"records": "records", "without_usage": "lines without usage", "incomplete": "requests without counts",
              "rejected": "bad lines", "rejected_not_kept": "bad lines that were not kept"}  # fmt: skip

@@ -38,7 +38,7 @@ class Container(ABC):
         """The records of a frame.  Raises RecordError."""
 
     def is_whole(self, tail: bytes) -> bool:
-        """Whether what stands at the end of a file without a line's end is a whole frame all the same."""
+        """Whether what is at the end of a file without a line's end is a whole frame all the same."""
         return False
 
 
@@ -67,7 +67,7 @@ class JsonArray(Container):
     """An array of objects, however it is laid out; cut at the braces, so it is never in memory as a whole."""
 
     def frame_end(self, data: bytes, start: int) -> int:
-        """After the closing brace of the next object, with all that stands before it."""
+        """After the closing brace of the next object, with all that is before it."""
         depth = 0
         for found in _STRUCTURE.finditer(data, start):
             brace = found.group()

@@ -121,7 +121,7 @@ class Follower:
             try:
                 return step()
             except SpoolFullError as error:
-                log.error("%s; reading stands still", error)
+                log.error("%s; reading stops", error)
                 if self._pause.wait(FULL_WAIT_S):
                     return False
 

@@ -14,13 +14,13 @@ from typing import Any, Final
 import msgspec
 
 from metering.gateways import litellm
-from metering.logs.mapping import Fields, Incomplete, LineMapping, LineReader, Told, opened, path, read_mapping
+from metering.logs.mapping import Fields, Incomplete, LineMapping, LineReader, LogRecord, opened, path, read_mapping
 from metering.record_checks import RecordError
 from metering.records import TokenUsage
 from metering.token_usage import without_texts
 
-Translate = Callable[[Fields, str], list[Told]]
-"""(fields of a line or row, id to use where it tells none) -> its records.  Raises RecordError."""
+Translate = Callable[[Fields, str], list[LogRecord]]
+"""(fields of a line or row, id to use where it has none) -> its records.  Raises RecordError."""
 
 ENVOY: Final = LineMapping(
     id=("x-request-id | request_id | x_request_id", "start_time"),
@@ -133,15 +133,15 @@ class KongPlugins:
     def __init__(self, mapping: LineMapping, source: str) -> None:
         self._read = LineReader(mapping, source)
 
-    def __call__(self, fields: Fields, derived_id: str) -> list[Told]:
+    def __call__(self, fields: Fields, derived_id: str) -> list[LogRecord]:
         """Records of `ai.<plugin>`; those after the first have the plugin in their id.  Raises RecordError."""
         plugins = fields.get("ai")
-        told: list[Told] = []
+        found: list[LogRecord] = []
         for name, plugin in sorted(plugins.items()) if isinstance(plugins, Mapping) else ():
             if isinstance(plugin, Mapping) and (plugin.get("usage") or plugin.get("meta")):
                 records = self._read({**fields, "plugin": plugin}, derived_id)
-                told += [_suffixed(record, name) for record in records] if told else records
-        return told
+                found += [_suffixed(record, name) for record in records] if found else records
+        return found
 
 
 class OneApi:
@@ -155,7 +155,7 @@ class OneApi:
         self._claude = path("other.claude")
         self._semantic = path("other.usage_semantic")
 
-    def __call__(self, fields: Fields, derived_id: str) -> list[Told]:
+    def __call__(self, fields: Fields, derived_id: str) -> list[LogRecord]:
         """The record of a row of consumption.  Raises RecordError for a refund that takes tokens back."""
         if "type" not in fields:
             raise RecordError("no column `type`: this is no row of the table `logs`", "type")
@@ -168,7 +168,7 @@ class OneApi:
         return self._read[anthropic](fields, derived_id)
 
 
-def spend_log(fields: Fields, derived_id: str, *, source: str, consumer: tuple[str, ...]) -> list[Told]:
+def spend_log(fields: Fields, derived_id: str, *, source: str, consumer: tuple[str, ...]) -> list[LogRecord]:
     """A row of `LiteLLM_SpendLogs`, read as the payload that its callbacks send; the id is the table's key."""
     metadata = opened(fields.get("metadata"))
     metadata = dict(metadata) if isinstance(metadata, Mapping) else {}
@@ -193,7 +193,7 @@ def spend_log(fields: Fields, derived_id: str, *, source: str, consumer: tuple[s
     return [litellm.counted_request(request, classes)]
 
 
-def _suffixed(record: Told, plugin: str) -> Told:
+def _suffixed(record: LogRecord, plugin: str) -> LogRecord:
     if isinstance(record, TokenUsage):
         return msgspec.structs.replace(record, id=f"{record.id}:{plugin}")
     return msgspec.structs.replace(record, fields={**record.fields, "id": f"{record.fields['id']}:{plugin}"})
@@ -206,8 +206,8 @@ def _count(fields: Fields, name: str) -> int | None:
     return value if isinstance(value, int) else None
 
 
-def _utc(told: Any) -> Any:
+def _utc(time: Any) -> Any:
     """LiteLLM's database keeps instants in UTC and exports them without an offset."""
-    if not isinstance(told, str) or told.endswith("Z") or "+" in told or "-" in told[10:]:
-        return told
-    return f"{told}Z"
+    if not isinstance(time, str) or time.endswith("Z") or "+" in time or "-" in time[10:]:
+        return time
+    return f"{time}Z"

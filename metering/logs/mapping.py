@@ -1,12 +1,12 @@
-"""PURE: which field of a line of a gateway's log holds what, and the usage that the line tells.
+"""PURE: which field of a line of a gateway's log contains what, and the usage in the line.
 
-A path is a name, names joined by dots, or several paths with `|` between them, of which the first that tells something
-counts: `llm.model | model`. A name with dots in it (`gen_ai.request.model`) is found as it stands before it is taken apart,
+A path is a name, names joined by dots, or several paths with `|` between them, of which the first that has a value
+counts: `llm.model | model`. A name with dots in it (`gen_ai.request.model`) is found as it is before it is taken apart,
 and a text that holds a JSON object is looked into, for Higress writes JSON inside of JSON. What no path names is not read:
 prompts and answers in a log go nowhere.
 
-**Not told is not zero.** A request that failed (status from 400 up, or `failure`) without counts used nothing. Any other
-that names a model and states no counts, such as a stream whose client hung up, is `Incomplete`: it is reported without
+**A missing count is not zero.** A request that failed (status from 400 up, or `failure`) without counts used nothing. Any
+other that names a model and states no counts, such as a stream whose client hung up, is `Incomplete`: it is reported without
 counts, so that the platform keeps it in quarantine and the close shows it. The same becomes of counts that
 `metering.token_usage` refuses, with the reason and the numbers of the usage object.
 """
@@ -47,7 +47,7 @@ class Incomplete(msgspec.Struct, frozen=True):
         return {**self.fields, "attributes": {**(self.fields["attributes"] or {}), **kept}}
 
 
-Told = TokenUsage | Incomplete
+LogRecord = TokenUsage | Incomplete
 
 
 class LineMapping(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -82,7 +82,7 @@ class LineMapping(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def read_mapping(content: Fields, base: LineMapping | None = None) -> LineMapping:
-    """A mapping as a file tells it, on top of another one.  Raises RecordError that names the field."""
+    """A mapping from a file, on top of another one.  Raises RecordError that names the field."""
     given = {**(msgspec.to_builtins(base) if base else {}), **content}
     if isinstance(given.get("id"), str):
         given["id"] = [given["id"]]
@@ -97,7 +97,7 @@ def read_mapping(content: Fields, base: LineMapping | None = None) -> LineMappin
 
 
 class LineReader:
-    """The usage of lines by one mapping; `derived_id` is given where a line tells none of its own."""
+    """The usage of lines by one mapping; `derived_id` is given where a line has none of its own."""
 
     def __init__(self, mapping: LineMapping, source: str) -> None:
         self._source = source
@@ -108,7 +108,7 @@ class LineReader:
         self._unit = UNITS[mapping.time_unit]
         self._zone = _zone(mapping.zone)
 
-    def __call__(self, fields: Fields, derived_id: str) -> list[Told]:
+    def __call__(self, fields: Fields, derived_id: str) -> list[LogRecord]:
         """At most one record: nothing where no model was called.  Raises RecordError."""
         model = _text(self._find["model"](fields), "model")
         status = _text(self._find["status"](fields), "status")
@@ -121,11 +121,11 @@ class LineReader:
             return [Incomplete(self._fields(fields, derived_id, model, status), str(error), kept)]
         if classes is NOTHING and model is None:
             return []
-        told = self._fields(fields, derived_id, model, status)
+        row = self._fields(fields, derived_id, model, status)
         if classes is NOTHING and not failed(status):
-            return [Incomplete(told, f"no token counts for model {model}, status {status or 'not told'}")]
-        attributes = {**classes.remarks, **(told["attributes"] or {})} or None
-        return [from_row(TokenUsage, {**told, **classes.counts, "attributes": attributes})]
+            return [Incomplete(row, f"no token counts for model {model}, status {status or 'not reported'}")]
+        attributes = {**classes.remarks, **(row["attributes"] or {})} or None
+        return [from_row(TokenUsage, {**row, **classes.counts, "attributes": attributes})]
 
     def _of_object(self, usage: Any) -> TokenClasses:
         """Classes of a usage object.  Raises RecordError where they cannot be read for certain."""
@@ -153,30 +153,30 @@ class LineReader:
         }
 
     def _identity(self, fields: Fields) -> str | None:
-        """All parts joined, or None if the first is not told: the others only keep clients from reusing it."""
+        """All parts joined, or None if the first is missing: the others only keep clients from reusing it."""
         parts = [_text(find(fields), "id") for find in self._id]
         return ":".join(part or "" for part in parts) if parts and parts[0] else None
 
-    def _instant(self, told: Any) -> str:
-        if told is None:
+    def _instant(self, value: Any) -> str:
+        if value is None:
             raise RecordError(f"time is missing: none of {self._mapping.time}", "time")
-        seconds = _number(told)
+        seconds = _number(value)
         if seconds is not None:
             try:
                 return _from_epoch(seconds, self._unit).isoformat()
             except (OverflowError, ValueError, OSError):
-                raise RecordError(f"time {told} is no time in {self._mapping.time_unit} since 1970", "time") from None
-        if not isinstance(told, str) or self._zone is None:
-            return str(told)
+                raise RecordError(f"time {value} is no time in {self._mapping.time_unit} since 1970", "time") from None
+        if not isinstance(value, str) or self._zone is None:
+            return str(value)
         try:
-            instant = datetime.fromisoformat(told)
+            instant = datetime.fromisoformat(value)
         except ValueError:
-            return told
+            return value
         return (instant if instant.tzinfo else instant.replace(tzinfo=self._zone)).isoformat()
 
 
 def failed(status: str | None) -> bool:
-    """Whether a status tells that the request was refused or failed; a client that left (499) may have used tokens.
+    """Whether a status means that the request was refused or failed; a client that left (499) may have used tokens.
 
     >>> [failed(status) for status in ("200", "429", "503", "499", "0", "failure", None)]
     [False, True, True, False, False, True, False]
@@ -187,7 +187,7 @@ def failed(status: str | None) -> bool:
 
 
 def path(text: str) -> Callable[[Fields], Any]:
-    """What finds the value of a path; None where nothing is told.
+    """What finds the value of a path; None where there is no value.
 
     >>> path("llm.model | model")({"llm": '{"model": "qwen"}', "model": "x"})
     'qwen'
@@ -243,17 +243,17 @@ def _needed(value: str | None, name: str, looked_in: str) -> str:
     return value
 
 
-def _number(told: Any) -> int | float | None:
-    if isinstance(told, str) and told.isascii() and told.isdigit() and len(told) <= 20:
-        return int(told)
-    return told if isinstance(told, int | float) and not isinstance(told, bool) else None
+def _number(value: Any) -> int | float | None:
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= 20:
+        return int(value)
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
-def _from_epoch(told: int | float, unit: int) -> datetime:
+def _from_epoch(value: int | float, unit: int) -> datetime:
     """Whole numbers exactly; a nanosecond is cut to its microsecond."""
-    if isinstance(told, float):
-        return datetime.fromtimestamp(told / unit, UTC)
-    seconds, rest = divmod(told, unit)
+    if isinstance(value, float):
+        return datetime.fromtimestamp(value / unit, UTC)
+    seconds, rest = divmod(value, unit)
     return datetime.fromtimestamp(seconds, UTC).replace(microsecond=rest * 1_000_000 // unit)
 
 

@@ -80,7 +80,7 @@ def _unescaped(text: str) -> str:
 
 
 def _definitions(body: str) -> Iterator[str]:
-    """What stands between the commas of a CREATE TABLE, but not those in parentheses or quotes."""
+    """What is between the commas of a CREATE TABLE, but not those in parentheses or quotes."""
     depth, begun, quoted = 0, 0, ""
     for at, character in enumerate(body):
         if quoted:

@@ -21,7 +21,7 @@ from metering.logs.checkpoints import Checkpoint, Checkpoints, RejectedLine
 from metering.logs.containers import MAX_FRAME_BYTES, Container, container_of
 from metering.logs.files import LogFile, Stream
 from metering.logs.formats import Translate
-from metering.logs.mapping import Incomplete, Told
+from metering.logs.mapping import Incomplete, LogRecord
 from metering.numbering import Numbering
 from metering.record_checks import RecordError
 from metering.spool import Spool
@@ -32,16 +32,16 @@ BATCH_RECORDS: Final = 1000
 HEAD_BYTES: Final = 64
 SQLITE: Final = b"SQLite format 3\0"
 TABLE_ROWS: Final = 1000
-DOOR: Final = "usage/tokens"
+ENDPOINT: Final = "usage/tokens"
 
 
 @dataclass
 class Harvest:
-    """What one piece of a file gave: `used` bytes of it, after which the chain of hashes stands at `chain`."""
+    """What one piece of a file gave: `used` bytes of it, after which the chain of hashes is at `chain`."""
 
     chain: bytes
     used: int = 0
-    told: list[Told] = field(default_factory=list)
+    records: list[LogRecord] = field(default_factory=list)
     rejected: list[RejectedLine] = field(default_factory=list)
     lines: int = 0
     without_usage: int = 0
@@ -50,7 +50,7 @@ class Harvest:
 class Sink(Protocol):
     """Where records go."""
 
-    def put(self, told: list[Told]) -> None:
+    def put(self, records: list[LogRecord]) -> None:
         """Take records, in the transaction of their checkpoint.  Raises SpoolFullError."""
         ...
 
@@ -62,14 +62,14 @@ class SpoolSink:
         self._spool = spool
         self._numbering = numbering
 
-    def put(self, told: list[Told]) -> None:
+    def put(self, records: list[LogRecord]) -> None:
         """Bodies of at most 1,000 records; an incomplete one goes along, for the platform to keep it in quarantine."""
-        numbered = self._numbering.number(told)
+        numbered = self._numbering.number(records)
         for start in range(0, len(numbered), BATCH_RECORDS):
             batch = [
                 item.record if isinstance(item, Incomplete) else item for item in numbered[start : start + BATCH_RECORDS]
             ]
-            self._spool.put(DOOR, msgspec.json.encode(batch))
+            self._spool.put(ENDPOINT, msgspec.json.encode(batch))
 
 
 class FileReader:
@@ -148,7 +148,7 @@ class FileReader:
         return bool(data) or not stream.ended
 
     def _glean(self, container: Container, data: bytes, at: Checkpoint, name: str, *, ended: bool) -> Harvest:
-        """What the whole frames of `data` tell, which begins at the checkpoint.
+        """The usage in the whole frames of `data`, which begins at the checkpoint.
 
         `ended`: nothing will be added, so a frame at the end without its line's end is complete or bad.
         """
@@ -178,20 +178,20 @@ class FileReader:
 
     def _record(self, fields: Mapping[str, Any], derived_id: str, place: RejectedLine, harvest: Harvest) -> None:
         try:
-            told = self._translate(fields, derived_id)
+            records = self._translate(fields, derived_id)
         except RecordError as error:
             harvest.rejected.append(replace(place, reason=str(error)))
             return
-        harvest.told += told
-        harvest.without_usage += not told
+        harvest.records += records
+        harvest.without_usage += not records
 
     def _keep(self, harvest: Harvest, checkpoint: Checkpoint, context: str) -> None:
         """Hand a harvest on, count it and move the checkpoint behind it, in the transaction that is open."""
-        self._sink.put(harvest.told)
+        self._sink.put(harvest.records)
         self._checkpoints.reject(harvest.rejected)
-        incomplete = sum(isinstance(item, Incomplete) for item in harvest.told)
+        incomplete = sum(isinstance(item, Incomplete) for item in harvest.records)
         self._checkpoints.count(
-            lines=harvest.lines, records=len(harvest.told) - incomplete, incomplete=incomplete,
+            lines=harvest.lines, records=len(harvest.records) - incomplete, incomplete=incomplete,
             rejected=len(harvest.rejected), without_usage=harvest.without_usage,
         )  # fmt: skip
         for line in harvest.rejected[:3]:

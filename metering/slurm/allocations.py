@@ -92,7 +92,7 @@ def _of_job(
 ) -> list[GpuAllocation]:
     """Records of one run.  Raises SacctError."""
     devices = [(name, kind, count) for name in gres for kind, count in gres_counts(job, name)]
-    start = job.held_from if devices else None
+    start = job.allocated_from if devices else None
     if start is None or start == job.end:
         return []
     if job.end is None and job.states[0] in END_REASONS:

@@ -100,11 +100,11 @@ class SlurmJob:
         if self.sluid or self.db_index:
             return self.sluid or self.db_index
         if self.submit is None:
-            raise SacctError(self.job_id, "Submit", "missing, and there is neither SLUID nor DBIndex to tell runs apart")
+            raise SacctError(self.job_id, "Submit", "missing, and there is neither SLUID nor DBIndex to distinguish runs")
         return f"{self.job_id}@{int(self.submit.timestamp())}"
 
     @property
-    def held_from(self) -> datetime | None:
+    def allocated_from(self) -> datetime | None:
         """Start of the allocation, or None where nothing was allocated yet.  Raises SacctError.
 
         Some releases of the 22.05 and 23.02 JSON put the eligible time where the start belongs; an ended job shows it,

@@ -24,8 +24,8 @@ def read_json(content: str) -> Report:
     if not isinstance(jobs, list):
         raise ReportError("", "jobs", "missing: this is not what `sacct --json` prints")
     if document.get("errors"):
-        told = msgspec.json.encode(document["errors"]).decode()
-        raise ReportError("", "errors", f"sacct could not tell everything: {told[:200]}")
+        errors = msgspec.json.encode(document["errors"]).decode()
+        raise ReportError("", "errors", f"sacct could not report everything: {errors[:200]}")
     sources = (Source(f"entry {place}", msgspec.json.encode(entry).decode()) for place, entry in enumerate(jobs, start=1))
     return read_entries((source, partial(_job, entry, source)) for entry, source in zip(jobs, sources, strict=True))
 

@@ -78,8 +78,8 @@ def _cells(columns: Sequence[str], cells: list[str], delimiter: str) -> list[str
     surplus = len(cells) - len(columns)
     free = [place for place, name in enumerate(columns) if name not in FIXED]
     if surplus and (surplus < 0 or len(free) != 1):
-        told = "" if surplus < 0 else f": a field contains {delimiter!r}; use --json, or another --delimiter of sacct"
-        raise SacctError("", "fields", f"{len(cells)} cells under {len(columns)} columns{told}")
+        advice = "" if surplus < 0 else f": a field contains {delimiter!r}; use --json, or another --delimiter of sacct"
+        raise SacctError("", "fields", f"{len(cells)} cells under {len(columns)} columns{advice}")
     if surplus:
         end = free[0] + surplus + 1
         cells = [*cells[: free[0]], delimiter.join(cells[free[0] : end]), *cells[end:]]

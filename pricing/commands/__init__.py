@@ -1,1 +1,1 @@
-"""The commands of `python -m pricing`: they read files, call the pure rooms, and write. No rules here."""
+"""The commands of `python -m pricing`: they read files, call the pure packages, and write. No rules here."""

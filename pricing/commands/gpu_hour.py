@@ -92,9 +92,9 @@ def _lines(cost: GpuHourCost, shown: dict[str, Any]) -> list[str]:
     ends = "" if cost.listing else ", the list price"
     rows.append(("price", shown["price_per_gpu_hour"], "", f"cost + {markup} % markup{ends}"))
     lines = [f"{cost.accelerator}, {cost.currency} per GPU-hour", "", *table(rows, left=(0, 3))]
-    for told, title in (("list_prices", "in the list"), ("footprint", "of a used GPU-hour")):
-        if told in shown:
-            lines += ["", *table([(title, ""), *shown[told].items()])]
+    for section, title in (("list_prices", "in the list"), ("footprint", "of a used GPU-hour")):
+        if section in shown:
+            lines += ["", *table([(title, ""), *shown[section].items()])]
     return lines
 
 
@@ -104,9 +104,9 @@ def _what_if_lines(sheet: CostSheet) -> list[str]:
     for swing in sensitivity(sheet):
         low, high = (short_text(value, 4) for value in (swing.low, swing.high))
         rows.append((swing.field, low, high, price_text(swing.price_at_low), price_text(swing.price_at_high)))
-    told = chart_data(sheet)
+    data = chart_data(sheet)
     models = [("model", "cost", "price")]
-    models += [(name, one["cost_per_gpu_hour"], one["price_per_gpu_hour"]) for name, one in told["models"].items()]
-    share = told["break_even_sold_share"]
+    models += [(name, one["cost_per_gpu_hour"], one["price_per_gpu_hour"]) for name, one in data["models"].items()]
+    share = data["break_even_sold_share"]
     ends = f"the price recovers its cost from a sold share of {share} on" if share else "the price never pays its energy"
     return ["", *table(rows), "", *table(models), "", ends]

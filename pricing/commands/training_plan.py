@@ -23,11 +23,11 @@ def run(arguments: argparse.Namespace) -> int:
     cases, checks = plan.cases(), plan.checks()
     shown = {name: case.as_dict() for name, case in cases.items()}
     if arguments.json:
-        told = [{"name": check.name, "holds": check.holds, "text": str(check.text)} for check in checks]
+        shown_checks = [{"name": check.name, "holds": check.holds, "text": str(check.text)} for check in checks]
         params, tokens = plan.compute_optimal()
         best = {"active_params": str(params), "tokens": str(tokens)}
         steps = {} if plan.steps is None else {"optimizer_steps": plan.steps}
-        write_json({**shown["base"], **shown, "checks": told, "compute_optimal": best, **steps})
+        write_json({**shown["base"], **shown, "checks": shown_checks, "compute_optimal": best, **steps})
     else:
         rows = [(field, *(shown[name][field] for name in shown)) for field in shown["base"]]
         write_lines(table([("", *shown), *rows]))

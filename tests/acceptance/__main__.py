@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.acceptance.house import House, until
+from tests.acceptance.installation import Installation, until
 from tests.acceptance.proxy import SOURCES, Proxy
 from tests.acceptance.relay import Relay
 from tests.acceptance.upstream import Upstream, usage_of
@@ -63,9 +63,9 @@ class Sums:
 class Rig:
     """Everything that a trial needs, started once."""
 
-    def __init__(self, house: House, relay: Relay, upstream: Upstream, python: Path, folder: Path) -> None:
-        self.house, self.relay, self.python, self.folder = house, relay, python, folder
-        tokens = {reporter: house.token(source) for reporter, source in SOURCES.items()}
+    def __init__(self, installation: Installation, relay: Relay, upstream: Upstream, python: Path, folder: Path) -> None:
+        self.installation, self.relay, self.python, self.folder = installation, relay, python, folder
+        tokens = {reporter: installation.token(source) for reporter, source in SOURCES.items()}
         self.proxy = Proxy(
             folder / "proxy", python, upstream=upstream.server_port, receiver=relay.address, tokens=tokens
         )
@@ -84,7 +84,7 @@ class Rig:
 
     def events(self) -> list[Event]:
         """What came into the ledger since the last time it was asked."""
-        rows, quarantine = self.house.ledger()
+        rows, quarantine = self.installation.ledger()
         reasons = Counter((door, reason) for door, reason, _ in quarantine)
         sys.stdout.write(f"  in quarantine by now: {dict(reasons)}\n" if reasons else "")
         self.refused = [record for record in quarantine if record[0] == OUR_DOOR]
@@ -115,9 +115,9 @@ def truths(answer: Answer) -> list[Counts]:
         return []
     route, _, models = answer["kind"].partition(":")
     expected = [truth(route, model, answer["number"]) for model in models.split(",")]
-    told = answer["usage"]
-    if told and [(told["input"], told["cached"], told["output"], told["reasoning"])] != expected:
-        raise RuntimeError(f"the client was told {told} of {answer}, the upstream said {expected}")
+    printed = answer["usage"]
+    if printed and [(printed["input"], printed["cached"], printed["output"], printed["reasoning"])] != expected:
+        raise RuntimeError(f"the client got {printed} of {answer}, the upstream said {expected}")
     return expected
 
 
@@ -136,7 +136,7 @@ def answered(given: list[Answer]) -> Sums:
 
 
 def reported(events: list[Event], source: str, calls: set[str] | None = None) -> Sums:
-    """Successes of one source; of the calls that were answered where the source tells the call."""
+    """Successes of one source; of the calls that were answered where the source names the call."""
     mine = [e for e in events if e[0] == source and e[3] != "failure" and (calls is None or e[4] in calls)]
     counts = {team: added([e[5:9] for e in mine if e[1] == team]) for team in ("nlp", "cv")}
     return Sums(len(mine), counts)
@@ -148,9 +148,9 @@ def added(counts: list[Any]) -> Counts:
 
 
 def show(name: str, given: list[Answer], events: list[Event]) -> bool:
-    """Print a trial's table; True if our reporter told exactly what was answered, request by request.
+    """Print a trial's table; True if our reporter reported exactly what was answered, request by request.
 
-    Anthropic's clients see no reasoning tokens; what LiteLLM told of them is not compared.
+    Anthropic's clients see no reasoning tokens; what LiteLLM reported of them is not compared.
     """
     total = answered(given)
     calls = {answer["call"] for answer in given if answer["ended"] == "answered"}
@@ -174,7 +174,7 @@ def show(name: str, given: list[Answer], events: list[Event]) -> bool:
                          f"too many {list((mine - wanted).elements())[:5]}\n")  # fmt: skip
     more = [e for e in events if e[0] == SOURCES["ours"] and e[3] != "failure" and e[4] not in calls]
     failures = Counter(e[0] for e in events if e[3] == "failure")
-    sys.stdout.write(f"  failures told: {dict(failures)}; ours of requests whose answer broke off: {len(more)}\n")
+    sys.stdout.write(f"  failures reported: {dict(failures)}; ours of requests whose answer broke off: {len(more)}\n")
     sys.stdout.flush()
     return mine == wanted
 
@@ -257,20 +257,20 @@ def cut_streams(rig: Rig) -> bool:
     """Clients that hang up: LiteLLM's own estimate, the same in our record as in its generic logger's, and marked so."""
     given = answers(rig.traffic(20, "cut:slow"))
     events = quiet(rig, 12)
-    told = {
+    printed = {
         reporter: Counter((e[4], e[1], e[2], *e[5:9]) for e in events if e[0] == SOURCES[reporter])
         for reporter in ("generic_api", "ours")
     }
-    marked = all(key[2] == "gateway_estimate" for key in told["ours"])
-    same = told["ours"] == told["generic_api"]
-    sys.stdout.write(f"\ncut streams: {len(given)} hung up, ours told {told['ours'].total()}, generic_api "
-                     f"{told['generic_api'].total()}; equal: {same}, all marked as estimates: {marked}\n")  # fmt: skip
-    return same and marked and told["ours"].total() == len(given)
+    marked = all(key[2] == "gateway_estimate" for key in printed["ours"])
+    same = printed["ours"] == printed["generic_api"]
+    sys.stdout.write(f"\ncut streams: {len(given)} hung up, ours reported {printed['ours'].total()}, generic_api "
+                     f"{printed['generic_api'].total()}; equal: {same}, all marked as estimates: {marked}\n")  # fmt: skip
+    return same and marked and printed["ours"].total() == len(given)
 
 
 def numbered(rig: Rig) -> bool:
-    """Whether our reporter numbered what it told, no number is missing after all that was done, nothing was refused."""
-    runs = rig.house.runs()
+    """Whether our reporter numbered what it reported, no number is missing after all that was done, nothing was refused."""
+    runs = rig.installation.runs()
     sys.stdout.write(f"\nnumbered records by source (numbers, gaps): {runs}\n")
     sys.stdout.write(f"of ours in quarantine: {rig.refused[:5]}\n")
     return [(source, gaps) for source, _, gaps in runs] == [(SOURCES["ours"], 0)] and not rig.refused
@@ -291,9 +291,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="suanpan-acceptance-") as temporary:
         folder = options.keep or Path(temporary)
         upstream = Upstream()
-        with House(folder / "suanpan") as house:
-            relay = Relay(house.port)
-            rig = Rig(house, relay, upstream, options.litellm.absolute(), folder)
+        with Installation(folder / "suanpan") as installation:
+            relay = Relay(installation.port)
+            rig = Rig(installation, relay, upstream, options.litellm.absolute(), folder)
             rig.proxy.start()
             try:
                 good = [show(f"{name} ({trial.__doc__})", *trial(rig))

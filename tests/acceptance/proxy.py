@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from tests.acceptance.house import answers, free_port, until
+from tests.acceptance.installation import answers, free_port, until
 from tests.cli import PROJECT
 
 SOURCES = {"openmeter": "litellm-proxy", "lago": "lago", "generic_api": "generic", "ours": "ours"}

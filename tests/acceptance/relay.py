@@ -1,4 +1,4 @@
-"""What stands between the proxy and Suanpan: passes on, or is slow, full or gone, as a network can be."""
+"""What is between the proxy and Suanpan: passes on, or is slow, full or gone, as a network can be."""
 
 import http.client
 import threading

@@ -14,13 +14,13 @@ import httpx
 import openai
 
 
-def said(number: int) -> list[Any]:
+def prompt(number: int) -> list[Any]:
     return [{"role": "user", "content": f"number {number}"}]
 
 
 async def chat(client: openai.AsyncOpenAI, number: int, model: str, headers: dict[str, str]) -> dict[str, int]:
-    answer = await client.chat.completions.create(model=model, messages=said(number), extra_headers=headers)
-    return told(answer.usage)
+    answer = await client.chat.completions.create(model=model, messages=prompt(number), extra_headers=headers)
+    return reported(answer.usage)
 
 
 async def stream(
@@ -29,11 +29,11 @@ async def stream(
     options: Any = {"stream_options": {"include_usage": True}} if asks else {}
     usage = None
     chunks = await client.chat.completions.create(
-        model=model, messages=said(number), stream=True, extra_headers=headers, **options
+        model=model, messages=prompt(number), stream=True, extra_headers=headers, **options
     )
     async for chunk in chunks:
         usage = chunk.usage or usage
-    return told(usage) if usage else None
+    return reported(usage) if usage else None
 
 
 async def hidden(client: openai.AsyncOpenAI, number: int, model: str, headers: dict[str, str]) -> dict[str, int] | None:
@@ -41,7 +41,7 @@ async def hidden(client: openai.AsyncOpenAI, number: int, model: str, headers: d
 
 
 async def cut(client: openai.AsyncOpenAI, number: int, model: str, headers: dict[str, str]) -> None:
-    chunks = await client.chat.completions.create(model=model, messages=said(number), stream=True, extra_headers=headers)
+    chunks = await client.chat.completions.create(model=model, messages=prompt(number), stream=True, extra_headers=headers)
     async for _ in chunks:
         break
     await chunks.close()
@@ -49,13 +49,13 @@ async def cut(client: openai.AsyncOpenAI, number: int, model: str, headers: dict
 
 async def several(client: openai.AsyncOpenAI, number: int, model: str, headers: dict[str, str]) -> None:
     """The answers of several models to one request: a list, which the client of OpenAI does not know."""
-    await client.post("/chat/completions", body={"model": model, "messages": said(number)}, cast_to=httpx.Response,
+    await client.post("/chat/completions", body={"model": model, "messages": prompt(number)}, cast_to=httpx.Response,
                       options={"headers": headers})  # fmt: skip
 
 
 async def completions(client: openai.AsyncOpenAI, number: int, model: str, headers: dict[str, str]) -> dict[str, int]:
     answer = await client.completions.create(model=model, prompt=f"number {number}", extra_headers=headers)
-    return told(answer.usage)
+    return reported(answer.usage)
 
 
 async def completions_stream(
@@ -65,7 +65,7 @@ async def completions_stream(
     chunks = await client.completions.create(model=model, prompt=f"number {number}", stream=True, extra_headers=headers)
     async for chunk in chunks:
         usage = chunk.usage or usage
-    return told(usage) if usage else None
+    return reported(usage) if usage else None
 
 
 async def embeddings(client: openai.AsyncOpenAI, number: int, model: str, headers: dict[str, str]) -> dict[str, int]:
@@ -111,7 +111,7 @@ async def fetched(client: openai.AsyncOpenAI, number: int, model: str, headers: 
 async def messages(
     client: openai.AsyncOpenAI, number: int, model: str, headers: dict[str, str], *, streams: bool = False
 ) -> None:
-    body = {"model": model, "max_tokens": 100, "stream": streams, "messages": said(number)}
+    body = {"model": model, "max_tokens": 100, "stream": streams, "messages": prompt(number)}
     answer = await client.post("/messages", body=body, cast_to=httpx.Response, options={"headers": headers})
     await answer.aread()
 
@@ -128,7 +128,7 @@ KINDS: dict[str, Callable[..., Awaitable[dict[str, int] | None]]] = {
 }  # fmt: skip
 
 
-def told(usage: Any) -> dict[str, int]:
+def reported(usage: Any) -> dict[str, int]:
     given, produced = usage.prompt_tokens_details, usage.completion_tokens_details
     return {
         "input": usage.prompt_tokens, "output": usage.completion_tokens,

@@ -50,7 +50,7 @@ def device_seconds(here: Rig, *uids: str) -> Decimal:
 
 
 def late(here: Rig) -> None:
-    """`b` shares the claim of `a` from 20 s on, but its events are lost; `c`, which does from 60 s on, is told."""
+    """`b` shares the claim of `a` from 20 s on, but its events are lost; `c`, which does from 60 s on, is reported."""
     here.cluster.allocate("one", "gpu-0")
     launch(here, "a", "one")
     here.cluster.advance(20)

@@ -157,10 +157,10 @@ class Cluster:
     def finish(self, uid: str, phase: str = "Succeeded", *, finished_at: datetime | None = None, lost: bool = False) -> None:
         """The container ends now; the kubelet's record of it may be lost."""
         pod = self.pod(uid)
-        told = None if lost else stamp(finished_at or self.now)
+        reported = None if lost else stamp(finished_at or self.now)
         pod["status"]["phase"] = phase
         pod["status"]["containerStatuses"] = [
-            {"name": "train", "state": {"terminated": {"exitCode": 0, "startedAt": None, "finishedAt": told}}}
+            {"name": "train", "state": {"terminated": {"exitCode": 0, "startedAt": None, "finishedAt": reported}}}
         ]
         self.put("pods", pod)
 

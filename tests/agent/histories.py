@@ -18,7 +18,7 @@ HISTORIES = int(os.environ.get("SUANPAN_HISTORIES", "150"))
 
 @dataclass
 class Truth:
-    """What really happened to a pod; `told_end`: the end that its final object tells."""
+    """What really happened to a pod; `told_end`: the end that its final object reports."""
 
     gpus: int
     bound: datetime | None = None
@@ -26,13 +26,13 @@ class Truth:
     terminal_version: int | None = None
     gone_version: int | None = None
     forced: bool = False
-    turned: bool = False  # its object does not tell its end any more
-    certain: bool = False  # the agent was surely told: nothing was lost on the way
+    turned: bool = False  # its object does not report its end any more
+    certain: bool = False  # the agent surely got it: nothing was lost on the way
     claims: tuple[str, ...] = ()
     name: str = ""
     versions: set[int] = field(default_factory=set)  # all in which the pod is seen to have held something
     reserved: set[int] = field(default_factory=set)  # versions in which its claims are reserved for it
-    reserved_shown: set[int] = field(default_factory=set)  # those of them that the agent was surely told
+    reserved_shown: set[int] = field(default_factory=set)  # those of them that the agent surely got
 
     @property
     def products(self) -> dict[str, int]:
@@ -200,7 +200,7 @@ class History:
         self.rig.platform.down = not self.rig.platform.down
 
     def step(self, number: int) -> None:
-        """The agent reads and tells; with an odd lot it dies on the way and is started again."""
+        """The agent reads and reports; with an odd lot it dies on the way and is started again."""
         self.rig.connection.life = number * 3 if number % 4 == 3 else None
         before = self.rig.agent.store.cursor("pods").version if self.rig.connection.life is None else None
         claims_before = self.rig.agent.store.cursor("claims").version if before is not None else None
@@ -236,7 +236,7 @@ class History:
             truth.reserved_shown |= {version for version in shown if int(before) < version <= reached}
 
     def end(self) -> None:
-        """Everything works again, the agent lists once more, and tells all."""
+        """Everything works again, the agent lists once more, and reports all."""
         self.heal()
         self.rig.platform.down = False
         self.rig.server.drop.clear()
@@ -248,7 +248,7 @@ class History:
             self.rig.streams[name].list_next()
         self.rig.settle()
         self.rig.deliver()
-        self.cluster.advance(180)  # long enough for a claim that nobody told to be taken for missing
+        self.cluster.advance(180)  # long enough for a claim that was not reported to be taken for missing
         self.rig.settle()
         self.rig.deliver()
         self.rig.deliver()

@@ -1,4 +1,4 @@
-"""An agent before a fake API server and a platform that folds what it is told, all driven step by step."""
+"""An agent before a fake API server and a platform that folds what it receives, all driven step by step."""
 
 import json
 import random
@@ -54,17 +54,17 @@ class Platform(httpx.BaseTransport):
         self.take(request.url.path, json.loads(body))
         return httpx.Response(200, json={"rejected": []})
 
-    def take(self, path: str, told: dict[str, Any]) -> None:
-        self.agent = told["agent"]
+    def take(self, path: str, response: dict[str, Any]) -> None:
+        self.agent = response["agent"]
         self.problems |= set(self.agent.get("problems", {}))
-        self.unwatched += told.get("unwatched", [])
-        if "watermark" in told:
-            self._begun(told["watched_since"])
-            self.watermark = max(self.watermark, told["watermark"], key=_instant)
-        self.scans += told.get("scans", [])
-        for record in told.get("allocations", []):
+        self.unwatched += response.get("unwatched", [])
+        if "watermark" in response:
+            self._begun(response["watched_since"])
+            self.watermark = max(self.watermark, response["watermark"], key=_instant)
+        self.scans += response.get("scans", [])
+        for record in response.get("allocations", []):
             self._hold(record)
-        for record in told.get("nodes", []):
+        for record in response.get("nodes", []):
             key = (record["node"], record["resource"], record["from"])
             known = self.capacity.setdefault(key, record)
             if {**known, "until": ""} != {**record, "until": ""}:
@@ -72,7 +72,7 @@ class Platform(httpx.BaseTransport):
             known["until"] = max(known["until"], record["until"])
 
     def _begun(self, since: str) -> None:
-        """Who begins anew knows nothing of the time from what its predecessor told last to its own first list."""
+        """Who begins anew knows nothing of the time from what its predecessor reported last to its own first list."""
         if since in self.watched_since[-1:]:
             return
         if self.watermark and _instant(since) > _instant(self.watermark):
@@ -131,7 +131,9 @@ def _cut(record: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def _belief(record: dict[str, Any]) -> tuple[Any, ...]:
-    """Of two ends of which one is an estimate the smaller stays, as in the ledger: told, then the narrower, the earlier."""
+    """Of two ends of which one is an estimate the smaller stays, as in the ledger: reported, then the narrower, the
+    earlier.
+    """
     estimated = bool(record.get("end_estimated"))
     width = _instant(record["end_latest"]) - _instant(record["end_earliest"]) if estimated else timedelta(0)
     return estimated, width, record["ended_at"]
@@ -219,7 +221,7 @@ class Rig:
         return scan(self.api, self.agent.scope, self.agent.store)
 
     def judge(self, found: Scan) -> Difference:
-        """Compare a scan with what the watch has told since; what was found is kept."""
+        """Compare a scan with what the watch has reported since; what was found is kept."""
         difference = confirmed(found, self.agent.store, self.agent.scope)
         assert difference is not None, "the watch has not passed the list"
         self.agent.scanned(difference)

@@ -1,4 +1,5 @@
-"""`python -m metering gpu` as a process of its own: it meters, is killed, goes on, and tells the rest when it is stopped."""
+"""`python -m metering gpu` as a process of its own: it meters, is killed, goes on, and reports the rest when it is
+stopped."""
 
 import json
 import re
@@ -87,7 +88,7 @@ def until(true: Callable[[], bool]) -> None:
     raise AssertionError("it did not come to pass within thirty seconds")
 
 
-def test_it_meters_through_kill_9_and_tells_the_rest_when_it_is_stopped(
+def test_it_meters_through_kill_9_and_reports_the_rest_when_it_is_stopped(
     api: ApiServer, door: Door, start: Callable[..., subprocess.Popen[str]]
 ) -> None:
     platform, cluster = door.platform, api.cluster
@@ -240,7 +241,7 @@ def test_what_is_wrong_from_the_start_is_one_line(
     start: Callable[..., subprocess.Popen[str]], changed: tuple[str, str], complaint: str
 ) -> None:
     process = start(*changed)
-    _, told = process.communicate(timeout=60)
+    _, reported = process.communicate(timeout=60)
     assert process.returncode == 2
-    assert complaint in told
-    assert len(told.splitlines()) == 1
+    assert complaint in reported
+    assert len(reported.splitlines()) == 1

@@ -81,9 +81,9 @@ def test_events_before_the_first_bookmark_are_the_past(here: Rig) -> None:
     list(stream.steps())
     here.cluster.create("u")
     changes = [step for step in stream.steps() if isinstance(step, Changes)]
-    told = [(len(step.events), step.current) for step in changes]
-    assert told[0] == (1, False)
-    assert told[-1] == (0, True)
+    reported = [(len(step.events), step.current) for step in changes]
+    assert reported[0] == (1, False)
+    assert reported[-1] == (0, True)
 
 
 def test_throttling_waits_as_long_as_the_server_asks(here: Rig) -> None:
@@ -134,7 +134,7 @@ def test_a_stream_that_breaks_off_within_an_event_goes_on_after_the_last_whole_o
     assert here.platform.hold("u")["node"] == "n-1"
 
 
-def test_missing_rights_are_told_and_asked_for_again(here: Rig) -> None:
+def test_missing_rights_are_reported_and_asked_for_again(here: Rig) -> None:
     stream = here.streams["pods"]
     here.server.fail = [(403, {})]
     list(stream.steps())
@@ -175,7 +175,7 @@ def test_the_scan_finds_a_lost_event_and_not_one_that_is_on_its_way(here: Rig) -
     assert here.platform.hold("a")["end_estimated"]
 
 
-def test_scans_wait_on_disk_until_they_are_told_and_are_told_once(here: Rig) -> None:
+def test_scans_wait_on_disk_until_they_are_reported_and_are_reported_once(here: Rig) -> None:
     here.settle()
     here.cluster.launch("a", gpus=8)
     here.watch()

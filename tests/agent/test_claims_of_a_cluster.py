@@ -1,6 +1,6 @@
 """Devices that pods claim (dynamic resource allocation), from the API server to what the platform holds. Numbers by hand.
 
-A cluster with one node of H100s; `here.held(pod)` tells per allocation: resource, product, units, fraction, from second,
+A cluster with one node of H100s; `here.held(pod)` reports per allocation: resource, product, units, fraction, from second,
 until second since 10:00:00 (an open one in round brackets until the last sight).
 """
 
@@ -34,13 +34,13 @@ def test_a_pod_that_only_claims_is_metered_from_binding_to_its_end(here: Rig) ->
     here.cluster.release("two", "u")
     here.report()
     assert held(here, "u") == [(GPU, PRODUCT, 2, "1", 10, 40, "completed")]
-    told = here.platform.hold("u")
-    assert (told["node"], told["end_rule"], told["end_estimated"]) == ("n-1", "finishedAt", False)
+    reported = here.platform.hold("u")
+    assert (reported["node"], reported["end_rule"], reported["end_estimated"]) == ("n-1", "finishedAt", False)
     assert here.platform.watermark == stamp(START + timedelta(seconds=45))
 
 
 def test_a_claim_made_of_a_template_is_known_though_it_vanished_with_its_pod(here: Rig) -> None:
-    """Claim and pod came and went between two looks of the agent; the events of the watch tell both."""
+    """Claim and pod came and went between two looks of the agent; the events of the watch report both."""
     here.cluster.allocate("u-gpus-x7k2p", "gpu-0")
     here.cluster.create("u", 0, resourceClaims=[{"name": "gpus", "resourceClaimTemplateName": "t"}, {"name": "unneeded"}])
     pod = here.cluster.pod("u")
@@ -90,7 +90,7 @@ def test_pods_that_share_a_claim_pay_it_together_once_whenever_each_came_and_wen
     assert here.platform.holds == before
 
 
-def test_who_shares_a_claim_is_told_at_once_and_not_only_with_the_next_round_of_all(here: Rig) -> None:
+def test_who_shares_a_claim_is_reported_at_once_and_not_only_with_the_next_round_of_all(here: Rig) -> None:
     here.cluster.allocate("one", "gpu-0")
     launch(here, "a", "one")
     here.report()
@@ -123,7 +123,7 @@ def test_a_share_that_changed_while_nobody_watched_changes_when_it_did(here: Rig
     assert device_seconds(here, "a", "b") == 200
 
 
-def test_a_pod_that_is_learned_of_late_corrects_the_shares_that_were_told(here: Rig) -> None:
+def test_a_pod_that_is_learned_of_late_corrects_the_shares_that_were_reported(here: Rig) -> None:
     late(here)
     third, changed = "0.333333333333", "share of a claim changed"
     assert [item[3:] for item in held(here, "a") if item[4] != item[5]] == [
@@ -181,7 +181,9 @@ def test_a_claim_that_others_may_have_given_back_before_is_unknown(here: Rig, en
 
 
 def test_a_shared_claim_whose_pods_vanished_unseen_ends_within_bounds(here: Rig) -> None:
-    """The last that was told of them is of 20 s, and at 300 s they were gone: two estimated ends, bounded, no problem."""
+    """The last that was reported of them is of 20 s, and at 300 s they were gone: two estimated ends, bounded, no
+    problem.
+    """
     here.cluster.allocate("one", "gpu-0")
     launch(here, "a", "one")
     here.cluster.advance(20)
@@ -223,7 +225,7 @@ def test_a_pod_of_which_one_claim_stays_unknown_is_metered_for_the_others(here: 
 
 
 def test_a_pod_that_its_node_turned_away_took_nothing_from_the_others(here: Rig) -> None:
-    """It was bound at 20 s and refused: what was told of a shared time is taken back to nothing."""
+    """It was bound at 20 s and refused: what was reported of a shared time is taken back to nothing."""
     here.cluster.allocate("one", "gpu-0")
     launch(here, "a", "one")
     here.cluster.advance(20)

@@ -4,7 +4,7 @@ events and skewed clocks.
 What the platform ends up with is compared with what really happened, to the second: exact, or the difference lies within a
 gap that the platform notes, and never twice. Only where the API server never sent an event may a hold be wrong beside the
 gaps; then it is flagged and within its bounds. Pods request devices or claim them, alone and together; what all pods of a
-claim are told to hold of it is the time that any of them held it. `SUANPAN_HISTORIES` says how many; the large run is
+claim are reported to hold of it is the time that any of them held it. `SUANPAN_HISTORIES` says how many; the large run is
 `make histories`.
 """
 
@@ -26,7 +26,7 @@ from metering.records import EARLIEST
 from tests.agent.cluster import stamp
 from tests.agent.histories import HISTORIES, NODES_CLOCK, OPERATIONS, SHARED, History, MortalRig, Truth
 
-Told = dict[str, dict[str, Any]]
+Shares = dict[str, dict[str, Any]]
 pytestmark = pytest.mark.timeout(max(600, 4 * HISTORIES))
 
 
@@ -54,9 +54,9 @@ def judge(history: History) -> None:
     platform = history.rig.platform
     gaps = noted(history)
     judge_conflicts(history)
-    told = by_product(history, gaps)
+    reported = by_product(history, gaps)
     for uid, truth in history.pods.items():
-        records = told.pop(uid, {})
+        records = reported.pop(uid, {})
         if truth.bound is None:
             assert records == {}, f"{uid} never held anything"
             continue
@@ -71,8 +71,8 @@ def judge(history: History) -> None:
             elif product == "requested" or not records:
                 judge_untold(history, uid, truth, gaps)
             elif unnoted_hold(history, truth, gaps):
-                assert flagged(history, truth), f"{uid} is told without its claim, and nobody said so"
-    assert told == {}
+                assert flagged(history, truth), f"{uid} is reported without its claim, and no problem says so"
+    assert reported == {}
     if not history.overlapping:
         judge_shared(history, gaps)
     before = dict(platform.holds)
@@ -110,8 +110,8 @@ def instant(text: str) -> datetime:
     return datetime.fromisoformat(text)
 
 
-def by_product(history: History, gaps: list[Interval]) -> dict[str, Told]:
-    """What is told of each pod and product as one record; pieces of a claimed device follow each other.
+def by_product(history: History, gaps: list[Interval]) -> dict[str, Shares]:
+    """What is reported of each pod and product as one record; pieces of a claimed device follow each other.
 
     Who begins anew cuts shared claims without those who held them before: the ledger finds the overlap, which blocks.
     """
@@ -119,7 +119,7 @@ def by_product(history: History, gaps: list[Interval]) -> dict[str, Told]:
     for record in history.rig.platform.holds.values():
         product = record["accelerator"] if record["resource"].startswith("dra/") else "requested"
         pieces[record["pod_uid"], product].append(record)
-    told: dict[str, Told] = defaultdict(dict)
+    reported: dict[str, Shares] = defaultdict(dict)
     for (uid, product), found in pieces.items():
         assert product != "requested" or len(found) == 1, "a pod is held once"
         ordered = sorted(found, key=lambda item: (item["started_at"], item["ended_at"] is None, item["ended_at"]))
@@ -135,14 +135,14 @@ def by_product(history: History, gaps: list[Interval]) -> dict[str, Told]:
                 history.overlapping = True
             else:
                 assert not unnoted([Interval(until, since)], gaps, timedelta(0)), "what lies between pieces is a gap"
-        told[uid][product] = {**lasting[-1], "started_at": ordered[0]["started_at"]}
+        reported[uid][product] = {**lasting[-1], "started_at": ordered[0]["started_at"]}
         if doubtful := [item["end_earliest"] for item in lasting if item.get("end_estimated")]:
-            told[uid][product]["end_earliest"] = min(doubtful)
-    return told
+            reported[uid][product]["end_earliest"] = min(doubtful)
+    return reported
 
 
 def judge_shared(history: History, gaps: list[Interval]) -> None:
-    """The parts of all pods of a shared claim add up to the time that any of them is told to have held it.
+    """The parts of all pods of a shared claim add up to the time that any of them is reported to have held it.
 
     Where a volume was lost, they do outside the gaps.
     """
@@ -165,7 +165,7 @@ def judge_shared(history: History, gaps: list[Interval]) -> None:
 
 
 def judge_untold(history: History, uid: str, truth: Truth, gaps: list[Interval]) -> None:
-    """A pod that nobody was told of: it is gone, nothing showed it, and the platform notes all of its time as a gap."""
+    """A pod that was never reported: it is gone, nothing showed it, and the platform notes all of its time as a gap."""
     if not truth.products:
         return
     lost = truth.versions & history.lost
@@ -195,7 +195,7 @@ def clock_of_its_node(truth: Truth) -> timedelta:
 
 
 def flagged(history: History, truth: Truth) -> bool:
-    """Whether the agent has told that it cannot meter claims of a pod of that name; none is missing that was shown."""
+    """Whether the agent has reported that it cannot meter claims of a pod of that name; none is missing that was shown."""
     assert truth.reserved != truth.reserved_shown, "every claim of the pod was shown"
     return f"pod nlp/{truth.name}" in history.rig.platform.problems
 
@@ -205,9 +205,9 @@ def judge_one(
 ) -> None:
     assert truth.bound is not None
     assert record["started_at"] == stamp(truth.bound)
-    told = instant(record["ended_at"] or record["observed_until"])
+    reported = instant(record["ended_at"] or record["observed_until"])
     real = truth.end if truth.end is not None else max(history.cluster.now, truth.bound)
-    differing = [Interval(min(told, real), max(told, real))]
+    differing = [Interval(min(reported, real), max(reported, real))]
     slack = uncorrected(history) + clock_of_its_node(truth)
     never_sent = any(history.cluster.uids.get(version) == uid for version in history.lost)
     if record["ended_at"] is None:
@@ -223,7 +223,7 @@ def judge_one(
     elif not record["end_estimated"]:
         event("exact")
         assert truth.end is not None, f"{uid} still runs"
-        assert told == truth.end
+        assert reported == truth.end
     else:
         event("estimated")
         assert truth.end is not None, f"{uid} still runs"

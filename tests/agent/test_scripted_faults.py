@@ -166,7 +166,7 @@ def script(server: Server, tmp_path: Path) -> Iterator[Script]:
 
 
 def test_410_in_the_middle_of_a_watch(script: Script) -> None:
-    """The list after it shows one pod finished and lacks the other, which is told as an estimate with its bounds."""
+    """The list after it shows one pod finished and lacks the other, which is reported as an estimate with its bounds."""
     script.then(0, listed(100, pod("a", 90), pod("b", 91)))
     script.then(60, (bookmark(101), error(410, "Expired")))
     script.then(70, listed(120, pod("b", 110, finished=65)))
@@ -227,7 +227,7 @@ def test_a_row_of_500s_and_an_error_of_the_store_within_a_stream(script: Script)
     assert script.versions == [None, "100", "100", "100", "100", "106"]
 
 
-def test_a_connection_that_falls_silent_is_given_up_and_nothing_it_told_is_lost(server: Server, script: Script) -> None:
+def test_a_connection_that_falls_silent_is_given_up_and_nothing_it_reported_is_lost(server: Server, script: Script) -> None:
     script.then(0, listed(100, pod("a", 90)))
     script.then(10, (event("ADDED", pod("b", 101, bound=5)), bookmark(102), lambda: server.done.wait()))
     script.then(40, (event("MODIFIED", pod("b", 103, bound=5, finished=30)), bookmark(104)))
@@ -250,7 +250,7 @@ def test_a_watch_that_closes_in_the_middle_of_an_event_is_read_again_from_the_la
 
 
 def test_an_expired_continue_token_begins_the_list_anew(script: Script) -> None:
-    """`a` stood on the first page and is gone by the time of the second list: it was alive at 0 s and gone at 20 s."""
+    """`a` was on the first page and is gone by the time of the second list: it was alive at 0 s and gone at 20 s."""
     script.then(0, listed(100, pod("a", 90), pod("b", 91), following="page-2"))
     script.then(5, {"kind": "Status", "code": 410, "reason": "Expired"}, status=410)
     script.then(20, listed(120, pod("b", 91), pod("c", 92), following="page-2"))

@@ -1,4 +1,4 @@
-"""What stands beside a pod, read from a server over HTTP: namespace, PodGroup, and the controllers above its owner."""
+"""What is beside a pod, read from a server over HTTP: namespace, PodGroup, and the controllers above its owner."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -156,7 +156,7 @@ def test_kinds_that_were_configured_are_followed_upwards_and_not_for_ever(here: 
 
 
 def test_a_pod_waits_two_minutes_for_what_stands_beside_it(tmp_path: Path) -> None:
-    """The server cannot tell of the Job when the pod is first seen; thirty seconds later it can."""
+    """The server cannot show the Job when the pod is first seen; thirty seconds later it can."""
     with rig(tmp_path / "agent.sqlite", look_around=lambda api: Lookup(api, (), api.clock.now)) as made:
         made.cluster.add_node("n-1")
         made.settle()
@@ -197,6 +197,6 @@ def test_a_pod_does_not_wait_for_ever(tmp_path: Path) -> None:
                     made.agent.apply(name, step)
             made.deliver()
             made.server.fail.clear()
-            told = list(made.platform.holds)
-            assert (told == []) is (seconds == 60)
+            reported = list(made.platform.holds)
+            assert (reported == []) is (seconds == 60)
         assert made.platform.seconds("u") == 121

@@ -36,7 +36,7 @@ def end_of(rig: Rig, uid: str) -> tuple[int, str, bool]:
 
 
 @pytest.mark.parametrize("outage", [1, 75, 119, 7200])
-def test_an_outage_that_a_list_ends_is_told_whatever_its_length(rig: Rig, outage: int) -> None:
+def test_an_outage_that_a_list_ends_is_reported_whatever_its_length(rig: Rig, outage: int) -> None:
     """A pod that lived and died within it is in no report."""
     rig.cluster.advance(30)
     rig.watch()
@@ -60,7 +60,7 @@ def test_a_watch_that_goes_on_where_it_was_leaves_no_gap_nor_does_the_first_list
     assert end_of(rig, "whole") == (3600, "finishedAt", False)
 
 
-def test_a_list_beside_a_watch_is_no_gap_and_what_happens_between_them_is_told(
+def test_a_list_beside_a_watch_is_no_gap_and_what_happens_between_them_is_reported(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A pod of 40 s begins after the watch has caught up and is gone before the list is made."""
@@ -154,7 +154,7 @@ def test_a_pod_whose_deletion_was_asked_for_before_and_that_was_forced_while_awa
     assert unwatched(rig) == [(600, 4200)]
 
 
-def test_a_pod_that_is_told_to_have_ended_without_when_while_the_agent_was_away_ends_within_a_gap(rig: Rig) -> None:
+def test_a_pod_that_is_reported_to_have_ended_without_when_while_the_agent_was_away_ends_within_a_gap(rig: Rig) -> None:
     rig.cluster.launch("dark")
     rig.watch()
     rig.kill()

@@ -52,7 +52,7 @@ def test_queues_that_agree_differ_in_nothing(here: Rig) -> None:
     assert difference(here, root, research, queue("default", {GPU: "2"}), queue("empty", None)) == {}
 
 
-def test_each_queue_and_resource_that_differs_is_told_with_both_numbers(here: Rig) -> None:
+def test_each_queue_and_resource_that_differs_is_reported_with_both_numbers(here: Rig) -> None:
     research = queue("research", {GPU: "10", "nvidia.com/mig-1g.10gb": "3"})
     assert difference(here, research, queue("default", None)) == {
         ("default", GPU): (2, 0), ("research", GPU): (12, 10), ("research", "nvidia.com/mig-1g.10gb"): (0, 3),

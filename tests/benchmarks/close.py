@@ -29,7 +29,7 @@ from tests.benchmarks.month import MONTH, PRICE_CHANGE, Size
 
 Row = tuple[str, ...]
 ROOT = Path(__file__).resolve().parents[2]
-TOLD, DOCUMENTS = 10, 60
+REPETITIONS, DOCUMENTS = 10, 60
 ELSEWHERE = 60_000
 """Token events a second of CloudKitty's hashmap rating on two cores, at best; measured elsewhere, it does not run here."""
 TOKENS = """COPY (SELECT d.source, e.time, d.consumer, d.model, e.input_tokens, e.cache_read_input_tokens,
@@ -61,7 +61,7 @@ def measure(home: Path, rounds: int, share: float) -> list[Row]:
     files = _parquet(home)
     closes, more, sums, starts = list[Run](), list[Run](), list[float](), list[float]()
     for _ in range(rounds):
-        more.append(_closed(size, TOLD))
+        more.append(_closed(size, REPETITIONS))
         closes.append(_closed(size, 1, files))
         sums.append(_seconds(lambda: _add_up(files)))
         starts.append(_seconds(lambda: _command("period_close", "--help")))
@@ -72,7 +72,7 @@ def measure(home: Path, rounds: int, share: float) -> list[Row]:
         ("beside it, by the command: starting `manage.py period_close`", f"{statistics.median(starts):.2f} s"),
         ("B5 the same sums, to the cent, by another engine", f"{_count('invoices_invoice'):,} invoices, "
          f"{_count('invoices_invoiceline'):,} lines", "all agree"),
-        (f"B6 close of {size.tokens * TOLD:,} token records, by the roll-up", f"{large:.2f} s",
+        (f"B6 close of {size.tokens * REPETITIONS:,} token records, by the roll-up", f"{large:.2f} s",
          f"{own:.2f} s for {size.tokens:,}, in turn", f"{large / own:.2f}", "<= 1.3"),
     ]  # fmt: skip
     return rows + _proofs(size, files) + _documents()
@@ -90,11 +90,11 @@ def _median(runs: list[Run]) -> float:
     return statistics.median(run.seconds for run in runs)
 
 
-def _closed(size: Size, told: int, files: dict[str, Path] | None = None) -> Run:
-    """The same month, of which the roll-up tells so many times the events, closed and issued; with `files` what it billed is
+def _closed(size: Size, reported: int, files: dict[str, Path] | None = None) -> Run:
+    """The same month, of which the roll-up has so many times the events, closed and issued; with `files` what it billed is
     compared.
     """
-    month.roll_up(Size(size.teams, size.tokens, size.allocations, told))
+    month.roll_up(Size(size.teams, size.tokens, size.allocations, reported))
     _empty()
     run = _work()
     if files is not None:
@@ -124,8 +124,8 @@ def _work() -> Run:
         assert process.stdout.readline() == "ready\n"
         process.stdin.write("go\n")
         process.stdin.flush()
-        told = json.loads(process.stdout.readline())
-    return Run(told["seconds"], told["megabytes"])
+        reported = json.loads(process.stdout.readline())
+    return Run(reported["seconds"], reported["megabytes"])
 
 
 def _parquet(home: Path) -> dict[str, Path]:

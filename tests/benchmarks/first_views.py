@@ -1,9 +1,9 @@
 """First views of the portal's pages with the month of a thousand teams in the ledger (B9): p95 of the server's time.
 
-Nothing is warm but what a running house keeps: the scheduler has assessed the month once, as it does every few minutes. Each
-page, and each part of one that is loaded later, is asked for as finance, the lead of a team, an admin and an auditor see it,
-while the month is running (by a clock that is set back), open, closed and issued. A web process answers, with the collector
-of a web process.
+Nothing is warm but what a running installation keeps: the scheduler has assessed the month once, as it does every few
+minutes. Each page, and each part of one that is loaded later, is asked for as finance, the lead of a team, an admin and an
+auditor see it, while the month is running (by a clock that is set back), open, closed and issued. A web process answers,
+with the collector of a web process.
 """
 
 import re
@@ -69,7 +69,7 @@ def measure(home: Path, share: float) -> list[Row]:
 
 
 def views_of(state: str) -> list[Row]:
-    """Ask for every page of a month in that state; every figure is printed, the table gets what is told of all."""
+    """Ask for every page of a month in that state; every figure is printed, the table gets what is measured of all."""
     from django.utils import timezone
 
     from billing.budgets.services.outlook import days_store
@@ -92,8 +92,8 @@ def views_of(state: str) -> list[Row]:
             slow += _too_slow(f"B9 {state}, {name}: {page}", answers)
     _print(f"  {state}, all of {len(every)} views", every)
     p95, own = _p95([answer.wall for answer in every]), _p95([answer.own for answer in every])
-    told = f"{p95:.0f} ms, own processor {own:.0f} ms"
-    rows = [(f"B9 {state}: all pages", told, "", f"{p95 / TARGET_MS:.2f}", f"< {TARGET_MS} ms"), *slow]
+    reported = f"{p95:.0f} ms, own processor {own:.0f} ms"
+    rows = [(f"B9 {state}: all pages", reported, "", f"{p95 / TARGET_MS:.2f}", f"< {TARGET_MS} ms"), *slow]
     return [*rows, *_sums_of(state)] if state in ("running", "open") else rows
 
 
@@ -124,8 +124,8 @@ def _print(name: str, answers: Sequence[Answer]) -> None:
 def _too_slow(name: str, answers: Sequence[Answer]) -> Iterator[Row]:
     p95, queries = _p95([answer.wall for answer in answers]), max(answer.queries for answer in answers)
     if p95 >= TARGET_MS:
-        told = f"{p95:.0f} ms, {_p95([answer.own for answer in answers]):.0f} ms of it own processor"
-        yield (name, told, "", f"{p95 / TARGET_MS:.2f}", f"< {TARGET_MS} ms")
+        reported = f"{p95:.0f} ms, {_p95([answer.own for answer in answers]):.0f} ms of it own processor"
+        yield (name, reported, "", f"{p95 / TARGET_MS:.2f}", f"< {TARGET_MS} ms")
     if queries > (most := QUERIES_OF_THE_CLOSE if "/close/" in name else QUERIES):
         yield (name, f"{queries} queries", "", f"{queries / most:.2f}", f"<= {most} queries")
 

@@ -20,7 +20,7 @@ from metering.records import TokenUsage
 from tests.benchmarks import load
 from tests.benchmarks.plain_doors import CREATE
 from tests.benchmarks.processor import ProcessorTime
-from tests.benchmarks.servers import Server, house_server, plain_server
+from tests.benchmarks.servers import Server, installation_server, plain_server
 
 SENDERS, CONNECTIONS = 2, 4
 """Connections: of each sender, for batches of 1,000."""
@@ -46,35 +46,35 @@ def measure(rounds: int, count: int, litellm: Path | None = None) -> list[Row]:
     `litellm`: a Python that has it, to be measured in the same run.
     """
     _sql("CREATE TABLE raw_entry (LIKE token_entry INCLUDING ALL)", CREATE)
-    with house_server() as house, plain_server() as plain:
-        thousands = _thousands(house, rounds, count)
-        return [*thousands, *_hundreds(house, plain, rounds, count), *_singles(house, plain, rounds, count, litellm)]
+    with installation_server() as own, plain_server() as plain:
+        thousands = _thousands(own, rounds, count)
+        return [*thousands, *_hundreds(own, plain, rounds, count), *_singles(own, plain, rounds, count, litellm)]
 
 
-def _thousands(house: Server, rounds: int, count: int) -> list[Row]:
+def _thousands(own: Server, rounds: int, count: int) -> list[Row]:
     """Batches of 1,000 against COPY; the same again as a full replay; then freshness under that load.
 
     Both tables grow alike: a row costs more where the index of its keys has outgrown the caches.
     """
-    rates, again, watched = list[tuple[float, float]](), list[float](), ProcessorTime(house)
+    rates, again, watched = list[tuple[float, float]](), list[float](), ProcessorTime(own)
     for number in range(rounds + 1):  # the first is to warm up
         records = list(load.records(count, seed=1000 + number))
-        parts = _requests(house, "usage/tokens", records, 1000)
+        parts = _requests(own, "usage/tokens", records, 1000)
         rollups_fold()  # as the scheduler does every ten seconds
         ready = [[_ready(batch) for batch in part] for part in load.shares(_cut(records, 1000), SENDERS)]
         before = _rows("token_entry")
         with watched.watched(count):
-            http = count / load.at_once(load.send, [(house.port, part, CONNECTIONS) for part in parts])
+            http = count / load.at_once(load.send, [(own.port, part, CONNECTIONS) for part in parts])
         assert _rows("token_entry") - before == count, "every record once"
         copy = count / load.at_once(_copy, [(part,) for part in ready])
         assert _rows("raw_entry") == count * (number + 1)
         if number:
             rates.append((http, copy))
         before = _rows("token_entry")
-        again.append(count / load.at_once(load.send, [(house.port, part, CONNECTIONS) for part in parts]))
+        again.append(count / load.at_once(load.send, [(own.port, part, CONNECTIONS) for part in parts]))
         assert _rows("token_entry") == before, "a replay adds nothing"
-    for_long = _replayed(house, parts, count)
-    seen = _fresh(house, count)
+    for_long = _replayed(own, parts, count)
+    seen = _fresh(own, count)
     assert _difference() == 0, "the roll-up is the sum of the rows"
     replay, late = statistics.median(again[1:]), statistics.quantiles(seen, n=100)[98]
     http, copy = (statistics.median(column) for column in zip(*rates, strict=True))
@@ -90,41 +90,41 @@ def _thousands(house: Server, rounds: int, count: int) -> list[Row]:
     ]  # fmt: skip
 
 
-def _replayed(house: Server, parts: Sequence[Sequence[bytes]], count: int) -> float:
+def _replayed(own: Server, parts: Sequence[Sequence[bytes]], count: int) -> float:
     """Events a second while everything is sent again and again for REPLAY_SECONDS."""
     before, started, sent = _rows("token_entry"), time.monotonic(), 0
     while time.monotonic() - started < REPLAY_SECONDS:
-        load.at_once(load.send, [(house.port, part, CONNECTIONS) for part in parts])
+        load.at_once(load.send, [(own.port, part, CONNECTIONS) for part in parts])
         sent += count
     assert _rows("token_entry") == before, "however often it is repeated"
     return sent / (time.monotonic() - started)
 
 
-def _fresh(house: Server, count: int) -> list[float]:
+def _fresh(own: Server, count: int) -> list[float]:
     """Seconds from sending an event to its sum while batches of 1,000 come in. Who looks all the time takes of the
     processor, which is why the rates are measured without.
     """
     seen: list[float] = []
     for number in range(FRESHNESS_ROUNDS):
-        parts = _requests(house, "usage/tokens", list(load.records(count, seed=9000 + number)), 1000)
+        parts = _requests(own, "usage/tokens", list(load.records(count, seed=9000 + number)), 1000)
         rollups_fold()
         before = _rows("token_entry")
-        with _Freshness(house, number) as freshness:
-            load.at_once(load.send, [(house.port, part, CONNECTIONS) for part in parts])
+        with _Freshness(own, number) as freshness:
+            load.at_once(load.send, [(own.port, part, CONNECTIONS) for part in parts])
         assert _rows("token_entry") - before == count + freshness.sent, "every record once"
         seen += freshness.seconds
     return seen
 
 
-def _hundreds(house: Server, plain: Server, rounds: int, count: int) -> list[Row]:
-    usual, watched, connections = count // 5, ProcessorTime(house), MANY_CONNECTIONS // SENDERS
+def _hundreds(own: Server, plain: Server, rounds: int, count: int) -> list[Row]:
+    usual, watched, connections = count // 5, ProcessorTime(own), MANY_CONNECTIONS // SENDERS
     rates, raw = list[float](), list[float]()
     for number in range(rounds):
         records = list(load.records(count, seed=100 + number))
-        parts = _requests(house, "usage/tokens", records, 100)
+        parts = _requests(own, "usage/tokens", records, 100)
         rollups_fold()
         with watched.watched(count):
-            rates.append(count / load.at_once(load.send, [(house.port, part, connections) for part in parts]))
+            rates.append(count / load.at_once(load.send, [(own.port, part, connections) for part in parts]))
         parts = _requests(plain, "plain", records[:usual], 100)
         raw.append(usual / load.at_once(load.send, [(plain.port, part, connections) for part in parts]))
         assert _rows("plain_usage") == usual
@@ -136,9 +136,9 @@ def _hundreds(house: Server, plain: Server, rounds: int, count: int) -> list[Row
     ]  # fmt: skip
 
 
-def _singles(house: Server, plain: Server, rounds: int, count: int, litellm: Path | None) -> list[Row]:
+def _singles(own: Server, plain: Server, rounds: int, count: int, litellm: Path | None) -> list[Row]:
     number_of = max(count // 4, 1000)
-    servers = {"web": (house, "usage/tokens"), "empty": (plain, "empty")}
+    servers = {"web": (own, "usage/tokens"), "empty": (plain, "empty")}
     watched = {name: ProcessorTime(server) for name, (server, _) in servers.items()}
     rates: dict[str, list[float]] = {name: [] for name in [*servers, "litellm"]}
     with _spend_logging(litellm) as spend_logging:

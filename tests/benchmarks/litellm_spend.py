@@ -4,7 +4,7 @@ number of events with the seconds they took.
 An event is what the proxy does at the end of a request: its own callback gets the request as LiteLLM's client handed it over
 (captured from a mocked completion) and makes the row of the spend log, the counters and the sums by day. A client that keeps
 what it is given stands where the database would be; what was queued is taken away, as the proxy's jobs do, while the clock
-stands still, so that nothing waits for a full queue.
+stops, so that nothing waits for a full queue.
 """
 
 import asyncio
@@ -79,7 +79,7 @@ class _Captured(CustomLogger):
 
 
 async def _event() -> tuple[Any, ...]:
-    """What a callback is told of one request."""
+    """What a callback receives of one request."""
     captured = _Captured()
     litellm.callbacks = [captured]
     messages = [{"role": "user", "content": "How many beads are on an abacus?"}]

@@ -60,7 +60,7 @@ def other_text(dice: Random, at: int) -> str:
 
 
 def batches(items: Sequence[bytes], size: int, *, replayed: float, seed: int = 1) -> list[bytes]:
-    """JSON arrays; a share of each repeats records that stand in the batches before it."""
+    """JSON arrays; a share of each repeats records that are in the batches before it."""
     dice = Random(seed)
     cut = [list(items[index : index + size]) for index in range(0, len(items), size)]
     bodies = []

@@ -1,8 +1,8 @@
 """A month of a thousand teams: token records, roll-ups, allocations and efficiency samples, made set-based in the database.
 
-Nothing is sent through a door here (`ingest` measures those): rows stand in the ledger as the services would have left
+Nothing is sent through a door here (`ingest` measures those): rows are in the ledger as the services would have left
 them. The roll-up is the sum of the events by hour and dimension, which is what the folder makes of them. With
-`told` > 1 the roll-up tells so many times more than the events that are stored, except in the hour that the price change
+`told` > 1 the roll-up has so many times more than the events that are stored, except in the hour that the price change
 cuts, of which every event is there: a close reads whole hours from the roll-up, so it does the work of that many events.
 """
 
@@ -24,23 +24,23 @@ ACCELERATORS = ("NVIDIA-H800", "NVIDIA-A800")
 
 @dataclass(frozen=True)
 class Size:
-    """How much of everything; `told`: how many times the stored events the roll-up of whole hours tells."""
+    """How much of everything; `told`: how many times the stored events the roll-up of whole hours has."""
 
     teams: int = 1_000
     tokens: int = 10_000_000
     allocations: int = 200_000
-    told: int = 1
+    reports: int = 1
 
     def scaled(self, share: float) -> "Size":
         """The same month, smaller; at least ten teams."""
-        return Size(max(10, int(self.teams * share)), int(self.tokens * share), int(self.allocations * share), self.told)
+        return Size(max(10, int(self.teams * share)), int(self.tokens * share), int(self.allocations * share), self.reports)
 
     def __str__(self) -> str:
-        return f"{self.tokens * self.told:,} token records, {self.allocations:,} allocations, {self.teams:,} teams"
+        return f"{self.tokens * self.reports:,} token records, {self.allocations:,} allocations, {self.teams:,} teams"
 
 
 def fill(size: Size, home: Path) -> None:
-    """Empty the ledger, set the house up, and write the month."""
+    """Empty the ledger, set the installation up, and write the month."""
     with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as connection:
         _empty(connection)
         _set_up(size, home)
@@ -53,7 +53,7 @@ def fill(size: Size, home: Path) -> None:
 
 
 def roll_up(size: Size) -> None:
-    """Fold the month's events again, told as often as `size` says."""
+    """Fold the month's events again, reported as often as `size` says."""
     with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as connection:
         connection.execute("SET session_replication_role = replica")
         connection.execute("TRUNCATE token_hour, token_day")
@@ -76,7 +76,7 @@ def _contents() -> list[str]:
 
 def _facts(size: Size) -> dict[str, Any]:
     return {
-        "teams": size.teams, "tokens": size.tokens, "allocations": size.allocations, "told": size.told, "start": START,
+        "teams": size.teams, "tokens": size.tokens, "allocations": size.allocations, "told": size.reports, "start": START,
         "seconds": 31 * 86_400, "cut": CUT_HOUR,
     }  # fmt: skip
 

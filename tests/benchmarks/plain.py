@@ -1,4 +1,4 @@
-"""Settings of the server that ingest is compared with: the house's own, with the doors of `plain_doors`."""
+"""Settings of the server that ingest is compared with: the installation's own, with the doors of `plain_doors`."""
 
 from billing.settings.base import *  # noqa: F403
 

@@ -1,4 +1,4 @@
-"""Web servers of the benchmarks, started as the house starts its own."""
+"""Web servers of the benchmarks, started as an installation starts its own."""
 
 import os
 import socket
@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @dataclass(frozen=True)
 class Server:
-    """Where a server listens, which token opens its doors, and the process that started its workers."""
+    """Where a server listens, which token opens its endpoints, and the process that started its workers."""
 
     port: int
     token: str
@@ -23,7 +23,7 @@ class Server:
 
 
 @contextmanager
-def house_server() -> Iterator[Server]:
+def installation_server() -> Iterator[Server]:
     """The portal and the API, in one worker: the database and the senders need the other core."""
     from billing.local.process_list import free_port, server_argv
 

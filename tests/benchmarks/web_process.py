@@ -39,7 +39,7 @@ class Pauses:
     def clear(self) -> None:
         self.milliseconds, self.full = 0.0, 0
 
-    def told(self, phase: str, info: dict[str, int]) -> None:
+    def reports(self, phase: str, info: dict[str, int]) -> None:
         """For `gc.callbacks`."""
         if phase == "start":
             self._began = time.process_time()
@@ -56,7 +56,7 @@ class WebProcess:
 
         self._application, self._pauses = wsgi.application, Pauses()
         self._counted = 0
-        gc.callbacks.append(self._pauses.told)
+        gc.callbacks.append(self._pauses.reports)
 
     def answer(self, path: str, session: str) -> Answer:
         """Ask for a page as whoever has that session."""
@@ -72,7 +72,7 @@ class WebProcess:
         return answer
 
     def page(self, path: str, session: str) -> str:
-        """What stands on a page."""
+        """What is on a page."""
         with closing(self._served(_environ(path, session))) as served:
             return next(served)[1].decode()
 

@@ -22,7 +22,7 @@ def wait_until_true(page: Page, expression: str, seconds: float = PATIENCE) -> N
 
 
 def wait_until_all_there(page: Page) -> None:
-    """Until every late part of the page stands in its place: what is looked at before that is another page each time."""
+    """Until every late part of the page is in its place: what is looked at before that is another page each time."""
     wait_until_true(page, ALL_THERE)
 
 

@@ -13,11 +13,11 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.polling import wait_until_all_there
-from tests.factories.browser import SIZES, house, signed_in
+from tests.factories.browser import SIZES, scenario, signed_in
 from tests.full_scenario import Scenario
 from tests.site_walk import one_of_each
 
-__all__ = ["house"]
+__all__ = ["scenario"]
 pytestmark = pytest.mark.django_db(transaction=True)
 AXE = (files("axe_playwright_python") / "axe.min.js").read_text()
 SERIOUS = ("serious", "critical")
@@ -86,7 +86,7 @@ def test_axe_finds_nothing_serious_before_signing_in(browser: Browser, live_serv
     assert found == []
 
 
-def test_the_keyboard_reaches_everything_and_shows_where_it_is(house: Scenario, browser: Browser, live_server: Any) -> None:
+def test_the_keyboard_reaches_everything_and_shows_its_focus(scenario: Scenario, browser: Browser, live_server: Any) -> None:
     window = signed_in(browser, live_server.url, "finance")
     window.goto("/?month=2026-10")
     wait_until_all_there(window)
@@ -125,7 +125,7 @@ SCROLLING_MOVES_THE_FOCUS_START = """Element.prototype.scrollIntoView = function
 @pytest.mark.parametrize("size", [*SIZES.values(), {"width": 1280, "height": 480}], ids=["desk", "phone", "low"])
 @pytest.mark.parametrize("address", ["/?month=2026-10", "/sources/", "/quarantine/"])
 def test_the_first_tab_reaches_the_skip_link_wherever_the_menu_was_scrolled_to(
-    house: Scenario, browser: Browser, live_server: Any, size: dict[str, int], address: str
+    scenario: Scenario, browser: Browser, live_server: Any, size: dict[str, int], address: str
 ) -> None:
     window = signed_in(browser, live_server.url, "admin")
     window.set_viewport_size(size)  # type: ignore[arg-type]
@@ -143,7 +143,7 @@ def test_the_first_tab_reaches_the_skip_link_wherever_the_menu_was_scrolled_to(
     window.context.close()
 
 
-def test_a_line_is_reached_from_the_overview_without_a_mouse(house: Scenario, browser: Browser, live_server: Any) -> None:
+def test_a_line_is_reached_from_the_overview_without_a_mouse(scenario: Scenario, browser: Browser, live_server: Any) -> None:
     window = signed_in(browser, live_server.url, "lead")
     window.goto("/?month=2026-10")
     for name in ("NLP Research", "NVIDIA-H800"):

@@ -1,4 +1,4 @@
-"""The admin in real Chromium: its pages work under their policy, which runs nothing that stands in a page."""
+"""The admin in real Chromium: its pages work under their policy, which runs nothing that is in a page."""
 
 from typing import Any
 
@@ -9,16 +9,16 @@ from django.test import Client
 from django.urls import reverse
 
 from tests.browser.polling import wait_until_true
-from tests.factories.browser import house
+from tests.factories.browser import scenario
 from tests.factories.browser_tasks import SIZES
 from tests.full_scenario import Scenario
 
-__all__ = ["house"]
+__all__ = ["scenario"]
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture
-def window(house: Scenario, browser: Any, live_server: Any) -> Any:
+def window(scenario: Scenario, browser: Any, live_server: Any) -> Any:
     """A window of a superuser."""
     client = Client()
     client.force_login(User.objects.create_superuser("root", password="Not-used-here-1"))
@@ -42,9 +42,9 @@ def addresses() -> list[str]:
 
 def test_every_page_of_the_admin_works_under_its_policy(window: Any) -> None:
     """Nothing is refused, nothing fails; menus open, which takes the one evaluation that the policy grants."""
-    told: list[str] = []
-    window.on("console", lambda said: told.append(f"{said.text} {said.location['url']}") if said.type == "error" else None)
-    window.on("pageerror", lambda error: told.append(str(error)))
+    failed: list[str] = []
+    window.on("console", lambda said: failed.append(f"{said.text} {said.location['url']}") if said.type == "error" else None)
+    window.on("pageerror", lambda error: failed.append(str(error)))
     opened = 0
     for address in addresses():
         answer = window.goto(address)
@@ -53,7 +53,7 @@ def test_every_page_of_the_admin_works_under_its_policy(window: Any) -> None:
             opened += 1
             assert answer.headers["content-security-policy"].count("unsafe") == 2
     assert opened > 10
-    assert [text for text in told if "403" not in text] == []
+    assert [text for text in failed if "403" not in text] == []
     wait_until_true(window, "window.Alpine !== undefined")
 
 

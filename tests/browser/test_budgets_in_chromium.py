@@ -13,13 +13,13 @@ __all__ = ["past"]
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def test_a_lead_sees_where_the_month_ends_and_says_who_is_told(past: Budget, page: Page) -> None:
+def test_a_lead_sees_the_forecast_and_chooses_the_recipients(past: Budget, page: Page) -> None:
     sign_in(page, staff=False)
     page.get_by_role("link", name="Budgets").click()
     expect(page.get_by_role("heading", name="Budgets")).to_be_visible()
     picture(page, "budgets")
     page.get_by_role("link", name="NLP everything").click()
-    expect(page.locator("main")).to_contain_text("Course of the period")
+    expect(page.locator("main")).to_contain_text("Spend to date")
     expect(page.locator("main")).not_to_contain_text("secret")
     page.get_by_label("One mail address or channel per line").fill("ops-room\nann@example.com")
     page.get_by_role("button", name="Save").click()

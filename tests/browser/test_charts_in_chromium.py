@@ -1,4 +1,4 @@
-"""Charts in real Chromium: drawn under the strict policy, in both lights, told by a pointer, and beside a table."""
+"""Charts in real Chromium: drawn under the strict policy, in both lights, read with a pointer, and beside a table."""
 
 from typing import Any
 
@@ -8,11 +8,11 @@ from django.test import Client
 from playwright.sync_api import Browser, Page
 
 from tests.browser.polling import wait_until_true
-from tests.factories.browser import PAINTED, house
+from tests.factories.browser import PAINTED, scenario
 from tests.factories.browser_tasks import SIZES
 from tests.full_scenario import Scenario
 
-__all__ = ["house"]
+__all__ = ["scenario"]
 pytestmark = pytest.mark.django_db(transaction=True)
 NEEDS = {
     "/?month=2026-11": 1, "/teams/nlp/?month=2026-11": 1, "/spending/?month=2026-11": 1, "/close/?month=2026-10": 1,
@@ -30,11 +30,11 @@ def signed_in(browser: Browser, site: str, **options: Any) -> Page:
 
 
 @pytest.fixture
-def pages(house: Scenario) -> dict[str, int]:
+def pages(scenario: Scenario) -> dict[str, int]:
     from billing.budgets.models import Budget
     from billing.portal.statements import lines_of
 
-    digest = next(line.digest for line in lines_of(house.invoice) if line.key.kind == "gpu")
+    digest = next(line.digest for line in lines_of(scenario.invoice) if line.key.kind == "gpu")
     line = f"/teams/nlp/lines/{digest}/?month=2026-10"
     return {address.format(budget=Budget.objects.get().pk, line=line): least for address, least in NEEDS.items()}
 
@@ -42,7 +42,7 @@ def pages(house: Scenario) -> dict[str, int]:
 @pytest.mark.parametrize("size", list(SIZES))
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_every_chart_is_drawn_and_stands_beside_a_table(
-    house: Scenario, browser: Any, live_server: Any, pages: dict[str, int], size: str, scheme: str
+    scenario: Scenario, browser: Any, live_server: Any, pages: dict[str, int], size: str, scheme: str
 ) -> None:
     window: Page = signed_in(browser, live_server.url, color_scheme=scheme, reduced_motion="reduce")
     window.set_viewport_size(SIZES[size])  # type: ignore[arg-type]
@@ -64,7 +64,7 @@ def test_every_chart_is_drawn_and_stands_beside_a_table(
     assert refused == []
 
 
-def test_a_pointer_is_told_the_value_and_a_click_leads_on(house: Scenario, browser: Any, live_server: Any) -> None:
+def test_a_pointer_shows_the_value_and_a_click_leads_on(scenario: Scenario, browser: Any, live_server: Any) -> None:
     window: Page = signed_in(browser, live_server.url)
     window.goto("/?month=2026-11")
     window.wait_for_load_state("networkidle")
@@ -74,15 +74,15 @@ def test_a_pointer_is_told_the_value_and_a_click_leads_on(house: Scenario, brows
     assert box is not None
     chart.hover(position={"x": box["width"] * 0.3, "y": box["height"] * 0.5})
     tip = "Chart.getChart(document.querySelector('section:has(#trend-title) canvas')).tooltip"
-    wait_until_true(window, f"{tip}?.body?.length > 0")  # told with the next picture
-    told = chart.evaluate("canvas => Chart.getChart(canvas).tooltip.body.flatMap(part => part.lines)")
-    assert told == ["Total 356.00 CNY"]
+    wait_until_true(window, f"{tip}?.body?.length > 0")  # shown with the next picture
+    reported = chart.evaluate("canvas => Chart.getChart(canvas).tooltip.body.flatMap(part => part.lines)")
+    assert reported == ["Total 356.00 CNY"]
     chart.click(position={"x": box["width"] * 0.3, "y": box["height"] * 0.5})
     window.wait_for_url("**/?month=2026-10")
     window.context.close()
 
 
-def test_a_chart_follows_when_the_light_changes(house: Scenario, browser: Any, live_server: Any) -> None:
+def test_a_chart_follows_when_the_light_changes(scenario: Scenario, browser: Any, live_server: Any) -> None:
     window: Page = signed_in(browser, live_server.url, color_scheme="light")
     window.goto("/?month=2026-11")
     grid = "() => Chart.getChart(document.querySelector('section:has(#trend-title) canvas')).options.scales.y.ticks.color"

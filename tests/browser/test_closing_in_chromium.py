@@ -27,7 +27,7 @@ def a_worker_does_what_waits() -> None:
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> None:
+def scenario(tmp_path: Path) -> None:
     """October has ended and is not closed; drafts need a second person; an hour was not watched."""
     apply(tmp_path, billing={**SET_UP["billing"], "review": "four-eyes"})
     ingest_allocations(allocation_record(1), allocation_record(2, namespace="cv", quantity=1))
@@ -48,7 +48,7 @@ def test_finance_closes_the_month_another_approves_and_finance_issues(come: Any)
     finance.page.get_by_role("textbox", name=finance.words("Reason")).fill("the rack was switched off")
     finance.page.locator("input[name=until]").fill((timezone.now() + timedelta(days=7)).date().isoformat())
     finance.press("Waive")
-    finance.reads("Yes. Everything adds up and nothing holds the month.")
+    finance.reads("Yes. Everything adds up and nothing blocks the close.")
     finance.unfold("Close…")
     finance.station("close")
     finance.page.locator("form:has(input[value=close]) button").click()

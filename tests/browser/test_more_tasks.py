@@ -16,14 +16,14 @@ from billing.usage.models import QuarantinedRecord
 from billing.usage.services.watermarks import agent_notes_add, watch_notes_add, watermark_advance
 from metering.intervals import Interval
 from tests.factories import ingest_tokens, token_record
-from tests.factories.browser_tasks import Person, come, house, language, size
+from tests.factories.browser_tasks import Person, come, language, scenario, size
 from tests.full_scenario import Scenario
 
-__all__ = ["come", "house", "language", "size"]
+__all__ = ["come", "language", "scenario", "size"]
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def test_finance_compares_pools_and_months_and_takes_the_figures_along(come: Any, house: Scenario) -> None:
+def test_finance_compares_pools_and_months_and_takes_the_figures_along(come: Any, scenario: Scenario) -> None:
     finance: Person = come("finance")
     finance.follow("Recovery")
     finance.page.goto("/recovery/?month=2026-10")
@@ -38,13 +38,13 @@ def test_finance_compares_pools_and_months_and_takes_the_figures_along(come: Any
     finance.page.get_by_role("link", name="NVIDIA-A800").first.click()
     finance.station("spending-filtered")
     finance.follow("Search")
-    finance.page.get_by_role("searchbox").first.fill(str(house.note.number))
+    finance.page.get_by_role("searchbox").first.fill(str(scenario.note.number))
     finance.press("Find")
-    finance.follow(str(house.note.number))
+    finance.follow(str(scenario.note.number))
     finance.reads("Integrity")
 
 
-def test_an_admin_sees_who_is_alive_and_puts_a_refused_record_right(come: Any, house: Scenario) -> None:
+def test_an_admin_sees_who_is_alive_and_puts_a_refused_record_right(come: Any, scenario: Scenario) -> None:
     now = timezone.now()
     watermark_advance(agent="agent-1", cluster="hq-1", watermark=now - timedelta(minutes=2))
     watermark_advance(agent="agent-2", cluster="bj-2", watermark=now - timedelta(hours=5))
@@ -68,19 +68,19 @@ def test_an_admin_sees_who_is_alive_and_puts_a_refused_record_right(come: Any, h
     record.fill(json.dumps({**corrected, "input_tokens": -1}))
     why = admin.page.get_by_role("textbox", name=admin.words("Why"), exact=True)
     why.fill("the gateway used an id twice")
-    admin.press("Take it in")
+    admin.press("Accept")
     expect(admin.page.get_by_role("alert")).to_contain_text("input_tokens")
     admin.station("replay-refused")
     record.fill(json.dumps(corrected))
     why.fill("the gateway used an id twice")
-    admin.send("Take it in")
+    admin.send("Accept")
     admin.page.goto("/quarantine/?status=replayed")
     admin.reads("the gateway used an id twice")
     admin.station("taken-in")
     assert QuarantinedRecord.objects.get().status == "replayed"
 
 
-def test_an_auditor_finds_who_changed_what_and_why(come: Any, house: Scenario) -> None:
+def test_an_auditor_finds_who_changed_what_and_why(come: Any, scenario: Scenario) -> None:
     auditor: Person = come("auditor")
     auditor.follow("Audit")
     auditor.station("audit")

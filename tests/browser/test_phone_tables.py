@@ -1,4 +1,4 @@
-"""Every table of the portal stands on the screen as a whole, on a desk and on a phone: nobody drags it to see an amount."""
+"""Every table of the portal is on the screen as a whole, on a desk and on a phone: nobody drags it to see an amount."""
 
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,8 @@ DRAGGED = """() => [...document.querySelectorAll("main .scroll")]
 
 
 def test_no_table_hangs_over_the_edge(tmp_path: Path, browser: Browser, live_server: Any) -> None:
-    house = build_scenario(tmp_path, pleasant)
-    pages = one_of_each("finance", house)
+    scenario = build_scenario(tmp_path, pleasant)
+    pages = one_of_each("finance", scenario)
     window = signed_in(browser, live_server.url, "finance")
     found = {}
     for language in ("en", "zh-hans"):

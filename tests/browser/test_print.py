@@ -58,10 +58,10 @@ def on_paper(page: Page, address: str) -> list[str]:
 def test_every_page_fits_the_paper_and_has_nothing_to_press(
     tmp_path: Path, browser: Browser, live_server: Any, who: str
 ) -> None:
-    house = build_scenario(tmp_path, pleasant)
+    scenario = build_scenario(tmp_path, pleasant)
     window = signed_in(browser, live_server.url, who)
     window.set_viewport_size(PAPER)  # type: ignore[arg-type]
-    pages = one_of_each(who, house)
+    pages = one_of_each(who, scenario)
     assert {"", "invoices/<int:pk>/", "teams/<str:code>/", "spending/", "budgets/"} <= set(pages)
     found = [fault for address in pages.values() for fault in on_paper(window, address)]
     assert window.locator(TO_PRESS).count() > 0  # they are there, and only not printed

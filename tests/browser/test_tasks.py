@@ -15,14 +15,14 @@ from billing.budgets.models import Budget
 from billing.corrections.models import Dispute
 from billing.rates.models import PriceDraft
 from billing.usage.models import QuarantinedRecord
-from tests.factories.browser_tasks import come, house, language, size
+from tests.factories.browser_tasks import come, language, scenario, size
 from tests.full_scenario import Scenario
 
-__all__ = ["come", "house", "language", "size"]
+__all__ = ["come", "language", "scenario", "size"]
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def test_a_lead_knows_what_was_spent_on_what_and_where_it_ends(come: Any, house: Scenario) -> None:
+def test_a_lead_knows_what_was_spent_on_what_and_where_it_ends(come: Any, scenario: Scenario) -> None:
     lead = come("lead")
     lead.reads("NLP Research")
     lead.station("month")
@@ -33,7 +33,7 @@ def test_a_lead_knows_what_was_spent_on_what_and_where_it_ends(come: Any, house:
     lead.follow("Budgets")
     lead.station("budgets")
     lead.follow("Everything of NLP")
-    lead.reads("Course of the period")
+    lead.reads("Spend to date")
     lead.station("budget")
     lead.field("One mail address or channel per line").fill("mei@example.cn")
     lead.send("Save")
@@ -51,11 +51,11 @@ def test_a_lead_knows_what_was_spent_on_what_and_where_it_ends(come: Any, house:
     lead.station("anomalies")
 
 
-def test_a_lead_downloads_the_invoice_and_disputes_a_line(come: Any, house: Scenario) -> None:
+def test_a_lead_downloads_the_invoice_and_disputes_a_line(come: Any, scenario: Scenario) -> None:
     lead = come("lead")
     lead.follow("Invoices")
     lead.station("invoices")
-    lead.follow(str(house.invoice.number))
+    lead.follow(str(scenario.invoice.number))
     lead.station("invoice")
     with lead.page.expect_download() as download:
         lead.page.get_by_role("link", name="PDF").click()
@@ -77,7 +77,7 @@ def test_a_lead_downloads_the_invoice_and_disputes_a_line(come: Any, house: Scen
     lead.station("disputes")
 
 
-def test_finance_asks_whether_the_month_can_be_closed_and_finds_the_reason_of_an_amount(come: Any, house: Scenario) -> None:
+def test_finance_asks_whether_the_month_can_close_and_finds_the_reason_of_an_amount(come: Any, scenario: Scenario) -> None:
     finance = come("finance")
     finance.station("month")
     finance.page.goto("/close/?month=2026-11")
@@ -90,7 +90,7 @@ def test_finance_asks_whether_the_month_can_be_closed_and_finds_the_reason_of_an
     finance.follow("Invoices")
     finance.page.get_by_role("searchbox").first.fill("000002")
     finance.press("Find")
-    finance.follow(str(house.invoice.number))
+    finance.follow(str(scenario.invoice.number))
     finance.press("Prove that this document follows from its usage")
     expect(finance.page.locator("#proof .pill.ok")).to_have_text(finance.words("Holds"))
     finance.station("proof")
@@ -105,32 +105,32 @@ def test_finance_asks_whether_the_month_can_be_closed_and_finds_the_reason_of_an
     finance.station("line-of-a-job")
 
 
-def test_finance_approves_nothing_alone_and_exports_a_note(come: Any, house: Scenario) -> None:
+def test_finance_approves_nothing_alone_and_exports_a_note(come: Any, scenario: Scenario) -> None:
     finance = come("finance")
     finance.follow("Corrections")
     finance.station("corrections")
     finance.reads("Somebody else approves it.")
     expect(finance.page.get_by_role("button", name=finance.words("Approve"))).to_have_count(0)
-    finance.follow(str(house.note.number))
+    finance.follow(str(scenario.note.number))
     with finance.page.expect_download() as download:
         finance.page.get_by_role("link", name="Excel").click()
     assert Path(download.value.path()).read_bytes().startswith(b"PK")
     finance.station("note")
     finance.page.goto("/corrections/changes/")
     finance.station("changes")
-    finance.page.goto(f"/disputes/{house.dispute.pk}/")
+    finance.page.goto(f"/disputes/{scenario.dispute.pk}/")
     finance.station("dispute")
 
 
 def test_an_admin_sends_a_price_list_to_approval_and_decides_on_what_could_not_be_taken_in(
-    come: Any, house: Scenario
+    come: Any, scenario: Scenario
 ) -> None:
     admin = come("admin")
     admin.follow("Prices")
     admin.station("prices")
     admin.follow("draft-1")
     admin.station("draft")
-    admin.page.goto(f"/prices/drafts/{house.draft.pk}/effect/?month=2026-10")
+    admin.page.goto(f"/prices/drafts/{scenario.draft.pk}/effect/?month=2026-10")
     admin.station("effect")
     admin.page.goto("/prices/drafts/new/")
     admin.station("new-list")
@@ -152,13 +152,13 @@ def test_an_admin_sends_a_price_list_to_approval_and_decides_on_what_could_not_b
     assert PriceDraft.objects.count() == 1
 
 
-def test_an_auditor_reads_everything_and_is_offered_no_change(come: Any, house: Scenario) -> None:
+def test_an_auditor_reads_everything_and_is_offered_no_change(come: Any, scenario: Scenario) -> None:
     auditor = come("auditor")
-    for address in ("/?month=2026-10", "/close/?month=2026-10", f"/invoices/{house.invoice.pk}/", "/corrections/",
-                    "/corrections/changes/", f"/disputes/{house.dispute.pk}/", f"/budgets/{Budget.objects.get().pk}/",
-                    "/quarantine/", "/prices/", f"/prices/drafts/{house.draft.pk}/", "/ownership/"):  # fmt: skip
+    for address in ("/?month=2026-10", "/close/?month=2026-10", f"/invoices/{scenario.invoice.pk}/", "/corrections/",
+                    "/corrections/changes/", f"/disputes/{scenario.dispute.pk}/", f"/budgets/{Budget.objects.get().pk}/",
+                    "/quarantine/", "/prices/", f"/prices/drafts/{scenario.draft.pk}/", "/ownership/"):  # fmt: skip
         auditor.page.goto(address)
         forms = auditor.page.locator("form[method=post]").all()
         actions = [form.get_attribute("action") for form in forms]
-        assert set(actions) <= {"/logout/", "/i18n/setlang/", f"/invoices/{house.invoice.pk}/proof/"}, address
+        assert set(actions) <= {"/logout/", "/i18n/setlang/", f"/invoices/{scenario.invoice.pk}/proof/"}, address
         auditor.station(address.strip("/").split("/")[0].split("?")[0] or "month")

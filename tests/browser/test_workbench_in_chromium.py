@@ -95,7 +95,7 @@ def test_what_makes_and_moves_the_price_is_drawn_beside_its_table(
     sign_in(page, "ana")
     page.emulate_media(color_scheme=scheme)
     page.goto("/prices/workbench/?sheet=h800-hq")
-    parts, swings = (page.locator(f"section:has(#{name}) canvas") for name in ("parts-title", "swing-title"))
+    parts, swings = (page.locator(f"section:has(#{name}) canvas") for name in ("parts-title", "swings-title"))
 
     def drawn() -> list[list[float]]:
         return parts.evaluate("canvas => Chart.getChart(canvas).data.datasets[0].data")
@@ -126,9 +126,9 @@ def test_three_bad_inputs_get_three_messages(page: Page, october: Path) -> None:
     page.get_by_label("installed_gpus").fill("32")
     page.get_by_label("spare_gpus").fill("40")
     page.get_by_label("gpu_power_kw").fill("700")
-    told = page.get_by_role("alert").locator("p")
-    expect(told).to_have_count(3)
-    expect(told).to_contain_text(
+    shown = page.get_by_role("alert").locator("p")
+    expect(shown).to_have_count(3)
+    expect(shown).to_contain_text(
         [
             "spare_gpus: 40 must be below installed_gpus 32",
             "gpu_price: is missing, must be a number from 0 to 1e9 (currency per GPU)",
@@ -149,14 +149,14 @@ def test_a_sheet_in_a_file_is_opened_and_a_bad_one_is_refused(page: Page, octobe
     good.write_text(yaml.safe_dump({**SHEET, "tariff": tariff}))
     bad.write_text(yaml.safe_dump({**SHEET, "gpu_power": "700", "pue": "0.9"}))
     page.get_by_label("or with a YAML file").set_input_files(bad)
-    page.get_by_role("button", name="Read it").click()
-    told = page.get_by_role("alert").locator("p")
-    expect(told).to_contain_text(
+    page.get_by_role("button", name="Upload").click()
+    shown = page.get_by_role("alert").locator("p")
+    expect(shown).to_contain_text(
         ["pue: '0.9' must be a number from 1 to 5", "gpu_power: is no field of a cost sheet, did you mean gpu_power_kw?"]
     )
     expect(page.get_by_label("gpu_price")).to_have_value(str(SHEET["gpu_price"]))
     page.get_by_label("or with a YAML file").set_input_files(good)
-    page.get_by_role("button", name="Read it").click()
+    page.get_by_role("button", name="Upload").click()
     expect(page.get_by_role("heading", name="What the price is made of")).to_be_visible()
     assert json.loads(page.get_by_label("tariff").input_value()) == tariff
     expect(page.locator(".total")).to_contain_text(
@@ -208,7 +208,7 @@ def test_a_run_is_planned_at_published_prices(page: Page, october: Path) -> None
     page.get_by_role("link", name="Training planner").click()
     page.get_by_label(re.compile(r"\bmfu$")).fill("0.43")
     page.get_by_label("market_carbon_kg_per_kwh").fill("0")
-    page.get_by_role("button", name="Plan it").click()
+    page.get_by_role("button", name="Calculate").click()
     # vector E09: 10 B parameters, 10 T tokens, 43 % of 989.4 TFLOP/s, goodput 0.9: 435 277.16 GPU-hours, 70.85 days
     expect(page.get_by_role("row", name="GPU-hours")).to_contain_text("435,277.2")
     expect(page.get_by_role("row", name="Days on all GPUs")).to_contain_text("70.8")
@@ -218,7 +218,7 @@ def test_a_run_is_planned_at_published_prices(page: Page, october: Path) -> None
     shot(page, "planner")
     address = page.url
     page.get_by_label(re.compile(r"\bmfu$")).fill("1.2")
-    page.get_by_role("button", name="Plan it").click()
+    page.get_by_role("button", name="Calculate").click()
     expect(page.get_by_role("alert")).to_contain_text("mfu: '1.2' must be a number above 0 to below 1")
     page.goto(address)
     expect(page.get_by_role("row", name="GPU-hours")).to_contain_text("435,277.2")
@@ -252,7 +252,7 @@ def test_a_report_in_a_file_is_priced_by_prompt_length_and_saved(page: Page, oct
     page.goto("/prices/workbench/tokens/")
     page.get_by_text("Reports in files").click()
     page.get_by_label("Reports of vLLM").set_input_files(report)
-    page.get_by_role("button", name="Read it").click()
+    page.get_by_role("button", name="Upload").click()
     expect(page.get_by_role("alert")).to_contain_text("gpu_hour_cost: is missing, must be a number")
     for name, value in (("gpu_hour_cost", "10"), ("markup", "0.2"), ("ttft_p99_ms", "1000"), ("tpot_p99_ms", "50")):
         page.get_by_label(re.compile(rf"\b{name}$")).fill(value)
@@ -289,7 +289,7 @@ def test_the_workbenches_fit_on_a_phone(page: Page, october: Path) -> None:
 
 CHINESE = {
     "Price workbench": "价格工作台", "Save as a draft": "保存为草稿", "Why do prices change?": "价格为何变更？",
-    "Being written": "编写中", "What stands in the price list": "列入价格表的内容", "Price list": "价格表",
+    "Being written": "编写中", "What is in the price list": "列入价格表的内容", "Price list": "价格表",
 }  # fmt: skip
 
 
@@ -329,7 +329,7 @@ def test_the_price_is_raised_on_a_phone_and_a_desk_in_both_languages(
     page.get_by_label("reserved_ratio").fill("0.8")
     # 16.9132 with markup, exactly 16.91315..., x 0.14
     listed = page.locator("section:has(#listed-title)")
-    expect(listed.get_by_role("heading", name=said("What stands in the price list"))).to_be_visible()
+    expect(listed.get_by_role("heading", name=said("What is in the price list"))).to_be_visible()
     price = cost_of_gpu_hour(parse_cost_sheet({**SHEET, "sold_share": "0.65"}))
     expect(listed).to_contain_text(str(round_price(price.cost * (1 + price.markup) * Fraction("0.14"))))
     shot(page, f"raise-{language}-{width}-2-listed")

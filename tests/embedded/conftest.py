@@ -151,7 +151,7 @@ def is_running(process: psutil.Process) -> bool:
 
 
 def await_silence(home: Path) -> None:
-    """Wait until nothing of a home runs, told by the locks that its processes hold while they live."""
+    """Wait until nothing of a home runs, seen by the locks that its processes hold while they live."""
     for lock in sorted((home / "run").glob("*.lock")):
         descriptor = open_lock(lock)
         try:

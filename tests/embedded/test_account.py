@@ -70,7 +70,7 @@ def test_without_a_capability_the_directory_in_the_way_is_named(empty_home, monk
 
 
 @as_root
-def test_a_root_that_may_not_change_users_is_told_so(empty_home, monkeypatch):
+def test_a_root_that_may_not_change_users_gets_a_clear_error(empty_home, monkeypatch):
     monkeypatch.setattr(linux, "permitted_capabilities", lambda: 0)
     with pytest.raises(EmbeddedError, match="this root may not change to the account"):
         account.server_account(empty_home / "postgres", ())

@@ -133,7 +133,7 @@ def test_the_broker_joins_when_somebody_needs_it_later(home, attached):
     both.leave()
 
 
-def test_an_attachment_tells_what_it_did_not_ask_for(home):
+def test_an_attachment_reports_what_it_did_not_ask_for(home):
     with attach(home, need=("broker",)) as services, pytest.raises(EmbeddedError, match="did not ask for 'postgres'"):
         _ = services.database_owner_url
 

@@ -27,7 +27,7 @@ SIZES = {"desk": {"width": 1280, "height": 900}, "phone": {"width": 390, "height
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Scenario:
+def scenario(tmp_path: Path) -> Scenario:
     return build_scenario(tmp_path, pleasant)
 
 

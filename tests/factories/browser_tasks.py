@@ -74,7 +74,7 @@ class Person:
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Scenario:
+def scenario(tmp_path: Path) -> Scenario:
     return build_scenario(tmp_path, pleasant)
 
 
@@ -89,8 +89,8 @@ def language(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def come(browser: Browser, live_server: Any, house: Scenario, language: str, size: str) -> Iterator[Any]:
-    """Somebody who has signed in, has chosen the language, and stands before October."""
+def come(browser: Browser, live_server: Any, scenario: Scenario, language: str, size: str) -> Iterator[Any]:
+    """Somebody who has signed in, has chosen the language, and looks at October."""
     failures: list[str] = []
     contexts = []
 

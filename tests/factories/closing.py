@@ -1,4 +1,4 @@
-"""Closing, issuing and what stands on an invoice, each in a word."""
+"""Closing, issuing and what is on an invoice, each in a word."""
 
 import json
 from datetime import datetime

@@ -30,7 +30,7 @@ WHO = ("nobody", "other", "viewer", "lead", "finance", "approver", "admin", "aud
 OPEN = dict.fromkeys(WHO, 200)
 OWN = {**OPEN, "nobody": 302, "other": 404}  # of team nlp: "other" belongs to cv, "nobody" is not signed in
 SIGNED_IN = {**OPEN, "nobody": 302}
-HOUSE = {**SIGNED_IN, "other": 403, "viewer": 403, "lead": 403}
+STAFF = {**SIGNED_IN, "other": 403, "viewer": 403, "lead": 403}
 
 
 def only(*roles: str, status: int = 302, refused: int = 403) -> dict[str, int]:
@@ -43,7 +43,7 @@ LIST = {**API, "other": 200}
 REPORT = {**API, "viewer": 404, "lead": 404}
 COSTS = {**dict.fromkeys(WHO, 403), "nobody": 401, **dict.fromkeys(READERS, 200)}
 BAD_REQUEST = {**dict.fromkeys(WHO, 400), "nobody": 401}
-HOUSE_API = {**API, "other": 403, "viewer": 403, "lead": 403}
+STAFF_API = {**API, "other": 403, "viewer": 403, "lead": 403}
 WRITE = {**dict.fromkeys(WHO, 403), "nobody": 401}
 HOLDERS = {**only("lead", "finance", "admin"), "other": 404}  # of team nlp's budgets
 MISSING = {**only("lead", "finance", "admin", status=404), "other": 404}
@@ -60,18 +60,18 @@ MATRIX: dict[str, tuple[str, dict[str, int]]] = {
     "start/": ("GET", only("admin", status=200)),
     "start/billing/": ("POST", only("admin", status=409)),  # the set-up exists
     "search/": ("GET", SIGNED_IN),
-    "audit/": ("GET", {**HOUSE, "admin": 403}),
+    "audit/": ("GET", {**STAFF, "admin": 403}),
     "late/": ("GET", SIGNED_IN),
     "spending/": ("GET", SIGNED_IN),
-    "recovery/": ("GET", HOUSE),
+    "recovery/": ("GET", STAFF),
     "teams/<str:code>/": ("GET", OWN),
     "teams/<str:code>/lines/<str:digest>/": ("GET", OWN),
     "teams/<str:code>/evidence/": ("GET", {**dict.fromkeys(WHO, 404), "nobody": 302}),  # nothing was judged there
     "invoices/": ("GET", SIGNED_IN),
     "invoices/<int:pk>/": ("GET", OWN),
-    "invoices/<int:pk>/proof/": ("POST", HOUSE),
+    "invoices/<int:pk>/proof/": ("POST", STAFF),
     "invoices/<int:pk>/download.<str:kind>": ("GET", OWN),
-    "mails/": ("GET", HOUSE),
+    "mails/": ("GET", STAFF),
     "mails/contacts/": ("POST", only("finance", status=409)),  # names no team
     "mails/contacts/<int:pk>/end/": ("POST", only("finance", status=409)),  # none is there
     "mails/<int:pk>/resend/": ("POST", only("finance", status=409)),
@@ -87,10 +87,10 @@ MATRIX: dict[str, tuple[str, dict[str, int]]] = {
     "notes/<int:pk>/": ("GET", OWN),
     "notes/<int:pk>/download.<str:kind>": ("GET", OWN),
     "commitments/": ("GET", SIGNED_IN),
-    "commitments/drafts/": ("POST", only("finance", "admin", status=409)),  # says nothing
+    "commitments/drafts/": ("POST", only("finance", "admin", status=409)),  # an empty form
     "commitments/drafts/<int:pk>/<str:step>/": ("POST", only("finance", "admin", status=409)),  # none is there
     "budgets/": ("GET", SIGNED_IN),
-    "budgets/new/": ("GET", only("finance", "admin", status=200)),  # amounts are the house's, a lead sets thresholds
+    "budgets/new/": ("GET", only("finance", "admin", status=200)),  # amounts are the installation's, a lead sets thresholds
     "budgets/<int:pk>/": ("GET", OWN),
     "budgets/<int:pk>/recipients/": ("POST", HOLDERS),
     "budgets/<int:pk>/thresholds/": ("POST", HOLDERS),
@@ -99,8 +99,8 @@ MATRIX: dict[str, tuple[str, dict[str, int]]] = {
     "budgets/<int:pk>/override/": ("POST", WRONG),  # without an amount
     "budgets/<int:pk>/overrides/<int:override_pk>/<str:step>/": ("POST", {**dict.fromkeys(WHO, 404), "nobody": 302}),
     "anomalies/": ("GET", SIGNED_IN),
-    "anomalies/<int:pk>/feedback/": ("POST", MISSING),  # says nothing
-    "close/": ("GET", HOUSE),
+    "anomalies/<int:pk>/feedback/": ("POST", MISSING),  # an empty form
+    "close/": ("GET", STAFF),
     "close/<str:month>/meters/": ("POST", only("finance", status=409)),  # names no cluster
     "close/<str:month>/accrual/": ("POST", only("finance", status=409)),  # the month is closed
     "close/<str:month>/operations/": ("POST", only("finance")),
@@ -108,34 +108,34 @@ MATRIX: dict[str, tuple[str, dict[str, int]]] = {
     "close/<str:month>/journal/": ("POST", only("finance", status=409)),  # nothing was exported
     "close/<str:month>/reopenings/": ("POST", only("finance", status=409)),  # closed months stay closed here
     "close/<str:month>/approve/": ("POST", only("approver")),  # whose role it is; nothing waits there
-    "operations/<int:pk>/": ("GET", HOUSE),
+    "operations/<int:pk>/": ("GET", STAFF),
     "prices/": ("GET", SIGNED_IN),
     "prices/compare/": ("GET", SIGNED_IN),
-    "prices/workbench/": ("GET", HOUSE),
-    "prices/workbench/effect/": ("GET", HOUSE),
-    "prices/workbench/file/": ("POST", {who: 400 if status == 200 else status for who, status in HOUSE.items()}),  # none
+    "prices/workbench/": ("GET", STAFF),
+    "prices/workbench/effect/": ("GET", STAFF),
+    "prices/workbench/file/": ("POST", {who: 400 if status == 200 else status for who, status in STAFF.items()}),  # none
     "prices/workbench/draft/": ("POST", only("finance", "admin", status=400)),
-    "prices/workbench/tokens/": ("GET", HOUSE),
-    "prices/workbench/tokens/report/": ("POST", {who: 400 if status == 200 else status for who, status in HOUSE.items()}),
+    "prices/workbench/tokens/": ("GET", STAFF),
+    "prices/workbench/tokens/report/": ("POST", {who: 400 if status == 200 else status for who, status in STAFF.items()}),
     "prices/workbench/tokens/draft/": ("POST", only("finance", "admin", status=400)),
     "planner/": ("GET", SIGNED_IN),
     "prices/versions/<int:pk>/": ("GET", SIGNED_IN),
     "prices/drafts/new/": ("GET", only("finance", "admin", status=200)),
-    "prices/drafts/<int:pk>/": ("GET", HOUSE),
+    "prices/drafts/<int:pk>/": ("GET", STAFF),
     "prices/drafts/<int:pk>/edit/": ("GET", only("finance", "admin", status=200)),
-    "prices/drafts/<int:pk>/effect/": ("GET", HOUSE),
+    "prices/drafts/<int:pk>/effect/": ("GET", STAFF),
     "prices/drafts/<int:pk>/<str:step>/": ("POST", only("finance", "admin", status=400)),
-    "prices/<str:kind>-<int:pk>.yaml": ("GET", HOUSE),
+    "prices/<str:kind>-<int:pk>.yaml": ("GET", STAFF),
     "ownership/": ("GET", SIGNED_IN),
-    "sources/": ("GET", HOUSE),
+    "sources/": ("GET", STAFF),
     "people/": ("GET", only("admin", status=200)),
-    "people/new/": ("POST", only("admin", status=409)),  # names nobody
-    "people/roles/": ("POST", only("admin", status=409)),  # names nobody
+    "people/new/": ("POST", only("admin", status=409)),  # an empty form
+    "people/roles/": ("POST", only("admin", status=409)),  # an empty form
     "people/roles/<int:pk>/end/": ("POST", only("admin")),  # a role that is gone stays gone
-    "people/tokens/": ("POST", only("admin", status=409)),  # says nothing
+    "people/tokens/": ("POST", only("admin", status=409)),  # an empty form
     "people/tokens/<int:pk>/<str:step>/": ("POST", only("admin", status=404)),  # none is there
     "people/<int:pk>/<str:step>/": ("POST", only("admin", status=404)),  # no such step
-    "quarantine/": ("GET", HOUSE),
+    "quarantine/": ("GET", STAFF),
     "quarantine/<int:pk>/": ("POST", only("admin", status=404)),  # none is there
     "api/v1/schema/": ("GET", OPEN),
     "api/v1/version": ("GET", LIST),
@@ -154,10 +154,10 @@ MATRIX: dict[str, tuple[str, dict[str, int]]] = {
     "api/v1/^budgets/reservations/(?P<identity>[0-9a-f]{24})$": ("DELETE", WRITE),
     "api/v1/usage/summary": ("GET", BAD_REQUEST),  # asked without days
     "api/v1/periods/<str:month>/journal": ("POST", WRITE),
-    "api/v1/periods/<str:month>/reopenings": ("POST", {**WRITE, "finance": 400, "approver": 400}),  # says nothing
-    "api/v1/periods/<str:month>/meter-readings": ("GET", HOUSE_API),
+    "api/v1/periods/<str:month>/reopenings": ("POST", {**WRITE, "finance": 400, "approver": 400}),  # an empty form
+    "api/v1/periods/<str:month>/meter-readings": ("GET", STAFF_API),
     "api/v1/periods/<str:month>/held-teams": ("GET", LIST),
-    "api/v1/quarantine": ("GET", HOUSE_API),
+    "api/v1/quarantine": ("GET", STAFF_API),
     "api/v1/quarantine/<int:pk>": ("POST", WRITE),
     "api/v1/scim/v2/ServiceProviderConfig": ("GET", WRITE),
     "api/v1/scim/v2/ResourceTypes": ("GET", WRITE),
@@ -196,23 +196,23 @@ MATRIX: dict[str, tuple[str, dict[str, int]]] = {
 
 
 def addresses(patterns: list[Any], prefix: str = "") -> list[str]:
-    found: list[str] = []
+    routes: list[str] = []
     for pattern in patterns:
         route = prefix + str(pattern.pattern)
         if isinstance(pattern, URLResolver):
-            found += addresses(pattern.url_patterns, route)
+            routes += addresses(pattern.url_patterns, route)
         elif isinstance(pattern, URLPattern):
-            found.append(route)
-    return found
+            routes.append(route)
+    return routes
 
 
 @pytest.fixture(scope="module")
-def house(django_db_setup: None, django_db_blocker: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
+def scenario(django_db_setup: None, django_db_blocker: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A closed and issued month of team nlp; one person per role. Rolled back after this module."""
     with django_db_blocker.unblock():
         atomic = transaction.atomic()
         atomic.__enter__()
-        factories.apply(tmp_path_factory.mktemp("house"), budgets=[{"team": "nlp", "amount": "1000.00"}])
+        factories.apply(tmp_path_factory.mktemp("scenario"), budgets=[{"team": "nlp", "amount": "1000.00"}])
         factories.ingest_allocations(factories.allocation_record(1))
         period_close(month="2026-10", actor="closer", now=factories.AFTER)
         invoices_issue(month="2026-10", actor="closer", now=factories.AFTER)
@@ -259,7 +259,7 @@ def corrected() -> Note:
     return Note.objects.get()
 
 
-def filled(route: str, house: dict[str, Any]) -> str:
+def filled(route: str, scenario: dict[str, Any]) -> str:
     """The address with values of team nlp in place of its parameters."""
     from billing.portal.months import period_shown
     from billing.portal.statements import month_statements
@@ -270,23 +270,24 @@ def filled(route: str, house: dict[str, Any]) -> str:
         statements = month_statements(period, Team.objects.filter(code="nlp")).statements
         return f"teams/nlp/lines/{statements[0].lines[0].digest}/?month=2026-10"
     if "^invoices" in route:
-        return f"api/v1/invoices/{house['invoice'].number}"
+        return f"api/v1/invoices/{scenario['invoice'].number}"
     if "^credit-notes" in route:
-        return f"api/v1/credit-notes/{house['note'].number}"
+        return f"api/v1/credit-notes/{scenario['note'].number}"
     if "^budgets" in route:
         return f"api/v1/budgets/reservations/{'0' * 24}"
     if "^.*$" in route:
         return "api/v1/nothing-here"
     if route.endswith("/diff"):
         route += "?against=2026-10"
-    rooms = {"corrections/changes/": house["change"].pk,
-             "operations/": house["operation"].pk, "notes/": house["note"].pk, "mails/": 0,
-             "corrections/new/": house["invoice"].pk,
-             "corrections/": house["note"].correction_id, "prices/drafts/": house["draft"].pk,
-             "prices/": house["version"].pk, "disputes/new/": house["invoice"].pk, "disputes/": house["dispute"].pk,
-             "api/v1/disputes/": house["dispute"].pk, "budgets/": house["budget"].pk, "anomalies/": house["finding"].pk,
+    objects = {"corrections/changes/": scenario["change"].pk,
+             "operations/": scenario["operation"].pk, "notes/": scenario["note"].pk, "mails/": 0,
+             "corrections/new/": scenario["invoice"].pk,
+             "corrections/": scenario["note"].correction_id, "prices/drafts/": scenario["draft"].pk,
+             "prices/": scenario["version"].pk, "disputes/new/": scenario["invoice"].pk, "disputes/": scenario["dispute"].pk,
+             "api/v1/disputes/": scenario["dispute"].pk, "budgets/": scenario["budget"].pk,
+             "anomalies/": scenario["finding"].pk,
              }  # fmt: skip
-    pk = next((value for room, value in rooms.items() if route.startswith(room)), house["invoice"].pk)
+    pk = next((value for prefix, value in objects.items() if route.startswith(prefix)), scenario["invoice"].pk)
     steps = {"price": "submit", "dispute": "evidence", "changes": "reject", "commitment": "withdraw"}
     step = next((word for part, word in steps.items() if part in route), "void")
     values = {

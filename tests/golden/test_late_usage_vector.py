@@ -1,4 +1,5 @@
-"""F08 against the real database: usage of a closed February that is told in March is billed in March at February's price."""
+"""F08 against the real database: usage of a closed February that is reported in March is billed in March at February's
+price."""
 
 from datetime import UTC, datetime
 from pathlib import Path

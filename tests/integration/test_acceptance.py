@@ -1,4 +1,5 @@
-"""Silence for five business days accepts a document; every deadline knows the holidays of the house, and all agree."""
+"""Silence for five business days accepts a document; every deadline knows the holidays of the installation, and all
+agree."""
 
 import csv
 from datetime import UTC, date, datetime, timedelta
@@ -25,14 +26,14 @@ from billing.invoices.models import Invoice, JournalExport, Note
 from billing.invoices.selectors import period_of, state_of
 from billing.setup.file import SetUpFileError
 from billing.tenancy.models import AuditEntry, BillingSetup
-from billing.tenancy.selectors import house_calendar
+from billing.tenancy.selectors import company_calendar
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, person
 from tests.factories.corrections import FIRST, bill, credit, people
 
 pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]
 ZONE = "Asia/Shanghai"
 # issued on Sunday 1 November 2026, 08:05 in Shanghai; Wednesday the 4th is off, Saturday the 7th is worked for it
-HOUSE = {**SET_UP["billing"], "holidays": ["2026-11-04", "2026-11-13"], "working_days": ["2026-11-07"]}
+COMPANY = {**SET_UP["billing"], "holidays": ["2026-11-04", "2026-11-13"], "working_days": ["2026-11-07"]}
 END = datetime(2026, 11, 7, 16, tzinfo=UTC)
 """Business days after 1 November: 2, 3, 5, 6 and Saturday 7; so the fifth ends with the 7th: 8 November, midnight."""
 
@@ -41,7 +42,7 @@ END = datetime(2026, 11, 7, 16, tzinfo=UTC)
 def october(tmp_path: Path) -> Path:
     """nlp and cv owe 1000.00 each; tom leads nlp, sam is of finance."""
     people()
-    apply(tmp_path, billing=HOUSE)
+    apply(tmp_path, billing=COMPANY)
     person("tom", "lead", team="nlp")
     end = "2026-10-10T10:00:00Z"
     for number, namespace in ((1, "nlp-a"), (2, "cv")):
@@ -57,11 +58,11 @@ def invoice(team: str) -> Invoice:
 
 
 def acceptance(team: str, now: datetime) -> Acceptance | None:
-    return acceptance_of(invoice(team), zone=ZONE, calendar=house_calendar(), now=now)
+    return acceptance_of(invoice(team), zone=ZONE, calendar=company_calendar(), now=now)
 
 
 def test_a_month_is_counted_with_as_many_queries_however_many_invoices_it_has(october: Path) -> None:
-    """Invoices with their events, and the holidays of the house: nothing is asked invoice by invoice."""
+    """Invoices with their events, and the holidays of the installation: nothing is asked invoice by invoice."""
     with CaptureQueriesContext(connection) as queries:
         assert acceptance_counts(period_of("2026-10"), END - timedelta(days=1)) == {"waiting": 2, "held": 0, "accepted": 0}
     assert [query["sql"] for query in queries if "LIMIT 21" in query["sql"] and "invoices_invoice" in query["sql"]] == []
@@ -99,18 +100,18 @@ def test_a_dispute_in_time_holds_it_until_it_is_decided_and_a_later_one_does_not
 def test_a_credit_note_is_accepted_at_once_and_a_draft_never() -> None:
     (note,) = credit(LineCredit(1, amount=Decimal("40.00")))
     assert note.issued_at is not None
-    assert acceptance_of(note, zone=ZONE, calendar=house_calendar(), now=END) == Acceptance(
+    assert acceptance_of(note, zone=ZONE, calendar=company_calendar(), now=END) == Acceptance(
         "accepted", note.issued_at, note.issued_at
     )
-    assert acceptance_of(Invoice(), zone=ZONE, calendar=house_calendar(), now=END) is None
-    assert due_of(note, ZONE, house_calendar()) is None
+    assert acceptance_of(Invoice(), zone=ZONE, calendar=company_calendar(), now=END) is None
+    assert due_of(note, ZONE, company_calendar()) is None
 
 
-def test_mail_page_dispute_window_and_focus_tell_one_due_date(october: Path) -> None:
+def test_mail_page_dispute_window_and_focus_have_one_due_date(october: Path) -> None:
     # ten business days: 2, 3, 5, 6, 7, 9, 10, 11, 12 and (the 13th is off) Monday the 16th
     due = datetime(2026, 11, 16, 16, tzinfo=UTC)
     (note,) = credit(LineCredit(1, amount=Decimal("40.00")))
-    assert due_of(invoice("nlp"), ZONE, house_calendar()) == due
+    assert due_of(invoice("nlp"), ZONE, company_calendar()) == due
     assert dict(facts_of_mail(invoice("nlp")))["Due"] == "2026-11-16 (Asia/Shanghai)"
     focus_export(month="2026-10", directory=october / "f")
     with (october / "f" / "focus-invoice-detail-2026-10.csv").open(newline="") as sheet:
@@ -121,8 +122,8 @@ def test_mail_page_dispute_window_and_focus_tell_one_due_date(october: Path) -> 
     for name, language, words in (("tom", "en", "Can be disputed until"), ("tom", "zh-hans", "异议截止")):
         client = Client(headers={"accept-language": language})
         client.force_login(User.objects.get(username=name))
-        told = client.get(f"/invoices/{invoice('nlp').pk}/").content.decode()
-        assert (words in told, "17 Nov" in told or "2026-11-17" in told or "11月17日" in told) == (True, True)
+        page = client.get(f"/invoices/{invoice('nlp').pk}/").content.decode()
+        assert (words in page, "17 Nov" in page or "2026-11-17" in page or "11月17日" in page) == (True, True)
     assert Note.objects.get(pk=note.pk).number == "AI-INFRA-CN-2026-000001"
 
 
@@ -178,7 +179,7 @@ def declared(**days: Any) -> dict[str, Any]:
         ({"holidays": ["soon"]}, "billing.*holidays.*must be a list of days such as 2026-10-01"),
         ({"holidays": "2026-10-01"}, "must be a list of days"),
         ({"holidays": ["2026-10-01", "2026-10-01"]}, "each of them once"),
-        ({"holidays": ["2026-10-10"], "working_days": ["2026-10-10"]}, "2026-10-10 stands under holidays too"),
+        ({"holidays": ["2026-10-10"], "working_days": ["2026-10-10"]}, "2026-10-10 is under holidays too"),
         ({"working_days": ["2026-10-12"]}, "2026-10-12 is no Saturday or Sunday"),
     ],
 )
@@ -187,11 +188,11 @@ def test_a_calendar_that_nobody_understands_is_refused(tmp_path: Path, days: dic
         apply(tmp_path, **declared(**days))
 
 
-def test_a_deadline_that_was_told_never_moves(october: Path) -> None:
+def test_a_deadline_that_was_sent_never_moves(october: Path) -> None:
     with pytest.raises(SetUpFileError, match="2026-11-16 lies within the deadlines of issued documents"):
-        apply(october, **declared(**{**HOUSE, "holidays": [*HOUSE["holidays"], "2026-11-16"]}))
+        apply(october, **declared(**{**COMPANY, "holidays": [*COMPANY["holidays"], "2026-11-16"]}))
     with pytest.raises(SetUpFileError, match="2026-11-04 lies within the deadlines"):
         apply(october)
-    apply(october, **declared(**{**HOUSE, "holidays": [*HOUSE["holidays"], "2026-11-17"]}))
+    apply(october, **declared(**{**COMPANY, "holidays": [*COMPANY["holidays"], "2026-11-17"]}))
     assert BillingSetup.objects.get().holidays == [date(2026, 11, 4), date(2026, 11, 13), date(2026, 11, 17)]
     assert invoice("cv").number == FIRST

@@ -196,7 +196,7 @@ def test_04_dst_day_and_leap_february(
 
 
 def test_05_late_event_lands_in_the_open_period_at_the_old_price(db: None, tmp_path: Path) -> None:
-    """12 GPU-hours of October, told after its close, when an hour costs 11 already."""
+    """12 GPU-hours of October, reported after its close, when an hour costs 11 already."""
     apply(tmp_path, price_versions=[SET_UP["price_versions"][0], version("new", "2026-11-01T00:00:00+08:00", "11.0000")])
     bill()
     ingest_allocations(hold(1, "2026-10-10T00:00:00Z", "2026-10-10T12:00:00Z"))

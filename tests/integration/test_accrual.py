@@ -60,10 +60,10 @@ def test_amounts_by_team_and_account_with_their_reversal(tmp_path: Path) -> None
     used(2, "cv", 1)
     made = estimate()
     found = rows(made)
-    told = [(row["line_id"], row["reverses"], row["posting_date"], row["cost_center"], row["debit"], row["credit"])
+    reported = [(row["line_id"], row["reverses"], row["posting_date"], row["cost_center"], row["debit"], row["credit"])
             for row in found]  # fmt: skip
     name = "GL-ACC-AI-INFRA-2026-10-1"
-    assert told == [
+    assert reported == [
         (f"{name}-cv-001", "", "2026-10-31", "CC-220", "20.00", ""),
         (f"{name}-cv-002", "", "2026-10-31", "AI-INFRA", "", "20.00"),
         (f"{name}-nlp-001", "", "2026-10-31", "CC-210", "160.00", ""),
@@ -173,9 +173,9 @@ def test_command_button_and_api_hand_out_the_same(tmp_path: Path, capsys: pytest
     assert response["Content-Type"] == "text/csv; charset=utf-8"
     assert response.content == (tmp_path / "a.csv").read_bytes()
     _, token = api_token_create(name="ledger", scopes=["invoices:read"], actor="ops")
-    told = Client().get("/api/v1/periods/2026-10/accrual", headers={"Authorization": f"Bearer {token}"}).json()
-    assert told["sha256"] == answer["sha256"]
-    assert told["journals"][0]["entries"][0]["debit"] == "160.00"
+    reported = Client().get("/api/v1/periods/2026-10/accrual", headers={"Authorization": f"Bearer {token}"}).json()
+    assert reported["sha256"] == answer["sha256"]
+    assert reported["journals"][0]["entries"][0]["debit"] == "160.00"
     with pytest.raises(SystemExit, match="2"):
         call_command("accrual", "October", "--out", str(tmp_path / "b.csv"), "--by", "fin")
     period_close(month="2026-10", actor="ops", now=OCTOBER_OVER)

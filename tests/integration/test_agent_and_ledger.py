@@ -12,7 +12,7 @@ from billing.closing.report import Check, ReportedException, build_report
 from billing.invoices.selectors import period_of
 from billing.tenancy.tokens import api_token_create
 from billing.usage.models import AgentWatermark, CoverageNote, GpuAllocation, NodeCapacity, QuarantinedRecord
-from billing.usage.selectors import double_held
+from billing.usage.selectors import allocated_twice_by_pod
 from metering.intervals import Interval
 from tests.agent.claims import late
 from tests.factories import apply
@@ -84,7 +84,7 @@ def claims(live_server: Any, tmp_path: Path) -> Iterator[LedgerRig]:
 def test_a_card_that_pods_share_is_in_the_ledger_once_and_held_twice_by_nobody(claims: LedgerRig, tmp_path: Path) -> None:
     """One card for 200 s: `a` alone for 60 s, then with `b`. `a` has a card of its own and one of another product too.
 
-    The share changes while no agent watches, so that what was told of `a` is cut afterwards.
+    The share changes while no agent watches, so that what was reported of `a` is cut afterwards.
     """
     apply(tmp_path, ownership=[{"cluster": "hq-1", "namespace": "nlp", "team": "nlp", "valid_from": "2026-01-01"}])
     cluster = claims.cluster
@@ -128,8 +128,8 @@ def test_a_card_that_pods_share_is_in_the_ledger_once_and_held_twice_by_nobody(c
     assert report.gpu_seconds["idle"] == requested + claimed - 400
 
 
-def test_the_ledger_takes_what_was_told_of_a_shared_claim_before_all_its_pods_were_known(claims: LedgerRig) -> None:
-    """One card for 100 s, of which `b` (from 20 s on) was learned of after `c` (from 60 s on) had been told."""
+def test_the_ledger_takes_what_was_reported_of_a_shared_claim_before_all_its_pods_were_known(claims: LedgerRig) -> None:
+    """One card for 100 s, of which `b` (from 20 s on) was learned of after `c` (from 60 s on) had been reported."""
     claims.settle()
     late(claims)
     assert QuarantinedRecord.objects.count() == 0
@@ -139,7 +139,7 @@ def test_the_ledger_takes_what_was_told_of_a_shared_claim_before_all_its_pods_we
                FROM usage_gpuallocation a JOIN usage_allocationrevision s ON s.allocation_id = a.id GROUP BY 1 ORDER BY 1"""
         )
         assert cursor.fetchall() == [("a", 20 + 20 + 13.333), ("b", 20 + 13.333), ("c", 13.333)]
-    assert double_held(Interval(datetime(2026, 10, 1, tzinfo=UTC), datetime(2026, 11, 1, tzinfo=UTC))) == []
+    assert allocated_twice_by_pod(Interval(datetime(2026, 10, 1, tzinfo=UTC), datetime(2026, 11, 1, tzinfo=UTC))) == []
 
 
 def compared() -> tuple[Check, list[ReportedException]]:

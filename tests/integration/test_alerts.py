@@ -1,4 +1,4 @@
-"""Alerts told in dates: what fires when, who hears it, and that nobody hears it twice. Receivers are real."""
+"""Alerts told in dates: what fires when, who gets it, and that nobody gets it twice. Receivers are real."""
 
 import logging
 import re
@@ -103,7 +103,7 @@ def test_thresholds_fire_once_at_equality_on_the_way_up(tmp_path: Path) -> None:
     assert fired(at(15)) == []
 
 
-def test_going_down_and_up_again_tells_nothing_new_and_the_next_month_starts_afresh(tmp_path: Path) -> None:
+def test_going_down_and_up_again_alerts_nobody_again_and_the_next_month_starts_afresh(tmp_path: Path) -> None:
     budget_of(tmp_path)
     held(1, at(2), 50)
     assert fired(at(5)) == ["actual 50 2026-10"]
@@ -195,7 +195,9 @@ def test_every_alert_says_its_data_time_owner_and_what_to_do(tmp_path: Path, hoo
 
 
 def test_each_channel_reads_its_own_language(tmp_path: Path, hook: Webhook, mail: MailServer, settings) -> None:
-    """One says Chinese; one says nothing, so that the house decides; a lead who reads Chinese gave the mail address."""
+    """One says Chinese; one says nothing, so that the installation decides; a lead who reads Chinese gave the mail
+    address.
+    """
     with webhook() as second:
         budget = budget_of(tmp_path, name="NLP everything", thresholds=(50, 80, 100))
         channel_put(wish=ChannelWish("hook", hook.url, language="zh-hans"), actor="tests")
@@ -216,7 +218,7 @@ def test_each_channel_reads_its_own_language(tmp_path: Path, hook: Webhook, mail
         assert not re.search(r"[A-Za-z]{3,} [a-z]{2,} [a-z]{2,}", text), "no English sentence is left"
 
 
-def test_a_channel_speaks_no_language_that_the_house_does_not_know(tmp_path: Path) -> None:
+def test_a_channel_speaks_no_language_that_the_installation_does_not_know(tmp_path: Path) -> None:
     with pytest.raises(BudgetError, match="language 'fr' is none of en, zh-hans"):
         channel_put(wish=ChannelWish("hook", "json://127.0.0.1", language="fr"), actor="tests")
 
@@ -316,7 +318,7 @@ def test_a_digest_and_quiet_hours_wait_but_not_for_what_is_urgent(tmp_path: Path
 
 
 @pytest.mark.django_db(transaction=True)
-def test_many_evaluators_and_postmen_at_once_tell_everything_once(tmp_path: Path, hook: Webhook) -> None:
+def test_many_evaluators_and_postmen_at_once_report_everything_once(tmp_path: Path, hook: Webhook) -> None:
     budget = budget_of(tmp_path, hook)
     recipients_put(budget=budget, names=["hook"], actor="tests")
     held(1, at(2), 100)
@@ -342,7 +344,7 @@ def test_many_evaluators_and_postmen_at_once_tell_everything_once(tmp_path: Path
     alerts_deliver(now=at(8))
     assert Alert.objects.filter(kind="threshold").count() == 3
     assert Alert.objects.filter(kind="threshold", deliveries__status="sent").count() == 3
-    assert "\n".join(hook.texts).count("% reached") == len(hook.texts), "a message tells one threshold of a budget"
+    assert "\n".join(hook.texts).count("% reached") == len(hook.texts), "a message names one threshold of a budget"
     assert set(Delivery.objects.values_list("status", "attempts")) == {("sent", 1)}
 
 
@@ -355,7 +357,7 @@ def test_without_a_mail_server_the_mail_waits_and_says_why(tmp_path: Path, setti
 
 
 @pytest.mark.parametrize("names", [["nobody"], ["not@a mail"], [f"p{number}@example.com" for number in range(21)]])
-def test_recipients_that_cannot_be_told_are_refused(tmp_path: Path, names: list[str]) -> None:
+def test_recipients_that_cannot_be_reached_are_refused(tmp_path: Path, names: list[str]) -> None:
     budget = budget_of(tmp_path)
     with pytest.raises(BudgetError, match="recipient"):
         recipients_put(budget=budget, names=names, actor="ann")

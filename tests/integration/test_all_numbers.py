@@ -215,7 +215,7 @@ def test_pages_of_an_issued_month_say_what_its_documents_say() -> None:
 
 
 @pytest.mark.usefixtures("issued")
-def test_every_file_and_door_of_an_invoice_says_the_same() -> None:
+def test_every_file_and_endpoint_of_an_invoice_says_the_same() -> None:
     client = signed_in()
     listed = client.get("/api/v1/invoices?month=2026-10").json()["results"]
     assert {row["team"]: row["total"] for row in listed} == TOTALS  # a shadow is in no door that bills
@@ -278,8 +278,8 @@ def test_a_credit_note_says_the_same_everywhere(tmp_path: Path) -> None:
     assert lines_of(shown(client, f"/notes/{note.pk}/").rows) == Counter({("NVIDIA-H800", CREDITED): 1})
     assert plain(shown(client, "/corrections/").rows[1][-1]) == CREDITED
     at = f"/api/v1/credit-notes/{note.number}"
-    told = client.get(f"{at}.json").json()
-    assert (told["total"], [line["amount"] for line in told["lines"]]) == (CREDITED, [CREDITED])
+    answer = client.get(f"{at}.json").json()
+    assert (answer["total"], [line["amount"] for line in answer["lines"]]) == (CREDITED, [CREDITED])
     for suffix in ("csv", "xlsx", "pdf"):
         assert file(client, f"{at}.{suffix}") == file(client, f"/notes/{note.pk}/download.{suffix}")
     assert [row["amount"] for row in csv_rows(file(client, f"{at}.csv"))] == [CREDITED]
@@ -355,7 +355,9 @@ def test_spending_and_recovery_say_the_same_before_and_after_the_close(state: st
 
 @pytest.mark.usefixtures("issued")
 def test_what_came_late_is_what_the_next_invoice_corrects() -> None:
-    """An hour of two cards of October, told after November: 20.00, on the overview, its page and file, and the invoice."""
+    """An hour of two cards of October, reported after November: 20.00, on the overview, its page and file, and the
+    invoice.
+    """
     times = {"started_at": "2026-10-30T00:00:00Z", "ended_at": "2026-10-30T01:00:00Z"}
     late = allocation_record(90, quantity=2, observed_until=times["ended_at"], **times)
     ingest_allocations(late, now=NOVEMBER_OVER)
@@ -410,8 +412,8 @@ def test_lists_budgets_and_searches_say_what_the_documents_say(monkeypatch: pyte
         assert TOTALS["nlp"] in plain(shown(client, address).text), address
     (row,) = csv_rows(file(client, "/budgets/?table=budgets&as=csv"))
     assert TOTALS["nlp"] in row.values()
-    (told,) = client.get("/api/v1/budgets").json()["results"]
-    assert told["standing"]["spent"] == TOTALS["nlp"]
+    (answer,) = client.get("/api/v1/budgets").json()["results"]
+    assert answer["standing"]["spent"] == TOTALS["nlp"]
 
 
 @pytest.mark.usefixtures("october")

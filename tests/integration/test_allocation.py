@@ -105,7 +105,7 @@ def test_a_flat_amount_per_month_needs_no_figures(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changed", "says"),
     [
-        ({"amount_per_month": "5"}, "amount_per_month: stands beside storage and requests"),
+        ({"amount_per_month": "5"}, "amount_per_month: is given beside storage and requests"),
         ({"requests": [{"class": "PUT", "count": "many", "price_per_1000": "1"}]}, "requests.0..count: 'many'"),
         ({"storage": [{"tier": "a", "tb_months": "0", "price_per_tb_month": "1"}], "requests": None}, "costs nothing"),
     ],

@@ -208,9 +208,9 @@ def test_what_is_learned_after_a_close_changes_nothing_of_its_digest(october: No
                           reconstructed_from="prometheus"),
     )  # fmt: skip
     close()
-    told = seen | {"ended_at": "2026-11-01T00:00:00Z", "end_reason": "completed"}
+    reported = seen | {"ended_at": "2026-11-01T00:00:00Z", "end_reason": "completed"}
     ingest_allocations(
-        allocation_record(3, **told, observed_until=None), allocation_record(5, end_reason="evicted"),
+        allocation_record(3, **reported, observed_until=None), allocation_record(5, end_reason="evicted"),
         allocation_record(4, **seen | {"ended_at": "2026-10-31T02:00:00Z"}, observed_until=None, queue="gold"),
         now=LATER,
     )  # fmt: skip

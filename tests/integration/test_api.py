@@ -265,7 +265,7 @@ def test_an_agent_of_any_name_never_costs_its_records(post: Call, agent: dict[st
     assert GpuAllocation.objects.count() == (1 if answer.status_code == 200 else 0)
 
 
-def test_capacity_and_efficiency_have_their_doors(post: Call) -> None:
+def test_capacity_and_efficiency_have_their_endpoints(post: Call) -> None:
     node = {"cluster": "hq-1", "node": "n", "accelerator": "NVIDIA-H800", "resource": "nvidia.com/gpu", "quantity": 8,
             "from": "2026-10-01T00:00:00Z", "until": "2026-10-02T00:00:00Z"}  # fmt: skip
     sample = {"cluster": "hq-1", "pod_uid": "u", "start": "2026-10-01T00:00:00Z", "end": "2026-10-01T01:00:00Z",
@@ -285,12 +285,12 @@ def test_a_record_from_the_future_is_quarantined_not_taken(post: Call) -> None:
     [("get", "usage/tokens", 405), ("put", "usage/tokens", 405), ("post", "invoices", 405), ("get", "nowhere", 404),
      ("get", "", 404), ("get", "invoices/../teams", 404), ("post", "nowhere", 404), ("delete", "nowhere", 404)],
 )  # fmt: skip
-def test_a_wrong_method_or_door_is_a_problem_too(client: Any, method: str, path: str, status: int) -> None:
+def test_a_wrong_method_or_endpoint_is_a_problem_too(client: Any, method: str, path: str, status: int) -> None:
     every = secret("usage:write", "usage:read", "prices:read", "invoices:read")
     problem(getattr(client, method)(f"/api/v1/{path}", headers=bearer(every)), status)
 
 
-def test_a_browser_that_writes_to_no_door_gets_a_problem_too() -> None:
+def test_a_browser_that_writes_to_no_endpoint_gets_a_problem_too() -> None:
     answer = Client(enforce_csrf_checks=True).delete("/api/v1/nowhere")
     assert problem(answer, 404)["detail"] == "no door at /api/v1/nowhere"
 
@@ -409,7 +409,7 @@ def test_a_strange_path_is_answered_without_a_500(get: Call, path: str) -> None:
 # The description and the probes
 
 
-def test_the_schema_renders_and_has_every_door(client: Any) -> None:
+def test_the_schema_renders_and_has_every_endpoint(client: Any) -> None:
     answer = client.get("/api/v1/schema/?format=json")
     assert answer.status_code == 200
     schema = json.loads(answer.content)

@@ -36,8 +36,8 @@ def used(days: range, first: int = 0, **changed: Any) -> None:
     for day in days:
         start = datetime(2026, 10, day, tzinfo=UTC) - timedelta(hours=6)
         end = start + timedelta(hours=10)
-        told = {"started_at": start.isoformat(), "ended_at": end.isoformat(), "observed_until": end.isoformat()}
-        ingest_allocations(allocation_record(first + day, quantity=1, **told, **changed), now=end)
+        reported = {"started_at": start.isoformat(), "ended_at": end.isoformat(), "observed_until": end.isoformat()}
+        ingest_allocations(allocation_record(first + day, quantity=1, **reported, **changed), now=end)
 
 
 def prepared(directory: Path, *commitments: dict[str, str], prices: Any = (), **scope: str) -> Budget:

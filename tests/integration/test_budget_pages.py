@@ -64,7 +64,7 @@ def test_a_lead_of_a_group_sees_the_groups_budget(budget: Budget, client: Client
     assert "1,000.00" in text
 
 
-def test_the_lead_decides_who_is_told_and_a_viewer_does_not(budget: Budget, client: Client) -> None:
+def test_the_lead_chooses_the_recipients_and_a_viewer_does_not(budget: Budget, client: Client) -> None:
     signed_in(client, "lead", "nlp")
     address = f"/budgets/{budget.pk}/recipients/"
     assert client.post(address, {"recipients": "ann@example.com\n\n bob@example.com "}).status_code == 302
@@ -102,7 +102,7 @@ def test_a_mute_is_made_shown_and_ended(budget: Budget, client: Client) -> None:
     assert "campaign" not in client.get(address).content.decode()
 
 
-def test_alerts_of_the_budget_are_listed_with_who_was_told(budget: Budget, client: Client) -> None:
+def test_alerts_of_the_budget_are_listed_with_their_recipients(budget: Budget, client: Client) -> None:
     Budget.objects.update(amount=money("0.01"))
     budget.channels.add(Channel.objects.create(name="ann@example.com", mail="ann@example.com"))
     budgets_evaluate(now=timezone.now())

@@ -1,4 +1,4 @@
-"""Budgets: what counts as spent, and where each stands, to the cent of what a close would bill."""
+"""Budgets: what counts as spent, and the status of each, to the cent of what a close would bill."""
 
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal

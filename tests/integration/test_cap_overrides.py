@@ -65,8 +65,8 @@ def test_an_approved_override_lets_requests_pass_until_its_end(spent: Budget) ->
     assert passes(NOW) == (True, "over_budget", [])
     assert passes(TOMORROW - timedelta(microseconds=1))[0] is True
     assert passes(TOMORROW)[:2] == (False, "budget_used_up")
-    told = AuditEntry.objects.filter(action__startswith="cap_override").values_list("action", "actor", "detail__reason")
-    assert list(told) == [("cap_override_ask", "tom", "release week"), ("cap_override_approve", "fin", "release week")]
+    reported = AuditEntry.objects.filter(action__startswith="cap_override").values_list("action", "actor", "detail__reason")
+    assert list(reported) == [("cap_override_ask", "tom", "release week"), ("cap_override_approve", "fin", "release week")]
 
 
 def test_an_override_that_is_too_small_lets_nothing_pass(spent: Budget) -> None:

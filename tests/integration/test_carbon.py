@@ -66,7 +66,7 @@ def test_a_region_and_a_year_stand_for_their_factors(tmp_path: Path) -> None:
     [
         ({"year": "1999"}, "year: '1999' must be a whole number from 2000"),
         ({"region": "MARS"}, "region: no official average carbon factor of 'MARS' for 2023 is known"),
-        ({"location_kg_per_kwh": "0.5"}, "location_kg_per_kwh: stands beside region"),
+        ({"location_kg_per_kwh": "0.5"}, "location_kg_per_kwh: is given beside region"),
         ({"basis": "guess"}, "basis: 'guess' must be one of official average, official residual, lifecycle"),
     ],
 )
@@ -110,15 +110,15 @@ def test_factors_for_a_closed_month_are_refused_because_its_documents_would_diff
 
 
 @pytest.mark.parametrize(
-    ("changed", "told"),
+    ("changed", "reported"),
     [
         ({"location_kg_per_kwh": "530"}, r"carbon\[0\].location_kg_per_kwh: '530' must be a decimal from 0 to 10"),
         ({"source": ""}, r"carbon\[0\].source: is empty"),
         ({"kg": "1"}, r"carbon\[0\].kg: is no field here"),
     ],
 )
-def test_a_bad_factor_is_refused_by_field_and_value(tmp_path: Path, changed: dict[str, str], told: str) -> None:
-    with pytest.raises(SetUpFileError, match=told):
+def test_a_bad_factor_is_refused_by_field_and_value(tmp_path: Path, changed: dict[str, str], reported: str) -> None:
+    with pytest.raises(SetUpFileError, match=reported):
         factories.apply(tmp_path, carbon=[{**FACTORS, **changed}])
 
 

@@ -12,7 +12,7 @@ from billing.closing.services.closing import CloseRefusedError, period_close
 from billing.corrections.services.proof import period_verify
 from billing.invoices.models import BillingPeriod, Invoice
 from billing.invoices.services.periods import period_open
-from billing.usage.selectors import double_held
+from billing.usage.selectors import allocated_twice_by_pod
 from metering.intervals import Interval
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, token_record
 from tests.factories.efficiency import BANDS
@@ -41,7 +41,7 @@ def blocking(month: str = "2026-10", now: datetime = OVER) -> list[tuple[str, st
     ],
     ids=["namespace", "accelerator", "consumer", "model"],
 )  # fmt: skip
-def test_what_has_no_owner_or_no_price_holds_the_month_with_its_amount(
+def test_what_has_no_owner_or_no_price_blocks_the_month_with_its_amount(
     tmp_path: Path, used: Any, found: tuple[Any, ...]
 ) -> None:
     apply(tmp_path)
@@ -58,7 +58,7 @@ def test_tokens_of_the_hour_in_which_an_owner_ends_are_held_only_after_the_end(t
     assert [item[:2] for item in blocking()] == [("unowned_consumer", "litellm-hq/nlp-key-1")]
 
 
-def test_a_class_of_tokens_without_a_price_holds_the_month_only_where_it_was_used(tmp_path: Path) -> None:
+def test_a_class_of_tokens_without_a_price_blocks_the_month_only_where_it_was_used(tmp_path: Path) -> None:
     tokens = [{"model": "llama-3-8b", "input": "2.0000", "cache_read": "0.2000", "output": "8.0000"}]
     apply(tmp_path, price_versions=[{**SET_UP["price_versions"][0], "tokens": tokens}])
     ingest_tokens(token_record(1))
@@ -88,7 +88,7 @@ def test_a_month_whose_bill_would_not_be_all_that_was_held_is_not_closed(
 ) -> None:
     apply(tmp_path)
     ingest_allocations(allocation_record(1))
-    monkeypatch.setattr("billing.closing.report.held_devices", lambda *_: Decimal(1))
+    monkeypatch.setattr("billing.closing.report.allocated_devices", lambda *_: Decimal(1))
     with pytest.raises(CloseRefusedError) as refused:
         period_close(month="2026-10", actor="ops", now=OVER)
     assert not refused.value.report.closable
@@ -133,4 +133,4 @@ def test_a_pod_is_held_twice_where_two_allocations_of_one_resource_overlap(tmp_p
         allocation_record(4, **one_pod, started_at="2026-10-11T00:00:00Z", ended_at="2026-10-11T01:00:00Z"),
     )
     month = Interval(datetime(2026, 10, 1, tzinfo=UTC), datetime(2026, 11, 1, tzinfo=UTC))
-    assert double_held(month) == [("hq-1", "uid-1", 10_000_000)]
+    assert allocated_twice_by_pod(month) == [("hq-1", "uid-1", 10_000_000)]

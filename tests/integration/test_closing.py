@@ -136,7 +136,7 @@ def test_the_platforms_own_usage_is_not_invoiced_but_accounted_for(tmp_path: Pat
     assert list(Charge.objects.filter(platform=True).values_list("team", "namespace")) == [("platform", "serving")]
 
 
-# Commands say what holds the close
+# Commands say what blocks the close
 
 
 def test_the_close_command_exits_3_and_names_subject_and_quantity(

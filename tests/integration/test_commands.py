@@ -132,7 +132,7 @@ def test_every_command_also_speaks_to_people(manage: Manage, october: None) -> N
         assert words in done.out
 
 
-def test_what_holds_the_close_is_named_with_status_3(manage: Manage, october: None) -> None:
+def test_what_blocks_the_close_is_named_with_status_3(manage: Manage, october: None) -> None:
     ingest_allocations(allocation_record(2, namespace="lost", **THEN))
     ingest_tokens(token_record(1, time="2024-10-15T00:00:00Z", model="unknown"))
     ingest_tokens(token_record(2, time="2024-10-15T00:00:00Z", output_tokens=-1))
@@ -168,8 +168,8 @@ def test_four_eyes_means_somebody_else(manage: Manage, tmp_path: Path, monkeypat
     assert "ops closed 2024-10" in manage("invoice_approve", "2024-10", "--by", "ops").error
     approves(monkeypatch, "boss")
     assert "'nobody'" in manage("invoice_approve", "2024-10", "--by", "boss", "--team", "nobody").error
-    told = json.loads(manage("invoice_approve", "2024-10", "--by", "boss", "--team", "nlp", "--json").out)
-    assert told == {"period": "2024-10", "approved": ["nlp"], "by": "boss"}
+    answer = json.loads(manage("invoice_approve", "2024-10", "--by", "boss", "--team", "nlp", "--json").out)
+    assert answer == {"period": "2024-10", "approved": ["nlp"], "by": "boss"}
     assert "0 drafts approved" in manage("invoice_approve", "2024-10", "--by", "boss", "--team", "nlp").out
     assert manage("invoice_issue", "2024-10").status == 0
     assert "AI-INFRA-2024-000001" in manage("invoice_issue", "2024-10").out
@@ -201,8 +201,8 @@ def test_only_what_may_be_waived_is(manage: Manage, october: None) -> None:
     assert "reason" in manage(*waive, "quarantine", "tests via usage/tokens", "--reason", " ").error
     assert manage("period_close", "2024-10").status == 3
     waived = manage(*waive, "quarantine", "tests via usage/tokens", "--reason", "seen", "--by", "boss", "--json")
-    told = json.loads(waived.out)
-    assert (waived.status, told["period"], told["waived_by"], told["reason"]) == (0, "2024-10", "boss", "seen")
+    answer = json.loads(waived.out)
+    assert (waived.status, answer["period"], answer["waived_by"], answer["reason"]) == (0, "2024-10", "boss", "seen")
     assert manage("period_close", "2024-10").status == 0
 
 

@@ -42,7 +42,7 @@ FIELDS = {"name": "nlp-2026", "team": "nlp", "accelerator": "NVIDIA-H800", "gpu_
 
 
 @pytest.fixture(autouse=True)
-def house(tmp_path: Path) -> None:
+def scenario(tmp_path: Path) -> None:
     """lin is of finance, ada approves, tom leads nlp, which holds 10 GPUs for 10 hours on 5 October: 100 hours."""
     apply(tmp_path)
     for name, role in (("lin", "finance"), ("ada", "approver"), ("eve", "auditor")):
@@ -83,8 +83,8 @@ def test_proposed_terms_bill_nothing_before_somebody_else_approves_them() -> Non
     close()
     assert Invoice.objects.get().total == Decimal("8000.00")  # 100 used and 900 unused at 8.0000
     assert all(proof.holds for proof in period_verify(month="2026-10"))
-    told = AuditEntry.objects.filter(action__startswith="commitment_").order_by("id").values_list("action", "actor")
-    assert list(told) == [("commitment_propose", "lin"), ("commitment_put", "ada"), ("commitment_approved", "ada")]
+    reported = AuditEntry.objects.filter(action__startswith="commitment_").order_by("id").values_list("action", "actor")
+    assert list(reported) == [("commitment_propose", "lin"), ("commitment_put", "ada"), ("commitment_approved", "ada")]
     assert AuditEntry.objects.get(action="commitment_approved").detail["requested_by"] == "lin"
 
 
@@ -115,7 +115,7 @@ def test_closed_months_never_change_neither_when_proposed_nor_when_approved() ->
     close()
     before = Invoice.objects.get().sha256, Invoice.objects.get().total
     for attempt in (lambda: approve(early), lambda: propose(terms("again"))):
-        with pytest.raises(RateError, match="lies in a closed month, whose bills stand; the first instant is 2026-10-31T16"):
+        with pytest.raises(RateError, match="closed month, whose bills are final; the first instant is 2026-10-31T16"):
             attempt()
     with pytest.raises(RateError, match="lies in a closed month"):
         terms_propose_end(name="cv-like", at=OCTOBER, actor="lin", now=NOW, reason="x")
@@ -139,7 +139,7 @@ def test_a_commitment_is_ended_earlier_by_two_persons_and_buys_its_part_of_the_m
 
 
 @pytest.mark.parametrize(
-    ("changed", "told"),
+    ("changed", "reported"),
     [
         ({"hours": "0"}, "gpu_hours_per_month 0: must be above 0"),
         ({"hours": "1.0000001"}, "gpu_hours_per_month 1.0000001: must be above 0, with at most 6 decimals"),
@@ -150,8 +150,8 @@ def test_a_commitment_is_ended_earlier_by_two_persons_and_buys_its_part_of_the_m
         ({"until": OCTOBER}, "valid_until must be after valid_from"),
     ],
 )
-def test_terms_that_cannot_be_are_refused_when_they_are_proposed(changed: dict[str, Any], told: str) -> None:
-    with pytest.raises(RateError, match=told):
+def test_terms_that_cannot_be_are_refused_when_they_are_proposed(changed: dict[str, Any], reported: str) -> None:
+    with pytest.raises(RateError, match=reported):
         propose(terms(**changed))
     assert not CommitmentDraft.objects.exists()
 
@@ -172,12 +172,12 @@ def test_a_proposal_has_a_reason_waits_alone_and_is_decided_once() -> None:
     approve(propose())
     with pytest.raises(RateError, match="is stored and never changes"):
         propose()
-    for statement, told in (
+    for statement, reported in (
         ("UPDATE approvals_proposal SET payload = '{}' WHERE state = 'rejected'", "changes only as a draft"),
         ("UPDATE approvals_proposal SET payload = '{}' WHERE state = 'approved'", "is approved and never changes"),
         ("DELETE FROM approvals_proposal", "stays in the history"),
     ):
-        refused = pytest.raises(DatabaseError, match=told)
+        refused = pytest.raises(DatabaseError, match=reported)
         with refused, transaction.atomic(), connection.cursor() as cursor:
             cursor.execute(statement)
 
@@ -212,7 +212,7 @@ def test_the_page_takes_terms_and_offers_each_person_their_own_step() -> None:
     assert [row["state"] for row in csv.DictReader(io.StringIO(file))] == ["proposed", "approved"]
 
 
-def test_the_doors_take_proposals_and_decisions() -> None:
+def test_the_endpoints_take_proposals_and_decisions() -> None:
     door, said = "/api/v1/commitments/drafts", {"content_type": "application/json"}
     _, writer = api_token_create(name="maker", scopes=["prices:write"], actor="t")
     _, approver = api_token_create(name="checker", scopes=["prices:approve"], actor="t", owner=person("cem", "approver"))

@@ -125,8 +125,8 @@ def test_hours_are_used_up_in_the_order_of_time_across_namespaces_and_prices(tmp
     )  # fmt: skip
     close()
     document = document_of(Invoice.objects.get())
-    told = [(x["kind"], x["namespace"], x["price_version"], x["quantity"], x["amount"]) for x in document["lines"]]
-    assert told == [
+    reported = [(x["kind"], x["namespace"], x["price_version"], x["quantity"], x["amount"]) for x in document["lines"]]
+    assert reported == [
         ("gpu", "nlp-train", "2026-10b", "400.000000", "4800.00"),
         ("commitment", "nlp-eval", "2026-10", "200.000000", "1600.00"),
         ("commitment", "nlp-train", "2026-10", "400.000000", "3200.00"),
@@ -145,8 +145,8 @@ def test_late_usage_takes_back_what_was_billed_as_unused_then_is_on_demand(tmp_p
     close("2026-11", NOVEMBER_OVER)
     document = document_of(Invoice.objects.get(period__month="2026-11"))
     fields = ("kind", "reason", "quantity", "unit_price", "amount", "charge_class")
-    told = [tuple(line[name] for name in fields) for line in document["lines"]]
-    assert told == [
+    reported = [tuple(line[name] for name in fields) for line in document["lines"]]
+    assert reported == [
         ("gpu", None, "50.000000", "10.0000", "500.00", "Correction"),
         ("commitment", "unused", "150.000000", "-8.0000", "-1200.00", "Correction"),
         ("commitment", "used", "150.000000", "8.0000", "1200.00", "Correction"),
@@ -248,7 +248,7 @@ def rows_of(path: Path) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(path.read_text())))
 
 
-def test_focus_tells_the_purchase_from_what_became_of_it(tmp_path: Path) -> None:
+def test_focus_distinguishes_the_purchase_from_its_use(tmp_path: Path) -> None:
     """F13: bought 8,000 billed and 0 effective; used 6,800 and unused 1,200 effective and 0 billed."""
     apply(tmp_path, commitments=[TERMS])
     ingest_allocations(hold(1, "05T00:00", "08T13:00"))
@@ -292,12 +292,12 @@ def test_focus_parts_an_hour_that_is_covered_in_part_and_follows_late_usage(tmp_
     close("2026-11", NOVEMBER_OVER)
     call_command("export_focus", "2026-11", "--out", str(tmp_path))
     rows = rows_of(tmp_path / "focus-cost-and-usage-2026-11.csv")
-    told = [
+    reported = [
         (row["ChargePeriodStart"][11:13], row["ChargeCategory"], row["CommitmentDiscountStatus"], row["PricingQuantity"],
          row["BilledCost"], row["EffectiveCost"])
         for row in rows
     ]  # fmt: skip
-    assert sorted(told) == sorted([
+    assert sorted(reported) == sorted([
         ("02", "Usage", "", "5", "50.00", "50.00"), ("03", "Usage", "", "10", "100.00", "100.00"),
         ("16", "Purchase", "", "15", "-120.00", "0.00"), ("16", "Usage", "Unused", "15", "0.00", "-120.00"),
         ("01", "Purchase", "", "15", "120.00", "0.00"),
@@ -325,14 +325,14 @@ def test_every_line_has_a_page_that_says_what_it_is(tmp_path: Path) -> None:
     ingest_allocations(hold(1, "05T00:00", "08T13:00"))
     close()
     client = signed_in(person("fin", "finance"))
-    told = {}
+    reported = {}
     for line in shown().statements[0].lines:
         response = client.get(f"/teams/nlp/lines/{line.digest}/", {"month": "2026-10"})
         assert response.status_code == 200
-        told[line.key.reason] = response.content.decode()
-    assert "do not roll over" in told["unused"]
-    assert "in the order of time" in told["used"]
-    assert "pod/uid-1" in told["used"]
+        reported[line.key.reason] = response.content.decode()
+    assert "do not roll over" in reported["unused"]
+    assert "in the order of time" in reported["used"]
+    assert "pod/uid-1" in reported["used"]
     page = client.get("/teams/nlp/", {"month": "2026-10"}).content.decode()
     assert "Not used by any namespace" in page
     assert "1,200.00" in page

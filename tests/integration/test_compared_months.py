@@ -30,7 +30,7 @@ def test_the_comparison_stands_still_for_a_minute(october: None) -> None:
         assert (str(found.before), shown.compared_until) == (cost, until.replace(month=10))
 
 
-def test_the_comparison_goes_by_the_clock_of_the_house() -> None:
+def test_the_comparison_goes_by_the_clock_of_the_installation() -> None:
     """In Berlin the night of 25 October has an hour more: noon of the 10th is 10:00 UTC before it, 11:00 UTC after it."""
 
     def month(name: str, start: datetime, end: datetime) -> BillingPeriod:
@@ -54,7 +54,7 @@ def test_the_page_says_up_to_when_it_compares(october: None, monkeypatch: pytest
     assert "up to 2026-10-11 10:30, the same day and time" in text
 
 
-def test_a_printed_page_tells_the_time_of_the_house(october: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_printed_page_has_the_time_of_the_billing_zone(october: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """22:05 UTC of 31 October is the next day in Shanghai."""
     monkeypatch.setattr("django.utils.timezone.now", lambda: datetime(2026, 10, 31, 22, 5, 59, tzinfo=UTC))
     client = signed_in(person("ann", "finance"))

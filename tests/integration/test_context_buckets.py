@@ -252,7 +252,7 @@ def test_what_buckets_would_have_cost_is_shown_class_by_class(tmp_path: Path) ->
 
 
 def test_a_bucket_without_a_price_of_a_class_can_not_be_billed_at_another(tmp_path: Path) -> None:
-    """The price of the class is unknown in every bucket: its tokens hold the close, they are not free."""
+    """The price of the class is unknown in every bucket: its tokens block the close, they are not free."""
     without = [{name: value for name, value in row.items() if name != "cache_read"} for row in BUCKETS]
     apply(tmp_path, price_versions=[{**LISTED, "tokens": without}])
     requests_of_october()

@@ -246,7 +246,7 @@ def test_every_step_is_in_the_audit_log(october: None) -> None:
     ]
 
 
-# What leaves the house
+# What leaves the installation
 
 
 @pytest.fixture

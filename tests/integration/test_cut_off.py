@@ -38,7 +38,7 @@ CLOSING = "billing.closing.services.closing"
 
 
 @pytest.fixture
-def house(transactional_db: None, tmp_path: Path) -> Path:
+def scenario(transactional_db: None, tmp_path: Path) -> Path:
     """nlp held 8 devices for 2:37:13 at 10.00: 209.62; really committed."""
     apply(tmp_path)
     ingest_allocations(allocation_record(1))
@@ -122,7 +122,7 @@ def total(team: str) -> Decimal:
     return Invoice.objects.get(team__code=team).total
 
 
-def test_a_month_is_rated_once(house: Path, ratings: list[str]) -> None:
+def test_a_month_is_rated_once(scenario: Path, ratings: list[str]) -> None:
     period_close(month="2026-10", actor="ops", now=OVER)
     assert ratings == ["check"]
     assert total("nlp") == Decimal("209.62")
@@ -130,7 +130,7 @@ def test_a_month_is_rated_once(house: Path, ratings: list[str]) -> None:
 
 
 def test_usage_is_taken_in_while_a_month_is_checked_and_is_billed_with_it(
-    house: Path, monkeypatch: pytest.MonkeyPatch, close_elsewhere: Callable[[], threading.Thread], ratings: list[str]
+    scenario: Path, monkeypatch: pytest.MonkeyPatch, close_elsewhere: Callable[[], threading.Thread], ratings: list[str]
 ) -> None:
     step = Step(monkeypatch, "billing.closing.close_check.rate_period")
     thread = close_elsewhere()
@@ -145,7 +145,7 @@ def test_usage_is_taken_in_while_a_month_is_checked_and_is_billed_with_it(
 
 
 def test_usage_is_taken_in_while_a_month_is_billed_and_comes_with_the_next(
-    house: Path, monkeypatch: pytest.MonkeyPatch, close_elsewhere: Callable[[], threading.Thread]
+    scenario: Path, monkeypatch: pytest.MonkeyPatch, close_elsewhere: Callable[[], threading.Thread]
 ) -> None:
     step = Step(monkeypatch, f"{CLOSING}.charges_write")
     thread = close_elsewhere()
@@ -161,7 +161,7 @@ def test_usage_is_taken_in_while_a_month_is_billed_and_comes_with_the_next(
 
 
 def test_usage_of_another_month_does_not_have_it_rated_again(
-    house: Path, monkeypatch: pytest.MonkeyPatch, ratings: list[str]
+    scenario: Path, monkeypatch: pytest.MonkeyPatch, ratings: list[str]
 ) -> None:
     november = {"started_at": "2026-11-01T00:00:00Z", "ended_at": None, "observed_until": "2026-11-01T00:04:00Z"}
     after_the_check(monkeypatch, lambda: ingest_allocations(allocation_record(2, **november)))
@@ -178,7 +178,7 @@ def test_usage_of_another_month_does_not_have_it_rated_again(
     ids=["devices", "tokens"],
 )
 def test_usage_without_owner_that_comes_in_after_the_check_opens_the_month_again(
-    house: Path, late: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+    scenario: Path, late: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
         after_the_check(patch, late)
@@ -189,13 +189,13 @@ def test_usage_without_owner_that_comes_in_after_the_check_opens_the_month_again
     assert not Invoice.objects.exists()
     owner = {**SET_UP["ownership"][0], "namespace": "nobodys"}
     consumer = {**SET_UP["consumers"][0], "consumer": "nobodys"}
-    apply(house, ownership=[*SET_UP["ownership"], owner], consumers=[*SET_UP["consumers"], consumer])
+    apply(scenario, ownership=[*SET_UP["ownership"], owner], consumers=[*SET_UP["consumers"], consumer])
     period_close(month="2026-10", actor="ops", now=OVER)
     assert all(proof.holds for proof in period_verify(month="2026-10"))
 
 
 def test_an_allocation_reported_twice_after_the_check_still_blocks_the_month(
-    house: Path, monkeypatch: pytest.MonkeyPatch
+    scenario: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     again = allocation_record(2, pod_uid=allocation_record(1)["pod_uid"])
     after_the_check(monkeypatch, lambda: ingest_allocations(again))
@@ -205,9 +205,9 @@ def test_an_allocation_reported_twice_after_the_check_still_blocks_the_month(
     assert BillingPeriod.objects.get().close_seq is None
 
 
-def test_an_owner_that_goes_after_the_check_still_blocks_the_month(house: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_owner_that_goes_after_the_check_still_blocks_the_month(scenario: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ended = {**SET_UP["ownership"][0], "valid_until": "2026-02-01"}
-    after_the_check(monkeypatch, lambda: apply(house, ownership=[ended, SET_UP["ownership"][1]]))
+    after_the_check(monkeypatch, lambda: apply(scenario, ownership=[ended, SET_UP["ownership"][1]]))
     with pytest.raises(CloseRefusedError) as refused:
         period_close(month="2026-10", actor="ops", now=OVER)
     assert [item.kind for item in refused.value.report.blocking] == ["unowned_namespace"]
@@ -215,7 +215,7 @@ def test_an_owner_that_goes_after_the_check_still_blocks_the_month(house: Path, 
 
 
 def test_nobody_reports_capacity_or_changes_a_price_between_the_last_look_and_the_cut_off(
-    house: Path, monkeypatch: pytest.MonkeyPatch
+    scenario: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was compared is what is frozen: 64 devices for a day are reported in between, and wait for the cut-off."""
     real, waited = closing.capacity_freeze, list[bool]()

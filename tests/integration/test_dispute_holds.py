@@ -182,9 +182,9 @@ def test_a_hold_is_finances_has_a_reason_and_comes_once_before_the_ledger_has_it
     dispute_let_go(dispute_id=dispute.pk, actor="sam", now=FRIDAY, text="post it")
     with pytest.raises(HoldError, match="was held before: that is done once"):
         hold(dispute)
-    told = AuditEntry.objects.filter(action__in=("dispute_hold", "dispute_let_go")).order_by("id")
+    reported = AuditEntry.objects.filter(action__in=("dispute_hold", "dispute_let_go")).order_by("id")
     kinds = {"gpu": "30000.00"}
-    assert list(told.values_list("action", "actor", "detail")) == [
+    assert list(reported.values_list("action", "actor", "detail")) == [
         ("dispute_hold", "sam", {"text": "too large to post", "amount": "30000.00", "kinds": kinds}),
         ("dispute_let_go", "sam", {"text": "post it", "amount": "30000.00", "kinds": kinds}),
     ]
@@ -232,8 +232,8 @@ def test_the_pages_offer_the_hold_and_say_what_is_off_the_ledger(number: str) ->
     refused = signed_in("sam").post(f"/disputes/{small.pk}/hold/", {"text": "x"})
     assert (refused.status_code, "is not above 10000.00 and 5 % of" in refused.content.decode()) == (409, True)
     assert signed_in("sam").post(page + "hold/", {"text": "too large"}).status_code == 302
-    told = signed_in("tom").get(page).content.decode()
-    assert ("30,000.00 CNY" in told, "too large" in told) == (True, True)
+    reported = signed_in("tom").get(page).content.decode()
+    assert ("30,000.00 CNY" in reported, "too large" in reported) == (True, True)
     assert "disputed; the rest is posted" in signed_in("tom").get(f"/invoices/{dispute.invoice_id}/").content.decode()
     assert "暂不入账" in signed_in("tom", "zh-hans").get(f"/invoices/{dispute.invoice_id}/").content.decode()
     ages = signed_in("sam").get("/disputes/?table=ages&as=csv").content.decode().splitlines()

@@ -150,14 +150,14 @@ def test_a_lead_opens_a_dispute_on_a_page_and_finance_decides_it(october: str, m
 def test_the_api_lists_disputes_to_who_may_see_the_team(october: str) -> None:
     dispute = opened(october)
     cv = api_token_create(name="cv", scopes=["invoices:read"], actor="t", team=Team.objects.get(code="cv"))[1]
-    house = api_token_create(name="all", scopes=["invoices:read"], actor="t")[1]
+    scenario = api_token_create(name="all", scopes=["invoices:read"], actor="t")[1]
 
     def get(path: str, token: str) -> Any:
         return Client().get(f"/api/v1/{path}", headers={"Authorization": f"Bearer {token}"})
 
-    (one,) = get("disputes?team=nlp&status=open", house).json()["results"]
+    (one,) = get("disputes?team=nlp&status=open", scenario).json()["results"]
     assert (one["document"], one["lines"], one["amount"], one["steps"][0]["text"]) == (october, [1], "100.00", "INC-9")
     assert get("disputes", cv).json()["results"] == []
-    assert get("disputes?status=x", house).status_code == 400
-    assert get(f"disputes/{dispute.pk}", house).json()["id"] == dispute.pk
+    assert get("disputes?status=x", scenario).status_code == 400
+    assert get(f"disputes/{dispute.pk}", scenario).json()["id"] == dispute.pk
     assert get(f"disputes/{dispute.pk}", cv).status_code == 404

@@ -1,4 +1,4 @@
-"""Documents by mail: queued with the issue, taken by a real server, never lost, and told where they are."""
+"""Documents by mail: queued with the issue, taken by a real server, never lost, and shown with their state."""
 
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
@@ -53,7 +53,7 @@ def subject(server: MailServer, place: int) -> str:
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> None:
+def scenario(tmp_path: Path) -> None:
     """nlp owes 1000.00 for October."""
     people()
     apply(tmp_path)
@@ -61,7 +61,7 @@ def house(tmp_path: Path) -> None:
     ingest_allocations(allocation_record(quantity=10, ended_at=end, observed_until=end))
 
 
-@pytest.mark.usefixtures("house")
+@pytest.mark.usefixtures("scenario")
 def test_an_issued_invoice_reaches_every_contact_in_its_language_with_its_pdf(server: MailServer) -> None:
     contact("ann@example.com", "en")
     contact("wang@example.com", "zh-hans")
@@ -88,7 +88,7 @@ def test_an_issued_invoice_reaches_every_contact_in_its_language_with_its_pdf(se
     assert len(server.mails) == 2
 
 
-@pytest.mark.usefixtures("house")
+@pytest.mark.usefixtures("scenario")
 def test_a_credit_note_is_sent_too_and_asks_for_nothing(server: MailServer) -> None:
     bill()
     contact()
@@ -101,7 +101,7 @@ def test_a_credit_note_is_sent_too_and_asks_for_nothing(server: MailServer) -> N
     assert "Due" not in text
 
 
-@pytest.mark.usefixtures("house")
+@pytest.mark.usefixtures("scenario")
 def test_contacts_count_from_their_day_until_the_day_they_end() -> None:
     contact("early@example.com", since="2026-01-01")
     contact("late@example.com", since="2026-11-02")
@@ -117,11 +117,11 @@ def test_contacts_count_from_their_day_until_the_day_they_end() -> None:
         contact("nobody")
     with pytest.raises(MailError, match="language 'fr': choose from zh-hans, en"):
         contact("x@example.com", "fr")
-    told = AuditEntry.objects.filter(action__startswith="billing_contact").values_list("action", "actor", "subject")
-    assert list(told) == [("billing_contact_add", "sam", "nlp")] * 3 + [("billing_contact_end", "sam", "nlp")]
+    reported = AuditEntry.objects.filter(action__startswith="billing_contact").values_list("action", "actor", "subject")
+    assert list(reported) == [("billing_contact_add", "sam", "nlp")] * 3 + [("billing_contact_end", "sam", "nlp")]
 
 
-@pytest.mark.usefixtures("house")
+@pytest.mark.usefixtures("scenario")
 def test_a_document_is_queued_once_for_an_address_and_in_the_transaction_of_its_issue(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -142,7 +142,7 @@ def test_a_document_is_queued_once_for_an_address_and_in_the_transaction_of_its_
                                     next_attempt_at=OCTOBER_OVER)  # fmt: skip
 
 
-@pytest.mark.usefixtures("house")
+@pytest.mark.usefixtures("scenario")
 def test_who_dies_between_sending_and_marking_sends_again_with_the_same_message_id(
     server: MailServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -165,8 +165,8 @@ def test_who_dies_between_sending_and_marking_sends_again_with_the_same_message_
     assert first == f"<{mail.document.sha256[:24]}.{mail.pk}.1@example.com>"
 
 
-@pytest.mark.usefixtures("house")
-def test_a_refusal_is_told_and_tried_again_later_and_later(server: MailServer) -> None:
+@pytest.mark.usefixtures("scenario")
+def test_a_refusal_is_reported_and_tried_again_later_and_later(server: MailServer) -> None:
     contact()
     bill()
     server.failing = True
@@ -192,7 +192,7 @@ def test_a_refusal_is_told_and_tried_again_later_and_later(server: MailServer) -
     assert AuditEntry.objects.get(action="document_resend").subject == "AI-INFRA-2026-000001"
 
 
-@pytest.mark.usefixtures("house")
+@pytest.mark.usefixtures("scenario")
 def test_an_address_that_the_server_refuses_for_good_is_not_tried_again(
     server: MailServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -204,7 +204,7 @@ def test_an_address_that_the_server_refuses_for_good_is_not_tried_again(
     assert (mail.status, mail.attempts, mail.error) == ("failed", 1, "550 no such user")
 
 
-@pytest.mark.usefixtures("house")
+@pytest.mark.usefixtures("scenario")
 def test_a_server_that_cannot_be_reached_holds_nothing_up(settings: Any) -> None:
     with mail_server() as gone:
         configure(settings, gone)
@@ -216,7 +216,7 @@ def test_a_server_that_cannot_be_reached_holds_nothing_up(settings: Any) -> None
     assert mail.error.startswith("the mail server cannot be reached: ")
 
 
-@pytest.mark.usefixtures("house")
+@pytest.mark.usefixtures("scenario")
 def test_without_a_mail_server_nothing_is_sent_and_old_mails_do_not_surprise_when_one_is_set(settings: Any) -> None:
     contact()
     bill()
@@ -229,8 +229,8 @@ def test_without_a_mail_server_nothing_is_sent_and_old_mails_do_not_surprise_whe
     assert DocumentMail.objects.get().error == "waited longer than 7 days: send it by hand if it is still wanted"
 
 
-@pytest.mark.usefixtures("house")
-def test_the_pages_tell_where_each_document_went_and_let_finance_send_it_again(server: MailServer) -> None:
+@pytest.mark.usefixtures("scenario")
+def test_the_pages_report_where_each_document_went_and_let_finance_send_it_again(server: MailServer) -> None:
     client = Client()
     client.force_login(person("kay", "finance"))
     answer = client.post("/mails/contacts/", {
@@ -258,7 +258,7 @@ def test_the_pages_tell_where_each_document_went_and_let_finance_send_it_again(s
     assert BillingContact.objects.get().valid_until is not None
 
 
-@pytest.mark.usefixtures("house")
+@pytest.mark.usefixtures("scenario")
 def test_the_pages_say_that_no_server_is_set_or_that_nobody_gets_it() -> None:
     client = Client()
     client.force_login(person("kay", "finance"))
@@ -276,6 +276,6 @@ def test_the_address_of_the_mail_server_is_read_and_never_repeated() -> None:
     assert read_mail_server("smtps://mail.example.com") == Configured("mail.example.com", 465, "", "", False, True)
     assert read_mail_server("smtp://u:p%40@h:2525") == Configured("h", 2525, "u", "p@", False, False)
     for wrong in ("mail://u:secret@h", "smtp://", "smtp://u:secret@h:port"):
-        with pytest.raises(ImproperlyConfigured, match=r"^MAIL_URL: ") as told:
+        with pytest.raises(ImproperlyConfigured, match=r"^MAIL_URL: ") as reported:
             read_mail_server(wrong)
-        assert "secret" not in str(told.value)
+        assert "secret" not in str(reported.value)

@@ -142,9 +142,9 @@ def test_classes_have_bands_of_their_own_and_exemptions_that_end(tmp_path: Path)
         ("reward:0.9500", "8.000000", "-0.5000", "-4.00"),
         ("penalty", "8.000000", "2.0000", "16.00"),
     ]
-    told = verdicts()
-    assert told["job-1"] == ("neutral:exempt", Decimal(1), Decimal("0.00"))
-    assert told["job-4"] == ("neutral", Decimal(1), Decimal("0.00"))
+    reported = verdicts()
+    assert reported["job-1"] == ("neutral:exempt", Decimal(1), Decimal("0.00"))
+    assert reported["job-4"] == ("neutral", Decimal(1), Decimal("0.00"))
     assert EfficiencyVerdict.objects.get(job="PyTorchJob/job-3").workload_class == "small"
 
 
@@ -245,7 +245,7 @@ def test_a_price_that_was_another_one_moves_the_pool_with_it(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("changed", "told"),
+    ("changed", "reported"),
     [
         ({"form": "round"}, r"efficiency_policies\[0\].form: 'round' must be one of bands, linear"),
         ({"width": "0"}, r"efficiency_policies\[0\].width: '0' must be a decimal from 0.000001 to 1"),
@@ -258,8 +258,8 @@ def test_a_price_that_was_another_one_moves_the_pool_with_it(tmp_path: Path) -> 
         ({"classes": [{"name": "x", "kind": "y"}]}, r"classes\[0\].kind: is no field here"),
     ],
 )
-def test_a_bad_policy_is_refused_by_field_and_value(tmp_path: Path, changed: dict[str, Any], told: str) -> None:
-    with pytest.raises(SetUpFileError, match=told):
+def test_a_bad_policy_is_refused_by_field_and_value(tmp_path: Path, changed: dict[str, Any], reported: str) -> None:
+    with pytest.raises(SetUpFileError, match=reported):
         factories.apply(tmp_path, efficiency_policies=[{**BANDS, **changed}])
 
 

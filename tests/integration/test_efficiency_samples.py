@@ -108,8 +108,8 @@ def test_a_sample_that_names_pods_of_two_namespaces_scores_one_job_and_leaves_th
     report(*({**hour(number), "pod_uid": None, "workload": "train"} for number in range(8)))
     period_close(month="2026-10", actor="ops", now=OCTOBER_OVER)
     found = EfficiencyVerdict.objects.order_by("namespace").values_list("namespace", "job", "reason", "gpu_seconds")
-    told = [(*names, int(seconds)) for *names, seconds in found]
-    assert told == [
+    reported = [(*names, int(seconds)) for *names, seconds in found]
+    assert reported == [
         ("nlp-eval", "Job/train", "reward", 230_400), ("nlp-train", "Job/train", "neutral:missing", 230_400),
     ]  # fmt: skip
 
@@ -169,7 +169,7 @@ def test_a_sample_without_a_kind_is_of_whatever_has_the_name(tmp_path: Path) -> 
         ([*of_kind("Job"), *of_kind("PyTorchJob", mfu="0.10")], of_kind("", mfu="0.10"), "duplicates"),
     ],
 )
-def test_kinds_tell_samples_apart_only_where_both_say_theirs(
+def test_kinds_distinguish_samples_only_where_both_have_one(
     first: list[dict[str, Any]], second: list[dict[str, Any]], came: str
 ) -> None:
     assert report(*first).accepted == len(first)

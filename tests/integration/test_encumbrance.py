@@ -10,7 +10,7 @@ import pytest
 from billing.budgets.models import Budget, BudgetStatus
 from billing.budgets.services import standings_refresh
 from billing.closing.services.closing import period_close
-from tests.factories import allocation_record, apply, ingest_allocations
+from tests.factories import SET_UP, allocation_record, apply, ingest_allocations
 
 pytestmark = pytest.mark.django_db
 NOW = datetime(2026, 10, 20, 12, tzinfo=UTC)
@@ -35,7 +35,7 @@ def prepared(directory: Path, *jobs: dict[str, Any], now: datetime = NOW, bought
     return Budget.objects.get()
 
 
-def stands(budget: Budget, now: datetime = NOW) -> tuple[Decimal, Decimal]:
+def expected(budget: Budget, now: datetime = NOW) -> tuple[Decimal, Decimal]:
     """Spent and encumbered."""
     standings_refresh(now=now)
     found: BudgetStatus = budget.standings.get(start__lte=now, end__gt=now)
@@ -45,19 +45,19 @@ def stands(budget: Budget, now: datetime = NOW) -> tuple[Decimal, Decimal]:
 def test_hours_that_are_bought_cost_nothing_more_and_those_beyond_their_list_price(tmp_path: Path) -> None:
     """80 hours were used and 20 are left: 80 x 8 + 20 x 8 are spent; of 80 more, 20 are bought and 60 are not."""
     budget = prepared(tmp_path, run(1, "2026-10-20T00:00:00Z", "2026-10-20T10:00:00Z"))
-    assert stands(budget) == (Decimal("800.00"), Decimal("600.00"))
+    assert expected(budget) == (Decimal("800.00"), Decimal("600.00"))
 
 
 def test_all_that_is_left_may_be_enough(tmp_path: Path) -> None:
     """24 of 100 hours were used, 24 more are expected."""
     budget = prepared(tmp_path, run(1, "2026-10-20T00:00:00Z", "2026-10-20T03:00:00Z"))
-    assert stands(budget) == (Decimal("800.00"), Decimal("0.00"))
+    assert expected(budget) == (Decimal("800.00"), Decimal("0.00"))
 
 
 def test_a_budget_of_a_namespace_pays_for_bought_hours_as_they_are_used(tmp_path: Path) -> None:
     """It has none of the unused hours: 80 x 8 are spent, of 80 more 20 cost 8 and 60 cost 10."""
     budget = prepared(tmp_path, run(1, "2026-10-20T00:00:00Z", "2026-10-20T10:00:00Z"), namespace="nlp-*")
-    assert stands(budget) == (Decimal("640.00"), Decimal("760.00"))
+    assert expected(budget) == (Decimal("640.00"), Decimal("760.00"))
 
 
 def test_two_jobs_share_what_is_left_once(tmp_path: Path) -> None:
@@ -66,14 +66,14 @@ def test_two_jobs_share_what_is_left_once(tmp_path: Path) -> None:
         run(1, "2026-10-20T05:00:00Z", "2026-10-20T10:00:00Z"),
         run(2, "2026-10-20T05:00:00Z", "2026-10-20T10:00:00Z", namespace="nlp-eval"),
     )
-    assert stands(prepared(tmp_path, *jobs)) == (Decimal("800.00"), Decimal("600.00"))
+    assert expected(prepared(tmp_path, *jobs)) == (Decimal("800.00"), Decimal("600.00"))
 
 
 @pytest.mark.parametrize("changed", [{"accelerator": "NVIDIA-A800"}, {"valid_from": "2026-11-01"}])
 def test_what_the_hours_do_not_cover_is_at_list_price(tmp_path: Path, changed: dict[str, str]) -> None:
     bought = {**BOUGHT, **changed}
     budget = prepared(tmp_path, run(1, "2026-10-20T00:00:00Z", "2026-10-20T03:00:00Z"), bought=bought)
-    assert stands(budget)[1] == Decimal("240.00")
+    assert expected(budget)[1] == Decimal("240.00")
 
 
 def test_another_team_pays_its_own(tmp_path: Path) -> None:
@@ -81,7 +81,20 @@ def test_another_team_pays_its_own(tmp_path: Path) -> None:
         tmp_path, run(1, "2026-10-20T00:00:00Z", "2026-10-20T03:00:00Z", namespace="cv"),
         run(2, "2026-10-20T00:00:00Z", "2026-10-20T03:00:00Z"), team="cv",
     )  # fmt: skip
-    assert stands(budget) == (Decimal("240.00"), Decimal("240.00"))
+    assert expected(budget) == (Decimal("240.00"), Decimal("240.00"))
+
+
+def test_a_namespace_that_passes_to_another_team_costs_each_its_own_time(tmp_path: Path) -> None:
+    """80 of 100 hours were used. Until 13:00 nlp adds 24 more: 20 bought, 4 at 10; from then on cv adds 8 at 10."""
+    passed = {"cluster": "hq-1", "namespace": "passed"}
+    owners = [{**passed, "team": "nlp", "valid_from": "2026-01-01", "valid_until": "2026-10-20T13:00:00Z"},
+              {**passed, "team": "cv", "valid_from": "2026-10-20T13:00:00Z"}]  # fmt: skip
+    budgets = [{"team": team, "amount": "5000.00", "valid_from": "2026-10-01"} for team in ("nlp", "cv")]
+    apply(tmp_path, budgets=budgets, commitments=[BOUGHT], ownership=[*SET_UP["ownership"], *owners])
+    job = run(1, "2026-10-20T00:00:00Z", "2026-10-20T10:00:00Z", "2026-10-20T14:00:00Z", namespace="passed")
+    ingest_allocations(job, now=NOW)
+    assert expected(Budget.objects.get(team__code="nlp")) == (Decimal("800.00"), Decimal("40.00"))
+    assert expected(Budget.objects.get(team__code="cv")) == (Decimal("0.00"), Decimal("80.00"))
 
 
 def test_each_month_of_a_quarter_has_its_own_hours(tmp_path: Path) -> None:
@@ -91,7 +104,7 @@ def test_each_month_of_a_quarter_has_its_own_hours(tmp_path: Path) -> None:
     seen = datetime(2026, 10, 31, 12, tzinfo=UTC)
     job = run(1, "2026-10-31T00:00:00Z", "2026-10-31T12:00:00Z", "2026-11-01T04:00:00Z")
     budget = prepared(tmp_path, job, now=seen, period="quarter")
-    assert stands(budget, seen) == (Decimal("800.00"), Decimal("280.00"))
+    assert expected(budget, seen) == (Decimal("800.00"), Decimal("280.00"))
 
 
 def test_what_was_encumbered_is_what_the_job_then_costs(tmp_path: Path) -> None:
@@ -102,15 +115,15 @@ def test_what_was_encumbered_is_what_the_job_then_costs(tmp_path: Path) -> None:
             device_fraction="0.5"),
     ]  # fmt: skip
     budget = prepared(tmp_path, *jobs)
-    spent, ahead = stands(budget)
+    spent, ahead = expected(budget)
     ended = [{**job, "observed_until": end, "ended_at": end, "end_reason": "completed"}
              for job, end in zip(jobs, ("2026-10-20T17:13:11Z", "2026-10-20T13:20:00Z"), strict=True)]  # fmt: skip
     ingest_allocations(*ended, now=NOW + timedelta(hours=12))
     # 8 x 17:13:11 = 137.757778 and 5:20 = 5.333333 hours: 43.091111 beyond 100
-    assert stands(budget, NOW + timedelta(hours=12)) == (spent + ahead, Decimal("0.00"))
+    assert expected(budget, NOW + timedelta(hours=12)) == (spent + ahead, Decimal("0.00"))
     assert (spent, ahead) == (Decimal("800.00"), Decimal("430.91"))
     period_close(month="2026-10", actor="ops", now=datetime(2026, 11, 2, tzinfo=UTC))
-    assert stands(budget, datetime(2026, 10, 31, tzinfo=UTC))[0] == Decimal("1230.91")
+    assert expected(budget, datetime(2026, 10, 31, tzinfo=UTC))[0] == Decimal("1230.91")
 
 
 def test_what_comes_late_of_a_closed_month_is_at_list_price(tmp_path: Path) -> None:
@@ -119,7 +132,7 @@ def test_what_comes_late_of_a_closed_month_is_at_list_price(tmp_path: Path) -> N
     ended = {"ended_at": "2026-10-31T12:00:00Z", "observed_until": "2026-10-31T12:00:00Z"}
     budget = prepared(tmp_path, allocation_record(1, started_at="2026-10-31T00:00:00Z", **ended), period="quarter")
     period_close(month="2026-10", actor="ops", now=closed)
-    assert stands(budget, closed)[0] == Decimal("1600.00")  # 96 used and 4 unused of October, 100 of November, at 8.00
+    assert expected(budget, closed)[0] == Decimal("1600.00")  # 96 used and 4 unused of October, 100 of November, at 8.00
     late = run(2, "2026-10-31T12:00:00Z", "2026-10-31T14:00:00Z", "2026-10-31T16:00:00Z")
     ingest_allocations(late, now=closed)
-    assert stands(budget, closed)[1] == Decimal("160.00")
+    assert expected(budget, closed)[1] == Decimal("160.00")

@@ -1,4 +1,4 @@
-"""What the building's meter counted against what was charged: within 3 %, or it holds the close."""
+"""What the building's meter counted against what was charged: within 3 %, or it blocks the close."""
 
 import json
 from datetime import UTC, datetime
@@ -36,7 +36,7 @@ def october(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def told(metered: str, shared: str = "0", cluster: str = "hq-1") -> MeterReading:
+def reported(metered: str, shared: str = "0", cluster: str = "hq-1") -> MeterReading:
     return meter_reading_put(
         month="2026-10", cluster=cluster, metered=metered, shared=shared, source="PDU export", actor="lin", now=OVER
     )
@@ -67,8 +67,8 @@ def test_without_a_reading_nothing_is_compared_and_nothing_held(october: Path) -
         ("260", "40", "12"),
     ],
 )
-def test_more_than_three_per_cent_holds_the_close(october: Path, metered: str, shared: str, difference: str | None) -> None:
-    told(metered, shared)
+def test_more_than_three_per_cent_blocks_the_close(october: Path, metered: str, shared: str, difference: str | None) -> None:
+    reported(metered, shared)
     found = [item for item in report().blocking if item.kind == "energy_difference"]
     assert [item.quantity for item in found] == ([Decimal(difference)] if difference else [])
     assert energy().ok == (difference is None)
@@ -80,8 +80,8 @@ def test_more_than_three_per_cent_holds_the_close(october: Path, metered: str, s
 
 
 def test_the_last_reading_counts_and_a_difference_can_be_answered_for(october: Path) -> None:
-    told("500")
-    told("300")
+    reported("500")
+    reported("300")
     assert energy().detail == "hq-1: 300.000 kWh metered, 208.000 charged, 0.000 shared, 92.000 differ"
     exception_waive(
         period=period_of("2026-10"), kind="energy_difference", subject="hq-1", reason="test bench", actor="lin", now=OVER
@@ -93,7 +93,7 @@ def test_the_last_reading_counts_and_a_difference_can_be_answered_for(october: P
 def test_devices_of_unknown_power_are_named_and_not_guessed(tmp_path: Path) -> None:
     apply(tmp_path)
     ingest_allocations(allocation_record(1))
-    told("100")
+    reported("100")
     assert energy() == Check(NAME, True, "hq-1: not compared, the power of NVIDIA-H800 is not known", compared=False)
 
 
@@ -104,11 +104,11 @@ def test_devices_of_unknown_power_are_named_and_not_guessed(tmp_path: Path) -> N
 )  # fmt: skip
 def test_a_reading_that_cannot_be_is_refused(october: Path, metered: str, shared: str, said: str) -> None:
     with pytest.raises(ReadingError, match=said):
-        told(metered, shared)
+        reported(metered, shared)
 
 
-def test_a_reading_stays_as_it_was_told(october: Path) -> None:
-    told("208")
+def test_a_reading_stays_as_it_was_reported(october: Path) -> None:
+    reported("208")
     assert AuditEntry.objects.get(action="meter_reading_put").detail["metered_kwh"] == "208"
     for statement in ("UPDATE {} SET metered_kwh = 1", "DELETE FROM {}", "TRUNCATE {}"):
         refused = pytest.raises(DatabaseError, match="meter")

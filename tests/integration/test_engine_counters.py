@@ -1,4 +1,5 @@
-"""What gateways told beside what inference servers counted: restarts, replicas, midnights, gaps; by hand to the token."""
+"""What gateways reported beside what inference servers counted: restarts, replicas, midnights, gaps; by hand to the
+token."""
 
 import gzip
 import json
@@ -59,7 +60,7 @@ def started(minutes: int) -> str:
     return (MIDNIGHT + timedelta(minutes=minutes)).isoformat()
 
 
-def test_a_counter_grew_by_the_difference_of_its_readings_and_the_first_tells_nothing() -> None:
+def test_a_counter_grew_by_the_difference_of_its_readings_and_the_first_shows_no_growth() -> None:
     ingest(reading(-5, 1000, 100), reading(5, 1500, 150), reading(600, 9000, 900), reading(1445, 9700, 950))
     assert counted(14) == (0, 0)
     assert counted(15) == (8000, 800), "1000 -> 9000 and 100 -> 900; the growth after midnight is the next day's"
@@ -121,7 +122,7 @@ def test_readings_never_change() -> None:
             connection.cursor().execute(statement)
 
 
-def test_the_door_takes_readings_and_names_what_is_wrong() -> None:
+def test_the_endpoint_takes_readings_and_names_what_is_wrong() -> None:
     _, token = api_token_create(name="engines", scopes=["usage:write"], actor="tests")
     late = reading(0, 1, 1, started_at=started(5))
     body = json.dumps([reading(0, 1, 1), {**reading(1, 1, 1), "prompt_tokens": -1}, late]).encode()
@@ -185,7 +186,7 @@ def test_within_half_a_percent_all_is_well_and_one_token_more_is_not() -> None:
 
 
 @pytest.mark.usefixtures("set_up")
-def test_a_month_that_differs_holds_the_close_until_somebody_takes_it_on() -> None:
+def test_a_month_that_differs_blocks_the_close_until_somebody_takes_it_on() -> None:
     ingest_tokens(token_record(1, input_tokens=150_000, output_tokens=1000))
     engines_count(200_000, 1100)
     report = october()
@@ -194,8 +195,8 @@ def test_a_month_that_differs_holds_the_close_until_somebody_takes_it_on() -> No
         "engine_difference", "llama-3-8b", Decimal(50_100), "tokens", True,
     )  # fmt: skip
     assert month.action == (
-        "gateways told 150,000 input and 1,000 output tokens, inference servers counted 200,000 and 1,100: find the side "
-        "that lacks (docs/gateways.md, Reconciliation): correct it at its source, or waive it"
+        "gateways reported 150,000 input and 1,000 output tokens, inference servers counted 200,000 and 1,100: find the "
+        "side that lacks (docs/gateways.md, Reconciliation): correct it at its source, or waive it"
     )  # fmt: skip
     assert (one_day.subject, one_day.quantity, one_day.blocks) == ("llama-3-8b 2026-10-15", Decimal(50_100), False)
     assert check(report)[0] is False
@@ -245,7 +246,7 @@ def watermark(**changed: Any) -> Any:
 
 
 @pytest.mark.usefixtures("set_up")
-def test_a_reader_that_told_a_watermark_and_fell_silent_is_a_metering_gap() -> None:
+def test_a_reader_that_reported_a_watermark_and_fell_silent_is_a_metering_gap() -> None:
     assert watermark().status_code == 204
     (gap,) = october().blocking
     assert (gap.kind, gap.subject, gap.quantity) == (

@@ -26,7 +26,7 @@ MONTH, OVER = "2026-10", datetime(2026, 11, 1, 0, 5, tzinfo=UTC)
 ISSUER, OTHER = "Example Cloud Ltd", "Example Research Ltd"
 
 
-def house(directory: Path, *, issuer: str = ISSUER, nlp: str = OTHER, used: bool = True) -> None:
+def scenario(directory: Path, *, issuer: str = ISSUER, nlp: str = OTHER, used: bool = True) -> None:
     first, *others = SET_UP["teams"]
     people()
     apply(
@@ -43,8 +43,8 @@ def report() -> Report:
     return build_report(period_of(MONTH), now=OVER, thorough=False)
 
 
-def test_its_charges_hold_the_close_and_the_report_says_what_to_do(tmp_path: Path) -> None:
-    house(tmp_path)
+def test_its_charges_block_the_close_and_the_report_says_what_to_do(tmp_path: Path) -> None:
+    scenario(tmp_path)
     with pytest.raises(CloseRefusedError, match="1 exception holds it") as refused:
         close()
     for found in (refused.value.report, report()):
@@ -55,7 +55,7 @@ def test_its_charges_hold_the_close_and_the_report_says_what_to_do(tmp_path: Pat
 
 
 def test_shown_what_it_used_it_gets_no_internal_invoice_and_the_others_do(tmp_path: Path) -> None:
-    house(tmp_path)
+    scenario(tmp_path)
     billing_mode_put(team="nlp", from_month=MONTH, mode="shadow", reason="another company", actor="fin", now=OVER)
     close()
     invoices_issue(month=MONTH, actor="fin", now=OVER)
@@ -66,7 +66,7 @@ def test_shown_what_it_used_it_gets_no_internal_invoice_and_the_others_do(tmp_pa
 
 
 def test_finance_may_answer_for_it(tmp_path: Path) -> None:
-    house(tmp_path)
+    scenario(tmp_path)
     exception_waive(
         period=period_open(month=MONTH), kind="other_legal_entity", subject="nlp", reason="one tax group", actor="fin",
         now=OVER,
@@ -83,6 +83,6 @@ def test_finance_may_answer_for_it(tmp_path: Path) -> None:
     ids=["the same in other letters", "not said of the team", "not said of the issuer", "nothing used"],
 )
 def test_nobody_else_is_held(tmp_path: Path, facts: dict[str, Any]) -> None:
-    house(tmp_path, **facts)
+    scenario(tmp_path, **facts)
     close()
     assert Invoice.objects.count() == (1 if "used" in facts else 2)

@@ -1,4 +1,5 @@
-"""What nobody told exactly is on the report: estimated ends with bounds; a product that nobody knows holds the close."""
+"""What was not reported exactly is on the report: estimated ends with bounds; a product that nobody knows blocks the
+close."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,7 +29,7 @@ def october() -> Report:
     return build_report(period_of("2026-10"), now=datetime(2026, 11, 3, tzinfo=UTC))
 
 
-def told(kind: str) -> list[tuple[str, int, str, bool]]:
+def reported(kind: str) -> list[tuple[str, int, str, bool]]:
     return [
         (item.subject, int(item.quantity), item.unit, item.blocks) for item in october().exceptions if item.kind == kind
     ]
@@ -38,7 +39,7 @@ def test_an_estimated_end_is_listed_with_its_bounds_and_holds_nothing(tmp_path: 
     """Eight devices whose end lies within 600 s: at most 4,800 device-seconds are in doubt. Times are Shanghai's."""
     apply(tmp_path)
     ingest_allocations(allocation_record(1), lost(2, "2026-10-10T02:00:00Z", "2026-10-10T02:10:00Z"))
-    assert told("estimated_end") == [("hq-1/nlp-train/train-2", 4_800, "gpu_seconds", False)]
+    assert reported("estimated_end") == [("hq-1/nlp-train/train-2", 4_800, "gpu_seconds", False)]
     report = october()
     (item,) = [item for item in report.exceptions if item.kind == "estimated_end"]
     assert item.action == (
@@ -57,7 +58,7 @@ def test_only_what_lies_in_the_month_counts_and_what_is_certain_is_not_listed(tm
         lost(3, "2026-10-10T02:37:13Z", "2026-10-10T02:37:13Z"),
         lost(4, "2026-10-31T16:00:00Z", "2026-10-31T16:30:00Z", quantity=3),
     )
-    assert told("estimated_end") == [
+    assert reported("estimated_end") == [
         ("hq-1/nlp-train/train-1", 2 * 600, "gpu_seconds", False),
         ("hq-1/nlp-train/train-2", 30, "gpu_seconds", False),
     ]
@@ -75,16 +76,16 @@ def test_more_than_can_be_read_are_summed_by_cluster() -> None:
     )  # fmt: skip
 
 
-def test_an_end_that_is_told_later_takes_the_estimate_off_the_list(tmp_path: Path) -> None:
+def test_an_end_that_is_reported_later_takes_the_estimate_off_the_list(tmp_path: Path) -> None:
     apply(tmp_path)
     ingest_allocations(lost(1, "2026-10-10T02:00:00Z", "2026-10-10T02:40:00Z"))
-    assert len(told("estimated_end")) == 1
+    assert len(reported("estimated_end")) == 1
     exact = {"ended_at": "2026-10-10T02:30:00Z", "observed_until": "2026-10-10T02:30:00Z"}
     ingest_allocations(allocation_record(1, **exact, end_rule="finishedAt"))
-    assert told("estimated_end") == []
+    assert reported("estimated_end") == []
 
 
-def test_a_product_that_nobody_knows_holds_the_close(tmp_path: Path) -> None:
+def test_a_product_that_nobody_knows_blocks_the_close(tmp_path: Path) -> None:
     """A pod on a node that was never seen: eight devices for 9,433 s, without a price until somebody gives one."""
     apply(tmp_path)
     ingest_allocations(allocation_record(1, accelerator="unknown"))

@@ -172,7 +172,7 @@ def test_the_generic_api_logger_can_bill_another_field(client: Client) -> None:
 
 
 @pytest.mark.parametrize("door", ["events", "events/batch", "usage/litellm"])
-def test_the_doors_are_guarded_and_bounded_like_the_others(client: Client, post: Call, door: str) -> None:
+def test_the_endpoints_are_guarded_and_bounded_like_the_others(client: Client, post: Call, door: str) -> None:
     problem(client.post(f"/api/v1/{door}", b"[]", content_type="application/json"), 401)
     reader = api_token_create(name="reader", scopes=["usage:read"], actor="tests")[1]
     headers = {"Authorization": f"Bearer {reader}"}
@@ -261,7 +261,7 @@ def test_names_of_data_are_configured_by_type(post: Call) -> None:
     assert ledger() == {("litellm-proxy", "alice", "m"): (1, 3, 0, 0, 4, 0)}
 
 
-# Records whose sender tells no time
+# Records whose sender reports no time
 
 
 def test_an_event_without_a_time_keeps_the_time_of_its_first_arrival(post: Call) -> None:
@@ -277,7 +277,7 @@ def test_an_event_without_a_time_keeps_the_time_of_its_first_arrival(post: Call)
     assert not QuarantinedRecord.objects.exists()
     changed = {**event, "data": {**event["data"], "prompt_tokens": 99, "total_tokens": 119}}
     problem(post("events", changed, CLOUD), 409)
-    problem(post("events", cloud_event(), CLOUD), 409)  # a time that is told now is something else than was reported
+    problem(post("events", cloud_event(), CLOUD), 409)  # a time that is reported now is something else than was reported
 
 
 # Lago
@@ -393,7 +393,7 @@ def _tables_with(marker: str) -> list[str]:
 # OpenAPI
 
 
-def test_the_doors_are_described(client: Client) -> None:
+def test_the_endpoints_are_described(client: Client) -> None:
     paths = client.get("/api/v1/schema/?format=json").json()["paths"]
     assert paths["/api/v1/events"]["post"]["operationId"] == "report_events"
     assert set(paths["/api/v1/events"]["post"]["responses"]) == {

@@ -1,4 +1,4 @@
-"""Every kind of exception says whose it is, where it is solved and by what; the money at risk is told or null."""
+"""Every kind of exception says whose it is, where it is solved and by what; the money at risk is given or null."""
 
 import ast
 from decimal import Decimal
@@ -75,9 +75,9 @@ def test_what_unowned_usage_would_be_billed_is_the_money_at_risk(tmp_path: Path)
     apply(tmp_path)
     ingest_allocations(allocation_record(1, namespace="lost"), allocation_record(2, namespace="lost", pod_uid="u-2"))
     ingest_tokens(token_record(1, consumer="nobody", input_tokens=800_000, cache_read_input_tokens=0))
-    told = {item.kind: item for item in october().exceptions}
-    assert told["unowned_namespace"].amount == Decimal("419.24")
-    assert told["unowned_consumer"].amount == Decimal("1.60")
+    reported = {item.kind: item for item in october().exceptions}
+    assert reported["unowned_namespace"].amount == Decimal("419.24")
+    assert reported["unowned_consumer"].amount == Decimal("1.60")
     rows = {row["kind"]: row for row in october().as_dict()["exceptions"]}
     assert {name: rows["unowned_namespace"][name] for name in ("amount", "owner", "solution", "link", "blocks")} == {
         "amount": "419.24", "owner": "admin", "solution": "Declare the owner of the namespace", "link": "/ownership/",

@@ -1,4 +1,4 @@
-"""Journal and FOCUS of a month: what leaves the house adds up to the invoices, and never leaves by halves."""
+"""Journal and FOCUS of a month: what leaves the installation adds up to the invoices, and never leaves by halves."""
 
 import csv
 import io

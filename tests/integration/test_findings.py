@@ -1,4 +1,4 @@
-"""Unusual days: found by robust z and money, told once, judged by people, who thereby tune what is told next."""
+"""Unusual days: found by robust z and money, reported once, judged by people, who thereby tune what is reported next."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -62,7 +62,7 @@ def test_an_unusual_day_is_found_once_with_what_is_usual(usual: None) -> None:
     )  # fmt: skip
 
 
-def test_an_excess_that_is_young_or_small_is_not_told(usual: None) -> None:
+def test_an_excess_that_is_young_or_small_is_not_reported(usual: None) -> None:
     held(22, 4)  # 400 by 10:00: 250 above the median
     assert judged(at(22, 14)) == []
     held(23, 16, hours=5)
@@ -109,7 +109,7 @@ def test_false_alarms_raise_the_bar_and_planned_days_are_left_out(usual: None) -
         feedback_put(finding=second, feedback="perhaps", note="", now=at(23, 14), actor="ann")
 
 
-def test_a_score_between_the_bars_is_told_until_it_was_a_false_alarm(tmp_path: Path) -> None:
+def test_a_score_between_the_bars_is_reported_until_it_was_a_false_alarm(tmp_path: Path) -> None:
     apply(tmp_path)
     for day in (*range(1, 3), *range(5, 10), *range(12, 17), *range(19, 22)):
         held(day, 10 + 4 * (day % 3))  # 1000, 1400 or 1800 a working day
@@ -148,7 +148,7 @@ def test_the_quality_of_alerts_is_what_people_said_of_them(tmp_path: Path) -> No
     _heard("Bob", 8, fired=at(20))  # two a week, which is as much as is wanted
     _heard("Bob", 5, fired=now - timedelta(days=29))
     quality = alert_quality(Team.objects.all(), now)
-    assert (quality.told, quality.answered, quality.right, quality.precision) == (7, 5, 2, money("0.4000"))
+    assert (quality.reported, quality.answered, quality.right, quality.precision) == (7, 5, 2, money("0.4000"))
     assert quality.to_review
     assert quality.loud == (("Ann", money("2.3")),)
     assert alert_quality(Team.objects.filter(code="cv"), now) == AlertQuality(0, 0, 0)
@@ -165,4 +165,4 @@ def test_a_lead_reads_how_good_the_alerts_were(tmp_path: Path, client: Client) -
     assert "0.0%" in page
     assert "below one half: the rule is to be reviewed" in page
     client.force_login(person("kim", "lead", team="cv"))
-    assert "Rightly told" not in client.get("/anomalies/").content.decode()
+    assert "Alert precision" not in client.get("/anomalies/").content.decode()

@@ -81,5 +81,5 @@ def test_reporters_are_shown_with_their_last_word(tmp_path: Path) -> None:
     text = admin.get("/start/?part=steps", headers={"HX-Request": "true"}).content.decode()
     assert "cluster hq-1: last heartbeat 1" in text
     assert "gateway gateway-2: last report 6 min ago" in text
-    assert "litellm-hq: nothing heard yet" in text
+    assert "litellm-hq: no report yet" in text
     assert "<html" not in text

@@ -35,7 +35,7 @@ class Handed:
 @pytest.fixture
 def handed_out(monkeypatch: pytest.MonkeyPatch) -> list[Handed]:
     """Everything that is handed out from now on; nothing may be while what was before is still held."""
-    told: list[Handed] = []
+    reported: list[Handed] = []
     held: list[Callable[[], HourlyUsage | None]] = []
     read = UsageOfClose.of
 
@@ -44,11 +44,11 @@ def handed_out(monkeypatch: pytest.MonkeyPatch) -> list[Handed]:
         usage = read(self, teams, only)
         held.append(ref(usage))
         found = frozenset(key.team for key, places in usage.places.items() if places)
-        told.append(Handed(frozenset(teams), found, sum(map(len, usage.places.values()))))
+        reported.append(Handed(frozenset(teams), found, sum(map(len, usage.places.values()))))
         return usage
 
     monkeypatch.setattr(UsageOfClose, "of", of)
-    return told
+    return reported
 
 
 @pytest.fixture

@@ -187,7 +187,7 @@ def test_files_are_complete_for_what_they_hold_so_data_reach_to_the_last_usage(t
     assert (ended.data_through, ended.stale) == (datetime(2026, 10, 31, 16, tzinfo=UTC), False)
 
 
-def test_usage_without_owner_or_price_is_told_in_hours_tokens_and_money(tmp_path: Path) -> None:
+def test_usage_without_owner_or_price_is_reported_in_hours_tokens_and_money(tmp_path: Path) -> None:
     """660 GPU-hours nobody owns are 6,600.00 at 10.00; 2 hours of cv on an A100 and 1,100 tokens of nlp have no price."""
     apply(tmp_path, watched=False)
     ingest_allocations(
@@ -222,14 +222,14 @@ def test_every_page_that_a_person_reaches_says_since_when_metering_is_silent(
 ) -> None:
     """The walk through an installation in which no agent has reported for 22 days; October is closed and complete."""
     monkeypatch.setattr("django.utils.timezone.now", lambda: NOW)
-    house = build_scenario(tmp_path, lambda name: f"its-{name}")
+    scenario = build_scenario(tmp_path, lambda name: f"its-{name}")
     watched(SILENT_SINCE)
     watched(SILENT_SINCE, "its-cluster")
     AgentWatermark.objects.update(watermark=SILENT_SINCE)
     standings_refresh(now=NOW)
     forecasts_update(now=NOW)
     for who in ("finance", "lead"):
-        walk = walk_as(who, house, most=3)
+        walk = walk_as(who, scenario, most=3)
         shown = {
             address: page for address, page in walk.pages.items()
             if 'class="side"' in page.source and "month=2026-10" not in address
@@ -472,7 +472,7 @@ def test_a_budget_that_is_born_used_up_is_one_alert(tmp_path: Path, settings: An
     assert f"Page: https://billing.example.com/budgets/{found.pk}/" in text
 
 
-def test_two_budgets_of_one_name_are_told_apart_by_their_scope(tmp_path: Path) -> None:
+def test_two_budgets_of_one_name_are_distinguished_by_their_scope(tmp_path: Path) -> None:
     apply(tmp_path, watched=False)
     ingest_allocations(hold(1, "2026-11-01T00:00:00Z", "2026-11-01T06:00:00Z", quantity=1), now=NOW)
     watched(NOW)

@@ -1,4 +1,4 @@
-"""Stretches that an agent could not watch hold the close until they are filled; a record may be an estimate."""
+"""Stretches that an agent could not watch block the close until they are filled; a record may be an estimate."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -47,8 +47,8 @@ def unwatched() -> list[tuple[str, list[Interval]]]:
 
 
 def interval(start: str, until: str) -> Interval:
-    told = stretch(start, until)
-    return Interval(datetime.fromisoformat(told["from"]), datetime.fromisoformat(told["until"]))
+    reported = stretch(start, until)
+    return Interval(datetime.fromisoformat(reported["from"]), datetime.fromisoformat(reported["until"]))
 
 
 def test_a_stretch_that_was_not_watched_is_a_gap_until_all_of_it_is_filled(post: Any) -> None:
@@ -105,7 +105,7 @@ def test_a_reporter_that_kept_its_state_or_is_the_first_leaves_none(post: Any) -
 
 
 def test_a_second_agent_of_a_lease_that_had_watched_as_well_leaves_none(post: Any) -> None:
-    """It tells of time that was reported before it took over; of the rest it tells what it did not see."""
+    """It reports of time that was reported before it took over; of the rest it reports what it did not see."""
     post(watermark=at(8), watched_since=at(1))
     post(watermark=at(9), watched_since=at(3), unwatched=[
         {"from": at(4), "until": at(5)}, {"from": at(7.5), "until": at(8.5)},
@@ -161,7 +161,7 @@ def claimed(started: str, until: str) -> dict[str, Any]:
 @pytest.mark.parametrize(("until", "agent", "stays"), [
     ("20T07", "backfill", True),  # an hour before the gap, devices were held through claims
     ("20T06", "backfill", False),
-    ("20T07", "own-tool", False),  # not pieced together from what tells no claims
+    ("20T07", "own-tool", False),  # not pieced together from what reports no claims
 ])  # fmt: skip
 def test_claims_cannot_be_backfilled_and_their_gap_stays_until_it_is_waived(
     post: Any, tmp_path: Path, until: str, agent: str, stays: bool
@@ -185,16 +185,16 @@ def test_a_cluster_that_offers_devices_to_claims_is_one_in_which_they_may_be_hel
                "quantity": 8, "from": "2026-10-19T00:00:00Z", "until": "2026-10-25T00:00:00Z"}  # fmt: skip
     token = api_token_create(name="nodes", scopes=["usage:write"], actor="tests")[1]
     body = {"agent": {"name": "agent-1", "cluster": "hq-1"}, "nodes": [offered]}
-    told = client.post("/api/v1/usage/capacity", json.dumps(body), content_type="application/json",
+    reported = client.post("/api/v1/usage/capacity", json.dumps(body), content_type="application/json",
                        headers={"Authorization": f"Bearer {token}"})  # fmt: skip
-    assert told.status_code == 200
+    assert reported.status_code == 200
     post(unwatched=[stretch("20T08", "20T12"), stretch("26T08", "26T12")])
     post(agent="backfill", filled=[stretch("20T08", "20T12"), stretch("26T08", "26T12")])
     assert unwatched() == [("agent agent-1", [interval("20T08", "20T12")])]
 
 
 @pytest.mark.parametrize(
-    "told",
+    "reported",
     [
         [stretch("20T12", "20T08")],
         [{"from": "2026-10-20T08:00:00", "until": "2026-10-20T09:00:00Z"}],
@@ -203,8 +203,8 @@ def test_a_cluster_that_offers_devices_to_claims_is_one_in_which_they_may_be_hel
     ],
 )
 @pytest.mark.parametrize("field", ["unwatched", "filled"])
-def test_a_stretch_that_is_none_is_refused(post: Any, field: str, told: Any) -> None:
-    answer = post(**{field: told})
+def test_a_stretch_that_is_none_is_refused(post: Any, field: str, reported: Any) -> None:
+    answer = post(**{field: reported})
     assert (answer.status_code, CoverageNote.objects.count()) == (400, 0)
 
 
@@ -216,8 +216,8 @@ def test_a_watched_hold_takes_the_place_of_a_reconstructed_one_and_only_estimate
     assert post(allocation_record(1, **bare, **guess, reconstructed_from="prometheus")).json()["accepted"] == 1
     row = GpuAllocation.objects.get()
     assert (row.reconstructed_from, row.end_estimated, row.end_reconstructed, row.queue) == ("prometheus", True, True, "")
-    told = {"ended_at": "2026-10-10T03:59:42Z", "end_reason": "completed", "end_rule": "finishedAt"}
-    answer = post(allocation_record(1, queue="research", **told)).json()
+    reported = {"ended_at": "2026-10-10T03:59:42Z", "end_reason": "completed", "end_rule": "finishedAt"}
+    answer = post(allocation_record(1, queue="research", **reported)).json()
     assert (answer["accepted"], answer["conflicts"]) == (1, 0)
     row.refresh_from_db()
     assert (row.reconstructed_from, row.end_estimated, row.queue, row.end_reason) == ("", False, "research", "completed")
@@ -225,7 +225,7 @@ def test_a_watched_hold_takes_the_place_of_a_reconstructed_one_and_only_estimate
     assert [(span.start, span.until) for span in row.spans.all()] == [(row.started_at, row.ended_at)]
     again = post(allocation_record(1, **bare, **guess, reconstructed_from="prometheus")).json()
     assert (again["duplicates"], again["conflicts"]) == (1, 0)
-    other = post(allocation_record(1, queue="research", **{**told, "ended_at": "2026-10-10T03:59:50Z"})).json()
+    other = post(allocation_record(1, queue="research", **{**reported, "ended_at": "2026-10-10T03:59:50Z"})).json()
     assert other["conflicts"] == 1
 
 
@@ -254,7 +254,7 @@ def test_scans_within_a_thousandth_agree(post: Any, tmp_path: Path) -> None:
     assert october().closable
 
 
-def test_scans_further_apart_hold_the_close_until_somebody_answers_for_it(post: Any, tmp_path: Path) -> None:
+def test_scans_further_apart_block_the_close_until_somebody_answers_for_it(post: Any, tmp_path: Path) -> None:
     apply(tmp_path)
     post(scans=[scan(8, 990, 1_000, 10), scan(9, 1_000, 1_000, 0)])
     assert scan_check() == (False, "2,000 units in 2 scans, 10 differ")
@@ -286,8 +286,8 @@ def test_the_report_for_people_shows_each_pool(tmp_path: Path, capsys: pytest.Ca
     )
 
 
-def test_what_an_agent_cannot_meter_holds_the_close_until_somebody_takes_it_on(client: Any, tmp_path: Path) -> None:
-    """A pod that cannot be read is in no charge; a resource that nobody knows may be a device. Told again: the same."""
+def test_what_an_agent_cannot_meter_blocks_the_close_until_somebody_takes_it_on(client: Any, tmp_path: Path) -> None:
+    """A pod that cannot be read is in no charge; a resource that nobody knows may be a device. Reported again: the same."""
     apply(tmp_path)
     token = api_token_create(name="agent", scopes=["usage:write"], actor="tests")[1]
     agent = {
@@ -300,15 +300,15 @@ def test_what_an_agent_cannot_meter_holds_the_close_until_somebody_takes_it_on(c
                            headers={"Authorization": f"Bearer {token}"}).status_code == 200  # fmt: skip
     assert rewrite("UPDATE usage_agentdiagnostic SET at = '2026-10-15T00:00:00Z'") == 2
 
-    def told() -> list[tuple[str, str, bool]]:
+    def reported() -> list[tuple[str, str, bool]]:
         report = build_report(period_of("2026-10"), now=datetime(2026, 11, 3, tzinfo=UTC))
         return [(item.kind, item.subject, item.blocks) for item in report.exceptions]
 
     period_open(month="2026-10")
-    assert told() == [
+    assert reported() == [
         ("agent_problem", "hq-1/pod nlp-train/x", True),
         ("unknown_resource", "hq-1/example.com/npu", True),
     ]
     exception_waive(period=period_of("2026-10"), kind="agent_problem", subject="hq-1/pod nlp-train/x", reason="a test pod",
                     actor="ops", now=datetime(2026, 11, 3, tzinfo=UTC))  # fmt: skip
-    assert told()[0] == ("agent_problem", "hq-1/pod nlp-train/x", False)
+    assert reported()[0] == ("agent_problem", "hq-1/pod nlp-train/x", False)

@@ -247,8 +247,8 @@ def test_what_the_loop_reads_waits_for_no_huge_report_to_be_decoded(port: int, t
         (0, 1), (10, 1_000), (1_000, 4_000),
     ))  # fmt: skip
     assert token_reports.LARGE_BYTES < len(large) < gateway_requests.HERE_BYTES < len(huge)
-    told: list[httpx.Response] = []
-    waiting = threading.Thread(target=lambda: told.append(post(port, huge, token)))
+    answer: list[httpx.Response] = []
+    waiting = threading.Thread(target=lambda: answer.append(post(port, huge, token)))
     with token_reports._large:  # as long as another is decoded
         waiting.start()
         until(lambda: gate.held >= len(huge))
@@ -256,7 +256,7 @@ def test_what_the_loop_reads_waits_for_no_huge_report_to_be_decoded(port: int, t
         assert post(port, small, token).json()["accepted"] == 1
         assert waiting.is_alive()
     waiting.join(timeout=30)
-    assert told[0].json()["accepted"] == 3_000
+    assert answer[0].json()["accepted"] == 3_000
     assert stored() == 3_991
 
 
@@ -284,9 +284,9 @@ def test_beyond_so_many_connections_clients_are_to_come_again(port: int, token: 
                 channel.sendall(request(token, token_record(1)))
                 assert answers(channel, 1)[0][0] == 200
             with dialled(port) as third:
-                told = heard_until_closed(third)
-            assert told.startswith(b"HTTP/1.1 503 Service Unavailable\r\n")
-            assert b"\r\nretry-after: 2\r\n" in told
+                answer = heard_until_closed(third)
+            assert answer.startswith(b"HTTP/1.1 503 Service Unavailable\r\n")
+            assert b"\r\nretry-after: 2\r\n" in answer
             first.sendall(request(token, token_record(2)))
             assert answers(first, 1)[0][1]["accepted"] == 1, "who is there is served on"
 
@@ -385,12 +385,12 @@ def test_a_report_that_nobody_writes_in_time_is_a_503_and_never_written(
 
 def test_an_error_of_ours_is_told_and_logged(port: int, token: str, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
     def broken(**_: object) -> None:
-        raise ZeroDivisionError("in the door")
+        raise ZeroDivisionError("in the endpoint")
 
     monkeypatch.setattr(token_reports, "token_batch", broken)
     answer = post(port, body(token_record()), token)
     assert (answer.status_code, answer.headers["Content-Type"]) == (500, "application/problem+json")
-    assert "in the door" in caplog.text
+    assert "in the endpoint" in caplog.text
 
 
 def test_a_process_that_has_to_end_answers_what_it_read(token: str) -> None:

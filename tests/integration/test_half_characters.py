@@ -33,8 +33,8 @@ def post(client: Any) -> Post:
         headers = {"Authorization": f"Bearer {presented}"}
         answer = client.post(f"/api/v1/{door}", json.dumps(body), content_type="application/json", headers=headers)
         assert answer.status_code == 200, answer.content
-        told: dict[str, Any] = answer.json()
-        return told
+        reported: dict[str, Any] = answer.json()
+        return reported
 
     return send
 

@@ -116,9 +116,9 @@ def judge(history: History, rig: LedgerRig, cluster: str) -> None:
     now = history.cluster.now
     gaps = [piece for gap in metering_gaps(now) if gap.cluster == cluster for piece in gap.unwatched]
     gaps.append(Interval(EARLIEST, rig.first_since))
-    told = held(cluster)
+    reported = held(cluster)
     for uid, pod in history.pods.items():
-        pieces = told.pop(uid, [])
+        pieces = reported.pop(uid, [])
         if not pod.gpus or pod.bound is None:
             assert pieces == []
             continue
@@ -127,4 +127,4 @@ def judge(history: History, rig: LedgerRig, cluster: str) -> None:
         left = [piece for piece in without(differing, gaps) if piece.end - piece.start > NODES_CLOCK]
         assert left == [], f"{uid}: {pieces} for {real}, {left} is in no gap"
         event("a difference within a gap" if differing else "exact")
-    assert told == {}
+    assert reported == {}

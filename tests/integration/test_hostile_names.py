@@ -64,7 +64,7 @@ def test_the_walks_read_every_page_there_is(walks: dict[str, Walk]) -> None:
 
 
 def test_the_attacks_were_there_to_be_seen(walks: dict[str, Walk]) -> None:
-    """Each kind of name stands on a page, as text."""
+    """Each kind of name is on a page, as text."""
     text = "\n".join(page.text for walk in walks.values() for page in walk.pages.values())
     seen = {kind for kind in SHOWN if hostile(kind)[: 12 + len(kind)] in text}
     assert seen == SHOWN
@@ -72,13 +72,13 @@ def test_the_attacks_were_there_to_be_seen(walks: dict[str, Walk]) -> None:
 
 def test_a_lead_of_another_team_reads_nothing_of_this_one(walks: dict[str, Walk]) -> None:
     other = walks["other"]
-    told = "\n".join(page.text for page in other.pages.values()) + str(list(other.files.values()))
+    reported = "\n".join(page.text for page in other.pages.values()) + str(list(other.files.values()))
     private = ["team", "namespace", "consumer", "budget", "owner", "cluster", "dispute", "reason", "workload", "mute"]
-    assert [kind for kind in private if f"={kind}=" in told] == []
-    assert "AI-INFRA-2026-000002" not in told
+    assert [kind for kind in private if f"={kind}=" in reported] == []
+    assert "AI-INFRA-2026-000002" not in reported
 
 
-def test_what_the_address_says_is_shown_and_never_run(walks: dict[str, Walk], house: Scenario) -> None:
+def test_what_the_address_says_is_shown_and_never_run(walks: dict[str, Walk], scenario: Scenario) -> None:
     """Every parameter of every page, from links and search forms, with an attack for a value."""
     names: dict[str, set[str]] = {}
     for address, page in walks["finance"].pages.items():
@@ -95,7 +95,7 @@ def test_what_the_address_says_is_shown_and_never_run(walks: dict[str, Walk], ho
     assert (walk.alarms, len(walk.pages) > 50) == ([], True)
 
 
-def test_what_a_form_says_is_refused_or_kept_and_never_run(walks: dict[str, Walk], house: Scenario) -> None:
+def test_what_a_form_says_is_refused_or_kept_and_never_run(walks: dict[str, Walk], scenario: Scenario) -> None:
     """Every field of every form of every role, with an attack for a value; the answer and the page after it."""
     for who in PEOPLE:
         client = Client()

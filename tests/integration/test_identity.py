@@ -158,7 +158,7 @@ def test_that_somebody_signed_in_is_no_news_later() -> None:
     assert "signed in" not in page
 
 
-def test_the_admin_has_no_door_of_its_own() -> None:
+def test_the_admin_has_no_endpoint_of_its_own() -> None:
     person = factories.person("root", password=PASSWORD)
     User.objects.filter(pk=person.pk).update(is_staff=True, is_superuser=True)
     response = Client().get("/admin/login/?next=/admin/")
@@ -185,16 +185,16 @@ def test_the_provider_is_set_up_whole_or_not_at_all() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reported"),
     [
         ("[]", "must be a JSON object"),
         ('{"g": "king"}', "group 'g': 'king' must be one of viewer, lead"),
-        ('{"g": "finance:nlp"}', "group 'g': finance is held for the whole house"),
+        ('{"g": "finance:nlp"}', "group 'g': finance is for the whole installation"),
         ("{", "Expecting"),
     ],
 )
-def test_a_wrong_mapping_of_groups_is_named(text: str, told: str) -> None:
-    with pytest.raises(ValueError, match=told):
+def test_a_wrong_mapping_of_groups_is_named(text: str, reported: str) -> None:
+    with pytest.raises(ValueError, match=reported):
         read_group_roles(text)
 
 

@@ -44,7 +44,7 @@ def test_a_token_record_sent_again_has_no_effect() -> None:
     assert (rows("token_event"), QuarantinedRecord.objects.count()) == (1, 0)
 
 
-def test_repetitions_inside_one_batch_are_told_apart() -> None:
+def test_repetitions_inside_one_batch_are_distinguished() -> None:
     same, other = token_record(), token_record(output_tokens=101)
     assert answer(ingest_tokens(same, same, other, token_record(2))) == (2, 1, 1, 0)
     assert rows("token_event") == 2

@@ -76,11 +76,11 @@ def test_overlapping_token_batches_of_many_writers_make_one_row_per_key(ledger: 
     outcomes = [outcome for outcomes in at_once(work) for outcome in outcomes]
     answers = [answer(outcome) for outcome in outcomes]
     assert all(sum(counts) == 50 for counts in answers)
-    told = {key for number in range(THREADS) for key in random.Random(number).sample(range(keys), 250)}
+    reported = {key for number in range(THREADS) for key in random.Random(number).sample(range(keys), 250)}
     accepted, duplicates, conflicts, rejected = (sum(column) for column in zip(*answers, strict=True))
-    assert (accepted, rejected) == (len(told), 0)
+    assert (accepted, rejected) == (len(reported), 0)
     assert accepted + duplicates + conflicts == THREADS * 250
-    assert rows("token_event") == len(told)
+    assert rows("token_event") == len(reported)
     assert conflicts > 0
     assert set(rollup_difference(OCTOBER).values()) == {0}
     rollups_fold()

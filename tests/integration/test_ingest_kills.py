@@ -48,7 +48,7 @@ def record(key: int) -> dict[str, Any]:
 
 
 class Client(threading.Thread):
-    """Sends batches until it is told that it is enough, each until it is acknowledged: the same body after any failure."""
+    """Sends batches until it is stopped, each until it is acknowledged: the same body after any failure."""
 
     def __init__(self, number: int, url: str, token: str, enough: threading.Event, give_up: threading.Event) -> None:
         super().__init__()
@@ -175,7 +175,7 @@ def test_whatever_is_killed_every_key_is_one_row_and_every_answer_was_true(web: 
 
 
 def _kill_at_random(web: WebProcess, clients: list[Client], kills: Counter[str]) -> None:
-    """Until each victim was killed often enough; what the clients were told is looked for after each kill."""
+    """Until each victim was killed often enough; what the clients got is looked for after each kill."""
     dice, worker, deadline = random.Random(7), Worker(), time.monotonic() + GIVE_UP_SECONDS
     try:
         while (left := list((Counter(VICTIMS) - kills).elements())) and time.monotonic() < deadline:
@@ -199,10 +199,10 @@ def _kill_at_random(web: WebProcess, clients: list[Client], kills: Counter[str])
 
 
 def _check(clients: list[Client]) -> None:
-    told = set().union(*(set(client.acknowledged) for client in clients))
-    assert told <= stored(), "what was acknowledged is there"
+    acknowledged = set().union(*(set(client.acknowledged) for client in clients))
+    assert acknowledged <= stored(), "what was acknowledged is there"
     assert set(rollup_difference(DAY).values()) == {0}, "roll-up = sum of rows, at every moment"
-    assert {key // 2 for key in told if key % 2 == 0} <= arrived(), "and so are their numbers"
+    assert {key // 2 for key in acknowledged if key % 2 == 0} <= arrived(), "and so are their numbers"
 
 
 def _folds_on() -> None:

@@ -30,7 +30,7 @@ ABSURD = "gpu_power_kw: '700' must be a number from 0 to 20 (kW of one GPU): 700
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> None:
+def scenario(tmp_path: Path) -> None:
     factories.apply(tmp_path, **since_2024())
 
 
@@ -38,13 +38,13 @@ def test_three_messages_from_the_command(tmp_path: Path, capsys: pytest.CaptureF
     path = tmp_path / "sheet.json"
     path.write_text(json.dumps(BAD))
     assert main(["gpu-hour", str(path)]) == 2
-    told = capsys.readouterr().err.splitlines()
-    assert len(told) == 3
+    printed = capsys.readouterr().err.splitlines()
+    assert len(printed) == 3
     for wanted in (MISSING, CONTRADICTORY, ABSURD):
-        assert [line for line in told if line.endswith(wanted)], wanted
+        assert [line for line in printed if line.endswith(wanted)], wanted
 
 
-def test_three_messages_from_the_api(house: None) -> None:
+def test_three_messages_from_the_api(scenario: None) -> None:
     body = {**BODY, "gpu": [{"accelerator": "NVIDIA-H800", "cost_sheet": "bad"}]}
     answer = signed_in("ana", "finance")("POST", "price-versions", {**body, "cost_sheets": [{"name": "bad", "sheet": BAD}]})
     errors = problem(answer, 400)["errors"]
@@ -55,7 +55,7 @@ def test_three_messages_from_the_api(house: None) -> None:
     assert not CostSheet.objects.exists()
 
 
-def test_three_messages_from_the_workbench(house: None) -> None:
+def test_three_messages_from_the_workbench(scenario: None) -> None:
     client = Client()
     client.force_login(factories.person("ana", "finance"))
     sent = {**BAD, "accelerator": "NVIDIA-H800"}
@@ -66,7 +66,7 @@ def test_three_messages_from_the_workbench(house: None) -> None:
     assert sorted(effect.context["problems"]) == sorted([MISSING, CONTRADICTORY, ABSURD])
 
 
-def test_three_messages_in_chinese(house: None) -> None:
+def test_three_messages_in_chinese(scenario: None) -> None:
     client = Client(headers={"accept-language": "zh-CN"})
     client.force_login(factories.person("ana", "finance"))
     for answer in (client.get("/prices/workbench/", BAD), client.post("/prices/workbench/draft/", BAD)):
@@ -80,7 +80,7 @@ def test_three_messages_in_chinese(house: None) -> None:
 
 
 @pytest.fixture
-def published(house: None) -> PriceVersion:
+def published(scenario: None) -> PriceVersion:
     fields = {
         "name": "2099-01", "valid_from": "2099-01-01", "reason": "new cards",
         "gpu": [{"accelerator": "NVIDIA-H800", "cost_sheet": "h800"}],
@@ -96,15 +96,15 @@ def inputs() -> list[Any]:
     return [CostSheet.objects.get().inputs, CostSheet.objects.get().result, TokenCostSheet.objects.get().inputs]
 
 
-def test_an_input_behind_a_published_price_changes_through_no_door(published: PriceVersion) -> None:
+def test_an_input_behind_a_published_price_changes_through_no_endpoint(published: PriceVersion) -> None:
     before, price = inputs(), published.gpu.get().price
     api = signed_in("cem", "finance", "admin")
     for section, name, sheet in (
         ("cost_sheets", "h800", {**SHEET, "gpu_price": "1"}), ("token_cost_sheets", "llama", {**TOKEN_SHEET, "markup": "0"}),
     ):  # fmt: skip
         answer = api("POST", "price-versions", {**BODY, "name": "2099-02", section: [{"name": name, "sheet": sheet}]})
-        (told,) = problem(answer, 400)["errors"][f"{section}[0].sheet"]
-        assert "is the source of published prices" in told
+        (printed,) = problem(answer, 400)["errors"][f"{section}[0].sheet"]
+        assert "is the source of published prices" in printed
     sent = {**SHEET, "gpu_price": "1", "new_sheet": "h800", "draft_name": "2099-03", "valid_from": "2099-03-01"}
     page: Any = api.client.post("/prices/workbench/draft/", sent)
     assert page.status_code == 400

@@ -98,8 +98,8 @@ def test_void_is_before_issue_only_and_a_void_draft_is_built_again(drafted: Path
         invoice_rebuild(month="2026-10", team="cv", actor="sam")
     with pytest.raises(DatabaseError), transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("UPDATE invoices_invoice SET status = 'draft' WHERE status = 'void'")
-    told = AuditEntry.objects.filter(action__in=["invoice_void", "invoice_rebuild"]).values_list("subject", flat=True)
-    assert list(told) == ["2026-10 nlp", "2026-10 nlp"]
+    reported = AuditEntry.objects.filter(action__in=["invoice_void", "invoice_rebuild"]).values_list("subject", flat=True)
+    assert list(reported) == ["2026-10 nlp", "2026-10 nlp"]
 
 
 # Shadows
@@ -202,7 +202,7 @@ def test_the_command_moves_invoices_through_their_states(
     call_command("invoice_issue", "2026-10")
     assert run("settle", FIRST, "--reference", "FI-1", "--by", "sam")[1] == [f"{FIRST}: settled"]
     call_command("invoice_issue", "2026-10", "--json")
-    told = json.loads(capsys.readouterr().out)["invoices"]
-    assert [(row["number"], row["status"], Decimal(row["total"])) for row in told] == [
+    reported = json.loads(capsys.readouterr().out)["invoices"]
+    assert [(row["number"], row["status"], Decimal(row["total"])) for row in reported] == [
         (FIRST, "settled", Decimal(30)), ("AI-INFRA-2026-000002", "issued", Decimal(100)),
     ]  # fmt: skip

@@ -1,4 +1,5 @@
-"""What a close keeps for pages of a whole house: sums of invoices (an upgrade makes them too), the time of its pools."""
+"""What a close keeps for pages of a whole installation: sums of invoices (an upgrade makes them too), the time of its
+pools."""
 
 import json
 from decimal import Decimal

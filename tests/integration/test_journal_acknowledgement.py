@@ -1,4 +1,4 @@
-"""The ledger acknowledges a journal: over the API, on the page, once; what it has not confirmed in time is told."""
+"""The ledger acknowledges a journal: over the API, on the page, once; what it has not confirmed in time is reported."""
 
 from datetime import timedelta
 from decimal import Decimal
@@ -83,13 +83,13 @@ def test_the_ledger_acknowledges_once_and_the_database_keeps_it(batch: str) -> N
             c.execute(statement)
 
 
-def test_a_journal_that_the_ledger_has_not_confirmed_after_five_days_is_told_and_holds_nothing(batch: str) -> None:
+def test_a_journal_that_the_ledger_has_not_confirmed_after_five_days_is_reported_and_holds_nothing(batch: str) -> None:
     assert waiting(LATER - timedelta(seconds=1)) == []
     assert waiting() == [(5, Decimal("1000.00"), False)]
     acknowledge(batch)
     assert waiting() == []
-    told = build_report(period_of("2026-10"), now=LATER).as_dict()["journal"]
-    assert told == {
+    reported = build_report(period_of("2026-10"), now=LATER).as_dict()["journal"]
+    assert reported == {
         "batch_hash": batch, "journals": 1, "debit": "1000.00", "exported_at": "2026-11-01T00:05:00+00:00",
         "exported_by": "sam", "reference": "SAP-4711", "acknowledged_at": "2026-11-06T00:05:00+00:00",
         "acknowledged_by": "sam",

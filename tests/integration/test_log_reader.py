@@ -50,16 +50,16 @@ def test_a_log_is_in_the_ledger_once_however_often_it_is_read(tmp_path: Path, li
     lines += [line(10, **nothing, response_code=503), line(11, **nothing), "garbage\n"]
     log.write_text("".join(lines))
     read = ["tokens", "--format", "envoy", "--source", "envoy-hq", "--endpoint", live_server.url, "--token-file", str(token)]
-    told = [("envoy-hq", "team-a", "qwen", "200", 10, 1045, 100, 70), ("envoy-hq", "team-a", "qwen", "503", 1, 0, 0, 0)]
+    reported = [("envoy-hq", "team-a", "qwen", "200", 10, 1045, 100, 70), ("envoy-hq", "team-a", "qwen", "503", 1, 0, 0, 0)]
     assert main([*read, "--state", str(tmp_path / "one"), str(log)]) == 3, "a bad line and a request without counts"
-    assert ledger() == told
+    assert ledger() == reported
     (unknown,) = QuarantinedRecord.objects.all()
     assert unknown.reason == "invalid"
     assert "input_tokens" in unknown.error
     assert json.loads(unknown.record)["id"] == "r11:2026-10-05T10:00:11Z"
     assert main([*read, "--state", str(tmp_path / "one"), str(log)]) == 3
     assert main([*read, "--state", str(tmp_path / "two"), str(log)]) == 3
-    assert ledger() == told
+    assert ledger() == reported
     assert not AgentWatermark.objects.exists(), "one reading is no watching"
 
 

@@ -1,4 +1,4 @@
-"""Whoever holds budgets for the whole house makes one on its page; what is refused stands beside its field."""
+"""Whoever holds budgets for the whole installation makes one on its page; what is refused is beside its field."""
 
 import html
 import re
@@ -42,7 +42,7 @@ def made(client: Client, **changed: Any) -> Budget:
 
 
 def beside(page: str) -> list[str]:
-    """What stands beside fields."""
+    """What is beside fields."""
     return [html.unescape(text) for text in re.findall(r'class="wrong"[^>]*>(.*?)</small>', page, re.DOTALL)]
 
 
@@ -97,7 +97,7 @@ def test_a_plan_has_the_months_that_got_an_amount(finance: Client) -> None:
         ({"namespace": "n" * 129}, "must be printable text of up to 128 characters"),
         ({"consumer": "a\x07b"}, "Consumer 'a\\x07b': must be printable text of up to 128 characters"),
         ({"accelerator": "NVIDIA-H800", "model": "llama-*"},
-         "Model 'llama-*': stands beside an accelerator, and no usage has both: give one of them"),
+         "Model 'llama-*': is given beside an accelerator, and no usage has both: give one of them"),
         ({"period": "week"}, "Period 'week': must be month, quarter or plan"),
         *(({"amount": amount}, f"Amount '{amount}': must be an amount from 0.01 to 1,000,000,000,000 with at most 2 de")
           for amount in ("0", "0.00", "-5", "1.005", "1,5", "NaN", "1e3", "ten", "1000000000000.01")),
@@ -158,7 +158,7 @@ def test_the_service_alone_refuses_a_budget_that_is_there(finance: Client) -> No
         budget_new(team=team, wish=wish, actor="ann")
 
 
-def test_refusals_are_told_in_chinese(finance: Client) -> None:
+def test_refusals_are_reported_in_chinese(finance: Client) -> None:
     made(finance)
     chinese = {"accept-language": "zh-hans"}
     page = finance.post(PAGE, FORM, headers=chinese).content.decode()
@@ -172,7 +172,7 @@ def test_refusals_are_told_in_chinese(finance: Client) -> None:
     [("finance", None, True), ("admin", None, True), ("lead", "nlp", False), ("viewer", None, False),
      ("approver", None, False), ("auditor", None, False)],
 )  # fmt: skip
-def test_only_who_holds_budgets_of_the_house_is_led_to_the_form(
+def test_only_who_holds_budgets_of_the_installation_is_led_to_the_form(
     finance: Client, client: Client, role: str, team: str | None, may: bool
 ) -> None:
     client.force_login(person(f"{role}-x", role, team=team))

@@ -1,4 +1,5 @@
-"""Who a document is from and for: legal entity, address, tax number and contact stand in it where the house said them."""
+"""Who a document is from and for: legal entity, address, tax number and contact stand in it where the installation said
+them."""
 
 import io
 import json
@@ -29,7 +30,7 @@ ISSUER = {
 NLP = {"legal_entity": "Example Research Ltd", "recipient": "Li Lei, Controlling"}
 
 
-def told(directory: Path, **billing: Any) -> None:
+def response(directory: Path, **billing: Any) -> None:
     first, *others = SET_UP["teams"]
     apply(directory, billing={**SET_UP["billing"], **ISSUER, **billing}, teams=[{**first, **NLP}, *others])
 
@@ -37,7 +38,7 @@ def told(directory: Path, **billing: Any) -> None:
 @pytest.fixture
 def october(tmp_path: Path) -> Path:
     people()
-    told(tmp_path)
+    response(tmp_path)
     ingest_allocations(allocation_record(1), allocation_record(2, namespace="cv"))
     held = {"kind": "other_legal_entity", "subject": "nlp", "reason": "one tax group", "actor": "fin"}
     exception_waive(period=period_open(month="2026-10"), now=OCTOBER_OVER, **held)
@@ -49,7 +50,7 @@ def text_of(pdf: bytes) -> str:
     return "".join("".join(page.extract_text() for page in pypdf.PdfReader(io.BytesIO(pdf)).pages).split())
 
 
-def test_the_document_copies_what_the_house_said(october: Path) -> None:
+def test_the_document_copies_what_the_installation_said(october: Path) -> None:
     nlp, cv = (document_of(invoice) for invoice in Invoice.objects.order_by("-team__code"))
     assert nlp["issuer"] == {"name": "AI-INFRA", **ISSUER}
     assert nlp["recipient"] == {
@@ -78,7 +79,7 @@ def test_the_files_and_the_page_show_it(october: Path) -> None:
 
 def test_an_issued_document_stays_as_it_was_and_a_note_says_what_holds_now(october: Path) -> None:
     before = Invoice.objects.get(team__code="nlp").document
-    told(october, legal_entity="Example Cloud Holding", tax_id="")
+    response(october, legal_entity="Example Cloud Holding", tax_id="")
     assert Invoice.objects.get(team__code="nlp").document == before
     assert proofs_hold("2026-10")
     number = Invoice.objects.get(team__code="nlp").number
@@ -103,7 +104,7 @@ def test_where_nobody_said_anything_the_document_has_no_word_of_it(tmp_path: Pat
 
 def test_the_log_says_what_changed_and_a_text_that_is_too_long_is_refused(tmp_path: Path) -> None:
     apply(tmp_path)
-    told(tmp_path)
+    response(tmp_path)
     change = AuditEntry.objects.filter(action="billing_setup_put").order_by("pk").last()
     assert change is not None
     assert change.detail["after"]["tax_id"] == "91310000MA1K00000X"
@@ -111,7 +112,7 @@ def test_the_log_says_what_changed_and_a_text_that_is_too_long_is_refused(tmp_pa
     assert team is not None
     assert (team.detail["legal_entity"], team.detail["recipient"]) == ("Example Research Ltd", "Li Lei, Controlling")
     with pytest.raises(SetUpFileError, match=r"billing.*tax_id.*at most 64 characters"):
-        told(tmp_path, tax_id="9" * 65)
+        response(tmp_path, tax_id="9" * 65)
     assert BillingSetup.objects.get().tax_id == "91310000MA1K00000X"
     assert Team.objects.get(code="cv").legal_entity == ""
 

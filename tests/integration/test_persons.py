@@ -65,8 +65,8 @@ def test_the_owner_of_a_token_does_not_approve_what_it_made(tmp_path: Any) -> No
     assert makes("POST", "price-versions", BODY).status_code == 201
     assert makes("POST", "price-versions/2099-01/submit", {"reason": "new year"}).status_code == 200
     refused = own("POST", "price-versions/2099-01/approve", {})
-    told = "actor: token:own made 2099-01: a second person decides on it, who did not write or submit it"
-    assert (refused.status_code, refused.json()["detail"]) == (403, told)
+    answer = "actor: token:own made 2099-01: a second person decides on it, who did not write or submit it"
+    assert (refused.status_code, refused.json()["detail"]) == (403, answer)
     assert other("POST", "price-versions/2099-01/approve", {}).status_code == 200
 
 

@@ -15,7 +15,7 @@ from billing.portal.input_names import NAMES, hint_of, input_name
 from billing.portal.planner import BOUNDS, START, own_mfu_p90, planned, planner_values
 from billing.portal.planner import NAMES as PLANNER_INPUTS
 from billing.portal.token_bench import TERMS
-from billing.portal.token_report import TOLD_BY_PEOPLE
+from billing.portal.token_report import SUPPLEMENT
 from billing.portal.workbench import FIELDS as WORKBENCH_INPUTS
 from billing.usage.models import EfficiencySample
 from pricing.cost_sheet import COMPLETE, SIMPLE
@@ -108,17 +108,17 @@ def test_the_linear_form_has_no_cliff() -> None:
     assert abs(row("Efficiency adjustment", linear, mfu="0.19")[1] - cost * Decimal("0.02")) <= Decimal("0.005")
 
 
-def test_every_check_of_a_mixture_of_experts_is_told() -> None:
+def test_every_check_of_a_mixture_of_experts_is_reported() -> None:
     """671 B parameters in all, 37 B of them active, on 64 GPUs of 80 GB: 167.75 GB each, 27 tokens for each active one."""
     plan = planned(texts(
         price_per_gpu_hour="10", active_params="37e9", total_params="671e9", tokens="1e12", gpus="64", gpu_memory_gb="80",
         deadline_days="30", queue_days="5", mfu_p90="0.35",
     ))  # fmt: skip
-    told = "\n".join(plan.warnings)
-    assert "the model does not fit: weights, gradients and optimizer take 167.75 GB of each GPU's 80 GB" in told
-    assert "too late: 5 days in the queue and" in told
-    assert "too hopeful: mfu 0.4 against 0.35" in told
-    assert "tokens are" not in told
+    reported = "\n".join(plan.warnings)
+    assert "the model does not fit: weights, gradients and optimizer take 167.75 GB of each GPU's 80 GB" in reported
+    assert "too late: 5 days in the queue and" in reported
+    assert "too hopeful: mfu 0.4 against 0.35" in reported
+    assert "tokens are" not in reported
     few = planned(texts(price_per_gpu_hour="10", active_params="37e9", tokens="500e9"))
     assert any(text.startswith("tokens are 13.51 times active_params") for text in few.warnings)
     assert any(text.startswith("deadline_days is not given") for text in few.warnings)
@@ -132,7 +132,7 @@ def test_the_page_fills_in_what_own_runs_reached(client: Client, tmp_path: Path)
         measured(number, "0.31", ago=yesterday)
     client.force_login(person("vic", "viewer"))
     page: Any = client.get("/planner/")
-    written = {name: value for _, _, inputs in page.context["groups"] for name, value, _ in inputs}
+    written = {field.name: field.value() for _, _, inputs in page.context["groups"] for field in inputs}
     assert (written["mfu_p90"], set(written)) == ("0.3100", set(PLANNER_INPUTS))
     assert [opened for _, opened, _ in page.context["groups"]] == [True, True, False, True, False, False, True]
     page = client.get("/planner/", {**START, "tokens": "10e12"})
@@ -161,7 +161,7 @@ def test_the_planner_and_the_workbench_speak_chinese(client: Client, tmp_path: P
 
 
 def test_every_input_of_a_form_has_words_of_its_own() -> None:
-    inputs = {*PLANNER_INPUTS, *WORKBENCH_INPUTS, *TERMS, *TOLD_BY_PEOPLE, BY_CONTEXT, "method"}
+    inputs = {*PLANNER_INPUTS, *WORKBENCH_INPUTS, *TERMS, *SUPPLEMENT, BY_CONTEXT, "method"}
     assert inputs == set(NAMES)
     with override("zh-hans"):
         assert [name for name in sorted(inputs) if not re.search(r"[\u4e00-\u9fff]", input_name(name))] == []

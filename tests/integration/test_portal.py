@@ -243,7 +243,7 @@ def test_every_level_adds_up_to_the_line(month: str, closed: bool) -> None:
         jobs = ["PyTorchJob/pretrain"] if line.key.kind == "efficiency" else None
         workloads = drilldown.workloads(line, scope, jobs)
         assert_adds_up(workloads, line.quantity, line.amount)
-        assert_adds_up(drilldown.days_held(line, scope, jobs), line.quantity, line.amount)
+        assert_adds_up(drilldown.days_allocated(line, scope, jobs), line.quantity, line.amount)
         for part in workloads.parts:
             assert_adds_up(drilldown.holds(line, scope, part.facts["job"], part), part.quantity, part.amount)
 
@@ -434,18 +434,18 @@ def test_a_form_of_another_site_changes_nothing(month: str) -> None:
     assert not Operation.objects.exists()
 
 
-def test_the_close_report_names_what_holds_the_month(month: str) -> None:
+def test_the_close_report_names_what_blocks_the_month(month: str) -> None:
     ingest_allocations(allocation_record(20, namespace="nobodys"), allocation_record(21, accelerator="NVIDIA-B300"))
     page = signed_in("finance", staff=True).get("/close/", {"month": month}).content.decode()
 
-    assert "Not yet: 2 exceptions hold the month." in page
+    assert "Not ready: 2 exceptions block the close." in page
     assert "hq-1/nobodys" in page
     assert "NVIDIA-B300" in page
     assert "capacity unknown" in page
     assert "21.0 GPU-h" in page
 
 
-def test_missing_pages_look_like_the_house() -> None:
+def test_missing_pages_look_like_the_installation() -> None:
     response = signed_in("guest").get("/nowhere/")
 
     assert response.status_code == 404

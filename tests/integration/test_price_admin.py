@@ -73,7 +73,7 @@ def test_a_draft_is_made_and_changed_as_a_document_with_history(finance: Client)
 
 
 @pytest.mark.parametrize(
-    ("document", "told"),
+    ("document", "reported"),
     [
         (DOCUMENT.replace("12", "twelve"), "gpu[0].price_per_gpu_hour: &#x27;twelve&#x27; must be a number"),
         (DOCUMENT.replace("12", "1_200"), "gpu[0].price_per_gpu_hour: &#x27;1_200&#x27; must be a number"),
@@ -83,10 +83,10 @@ def test_a_draft_is_made_and_changed_as_a_document_with_history(finance: Client)
         ("", "This field is required"),
     ],
 )
-def test_a_bad_document_is_refused_by_field_and_nothing_is_kept(finance: Client, document: str, told: str) -> None:
+def test_a_bad_document_is_refused_by_field_and_nothing_is_kept(finance: Client, document: str, reported: str) -> None:
     answer = finance.post("/admin/rates/pricedraft/add/", {"document": document, **HISTORY})
     assert answer.status_code == 200
-    assert told in answer.content.decode()
+    assert reported in answer.content.decode()
     assert not PriceDraft.objects.exists()
 
 
@@ -123,7 +123,7 @@ def test_nothing_is_deleted_and_nothing_published_is_changed(finance: Client, mo
         assert finance.post(page, {"name": "other"}).status_code == 403
 
 
-def test_the_admin_asks_for_the_same_rights_as_every_other_door(finance: Client) -> None:
+def test_the_admin_asks_for_the_same_rights_as_every_other_endpoint(finance: Client) -> None:
     made = draft()
     for role, sees, writes in (("viewer", 403, 403), ("auditor", 200, 403), ("approver", 200, 403), ("admin", 200, 200)):
         client = staff(role, role)

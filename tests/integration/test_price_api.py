@@ -42,8 +42,8 @@ def maker(prices: None) -> Caller:
 def made(maker: Caller, **changed: Any) -> dict[str, Any]:
     answer = maker("POST", "price-versions", {**BODY, **changed})
     assert answer.status_code == 201, answer.content
-    told: dict[str, Any] = answer.json()
-    return told
+    reported: dict[str, Any] = answer.json()
+    return reported
 
 
 def test_a_token_drafts_and_submits_and_a_person_approves(maker: Caller) -> None:
@@ -82,8 +82,8 @@ def test_the_maker_is_refused_also_as_a_superuser_and_under_a_second_token_of_th
     maker = Caller(client)
     made(maker)
     maker("POST", "price-versions/2099-01/submit")
-    told = problem(maker("POST", "price-versions/2099-01/approve"), 403)
-    assert told["errors"]["actor"][0].startswith("root made 2099-01")
+    reported = problem(maker("POST", "price-versions/2099-01/approve"), 403)
+    assert reported["errors"]["actor"][0].startswith("root made 2099-01")
     robot = token("robot", "prices:write")
     robot("PATCH", "price-versions/2099-01", {"reason": "newer cards"})
     robot("POST", "price-versions/2099-01/submit")
@@ -112,7 +112,7 @@ SEES_DRAFTS = {"prices:write", "prices:approve", "finance", "approver", "admin",
         ("GET", "price-versions/2099-01/effect", SEES_DRAFTS),
     ],
 )
-def test_each_door_asks_for_its_own_right(maker: Caller, method: str, path: str, allowed: set[str]) -> None:
+def test_each_endpoint_asks_for_its_own_right(maker: Caller, method: str, path: str, allowed: set[str]) -> None:
     made(maker)
     for scope in ("usage:write", "prices:read", "invoices:read", "prices:write", "prices:approve"):
         refused = token(scope, scope)(method, path).status_code == 403
@@ -152,8 +152,8 @@ def test_a_draft_is_not_found_by_those_who_may_only_read_prices(maker: Caller) -
     ],
 )  # fmt: skip
 def test_every_bad_field_is_named(maker: Caller, body: dict[str, Any], fields: set[str]) -> None:
-    told = problem(maker("POST", "price-versions", {**BODY, **body}), 400)
-    assert set(told["errors"]) == fields
+    reported = problem(maker("POST", "price-versions", {**BODY, **body}), 400)
+    assert set(reported["errors"]) == fields
     assert not PriceDraft.objects.exists()
     assert not CostSheet.objects.exists()
 
@@ -189,8 +189,8 @@ def test_a_cost_sheet_comes_with_its_draft_and_goes_out_with_its_file(maker: Cal
 def test_a_change_is_refused_where_somebody_changed_the_draft_meanwhile(maker: Caller) -> None:
     made(maker)
     assert maker("PATCH", "price-versions/2099-01", {"tokens": [], "revision": 1}).json()["revision"] == 2
-    told = problem(maker("PATCH", "price-versions/2099-01", {"reason": "x", "revision": 1}), 409)
-    assert told["errors"]["revision"] == ["1 is not the newest: the draft is at 2 by now"]
+    reported = problem(maker("PATCH", "price-versions/2099-01", {"reason": "x", "revision": 1}), 409)
+    assert reported["errors"]["revision"] == ["1 is not the newest: the draft is at 2 by now"]
     draft = maker("GET", "price-versions/2099-01").json()
     assert (draft["tokens"], draft["gpu"], draft["reason"]) == ([], BODY["gpu"], "new cards")
 
@@ -210,13 +210,13 @@ def test_steps_out_of_order_are_conflicts(maker: Caller) -> None:
     problem(maker("GET", "price-versions/a%00b"), 404)
 
 
-def test_a_published_version_cannot_be_changed_through_any_door(maker: Caller) -> None:
+def test_a_published_version_cannot_be_changed_through_any_endpoint(maker: Caller) -> None:
     made(maker)
     maker("POST", "price-versions/2099-01/submit")
     signed_in("ben", "approver")("POST", "price-versions/2099-01/approve")
     problem(maker("PATCH", "price-versions/2099-01", {"gpu": []}), 409)
-    told = problem(maker("PATCH", "price-versions/2026-10", {"gpu": []}), 409)
-    assert told["errors"]["state"] == ["2026-10 is published and never changes: draft another list"]
+    reported = problem(maker("PATCH", "price-versions/2026-10", {"gpu": []}), 409)
+    assert reported["errors"]["state"] == ["2026-10 is published and never changes: draft another list"]
     problem(maker("POST", "price-versions", BODY), 400)
     for method in ("PUT", "DELETE"):
         problem(maker(method, "price-versions/2099-01", BODY), 405)
@@ -226,11 +226,11 @@ def test_a_published_version_cannot_be_changed_through_any_door(maker: Caller) -
 
 def test_the_effect_on_a_month_by_team_and_sku(maker: Caller) -> None:
     made(maker)
-    told = maker("GET", "price-versions/2099-01/effect?month=2024-10").json()
+    reported = maker("GET", "price-versions/2099-01/effect?month=2024-10").json()
     # 8 x 9433 s = 20.962222... GPU-hours x 12.5 = 262.03
-    assert told["total"] == {"before": "209.62", "after": "262.03", "difference": "52.41", "percent": "25.00"}
-    assert told["rows"] == [
-        {"team": "nlp", "kind": "gpu", "sku": "NVIDIA-H800", "token_class": None, **told["total"]}
+    assert reported["total"] == {"before": "209.62", "after": "262.03", "difference": "52.41", "percent": "25.00"}
+    assert reported["rows"] == [
+        {"team": "nlp", "kind": "gpu", "sku": "NVIDIA-H800", "token_class": None, **reported["total"]}
     ]
     for month in ("soon", "%00", "2026-13", "0000-00"):
         problem(maker("GET", f"price-versions/2099-01/effect?month={month}"), 400)

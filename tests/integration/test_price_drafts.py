@@ -25,7 +25,7 @@ from billing.rates.services import (
     token_cost_sheet_put,
 )
 from billing.tenancy.models import AuditEntry, BillingSetup
-from billing.tenancy.selectors import house_calendar
+from billing.tenancy.selectors import company_calendar
 from pricing.tco import cost_of_gpu_hour, parse_cost_sheet
 from tests.factories import SET_UP, apply
 from tests.factories.prices import DECEMBER, LIST, NOW, SHEET, TOKEN_SHEET
@@ -110,7 +110,7 @@ def test_the_database_refuses_a_maker_too(set_up: None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "field", "told"),
+    ("content", "field", "reported"),
     [
         ({"gpu": [{"accelerator": "H", "price_per_gpu_hour": "abc"}]}, "gpu[0].price_per_gpu_hour", "'abc' must be"),
         ({"gpu": [{"accelerator": "H", "price_per_gpu_hour": "1_000"}]}, "gpu[0].price_per_gpu_hour", "'1_000' must be"),
@@ -128,14 +128,14 @@ def test_the_database_refuses_a_maker_too(set_up: None) -> None:
         ({"tokens": [{"input": "1"}]}, "tokens[0].model", "is missing"),
         ({"tokens": [{"model": "m", "input": "1"}, {"model": "m", "input": "2"}]}, "tokens[1].model", "two input prices"),
         ({"tokens": [{"model": "m", "cost_sheet": "x"}]}, "tokens[0].cost_sheet", "is no stored token cost sheet"),
-        ({"tokens": [{"model": "m", "cost_sheet": "x", "input": "1"}]}, "tokens[0].input", "stands beside cost_sheet"),
+        ({"tokens": [{"model": "m", "cost_sheet": "x", "input": "1"}]}, "tokens[0].input", "is given beside cost_sheet"),
         ({}, "gpu", "is empty and so is tokens"),
         ({"prices": []}, "prices", "is no field of a price list"),
         ("text", "the file", "must be a mapping"),
     ],
 )  # fmt: skip
-def test_a_bad_field_is_named_with_its_value(set_up: None, content: Any, field: str, told: str) -> None:
-    assert any(told in text for text in refusal(draft, content=content)[field])
+def test_a_bad_field_is_named_with_its_value(set_up: None, content: Any, field: str, reported: str) -> None:
+    assert any(reported in text for text in refusal(draft, content=content)[field])
 
 
 def test_three_bad_fields_get_three_messages(set_up: None) -> None:
@@ -170,8 +170,8 @@ def test_prices_are_published_for_an_instant_to_come(set_up: None) -> None:
 def test_a_start_at_which_another_version_begins_is_refused(set_up: None) -> None:
     price_draft_approve(draft=submitted(), actor="ben", now=NOW)
     other = draft(name="2026-12b", reason="again")
-    told = refusal(price_draft_submit, draft=other, actor="ana", now=NOW)
-    assert "is where 2026-12 begins" in told["valid_from"][0]
+    reported = refusal(price_draft_submit, draft=other, actor="ana", now=NOW)
+    assert "is where 2026-12 begins" in reported["valid_from"][0]
 
 
 def test_a_submission_says_why(set_up: None) -> None:
@@ -252,11 +252,11 @@ def test_a_token_price_keeps_its_report_hardware_engine_precision_and_method(set
 
 def test_a_token_price_of_another_model_than_the_tested_one_is_refused(set_up: None) -> None:
     token_cost_sheet_put(name="llama-on-h800", inputs=TOKEN_SHEET, actor="ana")
-    told = refusal(draft, content={"tokens": [{"model": "qwen", "cost_sheet": "llama-on-h800"}]})
-    assert told == {"tokens[0].model": ["'qwen' was not tested: llama-on-h800 is of llama-3-8b"]}
+    reported = refusal(draft, content={"tokens": [{"model": "qwen", "cost_sheet": "llama-on-h800"}]})
+    assert reported == {"tokens[0].model": ["'qwen' was not tested: llama-on-h800 is of llama-3-8b"]}
 
 
-def test_the_notice_is_counted_in_business_days_of_the_house(tmp_path: Path) -> None:
+def test_the_notice_is_counted_in_business_days_of_the_installation(tmp_path: Path) -> None:
     """4 to 30 November and 1 December are 20 weekdays: three are holidays, one of them made up for on a Saturday."""
     holidays = ["2026-11-11", "2026-11-12", "2026-12-01", "2026-12-02"]
     apply(tmp_path, billing={**SET_UP["billing"], "holidays": holidays, "working_days": ["2026-11-14"]})
@@ -265,4 +265,4 @@ def test_the_notice_is_counted_in_business_days_of_the_house(tmp_path: Path) -> 
     setup = BillingSetup.objects.get()
     days = {18: "2026-12", 19: "2027-01"}
     for notice, month in days.items():
-        assert first_month_with_notice(NOW, setup.zone, notice, house_calendar(setup))[0] == month
+        assert first_month_with_notice(NOW, setup.zone, notice, company_calendar(setup))[0] == month

@@ -78,13 +78,13 @@ def test_the_form_makes_a_draft_of_its_rows_and_leaves_blank_ones_out(finance: C
 
 
 @pytest.mark.parametrize(
-    ("changed", "told"),
+    ("changed", "line"),
     [
         ({"gpu_value": ["12", "x", ""]}, "GPU prices, row 2: &#x27;x&#x27; must be a number from 0 to 1000000"),
         ({"gpu_value": ["", "2", ""]}, "GPU prices, row 1: give exactly one of"),
         ({"gpu_accelerator": ["A", "A", ""], "gpu_resource": ["", "", ""]}, "row 2: &#x27;A&#x27; has two prices"),
         ({"tokens_output": ["-8"]}, "token prices, row 1: &#x27;-8&#x27; must be"),
-        ({"tokens_cost_sheet": ["none"]}, "token prices, row 1: stands beside cost_sheet"),
+        ({"tokens_cost_sheet": ["none"]}, "token prices, row 1: is given beside cost_sheet"),
         ({"name": ""}, "name: &#x27;&#x27; must be printable text"),
         ({name: [""] for name in FORM if name.startswith(("gpu_", "tokens_"))}, "gpu: is empty and so is tokens"),
         ({"name": "2026-10"}, "name: &#x27;2026-10&#x27; is published and never changes"),
@@ -95,11 +95,11 @@ def test_the_form_makes_a_draft_of_its_rows_and_leaves_blank_ones_out(finance: C
         ({"name": "a\0b"}, "Name &#x27;a\\x00b&#x27;: Null characters are not allowed"),
     ],
 )  # fmt: skip
-def test_a_refused_form_names_field_and_value_and_loses_nothing(finance: Client, changed: dict[str, Any], told: str) -> None:
+def test_a_refused_form_names_field_and_value_and_loses_nothing(finance: Client, changed: dict[str, Any], line: str) -> None:
     answer = finance.post("/prices/drafts/new/", {**FORM, **changed})
     text = answer.content.decode()
     assert answer.status_code == 400
-    assert told in text
+    assert line in text
     assert 'value="2.5"' in text or "gpu_value" in changed
     assert not PriceDraft.objects.exists()
 
@@ -193,7 +193,7 @@ def test_what_a_list_costs_is_for_those_who_may_see_costs(finance: Client) -> No
     assert finance.get(f"/prices/sheet-{version.pk}.yaml").status_code == 404
 
 
-def test_why_a_draft_has_no_prices_is_told_in_the_language_of_the_page(finance: Client) -> None:
+def test_why_a_draft_has_no_prices_is_reported_in_the_language_of_the_page(finance: Client) -> None:
     sheet = cost_of_gpu_hour(parse_cost_sheet(SHEET)).as_dict()
     cost_sheet_put(name="h800", inputs=SHEET, result=sheet, actor="ana")
     made = price_draft_create(
@@ -221,11 +221,11 @@ def test_a_price_is_traced_to_every_input_and_to_the_load_test(finance: Client) 
     text = " ".join(finance.get(f"/prices/drafts/{made.pk}/").content.decode().split())
     for name, value in SHEET.items():
         assert f'<td class="mono">{name}</td><td class="n">{value}</td>' in text
-    for told in ("1 × NVIDIA-H800", "vllm 0.11", "fp8", "output-only", "500 output tokens/s", "TTFT p99 900 ms"):
-        assert told in text
+    for line in ("1 × NVIDIA-H800", "vllm 0.11", "fp8", "output-only", "500 output tokens/s", "TTFT p99 900 ms"):
+        assert line in text
 
 
-def test_a_list_of_a_large_house_fits_into_one_form(finance: Client) -> None:
+def test_a_list_of_a_large_installation_fits_into_one_form(finance: Client) -> None:
     columns = ("input", "cache_read", "cache_creation", "output")
     many = {
         "tokens_model": [f"model-{number}" for number in range(300)],
@@ -258,7 +258,7 @@ def test_a_comparison_shows_components_and_inputs_to_those_who_may_see_costs(fin
         ))  # fmt: skip
     old, new = made
     page: Any = finance.get(f"/prices/compare/?old=d{old.pk}&new=d{new.pk}")
-    (found,) = page.context["sheets"]
+    ((found, _, _),) = page.context["sheets"]
     rows = {name: (before, after, difference) for name, before, after, difference in found.components}
     assert rows["unsold"] == ("—", "4.4689", "+4.4689")
     assert rows["hardware"] == ("6.1644", "6.1644", "0.0000")
@@ -266,7 +266,7 @@ def test_a_comparison_shows_components_and_inputs_to_those_who_may_see_costs(fin
     assert (str(found.old.price), str(found.new.price)) == ("11.5505", "16.9132")
     version = PriceVersion.objects.get()
     page = finance.get(f"/prices/compare/?old=v{version.pk}&new=d{new.pk}")
-    (found,) = page.context["sheets"]
+    ((found, _, _),) = page.context["sheets"]
     assert (found.old, found.inputs, found.components[0][1]) == (None, [], "—")
     assert "gives this price without a cost sheet" in page.content.decode()
     seen: Any = of("vera", "viewer").get(f"/prices/compare/?old=v{version.pk}&new=v{version.pk}")

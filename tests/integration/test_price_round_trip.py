@@ -116,13 +116,13 @@ def test_file_api_portal_and_admin_write_one_draft_and_show_one_version(
     assert [price["change"] for price in prices] == ["same"] * 4
 
     # the audit log names everybody
-    told = AuditEntry.objects.filter(subject="2099-01", action__startswith="price_").order_by("id")
-    assert [(entry.actor, entry.action) for entry in told] == [
+    reported = AuditEntry.objects.filter(subject="2099-01", action__startswith="price_").order_by("id")
+    assert [(entry.actor, entry.action) for entry in reported] == [
         ("ana", "price_draft_created"), ("token:robot", "price_draft_edited"), ("dora", "price_draft_edited"),
         ("eve", "price_draft_edited"), ("dora", "price_draft_submitted"), ("ben", "price_version_publish"),
         ("ben", "price_draft_approved"),
     ]  # fmt: skip
-    approval = told.last()
+    approval = reported.last()
     assert approval is not None
     assert approval.detail["makers"] == ["ana", "token:robot", "dora", "eve"]
     assert approval.detail["reason"] == "agreed"

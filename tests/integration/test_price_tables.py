@@ -162,7 +162,7 @@ WRONG = [
     (changed(3, up_to_tokens="many"), "5: up_to_tokens: 'many' must be a whole number from 1 to "),
     (changed(7, token_class="cache_read"),
      "5: token_class: cache_read: is missing: every bucket of 'qwen' prices input, output, cache_read"),
-    (changed(3, token_class="", price="", cost_sheet="qwen"), "5: up_to_tokens: stands beside cost_sheet: "),
+    (changed(3, token_class="", price="", cost_sheet="qwen"), "5: up_to_tokens: is given beside cost_sheet: "),
     (changed(4, valid_from="2099-02-01"), "6: valid_from: is another one than in row 2, the first of 2099-01"),
     (changed(4, valid_from="soon"), "6: valid_from: 'soon' must be a date or an RFC 3339 instant with an offset"),
     (changed(4, version=""), "6: version: is missing"),

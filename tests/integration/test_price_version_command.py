@@ -155,7 +155,7 @@ def test_two_lists_are_compared_price_by_price(manage: Manage, price_file: Path)
     }  # fmt: skip
 
 
-def test_a_preview_tells_every_team_and_what_has_no_price(manage: Manage, price_file: Path) -> None:
+def test_a_preview_reports_every_team_and_what_has_no_price(manage: Manage, price_file: Path) -> None:
     manage("price_version", "import", price_file)
     done = manage("price_version", "preview", "2099-01", "--month", "2024-10", "--json")
     assert done.status == 0

@@ -18,7 +18,7 @@ from tests.factories import allocation_record, apply, ingest_allocations
 
 pytestmark = pytest.mark.filterwarnings("ignore:No directory at:UserWarning")
 MONTH, OVER = "2026-10", datetime(2026, 11, 1, 0, 5, tzinfo=UTC)
-Told = tuple[str, int, int]
+Progress = tuple[str, int, int]
 
 
 class Terminal(io.StringIO):
@@ -33,10 +33,10 @@ def used(transactional_db: None, tmp_path: Path) -> None:
     ingest_allocations(allocation_record(1), allocation_record(2, namespace="cv", quantity=3))
 
 
-def run(kind: str) -> tuple[list[Told], list[Told]]:
-    """What was told step by step, and what stood in the row at each of these moments for everybody to see."""
-    heard: list[Told] = []
-    seen: list[Told] = []
+def run(kind: str) -> tuple[list[Progress], list[Progress]]:
+    """What was reported step by step, and what was in the row at each of these moments for everybody to see."""
+    heard: list[Progress] = []
+    seen: list[Progress] = []
     operation = operation_request(kind=kind, month=MONTH, actor="fin")
 
     def elsewhere() -> None:
@@ -53,7 +53,7 @@ def run(kind: str) -> tuple[list[Told], list[Told]]:
     return heard, seen
 
 
-def test_a_close_and_an_issue_tell_how_far_they_are(used: None) -> None:
+def test_a_close_and_an_issue_report_how_far_they_are(used: None) -> None:
     heard, seen = run("close")
     assert heard == [
         ("rate", 0, 0), ("look", 0, 0), ("cut_off", 0, 0), ("write", 0, 0), ("draft", 1, 2), ("draft", 2, 2),
@@ -88,9 +88,9 @@ def test_a_terminal_sees_the_steps_and_a_program_none(used: None) -> None:
     assert pipe.getvalue() == ""
 
 
-def test_between_its_beginning_and_end_a_step_is_told_twice_a_second_at_most() -> None:
+def test_between_its_beginning_and_end_a_step_is_reported_twice_a_second_at_most() -> None:
     now, heard = [0.0], []
-    report_progress = throttled(lambda *told: heard.append(told), clock=lambda: now[0])
+    report_progress = throttled(lambda *reported: heard.append(reported), clock=lambda: now[0])
     for done in range(1, 11):
         report_progress("draft", done, 10)
         now[0] += 0.2

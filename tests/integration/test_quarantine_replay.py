@@ -120,7 +120,7 @@ def test_what_was_reported_rightly_meanwhile_is_a_duplicate_and_counts_once(bad:
     assert AuditEntry.objects.get(action="quarantine_replay").detail["new"] is False
 
 
-def test_allocations_come_back_through_their_own_door() -> None:
+def test_allocations_come_back_through_their_own_endpoint() -> None:
     ingest_allocations(allocation_record(quantity=0))
     replay(QuarantinedRecord.objects.get(), allocation_record(quantity=4))
     assert GpuAllocation.objects.get().quantity == 4
@@ -237,7 +237,7 @@ def test_a_litellm_payload_is_corrected_as_it_is_shown(client: Client) -> None:
     assert output_tokens() == 3
 
 
-def test_the_api_asks_for_a_scope_a_reason_and_a_whole_house(client: Client, bad: QuarantinedRecord) -> None:
+def test_the_api_asks_for_a_scope_a_reason_and_a_whole_installation(client: Client, bad: QuarantinedRecord) -> None:
     from billing.tenancy.models import Team
 
     path = f"/api/v1/quarantine/{bad.pk}"

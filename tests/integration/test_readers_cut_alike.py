@@ -122,11 +122,12 @@ def test_the_days_and_pods_of_hours_that_were_bought_are_those_on_which_they_wer
     lines = {named(line): line for line in statements().statements[0].lines}
     used, beyond = lines["commitment", "used"], lines["gpu", ""]
     scope = drilldown.scope_of(used, period_of("2026-10"))
-    assert [(str(part.facts["day"]), part.quantity, part.amount) for part in drilldown.days_held(used, scope).parts] == [
+    days = drilldown.days_allocated(used, scope).parts
+    assert [(str(part.facts["day"]), part.quantity, part.amount) for part in days] == [
         ("2026-10-05", Decimal("10.000000"), Decimal("80.00")), ("2026-10-06", Decimal("2.000000"), Decimal("16.00")),
     ]  # fmt: skip
     scope = drilldown.scope_of(beyond, period_of("2026-10"))
-    assert [(str(part.facts["day"]), part.amount) for part in drilldown.days_held(beyond, scope).parts] == [
+    assert [(str(part.facts["day"]), part.amount) for part in drilldown.days_allocated(beyond, scope).parts] == [
         ("2026-10-06", Decimal("80.00"))
     ]
     (job,) = drilldown.workloads(beyond, scope).parts

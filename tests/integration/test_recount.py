@@ -83,7 +83,7 @@ def test_a_line_that_differs_is_named_with_both_figures(records: list[dict[str, 
     ]
 
 
-def test_what_nobody_owns_and_what_has_no_price_is_told(records: list[dict[str, Any]], tmp_path: Path) -> None:
+def test_what_nobody_owns_and_what_has_no_price_is_reported(records: list[dict[str, Any]], tmp_path: Path) -> None:
     period_close(month="2026-10", actor="ops", now=OVER)
     more = [records[0] | {"id": "x", "consumer": "nobodys"}, records[0] | {"id": "y", "model": "unknown"}]
     found = recount(parquet(tmp_path, [*records, *more]))
@@ -119,7 +119,7 @@ def test_both_engines_sum_alike(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("columns", "told"),
+    ("columns", "printed"),
     [
         ({"model": None}, "column 'model' is missing"),
         ({"time": ["2026-10-15T12:00:00+08:00"] * 4}, "time is string"),
@@ -131,9 +131,9 @@ def test_both_engines_sum_alike(tmp_path: Path) -> None:
     ],
 )
 def test_a_file_that_cannot_be_summed_exactly_is_refused(
-    records: list[dict[str, Any]], tmp_path: Path, columns: dict[str, Any], told: str
+    records: list[dict[str, Any]], tmp_path: Path, columns: dict[str, Any], printed: str
 ) -> None:
-    with pytest.raises(UsageFileError, match=told):
+    with pytest.raises(UsageFileError, match=printed):
         recount(parquet(tmp_path, records, **columns))
 
 
@@ -209,8 +209,8 @@ def test_the_command_ends_with_3_where_a_line_differs(
     assert "billed 20000000 at 2, the file has 10000000 at 2" in capsys.readouterr().out
     with pytest.raises(SystemExit):
         call_command("period_recount", "2026-10", "--tokens", path, "--json")
-    told = json.loads(capsys.readouterr().out)
-    assert (told["holds"], told["records"], len(told["differences"])) == (False, 2, 3)
-    assert isinstance(told["amount"], str)
-    (priced,) = (row for row in told["differences"] if row["token_class"] == "input")
+    printed = json.loads(capsys.readouterr().out)
+    assert (printed["holds"], printed["records"], len(printed["differences"])) == (False, 2, 3)
+    assert isinstance(printed["amount"], str)
+    (priced,) = (row for row in printed["differences"] if row["token_class"] == "input")
     assert (priced["billed"], priced["recounted"]) == ([20_000_000, "2"], [10_000_000, "2"])

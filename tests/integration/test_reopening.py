@@ -80,12 +80,12 @@ def test_the_drafts_of_the_withdrawn_close_stay_readable_and_its_charges_are_nob
     assert BillingPeriod.objects.get().close_seq == 2
 
 
-def test_the_log_names_both_and_the_report_tells_it() -> None:
+def test_the_log_names_both_and_the_report_contains_it() -> None:
     close()
     reopen()
-    told = AuditEntry.objects.filter(action__in=("reopening_request", "period_reopen")).order_by("id")
+    reported = AuditEntry.objects.filter(action__in=("reopening_request", "period_reopen")).order_by("id")
     asked = {"reason": "site B reported late", "requested_by": "lin", "close_seq": 1}
-    assert list(told.values_list("action", "actor", "subject", "detail")) == [
+    assert list(reported.values_list("action", "actor", "subject", "detail")) == [
         ("reopening_request", "lin", "2026-10", asked),
         ("period_reopen", "ada", "2026-10", {**asked, "approved_by": "ada", "drafts": 1}),
     ]
@@ -205,16 +205,16 @@ def test_the_page_offers_each_person_their_own_step() -> None:
     for name, said, status in (("lin", {"reason": ""}, 409), ("eve", {"reason": "x"}, 403), ("ada", {"reason": "x"}, 403)):
         assert signed_in(name).post(step, said).status_code == status, name
     assert signed_in("lin").post(step, {"reason": "site <b> late"}).status_code == 302
-    told = signed_in("lin").get(page).content.decode()
-    assert "site &lt;b&gt; late" in told
-    assert ("Waits for approval" in told, "Open again…" in told) == (True, False)
+    reported = signed_in("lin").get(page).content.decode()
+    assert "site &lt;b&gt; late" in reported
+    assert ("Waits for approval" in reported, "Open again…" in reported) == (True, False)
     assert "等待批准" in signed_in("lin", "zh-hans").get(page).content.decode()
     assert signed_in("lin").post(step, {"step": "approve"}).status_code == 403
     assert "Open again…" in signed_in("ada").get(page).content.decode()
     assert signed_in("ada").post(step, {"step": "approve"}).status_code == 302
     assert BillingPeriod.objects.get().status == "open"
-    told = signed_in("eve").get(page).content.decode()
-    assert ("1 draft voided" in told, "ada, " in told) == (True, True)
+    reported = signed_in("eve").get(page).content.decode()
+    assert ("1 draft voided" in reported, "ada, " in reported) == (True, True)
     file = signed_in("eve").get(page + "&table=reopenings&as=csv").content.decode()
     assert "approved,site <b> late,lin," in file
     assert signed_in("ada").post(step, {"step": "approve"}).status_code == 409

@@ -35,7 +35,7 @@ def waive(kind: str, subject: str) -> None:
     )
 
 
-def test_the_same_device_held_twice_by_one_pod_holds_the_close() -> None:
+def test_the_same_device_held_twice_by_one_pod_blocks_the_close() -> None:
     ingest_allocations(
         allocation_record(1, pod_uid="uid-x", ended_at="2026-10-10T02:00:00Z", observed_until="2026-10-10T02:00:00Z"),
         allocation_record(2, pod_uid="uid-x", started_at="2026-10-10T01:30:00Z", ended_at="2026-10-10T03:00:00Z",
@@ -71,7 +71,7 @@ def test_only_what_is_there_and_may_be_waived_is_waived() -> None:
         waive("metering_gap", "hq-1/nobody")
 
 
-def test_an_agent_that_fell_silent_holds_the_close_until_it_has_told_the_rest() -> None:
+def test_an_agent_that_fell_silent_blocks_the_close_until_it_has_reported_the_rest() -> None:
     _, end = SHANGHAI_OCTOBER
     watermark_advance(agent="a", cluster="hq-1", watermark=end - hours(2))
     assert blocking() == [("metering_gap", "hq-1/agent a", 7200)]

@@ -55,14 +55,14 @@ def test_what_was_issued_is_one_sum(october: None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("field", "told"),
+    ("field", "reported"),
     [
         ("total", "but journal 1,009.00, document 1,009.00"),
         ("lines", "but lines 1,009.00, FOCUS 1,009.00"),
         ("subtotals", "its sub-totals are not its total"),
     ],
 )
-def test_a_document_whose_sums_differ_is_named(october: None, field: str, told: str) -> None:
+def test_a_document_whose_sums_differ_is_named(october: None, field: str, reported: str) -> None:
     """One cent or yuan is enough; the trigger that keeps issued rows is lifted to try it."""
     invoice = Invoice.objects.get(team__code="nlp")
     document = json.loads(invoice.document)
@@ -78,7 +78,7 @@ def test_a_document_whose_sums_differ_is_named(october: None, field: str, told: 
         cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
         cursor.execute("ALTER TABLE invoices_invoice ENABLE TRIGGER USER")
     assert not agreed().ok
-    assert told in agreed().detail
+    assert reported in agreed().detail
 
 
 def test_sums_that_pages_show_are_compared_too(october: None) -> None:

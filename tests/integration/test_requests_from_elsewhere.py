@@ -12,9 +12,9 @@ from django.urls import get_resolver
 from billing.settings.security_headers import policy_of
 from tests import factories
 from tests.factories.identity import code_of, provider
-from tests.factories.roles import MATRIX, addresses, filled, house
+from tests.factories.roles import MATRIX, addresses, filled, scenario
 
-__all__ = ["house", "provider"]
+__all__ = ["provider", "scenario"]
 pytestmark = pytest.mark.django_db
 PASSWORD = "an abacus has beads"
 ELSEWHERE = [
@@ -23,10 +23,10 @@ ELSEWHERE = [
 ]  # fmt: skip
 
 
-def address(route: str, house: dict[str, Any]) -> str:
+def address(route: str, scenario: dict[str, Any]) -> str:
     """An address that resolves to the route."""
     if route in MATRIX:
-        return "/" + filled(route, house)
+        return "/" + filled(route, scenario)
     text = re.sub(r"\(\?P<(\w+)>[^()]*\)", lambda found: "rates" if found[1] == "app_label" else "oidc", route)
     text = re.sub(r"<(?:path:|int:)?\w+>", "1", text)
     return "/" + text.replace("^", "").replace("$", "")
@@ -37,13 +37,13 @@ ROUTES = [route for route in addresses(get_resolver().url_patterns) if route != 
 
 
 @pytest.mark.parametrize("route", ROUTES)
-def test_a_form_of_another_site_changes_nothing(house: dict[str, Any], route: str, settings: Any) -> None:
+def test_a_form_of_another_site_changes_nothing(scenario: dict[str, Any], route: str, settings: Any) -> None:
     """Every address of the URL configuration, asked to write by a signed-in browser without our token."""
     root = User.objects.create_superuser("root", password=PASSWORD)
     browser = Client(enforce_csrf_checks=True)
     browser.force_login(root)
     for method in ("post", "put", "patch", "delete"):
-        status = getattr(browser, method)(address(route, house)).status_code
+        status = getattr(browser, method)(address(route, scenario)).status_code
         # A door of programs that takes no such request of anybody says so; a page looks at the token first.
         takes_none = route.startswith("api/") and MATRIX[route][0] != method.upper()
         assert status in ((403, 404, 405) if takes_none else (403,)), (route, method, status)
@@ -101,18 +101,18 @@ def test_signing_out_ends_the_session_on_the_server() -> None:
     assert thief.get("/")["Location"].startswith("/login/")
 
 
-def test_a_page_tells_the_browser_to_run_nothing_but_our_files(house: dict[str, Any]) -> None:
+def test_a_page_lets_the_browser_run_only_our_files(scenario: dict[str, Any]) -> None:
     client = Client()
     client.force_login(User.objects.get(username="auditor"))
     for path in ("/", "/invoices/", "/close/", "/login/", "/nothing-here", "/api/v1/teams", "/healthz"):
-        told = client.get(path).headers
-        policy = dict(item.split(" ", 1) for item in told["Content-Security-Policy"].split("; "))
+        response = client.get(path).headers
+        policy = dict(item.split(" ", 1) for item in response["Content-Security-Policy"].split("; "))
         assert policy["script-src"] == policy["style-src"] == "'self'", path
         assert (policy["default-src"], policy["frame-ancestors"], policy["base-uri"]) == ("'none'",) * 3
-        assert (told["X-Frame-Options"], told["X-Content-Type-Options"]) == ("DENY", "nosniff")
-        assert told["Referrer-Policy"] == "same-origin"
-        assert told["Cross-Origin-Opener-Policy"] == "same-origin"
-        assert "no-store" in told["Cache-Control"], path
+        assert (response["X-Frame-Options"], response["X-Content-Type-Options"]) == ("DENY", "nosniff")
+        assert response["Referrer-Policy"] == "same-origin"
+        assert response["Cross-Origin-Opener-Policy"] == "same-origin"
+        assert "no-store" in response["Cache-Control"], path
 
 
 def test_only_the_admin_is_granted_more_and_no_script_of_a_page() -> None:

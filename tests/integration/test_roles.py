@@ -13,9 +13,9 @@ from billing.tenancy.access import Right, access_of, teams_visible_to
 from billing.tenancy.models import AuditEntry, Membership, Team
 from billing.tenancy.roles import RoleError, role_grant, role_revoke, roles_from_provider
 from tests import factories
-from tests.factories.roles import MATRIX, WHO, addresses, filled, house
+from tests.factories.roles import MATRIX, WHO, addresses, filled, scenario
 
-__all__ = ["house"]
+__all__ = ["scenario"]
 
 pytestmark = pytest.mark.django_db
 
@@ -76,7 +76,7 @@ def test_nobody_but_a_superuser_both_makes_and_approves() -> None:
 
 
 @pytest.mark.usefixtures("hierarchy")
-def test_a_right_for_a_team_is_no_right_for_the_house() -> None:
+def test_a_right_for_a_team_is_no_right_for_the_installation() -> None:
     nlp, cv = Team.objects.get(code="nlp"), Team.objects.get(code="cv")
     lead = access_of(factories.person("lead", "lead", team="nlp"))
     assert lead.may(Right.BUDGET, nlp)
@@ -93,9 +93,9 @@ def test_roles_are_granted_once_and_taken_away_with_an_entry_each() -> None:
     assert not role_grant(user=person, role="lead", team=nlp, actor="boss")
     assert role_revoke(user=person, role="lead", team=nlp, actor="boss")
     assert not role_revoke(user=person, role="lead", team=nlp, actor="boss")
-    told = AuditEntry.objects.filter(action__startswith="role_").values_list("action", "actor", "subject", "detail")
+    reported = AuditEntry.objects.filter(action__startswith="role_").values_list("action", "actor", "subject", "detail")
     detail = {"role": "lead", "team": "nlp"}
-    assert list(told) == [("role_grant", "boss", "ann", detail), ("role_revoke", "boss", "ann", detail)]
+    assert list(reported) == [("role_grant", "boss", "ann", detail), ("role_revoke", "boss", "ann", detail)]
     with pytest.raises(RoleError, match="role 'king': choose from viewer, lead, finance"):
         role_grant(user=person, role="king", team=None, actor="boss")
     with pytest.raises(RoleError, match="role 'finance' is held for all teams"):
@@ -133,14 +133,14 @@ def test_the_command_grants_lists_and_refuses(
         f"{'ann':<24} {'lead':<12} {'nlp':<24} local",
         f"{'boss':<24} {'admin':<12} {'all teams':<24} local",
     ]
-    for arguments, told in (
+    for arguments, reported in (
         (("grant", "bob", "lead"), "user 'bob'"),
         (("grant", "ann", "lead", "--team", "x"), "team 'x'"),
         (("grant", "ann", "king"), "role 'king'"),
     ):
         with pytest.raises(SystemExit, match="2"):
             call_command("role", *arguments)
-        assert told in capsys.readouterr().err
+        assert reported in capsys.readouterr().err
 
 
 # --- every address as every role -------------------------------------------------------------------------------------
@@ -154,7 +154,7 @@ def test_every_address_has_an_entry_in_the_matrix() -> None:
 
 @pytest.mark.parametrize("route", sorted(MATRIX))
 @pytest.mark.parametrize("who", WHO)
-def test_an_address_answers_each_role_as_the_matrix_says(house: dict[str, Any], route: str, who: str) -> None:
+def test_an_address_answers_each_role_as_the_matrix_says(scenario: dict[str, Any], route: str, who: str) -> None:
     method, expected = MATRIX[route]
     client = Client()
     if who != "nobody":
@@ -162,7 +162,6 @@ def test_an_address_answers_each_role_as_the_matrix_says(house: dict[str, Any], 
 
         client.force_login(User.objects.get(username=who))
     body = {"kind": "issue"} if route.endswith("/operations/") else {}
-    response = (
-        client.generic(method, "/" + filled(route, house)) if not body else client.post("/" + filled(route, house), body)
-    )
+    address = "/" + filled(route, scenario)
+    response = client.post(address, body) if body else client.generic(method, address)
     assert response.status_code == expected[who], (route, who, response.status_code)

@@ -28,7 +28,7 @@ def web(transactional_db: None) -> Iterator[WebProcess]:
         yield process
 
 
-def test_the_write_doors_answer_as_they_are_described(web: WebProcess) -> None:
+def test_the_write_endpoints_answer_as_they_are_described(web: WebProcess) -> None:
     """No server error, no undocumented status, type or shape; nothing that breaks the description is taken for good."""
     schema = schemathesis.openapi.from_url(f"{web.url}/api/v1/schema/?format=json")
     headers = {"Authorization": f"Bearer {api_token_create(name='st', scopes=['usage:write'], actor='tests')[1]}"}

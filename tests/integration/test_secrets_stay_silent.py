@@ -47,7 +47,7 @@ def closed_port() -> int:
 
 
 @pytest.fixture
-def told(caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]) -> Callable[[], str]:
+def printed(caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]) -> Callable[[], str]:
     """Everything that was said so far: logs with their tracebacks, both streams, the audit log."""
     caplog.set_level(logging.DEBUG)
 
@@ -59,18 +59,18 @@ def told(caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]) -
     return everything
 
 
-def test_a_password_is_repeated_nowhere(told: Callable[[], str]) -> None:
+def test_a_password_is_repeated_nowhere(printed: Callable[[], str]) -> None:
     person("mei", password=PASSWORD)
     client = Client()
     for given in (WRONG, PASSWORD):
         page = client.post("/login/", {"login": "mei", "password": given})
         assert given not in page.content.decode()
     client.post("/account/password/change/", {"oldpassword": WRONG, "password1": PASSWORD, "password2": PASSWORD})
-    said = told()
+    said = printed()
     assert (PASSWORD in said, WRONG in said) == (False, False)
 
 
-def test_a_second_factor_is_repeated_nowhere(told: Callable[[], str]) -> None:
+def test_a_second_factor_is_repeated_nowhere(printed: Callable[[], str]) -> None:
     mei = person("mei", password=PASSWORD)
     secret = generate_totp_secret()
     TOTP.activate(mei, secret)
@@ -80,11 +80,11 @@ def test_a_second_factor_is_repeated_nowhere(told: Callable[[], str]) -> None:
     code = code_of(mei)
     client.post("/account/2fa/authenticate/", {"code": code})
     assert client.get("/").status_code == 200
-    said = told()
+    said = printed()
     assert (secret in said, code in said) == (False, False)
 
 
-def test_a_token_is_repeated_nowhere(told: Callable[[], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_token_is_repeated_nowhere(printed: Callable[[], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     apply(tmp_path)
     token, presented = api_token_create(name="gateway", scopes=["usage:write", "invoices:read"], actor="boss")
     client = Client(raise_request_exception=False)
@@ -98,12 +98,12 @@ def test_a_token_is_repeated_nowhere(told: Callable[[], str], tmp_path: Path, mo
     api_token_revoke(token=token, actor="boss", now=timezone.now())
     refused = client.get("/api/v1/teams", headers={"authorization": f"Bearer {presented}"})
     assert refused.status_code == 401
-    said = told() + failed.content.decode() + refused.content.decode()
+    said = printed() + failed.content.decode() + refused.content.decode()
     assert "ZeroDivisionError" in said
     assert (presented in said, TYPED in said) == (False, False)
 
 
-def test_the_secret_of_the_provider_is_repeated_nowhere(told: Callable[[], str], settings: Any, closed_port: int) -> None:
+def test_the_secret_of_the_provider_is_repeated_nowhere(printed: Callable[[], str], settings: Any, closed_port: int) -> None:
     apps = provider_apps({
         "OIDC_SERVER_URL": f"http://127.0.0.1:{closed_port}", "OIDC_CLIENT_ID": "suanpan",
         "OIDC_CLIENT_SECRET": PROVIDER_SECRET,
@@ -111,12 +111,12 @@ def test_the_secret_of_the_provider_is_repeated_nowhere(told: Callable[[], str],
     settings.SOCIALACCOUNT_PROVIDERS = {"openid_connect": {"OAUTH_PKCE_ENABLED": True, "APPS": apps}}
     client = Client(raise_request_exception=False)
     pages = [client.get("/login/"), client.post("/account/oidc/oidc/login/?process=login")]
-    said = told() + "".join(page.content.decode() for page in pages)
+    said = printed() + "".join(page.content.decode() for page in pages)
     assert PROVIDER_SECRET not in said
 
 
 def test_the_addresses_of_channels_and_of_the_mail_server_are_repeated_nowhere(
-    told: Callable[[], str], tmp_path: Path, settings: Any, closed_port: int
+    printed: Callable[[], str], tmp_path: Path, settings: Any, closed_port: int
 ) -> None:
     settings.ALERT_MAIL_URL = f"mailto://user:{MAIL_PASSWORD}@127.0.0.1:{closed_port}?from=a@b.cn"
     ownership = [{**row, "valid_from": "2024-01-01"} for row in SET_UP["ownership"]]
@@ -136,7 +136,7 @@ def test_the_addresses_of_channels_and_of_the_mail_server_are_repeated_nowhere(
     client = Client()
     client.force_login(boss)
     pages = "".join(client.get(path).content.decode() for path in ("/budgets/", f"/budgets/{budget.pk}/", "/metrics"))
-    said = told() + " ".join(errors) + pages
+    said = printed() + " ".join(errors) + pages
     assert set(errors) == {"hook: did not take the message", "mail: did not take the message"}
     assert (MAIL_PASSWORD in said, HOOK in said) == (False, False)
 

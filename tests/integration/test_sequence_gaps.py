@@ -1,4 +1,4 @@
-"""Sources that number their records: what never arrived is told and holds the close until it comes. All over HTTP."""
+"""Sources that number their records: what never arrived is reported and blocks the close until it comes. All over HTTP."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator
@@ -49,10 +49,10 @@ def post(client: Client) -> Post:
 
 @pytest.fixture
 def gaps(client: Client) -> Callable[..., list[tuple[Any, ...]]]:
-    """(subject, missing, told, blocks) of every sequence gap in the report of a month, with and without folding."""
+    """(subject, missing, reported, blocks) of every sequence gap in the report of a month, with and without folding."""
     secret = api_token_create(name="reader", scopes=["invoices:read"], actor="tests")[1]
 
-    def told(month: str) -> list[tuple[Any, ...]]:
+    def reported(month: str) -> list[tuple[Any, ...]]:
         answer = client.get(f"/api/v1/periods/{month}/report", headers={"Authorization": f"Bearer {secret}"})
         assert answer.status_code == 200, answer.content
         return [
@@ -62,9 +62,9 @@ def gaps(client: Client) -> Callable[..., list[tuple[Any, ...]]]:
         ]
 
     def both(month: str = "2026-10") -> list[tuple[Any, ...]]:
-        before = told(month)
+        before = reported(month)
         sequences_fold()
-        assert told(month) == before, "folding changes nothing that is read"
+        assert reported(month) == before, "folding changes nothing that is read"
         return before
 
     return both
@@ -88,7 +88,7 @@ def rows() -> int:
         return int(cursor.fetchone()[0])
 
 
-def test_numbers_that_never_arrived_are_told_by_source_until_they_arrive(post: Post, gaps: Any) -> None:
+def test_numbers_that_never_arrived_are_reported_by_source_until_they_arrive(post: Post, gaps: Any) -> None:
     assert post(numbered([1, 2, 3, 7, 8, 10, 20])).json()["accepted"] == 7
     assert gaps() == [("litellm-hq", 13, "numbers 4-6, 9, 11-19", True)]
     post(numbered([5, 9, 12]))
@@ -151,15 +151,15 @@ def test_what_went_to_quarantine_has_not_arrived(post: Post, gaps: Any) -> None:
 def test_a_gap_belongs_to_the_months_between_the_records_beside_it(post: Post, gaps: Any) -> None:
     (last,), (next_one,) = numbered([5], time="2026-09-30T23:59:00+08:00"), numbered([8], time="2026-10-01T00:01:00+08:00")
     post([last, next_one, *numbered([9], time="2026-10-31T12:00:00+08:00")])
-    told = [("litellm-hq", 2, "numbers 6-7", True)]
-    assert (gaps("2026-09"), gaps("2026-10"), gaps("2026-11")) == (told, told, [])
+    reported = [("litellm-hq", 2, "numbers 6-7", True)]
+    assert (gaps("2026-09"), gaps("2026-10"), gaps("2026-11")) == (reported, reported, [])
 
 
 def test_many_gaps_are_counted_and_the_first_are_spelled_out(post: Post, gaps: Any) -> None:
     post(numbered(range(0, 60, 2)))
-    ((_, missing, told, _),) = gaps()
+    ((_, missing, reported, _),) = gaps()
     assert missing == 29
-    assert told == "numbers 1, 3, 5, 7, 9, 11, 13, 15, 17, 19 and 19 more gaps"
+    assert reported == "numbers 1, 3, 5, 7, 9, 11, 13, 15, 17, 19 and 19 more gaps"
 
 
 @pytest.mark.parametrize("number", [-1, 10**18 + 1, "1", 1.5, True])
@@ -175,7 +175,7 @@ def events(*numbers: object, **changed: Any) -> list[dict[str, Any]]:
     return [cloud_event(id=f"e-{place}", sequence=number, **changed) for place, number in enumerate(numbers)]
 
 
-def test_the_sequence_of_cloud_events_tells_gaps(post: Post, gaps: Any) -> None:
+def test_the_sequence_of_cloud_events_reports_gaps(post: Post, gaps: Any) -> None:
     kind = "application/cloudevents-batch+json"
     post(events("0000000001", "2", 5), "events", kind)
     assert gaps() == [("litellm-proxy", 2, "numbers 3-4", True)]

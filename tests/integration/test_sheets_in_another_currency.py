@@ -34,7 +34,7 @@ IN_THE_LIST = round_price(
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Path:
+def scenario(tmp_path: Path) -> Path:
     apply(tmp_path, **since_2024())
     ingest_allocations(allocation_record(**THEN))
     return tmp_path
@@ -46,14 +46,14 @@ def signed_in() -> Client:
     return client
 
 
-def test_a_declared_list_takes_the_converted_price_and_keeps_the_rate(house: Path) -> None:
+def test_a_declared_list_takes_the_converted_price_and_keeps_the_rate(scenario: Path) -> None:
     assert Decimal("82.2791") == IN_THE_LIST
     versions = since_2024()["price_versions"]
     versions.append(
         {"name": "2099-01", "valid_from": "2099-01-01T00:00:00+08:00",
          "gpu": [{"accelerator": "NVIDIA-H800", "cost_sheet": "usd"}]}
     )  # fmt: skip
-    apply(house, **since_2024(cost_sheets=[{"name": "usd", "sheet": LISTED}], price_versions=versions))
+    apply(scenario, **since_2024(cost_sheets=[{"name": "usd", "sheet": LISTED}], price_versions=versions))
     price = GpuPrice.objects.get(version__name="2099-01")
     assert price.price == IN_THE_LIST
     sheet = CostSheet.objects.get()
@@ -68,9 +68,9 @@ HELD = {"name": "nlp-2099", "team": "nlp", "accelerator": "NVIDIA-H800", "gpu_ho
         "valid_from": "2099-01-01", "cost_sheet": "usd"}  # fmt: skip
 
 
-def test_a_commitment_takes_the_reserved_tier_of_a_sheet(house: Path) -> None:
+def test_a_commitment_takes_the_reserved_tier_of_a_sheet(scenario: Path) -> None:
     """80 % of 82.2791 is 65.82328, 65.8233 in the list."""
-    apply(house, **since_2024(cost_sheets=[{"name": "usd", "sheet": LISTED}], commitments=[HELD]))
+    apply(scenario, **since_2024(cost_sheets=[{"name": "usd", "sheet": LISTED}], commitments=[HELD]))
     assert Commitment.objects.get().price == Decimal("65.8233")
 
 
@@ -80,24 +80,24 @@ def test_a_commitment_takes_the_reserved_tier_of_a_sheet(house: Path) -> None:
         (LISTED, {"cost_sheet": "absent"}, "cost_sheet: 'absent' must be a stored cost sheet with reserved_ratio"),
         ({**SHEET, "currency": "USD", "reserved_ratio": "0.8"}, {}, "cost_sheet: 'usd' must be .* prices in CNY"),
         (SHEET, {}, "cost_sheet: 'usd' must be a stored cost sheet with reserved_ratio"),
-        (LISTED, {"price_per_gpu_hour": "8"}, "price_per_gpu_hour: stands beside cost_sheet"),
+        (LISTED, {"price_per_gpu_hour": "8"}, "price_per_gpu_hour: is given beside cost_sheet"),
     ],
 )
 def test_a_sheet_without_a_reserved_tier_prices_no_commitment(
-    house: Path, sheet: dict[str, Any], changed: dict[str, str], says: str
+    scenario: Path, sheet: dict[str, Any], changed: dict[str, str], says: str
 ) -> None:
     with pytest.raises(SetUpFileError, match=says):
-        apply(house, **since_2024(cost_sheets=[{"name": "usd", "sheet": sheet}], commitments=[{**HELD, **changed}]))
+        apply(scenario, **since_2024(cost_sheets=[{"name": "usd", "sheet": sheet}], commitments=[{**HELD, **changed}]))
 
 
-def test_the_bench_shows_it_saves_it_and_prices_a_month_with_it(house: Path) -> None:
+def test_the_bench_shows_it_saves_it_and_prices_a_month_with_it(scenario: Path) -> None:
     client = signed_in()
     sent = {name: str(value) for name, value in LISTED.items()}
     shown: Any = client.get("/prices/workbench/", sent)
     assert shown.context["found"].cost.list_price == IN_THE_LIST
-    told = shown.content.decode()
-    for text in ("What stands in the price list", "7.12340000", "2026-10-01", "Pre-emptible", "0.8795"):
-        assert text in told, text
+    page_text = shown.content.decode()
+    for text in ("What is in the price list", "7.12340000", "2026-10-01", "Pre-emptible", "0.8795"):
+        assert text in page_text, text
     effect: Any = client.get("/prices/workbench/effect/", {**sent, "month": "2024-10"})
     # 8 cards for 9433 s
     assert effect.context["effect"].total.after == (Fraction(8 * 9433, 3600) * Fraction(IN_THE_LIST)).__round__(2)
@@ -113,7 +113,7 @@ def test_the_bench_shows_it_saves_it_and_prices_a_month_with_it(house: Path) -> 
     assert PriceVersion.objects.get(name="2099-02").gpu.get(accelerator="NVIDIA-H800").price == IN_THE_LIST
 
 
-def test_a_bad_term_of_the_list_is_named_beside_its_field(house: Path) -> None:
+def test_a_bad_term_of_the_list_is_named_beside_its_field(scenario: Path) -> None:
     sent = {name: str(value) for name, value in LISTED.items() if name != "rate_date"} | {"exchange_rate": "-7"}
     shown: Any = signed_in().get("/prices/workbench/", sent)
     assert shown.context["refusals"] == [

@@ -100,7 +100,7 @@ def test_what_is_kept_is_what_was_assessed(month: str, settings: Any) -> None:
 
 
 def facts(month: MonthFacets) -> dict[str, Any]:
-    """What the pages of the house make of a month, however it was read."""
+    """What the pages of the installation make of a month, however it was read."""
     setup = BillingSetup.objects.get()
     board = Board(month.period, setup, Team.objects.order_by("code"), Filters(), month, AFTER)
     names = ("team", "namespace", "model", "accelerator", "site", "consumer")
@@ -144,7 +144,7 @@ ASKED: tuple[dict[str, str], ...] = (
 
 
 def test_hours_of_the_week_are_the_same_live_and_kept_while_open_and_closed(month: str, settings: Any) -> None:
-    """Whole devices, slices and a model: under every filter that the whole house can be asked for."""
+    """Whole devices, slices and a model: under every filter that the whole installation can be asked for."""
     ingest_allocations(allocation_record(3, resource=SLICE, device_fraction="0.142857142857", quantity=2))
     settings.CACHE_STATEMENTS_ABOVE_LINES = 10**9
     live = [use_by_hour(**asked) for asked in ASKED]
@@ -163,7 +163,7 @@ def test_hours_of_the_week_are_the_same_live_and_kept_while_open_and_closed(mont
     assert [use_by_hour(**asked) for asked in ASKED] == kept
 
 
-def test_a_part_of_the_house_is_summed_when_it_is_asked_for(month: str) -> None:
+def test_a_part_of_the_installation_is_summed_when_it_is_asked_for(month: str) -> None:
     """Kept is only the sum of all: a team, a namespace or a consumer, and whoever sees some teams, read their own use."""
     month_assess(month=month, now=AFTER)
     asked: tuple[dict[str, str], ...] = ({"team": "cv"}, {"namespace": "cv"}, {"consumer": "nobody"})
@@ -377,7 +377,7 @@ def test_a_waiver_counts_at_once_in_a_report_that_is_kept(month: str) -> None:
     overlapping = allocation_record(9, pod_uid="uid-1", started_at="2026-10-10T01:00:00Z")
     ingest_allocations(overlapping)
     month_assess(month=month, now=AFTER)
-    assert "Holds the close" in of_pages()["/close/"]
+    assert "Blocks the close" in of_pages()["/close/"]
     exception_waive(
         period=BillingPeriod.objects.get_or_create(
             month=month, defaults={"zone": "Asia/Shanghai", "start": factories.SHANGHAI_OCTOBER[0],
@@ -387,7 +387,7 @@ def test_a_waiver_counts_at_once_in_a_report_that_is_kept(month: str) -> None:
     client = signed_in("fin")
     page = client.get(f"/close/?month={month}").content.decode()
     assert "Waived by fin" in page
-    assert "Holds the close" not in page
+    assert "Blocks the close" not in page
 
 
 def test_finance_has_a_month_assessed_again(month: str) -> None:

@@ -90,8 +90,8 @@ def test_the_report_and_the_page_name_the_team_the_problem_and_what_solves_it(tm
     two_teams(tmp_path)
     measured_is("NaN")
     before = build_report(period_of(MONTH), now=LATER)
-    (told,) = before.exceptions
-    assert (told.kind, told.subject, told.action, told.blocks) == ("team_unrated", "cv", NOT_A_NUMBER, False)
+    (reported,) = before.exceptions
+    assert (reported.kind, reported.subject, reported.action, reported.blocks) == ("team_unrated", "cv", NOT_A_NUMBER, False)
     assert before.closable
     with pytest.raises(TeamsBlockedError):
         close()
@@ -116,12 +116,12 @@ def test_pages_of_others_go_on_and_say_who_is_missing_in_them(tmp_path: Path) ->
     finance.force_login(factories.person("fin", "finance"))
     nlp.force_login(factories.person("ann", "viewer", team="nlp"))
     cv.force_login(factories.person("bob", "viewer", team="cv"))
-    told = "cv cannot be rated: what it is charged is unknown, and in no amount of this page."
+    reported = "cv cannot be rated: what it is charged is unknown, and in no amount of this page."
     overview = finance.get(f"/?month={MONTH}").content.decode()
-    assert ("209.62" in overview, told in overview, NOT_A_NUMBER in overview) == (True, True, True)
+    assert ("209.62" in overview, reported in overview, NOT_A_NUMBER in overview) == (True, True, True)
     own = nlp.get(f"/teams/nlp/?month={MONTH}").content.decode()
     assert ("209.62" in own, "cannot be rated" in own) == (True, False)
-    assert told in cv.get(f"/teams/cv/?month={MONTH}").content.decode()
+    assert reported in cv.get(f"/teams/cv/?month={MONTH}").content.decode()
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_a_budget_of_the_team_stays_as_it_was_last_known(tmp_path: Path) -> None
     assert found == {"nlp": (Decimal("209.62"), after), "cv": (Decimal("72.00"), before)}
 
 
-def test_tokens_of_a_held_team_are_told_apart(tmp_path: Path) -> None:
+def test_tokens_of_a_held_team_are_distinguished(tmp_path: Path) -> None:
     consumer = {**SET_UP["consumers"][0], "consumer": "cv-key", "team": "cv"}
     two_teams(tmp_path, consumers=[*SET_UP["consumers"], consumer])
     ingest_tokens(token_record(1), token_record(2, consumer="cv-key", output_tokens=150))
@@ -301,7 +301,7 @@ def test_an_error_of_the_database_is_no_team_s(tmp_path: Path, monkeypatch: pyte
 
 
 def _killed(at: str) -> None:
-    """A close that dies of SIGKILL in a process of its own, at a step that it tells."""
+    """A close that dies of SIGKILL in a process of its own, at a step that it prints."""
     connections.close_all()
     child = os.fork()
     if not child:
@@ -313,8 +313,8 @@ def _killed(at: str) -> None:
 
 
 def _dies_at(step: str) -> Callable[[str, int, int], None]:
-    def report_progress(told: str, done: int, of: int) -> None:
-        if told == step:
+    def report_progress(reported: str, done: int, of: int) -> None:
+        if reported == step:
             os.kill(os.getpid(), signal.SIGKILL)
 
     return report_progress

@@ -60,7 +60,7 @@ def page_of(path: str, name: str, role: str, **facts: str) -> str:
     return signed_in(factories.person(name, role, **facts)).get(path).content.decode()
 
 
-def test_a_change_tells_what_it_moves_of_the_others_and_waits_for_the_team_that_cannot_be_rated(tmp_path: Path) -> None:
+def test_a_change_reports_what_it_moves_of_the_others_and_waits_for_the_team_that_cannot_be_rated(tmp_path: Path) -> None:
     billed(tmp_path)
     change = cheaper()
     # 8 x 9,433 s = 20.962222 h at 9.5; 8 h at 9.5, of which 10 % are paid back
@@ -84,19 +84,19 @@ def test_the_page_and_the_command_name_the_team_to_those_who_may_see_it(
     billed(tmp_path)
     change = cheaper()
     measured_is("NaN")
-    house = page_of("/corrections/changes/", "hal", "finance")
-    assert ("199.14" in house, "cv cannot be rated" in house, NOT_A_NUMBER in house) == (True, True, True)
+    finance = page_of("/corrections/changes/", "hal", "finance")
+    assert ("199.14" in finance, "cv cannot be rated" in finance, NOT_A_NUMBER in finance) == (True, True, True)
     nlp = page_of("/corrections/changes/", "ann", "viewer", team="nlp")
     assert ("199.14" in nlp, "cannot be rated" in nlp) == (True, False)
     cv = page_of("/corrections/changes/", "bob", "viewer", team="cv")
     assert ("199.14" in cv, "cv cannot be rated" in cv, "It changes no charge" in cv) == (False, True, False)
     call_command("retroactive_change", "show", str(change.pk))
-    told = capsys.readouterr().out
-    assert f"cv cannot be rated, what moves of it is unknown: {NOT_A_NUMBER}" in told
-    assert "199.14" in told
+    printed = capsys.readouterr().out
+    assert f"cv cannot be rated, what moves of it is unknown: {NOT_A_NUMBER}" in printed
+    assert "199.14" in printed
 
 
-def test_where_others_pay_by_what_the_team_is_charged_nothing_is_told_of_a_change(tmp_path: Path) -> None:
+def test_where_others_pay_by_what_the_team_is_charged_nothing_is_reported_of_a_change(tmp_path: Path) -> None:
     shared = {"name": "all-v1", "valid_from": "2026-10-01",
               "shared": [{"name": "registry", "amount_per_month": "99.99", "method": "proportional"}]}  # fmt: skip
     billed(tmp_path, allocation_policies=[shared])
@@ -116,8 +116,8 @@ def test_documents_of_others_are_proven_and_that_of_the_team_says_why_it_is_not(
     proofs = {proof.team: proof for proof in period_verify(month=MONTH, usage=False)}
     assert proofs["nlp"].holds
     assert (proofs["cv"].holds, proofs["cv"].recomputed) == (False, f"cannot be rated: {NOT_A_NUMBER}")
-    told = f"2026-10 is closed, and teams of it cannot be rated again: cv: {NOT_A_NUMBER}"
-    with pytest.raises(ClosedPeriodError, match=told):
+    printed = f"2026-10 is closed, and teams of it cannot be rated again: cv: {NOT_A_NUMBER}"
+    with pytest.raises(ClosedPeriodError, match=printed):
         closed_periods_check(thorough=True)
 
 

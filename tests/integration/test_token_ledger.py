@@ -57,10 +57,10 @@ def test_a_key_is_known_for_ever_whatever_time_the_retry_carries(identity: str) 
 
 @pytest.mark.parametrize("largest", [2**15 - 1, 2**15, 2**31 - 1, 2**31, 10**15])
 def test_counts_of_any_size_are_read_back_exactly(largest: int) -> None:
-    told = dict(zip(COUNTS, (largest, largest - 7, 3, largest, 5), strict=True))
-    record = token_record(attributes={"a": [1, 2.5]}, **told)
+    reported = dict(zip(COUNTS, (largest, largest - 7, 3, largest, 5), strict=True))
+    record = token_record(attributes={"a": [1, 2.5]}, **reported)
     ingest_tokens(record)
-    assert query(f"SELECT {', '.join(COUNTS)} FROM token_event") == [tuple(told.values())]
+    assert query(f"SELECT {', '.join(COUNTS)} FROM token_event") == [tuple(reported.values())]
     assert query("SELECT attributes ->> 'a' FROM token_event") == [("[1, 2.5]",)]
     assert counts(ingest_tokens(record)) == (0, 1, 0)
     assert counts(ingest_tokens({**record, "output_tokens": largest - 1})) == (0, 0, 1)
@@ -81,7 +81,7 @@ def test_without_attributes_readers_see_none() -> None:
         {"time": "2026-10-15T12:00:00.000001+08:00"},
     ],
 )  # fmt: skip
-def test_every_field_beside_the_key_tells_a_conflict_from_a_duplicate(changed: dict[str, Any]) -> None:
+def test_every_field_beside_the_key_distinguishes_a_conflict_from_a_duplicate(changed: dict[str, Any]) -> None:
     record = token_record(attributes={"a": 1, "b": "x"})
     ingest_tokens(record)
     same = {**record, "time": "2026-10-15T04:00:00Z", "attributes": {"b": "x", "a": 1}}
@@ -255,12 +255,12 @@ def test_both_ways_of_writing_say_and_keep_the_same(committing: None, monkeypatc
         monkeypatch.setattr(tokens, "SMALL", small)
         chance = random.Random(20261121)
         answers = [ingest_tokens(*_made_up(chance)).answer() for _ in range(40)]
-        told = query("SELECT id, time, epoch, attributes::text, " + ", ".join(COUNTS) + " FROM token_event ORDER BY key")
+        reported = query("SELECT id, time, epoch, attributes::text, " + ", ".join(COUNTS) + " FROM token_event ORDER BY key")
         hours = query("SELECT hour, dimension, sum(requests)::int, sum(output_tokens)::bigint FROM token_usage_hour"
                       " GROUP BY 1, 2 ORDER BY 1, 2")  # fmt: skip
         refused = query("SELECT key, reason, times_received FROM usage_quarantinedrecord ORDER BY key, reason, error")
-        kept.append((answers, told, hours, refused))
-        assert sum(hour[2] for hour in hours) == len(told) > 50
+        kept.append((answers, reported, hours, refused))
+        assert sum(hour[2] for hour in hours) == len(reported) > 50
         ledger_emptied()
         rewrite("TRUNCATE usage_quarantinedrecord")
     assert kept[0] == kept[1]

@@ -70,9 +70,9 @@ def test_a_report_that_does_not_state_its_cached_input_says_so_until_somebody_do
     assert note in silent.content.decode()
     assert note in finance.post(UPLOAD, {"report": silent.context["report"], **TERMS}).content.decode()
     half = {**sent, "cached_input_share": "0.5", "file": file(REPORT.read_bytes(), REPORT.name)}
-    told: Any = finance.post(UPLOAD, half)
-    assert note not in told.content.decode()
-    assert classes(told.context["found"]) == ["28.3678", "113.4713"]
+    page_text: Any = finance.post(UPLOAD, half)
+    assert note not in page_text.content.decode()
+    assert classes(page_text.context["found"]) == ["28.3678", "113.4713"]
     refused = finance.post(UPLOAD, {**half, "cached_input_share": "2", "file": file(REPORT.read_bytes(), REPORT.name)})
     assert "cached_input_share: &#x27;2&#x27; must be a number from 0 to 1" in refused.content.decode()
 
@@ -115,7 +115,7 @@ def test_a_price_is_not_saved_without_what_was_tested(finance: Client, missing: 
 
 
 @pytest.mark.parametrize(
-    ("sent", "told"),
+    ("sent", "page_text"),
     [
         ({}, "file: choose 1 to 50 reports"),
         ({"file": file(b"")}, "is empty"),
@@ -129,10 +129,10 @@ def test_a_price_is_not_saved_without_what_was_tested(finance: Client, missing: 
         ({"report": "x" * 300_000}, "is longer than 262144 characters"),
     ],
 )
-def test_what_is_no_report_is_refused_in_words(finance: Client, sent: dict[str, Any], told: str) -> None:
+def test_what_is_no_report_is_refused_in_words(finance: Client, sent: dict[str, Any], page_text: str) -> None:
     answer = finance.post(UPLOAD, sent)
     assert answer.status_code == 400
-    assert told in answer.content.decode()
+    assert page_text in answer.content.decode()
 
 
 def test_a_report_with_bad_runs_is_shown_with_what_is_wrong(finance: Client) -> None:

@@ -23,7 +23,7 @@ from tests.full_scenario import Scenario, build_scenario, pleasant
 
 pytestmark = pytest.mark.django_db
 NOVEMBER = datetime(2026, 11, 2, tzinfo=UTC)
-UNKNOWN = "没有人认识这种扩展资源：如果是设备，用 --resource 告诉采集程序；如果不是，用 `manage.py gpu_share` 声明"
+UNKNOWN = "未知的扩展资源：如果是设备，用 --resource 配置采集程序；如果不是，用 `manage.py gpu_share` 声明"
 
 
 @pytest.fixture
@@ -55,8 +55,8 @@ def test_the_advice_for_an_unknown_resource_is_chinese_on_the_page_and_english_i
     (action,) = [item["action"] for item in found["exceptions"] if item["kind"] == "unknown_resource"]
     assert type(action) is str
     assert action == (
-        "nobody knows this extended resource: if it is a device, tell the agent with --resource; if it is none, declare it "
-        "with `manage.py gpu_share`"
+        "this extended resource is unknown: if it is a device, configure the agent with --resource; if it is none, declare "
+        "it with `manage.py gpu_share`"
     )
 
 
@@ -129,9 +129,9 @@ def test_the_outcome_of_an_operation_is_kept_in_english_and_shown_in_the_readers
 
 
 def test_every_sentence_of_the_report_of_a_full_month_has_its_chinese(tmp_path: Path) -> None:
-    house: Scenario = build_scenario(tmp_path, pleasant)
+    scenario: Scenario = build_scenario(tmp_path, pleasant)
     said: list[Any] = []
-    for period in (period_of("2026-11"), house.invoice.period):
+    for period in (period_of("2026-11"), scenario.invoice.period):
         report = build_report(period, now=datetime(2026, 11, 30, tzinfo=UTC))
         said += [item.action for item in report.exceptions]
         said += [text for check in report.checks for text in (check.name, check.detail)]

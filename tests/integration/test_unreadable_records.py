@@ -75,7 +75,7 @@ def test_a_token_record_that_cannot_be_read_fails_only_itself(post: Post, wrong:
     if wrong.startswith("{"):
         assert (entry.key, entry.at) == (
             "litellm-hq/req-2", datetime(2026, 10, 15, 4, tzinfo=UTC),
-        ), "it stands in the month of its own time, under its own key"  # fmt: skip
+        ), "it is in the month of its own time, under its own key"  # fmt: skip
 
 
 def test_a_record_of_ten_thousand_that_cannot_be_read_fails_only_itself(post: Post) -> None:
@@ -130,7 +130,7 @@ def test_an_array_whose_brackets_do_not_match_is_refused_whole(post: Post, body:
     assert not QuarantinedRecord.objects.exists()
 
 
-# Keys that stand twice
+# Keys that occur twice
 
 
 TWICE = {
@@ -153,7 +153,7 @@ def test_a_record_that_says_something_twice_is_ambiguous(post: Post, wrong: str,
     good = [text(token_record(number, site=None, attributes={"k": number})) for number in range(10, 10 + others)]
     answer = post("usage/tokens", array(*good, wrong)).json()
     assert (answer["accepted"], [item["index"] for item in answer["rejected"]]) == (others, [others])
-    assert "stands twice" in QuarantinedRecord.objects.get().error
+    assert "occurs twice" in QuarantinedRecord.objects.get().error
 
 
 @pytest.mark.parametrize("count", [1, 3, 200])
@@ -182,13 +182,13 @@ def test_records_with_everything_that_a_record_may_say_are_taken(post: Post, cou
 def test_so_is_one_of_every_other_endpoint(post: Post, door: str, body: str) -> None:
     answer = post(door, body).json()
     assert (answer["accepted"], [item["index"] for item in answer["rejected"]]) == (0, [0])
-    assert "stands twice" in QuarantinedRecord.objects.get().error
+    assert "occurs twice" in QuarantinedRecord.objects.get().error
 
 
 def test_an_envelope_with_two_lists_is_refused_for_one_of_them_would_be_lost(post: Post) -> None:
     one = f'"allocations": [{text(allocation_record(1))}]'
     answer = post("usage/gpu-allocations", f"{{{one}, {one.replace('alloc-1', 'alloc-2')}}}")
-    assert (answer.status_code, "'allocations' stands twice" in answer.json()["detail"]) == (400, True)
+    assert (answer.status_code, "'allocations' occurs twice" in answer.json()["detail"]) == (400, True)
     assert not GpuAllocation.objects.exists()
 
 

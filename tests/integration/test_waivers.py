@@ -48,8 +48,8 @@ def test_a_waiver_holds_through_its_last_local_day_and_no_longer() -> None:
         period=period_of("2026-10"), kind="quarantine", subject=SUBJECT, reason="looked again", actor="kay", now=late
     )
     assert period_close(month="2026-10", actor="ops", now=late).changed
-    told = AuditEntry.objects.filter(action="exception_waive").values_list("actor", "detail")
-    assert list(told) == [
+    reported = AuditEntry.objects.filter(action="exception_waive").values_list("actor", "detail")
+    assert list(reported) == [
         ("lin", {"reason": "test traffic", "quantity": "1", "expires_at": "2026-11-06T00:00:00+08:00"}),
         ("kay", {"reason": "looked again", "quantity": "1", "expires_at": "2026-12-08T00:00:00+08:00"}),
     ]
@@ -68,7 +68,7 @@ def test_a_waiver_ends_neither_in_the_past_nor_beyond_a_year(until: date) -> Non
     assert not ExceptionWaiver.objects.exists()
 
 
-def test_finance_waives_on_the_page_which_tells_until_when_and_why() -> None:
+def test_finance_waives_on_the_page_which_reports_until_when_and_why() -> None:
     client = signed_in(person("kay", "finance"))
     assert "Waive…" in client.get("/close/?month=2026-10").content.decode()
     until = (datetime.now(tz=UTC) + timedelta(days=5)).date()

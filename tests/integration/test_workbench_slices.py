@@ -24,14 +24,14 @@ def sliced(resource: str, price: str = "1.0000", accelerator: str = "") -> dict[
     return {**named, "resource": resource, "price_per_slice_hour": price}
 
 
-def told(*rows: dict[str, str], card: Card = CARD) -> list[tuple[str, Decimal | None, str]]:
+def reported(*rows: dict[str, str], card: Card = CARD) -> list[tuple[str, Decimal | None, str]]:
     return [(item.resource, item.price, item.share) for item in slice_prices([H800, *rows], card)]
 
 
 def test_mig_slices_cost_the_larger_share_of_the_new_price() -> None:
     """B22 at 12 yuan: 1/7, 2/8, 3g.40gb 4/8 and 4/7 of the card."""
     profiles = ("1g.10gb", "1g.20gb", "3g.40gb", "4g.40gb")
-    assert told(*(sliced(f"nvidia.com/mig-{profile}") for profile in profiles)) == [
+    assert reported(*(sliced(f"nvidia.com/mig-{profile}") for profile in profiles)) == [
         ("nvidia.com/mig-1g.10gb", Decimal("1.7143"), "1/7"), ("nvidia.com/mig-1g.20gb", Decimal("3.0000"), "1/4"),
         ("nvidia.com/mig-3g.40gb", Decimal("6.0000"), "1/2"), ("nvidia.com/mig-4g.40gb", Decimal("6.8571"), "4/7"),
     ]  # fmt: skip
@@ -41,7 +41,7 @@ def test_seven_slices_never_cost_less_than_the_card() -> None:
     """10.0001 / 7 = 1.42858...: 1.4286 x 7 = 10.0002; 9.9999 / 7 = 1.42855... -> 1.4286, not 1.4285."""
     for price in (Decimal("10.0001"), Decimal("9.9999"), Decimal("0.0001")):
         card = Card("NVIDIA-H800", price, None, 80)
-        ((_, found, _),) = told(sliced("nvidia.com/mig-1g.10gb"), card=card)
+        ((_, found, _),) = reported(sliced("nvidia.com/mig-1g.10gb"), card=card)
         assert found is not None
         assert 7 * found >= price
 
@@ -49,11 +49,11 @@ def test_seven_slices_never_cost_less_than_the_card() -> None:
 def test_a_shared_slice_keeps_its_share_and_rounds_up() -> None:
     """3.3334 of 10 at a card of 12.0001: 4.00011333... -> 4.0002; three of them cost 12.0006, not less than the card."""
     card = Card("NVIDIA-H800", Decimal("12.0001"), Decimal("10.0000"), 80)
-    rows = told(sliced("nvidia.com/gpu.shared", "3.3334", "NVIDIA-H800"), card=card)
+    rows = reported(sliced("nvidia.com/gpu.shared", "3.3334", "NVIDIA-H800"), card=card)
     assert rows == [("nvidia.com/gpu.shared", Decimal("4.0002"), "33.33 %")]
 
 
-def test_what_cannot_be_told_stays_and_says_why() -> None:
+def test_what_is_unknown_stays_with_the_reason() -> None:
     other = {"accelerator": "NVIDIA-A100", "price_per_gpu_hour": "5.0000"}
     with override("en"):
         notes = [item.note for item in slice_prices([H800, other, sliced("nvidia.com/mig-1g.10gb")], CARD)]

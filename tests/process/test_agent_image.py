@@ -44,9 +44,9 @@ def test_the_image_has_every_package_that_the_agents_packages_need() -> None:
         name = canonical(wanted.pop())
         if name not in found:
             found.add(name)
-            told = [Requirement(text) for text in requires(name) or []]
+            reported = [Requirement(text) for text in requires(name) or []]
             environment = {"extra": "", "sys_platform": "linux", "platform_system": "Linux"}
-            wanted += [item.name for item in told if item.marker is None or item.marker.evaluate(environment)]
+            wanted += [item.name for item in reported if item.marker is None or item.marker.evaluate(environment)]
     assert sorted(found) == PACKAGES
 
 

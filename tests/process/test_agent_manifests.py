@@ -98,8 +98,8 @@ def test_services_and_bindings_lead_to_something() -> None:
 def test_probes_ask_the_port_that_the_arguments_open_for_an_address_that_it_serves(spec: dict[str, Any]) -> None:
     (container,) = spec["template"]["spec"]["containers"]
     (port,) = container["ports"]
-    told = dict(argument.removeprefix("--").split("=", 1) for argument in container["args"] if "=" in argument)
-    assert int(told["port" if container["args"][0] == "gpu" else "listen"]) == port["containerPort"]
+    reported = dict(argument.removeprefix("--").split("=", 1) for argument in container["args"] if "=" in argument)
+    assert int(reported["port" if container["args"][0] == "gpu" else "listen"]) == port["containerPort"]
     assert spec["template"]["metadata"]["annotations"]["prometheus.io/port"] == str(port["containerPort"])
     probes = [container[name]["httpGet"] for name in ("livenessProbe", "readinessProbe")]
     assert [probe["port"] for probe in probes] == [port["name"]] * 2

@@ -93,7 +93,7 @@ def test_a_block_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
     assert (names(tmp_path), path.read_bytes()) == (["journal.csv"], b"the old one")
 
 
-def test_file_and_folder_are_synced_before_it_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_and_folder_are_synced_before_success_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[str] = []
     real = os.fsync
 

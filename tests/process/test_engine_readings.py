@@ -48,7 +48,7 @@ def test_ranks_of_a_server_are_added_up_and_its_start_is_that_of_the_process() -
     ]  # fmt: skip
 
 
-def test_a_server_that_tells_no_start_of_its_process_tells_when_its_counter_was_made() -> None:
+def test_a_server_that_reports_no_start_of_its_process_reports_when_its_counter_was_made() -> None:
     (reading,) = of_text(VLLM.replace("process_start_time_seconds", "other_seconds"))
     assert reading.started_at == datetime.fromtimestamp(STARTED + 20, UTC)
 
@@ -130,7 +130,7 @@ def servers() -> Iterator[Servers]:
         yield made
 
 
-def test_the_command_tells_the_platform_what_it_could_read_and_names_what_it_could_not(
+def test_the_command_reports_the_platform_what_it_could_read_and_names_what_it_could_not(
     tmp_path: Path, servers: Servers, caplog: pytest.LogCaptureFixture
 ) -> None:
     token = tmp_path / "token"
@@ -159,7 +159,7 @@ def test_one_reading_of_a_prometheus_into_a_usage_file(tmp_path: Path, servers: 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--url", "http://x/metrics"], "tell where to: --out FILE, or --state DIR"),
+        (["--url", "http://x/metrics"], "give a destination: --out FILE, or --state DIR"),
         (["--url", "http://x/metrics", "--out", "-", "--model", "a"], "--model 'a' must be written NAME=VALUE"),
     ],
 )

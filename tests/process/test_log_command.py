@@ -1,4 +1,4 @@
-"""`python -m metering logs` as a process: killed, refused, doubled, and told what it cannot do."""
+"""`python -m metering logs` as a process: killed, refused, doubled, and asked for what it cannot do."""
 
 import csv
 import json
@@ -103,8 +103,8 @@ def test_a_reader_killed_at_any_moment_loses_nothing_through_rotations(
         if round_number % 3 == 0:
             rotate(log, chance)
     assert main([*command(tmp_path, platform, str(log)), "--deliver-seconds", "60"]) == 0
-    told = Counter(platform.tokens.values())
-    assert (set(range(written)) - set(told), [n for n, times in told.items() if times > 1]) == (set(), [])
+    reported = Counter(platform.tokens.values())
+    assert (set(range(written)) - set(reported), [n for n, times in reported.items() if times > 1]) == (set(), [])
     assert written > 400
 
 
@@ -121,7 +121,7 @@ def rotate(log: Path, chance: random.Random) -> None:
         os.truncate(log, 0)
 
 
-def test_the_same_log_told_twice_changes_nothing(tmp_path: Path, log: Path, platform: Platform) -> None:
+def test_the_same_log_reported_twice_changes_nothing(tmp_path: Path, log: Path, platform: Platform) -> None:
     log.write_text("".join(nameless(number % 5) for number in range(2000)))
     assert main(command(tmp_path, platform, str(log))) == 0
     first = set(platform.taken)
@@ -179,7 +179,7 @@ def test_a_state_belongs_to_one_source(
     assert "is for --source envoy, not other" in capsys.readouterr().err
 
 
-def test_a_usage_file_of_what_standard_input_tells(tmp_path: Path) -> None:
+def test_a_usage_file_of_what_standard_input_reports(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "metering", "tokens", "--format", "envoy", "--source", "gw", "--out", "-", "-"], cwd=PROJECT,
         input=line(5) + "bad\n" + line(6)[:-1], text=True, capture_output=True, timeout=60, check=False,
@@ -196,9 +196,9 @@ def test_a_usage_file_of_what_standard_input_tells(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["x.log"], "tell where to: --out FILE, or --state DIR with --endpoint and --token-file"),
+        (["x.log"], "give a destination: --out FILE, or --state DIR with --endpoint and --token-file"),
         (["nowhere.log", "--out", "-"], "nowhere.log: no such file or directory"),
-        (["-", "x.log", "--out", "-"], "- stands alone"),
+        (["-", "x.log", "--out", "-"], "- must be alone"),
         (["x.log", "--out", "-", "--follow"], "--out writes a file and ends"),
         (["-", "--out", "-", "--mapping", "none.yaml"], "none.yaml: No such file or directory"),
     ],
@@ -214,10 +214,10 @@ def test_the_spool_holds_bodies_of_at_most_a_thousand_records_with_the_incomplet
     connection = open_state(tmp_path / "s.sqlite")
     spool = Spool(connection)
     translate = translator("envoy", source="gw")
-    told = [record for number in range(1500) for record in translate(json.loads(line(number)), "")]
+    reported = [record for number in range(1500) for record in translate(json.loads(line(number)), "")]
     nothing = {"gen_ai.usage.input_tokens": None, "gen_ai.usage.output_tokens": None}
     with connection:
-        SpoolSink(spool, Numbering(connection)).put([*told, *translate(json.loads(line(7, **nothing)), "")])
+        SpoolSink(spool, Numbering(connection)).put([*reported, *translate(json.loads(line(7, **nothing)), "")])
     first = spool.oldest()
     assert first is not None
     spool.acknowledge(first.id)

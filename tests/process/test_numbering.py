@@ -27,14 +27,14 @@ def record(number: int, **changed: Any) -> TokenUsage:
     return msgspec.convert(token_record(number, **changed), TokenUsage)
 
 
-def told(connection: sqlite3.Connection) -> list[dict[str, Any]]:
+def reported(connection: sqlite3.Connection) -> list[dict[str, Any]]:
     """All that is in the spool, in order."""
     bodies = connection.execute("SELECT body FROM spool WHERE door = 'usage/tokens' ORDER BY id").fetchall()
     return [item for (body,) in bodies for item in json.loads(body)]
 
 
 def numbers(records: list[dict[str, Any]]) -> dict[tuple[str, str], list[int]]:
-    """The numbers of each source and run, in the order in which they were told."""
+    """The numbers of each source and run, in the order in which they were reported."""
     found = defaultdict(list)
     for item in records:
         found[item["source"], item["sequence_run"]].append(item["sequence"])
@@ -79,19 +79,19 @@ def test_a_spool_that_refuses_takes_no_number(tmp_path: Path) -> None:
                 sink.put([record(number)])
         except SpoolFullError:
             assert sink is full
-    found = told(connection)
+    found = reported(connection)
     connection.close()
     assert [(item["id"], item["sequence"]) for item in found] == [("req-1", 0), ("req-3", 1)]
 
 
-def test_a_record_that_is_told_again_takes_no_second_number_and_what_is_no_record_none(tmp_path: Path) -> None:
+def test_a_record_that_is_reported_again_takes_no_second_number_and_what_is_no_record_none(tmp_path: Path) -> None:
     outbox = Outbox(tmp_path)
     for key, item in (("a", record(1)), ("b", {"id": "odd"}), ("a", record(1)), ("c", record(2))):
         outbox.put(key, msgspec.json.encode(item)).result(10)
     outbox.close()
     connection = open_outbox(tmp_path / FILE)
     pack(connection, Spool(connection), now=time.time(), settle_s=0)
-    first, odd, second = told(connection)
+    first, odd, second = reported(connection)
     connection.close()
     assert (first["sequence"], second["sequence"], odd) == (0, 1, {"id": "odd"})
 
@@ -156,7 +156,7 @@ def test_kill_9_leaves_neither_a_hole_nor_a_number_that_is_there_twice(
     if file == FILE:
         while pack(connection, Spool(connection), now=time.time(), settle_s=0):
             pass
-    (found,) = numbers(told(connection)).values()
+    (found,) = numbers(reported(connection)).values()
     connection.close()
     assert found == list(range(len(found))), "one run through all restarts"
     assert len(found) >= 4 * 5

@@ -19,7 +19,7 @@ import httpx
 import pytest
 
 from metering.__main__ import main
-from metering.gateways.litellm_callback import Books, read_settings
+from metering.gateways.litellm_callback import CallbackOutbox, read_settings
 from metering.gateways.outbox import FILE, Outbox, Sender, open_outbox, pack, sole_sender, waiting
 from metering.records import RecordError
 from metering.spool import Spool
@@ -96,7 +96,7 @@ for number in range(10**6):
 
 
 def test_what_was_put_is_there_after_kill_9_of_every_writer(tmp_path: Path) -> None:
-    told: dict[str, int] = {}
+    reported: dict[str, int] = {}
     for turn in range(3):
         names = [f"{turn}-{number}" for number in range(2)]
         writers = {
@@ -115,13 +115,13 @@ def test_what_was_put_is_there_after_kill_9_of_every_writer(tmp_path: Path) -> N
             whole = [line for line in writer.stdout.read().splitlines(keepends=True) if line.endswith("\n")]
             writer.stdout.close()
             writer.wait()
-            told[name] = int(whole[-1]) if whole else 2
+            reported[name] = int(whole[-1]) if whole else 2
     connection = sqlite3.connect(tmp_path / FILE)
     keys = {key for (key,) in connection.execute("SELECT key FROM outbox")}
     connection.close()
-    missing = {f"{name}-{number}" for name, last in told.items() for number in range(last + 1)} - keys
+    missing = {f"{name}-{number}" for name, last in reported.items() for number in range(last + 1)} - keys
     assert missing == set()
-    assert min(told.values()) >= 2
+    assert min(reported.values()) >= 2
 
 
 def test_one_sender_at_a_time(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_one_sender_at_a_time(tmp_path: Path) -> None:
 
 
 class Platform:
-    """Takes what it gets unless it is told to be busy."""
+    """Takes what it gets unless it is made busy."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.taken: list[Any] = []
@@ -149,8 +149,9 @@ class Platform:
         body = request.content
         if request.headers.get("Content-Encoding") == "gzip":
             body = gzip.decompress(body)
-        told = json.loads(body)
-        (self.taken if isinstance(told, list) else self.watermarks).extend(told if isinstance(told, list) else [told])
+        document = json.loads(body)
+        many = isinstance(document, list)
+        (self.taken if many else self.watermarks).extend(document if many else [document])
         return httpx.Response(200, json={"accepted": 1, "rejected": []})
 
 
@@ -226,14 +227,14 @@ def test_the_books_of_a_proxy_send_by_themselves(tmp_path: Path, monkeypatch: py
     environment = {"SUANPAN_OUTBOX": str(tmp_path), "SUANPAN_ENDPOINT": "http://p", "SUANPAN_TOKEN_FILE": str(token)}
     settings = read_settings(environment)
     assert settings.read_token() == "secret"
-    books = Books(settings)
-    asyncio.run(books.write(payload(), None))
+    callback_outbox = CallbackOutbox(settings)
+    asyncio.run(callback_outbox.write(payload(), None))
     end = threading.Event()
     while not platform.taken and not end.wait(0.05):
         pass
-    books.close()
+    callback_outbox.close()
     assert [record["input_tokens"] for record in platform.taken] == [100]
-    assert {(told["agent"], told["source"]) for told in platform.watermarks} <= {("litellm callback", "litellm")}
+    assert {(reported["agent"], reported["source"]) for reported in platform.watermarks} <= {("litellm callback", "litellm")}
 
 
 def test_a_watermark_is_behind_the_records_that_it_vouches_for(tmp_path: Path, outbox: Outbox) -> None:
@@ -247,8 +248,8 @@ def test_a_watermark_is_behind_the_records_that_it_vouches_for(tmp_path: Path, o
     first = spool.oldest()
     assert first is not None
     assert first.door == "usage/watermarks"
-    told = datetime.fromisoformat(json.loads(first.body)["watermark"]).timestamp()
-    assert told == pytest.approx(before - 2, abs=1e-5)
+    reported = datetime.fromisoformat(json.loads(first.body)["watermark"]).timestamp()
+    assert reported == pytest.approx(before - 2, abs=1e-5)
     assert len(spool) == 1, "once a minute"
     connection.close()
 

@@ -1,4 +1,4 @@
-"""What the pages tell somebody to run with Helm is run: rendered with the same options, without a cluster."""
+"""What the pages ask somebody to run with Helm is run: rendered with the same options, without a cluster."""
 
 import re
 import shlex

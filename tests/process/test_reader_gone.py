@@ -19,7 +19,7 @@ def test_nothing_is_said_of_a_pipe_that_nobody_reads(command: str, unbuffered: s
     assert (done.returncode, done.stderr) == (NOBODY_READS, "")
 
 
-def test_an_error_is_told_all_the_same() -> None:
+def test_an_error_is_reported_all_the_same() -> None:
     reading, writing = os.pipe()
     os.close(reading)
     done = _printing_to(writing, "nonsense", "")

@@ -19,7 +19,7 @@ from tests.http_servers import HttpServer, Request, serving
 
 
 class Platform(HttpServer):
-    """Answers as told, and remembers what it took."""
+    """Answers as configured, and remembers what it took."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ def test_bodies_are_delivered_in_order_and_then_forgotten(desk: Desk) -> None:
     assert (len(desk.spool), desk.spool.bytes) == (0, 0)
 
 
-def test_what_a_rolled_back_transaction_had_to_tell_is_not_told(state: sqlite3.Connection) -> None:
+def test_what_a_rolled_back_transaction_had_to_report_is_not_reported(state: sqlite3.Connection) -> None:
     spool = Spool(state)
     spool.put("usage/tokens", b"[1]")
     state.rollback()
@@ -115,7 +115,7 @@ def test_waits_grow_to_a_minute_and_start_again_after_a_success(desk: Desk) -> N
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 405, 415, 422])
-def test_a_refused_body_holds_the_queue_and_nothing_behind_it_is_told(
+def test_a_refused_body_holds_the_queue_and_nothing_behind_it_is_reported(
     desk: Desk, status: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     desk.put(b"[1]", b"[2]")
@@ -145,10 +145,10 @@ def test_a_body_that_is_too_large_goes_in_parts_and_the_watermark_goes_last(desk
     desk.put(body, door="usage/gpu-allocations")
     desk.platform.says = lambda sent: (413, b"") if len(json.loads(sent)["allocations"]) > 2 else (200, b"{}")
     assert desk.delivery(endpoint=desk.platform.address + "/api/v1/").run_once().outcome is Outcome.DELIVERED
-    told = [json.loads(sent) for _, sent, _ in desk.platform.taken]
-    assert [part["allocations"] for part in told] == [[1, 2], [3], [4, 5]]
-    assert [part.get("watermark") for part in told] == [None, None, "2026-11-21T00:00:00Z"]
-    assert all(part["agent"] == {"name": "a"} for part in told)
+    reported = [json.loads(sent) for _, sent, _ in desk.platform.taken]
+    assert [part["allocations"] for part in reported] == [[1, 2], [3], [4, 5]]
+    assert [part.get("watermark") for part in reported] == [None, None, "2026-11-21T00:00:00Z"]
+    assert all(part["agent"] == {"name": "a"} for part in reported)
     assert len(desk.spool) == 0
 
 
@@ -189,7 +189,7 @@ def test_a_renewed_token_is_used_without_a_restart(desk: Desk) -> None:
     assert [headers["Authorization"] for _, _, headers in desk.platform.taken] == ["Bearer old", "Bearer new"]
 
 
-def test_flush_stops_when_everything_is_told_and_when_time_is_up(desk: Desk) -> None:
+def test_flush_stops_when_everything_is_reported_and_when_time_is_up(desk: Desk) -> None:
     desk.put(b"[1]", b"[2]")
     sender = desk.delivery()
     assert sender.flush(seconds=10)
@@ -219,14 +219,14 @@ def test_every_body_that_was_committed_survives_kill_9(tmp_path: Path) -> None:
         if int(line) >= 40:
             writer.kill()
             break
-    told = 40 + len(writer.stdout.read().split())
+    reported = 40 + len(writer.stdout.read().split())
     writer.wait()
     writer.stdout.close()
     state = open_state(path)
     kept = [int(body) for (body,) in state.execute("SELECT body FROM spool ORDER BY id")]
     spool = Spool(state)
-    assert kept[: told + 1] == list(range(told + 1))
-    assert len(kept) <= told + 2
+    assert kept[: reported + 1] == list(range(reported + 1))
+    assert len(kept) <= reported + 2
     assert spool.bytes == sum(len(str(number)) for number in kept)
     state.close()
 

@@ -12,9 +12,9 @@ def every(start: datetime, end: datetime, seconds: int, value: object | Callable
     """A sample each so many seconds of [start, end); a value of None is a scrape that failed."""
     for number in range(int((end - start) / timedelta(seconds=seconds))):
         at = start + timedelta(seconds=seconds * number)
-        told = value(at) if callable(value) else value
-        if told is not None:
-            yield at, told
+        reported = value(at) if callable(value) else value
+        if reported is not None:
+            yield at, reported
 
 
 class OpenMetrics:

@@ -118,12 +118,12 @@ def backfilled(prometheus: str, folder: Path) -> dict[str, dict[str, Any]]:
 
 def test_holds_are_pieced_together_with_their_bounds(prometheus: str, tmp_path: Path) -> None:
     found = backfilled(prometheus, tmp_path)
-    told = {
+    reported = {
         name: (item["quantity"], item["started_at"][11:19], (item["ended_at"] or "")[11:19], item["end_rule"],
                item["end_reason"])
         for name, item in found.items()
     }  # fmt: skip
-    assert told == {
+    assert reported == {
         "runs-through": (8, "06:00:00", "", None, None),
         "ends-in-it": (4, "07:00:00", "09:17:23", "kube_pod_completion_time", "completed"),
         "lives-in-it": (4, "08:30:05", "10:00:05", "kube_pod_completion_time", "completed"),  # its init container needs 4
@@ -167,9 +167,9 @@ def test_stretches_with_claims_in_use_stay_a_gap(
         cluster.series.add("dra_resource_claims_in_use", {**kubelet, "driver_name": driver}, every(*WATCHED, SCRAPE, value))
     out = tmp_path / "holds.json"
     assert main(arguments(prometheus_of(cluster.series), "--out", str(out))) == 3
-    told = capsys.readouterr().err
-    assert "1830 s of the gap had claims of gpu.nvidia.com in use" in told
-    assert "no scrape" not in told
+    reported = capsys.readouterr().err
+    assert "1830 s of the gap had claims of gpu.nvidia.com in use" in reported
+    assert "no scrape" not in reported
     assert len(out.read_text(encoding="utf-8").splitlines()) == 1
 
 

@@ -206,7 +206,7 @@ def test_what_cannot_be_trusted_is_no_score(site: Site, uid: str, reason: str) -
     assert found["gpu_seconds"] == "3600"
 
 
-def test_pipes_that_are_busier_than_the_progress_explains_lift_no_score_and_are_told(site: Site) -> None:
+def test_pipes_that_are_busier_than_the_progress_explains_lift_no_score_and_are_reported(site: Site) -> None:
     found = hour_of_the_10th(site)["uid-matmul"]
     assert (found["mfu"], found["hfu"], found["coverage"]) == ("0.4", "0.4", "1")
     assert found["reason"] == "look at it: matrix pipes were busy 0.750, the progress explains 0.400"

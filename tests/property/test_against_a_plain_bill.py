@@ -122,7 +122,7 @@ def score(draw: st.DrawFn, of: Row) -> Row:
 
 
 def owner_of(name: str, at: datetime, owned: dict[str, list[tuple[datetime, str]]]) -> str:
-    """The longest pattern that fits, as it stood at that moment."""
+    """The longest pattern that fits, as it was at that moment."""
     fits = [pattern for pattern in owned if pattern == name or (pattern[-1] == "*" and name.startswith(pattern[:-1]))]
     return [team for since, team in owned[max(fits, key=len)] if since <= at][-1]
 

@@ -1,4 +1,5 @@
-"""The same truth gives the same invoices however it is told, and no change of prices or owners creates or loses usage."""
+"""The same truth gives the same invoices however it is reported, and no change of prices or owners creates or loses
+usage."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -76,7 +77,7 @@ def documents() -> list[str]:
     return list(Invoice.objects.order_by("sequence").values_list("document", flat=True))
 
 
-def told(directory: Path, story: Story, fold: Callable[[], bool] = lambda: False, **set_up: Any) -> list[str]:
+def reported(directory: Path, story: Story, fold: Callable[[], bool] = lambda: False, **set_up: Any) -> list[str]:
     with world():
         apply(directory, **set_up)
         report_usage(story, fold)
@@ -154,7 +155,7 @@ def test_any_split_order_and_repetition_of_the_same_truth_gives_the_same_invoice
     plain: Story = [("tokens", token_records), ("gpu", gpu_records)]
     again = data.draw(retold(token_records, gpu_records))
     fold = lambda: data.draw(st.booleans())  # noqa: E731
-    assert told(directory, again, fold, **PLAIN) == told(directory, plain, **PLAIN)
+    assert reported(directory, again, fold, **PLAIN) == reported(directory, plain, **PLAIN)
 
 
 @with_database
@@ -172,7 +173,7 @@ def test_an_allocation_in_one_row_or_cut_into_consecutive_rows_gives_the_same_in
         for number, (lo, hi) in enumerate(pairwise(kept))
     ]  # fmt: skip
     cut: Story = [("gpu", data.draw(st.permutations(rows)))]
-    assert told(directory, cut, **set_up) == told(directory, [("gpu", [whole])], **set_up)
+    assert reported(directory, cut, **set_up) == reported(directory, [("gpu", [whole])], **set_up)
 
 
 def price_changes(moments: Sequence[datetime], *, drop: Callable[[], bool] = lambda: False) -> dict[str, Any]:
@@ -295,7 +296,7 @@ def test_what_comes_after_the_close_is_billed_by_the_next_one_and_nothing_twice(
 
 @with_database
 @given(inside, st.lists(around, min_size=1, max_size=3), st.lists(around, max_size=3), around, st.booleans())
-def test_a_hold_told_piece_by_piece_across_a_close_is_billed_exactly_once(
+def test_a_hold_reported_piece_by_piece_across_a_close_is_billed_exactly_once(
     directory: Path, start: datetime, before: list[datetime], after: list[datetime], end: datetime, ends: bool
 ) -> None:
     """Observations may reach into the open month and the end may come late, even before the last observation."""

@@ -57,7 +57,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @contextmanager
 def world(directory: Path) -> Iterator[None]:
-    """A house with people that vanishes after each example."""
+    """An installation with people that vanishes after each example."""
     with transaction.atomic():
         people()
         apply(directory, consumers=CONSUMERS, price_versions=PRICES)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from metering.accelerator_resources import COUNTED, KAI_SHARE
 from metering.accelerators import NodeFacts, device_fraction, resource_row
 from metering.shared_devices import ShareUnknownError
-from metering.shares import held_share
+from metering.shares import allocated_share
 
 WORDS = st.text("abcGPU01.,:;[]{}\"- ", max_size=20)
 COUNTS = st.integers(0, 200_000).map(str)
@@ -46,7 +46,7 @@ def test_a_share_is_never_nothing_nor_more_than_a_device_and_all_else_is_unknown
     requests = {resource: quantity, **data.draw(st.dictionaries(st.sampled_from(["nvidia.com/gpumem"]), st.integers(0, 9)))}
     node = data.draw(st.none() | st.just(NodeFacts(labels, {"nvidia.com/gpu": 80}, listed)))
     try:
-        share = held_share(resource, quantity, requests, annotations, node)
+        share = allocated_share(resource, quantity, requests, annotations, node)
     except ShareUnknownError:
         return
     assert 0 < share <= 1
@@ -91,7 +91,7 @@ def test_pieces_are_known_exactly_where_there_is_one_for_each_unit(pieces: list[
     listed = {"hami.io/node-nvidia-register": "u1,10,81920,100,T,0,true:u2,10,40960,100,T,0,true:"}
     node = NodeFacts({}, {}, listed)
     try:
-        share = held_share("nvidia.com/gpu", units, {}, {"hami.io/vgpu-devices-allocated": text}, node)
+        share = allocated_share("nvidia.com/gpu", units, {}, {"hami.io/vgpu-devices-allocated": text}, node)
     except ShareUnknownError:
         assert len(pieces) != units
         return

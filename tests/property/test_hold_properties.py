@@ -1,4 +1,4 @@
-"""Holds of pods: any repetition and any order of arrival of the same observations tell the same hold."""
+"""Holds of pods: any repetition and any order of arrival of the same observations report the same hold."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -57,7 +57,7 @@ def test_repetition_and_order_of_arrival_do_not_matter(history: list[Observation
 
 
 @given(histories(), st.data())
-def test_what_an_agent_keeps_tells_the_same_hold_in_any_order(history: list[Observation], data: st.DataObject) -> None:
+def test_what_an_agent_keeps_reports_the_same_hold_in_any_order(history: list[Observation], data: st.DataObject) -> None:
     kept: tuple[Observation, ...] = ()
     for observation in data.draw(st.permutations(history)):
         kept = remember(kept, observation)
@@ -74,7 +74,7 @@ def test_a_closed_hold_never_changes_with_what_comes_later(history: list[Observa
 
 @given(histories(), st.data())
 def test_an_open_hold_keeps_its_start_and_only_grows(history: list[Observation], data: st.DataObject) -> None:
-    """... unless the start had to be guessed from the first time it was seen, or is told now."""
+    """... unless the start had to be guessed from the first time it was seen, or is reported now."""
     before = hold_of(history)
     later = data.draw(snapshots(10, ["Pending", "Running"]))
     after = hold_of([*history, later])

@@ -116,7 +116,7 @@ def bucket(up_to: Any = None, **classes: str) -> dict[str, Any]:
          "tokens[0].up_to_tokens: '1.5' must be a whole number from 1 to 99999999 "
          "(input tokens of a request, cached included)"),
         ([{"model": "long", "up_to_tokens": 5, "cost_sheet": "x"}, bucket()],
-         "tokens[0].up_to_tokens: stands beside cost_sheet: give the prices, or the sheet that they come from"),
+         "tokens[0].up_to_tokens: is given beside cost_sheet: give the prices, or the sheet that they come from"),
     ],
 )  # fmt: skip
 def test_a_list_with_bad_buckets_says_which_and_what_is_expected(rows: list[dict[str, Any]], message: str) -> None:

@@ -151,7 +151,7 @@ def test_what_they_add_to_the_hours_is_the_sum_of_the_records(records: list[Toke
     columns = columns_of(records, data)
     rows = columns.first_rows()
     ids = numbers_of(columns)
-    told = copied_deltas(columns, rows, ids, 3)[19:-2]
+    reported = copied_deltas(columns, rows, ids, 3)[19:-2]
     size = 2 + 9 * 4 + 8 + 4 + 4 + 6 * 8
     summed: dict[tuple[datetime, int], list[int]] = {}
     for number in columns.place[rows]:
@@ -160,11 +160,11 @@ def test_what_they_add_to_the_hours_is_the_sum_of_the_records(records: list[Toke
         sums = summed.setdefault((hour, NUMBERS[record.consumer]), [0] * 6)
         sums[:] = [one + other for one, other in zip(sums, (1, *record.counts), strict=True)]
     found = {}
-    for start in range(0, len(told), size):
+    for start in range(0, len(reported), size):
         fields, place = [], start + 2
         for length in (8, 4, 4, *[8] * 6):
-            assert int.from_bytes(told[place : place + 4], "big") == length
-            fields.append(int.from_bytes(told[place + 4 : place + 4 + length], "big"))
+            assert int.from_bytes(reported[place : place + 4], "big") == length
+            fields.append(int.from_bytes(reported[place + 4 : place + 4 + length], "big"))
             place += 4 + length
         hour = datetime(2000, 1, 1, tzinfo=UTC) + timedelta(microseconds=fields[0])
         assert fields[2] == 3
@@ -177,15 +177,15 @@ def test_rows_are_copied_as_each_record_says(records: list[TokenUsage], data: An
     columns = columns_of(records, data)
     rows = columns.first_rows()
     ids = numbers_of(columns)
-    told, place = copied_entries(columns, rows, ids, 3), 19
+    reported, place = copied_entries(columns, rows, ids, 3), 19
     for number in columns.place[rows]:
         record, fields = records[number], []
-        assert int.from_bytes(told[place : place + 2], "big") == 11
+        assert int.from_bytes(reported[place : place + 2], "big") == 11
         place += 2
         for length in (16, 8, 4, 4, 4, 4, 2, 2, 2, None, None):
-            size = int.from_bytes(told[place : place + 4], "big")
+            size = int.from_bytes(reported[place : place + 4], "big")
             assert length in (None, size)
-            fields.append(told[place + 4 : place + 4 + size])
+            fields.append(reported[place + 4 : place + 4 + size])
             place += 4 + size
         wide = max(record.counts[:3]) > 2**31 - 1 or max(record.counts[3:]) > 2**15 - 1
         key, time, dimension, *counts, epoch, identity, rest = fields
@@ -197,4 +197,4 @@ def test_rows_are_copied_as_each_record_says(records: list[TokenUsage], data: An
         assert identity.decode() == ("" if is_masked(record.id) else record.id)
         kept = {"attributes": record.attributes, **({"counts": list(record.counts)} if wide else {})}
         assert (json.loads(rest) if rest else None) == (kept if wide or record.attributes else None)
-    assert told[place:] == b"\xff\xff"
+    assert reported[place:] == b"\xff\xff"

@@ -33,7 +33,7 @@ def first_known(report: GpuAllocation) -> Known:
     return Known(report.identity, report.ended_at, report.known_until, report.end_reason or "")
 
 
-def told(reports: list[GpuAllocation]) -> Known:
+def reported(reports: list[GpuAllocation]) -> Known:
     state = first_known(reports[0])
     for report in reports[1:]:
         _, state, _ = merge(state, report)
@@ -53,13 +53,13 @@ def truthful_reports(draw: st.DrawFn) -> list[GpuAllocation]:
 def test_any_order_and_duplication_ends_in_the_same_state(reports: list[GpuAllocation], data: st.DataObject) -> None:
     again = data.draw(st.lists(st.sampled_from(reports), max_size=6))
     shuffled = data.draw(st.permutations(reports + again))
-    assert told(shuffled) == told(reports)
+    assert reported(shuffled) == reported(reports)
 
 
 @given(truthful_reports())
 def test_the_state_is_the_end_if_there_is_one_else_the_furthest_observation(reports: list[GpuAllocation]) -> None:
     end = reports[-1].ended_at
-    state = told(reports)
+    state = reported(reports)
     assert state.ended_at == end
     assert state.observed_until == (end or max(report.known_until for report in reports))
 
@@ -98,7 +98,7 @@ def test_the_same_end_with_another_reason_conflicts(end: datetime) -> None:
 
 @given(truthful_reports(), moments)
 def test_other_content_conflicts_whatever_is_known(reports: list[GpuAllocation], until: datetime) -> None:
-    state = told(reports)
+    state = reported(reports)
     for other in (seen(until), ended(until)):
         meaning, after, _ = merge(state, msgspec.structs.replace(other, quantity=4))
         assert (meaning, after) == (Meaning.CONFLICT, state)
@@ -127,7 +127,7 @@ def test_an_older_observation_says_nothing_new(first: datetime, second: datetime
 
 
 def reconstructed(until: datetime, end: datetime | None = None, width: int = 0) -> GpuAllocation:
-    """What a backfill makes of the hold: it knows less of it, and nobody told it the end."""
+    """What a backfill makes of the hold: it knows less of it, and not its end."""
     bounds = {"end_earliest": end, "end_latest": end + timedelta(seconds=width)} if end else {}
     return msgspec.structs.replace(
         seen(until), ended_at=end, end_reason="unknown" if end else None, end_estimated=end is not None, node="",
@@ -150,7 +150,9 @@ def all_told(reports: list[GpuAllocation]) -> tuple[object, ...]:
 
 @st.composite
 def watched_and_reconstructed(draw: st.DrawFn) -> list[GpuAllocation]:
-    """Observations of an agent, whose end is told, and estimates of a backfill that agree on how far nothing was known."""
+    """Observations of an agent, whose end is reported, and estimates of a backfill that agree on how far nothing was
+    known.
+    """
     end = draw(moments)
     last = draw(moments)
     reports = [reconstructed(last), reconstructed(last, draw(moments), draw(st.integers(0, 5)))]
@@ -160,7 +162,7 @@ def watched_and_reconstructed(draw: st.DrawFn) -> list[GpuAllocation]:
 
 
 @given(watched_and_reconstructed(), st.data())
-def test_a_told_end_goes_before_an_estimate_in_any_order(reports: list[GpuAllocation], data: st.DataObject) -> None:
+def test_a_reported_end_goes_before_an_estimate_in_any_order(reports: list[GpuAllocation], data: st.DataObject) -> None:
     told_end = next((report.ended_at for report in reports if report.ended_at and not report.end_estimated), None)
     shuffled = data.draw(st.permutations(reports))
     identity, end, until, still_reconstructed = all_told(shuffled)
@@ -198,7 +200,7 @@ def test_a_backfill_that_counts_other_devices_conflicts(until: datetime) -> None
 
 
 def cut(at: datetime) -> GpuAllocation:
-    """From then on another share of the claim is told by another allocation."""
+    """From then on another share of the claim is reported by another allocation."""
     return msgspec.structs.replace(ended(at, "share of a claim changed"), end_rule="share of a claim changed")
 
 

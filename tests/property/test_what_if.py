@@ -1,4 +1,4 @@
-"""What a sheet tells beyond its price: bars that add up, swings that are real prices, recovery at the break-even."""
+"""What a sheet reports beyond its price: bars that add up, swings that are real prices, recovery at the break-even."""
 
 from decimal import Decimal
 from fractions import Fraction
@@ -126,8 +126,8 @@ def test_a_fifth_of_markup_breaks_even_at_five_sixths_without_energy() -> None:
 
 def test_the_simple_model_of_a_complete_sheet_is_that_of_the_source() -> None:
     assert cost_of_gpu_hour(simple_sheet(parse_cost_sheet(FULL))) == cost_of_gpu_hour(parse_cost_sheet(SHEET))
-    told = chart_data(parse_cost_sheet(FULL))["models"]["simple"]
-    assert told == {"cost_per_gpu_hour": "9.655097103311", "price_per_gpu_hour": "11.5861"}
+    reported = chart_data(parse_cost_sheet(FULL))["models"]["simple"]
+    assert reported == {"cost_per_gpu_hour": "9.655097103311", "price_per_gpu_hour": "11.5861"}
 
 
 def test_a_comparison_adds_up_to_the_difference_of_the_costs() -> None:

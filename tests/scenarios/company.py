@@ -79,7 +79,7 @@ class Company:
         self.sections |= sections
         apply(self.directory, **self.sections)
 
-    def house_rule(self, **rules: Any) -> None:
+    def company_rule(self, **rules: Any) -> None:
         """Rules of billing, such as `review="four-eyes"`."""
         self.set_up(billing={**SET_UP["billing"], **self.sections.get("billing", {}), **rules})
 

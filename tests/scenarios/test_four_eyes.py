@@ -13,7 +13,7 @@ INVOICE = "AI-INFRA-2026-000001"
 
 
 def test_an_invoice_goes_from_draft_over_preview_and_approval_to_issue_and_settlement(company: Company) -> None:
-    company.house_rule(review="four-eyes")
+    company.company_rule(review="four-eyes")
     company.uses("nlp-train", gpus=10, since="2026-10-10 08:00", until="2026-10-10 09:00")
     company.closes("2026-10")
     assert (company.states("2026-10"), company.issues("2026-10")) == ({"nlp": "draft"}, 0)

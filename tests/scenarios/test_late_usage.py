@@ -75,8 +75,8 @@ def test_a_pod_that_ran_on_after_the_gap_was_waived_is_corrected_in_its_own_time
 def test_a_pod_cannot_have_ended_within_time_that_is_billed(company: Company) -> None:
     company.report(1, "nlp-train", gpus=8, since="2026-10-10 08:00", until=None, seen="2026-11-01")
     company.closes("2026-10")
-    told = company.report(1, "nlp-train", gpus=8, since="2026-10-10 08:00", until="2026-10-10 10:37:13")
-    assert (told.accepted, told.conflicts) == (0, 1)
+    reported = company.report(1, "nlp-train", gpus=8, since="2026-10-10 08:00", until="2026-10-10 10:37:13")
+    assert (reported.accepted, reported.conflicts) == (0, 1)
     assert company.proven("2026-10")
 
 
@@ -86,8 +86,8 @@ def test_a_pod_may_have_ended_before_it_was_seen_last_in_a_month_that_is_open(co
     company.report(1, "nlp-train", gpus=8, since=started, until=None, seen="2026-11-02 08:00")
     company.closes("2026-10")
     assert company.invoice("nlp", "2026-10")[-1] == "total 160.00"  # 8 x 2 h x 10
-    told = company.report(1, "nlp-train", gpus=8, since=started, until="2026-11-01 01:00")
-    assert (told.accepted, told.conflicts) == (1, 0)
+    reported = company.report(1, "nlp-train", gpus=8, since=started, until="2026-11-01 01:00")
+    assert (reported.accepted, reported.conflicts) == (1, 0)
     company.closes("2026-11")
     assert company.invoice("nlp", "2026-11") == ["8 GPU-Hours of NVIDIA-H800 at 10.0000: 80.00", "total 80.00"]
     assert company.proven("2026-10", "2026-11")

@@ -14,7 +14,7 @@ NINTH = "2026-10-09 08:00"
 @pytest.fixture(autouse=True)
 def october(company: Company) -> None:
     """nlp used one device for ten hours at 10: 100.00."""
-    company.house_rule(reopening="two-persons")
+    company.company_rule(reopening="two-persons")
     company.uses("nlp-train", gpus=1, since="2026-10-10 08:00", until="2026-10-10 18:00")
 
 

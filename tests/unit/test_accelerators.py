@@ -17,7 +17,7 @@ from metering.accelerators import (
     unit_share,
 )
 from metering.shared_devices import ShareUnknownError, parse_grants
-from metering.shares import held_share
+from metering.shares import allocated_share
 
 UNKNOWN_SHARE = None
 BARE = NodeFacts()
@@ -164,7 +164,7 @@ def nvidia(product: str, **labels: str) -> NodeFacts:
         ("aliyun.com/gpu-mem", NodeFacts({}, {"aliyun.com/gpu-mem": 128}), None),
     ],
 )
-def test_the_node_tells_what_a_unit_is(resource: str, node: NodeFacts, share: Fraction | None) -> None:
+def test_the_node_shows_what_a_unit_is(resource: str, node: NodeFacts, share: Fraction | None) -> None:
     assert unit_share(resource, node) == share
 
 
@@ -182,7 +182,7 @@ def test_a_hami_slice_is_the_larger_of_memory_and_core_share(
     text: str, quantity: int, memory: str, share: Fraction
 ) -> None:
     node = NodeFacts({"nvidia.com/gpu.memory": memory})
-    assert held_share("nvidia.com/gpu", quantity, {}, {"hami.io/vgpu-devices-allocated": text}, node) == share
+    assert allocated_share("nvidia.com/gpu", quantity, {}, {"hami.io/vgpu-devices-allocated": text}, node) == share
 
 
 @pytest.mark.parametrize("text", ["GPU-1", "GPU-1,NVIDIA,x,30:;", "GPU-1,NVIDIA,30:;"])

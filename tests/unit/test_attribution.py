@@ -201,7 +201,7 @@ def test_kai_and_koordinator_name_the_queue_by_a_label(labels: dict[str, str], q
         ("", (), Workload("TrainingJob", "llm")),
     ],
 )
-def test_kubeflow_v1_tells_the_kind_by_owner_or_operator(
+def test_kubeflow_v1_shows_the_kind_by_owner_or_operator(
     operator: str, owners: tuple[Owner, ...], workload: Workload
 ) -> None:
     labels = {

@@ -30,8 +30,8 @@ def backfilled(
 
 
 def test_a_card_that_nobody_shares_is_whole() -> None:
-    told = backfilled({"nvidia.com/gpu": 2}, {"label_nvidia_com_gpu_count": "8"})
-    assert told == [("nvidia.com/gpu", 2, Decimal(1), None)]
+    reported = backfilled({"nvidia.com/gpu": 2}, {"label_nvidia_com_gpu_count": "8"})
+    assert reported == [("nvidia.com/gpu", 2, Decimal(1), None)]
 
 
 @pytest.mark.parametrize(

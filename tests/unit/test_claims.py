@@ -12,8 +12,8 @@ from metering.claims import (
     ClaimedDevices,
     ClaimError,
     PodClaims,
+    allocated_through_claims,
     devices_of,
-    held_through_claims,
     quantity_of,
 )
 from metering.k8s.objects import seen_pod
@@ -77,7 +77,7 @@ def held(given: dict[str, Any], *claims: dict[str, Any], slices: list[Any] | Non
     devices = {place: found for item in given_slices for place, found in devices_of(item["spec"]).items()}
     read = [msgspec.convert(item, Claim) for item in claims]
     reserved = {item.metadata.name: item for item in read if given["metadata"]["uid"] in item.pods or item.problem}
-    return held_through_claims(claims_of(given), reserved, devices, **more)
+    return allocated_through_claims(claims_of(given), reserved, devices, **more)
 
 
 def test_the_devices_of_a_claim_are_held_whole() -> None:
@@ -153,7 +153,8 @@ def test_a_device_that_is_lent_in_pieces_is_the_largest_piece_taken() -> None:
     taken = result("gpu-0", shareID="s-1", consumedCapacity={"memory": "20Gi", "cores": "10"})
     assert held(pod("piece"), claim("piece", taken), slices=[resource_slice(card)]).held[0].share == Fraction(1, 4)
     untold = held(pod("piece"), claim("piece", result("gpu-0", shareID="s-1")), slices=[resource_slice(card)])
-    assert (untold.held, untold.unknown) == ((), ("device gpu.nvidia.com/node-a/gpu-0: its share of the card is not told",))
+    why = "device gpu.nvidia.com/node-a/gpu-0: its share of the card is not reported"
+    assert (untold.held, untold.unknown) == ((), (why,))
 
 
 def test_an_amd_partition_is_its_part_of_the_card() -> None:
@@ -180,7 +181,7 @@ def test_what_nobody_knows_is_reported_and_not_dropped() -> None:
 def test_a_claim_of_a_pod_group_is_reported() -> None:
     group = claim("one", result("gpu-0"))
     group["status"]["reservedFor"] = [{"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "g", "uid": "u"}]
-    assert held(pod("one"), group).unknown == ("claim one: reserved for podgroups, whose pods nobody told",)
+    assert held(pod("one"), group).unknown == ("claim one: reserved for podgroups, whose pods were not reported",)
 
 
 def test_an_older_form_of_slices_is_read() -> None:

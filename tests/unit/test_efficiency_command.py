@@ -27,14 +27,14 @@ def test_efficiency_gives_multiplier_and_reason(desk: Desk) -> None:
 def test_a_policy_may_penalise_on_mfu_which_recomputation_does_not_lift(desk: Desk) -> None:
     """MFU 0.16 with full recomputation is HFU 0.2133: no penalty on HFU; on MFU 1.2, or 1 + 0.2 x 0.4 without cliffs."""
     jobs = [workload("a", mfu="0.16", hfu="0.2133"), workload("b", mfu="0.20", hfu="0.2667")]
-    told = {}
+    reported = {}
     for name, changed in (
         ("hfu", {}), ("mfu", {"penalise_on": "mfu"}), ("linear", {"penalise_on": "mfu", "form": "linear"}),
         ("wide", {"penalise_on": "mfu", "form": "linear", "width": "0.16"}),
     ):  # fmt: skip
         answer = desk.json("efficiency", desk.file("a.json", {"policy": {**POLICY, **changed}, "workloads": jobs}))
-        told[name] = [row["multiplier"] for row in answer["workloads"]]
-    assert told == {"hfu": ["1", "1"], "mfu": ["1.2", "1"], "linear": ["1.08", "1"], "wide": ["1.05", "1"]}
+        reported[name] = [row["multiplier"] for row in answer["workloads"]]
+    assert reported == {"hfu": ["1", "1"], "mfu": ["1.2", "1"], "linear": ["1.08", "1"], "wide": ["1.05", "1"]}
 
 
 def test_a_policy_file_has_classes_exemptions_and_suspended_teams(desk: Desk) -> None:
@@ -88,9 +88,9 @@ def test_utilisation_is_worked_out_from_what_a_run_did(desk: Desk) -> None:
 @pytest.mark.parametrize(
     ("changed", "says"),
     [
-        ({"tokens_per_second": 5}, "workloads[0].mfu: '0.30' stands beside tokens_per_second: give one of them"),
+        ({"tokens_per_second": 5}, "workloads[0].mfu: '0.30' is given beside tokens_per_second: give one of them"),
         ({"mfu": None, "hfu": None, "tokens_per_second": 5}, "workloads[0].active_params: is missing"),
-        ({"phases": [{"gpu_seconds": 1}]}, "workloads[0].mfu: '0.30' stands beside phases: give one of them"),
+        ({"phases": [{"gpu_seconds": 1}]}, "workloads[0].mfu: '0.30' is given beside phases: give one of them"),
         ({"mfu": None, "hfu": None, "phases": [{"mfu": "0.1", "dtype": "bf16", "accelerator": "abacus"}]},
          "workloads[0].phases[0].accelerator: 'abacus' has no known dense peak for 'bf16': give peak_tflops"),
         ({"mfu": None, "hfu": None, "phases": [{"mfu": "0.1", "dtype": "bf16"}]},

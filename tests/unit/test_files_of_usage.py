@@ -1,4 +1,4 @@
-"""What a file of usage is told when one of its rows and the command's options contradict each other."""
+"""The error of a file of usage when one of its rows and the command's options contradict each other."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,9 +16,9 @@ HEADER = (
 def test_a_running_row_that_starts_after_the_file_ends_names_its_column_and_the_option(tmp_path: Path) -> None:
     path = tmp_path / "gpu.csv"
     path.write_text(f"{HEADER}\nhq-1,nlp,p,u,nvidia.com/gpu,1,1,NVIDIA-H800,n,q,Job/j,2026-11-01T14:00:00+08:00,\n")
-    with pytest.raises(UsageFileError) as told:
+    with pytest.raises(UsageFileError) as reported:
         list(read_records("gpu", path, datetime(2026, 10, 31, 16, tzinfo=UTC)))
-    assert str(told.value) == (
+    assert str(reported.value) == (
         f"{path} line 2: started_at 2026-11-01T14:00:00+08:00 is after --until 2026-10-31T16:00:00+00:00: "
         "give its ended_at, or a later --until"
     )

@@ -35,18 +35,18 @@ def test_every_formula_has_a_function_a_test_and_a_way_to_it(row: list[str]) -> 
 
 
 def test_every_vector_of_prices_stands_in_the_table() -> None:
-    told = {name for row in FORMULAS for name in re.findall(r"\b[A-F]\d\d\b", row[2])}
-    assert told <= VECTORS.keys()
-    assert {name for name in VECTORS if not ELSEWHERE.fullmatch(name)} <= told
+    reported = {name for row in FORMULAS for name in re.findall(r"\b[A-F]\d\d\b", row[2])}
+    assert reported <= VECTORS.keys()
+    assert {name for name in VECTORS if not ELSEWHERE.fullmatch(name)} <= reported
 
 
 def test_every_field_of_a_cost_sheet_and_of_a_policy_is_reached_by_a_row() -> None:
     ways = " ".join(row[3] for row in FORMULAS)
-    told = set(re.findall(r"[a-z][a-z0-9_]+", ways))
+    reported = set(re.findall(r"[a-z][a-z0-9_]+", ways))
     names = {"accelerator", "currency", "name", "valid_from", "id", "team", "start", "kind", "queue", "coverage", "minutes"}
     measured = {"mfu", "hfu", "gpu_seconds", "peak_tflops", "kinds", "queues", "accelerators", "exempt_until"}
     asked = {*FIELDS, *POLICY_FIELDS, *CLASS_FIELDS, *WORKLOAD_FIELDS}
-    assert asked - told - names - measured == set()
+    assert asked - reported - names - measured == set()
 
 
 def test_every_option_that_is_named_is_one_of_the_commands() -> None:

@@ -1,4 +1,4 @@
-"""What docs/gateways.md tells operators to write is understood as it stands there."""
+"""What docs/gateways.md asks operators to write is understood as it is there."""
 
 import re
 import shlex

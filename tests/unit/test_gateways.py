@@ -144,7 +144,7 @@ def test_a_bad_event_costs_itself_only() -> None:
     assert [rejected.index for rejected in translated.rejected] == [1, 2, 4, 5]
 
 
-# Records whose sender tells no time
+# Records whose sender reports no time
 
 
 @pytest.mark.parametrize(("read", "given"), [(events, cloud_event(time=None)), (lago_events, lago_event())])
@@ -160,7 +160,7 @@ def test_without_a_time_other_counts_are_still_a_conflict() -> None:
     assert only(lago_events(lago_event())).content != only(lago_events(changed)).content
 
 
-def test_a_told_time_is_part_of_the_content() -> None:
+def test_a_reported_time_is_part_of_the_content() -> None:
     first, second = (only(events(cloud_event(time=f"2026-10-15T12:00:0{second}Z"))) for second in (0, 1))
     assert first.content != second.content
     assert first.content != only(events(cloud_event(time=None))).content
@@ -176,9 +176,9 @@ def test_an_event_of_a_lago_client() -> None:
     assert counts(record) == (10, 0, 0, 20, 0)
 
 
-@pytest.mark.parametrize("told", ["1792036800.250", 1792036800.25, "2026-10-15T04:00:00.25Z"])
-def test_a_timestamp_in_every_way_that_lago_clients_write_it(told: object) -> None:
-    assert only(lago_events(lago_event(timestamp=told))).time == datetime(2026, 10, 15, 4, 0, 0, 250000, tzinfo=UTC)
+@pytest.mark.parametrize("reported", ["1792036800.250", 1792036800.25, "2026-10-15T04:00:00.25Z"])
+def test_a_timestamp_in_every_way_that_lago_clients_write_it(reported: object) -> None:
+    assert only(lago_events(lago_event(timestamp=reported))).time == datetime(2026, 10, 15, 4, 0, 0, 250000, tzinfo=UTC)
 
 
 def test_the_customer_consumes_where_no_subscription_is_named() -> None:

@@ -35,12 +35,12 @@ LISTED = (
 
 def test_the_list_has_tiers_in_its_currency_with_the_true_up_of_last_year(desk: Desk) -> None:
     """(9.655097103311 x 1.2 + 0.5) x 7.1234 = 86.09424...; 80 % of it; and no less than 1.326 x 7.1234 of power."""
-    told = desk.json("gpu-hour", desk.file("a.json", SHEET), *LISTED)
-    assert told.pop("list_prices") == {
+    answer = desk.json("gpu-hour", desk.file("a.json", SHEET), *LISTED)
+    assert answer.pop("list_prices") == {
         "currency": "CNY", "exchange_rate": "7.12340000", "rate_date": "2026-10-01",
         "true_up_per_gpu_hour": "0.500000000000", "on_demand": "86.0942", "reserved": "68.8754", "preemptible": "9.4456",
     }  # fmt: skip
-    assert told == GPU_HOUR
+    assert answer == GPU_HOUR
     status, out, _ = desk.run("gpu-hour", desk.file("a.json", SHEET), "--reserved-ratio", "0.80")
     assert (status, out.splitlines()[-3:]) == (
         0, ["currency         CNY", "on_demand    11.5861", "reserved      9.2689"]
@@ -51,13 +51,13 @@ def test_the_sheet_keeps_what_the_list_is_made_with_and_an_option_stands_in_its_
     """11.586116523973 x 7.1234 = 82.53254...; at 8 it is 92.68893..."""
     terms = {"list_currency": "USD", "exchange_rate": "7.1234", "rate_date": "2026-10-01", "reserved_ratio": "0.5"}
     path = desk.file("a.json", {**SHEET, **terms, "carbon_kg_per_kwh": "0.5306"})
-    told = desk.json("gpu-hour", path)
-    assert told["list_prices"] == {
+    answer = desk.json("gpu-hour", path)
+    assert answer["list_prices"] == {
         "currency": "USD", "exchange_rate": "7.12340000", "rate_date": "2026-10-01", "on_demand": "82.5325",
         "reserved": "41.2663",
     }  # fmt: skip
-    assert told["footprint"] == {"kwh": "1.657500000000", "kg_operational": "0.879469500000"}
-    assert told["price_per_gpu_hour"] == "11.5861"
+    assert answer["footprint"] == {"kwh": "1.657500000000", "kg_operational": "0.879469500000"}
+    assert answer["price_per_gpu_hour"] == "11.5861"
     assert desk.json("gpu-hour", path, "--reserved-ratio", "1")["list_prices"]["reserved"] == "82.5325"
     status, out, _ = desk.run(
         "gpu-hour", path, "--list-currency", "EUR", "--exchange-rate", "8", "--rate-date", "2026-11-01"
@@ -87,10 +87,10 @@ def test_a_bad_option_of_the_list_is_named(desk: Desk, options: tuple[str, ...],
 
 def test_charts_come_beside_the_keys_of_the_contract_and_as_tables(desk: Desk) -> None:
     sheet = desk.file("a.json", {**SHEET, "sold_share": "0.65"})
-    told = desk.json("gpu-hour", sheet, "--charts")
+    answer = desk.json("gpu-hour", sheet, "--charts")
     plain = desk.json("gpu-hour", sheet)
-    assert {name: value for name, value in told.items() if name != "charts"} == plain
-    charts = told["charts"]
+    assert {name: value for name, value in answer.items() if name != "charts"} == plain
+    charts = answer["charts"]
     assert charts["waterfall"][-1]["name"] == "markup"
     assert charts["sensitivity"][0]["field"] == "sold_share"
     assert charts["models"]["simple"]["price_per_gpu_hour"] == "11.5861"

@@ -1,4 +1,4 @@
-"""How much of a device a pod holds: exact where scheduler and node tell it, unknown with the reason everywhere else."""
+"""How much of a device a pod holds: exact where scheduler and node report it, unknown with the reason everywhere else."""
 
 import json
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from metering.k8s.description import Scope, Surroundings, allocations_of
 from metering.k8s.objects import PodFacts
 from metering.k8s.store import StoredNode
 from metering.shared_devices import ShareUnknownError
-from metering.shares import held_share
+from metering.shares import allocated_share
 
 MONDAY = datetime(2026, 10, 5, tzinfo=UTC)
 H800 = {"nvidia.com/gpu.product": "NVIDIA-H800"}
@@ -27,7 +27,7 @@ def share_of(
 ) -> Fraction | str:
     """The share, or the reason why it is not known."""
     try:
-        return held_share(resource, quantity, {resource: quantity}, annotations or {}, node or NodeFacts())
+        return allocated_share(resource, quantity, {resource: quantity}, annotations or {}, node or NodeFacts())
     except ShareUnknownError as error:
         return str(error)
 
@@ -72,7 +72,7 @@ def test_a_slice_in_mib_is_unknown_on_a_node_that_does_not_say_its_memory() -> N
 
 
 VENDORS = [
-    # resource, annotation of the pod, piece, what the node tells, share (HAMi pkg/device/*/device.go of August 2026)
+    # resource, annotation of the pod, piece, what the node reports, share (HAMi pkg/device/*/device.go of August 2026)
     ("nvidia.com/gpu", "hami.io/vgpu-devices-allocated", "u1,NVIDIA,20480,30:;",
      {"hami.io/node-nvidia-register": register(("u1", 81_920))}, {}, Fraction(3, 10)),
     ("amd.com/gpu", "hami.io/amd-devices-allocated", "u1,AMD,98304,50:;",
@@ -193,7 +193,7 @@ def test_sharing_labels_of_clouds_are_read_exactly(labels: dict[str, str], share
 def test_a_part_that_was_asked_for_and_not_granted_is_unknown() -> None:
     requests = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 4096}
     with pytest.raises(ShareUnknownError, match=r"nvidia\.com/gpumem ask for a part"):
-        held_share("nvidia.com/gpu", 1, requests, {}, NodeFacts(H800))
+        allocated_share("nvidia.com/gpu", 1, requests, {}, NodeFacts(H800))
 
 
 KAI_NODE = StoredNode({**H800, "nvidia.com/gpu.memory": "80000"})
@@ -236,8 +236,8 @@ def test_what_nobody_knows_is_an_allocation_with_its_quantity_until_it_is_declar
         ("koordinator.sh/gpu-core", 50, None, why),
         ("nvidia.com/gpu", 1, Decimal(1), None),
     ]
-    told = Scope("hq-1", {"koordinator.sh/gpu-core": "H800-core"}, no_accelerators=frozenset({"example.com/nic"}))
-    assert described(requests, {}, node, told) == [
+    reported = Scope("hq-1", {"koordinator.sh/gpu-core": "H800-core"}, no_accelerators=frozenset({"example.com/nic"}))
+    assert described(requests, {}, node, reported) == [
         ("koordinator.sh/gpu-core", 50, Decimal(1), None), ("nvidia.com/gpu", 1, Decimal(1), None),
     ]  # fmt: skip
 

@@ -153,7 +153,7 @@ def test_a_victim_holds_through_its_grace_period_and_says_why(condition: str, me
     assert end_of(found) == (m(30, 25), Rule.FINISHED_AT, reason, False)
 
 
-def test_volcano_tells_a_reclaim_in_the_ready_condition() -> None:
+def test_volcano_reports_a_reclaim_in_the_ready_condition() -> None:
     conditions = (*disrupted("PreemptionByScheduler", m(30)), Condition("Ready", "False", m(30), "Evict", "reclaim"))
     assert hold(ended(4, m(31), m(30, 25), "Failed", conditions=conditions)).ending.reason is EndReason.RECLAIMED
 

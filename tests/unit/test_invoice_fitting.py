@@ -31,11 +31,11 @@ NAMES = [
 
 def widths_in_typst(texts: list[str]) -> list[float]:
     """In em, at the weight at which each is widest."""
-    told = typst.query(
+    reported = typst.query(
         MEASURE, "<widths>", field="value", one=True, font_paths=packaged_fonts(), ignore_system_fonts=True,
         sys_inputs={"texts": json.dumps(texts)},
     )  # fmt: skip
-    return [points / 100 for points in json.loads(told)]
+    return [points / 100 for points in json.loads(reported)]
 
 
 def test_no_text_is_wider_than_is_said():
@@ -43,9 +43,9 @@ def test_no_text_is_wider_than_is_said():
     characters = [*WIDTHS, *"算盘研究院用量"]
     texts = [*WIDTHS, *NAMES, *("".join(chance.choices(characters, k=chance.randint(1, 24))) for _ in range(400))]
     for text, real in zip(texts, widths_in_typst(texts), strict=True):
-        told = width_of(text)
-        assert told is not None, text
-        assert real - 1e-6 <= told, (text, real, told)
+        reported = width_of(text)
+        assert reported is not None, text
+        assert real - 1e-6 <= reported, (text, real, reported)
 
 
 def test_every_printable_letter_of_ascii_is_known_and_what_is_not_is_left_to_be_measured():

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from metering.gateways import litellm_callback
-from metering.gateways.litellm_callback import Books, Hooks, Settings
+from metering.gateways.litellm_callback import CallbackOutbox, Hooks, Settings
 from metering.gateways.outbox import FILE, open_outbox, pack
 from metering.records import TokenUsage, decode_batch
 from metering.spool import Spool
@@ -31,16 +31,16 @@ MESSAGES = {"input_tokens": 100, "output_tokens": 13, "cache_read_input_tokens":
 
 
 @pytest.fixture
-def books(tmp_path: Path) -> Iterator[Books]:
-    made = Books(Settings(tmp_path, source="gw-1", sender="none"))
+def outbox(tmp_path: Path) -> Iterator[CallbackOutbox]:
+    made = CallbackOutbox(Settings(tmp_path, source="gw-1", sender="none"))
     yield made
     made.close()
 
 
 @pytest.fixture
-def hooks(books: Books) -> Hooks:
+def hooks(outbox: CallbackOutbox) -> Hooks:
     made = Hooks()
-    made.books = lambda: books
+    made.outbox = lambda: outbox
     return made
 
 
@@ -298,13 +298,13 @@ def test_a_stream_ends_for_its_client_when_its_usage_is_written(tmp_path: Path, 
     kwargs = {**data["litellm_logging_obj"].model_call_details, "standard_logging_object": payload()}
     seen: list[int] = []
 
-    async def told() -> None:
+    async def printed() -> None:
         await asyncio.sleep(0.05)
         seen.append(len(kept(tmp_path)))
         await hooks.async_logging_hook(kwargs=kwargs, result=None, call_type="acompletion")
 
     async def both() -> None:
-        tell = asyncio.create_task(told())
+        tell = asyncio.create_task(printed())
         assert await streamed(hooks, data) == ["one", "two"]
         seen.append(len(kept(tmp_path)))
         await tell
@@ -320,12 +320,12 @@ def test_a_stream_whose_count_guardrails_put_off_is_written_as_assembled(tmp_pat
     assert [counts(record) for record in kept(tmp_path)] == [(110, 10, 0, 13, 4)]
 
 
-def test_a_stream_of_which_nothing_is_told_ends_all_the_same(
+def test_a_stream_of_which_nothing_is_reported_ends_all_the_same(
     hooks: Hooks, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(litellm_callback, "STREAM_WAIT_S", 0.01)
     assert asyncio.run(streamed(hooks, begun(hooks))) == ["one", "two"]
-    assert "LiteLLM told no usage of a stream" in caplog.text
+    assert "LiteLLM reported no usage of a stream" in caplog.text
 
 
 def test_a_stream_that_its_client_cut_is_an_estimate(tmp_path: Path, hooks: Hooks) -> None:
@@ -351,14 +351,14 @@ def test_usage_that_nobody_knows_goes_to_the_platform_with_its_numbers_and_the_r
     assert "usage of no known API: tokens.in, tokens.out" in str(rejected.error)
 
 
-def test_a_full_disk_is_told_with_the_record_and_breaks_no_answer(
-    books: Books, hooks: Hooks, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_a_full_disk_is_reported_with_the_record_and_breaks_no_answer(
+    outbox: CallbackOutbox, hooks: Hooks, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def full(batch: Any) -> None:
         for _, _, done in batch:
             done.set_exception(sqlite3.OperationalError("database or disk is full"))
 
-    monkeypatch.setattr(books._outbox, "_commit", full)
+    monkeypatch.setattr(outbox._outbox, "_commit", full)
     answer(hooks, begun(hooks), SimpleNamespace(id="chatcmpl-1", usage=CHAT))
     assert "database or disk is full; NOT kept" in caplog.text
     assert '"output_tokens":13' in caplog.text

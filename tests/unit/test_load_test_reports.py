@@ -125,8 +125,8 @@ def test_sglang_without_a_count_of_failures_is_not_free_of_them() -> None:
     silent = {name: value for name, value in SGLANG.items() if name != "errors"}
     with pytest.raises(LoadTestError, match=r"runs\[0\]\.error_rate: is missing"):
         read(silent)
-    told = Supplement("NVIDIA-H800", Fraction(8), "llama-3-8b", Fraction(1, 100))
-    assert read(silent, told).runs[0].point.error_rate == Fraction(1, 100)
+    reported = Supplement("NVIDIA-H800", Fraction(8), "llama-3-8b", Fraction(1, 100))
+    assert read(silent, reported).runs[0].point.error_rate == Fraction(1, 100)
 
 
 def test_cached_input_is_read_where_it_was_reported() -> None:
@@ -204,14 +204,14 @@ def test_where_guidellm_does_not_state_its_cached_input_the_price_says_so(benchm
 @pytest.mark.parametrize("content", [VLLM, SGLANG, AIPERF], ids=["vllm", "sglang", "aiperf"])
 def test_the_same_is_said_of_every_tool_and_not_where_a_share_was_given(content: Any) -> None:
     assert "does not state cached input" in notes(content)[0]
-    told = Supplement("NVIDIA-H800", Fraction(8), "llama-3-8b", cached_input_share=Fraction(3, 10))
-    assert notes(content, told) == ()
-    assert read(content, told).runs[0].point.cached_input_tps == 1500
+    reported = Supplement("NVIDIA-H800", Fraction(8), "llama-3-8b", cached_input_share=Fraction(3, 10))
+    assert notes(content, reported) == ()
+    assert read(content, reported).runs[0].point.cached_input_tps == 1500
 
 
 def test_a_share_does_not_replace_what_a_report_states() -> None:
-    told = Supplement("NVIDIA-H800", Fraction(8), "llama-3-8b", cached_input_share=Fraction(9, 10))
-    assert read({"benchmarks": [cached([600, 600, None, 0])]}, told).runs[0].point.cached_input_tps == 1500
+    reported = Supplement("NVIDIA-H800", Fraction(8), "llama-3-8b", cached_input_share=Fraction(9, 10))
+    assert read({"benchmarks": [cached([600, 600, None, 0])]}, reported).runs[0].point.cached_input_tps == 1500
 
 
 def test_a_guidellm_report_without_a_fixed_rate_says_which_profiles_it_has() -> None:

@@ -8,24 +8,24 @@ import pytest
 
 from metering.logs.containers import Container, container_of
 from metering.logs.formats import translator
-from metering.logs.mapping import Incomplete, Told, read_mapping
+from metering.logs.mapping import Incomplete, LogRecord, read_mapping
 from metering.records import RecordError, TokenUsage
 
 SECRET = "the-prompt-nobody-may-read"
 
 
-def told(name: str, fields: dict[str, Any], **options: Any) -> list[Told]:
+def reported(name: str, fields: dict[str, Any], **options: Any) -> list[LogRecord]:
     return translator(name, source="gw-1", **options)(fields, "derived")
 
 
 def only(name: str, fields: dict[str, Any], **options: Any) -> TokenUsage:
-    (record,) = told(name, fields, **options)
+    (record,) = reported(name, fields, **options)
     assert isinstance(record, TokenUsage)
     return record
 
 
 def incomplete(name: str, fields: dict[str, Any]) -> Incomplete:
-    (record,) = told(name, fields)
+    (record,) = reported(name, fields)
     assert isinstance(record, Incomplete)
     return record
 
@@ -57,7 +57,7 @@ def test_a_line_of_envoy_ai_gateway() -> None:
     assert record.attributes is None
 
 
-def test_the_older_names_of_envoy_are_known_and_dashes_tell_nothing() -> None:
+def test_the_older_names_of_envoy_are_known_and_dashes_have_no_value() -> None:
     record = only("envoy", {
         "start_time": "2026-10-05T10:00:00.250Z", "request_id": "-", "x-user-id": "alice", "response_code": "200",
         "genai_model_name": "qwen3", "genai_tokens_input": "44", "genai_tokens_output": 12, "genai_backend_name": "-",
@@ -72,8 +72,8 @@ def test_a_request_id_that_a_client_uses_twice_hides_no_request() -> None:
     assert first.id != second.id
 
 
-def test_a_line_about_no_model_tells_nothing() -> None:
-    assert told("envoy", {"start_time": "2026-10-05T10:00:00Z", "response_code": 200, "x-request-id": "r"}) == []
+def test_a_line_about_no_model_gives_no_record() -> None:
+    assert reported("envoy", {"start_time": "2026-10-05T10:00:00Z", "response_code": 200, "x-request-id": "r"}) == []
 
 
 def test_a_failure_used_nothing_and_is_counted() -> None:
@@ -96,7 +96,7 @@ def test_a_request_without_counts_that_did_not_fail_is_incomplete_not_zero(code:
     }  # fmt: skip
 
 
-def test_output_that_is_not_told_is_zero_only_if_the_total_says_so() -> None:
+def test_output_that_is_not_reported_is_zero_only_if_the_total_says_so() -> None:
     line = envoy(**{"gen_ai.usage.output_tokens": None, "gen_ai.usage.reasoning.output_tokens": None})
     assert incomplete("envoy", line).reason == "counts by name: output is not stated"
     assert counts(only("envoy", {**line, "gen_ai.usage.total_tokens": 100})) == (100, 64, 0, 0, 0)
@@ -155,8 +155,8 @@ def test_details_of_higress_are_json_in_a_text_in_a_text() -> None:
     assert counts(record) == (10, 8, 0, 9, 0)
 
 
-def test_a_line_of_higress_without_a_model_call_tells_nothing() -> None:
-    assert told("higress", {"ai_log": "-", "start_time": "2026-10-05T10:00:00Z", "response_code": "200"}) == []
+def test_a_line_of_higress_without_a_model_call_gives_no_record() -> None:
+    assert reported("higress", {"ai_log": "-", "start_time": "2026-10-05T10:00:00Z", "response_code": "200"}) == []
 
 
 # Kong
@@ -184,13 +184,13 @@ def test_each_plugin_of_kong_that_called_a_model_is_a_record() -> None:
     line = kong()
     line["ai"]["request-transformer"] = {"usage": {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10},
                                          "meta": {"request_model": "small"}}  # fmt: skip
-    first, second = told("kong", line)
+    first, second = reported("kong", line)
     assert isinstance(first, TokenUsage)
     assert isinstance(second, TokenUsage)
     assert (first.id, first.model, second.id, second.model, second.output_tokens) == (
         "k-1:1791194400250", "gpt-4o", "k-1:1791194400250:request-transformer", "small", 3,
     )  # fmt: skip
-    assert told("kong", kong(ai={})) == []
+    assert reported("kong", kong(ai={})) == []
 
 
 @pytest.mark.parametrize(
@@ -270,12 +270,12 @@ def test_claude_in_new_api_counts_its_cache_beside_the_prompt() -> None:
 
 
 def test_other_types_of_rows_bill_nothing_and_a_refund_of_tokens_is_for_a_person() -> None:
-    assert [told("one-api", row(type=kind)) for kind in (1, "3", 4, 5)] == [[], [], [], []]
-    assert told("new-api", row(type=6, prompt_tokens=0, completion_tokens=0)) == []
+    assert [reported("one-api", row(type=kind)) for kind in (1, "3", 4, 5)] == [[], [], [], []]
+    assert reported("new-api", row(type=6, prompt_tokens=0, completion_tokens=0)) == []
     with pytest.raises(RecordError, match="refund"):
-        told("new-api", row(type=6))
+        reported("new-api", row(type=6))
     with pytest.raises(RecordError, match="no row of the table `logs`"):
-        told("new-api", {"success": True})
+        reported("new-api", {"success": True})
 
 
 def test_who_pays_can_be_chosen() -> None:
@@ -365,7 +365,7 @@ def test_a_usage_object_that_cannot_be_read_is_sent_without_counts_and_without_i
     if isinstance(usage, dict):
         usage = {**usage, "prompt": SECRET}
     line = {"rid": "1", "ts": 1791194400250, "who": {"user": "u"}, "llm": {"model": "claude", "usage": usage}, "code": 200}
-    (record,) = told("json", line, mapping=MAPPING)
+    (record,) = reported("json", line, mapping=MAPPING)
     assert isinstance(record, Incomplete)
     assert reason in record.reason
     assert SECRET not in json.dumps(record.record)
@@ -405,7 +405,7 @@ def test_a_format_of_ones_own_needs_a_mapping_and_a_known_one_can_be_changed() -
 def test_what_is_wrong_with_a_line_is_named(changed: dict[str, Any], message: str) -> None:
     line = {"rid": "1", "ts": 1791194400250, "who": {"user": "u"}, "llm": {"model": "m", "usage": USED}}
     with pytest.raises(RecordError) as error:
-        told("json", {**line, **changed}, mapping=MAPPING)
+        reported("json", {**line, **changed}, mapping=MAPPING)
     assert message in str(error.value)
 
 

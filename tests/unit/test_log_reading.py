@@ -15,32 +15,32 @@ import pytest
 from metering.logs.checkpoints import Checkpoints
 from metering.logs.following import Follower
 from metering.logs.formats import translator
-from metering.logs.mapping import Incomplete, Told
+from metering.logs.mapping import Incomplete, LogRecord
 from metering.logs.reading import FileReader
 from metering.spool import SpoolFullError, open_state
 from tests.factories.gateway_logs import line, nameless
 
 
 class Sink:
-    """Keeps what it is told, and refuses as often as asked."""
+    """Keeps what it receives, and refuses as often as asked."""
 
     def __init__(self) -> None:
-        self.told: list[Told] = []
+        self.reported: list[LogRecord] = []
         self.full = 0
 
-    def put(self, told: list[Told]) -> None:
+    def put(self, reported: list[LogRecord]) -> None:
         if self.full:
             self.full -= 1
             raise SpoolFullError("full")
-        self.told += told
+        self.reported += reported
 
     @property
     def numbers(self) -> list[int]:
-        return [-1 if isinstance(item, Incomplete) else item.input_tokens for item in self.told]
+        return [-1 if isinstance(item, Incomplete) else item.input_tokens for item in self.reported]
 
     @property
     def ids(self) -> list[str]:
-        return [item.fields["id"] if isinstance(item, Incomplete) else item.id for item in self.told]
+        return [item.fields["id"] if isinstance(item, Incomplete) else item.id for item in self.reported]
 
 
 class Reading:
@@ -57,7 +57,7 @@ class Reading:
 
     def read(self) -> list[int]:
         """Everything that can be read now; what came of it since the last time."""
-        before = len(self.sink.told)
+        before = len(self.sink.reported)
         while self.follower.look():
             pass
         return self.sink.numbers[before:]
@@ -265,14 +265,14 @@ def test_who_is_stopped_while_the_spool_is_full_does_not_say_that_all_was_read(
     refuse = reader.sink.put
     reader.sink.full = 3
 
-    def put(told: list[Told]) -> None:
+    def put(reported: list[LogRecord]) -> None:
         if reader.sink.full == 1:
             stop.set()
-        refuse(told)
+        refuse(reported)
 
     monkeypatch.setattr(reader.sink, "put", put)
     reader.follower.follow(stop, poll_s=0.01, at_end=watched.append)
-    assert (reader.sink.told, watched) == ([], [])
+    assert (reader.sink.reported, watched) == ([], [])
 
 
 def test_the_table_of_an_sqlite_file_is_read_by_its_key(tmp_path: Path, reading: Make) -> None:

@@ -101,11 +101,11 @@ def test_every_refusal_of_a_sheet_names_its_field_and_says_in_chinese_what_is_wr
         parse_cost_sheet({"accelerator": "H800", "currency": "cny", "gpu_power_kw": "700", "gpu_prize": "1"})
     wrong = dict(message.split(": ", 1) for message in refused.value.messages)
     assert wrong["gpu_power_kw"] == "'700' must be a number from 0 to 20 (kW of one GPU): 700 W is 0.7"
-    told = dict(chinese(message).split("：", 1) for message in refused.value.messages)
-    assert told["gpu_power_kw"] == "'700' 应为不小于 0、不大于 20 的数（单张 GPU 的 kW）：700 W = 0.7"
-    assert told["gpu_prize"] == "不是成本表的字段，是否应为 gpu_price？"
-    assert told["currency"] == "'cny' 应为三个大写字母，如 CNY"
-    assert told["pue"] == "缺失，应为不小于 1、不大于 5 的数（比率）：机房能耗不会低于其设备能耗"
+    reported = dict(chinese(message).split("：", 1) for message in refused.value.messages)
+    assert reported["gpu_power_kw"] == "'700' 应为不小于 0、不大于 20 的数（单张 GPU 的 kW）：700 W = 0.7"
+    assert reported["gpu_prize"] == "不是成本表的字段，是否应为 gpu_price？"
+    assert reported["currency"] == "'cny' 应为三个大写字母，如 CNY"
+    assert reported["pue"] == "缺失，应为不小于 1、不大于 5 的数（比率）：机房能耗不会低于其设备能耗"
     assert str(refused.value).split("; ")[0] == str(refused.value.messages[0])
 
 

@@ -122,7 +122,7 @@ def test_the_price_of_the_sheet_follows_from_that_of_the_list() -> None:
     assert trued.price_of_sheet(Fraction(12)) == 10
 
 
-def test_a_used_hour_tells_its_energy_and_its_carbon() -> None:
+def test_a_used_hour_shows_its_energy_and_its_carbon() -> None:
     """1.6575 kWh x 0.5306 = 0.8794695 kg; 2,190 kg over 43,800 hours are 0.05."""
     found = cost(carbon_kg_per_kwh="0.5306", carbon_market_kg_per_kwh="0.6096", embodied_kg_per_gpu="2190")
     assert found.as_dict()["footprint"] == {
@@ -149,8 +149,8 @@ def test_a_region_and_a_year_give_the_official_factor() -> None:
         ({"carbon_year": "2023"}, "carbon_region: is missing, but carbon_year is given"),
         ({"carbon_region": "CN"}, "carbon_year: is missing, must be a whole number from 2000 to 2199 (year)"),
         ({"carbon_region": "CN", "carbon_year": "2023", "carbon_kg_per_kwh": "0.5"},
-         "carbon_kg_per_kwh: '0.5' stands beside carbon_region: give one of them"),
-        ({"margin": "0.2"}, "margin: '0.2' stands beside markup: give one of them"),
+         "carbon_kg_per_kwh: '0.5' is given beside carbon_region: give one of them"),
+        ({"margin": "0.2"}, "margin: '0.2' is given beside markup: give one of them"),
         ({"markup": None, "margin": "20"},
          "margin: '20' must be a number from 0 to below 1 (ratio of the price, in place of markup): 20 % is 0.20"),
         ({"markup": None}, "markup: is missing, must be a number from 0 to 2 (ratio on cost): 10 % is 0.10"),
@@ -160,7 +160,7 @@ def test_a_region_and_a_year_give_the_official_factor() -> None:
          "operations_share: '30' must be a number from 0 to 1 (ratio of labour and software): 30 % is 0.30"),
         ({"cluster_capital": "1000"}, "cluster_capital: '1000' must be at least the 270000.00 of one GPU"),
         ({"cluster_capital": "1e9", "operations_share": "0.3", "pool_gpus": "200"},
-         "cluster_capital: '1e9' stands beside operations_share: give one of them"),
+         "cluster_capital: '1e9' is given beside operations_share: give one of them"),
         ({"rack_power_kw": "5"}, "rack_power_kw: '5' must be at least the 10.200 kW of one server"),
         ({"rack_power_kw": "40000"},
          "rack_power_kw: '40000' must be a number above 0 up to 1e4 (kW that the rack may draw): 40000 W are 40"),
@@ -171,7 +171,7 @@ def test_a_region_and_a_year_give_the_official_factor() -> None:
         ({"capital_method": "guess", "cost_of_capital": "0.08"},
          "capital_method: 'guess' must be annuity or mean-book-value"),
         ({"metered_energy": COUNTED, "metered_kwh_per_gpu_hour": "1"},
-         f"metered_energy: {repr(COUNTED)[:59]}… stands beside metered_kwh_per_gpu_hour: give one of them"),
+         f"metered_energy: {repr(COUNTED)[:59]}… is given beside metered_kwh_per_gpu_hour: give one of them"),
         ({"metered_energy": {"device_kwh": "20"}},
          "metered_energy.gpu_hours: is missing, must be a number above 0 up to 1e12 (GPU-hours that the energy was "
          "counted over)"),

@@ -49,8 +49,8 @@ def test_only_the_latest_generation_of_a_pool_counts() -> None:
 
 def test_a_tainted_device_is_no_capacity_and_neither_is_what_is_no_accelerator() -> None:
     away = device("a", taints=[{"key": "xid", "effect": "NoExecute"}])
-    told = device("b", taints=[{"key": "warm", "effect": "None"}])
-    assert offered(spec(away, told), spec(device("n"), driver="dra.net")) == {"dra/gpu.nvidia.com": (PRODUCT, 1)}
+    reported = device("b", taints=[{"key": "warm", "effect": "None"}])
+    assert offered(spec(away, reported), spec(device("n"), driver="dra.net")) == {"dra/gpu.nvidia.com": (PRODUCT, 1)}
     assert offered(spec(device("f"), driver="fpga.example.com")) == {}
     assert offered(spec(device("f"), driver="fpga.example.com"), **{"fpga.example.com": "example"}) == {
         "dra/fpga.example.com": (PRODUCT, 1)

@@ -146,7 +146,7 @@ def test_every_run_of_a_requeued_job_is_billed_and_the_same_run_only_once() -> N
 @pytest.mark.parametrize(
     ("extra", "uid"), [({"db_index": 991}, "hpc/991"), ({"db_index": 991, "sluid": "s1abc"}, "hpc/s1abc")]
 )
-def test_sluid_or_database_index_are_the_key_where_they_are_told(extra: dict[str, Any], uid: str) -> None:
+def test_sluid_or_database_index_are_the_key_where_they_are_reported(extra: dict[str, Any], uid: str) -> None:
     assert allocations(report(job(**extra)))[0].pod_uid == uid
 
 
@@ -186,7 +186,7 @@ def test_what_never_ran_or_has_no_device_holds_nothing(waiting: dict[str, Any]) 
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "reported"),
     [
         ('{"jobs": [', "document: not JSON"),
         ("{}", "jobs: missing"),
@@ -196,13 +196,13 @@ def test_what_never_ran_or_has_no_device_holds_nothing(waiting: dict[str, Any]) 
         ("{hello}\nPermission denied\n", "document: neither what .* it begins with '{hello}'"),
     ],
 )
-def test_a_report_that_is_none_is_refused(content: str, told: str) -> None:
-    with pytest.raises(ReportError, match=told):
+def test_a_report_that_is_none_is_refused(content: str, reported: str) -> None:
+    with pytest.raises(ReportError, match=reported):
         taken(content)
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "reported"),
     [
         (report(job(account=None)), "job 77: Account: missing"),
         (report(job(job_id=None)), "job_id: missing"),
@@ -218,11 +218,11 @@ def test_a_report_that_is_none_is_refused(content: str, told: str) -> None:
         (report(job(tres=gres(gpu=5_000_000))), "job 77: quantity: quantity 5000000: "),
     ],
 )
-def test_a_broken_entry_is_rejected_with_job_and_field_and_the_rest_is_taken(content: str, told: str) -> None:
+def test_a_broken_entry_is_rejected_with_job_and_field_and_the_rest_is_taken(content: str, reported: str) -> None:
     (broken,) = json.loads(content)["jobs"]
     records, (rejected,) = taken(report(job(job_id=1), broken, job(job_id=2)))
     assert [(record.pod, record.quantity) for record in records] == [("1", 16), ("2", 16)]
-    assert re.match(told, str(rejected.error))
+    assert re.match(reported, str(rejected.error))
     assert (rejected.source.place, json.loads(rejected.source.text)) == ("entry 2", broken)
 
 
@@ -282,7 +282,7 @@ def test_who_cancelled_is_not_part_of_the_state_and_suspension_counts_days() -> 
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "reported"),
     [
         (table(ROW), "job 77: Start: '2026-10-10T10:00:00' has no offset"),
         (table(ROW, header=HEADER.replace("AllocTRES", "ReqTRES")), "AllocTRES: column missing"),
@@ -291,13 +291,13 @@ def test_who_cancelled_is_not_part_of_the_state_and_suspension_counts_days() -> 
         ("", "Account: column missing"),
     ],
 )
-def test_a_table_that_is_none_is_refused(content: str, told: str) -> None:
-    with pytest.raises(ReportError, match=told):
+def test_a_table_that_is_none_is_refused(content: str, reported: str) -> None:
+    with pytest.raises(ReportError, match=reported):
         taken(content)
 
 
 @pytest.mark.parametrize(
-    ("row", "told"),
+    ("row", "reported"),
     [
         ("77|hpc", "fields: 2 cells under 16 columns"),
         (f"{ROW}|x", "fields: 17 cells under 16 columns: a field contains '|'"),
@@ -310,10 +310,10 @@ def test_a_table_that_is_none_is_refused(content: str, told: str) -> None:
         (ROW.replace("COMPLETED", ""), "job 77: State: missing"),
     ],
 )
-def test_a_broken_row_is_rejected_with_job_and_field_and_the_rest_is_taken(row: str, told: str) -> None:
+def test_a_broken_row_is_rejected_with_job_and_field_and_the_rest_is_taken(row: str, reported: str) -> None:
     records, (rejected,) = taken(table(ROW.replace("77|", "76|", 1), row, ROW.replace("77|", "78|", 1)), zone="UTC")
     assert [(record.pod, record.quantity) for record in records] == [("76", 8), ("78", 8)]
-    assert str(rejected.error).startswith(told)
+    assert str(rejected.error).startswith(reported)
     assert (rejected.source.place, rejected.source.text) == ("line 3", row)
 
 

@@ -214,20 +214,20 @@ def test_columns_that_an_earlier_import_did_not_have_can_be_left_out(run: Import
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "reported"),
     [
         ({"labels": "ann"}, "labels 'ann' must be a JSON object of texts"),
         ({"labels": '{"user": 1}'}, "labels '{\"user\": 1}' must be a JSON object of texts"),
         ({"ended_at": ""}, "end_reason: end_reason needs an ended_at|end_reason needs an ended_at"),
     ],
 )
-def test_a_wrong_optional_column_is_named(run: Import, change: dict[str, str], told: str) -> None:
+def test_a_wrong_optional_column_is_named(run: Import, change: dict[str, str], reported: str) -> None:
     _, (one,), _ = run(document(entry(1)))
     with run.out.open("w", newline="") as file:
         writer = csv.DictWriter(file, list(one))
         writer.writeheader()
         writer.writerow(one | change)
-    with pytest.raises(UsageFileError, match=f"line 2: ({told})"):
+    with pytest.raises(UsageFileError, match=f"line 2: ({reported})"):
         list(read_records("gpu", run.out, datetime(2026, 11, 1, tzinfo=UTC)))
 
 

@@ -66,7 +66,7 @@ def test_small_steps_do_not_creep() -> None:
     assert [(step["change"], step["splits"]) for step in steps] == [("0.150000", False), ("0.322500", True)]
 
 
-def test_longer_prompts_that_cost_less_are_told_and_priced_by_themselves() -> None:
+def test_longer_prompts_that_cost_less_are_reported_and_priced_by_themselves() -> None:
     answer = result(report(run(1000, 3000, 0), run(8000, 6000, 0)))
     assert answer["context_steps"][0]["change"] == "-0.500000"
     assert prices(answer)["input@1001+"] == "0.5556"
@@ -135,13 +135,13 @@ def test_the_command_prints_the_buckets_and_why(tmp_path: Path, capsys: pytest.C
     path.write_text(json.dumps(THREE))
     asked = ["tokens", str(path), "--gpu-hour-cost", "10", "--markup", "0.2", "--ttft-p99-ms", "1000", "--tpot-p99-ms", "50"]
     assert main([*asked, "--context-buckets"]) == 0
-    told = capsys.readouterr().out
-    assert [line.split() for line in told.splitlines() if line.startswith("2001+")] == [
+    printed = capsys.readouterr().out
+    assert [line.split() for line in printed.splitlines() if line.startswith("2001+")] == [
         ["2001+", "input", "0.555555555556", "0.6667"], ["2001+", "cache_read", "0.055555555556", "0.0667"],
         ["2001+", "output", "2.222222222222", "2.6667"],
     ]  # fmt: skip
-    assert "2000 -> 8000 tokens: input +60.0 %, a bucket of its own" in told
-    assert "1000 -> 2000 tokens: input +11.1 %, the same bucket" in told
+    assert "2000 -> 8000 tokens: input +60.0 %, a bucket of its own" in printed
+    assert "1000 -> 2000 tokens: input +11.1 %, the same bucket" in printed
     assert main([*asked, "--context-buckets", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     found = [(bucket["context"], bucket["up_to_tokens"]) for bucket in answer["contexts"]]

@@ -117,7 +117,7 @@ def test_of_two_runs_that_pass_at_one_rate_the_one_with_fewer_tokens_gives_the_p
 def test_a_method_that_cannot_says_why() -> None:
     _, phase, fitted = compared_methods(parse_token_sheet(sheet(*(run(n, 5000, 500) for n in range(1, 6)))))
     assert "needs prefill_share" in phase.refusal
-    assert fitted.refusal == "the runs do not tell the token classes apart: vary the ratio of input to output"
+    assert fitted.refusal == "the runs do not distinguish the token classes: vary the ratio of input to output"
 
 
 @pytest.mark.parametrize("used", ["0.5", "1"])

@@ -97,7 +97,7 @@ def test_least_squares_needs_four_runs() -> None:
 
 
 def test_runs_of_one_shape_say_nothing_about_the_classes() -> None:
-    with pytest.raises(LoadPointError, match="tell the token classes apart"):
+    with pytest.raises(LoadPointError, match="distinguish the token classes"):
         fit_gpu_seconds(shapes((10, 0, 1, 100), (20, 0, 2, 200), (30, 0, 3, 300), (40, 0, 4, 400)))
     with pytest.raises(LoadPointError, match="too alike"):
         fit_gpu_seconds(shapes((1000, 0, 100, 100), (2000, 0, 201, 200), (3000, 0, 300, 300), (4000, 0, 401, 400)))

@@ -128,6 +128,6 @@ def test_a_report_that_does_not_state_its_cached_input_is_priced_and_the_command
     answer = json.loads(out)
     assert answer["notes"] == [note]
     assert costs(answer)["input"] == "0.396825396825"
-    told = desk.json("tokens", report, "--gpu-hour-cost", "10", *SLA, "--cached-input-share", "0.6")
-    assert "notes" not in told
-    assert costs(told)["input"] == "0.645994832041"
+    reported = desk.json("tokens", report, "--gpu-hour-cost", "10", *SLA, "--cached-input-share", "0.6")
+    assert "notes" not in reported
+    assert costs(reported)["input"] == "0.645994832041"

@@ -50,8 +50,8 @@ def test_writing_the_cache_may_cost_more_than_input() -> None:
 
 def test_three_bad_fields_get_three_messages_with_the_place_in_the_report() -> None:
     report = {**SHEET["report"], "runs": [{**RUN, "error_rate": "2"}]}
-    told = messages(markup="20", gpu_hour_cost=None, report=report)
-    assert [line.split(":")[0] for line in told] == ["gpu_hour_cost", "markup", "report.runs[0].error_rate"]
+    reported = messages(markup="20", gpu_hour_cost=None, report=report)
+    assert [line.split(":")[0] for line in reported] == ["gpu_hour_cost", "markup", "report.runs[0].error_rate"]
 
 
 @pytest.mark.parametrize(

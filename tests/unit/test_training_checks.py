@@ -46,12 +46,12 @@ def test_total_below_active_is_a_contradiction() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tokens", "holds", "told"), [("200e9", True, "20 tokens"), ("199e9", False, "tokens are 19.9 times")]
+    ("tokens", "holds", "reported"), [("200e9", True, "20 tokens"), ("199e9", False, "tokens are 19.9 times")]
 )
-def test_twenty_tokens_for_each_active_parameter(tokens: str, holds: bool, told: str) -> None:
+def test_twenty_tokens_for_each_active_parameter(tokens: str, holds: bool, reported: str) -> None:
     found, text = asked("data", tokens=tokens)
     assert found is holds
-    assert text.startswith(told)
+    assert text.startswith(reported)
 
 
 @pytest.mark.parametrize(("deadline", "holds"), [("80.85", True), ("80.84", False)])

@@ -58,7 +58,7 @@ def test_a_month_of_a_store_is_priced_by_tier_and_class(desk: Desk) -> None:
         ({"month_seconds": None}, "storage[1].byte_seconds: needs month_seconds of the document"),
         ({"month_seconds": 31}, "month_seconds: 31 must be a whole number from 2419200 to 2764800 (seconds of the month)"),
         ({"storage": [{"tier": "a", "tb_months": 1, "byte_seconds": 1, "price_per_tb_month": 1}]},
-         "storage[0].byte_seconds: stands beside tb_months: give one of them"),
+         "storage[0].byte_seconds: is given beside tb_months: give one of them"),
         ({"storage": [{"tier": "a", "price_per_tb_month": 1}]},
          "storage[0].tb_months: is missing, must be a number from 0 to 1e9 (decimal TB over the whole month, 0.2 PB are"),
         ({"requests": [{"class": "GET", "count": "1.5", "price_per_1000": "1"}]},
@@ -77,18 +77,18 @@ def test_a_plan_stores_by_tier_says_its_steps_and_what_its_flop_are_best_spent_o
     """70.8458918 days are 2.32918... months of 730 h; 1024 x 4096 tokens a step; 6e23 FLOP: N = sqrt(C / 120)."""
     bare = desk.json("training-plan", desk.file("a.json", PLAN))
     store = {name: STORE[name] for name in ("requests",)} | {"storage": STORE["storage"][:1]}  # type: ignore[index]
-    told = desk.json("training-plan", desk.file("b.json", PLAN | store | {"sequences_per_step": 1024, "seq_len": 4096}))
+    reported = desk.json("training-plan", desk.file("b.json", PLAN | store | {"sequences_per_step": 1024, "seq_len": 4096}))
     stored = Decimal(bare["days"]) * 24 / 730 * 30_000 + 13_500
-    assert abs(Decimal(told["total_cost"]) - Decimal(bare["total_cost"]) - stored * Decimal("1.2")) < Decimal("0.01")
-    assert told["optimizer_steps"] == 2_384_186
+    assert abs(Decimal(reported["total_cost"]) - Decimal(bare["total_cost"]) - stored * Decimal("1.2")) < Decimal("0.01")
+    assert reported["optimizer_steps"] == 2_384_186
     assert bare["compute_optimal"] == {"active_params": "70710678119", "tokens": "1414213562373"}
     assert "optimizer_steps" not in bare
 
 
 def test_contingency_may_be_a_share_of_the_total(desk: Desk) -> None:
     """1.45 / 0.8 = 1.8125 in place of 1.45 x 1.2 = 1.74."""
-    told = desk.json("training-plan", desk.file("a.json", PLAN | {"contingency_method": "share-of-total"}))
-    assert abs(Decimal(told["main_cost"]) * Decimal("1.8125") - Decimal(told["total_cost"])) < Decimal("0.01")
+    reported = desk.json("training-plan", desk.file("a.json", PLAN | {"contingency_method": "share-of-total"}))
+    assert abs(Decimal(reported["main_cost"]) * Decimal("1.8125") - Decimal(reported["total_cost"])) < Decimal("0.01")
     status, _, err = desk.run("training-plan", desk.file("b.json", PLAN | {"contingency_method": "guess"}))
     assert (status, err[0].partition(": ")[2]) == (2, "contingency_method: 'guess' must be on-base or share-of-total")
 

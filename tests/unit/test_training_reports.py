@@ -73,8 +73,8 @@ def test_selective_recomputation_needs_the_shape() -> None:
 def test_megatron_reports_cover_the_iterations_and_not_the_checkpoint_between_them() -> None:
     line = (" [2026-10-10 08:{:02}:00] iteration {:8}/  500000 | consumed samples: 4096 | elapsed time per iteration "
             "(ms): 4500.0 | throughput per GPU (TFLOP/s/GPU): {} | learning rate: 1.0E-04 |")  # fmt: skip
-    told = [line.format(1, 10, "405.6"), line.format(5, 20, "400.0"), line.format(6, 11, "1.0e+02")]
-    log = ["using world size: 64", *told]
+    reported = [line.format(1, 10, "405.6"), line.format(5, 20, "400.0"), line.format(6, 11, "1.0e+02")]
+    log = ["using world size: 64", *reported]
     found = read_reports("megatron", log, UTC)
     assert spans(found) == [
         ("08:00:55.500", "08:01:00.000", Fraction(4056 * 10**11)),  # of the first line only one iteration is sure
@@ -138,7 +138,7 @@ class Clock:
         return self.now
 
 
-def test_a_script_tells_its_progress_in_lines_that_the_agent_reads() -> None:
+def test_a_script_reports_its_progress_in_lines_that_the_agent_reads() -> None:
     clock, out = Clock(), io.StringIO()
     with redirect_stdout(out):
         progress = push.Progress(devices=16, active_params=10**10, recomputation="full", clock=clock)
@@ -251,7 +251,7 @@ def test_more_than_any_job_reaches_is_an_error_of_the_report(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reported"),
     [
         ("jobs: [{reports: {format: megatron, file: log}}]", "exactly one of namespace and workload"),
         ("jobs: [{workload: a, reports: {format: megatron, file: log}}]", "needs devices and accelerator"),
@@ -260,15 +260,15 @@ def test_more_than_any_job_reaches_is_an_error_of_the_report(tmp_path: Path) -> 
         ("jobs: [", "jobs.yaml"),
     ],
 )
-def test_a_jobs_file_that_is_wrong_is_refused_by_name(tmp_path: Path, text: str, told: str) -> None:
+def test_a_jobs_file_that_is_wrong_is_refused_by_name(tmp_path: Path, text: str, reported: str) -> None:
     (tmp_path / "jobs.yaml").write_text(text, encoding="utf-8")
     with pytest.raises(JobsFileError, match=r"jobs\.yaml") as refused:
         read_jobs_file(tmp_path / "jobs.yaml")
-    assert told in str(refused.value)
+    assert reported in str(refused.value)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "reported"),
     [
         (["--from", "2026-10-10T08:00:00Z"], "nothing to read"),
         (["--jobs", "jobs.yaml"], "--from is missing"),
@@ -279,7 +279,7 @@ def test_a_jobs_file_that_is_wrong_is_refused_by_name(tmp_path: Path, text: str,
     ],
 )
 def test_bad_usage_is_one_line_and_exit_2(
-    arguments: list[str], told: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    arguments: list[str], reported: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     try:
@@ -288,7 +288,7 @@ def test_bad_usage_is_one_line_and_exit_2(
         status = int(stop.code or 0)
     said = capsys.readouterr().err
     assert (status, said.count("\n")) == (2, 1)
-    assert told in said
+    assert reported in said
 
 
 

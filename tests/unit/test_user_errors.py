@@ -27,7 +27,7 @@ READ_BY = (
     "metering.logs", "metering.engines", "metering.k8s", "metering.slurm", "metering.gateways.litellm_callback",
     "metering.efficiency", "metering.backfill",
 )  # fmt: skip
-"""Agents and readers of log files: what they say stands in their own log."""
+"""Agents and readers of log files: what they say is in their own log."""
 OURS = ("billing", "pricing", "metering")
 PLACE = re.compile(r"%\(\w+\)s")
 

@@ -58,7 +58,7 @@ def test_one_module_walks_from_usage_to_price_and_one_checks_it() -> None:
 
 
 def test_a_copy_of_the_walk_would_be_found() -> None:
-    """With sums and prices of the house, or with SQL of its own."""
+    """With sums and prices of the installation, or with SQL of its own."""
     calls = "from billing.usage.queries import gpu_time\nfor row in gpu_time(pieces): card.gpu_price(row.accelerator)"
     own = 'cursor.execute(f"SELECT sum(quantity) FROM usage_gpuallocation WHERE {x}")\nbook.owner(cluster, namespace, at)'
     for text in (calls, own):

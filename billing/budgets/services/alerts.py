@@ -127,7 +127,7 @@ def _burns(standings: list[BudgetStatus], now: datetime) -> Iterator[Alert]:
 
 
 def _silence(standing: BudgetStatus, since: datetime, zone: str, now: datetime) -> Alert:
-    """Whoever relies on the alerts of a budget learns that none can fire of what nobody reports.
+    """The recipients of a budget's alerts learn that none can fire while usage is not reported.
 
     Once per period and day on which the silence began, so that a reporter that is late again and again fires once a day.
     """

@@ -229,7 +229,7 @@ def channel_put(*, wish: ChannelWish, actor: str) -> bool:
 def recipients_put(*, budget: Budget, names: Iterable[str], actor: str, language: str = "") -> bool:
     """Replace the alert recipients of a budget; True if anything changed.  Raises BudgetError.
 
-    A mail address that nobody gave before is written to in `language`: that of whoever gives it.
+    Mails to a new address are in `language`: that of the person who adds it.
     """
     with transaction.atomic():
         before = sorted(budget.channels.values_list("name", flat=True))

@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 def counters_refresh(*, now: datetime, past: bool = False) -> list[BudgetStatus]:
-    """Recompute where budgets stand and bring that to the reservations; without Valkey the former alone.
+    """Recompute the status of budgets and bring that to the reservations; without Valkey the former alone.
 
     Looks for records in the ledger first and takes the number of the last refresh second: any refresh of a higher one
     reads the ledger later, so that it counts what was found.

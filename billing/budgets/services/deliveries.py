@@ -132,15 +132,15 @@ def _send_group(
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """An alert of a message; `also`: thresholds of the same budget and period that it outdoes."""
+class GroupedAlert:
+    """An alert of a message; `also`: lower thresholds of the same budget and period."""
 
     alert: Alert
     also: list[Alert]
     link: str
 
 
-def told_once(alerts: list[Alert]) -> Iterator[Told]:
+def grouped(alerts: list[Alert]) -> Iterator[GroupedAlert]:
     """The alerts, of the thresholds of one budget and period only the gravest: beside it the lower ones call for nothing."""
     groups: dict[object, list[Alert]] = {}
     for alert in alerts:
@@ -148,7 +148,7 @@ def told_once(alerts: list[Alert]) -> Iterator[Told]:
     for group in groups.values():
         gravest = max(group, key=_gravity)
         link = portal_link("budget", gravest.budget_id) if gravest.budget_id else portal_link("anomalies")
-        yield Told(gravest, sorted((alert for alert in group if alert is not gravest), key=_gravity), link)
+        yield GroupedAlert(gravest, sorted((alert for alert in group if alert is not gravest), key=_gravity), link)
 
 
 def _gravity(alert: Alert) -> tuple[bool, int, int]:
@@ -160,7 +160,7 @@ def message_of(alerts: list[Alert], setup: BillingSetup, language: str = "") -> 
     """Title and text in a language, by default that of the installation: each alert with its scope, through when its data
     are complete, its owner, what to do and where to look.
     """
-    context = {"told": list(told_once(alerts)), "team": alerts[0].team, "setup": setup}
+    context = {"alerts": list(grouped(alerts)), "team": alerts[0].team, "setup": setup}
     with override(language or settings.LANGUAGE_CODE):
         title = " ".join(render_to_string("alerts/title.txt", context).split())
         return title, render_to_string("alerts/body.txt", context).strip() + "\n"

@@ -21,7 +21,7 @@ from pricing.money import round_amount
 def standings_refresh(*, now: datetime, past: bool = False) -> list[BudgetStatus]:
     """Recompute the standing of every budget in force; with `past` also of their periods that ended but are not closed.
 
-    Takes its generation before it reads: whoever saw a record in the ledger and then this number finds the record in
+    Takes its generation before it reads: a process that saw a record in the ledger and then this number finds the record in
     every standing of a higher one. An older refresh that ends later changes nothing. Budgets of a team that cannot be
     rated stay as they were last known, with the time of that.
     """

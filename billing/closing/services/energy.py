@@ -24,9 +24,9 @@ class ReadingError(UserError, ValueError):
 def meter_reading_put(
     *, month: str, cluster: str, metered: str, shared: str, source: str, actor: str, now: datetime
 ) -> MeterReading:
-    """Tell how many kWh a cluster took in a month at the building's meter, and how many of them are shared by plan.
+    """Report how many kWh a cluster took in a month at the building's meter, and how many of them are shared by plan.
 
-    The last one told counts; of a closed month it only informs.  Raises ReadingError.
+    The last report counts; of a closed month it only informs.  Raises ReadingError.
     """
     if not cluster.strip() or len(cluster) > 512:
         raise ReadingError(Message("cluster: name the cluster as its agent does"))

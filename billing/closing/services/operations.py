@@ -81,7 +81,7 @@ def operations_pending() -> list[int]:
 
 
 def operation_run(*, operation_id: int, wait: bool = True, report_progress: ProgressCallback = no_progress) -> Operation:
-    """Bring an operation about, unless it is done; with `wait=False` leave it to whoever is at work on it. Its row and
+    """Bring an operation about, unless it is done; with `wait=False` leave it to the process at work on it. Its row and
     `report_progress` get how far it is.
 
     A refusal of the close is an outcome, with its `message`; any other error leaves the operation pending for the next

@@ -49,7 +49,7 @@ def _refusal(words: str, assessment: RatingResult, write: Callable[[RatingResult
 
 
 def _amount(charges: Iterable[Charge]) -> Decimal | None:
-    """What charges come to; None where that cannot be computed."""
+    """The sum of charges; None where that cannot be computed."""
     try:
         return sum((charge.amount for charge in charges if not charge.key.platform), Decimal("0.00"))
     except (ArithmeticError, LookupError, TypeError, ValueError):

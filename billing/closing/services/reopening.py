@@ -60,17 +60,17 @@ class ReopeningKind(Kind[PeriodReopening]):
                 what = Message("open %(month)s again", month=row.month)
                 return same_person_error(refused.actor, Message("to %(what)s", what=what))
             case Why.TAKEN:
-                told = Message(
+                text = Message(
                     "somebody asked already to open %(month)s again: approve that, or turn it down", month=row.month
                 )
             case Why.REASON:
-                told = Message("say why the reopening is turned down")
+                text = Message("say why the reopening is turned down")
             case _:
-                told = Message(
+                text = Message(
                     "reopening %(number)s is %(status)s: only one that waits can be %(what)s",
                     number=row.pk, status=row.status, what=DONE[Action(refused.action)],
                 )  # fmt: skip
-        return ReopeningError(told)
+        return ReopeningError(text)
 
     def authorise(self, row: PeriodReopening, actor: str, action: str) -> None:
         """Approvers open a month again; finance may turn a request down, too."""
@@ -93,11 +93,11 @@ class ReopeningKind(Kind[PeriodReopening]):
 
     def detail(self, row: PeriodReopening, step: Step) -> dict[str, Any]:
         """Who asked, for which close, and what the approval did."""
-        told = {"reason": row.reason, "requested_by": row.requested_by, "close_seq": row.close_seq}
+        detail = {"reason": row.reason, "requested_by": row.requested_by, "close_seq": row.close_seq}
         if step.action == Action.APPROVED:
-            told |= {"approved_by": step.actor, "drafts": row.drafts}
-            return told | ({"held": row.outcome["held"]} if row.outcome["held"] else {})
-        return told if step.action == Action.SUBMITTED else {**told, "decision": step.comment}
+            detail |= {"approved_by": step.actor, "drafts": row.drafts}
+            return detail | ({"held": row.outcome["held"]} if row.outcome["held"] else {})
+        return detail if step.action == Action.SUBMITTED else {**detail, "decision": step.comment}
 
 
 REOPENING = ReopeningKind()

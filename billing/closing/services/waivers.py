@@ -60,8 +60,8 @@ def exception_waive(
             period=period, kind=kind, subject=subject, defaults=facts
         )
         detail = {"reason": reason, "quantity": str(found.quantity), "expires_at": expires_at.isoformat()}
-        told = f"{period.month} {kind} {subject}"
-        audit_record(actor=actor, action="exception_waive", subject=told, detail=detail)
+        waived = f"{period.month} {kind} {subject}"
+        audit_record(actor=actor, action="exception_waive", subject=waived, detail=detail)
     return waiver
 
 

@@ -1,7 +1,7 @@
 """Corrections of issued documents: asked for by one person, approved by another, issued as numbered notes at once.
 
 An issued document never changes. What it charged wrongly is taken back by a credit note and, where something else
-should have been charged, charged again by a rebill; both stand in the month that is open when they are issued.
+should have been charged, charged again by a rebill; both are in the month that is open when they are issued.
 """
 
 from collections.abc import Mapping, Sequence
@@ -314,7 +314,7 @@ def _line_row(note: Note, position: int, entry: NoteEntry, own: Mapping[int, Not
 def correction_approve(*, correction_id: int, actor: str, now: datetime) -> Correction:
     """Say yes to a draft: another person than who asked, with the right that its amount takes.
 
-    It is approved once as many persons as its amount takes have said so.  Raises NoteError, AuthorityError.
+    It is approved once as many persons have approved it as its amount takes.  Raises NoteError, AuthorityError.
     """
     with transaction.atomic():
         correction = _locked(correction_id)

@@ -29,7 +29,7 @@ class HoldError(UserError, ValueError):
 def dispute_hold(*, dispute_id: int, actor: str, now: datetime, text: str) -> DisputeHoldback:
     """Keep the disputed amount off the ledger until the dispute is decided; the rest of the document is posted as ever.
 
-    Only above the limits of the house, and only before the document was handed to the ledger. A journal that is being
+    Only above the limits of the company, and only before the document was handed to the ledger. A journal that is being
     exported waits, or this does.  Raises HoldError, NoteError, AuthorityError.
     """
     if not text.strip():
@@ -44,7 +44,7 @@ def dispute_hold(*, dispute_id: int, actor: str, now: datetime, text: str) -> Di
             dispute=dispute, sequence=_next(dispute), kinds=_kinds(dispute), amount=dispute.amount, reason=text.strip(),
             placed_by=actor, placed_at=now,
         )  # fmt: skip
-        _tell(dispute, "hold", actor, now, text, hold)
+        _report(dispute, "hold", actor, now, text, hold)
     return hold
 
 
@@ -69,7 +69,7 @@ def hold_end(*, dispute: Dispute, actor: str, now: datetime, reason: str) -> Dis
     journal_lock(dispute.document)
     hold.ended_by, hold.ended_at, hold.ended_reason = actor, now, reason.strip() or "decided"
     hold.save(update_fields=["ended_by", "ended_at", "ended_reason"])
-    _tell(dispute, "let_go", actor, now, reason, hold)
+    _report(dispute, "let_go", actor, now, reason, hold)
     return hold
 
 
@@ -103,7 +103,7 @@ def _next(dispute: Dispute) -> int:
     return DisputeHoldback.objects.filter(**own).count() + 1
 
 
-def _tell(dispute: Dispute, kind: str, actor: str, now: datetime, text: str, hold: DisputeHoldback) -> None:
+def _report(dispute: Dispute, kind: str, actor: str, now: datetime, text: str, hold: DisputeHoldback) -> None:
     DisputeStep.objects.create(dispute=dispute, kind=kind, actor=actor, at=now, text=text)
     audit_record(
         actor=actor, action=f"dispute_{kind}", subject=f"dispute {dispute.pk} of {dispute.document.number}",

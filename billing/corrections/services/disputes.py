@@ -1,6 +1,6 @@
 """Disputes: opened by a team on lines, looked at by finance, decided by somebody who did not open them.
 
-The document posts meanwhile as it is: a dispute holds no close, and only a large one is kept off the ledger, by
+The document posts meanwhile as it is: a dispute blocks no close, and only a large one is kept off the ledger, by
 `billing.corrections.services.dispute_holdback`, until it is decided. What is upheld becomes a correction, which is approved
 and issued like any other.
 """
@@ -30,7 +30,7 @@ from billing.invoices.models import DocumentEvent, Invoice, Note
 from billing.tenancy.access import Right, same_person
 from billing.tenancy.audit import audit_record
 from billing.tenancy.models import Team
-from billing.tenancy.selectors import billing_setup, house_calendar
+from billing.tenancy.selectors import billing_setup, company_calendar
 from metering.messages import Message, UserError
 from pricing.business_days import BusinessCalendar
 from pricing.money import AMOUNT_PLACES, round_to, split_amount
@@ -82,27 +82,27 @@ def dispute_open(*, claim: Claim, actor: str, now: datetime, acting_for: Team | 
             ))
         _require_window(document, now)
         amount = _claimed(document, claim)
-        zone, house = _house()
+        zone, calendar = _zone_and_calendar()
         dispute = Dispute.objects.create(
             team=document.team, invoice=document if isinstance(document, Invoice) else None,
             note=document if isinstance(document, Note) else None, positions=sorted(claim.positions), amount=amount,
             currency=document.currency, reason_code=claim.reason_code, statement=claim.statement, opened_by=actor,
-            opened_at=now, triage_due=end_of_business_day(now, TRIAGE_DAYS, zone, house),
-            decision_due=end_of_business_day(now, DECISION_DAYS, zone, house),
+            opened_at=now, triage_due=end_of_business_day(now, TRIAGE_DAYS, zone, calendar),
+            decision_due=end_of_business_day(now, DECISION_DAYS, zone, calendar),
         )  # fmt: skip
         _step(dispute, "open", actor, now, claim.evidence)
         _event(dispute, DocumentEvent.Kind.DISPUTED, actor, now)
     return dispute
 
 
-def _house() -> tuple[str, BusinessCalendar]:
-    """The zone and the business days in which deadlines are told."""
+def _zone_and_calendar() -> tuple[str, BusinessCalendar]:
+    """The zone and the business days in which deadlines are given."""
     setup = billing_setup()
-    return setup.zone, house_calendar(setup)
+    return setup.zone, company_calendar(setup)
 
 
 def _require_window(document: Invoice | Note, now: datetime) -> None:
-    end = due_of(document, *_house())
+    end = due_of(document, *_zone_and_calendar())
     if end is None:
         raise DisputeError(Message(
             "%(number)s credits: dispute the invoice or the rebill that charges", number=document.number
@@ -205,7 +205,7 @@ def dispute_uphold(*, dispute_id: int, actor: str, now: datetime, text: str) -> 
 
 
 def _maker(dispute: Dispute, actor: str) -> str:
-    """Who asks for the credit: whoever decided, or after an escalation the finance person who decided first."""
+    """Who asks for the credit: the person who decided, or after an escalation the finance person who decided first."""
     first = dispute.steps.filter(kind=Status.REJECTED).order_by("id").first()
     return first.actor if dispute.escalated_at and first else actor
 
@@ -222,7 +222,7 @@ def _credits(dispute: Dispute, lines: Sequence[BilledLine]) -> list[LineCredit]:
 
 
 def dispute_reject(*, dispute_id: int, actor: str, now: datetime, text: str) -> Dispute:
-    """The line is right, for a reason that the team is told.  Raises DisputeError, AuthorityError."""
+    """The line is right, for a reason that the team reads.  Raises DisputeError, AuthorityError."""
     with transaction.atomic():
         dispute = _decide(dispute_id, Status.REJECTED, actor, now, text)
         dispute.save()
@@ -260,16 +260,16 @@ def dispute_escalate(*, dispute_id: int, actor: str, now: datetime, text: str) -
         require_right(actor, Message("escalate dispute %(number)s", number=dispute.pk), Right.DISPUTE, team=dispute.team)
         if dispute.escalated_at is not None:
             raise DisputeError(Message("dispute %(n)s was escalated already: its second decision is the last", n=dispute.pk))
-        zone, house = _house()
+        zone, calendar = _zone_and_calendar()
         decided = dispute.decided_at
-        if decided is not None and now >= end_of_business_day(decided, DISPUTE_WINDOW_DAYS, zone, house):
+        if decided is not None and now >= end_of_business_day(decided, DISPUTE_WINDOW_DAYS, zone, calendar):
             raise DisputeError(Message.counted(
                 "dispute %(n)s was decided more than %(days)s business day ago",
                 "dispute %(n)s was decided more than %(days)s business days ago", DISPUTE_WINDOW_DAYS,
                 n=dispute.pk, days=DISPUTE_WINDOW_DAYS,
             ))
         dispute.status, dispute.escalated_at = Status.ESCALATED, now
-        dispute.decision_due = end_of_business_day(now, DECISION_DAYS, zone, house)
+        dispute.decision_due = end_of_business_day(now, DECISION_DAYS, zone, calendar)
         dispute.save()
         _step(dispute, "escalated", actor, now, text)
         _event(dispute, DocumentEvent.Kind.DISPUTED, actor, now)

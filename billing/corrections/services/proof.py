@@ -125,10 +125,10 @@ def closed_periods_check(*, thorough: bool = False) -> list[str]:
 def _rate_again(period: BillingPeriod) -> None:
     assessment = _again(period)
     if assessment.faults:
-        told = "; ".join(f"{team}: {problem}" for team, problem in sorted(assessment.faults.items()))
+        problems = "; ".join(f"{team}: {problem}" for team, problem in sorted(assessment.faults.items()))
         raise ClosedPeriodError(Message(
             "period %(month)s is closed, and teams of it cannot be rated again: %(problems)s",
-            month=period.month, problems=told,
+            month=period.month, problems=problems,
         ))
     if differing := charges_differing(assessment, period.close_number):
         raise ClosedPeriodError(Message(

@@ -13,7 +13,7 @@ from billing.approvals.kinds import Action, Approval, Kind, Refused, Why, regist
 from billing.approvals.limits import CREDITS, authority_for, require_right, same_person_error
 from billing.approvals.models import Step
 from billing.approvals.services import approve, locked, proposal_create, proposal_note, proposal_submit, reject
-from billing.corrections.effect import Effect, effect_of, standing_lines
+from billing.corrections.effect import Effect, current_lines, effect_of
 from billing.corrections.note_lines import NoteEntry, ordered, rebill, reversal, withdrawal
 from billing.corrections.services.correction_kind import correction_decided
 from billing.corrections.services.corrections import (
@@ -68,19 +68,19 @@ class ChangeKind(Kind[ChangeProposal]):
         """Why not, as pages and programs show it."""
         match refused.why, refused.action:
             case Why.MAKER, Action.NOTED:
-                told = Message(
+                text = Message(
                     "%(actor)s asked for %(name)s: somebody else must take note of it for %(team)s",
                     actor=refused.actor, name=row.subject, team=refused.about,
                 )  # fmt: skip
             case Why.MAKER, _:
                 return same_person_error(refused.actor, Message("change %(name)s", name=row.subject))
             case Why.REASON, _:
-                told = Message("say why the change is rejected")
+                text = Message("say why the change is rejected")
             case Why.CHANGED, _:
-                told = Message("change %(name)s is not what was proposed", name=row.subject)
+                text = Message("change %(name)s is not what was proposed", name=row.subject)
             case _:
-                told = Message("change %(name)s is %(status)s already", name=row.subject, status=row.word)
-        return ChangeError(told)
+                text = Message("change %(name)s is %(status)s already", name=row.subject, status=row.word)
+        return ChangeError(text)
 
     def authorise(self, row: ChangeProposal, actor: str, action: str) -> None:
         """Approvers decide; finance may reject, too."""
@@ -172,9 +172,10 @@ def _refuse_while_closing() -> None:
 def _require_rated(change: RetroactiveChange, effect: Effect) -> None:
     """What a change moves of a team that cannot be rated is unknown: notes of the others alone would be half of it."""
     if effect.unrated:
-        told = "; ".join(f"{team}: {problem}" for team, problem in sorted(effect.unrated.items()))
+        problems = "; ".join(f"{team}: {problem}" for team, problem in sorted(effect.unrated.items()))
         raise ChangeError(Message(
-            "change %(name)s: what it moves is unknown of teams that cannot be rated: %(told)s", name=change.name, told=told
+            "change %(name)s: what it moves is unknown of teams that cannot be rated: %(problems)s",
+            name=change.name, problems=problems
         ))
 
 
@@ -238,7 +239,7 @@ def _by_team(charges: Sequence[Charge]) -> dict[str, list[Charge]]:
 def _team_plans(
     close_seq: int, team: Team, before: list[Charge], after: list[Charge], change: RetroactiveChange
 ) -> list[NotePlan]:
-    standing = standing_lines(close_seq, team.code)
+    standing = current_lines(close_seq, team.code)
     credits: list[NoteEntry] = []
     granted = NOTHING
     for charge in before:

@@ -23,7 +23,7 @@ class SettlementError(ValueError):
 def documents_settle(*, numbers: Sequence[str], reference: str, actor: str, now: datetime) -> int:
     """Settle what a journal posted that the ledger took, in the calling transaction; returns how many were not before.
 
-    The ledger has it, so it is told even where a dispute is open: that ends with a credit note, or leaves it settled.
+    The ledger has it, so it is reported even where a dispute is open: that ends with a credit note, or leaves it settled.
     """
     events = [
         DocumentEvent(**{field: pk}, kind=Kind.SETTLED, at=now, actor=actor[:200], reference=reference)

@@ -20,7 +20,7 @@ TEXT: Final = pa.string()
 
 
 def schema_of(*columns: tuple[str, pa.DataType, bool]) -> pa.Schema:
-    """(name, type, may be null) -> schema, with the version of the specification for whoever finds the file alone."""
+    """(name, type, may be null) -> schema, with the version of the specification, so that the file explains itself."""
     return pa.schema(
         [pa.field(name, kind, nullable=nullable) for name, kind, nullable in columns],
         metadata={"FocusVersion": FOCUS_VERSION},

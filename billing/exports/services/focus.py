@@ -28,7 +28,7 @@ from billing.invoices.models import BillingPeriod, Invoice, Note, NoteLine
 from billing.invoices.selectors import document_of
 from billing.rates.selectors import commitment_book, commitment_facts, rate_card
 from billing.rating.models import Charge
-from billing.tenancy.selectors import house_calendar
+from billing.tenancy.selectors import company_calendar
 from metering.intervals import Interval
 from metering.messages import Message, UserError
 from pricing.allocation import ALLOCATED
@@ -74,7 +74,7 @@ def focus_export(
     conformance = Conformance(window, windows_closed_before(period.close_number))
     totals = {document.number or "": document.total for document in issued}
     count, files = 0, []
-    terms, calendar = _terms(period, issued), house_calendar()
+    terms, calendar = _terms(period, issued), company_calendar()
     with ExitStack() as stack:
         write = {}
         committed = {"contract-commitment": CONTRACT_COMMITMENT} if terms else {}

@@ -19,7 +19,7 @@ from billing.invoices.models import BillingPeriod, JournalExport
 from billing.invoices.selectors import document_of
 from billing.runtime.atomic_file import atomic_file
 from billing.tenancy.audit import audit_record
-from billing.tenancy.selectors import house_calendar
+from billing.tenancy.selectors import company_calendar
 from metering.messages import Message, UserError
 
 ZERO = Decimal("0.00")
@@ -84,7 +84,7 @@ def _exported(documents: Sequence[Issued], chart: Chart) -> Exported:
 
 def _accepted(period: BillingPeriod, documents: list[Issued], now: datetime) -> list[Issued]:
     """Of some documents those that nobody can hold off the ledger any more.  Raises NotIssuedError."""
-    calendar, found = house_calendar(), []
+    calendar, found = company_calendar(), []
     for document in documents:
         acceptance = acceptance_of(document, zone=period.zone, calendar=calendar, now=now)
         undisputed = acceptance is not None and acceptance.state == "held" and now >= acceptance.until

@@ -1,7 +1,8 @@
-"""Documents by mail: queued in the transaction of the issue, sent by whoever comes first, again until the server took them.
+"""Documents by mail: queued in the transaction of the issue, sent by the first process that finds them, again until the
+server took them.
 
-A mail's row is locked while it is sent and marked in the same transaction. Whoever dies between the server's yes and the
-commit leaves a mail that is sent again, with the same Message-ID: never lost, twice only then, and known as the same.
+A mail's row is locked while it is sent and marked in the same transaction. A process that dies between the server's yes and
+the commit leaves a mail that is sent again, with the same Message-ID: never lost, twice only then, and known as the same.
 """
 
 import smtplib

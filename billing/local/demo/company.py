@@ -38,7 +38,7 @@ MOVING_NAMESPACE, MOVES_FROM, MOVES_TO = "vision-lab", "cv", "robotics"
 """Changes hands at local midnight of the 16th."""
 
 ORPHAN_NAMESPACE, ORPHAN_OWNER = "intern-sandbox", "edu"
-"""Nobody owns it until somebody asks: it holds the close, and the demonstration shows how it is resolved."""
+"""Nobody owns it until somebody asks: it blocks the close, and the demonstration shows how it is resolved."""
 
 MIG_RESOURCE, MIG_SLICES_PER_NODE = "nvidia.com/mig-1g.10gb", 56
 

@@ -1,4 +1,4 @@
-"""Driving the demonstration: everything goes through the doors that a user has, over real HTTP."""
+"""Driving the demonstration: everything goes through the endpoints that a user has, over real HTTP."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -38,8 +38,8 @@ class DemoError(RuntimeError):
 
 
 @dataclass
-class Told:
-    """What the doors answered, added up."""
+class Answers:
+    """The answers of the endpoints, added up."""
 
     accepted: int = 0
     duplicates: int = 0
@@ -56,13 +56,13 @@ class Told:
 
 @dataclass
 class Demonstration:
-    """One run against a web process at `url`; `say` tells people how it goes."""
+    """One run against a web process at `url`; `say` prints the progress."""
 
     url: str
     month: str
     home: Path
     say: Callable[[str], None]
-    told: dict[str, Told] = field(default_factory=dict)
+    answers: dict[str, Answers] = field(default_factory=dict)
     documents: list[Path] = field(default_factory=list)
 
     def run(self) -> None:
@@ -106,8 +106,8 @@ class Demonstration:
         for batch in _batches(month.samples, DEVICE_BATCH):
             self._post(client, "usage/efficiency", batch)
         self._report_tokens(client, window)
-        for door, told in self.told.items():
-            self.say(f"  {door}: {told.accepted} accepted, {told.duplicates} duplicates recognised")
+        for door, answers in self.answers.items():
+            self.say(f"  {door}: {answers.accepted} accepted, {answers.duplicates} duplicates recognised")
 
     def _report_tokens(self, client: httpx.Client, window: Interval) -> None:
         """In order, some batches twice as after a lost answer, and one record in a hundred late."""
@@ -136,9 +136,9 @@ class Demonstration:
         response = client.post(door, content=msgspec.json.encode(body), headers={"Content-Type": "application/json"})
         if response.status_code != 200:
             raise DemoError(f"{door} answered {response.status_code}: {response.text[:300]}")
-        told = self.told.setdefault(door, Told())
-        told.add(response.json())
-        if told.rejected or told.conflicts:
+        answers = self.answers.setdefault(door, Answers())
+        answers.add(response.json())
+        if answers.rejected or answers.conflicts:
             raise DemoError(f"{door} did not take everything: {response.text[:300]}")
 
     def _close(self, directory: Path) -> None:

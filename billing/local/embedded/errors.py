@@ -28,7 +28,7 @@ class PortTaken(EmbeddedError):
 
 
 def log_size(log: Path) -> int:
-    """Where the log ends now, so that what a new start adds can be told from what was there."""
+    """Where the log ends now, to distinguish what a new start adds from what was there."""
     return log.stat().st_size if log.exists() else 0
 
 

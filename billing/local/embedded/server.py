@@ -25,8 +25,8 @@ _LOG_BYTES = 16 * 1024 * 1024
 class Server(ABC):
     """One server of a home, a child of the keeper.
 
-    Its processes hold the lock named after it for as long as one of them lives. So whoever gets that lock knows that
-    no predecessor touches the data any more, and may clear away what a predecessor that was killed left behind.
+    Its processes hold the lock named after it for as long as one of them lives. So the process that gets that lock knows
+    that no predecessor touches the data any more, and may clear away what a predecessor that was killed left behind.
     """
 
     name: str

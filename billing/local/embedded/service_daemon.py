@@ -39,7 +39,7 @@ class Event(enum.Enum):
     """What a keeper waits for."""
 
     UNUSED = "the last user has gone"
-    STOP = "told to stop"
+    STOP = "asked to stop"
     CHILD = "a child has changed"
     WANTED = "another service is wanted"
 
@@ -68,15 +68,15 @@ class Keeper:
             signal.signal(number, lambda received, _frame: self.events.put(_SIGNALS[signal.Signals(received)]))
         lock = open_lock(self.layout.lock("keeper"))
         if not acquire(lock, fcntl.LOCK_EX, _PREDECESSOR_SECONDS):
-            _tell_starter(f"another keeper of {self.layout.home} does not end")
+            _answer_starter(f"another daemon of {self.layout.home} does not end")
             return 1
         try:
             if failure := self._answer_wanted():
                 self._stop()
-                _tell_starter(failure)
+                _answer_starter(failure)
                 return 1
             threading.Thread(target=self._await_unused, daemon=True).start()
-            _tell_starter("")
+            _answer_starter("")
             return self._serve()
         finally:
             self._stop()
@@ -161,7 +161,7 @@ class Keeper:
         self._publish("", failure)
 
     def _publish(self, request: str, failure: str) -> None:
-        """Tell those who attach which ports to use, and which request this answers."""
+        """Write which ports clients are to use, and which request this answers."""
         state: dict[str, Any] = {
             "keeper": os.getpid(),
             "ports": {name: server.port for name, server in self.servers.items()},
@@ -179,13 +179,13 @@ class Keeper:
             _note(f"{name} has stopped")
 
 
-def _tell_starter(failure: str) -> None:
+def _answer_starter(failure: str) -> None:
     """One line on stdout, then no more: the starter's pipe is let go."""
     line = json.dumps({"failure": failure}).encode() + b"\n"
     try:
         os.write(1, line)
     except BrokenPipeError:
-        _note("whoever started this keeper has gone")
+        _note("the process that started this daemon has gone")
     os.dup2(2, 1)
 
 
@@ -205,7 +205,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         return Keeper(Layout(Path(arguments[0]))).run()
     except EmbeddedError as error:
-        _tell_starter(str(error))
+        _answer_starter(str(error))
         return 1
 
 

@@ -1,4 +1,4 @@
-"""The embedded broker: Valkey in memory only. It may lose everything, what is to be done stands in the database."""
+"""The embedded broker: Valkey in memory only. It may lose everything, what is to be done is in the database."""
 
 import os
 import signal
@@ -34,7 +34,7 @@ class Valkey(Server):
         """There is nothing on disk."""
 
     def launch(self, lock: int) -> subprocess.Popen[bytes]:
-        """Start it; the configuration goes through a pipe, so the password stands in no file and no process list."""
+        """Start it; the configuration goes through a pipe, so the password is in no file and no process list."""
         read, write = os.pipe()
         os.write(write, self._configuration().encode())
         os.close(write)

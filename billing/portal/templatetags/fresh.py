@@ -11,7 +11,8 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from billing.portal.fresh import metering
-from billing.portal.templatetags.portal import NOTHING, age, local_minute
+from billing.portal.tables import NOTHING
+from billing.portal.templatetags.portal import age, local_minute
 
 register = template.Library()
 REASONS = {

@@ -19,6 +19,7 @@ from django.utils.translation import gettext_lazy as _
 from billing.portal.input_names import input_name
 from billing.portal.labels import LABELS
 from billing.portal.navigation import menu_of
+from billing.portal.tables import MINUS, NOTHING
 from billing.rating.labels import TOKEN_CLASS
 from billing.runtime.progress import STEPS
 from billing.runtime.translation import translated
@@ -38,9 +39,7 @@ UNITS: Mapping[str, Callable[[int], str]] = {
     "disputes": lambda n: ngettext("%(n)s dispute", "%(n)s disputes", n),
     "days": lambda n: ngettext("%(n)s day", "%(n)s days", n),
 }
-"""What exceptions count, in words; time is told in hours."""
-MINUS = "\N{MINUS SIGN}"
-NOTHING = "\N{EM DASH}"
+"""What exceptions count, in words; time is shown in hours."""
 HOUR = 3600
 CODE = ((mark_safe(""), mark_safe("")), (mark_safe("<code>"), mark_safe("</code>")))
 NEARLY = Decimal("0.8")
@@ -79,6 +78,12 @@ def menu(context: template.Context) -> dict[str, Any]:
 def step_words(step: str) -> str:
     """What a runner of an operation is at."""
     return gettext(STEPS.get(step, step))
+
+
+@register.filter
+def one_line(text: str) -> str:
+    """A text without line breaks, for plain text whose template has more lines than it."""
+    return " ".join(text.split())
 
 
 @register.filter
@@ -226,7 +231,7 @@ def is_near(used: Decimal) -> bool:
 
 @register.filter
 def decimal(text: str) -> Decimal:
-    """A decimal of a document, where it stands as text so that no digit is lost."""
+    """A decimal of a document, where it is as text so that no digit is lost."""
     return Decimal(text)
 
 
@@ -238,14 +243,14 @@ def exception_link(item: Any, month: str) -> str:
 
 @register.simple_tag
 def evidence_address(verdict: Any, month: str) -> str:
-    """The file of what a verdict was said from."""
+    """The file of the evidence for a verdict."""
     asked = {"month": month} | {name: getattr(verdict, name) for name in ("cluster", "namespace", "job", "policy")}
     return f"{reverse('portal:evidence', args=[verdict.team])}?{urlencode(asked, quote_via=quote, safe='')}"
 
 
 @register.filter
 def codes(text: str) -> str:
-    """What stands in backticks as code; everything is escaped."""
+    """What is in backticks as code; everything is escaped."""
     pieces = text.split("`")
     return format_html_join(
         "", "{}{}{}", ((CODE[index % 2][0], piece, CODE[index % 2][1]) for index, piece in enumerate(pieces))
@@ -280,7 +285,7 @@ def sign(value: Decimal | None) -> str:
 
 @register.filter
 def credited(value: Decimal | None) -> str:
-    """A class name for an amount that takes money back; what is owed as usual stands out in no colour."""
+    """A class name for an amount that takes money back; what is owed as usual has no colour."""
     return "minus" if value and value < 0 else ""
 
 

@@ -1,4 +1,4 @@
-"""Budgets, where each stands and will end, who is told, and the days that were unusual."""
+"""Budgets, the status and forecast of each, its recipients, and the days that were unusual."""
 
 from collections import defaultdict
 from collections.abc import Callable
@@ -22,7 +22,7 @@ from billing.budgets.committed_forecast import contracted_ahead
 from billing.budgets.expected import progress_of
 from billing.budgets.forecast import FEWEST_DAYS
 from billing.budgets.models import SCOPE_FIELDS, Alert, Budget, BudgetStatus, CapOverride, CostAnomaly, DailySpend, Mute
-from billing.budgets.selectors import active_mutes, ladder_of, scope_of, standing_now, team_tree
+from billing.budgets.selectors import active_mutes, ladder_of, scope_of, status_now, team_tree
 from billing.budgets.services import (
     BudgetWish,
     cap_override_approve,
@@ -171,7 +171,7 @@ def budget_new(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
 @require_safe
 @page
 def budget(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
-    """One budget: so far, where it will end, thresholds, who was told what."""
+    """One budget: so far, where it will end, thresholds, and which alerts were sent to whom."""
     found = budget_or_404(request, pk)
     file = download(request, _tables(found, setup))
     return budget_page(request, setup, found) if file is None else file
@@ -179,7 +179,7 @@ def budget(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
 
 def _tables(found: Budget, setup: BillingSetup) -> dict[str, Callable[[], Table]]:
     now = timezone.now()
-    standing = standing_now(found, now)
+    standing = status_now(found, now)
     return {
         "days": lambda: Table.of("budget-by-day", _course(found, standing, now, setup)[0] if standing else (), DAY),
         "thresholds": lambda: Table.of("thresholds", _thresholds(found, standing) if standing else (), THRESHOLD),
@@ -198,7 +198,7 @@ def budget_page(
 ) -> HttpResponse:
     """The page of a budget; with a form that was refused, under that status."""
     now = timezone.now()
-    standing = standing_now(found, now)
+    standing = status_now(found, now)
     context = {
         "nav": "budgets", "setup": setup, "budget": found, "standing": standing, "row": BudgetRow(found, standing),
         "fewest_days": FEWEST_DAYS, "ladder": ladder_of(found), "refused": refused,

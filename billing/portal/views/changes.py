@@ -75,7 +75,7 @@ STEPS: Mapping[str, tuple[Callable[..., object], Callable[..., PageForm]]] = {
 @require_safe
 @page
 def change_list(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
-    """Changes that reach a team that somebody may see; for the house all of them."""
+    """Changes that reach a team that somebody may see; for finance all of them."""
     file = download(request, {"effects": lambda: _effects(request)})
     return _list(request, setup) if file is None else file
 

@@ -37,7 +37,7 @@ from billing.portal.totals import note_totals
 from billing.portal.views.invoices import download_of, sections_of
 from billing.tenancy.access import Right, access_of, teams_visible_to
 from billing.tenancy.models import BillingSetup
-from billing.tenancy.selectors import house_calendar
+from billing.tenancy.selectors import company_calendar
 
 PAGE_SIZE = 50
 CORRECTS = Column("corrects", of=lambda note: note.invoice and note.invoice.number)
@@ -57,7 +57,7 @@ WAITING = [
 @require_safe
 @page
 def correction_list(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
-    """Issued notes of the teams that somebody may see; for the house also what waits."""
+    """Issued notes of the teams that somebody may see; for finance also what waits."""
     notes = notes_visible(teams_visible_to(request.user))
     sees_waiting = access_of(request.user).may(Right.READ)
     waiting = corrections_waiting() if sees_waiting else []
@@ -82,7 +82,7 @@ def _list(request: HttpRequest, setup: BillingSetup, refused: PageForm | None = 
 
 
 def _net(correction: Correction) -> Decimal | None:
-    """What the notes of a correction come to; a single note says it itself."""
+    """The sum of the notes of a correction; a single note has it itself."""
     totals = [note.total for note in correction.notes.all()]
     return sum(totals, Decimal("0.00")) if len(totals) > 1 else None
 
@@ -96,9 +96,9 @@ def note(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
     context = {
         "nav": "corrections", "setup": setup, "note": found, "document": document, "sections": sections_of(document),
         "acceptance": acceptance_of(
-            found, zone=document["period"]["zone"], calendar=house_calendar(setup), now=timezone.now()
+            found, zone=document["period"]["zone"], calendar=company_calendar(setup), now=timezone.now()
         ),
-        "due": due_of(found, document["period"]["zone"], house_calendar(setup)),
+        "due": due_of(found, document["period"]["zone"], company_calendar(setup)),
         "mails": mails_of(found), "mail_is_set": settings.MAIL_CONFIGURED,
     }  # fmt: skip
     return render(request, "portal/note.html", context)

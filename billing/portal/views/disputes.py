@@ -61,7 +61,7 @@ STEPS: dict[str, Callable[..., Any]] = {
 @require_safe
 @page
 def dispute_list(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
-    """Disputes of the teams that somebody may see; for the house with how well they are handled."""
+    """Disputes of the teams that somebody may see; for finance with how well they are handled."""
     disputes = disputes_of(teams_visible_to(request.user))
     now = timezone.now()
     tables = {
@@ -115,7 +115,7 @@ class DisputeForm(PageForm):
 
 
 class StepForm(PageForm):
-    """What is said with a step of a dispute."""
+    """The text of a step of a dispute."""
 
     text = Text(label=_("What is said, shown or decided"), required=False)
 

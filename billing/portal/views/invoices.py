@@ -28,7 +28,7 @@ from billing.portal.tables import download as download_table
 from billing.portal.totals import invoice_totals
 from billing.tenancy.access import Right, access_of, teams_visible_to
 from billing.tenancy.models import BillingSetup
-from billing.tenancy.selectors import house_calendar
+from billing.tenancy.selectors import company_calendar
 
 PAGE_SIZE = 50
 LISTED = [
@@ -69,9 +69,9 @@ def invoice(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
         "disputes": disputes_of().filter(invoice=found), "held": held_now(found),
         "mails": mails_of(found), "mail_is_set": settings.MAIL_CONFIGURED,
         "acceptance": acceptance_of(
-            found, zone=document["period"]["zone"], calendar=house_calendar(setup), now=timezone.now()
+            found, zone=document["period"]["zone"], calendar=company_calendar(setup), now=timezone.now()
         ),
-        "due": due_of(found, document["period"]["zone"], house_calendar(setup)),
+        "due": due_of(found, document["period"]["zone"], company_calendar(setup)),
         "may_dispute": found.number is not None and access_of(request.user).may(Right.DISPUTE, found.team),
     }  # fmt: skip
     return render(request, "portal/invoice.html", context)

@@ -35,7 +35,7 @@ TEAM = [
 @require_safe
 @page_of_anybody
 def overview(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
-    """What every visible team owes for a month, how much of its budget that is, and where the month stands."""
+    """What every visible team owes for a month, how much of its budget that is, and the stage of the month."""
     choice = month_choice(request.GET.get("month", ""), setup, timezone.now())
     period = choice.period
     teams = teams_visible_to(request.user)

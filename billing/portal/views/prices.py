@@ -9,6 +9,8 @@ from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from billing.closing.price_preview import last_month, month_effect
@@ -47,7 +49,7 @@ from billing.rating.price_effect import PriceEffect
 from billing.tenancy.access import Right, access_of
 from billing.tenancy.actors import actor_of
 from billing.tenancy.models import BillingSetup
-from billing.tenancy.selectors import house_calendar
+from billing.tenancy.selectors import company_calendar
 from metering.intervals import IntervalError
 from pricing.rate_card import TOKEN_CLASSES
 
@@ -118,7 +120,7 @@ def version(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
 @require_safe
 @page_for(Right.READ_COSTS)
 def draft(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
-    """One draft: its prices and what they change, and the steps that whoever looks may take."""
+    """One draft: its prices and what they change, and the steps that the reader may take."""
     found = get_object_or_404(PriceDraft, pk=pk)
     tables = {
         "prices": lambda: _list_table([(found.name, shown_draft(found))]),
@@ -162,7 +164,7 @@ def draft_new(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     versions = published_versions()
     source = get_object_or_404(versions, pk=int(asked)) if asked.isdecimal() and len(asked) < 10 else versions.first()
     month, start = first_month_with_notice(
-        timezone.now(), setup.zone, settings.PRICE_NOTICE_BUSINESS_DAYS, house_calendar(setup)
+        timezone.now(), setup.zone, settings.PRICE_NOTICE_BUSINESS_DAYS, company_calendar(setup)
     )
     taken = PriceVersion.objects.filter(name=month).exists() or price_draft_named(month)
     initial = {"name": "" if taken else month, "valid_from": start, "revision": 0}
@@ -277,7 +279,8 @@ def compare(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
         return file
     context = {
         "nav": "prices", "setup": setup, "choices": choices, "old": choices.get(old), "new": choices.get(new),
-        "old_key": old, "new_key": new, "changes": changes, "sheets": sheets,
+        "old_key": old, "new_key": new, "changes": changes,
+        "sheets": [_sheet_tables(one, str(choices.get(old)), str(choices.get(new))) for one in sheets],
     }  # fmt: skip
     return render(request, "portal/price_compare.html", context)
 
@@ -314,6 +317,19 @@ def _list_table(lists: Iterable[tuple[str, ShownList]]) -> Table:
 
 def _sheet_name(sheet: CostSheet | TokenCostSheet | None) -> str | None:
     return sheet.name if sheet else None
+
+
+def _sheet_tables(one: SheetChange, old: str, new: str) -> tuple[SheetChange, Table, Table]:
+    """A sheet with its components and its differing inputs, as the page shows them."""
+    sides = [Column("old", "price", heading=old), Column("new", "price", heading=new)]
+    prices = [cost.price if cost else None for cost in (one.old, one.new)]
+    components = Table(
+        "components",
+        [Column("name", heading=_("Component"), words="price_part"), *sides,
+         Column("difference", "price", heading=_("Difference"))],
+        one.components, foot=(gettext("Price"), *prices, ""),
+    )  # fmt: skip
+    return one, components, Table("inputs", [Column("name", heading=_("Inputs that differ")), *sides], one.inputs)
 
 
 def _sheets_table(sheets: Iterable[SheetChange]) -> Table:

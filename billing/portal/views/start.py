@@ -20,7 +20,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from billing.portal.forms import Line, PageForm
 from billing.portal.htmx import HtmxRequest
-from billing.portal.sources import SILENT, heard_sources
+from billing.portal.sources import SILENT, last_reports
 from billing.rates.models import PriceVersion
 from billing.tenancy.access import Right, access_of
 from billing.tenancy.actors import actor_of
@@ -89,7 +89,7 @@ def _gateways(now: datetime) -> list[Reporter]:
     clusters = set(AgentWatermark.objects.values_list("cluster", flat=True))
     return [
         Reporter(source, None if at is None else _age(at, now))
-        for source, at in heard_sources().items() if source not in clusters
+        for source, at in last_reports().items() if source not in clusters
     ]  # fmt: skip
 
 

@@ -145,7 +145,7 @@ def _device_levels(
     found: dict[str, Any] = {"by_workload": drilldown.first_rows(by_workload), "verdicts": verdicts}
     chosen = request.GET.get("workload")
     if chosen is None:
-        by_day = drilldown.days_held(line, scope, jobs)
+        by_day = drilldown.days_allocated(line, scope, jobs)
         return found | {"by_day": by_day, "levels": {"workloads": by_workload, "days": by_day}}
     part = _part(by_workload, "job", chosen)
     holds = drilldown.holds(line, scope, chosen, part)
@@ -207,7 +207,7 @@ def _instant(text: str) -> datetime:
 @require_safe
 @page
 def evidence(request: HttpRequest, setup: BillingSetup, code: str) -> HttpResponse:
-    """Everything that the verdict on one job was said from, as a JSON file."""
+    """The evidence for the verdict on one job, as a JSON file."""
     found = team_or_404(request, code)
     period = month_choice(request.GET.get("month", ""), setup, timezone.now()).period
     window = Interval(period.start, period.end)

@@ -9,7 +9,7 @@ from django.views.decorators.http import require_safe
 
 from billing.portal.access import page, page_for
 from billing.portal.audit_queries import asked_in, entries, facts_of, kinds, why_of
-from billing.portal.documents_found import SHOWN, documents_found
+from billing.portal.document_search import SHOWN, documents_matching
 from billing.portal.tables import Column, Table, columns, download
 from billing.tenancy.access import Right, teams_visible_to
 from billing.tenancy.models import AuditEntry, BillingSetup
@@ -37,7 +37,7 @@ ENTRY = [
 def search(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """Documents by number, team, month, amount or reference outside; every word must fit."""
     wanted = request.GET.get("q", "").strip()
-    found = documents_found(teams_visible_to(request.user), wanted)
+    found = documents_matching(teams_visible_to(request.user), wanted)
     if (file := download(request, {"documents": lambda: Table.of("documents", found, DOCUMENT)})) is not None:
         return file
     context = {"nav": "search", "setup": setup, "q": wanted, "found": found, "most": SHOWN}

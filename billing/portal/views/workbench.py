@@ -10,30 +10,28 @@ from django.views.decorators.http import require_POST, require_safe
 
 from billing.closing.price_preview import last_month
 from billing.portal.access import page, page_for
+from billing.portal.forms import acting
 from billing.portal.htmx import HtmxRequest
 from billing.portal.planner import in_groups, own_mfu_p90, planned, planner_values, published_prices
 from billing.portal.slices import memory_of
 from billing.portal.tables import download
 from billing.portal.workbench import (
     CARD_MEMORY,
+    DraftForm,
+    SheetForm,
     analysis,
     bench_tables,
-    draft_document,
     form_values,
-    read_form,
+    sheet_draft_write,
     sheet_effect,
-    sheet_fields,
     uploaded_values,
 )
 from billing.rates.models import CostSheet
 from billing.rates.price_list import PriceListError
 from billing.rates.selectors import PolicyBook
-from billing.rates.services import PriceDraftError, price_draft_write
 from billing.tenancy.access import Right, access_of
-from billing.tenancy.actors import actor_of
 from billing.tenancy.models import BillingSetup
-from metering.intervals import IntervalError, billing_month, month_of, next_month
-from metering.messages import Message
+from metering.intervals import IntervalError, month_of, next_month
 from pricing.cost_sheet import CostSheetError
 from pricing.tco import parse_cost_sheet
 
@@ -45,7 +43,7 @@ SHOWN_SHEETS = 500
 def workbench(request: HtmxRequest, setup: BillingSetup) -> HttpResponse:
     """A cost sheet, its price and what moves it; the address holds every input."""
     context = _context(request, setup, request.GET)
-    if (file := download(request, bench_tables(context["found"]) if context["found"] else {})) is not None:
+    if (file := download(request, context["tables"])) is not None:
         return file
     part = "portal/parts/workbench_result.html" if request.htmx else "portal/workbench.html"
     return render(request, part, context)
@@ -57,21 +55,21 @@ def _context(request: HttpRequest, setup: BillingSetup, asked: Any) -> dict[str,
     if name and name not in sheets:
         raise Http404(f"no cost sheet {name!r}")
     stored = sheets.get(name)
-    values = form_values(asked, stored)
-    groups, sheet = read_form(values)
-    begun = "accelerator" in asked or stored is not None
+    values, begun = form_values(asked, stored), "accelerator" in asked or stored is not None
     memory = memory_of(values["accelerator"], values[CARD_MEMORY])
+    form = SheetForm({**values, CARD_MEMORY: str(memory)}, begun=begun)
+    sheet = form.sheet if form.is_valid() else None
     against = asked.get("against", "") or name
     old = sheets.get(against)
     month = next_month(month_of(timezone.now(), setup.zone))
+    found = analysis(sheet, parse_cost_sheet(old.inputs) if old else None, memory) if sheet else None
     return {
         "nav": "workbench", "setup": setup, "sheets": list(sheets), "sheet_name": name, "against": against,
-        "groups": groups, "begun": begun, "values": values,
-        "refusals": [text for _, fields in groups for field in fields for text in field.errors] if begun else [],
-        "found": analysis(sheet, parse_cost_sheet(old.inputs) if old else None, memory) if sheet else None,
-        "memory": memory,
-        "can_save": access_of(request.user).may(Right.EDIT_PRICES), "month": month,
-        "start": billing_month(month, setup.zone).start, "effect_month": _month(asked), "address": urlencode(values),
+        "form": form, "begun": begun, "values": values, "refusals": form.messages,
+        "found": found, "tables": bench_tables(found, against) if found else {},
+        "draft": DraftForm(month=month, about=values["accelerator"] or "sheet"),
+        "can_save": access_of(request.user).may(Right.EDIT_PRICES), "effect_month": _month(asked),
+        "address": urlencode(values),
     }  # fmt: skip
 
 
@@ -80,17 +78,17 @@ def _context(request: HttpRequest, setup: BillingSetup, asked: Any) -> dict[str,
 def workbench_effect(request: HtmxRequest, setup: BillingSetup) -> HttpResponse:
     """What a month would have cost with the sheet of the address, per team; the rest as published."""
     values, month = form_values(request.GET, None), _month(request.GET)
-    effect, problems = None, list[Message]()
+    effect, form = None, SheetForm(values)
     try:
-        sheet = parse_cost_sheet(sheet_fields(values))
-        memory = memory_of(sheet.accelerator, values[CARD_MEMORY])
-        effect = sheet_effect(sheet, month=month, currency=setup.currency, memory_gb=memory)
+        if form.is_valid() and form.sheet:
+            memory = memory_of(form.sheet.accelerator, values[CARD_MEMORY])
+            effect = sheet_effect(form.sheet, month=month, currency=setup.currency, memory_gb=memory)
     except (CostSheetError, PriceListError) as error:
-        problems = error.messages
+        form.keep_all(error.problems)
     except IntervalError as error:
         raise Http404(str(error)) from error
     context = {
-        "nav": "workbench", "setup": setup, "month": month, "effect": effect, "problems": problems,
+        "nav": "workbench", "setup": setup, "month": month, "effect": effect, "problems": form.messages,
         "teams": [(row, effect.of_team(row.key.team)) for row in effect.by_team] if effect else [],
         "address": urlencode(values), "bench": True,
     }  # fmt: skip
@@ -121,15 +119,13 @@ def workbench_upload(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
 @page_for(Right.EDIT_PRICES)
 def workbench_save(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """Store the sheet and a draft in which it prices its accelerator; every other price stays as published."""
-    sent = {name: str(value).strip() for name, value in request.POST.items()}
-    try:
-        document = draft_document(form_values(sent, None), sent)
-        draft = price_draft_write(fields=document, actor=actor_of(request), now=timezone.now())
-    except (CostSheetError, PriceDraftError) as error:
-        refusals = [problem.message for problem in error.problems]
-        context = {**_context(request, setup, sent), "refusals": refusals, "sent": sent}
-        return render(request, "portal/workbench.html", context, status=400)
-    return redirect("portal:price_draft", pk=draft.pk)
+    values = form_values(request.POST, None)
+    form, draft = SheetForm(values), DraftForm(request.POST)
+    if form.is_valid() and draft.done(sheet_draft_write, sheet=form.sheet, values=values, **acting(request)):
+        return redirect("portal:price_draft", pk=draft.made.pk)
+    context = _context(request, setup, request.POST)
+    context |= {"refusals": [*form.messages, *draft.messages], "form": form, "draft": draft}
+    return render(request, "portal/workbench.html", context, status=400)
 
 
 @require_safe

@@ -1,6 +1,6 @@
 """Drafts of price lists: written, submitted, then approved by somebody else, which publishes them; or sent back.
 
-Whoever writes or submits a draft is one of its makers, and no maker decides on it (`billing.approvals`).
+A person who writes or submits a draft is one of its makers, and no maker decides on it (`billing.approvals`).
 """
 
 from collections.abc import Mapping
@@ -54,11 +54,11 @@ class PriceDraftError(RateError):
 
     @property
     def by_field(self) -> dict[str, list[str]]:
-        """The messages by field, as an HTTP API tells them."""
-        told: dict[str, list[str]] = {}
+        """The messages by field, as an HTTP API returns them."""
+        messages: dict[str, list[str]] = {}
         for problem in self.problems:
-            told.setdefault(path_text(problem.path), []).append(str(problem.text))
-        return told
+            messages.setdefault(path_text(problem.path), []).append(str(problem.text))
+        return messages
 
 
 class PriceListKind(Kind[PriceDraft]):
@@ -90,7 +90,7 @@ class PriceListKind(Kind[PriceDraft]):
                     value=refused.revision, revision=row.revision,
                 ))  # fmt: skip
             case Why.REASON:
-                return _refused("reason", Message("is missing: say what is wrong, for whoever wrote the draft"))
+                return _refused("reason", Message("is missing: say what is wrong, for the author of the draft"))
             case Why.CHANGED:
                 changed = Message("a cost sheet of it changed after the submission: edit and submit it again")
                 return _refused("content", changed)
@@ -122,15 +122,15 @@ class PriceListKind(Kind[PriceDraft]):
 
     def detail(self, row: PriceDraft, step: Step) -> dict[str, Any]:
         """Which revision, by whom, and how long before it is in force."""
-        told = {
+        detail = {
             "draft": row.pk, "revision": row.revision, "valid_from": row.valid_from.isoformat(), "makers": row.makers,
             "reason": step.comment, "sha256": row.sha256,
         }  # fmt: skip
         if step.action in (Action.SUBMITTED, Action.APPROVED):
-            told["notice_business_days"] = notice_of(row, step.at)
+            detail["notice_business_days"] = notice_of(row, step.at)
         if step.action == Action.APPROVED:
-            told["submitted_by"] = row.submitted_by
-        return told
+            detail["submitted_by"] = row.submitted_by
+        return detail
 
 
 PRICE_LIST = PriceListKind()
@@ -184,7 +184,7 @@ def price_draft_submit(
         why = row.reason if reason is None else _words(reason)
         problems = _publication_problems(row, now)
         if not why:
-            problems.append(FieldProblem(("reason",), Message("is missing: say why prices change, for whoever approves")))
+            problems.append(FieldProblem(("reason",), Message("is missing: say why prices change, for the approver")))
         _checked(row.content, row.currency, problems)
         return proposal_submit(PRICE_LIST, row, actor=actor, now=now, reason=why)
 
@@ -273,7 +273,7 @@ def _start_problems(valid_from: datetime) -> list[FieldProblem]:
 
 
 def _publication_problems(row: PriceDraft, now: datetime) -> list[FieldProblem]:
-    """What stands against publishing the draft at `now`, besides its prices."""
+    """What prevents publishing the draft at `now`, besides its prices."""
     problems = [] if not PriceVersion.objects.filter(name=row.name).exists() else _name_problems(row.name, row.pk)
     if row.currency != billing_setup().currency:
         problems.append(FieldProblem(("currency",), Message(

@@ -1,6 +1,6 @@
 """Published price versions. A published version is never edited; another one follows it.
 
-Whoever publishes checks in the same transaction that no closed period changes with it
+The caller checks in the same transaction that no closed period changes with it
 (`billing.corrections.services.proof.closed_periods_check`): this package does not know which periods are closed.
 """
 
@@ -22,7 +22,7 @@ PUBLISH_LOCK = 0x50524943
 
 @dataclass(frozen=True)
 class PriceVersionInput:
-    """A complete price list as somebody wants it published; `token_sheets` names the source of a model's prices.
+    """A complete price list to publish; `token_sheets` names the source of a model's prices.
 
     `draft`: what it was before its approval; None for a declared list.
     """
@@ -39,7 +39,7 @@ class PriceVersionInput:
 def price_version_publish(*, wanted: PriceVersionInput, actor: str, origin: str = "set-up file") -> bool:
     """Publish a price list from its instant on; the list before it ends there.
 
-    A declared list is approved by whoever applies it, and the audit log says so; a draft brings its own approval.
+    A declared list is approved by the person who applies it, and the audit log says so; a draft brings its own approval.
     Returns False where exactly this version is published already.  Raises RateError where a published version of that
     name differs.
     """

@@ -19,7 +19,7 @@ VERDICT: Final = (
     "team", "cluster", "namespace", "job", "policy", "gpu_seconds", "minutes", "coverage", "mfu", "hfu", "multiplier",
     "reason", "workload_class", "shadow", "effect",
 )  # fmt: skip
-_told: Final = attrgetter(*VERDICT)
+_fields: Final = attrgetter(*VERDICT)
 
 
 def charges_write(*, assessment: RatingResult, close_seq: int) -> None:
@@ -55,7 +55,7 @@ def _charge(close_seq: int, charge: Charge) -> tuple[Any, ...]:
 
 
 def _verdict(close_seq: int, verdict: Verdict) -> tuple[Any, ...]:
-    return (close_seq, verdict.job_key, *_told(verdict))
+    return (close_seq, verdict.job_key, *_fields(verdict))
 
 
 def capacity_freeze(*, window: Interval, close_seq: int) -> None:

@@ -51,19 +51,19 @@ class CommitmentKind(Kind[CommitmentDraft]):
         actor, name, approves = refused.actor, row.name, refused.action == Action.APPROVED
         match refused.why:
             case Why.TAKEN:
-                told = Message("terms of commitment %(name)s wait for approval already: decide or withdraw them", name=name)
+                text = Message("terms of commitment %(name)s wait for approval already: decide or withdraw them", name=name)
             case Why.REASON:
-                told = Message("say why the terms are turned down")
+                text = Message("say why the terms are turned down")
             case Why.MAKER if approves:
-                told = Message("%(actor)s proposed commitment %(name)s: somebody else must approve", actor=actor, name=name)
+                text = Message("%(actor)s proposed commitment %(name)s: somebody else must approve", actor=actor, name=name)
             case Why.MAKER:
-                told = Message("%(actor)s proposed commitment %(name)s: withdraw it instead", actor=actor, name=name)
+                text = Message("%(actor)s proposed commitment %(name)s: withdraw it instead", actor=actor, name=name)
             case _:
-                told = Message(
+                text = Message(
                     "commitment %(name)s is %(state)s: only what waits can be %(verb)s",
                     name=name, state=row.word, verb=VERBS[Action(refused.action)],
                 )  # fmt: skip
-        return RateError(told)
+        return RateError(text)
 
     def approval(self, row: CommitmentDraft, actor: str, now: datetime) -> Approval:
         """Store the commitment, or let it end."""
@@ -125,7 +125,7 @@ def terms_withdraw(*, draft_id: int, actor: str, now: datetime, reason: str = ""
 def _propose(terms: CommitmentTerms, actor: str, now: datetime, reason: str, *, ends: bool) -> CommitmentDraft:
     reason = reason.strip()
     if not reason or len(reason) > MAX_REASON:
-        raise RateError(Message("say why, in at most %(n)s characters, for whoever approves", n=MAX_REASON))
+        raise RateError(Message("say why, in at most %(n)s characters, for the approver", n=MAX_REASON))
     payload = {
         "ends": ends, "team": terms.team.code, "accelerator": terms.accelerator,
         "gpu_hours": str(round_to(terms.gpu_hours, HOURS_PLACES)), "price": str(round_to(terms.price, PRICE_PLACES)),
@@ -168,6 +168,6 @@ def _refuse_closed(name: str, at: datetime) -> None:
     until = closed_until()
     if until is not None and at < until:
         raise RateError(Message(
-            "commitment %(name)s: %(at)s lies in a closed month, whose bills stand; the first instant is %(first)s",
+            "commitment %(name)s: %(at)s lies in a closed month, whose bills are final; the first instant is %(first)s",
             name=name, at=at.isoformat(), first=until.isoformat(),
         ))

@@ -40,7 +40,7 @@ NOTED: Final = INTERRUPTIONS | {Rule.SHARE_CHANGED.value}
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """How a hold ended. `estimated`: nobody told the instant; `reconstructed`: nobody watched it either."""
+    """How an allocation ended. `estimated`: the instant was not reported; `reconstructed`: no agent watched it either."""
 
     at: datetime
     reason: str = ""
@@ -52,7 +52,7 @@ class End:
 
     @property
     def rank(self) -> tuple[Any, ...]:
-        """Of two ends the smaller is believed: told before estimated, watched before not, the narrower, the earlier."""
+        """Of two ends the smaller is believed: reported before estimated, watched before not, the narrower, the earlier."""
         width = self.latest - self.earliest if self.latest and self.earliest else timedelta.max
         return self.estimated, self.reconstructed, width if self.estimated else timedelta(0), self.at, self.reason
 
@@ -88,7 +88,7 @@ class Known:
 
 
 def end_of(report: GpuAllocation) -> End | None:
-    """The end that a report tells."""
+    """The end in a report."""
     if report.ended_at is None:
         return None
     return End(
@@ -104,7 +104,7 @@ OTHER_CONTENT: Final = Message("was reported before with other content; the firs
 def merge(known: Known, report: GpuAllocation) -> tuple[Meaning, Known, str]:
     """What `report` means; the outcome does not depend on the order in which reports arrive.
 
-    The end, once told, stays; an estimated one gives way to a better, a change of share to what was earlier. While open,
+    The end, once reported, stays; an estimated one gives way to a better, a change of share to what was earlier. While open,
     the furthest observation counts. An end may lie before the last observation (the pod had finished before it was seen to
     have), but never before time that a close has billed. What was reconstructed gives way to what was watched.
     """
@@ -146,28 +146,28 @@ def _ended(known: Known, end: End) -> tuple[Meaning, Known, str]:
 def _merge_into_ended(
     known: Known, end: End, report: GpuAllocation, reconstructed: bool
 ) -> tuple[Meaning, Known, str]:
-    told = end_of(report)
+    reported = end_of(report)
     if end.rule == Rule.SHARE_CHANGED and report.known_until > end.at:
         return Meaning.CONFLICT, known, Message(
             "reports time after %(at)s, when a change of share ended it, as was reported before; what is billed may be too "
             "little: see which pods shared the claim, import what is missing, and dismiss this", at=end.at.isoformat(),
         )
-    if told is not None and Rule.SHARE_CHANGED in (told.rule, end.rule):
-        return _ended(known, told) if _cut(told) < _cut(end) else (Meaning.DUPLICATE, known, "")
-    if told is None:
+    if reported is not None and Rule.SHARE_CHANGED in (reported.rule, end.rule):
+        return _ended(known, reported) if _cut(reported) < _cut(end) else (Meaning.DUPLICATE, known, "")
+    if reported is None:
         if end.reconstructed and not reconstructed and report.known_until > end.at:
             alive = replace(known, ended_at=None, end_reason="", end=None, observed_until=report.known_until, changed=True)
             return Meaning.UPDATE, alive, ""
         return Meaning.DUPLICATE, known, ""
-    if not told.estimated and not end.estimated and (told.at, told.reason) != (end.at, end.reason):
+    if not reported.estimated and not end.estimated and (reported.at, reported.reason) != (end.at, end.reason):
         return Meaning.CONFLICT, known, Message(
             "ended_at was reported before as %(at)s; the first one stays", at=end.at.isoformat()
         )
-    return _ended(known, told) if told.rank < end.rank else (Meaning.DUPLICATE, known, "")
+    return _ended(known, reported) if reported.rank < end.rank else (Meaning.DUPLICATE, known, "")
 
 
 def _cut(end: End) -> tuple[datetime, bool, bool]:
-    """Of two ends of which one is a change of share the smaller is believed: another allocation tells what comes after."""
+    """Of two ends of which one is a change of share the smaller is believed: another allocation has what comes after."""
     return end.at, end.rule == Rule.SHARE_CHANGED, not end.estimated
 
 
@@ -277,7 +277,7 @@ def _merge_known(cursor: Any, admitted: list[Indexed], epoch: int, outcome: Inge
 
 
 def allocation_refused(record: GpuAllocation, why: str) -> Message:
-    """What is said of a report that contradicts what is known of its allocation."""
+    """The refusal of a report that contradicts what is known of its allocation."""
     return Message("allocation_id %(key)s %(why)s", key=repr(record.allocation_id), why=why)
 
 

@@ -69,5 +69,5 @@ def _store(cursor: Any, record: NodeCapacity) -> Meaning:
 
 
 def capacity_taken(key: str) -> Message:
-    """What is said of a record whose key is taken by other content."""
+    """The refusal of a record whose key is taken by other content."""
     return Message("capacity %(key)s was reported before with other content; the first one stays", key=key)

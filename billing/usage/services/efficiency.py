@@ -17,7 +17,7 @@ from metering.records import EfficiencySample, Rejected
 
 SUBJECT = ("cluster", "pod_uid", "workload", "start", '"end"')
 OF_SUBJECT = f"""({', '.join(SUBJECT)}) = (%s, %s, %s, %s, %s) AND (workload_kind IN (%s, '') OR %s = '')"""
-"""Samples of one interval under one name: kinds tell two subjects apart only where both say theirs."""
+"""Samples of one interval under one name: kinds distinguish two subjects only where both have one."""
 CONTENT = ("gpu_seconds", "mfu", "hfu", "dtype", "method", "coverage", "reason")
 
 
@@ -69,5 +69,5 @@ def _store(epoch: int, cursor: Any, record: EfficiencySample) -> Meaning:
 
 
 def sample_taken(key: str) -> Message:
-    """What is said of a record whose key is taken by other content."""
+    """The refusal of a record whose key is taken by other content."""
     return Message("sample %(key)s was reported before with other content; the first one stays", key=key)

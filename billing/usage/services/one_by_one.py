@@ -21,7 +21,7 @@ def ingest_one_by_one(
 ) -> IngestOutcome:  # fmt: skip
     """Take (index, record, raw bytes) in the caller's transaction.
 
-    `refuse`: why a record may not be stored. `store`: write a record, waiting for whoever reports the same at this moment.
+    `refuse`: why a record may not be stored. `store`: write a record, waiting for other reports of the same at this moment.
     `taken`: the answer to a record whose name is taken by other content. `kind`: of rows that are counted when accepted.
     """
     outcome = IngestOutcome(refusals=[Refusal(item.index, "", item.error.message, "invalid", item.raw) for item in rejected])

@@ -20,8 +20,8 @@ class Meaning(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Reporter:
-    """Who reports to which endpoint (`door`). `source` limits a token to one gateway or cluster; `future_limit_s` is how far
-    ahead of the clock an instant may lie, None where an operator imports a file knowingly.
+    """Who reports to which endpoint (`door`, as its column is called). `source` limits a token to one gateway or cluster;
+    `future_limit_s` is how far ahead of the clock an instant may lie, None where an operator imports a file knowingly.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Quarantine: records that could not enter the ledger are kept, shown, and hold the close until somebody decides."""
+"""Quarantine: records that could not enter the ledger are kept, shown, and block the close until somebody decides."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -79,7 +79,7 @@ def closed_windows() -> list[tuple[datetime, datetime]]:
 
 
 def still_open(instant: datetime, closed: list[tuple[datetime, datetime]]) -> datetime:
-    """The instant, or the first after it that no close has billed: late usage holds the close that would bill it."""
+    """The instant, or the first after it that no close has billed: late usage blocks the close that would bill it."""
     for start, end in closed:
         if start <= instant < end:
             instant = end
@@ -92,7 +92,7 @@ def _text(value: str) -> str:
 
 
 def _instant(raw: bytes) -> datetime | None:
-    """The record's own instant, so that the exception stands in the month it concerns; None where it has none."""
+    """The record's own instant, so that the exception is in the month it concerns; None where it has none."""
     fields = dict(readable_members(raw))
     for name in INSTANT_FIELDS:
         value = fields.get(name)

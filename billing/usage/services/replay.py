@@ -1,4 +1,4 @@
-"""Out of quarantine: a refused record, corrected or as it is, through the same code as at the door it came to.
+"""Out of quarantine: a refused record, corrected or as it is, through the same code as at the endpoint it came to.
 
 Somebody decides, says why, and answers for it in the audit log. A corrected record may be written in the form in which
 quarantine shows it, or as the native record of the contract. It is taken or refused like any other; only what it says
@@ -62,7 +62,7 @@ _TOKENS = _Door(tokens_ingest, TokenUsage, ("source", "id"))
 _GPU = _Door(allocations_ingest, GpuAllocation, ("allocation_id",))
 _CAPACITY = _Door(capacity_ingest, NodeCapacity)
 _EFFICIENCY = _Door(efficiency_ingest, EfficiencySample)
-_DOORS = {
+_ENDPOINTS = {
     "usage/tokens": _TOKENS, "events": _TOKENS, "events/batch": _TOKENS, "usage/litellm": _TOKENS,
     "usage/gpu-allocations": _GPU, "usage/capacity": _CAPACITY, "usage/efficiency": _EFFICIENCY,
     "import_usage tokens": _TOKENS, "import_usage gpu": _GPU, "import_usage capacity": _CAPACITY,
@@ -105,11 +105,11 @@ def quarantine_replay(
 
 def refusal_of(entry: QuarantinedRecord, now: datetime) -> str:
     """Why a record is in quarantine: a message where its bytes say so again, else the English that was kept."""
-    door, raw = _DOORS.get(entry.door), entry.record.encode()
-    if door is None:
+    endpoint, raw = _ENDPOINTS.get(entry.door), entry.record.encode()
+    if endpoint is None:
         return entry.error
     try:
-        record = _decoded(door.kind, entry.door, raw, now)
+        record = _decoded(endpoint.kind, entry.door, raw, now)
     except UNREADABLE as error:
         found = [record_error(error, raw).message]
     else:
@@ -138,26 +138,26 @@ def _raw(text: str) -> bytes:
 
 
 def _ingest(entry: QuarantinedRecord, raw: bytes, actor: str, now: datetime) -> IngestOutcome:
-    door = _DOORS.get(entry.door)
-    if door is None:
+    endpoint = _ENDPOINTS.get(entry.door)
+    if endpoint is None:
         raise ReplayError(Message(
-            "nothing is known of door %(door)s: dismiss the record and report it again", door=repr(entry.door)
+            "endpoint %(door)s is unknown: dismiss the record and report it again", door=repr(entry.door)
         ))
     try:
-        record = _decoded(door.kind, entry.door, raw, now)
+        record = _decoded(endpoint.kind, entry.door, raw, now)
     except UNREADABLE as error:
         raise ReplayError(Message("the record is not valid: %(error)s", error=record_error(error, raw))) from error
     if entry.reason != QuarantinedRecord.Reason.CONFLICT:
-        _refuse_other_key(entry, door.key, record)
+        _refuse_other_key(entry, endpoint.key, record)
     reporter = Reporter(f"{actor} for {entry.reporter}", entry.door)
     from_file = {"from_file": True} if entry.door == "import_usage gpu" else {}
-    return door.ingest(records=[(0, record, raw)], rejected=(), reporter=reporter, now=now, **from_file)
+    return endpoint.ingest(records=[(0, record, raw)], rejected=(), reporter=reporter, now=now, **from_file)
 
 
 def _refuse_other_key(entry: QuarantinedRecord, key: tuple[str, ...], record: Any) -> None:
-    told = _key_as_it_came(entry)
+    reported = _key_as_it_came(entry)
     for field in key:
-        names = told.get(field, set())
+        names = reported.get(field, set())
         if names and getattr(record, field) not in names:
             kept = " or ".join(sorted(map(repr, names)))
             raise ReplayError(Message(
@@ -168,16 +168,16 @@ def _refuse_other_key(entry: QuarantinedRecord, key: tuple[str, ...], record: An
 
 
 def _key_as_it_came(entry: QuarantinedRecord) -> dict[str, set[str]]:
-    """What a record in quarantine says of its key, as far as those are names; of a field that stands twice, both."""
+    """What a record in quarantine says of its key, as far as those are names; of a field that occurs twice, both."""
     members = readable_members(entry.record.encode())
     payload = dict(members).get("payload")
     if entry.door == "usage/litellm" and isinstance(payload, dict):
         members = [member for member in members if member[0] != "id"] + [("id", _payload_identity(payload))]
-    told: dict[str, set[str]] = {}
+    reported: dict[str, set[str]] = {}
     for field, value in members:
         if isinstance(value, str) and name_problem(value) is None:
-            told.setdefault(field, set()).add(value)
-    return told
+            reported.setdefault(field, set()).add(value)
+    return reported
 
 
 def _payload_identity(payload: dict[str, Any]) -> str:
@@ -188,9 +188,9 @@ def _payload_identity(payload: dict[str, Any]) -> str:
         return ""
 
 
-def _decoded(kind: type[Any], door: str, raw: bytes, now: datetime) -> Any:
-    """The record of these bytes: native, or in the form of the gateway's door that it came to.  Raises UNREADABLE."""
-    translate = _translator(door, now)
+def _decoded(kind: type[Any], endpoint: str, raw: bytes, now: datetime) -> Any:
+    """The record of these bytes: native, or in the form of the gateway's endpoint that it came to.  Raises UNREADABLE."""
+    translate = _translator(endpoint, now)
     if translate is not None:
         fields = msgspec.json.decode(raw)
         if isinstance(fields, dict) and "consumer" not in fields:
@@ -202,11 +202,11 @@ def _decoded(kind: type[Any], door: str, raw: bytes, now: datetime) -> Any:
     return record
 
 
-def _translator(door: str, now: datetime) -> Callable[[dict[str, Any]], TokenUsage] | None:
+def _translator(endpoint: str, now: datetime) -> Callable[[dict[str, Any]], TokenUsage] | None:
     namings = settings.EVENT_NAMINGS
-    if door == "usage/litellm":
+    if endpoint == "usage/litellm":
         return partial(_redacted_payload, consumer=settings.LITELLM_CONSUMER)
-    if door not in ("events", "events/batch"):
+    if endpoint not in ("events", "events/batch"):
         return None
     event = partial(cloudevents.usage, namings=namings, now=now)
     of_lago = partial(lago.usage, namings=namings, now=now)

@@ -42,8 +42,8 @@ def share_declare(
         )
         if not made:
             raise DeclarationError(f"{cluster}/{resource} was declared by {row.declared_by} on {row.declared_at:%Y-%m-%d}")
-        told = "no accelerator" if device_fraction is None else format(device_fraction, "f")
-        detail = {**facts, "device_fraction": told, "product": product, "reason": reason}
+        share = "no accelerator" if device_fraction is None else format(device_fraction, "f")
+        detail = {**facts, "device_fraction": share, "product": product, "reason": reason}
         audit_record(actor=actor, action="share_declare", subject=f"{cluster}/{resource}", detail=detail)
         given = {name: value for name, value in facts.items() if value}
         kept = list(UnknownShare.objects.select_for_update().filter(settled="", **given).order_by("allocation_id"))
@@ -81,7 +81,7 @@ def _take(kept: Iterable[UnknownShare], actor: str, now: datetime) -> None:
 
 
 def no_accelerators_note(*, agent: str, cluster: str, resources: Iterable[str], now: datetime) -> None:
-    """Keep what an agent was told to be no accelerators; what somebody declared before stays."""
+    """Keep what an agent is configured to take for no accelerators; earlier declarations stay."""
     known = set(ShareDeclaration.objects.filter(cluster=cluster).values_list("resource", flat=True))
     for resource in sorted(set(resources) - known):
         share_declare(

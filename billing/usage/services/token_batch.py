@@ -75,7 +75,7 @@ def _sort_out(batch: TokenBatch, latest: datetime, now: datetime) -> None:
 
 
 def key_taken(record: TokenUsage) -> Message:
-    """What is said of a record whose key is taken by other content."""
+    """The refusal of a record whose key is taken by other content."""
     return Message(
         "id %(id)s of source %(source)s was reported before with other content; the first one stays",
         id=repr(record.id), source=repr(record.source),

@@ -26,7 +26,7 @@ _sequences = attrgetter("sequence")
 def says_nothing_twice(body: bytes, records: Sequence[UncheckedTokenUsage]) -> bool:
     """Whether no record of the body has a key twice: a decoder keeps the last one and says nothing.
 
-    Each key and each text has two quotes, so that a body has more of them than its records account for where a key stands
+    Each key and each text has two quotes, so that a body has more of them than its records account for where a key is
     twice. False also where a text contains quotes: then the records have to be looked at one by one.
     """
     beyond = _quotes(body) - PLAIN_QUOTES * len(records)

@@ -64,7 +64,7 @@ def _fields(columns: Sequence[tuple[str, str]]) -> list[tuple[str, Any]]:
 
 
 def _template(columns: Sequence[tuple[str, str]], *more: tuple[str, str]) -> NDArray[np.void]:
-    """A row with everything that stands in all rows; `more` are the lengths of texts, which follow the columns."""
+    """A row with everything that is in all rows; `more` are the lengths of texts, which follow the columns."""
     row = np.zeros((), [("fields", ">i2"), *_fields(columns), *more])
     row["fields"] = len(columns) + len(more)
     for name, _ in columns:
@@ -288,7 +288,7 @@ def copied_entries(columns: TokenColumns, rows: Rows, dimensions: Identities, ep
 
 
 def _with_texts(table: memoryview, size: int, texts: Iterable[tuple[int, bytes, bytes]]) -> Iterator[bytes | memoryview]:
-    """The rows, each of the two texts of a row behind its length, which are the last of the row as it stands in `table`."""
+    """The rows, each of the two texts of a row behind its length, which are the last of the row as it is in `table`."""
     at = 0
     for place, identity, rest in texts:
         end = (place + 1) * size

@@ -1,7 +1,8 @@
 """Group commit: reports that arrive while another is being written share the next transaction.
 
 A commit waits for the disk; a gateway that reports each request by itself would otherwise wait for one commit each.
-Nobody waits for a timer: who finds no writer at work writes at once, whoever comes in meanwhile forms the next group.
+No report waits for a timer: where no writer is at work, a report is written at once; those that arrive meanwhile form the
+next group.
 """
 
 import asyncio
@@ -25,7 +26,7 @@ Waiting = TypeVar("Waiting", Future[IngestOutcome], asyncio.Future[IngestOutcome
 class GroupCommit:
     """One per process: one thread at a time writes a group of about `most` records beyond its first batch.
 
-    Whoever waits either finds its report written by another, or writes the next group itself.
+    A waiting thread either finds its report written by another, or writes the next group itself.
     """
 
     def __init__(self, write: Write, *, most: int) -> None:
@@ -105,7 +106,7 @@ class LoopGroupCommit:
             timer.cancel()
 
     async def stop(self) -> None:
-        """End the thread and its connection; whoever waited was answered before."""
+        """End the thread and its connection; every waiting report was answered before."""
         self._thread.submit(connections.close_all)
         await asyncio.to_thread(self._thread.shutdown)
 

@@ -138,7 +138,7 @@ class _Group:
         self._refused: set[int] = set()
 
     def columns(self) -> TokenColumns:
-        """Of at least one record; small batches that stand side by side become one part."""
+        """Of at least one record; small batches that are side by side become one part."""
         parts, loose = list[ReportedColumns](), list[TokenUsage]()
         for batch in self.batches:
             if batch.columns is None:

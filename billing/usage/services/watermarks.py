@@ -1,6 +1,6 @@
-"""Watermarks: up to when an agent has told everything. They only move forward.
+"""Watermarks: up to when an agent has reported everything. They only move forward.
 
-A watermark that stood still and went on leaves no trace, so an agent says which stretches it could not watch, and whoever
+A watermark that stopped and went on leaves no trace, so an agent says which stretches it could not watch, and whoever
 fills one from other sources says that. An agent that lost its state cannot know what its predecessor left out: the platform
 knows how far that one reported, and notes the time from there to the first list of the new state.
 """
@@ -86,7 +86,7 @@ def watch_notes_add(*, agent: str, cluster: str, kind: str, stretches: Iterable[
 
 
 def agent_notes_add(*, agent: str, cluster: str, kind: str, notes: Mapping[str, str], now: datetime) -> None:
-    """Keep what `agent` could not meter in `cluster`, by subject; what was told before keeps its instant."""
+    """Keep what `agent` could not meter in `cluster`, by subject; what was reported before keeps its instant."""
     AgentDiagnostic.objects.bulk_create(
         (
             AgentDiagnostic(kind=kind, agent=agent, cluster=cluster, subject=_within(subject), text=_within(text), at=now)

@@ -14,7 +14,7 @@ from billing.tenancy.selectors import NoSetupError
 
 
 class Command(AppCommand):
-    help = "Answer for an exception that cannot be solved, so that it no longer holds the close."
+    help = "Answer for an exception that cannot be solved, so that it no longer blocks the close."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("month", metavar="2026-10")

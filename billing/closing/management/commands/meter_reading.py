@@ -12,7 +12,7 @@ from billing.tenancy.selectors import NoSetupError
 
 
 class Command(AppCommand):
-    help = "Tell what the building's meter counted for a cluster in a month; the period report compares it (3 %)."
+    help = "Report what the building's meter counted for a cluster in a month; the period report compares it (3 %)."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("month", metavar="2026-10")

@@ -35,13 +35,13 @@ class Command(AppCommand):
         if json:
             self.print_json({"period": month, "holds": found.holds, **_as_json(found)})
         else:
-            self._tell(found)
+            self._print(found)
         return DONE if found.holds else DECIDE
 
-    def _tell(self, found: Recount) -> None:
+    def _print(self, found: Recount) -> None:
         for item in found.differences[:MOST]:
             line = f"{item.team:<16} {item.consumer} {item.model} {item.token_class} {item.price_version}"
-            self.say(f"  {line}: {_told(item)}")
+            self.say(f"  {line}: {_document(item)}")
         if len(found.differences) > MOST:
             self.say(f"  and {len(found.differences) - MOST} more")
         for name in found.unowned:
@@ -54,7 +54,7 @@ class Command(AppCommand):
         )
 
 
-def _told(item: Difference) -> str:
+def _document(item: Difference) -> str:
     billed, recounted = (
         "no line" if figures is None else f"{figures[0].normalize():f} at {figures[1].normalize():f}"
         for figures in (item.billed, item.recounted)
@@ -64,8 +64,8 @@ def _told(item: Difference) -> str:
 
 def _as_json(found: Recount) -> dict[str, Any]:
     """The amount and the prices as decimal strings, tokens as they are counted."""
-    told = asdict(found) | {"amount": amount_text(found.amount)}
-    for row in told["differences"]:
+    document = asdict(found) | {"amount": amount_text(found.amount)}
+    for row in document["differences"]:
         for side in ("billed", "recounted"):
             row[side] = row[side] and (int(row[side][0]), amount_text(row[side][1].normalize()))
-    return told
+    return document

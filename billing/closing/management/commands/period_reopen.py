@@ -20,11 +20,11 @@ class Command(AppCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         actions = parser.add_subparsers(dest="action", required=True, metavar="request|approve|reject|list")
-        for action, told in (
+        for action, text in (
             ("request", "ask that a closed month be opened again"), ("approve", "open it, as a second person"),
             ("reject", "turn the request down"), ("list", "who asked and who decided, the oldest first"),
         ):  # fmt: skip
-            chosen = actions.add_parser(action, help=told)
+            chosen = actions.add_parser(action, help=text)
             chosen.add_argument("month", metavar="2026-10")
             if action in ("request", "reject"):
                 chosen.add_argument("--reason", required=True)

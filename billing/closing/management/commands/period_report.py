@@ -41,8 +41,8 @@ def print_report(command: AppCommand, report: Report) -> None:
         word = "reopening" if asked.drafts is None else "reopened"
         command.say(f"  {word}: asked by {asked.requested_by}, {decided}: {asked.reason}")
     if report.acceptance:
-        told = ", ".join(f"{count} {state}" for state, count in report.acceptance.items())
-        command.say(f"  acceptance of invoices (silence for 5 business days): {told}")
+        counts = ", ".join(f"{count} {state}" for state, count in report.acceptance.items())
+        command.say(f"  acceptance of invoices (silence for 5 business days): {counts}")
     for check in report.checks:
         mark = "FAIL" if not check.ok else "ok  " if check.compared else "--  "
         command.say(f"  {mark} {check.name}: {check.detail}")

@@ -26,7 +26,7 @@ from billing.usage.selectors import usage_counts
 
 
 class Command(AppCommand):
-    help = "Report, price, close and issue a demonstration month through the real doors; then serve the portal."
+    help = "Report, price, close and issue a demonstration month through the real endpoints; then serve the portal."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--no-serve", action="store_true", help="stop when the invoices are issued")

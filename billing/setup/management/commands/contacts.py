@@ -19,7 +19,7 @@ class Command(AppCommand):
         if not json:
             self.stdout.write(contacts_text(contacts).rstrip())  # YAML, which escapes what no terminal should see
             return DONE
-        told = [
+        rows = [
             {
                 "team": contact.team.code, "name": contact.name or None, "address": contact.address,
                 "language": contact.language, "valid_from": contact.valid_from.isoformat(),
@@ -27,5 +27,5 @@ class Command(AppCommand):
             }
             for contact in contacts
         ]  # fmt: skip
-        self.print_json({"contacts": told})
+        self.print_json({"contacts": rows})
         return DONE

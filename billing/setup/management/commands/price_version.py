@@ -146,7 +146,7 @@ class Command(AppCommand):
         for team, problem in sorted(effect.unrated.items()):
             self.say(f"  CANNOT BE RATED: {team}, in no amount: {problem}")
         for item in effect.unpriced_after:
-            self.say(f"  WITHOUT A PRICE: {item.sku}, {item.quantity:,f} {item.unit}: it would hold the close")
+            self.say(f"  WITHOUT A PRICE: {item.sku}, {item.quantity:,f} {item.unit}: it would block the close")
 
     def _step(self, action: str, name: str, reason: str | None, actor: str) -> int:
         step: Any = STEPS[action][0]

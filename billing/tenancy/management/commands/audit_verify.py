@@ -35,10 +35,10 @@ class Command(AppCommand):
                 "anchors": proof.anchors,
             })  # fmt: skip
         else:
-            self._tell(proof)
+            self._print(proof)
         return DECIDE if proof.faults else DONE
 
-    def _tell(self, proof: ChainProof) -> None:
+    def _print(self, proof: ChainProof) -> None:
         for fault in proof.faults:
             self.say(f"  FAIL {fault}")
         if not proof.faults:

@@ -28,7 +28,7 @@ class Command(AppCommand):
         parser.add_argument("--scope", action="append", required=True, metavar="SCOPE", help=", ".join(SCOPES))
         parser.add_argument("--source", default="", help="may report only for this gateway source or cluster")
         parser.add_argument("--team", help="may read only what concerns this team")
-        parser.add_argument("--owner", metavar="USER", help="the account that stands behind it (default: that of --by)")
+        parser.add_argument("--owner", metavar="USER", help="the account that is behind it (default: that of --by)")
         parser.add_argument("--days", type=int, help="ends after so many days (default: no end)")
         self.add_actor(parser)
         self.add_json(parser)

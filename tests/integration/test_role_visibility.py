@@ -46,9 +46,9 @@ def routes_after_two_clicks(client: Client) -> set[str]:
 
 @pytest.mark.parametrize("who", sorted(QUESTIONS))
 def test_what_each_role_asks_is_answered_within_two_clicks_of_the_start(tmp_path: Path, who: str) -> None:
-    house = build_scenario(tmp_path, pleasant)
+    scenario = build_scenario(tmp_path, pleasant)
     end = "2026-10-20T01:00:00Z"
-    mine = house.invoice.lines.exclude(namespace="")[0].namespace
+    mine = scenario.invoice.lines.exclude(namespace="")[0].namespace
     hour = {"started_at": "2026-10-20T00:00:00Z", "ended_at": end, "observed_until": end}
     ingest_allocations(allocation_record(77, namespace=mine, **hour))
     assert QUESTIONS[who] - routes_after_two_clicks(signed_in(who)) == set()
@@ -71,9 +71,9 @@ def test_nobody_is_offered_to_approve_what_they_asked_for(tmp_path: Path) -> Non
 
 
 def test_nobody_is_offered_to_approve_their_own_change_of_closed_time(tmp_path: Path) -> None:
-    house = build_scenario(tmp_path, pleasant)
-    approve = f'action="/corrections/changes/{house.change.pk}/approve/"'
-    assert house.change.requested_by == "finance"
+    scenario = build_scenario(tmp_path, pleasant)
+    approve = f'action="/corrections/changes/{scenario.change.pk}/approve/"'
+    assert scenario.change.requested_by == "finance"
     Membership.objects.create(user=User.objects.get(username="finance"), role="approver")
     offered = [approve in signed_in(name).get("/corrections/changes/").content.decode() for name in ("finance", "approver")]
     assert offered == [False, True]

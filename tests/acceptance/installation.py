@@ -59,7 +59,7 @@ def answers(url: str) -> bool:
         return False
 
 
-class House:
+class Installation:
     """Started on entering, stopped with everything it started on leaving."""
 
     def __init__(self, folder: Path) -> None:
@@ -67,7 +67,7 @@ class House:
         self._home = Home(folder)
         self.port = free_port()
 
-    def __enter__(self) -> "House":
+    def __enter__(self) -> "Installation":
         self._log = (self._home.path / "up.log").open("wb")
         self._process = subprocess.Popen(
             [sys.executable, str(PROJECT / "manage.py"), "up", "--port", str(self.port)], env=self._home.environment,

@@ -146,7 +146,7 @@ def test_what_is_kept_is_of_the_documents_that_are_issued(get: Get, large: None)
     assert get("2026-10").json()["count"] == 4
 
 
-def test_a_line_that_its_usage_no_longer_explains_is_told_and_tried_again_later(
+def test_a_line_that_its_usage_no_longer_explains_is_reported_and_tried_again_later(
     get: Get, large: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     get("2026-10")

@@ -1,4 +1,4 @@
-"""The API tells meter readings and reads the teams that a close holds, as the command and the page do."""
+"""The API takes meter readings and shows the teams that a close blocks, as the command and the page do."""
 
 from decimal import Decimal
 from pathlib import Path
@@ -16,7 +16,7 @@ from tests.factories import AFTER, apply
 
 pytestmark = pytest.mark.django_db
 READINGS, HELD = "/api/v1/periods/2026-10/meter-readings", "/api/v1/periods/2026-10/held-teams"
-TOLD = {"cluster": "hq-1", "metered_kwh": "12345.6", "shared_kwh": "45.6", "source": "PDU export"}
+READING = {"cluster": "hq-1", "metered_kwh": "12345.6", "shared_kwh": "45.6", "source": "PDU export"}
 
 
 def bearer(*scopes: str, team: str | None = None) -> dict[str, str]:
@@ -26,10 +26,10 @@ def bearer(*scopes: str, team: str | None = None) -> dict[str, str]:
 
 
 def report_reading(headers: dict[str, str], **changed: Any) -> Any:
-    return Client().post(READINGS, {**TOLD, **changed}, content_type="application/json", **headers)
+    return Client().post(READINGS, {**READING, **changed}, content_type="application/json", **headers)
 
 
-def test_a_reading_is_told_and_read_again(tmp_path: Path) -> None:
+def test_a_reading_is_reported_and_read_again(tmp_path: Path) -> None:
     apply(tmp_path)
     answer = report_reading(bearer("usage:correct"))
     assert answer.status_code == 201
@@ -42,7 +42,7 @@ def test_a_reading_is_told_and_read_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "told"),
+    ("changed", "reported"),
     [
         ({"metered_kwh": "-1"}, "metered_kwh '-1'"),
         ({"metered_kwh": "1.2345"}, "at most 3 decimals"),
@@ -50,17 +50,17 @@ def test_a_reading_is_told_and_read_again(tmp_path: Path) -> None:
         ({"cluster": ""}, "cluster"),
     ],
 )
-def test_a_reading_that_cannot_be_is_refused_by_field(tmp_path: Path, changed: dict[str, str], told: str) -> None:
+def test_a_reading_that_cannot_be_is_refused_by_field(tmp_path: Path, changed: dict[str, str], reported: str) -> None:
     apply(tmp_path)
     answer = report_reading(bearer("usage:correct"), **changed)
-    assert (answer.status_code, told in answer.content.decode()) == (400, True)
+    assert (answer.status_code, reported in answer.content.decode()) == (400, True)
     assert not MeterReading.objects.exists()
 
 
 def test_what_is_no_month_is_refused(tmp_path: Path) -> None:
     apply(tmp_path)
     door = READINGS.replace("2026-10", "2026-13")
-    answer = Client().post(door, TOLD, content_type="application/json", **bearer("usage:correct"))
+    answer = Client().post(door, READING, content_type="application/json", **bearer("usage:correct"))
     assert (answer.status_code, "2026-13" in answer.content.decode()) == (400, True)
     assert Client().get(door, **bearer("usage:read")).status_code == 404
 
@@ -74,7 +74,7 @@ def test_who_may_not_is_refused(tmp_path: Path) -> None:
     assert report_reading({}).status_code == 401
     person = Client()
     person.force_login(factories.person("ada", "admin"))
-    assert person.post(READINGS, TOLD, content_type="application/json").status_code == 403  # people have the command
+    assert person.post(READINGS, READING, content_type="application/json").status_code == 403  # people have the command
     assert not MeterReading.objects.exists()
 
 

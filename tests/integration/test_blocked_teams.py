@@ -131,14 +131,14 @@ def test_once_repaired_closing_again_bills_the_team_and_closes_the_month(broken:
     assert all(check.ok for check in report.checks)
 
 
-def test_the_command_tells_who_is_held_and_exits_with_3(broken: None, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_reports_who_is_held_and_exits_with_3(broken: None, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         call_command("period_close", MONTH, "--json")
-    told: dict[str, Any] = json.loads(capsys.readouterr().out)
+    printed: dict[str, Any] = json.loads(capsys.readouterr().out)
     assert ended.value.code == 3
-    assert told["status"] == "closing"
-    assert [item["subject"] for item in told["exceptions"] if item["blocks"]] == ["cv"]
-    assert "cv: DataError: numeric field overflow" in told["message"]
+    assert printed["status"] == "closing"
+    assert [item["subject"] for item in printed["exceptions"] if item["blocks"]] == ["cv"]
+    assert "cv: DataError: numeric field overflow" in printed["message"]
 
 
 def set_up(tmp_path: Path, **changed: Any) -> Applied:
@@ -156,8 +156,8 @@ def test_a_month_that_holds_a_team_is_opened_again_by_two_persons(broken: None, 
     reopening_approve(reopening_id=asked.pk, actor="ada", now=LATER)
     assert (period().status, period().close_seq, BlockedTeam.objects.count()) == ("open", None, 0)
     assert Invoice.objects.get().void_reason == "2026-10 was opened again: cv's ledger is broken"
-    told = AuditEntry.objects.get(action="period_reopen").detail
-    assert (told["held"], told["drafts"], told["approved_by"]) == (["cv"], 1, "ada")
+    printed = AuditEntry.objects.get(action="period_reopen").detail
+    assert (printed["held"], printed["drafts"], printed["approved_by"]) == (["cv"], 1, "ada")
     assert PeriodReopening.objects.get().closed_at is None
     repair()
     close(LATER)
@@ -237,7 +237,7 @@ def test_what_the_platform_took_over_to_close_is_billed_later_as_a_change_of_clo
 
 
 @pytest.mark.parametrize(
-    ("changed", "told"),
+    ("changed", "printed"),
     [
         ({"ownership": [*OWNERS, {**OWNERS[0], "namespace": "nlp-train", "team": "cv", "valid_from": "2026-10-01"}]},
          "this would change what nlp owes for 2026-10, whose close holds other teams only: change what concerns cv"),
@@ -245,13 +245,13 @@ def test_what_the_platform_took_over_to_close_is_billed_later_as_a_change_of_clo
     ],
 )  # fmt: skip
 def test_the_set_up_changes_nothing_that_is_billed_while_a_month_is_being_closed(
-    broken: None, tmp_path: Path, changed: dict[str, Any], told: str
+    broken: None, tmp_path: Path, changed: dict[str, Any], printed: str
 ) -> None:
     with pytest.raises(TeamsBlockedError):
         close()
     if changed.pop("moved", False):
         changed["ownership"] = [*OWNERS, {**OWNERS[1], "team": "nlp", "valid_from": "2026-10-05"}]
-    with pytest.raises(SetUpFileError, match=told):
+    with pytest.raises(SetUpFileError, match=printed):
         set_up(tmp_path, **changed)
     assert set_up(tmp_path).changes == []
     repair()

@@ -1,4 +1,4 @@
-"""What an agent knows of claims, keeps, forgets and tells: through restarts, refusals and what it cannot meter."""
+"""What an agent knows of claims, keeps, forgets and reports: through restarts, refusals and what it cannot meter."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -40,7 +40,7 @@ def test_what_is_known_of_claims_outlives_the_agent(here: Rig) -> None:
     assert held(here, "u") == [(GPU, PRODUCT, 1, "1", 0, 60, "open")]
 
 
-def test_a_pod_waits_for_its_claims_to_be_told_and_the_watermark_with_it(here: Rig) -> None:
+def test_a_pod_waits_for_its_claims_to_be_reported_and_the_watermark_with_it(here: Rig) -> None:
     here.cluster.advance(60)
     here.cluster.allocate("one", "gpu-0")
     launch(here, "u", "one")
@@ -55,7 +55,7 @@ def test_a_pod_waits_for_its_claims_to_be_told_and_the_watermark_with_it(here: R
     assert here.platform.watermark == stamp(START + timedelta(seconds=660))
 
 
-def test_a_claim_that_nobody_tells_is_a_problem_and_is_metered_when_somebody_does(here: Rig) -> None:
+def test_a_claim_that_is_not_reported_is_a_problem_and_is_metered_once_it_is(here: Rig) -> None:
     here.cluster.launch("u", 1, **claims("late"))
     here.watch()
     here.cluster.advance(600)
@@ -68,7 +68,7 @@ def test_a_claim_that_nobody_tells_is_a_problem_and_is_metered_when_somebody_doe
     assert held(here, "u")[0] == (GPU, PRODUCT, 1, "1", 0, 600, "open")
 
 
-def test_a_driver_that_nobody_knows_is_told_and_one_that_the_agent_was_told_of_counts(tmp_path: Path) -> None:
+def test_an_unknown_driver_is_reported_and_a_configured_one_counts(tmp_path: Path) -> None:
     for number, drivers in enumerate(({}, {"fpga.example.com": "example"}, {"fpga.example.com": ""})):
         with rig(tmp_path / f"{number}.sqlite", claims=True, scope=Scope("hq-1", drivers=drivers)) as made:
             made.cluster.add_node("n-1")
@@ -91,7 +91,7 @@ def test_a_claim_that_is_reserved_for_something_else_than_pods_is_a_problem(here
     here.cluster.put("resourceclaims", item)
     here.report()
     assert here.platform.agent["problems"] == {
-        "claim nlp/group": "claim group: reserved for podgroups, whose pods nobody told"
+        "claim nlp/group": "claim group: reserved for podgroups, whose pods were not reported"
     }
 
 
@@ -147,7 +147,7 @@ def test_the_scan_counts_a_claim_as_a_unit(here: Rig) -> None:
     assert (difference.scanned_units, difference.differing_units) == (5, 0)
 
 
-def test_a_cluster_without_claims_is_recognised_and_one_that_refuses_to_tell_is_not_taken_for_it(tmp_path: Path) -> None:
+def test_a_cluster_without_claims_is_recognised_and_one_that_refuses_is_not_taken_for_it(tmp_path: Path) -> None:
     with rig(tmp_path / "agent.sqlite") as made:
         assert claim_kinds(made.api) == ()
         made.server.fail = [(403, {})]
@@ -159,7 +159,7 @@ def test_a_cluster_without_claims_is_recognised_and_one_that_refuses_to_tell_is_
         ]  # fmt: skip
 
 
-def test_a_refused_stream_is_a_problem_that_is_told(here: Rig) -> None:
+def test_a_refused_stream_is_a_problem_that_is_reported(here: Rig) -> None:
     here.server.fail = [(403, {})]
     here.read("claims")
     error = here.streams["claims"].error
@@ -180,7 +180,7 @@ def capacity(here: Rig) -> list[tuple[Any, ...]]:
 
 
 def test_capacity_follows_slices_that_change_and_go(here: Rig) -> None:
-    """Three cards and a partition; a card fails at 100 s; the slice goes at 200 s, which only a list tells."""
+    """Three cards and a partition; a card fails at 100 s; the slice goes at 200 s, which only a list reports."""
     here.cluster.advance(100)
     here.cluster.add_slice("n-1", {"gpu-0": H100, "gpu-1": H100, "mig-0": MIG}, generation=2)
     here.report()

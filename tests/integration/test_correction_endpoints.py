@@ -120,25 +120,25 @@ def test_the_command_refuses_with_one_line(
 def test_the_api_gives_notes_and_their_files_to_who_may_see_the_team(october: None) -> None:
     credit(whole(rebill_price=Decimal("9.5")))
     cv = api_token_create(name="cv", scopes=["invoices:read"], actor="t", team=Team.objects.get(code="cv"))[1]
-    house = api_token_create(name="all", scopes=["invoices:read"], actor="t")[1]
+    scenario = api_token_create(name="all", scopes=["invoices:read"], actor="t")[1]
 
     def get(path: str, token: str) -> Any:
         return Client().get(f"/api/v1/{path}", headers={"Authorization": f"Bearer {token}"})
 
-    listed = get("credit-notes?month=2026-11&team=nlp", house).json()["results"]
+    listed = get("credit-notes?month=2026-11&team=nlp", scenario).json()["results"]
     assert [(note["number"], note["kind"], note["total"]) for note in listed] == [
         ("AI-INFRA-CN-2026-000001", "credit", "-1000.00"),
         ("AI-INFRA-RB-2026-000001", "rebill", "950.00"),
     ]
-    assert [note["kind"] for note in get("credit-notes?kind=rebill", house).json()["results"]] == ["rebill"]
-    assert get("credit-notes?kind=x", house).status_code == 400
-    assert get("credit-notes?month=2026-10", house).json()["results"] == []
+    assert [note["kind"] for note in get("credit-notes?kind=rebill", scenario).json()["results"]] == ["rebill"]
+    assert get("credit-notes?kind=x", scenario).status_code == 400
+    assert get("credit-notes?month=2026-10", scenario).json()["results"] == []
     assert get("credit-notes", cv).json()["results"] == []
-    one = get("credit-notes/AI-INFRA-CN-2026-000001.json", house).json()
+    one = get("credit-notes/AI-INFRA-CN-2026-000001.json", scenario).json()
     assert one["lines"][0]["credits"] == {"document": FIRST, "position": 1}
     assert one["sha256"] == Note.objects.get(number="AI-INFRA-CN-2026-000001").sha256
     assert get("credit-notes/AI-INFRA-CN-2026-000001", cv).status_code == 404
-    assert get("credit-notes/AI-INFRA-CN-2026-000001.pdf", house).content.startswith(b"%PDF")
+    assert get("credit-notes/AI-INFRA-CN-2026-000001.pdf", scenario).content.startswith(b"%PDF")
 
 
 # Pages

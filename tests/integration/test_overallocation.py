@@ -1,4 +1,4 @@
-"""More devices held than offered at an instant is told, though the month as a whole has idle time. Computed by hand."""
+"""More devices held than offered at an instant is reported, though the month as a whole has idle time. Computed by hand."""
 
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -12,7 +12,7 @@ from billing.closing.services.closing import CloseRefusedError, period_close
 from billing.closing.services.waivers import exception_waive
 from billing.invoices.selectors import period_of
 from billing.invoices.services.periods import period_open
-from billing.usage.overallocation import overheld
+from billing.usage.overallocation import overallocations
 from metering.intervals import Interval
 from tests.factories import allocation_record, apply, ingest_allocations, ingest_capacity
 
@@ -36,10 +36,10 @@ def held(number: int, start: str, until: str, quantity: int = 8, **changed: Any)
 
 
 def beyond(window: Interval) -> dict[tuple[str, str], Decimal]:
-    return {pool: over.beyond for pool, over in overheld(window).items()}
+    return {pool: over.beyond for pool, over in overallocations(window).items()}
 
 
-def test_what_exceeds_the_nodes_for_a_while_is_told_though_the_month_has_room(tmp_path: Path) -> None:
+def test_what_exceeds_the_nodes_for_a_while_is_reported_though_the_month_has_room(tmp_path: Path) -> None:
     """Eight cards; eight and four pods' devices from 10:00 to 11:30: four too many for 5,400 s."""
     apply(tmp_path)
     offered("00:00:00", "23:00:00")

@@ -29,7 +29,7 @@ __all__ = ["past"]
 pytestmark = pytest.mark.django_db(transaction=True)
 STILL = 0.02
 """A fifth of what Chromium calls good (0.1). Pages that hold still measure 0.0; a part that pushed a table down measured
-0.08 to 0.10 on a desk. On a phone little of what is pushed stands on the screen, so places are compared as well."""
+0.08 to 0.10 on a desk. On a phone little of what is pushed is on the screen, so places are compared as well."""
 WATCH = """window.moved = [];
 new PerformanceObserver((list) => list.getEntries().forEach((entry) => window.moved.push([entry.value,
   ...entry.sources.map((source) => source.node?.outerHTML?.slice(0, 90) ?? "?")])))
@@ -37,7 +37,7 @@ new PerformanceObserver((list) => list.getEntries().forEach((entry) => window.mo
 REMEMBER = """() => { window.stood = [...document.querySelectorAll("main :is(a[href], button, select, input, summary)")]
   .filter((one) => one.getClientRects().length && !one.closest(".lazy, [hx-trigger^=load]"))
   .map((one) => [one, one.getBoundingClientRect().x, one.getBoundingClientRect().y + scrollY]); }"""
-"""Where everything stands that can be clicked; a place for a late part, and what stands in it until then, is left out."""
+"""Where everything stands that can be clicked; a place for a late part, and what is in it until then, is left out."""
 ELSEWHERE = """() => window.stood.map(([one, x, y]) => [one, one.getBoundingClientRect().x - x,
     one.getBoundingClientRect().y + scrollY - y])
   .filter(([one, right, down]) => !one.isConnected || Math.abs(right) > 0.5 || Math.abs(down) > 0.5)
@@ -58,7 +58,7 @@ class Late:
             route.continue_()
 
     def let_go(self, least: int) -> None:
-        """Answer them as soon as there are so many, and wait until each stands in its place."""
+        """Answer them as soon as there are so many, and wait until each is in its place."""
         end = time.monotonic() + PATIENCE
         while len(self.held) < least:
             assert time.monotonic() < end, f"{self.page.url}: {len(self.held)} late parts were asked for, not {least}"

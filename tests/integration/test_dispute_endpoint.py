@@ -44,8 +44,8 @@ def post(team: str | None, *scopes: str, **changed: Any) -> Any:
 def test_a_token_of_the_team_opens_a_dispute() -> None:
     answer = post("nlp", "disputes:write")
     assert answer.status_code == 201
-    told = {name: answer.json()[name] for name in ("status", "team", "lines", "amount", "reason_code", "triage_due")}
-    assert told == {
+    reported = {name: answer.json()[name] for name in ("status", "team", "lines", "amount", "reason_code", "triage_due")}
+    assert reported == {
         "status": "open", "team": "nlp", "lines": [1], "amount": "500.00", "reason_code": "quantity",
         "triage_due": "2026-11-11T00:00:00+08:00",
     }  # fmt: skip
@@ -77,7 +77,7 @@ def test_what_is_not_the_teams_or_not_right_opens_nothing(
     assert not Dispute.objects.exists()
 
 
-def test_after_the_window_the_door_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_the_window_the_endpoint_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
     assert timezone.now() == OCTOBER_OVER + timedelta(days=5)
     monkeypatch.setattr("billing.api.credit_notes.timezone.now", lambda: OCTOBER_OVER + timedelta(days=13))
     answer = post("nlp", "disputes:write")

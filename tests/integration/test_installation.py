@@ -25,44 +25,44 @@ def demonstration(tmp_path_factory: pytest.TempPathFactory) -> tuple[Home, dict[
 
 
 def test_the_demonstration_ends_with_an_invoice_per_team(demonstration: tuple[Home, dict[str, Any]]) -> None:
-    _, told = demonstration
-    assert len(told["invoices"]) == 12
-    assert told["usage"] == {"allocations": 1906, "token_records": 300_050}
-    numbers = [invoice["number"] for invoice in told["invoices"]]
-    year = told["period"][:4]
+    _, reported = demonstration
+    assert len(reported["invoices"]) == 12
+    assert reported["usage"] == {"allocations": 1906, "token_records": 300_050}
+    numbers = [invoice["number"] for invoice in reported["invoices"]]
+    year = reported["period"][:4]
     assert numbers == [f"AI-INFRA-{year}-{n:06d}" for n in range(1, 13)]
-    for invoice in told["invoices"]:
+    for invoice in reported["invoices"]:
         assert Decimal(invoice["total"]) == sum(Decimal(line["amount"]) for line in invoice["lines"])
-    kinds = {(line["kind"], line["reason"]) for invoice in told["invoices"] for line in invoice["lines"]}
+    kinds = {(line["kind"], line["reason"]) for invoice in reported["invoices"] for line in invoice["lines"]}
     assert kinds == {("gpu", None), ("tokens", None), ("efficiency", "reward"), ("efficiency", "penalty")}
-    assert {line["unit"] for i in told["invoices"] for line in i["lines"]} == {"GPU-Hours", "Slice-Hours", "1M Tokens"}
-    assert len(told["documents"]) == 36
-    assert all(Path(path).stat().st_size > 500 for path in told["documents"])
+    assert {line["unit"] for i in reported["invoices"] for line in i["lines"]} == {"GPU-Hours", "Slice-Hours", "1M Tokens"}
+    assert len(reported["documents"]) == 36
+    assert all(Path(path).stat().st_size > 500 for path in reported["documents"])
 
 
 def test_the_moved_namespace_is_on_both_teams_invoices(demonstration: tuple[Home, dict[str, Any]]) -> None:
-    _, told = demonstration
+    _, reported = demonstration
     teams = {
-        invoice["team"] for invoice in told["invoices"] for line in invoice["lines"] if line["namespace"] == "vision-lab"
+        invoice["team"] for invoice in reported["invoices"] for line in invoice["lines"] if line["namespace"] == "vision-lab"
     }
     assert teams == {"cv", "robotics"}
 
 
 def test_the_month_follows_from_its_usage_and_adds_up(demonstration: tuple[Home, dict[str, Any]]) -> None:
-    home, told = demonstration
-    proofs = json.loads(home.run("period_verify", told["period"], "--json").stdout)["proofs"]
+    home, reported = demonstration
+    proofs = json.loads(home.run("period_verify", reported["period"], "--json").stdout)["proofs"]
     assert [proof["ok"] for proof in proofs] == [True] * 12
-    report = json.loads(home.run("period_report", told["period"], "--json").stdout, parse_float=Decimal)
+    report = json.loads(home.run("period_report", reported["period"], "--json").stdout, parse_float=Decimal)
     seconds = report["gpu_seconds"]
     assert seconds["charged"] + seconds["platform"] + seconds["idle"] == seconds["capacity"]
     assert all(check["ok"] for check in report["checks"])
 
 
 def test_a_second_demonstration_in_the_same_home_changes_nothing(demonstration: tuple[Home, dict[str, Any]]) -> None:
-    home, told = demonstration
+    home, reported = demonstration
     again = json.loads(home.run("demo", "--no-serve", "--json").stdout)
-    assert again["invoices"] == told["invoices"]
-    assert again["usage"] == told["usage"]
+    assert again["invoices"] == reported["invoices"]
+    assert again["usage"] == reported["usage"]
 
 
 def test_up_serves_reports_and_leaves_nothing_behind(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_up_serves_reports_and_leaves_nothing_behind(tmp_path: Path) -> None:
             process.communicate()
 
 
-def test_a_port_in_use_is_told_in_one_line(tmp_path: Path) -> None:
+def test_a_port_in_use_is_reported_in_one_line(tmp_path: Path) -> None:
     import socket
 
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -113,7 +113,7 @@ def _until_ready(url: str) -> None:
     until(ready, 180)
 
 
-def test_a_database_without_tables_or_out_of_reach_is_told_in_one_line(tmp_path: Path) -> None:
+def test_a_database_without_tables_or_out_of_reach_is_reported_in_one_line(tmp_path: Path) -> None:
     import subprocess
     import sys
 

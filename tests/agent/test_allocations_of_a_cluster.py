@@ -29,10 +29,10 @@ def test_a_thirty_second_pod_is_thirty_seconds(here: Rig) -> None:
     here.cluster.finish("u")
     here.cluster.advance(60)
     here.report()
-    told = here.platform.hold("u")
+    reported = here.platform.hold("u")
     assert here.platform.seconds("u") == 30
-    assert (told["quantity"], told["accelerator"], told["node"]) == (4, "NVIDIA-H800", "n-1")
-    assert (told["end_rule"], told["end_reason"], told["end_estimated"]) == ("finishedAt", "completed", False)
+    assert (reported["quantity"], reported["accelerator"], reported["node"]) == (4, "NVIDIA-H800", "n-1")
+    assert (reported["end_rule"], reported["end_reason"], reported["end_estimated"]) == ("finishedAt", "completed", False)
 
 
 def test_a_pod_that_ran_across_an_hour_of_downtime_is_whole(here: Rig) -> None:
@@ -82,9 +82,9 @@ def test_a_missed_deletion_is_found_by_the_list_flagged_and_bounded(here: Rig) -
     here.start()
     here.settle()
     here.deliver()
-    told = here.platform.hold("u")
-    assert (told["end_rule"], told["end_estimated"]) == ("absent from list", True)
-    assert told["end_earliest"] <= "2026-10-10T10:00:50Z" <= told["end_latest"] == "2026-10-10T10:10:50Z"
+    reported = here.platform.hold("u")
+    assert (reported["end_rule"], reported["end_estimated"]) == ("absent from list", True)
+    assert reported["end_earliest"] <= "2026-10-10T10:00:50Z" <= reported["end_latest"] == "2026-10-10T10:10:50Z"
 
 
 def test_replaying_everything_that_was_sent_changes_nothing(here: Rig) -> None:
@@ -102,7 +102,7 @@ def test_replaying_everything_that_was_sent_changes_nothing(here: Rig) -> None:
     assert here.platform.conflicts == []
 
 
-def test_nothing_running_is_told_with_a_watermark_and_an_outage_costs_no_reports(here: Rig) -> None:
+def test_nothing_running_is_reported_with_a_watermark_and_an_outage_costs_no_reports(here: Rig) -> None:
     here.settle()
     here.deliver()
     assert (here.platform.holds, here.platform.watermark) == ({}, "2026-10-10T10:00:00Z")
@@ -150,8 +150,8 @@ def test_capacity_follows_cordon_and_removal(here: Rig) -> None:
     here.watch()
     here.cluster.advance(100)
     here.report()
-    told = [(r["from"], r["until"], r["quantity"], r.get("condition")) for r in here.platform.capacity.values()]
-    assert told == [
+    reported = [(r["from"], r["until"], r["quantity"], r.get("condition")) for r in here.platform.capacity.values()]
+    assert reported == [
         ("2026-10-10T10:00:00Z", "2026-10-10T10:01:40Z", 8, None),
         ("2026-10-10T10:01:40Z", "2026-10-10T10:03:20Z", 8, "cordoned"),
     ]
@@ -170,8 +170,8 @@ def test_the_time_in_which_a_node_is_dark_is_kept_though_its_pods_go_on_holding(
             here.cluster.put("nodes", node)
         here.watch()
     here.deliver()
-    told = [(r["from"], r["until"], r["quantity"], r.get("condition")) for r in here.platform.capacity.values()]
-    assert told == [
+    reported = [(r["from"], r["until"], r["quantity"], r.get("condition")) for r in here.platform.capacity.values()]
+    assert reported == [
         ("2026-10-10T10:00:00Z", "2026-10-10T10:01:40Z", 8, None),
         ("2026-10-10T10:01:40Z", "2026-10-10T10:05:00Z", 8, "unknown"),
         ("2026-10-10T10:05:00Z", "2026-10-10T10:05:50Z", 8, None),
@@ -189,11 +189,11 @@ def test_chips_that_a_node_offers_under_three_names_are_its_capacity_once(tmp_pa
         made.settle()
         made.cluster.advance(10)
         made.report()
-        told = {(item["resource"], item["quantity"]) for item in made.platform.capacity.values()}
-        assert told == {("aws.amazon.com/neuron", 16)}
+        reported = {(item["resource"], item["quantity"]) for item in made.platform.capacity.values()}
+        assert reported == {("aws.amazon.com/neuron", 16)}
 
 
-def test_values_of_the_environment_and_foreign_annotations_are_neither_kept_nor_told(here: Rig) -> None:
+def test_values_of_the_environment_and_foreign_annotations_are_neither_kept_nor_reported(here: Rig) -> None:
     """A list of pods shows the API server's readers every value in a spec; what is written is what is billed."""
     secret = "hunter2-of-the-environment"
     containers = [{"name": "c", "image": "x", "command": [secret], "env": [{"name": "TOKEN", "value": secret}],
@@ -235,10 +235,10 @@ def test_a_resource_that_nobody_knows_is_reported_and_not_ignored(here: Rig) -> 
     here.cluster.advance(30)
     here.cluster.finish("u")
     here.report()
-    [told] = here.platform.holds.values()
-    assert (told["resource"], told["quantity"], told["device_fraction"]) == ("example.com/fpga", 2, None)
-    assert told["share_unknown"] == "an extended resource that nobody knows"
-    assert (told["started_at"], told["ended_at"]) == ("2026-10-10T10:00:00Z", "2026-10-10T10:00:30Z")
+    [reported] = here.platform.holds.values()
+    assert (reported["resource"], reported["quantity"], reported["device_fraction"]) == ("example.com/fpga", 2, None)
+    assert reported["share_unknown"] == "an extended resource that nobody knows"
+    assert (reported["started_at"], reported["ended_at"]) == ("2026-10-10T10:00:00Z", "2026-10-10T10:00:30Z")
     assert here.platform.agent["unknown_resources"] == {"example.com/fpga": 2}
 
 
@@ -287,7 +287,7 @@ def test_only_the_pods_of_kai_itself_are_left_out(here: Rig) -> None:
     assert (here.platform.hold("clever")["quantity"], here.platform.hold("clever")["device_fraction"]) == (2, "1")
 
 
-def test_a_share_that_was_unknown_is_told_once_it_is_known(here: Rig) -> None:
+def test_a_share_that_was_unknown_is_reported_once_it_is_known(here: Rig) -> None:
     """HAMi's list of a node came after the pod: the report that follows names the share."""
     pod = here.cluster.create("u")
     pod["metadata"]["annotations"] = {"hami.io/vgpu-devices-allocated": "u1,NVIDIA,20480,0:;"}
@@ -309,7 +309,7 @@ def test_a_share_that_was_unknown_is_told_once_it_is_known(here: Rig) -> None:
     assert [(name, row.quantity) for name, row in here.agent.store.open_capacity("n-1").items()] == [("nvidia.com/gpu", 1)]
 
 
-def test_a_resource_that_the_agent_was_told_of_counts(tmp_path: Path) -> None:
+def test_a_configured_resource_counts(tmp_path: Path) -> None:
     """One unit is one device, of the given product, else of the node's type of machine."""
     asked = {"example.com/fpga": "2", "nvidia.com/new-thing": "1"}
     scope = Scope("hq-1", {"example.com/fpga": "F1", "nvidia.com/new-thing": ""})
@@ -320,8 +320,8 @@ def test_a_resource_that_the_agent_was_told_of_counts(tmp_path: Path) -> None:
         made.cluster.advance(10)
         made.cluster.finish("u")
         made.report()
-        told = [(item["resource"], item["accelerator"], item["quantity"]) for item in made.platform.holds.values()]
-        assert sorted(told) == [("example.com/fpga", "F1", 2), ("nvidia.com/new-thing", "xpu-8", 1)]
+        reported = [(item["resource"], item["accelerator"], item["quantity"]) for item in made.platform.holds.values()]
+        assert sorted(reported) == [("example.com/fpga", "F1", 2), ("nvidia.com/new-thing", "xpu-8", 1)]
         assert "unknown_resources" not in made.platform.agent
 
 
@@ -341,7 +341,7 @@ def test_a_full_disk_of_reports_is_an_alarm_and_loses_nothing(tmp_path: Path, ca
         assert (made.agent.spool_full, made.platform.seconds("u")) == (False, 30)
 
 
-def test_an_agent_whose_clock_is_an_hour_off_tells_the_times_of_the_cluster(tmp_path: Path) -> None:
+def test_an_agent_whose_clock_is_an_hour_off_reports_the_times_of_the_cluster(tmp_path: Path) -> None:
     for skew in (-3600, 3600):
         with rig(tmp_path / f"{skew}.sqlite", skew_s=skew) as made:
             made.cluster.add_node("n-1")
@@ -365,11 +365,11 @@ def test_the_very_first_answer_already_corrects_the_clock(tmp_path: Path) -> Non
             made.agent.apply("pods", step)
         made.settle()
         made.deliver()
-        told = made.platform.hold("u")
-        assert (made.platform.seconds("u"), told["end_rule"]) == (90, "finishedAt")
+        reported = made.platform.hold("u")
+        assert (made.platform.seconds("u"), reported["end_rule"]) == (90, "finishedAt")
 
 
-def test_many_pods_are_told_in_several_bodies_and_only_the_last_says_how_far(
+def test_many_pods_are_reported_in_several_bodies_and_only_the_last_says_how_far(
     here: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("metering.k8s.agent.BODY_RECORDS", 2)
@@ -377,9 +377,9 @@ def test_many_pods_are_told_in_several_bodies_and_only_the_last_says_how_far(
         here.cluster.launch(f"u{number}")
     here.settle()
     here.deliver()
-    told = [json.loads(body) for path, body in here.platform.bodies if path.endswith("gpu-allocations")]
-    assert [[record["pod_uid"] for record in body["allocations"]] for body in told] == [["u0", "u1"], ["u2", "u3"], ["u4"]]
-    assert [body.get("watermark") for body in told] == [None, None, "2026-10-10T10:00:00Z"]
+    sent = [json.loads(body) for path, body in here.platform.bodies if path.endswith("gpu-allocations")]
+    assert [[record["pod_uid"] for record in body["allocations"]] for body in sent] == [["u0", "u1"], ["u2", "u3"], ["u4"]]
+    assert [body.get("watermark") for body in sent] == [None, None, "2026-10-10T10:00:00Z"]
 
 
 def test_all_pods_that_went_at_once_while_nobody_looked_are_ended_one_after_the_other(here: Rig) -> None:

@@ -18,7 +18,7 @@ MONTH = re.compile(r"\d{4}-(0[1-9]|1[0-2])")
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class DocumentMatch:
     """One document; `month` is that of an invoice, and the open one that a note was issued in."""
 
     kind: str
@@ -31,7 +31,7 @@ class Found:
     address: str
 
 
-def documents_found(teams: QuerySet[Team], text: str) -> list[Found]:
+def documents_matching(teams: QuerySet[Team], text: str) -> list[DocumentMatch]:
     """The documents of `teams` that every word of `text` fits, the newest first, at most SHOWN."""
     words = text.split()
     if not words:
@@ -64,10 +64,10 @@ def _amount(word: str) -> Decimal | None:
     return amount if amount.is_finite() else None
 
 
-def _invoices(rows: QuerySet[Invoice]) -> list[Found]:
+def _invoices(rows: QuerySet[Invoice]) -> list[DocumentMatch]:
     newest = rows.select_related("team", "period").order_by("-period__month", "-id")[:SHOWN]
     return [
-        Found(
+        DocumentMatch(
             "shadow" if row.shadow else "invoice", row.number or "", row.team, row.period.month, row.status, row.total,
             row.issued_at, reverse("portal:invoice", args=[row.pk]),
         )
@@ -75,10 +75,10 @@ def _invoices(rows: QuerySet[Invoice]) -> list[Found]:
     ]  # fmt: skip
 
 
-def _notes(rows: QuerySet[Note]) -> list[Found]:
+def _notes(rows: QuerySet[Note]) -> list[DocumentMatch]:
     newest = rows.select_related("team", "correction__period").order_by("-id")[:SHOWN]
     return [
-        Found(
+        DocumentMatch(
             row.kind, row.number or "", row.team, row.correction.period.month if row.correction.period else "", "issued",
             row.total, row.issued_at, reverse("portal:note", args=[row.pk]),
         )
