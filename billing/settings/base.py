@@ -135,6 +135,7 @@ INSTALLED_APPS = [
     "billing.exports",
     "billing.closing",
     "billing.budgets",
+    "billing.explorer",
     "billing.api",
     "billing.portal",
     "billing.setup",
@@ -342,6 +343,7 @@ CELERY_BEAT_SCHEDULE = {
     "deliver-alerts": {"task": "billing.budgets.tasks.alerts_deliver", "schedule": 15.0},
     "assess-months": {"task": "billing.closing.tasks.months_assess", "schedule": 60.0},
     "send-audit-anchors": {"task": "billing.tenancy.tasks.anchors_send", "schedule": 60.0},
+    "sum-months": {"task": "billing.explorer.tasks.cubes_refresh", "schedule": 60.0},
     "update-outlook": {"task": "billing.budgets.tasks.outlook_update", "schedule": 900.0},
 }
 
