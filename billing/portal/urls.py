@@ -12,6 +12,7 @@ from billing.portal.views import (
     commitments,
     corrections,
     disputes,
+    explorer,
     invoices,
     late,
     mails,
@@ -32,7 +33,9 @@ app_name = "portal"
 urlpatterns = [
     path("login/", sign_in, name="login"),
     path("logout/", LogoutView.as_view(), name="logout"),
-    path("", overview.overview, name="overview"),
+    path("", explorer.home, name="home"),
+    path("explorer/", explorer.explorer, name="explorer"),
+    path("overview/", overview.overview, name="overview"),
     path("start/", start.start, name="start"),
     path("start/billing/", start.start_billing, name="start_billing"),
     path("search/", trail.search, name="search"),

@@ -231,7 +231,7 @@ for _old, _new in RENAMED.items():
         raise ImproperlyConfigured(f"{_old} is now called {_new}: rename it, or it would be ignored in silence")
 
 LOGIN_URL = "portal:login"
-LOGIN_REDIRECT_URL = "portal:overview"
+LOGIN_REDIRECT_URL = "portal:home"
 LOGOUT_REDIRECT_URL = "portal:login"
 
 UNFOLD = {

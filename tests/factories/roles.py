@@ -56,7 +56,9 @@ MATRIX: dict[str, tuple[str, dict[str, int]]] = {
     "login/": ("GET", {**dict.fromkeys(WHO, 302), "nobody": 200}),
     "i18n/setlang/": ("POST", dict.fromkeys(WHO, 302)),
     "logout/": ("POST", dict.fromkeys(WHO, 302)),
-    "": ("GET", SIGNED_IN),
+    "": ("GET", dict.fromkeys(WHO, 302)),  # to the explorer
+    "explorer/": ("GET", SIGNED_IN),
+    "overview/": ("GET", SIGNED_IN),
     "start/": ("GET", only("admin", status=200)),
     "start/billing/": ("POST", only("admin", status=409)),  # the set-up exists
     "search/": ("GET", SIGNED_IN),

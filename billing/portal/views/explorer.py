@@ -1,0 +1,93 @@
+"""The cost explorer, the first page of finance and of teams: what anything cost, when, and compared with what."""
+
+from datetime import datetime
+from typing import Any
+
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils import timezone
+from django.views.decorators.http import require_safe
+
+from billing.explorer.query import DIMENSIONS, QueryError, query_of
+from billing.explorer.selectors import Explored, Explorer
+from billing.invoices.selectors import period_of
+from billing.portal.access import page
+from billing.portal.explorer_page import DIMENSION, ExplorerPage, groups_table, series_table
+from billing.portal.fresh import scope_seen, window_freshness
+from billing.portal.htmx import HtmxRequest
+from billing.portal.tables import download
+from billing.portal.views.overview import overview, unbilled_table
+from billing.rating.freshness import Freshness
+from billing.tenancy.access import teams_visible_to
+from billing.tenancy.models import BillingSetup
+from billing.usage.scope import UsageScope
+from metering.intervals import Interval
+
+OFFERED = 200
+"""The most names of a filter that are offered to choose from; of more a name is written."""
+
+
+@require_safe
+def home(request: HttpRequest) -> HttpResponse:
+    """The first page: the explorer; an address of older links, with a month or a search, is still the overview."""
+    return overview(request) if request.GET else redirect("portal:explorer")
+
+
+@require_safe
+@page
+def explorer(request: HtmxRequest, setup: BillingSetup) -> HttpResponse:
+    """The answer to what the address asks; `part=filters` are the names that can be asked for."""
+    teams = dict(teams_visible_to(request.user).order_by("code").values_list("code", "name"))
+    reader = Explorer(frozenset(teams), _now(request), setup.zone, teams)
+    try:
+        query = query_of(request.GET, reader.today, by=("team",) if len(teams) > 1 else ("namespace",))
+    except QueryError as error:
+        raise Http404(str(error)) from error
+    if request.GET.get("part") == "filters":
+        return _filters(request, reader, ExplorerPage(reader.explore(query), teams, setup.currency))
+    wanted = request.GET.get("table", "") if "as" in request.GET else ""
+    found = reader.explore(query, everything=bool(wanted))
+    fresh = _fresh(request, found, reader)
+    tables = {
+        "groups": lambda: groups_table(found, teams), "series": lambda: series_table(found, teams),
+        "unbilled": lambda: unbilled_table(query.span.months[-1], fresh),
+    }  # fmt: skip
+    if (file := download(request, tables, fresh)) is not None:
+        return file
+    shown = ExplorerPage(found, teams, setup.currency, stale=fresh is not None and fresh.stale)
+    context = {
+        "nav": "explorer", "setup": setup, "page": shown, "found": found, "query": query, "fresh": fresh,
+        "as_of": found.as_of, "month": found, "teams": teams,
+        "controls": shown.kept("range", "metric", "by", "step", "search"),
+        "dated": shown.kept("range", "from", "to", "step"), "columned": shown.kept("column"),
+    }  # fmt: skip
+    return render(request, "portal/explorer.html", context)
+
+
+def _now(request: HttpRequest) -> datetime:
+    at: datetime = request.__dict__.setdefault("_asked_at", timezone.now())
+    return at
+
+
+def _fresh(request: HttpRequest, found: Explored, reader: Explorer) -> Freshness | None:
+    """How fresh and how complete the open months of the answer are; None where all are closed."""
+    if not found.open_months:
+        return None
+    first, last = period_of(found.open_months[0]), period_of(found.open_months[-1])
+    asked = frozenset(found.query.filter.get("team", ())) & frozenset(reader.teams)
+    scope = UsageScope(asked) if asked else scope_seen(request)
+    return window_freshness(
+        request, Interval(first.start, last.end), scope, unbilled=found.unbilled, as_of=found.as_of
+    )
+
+
+def _filters(request: HtmxRequest, reader: Explorer, shown: ExplorerPage) -> HttpResponse:
+    """A field for each dimension, with the names that it has in the range."""
+    names = reader.options(shown.query, DIMENSIONS, OFFERED)
+    fields: list[dict[str, Any]] = [
+        {"name": name, "label": DIMENSION[name], "values": names[name], "chosen": (shown.query.filter.get(name) or ("",))[0]}
+        for name in DIMENSIONS
+        if names[name] is None or names[name] or name in shown.query.filter
+    ]
+    context = {"page": shown, "fields": fields, "kept": shown.kept(*(field["name"] for field in fields))}
+    return render(request, "portal/parts/explorer_filters.html", context)
