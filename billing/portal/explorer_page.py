@@ -18,6 +18,7 @@ from billing.explorer.query import COLUMNS, DIMENSIONS, METRICS, NAMELESS, PRESE
 from billing.explorer.results import UNIT_COSTS, Group
 from billing.explorer.selectors import Explored
 from billing.portal.charts import Chart, Series
+from billing.portal.explorer_outlook import Outlook
 from billing.portal.tables import Cell, Column, Table
 from billing.portal.templatetags.portal import NOTHING, count, hours, money, ratio, sign, signed_money, signed_percent
 from billing.rating.labels import LINE_KIND
@@ -142,12 +143,15 @@ class Chip:
 
 @dataclass(frozen=True)
 class ExplorerPage:
-    """An answer as its page shows it. `stale`: so much may be missing that nothing is compared."""
+    """An answer as its page shows it. `stale`: so much may be missing that nothing is compared. `outlook`: of the running
+    month.
+    """
 
     found: Explored
     called: Mapping[str, str]
     currency: str
     stale: bool = False
+    outlook: Outlook | None = None
 
     @property
     def query(self) -> Query:
@@ -303,7 +307,8 @@ class ExplorerPage:
             bars, texts = found.other.bars, [self.text(bar) for bar in found.other.bars]
             series.append(Series(gettext("All others"), "stack", "other", bars, texts, links=links))
         axis = f"{self.unit} {BY_STEP[self.query.step]}"
-        return Chart([self.step_text(step.span) for step in found.steps], series, self.unit, axis=axis, legend=False)
+        chart = Chart([self.step_text(step.span) for step in found.steps], series, self.unit, axis=axis, legend=False)
+        return chart if self.outlook is None else self.outlook.lines(chart)
 
     def _title(self, group: Group) -> str:
         names = [name_of(name, value, self.called).text for name, value in zip(self.query.by, group.names, strict=True)]

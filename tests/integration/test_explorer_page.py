@@ -4,7 +4,7 @@ import csv
 import io
 import json
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from html import unescape
 from pathlib import Path
@@ -14,9 +14,10 @@ import openpyxl
 import pytest
 from django.test import Client
 
+from billing.budgets.services import days_store
 from billing.closing.services.closing import period_close
 from billing.explorer.models import MonthCube
-from tests.factories import apply, ingest_allocations, ingest_tokens, person, signed_in, token_record
+from tests.factories import apply, ingest_allocations, ingest_tokens, person, signed_in, token_record, watched
 from tests.factories.months import OCTOBER_OVER
 from tests.factories.usage import hold
 
@@ -152,3 +153,45 @@ def test_a_range_without_anything_leads_on(used: None) -> None:
     text = text_of(signed_in("fin"), "/explorer/?from=2026-01-01&to=2026-01-31")
     assert "Nothing in January 2026" in text
     assert Decimal("0.00") == Decimal(re.findall(r'class="currency">CNY</span>([0-9.]+)', text)[0])
+
+
+@pytest.fixture
+def daily(used: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> datetime:
+    """nlp spends 5.00 on each day of November at 9:00 local; it is noon on the 11th, of a budget of 300.00."""
+    noon = datetime(2026, 11, 11, 4, tzinfo=UTC)
+    monkeypatch.setattr("django.utils.timezone.now", lambda: noon)
+    apply(tmp_path, budgets=[{"team": "nlp", "period": "month", "amount": "300.00", "thresholds": [80]}])
+    first = datetime(2026, 11, 1, 1, tzinfo=UTC)
+    starts = [first + timedelta(days=n) for n in range(11)]
+    ingest_allocations(
+        *(hold(100 + n, f"{at:%FT%T}Z", f"{at + timedelta(minutes=30):%FT%T}Z", quantity=1) for n, at in enumerate(starts)),
+        now=noon,
+    )  # fmt: skip
+    watched(noon)
+    days_store(now=noon)
+    MonthCube.objects.all().delete()
+    return noon
+
+
+def test_a_running_month_has_its_forecast_and_the_budget_a_day(daily: datetime) -> None:
+    """55.00 in 10.5 days go on at that rate for 19.5 days: 157.14, of which 102.14 over 19 days."""
+    client = signed_in("lead")
+    page, late = (text_of(client, f"/explorer/?range=this-month{part}") for part in ("", "&part=outlook"))
+
+    assert [(series["name"], series["values"][0]) for series in chart_of(page)["series"]][-1] == ("Budget, a day", "10.00")
+    assert ("Budget of the month" in page, "18.3% used" in page) == (True, True)
+    forecast = {series["name"]: series["values"] for series in chart_of(late)["series"]}["Forecast, a day"]
+    assert (forecast[:11], forecast[11:]) == ([None] * 11, ["5.38"] * 19)
+    assert "157.14" in late
+    assert "Budget of the month" not in text_of(client, "/explorer/?range=last-month")
+
+
+def test_before_the_fourth_day_of_a_month_nothing_is_forecast(used: None) -> None:
+    late = text_of(signed_in("fin"), "/explorer/?range=this-month&part=outlook")
+    assert "Forecast, a day" not in late
+
+
+def test_what_no_budget_can_be_about_has_no_forecast(used: None) -> None:
+    client = signed_in("fin")
+    for asked in ("&queue=gold", "&search=n", "&metric=gpu_hours", "&kind=gpu"):
+        assert "Expected at the end of the month" not in text_of(client, f"/explorer/?range=this-month{asked}"), asked

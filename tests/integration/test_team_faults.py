@@ -28,8 +28,8 @@ from billing.closing.services.accrual import accrual_make
 from billing.closing.services.closing import CloseRefusedError, TeamsBlockedError, period_close
 from billing.closing.services.snapshots import month_assess
 from billing.corrections.services.proof import period_verify
-from billing.exports.journal import Chart
 from billing.explorer.services import cubes_refresh
+from billing.exports.journal import Chart
 from billing.invoices.models import BillingPeriod, Invoice
 from billing.invoices.selectors import period_of
 from billing.invoices.services.invoices import invoices_issue

@@ -1,5 +1,6 @@
 """The cost explorer, the first page of finance and of teams: what anything cost, when, and compared with what."""
 
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -12,6 +13,7 @@ from billing.explorer.query import DIMENSIONS, QueryError, query_of
 from billing.explorer.selectors import Explored, Explorer
 from billing.invoices.selectors import period_of
 from billing.portal.access import page
+from billing.portal.explorer_outlook import Outlook
 from billing.portal.explorer_page import DIMENSION, ExplorerPage, groups_table, series_table
 from billing.portal.fresh import scope_seen, window_freshness
 from billing.portal.htmx import HtmxRequest
@@ -36,7 +38,7 @@ def home(request: HttpRequest) -> HttpResponse:
 @require_safe
 @page
 def explorer(request: HtmxRequest, setup: BillingSetup) -> HttpResponse:
-    """The answer to what the address asks; `part=filters` are the names that can be asked for."""
+    """The answer to what the address asks; `part`: the names of filters, or where the month will end."""
     teams = dict(teams_visible_to(request.user).order_by("code").values_list("code", "name"))
     reader = Explorer(frozenset(teams), _now(request), setup.zone, teams)
     try:
@@ -55,13 +57,18 @@ def explorer(request: HtmxRequest, setup: BillingSetup) -> HttpResponse:
     if (file := download(request, tables, fresh)) is not None:
         return file
     shown = ExplorerPage(found, teams, setup.currency, stale=fresh is not None and fresh.stale)
+    outlook = Outlook.of(found, reader)
+    late = request.GET.get("part") == "outlook"
+    if late and outlook is not None:
+        outlook = outlook.forecast(reader, silent=shown.stale)
+    shown = replace(shown, outlook=outlook)
     context = {
-        "nav": "explorer", "setup": setup, "page": shown, "found": found, "query": query, "fresh": fresh,
+        "outlook": outlook, "nav": "explorer", "setup": setup, "page": shown, "found": found, "query": query, "fresh": fresh,
         "as_of": found.as_of, "month": found, "teams": teams,
         "controls": shown.kept("range", "metric", "by", "step", "search"),
         "dated": shown.kept("range", "from", "to", "step"), "columned": shown.kept("column"),
     }  # fmt: skip
-    return render(request, "portal/explorer.html", context)
+    return render(request, "portal/parts/explorer_outlook.html" if late else "portal/explorer.html", context)
 
 
 def _now(request: HttpRequest) -> datetime:

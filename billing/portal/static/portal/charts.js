@@ -20,7 +20,7 @@
     }
     const edge = series.kind === "edge" || series.kind === "band";
     return {
-      ...set, type: "line", spanGaps: true, pointHitRadius: 12, pointRadius: series.values.filter((v) => v !== null).length < 2 ? 3 : 0,
+      ...set, type: "line", stack: `line ${index}`, spanGaps: true, pointHitRadius: 12, pointRadius: series.values.filter((v) => v !== null).length < 2 ? 3 : 0,
       borderWidth: edge ? 0 : series.kind === "line" ? 2.5 : 1.5, borderDash: series.kind === "dashed" ? [6, 4] : [],
       fill: series.kind === "band" ? index - 1 : false, backgroundColor: edge ? `${colour}38` : colour,
     };
