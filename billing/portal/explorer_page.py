@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import date
 from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property, partial
@@ -10,10 +9,24 @@ from typing import Any, Final
 from urllib.parse import parse_qsl, urlencode
 
 from django.urls import reverse
-from django.utils.dateformat import format as date_format
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
+from billing.explorer.labels import (
+    BY_STEP,
+    COLUMN,
+    DIMENSION,
+    DIMENSIONS_MANY,
+    METRIC,
+    PRESET,
+    STEP,
+    UNIT,
+    Name,
+    day_text,
+    name_of,
+    span_text,
+    title_of,
+)
 from billing.explorer.query import COLUMNS, DIMENSIONS, METRICS, NAMELESS, PRESETS, STEPS, Query, Span, usual_step
 from billing.explorer.results import UNIT_COSTS, Group
 from billing.explorer.selectors import Explored
@@ -21,7 +34,6 @@ from billing.portal.charts import Chart, Series
 from billing.portal.explorer_outlook import Outlook
 from billing.portal.tables import Cell, Column, Table
 from billing.portal.templatetags.portal import NOTHING, count, hours, money, ratio, sign, signed_money, signed_percent
-from billing.rating.labels import LINE_KIND
 
 ROWS_SHOWN: Final = 50
 FEWEST_DAYS: Final = 2
@@ -32,65 +44,7 @@ NEXT: Final[Mapping[str, str]] = {
     "pool": "job", "queue": "job", "tier": "job", "model": "consumer", "consumer": "model", "kind": "team", "job": "team",
 }  # fmt: skip
 """By what a group is split next, when somebody asks what it is made of."""
-DIMENSION: Final = {
-    "team": _("Team"), "namespace": _("Namespace"), "job": _("Job"), "consumer": _("Consumer"), "model": _("Model"),
-    "accelerator": _("Accelerator"), "cluster": _("Cluster"), "site": _("Site"), "pool": _("Pool"), "queue": _("Queue"),
-    "tier": _("Priority class"), "kind": _("Kind of charge"),
-}  # fmt: skip
-NAMELESS_WORDS: Final = {
-    "team": _("Without a team"), "namespace": _("No namespace"), "job": _("No single job"), "consumer": _("No consumer"),
-    "model": _("No model"), "accelerator": _("No accelerator"), "cluster": _("No cluster"), "site": _("No site"),
-    "pool": _("No pool"), "queue": _("No queue"), "tier": _("No priority class"),
-}  # fmt: skip
-DIMENSIONS_MANY: Final = {
-    "team": _("Teams"), "namespace": _("Namespaces"), "job": _("Jobs"), "consumer": _("Consumers"), "model": _("Models"),
-    "accelerator": _("Accelerators"), "cluster": _("Clusters"), "site": _("Sites"), "pool": _("Pools"), "queue": _("Queues"),
-    "tier": _("Priority classes"), "kind": _("Kinds of charge"),
-}  # fmt: skip
-METRIC: Final = {
-    "cost": _("Cost"), "gpu_hours": _("GPU-hours"), "slice_hours": _("Slice-hours"), "tokens": _("Tokens"),
-    "requests": _("Requests"), "energy": _("Energy"), "co2": _("CO₂ emissions"),
-}  # fmt: skip
-UNIT: Final = {"gpu_hours": "GPU-h", "slice_hours": _("slice-h"), "tokens": _("tokens"), "requests": _("requests"),
-               "energy": "kWh", "co2": "kg CO₂"}  # fmt: skip
-STEP: Final = {"day": _("Day"), "week": _("Week"), "month": _("Month")}
-BY_STEP: Final = {"day": _("by day"), "week": _("by week"), "month": _("by month")}
-PRESET: Final = {
-    "this-month": _("This month"), "last-month": _("Last month"), "last-7-days": _("Last 7 days"),
-    "last-30-days": _("Last 30 days"), "last-90-days": _("Last 90 days"), "this-quarter": _("This quarter"),
-    "last-quarter": _("Last quarter"), "this-year": _("This fiscal year"), "last-year": _("Last fiscal year"),
-    "last-12-months": _("Last 12 months"),
-}  # fmt: skip
-COLUMN: Final = {
-    "share": _("Share"), "before": _("Before"), "change": _("Change"), "gpu_hours": _("GPU-hours"),
-    "per_gpu_hour": _("Cost per GPU-hour"), "requests": _("Requests"), "per_1000_requests": _("Cost per 1,000 requests"),
-    "tokens": _("Tokens"), "per_1m_tokens": _("Cost per 1M tokens"), "jobs": _("Jobs"), "per_job": _("Cost per job"),
-    "co2": _("kg CO₂"),
-}  # fmt: skip
 LOOKS: Final = {"cost": "money", "gpu_hours": "quantity", "slice_hours": "quantity", "energy": "quantity", "co2": "quantity"}
-
-
-@dataclass(frozen=True, slots=True)
-class Name:
-    """A name of a group: what it is called, and below that what else tells it from others."""
-
-    text: str
-    under: str = ""
-
-
-def name_of(dimension: str, value: str, called: Mapping[str, str]) -> Name:
-    """What a value of a dimension is called."""
-    if not value:
-        return Name(str(NAMELESS_WORDS.get(dimension, "")))
-    if dimension == "kind":
-        return Name(str(LINE_KIND.get(value) or gettext("Late usage")))
-    if dimension == "job":
-        kind, _slash, name = value.partition("/")
-        return Name(name, kind) if name else Name(value)
-    if dimension == "team":
-        text = called.get(value) or value
-        return Name(text, value if text != value else "")
-    return Name(value)
 
 
 def amount(value: Decimal | None, metric: str) -> str:
@@ -311,8 +265,7 @@ class ExplorerPage:
         return chart if self.outlook is None else self.outlook.lines(chart)
 
     def _title(self, group: Group) -> str:
-        names = [name_of(name, value, self.called).text for name, value in zip(self.query.by, group.names, strict=True)]
-        return " · ".join(names) or str(METRIC[self.query.metric])
+        return title_of(self.query, group.names, self.called) or str(METRIC[self.query.metric])
 
     @cached_property
     def legend(self) -> list[tuple[str, str, str, str]]:
@@ -439,20 +392,6 @@ def _following(by: Sequence[str]) -> Iterable[str]:
         name = NEXT[name] if by else name
         yield name
         by = by or (name,)
-
-
-def day_text(day: date, today: date) -> str:
-    """A day as people write it, with the year where it is not this one."""
-    # Translators: a date without its year, in the format characters of Django
-    return date_format(day, gettext("j M") if day.year == today.year else gettext("j M Y"))
-
-
-def span_text(span: Span, today: date) -> str:
-    """The days of a span, or its month."""
-    if span.month:
-        # Translators: a month with its year, in the format characters of Django
-        return date_format(span.first, gettext("F Y"))
-    return day_text(span.first, today) if span.days == 1 else f"{day_text(span.first, today)} – {day_text(span.last, today)}"
 
 
 def groups_table(found: Explored, called: Mapping[str, str]) -> Table:

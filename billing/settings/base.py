@@ -344,6 +344,7 @@ CELERY_BEAT_SCHEDULE = {
     "assess-months": {"task": "billing.closing.tasks.months_assess", "schedule": 60.0},
     "send-audit-anchors": {"task": "billing.tenancy.tasks.anchors_send", "schedule": 60.0},
     "sum-months": {"task": "billing.explorer.tasks.cubes_refresh", "schedule": 60.0},
+    "send-reports": {"task": "billing.explorer.tasks.reports_send", "schedule": 60.0},
     "update-outlook": {"task": "billing.budgets.tasks.outlook_update", "schedule": 900.0},
 }
 

@@ -58,6 +58,11 @@ MATRIX: dict[str, tuple[str, dict[str, int]]] = {
     "logout/": ("POST", dict.fromkeys(WHO, 302)),
     "": ("GET", dict.fromkeys(WHO, 302)),  # to the explorer
     "explorer/": ("GET", SIGNED_IN),
+    "explorer/views/": ("GET", SIGNED_IN),
+    "explorer/views/new/": ("POST", {**dict.fromkeys(WHO, 400), "nobody": 302}),  # says nothing
+    "explorer/views/<int:pk>/end/": ("POST", {**dict.fromkeys(WHO, 404), "nobody": 302}),  # none is there
+    "explorer/views/<int:pk>/reports/": ("POST", {**dict.fromkeys(WHO, 404), "nobody": 302}),
+    "explorer/reports/<int:pk>/end/": ("POST", {**dict.fromkeys(WHO, 404), "nobody": 302}),
     "overview/": ("GET", SIGNED_IN),
     "start/": ("GET", only("admin", status=200)),
     "start/billing/": ("POST", only("admin", status=409)),  # the set-up exists

@@ -2,8 +2,9 @@
 
 from django import template
 
+from billing.explorer.labels import name_of
 from billing.explorer.query import NAMELESS
-from billing.portal.explorer_page import ExplorerPage, name_of
+from billing.portal.explorer_page import ExplorerPage
 
 register = template.Library()
 

@@ -9,12 +9,14 @@ from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
+from billing.explorer.labels import DIMENSION
 from billing.explorer.query import DIMENSIONS, QueryError, query_of
 from billing.explorer.selectors import Explored, Explorer
+from billing.explorer.services import views_seen
 from billing.invoices.selectors import period_of
-from billing.portal.access import page
+from billing.portal.access import page, reader_of
 from billing.portal.explorer_outlook import Outlook
-from billing.portal.explorer_page import DIMENSION, ExplorerPage, groups_table, series_table
+from billing.portal.explorer_page import ExplorerPage, groups_table, series_table
 from billing.portal.fresh import scope_seen, window_freshness
 from billing.portal.htmx import HtmxRequest
 from billing.portal.tables import download
@@ -25,6 +27,7 @@ from billing.tenancy.models import BillingSetup
 from billing.usage.scope import UsageScope
 from metering.intervals import Interval
 
+VIEWS_SHOWN = 8
 OFFERED = 200
 """The most names of a filter that are offered to choose from; of more a name is written."""
 
@@ -63,8 +66,9 @@ def explorer(request: HtmxRequest, setup: BillingSetup) -> HttpResponse:
         outlook = outlook.forecast(reader, silent=shown.stale)
     shown = replace(shown, outlook=outlook)
     context = {
-        "outlook": outlook, "nav": "explorer", "setup": setup, "page": shown, "found": found, "query": query, "fresh": fresh,
-        "as_of": found.as_of, "month": found, "teams": teams,
+        "nav": "explorer", "setup": setup, "page": shown, "found": found, "query": query, "fresh": fresh,
+        "as_of": found.as_of, "month": found, "teams": teams, "outlook": outlook,
+        "views": [] if late else views_seen(reader_of(request))[:VIEWS_SHOWN],
         "controls": shown.kept("range", "metric", "by", "step", "search"),
         "dated": shown.kept("range", "from", "to", "step"), "columned": shown.kept("column"),
     }  # fmt: skip
