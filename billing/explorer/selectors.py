@@ -18,7 +18,9 @@ from billing.explorer.query import DAY, Query, Span, Step, steps_of
 from billing.explorer.results import UNIT_COSTS, Group, exact
 from billing.explorer.services.cubes import cubes_ready
 from billing.explorer.sums import METRIC, Part, Selection, bars_of, is_whole, names_known
+from billing.invoices.selectors import period_of
 from billing.rating.freshness import Unbilled
+from metering.intervals import Interval
 
 CHARTED: Final = 10
 LISTED: Final = 1_000
@@ -70,6 +72,13 @@ class Explored:
     def unbilled(self) -> list[Unbilled]:
         """Usage of open months that is in no sum."""
         return [item for month in self.open_months for item in self.months[month].unbilled]
+
+
+def open_window(found: Explored) -> Interval | None:
+    """From the first to the last open month of an answer; None where all are closed."""
+    if not found.open_months:
+        return None
+    return Interval(period_of(found.open_months[0]).start, period_of(found.open_months[-1]).end)
 
 
 @dataclass(frozen=True)

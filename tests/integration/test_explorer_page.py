@@ -17,6 +17,8 @@ from django.test import Client
 from billing.budgets.services import days_store
 from billing.closing.services.closing import period_close
 from billing.explorer.models import MonthCube
+from billing.tenancy.models import Team
+from billing.tenancy.tokens import api_token_create
 from tests.factories import apply, ingest_allocations, ingest_tokens, person, signed_in, token_record, watched
 from tests.factories.months import OCTOBER_OVER
 from tests.factories.usage import hold
@@ -195,3 +197,21 @@ def test_what_no_budget_can_be_about_has_no_forecast(used: None) -> None:
     client = signed_in("fin")
     for asked in ("&queue=gold", "&search=n", "&metric=gpu_hours", "&kind=gpu"):
         assert "Expected at the end of the month" not in text_of(client, f"/explorer/?range=this-month{asked}"), asked
+
+
+def test_the_api_answers_the_same_question_with_the_same_figures_for_the_same_teams(used: None) -> None:
+    asked = "/api/v1/explore?range=last-month&by=team&step=month&column=gpu_hours"
+    answers = {}
+    for team in ("nlp", None):
+        _, token = api_token_create(
+            name=f"reader of {team}", scopes=["invoices:read"], actor="tests", team=team and Team.objects.get(code=team)
+        )  # fmt: skip
+        response = Client().get(asked, headers={"Authorization": f"Bearer {token}"})
+        answers[team] = response.json()
+        wrong = Client().get("/api/v1/explore?by=person", headers={"Authorization": f"Bearer {token}"})
+        assert (wrong.status_code, wrong["Content-Type"]) == (400, "application/problem+json")
+    nlp = {"names": {"team": "nlp"}, "total": "35.80", "gpu_hours": "2.500000", "bars": ["35.80"]}
+    cv = {"names": {"team": "cv"}, "total": "20.00", "gpu_hours": "2.000000", "bars": ["20.00"]}
+    assert (answers["nlp"]["groups"], answers[None]["groups"]) == ([nlp], [nlp, cv])
+    assert answers["nlp"]["total"] == {"total": "35.80", "gpu_hours": "2.500000"}
+    assert answers[None]["steps"] == [{"from": "2026-10-01", "to": "2026-10-31"}]

@@ -22,16 +22,14 @@ from billing.explorer.labels import METRIC, UNIT, span_text, title_of
 from billing.explorer.models import ReportSchedule
 from billing.explorer.picture import chart_png
 from billing.explorer.query import query_of
-from billing.explorer.selectors import Explored, Explorer
+from billing.explorer.selectors import Explored, Explorer, open_window
 from billing.explorer.services.saved_views import channels_allowed, next_time
-from billing.invoices.selectors import period_of
 from billing.rating.freshness import freshness
 from billing.tenancy.access import teams_visible_to
 from billing.tenancy.links import portal_link
 from billing.tenancy.models import BillingSetup
 from billing.tenancy.selectors import billing_setup
 from billing.usage.scope import UsageScope
-from metering.intervals import Interval
 from metering.messages import Message
 
 LISTED: Final = 10
@@ -85,8 +83,7 @@ def message_of(report: ReportSchedule, found: Explored, reader: Explorer, setup:
     unit = setup.currency if query.metric == "cost" else UNIT[query.metric]
     rows = [(title_of(query, group.names, teams), f"{group.total:,f}") for group in found.groups[:LISTED]]
     fresh = None
-    if found.open_months:
-        window = Interval(period_of(found.open_months[0]).start, period_of(found.open_months[-1]).end)
+    if (window := open_window(found)) is not None:
         fresh = freshness(UsageScope(frozenset(reader.teams)), window, found.as_of or reader.now, unbilled=found.unbilled)
     link = portal_link("explorer")
     context = {

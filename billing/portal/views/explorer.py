@@ -11,9 +11,8 @@ from django.views.decorators.http import require_safe
 
 from billing.explorer.labels import DIMENSION
 from billing.explorer.query import DIMENSIONS, QueryError, query_of
-from billing.explorer.selectors import Explored, Explorer
+from billing.explorer.selectors import Explored, Explorer, open_window
 from billing.explorer.services import views_seen
-from billing.invoices.selectors import period_of
 from billing.portal.access import page, reader_of
 from billing.portal.explorer_outlook import Outlook
 from billing.portal.explorer_page import ExplorerPage, groups_table, series_table
@@ -25,7 +24,6 @@ from billing.rating.freshness import Freshness
 from billing.tenancy.access import teams_visible_to
 from billing.tenancy.models import BillingSetup
 from billing.usage.scope import UsageScope
-from metering.intervals import Interval
 
 VIEWS_SHOWN = 8
 OFFERED = 200
@@ -82,14 +80,12 @@ def _now(request: HttpRequest) -> datetime:
 
 def _fresh(request: HttpRequest, found: Explored, reader: Explorer) -> Freshness | None:
     """How fresh and how complete the open months of the answer are; None where all are closed."""
-    if not found.open_months:
+    window = open_window(found)
+    if window is None:
         return None
-    first, last = period_of(found.open_months[0]), period_of(found.open_months[-1])
     asked = frozenset(found.query.filter.get("team", ())) & frozenset(reader.teams)
     scope = UsageScope(asked) if asked else scope_seen(request)
-    return window_freshness(
-        request, Interval(first.start, last.end), scope, unbilled=found.unbilled, as_of=found.as_of
-    )
+    return window_freshness(request, window, scope, unbilled=found.unbilled, as_of=found.as_of)
 
 
 def _filters(request: HtmxRequest, reader: Explorer, shown: ExplorerPage) -> HttpResponse:
