@@ -205,9 +205,9 @@ def usual_step(span: Span) -> str:
     return "day" if span.days <= 45 else "week" if span.days <= 200 else "month"
 
 
-def query_of(address: Address, today: date, *, by: Sequence[str] = ("team",)) -> Query:
-    """What an address asks for; `by`: the groups where it says none.  Raises QueryError."""
-    span, name = _span(address, today)
+def query_of(address: Address, today: date, *, by: Sequence[str] = ("team",), usual: str = "this-month") -> Query:
+    """What an address asks for; `by` and `usual`: the groups and the range where it says none.  Raises QueryError."""
+    span, name = _span(address, today, usual)
     groups = _known("by", _chosen(address, "by", by), DIMENSIONS)
     if len(groups) > MOST_GROUPS:
         raise QueryError(Message("by: at most two of %(names)s", names=", ".join(DIMENSIONS)))
@@ -234,7 +234,7 @@ def _chosen(address: Address, name: str, usual: Sequence[str]) -> tuple[str, ...
     return tuple(dict.fromkeys(value for value in asked if value != NONE)) if asked else tuple(usual)
 
 
-def _span(address: Address, today: date) -> tuple[Span, str]:
+def _span(address: Address, today: date, usual: str) -> tuple[Span, str]:
     first, last = address.get("from") or "", address.get("to") or ""
     if name := address.get("range") or "":
         return preset(name, today), name
@@ -242,7 +242,7 @@ def _span(address: Address, today: date) -> tuple[Span, str]:
         start = _day("month", f"{month}-01")
         return Span(start, _months_later(start, 1) - DAY), ""
     if not first and not last:
-        return preset("this-month", today), "this-month"
+        return preset(usual, today), usual
     span = Span(_day("from", first), _day("to", last) if last else today)
     if span.last < span.first:
         raise QueryError(Message("from %(first)s to %(last)s: ends before it begins", first=first, last=str(span.last)))

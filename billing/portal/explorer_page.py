@@ -34,10 +34,12 @@ from billing.portal.charts import Chart, Series
 from billing.portal.explorer_outlook import Outlook
 from billing.portal.tables import Cell, Column, Table
 from billing.portal.templatetags.portal import NOTHING, count, hours, money, ratio, sign, signed_money, signed_percent
+from pricing.money import AMOUNT_PLACES, round_to
 
 ROWS_SHOWN: Final = 50
 FEWEST_DAYS: Final = 2
 TENFOLD: Final = 9
+COUNTED: Final = ("tokens", "requests", "jobs")
 COLOURS: Final = tuple(f"c{number}" for number in range(10))
 NEXT: Final[Mapping[str, str]] = {
     "team": "namespace", "namespace": "job", "cluster": "namespace", "site": "namespace", "accelerator": "namespace",
@@ -51,7 +53,7 @@ def amount(value: Decimal | None, metric: str) -> str:
     """A sum as the page writes it; the exact one is in the file."""
     if metric == "cost" or value is None:
         return money(value)
-    return count(value) if metric in ("tokens", "requests", "jobs") else hours(value)
+    return count(value) if metric in COUNTED else hours(value)
 
 
 @dataclass(frozen=True)
@@ -144,7 +146,8 @@ class ExplorerPage:
         passed = self.query.span.through(self.found.today)
         if passed is None or passed.days < FEWEST_DAYS:
             return ""
-        return self.text(self.found.total.total / passed.days)
+        mean = Fraction(self.found.total.total) / passed.days
+        return self.text(round_to(mean, 0 if self.query.metric in COUNTED else AMOUNT_PLACES))
 
     @property
     def metric_text(self) -> Any:

@@ -140,7 +140,7 @@ def test_what_is_not_billable_yet_and_not_complete_is_said(used: None) -> None:
         hold(8, "2026-11-02T00:00:00Z", "2026-11-02T01:00:00Z", quantity=1), now=NOW,
     )  # fmt: skip
     MonthCube.objects.all().delete()
-    text = text_of(signed_in("fin"), "/explorer/")
+    text = text_of(signed_in("fin"), "/explorer/?range=this-month")
     assert "Live estimate, data through 2 Nov 11:00" in text
     assert "Usage without an owner" in text
     assert "30.00" in text
@@ -215,3 +215,11 @@ def test_the_api_answers_the_same_question_with_the_same_figures_for_the_same_te
     assert (answers["nlp"]["groups"], answers[None]["groups"]) == ([nlp], [nlp, cv])
     assert answers["nlp"]["total"] == {"total": "35.80", "gpu_hours": "2.500000"}
     assert answers[None]["steps"] == [{"from": "2026-10-01", "to": "2026-10-31"}]
+
+
+def test_the_page_opens_with_the_last_month_until_two_days_of_this_one_are_complete(used: None) -> None:
+    client = signed_in("lead")
+    assert '<option value="last-month" selected>' in text_of(client, "/explorer/")
+    ingest_allocations(hold(8, "2026-11-02T00:00:00Z", "2026-11-03T00:00:00Z", quantity=1), now=NOW)
+    watched(NOW)
+    assert '<option value="this-month" selected>' in text_of(client, "/explorer/")

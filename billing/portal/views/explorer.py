@@ -1,7 +1,7 @@
 """The cost explorer, the first page of finance and of teams: what anything cost, when, and compared with what."""
 
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponse
@@ -16,7 +16,7 @@ from billing.explorer.services import views_seen
 from billing.portal.access import page, reader_of
 from billing.portal.explorer_outlook import Outlook
 from billing.portal.explorer_page import ExplorerPage, groups_table, series_table
-from billing.portal.fresh import scope_seen, window_freshness
+from billing.portal.fresh import metering, scope_seen, window_freshness
 from billing.portal.htmx import HtmxRequest
 from billing.portal.tables import download
 from billing.portal.views.overview import overview, unbilled_table
@@ -26,6 +26,8 @@ from billing.tenancy.models import BillingSetup
 from billing.usage.scope import UsageScope
 
 VIEWS_SHOWN = 8
+FEWEST = timedelta(days=2)
+"""So much of a month has to be complete before it is what the page opens with."""
 OFFERED = 200
 """The most names of a filter that are offered to choose from; of more a name is written."""
 
@@ -43,7 +45,8 @@ def explorer(request: HtmxRequest, setup: BillingSetup) -> HttpResponse:
     teams = dict(teams_visible_to(request.user).order_by("code").values_list("code", "name"))
     reader = Explorer(frozenset(teams), _now(request), setup.zone, teams)
     try:
-        query = query_of(request.GET, reader.today, by=("team",) if len(teams) > 1 else ("namespace",))
+        by = ("team",) if len(teams) > 1 else ("namespace",)
+        query = query_of(request.GET, reader.today, by=by, usual=_usual_range(request))
     except QueryError as error:
         raise Http404(str(error)) from error
     if request.GET.get("part") == "filters":
@@ -71,6 +74,13 @@ def explorer(request: HtmxRequest, setup: BillingSetup) -> HttpResponse:
         "dated": shown.kept("range", "from", "to", "step"), "columned": shown.kept("column"),
     }  # fmt: skip
     return render(request, "portal/parts/explorer_outlook.html" if late else "portal/explorer.html", context)
+
+
+def _usual_range(request: HttpRequest) -> str:
+    """The running month once some days of it are complete, before that the month before."""
+    fresh = metering(request)
+    known = fresh is not None and fresh.data_through is not None and fresh.data_through >= fresh.window.start + FEWEST
+    return "this-month" if known else "last-month"
 
 
 def _now(request: HttpRequest) -> datetime:
