@@ -4,6 +4,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
@@ -33,6 +34,7 @@ OFFERED = 200
 
 
 @require_safe
+@login_required
 def home(request: HttpRequest) -> HttpResponse:
     """The first page: the explorer; an address of older links, with a month or a search, is still the overview."""
     return overview(request) if request.GET else redirect("portal:explorer")

@@ -22,12 +22,17 @@ from billing.explorer.services import (
 )
 from billing.portal.access import page, reader_of
 from billing.portal.forms import Line, PageForm, TeamChoice
+from billing.portal.tables import Column, Table, download
 from billing.tenancy.access import teams_visible_to
 from billing.tenancy.models import BillingSetup, Team
 
 CADENCE = {"daily": _("Every day"), "weekly": _("Every Monday"), "monthly": _("Every first of a month")}
 HOURS = [(hour, f"{hour:02d}:00") for hour in range(24)]
 USUAL_HOUR = 8
+VIEW = [
+    Column("name"), Column("owner", of="owner.username"),
+    Column("team", of=lambda view: view.team.code if view.team else ""), Column("query"),
+]  # fmt: skip
 
 
 class ViewForm(PageForm):
@@ -73,7 +78,9 @@ class ReportForm(PageForm):
 @page
 def saved_views(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """The views of the reader, and those that their teams share; with the reports of one's own."""
-    return _page(request, setup)
+    tables = {"views": lambda: Table.of("explorer-views", views_seen(reader_of(request)), VIEW)}
+    file = download(request, tables)
+    return _page(request, setup) if file is None else file
 
 
 def _page(
