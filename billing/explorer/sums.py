@@ -153,11 +153,15 @@ class Selection:
             return Coded(part.cube.names(name).names, part.rows_of(name, rows).astype(np.int64))
         known, found = dict[str, int](), []
         for part, rows in zip(self._parts, self._rows, strict=True):
-            names = part.cube.names(name).names
-            new = [item for item in names if item not in known]
+            names, codes = part.cube.names(name).names, part.rows_of(name, rows)
+            places = np.zeros(len(names), dtype=np.int64)
+            places[codes] = 1
+            met = np.flatnonzero(places)
+            mine = [names[place] for place in met.tolist()]
+            new = [item for item in mine if item not in known]
             known.update(zip(new, range(len(known), len(known) + len(new)), strict=True))
-            places = np.fromiter(map(known.__getitem__, names), np.int64, len(names))
-            found.append(places[part.rows_of(name, rows)])
+            places[met] = np.fromiter(map(known.__getitem__, mine), np.int64, len(mine))
+            found.append(places[codes])
         return Coded(list(known), _joined(found))
 
     def _search(self, called: Mapping[str, str]) -> None:
