@@ -9,11 +9,12 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from billing.api.authentication import has_scope, teams_of
+from billing.api.authentication import has_scope
 from billing.explorer.query import COLUMNS, DIMENSIONS, METRICS, PRESETS, SORTS, STEPS, QueryError, query_of
 from billing.explorer.results import Group
 from billing.explorer.selectors import Explored, Explorer, open_window
 from billing.rating.freshness import freshness
+from billing.tenancy.actors import actor_of
 from billing.tenancy.models import Team
 from billing.tenancy.selectors import NoSetupError, billing_setup
 from billing.usage.scope import UsageScope
@@ -63,7 +64,7 @@ class Explore(APIView):
             setup = billing_setup()
         except NoSetupError as error:
             raise NotFound(str(error)) from error
-        own = teams_of(request)
+        own = actor_of(request).teams()
         teams = dict((Team.objects.filter(is_group=False) if own is None else own).values_list("code", "name"))
         reader = Explorer(frozenset(teams), timezone.now(), setup.zone, teams)
         try:
