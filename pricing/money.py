@@ -155,14 +155,26 @@ def split_amount(total: Number, weights: Sequence[Number], places: int = AMOUNT_
     whole = sum(parts)
     if whole <= 0 or min(parts) < 0:
         raise MoneyError(f"weights {[str(weight) for weight in weights]} must not be negative and sum above zero")
-    amount = abs(units.numerator)
-    divided = [divmod(amount * part, whole) for part in parts]
+    sign = -1 if units < 0 else 1
+    shares = split_units(abs(units.numerator), parts)
+    return [EXACT.scaleb(Decimal(sign * share), -places) for share in shares]
+
+
+def split_units(units: int, weights: Sequence[int]) -> list[int]:
+    """Whole units split in proportion to whole weights by largest remainder; ties go to the earlier share.
+
+    Neither is negative, and not all weights are zero.
+
+    >>> split_units(100, [1, 1, 1])
+    [34, 33, 33]
+    """
+    whole = sum(weights)
+    divided = [divmod(units * weight, whole) for weight in weights]
     shares = [share for share, _ in divided]
     by_remainder = sorted(range(len(divided)), key=lambda index: (-divided[index][1], index))
-    for index in by_remainder[: amount - sum(shares)]:
+    for index in by_remainder[: units - sum(shares)]:
         shares[index] += 1
-    sign = -1 if units < 0 else 1
-    return [EXACT.scaleb(Decimal(sign * share), -places) for share in shares]
+    return shares
 
 
 def _as_integers(weights: Sequence[Number]) -> list[int]:

@@ -3,6 +3,7 @@
 import logging
 import warnings
 from functools import cache
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit, urlunsplit
 
@@ -39,13 +40,14 @@ def is_address(url: str) -> bool:
     return _apprise().Apprise.instantiate(url, suppress_exceptions=True) is not None
 
 
-def send(channel: Channel, *, title: str, body: str) -> None:
-    """Send, or raise ChannelError. Returns only after the other side took it."""
+def send(channel: Channel, *, title: str, body: str, attachment: Path | None = None) -> None:
+    """Send, or raise ChannelError. Returns only after the other side took it. `attachment`: a file that goes with it."""
     apprise = _apprise()
     postman = apprise.Apprise(asset=apprise.AppriseAsset(app_id="Suanpan", app_desc="Suanpan", secure_logging=True))
     if not postman.add(_address(channel)):
         raise ChannelError(Message("%(name)s: its address is none that can be sent to", name=channel.name))
-    if not postman.notify(title=title, body=body, body_format=apprise.NotifyFormat.TEXT):
+    with_it = {} if attachment is None else {"attach": str(attachment)}
+    if not postman.notify(title=title, body=body, body_format=apprise.NotifyFormat.TEXT, **with_it):
         raise ChannelError(Message("%(name)s: did not take the message", name=channel.name))
 
 

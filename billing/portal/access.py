@@ -5,6 +5,7 @@ from functools import wraps
 from typing import Any
 
 from django.contrib.auth.decorators import login_required
+from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -83,6 +84,13 @@ staff_page = page_for(Right.READ)  # people who see every team: finance, approve
 def rights(request: HttpRequest) -> dict[str, Any]:
     """Context processor: `may.close` and the like in templates, for what is held everywhere."""
     return {"may": access_of(request.user).granted} if hasattr(request, "user") else {}
+
+
+def reader_of(request: HttpRequest) -> User:
+    """Who is signed in, on a page that nobody else gets."""
+    user: Any = request.user
+    found: User = user
+    return found
 
 
 def team_or_404(request: HttpRequest, code: str, right: Right = Right.READ) -> Team:

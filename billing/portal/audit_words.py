@@ -21,6 +21,8 @@ AUDIT: Final[dict[str, Any]] = {
     "billing_mode_put": _("Billing mode set"),
     "billing_setup_put": _("Billing set-up stored"),
     "budget_put": _("Budget set"),
+    "explorer_report_put": _("Report of the explorer scheduled"),
+    "explorer_report_ended": _("Report of the explorer ended"),
     "budget_recipients_put": _("Recipients of a budget changed"),
     "budget_thresholds_put": _("Thresholds of a budget changed"),
     "cap_override_approve": _("Higher cap approved"),

@@ -29,8 +29,8 @@ HOUR = 3600
 class Series:
     """Values by label, a pair for a bar that floats, None where nothing is known; `texts` are what a pointer shows.
 
-    kind: bars, line, dashed, limit, edge, band (from the edge before it). Colours are names of variables of portal.css, one
-    for the series or one for each value.
+    kind: bars, stack (bars one on another), line, dashed, limit, edge, band (from the edge before it). Colours are names of
+    variables of portal.css, one for the series or one for each value. links: where a click on a value leads.
     """
 
     name: str
@@ -39,6 +39,7 @@ class Series:
     values: Sequence[Value]
     texts: Sequence[str]
     colours: Sequence[str] = ()
+    links: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,8 @@ class Chart:
     """A chart over `labels`. `links`: where a click on one leads. `lying`: bars go from left to right, one on another.
     `axis`: what the scale of values counts, where it is not the `unit` that is shown with each.
 
-    `from_zero`: whether the scale begins there; where only differences are to be seen it does not.
+    `from_zero`: whether the scale begins there; where only differences are to be seen it does not. `legend`: whether the
+    chart names its series itself.
     """
 
     labels: Sequence[str]
@@ -56,17 +58,19 @@ class Chart:
     lying: bool = False
     from_zero: bool = True
     axis: str = ""
+    legend: bool = True
 
     @property
     def json(self) -> str:
         """For an attribute of the canvas, where the template escapes it."""
         series = [
             {"name": str(item.name), "kind": item.kind, "colour": item.colour, "colours": list(item.colours),
-             "values": [_plain(value) for value in item.values], "texts": list(item.texts)}
+             "values": [_plain(value) for value in item.values], "texts": list(item.texts),
+             "links": list(item.links)}
             for item in self.series
         ]  # fmt: skip
         shown = {"labels": list(self.labels), "series": series, "unit": self.unit, "links": list(self.links)}
-        looks = {"lying": self.lying, "from_zero": self.from_zero, "axis": self.axis or self.unit}
+        looks = {"lying": self.lying, "from_zero": self.from_zero, "axis": self.axis or self.unit, "legend": self.legend}
         return json.dumps(shown | looks, ensure_ascii=False)
 
 

@@ -38,7 +38,7 @@ def page_freshness(
     """
     if period.status == BillingPeriod.Status.CLOSED:
         return None
-    return _freshness(request, Interval(period.start, period.end), scope, unbilled, as_of)
+    return window_freshness(request, Interval(period.start, period.end), scope, unbilled=unbilled, as_of=as_of)
 
 
 def metering(request: HttpRequest) -> Freshness | None:
@@ -51,12 +51,14 @@ def metering(request: HttpRequest) -> Freshness | None:
     except NoSetupError:
         return None
     window = billing_month(month_of(_asked_at(request), zone), zone)
-    return _freshness(request, window, scope_seen(request), (), None)
+    return window_freshness(request, window, scope_seen(request))
 
 
-def _freshness(
-    request: HttpRequest, window: Interval, scope: UsageScope, unbilled: Iterable[Unbilled], as_of: datetime | None
-) -> Freshness:
+def window_freshness(
+    request: HttpRequest, window: Interval, scope: UsageScope, *, unbilled: Iterable[Unbilled] = (),
+    as_of: datetime | None = None,
+) -> Freshness:  # fmt: skip
+    """How fresh the figures of open months are."""
     now = as_of or _asked_at(request)
     until = max(window.start, min(window.end, now))
     known: dict[datetime, Reported] = request.__dict__.setdefault("_reported", {})

@@ -27,7 +27,8 @@ class Section(NamedTuple):
 
 MENU: Final = (
     Section("", None, (
-        Entry("overview", _("Overview")),
+        Entry("explorer", _("Cost explorer")),
+        Entry("overview", _("Overview"), of_month=True),
         Entry("board", _("Spending")),
         Entry("budgets", _("Budgets")),
         Entry("commitments", _("Commitments")),

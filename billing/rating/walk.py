@@ -36,6 +36,7 @@ NOTHING: Final = Decimal(0)
 DETAILS: Final[Mapping[Grain, frozenset[Detail]]] = {
     Grain.LINE: frozenset(), Grain.DAY: frozenset(), Grain.HOUR: frozenset({"hour", "job", "site"}),
     Grain.JOB: frozenset({"job", "queue"}), Grain.POD: frozenset({"job", "allocation"}),
+    Grain.WORKLOAD_DAY: frozenset({"job", "queue", "site", "pool", "tier"}),
 }  # fmt: skip
 IN_ORDER: Final[frozenset[Detail]] = frozenset({"hour", "job", "site"})
 """What a commitment is used up in the order of: time, and within an hour the names of jobs and sites."""
@@ -80,7 +81,8 @@ def adjusting(verdicts: Iterable[AnyVerdict]) -> Mapping[tuple[str, str, str, st
 class RatedUsage(msgspec.Struct, frozen=True, gc=False):
     """Usage of one line at one place, in base units. `list_price`: of usage that a commitment pays for, without it.
 
-    Of an allocation, from `first` to `last`; of tokens the number of `requests`, of whatever class.
+    Of an allocation, from `first` to `last`; of tokens the number of `requests`, of whatever class. `requests_once`: the
+    same with one of the classes of a request only, so that they can be added up.
     """
 
     key: LineKey
@@ -91,6 +93,7 @@ class RatedUsage(msgspec.Struct, frozen=True, gc=False):
     first: datetime | None = None
     last: datetime | None = None
     requests: int = 0
+    requests_once: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -434,17 +437,21 @@ def _tokens(lines: _Lines, grain: Grain, cuts: Collection[datetime]) -> Iterator
         if not lines.asked(usage.team):
             continue
         place = Place(row.hour, f"{row.source}/{row.model}", row.site) if hourly else _place(grain, row, starts)
+        once = row.requests
         for token_class, count in usage.tokens.items():
             line = lines.token_line(usage, row.source, token_class)
             if line is not None:
-                yield RatedUsage(*line, Decimal(count), place, requests=row.requests)
+                yield RatedUsage(*line, Decimal(count), place, requests=row.requests, requests_once=once)
+                once = 0
 
 
 def _place(grain: Grain, row: GpuTime | TokenSums, starts: Sequence[datetime]) -> Place:
-    if grain is Grain.DAY:
+    if grain is Grain.DAY or (grain is Grain.WORKLOAD_DAY and isinstance(row, TokenSums)):
         return Place(starts[row.piece])
     if grain is Grain.LINE or isinstance(row, TokenSums):
         return Place()
     if grain is Grain.HOUR:
         return Place(row.hour, row.job, row.site)
+    if grain is Grain.WORKLOAD_DAY:
+        return Place(starts[row.piece], row.job, row.site, None, row.queue, 0, row.pool, row.tier)
     return Place(None, row.job, "", None, row.queue if grain is Grain.JOB else "", row.allocation)

@@ -135,6 +135,7 @@ INSTALLED_APPS = [
     "billing.exports",
     "billing.closing",
     "billing.budgets",
+    "billing.explorer",
     "billing.api",
     "billing.portal",
     "billing.setup",
@@ -230,7 +231,7 @@ for _old, _new in RENAMED.items():
         raise ImproperlyConfigured(f"{_old} is now called {_new}: rename it, or it would be ignored in silence")
 
 LOGIN_URL = "portal:login"
-LOGIN_REDIRECT_URL = "portal:overview"
+LOGIN_REDIRECT_URL = "portal:home"
 LOGOUT_REDIRECT_URL = "portal:login"
 
 UNFOLD = {
@@ -342,6 +343,8 @@ CELERY_BEAT_SCHEDULE = {
     "deliver-alerts": {"task": "billing.budgets.tasks.alerts_deliver", "schedule": 15.0},
     "assess-months": {"task": "billing.closing.tasks.months_assess", "schedule": 60.0},
     "send-audit-anchors": {"task": "billing.tenancy.tasks.anchors_send", "schedule": 60.0},
+    "sum-months": {"task": "billing.explorer.tasks.cubes_refresh", "schedule": 60.0},
+    "send-reports": {"task": "billing.explorer.tasks.reports_send", "schedule": 60.0},
     "update-outlook": {"task": "billing.budgets.tasks.outlook_update", "schedule": 900.0},
 }
 

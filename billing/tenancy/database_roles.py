@@ -33,6 +33,7 @@ CHANGING = frozenset({
     "budgets_alert", "budgets_budget", "budgets_budget_channels", "budgets_budgetaction", "budgets_budgetstatus",
     "budgets_capoverride", "budgets_channel", "budgets_costanomaly", "budgets_counteddays", "budgets_dailyspend",
     "budgets_dailyteamspend", "budgets_delivery", "budgets_mute", "budgets_planamount",
+    "explorer_cubecolumn", "explorer_monthcube", "explorer_reportschedule", "explorer_savedview",
     "closing_blockedteam", "exports_focuspart", "exports_focusset", "invoices_billingcontact", "invoices_documentmail",
     "invoices_operation", "rates_interruptionpolicy", "rating_ratingsnapshot", "rating_teamsnapshot",
 })  # fmt: skip

@@ -23,12 +23,15 @@ HOURS_KEPT: Final = 10_000
 Namespaces = Collection[tuple[str, str]]
 """(cluster, namespace) of what is read, None for all."""
 
-Detail = Literal["job", "queue", "site", "hour", "allocation"]
+Detail = Literal["job", "queue", "site", "hour", "allocation", "pool", "tier"]
 DETAILS: Final[Mapping[Detail, str]] = {
     "job": JOB, "queue": "a.queue", "site": "a.site", "hour": "extract(epoch FROM h.hour)::bigint", "allocation": "a.id",
+    "pool": "coalesce(a.facts ->> 'pool', '')", "tier": "coalesce(a.facts ->> 'priority_class', '')",
 }  # fmt: skip
 PLACE: Final = ("cluster", "namespace", "accelerator", "resource")
-WITHOUT: Final[Mapping[Detail, str]] = {"job": "''", "queue": "''", "site": "''", "hour": "NULL::bigint", "allocation": "0"}
+WITHOUT: Final[Mapping[Detail, str]] = {
+    "job": "''", "queue": "''", "site": "''", "hour": "NULL::bigint", "allocation": "0", "pool": "''", "tier": "''",
+}  # fmt: skip
 
 
 class GpuTime(msgspec.Struct, frozen=True, gc=False):
@@ -49,6 +52,8 @@ class GpuTime(msgspec.Struct, frozen=True, gc=False):
     site: str = ""
     hour: datetime | None = None
     allocation: int = 0
+    pool: str = ""
+    tier: str = ""
     first: datetime | None = None
     last: datetime | None = None
     policy: str = ""

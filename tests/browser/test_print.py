@@ -62,7 +62,7 @@ def test_every_page_fits_the_paper_and_has_nothing_to_press(
     window = signed_in(browser, live_server.url, who)
     window.set_viewport_size(PAPER)  # type: ignore[arg-type]
     pages = one_of_each(who, scenario)
-    assert {"", "invoices/<int:pk>/", "teams/<str:code>/", "spending/", "budgets/"} <= set(pages)
+    assert {"explorer/", "overview/", "invoices/<int:pk>/", "teams/<str:code>/", "spending/", "budgets/"} <= set(pages)
     found = [fault for address in pages.values() for fault in on_paper(window, address)]
     assert window.locator(TO_PRESS).count() > 0  # they are there, and only not printed
     window.context.close()

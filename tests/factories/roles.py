@@ -56,7 +56,14 @@ MATRIX: dict[str, tuple[str, dict[str, int]]] = {
     "login/": ("GET", {**dict.fromkeys(WHO, 302), "nobody": 200}),
     "i18n/setlang/": ("POST", dict.fromkeys(WHO, 302)),
     "logout/": ("POST", dict.fromkeys(WHO, 302)),
-    "": ("GET", SIGNED_IN),
+    "": ("GET", dict.fromkeys(WHO, 302)),  # to the explorer
+    "explorer/": ("GET", SIGNED_IN),
+    "explorer/views/": ("GET", SIGNED_IN),
+    "explorer/views/new/": ("POST", {**dict.fromkeys(WHO, 400), "nobody": 302}),  # says nothing
+    "explorer/views/<int:pk>/end/": ("POST", {**dict.fromkeys(WHO, 404), "nobody": 302}),  # none is there
+    "explorer/views/<int:pk>/reports/": ("POST", {**dict.fromkeys(WHO, 404), "nobody": 302}),
+    "explorer/reports/<int:pk>/end/": ("POST", {**dict.fromkeys(WHO, 404), "nobody": 302}),
+    "overview/": ("GET", SIGNED_IN),
     "start/": ("GET", only("admin", status=200)),
     "start/billing/": ("POST", only("admin", status=409)),  # the set-up exists
     "search/": ("GET", SIGNED_IN),
@@ -152,6 +159,7 @@ MATRIX: dict[str, tuple[str, dict[str, int]]] = {
     "api/v1/budgets/check": ("GET", WRITE),
     "api/v1/budgets/reservations": ("POST", WRITE),
     "api/v1/^budgets/reservations/(?P<identity>[0-9a-f]{24})$": ("DELETE", WRITE),
+    "api/v1/explore": ("GET", LIST),
     "api/v1/usage/summary": ("GET", BAD_REQUEST),  # asked without days
     "api/v1/periods/<str:month>/journal": ("POST", WRITE),
     "api/v1/periods/<str:month>/reopenings": ("POST", {**WRITE, "finance": 400, "approver": 400}),  # an empty form

@@ -412,7 +412,8 @@ def test_every_download_that_a_page_offers_is_there(issued: None, finance: Clien
     number = str(Invoice.objects.get(shadow=False).number)
     dispute_open(claim=Claim(number, [2], "sla", "a test"), actor="sam", now=OCTOBER_OVER)
     offered = []
-    for path in ("/", "/teams/nlp/?month=2026-10", "/spending/?month=2026-10", "/spending/?month=2026-10&part=hours",
+    for path in ("/overview/", "/teams/nlp/?month=2026-10", "/spending/?month=2026-10",
+                 "/spending/?month=2026-10&part=hours",
                  "/spending/?month=2026-10&part=why", "/invoices/", "/ownership/", "/close/?month=2026-10", "/budgets/",
                  "/recovery/?month=2026-10", "/audit/", "/search/?q=2026", "/corrections/", "/disputes/",
                  "/anomalies/"):  # fmt: skip

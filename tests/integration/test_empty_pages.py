@@ -13,13 +13,15 @@ from tests.factories.roles import addresses
 pytestmark = pytest.mark.django_db
 LEADS = re.compile(r'<a [^>]*href=|<code>|<button')
 LISTS = (
-    "", "spending/", "budgets/", "anomalies/", "invoices/", "search/?q=nothing", "corrections/", "corrections/changes/",
+    "explorer/", "explorer/views/", "overview/", "spending/", "budgets/", "anomalies/", "invoices/", "search/?q=nothing",
+    "corrections/", "corrections/changes/",
     "disputes/", "prices/", "prices/compare/", "ownership/", "quarantine/", "sources/", "audit/?who=nobody",
     "quarantine/?status=replayed", "commitments/", "late/",
 )  # fmt: skip
 """Pages that list something."""
 FORMS = {
-    "login/", "logout/", "start/", "start/billing/", "healthz", "readyz", "metrics", "planner/", "prices/workbench/",
+    "", "explorer/views/new/", "login/", "logout/", "start/", "start/billing/", "healthz", "readyz", "metrics", "planner/",
+    "prices/workbench/",
     "prices/workbench/tokens/", "prices/workbench/effect/", "prices/workbench/file/", "prices/workbench/draft/",
     "prices/workbench/tokens/report/", "prices/workbench/tokens/draft/",
     "prices/drafts/new/", "i18n/setlang/", "close/", "recovery/", "mails/", "mails/contacts/",

@@ -27,9 +27,9 @@ def signed_in(user: User) -> Client:
 def test_every_page_of_an_empty_installation_leads_the_admin_to_the_first_step() -> None:
     admin, lead = signed_in(person("ada", "admin")), signed_in(person("lea", "viewer"))
 
-    for path in ("/", "/spending/", "/invoices/", "/prices/", "/recovery/", "/search/", "/close/"):
+    for path in ("/overview/", "/spending/", "/invoices/", "/prices/", "/recovery/", "/search/", "/close/"):
         assert 'href="/start/"' in admin.get(path).content.decode(), path
-    assert 'href="/start/"' not in lead.get("/").content.decode()
+    assert 'href="/start/"' not in lead.get("/overview/").content.decode()
     assert lead.get("/start/").status_code == 403
 
 

@@ -152,7 +152,7 @@ def test_that_somebody_signed_in_is_no_news_later() -> None:
     factories.person("ann", "finance", password=PASSWORD)
     client = Client()
     client.post("/login/", {"login": "ann", "password": PASSWORD})
-    client.get("/")
+    client.get("/overview/")
     page = client.get("/account/2fa/").content.decode()
     assert "Authenticator" in page
     assert "signed in" not in page
@@ -172,7 +172,7 @@ def test_where_it_is_required_nothing_is_seen_before_a_second_factor_is_set_up(s
     settings.REQUIRE_TWO_FACTOR = True
     client = Client()
     client.post("/login/", {"login": "ann", "password": PASSWORD})
-    for path in ("/", "/close/", "/invoices/", "/admin/"):
+    for path in ("/overview/", "/close/", "/invoices/", "/admin/"):
         assert client.get(path)["Location"] == "/account/2fa/"
     Authenticator.objects.create(user=User.objects.get(), type="totp", data={"secret": "sealed"})
     assert client.get("/close/").status_code == 200

@@ -36,7 +36,7 @@ def signed_in(name: str) -> Client:
 
 def routes_after_two_clicks(client: Client) -> set[str]:
     """Routes of the portal that two links, the first of them on the start page, lead to."""
-    first = {unescape(link) for link in LINK.findall(client.get("/").content.decode())}
+    first = {unescape(link) for link in LINK.findall(client.get("/explorer/").content.decode())}
     found = set(first)
     for address in sorted(first):
         if not address.startswith(("/static/", "/account/")) and "as=" not in address:

@@ -79,7 +79,7 @@ def test_a_second_factor_is_repeated_nowhere(printed: Callable[[], str]) -> None
     client.post("/account/2fa/authenticate/", {"code": "000000"})
     code = code_of(mei)
     client.post("/account/2fa/authenticate/", {"code": code})
-    assert client.get("/").status_code == 200
+    assert client.get("/overview/").status_code == 200
     said = printed()
     assert (secret in said, code in said) == (False, False)
 

@@ -76,7 +76,7 @@ def amounts(month: MonthStatements) -> dict[str, Decimal]:
 def of_pages() -> dict[str, str]:
     """Each page as finance sees it."""
     client = signed_in(factories.person("fin", "finance"))
-    paths = ("/", "/close/", "/teams/cv/", "/spending/", "/recovery/")
+    paths = ("/overview/", "/close/", "/teams/cv/", "/spending/", "/recovery/")
     return {path: client.get(f"{path}?month={MONTH}").content.decode() for path in paths}
 
 
@@ -238,10 +238,10 @@ def test_pages_show_what_is_kept_and_say_as_of_when(month: str) -> None:
     month_assess(month=month, now=ASSESSED)
     ingest_allocations(allocation_record(3, namespace="cv", quantity=1))  # 26.20 more for cv, not assessed yet
     pages = of_pages()
-    assert "78.61" in pages["/"]
-    assert "104.81" not in pages["/"]
+    assert "78.61" in pages["/overview/"]
+    assert "104.81" not in pages["/overview/"]
     assert "78.61" in pages["/teams/cv/"]
-    for path in ("/", "/teams/cv/", "/spending/"):
+    for path in ("/overview/", "/teams/cv/", "/spending/"):
         assert "Assessed 2 Nov 11:04." in pages[path], path  # in the billing zone
     assert "2026-11-02 11:04" in pages["/close/"]
     assert "Assess again" in pages["/close/"]

@@ -28,6 +28,7 @@ from billing.closing.services.accrual import accrual_make
 from billing.closing.services.closing import CloseRefusedError, TeamsBlockedError, period_close
 from billing.closing.services.snapshots import month_assess
 from billing.corrections.services.proof import period_verify
+from billing.explorer.services import cubes_refresh
 from billing.exports.journal import Chart
 from billing.invoices.models import BillingPeriod, Invoice
 from billing.invoices.selectors import period_of
@@ -147,8 +148,9 @@ def test_a_kept_preview_names_who_is_missing_in_it(tmp_path: Path, settings: Any
     measured_is("NaN")
     settings.CACHE_STATEMENTS_ABOVE_LINES = 0
     assert month_assess(month=MONTH, now=OVER) == "1 lines and verdicts assessed"
+    cubes_refresh()
     client = signed_in(factories.person("fin", "finance"))
-    for url in ("/", "/spending/", "/recovery/"):
+    for url in ("/overview/", "/explorer/", "/spending/", "/recovery/"):
         page = client.get(f"{url}?month={MONTH}").content.decode()
         assert ("209.62" in page, "cv cannot be rated" in page, NOT_A_NUMBER in page) == (True, True, True), url
 

@@ -1,15 +1,12 @@
 """Whatever happens within a month, usage at every grain adds up to the lines of the close, and so do their prices."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
-from django.db import transaction
-from hypothesis import HealthCheck, event, given, settings
+from hypothesis import event, given
 from hypothesis import strategies as st
 
 from billing.closing.services.closing import period_close
@@ -18,19 +15,24 @@ from billing.rating.grains import Grain
 from billing.rating.reference_data import ReferenceData
 from billing.rating.walk import Slice, adjusting, rated_usage
 from billing.usage.selectors import EpochFilter, late_epochs
-from metering.intervals import billing_month
 from pricing.allocation import ALLOCATED
 from pricing.money import EXACT
 from pricing.rating import LineKey
-from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_sample, ingest_tokens, token_record
+from tests.factories import apply, ingest_allocations, ingest_tokens
+from tests.factories.histories import (
+    NOVEMBER,
+    OCTOBER,
+    OVER,
+    allocations,
+    examples,
+    instants,
+    measured,
+    set_ups,
+    tokens,
+    world,
+)
 
 pytestmark = pytest.mark.django_db
-OCTOBER, NOVEMBER = (billing_month(month, "Asia/Shanghai") for month in ("2026-10", "2026-11"))
-OVER = datetime(2026, 11, 1, 0, 5, tzinfo=UTC)
-BANDS = {"hfu_below": "0.20", "penalty": "0.20", "mfu_above": "0.50", "reward": "0.10"}
-inside = st.integers(1, OCTOBER.microseconds - 1).map(lambda us: OCTOBER.start + timedelta(microseconds=us))
-hourly = st.integers(1, 743).map(lambda hour: OCTOBER.start + timedelta(hours=hour))
-instants = st.one_of(inside, hourly)
 Lines = dict[LineKey, tuple[Decimal, Decimal]]
 """Usage and price of each line."""
 
@@ -38,79 +40,6 @@ Lines = dict[LineKey, tuple[Decimal, Decimal]]
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("set-up")
-
-
-@contextmanager
-def world() -> Iterator[None]:
-    with transaction.atomic():
-        yield
-        transaction.set_rollback(True)
-
-
-@st.composite
-def set_ups(draw: st.DrawFn) -> dict[str, Any]:
-    """An owner, a price, a policy and a commitment that change within October, each at an instant of its own."""
-    owner, price, policy, bought = (draw(instants).isoformat() for _ in range(4))
-    first = SET_UP["price_versions"][0]
-    dearer = [{**entry, **{name: "12.3457" for name in entry if name.startswith("price_per")}} for entry in first["gpu"]]
-    tokens = [{"model": "llama-3-8b", "input": "1.9", "cache_read": "0.3", "cache_creation": "2.1", "output": "7.7"}]
-    shared = {"cluster": "hq-1", "namespace": "shared"}
-    source = {"source": "litellm-hq", "consumer": "key"}
-    return {
-        "ownership": [*SET_UP["ownership"], {**shared, "team": "nlp", "valid_from": "2026-01-01", "valid_until": owner},
-                      {**shared, "team": "cv", "valid_from": owner}],
-        "consumers": [{**source, "team": "cv", "valid_from": "2026-01-01", "valid_until": owner},
-                      {**source, "team": "nlp", "valid_from": owner}],
-        "price_versions": [first, {"name": "later", "valid_from": price, "gpu": dearer, "tokens": tokens}],
-        "efficiency_policies": [{**BANDS, "name": "first", "valid_from": "2026-10-01"},
-                                {**BANDS, "name": "second", "valid_from": policy, "form": "linear"}],
-        "commitments": [{"name": "nlp-2026", "team": "nlp", "accelerator": "NVIDIA-H800", "price_per_gpu_hour": "8.0000",
-                         "gpu_hours_per_month": str(draw(st.integers(1, 3000))), "valid_from": bought}],
-        "interruption_policies": [{"name": "sla", "valid_from": "2026-10-01", "preempted": "platform",
-                                   "node_lost": {"cap_hours": "7"}}],
-    }  # fmt: skip
-
-
-@st.composite
-def allocations(draw: st.DrawFn) -> list[dict[str, Any]]:
-    found = []
-    for number in range(draw(st.integers(1, 5))):
-        start, end = sorted(draw(st.lists(instants, min_size=2, max_size=2, unique=True)))
-        job = draw(st.sampled_from(["", "one", "two"]))
-        found.append(
-            allocation_record(
-                number, namespace=draw(st.sampled_from(["nlp-train", "shared", "cv", "serving"])),
-                quantity=draw(st.integers(1, 9)), device_fraction=draw(st.sampled_from(["1", "1", "0.142857142857"])),
-                resource=draw(st.sampled_from(["nvidia.com/gpu", "nvidia.com/gpu", "nvidia.com/mig-1g.10gb"])),
-                started_at=start.isoformat(), ended_at=end.isoformat(), observed_until=end.isoformat(),
-                end_reason=draw(st.sampled_from(["completed", "preempted", "node lost"])),
-                queue=draw(st.sampled_from(["", "gold"])), site=draw(st.sampled_from(["", "north"])),
-                **({"workload": {"kind": "Job", "name": job}} if job else {}),
-            )
-        )  # fmt: skip
-    return found
-
-
-@st.composite
-def tokens(draw: st.DrawFn) -> list[dict[str, Any]]:
-    return [
-        token_record(
-            number, consumer=draw(st.sampled_from(["key", "key"])), time=draw(instants).isoformat(), input_tokens=used,
-            cache_read_input_tokens=used // 3, cache_creation_input_tokens=used // 4, output_tokens=draw(st.integers(0, 9)),
-            reasoning_output_tokens=0,
-        )
-        for number, used in enumerate(draw(st.lists(st.integers(0, 10**6), max_size=4)))
-    ]  # fmt: skip
-
-
-def measured(record: dict[str, Any], mfu: str) -> None:
-    """A sample of all of the time of an allocation."""
-    start, end = (datetime.fromisoformat(record[name]) for name in ("started_at", "ended_at"))
-    seconds = record["quantity"] * Decimal(record["device_fraction"]) * ((end - start) // timedelta(seconds=1))
-    ingest_sample(
-        pod_uid=record["pod_uid"], start=record["started_at"], end=record["ended_at"], mfu=mfu, hfu=mfu, method="palm",
-        gpu_seconds=str(seconds.quantize(Decimal("1.000000"))),
-    )  # fmt: skip
 
 
 def billed(found: RatingResult, *, correction: bool) -> Lines:
@@ -145,13 +74,6 @@ def by_job(
             name = item.key, item.place.resource
             sums[name] = EXACT.add(sums.get(name, Decimal(0)), item.quantity).normalize()
     return sums
-
-
-def examples(number: int) -> settings:
-    return settings(
-        max_examples=number, deadline=None,
-        suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],
-    )  # fmt: skip
 
 
 @examples(25)

@@ -10,14 +10,17 @@
 
   const setOf = (series, index, lying) => {
     const colour = colourOf(series.colour);
-    const set = { label: series.name, data: series.values.map(number), borderColor: colour, backgroundColor: colour, texts: series.texts };
+    const set = { label: series.name, data: series.values.map(number), borderColor: colour, backgroundColor: colour, texts: series.texts, links: series.links };
+    if (series.kind === "stack") {
+      return { ...set, type: "bar", stack: "all", borderWidth: 0, maxBarThickness: 64, categoryPercentage: 0.9, barPercentage: 0.92 };
+    }
     if (series.kind === "bars") {
       const colours = series.colours.length ? series.colours.map(colourOf) : colour;
       return { ...set, type: "bar", backgroundColor: colours, borderWidth: 0, minBarLength: lying ? 0 : 2, maxBarThickness: lying ? 22 : 64 };
     }
     const edge = series.kind === "edge" || series.kind === "band";
     return {
-      ...set, type: "line", spanGaps: true, pointHitRadius: 12, pointRadius: series.values.filter((v) => v !== null).length < 2 ? 3 : 0,
+      ...set, type: "line", stack: `line ${index}`, spanGaps: true, pointHitRadius: 12, pointRadius: series.values.filter((v) => v !== null).length < 2 ? 3 : 0,
       borderWidth: edge ? 0 : series.kind === "line" ? 2.5 : 1.5, borderDash: series.kind === "dashed" ? [6, 4] : [],
       fill: series.kind === "band" ? index - 1 : false, backgroundColor: edge ? `${colour}38` : colour,
     };
@@ -25,22 +28,29 @@
 
   const optionsOf = (chart, canvas) => {
     const ticks = { color: colourOf("soft"), maxRotation: 0, font: { size: 11 } };
+    const piled = chart.lying || chart.series.some((series) => series.kind === "stack");
     const few = chart.lying || chart.labels.length <= 10;
-    const names = { grid: { display: false }, border: { color: colourOf("hair-strong") }, ticks: { ...ticks, autoSkip: !few, autoSkipPadding: 12, maxRotation: few && !chart.lying ? 45 : 0 }, stacked: chart.lying };
-    const values = { beginAtZero: chart.from_zero, grid: { color: colourOf("hair") }, border: { display: false }, ticks: { ...ticks, maxTicksLimit: 6, autoSkipPadding: 12 }, title: { display: Boolean(chart.axis), text: chart.axis, color: colourOf("soft"), font: { size: 11 } }, stacked: chart.lying };
+    const names = { grid: { display: false }, border: { color: colourOf("hair-strong") }, ticks: { ...ticks, autoSkip: !few, autoSkipPadding: 12, maxRotation: few && !chart.lying ? 45 : 0 }, stacked: piled };
+    const values = { beginAtZero: chart.from_zero, grid: { color: colourOf("hair") }, border: { display: false }, ticks: { ...ticks, maxTicksLimit: 6, autoSkipPadding: 12 }, title: { display: Boolean(chart.axis), text: chart.axis, color: colourOf("soft"), font: { size: 11 } }, stacked: piled };
+    const leads = (event) => {
+      const [under] = event.chart.getElementsAtEventForMode(event, "nearest", { intersect: true }, false);
+      const own = under && chart.series[under.datasetIndex].links[under.index];
+      const [column] = event.chart.getElementsAtEventForMode(event, "index", { axis: chart.lying ? "y" : "x", intersect: false }, false);
+      return own || (column && chart.links[column.index]);
+    };
     return {
       animation: false, maintainAspectRatio: false, locale: document.documentElement.lang, indexAxis: chart.lying ? "y" : "x",
       interaction: { mode: "index", axis: chart.lying ? "y" : "x", intersect: false },
       scales: chart.lying ? { x: values, y: names } : { x: names, y: values },
       plugins: {
-        legend: { display: chart.series.length > 1, align: "end", labels: { color: colourOf("soft"), boxWidth: 10, boxHeight: 10, font: { size: 11 } } },
+        legend: { display: chart.legend && chart.series.length > 1, align: "end", labels: { color: colourOf("soft"), boxWidth: 10, boxHeight: 10, font: { size: 11 } } },
         tooltip: {
-          filter: (item) => item.raw !== null,
+          filter: (item) => item.raw !== null && !(piled && !chart.lying && item.raw === 0),
           callbacks: { label: (item) => [item.dataset.label, item.dataset.texts[item.dataIndex], chart.unit].filter(Boolean).join(" ") },
         },
       },
-      onClick: (_event, hit) => { if (hit.length && chart.links.length) window.location.assign(chart.links[hit[0].index]); },
-      onHover: (event, hit) => { canvas.classList.toggle("leads", hit.length > 0 && chart.links.length > 0); },
+      onClick: (event) => { const link = leads(event); if (link) window.location.assign(link); },
+      onHover: (event) => { canvas.classList.toggle("leads", Boolean(leads(event))); },
     };
   };
 

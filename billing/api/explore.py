@@ -1,0 +1,108 @@
+"""What anything cost, when, and compared with what: the question and the figures of the cost explorer."""
+
+from typing import Any
+
+from django.utils import timezone
+from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
+from rest_framework.exceptions import NotFound, ParseError
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from billing.api.authentication import has_scope
+from billing.explorer.query import COLUMNS, DIMENSIONS, METRICS, PRESETS, SORTS, STEPS, QueryError, query_of
+from billing.explorer.results import Group
+from billing.explorer.selectors import Explored, Explorer, open_window
+from billing.rating.freshness import freshness
+from billing.tenancy.actors import actor_of
+from billing.tenancy.models import Team
+from billing.tenancy.selectors import NoSetupError, billing_setup
+from billing.usage.scope import UsageScope
+
+ANSWER = {
+    "type": "object",
+    "required": ["from", "to", "zone", "metric", "steps", "total", "groups"],
+    "properties": {
+        "from": {"type": "string", "format": "date"}, "to": {"type": "string", "format": "date"}, "zone": {"type": "string"},
+        "currency": {"type": "string"}, "metric": {"type": "string"}, "preview": {"type": "boolean"},
+        "shadow": {"type": "boolean"}, "as_of": {"type": "string", "format": "date-time", "nullable": True},
+        "compared": {"type": "object", "nullable": True}, "steps": {"type": "array", "items": {"type": "object"}},
+        "total": {"type": "object"}, "groups": {"type": "array", "items": {"type": "object"}},
+        "months_missing": {"type": "array", "items": {"type": "string"}},
+        "data_through": {"type": "string", "format": "date-time", "nullable": True}, "missing": {"type": "object"},
+    },
+}  # fmt: skip
+FILTERS = [OpenApiParameter(name, str, many=True) for name in DIMENSIONS]
+
+
+class Explore(APIView):
+    """The figures of the explorer; a token of a team sees that team's."""
+
+    permission_classes = [has_scope("invoices:read")]
+
+    @extend_schema(
+        operation_id="explore",
+        description=(
+            "Local days of the billing zone, both ends included; each group with its bars by step. Amounts and quantities"
+            " are exact decimal strings and equal lines and invoices. `compared` are the days that `before` is of, as many"
+            " as have wholly passed. `missing` and `months_missing` name what is in no figure."
+        ),
+        parameters=[
+            OpenApiParameter("range", str, enum=PRESETS), OpenApiParameter("from", str), OpenApiParameter("to", str),
+            OpenApiParameter("month", str), OpenApiParameter("metric", str, enum=METRICS),
+            OpenApiParameter("step", str, enum=STEPS),
+            OpenApiParameter("by", str, many=True, enum=(*DIMENSIONS, "none")),
+            OpenApiParameter("column", str, many=True, enum=(*COLUMNS, "none")), OpenApiParameter("search", str),
+            OpenApiParameter("sort", str, enum=(*SORTS, *(f"-{name}" for name in SORTS))), *FILTERS,
+        ],
+        responses={200: OpenApiResponse(ANSWER)},
+    )  # fmt: skip
+    def get(self, request: Request) -> Response:
+        if any("\0" in value for _, values in request.query_params.lists() for value in values):
+            raise ParseError("a NUL character is in no name")
+        try:
+            setup = billing_setup()
+        except NoSetupError as error:
+            raise NotFound(str(error)) from error
+        own = actor_of(request).teams()
+        teams = dict((Team.objects.filter(is_group=False) if own is None else own).values_list("code", "name"))
+        reader = Explorer(frozenset(teams), timezone.now(), setup.zone, teams)
+        try:
+            query = query_of(request.query_params, reader.today)
+        except QueryError as error:
+            raise ParseError(str(error)) from error
+        found = reader.explore(query, everything=True)
+        return Response(_answer(found, setup.currency, setup.zone) | _complete(found, reader, everybody=own is None))
+
+
+def _complete(found: Explored, reader: Explorer, *, everybody: bool) -> dict[str, Any]:
+    """How fresh the open months are, and what is in no figure; closed months are complete."""
+    window = open_window(found)
+    if window is None:
+        return {}
+    scope = UsageScope(None if everybody else frozenset(reader.teams))
+    return freshness(scope, window, found.as_of or reader.now, unbilled=found.unbilled).as_dict()
+
+
+def _answer(found: Explored, currency: str, zone: str) -> dict[str, Any]:
+    query, compared = found.query, found.compared
+    return {
+        "from": query.first.isoformat(), "to": query.last.isoformat(), "zone": zone, "currency": currency,
+        "metric": query.metric, "preview": found.preview, "shadow": found.shadow,
+        "as_of": None if found.as_of is None else found.as_of.isoformat(), "months_missing": found.missing,
+        "compared": None if compared is None else {"from": compared.first.isoformat(), "to": compared.last.isoformat()},
+        "steps": [{"from": step.span.first.isoformat(), "to": step.span.last.isoformat()} for step in found.steps],
+        "total": _group(found.total, found),
+        "groups": [
+            {"names": dict(zip(query.by, group.names, strict=True)), **_group(group, found),
+             "bars": [format(bar, "f") for bar in group.bars]}
+            for group in found.groups
+        ],
+    }  # fmt: skip
+
+
+def _group(group: Group, found: Explored) -> dict[str, Any]:
+    columns = [name for name in found.query.columns if name != "share"]
+    return {
+        name: None if (value := group.cell(name)) is None else format(value, "f") for name in ("total", *columns)
+    }  # fmt: skip

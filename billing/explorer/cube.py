@@ -1,0 +1,172 @@
+"""PURE: the sums of a month as columns: a table of lines, a table of workloads, and rows that refer to both.
+
+A row is a part of a line: one local day of one workload. Amounts are in cents, other quantities in whole units of their last
+decimal, so that every sum of rows is exact.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import zstandard
+
+from pricing.money import EXACT
+
+OF_A_LINE: Final = ("team", "kind", "cluster", "namespace", "consumer", "accelerator", "model")
+OF_A_WORKLOAD: Final = ("job", "queue", "site", "pool", "tier")
+FLAGS: Final = ("unit", "meter", "shadow")
+"""Of a line, as small numbers: the unit in which it counts usage (0: it counts none), the meter it is about, and whether it
+is only shown."""
+OF_A_ROW: Final = ("line", "workload", "day")
+MEASURES: Final = ("amount", "quantity", "requests", "energy", "co2")
+PLACES: Final = {"amount": 2, "quantity": 6, "requests": 0, "energy": 3, "co2": 3}
+"""Decimals of a unit of each measure."""
+DIGEST: Final = 32
+SMALLEST: Final = (np.uint8, np.uint16, np.uint32)
+Integers = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Coded:
+    """Names, and the place of its name for each item."""
+
+    names: list[str]
+    codes: Integers
+
+
+Column = Coded | Integers
+
+
+class Names:
+    """Names in the order in which they were first met."""
+
+    def __init__(self) -> None:
+        self._codes: dict[str, int] = {}
+
+    def code(self, name: str) -> int:
+        """The place of a name."""
+        return self._codes.setdefault(name, len(self._codes))
+
+    @property
+    def names(self) -> list[str]:
+        return list(self._codes)
+
+
+def coded(items: Iterable[str]) -> Coded:
+    """A column of names."""
+    names = Names()
+    codes = [names.code(item) for item in items]
+    return Coded(names.names, small(np.array(codes, dtype=np.int64)))
+
+
+def small(numbers: Integers) -> Integers:
+    """The same numbers, none negative, in as few bytes as they need."""
+    most = int(numbers.max()) if numbers.size else 0
+    return numbers.astype(next((kind for kind in SMALLEST if most <= np.iinfo(kind).max), np.int64))
+
+
+def whole_units(value: Decimal, measure: str) -> int:
+    """A quantity in units of its last decimal.
+
+    >>> whole_units(Decimal("12.34"), "amount"), whole_units(Decimal("-0.000001"), "quantity")
+    (1234, -1)
+    """
+    return int(EXACT.scaleb(value, PLACES[measure]))
+
+
+def packed(column: Column) -> bytes:
+    """A column as it is stored."""
+    names, numbers = (column.names, column.codes) if isinstance(column, Coded) else (None, column)
+    return _press.compress(msgspec.msgpack.encode((names, numbers.dtype.str, numbers.tobytes())))
+
+
+def unpacked(content: bytes) -> Column:
+    """A stored column."""
+    names, kind, numbers = msgspec.msgpack.decode(_release.decompress(content), type=tuple[list[str] | None, str, bytes])
+    values = np.frombuffer(numbers, dtype=np.dtype(kind))
+    return values if names is None else Coded(names, values)
+
+
+_press: Final = zstandard.ZstdCompressor(level=3)
+_release: Final = zstandard.ZstdDecompressor()
+
+
+@dataclass(frozen=True)
+class Cube:
+    """The columns of a month, as far as they were read."""
+
+    columns: Mapping[str, Column]
+
+    def names(self, name: str) -> Coded:
+        """A column of names."""
+        column = self.columns[name]
+        if not isinstance(column, Coded):
+            raise TypeError(f"{name} has no names")
+        return column
+
+    def numbers(self, name: str) -> Integers:
+        """A column of numbers."""
+        column = self.columns[name]
+        if isinstance(column, Coded):
+            raise TypeError(f"{name} has no numbers")
+        return column
+
+
+    def digest(self, line: int) -> str:
+        """The digest of a line."""
+        return self.numbers("digest")[line * DIGEST : (line + 1) * DIGEST].tobytes().hex()
+
+
+class Rows:
+    """A cube that is being written."""
+
+    def __init__(self) -> None:
+        self._lines: dict[str, list[str]] = {name: [] for name in OF_A_LINE}
+        self._flags: list[tuple[int, ...]] = []
+        self._digests: list[bytes] = []
+        self._workloads: dict[tuple[str, ...], int] = {}
+        self._rows: list[tuple[int, ...]] = []
+
+    def line(self, facts: Mapping[str, str], flags: tuple[int, ...], digest: str) -> int:
+        """Begin a line, its flags in the order of FLAGS; returns its number."""
+        self._digests.append(bytes.fromhex(digest))
+        for name in OF_A_LINE:
+            self._lines[name].append(facts[name])
+        self._flags.append(flags)
+        return len(self._flags) - 1
+
+    def row(self, line: int, workload: tuple[str, ...], day: int, measures: Sequence[int]) -> None:
+        """Add a part of a line; the measures in the order of MEASURES."""
+        self._rows.append((line, self._workloads.setdefault(workload, len(self._workloads)), day, *measures))
+
+    @property
+    def number(self) -> int:
+        """How many rows there are."""
+        return len(self._rows)
+
+    def columns(self) -> dict[str, Column]:
+        """Everything as columns."""
+        table = np.array(self._rows, dtype=np.int64).reshape(len(self._rows), len(OF_A_ROW) + len(MEASURES))
+        rows = dict(zip((*OF_A_ROW, *MEASURES), table.T, strict=True))
+        lines = {name: coded(items) for name, items in self._lines.items()}
+        workloads = {
+            name: coded(item[place] for item in self._workloads) for place, name in enumerate(OF_A_WORKLOAD)
+        }
+        flags = np.array(self._flags, dtype=np.uint8).reshape(len(self._flags), len(FLAGS))
+        return {
+            **lines, **workloads, **{name: np.ascontiguousarray(flags[:, place]) for place, name in enumerate(FLAGS)},
+            **{name: small(rows[name]) for name in OF_A_ROW},
+            **{name: np.ascontiguousarray(rows[name]) for name in MEASURES},
+            **{f"whole_{name}": _by_line(rows["line"], rows[name], len(self._flags)) for name in MEASURES},
+            "digest": np.frombuffer(b"".join(self._digests), dtype=np.uint8),
+        }  # fmt: skip
+
+
+def _by_line(line: Integers, values: Integers, number: int) -> Integers:
+    sums = np.zeros(number, dtype=np.int64)
+    np.add.at(sums, line, values)
+    return sums

@@ -1,0 +1,91 @@
+"""What pages and reports of the explorer call dimensions, metrics, ranges and columns, and the names of groups."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from typing import Final
+
+from django.utils.dateformat import format as date_format
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+
+from billing.explorer.query import Query, Span
+from billing.rating.labels import LINE_KIND
+
+DIMENSION: Final = {
+    "team": _("Team"), "namespace": _("Namespace"), "job": _("Job"), "consumer": _("Consumer"), "model": _("Model"),
+    "accelerator": _("Accelerator"), "cluster": _("Cluster"), "site": _("Site"), "pool": _("Pool"), "queue": _("Queue"),
+    "tier": _("Priority class"), "kind": _("Kind of charge"),
+}  # fmt: skip
+NAMELESS_WORDS: Final = {
+    "team": _("Without a team"), "namespace": _("No namespace"), "job": _("No single job"), "consumer": _("No consumer"),
+    "model": _("No model"), "accelerator": _("No accelerator"), "cluster": _("No cluster"), "site": _("No site"),
+    "pool": _("No pool"), "queue": _("No queue"), "tier": _("No priority class"),
+}  # fmt: skip
+DIMENSIONS_MANY: Final = {
+    "team": _("Teams"), "namespace": _("Namespaces"), "job": _("Jobs"), "consumer": _("Consumers"), "model": _("Models"),
+    "accelerator": _("Accelerators"), "cluster": _("Clusters"), "site": _("Sites"), "pool": _("Pools"), "queue": _("Queues"),
+    "tier": _("Priority classes"), "kind": _("Kinds of charge"),
+}  # fmt: skip
+METRIC: Final = {
+    "cost": _("Cost"), "gpu_hours": _("GPU-hours"), "slice_hours": _("Slice-hours"), "tokens": _("Tokens"),
+    "requests": _("Requests"), "energy": _("Energy"), "co2": _("CO₂ emissions"),
+}  # fmt: skip
+UNIT: Final = {"gpu_hours": "GPU-h", "slice_hours": _("slice-h"), "tokens": _("tokens"), "requests": _("requests"),
+               "energy": "kWh", "co2": "kg CO₂"}  # fmt: skip
+STEP: Final = {"day": _("Day"), "week": _("Week"), "month": _("Month")}
+BY_STEP: Final = {"day": _("by day"), "week": _("by week"), "month": _("by month")}
+PRESET: Final = {
+    "this-month": _("This month"), "last-month": _("Last month"), "last-7-days": _("Last 7 days"),
+    "last-30-days": _("Last 30 days"), "last-90-days": _("Last 90 days"), "this-quarter": _("This quarter"),
+    "last-quarter": _("Last quarter"), "this-year": _("This fiscal year"), "last-year": _("Last fiscal year"),
+    "last-12-months": _("Last 12 months"),
+}  # fmt: skip
+COLUMN: Final = {
+    "share": _("Share"), "before": _("Before"), "change": _("Change"), "gpu_hours": _("GPU-hours"),
+    "per_gpu_hour": _("Cost per GPU-hour"), "requests": _("Requests"), "per_1000_requests": _("Cost per 1,000 requests"),
+    "tokens": _("Tokens"), "per_1m_tokens": _("Cost per 1M tokens"), "jobs": _("Jobs"), "per_job": _("Cost per job"),
+    "co2": _("kg CO₂"),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """A name of a group: what it is called, and below that what else tells it from others."""
+
+    text: str
+    under: str = ""
+
+
+def name_of(dimension: str, value: str, called: Mapping[str, str]) -> Name:
+    """What a value of a dimension is called."""
+    if not value:
+        return Name(str(NAMELESS_WORDS.get(dimension, "")))
+    if dimension == "kind":
+        return Name(str(LINE_KIND.get(value) or gettext("Late usage")))
+    if dimension == "job":
+        kind, _slash, name = value.partition("/")
+        return Name(name, kind) if name else Name(value)
+    if dimension == "team":
+        text = called.get(value) or value
+        return Name(text, value if text != value else "")
+    return Name(value)
+
+
+def day_text(day: date, today: date) -> str:
+    """A day as people write it, with the year where it is not this one."""
+    # Translators: a date without its year, in the format characters of Django
+    return date_format(day, gettext("j M") if day.year == today.year else gettext("j M Y"))
+
+
+def span_text(span: Span, today: date) -> str:
+    """The days of a span, or its month."""
+    if span.month:
+        # Translators: a month with its year, in the format characters of Django
+        return date_format(span.first, gettext("F Y"))
+    return day_text(span.first, today) if span.days == 1 else f"{day_text(span.first, today)} – {day_text(span.last, today)}"
+
+
+def title_of(query: Query, names: Sequence[str], called: Mapping[str, str]) -> str:
+    """The names of a group in one text; empty where nothing is grouped."""
+    return " · ".join(name_of(name, value, called).text for name, value in zip(query.by, names, strict=True))

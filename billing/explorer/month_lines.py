@@ -1,0 +1,118 @@
+"""The lines of a month with what they were rated from: of a closed month those of its invoices, else those of its rating."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+from django.db.models import Count, Max
+
+from billing.invoices.lines import Line, invoice_lines
+from billing.invoices.models import BillingPeriod, Invoice, InvoiceLine
+from billing.invoices.services.drafts import charges_by_invoice
+from billing.rating.efficiency import Verdict
+from billing.rating.freshness import Unbilled, unbilled_in
+from billing.rating.models import EfficiencyVerdict, RatingSnapshot
+from billing.rating.snapshots import rated_now, result_of, snapshot_of, team_ratings
+from billing.rating.walk import VerdictLike as AnyVerdict
+from billing.usage.selectors import last_close_seq
+from metering.intervals import Interval
+from pricing.rating import Charge, LineKey
+
+FORM = 1
+"""Of what is made of a month: another number is of another release."""
+
+
+@dataclass(frozen=True, slots=True)
+class BilledLine:
+    """A line as its document states it, or would; `co2_kg` by the average of the grid. `shadow`: shown, not charged."""
+
+    key: LineKey
+    amount: Decimal
+    quantity: Decimal
+    energy_kwh: Decimal | None
+    co2_kg: Decimal | None
+    shadow: bool
+
+
+@dataclass(frozen=True)
+class MonthLines:
+    """The lines of a month, and what its close knew or the next will (`before`).
+
+    `preview`: the amounts can still change. `unrated`: why teams are in no line. `unbilled`: usage that is in none.
+    """
+
+    period: BillingPeriod
+    lines: Sequence[BilledLine]
+    verdicts: Sequence[AnyVerdict]
+    before: int
+    as_of: datetime
+    preview: bool = False
+    unrated: dict[str, str] = field(default_factory=dict)
+    unbilled: Sequence[Unbilled] = ()
+
+
+def sources_of(periods: Iterable[BillingPeriod]) -> dict[str, str]:
+    """By month, what its lines come from: other documents, another close or another rating is another text."""
+    found = list(periods)
+    live = Invoice.objects.filter(period__in=[period for period in found if period.pk]).exclude(status=Invoice.Status.VOID)
+    rows = live.order_by().values_list("period__month").annotate(Count("pk"), Max("pk"))
+    documents = {month: f"{number}-{last}" for month, number, last in rows}
+    kept = RatingSnapshot.objects.filter(month__in=[period.month for period in found]).values_list("month", "sha256")
+    ratings = dict(kept)
+    return {
+        period.month: f"{FORM} closed {period.close_seq} {documents.get(period.month, 'none')}"
+        if period.status == BillingPeriod.Status.CLOSED
+        else f"{FORM} open {period.close_seq or '-'} {ratings.get(period.month, '')}".strip()
+        for period in found
+    }
+
+
+def month_lines(period: BillingPeriod, now: datetime) -> MonthLines:
+    """All lines of a month, of what is charged and of what is only shown; what the platform carries is nobody's."""
+    if period.status == BillingPeriod.Status.CLOSED:
+        close_seq = period.close_number
+        verdicts = list(EfficiencyVerdict.objects.filter(close_seq=close_seq))
+        return MonthLines(period, list(_invoiced(period)), verdicts, close_seq, now)
+    before = period.close_seq if period.close_seq is not None else last_close_seq() + 1
+    snapshot = snapshot_of(period.month, period.close_seq)
+    if snapshot is not None:
+        ratings = team_ratings(snapshot, snapshot.teams.values_list("team", flat=True)).values()
+        charges = [charge for rating in ratings for charge in rating.charges]
+        judged: list[Verdict] = [verdict for rating in ratings for verdict in rating.verdicts]
+        found, as_of = result_of(snapshot, judged), snapshot.as_of or now
+    else:
+        window = Interval(period.start, period.end)
+        found = rated_now(month=period.month, window=window, zone=period.zone, close_seq=period.close_seq)
+        charges, as_of = found.charges, now
+    lines = list(_rated(charges))
+    return MonthLines(period, lines, found.verdicts, before, as_of, True, dict(found.faults), unbilled_in(found))
+
+
+def _rated(charges: Iterable[Charge]) -> Iterator[BilledLine]:
+    for (_, shadow), own in sorted(charges_by_invoice(charges).items()):
+        for line in invoice_lines(own):
+            yield _billed(line, shadow)
+
+
+def _billed(line: Line, shadow: bool) -> BilledLine:
+    return BilledLine(line.key, line.amount, line.quantity, line.energy_kwh, line.co2_location_kg, shadow)
+
+
+def _invoiced(period: BillingPeriod) -> Iterator[BilledLine]:
+    live = period.invoices.exclude(status=Invoice.Status.VOID)
+    invoices = {
+        pk: (team, shadow, _co2(draft))
+        for pk, team, shadow, draft in live.values_list("pk", "team__code", "shadow", "draft").iterator()
+    }
+    for row in InvoiceLine.objects.filter(invoice__in=live).order_by("invoice_id", "position").iterator():
+        team, shadow, co2 = invoices[row.invoice_id]
+        key = LineKey.of(row, team=team, platform=False)
+        yield BilledLine(key, row.amount, row.quantity, row.energy_kwh, co2.get(row.position), shadow)
+
+
+def _co2(document: dict[str, Any]) -> dict[int, Decimal]:
+    """Kilograms of CO2 by the position of the line; documents state them where they are known."""
+    known = ((line["position"], line.get("co2_location_kg")) for line in document["lines"])
+    return {position: Decimal(kg) for position, kg in known if kg is not None}

@@ -1,0 +1,99 @@
+"""Sending scheduled reports: each when its hour comes, once, and again after a while where its channel refuses.
+
+A report is worked on by one process at a time (its row is locked), and the outcome is kept in the same transaction.
+"""
+
+import logging
+import tempfile
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+from zoneinfo import ZoneInfo
+
+from django.conf import settings
+from django.db import transaction
+from django.http import QueryDict
+from django.template.loader import render_to_string
+from django.utils.translation import override
+
+from billing.budgets.channels import ChannelError, send
+from billing.budgets.services.deliveries import FIRST_WAIT, LONGEST_WAIT
+from billing.explorer.labels import METRIC, UNIT, span_text, title_of
+from billing.explorer.models import ReportSchedule
+from billing.explorer.picture import chart_png
+from billing.explorer.query import query_of
+from billing.explorer.selectors import Explored, Explorer, open_window
+from billing.explorer.services.saved_views import channels_allowed, next_time
+from billing.rating.freshness import freshness
+from billing.tenancy.access import teams_visible_to
+from billing.tenancy.links import portal_link
+from billing.tenancy.models import BillingSetup
+from billing.tenancy.selectors import billing_setup
+from billing.usage.scope import UsageScope
+from metering.messages import Message
+
+LISTED: Final = 10
+log = logging.getLogger(__name__)
+
+
+def reports_send(*, now: datetime) -> int:
+    """Send the reports that are due; returns how many were taken. One that fails holds up no other."""
+    due = list(ReportSchedule.objects.filter(next_at__lte=now).order_by("next_at").values_list("pk", flat=True))
+    return sum(_send(pk, now) for pk in due)
+
+
+def _send(pk: int, now: datetime) -> bool:
+    with transaction.atomic():
+        rows = ReportSchedule.objects.select_for_update(skip_locked=True, of=("self",)).filter(pk=pk, next_at__lte=now)
+        report = rows.select_related("view__owner", "channel").first()
+        if report is None:
+            return False  # another process is at it
+        setup = billing_setup()
+        try:
+            _deliver(report, setup, now)
+        except ChannelError as error:
+            log.warning("report %s waits: %s", report.pk, error)
+            report.next_at = now + min(FIRST_WAIT * 2 ** min(report.attempts, 10), LONGEST_WAIT)
+            report.attempts, report.last_error = report.attempts + 1, str(error)[:300]
+            report.save()
+            return False
+        report.next_at, report.attempts = next_time(report.cadence, report.hour, now, setup.zone), 0
+        report.last_sent_at, report.last_error = now, ""
+        report.save()
+        return True
+
+
+def _deliver(report: ReportSchedule, setup: BillingSetup, now: datetime) -> None:
+    owner = report.view.owner
+    if not owner.is_active or not channels_allowed(owner).filter(pk=report.channel_id).exists():
+        raise ChannelError(Message("%(name)s: its owner may no longer have reports sent there", name=report.channel.name))
+    teams = dict(teams_visible_to(owner).values_list("code", "name"))
+    reader = Explorer(frozenset(teams), now, setup.zone, teams)
+    found = reader.explore(query_of(QueryDict(report.view.query), reader.today))
+    with override(report.channel.language or settings.LANGUAGE_CODE), tempfile.TemporaryDirectory() as folder:
+        title, body = message_of(report, found, reader, setup)
+        picture = Path(folder) / "chart.png"
+        picture.write_bytes(chart_png(found, teams, title))
+        send(report.channel, title=title, body=body, attachment=picture)
+
+
+def message_of(report: ReportSchedule, found: Explored, reader: Explorer, setup: BillingSetup) -> tuple[str, str]:
+    """Title and text of a report: the total, the change, the largest groups, how complete it is, and where to look."""
+    query, teams = found.query, reader.called
+    unit = setup.currency if query.metric == "cost" else UNIT[query.metric]
+    rows = [(title_of(query, group.names, teams), f"{group.total:,f}") for group in found.groups[:LISTED]]
+    fresh = None
+    if (window := open_window(found)) is not None:
+        fresh = freshness(UsageScope(frozenset(reader.teams)), window, found.as_of or reader.now, unbilled=found.unbilled)
+    link = portal_link("explorer")
+    context = {
+        "view": report.view, "found": found, "rows": rows, "unit": unit, "metric": METRIC[query.metric], "setup": setup,
+        "span": span_text(query.span, found.today), "more": max(0, len(found.groups) - LISTED), "fresh": fresh,
+        "compared": "" if found.compared is None or (fresh and fresh.stale) else span_text(found.compared, found.today),
+        "link": f"{link}?{query.address}" if link else "", "total": f"{found.total.total:,f}",
+        "change": "" if found.total.change is None else f"{found.total.change:+,f}",
+        "through": "" if fresh is None or fresh.data_through is None
+        else f"{fresh.data_through.astimezone(ZoneInfo(setup.zone)):%Y-%m-%d %H:%M}",
+    }  # fmt: skip
+    title = " ".join(render_to_string("alerts/report_title.txt", context).split())
+    return title, render_to_string("alerts/report_body.txt", context).strip() + "\n"

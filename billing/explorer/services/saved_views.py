@@ -1,0 +1,102 @@
+"""Writes of saved views and of the reports that are sent of them."""
+
+from datetime import datetime, time, timedelta
+from zoneinfo import ZoneInfo
+
+from django.contrib.auth.models import User
+from django.db import transaction
+from django.db.models import Q, QuerySet
+
+from billing.budgets.models import Channel
+from billing.explorer.models import ReportSchedule, SavedView
+from billing.tenancy.access import Right, access_of
+from billing.tenancy.audit import audit_record
+from billing.tenancy.models import Team
+from metering.messages import Message, UserError
+
+LONGEST_NAME = 100
+MOST_VIEWS = 100
+
+
+class SavedViewError(UserError, ValueError):
+    """A view or a report that cannot be kept so."""
+
+    code = "saved_view"
+
+
+def views_seen(user: User) -> QuerySet[SavedView]:
+    """The views of a person, and those shared with a team that they may see."""
+    teams = access_of(user).teams(Right.READ)
+    return SavedView.objects.filter(Q(owner=user) | Q(team__in=teams)).select_related("owner", "team")
+
+
+def channels_allowed(user: User) -> QuerySet[Channel]:
+    """The channels to which a person may have reports sent: of teams whose budgets are theirs, or all where all are."""
+    access = access_of(user)
+    if access.may(Right.BUDGET):
+        return Channel.objects.all()
+    return Channel.objects.filter(team__in=access.teams(Right.BUDGET))
+
+
+def view_put(*, owner: User, name: str, query: str, team: Team | None = None) -> SavedView:
+    """Keep a question under a name, in place of an earlier one of that name.  Raises SavedViewError."""
+    name = " ".join(name.split())
+    if not name or len(name) > LONGEST_NAME:
+        raise SavedViewError(Message("a view needs a name of at most %(n)s characters", n=LONGEST_NAME))
+    if team is not None and not access_of(owner).may(Right.READ, team):
+        raise SavedViewError(Message("team %(code)s: there is no such team", code=team.code))
+    with transaction.atomic():
+        if SavedView.objects.filter(owner=owner).exclude(name=name).count() >= MOST_VIEWS:
+            raise SavedViewError(Message("at most %(n)s views of one person are kept", n=MOST_VIEWS))
+        view, _ = SavedView.objects.update_or_create(owner=owner, name=name, defaults={"query": query, "team": team})
+    return view
+
+
+def view_delete(*, view: SavedView) -> None:
+    """Forget a view and its reports."""
+    view.delete()
+
+
+def report_put(
+    *, view: SavedView, channel: Channel, cadence: str, hour: int, now: datetime, zone: str
+) -> ReportSchedule:
+    """Have a view of its owner sent from its next hour on.  Raises SavedViewError."""
+    if not channels_allowed(view.owner).filter(pk=channel.pk).exists():
+        raise SavedViewError(Message("%(name)s: is no channel of your teams", name=channel.name))
+    with transaction.atomic():
+        report, _ = ReportSchedule.objects.update_or_create(
+            view=view, channel=channel, cadence=cadence,
+            defaults={"hour": hour, "next_at": next_time(cadence, hour, now, zone), "attempts": 0, "last_error": ""},
+        )  # fmt: skip
+        detail = {"channel": channel.name, "cadence": cadence, "hour": hour, "query": view.query}
+        audit_record(actor=view.owner.get_username(), action="explorer_report_put", subject=str(view), detail=detail)
+    return report
+
+
+def report_end(*, report: ReportSchedule) -> None:
+    """Send a report no longer."""
+    with transaction.atomic():
+        detail = {"channel": report.channel.name, "cadence": report.cadence}
+        audit_record(
+            actor=report.view.owner.get_username(), action="explorer_report_ended", subject=str(report.view), detail=detail
+        )
+        report.delete()
+
+
+def next_time(cadence: str, hour: int, now: datetime, zone: str) -> datetime:
+    """The next local hour of a cadence after `now`.
+
+    >>> from datetime import UTC
+    >>> next_time("weekly", 8, datetime(2026, 11, 23, 4, tzinfo=UTC), "UTC").isoformat()
+    '2026-11-23T08:00:00+00:00'
+    >>> next_time("monthly", 8, datetime(2026, 11, 23, 4, tzinfo=UTC), "UTC").isoformat()
+    '2026-12-01T08:00:00+00:00'
+    """
+    where = ZoneInfo(zone)
+    day = now.astimezone(where).date()
+    while True:
+        at = datetime.combine(day, time(hour), where)
+        fits = {"daily": True, "weekly": day.weekday() == 0, "monthly": day.day == 1}[cadence]
+        if fits and at > now:
+            return at
+        day += timedelta(days=1)

@@ -1,0 +1,124 @@
+"""Where the running month of the explorer will end, and what its budgets allow: for what a budget could be about."""
+
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from fractions import Fraction
+from glob import escape
+from typing import Final
+
+from django.utils.translation import gettext as _
+
+from billing.budgets.expected import Expected, expected_of
+from billing.budgets.scope import Scope
+from billing.budgets.selectors import MICROSECOND, monthly_amounts
+from billing.explorer.query import NAMELESS, Query
+from billing.explorer.selectors import Explored, Explorer
+from billing.invoices.models import BillingPeriod
+from billing.invoices.selectors import period_of
+from billing.portal.charts import Chart, Series, Value
+from billing.portal.templatetags.portal import money
+from billing.rating.selectors import reference_data_known
+from billing.tenancy.models import Team
+from billing.usage.selectors import last_close_seq
+from metering.intervals import Interval
+from pricing.money import round_amount
+
+PATTERNS: Final = ("cluster", "namespace", "consumer", "accelerator", "model")
+
+
+@dataclass(frozen=True, slots=True)
+class Budgeted:
+    """What budgets of whole teams allow in the month: in sum, of how many of the `teams` that are asked for."""
+
+    amount: Decimal
+    number: int
+    teams: int
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """The running month, as far as it is asked for. `expected`: not computed yet where it is None."""
+
+    found: Explored
+    period: BillingPeriod
+    scope: Scope
+    budget: Budgeted | None
+    expected: Expected | None = None
+
+    @classmethod
+    def of(cls, found: Explored, reader: Explorer) -> "Outlook | None":
+        """None where another range is asked for, or something that no budget can be about."""
+        query = found.query
+        month, today = query.span.month, f"{found.today:%Y-%m}"
+        scope = scope_of(query, reader)
+        if month != today or query.metric != "cost" or found.shadow or scope is None:
+            return None
+        period = period_of(month)
+        return cls(found, period, scope, _budget(scope, period))
+
+    def forecast(self, reader: Explorer, *, silent: bool) -> "Outlook":
+        """The same with where the month will end."""
+        window = Interval(self.period.start, self.period.end)
+        known = reference_data_known(last_close_seq() + 1)
+        spent = self.found.total.total
+        return replace(self, expected=expected_of(
+            self.scope, window, spent, reader.now, self.period.zone, known, silent=silent
+        ))  # fmt: skip
+
+    @property
+    def used(self) -> Decimal | None:
+        """Spent over the budget, as a ratio; None where not every team has one."""
+        budget = self.budget
+        return self.found.total.total / budget.amount if budget and budget.number == budget.teams else None
+
+    def lines(self, chart: Chart) -> Chart:
+        """The chart of days with a line of what the budget allows a day, and of what is expected of the days to come."""
+        days, query = len(self.found.steps), self.found.query
+        if query.step != "day" or days != query.span.days:
+            return chart
+        ahead = [number for number, step in enumerate(self.found.steps) if step.span.first > self.found.today]
+        series = list(chart.series)
+        if self.budget is not None and self.used is not None:
+            daily = round_amount(Fraction(self.budget.amount) / days)
+            series.append(Series(_("Budget, a day"), "limit", "unowned", [daily] * days, [money(daily)] * days))
+        if self.expected is not None and self.expected.p50 is not None and ahead:
+            series += self._expected(ahead, days)
+        return replace(chart, series=series)
+
+    def _expected(self, ahead: list[int], days: int) -> list[Series]:
+        """What is expected beyond what is spent, evenly over the days to come, with its band."""
+        found = self.expected
+
+        def placed(end: Decimal | None) -> tuple[list[Value], list[str]]:
+            rest = None if end is None else round_amount(Fraction(end - self.found.total.total) / len(ahead))
+            values: list[Value] = [rest if number in ahead else None for number in range(days)]
+            return values, ["" if value is None else money(rest) for value in values]
+
+        if found is None:
+            return []
+        series = [Series(_("Forecast, a day"), "dashed", "ink", *placed(found.p50))]
+        if found.p10 is not None and found.p90 is not None:
+            series.append(Series(_("80 % likely, from"), "edge", "tokens", *placed(found.p10)))
+            series.append(Series(_("80 % likely, to"), "band", "tokens", *placed(found.p90)))
+        return series
+
+
+def scope_of(query: Query, reader: Explorer) -> Scope | None:
+    """The filters as the scope of a budget; None where they ask for what a budget is not about."""
+    asked = query.filter
+    if query.search or not set(asked) <= {"team", *PATTERNS} or any(NAMELESS in values for values in asked.values()):
+        return None
+    if any(len(values) > 1 for name, values in asked.items() if name != "team"):
+        return None
+    teams = frozenset(asked.get("team", reader.teams)) & frozenset(reader.teams)
+    names = {name: asked[name][0] for name in PATTERNS if name in asked}
+    patterns = {name: value if name == "accelerator" else escape(value) for name, value in names.items()}
+    return Scope(teams, **patterns) if teams else None
+
+
+def _budget(scope: Scope, period: BillingPeriod) -> Budgeted | None:
+    if not scope.is_everything:
+        return None
+    teams = list(Team.objects.filter(code__in=scope.teams))
+    amounts = monthly_amounts(teams, period.month, period.end - MICROSECOND, period.zone)
+    return Budgeted(sum(amounts.values(), Decimal(0)), len(amounts), len(teams)) if amounts else None

@@ -1,0 +1,453 @@
+"""What the explorer's page shows of an answer: its rows and where each leads, its chart, its files."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from fractions import Fraction
+from functools import cached_property, partial
+from typing import Any, Final
+from urllib.parse import parse_qsl, urlencode
+
+from django.urls import reverse
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+
+from billing.explorer.labels import (
+    BY_STEP,
+    COLUMN,
+    DIMENSION,
+    DIMENSIONS_MANY,
+    METRIC,
+    PRESET,
+    STEP,
+    UNIT,
+    Name,
+    day_text,
+    name_of,
+    span_text,
+    title_of,
+)
+from billing.explorer.query import COLUMNS, DIMENSIONS, METRICS, NAMELESS, PRESETS, STEPS, Query, Span, usual_step
+from billing.explorer.results import UNIT_COSTS, Group
+from billing.explorer.selectors import Explored
+from billing.portal.charts import Chart, Series
+from billing.portal.explorer_outlook import Outlook
+from billing.portal.tables import NOTHING, Cell, Column, Table
+from billing.portal.templatetags.portal import count, hours, money, ratio, sign, signed_money, signed_percent
+from pricing.money import AMOUNT_PLACES, round_to
+
+ROWS_SHOWN: Final = 50
+FEWEST_DAYS: Final = 2
+TENFOLD: Final = 9
+COUNTED: Final = ("tokens", "requests", "jobs")
+COLOURS: Final = tuple(f"c{number}" for number in range(10))
+NEXT: Final[Mapping[str, str]] = {
+    "team": "namespace", "namespace": "job", "cluster": "namespace", "site": "namespace", "accelerator": "namespace",
+    "pool": "job", "queue": "job", "tier": "job", "model": "consumer", "consumer": "model", "kind": "team", "job": "team",
+}  # fmt: skip
+"""By what a group is split next, when somebody asks what it is made of."""
+LOOKS: Final = {"cost": "money", "gpu_hours": "quantity", "slice_hours": "quantity", "energy": "quantity", "co2": "quantity"}
+
+
+def amount(value: Decimal | None, metric: str) -> str:
+    """A sum as the page writes it; the exact one is in the file."""
+    if metric == "cost" or value is None:
+        return money(value)
+    return count(value) if metric in COUNTED else hours(value)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A group in the table: its names, its colour in the chart, its cells, and where it leads. `line`: of an invoice."""
+
+    group: Group
+    names: list[Name]
+    colour: str
+    link: str
+    line: str
+    cells: list[tuple[str, str, str]]
+    change: str
+
+    @property
+    def title(self) -> str:
+        """The names in one text."""
+        return " · ".join(name.text for name in self.names)
+
+    @property
+    def under(self) -> str:
+        """What else tells them from others."""
+        return " · ".join(name.under for name in self.names if name.under)
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """Something to choose: its code, its words, and whether it is chosen."""
+
+    code: str
+    text: Any
+    chosen: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Chip:
+    """A filter that is in force, and the address without it."""
+
+    dimension: Any
+    text: str
+    link: str
+
+
+@dataclass(frozen=True)
+class ExplorerPage:
+    """An answer as its page shows it. `stale`: so much may be missing that nothing is compared. `outlook`: of the running
+    month.
+    """
+
+    found: Explored
+    called: Mapping[str, str]
+    currency: str
+    stale: bool = False
+    outlook: Outlook | None = None
+
+    @property
+    def query(self) -> Query:
+        return self.found.query
+
+    @property
+    def unit(self) -> str:
+        """What the metric is counted in."""
+        return self.currency if self.query.metric == "cost" else str(UNIT[self.query.metric])
+
+    @property
+    def compared(self) -> Span | None:
+        """The days that are compared with; None where that would mislead."""
+        return None if self.stale else self.found.compared
+
+    def text(self, value: Decimal | None) -> str:
+        """A sum of the metric."""
+        return amount(value, self.query.metric)
+
+    @property
+    def total_text(self) -> str:
+        return self.text(self.found.total.total)
+
+    @property
+    def total_change_text(self) -> str:
+        return self._change(self.found.total)
+
+    @property
+    def total_ratio_text(self) -> str:
+        """The change in percent."""
+        return _percent(self.found.total.change_ratio)
+
+    @property
+    def mean_text(self) -> str:
+        """The mean of the days that have begun; empty where none has."""
+        passed = self.query.span.through(self.found.today)
+        if passed is None or passed.days < FEWEST_DAYS:
+            return ""
+        mean = Fraction(self.found.total.total) / passed.days
+        return self.text(round_to(mean, 0 if self.query.metric in COUNTED else AMOUNT_PLACES))
+
+    @property
+    def metric_text(self) -> Any:
+        return METRIC[self.query.metric]
+
+    @property
+    def groups_title(self) -> str:
+        """By what the answer is split."""
+        return " · ".join(str(DIMENSION[name]) for name in self.query.by) or gettext("Total")
+
+    @property
+    def groups_counted(self) -> Any:
+        """What is counted where groups are."""
+        return DIMENSIONS_MANY[self.query.by[0]] if len(self.query.by) == 1 else _("Groups")
+
+    @property
+    def chart_title(self) -> str:
+        """What the chart is of."""
+        return f"{self.metric_text} {BY_STEP[self.query.step]}, {self.groups_title}, {self.span_text}"
+
+    @property
+    def by_step_text(self) -> Any:
+        return BY_STEP[self.query.step]
+
+    @property
+    def step_title(self) -> Any:
+        return STEP[self.query.step]
+
+    def _change(self, group: Group) -> str:
+        if group.change is None or self.compared is None:
+            return NOTHING
+        if self.query.metric == "cost":
+            return signed_money(group.change)
+        return f"{'+' * (group.change > 0)}{self.text(group.change)}"
+
+    @cached_property
+    def rows(self) -> list[Row]:
+        """The first rows of the table."""
+        colours = dict(zip((group.names for group in self.found.charted), COLOURS, strict=False))
+        return [self._row(group, colours.get(group.names, "other")) for group in self.found.groups[:ROWS_SHOWN]]
+
+    def _row(self, group: Group, colour: str) -> Row:
+        names = [name_of(name, value, self.called) for name, value in zip(self.query.by, group.names, strict=True)]
+        link, line = self._deeper(group, None), self._line(group)
+        return Row(group, names or [Name(gettext("All"))], colour, link, line, self._cells(group), self._change(group))
+
+    @property
+    def order(self) -> list[str]:
+        """The columns of the table after the name."""
+        shown = [name for name in self.query.columns if self.compared is not None or name not in ("before", "change")]
+        return ["total", *shown]
+
+    def _cells(self, group: Group) -> list[tuple[str, str, str]]:
+        """Code, text and class of each cell of a row."""
+        return [(code, self._cell(group, code), _class(code, group)) for code in self.order]
+
+    def _cell(self, group: Group, code: str) -> str:
+        if code == "change":
+            return self._change(group)
+        if code == "share":
+            whole = self.found.total.total
+            return ratio(group.total / whole) if whole else NOTHING
+        value = group.cell(code)
+        if code in UNIT_COSTS:
+            return money(value)
+        return amount(value, self.query.metric if code in ("total", "before") else code)
+
+    @property
+    def total_cells(self) -> list[tuple[str, str, str]]:
+        """The cells of all groups together."""
+        return self._cells(self.found.total)
+
+    @property
+    def left_out(self) -> int:
+        """How many groups have no row."""
+        return max(0, self.found.number - sum(1 for row in self.rows if row.group.total))
+
+    @property
+    def rest_cells(self) -> list[tuple[str, str, str]]:
+        """What those come to; only the sum."""
+        rest = self.found.total.total - sum((row.group.total for row in self.rows), Decimal(0))
+        return [(code, self.text(rest) if code == "total" else "", "" if code == "total" else "wide") for code in self.order]
+
+    def _deeper(self, group: Group, span: Span | None) -> str:
+        """The address that says what a group is made of, or what its bar is."""
+        query, names = self.query, {}
+        for dimension, value in zip(query.by, group.names, strict=True):
+            names[dimension] = value or NAMELESS
+        asked = query.only(**names)
+        by = next((name for name in _following(query.by) if name not in names and name not in query.filter), "")
+        asked = replace(asked, by=(by,) if by else asked.by, search="")
+        return f"?{(asked.during(span) if span else asked).address}"
+
+    def _line(self, group: Group) -> str:
+        """The page of the largest line of a group, where the span is one month."""
+        if group.line is None or not group.line[1]:
+            return ""
+        team, digest = group.line
+        asked = {"month": self.query.span.month}
+        job = dict(zip(self.query.by, group.names, strict=True)).get("job")
+        return f"{reverse('portal:line', args=[team, digest])}?{urlencode(asked | ({'workload': job} if job else {}))}"
+
+    @cached_property
+    def chart(self) -> Chart:
+        """Stacked bars of the largest groups and of all others."""
+        found, charted = self.found, list(self.found.charted)
+        series = [
+            Series(self._title(group), "stack", colour, group.bars, [self.text(bar) for bar in group.bars],
+                   links=[self._deeper(group, step.span) for step in found.steps])
+            for group, colour in zip(charted, COLOURS, strict=False)
+        ]  # fmt: skip
+        if any(found.other.bars):
+            links = [f"?{self.query.during(step.span).address}" for step in found.steps]
+            bars, texts = found.other.bars, [self.text(bar) for bar in found.other.bars]
+            series.append(Series(gettext("All others"), "stack", "other", bars, texts, links=links))
+        axis = f"{self.unit} {BY_STEP[self.query.step]}"
+        chart = Chart([self.step_text(step.span) for step in found.steps], series, self.unit, axis=axis, legend=False)
+        return chart if self.outlook is None else self.outlook.lines(chart)
+
+    def _title(self, group: Group) -> str:
+        return title_of(self.query, group.names, self.called) or str(METRIC[self.query.metric])
+
+    @cached_property
+    def legend(self) -> list[tuple[str, str, str, str]]:
+        """Colour, name, total and address of each part of the chart."""
+        found = [
+            (colour, self._title(group), self.text(group.total), self._deeper(group, None))
+            for group, colour in zip(self.found.charted, COLOURS, strict=False)
+            if group.total
+        ]
+        if any(self.found.other.bars):
+            found.append(("other", gettext("All others"), self.text(self.found.other.total), ""))
+        return found
+
+    def step_text(self, span: Span) -> str:
+        """A bar in words, as short as its step allows."""
+        if self.query.step == "month":
+            return f"{span.first:%Y-%m}"
+        return day_text(span.first, self.found.today)
+
+    @property
+    def span_text(self) -> str:
+        """The days of the answer in words."""
+        return span_text(self.query.span, self.found.today)
+
+    @property
+    def compared_text(self) -> str:
+        """The days that are compared with in words."""
+        return "" if self.compared is None else span_text(self.compared, self.found.today)
+
+    @cached_property
+    def figures(self) -> list[tuple[str, str, list[str]]]:
+        """What the chart shows as a table: each bar with its sum and its parts."""
+        groups = [*self.found.charted, *([self.found.other] if any(self.found.other.bars) else [])]
+        return [
+            (self.step_text(step.span), self.text(sum((group.bars[place] for group in groups), Decimal(0))),
+             [self.text(group.bars[place]) for group in groups])
+            for place, step in enumerate(self.found.steps)
+        ]  # fmt: skip
+
+    # What can be chosen
+
+    @property
+    def presets(self) -> list[Option]:
+        """The ranges by name."""
+        return [Option(code, PRESET[code], code == self.query.preset) for code in PRESETS]
+
+    @property
+    def metrics(self) -> list[Option]:
+        return [Option(code, METRIC[code], code == self.query.metric) for code in METRICS]
+
+    @property
+    def steps(self) -> list[Option]:
+        """The steps; none is chosen where it is the usual one of the range."""
+        usual = usual_step(self.query.span)
+        return [Option(code, STEP[code], code == self.query.step != usual) for code in STEPS]
+
+    @property
+    def first_groups(self) -> list[Option]:
+        """What the bars can be split by."""
+        return [Option(code, DIMENSION[code], self.query.by[:1] == (code,)) for code in DIMENSIONS]
+
+    @property
+    def second_groups(self) -> list[Option]:
+        """What each of them can be split by once more."""
+        others = [code for code in DIMENSIONS if code not in self.query.by[:1]]
+        return [Option(code, DIMENSION[code], self.query.by[1:] == (code,)) for code in others]
+
+    @property
+    def columns(self) -> list[Option]:
+        """The columns of the table."""
+        return [Option(code, COLUMN[code], code in self.query.columns) for code in COLUMNS]
+
+    @property
+    def chips(self) -> list[Chip]:
+        """The filters in force."""
+        found = [
+            Chip(DIMENSION[dimension], name_of(dimension, "" if value == NAMELESS else value, self.called).text,
+                 f"?{self.query.without(dimension, value).address}")
+            for dimension, values in self.query.filters
+            for value in values
+        ]  # fmt: skip
+        if self.query.search:
+            found.append(Chip(gettext("Name contains"), self.query.search, f"?{replace(self.query, search='').address}"))
+        return found
+
+    @property
+    def unfiltered(self) -> str:
+        """The address without any filter."""
+        return f"?{replace(self.query, filters=(), search='').address}"
+
+    def kept(self, *but: str) -> list[tuple[str, str]]:
+        """What a form has to repeat of the address so that nothing of it is lost, but for its own fields."""
+        return [(name, value) for name, value in parse_qsl(self.query.address) if name not in but]
+
+    @property
+    def heads(self) -> list[tuple[str, Any, str, str]]:
+        """Each column: its code, its words, the address that sorts by it, and how it sorts now."""
+        names = {"name": self.groups_title, "total": self.metric_text, **COLUMN}
+        return [self._head(code, names[code]) for code in ("name", *self.order)]
+
+    def _head(self, code: str, text: Any) -> tuple[str, Any, str, str]:
+        now, down = self.query.sort.removeprefix("-") == code, self.query.sort.startswith("-")
+        other_way = down if now else code == "name"
+        wanted = replace(self.query, sort=code if other_way else f"-{code}")
+        return code, text, f"?{wanted.address}", ("descending" if down else "ascending") if now else "none"
+
+
+def _percent(changed: Decimal | None) -> str:
+    """A change in percent; from next to nothing it is no percent that says something."""
+    if changed is None:
+        return ""
+    return gettext("more than tenfold") if changed > TENFOLD else signed_percent(changed * 100)
+
+
+def _class(code: str, group: Group) -> str:
+    wide = "" if code == "total" else "wide"
+    return f"{wide} {sign(group.change)}".strip() if code == "change" else wide
+
+
+def _following(by: Sequence[str]) -> Iterable[str]:
+    """What comes after the last of the groups, and after that."""
+    name = by[-1] if by else "team"
+    for _step in range(len(NEXT)):
+        name = NEXT[name] if by else name
+        yield name
+        by = by or (name,)
+
+
+def groups_table(found: Explored, called: Mapping[str, str]) -> Table:
+    """The groups with every column, exact."""
+    query = found.query
+    looks = {column: "price" if column in UNIT_COSTS else LOOKS.get(column, "count") for column in COLUMNS}
+    looks |= {"before": LOOKS.get(query.metric, "count"), "change": LOOKS.get(query.metric, "count"), "share": "ratio"}
+    whole = found.total.total
+
+    def cell(column: str, group: Group) -> Cell:
+        if column == "share":
+            return Fraction(group.total) / Fraction(whole) if whole else None
+        return group.cell(column)
+
+    columns = [
+        *_name_columns(query, called), Column(query.metric, LOOKS.get(query.metric, "count"), "total"),
+        *(Column(name, looks[name], partial(cell, name)) for name in query.columns),
+    ]  # fmt: skip
+    return Table.of(f"explorer-{query.first}-{query.last}", found.groups, columns)
+
+
+def _name_columns(query: Query, called: Mapping[str, str]) -> list[Column]:
+    columns: list[Column] = []
+    for place, name in enumerate(query.by):
+        columns.append(Column(name, of=partial(_name_at, place)))
+        if name == "team":
+            columns.append(Column("team_name", of=partial(_team_at, place, called)))
+    return columns
+
+
+def _name_at(place: int, group: Group) -> str:
+    return group.names[place]
+
+
+def _team_at(place: int, called: Mapping[str, str], group: Group) -> str:
+    return called.get(group.names[place], "")
+
+
+def series_table(found: Explored, called: Mapping[str, str]) -> Table:
+    """Every bar of every group, exact: one row each, but for nothing."""
+    query, rows = found.query, []
+    for group in found.charted:
+        names: list[Cell] = []
+        for name, value in zip(query.by, group.names, strict=True):
+            names += [value, called.get(value, "")] if name == "team" else [value]
+        rows += [
+            [step.span.first, step.span.last, *names, bar]
+            for step, bar in zip(found.steps, group.bars, strict=True)
+            if bar
+        ]
+    names = [name for dimension in query.by for name in ([dimension, "team_name"] if dimension == "team" else [dimension])]
+    columns = [Column("from"), Column("to"), *(Column(str(name)) for name in names),
+               Column(query.metric, LOOKS.get(query.metric, "count"))]  # fmt: skip
+    return Table(f"explorer-{query.step}-{query.first}-{query.last}", columns, rows)
+
+

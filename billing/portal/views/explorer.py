@@ -1,0 +1,112 @@
+"""The cost explorer, the first page of finance and of teams: what anything cost, when, and compared with what."""
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.contrib.auth.decorators import login_required
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils import timezone
+from django.views.decorators.http import require_safe
+
+from billing.explorer.labels import DIMENSION
+from billing.explorer.query import DIMENSIONS, QueryError, query_of
+from billing.explorer.selectors import Explored, Explorer, open_window
+from billing.explorer.services import views_seen
+from billing.portal.access import page, reader_of
+from billing.portal.explorer_outlook import Outlook
+from billing.portal.explorer_page import ExplorerPage, groups_table, series_table
+from billing.portal.fresh import metering, scope_seen, window_freshness
+from billing.portal.htmx import HtmxRequest
+from billing.portal.tables import download
+from billing.portal.views.overview import overview, unbilled_table
+from billing.rating.freshness import Freshness
+from billing.tenancy.access import teams_visible_to
+from billing.tenancy.models import BillingSetup
+from billing.usage.scope import UsageScope
+
+VIEWS_SHOWN = 8
+FEWEST = timedelta(days=2)
+"""So much of a month has to be complete before it is what the page opens with."""
+OFFERED = 200
+"""The most names of a filter that are offered to choose from; of more a name is written."""
+
+
+@require_safe
+@login_required
+def home(request: HttpRequest) -> HttpResponse:
+    """The first page: the explorer; an address of older links, with a month or a search, is still the overview."""
+    return overview(request) if request.GET else redirect("portal:explorer")
+
+
+@require_safe
+@page
+def explorer(request: HtmxRequest, setup: BillingSetup) -> HttpResponse:
+    """The answer to what the address asks; `part`: the names of filters, or where the month will end."""
+    teams = dict(teams_visible_to(request.user).order_by("code").values_list("code", "name"))
+    reader = Explorer(frozenset(teams), _now(request), setup.zone, teams)
+    try:
+        by = ("team",) if len(teams) > 1 else ("namespace",)
+        query = query_of(request.GET, reader.today, by=by, usual=_usual_range(request))
+    except QueryError as error:
+        raise Http404(str(error)) from error
+    if request.GET.get("part") == "filters":
+        return _filters(request, reader, ExplorerPage(reader.explore(query), teams, setup.currency))
+    wanted = request.GET.get("table", "") if "as" in request.GET else ""
+    found = reader.explore(query, everything=bool(wanted))
+    fresh = _fresh(request, found, reader)
+    tables = {
+        "groups": lambda: groups_table(found, teams), "series": lambda: series_table(found, teams),
+        "unbilled": lambda: unbilled_table(query.span.months[-1], fresh),
+    }  # fmt: skip
+    if (file := download(request, tables, fresh)) is not None:
+        return file
+    shown = ExplorerPage(found, teams, setup.currency, stale=fresh is not None and fresh.stale)
+    outlook = Outlook.of(found, reader)
+    late = request.GET.get("part") == "outlook"
+    if late and outlook is not None:
+        outlook = outlook.forecast(reader, silent=shown.stale)
+    shown = replace(shown, outlook=outlook)
+    context = {
+        "nav": "explorer", "setup": setup, "page": shown, "found": found, "query": query, "fresh": fresh,
+        "as_of": found.as_of, "month": found, "teams": teams, "outlook": outlook,
+        "views": [] if late else views_seen(reader_of(request))[:VIEWS_SHOWN],
+        "controls": shown.kept("range", "metric", "by", "step", "search"),
+        "dated": shown.kept("range", "from", "to", "step"), "columned": shown.kept("column"),
+    }  # fmt: skip
+    return render(request, "portal/parts/explorer_outlook.html" if late else "portal/explorer.html", context)
+
+
+def _usual_range(request: HttpRequest) -> str:
+    """The running month once some days of it are complete, before that the month before."""
+    fresh = metering(request)
+    known = fresh is not None and fresh.data_through is not None and fresh.data_through >= fresh.window.start + FEWEST
+    return "this-month" if known else "last-month"
+
+
+def _now(request: HttpRequest) -> datetime:
+    at: datetime = request.__dict__.setdefault("_asked_at", timezone.now())
+    return at
+
+
+def _fresh(request: HttpRequest, found: Explored, reader: Explorer) -> Freshness | None:
+    """How fresh and how complete the open months of the answer are; None where all are closed."""
+    window = open_window(found)
+    if window is None:
+        return None
+    asked = frozenset(found.query.filter.get("team", ())) & frozenset(reader.teams)
+    scope = UsageScope(asked) if asked else scope_seen(request)
+    return window_freshness(request, window, scope, unbilled=found.unbilled, as_of=found.as_of)
+
+
+def _filters(request: HtmxRequest, reader: Explorer, shown: ExplorerPage) -> HttpResponse:
+    """A field for each dimension, with the names that it has in the range."""
+    names = reader.options(shown.query, DIMENSIONS, OFFERED)
+    fields: list[dict[str, Any]] = [
+        {"name": name, "label": DIMENSION[name], "values": names[name], "chosen": (shown.query.filter.get(name) or ("",))[0]}
+        for name in DIMENSIONS
+        if names[name] is None or names[name] or name in shown.query.filter
+    ]
+    context = {"page": shown, "fields": fields, "kept": shown.kept(*(field["name"] for field in fields))}
+    return render(request, "portal/parts/explorer_filters.html", context)

@@ -1,0 +1,147 @@
+"""Saved views of the explorer, and the reports that are sent of them."""
+
+from typing import Any
+
+from django import forms
+from django.http import Http404, HttpRequest, HttpResponse, QueryDict
+from django.shortcuts import redirect, render
+from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
+from django.views.decorators.http import require_POST, require_safe
+
+from billing.budgets.models import Channel
+from billing.explorer.models import ReportSchedule, SavedView
+from billing.explorer.query import QueryError, query_of
+from billing.explorer.services import (
+    channels_allowed,
+    report_end,
+    report_put,
+    view_delete,
+    view_put,
+    views_seen,
+)
+from billing.portal.access import page, reader_of
+from billing.portal.forms import Line, PageForm, TeamChoice
+from billing.portal.tables import Column, Table, download
+from billing.tenancy.access import teams_visible_to
+from billing.tenancy.models import BillingSetup, Team
+
+CADENCE = {"daily": _("Every day"), "weekly": _("Every Monday"), "monthly": _("Every first of a month")}
+HOURS = [(hour, f"{hour:02d}:00") for hour in range(24)]
+USUAL_HOUR = 8
+VIEW = [
+    Column("name"), Column("owner", of="owner.username"),
+    Column("team", of=lambda view: view.team.code if view.team else ""), Column("query"),
+]  # fmt: skip
+
+
+class ViewForm(PageForm):
+    """A name for what the address asks, and the team that finds it too."""
+
+    query = forms.CharField(widget=forms.HiddenInput, required=False, max_length=20_000)
+    name = Line(label=_("Name"), max_length=100)
+    team = TeamChoice(Team.objects.none(), label=_("Share with"), required=False, empty_label=_("Nobody"))
+
+    @classmethod
+    def of(cls, request: HttpRequest, data: Any = None, **initial: Any) -> "ViewForm":
+        """With the teams of the reader."""
+        form = cls(data, initial=initial)
+        teams: Any = form.fields["team"]
+        teams.queryset = teams_visible_to(request.user).order_by("code")
+        return form
+
+    def clean_query(self) -> str:
+        """What can be asked, written as the explorer writes it."""
+        try:
+            return query_of(QueryDict(self.cleaned_data["query"]), timezone.localdate()).address
+        except QueryError as error:
+            raise forms.ValidationError(str(error)) from error
+
+
+class ReportForm(PageForm):
+    """Where a view is sent, how often, and at what hour."""
+
+    channel = forms.ModelChoiceField(Channel.objects.none(), label=_("Channel"), empty_label=_("choose"))
+    cadence = forms.ChoiceField(label=_("How often"), choices=list(CADENCE.items()), initial="weekly")
+    hour = forms.TypedChoiceField(label=_("At"), choices=HOURS, coerce=int, initial=USUAL_HOUR)
+
+    @classmethod
+    def of(cls, request: HttpRequest, view: SavedView, data: Any = None) -> "ReportForm":
+        """With the channels that the reader may send to."""
+        form = cls(data, key=view.pk)
+        channels: Any = form.fields["channel"]
+        channels.queryset = channels_allowed(reader_of(request))
+        return form
+
+
+@require_safe
+@page
+def saved_views(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
+    """The views of the reader, and those that their teams share; with the reports of one's own."""
+    tables = {"views": lambda: Table.of("explorer-views", views_seen(reader_of(request)), VIEW)}
+    file = download(request, tables)
+    return _page(request, setup) if file is None else file
+
+
+def _page(
+    request: HttpRequest, setup: BillingSetup, refused: PageForm | None = None, status: int = 200
+) -> HttpResponse:
+    views = views_seen(reader_of(request)).prefetch_related("schedules__channel")
+    rows = [
+        (view, ReportForm.of(request, view).or_refused(refused) if view.owner_id == request.user.pk else None)
+        for view in views
+    ]
+    form = ViewForm.of(request, query=request.GET.get("query", "")).or_refused(refused)
+    context = {
+        "nav": "explorer", "setup": setup, "rows": rows, "form": form, "refused": refused, "cadences": CADENCE,
+        "channels": channels_allowed(reader_of(request)).exists(), "asked": "query" in request.GET or refused is form,
+    }  # fmt: skip
+    return render(request, "portal/saved_views.html", context, status=status)
+
+
+@require_POST
+@page
+def view_new(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
+    """Keep a question under a name."""
+    form = ViewForm.of(request, request.POST)
+    if form.done(view_put, owner=reader_of(request)):
+        return redirect("portal:saved_views")
+    return _page(request, setup, form, 400)
+
+
+@require_POST
+@page
+def view_end(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
+    """Forget a view of one's own."""
+    view_delete(view=_own(request, pk))
+    return redirect("portal:saved_views")
+
+
+@require_POST
+@page
+def report_new(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
+    """Have a view of one's own sent."""
+    view = _own(request, pk)
+    form = ReportForm.of(request, view, request.POST)
+    if form.done(report_put, view=view, now=timezone.now(), zone=setup.zone):
+        return redirect("portal:saved_views")
+    return _page(request, setup, form, 400)
+
+
+@require_POST
+@page
+def report_stop(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
+    """Send a report of one's own no longer."""
+    own = ReportSchedule.objects.filter(pk=pk, view__owner=reader_of(request))
+    report = own.select_related("view__owner", "channel").first()
+    if report is None:
+        raise Http404(f"no report {pk} of {request.user}")
+    report_end(report=report)
+    return redirect("portal:saved_views")
+
+
+def _own(request: HttpRequest, pk: int) -> SavedView:
+    view = SavedView.objects.filter(pk=pk, owner=reader_of(request)).select_related("owner").first()
+    if view is None:
+        raise Http404(f"no view {pk} of {request.user}")
+    return view

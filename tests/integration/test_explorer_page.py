@@ -1,0 +1,225 @@
+"""The page of the explorer: what it shows, where each figure leads, its files, and what nobody else sees."""
+
+import csv
+import io
+import json
+import re
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import openpyxl
+import pytest
+from django.test import Client
+
+from billing.budgets.services import days_store
+from billing.closing.services.closing import period_close
+from billing.explorer.models import MonthCube
+from billing.tenancy.models import Team
+from billing.tenancy.tokens import api_token_create
+from tests.factories import apply, ingest_allocations, ingest_tokens, person, signed_in, token_record, watched
+from tests.factories.months import OCTOBER_OVER
+from tests.factories.usage import hold
+
+pytestmark = pytest.mark.django_db
+NOW = datetime(2026, 11, 3, 4, tzinfo=UTC)
+
+
+@pytest.fixture
+def used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On 10 October nlp trains for 25.00 and cv for 20.00; nlp asks a model for 10.80 on the 15th. It is 3 November."""
+    monkeypatch.setattr("django.utils.timezone.now", lambda: NOW)
+    apply(tmp_path)
+    ingest_allocations(
+        hold(1, "2026-10-10T00:00:00Z", "2026-10-10T02:30:00Z", quantity=1, workload={"kind": "Job", "name": "pretrain"}),
+        hold(3, "2026-10-10T02:00:00Z", "2026-10-10T04:00:00Z", quantity=1, namespace="cv"),
+    )  # fmt: skip
+    ingest_tokens(token_record(input_tokens=1_400_000, cache_read_input_tokens=0, output_tokens=1_000_000))
+    period_close(month="2026-10", actor="ops", now=OCTOBER_OVER)
+    person("fin", "finance")
+    person("lead", "lead", team="nlp")
+
+
+def text_of(client: Client, address: str) -> str:
+    response = client.get(address)
+    assert response.status_code == 200, (address, response.status_code)
+    return unescape(response.content.decode())
+
+
+def chart_of(text: str) -> dict[str, Any]:
+    found = re.search(r"""data-chart="(\{.*?\})"></canvas>""", text, re.DOTALL)
+    assert found is not None
+    chart: dict[str, Any] = json.loads(found.group(1))
+    return chart
+
+
+def rows_of(client: Client, address: str) -> list[dict[str, str]]:
+    response = client.get(address)
+    assert response.status_code == 200
+    return list(csv.DictReader(io.StringIO(response.content.decode("utf-8-sig"))))
+
+
+def test_the_first_page_is_the_explorer_and_old_links_to_a_month_are_its_overview(used: None) -> None:
+    client = signed_in("fin")
+    assert client.get("/")["Location"] == "/explorer/"
+    assert "<h1>Cost explorer</h1>" in client.get("/", follow=True).content.decode()
+    assert "<h1>2026-10</h1>" in text_of(client, "/?month=2026-10")
+    assert '<a href="/overview/' in text_of(client, "/explorer/")
+
+
+def test_a_month_is_stacked_bars_by_team_with_names_totals_and_links(used: None) -> None:
+    text = text_of(signed_in("fin"), "/explorer/?range=last-month")
+
+    chart = chart_of(text)
+    assert [(series["name"], series["kind"], series["values"][9], series["values"][14]) for series in chart["series"]] == [
+        ("NLP Research", "stack", "25.00", "10.80"), ("Vision", "stack", "20.00", "0.00"),
+    ]  # fmt: skip
+    assert (len(chart["labels"]), chart["labels"][9], chart["axis"], chart["unit"]) == (31, "10 Oct", "CNY by day", "CNY")
+    assert chart["series"][1]["links"][9] == "?from=2026-10-10&to=2026-10-10&by=namespace&team=cv"
+    assert '<a class="line-link" href="?range=last-month&by=namespace&team=nlp">NLP Research</a>' in text
+    assert "55.80" in text
+
+
+def test_from_a_rise_two_clicks_lead_to_the_job_and_its_line(used: None) -> None:
+    client = signed_in("lead")
+    day = text_of(client, "/explorer/?from=2026-10-10&to=2026-10-10&by=namespace&team=nlp")
+    (link,) = re.findall(r'class="line-link" href="(\?[^"]*)"', day)
+    jobs = text_of(client, f"/explorer/{link}")
+    assert ("pretrain" in jobs, "25.00" in jobs) == (True, True)
+    month = text_of(client, "/explorer/?range=last-month&by=job&namespace=nlp-train")
+    (line,) = re.findall(r'href="(/teams/nlp/lines/[^"]+)"', month)
+    assert "pretrain" in text_of(client, line)
+
+
+def test_the_files_have_what_the_page_shows_exactly(used: None) -> None:
+    client = signed_in("fin")
+    asked = "/explorer/?range=last-month&by=team&column=share&column=gpu_hours&column=per_gpu_hour"
+    assert rows_of(client, f"{asked}&table=groups&as=csv") == [
+        {"team": "nlp", "team_name": "NLP Research", "cost": "35.80", "share": "0.641577060932", "gpu_hours": "2.500000",
+         "per_gpu_hour": "10.0000"},
+        {"team": "cv", "team_name": "Vision", "cost": "20.00", "share": "0.358422939068", "gpu_hours": "2.000000",
+         "per_gpu_hour": "10.0000"},
+    ]  # fmt: skip
+    assert rows_of(client, f"{asked}&step=week&table=series&as=csv") == [
+        {"from": "2026-10-05", "to": "2026-10-11", "team": "nlp", "team_name": "NLP Research", "cost": "25.00"},
+        {"from": "2026-10-12", "to": "2026-10-18", "team": "nlp", "team_name": "NLP Research", "cost": "10.80"},
+        {"from": "2026-10-05", "to": "2026-10-11", "team": "cv", "team_name": "Vision", "cost": "20.00"},
+    ]
+    sheet = openpyxl.load_workbook(io.BytesIO(client.get(f"{asked}&table=groups&as=xlsx").content)).active
+    assert sheet is not None
+    assert [cell.value for cell in sheet[2]][:3] == ["nlp", "NLP Research", 35.8]
+
+
+def test_columns_sort_both_ways_and_the_head_says_how(used: None) -> None:
+    text = text_of(signed_in("fin"), "/explorer/?range=last-month&sort=total")
+    assert text.index(">Vision</a>", text.index("<tbody>", text.index("groups-title"))) < text.rindex(">NLP Research</a>")
+    assert 'aria-sort="ascending"><a href="?range=last-month&by=team">' in text
+
+
+def test_a_filter_is_a_chip_that_can_be_taken_off(used: None) -> None:
+    text = text_of(signed_in("fin"), "/explorer/?range=last-month&team=cv&kind=gpu")
+    assert 'href="?range=last-month&by=team&kind=gpu"' in text
+    assert "20.00" in text
+    assert "35.80" not in text
+
+
+def test_a_lead_sees_no_name_and_no_figure_of_another_team(used: None) -> None:
+    client = signed_in("lead")
+    for asked in ("", "&by=team", "&team=cv", "&by=namespace&by=job", "&part=filters", "&by=team&table=groups&as=csv"):
+        text = client.get(f"/explorer/?range=last-month{asked}").content.decode()
+        assert ("Vision" in text, "20.00" in text) == (False, False), asked
+    offered = text_of(client, "/explorer/?range=last-month&part=filters")
+    assert ('value="nlp-train"' in offered, 'value="llama-3-8b"' in offered, 'value="cv"' in offered) == (True, True, False)
+
+
+def test_what_is_not_billable_yet_and_not_complete_is_said(used: None) -> None:
+    ingest_allocations(
+        hold(7, "2026-11-02T00:00:00Z", "2026-11-02T03:00:00Z", quantity=1, namespace="nobodys"),
+        hold(8, "2026-11-02T00:00:00Z", "2026-11-02T01:00:00Z", quantity=1), now=NOW,
+    )  # fmt: skip
+    MonthCube.objects.all().delete()
+    text = text_of(signed_in("fin"), "/explorer/?range=this-month")
+    assert "Live estimate, data through 2 Nov 11:00" in text
+    assert "Usage without an owner" in text
+    assert "30.00" in text
+
+
+@pytest.mark.parametrize("address", ["?by=person", "?range=soon", "?metric=luck", "?table=people&as=csv", "?from=x"])
+def test_what_cannot_be_asked_is_not_found(used: None, address: str) -> None:
+    assert signed_in("fin").get(f"/explorer/{address}").status_code == 404
+
+
+def test_a_range_without_anything_leads_on(used: None) -> None:
+    text = text_of(signed_in("fin"), "/explorer/?from=2026-01-01&to=2026-01-31")
+    assert "Nothing in January 2026" in text
+    assert Decimal("0.00") == Decimal(re.findall(r'class="currency">CNY</span>([0-9.]+)', text)[0])
+
+
+@pytest.fixture
+def daily(used: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> datetime:
+    """nlp spends 5.00 on each day of November at 9:00 local; it is noon on the 11th, of a budget of 300.00."""
+    noon = datetime(2026, 11, 11, 4, tzinfo=UTC)
+    monkeypatch.setattr("django.utils.timezone.now", lambda: noon)
+    apply(tmp_path, budgets=[{"team": "nlp", "period": "month", "amount": "300.00", "thresholds": [80]}])
+    first = datetime(2026, 11, 1, 1, tzinfo=UTC)
+    starts = [first + timedelta(days=n) for n in range(11)]
+    ingest_allocations(
+        *(hold(100 + n, f"{at:%FT%T}Z", f"{at + timedelta(minutes=30):%FT%T}Z", quantity=1) for n, at in enumerate(starts)),
+        now=noon,
+    )  # fmt: skip
+    watched(noon)
+    days_store(now=noon)
+    MonthCube.objects.all().delete()
+    return noon
+
+
+def test_a_running_month_has_its_forecast_and_the_budget_a_day(daily: datetime) -> None:
+    """55.00 in 10.5 days go on at that rate for 19.5 days: 157.14, of which 102.14 over 19 days."""
+    client = signed_in("lead")
+    page, late = (text_of(client, f"/explorer/?range=this-month{part}") for part in ("", "&part=outlook"))
+
+    assert [(series["name"], series["values"][0]) for series in chart_of(page)["series"]][-1] == ("Budget, a day", "10.00")
+    assert ("Budget of the month" in page, "18.3% used" in page) == (True, True)
+    forecast = {series["name"]: series["values"] for series in chart_of(late)["series"]}["Forecast, a day"]
+    assert (forecast[:11], forecast[11:]) == ([None] * 11, ["5.38"] * 19)
+    assert "157.14" in late
+    assert "Budget of the month" not in text_of(client, "/explorer/?range=last-month")
+
+
+def test_before_the_fourth_day_of_a_month_nothing_is_forecast(used: None) -> None:
+    late = text_of(signed_in("fin"), "/explorer/?range=this-month&part=outlook")
+    assert "Forecast, a day" not in late
+
+
+def test_what_no_budget_can_be_about_has_no_forecast(used: None) -> None:
+    client = signed_in("fin")
+    for asked in ("&queue=gold", "&search=n", "&metric=gpu_hours", "&kind=gpu"):
+        assert "Expected at the end of the month" not in text_of(client, f"/explorer/?range=this-month{asked}"), asked
+
+
+def test_the_api_answers_the_same_question_with_the_same_figures_for_the_same_teams(used: None) -> None:
+    asked = "/api/v1/explore?range=last-month&by=team&step=month&column=gpu_hours"
+    answers = {}
+    for team in ("nlp", None):
+        _, token = api_token_create(
+            name=f"reader of {team}", scopes=["invoices:read"], actor="tests", team=team and Team.objects.get(code=team)
+        )  # fmt: skip
+        response = Client().get(asked, headers={"Authorization": f"Bearer {token}"})
+        answers[team] = response.json()
+        wrong = Client().get("/api/v1/explore?by=person", headers={"Authorization": f"Bearer {token}"})
+        assert (wrong.status_code, wrong["Content-Type"]) == (400, "application/problem+json")
+    nlp = {"names": {"team": "nlp"}, "total": "35.80", "gpu_hours": "2.500000", "bars": ["35.80"]}
+    cv = {"names": {"team": "cv"}, "total": "20.00", "gpu_hours": "2.000000", "bars": ["20.00"]}
+    assert (answers["nlp"]["groups"], answers[None]["groups"]) == ([nlp], [nlp, cv])
+    assert answers["nlp"]["total"] == {"total": "35.80", "gpu_hours": "2.500000"}
+    assert answers[None]["steps"] == [{"from": "2026-10-01", "to": "2026-10-31"}]
+
+
+def test_the_page_opens_with_the_last_month_until_two_days_of_this_one_are_complete(used: None) -> None:
+    client = signed_in("lead")
+    assert '<option value="last-month" selected>' in text_of(client, "/explorer/")
+    ingest_allocations(hold(8, "2026-11-02T00:00:00Z", "2026-11-03T00:00:00Z", quantity=1), now=NOW)
+    watched(NOW)
+    assert '<option value="this-month" selected>' in text_of(client, "/explorer/")

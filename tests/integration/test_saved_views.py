@@ -1,0 +1,148 @@
+"""Views of the explorer that people keep, share within a team, and have sent."""
+
+import base64
+import json
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+
+from billing.budgets.models import Channel
+from billing.closing.services.closing import period_close
+from billing.explorer.models import ReportSchedule, SavedView
+from billing.explorer.services.reports import reports_send
+from billing.tenancy.models import AuditEntry, Membership, Team
+from tests.factories import apply, ingest_allocations, person, signed_in
+from tests.factories.months import OCTOBER_OVER
+from tests.factories.usage import hold
+
+pytestmark = pytest.mark.django_db
+NOW = datetime(2026, 11, 2, 3, tzinfo=UTC)  # Monday, 11:00 in Shanghai
+ASKED = "range=last-month&by=namespace&team=nlp"
+
+
+@pytest.fixture
+def used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("django.utils.timezone.now", lambda: NOW)
+    apply(tmp_path)
+    ingest_allocations(
+        hold(1, "2026-10-10T00:00:00Z", "2026-10-10T02:30:00Z", quantity=1),
+        hold(3, "2026-10-10T02:00:00Z", "2026-10-10T04:00:00Z", quantity=1, namespace="cv"),
+    )
+    period_close(month="2026-10", actor="ops", now=OCTOBER_OVER)
+    person("lead", "lead", team="nlp")
+    person("colleague", "viewer", team="nlp")
+    person("other", "lead", team="cv")
+
+
+@pytest.fixture
+def hook() -> Iterator[tuple[str, list[dict[str, Any]], list[int]]]:
+    """A webhook: its address, what it got, and the status of its next answers."""
+    got: list[dict[str, Any]] = []
+    answers: list[int] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            got.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(answers.pop(0) if answers else 200)
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None: ...
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"json://127.0.0.1:{server.server_address[1]}/", got, answers
+    server.shutdown()
+    server.server_close()
+
+
+def save(who: str, **fields: str) -> int:
+    return signed_in(who).post("/explorer/views/new/", {"name": "Our month", "query": ASKED, **fields}).status_code
+
+
+def scheduled(address: str, **fields: str) -> ReportSchedule:
+    assert save("lead") == 302
+    channel = Channel.objects.create(name="nlp hook", url=address, team=Team.objects.get(code="nlp"), language="en")
+    view = SavedView.objects.get()
+    sent = {"channel": str(channel.pk), "cadence": "weekly", "hour": "8", **fields}
+    assert signed_in("lead").post(f"/explorer/views/{view.pk}/reports/", sent).status_code == 302
+    return ReportSchedule.objects.get()
+
+
+def test_a_view_shared_with_a_team_is_found_by_who_may_see_it_and_by_nobody_else(used: None) -> None:
+    assert save("lead", team="nlp") == 302
+    assert SavedView.objects.get().query == "range=last-month&by=namespace&team=nlp"
+    seen = {who: "Our month" in signed_in(who).get("/explorer/views/").content.decode() for who in ("colleague", "other")}
+    assert seen == {"colleague": True, "other": False}
+    assert "Our month" in signed_in("colleague").get("/explorer/").content.decode()
+
+
+def test_only_its_owner_deletes_a_view_and_a_team_that_one_may_not_see_is_none(used: None) -> None:
+    assert save("lead", team="cv") == 400
+    assert save("lead", team="nlp") == 302
+    view = SavedView.objects.get()
+    assert signed_in("colleague").post(f"/explorer/views/{view.pk}/end/").status_code == 404
+    assert signed_in("lead").post(f"/explorer/views/{view.pk}/end/").status_code == 302
+    assert not SavedView.objects.exists()
+
+
+@pytest.mark.parametrize("fields", [{"name": ""}, {"query": "by=person"}, {"name": "x" * 101}])
+def test_a_view_that_cannot_be_asked_or_has_no_name_is_refused(used: None, fields: dict[str, str]) -> None:
+    assert save("lead", **fields) == 400
+
+
+def test_a_report_brings_figures_and_picture_at_its_hour_once(used: None, hook: Any) -> None:
+    address, got, _ = hook
+    report = scheduled(address)
+    assert report.next_at == datetime(2026, 11, 9, 0, tzinfo=UTC)  # Monday, 8:00 in Shanghai
+
+    assert reports_send(now=report.next_at - timedelta(seconds=1)) == 0
+    assert reports_send(now=report.next_at) == 1
+    assert reports_send(now=report.next_at) == 0
+
+    (message,) = got
+    assert message["title"] == "Suanpan: Our month, October 2026"
+    assert "Cost: 25.00 CNY" in message["message"]
+    assert "nlp-train: 25.00" in message["message"]
+    assert "20.00" not in message["message"]
+    picture = base64.b64decode(message["attachments"][0]["base64"])
+    assert picture[:8] == b"\x89PNG\r\n\x1a\n"
+    report.refresh_from_db()
+    assert (report.next_at, report.last_sent_at) == tuple(datetime(2026, 11, day, tzinfo=UTC) for day in (16, 9))
+    assert AuditEntry.objects.filter(action="explorer_report_put").count() == 1
+
+
+def test_a_report_that_was_refused_is_sent_again_after_a_while(used: None, hook: Any) -> None:
+    address, got, answers = hook
+    report = scheduled(address)
+    answers += [500]
+    assert reports_send(now=report.next_at) == 0
+    report.refresh_from_db()
+    assert (report.attempts, report.next_at) == (1, datetime(2026, 11, 9, 0, 1, tzinfo=UTC))
+    assert "did not take the message" in report.last_error
+    assert reports_send(now=report.next_at) == 1
+    assert len(got) == 2
+
+
+def test_a_report_shows_what_its_owner_may_see_when_it_is_sent(used: None, hook: Any) -> None:
+    address, got, _ = hook
+    report = scheduled(address)
+    Membership.objects.filter(user__username="lead").delete()
+    assert reports_send(now=report.next_at) == 0
+    assert got == []
+    report.refresh_from_db()
+    assert "its owner may no longer have reports sent there" in report.last_error
+
+
+def test_nobody_has_reports_sent_to_a_channel_of_another_team(used: None) -> None:
+    assert save("other") == 302
+    channel = Channel.objects.create(name="nlp hook", url="json://127.0.0.1:1/", team=Team.objects.get(code="nlp"))
+    view = SavedView.objects.get(owner=User.objects.get(username="other"))
+    sent = {"channel": str(channel.pk), "cadence": "daily", "hour": "8"}
+    assert signed_in("other").post(f"/explorer/views/{view.pk}/reports/", sent).status_code == 400
+    assert not ReportSchedule.objects.exists()
