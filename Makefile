@@ -61,6 +61,9 @@ bench: $(VENV)/.dev   ## benchmarks, each as a ratio to a raw limit of the same 
 explore: $(VENV)/.dev  ## look for new counterexamples: every property with fresh seeds, MINUTES=120
 	$(BIN)/python -m tests.explore --minutes $(or $(MINUTES),120)
 
+kills: $(VENV)/.dev    ## kill processes in random order under load while months close, MINUTES=10
+	$(BIN)/python -m tests.kills --minutes $(or $(MINUTES),10)
+
 histories: $(VENV)/.dev  ## a thousand random histories of a cluster with crashes and outages of its agent
 	SUANPAN_HISTORIES=1000 $(BIN)/python -m pytest tests/agent/test_histories.py --hypothesis-show-statistics
 
@@ -83,4 +86,4 @@ manifests: $(VENV)/.dev  ## render the kustomize bases of docker/k8s from the ch
 	        > $(MANIFESTS)/$$chart/manifests.yaml || exit 2; \
 	done
 
-.PHONY: help install demo up check test lint bench images explore histories traces lock sbom advisories manifests
+.PHONY: help install demo up check test lint bench images explore kills histories traces lock sbom advisories manifests
