@@ -15,9 +15,9 @@ from tests.full_scenario import Scenario
 
 RUNS = re.compile(r"\s*(javascript|data(?!:image/svg\+xml;base64,)|vbscript):", re.IGNORECASE)
 MONTHS = {"2026-10", "2026-11"}
-FILTERED = ("/spending/", "/audit/", "/search/", "/recovery/")
-"""Pages whose filters combine without end: of each combination of filters some values are tried."""
-TRIED = 3
+FILTERED = ("/spending/", "/audit/", "/search/", "/recovery/", "/explorer/")
+"""Pages whose filters combine without end: of each combination of filters some values are tried, up to a limit."""
+TRIED, TRIED_IN_ALL = 3, 40
 
 
 @dataclass
@@ -116,7 +116,8 @@ def walk_as(who: str, scenario: Scenario, *, most: int | None = None) -> Walk:
                 parts = urlsplit(found)
                 filters = (parts.path, frozenset(name for name, _ in parse_qsl(parts.query)))
                 tried[filters] += 1
-                if parts.path in FILTERED and tried[filters] > TRIED:
+                tried[parts.path] += 1
+                if parts.path in FILTERED and (tried[filters] > TRIED or tried[parts.path] > TRIED_IN_ALL):
                     continue
                 if most is not None and (route := route_of(found)) is not None:
                     tried[route] += 1

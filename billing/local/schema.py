@@ -1,14 +1,16 @@
 """The schema of the database, brought by one process at a time: several commands may meet an empty home at once."""
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from django.core.management import call_command
+from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.migrations.executor import MigrationExecutor
 
 from billing.tenancy.database_roles import application_exists, as_owner
 
-_LOCK = 0x5A4E
+_LOCK, _PAUSE_SECONDS = 0x5A4E, 0.2
 
 
 def schema_bring() -> None:
@@ -24,9 +26,16 @@ def schema_lock() -> Iterator[None]:
     """Nobody else migrates meanwhile. The lock has a connection of its own, since commands close theirs when they end."""
     with as_owner() as connection:
         own = connection.copy()
+        own.ensure_connection()  # what Django asks of each new connection goes over the first: still the owner's
     try:
-        with own.cursor() as cursor:
-            cursor.execute("SELECT pg_advisory_lock(%s)", [_LOCK])
+        while not _is_taken(own):  # a statement that waits would keep an index that is made concurrently waiting for it
+            time.sleep(_PAUSE_SECONDS)
         yield
     finally:
         own.close()
+
+
+def _is_taken(own: BaseDatabaseWrapper) -> bool:
+    with own.cursor() as cursor:
+        cursor.execute("SELECT pg_try_advisory_lock(%s)", [_LOCK])
+        return bool(cursor.fetchone()[0])

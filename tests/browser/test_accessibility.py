@@ -53,13 +53,13 @@ def looked_at(page: Page, route: str, address: str) -> Iterator[str]:
             yield f"{route} {size}: runs {wide} pixels off the side"
 
 
-def test_axe_finds_nothing_serious_on_any_page(house: Scenario, browser: Browser, live_server: Any) -> None:
+def test_axe_finds_nothing_serious_on_any_page(scenario: Scenario, browser: Browser, live_server: Any) -> None:
     """Of each role but finance what only it sees, or sees with other buttons."""
     found: dict[str, list[str]] = {}
-    seen = one_of_each("finance", house)
+    seen = one_of_each("finance", scenario)
     for who in ("finance", *BUTTONS):
         pages = seen if who == "finance" else {
-            route: address for route, address in one_of_each(who, house).items()
+            route: address for route, address in one_of_each(who, scenario).items()
             if route not in seen or route in BUTTONS[who]
         }  # fmt: skip
         window = signed_in(browser, live_server.url, who)

@@ -16,9 +16,9 @@ from billing.tenancy.models import Team
 from billing.tenancy.tokens import OF_ALL_TEAMS, SCOPES, api_token_create
 from tests import factories
 from tests.factories.api import bearer
-from tests.factories.roles import MATRIX, filled, house
+from tests.factories.roles import MATRIX, filled, scenario
 
-__all__ = ["house"]
+__all__ = ["scenario"]
 
 pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]
 RELATED: Final = {"own": "nlp", "parent": "research", "child": "nlp-sub", "foreign": "cv"}
@@ -126,7 +126,7 @@ def routes(patterns: list[Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def related(house: dict[str, Any], django_db_blocker: Any) -> dict[str, Any]:
+def related(scenario: dict[str, Any], django_db_blocker: Any) -> dict[str, Any]:
     """The same month; nlp is below a group and above a team, and there is a token for every scope and team."""
     with django_db_blocker.unblock():
         research = Team.objects.create(code="research", name="Research", is_group=True)
@@ -141,7 +141,7 @@ def related(house: dict[str, Any], django_db_blocker: Any) -> dict[str, Any]:
             )[1]
             for scope in SCOPES for related, code in {"all": "", **RELATED}.items() if not code or scope not in OF_ALL_TEAMS
         }  # fmt: skip
-    return {**house, "tokens": tokens}
+    return {**scenario, "tokens": tokens}
 
 
 def status(client: Client, method: str, address: str, **options: Any) -> int:

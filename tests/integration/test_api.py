@@ -292,7 +292,7 @@ def test_a_wrong_method_or_endpoint_is_a_problem_too(client: Any, method: str, p
 
 def test_a_browser_that_writes_to_no_endpoint_gets_a_problem_too() -> None:
     answer = Client(enforce_csrf_checks=True).delete("/api/v1/nowhere")
-    assert problem(answer, 404)["detail"] == "no door at /api/v1/nowhere"
+    assert problem(answer, 404)["detail"] == "no endpoint at /api/v1/nowhere"
 
 
 @pytest.mark.parametrize(

@@ -92,7 +92,7 @@ def test_a_token_is_repeated_nowhere(printed: Callable[[], str], tmp_path: Path,
         answer = client.get(address, headers={"authorization": f"Bearer {given}"})
         assert given not in answer.content.decode()
     client.post("/api/v1/usage/tokens", b"{", "application/json", headers={"authorization": f"Bearer {presented}"})
-    monkeypatch.setattr("billing.api.invoices.teams_of", lambda request: 1 / 0)
+    monkeypatch.setattr("billing.api.invoices.actor_of", lambda request: 1 / 0)
     failed = client.get("/api/v1/teams", headers={"authorization": f"Bearer {presented}"})
     assert failed.status_code == 500
     api_token_revoke(token=token, actor="boss", now=timezone.now())

@@ -18,7 +18,7 @@ from billing.explorer.query import DIMENSIONS, Span, query_of
 from billing.explorer.selectors import Explored, Explorer
 from billing.invoices.models import BillingPeriod
 from billing.invoices.selectors import period_of
-from billing.portal.drilldown import days_held, days_of_tokens, scope_of
+from billing.portal.drilldown import days_allocated, days_of_tokens, scope_of
 from billing.portal.statements import StatementLine, month_statements
 from billing.tenancy.models import Team
 from tests.factories import apply, ingest_allocations, ingest_tokens
@@ -65,7 +65,7 @@ def by_day(month: str, teams: frozenset[str]) -> dict[date, Decimal]:
     for line in lines_of(month, teams):
         if line.key.what.on_demand and not line.key.correction:
             scope = scope_of(line, period)
-            parts = (days_of_tokens if line.key.counts_tokens else days_held)(line, scope).parts
+            parts = (days_of_tokens if line.key.counts_tokens else days_allocated)(line, scope).parts
             for part in parts:
                 sums[part.facts["day"]] += part.amount
     return dict(sums)

@@ -148,7 +148,7 @@ class Company:
 
     def waives(self, month: str, kind: str, subject: str) -> None:
         """Somebody has looked at what blocks a close and answers for it."""
-        call_command("exception_waive", month, kind, subject, reason="seen on the node itself", by="fin")
+        call_command("exception_waive", month, kind, subject, reason="seen on the node itself", by="sam")
 
     def asks_to_reopen(self, month: str, *, by: str = "sam", because: str = "site B reported late") -> int:
         return int(reopening_request(month=month, reason=because, actor=by, now=morning_after(month)).pk)
