@@ -86,6 +86,8 @@ OPERATIONS: Final[dict[str, dict[str, Cells]]] = {
     "POST periods/<str:month>/reopenings": {},
     "POST periods/<str:month>/journal": {"journal:acknowledge": WRONG},
     "GET focus/<str:month>": {"invoices:read": OF_ALL},
+    "GET explore": {"invoices:read": SAME},
+    "GET version": dict.fromkeys(SCOPES, SAME),
 }
 SCIM: Final = {
     "GET ServiceProviderConfig": 200, "GET ResourceTypes": 200, "GET ResourceTypes/<str:name>": 404, "GET Schemas": 200,

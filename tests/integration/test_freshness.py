@@ -12,6 +12,7 @@ from typing import Any
 
 import openpyxl
 import pytest
+from django.contrib.auth.models import User
 from django.test import Client
 
 from billing.budgets.models import Alert, Budget, BudgetStatus
@@ -41,7 +42,6 @@ from tests.factories import (
     ingest_tokens,
     money,
     person,
-    signed_in,
     token_record,
     watched,
 )
@@ -235,7 +235,9 @@ def test_every_page_that_a_person_reaches_says_since_when_metering_is_silent(
             address: page for address, page in walk.pages.items()
             if 'class="side"' in page.source and "month=2026-10" not in address and not address.startswith("/explorer/")
         }  # fmt: skip
-        explorer = read(signed_in(who), "/explorer/?range=this-month", walk)  # without a range it opens with October
+        reader = Client()
+        reader.force_login(User.objects.get(username=who))
+        explorer = read(reader, "/explorer/?range=this-month", walk)  # without a range it opens with October
         assert explorer is not None
         shown[explorer.address] = explorer
         assert len(shown) > 20

@@ -43,13 +43,13 @@ FULLY = ("finance", "lead", "other")
 
 
 @pytest.fixture(scope="module")
-def house(for_all_tests: Path) -> Scenario:
+def scenario(for_all_tests: Path) -> Scenario:
     return build_scenario(for_all_tests, hostile)
 
 
 @pytest.fixture(scope="module")
-def walks(house: Scenario) -> dict[str, Walk]:
-    return {who: walk_as(who, house, most=None if who in FULLY else EACH) for who in [*PEOPLE, "other"]}
+def walks(scenario: Scenario) -> dict[str, Walk]:
+    return {who: walk_as(who, scenario, most=None if who in FULLY else EACH) for who in [*PEOPLE, "other"]}
 
 
 def test_no_page_runs_what_somebody_called_something(walks: dict[str, Walk]) -> None:
