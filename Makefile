@@ -44,7 +44,7 @@ test: lint     ## everything: lint, types and layers, then every test with all e
 	@[ -n "$(PROMETHEUS)" ] || echo "make test: no prometheus and promtool on this machine, so the tests against a real Prometheus are left out; CI runs them" >&2
 	@[ -n "$(NODE)" ] || echo "make test: no node and npm on this machine, so the tests against a real OpenID provider are left out; CI runs them" >&2
 	@[ -n "$(PEERS)" ] || echo "make test: no pgbouncer, pgbackrest and PostgreSQL 15 on this machine, so the tests of a production set-up are left out; CI runs them" >&2
-	$(BIN)/python -m pytest $(WORKERS) $(if $(CHROMIUM),tests/browser) $(if $(PROMETHEUS),tests/prometheus) $(if $(NODE),tests/identity) $(if $(PEERS),tests/operations) $(if $(CI),$(if $(BUILDAH),tests/images)) $(SUITES)
+	$(BIN)/python -m pytest $(WORKERS) $(if $(CHROMIUM),tests/browser) $(if $(PROMETHEUS),tests/prometheus) $(if $(NODE),tests/identity) $(if $(PEERS),tests/operations) $(SUITES)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
