@@ -64,7 +64,7 @@ def bill_of_materials(text: str) -> dict[str, Any]:
 
 def _component(package: Pinned) -> dict[str, Any]:
     """The hashes are those of the files of which pip takes one."""
-    files = {"type": "distribution", "url": f"https://pypi.org/project/{package.name}/{package.version}/",
+    files = {"type": "distribution", "url": package.purl,
              "hashes": [{"alg": "SHA-256", "content": digest} for digest in package.hashes]}  # fmt: skip
     marker = {"properties": [{"name": "python:marker", "value": package.marker}]} if package.marker else {}
     return {"type": "library", "name": package.name, "version": package.version, "bom-ref": package.purl,
