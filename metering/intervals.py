@@ -144,6 +144,32 @@ def previous_month(month: str) -> str:
     return _month_after(month, -1)
 
 
+@dataclass(frozen=True, slots=True)
+class FiscalQuarter:
+    """A quarter of a fiscal year. `year`: the calendar year in which the fiscal year ends; `first`: its first month."""
+
+    year: int
+    number: int
+    first: str
+
+    @property
+    def first_of_year(self) -> str:
+        """The month with which the fiscal year begins."""
+        return _month_after(self.first, -3 * (self.number - 1))
+
+
+def fiscal_quarter_of(month: str, year_begins: int) -> FiscalQuarter:
+    """The quarter with a month, where fiscal years begin with the month `year_begins` (1 to 12).  Raises IntervalError.
+
+    >>> fiscal_quarter_of("2026-11", 1), fiscal_quarter_of("2026-11", 4)
+    (FiscalQuarter(year=2026, number=4, first='2026-10'), FiscalQuarter(year=2027, number=3, first='2026-10'))
+    """
+    year, number = _year_and_number(month)
+    since = (number - year_begins) % 12
+    ends = year + (1 if year_begins > 1 and number >= year_begins else 0)
+    return FiscalQuarter(ends, since // 3 + 1, _month_after(month, -(since % 3)))
+
+
 def _month_after(month: str, months: int) -> str:
     year, number = _year_and_number(month)
     count = 12 * year + number - 1 + months

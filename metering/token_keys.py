@@ -11,6 +11,7 @@ import re
 from functools import lru_cache
 from hashlib import blake2b, sha256
 from typing import Final
+from uuid import UUID
 
 import msgspec
 
@@ -35,6 +36,15 @@ def token_key(source: str, identity: str) -> bytes:
 def is_masked(identity: str) -> bool:
     """Whether the id can be read back from its key."""
     return len(identity) == UUID_LENGTH and MASKED.match(identity) is not None
+
+
+def masked_id(source: str, key: bytes) -> str:
+    """The id that `is_masked` and has this key.
+
+    >>> masked_id("gw", bytes.fromhex("0190b5a27c1e7abc1af9524c27af964a"))
+    '0190b5a2-7c1e-7abc-8def-0123456789ab'
+    """
+    return str(UUID(int=int.from_bytes(key, "big") ^ source_mask(source)))
 
 
 @lru_cache(maxsize=4096)

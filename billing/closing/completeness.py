@@ -17,6 +17,7 @@ from billing.tenancy.selectors import consumer_book, namespace_book
 from billing.usage.gaps import Gap, clusters_reported, metering_gaps
 from billing.usage.overallocation import Overallocation, overallocations
 from billing.usage.reconciliation import estimated_ends, sequence_gaps, silent_sources
+from billing.usage.reported import BEHIND
 from billing.usage.selectors import allocated_twice_by_pod, not_taken_in
 from billing.usage.unknown_shares import UnknownUse, unknown_shares
 from metering.intervals import Interval, union
@@ -34,11 +35,15 @@ HOUR_US: Final = 3_600_000_000
 
 
 def unwatched(context: Context) -> Iterator[ReportedException]:
-    """Seconds of the month, as far as it has passed, that nobody has watched and nobody filled."""
+    """Seconds of the month, as far as it has passed, that nobody has watched and nobody filled.
+
+    While the month runs, what an agent has still to report that is not silent yet is no gap.
+    """
     passed = context.passed
     if passed is None:
         return
-    for gap in metering_gaps(passed.end):
+    due = passed.end if passed.end == context.period.end else passed.end - BEHIND
+    for gap in metering_gaps(passed.end, due=due):
         missing_us = sum(cut.microseconds for piece in gap.unwatched if (cut := piece.overlap(passed)))
         if missing_us:
             subject, seconds = f"{gap.cluster}/{gap.subject}", Decimal(-(-missing_us // 1_000_000))
@@ -176,21 +181,21 @@ def ends_estimated(context: Context) -> Iterator[ReportedException]:
             "ended between %(earliest)s and %(latest)s (%(rule)s); billed until %(until)s",
             **between, rule=end.rule, until=local(end.ended_at),
         ) if end.pod else Message.counted(
-            "%(n)s more hold, which ended between %(earliest)s and %(latest)s",
-            "%(n)s more holds, which ended between %(earliest)s and %(latest)s", end.holds, **between, n=end.holds,
+            "%(n)s more allocation, which ended between %(earliest)s and %(latest)s",
+            "%(n)s more allocations, which ended between %(earliest)s and %(latest)s", end.holds, **between, n=end.holds,
         )  # fmt: skip
         subject = f"{end.cluster}/{end.pod or 'others'}"
         yield ReportedException("estimated_end", subject, gpu_seconds(end.device_us), "gpu_seconds", False, words)
 
 
 def capacity_exceeded(context: Context, idle: dict[tuple[str, str], Decimal]) -> Iterator[ReportedException]:
-    """Pools of which more was held than nodes offered.
+    """Pools of which more was allocated than nodes offered.
 
     `idle`: GPU-seconds by pool, as far as they are known. Where it is negative though nothing was held beyond what was
     offered at any instant, capacity is unknown for a part of the month, which blocks nothing.
     """
     found, none, zero = overallocations(context.window), Overallocation(), Decimal(0)
-    advice = Message("more was held than nodes offered: check capacity reports and device fractions")
+    advice = Message("more was allocated than nodes offered: check capacity reports and device fractions")
     for pool in sorted(found.keys() | idle.keys()):
         over = found.get(pool, none)
         beyond, blocks = max(-idle.get(pool, zero), over.beyond), over.beyond > OVERHELD_TOLERANCE * over.held

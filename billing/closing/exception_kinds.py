@@ -67,7 +67,9 @@ KINDS: Final[Mapping[str, ExceptionKind]] = {
     "conflict": ExceptionKind(
         _("Conflicting records"), OPERATOR, "quarantine", _("Decide which of the two records holds"), waivable=True,
     ),
-    "overlap": ExceptionKind(_("Held twice"), OPERATOR, "close", _("Correct the double hold at its source"), waivable=True),
+    "overlap": ExceptionKind(
+        _("Allocated twice"), OPERATOR, "close", _("Correct the double allocation at its source"), waivable=True
+    ),
     "estimated_end": ExceptionKind(_("End estimated"), OPERATOR, "close", _("Report the end if it is known")),
     "engine_difference": ExceptionKind(
         _("Gateways and inference servers differ"), OPERATOR, "close", _("Find the side that lacks, correct it"),
@@ -86,7 +88,8 @@ KINDS: Final[Mapping[str, ExceptionKind]] = {
         _("Team that cannot be billed"), OPERATOR, "close", _("Repair what the message names, then close again"),
     ),
     "team_unrated": ExceptionKind(
-        _("Team that cannot be rated"), OPERATOR, "close", _("Repair what the message names; the close holds this team"),
+        _("Team that cannot be rated"), OPERATOR, "close",
+        _("Repair what the message names; this team is billed after that"),
     ),
     "other_legal_entity": ExceptionKind(
         _("Team of another legal entity"), FINANCE, "close", _("Have the ERP invoice it, or correct its legal entity"),

@@ -33,6 +33,11 @@ from pricing.rating import Unpriced
 ACKNOWLEDGED_WITHIN = timedelta(days=5)
 """How long a ledger may take to confirm a journal before the report says so."""
 NOTHING: Final = Message("")
+OF_ONE_CAUSE: Final = frozenset({
+    "metering_gap", "silent_cluster", "agent_problem", "unknown_resource", "scan_difference", "overlap", "sequence_gap",
+    "silent_source",
+})  # fmt: skip
+"""Kinds whose subject begins with the cluster or source that they are of."""
 UPHELD_WITHIN: Final = timedelta(days=92)
 """How long before the end of a month an upheld dispute counts for the next of its reason."""
 
@@ -60,6 +65,11 @@ class ReportedException:
     def facts(self) -> ExceptionKind:
         """Whose it is, where it is solved and by what."""
         return kind_of(self.kind)
+
+    @property
+    def cause(self) -> str:
+        """What is behind it where several exceptions have one cause: the cluster or source that is silent or incomplete."""
+        return self.subject.partition("/")[0] if self.kind in OF_ONE_CAUSE else ""
 
 
 @dataclass(frozen=True)

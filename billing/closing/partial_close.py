@@ -50,7 +50,7 @@ def _require_only_blocked(period: BillingPeriod) -> None:
     if teams := differing(period, assessment):
         blocked = list(period.held_teams.values_list("team", flat=True))
         raise ClosingChangeError(Message(
-            "this would change what %(teams)s owes for %(month)s, whose close holds other teams only: change what "
+            "this would change what %(teams)s owes for %(month)s, whose close blocks other teams only: change what "
             "concerns %(period)s, or have two persons open it again while nothing of it is issued",
             teams=_named(teams), month=period.month, period=_named(blocked),
         ))

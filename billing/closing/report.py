@@ -26,8 +26,9 @@ from billing.rating.snapshots import rated_now
 from billing.runtime.parallel_reads import deferred_check
 from billing.usage.altered import Altered, usage_altered
 from billing.usage.epochs import one_snapshot
-from billing.usage.selectors import EpochFilter, allocated_devices
-from billing.usage.token_sums import rollup_difference
+from billing.usage.scope import EpochFilter
+from billing.usage.selectors import allocated_devices
+from billing.usage.store.proofs import rollup_difference
 from metering.intervals import Interval
 from metering.messages import Message
 from pricing.meters import Explanation
@@ -257,7 +258,7 @@ def _energy_agrees(context: Context) -> Check:
 
 
 def _scans_agree(context: Context) -> Check:
-    name = Message("watched holds = hourly scans (within %(limit)s)", limit=f"{completeness.SCAN_TOLERANCE:.1%}")
+    name = Message("watched allocations = hourly scans (within %(limit)s)", limit=f"{completeness.SCAN_TOLERANCE:.1%}")
     if not context.scans:
         return Check(name, True, Message("no scan was reported"), compared=False)
     scanned, differing = sum(scan.scanned for scan in context.scans), sum(scan.differing for scan in context.scans)
@@ -283,9 +284,10 @@ def _all_accounted(assessment: RatingResult, held: Decimal) -> Check:
         Decimal(0),
     )
     detail = Message(
-        "%(held)s GPU-seconds held, %(parts)s accounted for", held=shown(gpu_seconds(held)), parts=shown(gpu_seconds(parts))
+        "%(held)s GPU-seconds metered, %(parts)s accounted for",
+        held=shown(gpu_seconds(held)), parts=shown(gpu_seconds(parts)),
     )
-    return Check(Message("held GPU time = charged + platform + unowned + unpriced"), held == parts, detail)
+    return Check(Message("all metered GPU time is accounted for"), held == parts, detail)
 
 
 def _all_tokens_accounted(assessment: RatingResult) -> Check:
@@ -347,7 +349,7 @@ def _allocated(assessment: RatingResult) -> dict[tuple[str, str], dict[str, Any]
 
 
 def _capacity_check(report: Report) -> Check:
-    """What is not held is idle: both add up to the capacity wherever no more was held than nodes offered."""
+    """What is not held is idle: both add up to the capacity wherever no more was allocated than nodes offered."""
     name = Message("charged + platform + idle = capacity")
     if report.gpu_seconds["capacity"] is None:
         return Check(name, True, Message("capacity unknown: no capacity was reported"), compared=False, holds=False)
@@ -356,7 +358,7 @@ def _capacity_check(report: Report) -> Check:
     details = [Message("%(n)s GPU-seconds offered", n=shown(report.gpu_seconds["capacity"]))]
     if beyond:
         pools = ", ".join(item.subject for item in beyond)
-        details.append(Message("more was held than offered in %(pools)s", pools=pools))
+        details.append(Message("more was allocated than offered in %(pools)s", pools=pools))
     if unknown:
         details.append(Message("capacity unknown for %(pools)s", pools=", ".join(unknown)))
     return Check(name, not beyond, Message.joined(details), holds=False)

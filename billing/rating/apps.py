@@ -11,3 +11,4 @@ class RatingConfig(AppConfig):
     def ready(self) -> None:
         """Make known what may be proposed here."""
         import_module("billing.rating.services.commitment_terms")
+        import_module("billing.rating.services.first_prices")

@@ -21,8 +21,9 @@ from billing.rating.selectors import reference_data_known
 from billing.rating.team_isolation import TeamRatingError, rated_by_team
 from billing.rating.walk import Slice, carried_usage, covered_usage, device_usage, token_usage
 from billing.runtime.parallel_reads import deferred_query
-from billing.usage.selectors import EpochFilter, close_before, last_close_seq, late_epochs, late_windows
-from billing.usage.token_sums import TokenSums
+from billing.usage.scope import EpochFilter
+from billing.usage.selectors import close_before, last_close_seq, late_epochs, late_windows
+from billing.usage.store.sums import TokenSums
 from metering.intervals import Interval, month_of
 from pricing.commitments import CommitmentBook, Cover, rate_commitments
 from pricing.contexts import class_and_context
@@ -70,8 +71,9 @@ class RatingResult:
 
     `tokens` are the period's own by class, `tokens_left` those of them that are in no charge. The platform's own use is
     billed to nobody: without a price it is worth a note (`platform_unpriced`), but holds nothing. `team_time` is what of
-    `device_time` teams are charged, `pools` the idle time beside it. `reference_data` are what all
-    of it was looked up in.
+    `device_time` teams are charged, `pools` the idle time beside it, `late_time` by team the same of late
+    usage, in device-microseconds, the platform's under an empty code; a stored result has none. `reference_data` are what
+    all of it was looked up in.
 
     `faults` says of teams whose rating raised what it raised: nothing of them is in here but their time in the accounts
     and their tokens (`tokens_held`). With `entangled` what others pay hangs on them, so that nobody can be billed.
@@ -85,6 +87,7 @@ class RatingResult:
     device_time: dict[tuple[str, str], DeviceTime] = field(default_factory=dict)
     team_time: dict[Pool, dict[str, Decimal]] = field(default_factory=dict)
     pools: list[PoolIdle] = field(default_factory=list)
+    late_time: dict[str, Decimal] = field(default_factory=dict)
     tokens: dict[str, int] = field(default_factory=dict)
     tokens_left: int = 0
     reference_data: ReferenceData | None = None
@@ -197,7 +200,9 @@ def _rate_window(
     rated = rated_by_team(tokens, _team, lambda part: rate_tokens(part, reference_data.card))
     assessment.charges += rated.charges
     assessment.unpriced += rated.unpriced
-    if not correction:
+    if correction:
+        _account_late(assessment, reference_data, owned, interrupted)
+    else:
         _account_devices(assessment, reference_data, owned)
         _account_carried(assessment, reference_data, interrupted)
         assessment.tokens_left += sum(int(item.quantity) for item in rated.unpriced)
@@ -299,6 +304,25 @@ def _account_carried(
             _add_time(assessment, cluster, accelerator, "charged", -item.usage.device_us)
             _add_time(assessment, cluster, accelerator, "platform", item.usage.device_us)
             _add_team_time(assessment, item.usage, -item.usage.device_us)
+
+
+def _account_late(
+    assessment: RatingResult,
+    reference_data: ReferenceData,
+    owned: Iterable[GpuUsage],
+    interrupted: Iterable[InterruptedUsage],
+) -> None:
+    """Late usage by who pays for it; what the platform carries is its own."""
+    def add(payer: str, quantity: Decimal) -> None:
+        assessment.late_time[payer] = EXACT.add(assessment.late_time.get(payer, Decimal(0)), quantity)
+
+    for usage in owned:
+        if usage.platform or _priced(reference_data.card, usage):
+            add("" if usage.platform else usage.team, usage.device_us)
+    for item in interrupted:
+        if _priced(reference_data.card, item.usage):
+            add(item.usage.team, -item.usage.device_us)
+            add("", item.usage.device_us)
 
 
 def _add_team_time(assessment: RatingResult, usage: GpuUsage, quantity: Decimal) -> None:

@@ -15,7 +15,8 @@ from billing.rates.models import EfficiencyPolicy
 from billing.rating.assessment import rate_period
 from billing.rating.efficiency import Verdict
 from billing.rating.models import EfficiencyVerdict
-from billing.usage.selectors import EpochFilter, efficiency_samples, job_holds, last_close_seq
+from billing.usage.scope import EpochFilter
+from billing.usage.selectors import efficiency_samples, job_holds, last_close_seq
 from metering.intervals import Interval
 from metering.peaks import dense_peak_tflops
 from pricing.efficiency import Metric

@@ -38,9 +38,10 @@ from billing.rating.selectors import reference_data_with
 from billing.tenancy.models import ConsumerOwnership, NamespaceOwnership
 from billing.tenancy.ownership import OwnershipBook, OwnershipRow
 from billing.tenancy.selectors import consumer_book, namespace_book
-from billing.usage.fingerprints import Name, names_before, usage_fingerprint
+from billing.usage.fingerprints import names_before, usage_fingerprint
 from billing.usage.models import Close, NodeCapacity
 from billing.usage.selectors import close_before, last_close_seq, late_windows
+from billing.usage.store.hours import Name
 from metering.intervals import Interval
 from pricing.rate_card import RateCard
 

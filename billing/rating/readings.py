@@ -8,6 +8,7 @@ from functools import cached_property
 from django.db import connection
 
 from billing.rating.reference_data import ReferenceData
+from billing.usage.store.dimensions import dimension_consumers
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +51,7 @@ class NamesByTeam:
     @cached_property
     def _dimensions(self) -> dict[str, list[int]]:
         found: dict[str, list[int]] = defaultdict(list)
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT id, source, consumer FROM token_dimension ORDER BY 1")
-            for number, source, consumer in cursor.fetchall():
-                for team in self.reference_data.consumers.teams(source, consumer):
-                    found[team].append(number)
+        for number, source, consumer in dimension_consumers():
+            for team in self.reference_data.consumers.teams(source, consumer):
+                found[team].append(number)
         return found

@@ -1,26 +1,26 @@
-"""A closed month's tokens charged anew from a file of their records, beside what its close charged.
+"""A closed month's tokens charged anew from files of their records, beside what its close charged.
 
-The file is summed by another engine (`billing.usage.token_file`) than the close used; owners and prices are those that the
+The files are summed by another engine (`billing.usage.token_file`) than the close used; owners and prices are those that the
 close knew. Equal is equal to the last digit, line by line.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cache
-from pathlib import Path
 
 from billing.rating.models import Charge
 from billing.rating.reference_data import ReferenceData
 from billing.rating.selectors import reference_data_known
-from billing.usage.token_file import file_token_sums
-from billing.usage.token_sums import TokenSums
+from billing.usage.store.sums import Bounds, TokenSums
 from metering.intervals import Interval, month_of
 from pricing.money import AMOUNT_PLACES, EXACT, round_part
 from pricing.rate_card import MILLION_TOKENS, UnpricedError
 from pricing.rating import DIVISOR, Unpriced
 
 Figures = tuple[Decimal, Decimal]
+TokenEngine = Callable[[Sequence[Interval], Sequence[Bounds]], Iterable[TokenSums]]
+"""What sums records in pieces of time, with the bounds of buckets of prompt lengths in each."""
 Name = tuple[str, str, str, str, str, str]
 """What distinguishes a line of tokens from another: team, consumer, model, class, price version, month of its usage."""
 
@@ -58,11 +58,11 @@ class Recount:
         return not (self.differences or self.unowned or self.unpriced)
 
 
-def tokens_recount(*, path: Path, window: Interval, zone: str, close_seq: int) -> Recount:
-    """Charge the records of a Parquet file as close `close_seq` knew owners and prices.  Raises UsageFileError."""
+def tokens_recount(*, engine: TokenEngine, window: Interval, zone: str, close_seq: int) -> Recount:
+    """Charge what an engine sums as close `close_seq` knew owners and prices.  Raises what the engine raises."""
     reference_data = reference_data_known(close_seq)
     pieces = reference_data.token_pieces(window)
-    sums = file_token_sums(path, pieces, [reference_data.card.context_bounds(piece.start) for piece in pieces])
+    sums = list(engine(pieces, [reference_data.card.context_bounds(piece.start) for piece in pieces]))
     priced = _priced(sums, reference_data, pieces, month_of(window.start, zone))
     return Recount(
         sum(item.requests for item in sums), len(priced.lines), priced.amount(),

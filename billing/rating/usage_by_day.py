@@ -15,8 +15,9 @@ from zoneinfo import ZoneInfo
 from billing.rating.reference_data import ReferenceData
 from billing.rating.selectors import reference_data_known
 from billing.rating.walk import Slice, device_usage, stretches, token_usage
-from billing.usage.selectors import EpochFilter, last_close_seq
-from billing.usage.token_sums import COUNTS
+from billing.usage.scope import EpochFilter
+from billing.usage.selectors import last_close_seq
+from billing.usage.store.sums import COUNTS
 from metering.intervals import Interval
 
 MICROSECONDS = 1_000_000

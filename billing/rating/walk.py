@@ -23,8 +23,9 @@ from billing.rating.reference_data import ReferenceData
 from billing.rating.team_isolation import TeamRatingError, rated_by_team
 from billing.usage.models import Close
 from billing.usage.queries import Detail, GpuTime, Namespaces, carried_time, gpu_time
-from billing.usage.selectors import EpochFilter, JobName
-from billing.usage.token_sums import TokenSums, token_sums
+from billing.usage.scope import EpochFilter
+from billing.usage.selectors import JobName
+from billing.usage.store.sums import TokenSums, token_sums
 from metering.intervals import Interval
 from pricing.commitments import KIND as COMMITMENT
 from pricing.commitments import CommitmentBook, Cover, UsageId, cover, unused_charge, usage_id, used_line, used_of

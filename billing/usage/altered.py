@@ -2,7 +2,7 @@
 
 Each row carries the hash of what was reported (`contents`). The pieces of an allocation reach from its start to how far it
 is known; of an end that was not the team's doing the last note says what the allocation says; as many rows are there as
-were accepted. Token records have their counts a second time, in the roll-ups: `token_sums.rollup_difference`.
+were accepted. Token records have their counts a second time, in the roll-ups: `store.proofs.rollup_difference`.
 """
 
 from collections.abc import Mapping

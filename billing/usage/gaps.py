@@ -61,18 +61,22 @@ NOTES = """SELECT kind, cluster, agent, start, least(until, %(hi)s), 0, kind = '
            FROM usage_coveragenote w WHERE start < %(hi)s"""
 
 GAPS: Final = f"""SELECT 'open', cluster, namespace, min(observed_until), gone_by, count(*), false
-                  FROM ({LEFT_OPEN}) AS a GROUP BY cluster, namespace, gone_by
+                  FROM ({LEFT_OPEN}) AS a WHERE observed_until < %(due)s OR gone_by < %(hi)s
+                  GROUP BY cluster, namespace, gone_by
                   UNION ALL
                   SELECT 'unwatched', cluster, agent, watermark, %(hi)s, 0, false
-                  FROM usage_agentwatermark WHERE watermark < %(hi)s
+                  FROM usage_agentwatermark WHERE watermark < %(due)s
                   UNION ALL {NOTES}
                   ORDER BY 1, 2, 3, 4"""
 
 
-def metering_gaps(until: datetime) -> list[Gap]:
-    """What agents left open: running allocations not seen until then, agents silent before it, stretches not watched."""
+def metering_gaps(until: datetime, *, due: datetime | None = None) -> list[Gap]:
+    """What agents left open: running allocations not seen until then, agents silent before it, stretches not watched.
+
+    due: what was seen until this is not silent yet; as a rule until the end.
+    """
     with connection.cursor() as cursor:
-        cursor.execute(GAPS, dict[str, Any](hi=until, edge=EDGE))
+        cursor.execute(GAPS, dict[str, Any](hi=until, due=due or until, edge=EDGE))
         return gaps_of(cursor.fetchall())
 
 

@@ -5,13 +5,14 @@ Exact sums of device-microseconds and tokens, as `billing.usage.selectors` gives
 
 from collections import defaultdict
 from collections.abc import Collection, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 from zoneinfo import ZoneInfo
 
 from django.db import connection
 
 from billing.usage.selectors import JOB
+from billing.usage.store.hours import model_hours
 from metering.intervals import Interval
 
 HOUR = timedelta(hours=1)
@@ -111,17 +112,7 @@ def tokens_by_week_hour(
     """Tokens of `consumers` by model, local weekday and hour, from the roll-up; all classes, cached input included."""
     if not consumers:
         return {}
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """SELECT d.model, t.hour, sum(t.input_tokens + t.output_tokens)::numeric FROM token_usage_hour t
-               JOIN token_dimension d ON d.id = t.dimension
-               WHERE t.hour >= %(lo)s AND t.hour < %(hi)s AND d.consumer = ANY(%(consumers)s)
-                     AND (%(model)s = '' OR d.model = %(model)s) GROUP BY 1, 2 ORDER BY 1, 2""",
-            {
-                "lo": window.start.astimezone(UTC), "hi": window.end, "consumers": sorted(consumers), "model": model,
-            },
-        )  # fmt: skip
-        hours: dict[str, list[tuple[datetime, Decimal]]] = defaultdict(list)
-        for name, hour, amount in cursor.fetchall():
-            hours[name].append((hour, amount))
+    hours: dict[str, list[tuple[datetime, Decimal]]] = defaultdict(list)
+    for found in model_hours(window, consumers=consumers, models=[model] if model else None):
+        hours[found.model].append((found.hour, Decimal(found.input_tokens + found.output_tokens)))
     return {name: _of_the_week(found, zone) for name, found in hours.items()}

@@ -7,19 +7,19 @@ piece of time, cluster, namespace, accelerator and resource, and per detail that
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
-from functools import lru_cache
 from typing import Any, Final, Literal
 
 import msgspec
 
 from billing.runtime.parallel_reads import rows_fetched
-from billing.usage.selectors import JOB, EpochFilter, JobName
+from billing.usage.grid import hour_of
+from billing.usage.scope import EpochFilter
+from billing.usage.selectors import JOB, JobName
 from metering.allocation import Rule
 from metering.intervals import Interval
 from pricing.interruptions import InterruptionRule
 
 FOREVER: Final = datetime(9999, 12, 31, tzinfo=UTC)
-HOURS_KEPT: Final = 10_000
 Namespaces = Collection[tuple[str, str]]
 """(cluster, namespace) of what is read, None for all."""
 
@@ -179,9 +179,3 @@ def _names(namespaces: Namespaces | None, jobs: Collection[JobName] | None) -> d
         "clusters": [cluster for cluster, _ in ordered], "namespaces": [namespace for _, namespace in ordered],
         "jobs": msgspec.json.encode(list(jobs or ())).decode(),
     }  # fmt: skip
-
-
-@lru_cache(maxsize=HOURS_KEPT)
-def hour_of(seconds: int) -> datetime:
-    """The hour that begins so many seconds after 1970: rows come by the million, hours by the hundred."""
-    return datetime.fromtimestamp(seconds, UTC)

@@ -13,14 +13,19 @@ A day is comparable for a model if readings, or the start of a server that they 
 after its end.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
-from typing import Any
+from itertools import groupby, pairwise
+from operator import itemgetter
+from zoneinfo import ZoneInfo
 
 from django.db import connection
 
+from billing.usage.grid import HOUR, this_day, this_hour
+from billing.usage.models import AgentWatermark, TokenFile
+from billing.usage.store.dimensions import names_reported
+from billing.usage.store.hours import last_used, model_hours, used_by_source
 from metering.intervals import Interval
 
 ENGINE_DAYS = """
@@ -46,43 +51,16 @@ ENGINE_DAYS = """
         FROM growth GROUP BY model, day
     ), reach AS (
         SELECT model, min(least(time, started_at)) AS first, max(time) AS last FROM reading GROUP BY model
-    ), gateway AS (
-        SELECT d.model, (t.hour AT TIME ZONE %(zone)s)::date AS day,
-               sum(t.input_tokens) AS input_tokens, sum(t.output_tokens) AS output_tokens
-        FROM token_usage_hour t JOIN token_dimension d ON d.id = t.dimension
-        WHERE t.hour >= %(start)s AND t.hour < %(end)s AND d.model IN (SELECT model FROM reach) GROUP BY 1, 2
     ), days AS (
         SELECT at::date AS day, at AT TIME ZONE %(zone)s AS first, (at + interval '1 day') AT TIME ZONE %(zone)s AS last
         FROM generate_series((%(start)s::timestamptz AT TIME ZONE %(zone)s)::date::timestamp,
                              (%(end)s::timestamptz AT TIME ZONE %(zone)s)::date::timestamp - interval '1 day',
                              interval '1 day') AS at
     )
-    SELECT model AS subject, day, coalesce(g.input_tokens, 0), coalesce(g.output_tokens, 0),
-           coalesce(e.prompt_tokens, 0), coalesce(e.generation_tokens, 0), r.first <= d.first AND r.last >= d.last
-    FROM reach r CROSS JOIN days d LEFT JOIN engine e USING (model, day) LEFT JOIN gateway g USING (model, day)
+    SELECT model AS subject, day, coalesce(e.prompt_tokens, 0), coalesce(e.generation_tokens, 0),
+           r.first <= d.first AND r.last >= d.last
+    FROM reach r CROSS JOIN days d LEFT JOIN engine e USING (model, day) ORDER BY subject, day
 """
-SILENT = """
-    WITH lately AS MATERIALIZED (
-        SELECT DISTINCT d.source FROM token_usage_hour t JOIN token_dimension d ON d.id = t.dimension
-        WHERE t.hour > %(until)s::timestamptz - %(after)s - interval '1 hour' AND t.hour < %(until)s
-    ), missed AS MATERIALIZED (
-        SELECT id, source FROM token_dimension WHERE source NOT IN (SELECT source FROM lately)
-    ), used AS (
-        SELECT DISTINCT d.source, t.hour FROM token_usage_hour t JOIN missed d ON d.id = t.dimension
-        WHERE t.hour >= %(until)s::timestamptz - %(back)s AND t.hour < %(until)s
-    ), pause AS (
-        SELECT source, hour, hour - lag(hour) OVER (PARTITION BY source ORDER BY hour) - interval '1 hour' AS idle FROM used
-    )
-    SELECT source, max(hour) + interval '1 hour' AS last FROM pause p
-    GROUP BY source
-    HAVING max(hour) + interval '1 hour' <= %(until)s::timestamptz - greatest(%(after)s, max(idle))
-       AND count(DISTINCT (hour AT TIME ZONE 'UTC')::date) >= %(days)s
-       AND NOT EXISTS (SELECT 1 FROM usage_agentwatermark w
-                       WHERE w.cluster = p.source AND w.watermark > %(until)s::timestamptz - %(after)s)
-       AND NOT EXISTS (SELECT 1 FROM usage_tokenfile f WHERE f.source = p.source AND f.until >= max(hour))
-    ORDER BY source
-"""
-"""Only sources without usage lately are looked back at: as a rule none, so that no other hour is read."""
 USUAL_DAYS = 7
 SILENT_AFTER = timedelta(hours=24)
 LOOKED_BACK = timedelta(days=62)
@@ -107,25 +85,39 @@ def silent_sources(until: datetime) -> list[tuple[str, datetime]]:
 
     Such a source was used on seven days or more, and then not for a day, nor for as long as it had ever paused before. A
     source is not missed of which an agent says that it went on watching, nor one whose last usage came in a file.
+    Only sources without usage lately are looked back at: as a rule none, so that no other hour is read.
     """
-    given: dict[str, Any] = {"until": until, "after": SILENT_AFTER, "days": USUAL_DAYS, "back": LOOKED_BACK}
-    with connection.cursor() as cursor:
-        cursor.execute(SILENT, given)
-        return list(cursor.fetchall())
+    lately = {source for source, _ in last_used(this_hour(until - SILENT_AFTER), until)}
+    missed = set(names_reported("source")) - lately
+    missed -= set(AgentWatermark.objects.filter(watermark__gt=until - SILENT_AFTER).values_list("cluster", flat=True))
+    if not missed:
+        return []
+    files, found = dict(TokenFile.objects.values_list("source", "until")), list[tuple[str, datetime]]()
+    used = used_by_source("hour", missed, Interval(until - LOOKED_BACK, until))
+    for source, rows in groupby(used, key=itemgetter(0)):
+        hours = [hour for _, hour in rows]
+        idle = max((later - hour - HOUR for hour, later in pairwise(hours)), default=SILENT_AFTER)
+        regular = len({this_day(hour) for hour in hours}) >= USUAL_DAYS
+        in_a_file = source in files and files[source] >= hours[-1]
+        if regular and not in_a_file and hours[-1] + HOUR <= until - max(SILENT_AFTER, idle):
+            found.append((source, hours[-1] + HOUR))
+    return found
 
 
 def engine_days(window: Interval, zone: str) -> list[EngineDay]:
     """Every day of the window for every model that has readings, by model and day."""
     with connection.cursor() as cursor:
-        cursor.execute(f"{ENGINE_DAYS} ORDER BY subject, day", {"start": window.start, "end": window.end, "zone": zone})
-        return [_engine_day(row) for row in cursor.fetchall()]
-
-
-def _engine_day(row: Sequence[Any]) -> EngineDay:
-    subject, day, gateway_input, gateway_output, engine_input, engine_output, comparable = row
-    return EngineDay(
-        subject, day, int(gateway_input), int(gateway_output), int(engine_input), int(engine_output), comparable
-    )  # fmt: skip
+        cursor.execute(ENGINE_DAYS, {"start": window.start, "end": window.end, "zone": zone})
+        rows = cursor.fetchall()
+    gateways: dict[tuple[str, date], tuple[int, int]] = {}
+    for model, hour, given, made in model_hours(window, models={row[0] for row in rows}) if rows else ():
+        day = model, hour.astimezone(ZoneInfo(zone)).date()
+        before = gateways.get(day, (0, 0))
+        gateways[day] = before[0] + given, before[1] + made
+    return [
+        EngineDay(model, day, *gateways.get((model, day), (0, 0)), int(read), int(generated), comparable)
+        for model, day, read, generated, comparable in rows
+    ]
 
 
 ESTIMATED_ENDS = """

@@ -5,6 +5,7 @@ while its own token was used within a day. Files are complete for what they hold
 known through its last hour.
 """
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -15,9 +16,12 @@ from typing import Any, Final
 from django.db import connection
 
 from billing.usage.gaps import EDGE, GAPS, Gap, gaps_of
+from billing.usage.grid import next_day
 from billing.usage.reconciliation import SILENT_AFTER, USUAL_DAYS
 from billing.usage.scope import UsageScope
-from metering.intervals import Interval
+from billing.usage.selectors import usage_span
+from billing.usage.store.hours import used_by_source
+from metering.intervals import MICROSECOND, Interval
 
 BEHIND: Final = timedelta(hours=1)
 """An agent whose watermark is further back is silent, even if it is heard."""
@@ -26,9 +30,7 @@ EXPECTED: Final = timedelta(days=31)
 
 SAID: Final = """
     SELECT (SELECT array_agg(ARRAY[cluster, agent] ORDER BY cluster, agent) FROM usage_agentwatermark),
-           array_agg(source), array_agg(heard),
-           greatest((SELECT max(until) FROM usage_allocationrevision),
-                    (SELECT max(hour) + interval '1 hour' FROM token_usage_hour))
+           array_agg(source), array_agg(heard)
     FROM (SELECT source, max(last_used_at) AS heard FROM tenancy_apitoken
           WHERE revoked_at IS NULL AND source <> '' AND last_used_at IS NOT NULL AND 'usage:write' = ANY(scopes)
           GROUP BY source) AS token
@@ -90,8 +92,8 @@ class Reported:
         recent = [one for one in concerned if self.until - one.through <= EXPECTED]
         expected = recent or concerned
         if not expected:
-            last = self._reports.last_usage
-            return ReportingState(None if last is None else min(last, self.until))
+            used = usage_span()
+            return ReportingState(None if used is None else min(used.end, self.until))
         through = min((one.through for one in expected if one.kind != "gateway" or self._is_late(one)), default=self.until)
         silent = sorted((one for one in expected if self._is_late(one)), key=lambda one: (one.through, one.place, one.name))
         return ReportingState(
@@ -152,12 +154,12 @@ class Reported:
     @cached_property
     def _reports(self) -> "_Reports":
         with connection.cursor() as cursor:
-            cursor.execute(f"{SAID}; {GAPS}", dict[str, Any](hi=self.until, edge=EDGE))  # one round trip
-            agents, sources, heard, last = cursor.fetchone()
+            cursor.execute(f"{SAID}; {GAPS}", dict[str, Any](hi=self.until, due=self.until, edge=EDGE))  # one round trip
+            agents, sources, heard = cursor.fetchone()
             cursor.nextset()
             gaps = gaps_of(cursor.fetchall())
         gateways = dict(zip(sources or (), heard or (), strict=True))
-        return _Reports([(cluster, agent) for cluster, agent in agents or ()], gateways, last, gaps)
+        return _Reports([(cluster, agent) for cluster, agent in agents or ()], gateways, gaps)
 
     @cached_property
     def _gateways(self) -> dict[str, datetime]:
@@ -184,11 +186,10 @@ class Reported:
 
 @dataclass(frozen=True, slots=True)
 class _Reports:
-    """Agents with their clusters, when gateways were heard last, the last usage of all, and what agents left open."""
+    """Agents with their clusters, when gateways were heard last, and what agents left open."""
 
     agents: list[tuple[str, str]]
     heard: dict[str, datetime]
-    last_usage: datetime | None
     gaps: list[Gap]
 
 
@@ -217,12 +218,9 @@ def _regular_sources(quiet: dict[str, datetime]) -> dict[str, datetime]:
     """Those of them that reported on so many days of the month before they fell silent that their silence says something."""
     if not quiet:
         return {}
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """SELECT q.source FROM unnest(%(sources)s::text[], %(heard)s::timestamptz[]) AS q (source, heard)
-               JOIN token_dimension d ON d.source = q.source
-               JOIN token_usage_day t ON t.dimension = d.id AND t.day > q.heard - %(before)s AND t.day <= q.heard
-               GROUP BY 1 HAVING count(DISTINCT t.day) >= %(days)s""",
-            dict[str, Any](sources=list(quiet), heard=list(quiet.values()), before=EXPECTED, days=USUAL_DAYS),
-        )
-        return {source: quiet[source] for (source,) in cursor.fetchall()}
+    looked_at = Interval(min(quiet.values()) - EXPECTED, next_day(max(quiet.values()) + MICROSECOND))
+    days = Counter(
+        source for source, day in used_by_source("day", quiet, looked_at)
+        if quiet[source] - EXPECTED < day <= quiet[source]
+    )  # fmt: skip
+    return {source: quiet[source] for source, used in days.items() if used >= USUAL_DAYS}

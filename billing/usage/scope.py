@@ -1,4 +1,4 @@
-"""PURE: whose usage, and of what, somebody asks about."""
+"""PURE: whose usage, of what, and as known when, somebody asks about."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -25,6 +25,15 @@ class UsageScope:
     def has_tokens(self) -> bool:
         """Whether usage of tokens can be in it."""
         return not (self.cluster or self.namespace or self.accelerator)
+
+
+@dataclass(frozen=True, slots=True)
+class EpochFilter:
+    """Rows with first <= epoch < before; of efficiency samples also those up to the `last_sample`-th, however late."""
+
+    before: int = 2**31 - 1
+    first: int = 0
+    last_sample: int = 0
 
 
 EVERYTHING: Final = UsageScope()

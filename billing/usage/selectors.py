@@ -4,20 +4,21 @@ A *piece* is a stretch of time that no price or ownership change cuts; sums come
 `EpochFilter`: a close sees what was learned before it, and as late what was learned since the close before it.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from itertools import groupby
 from operator import itemgetter
-from uuid import UUID
 
 import msgspec
 from django.db import connection
 from django.db.models import Count, Max, QuerySet
 
 from billing.runtime.parallel_reads import rows_read
-from billing.usage.models import Close, EfficiencySample, QuarantinedRecord
+from billing.usage.grid import HOUR, next_hour, this_hour
+from billing.usage.models import Close, EfficiencySample, GpuAllocation, QuarantinedRecord
+from billing.usage.scope import EpochFilter
+from billing.usage.store.hours import deltas_waiting, hours_used, last_used, records_counted, windows_used
 from metering.intervals import Interval
 
 JOB = """CASE WHEN a.workload_name <> '' THEN coalesce(nullif(a.workload_kind, ''), 'workload') || '/' || a.workload_name
@@ -38,15 +39,6 @@ KNOWN_SAMPLE = "(e.epoch < %(before)s OR e.id <= %(last_sample)s)"
 
 JobName = tuple[str, str, str]
 """Cluster, namespace, and kind and name of the controller, or the pod where it has none."""
-
-
-@dataclass(frozen=True, slots=True)
-class EpochFilter:
-    """Rows with first <= epoch < before; of efficiency samples also those up to the `last_sample`-th, however late."""
-
-    before: int = 2**31 - 1
-    first: int = 0
-    last_sample: int = 0
 
 
 def close_before(close_seq: int) -> int:
@@ -84,23 +76,14 @@ def late_windows(close_seq: int) -> list[ClosedSpan]:
                     late AS MATERIALIZED (
                         SELECT s.start, s.until FROM usage_allocationrevision s
                         WHERE s.epoch >= %(first)s AND s.epoch < %(close_seq)s AND s.start < (SELECT max("end") FROM closed))
-               SELECT w.close_seq, w.start, w."end" FROM closed w, LATERAL (
-                   SELECT date_trunc('hour', w.start, 'UTC') AS hour,
-                          date_trunc('day', w.start + interval '1 day' - interval '1 microsecond', 'UTC') AS first_day,
-                          date_trunc('day', w."end", 'UTC') AS last_day) d
-               WHERE EXISTS (SELECT 1 FROM late s WHERE s.start < w."end" AND s.until > w.start)
-                  OR EXISTS (SELECT 1 FROM token_day t
-                             WHERE t.epoch = ANY(%(epochs)s) AND t.day >= d.first_day AND t.day < d.last_day)
-                  OR EXISTS (SELECT 1 FROM token_hour_delta t WHERE t.epoch = ANY(%(epochs)s)
-                             AND t.hour >= d.hour AND t.hour < w."end")
-                  OR EXISTS (SELECT 1 FROM token_hour t WHERE t.epoch = ANY(%(epochs)s)
-                             AND t.hour >= d.hour AND t.hour < least(d.first_day, w."end"))
-                  OR EXISTS (SELECT 1 FROM token_hour t WHERE t.epoch = ANY(%(epochs)s)
-                             AND t.hour >= greatest(d.last_day, d.hour) AND t.hour < w."end")
-               ORDER BY w.close_seq""",
-            {"close_seq": close_seq, "first": first, "epochs": list(range(first, close_seq))},
+               SELECT w.close_seq, w.start, w."end",
+                      EXISTS (SELECT 1 FROM late s WHERE s.start < w."end" AND s.until > w.start)
+               FROM closed w ORDER BY w.close_seq""",
+            {"close_seq": close_seq, "first": first},
         )
-        return [ClosedSpan(*row) for row in cursor.fetchall()]
+        found = cursor.fetchall()
+    used = windows_used([Interval(start, end) for _, start, end, _ in found], range(first, close_seq))
+    return [ClosedSpan(*span) for place, (*span, held) in enumerate(found) if held or place in used]
 
 
 def last_close_seq() -> int:
@@ -304,40 +287,38 @@ def not_taken_in(window: Interval) -> list[tuple[str, str, int, str]]:
         return list(cursor.fetchall())
 
 
-def known_keys(keys: Sequence[bytes]) -> list[bytes]:
-    """Which of these token records (`metering.token_keys`) are in the ledger."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT key FROM token_entry WHERE key = ANY(%s)", [[UUID(bytes=key) for key in keys]])
-        return [row[0].bytes for row in cursor.fetchall()]
-
-
 def usage_months(before: datetime, zone: str) -> list[str]:
     """The billing months before `before` in which anything was used."""
+    span = usage_span()
     with connection.cursor() as cursor:
         cursor.execute(
-            """SELECT month FROM (
+            """SELECT month, lo, hi, EXISTS (SELECT 1 FROM usage_allocationrevision s WHERE s.start < hi AND s.until > lo)
+               FROM (
                    SELECT to_char(m, 'YYYY-MM') AS month, m AT TIME ZONE %(zone)s AS lo,
                           (m + interval '1 month') AT TIME ZONE %(zone)s AS hi
                    FROM generate_series(
-                       date_trunc('month', least((SELECT min(start) FROM usage_allocationrevision),
-                                                 (SELECT min(hour) FROM token_usage_hour)) AT TIME ZONE %(zone)s),
+                       date_trunc('month', %(first)s::timestamptz AT TIME ZONE %(zone)s),
                        (%(before)s::timestamptz AT TIME ZONE %(zone)s) - interval '1 month', interval '1 month') AS m) x
-               WHERE EXISTS (SELECT 1 FROM usage_allocationrevision s WHERE s.start < hi AND s.until > lo)
-                  OR EXISTS (SELECT 1 FROM token_usage_hour t WHERE t.hour >= lo AND t.hour < hi)
                ORDER BY month""",
-            {"zone": zone, "before": before},
+            {"zone": zone, "before": before, "first": None if span is None else span.start},
         )
-        return [row[0] for row in cursor.fetchall()]
+        months = cursor.fetchall()
+    used = windows_used([Interval(next_hour(start), next_hour(end)) for _, start, end, _ in months])
+    return [month for place, (month, _, _, held) in enumerate(months) if held or place in used]
+
+
+def usage_span() -> Interval | None:
+    """From the first usage of all to the end of the last; None where nothing was used. Each bound is one look-up."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT min(start), max(until) FROM usage_allocationrevision")
+        held, hours = cursor.fetchone(), hours_used()
+    spans = [held] * (held[0] is not None) + ([(hours[0], hours[1] + HOUR)] if hours else [])
+    return Interval(min(start for start, _ in spans), max(end for _, end in spans)) if spans else None
 
 
 def usage_counts() -> dict[str, int]:
     """How many allocations and token records the ledger holds."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT (SELECT count(*) FROM usage_gpuallocation), (SELECT coalesce(sum(requests), 0) FROM token_usage_hour)"
-        )
-        allocations, records = cursor.fetchone()
-        return {"allocations": int(allocations), "token_records": int(records)}
+    return {"allocations": GpuAllocation.objects.count(), "token_records": records_counted()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,7 +333,11 @@ class IngestState:
 def ingest_state() -> IngestState:
     """The state of ingest, from small tables only."""
     waiting = QuarantinedRecord.objects.filter(status=QuarantinedRecord.Status.OPEN)
+    return IngestState(deltas_waiting(), Close.objects.count(), dict(waiting.values_list("reason").annotate(Count("id"))))
+
+
+def names_used_since(since: datetime) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    """(cluster, namespace) and (source, consumer) of which usage after `since` is known."""
     with connection.cursor() as cursor:
-        cursor.execute("SELECT count(*) FROM token_hour_delta")
-        (deltas,) = cursor.fetchone()
-    return IngestState(deltas, Close.objects.count(), dict(waiting.values_list("reason").annotate(Count("id"))))
+        cursor.execute("SELECT DISTINCT cluster, namespace FROM usage_gpuallocation WHERE observed_until >= %s", [since])
+        return cursor.fetchall(), list(last_used(this_hour(since)))

@@ -1,13 +1,14 @@
-"""Sums of token records straight from a Parquet file: an engine that shares neither statement nor roll-up with the ledger.
+"""Sums of token records straight from Parquet files: an engine that shares neither statement nor roll-up with the ledger.
 
-What is read are the columns of the contract. A record that is in the file more than once counts once, as in the ledger.
-DuckDB decodes the file and adds it up, row group by row group and in 128-bit integers, so that no file of 64-bit counts
+What is read are the columns of the contract. A record that is in the files more than once counts once, as in the ledger.
+DuckDB decodes them and adds up, row group by row group and in 128-bit integers, so that no file of 64-bit counts
 can leave them. What it cannot add up exactly is refused before.
 """
 
 import glob
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,7 +19,7 @@ import pyarrow.parquet as pq
 
 from billing.usage.contents import TOKEN_COUNTS
 from billing.usage.files import UsageFileError
-from billing.usage.token_sums import Bounds, TokenSums
+from billing.usage.store.sums import Bounds, TokenSums
 from metering.intervals import Interval
 from pricing.contexts import contexts_of
 
@@ -34,21 +35,32 @@ KEYS_AT_ONCE: Final = 10_000_000
 """Digests of keys that are compared at a time: a few hundred megabytes."""
 
 
-def file_token_sums(path: Path, pieces: Sequence[Interval], bounds: Sequence[Bounds]) -> list[TokenSums]:
+def file_token_sums(
+    files: Path | Sequence[Path], pieces: Sequence[Interval], bounds: Sequence[Bounds], *, before: int | None = None
+) -> list[TokenSums]:
     """Tokens per piece, source, consumer, model and bucket of prompt lengths, as `token_sums` gives them of the ledger.
 
     `pieces` follow each other without gap; records before or after them are left out. `bounds`: of each piece, where the
-    buckets of its models end.  Raises UsageFileError.
+    buckets of its models end. `before`: only records of lower epochs; sealed files have a column of them.
+    Raises UsageFileError.
     """
     import duckdb  # 60 MB that no other part of the process needs
 
+    paths = [files] if isinstance(files, Path) else list(files)
+    if not paths:
+        return []
+    path = paths[0] if len(paths) == 1 else paths[0].parent
     try:
-        schema = pq.read_schema(path)
-        _check(schema, path)
-        cut = _Cut(pieces, bounds, "_NS" if schema.field("time").type.unit == "ns" else "")
-        with tempfile.TemporaryDirectory() as spill, duckdb.connect(config={**ENGINE, "temp_directory": spill}) as engine:
-            _check_values(engine, path)
-            rows = _asked(engine, _without_repeats(engine, path), *cut.statement())
+        schemas = [pq.read_schema(file) for file in paths]
+        for schema, file in zip(schemas, paths, strict=True):
+            _check(schema, file, ("epoch",) if before is not None else ())
+        cut = Cut(pieces, bounds, "_NS" if schemas[0].field("time").type.unit == "ns" else "")
+        with engine_connected() as engine:
+            records = files_text(paths)
+            records = records if before is None else f"(SELECT * FROM {records} WHERE epoch < {before})"
+            _check_values(engine, records, path)
+            number = sum(pq.read_metadata(file).num_rows for file in paths)
+            rows = _asked(engine, _without_repeats(engine, records, number, path), *cut.statement())
     except OSError as error:
         raise UsageFileError(f"{path}: {error.strerror or error}") from error
     except (pa.ArrowException, duckdb.Error) as error:
@@ -56,18 +68,28 @@ def file_token_sums(path: Path, pieces: Sequence[Interval], bounds: Sequence[Bou
     return [
         TokenSums(
             piece, source, consumer, model, requests, prompt, cache_read, cache_creation, output, reasoning,
-            _context(bounds[piece], model, bucket),
+            bucket_context(bounds[piece], model, bucket),
         )
         for piece, source, consumer, model, bucket, requests, prompt, cache_read, cache_creation, output, reasoning in rows
     ]
 
 
-def _context(bounds: Bounds, model: str, bucket: int) -> str:
+@contextmanager
+def engine_connected() -> "Iterator[DuckDBPyConnection]":
+    """A DuckDB of its own, which spills to a folder that is gone afterwards and fetches nothing."""
+    import duckdb
+
+    with tempfile.TemporaryDirectory() as spill, duckdb.connect(config={**ENGINE, "temp_directory": spill}) as engine:
+        yield engine
+
+
+def bucket_context(bounds: Bounds, model: str, bucket: int) -> str:
+    """The name of a bucket of prompt lengths; empty where the model has none."""
     return str(contexts_of(bounds[model])[bucket]) if model in bounds else ""
 
 
-def _check(schema: pa.Schema, path: Path) -> None:
-    for name in ("id", "time", *NAMES, *TOKEN_COUNTS):
+def _check(schema: pa.Schema, path: Path, more: tuple[str, ...]) -> None:
+    for name in ("id", "time", *NAMES, *TOKEN_COUNTS, *more):
         if name not in schema.names:
             raise UsageFileError(f"{path}: column {name!r} is missing")
     kind = schema.field("time").type
@@ -78,34 +100,34 @@ def _check(schema: pa.Schema, path: Path) -> None:
         kind = kind.value_type if pa.types.is_dictionary(kind) else kind
         if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
             raise UsageFileError(f"{path}: {name} is {kind}; give text")
-    for name in TOKEN_COUNTS:
+    for name in (*TOKEN_COUNTS, *more):
         if not pa.types.is_integer(schema.field(name).type):
             raise UsageFileError(f"{path}: {name} is {schema.field(name).type}; give whole numbers")
 
 
-def _check_values(engine: "DuckDBPyConnection", path: Path) -> None:
+def _check_values(engine: "DuckDBPyConnection", records: str, path: Path) -> None:
     """No value is missing and no count negative. Asked column by column: what a file says of its row groups answers most."""
     for name in ("id", "time", *NAMES, *TOKEN_COUNTS):
-        ((empty,),) = _asked(engine, _file(path), "count(*)", f"{name} IS NULL")
+        ((empty,),) = _asked(engine, records, "count(*)", f"{name} IS NULL")
         if empty:
             raise UsageFileError(f"{path}: {name} is empty in {empty} records")
     for name in TOKEN_COUNTS:
-        ((negative,),) = _asked(engine, _file(path), "count(*)", f"{name} < 0")
+        ((negative,),) = _asked(engine, records, "count(*)", f"{name} < 0")
         if negative:
             raise UsageFileError(f"{path}: {name} is below 0 in {negative} records")
 
 
-def _file(path: Path) -> str:
-    return f"read_parquet({_text(glob.escape(str(path)))})"
+def files_text(paths: Sequence[Path]) -> str:
+    """What stands for the rows of files in a statement of DuckDB."""
+    return f"read_parquet([{', '.join(_text(glob.escape(str(path))) for path in paths)}])"
 
 
-def _without_repeats(engine: "DuckDBPyConnection", path: Path) -> str:
-    """What stands for the file without its repeats.  Raises UsageFileError where one id has two contents.
+def _without_repeats(engine: "DuckDBPyConnection", file: str, number: int, path: Path) -> str:
+    """What stands for the records without their repeats.  Raises UsageFileError where one id has two contents.
 
     Few files have any, so digests of the keys are compared first, and whole records only where two are equal.
     """
-    file, fields = _file(path), ", ".join(("time", *NAMES, *TOKEN_COUNTS))
-    parts = pq.read_metadata(path).num_rows // KEYS_AT_ONCE + 1
+    fields, parts = ", ".join(("time", *NAMES, *TOKEN_COUNTS)), number // KEYS_AT_ONCE + 1
     engine.execute("CREATE TABLE repeated (digest UBIGINT)")
     for part in range(parts):
         engine.execute(
@@ -127,7 +149,7 @@ def _asked(engine: "DuckDBPyConnection", source: str, wanted: str, condition: st
 
 
 @dataclass(frozen=True)
-class _Cut:
+class Cut:
     """The statement that cuts records into pieces and buckets. `precision`: "_NS" where the file counts nanoseconds."""
 
     pieces: Sequence[Interval]
@@ -136,7 +158,7 @@ class _Cut:
 
     def statement(self) -> tuple[str, str]:
         """What is asked for, and of which records."""
-        later = "".join(f" + (time >= {self.instant(piece.start)})::int" for piece in self.pieces[1:])
+        later = "".join(f" + CAST(time >= {self.instant(piece.start)} AS INT)" for piece in self.pieces[1:])
         keys = f"0{later} AS piece, {', '.join(NAMES)}, {self.bucket()} AS bucket"
         sums = ", ".join(f"sum({name})" for name in TOKEN_COUNTS)
         within = self.within(Interval(self.pieces[0].start, self.pieces[-1].end))
@@ -145,7 +167,7 @@ class _Cut:
     def bucket(self) -> str:
         """The number of the bucket that a record's prompt falls into, where its model has buckets in its piece."""
         cases = "".join(
-            f" WHEN {self.within(piece)} AND model = {_text(model)} THEN {_beyond(ends)}"
+            f" WHEN {self.within(piece)} AND model = {self.text(model)} THEN {_beyond(ends)}"
             for piece, named in zip(self.pieces, self.bounds, strict=True) for model, ends in sorted(named.items())
         )  # fmt: skip
         return f"CASE{cases} ELSE 0 END" if cases else "0"
@@ -154,11 +176,16 @@ class _Cut:
         return f"time >= {self.instant(piece.start)} AND time < {self.instant(piece.end)}"
 
     def instant(self, at: datetime) -> str:
+        """An instant in a statement."""
         return f"TIMESTAMPTZ '{at.astimezone(UTC).isoformat(sep=' ')}'::TIMESTAMPTZ{self.precision}"
+
+    def text(self, value: str) -> str:
+        """A text in a statement."""
+        return _text(value)
 
 
 def _beyond(ends: Sequence[int]) -> str:
-    return " + ".join(f"(input_tokens > {end})::int" for end in ends)
+    return " + ".join(f"CAST(input_tokens > {end} AS INT)" for end in ends)
 
 
 def _text(value: str) -> str:

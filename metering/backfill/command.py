@@ -3,13 +3,13 @@
 import argparse
 import sys
 from collections.abc import Sequence
-from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
 import msgspec
 
+from metering.allocation_reports import in_batches, report_allocations
 from metering.backfill.holds import BackfillError, Site, records_of
 from metering.backfill.pods import (
     CAPACITY_METRIC,
@@ -32,22 +32,16 @@ from metering.command_line import (
     instant,
     json_lines,
     names_by,
-    token_of,
     write_text,
 )
-from metering.delivery import Delivery
 from metering.intervals import Interval, without
 from metering.prometheus import Prometheus, PrometheusError, add_prometheus_options
 from metering.records import GpuAllocation
 from metering.slurm.command import csv_of
-from metering.spool import Spool, open_state
 
-ENDPOINT: Final = "usage/gpu-allocations"
 MARGIN: Final = timedelta(minutes=10)
 """Scrapes before and after the gap show what was running at its edges."""
 PODS_PER_QUERY: Final = 100
-RECORDS_PER_BODY: Final = 500
-T = TypeVar("T")
 NATIVE: Final = 'resource!~"cpu|memory|ephemeral_storage|pods|hugepages_.*|attachable_volumes_.*"'
 
 
@@ -101,7 +95,7 @@ def read(options: argparse.Namespace, window: Interval) -> Found:
         capacity = node_capacity(prometheus.series([CAPACITY_METRIC], wider, matchers=",".join([*matched, NATIVE])))
         drivers, claimed = claims_in_use(prometheus.series([CLAIM_METRIC], wider, matchers=",".join(matched)), window)
         pods = requesting_pods(prometheus.series(REQUEST_METRICS, wider, matchers=",".join([*matched, NATIVE])))
-        for uids in _batches(sorted(pods), PODS_PER_QUERY):
+        for uids in in_batches(sorted(pods), PODS_PER_QUERY):
             of_pods = f'uid=~"{"|".join(uids)}"'
             add_pod_series(pods, prometheus.series(POD_METRICS, wider, matchers=",".join([*matched, of_pods])))
     finally:
@@ -146,21 +140,8 @@ def _write(records: Sequence[GpuAllocation], path: Path | None) -> int:
 
 def _send(options: argparse.Namespace, found: Found) -> int:
     """Records first, and what they fill with the last of them."""
-    agent = {"name": "backfill", "cluster": options.cluster}
-    bodies = _batches(found.records, RECORDS_PER_BODY) or [()]
-    with closing(open_state(options.state)) as connection:
-        spool = Spool(connection)
-        with connection:
-            for number, records in enumerate(bodies, start=1):
-                last = number == len(bodies)
-                filled = [{"from": piece.start, "until": piece.end} for piece in found.filled] if last else []
-                spool.put(ENDPOINT, msgspec.json.encode({"agent": agent, "allocations": records, "filled": filled}))
-        with Delivery(spool, endpoint=options.endpoint, token=token_of(options.token_file)) as delivery:
-            delivered = delivery.flush(seconds=60)
-        if not delivered:
-            sys.stderr.write(f"{delivery.last_error}; {len(spool)} bodies wait in {options.state}: run again\n")
-        return 0 if delivered and not delivery.rejected_records else SOMEBODY_DECIDES
-
-
-def _batches(items: Sequence[T], size: int) -> list[Sequence[T]]:
-    return [items[first : first + size] for first in range(0, len(items), size)]
+    filled = [{"from": piece.start, "until": piece.end} for piece in found.filled]
+    return report_allocations(
+        options.state, found.records, endpoint=options.endpoint, token_file=options.token_file,
+        agent={"name": "backfill", "cluster": options.cluster}, last={"filled": filled},
+    )  # fmt: skip

@@ -1,8 +1,9 @@
-"""`python -m metering slurm`: a report of sacct -> allocation records, as JSON lines or as a usage file."""
+"""`python -m metering slurm`: a report of sacct -> allocation records: to the platform, as JSON lines or as a usage file."""
 
 import argparse
 import csv
 import io
+import subprocess
 import sys
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
@@ -12,8 +13,17 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgspec
 
-from metering.command_line import SOMEBODY_DECIDES, bad_input, instant, json_lines, names_by, write_text
+from metering.command_line import (
+    SOMEBODY_DECIDES,
+    add_platform_options,
+    bad_input,
+    instant,
+    json_lines,
+    names_by,
+    write_text,
+)
 from metering.records import GpuAllocation
+from metering.slurm.accounting import read_sacct, report_window
 from metering.slurm.allocations import allocations_of, uncounted_gres
 from metering.slurm.jobs import RejectedEntry, ReportError
 from metering.slurm.report import read_report
@@ -25,11 +35,15 @@ COLUMNS: Final = (
 OPTIONAL: Final = COLUMNS[COLUMNS.index("ended_at") + 1 :]
 REJECTS: Final = ".rejects.jsonl"
 MOST_NAMED: Final = 20
+MOST_DAYS: Final = 366
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command line."""
-    parser.add_argument("file", metavar="FILE", help="report of sacct, or - for standard input")
+    parser.add_argument("file", metavar="FILE", nargs="?", help="report of sacct, or - for standard input")
+    parser.add_argument(
+        "--days", type=_days, metavar="N", help="instead of FILE: ask the sacct of this machine for so many days"
+    )
     parser.add_argument("--cluster", required=True, help="name of the cluster in the ledger")
     parser.add_argument(
         "--accelerators", type=names_by("TYPE"), default={}, metavar="TYPE=NAME,...",
@@ -51,6 +65,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--omit", type=_optional, default=(), metavar="COLUMN,...",
         help=f"leave out of the CSV, to repeat an import that did not have them: {', '.join(OPTIONAL)}",
     )  # fmt: skip
+    add_platform_options(parser)
+    parser.add_argument("--state", type=Path, default=Path("suanpan-slurm.db"), metavar="FILE", help="durable spool")
     parser.add_argument(
         "--rejects", type=Path, metavar="FILE",
         help=f"where lines are kept that cannot be read (default: beside --out, {REJECTS})",
@@ -58,17 +74,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Read, convert and write; 2 and one line on stderr where the report is wrong, 3 where entries of it were rejected."""
+    """Read, convert and send or write; 2 and one line on stderr where the report is wrong, 3 where entries were rejected."""
+    if wrong := _conflict(options):
+        return bad_input(f"python -m metering slurm: {wrong}, see --help")
+    options.file = options.file or "sacct"
     try:
-        report = read_report(_read(options.file), options.zone, options.delimiter)
+        content, window = read_sacct(options.days) if options.days else (_read(options.file), None)
+        report = read_report(content, options.zone, options.delimiter)
     except ReportError as error:
         return bad_input(f"{options.file}: {error}")
-    except OSError as error:
+    except (OSError, subprocess.TimeoutExpired) as error:
         return bad_input(error)
     records, without = allocations_of(
         report.jobs,
         cluster=options.cluster,
-        now=options.now or datetime.now(UTC),
+        now=options.now or (window.end if window else datetime.now(UTC)),
         accelerators=options.accelerators,
         gres=options.gres,
         site=options.site,
@@ -79,12 +99,26 @@ def run(options: argparse.Namespace) -> int:
     ]
     for note in (*report.notes, *uncounted):
         sys.stderr.write(f"{options.file}: {note}\n")
+    rejected = [*report.rejected, *without]
     as_csv = (options.format or ("csv" if options.out and options.out.suffix == ".csv" else "json")) == "csv"
     try:
+        if window and options.endpoint:
+            return max(report_window(options, records, rejected, window), _keep(rejected, options))
         write_text(csv_of(records, options.omit) if as_csv else json_lines(records), options.out)
-        return _keep([*report.rejected, *without], options)
+        return _keep(rejected, options)
     except OSError as error:
         return bad_input(error)
+
+
+def _conflict(options: argparse.Namespace) -> str:
+    """Options that do not go together."""
+    if bool(options.file) == bool(options.days):
+        return "give FILE or --days"
+    if bool(options.endpoint) != bool(options.token_file):
+        return "--endpoint needs --token-file"
+    if options.endpoint and (options.file or options.out):
+        return "--endpoint goes with --days, and without --out"  # a file does not say of which time it is complete
+    return ""
 
 
 def _keep(rejected: Sequence[RejectedEntry], options: argparse.Namespace) -> int:
@@ -125,6 +159,12 @@ def csv_of(records: Sequence[GpuAllocation], omit: Collection[str] = ()) -> str:
 
 def _read(name: str) -> bytes:
     return sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+
+
+def _days(text: str) -> int:
+    if not text.isdecimal() or not 0 < int(text) <= MOST_DAYS:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of days from 1 to {MOST_DAYS}")
+    return int(text)
 
 
 def _names(text: str) -> list[str]:

@@ -83,8 +83,8 @@ def _blocked_by(report: Report) -> Message:
             month=report.period, name=failing.name, detail=failing.detail,
         )
     if count == 1:
-        return Message("period %(month)s cannot be closed: 1 exception holds it", month=report.period)
-    return Message("period %(month)s cannot be closed: %(n)s exceptions hold it", month=report.period, n=count)
+        return Message("period %(month)s cannot be closed: 1 exception blocks it", month=report.period)
+    return Message("period %(month)s cannot be closed: %(n)s exceptions block it", month=report.period, n=count)
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def period_close(*, month: str, actor: str, now: datetime, report_progress: Prog
             _require_closable(checked.report)
         report_progress("cut_off", 0, 0)
         rated = _cut_off(month, actor, now, checked)
-        return _bill(month, now, rated, report_progress)
+        return _bill(month, actor, now, rated, report_progress)
 
 
 def _require_closable(report: Report) -> None:
@@ -138,8 +138,13 @@ def _cut_off(month: str, actor: str, now: datetime, checked: CloseCheck | None =
         return rated
 
 
-def _bill(month: str, now: datetime, rated: RatingResult | None, report_progress: ProgressCallback) -> Closed:
-    """Write charges and drafts of a period whose cut-off is set; `rated`: as its close sees it, None to rate it again."""
+def _bill(
+    month: str, actor: str, now: datetime, rated: RatingResult | None, report_progress: ProgressCallback
+) -> Closed:
+    """Write charges and drafts of a period whose cut-off is set; `rated`: as its close sees it, None to rate it again.
+
+    The close is of whoever set the cut-off; `actor` says who is behind that name, if it is theirs.
+    """
     with parallel_reads(), transaction.atomic():
         period = BillingPeriod.objects.select_for_update().get(month=month)
         if period.status == BillingPeriod.Status.CLOSED:
@@ -148,6 +153,7 @@ def _bill(month: str, now: datetime, rated: RatingResult | None, report_progress
             raise PeriodError(Message(
                 "period %(month)s was opened again while it was being closed: look at it, then close again", month=month
             ))
+        period.closed_by = actor if actor == period.closed_by else period.closed_by
         window, reads = Interval(period.start, period.end), None if rated else UsageReads.begun(period)
         usage = deferred_check(usage_digest, window, period.close_number)
         if rated is None:
@@ -214,7 +220,7 @@ def _write(
     if again and (moved := differing(period, assessment)):
         raise PeriodError(Message(
             "the repair changed what is billed already of %(teams)s in %(month)s: change only what concerns the teams "
-            "that are held, or have two persons open %(month)s again with `period_reopen`",
+            "that are blocked, or have two persons open %(month)s again with `period_reopen`",
             teams=", ".join(moved[:TEAMS_NAMED]), month=period.month,
         ))
 

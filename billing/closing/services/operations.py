@@ -20,13 +20,19 @@ from billing.invoices.services.invoices import invoices_issue
 from billing.invoices.services.periods import PeriodError
 from billing.runtime.advisory_lock import advisory_lock
 from billing.runtime.progress import ProgressCallback, no_progress, report_to_all, saved_with_operation
+from billing.tenancy.actors import Actor, actor_kept
+from billing.usage.archive.places import UnreadableArchiveError
 from metering.messages import Message
 
 OPERATION_LOCK = 0x4F50
 
 
+def _actor(operation: Operation) -> str:
+    return actor_kept(operation.requested_by, operation.parameters.get("acting"))
+
+
 def _close(operation: Operation, now: datetime, report_progress: ProgressCallback) -> Message:
-    closed = period_close(month=operation.month, actor=operation.requested_by, now=now, report_progress=report_progress)
+    closed = period_close(month=operation.month, actor=_actor(operation), now=now, report_progress=report_progress)
     if not closed.changed:
         return Message("was closed already")
     if closed.invoices == 1:
@@ -35,7 +41,7 @@ def _close(operation: Operation, now: datetime, report_progress: ProgressCallbac
 
 
 def _issue(operation: Operation, now: datetime, report_progress: ProgressCallback) -> Message:
-    issued = invoices_issue(month=operation.month, actor=operation.requested_by, now=now, report_progress=report_progress)
+    issued = invoices_issue(month=operation.month, actor=_actor(operation), now=now, report_progress=report_progress)
     return Message("1 invoice issued") if issued == 1 else Message("%(n)s invoices issued", n=issued)
 
 
@@ -69,7 +75,8 @@ def operation_request(
     if kind not in KINDS:
         raise ValueError(f"operation {kind!r} is none of {', '.join(KINDS)}")
     with transaction.atomic():
-        operation = Operation.objects.create(kind=kind, month=month, requested_by=actor, parameters=parameters or {})
+        kept = {**(parameters or {}), "acting": actor.facts} if isinstance(actor, Actor) else parameters or {}
+        operation = Operation.objects.create(kind=kind, month=month, requested_by=actor, parameters=kept)
         if wake is not None:
             transaction.on_commit(lambda: wake(operation.pk))
     return operation
@@ -100,7 +107,7 @@ def operation_run(*, operation_id: int, wait: bool = True, report_progress: Prog
             status = Operation.Status.DONE
         except CloseRefusedError as refusal:
             message, status = refusal.message, Operation.Status.REFUSED
-        except PeriodError as error:
+        except (PeriodError, UnreadableArchiveError) as error:
             message, status = error.message, Operation.Status.FAILED
         parameters = {**operation.parameters, "message": message.as_json()}
         Operation.objects.filter(pk=operation.pk).update(

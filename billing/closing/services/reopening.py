@@ -161,8 +161,8 @@ def why_not_reopenable(period: BillingPeriod, setup: BillingSetup | None = None)
     if period.invoices.filter(status=Invoice.Status.ISSUED).exists():
         if period.status == BillingPeriod.Status.CLOSING:
             return Message(
-                "invoices of %(month)s are issued and never change: repair the facts of the teams that its close holds (the "
-                "set-up file may change what concerns them only), then close again", month=month,
+                "invoices of %(month)s are issued and never change: repair the facts of the teams that its close blocks "
+                "(the set-up file may change what concerns them only), then close again", month=month,
             )
         return Message(
             "invoices of %(month)s are issued and never change: correct them with a credit note or a change of closed time",

@@ -1,5 +1,6 @@
 """Waivers: somebody answers for an exception that cannot be solved, with a reason and until a day."""
 
+from collections.abc import Iterable, Sequence
 from datetime import date, datetime, time, timedelta
 from typing import Final
 from zoneinfo import ZoneInfo
@@ -7,6 +8,7 @@ from zoneinfo import ZoneInfo
 from django.db import transaction
 
 from billing.closing.exception_kinds import WAIVABLE
+from billing.closing.exceptions import ReportedException
 from billing.closing.models import ExceptionWaiver
 from billing.closing.report import build_report
 from billing.invoices.models import BillingPeriod
@@ -46,6 +48,38 @@ def exception_waive(
         ))
     expires_at = _expiry(period, until, now)
     reported = build_report(period, now=now, thorough=False).exceptions
+    found = _found(reported, period, kind, subject)
+    with transaction.atomic():
+        return _store(period, found, reason, actor, expires_at)
+
+
+def exceptions_waive(
+    *, period: BillingPeriod, seen: Iterable[tuple[str, str]], reason: str, actor: str, now: datetime,
+    until: date | None = None,
+) -> int:  # fmt: skip
+    """The same for several exceptions that have one cause, by kind and subject: all of them or none; returns how many.
+
+    `seen`: those that the person saw; what came since stays.  Raises WaiverError.
+    """
+    wanted = list(dict.fromkeys(seen))
+    if not reason.strip():
+        raise WaiverError(Message("a waiver needs a reason"))
+    if not wanted or any(kind not in WAIVABLE for kind, _ in wanted):
+        raise WaiverError(Message("none of these can be waived: solve what is behind them"))
+    if period.close_seq is not None:
+        raise WaiverError(Message("period %(month)s is closed: nothing blocks it", month=period.month))
+    expires_at = _expiry(period, until, now)
+    reported = build_report(period, now=now, thorough=False).exceptions
+    found = [_found(reported, period, kind, subject) for kind, subject in wanted]
+    with transaction.atomic():
+        for item in found:
+            _store(period, item, reason, actor, expires_at)
+    return len(found)
+
+
+def _found(
+    reported: Sequence[ReportedException], period: BillingPeriod, kind: str, subject: str
+) -> ReportedException:
     of_kind = [item for item in reported if item.kind == kind]
     as_shown = [item for item in of_kind if visible(item.subject) == visible(subject)]
     found = next((item for item in of_kind if item.subject == subject), as_shown[0] if as_shown else None)
@@ -53,15 +87,19 @@ def exception_waive(
         raise WaiverError(Message(
             "period %(month)s has no exception %(kind)s %(subject)s", month=period.month, kind=kind, subject=subject
         ))
-    subject = found.subject
+    return found
+
+
+def _store(
+    period: BillingPeriod, found: ReportedException, reason: str, actor: str, expires_at: datetime
+) -> ExceptionWaiver:
     facts = {"reason": reason, "waived_by": actor, "quantity": found.quantity, "expires_at": expires_at}
-    with transaction.atomic():
-        waiver, _ = ExceptionWaiver.objects.update_or_create(
-            period=period, kind=kind, subject=subject, defaults=facts
-        )
-        detail = {"reason": reason, "quantity": str(found.quantity), "expires_at": expires_at.isoformat()}
-        waived = f"{period.month} {kind} {subject}"
-        audit_record(actor=actor, action="exception_waive", subject=waived, detail=detail)
+    waiver, _ = ExceptionWaiver.objects.update_or_create(
+        period=period, kind=found.kind, subject=found.subject, defaults=facts
+    )
+    detail = {"reason": reason, "quantity": str(found.quantity), "expires_at": expires_at.isoformat()}
+    waived = f"{period.month} {found.kind} {found.subject}"
+    audit_record(actor=actor, action="exception_waive", subject=waived, detail=detail)
     return waiver
 
 

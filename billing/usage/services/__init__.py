@@ -6,12 +6,12 @@ from billing.usage.services.efficiency import efficiency_ingest
 from billing.usage.services.engines import engine_readings_ingest
 from billing.usage.services.outcome import IngestOutcome, Reporter
 from billing.usage.services.quarantine import quarantine_dismiss
-from billing.usage.services.replay import ReplayError, quarantine_replay
+from billing.usage.services.replay import ReplayError, quarantine_decide_all, quarantine_replay
 from billing.usage.services.sequences import sequences_fold
 from billing.usage.services.share_declarations import DeclarationError, no_accelerators_note, share_declare
 from billing.usage.services.token_batch import token_batch
 from billing.usage.services.token_group import LoopGroupCommit
-from billing.usage.services.tokens import batch_ingest, loop_group_commit, rollups_fold, token_files_note, tokens_ingest
+from billing.usage.services.tokens import batch_ingest, loop_group_commit, token_files_note, tokens_ingest
 from billing.usage.services.watermarks import (
     Scan,
     Watched,
@@ -20,6 +20,7 @@ from billing.usage.services.watermarks import (
     watch_notes_add,
     watermark_advance,
 )
+from billing.usage.store.records import rollups_fold
 
 __all__ = [
     "DeclarationError",
@@ -38,6 +39,7 @@ __all__ = [
     "engine_readings_ingest",
     "loop_group_commit",
     "no_accelerators_note",
+    "quarantine_decide_all",
     "quarantine_dismiss",
     "quarantine_replay",
     "rollups_fold",

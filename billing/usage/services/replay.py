@@ -25,6 +25,7 @@ from billing.usage.services.allocations import ALTERED, OTHER_CONTENT, allocatio
 from billing.usage.services.capacity import capacity_ingest, capacity_taken
 from billing.usage.services.efficiency import efficiency_ingest, sample_taken
 from billing.usage.services.outcome import IngestOutcome, Reporter
+from billing.usage.services.quarantine import DismissalError, quarantine_dismiss
 from billing.usage.services.token_batch import key_taken
 from billing.usage.services.tokens import tokens_ingest
 from metering.gateways import cloudevents, lago, litellm
@@ -42,6 +43,7 @@ from metering.records import (
 )
 
 MAX_RECORD_BYTES = 1_048_576
+MOST_AT_ONCE = 1_000
 UNREADABLE = (msgspec.DecodeError, UnicodeError, RecursionError, RecordError)
 
 
@@ -101,6 +103,49 @@ def quarantine_replay(
                     "new": outcome.accepted == 1},
         )  # fmt: skip
     return entry
+
+
+def record_kind(entry: QuarantinedRecord) -> type[Any] | None:
+    """What kind of record came to the endpoint, None where the endpoint is not known any more."""
+    endpoint = _ENDPOINTS.get(entry.door)
+    return None if endpoint is None else endpoint.kind
+
+
+def native_record(entry: QuarantinedRecord, now: datetime) -> Any:
+    """The record in our own form; None where its bytes are not valid."""
+    endpoint = _ENDPOINTS.get(entry.door)
+    if endpoint is None:
+        return None
+    try:
+        return _decoded(endpoint.kind, entry.door, entry.record.encode(), now)
+    except UNREADABLE:
+        return None
+
+
+def quarantine_decide_all(
+    *, door: str, reporter: str, reason: str, replay: bool, why: str, actor: str, now: datetime
+) -> tuple[int, Message | None]:
+    """Take in as they came, or dismiss, up to MOST_AT_ONCE open records of one cause, each in a transaction of its own.
+
+    How many, and of those that were refused again the first refusal. Raises ReplayError where none could be decided.
+    """
+    rows = QuarantinedRecord.objects.filter(
+        status=QuarantinedRecord.Status.OPEN, door=door, reporter=reporter, reason=reason
+    )
+    done, refused = 0, None
+    for pk in list(rows.order_by("id").values_list("pk", flat=True)[:MOST_AT_ONCE]):
+        try:
+            if replay:
+                quarantine_replay(record_id=pk, actor=actor, reason=why, now=now)
+            else:
+                quarantine_dismiss(record_id=pk, actor=actor, resolution=why)
+        except (ReplayError, DismissalError) as error:
+            refused = refused or error.message
+        else:
+            done += 1
+    if not done:
+        raise ReplayError(refused or Message("no such record waits any more"))
+    return done, refused
 
 
 def refusal_of(entry: QuarantinedRecord, now: datetime) -> str:

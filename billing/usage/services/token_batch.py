@@ -6,8 +6,8 @@ from datetime import datetime
 from operator import attrgetter
 
 from billing.usage.services.outcome import Refusal, Reporter, in_the_future, latest_instant, may_not_report
-from billing.usage.services.token_columns import ReportedColumns, reported_columns
-from billing.usage.services.token_dimensions import remembered_dimensions
+from billing.usage.store.columns import ReportedColumns, reported_columns
+from billing.usage.store.dimensions import remembered_dimensions
 from metering.messages import Message
 from metering.names import visible
 from metering.raw_json import readable_members

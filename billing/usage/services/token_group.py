@@ -16,6 +16,7 @@ from django.db import DatabaseError, DataError, OperationalError, close_old_conn
 
 from billing.usage.services.outcome import IngestOutcome
 from billing.usage.services.token_batch import TokenBatch
+from billing.usage.store.sharded import beside_close
 
 QUEUE_SECONDS = 15
 Write = Callable[[Sequence[TokenBatch]], list[IngestOutcome]]
@@ -107,7 +108,8 @@ class LoopGroupCommit:
 
     async def stop(self) -> None:
         """End the thread and its connection; every waiting report was answered before."""
-        self._thread.submit(connections.close_all)
+        for close in (connections.close_all, beside_close):
+            self._thread.submit(close)
         await asyncio.to_thread(self._thread.shutdown)
 
     def _begin(self) -> None:

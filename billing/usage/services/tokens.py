@@ -10,50 +10,32 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import accumulate
 from operator import attrgetter
-from typing import Any
 
 import numpy as np
 import psycopg
 from django.db import IntegrityError, OperationalError, connection, transaction
 
-from billing.usage.contents import TOKEN_COUNTS
 from billing.usage.epochs import ingest_lock_shared
 from billing.usage.services.outcome import IngestOutcome, Refusal, Reporter
 from billing.usage.services.quarantine import quarantine_add
 from billing.usage.services.sequences import sequences_note
 from billing.usage.services.token_batch import TokenBatch, key_taken, token_batch
-from billing.usage.services.token_columns import (
-    Flags,
-    ReportedColumns,
-    Rows,
-    TokenColumns,
-    copied_deltas,
-    copied_entries,
-    dimension_ids,
-    reported_columns,
-    token_columns,
-)
-from billing.usage.services.token_dimensions import dimension_names, dimensions_put, remembered_dimensions
 from billing.usage.services.token_group import GroupCommit, LoopGroupCommit
-from billing.usage.services.token_rows import content_of_row, is_narrow, narrow_columns
-from billing.usage.services.token_wire import token_take
+from billing.usage.store.archived import SealedRecord, sealed_among
+from billing.usage.store.columns import Flags, ReportedColumns, Rows, TokenColumns, reported_columns, token_columns
+from billing.usage.store.dimensions import dimension_names, dimensions_put, remembered_dimensions
+from billing.usage.store.records import Known, rows_copy, rows_known, takes_few
+from billing.usage.store.rows import content_of_row, is_narrow, narrow_columns
+from billing.usage.store.wire import token_take
 from metering.records import Dimension, Rejected, TokenUsage
 
 ATTEMPTS = 20
 ANOTHER_CAME_FIRST = (psycopg.errors.UniqueViolation, psycopg.errors.DeadlockDetected)
 CONNECTION_STATES = ("08", "57P")
-FOLD_LOCK = 0x464F4C44
 GROUPED_RECORDS = 5_000
 SMALL = 60
-COUNTS = ", ".join(TOKEN_COUNTS)
-COPY_ENTRIES = f"COPY token_entry (key, time, dimension, {COUNTS}, epoch, id, rest) FROM STDIN (FORMAT BINARY)"
-COPY_DELTAS = f"COPY token_hour_delta (hour, dimension, epoch, requests, {COUNTS}) FROM STDIN (FORMAT BINARY)"
-KNOWN_ROWS = f"""SELECT uuid_send(key), dimension, timestamptz_send(time), rest, {COUNTS}
-    FROM token_entry WHERE key = ANY(%s::uuid[])"""
-"""Keys and times as bytes, which cost least to read."""
 
 Indexed = tuple[int, TokenUsage, bytes]
-Known = tuple[Any, ...]
 
 _dimension = attrgetter("dimension")
 
@@ -112,15 +94,9 @@ def _is_lost(error: Exception) -> bool:
 _groups = GroupCommit(_write_batches, most=GROUPED_RECORDS)
 
 
-def _wire() -> psycopg.Connection[Any]:
-    """The connection of this thread, as psycopg has it."""
-    connection.ensure_connection()
-    return connection.connection
-
-
 def _write(group: "_Group") -> None:
     """Everything of these batches."""
-    if len(group.records) <= SMALL and is_narrow(group.records) and not group.is_numbered:
+    if len(group.records) <= SMALL and is_narrow(group.records) and not group.is_numbered and takes_few():
         _take(group)
     else:
         _copy(group)
@@ -195,9 +171,9 @@ def _take(group: _Group) -> None:
         kept = records if len(wanted) == len(records) else [records[number] for number in wanted.values()]
         dimensions = list(map(_dimension, kept))
         ids = _known_dimensions(dimensions)
-        known = token_take(_wire(), narrow_columns(wanted, kept, [ids[name] for name in dimensions]))
+        known = token_take(narrow_columns(wanted, kept, [ids[name] for name in dimensions]))
         if known:
-            _count_known(group, _known_rows(known), wanted)
+            _count_taken(group, known, wanted)
     group.accept()
     if any(outcome.refusals for outcome in group.outcomes):
         _write_with_others(group)
@@ -206,45 +182,56 @@ def _take(group: _Group) -> None:
 def _copy(group: _Group) -> None:
     """With COPY. Rows are never changed, so a key that is found before the transaction is found for ever."""
     columns = group.columns() if group.records else None
-    rows = _new_rows(group, columns) if columns else None
+    rows, epoch = _new_rows(group, columns) if columns else (None, 0)
     group.accept()
     if group.is_numbered or (rows is not None and len(rows)) or any(outcome.refusals for outcome in group.outcomes):
-        _write_with_others(group, columns, rows)
+        _write_with_others(group, columns, rows, epoch)
 
 
-def _write_with_others(group: _Group, columns: TokenColumns | None = None, rows: Rows | None = None) -> None:
-    """These rows, if any, with what else the group leaves behind: the numbers of sources, and what was refused."""
+def _write_with_others(
+    group: _Group, columns: TokenColumns | None = None, rows: Rows | None = None, looked_up: int = 0
+) -> None:
+    """These rows, if any, with what else the group leaves behind: the numbers of sources, and what was refused.
+
+    `looked_up`: the epoch in which their keys were new. Only behind a later close can a key have come and left since.
+    """
     with transaction.atomic(), connection.cursor() as cursor:
         epoch = ingest_lock_shared()
         if columns is not None and rows is not None and len(rows):
-            ids = dimension_ids(columns, dimensions_put(columns.new_dimensions()))
-            for statement, copied in (
-                (COPY_DELTAS, copied_deltas(columns, rows, ids, epoch)),
-                (COPY_ENTRIES, copied_entries(columns, rows, ids, epoch)),
-            ):
-                with cursor.copy(statement) as copy:
-                    copy.write(copied)
+            if epoch != looked_up:
+                raise psycopg.errors.UniqueViolation(f"close {epoch} came between")
+            rows_copy(columns, rows, epoch)
         if group.is_numbered:
             sequences_note(cursor, group.taken())
         group.keep_refused()
 
 
-def _new_rows(group: _Group, columns: TokenColumns) -> Rows:
-    """The rows whose keys are new; all others are counted."""
+def _new_rows(group: _Group, columns: TokenColumns) -> tuple[Rows, int]:
+    """The rows whose keys are new, and in which epoch they are; all others are counted.
+
+    A key that left for an archive meanwhile is found behind those of the ledger.
+    """
     for number, first in columns.repeated():
         group.repeat(number, same=group.records[first].content == group.records[number].content)
     rows = columns.first_rows()
-    known = _known_rows(columns.hex_keys(rows))
-    if not known:
-        return rows
-    at = columns.rows_by_key(rows)
-    taken = np.fromiter((at[key] for key, *_ in known), np.intp, len(known))
-    same = _same_as_stored(columns, taken, known)
-    group.repeat_same(columns.place[taken[same]])
-    others = [row for row, alike in zip(known, same.tolist(), strict=True) if not alike]
-    if others:
-        _count_known(group, others, {key: int(columns.place[at[key]]) for key, *_ in others})
-    return np.setdiff1d(rows, taken, assume_unique=True)
+    at = None
+    if known := rows_known(columns.hex_keys(rows)):
+        at = columns.rows_by_key(rows)
+        taken = np.fromiter((at[key] for key, *_ in known), np.intp, len(known))
+        same = _same_as_stored(columns, taken, known)
+        group.repeat_same(columns.place[taken[same]])
+        others = [row for row, alike in zip(known, same.tolist(), strict=True) if not alike]
+        if others:
+            _count_known(group, others, {key: int(columns.place[at[key]]) for key, *_ in others})
+        rows = np.setdiff1d(rows, taken, assume_unique=True)
+    if not len(rows):
+        return rows, 0
+    epoch, sealed = sealed_among(columns.keys[rows])
+    if sealed:
+        at = at or columns.rows_by_key(rows)
+        _count_sealed(group, sealed, {key: int(columns.place[at[key]]) for key in sealed})
+        rows = np.setdiff1d(rows, np.fromiter((at[key] for key in sealed), np.intp, len(sealed)), assume_unique=True)
+    return rows, epoch
 
 
 def _same_as_stored(columns: TokenColumns, rows: Rows, stored: Sequence[Known]) -> Flags:
@@ -253,11 +240,6 @@ def _same_as_stored(columns: TokenColumns, rows: Rows, stored: Sequence[Known]) 
     same: Flags = columns.are_as_stored(rows, np.frombuffer(b"".join(times), ">i8"), np.array(counts, np.int64).T)
     same &= columns.bare[rows] & (columns.dimensions[rows] == np.array(dimensions, np.int32))
     return same & ~np.fromiter(map(bool, rests), np.bool_, len(rests))
-
-
-def _known_rows(keys: str) -> list[Known]:
-    """What the ledger has under these keys, in hex with commas between."""
-    return psycopg.Cursor(_wire()).execute(KNOWN_ROWS, [f"{{{keys}}}"], prepare=True).fetchall()
 
 
 def _count_known(group: _Group, known: Sequence[Known], numbers: Mapping[bytes, int]) -> None:
@@ -274,22 +256,41 @@ def _count_known(group: _Group, known: Sequence[Known], numbers: Mapping[bytes, 
         group.repeat(number, same=content == content_of_row(row, names[dimension], dated=content[0] is not None))
 
 
+def _count_taken(group: _Group, known: str, numbers: Mapping[bytes, int]) -> None:
+    """Count each of these records, whose keys (in hex with commas between) the ledger or an archive has.
+
+    One that leaves or comes back meanwhile is on the other side.
+    """
+    while known:
+        stored = rows_known(known)
+        _count_known(group, stored, numbers)
+        here = {key for key, *_ in stored}
+        others = [key for key in map(bytes.fromhex, known.split(",")) if key not in here]
+        sealed = sealed_among(others)[1] if others else {}
+        _count_sealed(group, sealed, numbers)
+        known = ",".join(key.hex() for key in others if key not in sealed)
+
+
+def _count_sealed(group: _Group, sealed: Mapping[bytes, SealedRecord], numbers: Mapping[bytes, int]) -> None:
+    """Count each of these records, whose keys left for an archive, as duplicate or conflict."""
+    from billing.usage.archive.rows import record_contents  # with a library that no other report needs
+
+    kept = [(numbers[key], item) for key, item in sealed.items()]
+    records = [group.records[number] for number, _ in kept]
+    contents = record_contents([
+        (record, record.content[0] if record.content[0] is not None else item.time)
+        for record, (_, item) in zip(records, kept, strict=True)
+    ])
+    for (number, item), content in zip(kept, contents, strict=True):
+        group.repeat(number, same=content.startswith(item.digest))
+
+
 def _known_dimensions(wanted: Sequence[Dimension]) -> Mapping[Dimension, int]:
     """Ids of at least these dimensions; hardly ever is one of them new."""
     remembered = remembered_dimensions()
     if all(map(remembered.__contains__, wanted)):
         return remembered
     return dimensions_put(wanted)
-
-
-def rollups_fold() -> int:
-    """Move what ingest appended into the roll-ups by hour and day; returns how many deltas. One folder works at a time."""
-    with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute("SELECT pg_try_advisory_xact_lock(%s)", [FOLD_LOCK])
-        if not cursor.fetchone()[0]:
-            return 0
-        cursor.execute("DELETE FROM token_hour_delta")  # its trigger adds what goes to the roll-ups
-        return cursor.rowcount
 
 
 def token_files_note(records: Iterable[TokenUsage]) -> None:

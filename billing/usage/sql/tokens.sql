@@ -37,7 +37,6 @@ CREATE TABLE IF NOT EXISTS token_entry (
 COMMENT ON COLUMN token_entry.id IS 'empty where the key tells it: see token_id';
 COMMENT ON COLUMN token_entry.rest IS 'empty, or JSON: attributes; counts, where the columns hold -1';
 CREATE INDEX IF NOT EXISTS token_entry_time ON token_entry USING brin (time) WITH (pages_per_range = 32);
-SELECT suanpan_append_only('token_entry', 'reported usage is never changed');
 
 -- The id of a record whose id is a UUID: the key under a mask of the source (`metering.token_keys`).
 CREATE OR REPLACE FUNCTION token_id(key uuid, source text) RETURNS text LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE AS $$
@@ -204,41 +203,3 @@ CREATE OR REPLACE TRIGGER numbers_stay AFTER DELETE ON token_sequence REFERENCIN
 CREATE OR REPLACE TRIGGER rows_stay BEFORE UPDATE ON token_sequence
     FOR EACH ROW EXECUTE FUNCTION suanpan_refuse('reported usage is never changed');
 SELECT suanpan_never_emptied('token_sequence', 'reported usage is never changed');
-
--- A small batch in one round trip: locks, the epoch, rows and the delta. Returns the keys that were there already.
-CREATE OR REPLACE FUNCTION token_take(
-    keys uuid[], times timestamptz[], dimensions integer[], inputs integer[], cache_reads integer[],
-    cache_creations integer[], outputs integer[], reasonings integer[], ids text[], rests text[]
-) RETURNS uuid[] LANGUAGE plpgsql AS $$
-DECLARE
-    this_epoch integer;
-    fresh_keys uuid[];
-BEGIN
-    PERFORM set_config('lock_timeout', '10s', true);
-    IF current_setting('synchronous_commit') = 'off' THEN
-        PERFORM set_config('synchronous_commit', 'on', true);
-    END IF;
-    PERFORM pg_advisory_xact_lock_shared(1397768526);
-    SELECT coalesce(max(close_seq), 0) INTO this_epoch FROM usage_close;
-    WITH fresh AS (
-        INSERT INTO token_entry (key, time, dimension, input_tokens, cache_read_input_tokens,
-                                 cache_creation_input_tokens, output_tokens, reasoning_output_tokens, epoch, id, rest)
-        SELECT r.key, r.time, r.dimension, r.i, r.cr, r.cc, r.o, r.ro, this_epoch, r.id, r.rest
-        FROM unnest(keys, times, dimensions, inputs, cache_reads, cache_creations, outputs, reasonings, ids, rests)
-             AS r (key, time, dimension, i, cr, cc, o, ro, id, rest)
-        ORDER BY r.key
-        ON CONFLICT (key) DO NOTHING
-        RETURNING *
-    ), added AS (
-        INSERT INTO token_hour_delta
-        SELECT date_trunc('hour', time, 'UTC'), dimension, this_epoch, count(*), sum(input_tokens),
-               sum(cache_read_input_tokens), sum(cache_creation_input_tokens), sum(output_tokens),
-               sum(reasoning_output_tokens)
-        FROM fresh GROUP BY 1, 2
-    )
-    SELECT coalesce(array_agg(key), ARRAY[]::uuid[]) INTO fresh_keys FROM fresh;
-    IF cardinality(fresh_keys) = cardinality(keys) THEN
-        RETURN ARRAY[]::uuid[];
-    END IF;
-    RETURN ARRAY(SELECT k FROM unnest(keys) k WHERE k <> ALL (fresh_keys));
-END $$;

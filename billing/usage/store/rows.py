@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from billing.usage.services.token_columns import LARGEST_INT, LARGEST_SHORT
+from billing.usage.store.columns import LARGEST_INT, LARGEST_SHORT
 from metering.records import Content, Counts, Dimension, TokenUsage, microseconds
 from metering.token_keys import is_masked
 

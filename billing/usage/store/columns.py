@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from billing.usage.contents import TOKEN_COUNTS
-from billing.usage.services.token_checks import are_ids, are_texts, is_named
+from billing.usage.store.checks import are_ids, are_texts, is_named
 from metering.record_checks import EARLIEST, LATEST, WIDEST_OFFSET
 from metering.records import Dimension, UncheckedTokenUsage
 from metering.token_keys import UUID_LENGTH, source_mask, token_key
@@ -276,15 +276,20 @@ def copied_entries(columns: TokenColumns, rows: Rows, dimensions: Identities, ep
         table[f"count {place}"] = counts[:, place]
     if not len(more):
         return COPY_HEADER + table.tobytes() + COPY_TRAILER
-    records = [columns.records[number] for number in columns.place[rows[more]].tolist()]
-    identities = [
-        b"" if readable else record.id.encode()
-        for record, readable in zip(records, columns.readable[rows[more]].tolist(), strict=True)
-    ]
-    rests = [_rest(record, large) for record, large in zip(records, wide.tolist(), strict=True)]
+    found = record_texts(columns, rows[more], wide)
+    identities, rests = zip(*found, strict=True)
     table["id"][more], table["rest"][more] = list(map(len, identities)), list(map(len, rests))
     texts = zip(more.tolist(), identities, rests, strict=True)
     return b"".join([COPY_HEADER, *_with_texts(memoryview(table.tobytes()), table.itemsize, texts), COPY_TRAILER])
+
+
+def record_texts(columns: TokenColumns, rows: Rows, wide: Flags) -> list[tuple[bytes, bytes]]:
+    """Of each row the id where its key does not tell it, and what has no column; `wide`: whose counts have none."""
+    records = [columns.records[number] for number in columns.place[rows].tolist()]
+    return [
+        (b"" if readable else record.id.encode(), _rest(record, large))
+        for record, readable, large in zip(records, columns.readable[rows].tolist(), wide.tolist(), strict=True)
+    ]
 
 
 def _with_texts(table: memoryview, size: int, texts: Iterable[tuple[int, bytes, bytes]]) -> Iterator[bytes | memoryview]:

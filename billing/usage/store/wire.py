@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import psycopg
+from django.db import connection
 from psycopg import pq
 from psycopg.errors import error_from_result
 
@@ -15,13 +16,19 @@ ARGUMENTS: Final = 10
 STATEMENT: Final = f"SELECT token_take({', '.join(f'${number}' for number in range(1, ARGUMENTS + 1))})".encode()
 
 
-def token_take(connection: psycopg.Connection[Any], arguments: Sequence[bytes]) -> str:
+def bare_connection() -> psycopg.Connection[Any]:
+    """The connection of this thread, as psycopg has it."""
+    connection.ensure_connection()
+    return connection.connection
+
+
+def token_take(arguments: Sequence[bytes]) -> str:
     """Write the records; gives the keys that were known, in hex with commas between.
 
     `arguments`: as `token_rows.narrow_columns` gives them. Outside of a transaction it is one by itself. Raises what psycopg
     does; OperationalError without a state where the connection was lost.
     """
-    wire = connection.pgconn
+    wire = bare_connection().pgconn
     result = _checked(wire, wire.exec_params(STATEMENT, arguments, param_formats=[pq.Format.BINARY] * ARGUMENTS))
     return (result.get_value(0, 0) or b"").decode().strip("{}").replace("-", "")
 

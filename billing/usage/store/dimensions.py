@@ -3,11 +3,13 @@
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
+from typing import Literal, NamedTuple
 
 import msgspec
 from django.db import DEFAULT_DB_ALIAS, connection, connections, transaction
 
-from billing.usage.services.token_checks import is_named
+from billing.runtime.parallel_reads import rows_read
+from billing.usage.store.checks import is_named
 from metering.records import Dimension
 
 MAX_REMEMBERED = 100_000
@@ -48,6 +50,29 @@ def dimension_names(numbers: Iterable[int]) -> dict[int, Dimension]:
             [sorted(numbers)],
         )
         return {number: tuple(dimension) for number, *dimension in cursor.fetchall()}
+
+
+class TokenName(NamedTuple):
+    """A source that reports tokens of one consumer and model, and the number of a dimension of it."""
+
+    number: int
+    source: str
+
+
+def token_names(consumer: str, model: str) -> list[TokenName]:
+    """Under which dimensions a consumer used a model."""
+    used = "SELECT id, source FROM token_dimension WHERE consumer = %(consumer)s AND model = %(model)s"
+    return [TokenName(*row) for row in rows_read(used, {"consumer": consumer, "model": model})]
+
+
+def dimension_consumers() -> list[tuple[int, str, str]]:
+    """(number, source, consumer) of every dimension, in order."""
+    return rows_read("SELECT id, source, consumer FROM token_dimension ORDER BY 1", {})
+
+
+def names_reported(column: Literal["source", "model"]) -> list[str]:
+    """Every source, or every model, of which a token record was reported, in order."""
+    return [name for (name,) in rows_read(f"SELECT DISTINCT {column} FROM token_dimension ORDER BY 1", {})]
 
 
 def dimensions_forget() -> None:

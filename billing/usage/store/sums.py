@@ -2,30 +2,26 @@
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from typing import Any, Final, NamedTuple
+from datetime import UTC, datetime
+from typing import Any, Final
 
 import msgspec
-from django.db import connection
 
 from billing.runtime.parallel_reads import rows_fetched
 from billing.usage.contents import TOKEN_COUNTS
-from billing.usage.queries import hour_of
-from billing.usage.selectors import EpochFilter
+from billing.usage.grid import hour_of, next_day, next_hour, this_day, this_hour
+from billing.usage.scope import EpochFilter
+from billing.usage.store.archived import IN_LEDGER, ArchivedMonth, archived_among
+from billing.usage.store.clickhouse import token_servers
+from billing.usage.store.dimensions import dimension_names
+from billing.usage.store.sharded_reads import sharded_sums
 from metering.intervals import Interval
-from pricing.contexts import Context, class_and_context, contexts_of, parse_context, priced_class
+from pricing.contexts import contexts_of, priced_class
 
-HOUR, DAY, EPOCH = timedelta(hours=1), timedelta(days=1), datetime(1970, 1, 1, tzinfo=UTC)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+NO_BUCKET: Final = -1
+"""The bucket of a model that has none in its piece, where sums come from elsewhere."""
 COUNTS = ("requests", *TOKEN_COUNTS)
-
-
-BY_CLASS: Final[Mapping[str, str]] = {
-    "input": "(t.input_tokens - t.cache_read_input_tokens - t.cache_creation_input_tokens)",
-    "cache_read": "t.cache_read_input_tokens",
-    "cache_creation": "t.cache_creation_input_tokens",
-    "output": "t.output_tokens",
-}
-"""What of a request `t` is of a class."""
 
 
 class TokenSums(msgspec.Struct, frozen=True, gc=False):
@@ -76,9 +72,11 @@ def token_sums(
     """
     if not pieces or (dimensions is not None and not dimensions):
         return
-    grain = _Grain(hourly, dimensions is not None)
     hours, edges = _whole(((index, piece.start, piece.end) for index, piece in enumerate(pieces)), this_hour, next_hour)
     days, hours = ([], hours) if hourly else whole_days(hours)
+    parts = [(index, piece.start, piece.end) for index, piece in enumerate(pieces) if any(bounds) and bounds[index]]
+    left = archived_among([Interval(start, end) for _, start, end in (*edges, *parts)], epochs)
+    grain = _Grain(hourly, dimensions is not None, bool(left))
     sources = (
         grain.source("token_usage_day", "day", "requests", "d", days),
         grain.source("token_usage_hour", "hour", "requests", "h", hours),
@@ -86,14 +84,41 @@ def token_sums(
     )
     given = {"first": epochs.first, "before": epochs.before, "dimensions": sorted(dimensions or ()), **bucketed(bounds)}
     ranges = {**ranged("d", days), **ranged("h", hours), **ranged("e", edges)}
-    for row in rows_fetched(grain.statement(" UNION ALL ".join(sources), WITHOUT_BUCKETS), given | ranges):
+    rows = rows_fetched(grain.statement(" UNION ALL ".join(sources), WITHOUT_BUCKETS), given | ranges)
+    for row in _with_archived(rows, left, edges, epochs, bounds, grain, dimensions, of_buckets=False):
         yield TokenSums(*(*row[:10], "", _hour(row[10]), row[11]))
-    if any(bounds):
-        parts = [(index, piece.start, piece.end) for index, piece in enumerate(pieces) if bounds[index]]
+    if parts:
         events = grain.source("token_event", "time", "1", "b", parts)
-        for row in rows_fetched(grain.statement(events, IN_BUCKETS, BUCKET), given | ranged("b", parts)):
+        rows = rows_fetched(grain.statement(events, IN_BUCKETS, BUCKET), given | ranged("b", parts))
+        for row in _with_archived(rows, left, parts, epochs, bounds, grain, dimensions, of_buckets=True):
             context = str(contexts_of(bounds[row[0]][row[3]])[row[12]])
             yield TokenSums(*(*row[:10], context, _hour(row[10]), row[11]))
+
+
+def _with_archived(
+    rows: Iterable[tuple[Any, ...]], left: Sequence[ArchivedMonth], ranges: Sequence[Range], epochs: EpochFilter,
+    bounds: Sequence[Bounds], grain: "_Grain", dimensions: Collection[int] | None, *, of_buckets: bool,
+) -> Iterable[tuple[Any, ...]]:  # fmt: skip
+    """The rows with what ClickHouse has of the same ranges, and the archive, where months that left are among them."""
+    servers = token_servers()
+    if not ranges or not (left or servers):
+        return rows
+    beside: list[tuple[Any, ...]] = []
+    if servers:
+        beside += sharded_sums(servers, ranges, epochs, bounds, dimensions, of_buckets=of_buckets)
+    if left:
+        from billing.usage.archive.reading import archived_sums  # which reads sums of files
+
+        names = None if dimensions is None else set(dimension_names(dimensions).values())
+        beside += archived_sums(ranges, epochs, bounds, names)
+    found = {(*row[:4], *row[10:]): row[4:10] for row in rows}
+    for piece, source, consumer, model, site, hour, bucket, *counts in beside:
+        if (bucket != NO_BUCKET) is of_buckets:
+            place = (hour, site) if grain.hourly else (None, "")
+            key = (piece, source, consumer, model, *place, *([bucket] if of_buckets else []))
+            known = found.get(key, (0,) * len(COUNTS))
+            found[key] = tuple(one + more for one, more in zip(known, counts, strict=True))
+    return [(*key[:4], *found[key], *key[4:]) for key in sorted(found)]
 
 
 def _hour(seconds: int | None) -> datetime | None:
@@ -113,11 +138,13 @@ class _Grain:
 
     hourly: bool
     of_some: bool
+    without_archived: bool = False
 
     def source(self, table: str, instant: str, requests: str, prefix: str, ranges: Sequence[Range]) -> str:
         """Rows of the ranges, each with its hour in seconds where these are distinguished."""
         hour = f"extract(epoch FROM date_trunc('hour', t.{instant}, 'UTC'))::bigint AS hour, " if self.hourly else ""
         some = "t.dimension = ANY(%(dimensions)s::int[])" if self.of_some else "TRUE"
+        some += f" AND {IN_LEDGER}" if self.without_archived and table == "token_event" else ""
         return token_source(table, instant, requests, prefix, ranges, more=hour, condition=some)
 
     def statement(self, rows: str, condition: str, bucket: str = "") -> str:
@@ -162,52 +189,6 @@ def bucketed(bounds: Sequence[Bounds]) -> dict[str, Any]:
         "bucket_i": [index for index, _, _ in rows], "bucket_model": [model for _, model, _ in rows],
         "bucket_firsts": [",".join(str(end + 1) for end in ends) for _, _, ends in rows],
     }  # fmt: skip
-
-
-class TokenName(NamedTuple):
-    """A source that reports tokens of one consumer and model, and the number of a dimension of it."""
-
-    number: int
-    source: str
-
-
-def token_names(consumer: str, model: str) -> list[TokenName]:
-    """Under which dimensions a consumer used a model."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT id, source FROM token_dimension WHERE consumer = %s AND model = %s", [consumer, model])
-        return [TokenName(*row) for row in cursor.fetchall()]
-
-
-def requests_of(
-    ranges: Sequence[tuple[str, Interval]], names: Sequence[TokenName], epochs: EpochFilter, priced: str, most: int
-) -> list[dict[str, Any]]:
-    """The first requests that used a priced class, in order of time, each beside the sum and the number of all of them.
-
-    `ranges`: of which source from when to when. The events of each are read by its bounds (OFFSET 0): joined, all of the
-    ledger would be.
-    """
-    token_class, context = class_and_context(priced)
-    prompts, usage = parse_context(context) if context else Context(0, None), BY_CLASS[token_class]
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"""SELECT t.time, t.id, d.source, d.status, {usage}::numeric AS usage,
-                       sum({usage}) OVER ()::numeric AS usage_of_all, count(*) OVER () AS number
-                FROM unnest(%(source)s::text[], %(lo)s::timestamptz[], %(hi)s::timestamptz[]) AS r (source, lo, hi)
-                CROSS JOIN LATERAL (SELECT * FROM token_event t WHERE t.time >= r.lo AND t.time < r.hi
-                                    AND t.dimension = ANY(%(dimensions)s) OFFSET 0) t
-                JOIN token_dimension d ON d.id = t.dimension AND d.source = r.source
-                WHERE t.epoch >= %(first)s AND t.epoch < %(before)s AND {usage} > 0
-                      AND t.input_tokens >= %(shortest)s AND (%(longest)s::bigint IS NULL OR t.input_tokens <= %(longest)s)
-                ORDER BY t.time, d.source, t.id LIMIT %(most)s""",
-            {
-                "source": [source for source, _ in ranges], "lo": [time.start for _, time in ranges],
-                "hi": [time.end for _, time in ranges], "dimensions": [name.number for name in names],
-                "first": epochs.first, "before": epochs.before, "shortest": prompts.first, "longest": prompts.last,
-                "most": most,
-            },
-        )  # fmt: skip
-        columns = [column.name for column in cursor.description or ()]
-        return [dict(zip(columns, row, strict=True)) for row in cursor.fetchall()]
 
 
 def _sums(table: str, cast: str = "") -> str:
@@ -256,55 +237,3 @@ def ranged(prefix: str, ranges: Iterable[Range]) -> dict[str, Any]:
         **{f"{prefix}_lo_{n}": start for n, start in enumerate(starts)},
         **{f"{prefix}_hi_{n}": end for n, end in enumerate(ends)},
     }  # fmt: skip
-
-
-def this_hour(instant: datetime) -> datetime:
-    return instant.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
-
-
-def next_hour(instant: datetime) -> datetime:
-    floor = this_hour(instant)
-    return floor if floor == instant else floor + HOUR
-
-
-def this_day(instant: datetime) -> datetime:
-    return instant.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-
-
-def next_day(instant: datetime) -> datetime:
-    floor = this_day(instant)
-    return floor if floor == instant else floor + DAY
-
-
-def rollup_difference(window: Interval) -> dict[str, int]:
-    """Roll-up minus events for the hours of `window`, and roll-up by day minus roll-up by hour for its days, per count; and
-    how many sums of an hour or a day differ: what moved from one consumer to another leaves every count as it was. All
-    zero or the ledger is broken.
-    """
-    hours, days = (this_hour(window.start), next_hour(window.end)), (this_day(window.start), next_day(window.end))
-    by_hour = _difference(("token_usage_hour", "hour", "sum(requests)"), ("token_event", "time", "count(*)"), "hour", hours)
-    by_day = _difference(
-        ("token_usage_day", "day", "sum(requests)"), ("token_usage_hour", "hour", "sum(requests)"), "day", days
-    )
-    return by_hour | {f"{name} by day": count for name, count in by_day.items()}
-
-
-def _difference(
-    summed: tuple[str, str, str], parts: tuple[str, str, str], unit: str, bounds: tuple[datetime, datetime]
-) -> dict[str, int]:
-    """What one table says between two instants, minus what another does, per count, and how many of their sums differ."""
-    tables = [
-        f"""(SELECT date_trunc('{unit}', {instant}, 'UTC') AS at, dimension, epoch, {requests}::bigint AS requests,
-                    {', '.join(f'sum({name})::bigint AS {name}' for name in TOKEN_COUNTS)}
-             FROM {table} WHERE {instant} >= %s AND {instant} < %s GROUP BY 1, 2, 3)"""
-        for table, instant, requests in (summed, parts)
-    ]  # fmt: skip
-    differences = [f"coalesce(sum(r.{name}), 0)::bigint - coalesce(sum(e.{name}), 0)::bigint" for name in COUNTS]
-    rows = [f"({', '.join(f'{table}.{name}' for name in COUNTS)})" for table in ("r", "e")]
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"""SELECT {', '.join(differences)}, count(*) FILTER (WHERE {' IS DISTINCT FROM '.join(rows)})
-                FROM {tables[0]} r FULL JOIN {tables[1]} e USING (at, dimension, epoch)""",
-            [*bounds, *bounds],
-        )
-        return dict(zip((*COUNTS, "sums"), cursor.fetchone(), strict=True))

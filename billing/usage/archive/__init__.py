@@ -1,0 +1,1 @@
+"""Sealed months: usage of closed months as files elsewhere, proven equal to the ledger."""

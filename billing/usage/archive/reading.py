@@ -1,0 +1,141 @@
+"""Records of months that left the ledger, read from their archive: each file is what its manifest says, or nothing is read.
+
+An archive in an object store is copied for each reading. What reads it: lines whose price or owner changed within an hour,
+prices by the length of prompts, and the requests behind a line.
+"""
+
+import tempfile
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from billing.usage.archive.places import ArchiveError, UnreadableArchiveError
+from billing.usage.archive.sealed import EPOCH, Seal, sealed_files, seals
+from billing.usage.contents import TOKEN_COUNTS
+from billing.usage.scope import EpochFilter
+from billing.usage.store.archived import ArchivedMonth, archived_among
+from billing.usage.store.sums import NO_BUCKET
+from billing.usage.token_file import engine_connected, files_text
+from metering.intervals import Interval
+from metering.messages import Message
+from metering.records import Dimension
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+NAMES: Final = ("source", "consumer", "model", "site", "provider", "status")
+MICROSECOND: Final = timedelta(microseconds=1)
+
+
+def seal_of(item: ArchivedMonth) -> Seal:
+    """The seal whose folder has the records of a month.  Raises ArchiveError."""
+    for seal in seals(item.month):
+        if seal.folder == item.folder:
+            return seal
+    raise ArchiveError(f"{item.folder}: the audit log has no such seal")
+
+
+@contextmanager
+def archived_records(item: ArchivedMonth) -> "Iterator[tuple[DuckDBPyConnection, str]]":
+    """An engine, and the records of a month as a table of it.  Raises UnreadableArchiveError."""
+    with tempfile.TemporaryDirectory() as scratch, engine_connected() as engine:
+        try:
+            files = sealed_files(seal_of(item), "tokens", Path(scratch), lambda _: None)
+        except ArchiveError as error:
+            raise UnreadableArchiveError(Message(
+                "the usage records of %(month)s are in the archive only, and it cannot be read: %(problem)s. Put a whole "
+                "copy of it in its place; `usage_seal --verify` says what else is wrong",
+                month=item.month, problem=str(error),
+            )) from error
+        yield engine, files_text(files)
+
+
+def archived_sums(
+    ranges: Sequence[tuple[int, datetime, datetime]], epochs: EpochFilter, bounds: Sequence[Mapping[str, tuple[int, ...]]],
+    dimensions: Collection[Dimension] | None,
+) -> list[tuple[Any, ...]]:  # fmt: skip
+    """Of records of the ranges: piece, source, consumer, model, site, hour in seconds, bucket, requests and counts.
+
+    The bucket of a model without buckets in its piece is NO_BUCKET. `dimensions`: only of these.
+    """
+    found: list[tuple[Any, ...]] = []
+    for item in archived_among([Interval(start, end) for _, start, end in ranges], epochs):
+        known = item.known(epochs)
+        places = ", ".join(f"({piece}, {_us(start)}, {_us(end)})" for piece, start, end in ranges)
+        statement = """SELECT r.piece, {names}, epoch_us(t.time) // 3600000000 * 3600 AS hour, {bucket} AS bucket,
+                count(*), {sums}
+            FROM {table} t JOIN (VALUES {places}) AS r (piece, lo, hi)
+                ON epoch_us(t.time) >= r.lo AND epoch_us(t.time) < r.hi
+            WHERE t.epoch >= {first} AND t.epoch < {before} GROUP BY ALL ORDER BY ALL"""
+        with archived_records(item) as (engine, table):
+            rows = engine.execute(statement.format(
+                names=", ".join(f"t.{name}" for name in NAMES), bucket=_bucket(bounds), table=table, places=places,
+                sums=", ".join(f"sum(t.{name})" for name in TOKEN_COUNTS), first=known.first, before=known.before,
+            )).fetchall()  # fmt: skip
+        for piece, source, consumer, model, site, provider, status, *more in rows:
+            if dimensions is None or (source, consumer, model, site, provider, status) in dimensions:
+                found.append((piece, source, consumer, model, site or "", *more[:2], *map(int, more[2:])))
+    return found
+
+
+def _bucket(bounds: Sequence[Mapping[str, tuple[int, ...]]]) -> str:
+    cases = "".join(
+        f" WHEN r.piece = {piece} AND t.model = {_text(model)} THEN "
+        + " + ".join(f"CAST(t.input_tokens > {end} AS INT)" for end in ends)
+        for piece, named in enumerate(bounds) for model, ends in sorted(named.items())
+    )  # fmt: skip
+    return f"CASE{cases} ELSE {NO_BUCKET} END" if cases else str(NO_BUCKET)
+
+
+def archived_requests(
+    ranges: Sequence[tuple[str, Interval]], dimensions: Collection[Dimension], epochs: EpochFilter, usage: str,
+    prompts: tuple[int, int | None], most: int,
+) -> list[list[dict[str, Any]]]:  # fmt: skip
+    """The first requests of a line of each month that left, as `store.records.requests_of` gives those of the ledger.
+
+    `usage`: in SQL.
+    """
+    found: list[list[dict[str, Any]]] = []
+    used = sorted({dimension[:3] for dimension in dimensions})
+    for item in archived_among([window for _, window in ranges], epochs) if used else []:
+        known = item.known(epochs)
+        places = ", ".join(f"({_text(source)}, {_us(at.start)}, {_us(at.end)})" for source, at in ranges)
+        named = ", ".join(f"({', '.join(map(_text, names))})" for names in used)
+        longest = "" if prompts[1] is None else f" AND t.input_tokens <= {prompts[1]}"
+        with archived_records(item) as (engine, table):
+            rows = engine.execute(f"""SELECT epoch_us(t.time), t.id, t.source, t.status, {usage}, sum({usage}) OVER (),
+                    count(*) OVER ()
+                FROM {table} t JOIN (VALUES {places}) AS r (source, lo, hi)
+                    ON t.source = r.source AND epoch_us(t.time) >= r.lo AND epoch_us(t.time) < r.hi
+                WHERE (t.source, t.consumer, t.model) IN ({named}) AND t.epoch >= {known.first}
+                    AND t.epoch < {known.before} AND {usage} > 0 AND t.input_tokens >= {prompts[0]}{longest}
+                ORDER BY 1, 3, 2 LIMIT {most}""").fetchall()
+        found.append([
+            {"time": EPOCH + at * MICROSECOND, "id": name, "source": source, "status": status, "usage": Decimal(used_now),
+             "usage_of_all": Decimal(of_all), "number": number}
+            for at, name, source, status, used_now, of_all, number in rows
+        ])  # fmt: skip
+    return found
+
+
+def archived_record(key: bytes, at: datetime) -> dict[str, Any] | None:
+    """The record of a key that left, by the names of its fields; `at`: its time."""
+    for item in archived_among([Interval(at, at + MICROSECOND)], EpochFilter()):
+        with archived_records(item) as (engine, table):
+            columns = ("id", "source", "epoch_us(time)", "consumer", "model", *TOKEN_COUNTS, *NAMES[3:], "attributes")
+            asked = f"SELECT {', '.join(columns)} FROM {table} WHERE lower(hex(key)) = '{key.hex()}'"
+            for row in engine.execute(asked).fetchall():
+                values = dict(zip(columns, row, strict=True))
+                return values | {"time": EPOCH + values.pop("epoch_us(time)") * MICROSECOND}
+    return None
+
+
+def _us(at: datetime) -> int:
+    return (at - EPOCH) // MICROSECOND
+
+
+def _text(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"

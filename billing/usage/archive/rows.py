@@ -1,0 +1,263 @@
+"""Rows of the ledger as Parquet files: what is read for each kind of usage, in which order and with which columns.
+
+Each row has `content`, the first 128 bits of SHA-256 over the text of its columns but the epoch: a record that is reported
+again has it again. The database makes it from what it stores, and the read back makes it again from the columns of the
+file: a row that was damaged on the way is found.
+"""
+
+import io
+from binascii import unhexlify
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+from django.db import connection
+
+from billing.usage.contents import TOKEN_COUNTS
+from billing.usage.store.clickhouse import token_servers
+from billing.usage.store.records import RECORDS, RECORDS_GIVEN
+from billing.usage.store.sharded_reads import sharded_number, sharded_rows
+from metering.intervals import Interval
+from metering.record_checks import EARLIEST
+from metering.records import TokenUsage
+
+HASH_BYTES: Final = 16
+ROWS_A_FILE: Final = 10_000_000
+BLOCK: Final = 8 << 20
+AT_ONCE: Final = 20_000
+"""Records of ClickHouse that the database writes in one statement."""
+SEPARATOR: Final = 31
+"""Between two columns in what is hashed: no name may contain it, and JSON escapes it."""
+TEXT, INTEGER, TIME = pa.string(), pa.int64(), pa.timestamp("us", "UTC")
+
+
+@dataclass(frozen=True)
+class SealedKind:
+    """A kind of usage: its columns as (SQL, type) by name, its rows of a window as known before a close, their order."""
+
+    columns: Mapping[str, tuple[str, pa.DataType]]
+    rows: str
+    order: str
+    keyed: bool = False
+    """Whether each row has the 128-bit key of (source, id)."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """What a file of it has."""
+        octets = [(name, pa.binary(HASH_BYTES)) for name in self.hashes]
+        return pa.schema([*octets, *((name, kind) for name, (_, kind) in self.columns.items())])
+
+    @property
+    def hashes(self) -> tuple[str, ...]:
+        return ("key", "content") if self.keyed else ("content",)
+
+    def statement(self, source: str = "") -> str:
+        """The rows as CSV in the order of the schema; hashes hexadecimal, times in microseconds; of another `source`."""
+        values = [_microseconds(sql) if kind == TIME else sql for sql, kind in self.columns.values()]
+        content = f"encode({self.content()}, 'hex')"
+        key = ["encode(uuid_send(e.key), 'hex')"] if self.keyed else []
+        rows = f"SELECT {', '.join([*key, content, *values])} FROM {source or self.rows} ORDER BY {self.order}"
+        return f"COPY ({rows}) TO STDOUT (FORMAT csv)"
+
+    def content(self) -> str:
+        """The hash of a row, for PostgreSQL."""
+        hashed = [column for name, column in self.columns.items() if name != "epoch"]
+        columns = [_microseconds(sql) if kind == TIME else sql for sql, kind in hashed]
+        texts = ", ".join(f"coalesce(({value})::text, '')" for value in columns)
+        return f"substr(sha256(convert_to(concat_ws(chr({SEPARATOR}), {texts}), 'UTF8')), 1, {HASH_BYTES})"
+
+    def content_again(self) -> str:
+        """The same hash of a row of a file, for DuckDB, hexadecimal."""
+        columns = [(name, kind) for name, (_, kind) in self.columns.items() if name != "epoch"]
+        values = [f'epoch_us("{name}")' if kind == TIME else f'"{name}"' for name, kind in columns]
+        texts = ", ".join(f"coalesce(CAST({value} AS VARCHAR), '')" for value in values)
+        return f"left(sha256(concat_ws(chr({SEPARATOR}), {texts})), {2 * HASH_BYTES})"
+
+
+def _microseconds(sql: str) -> str:
+    return f"(extract(epoch FROM {sql}) * 1000000)::bigint"
+
+
+def _of(alias: str, names: str, kind: pa.DataType = TEXT) -> dict[str, tuple[str, pa.DataType]]:
+    return {name: (f"{alias}.{name}", kind) for name in names.split()}
+
+
+FRACTION, RATIO, GPU_SECONDS = pa.decimal128(13, 12), pa.decimal128(21, 20), pa.decimal128(24, 6)
+OVERLAP: Final = "{0}.start < %(end)s AND {0}.{1} > %(start)s"
+KINDS: Final[Mapping[str, SealedKind]] = {
+    "tokens": SealedKind(
+        {**_of("e", "epoch", INTEGER), **_of("e", "id"), **_of("e", "time", TIME),
+         **_of("d", "source consumer model site provider status"), **_of("e", " ".join(TOKEN_COUNTS), INTEGER),
+         **_of("e", "attributes")},
+        f"{RECORDS} WHERE e.time >= %(start)s AND e.time < %(end)s AND e.epoch < %(before)s",
+        "e.key", keyed=True,
+    ),
+    "allocations": SealedKind(
+        {**_of("a", "allocation_id"), **_of("s", "epoch", INTEGER), **_of("s", "start until", TIME),
+         **_of("a", "cluster namespace pod pod_uid resource"), **_of("a", "quantity", INTEGER),
+         **_of("a", "device_fraction", FRACTION),
+         **_of("a", "accelerator node workload_kind workload_name queue site facts reconstructed_from"),
+         **_of("a", "started_at", TIME)},
+        "usage_allocationrevision s JOIN usage_gpuallocation a ON a.id = s.allocation_id"
+        f" WHERE {OVERLAP.format('s', 'until')} AND s.epoch < %(before)s",
+        "a.allocation_id, s.epoch",
+    ),
+    "ends": SealedKind(
+        {**_of("a", "allocation_id"), **_of("e", "epoch", INTEGER), **_of("e", "ended_at", TIME), **_of("e", "end_reason")},
+        "usage_allocationinterruption e JOIN usage_gpuallocation a ON a.id = e.allocation_id"
+        " WHERE e.epoch < %(before)s AND (e.ended_at IS NULL OR e.ended_at > %(start)s) AND a.started_at < %(end)s",
+        "a.allocation_id, e.epoch",
+    ),
+    "samples": SealedKind(
+        {**_of("e", "epoch", INTEGER), **_of("e", "cluster pod_uid workload workload_kind"), **_of("e", "start", TIME),
+         "end": ('e."end"', TIME), **_of("e", "gpu_seconds", GPU_SECONDS), **_of("e", "mfu hfu coverage", RATIO),
+         **_of("e", "dtype method reason")},
+        f"""usage_efficiencysample e WHERE {OVERLAP.format('e', '"end"')} AND e.epoch < %(before)s""",
+        "e.id",
+    ),
+    "capacity": SealedKind(
+        {**_of("c", "cluster node accelerator resource"), **_of("c", "quantity", INTEGER), **_of("c", "start until", TIME),
+         **_of("c", "condition")},
+        f"usage_nodecapacity c WHERE {OVERLAP.format('c', 'until')}",
+        "c.cluster, c.node, c.resource, c.start",
+    ),
+}  # fmt: skip
+"""What a seal has. Capacity has no epoch: it is as it was known when the month was sealed."""
+
+
+def record_contents(records: Sequence[tuple[TokenUsage, int]]) -> list[bytes]:
+    """The hash of each record, with its time in microseconds since 2000, as a seal has it."""
+    if not records:
+        return []
+    names = ("id", "source", "consumer", "model", "site", "provider", "status")
+    columns = [[getattr(record, name) for record, _ in records] for name in names]
+    counts = [[record.counts[place] for record, _ in records] for place in range(len(TOKEN_COUNTS))]
+    attributes = [msgspec.json.encode(record.attributes).decode() if record.attributes else None for record, _ in records]
+    times = [EARLIEST + timedelta(microseconds=time) for _, time in records]
+    kinds = [*["text"] * len(names), "timestamptz", *["bigint"] * len(TOKEN_COUNTS), "text"]
+    arrays = ", ".join(f"%s::{kind}[]" for kind in kinds)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"""SELECT {KINDS["tokens"].content()} FROM (
+                    SELECT {", ".join([*names, "time", *TOKEN_COUNTS])}, attributes::jsonb AS attributes, n
+                    FROM unnest({arrays}) WITH ORDINALITY AS r ({", ".join([*names, "time", *TOKEN_COUNTS])}, attributes, n)
+                ) e, LATERAL (SELECT e.source, e.consumer, e.model, e.site, e.provider, e.status) d ORDER BY e.n""",
+            [*columns, times, *counts, attributes],
+        )
+        return [bytes(row[0]) for row in cursor.fetchall()]
+
+
+def asked(window: Interval, before: int) -> dict[str, Any]:
+    """The parameters of the rows of a kind: of a window, as known before a close."""
+    return {"start": window.start, "end": window.end, "before": before}
+
+
+def rows_in_ledger(kind: str, window: Interval, before: int) -> int:
+    """How many rows of a kind the ledger has."""
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT count(*) FROM {KINDS[kind].rows}", asked(window, before))
+        number = int(cursor.fetchone()[0])
+    servers = token_servers() if KINDS[kind].keyed else None
+    return number + (sharded_number(servers, window, before) if servers else 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A file of rows of one kind, in their order."""
+
+    kind: str
+    path: Path
+    rows: int
+
+
+def parts(
+    kind: str, window: Interval, before: int, folder: Path, advance: Callable[[int], None], rows: int = ROWS_A_FILE
+) -> Iterator[Part]:
+    """Files of at most about so many rows, one after the other; whoever has one may remove it. No rows give no file."""
+    found = KINDS[kind]
+    batches, number = _batches(found, _lines(found, window, before)), 0
+    batch = next(batches, None)
+    while batch is not None:
+        path, written = folder / f"{kind}-{number:05d}.parquet", 0
+        with pq.ParquetWriter(path, found.schema, compression="zstd", use_dictionary=_repeating(found)) as writer:
+            while batch is not None and written < rows:
+                writer.write_batch(batch)
+                written += batch.num_rows
+                advance(batch.num_rows)
+                batch = next(batches, None)
+        yield Part(kind, path, written)
+        number += 1
+
+
+def _lines(kind: SealedKind, window: Interval, before: int) -> Iterator[bytes]:
+    """The rows as CSV: those of the database, then those of ClickHouse, which the database writes the same way."""
+    with connection.cursor() as cursor, cursor.copy(kind.statement(), asked(window, before)) as copy:
+        yield from map(bytes, copy)
+    servers = token_servers() if kind.keyed else None
+    records = sharded_rows(servers, window, before) if servers else iter(())
+    while some := list(islice(records, AT_ONCE)):
+        columns = list(zip(*((item.key.hex(), item.time, item.dimension, item.epoch, item.identity, item.attributes,
+                              *item.counts) for item in some), strict=True))  # fmt: skip
+        with connection.cursor() as cursor, cursor.copy(kind.statement(RECORDS_GIVEN), list(map(list, columns))) as copy:
+            yield from map(bytes, copy)
+
+
+def _repeating(kind: SealedKind) -> list[str]:
+    return [name for name, (_, type_) in kind.columns.items() if type_ == TEXT and name not in ("id", "allocation_id")]
+
+
+def _batches(kind: SealedKind, rows: Iterator[bytes]) -> Iterator[pa.RecordBatch]:
+    first = next(rows, b"")
+    if not first:
+        return
+    types = {name: INTEGER if type_ == TIME else type_ for name, (_, type_) in kind.columns.items()}
+    reader = pyarrow.csv.open_csv(
+        pa.PythonFile(_Rows(first, rows), mode="r"),
+        pyarrow.csv.ReadOptions(column_names=kind.schema.names, block_size=BLOCK),
+        pyarrow.csv.ParseOptions(newlines_in_values=True),
+        pyarrow.csv.ConvertOptions(
+            column_types=dict.fromkeys(kind.hashes, TEXT) | types, null_values=[""], strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+        ),
+    )  # fmt: skip
+    for batch in reader:
+        columns = [
+            _octets(batch.column(name)) if name in kind.hashes else batch.column(name).cast(kind.schema.field(name).type)
+            for name in kind.schema.names
+        ]
+        yield pa.record_batch(columns, schema=kind.schema)
+
+
+def _octets(digits: pa.StringArray) -> pa.FixedSizeBinaryArray:
+    _, offsets, text = digits.buffers()
+    bounds = np.frombuffer(offsets, np.int32)[digits.offset : digits.offset + len(digits) + 1]
+    octets = unhexlify(memoryview(text)[bounds[0] : bounds[-1]])
+    return pa.Array.from_buffers(pa.binary(HASH_BYTES), len(digits), [None, pa.py_buffer(octets)])
+
+
+class _Rows(io.RawIOBase):
+    """What COPY sends, row by row, as a file to read."""
+
+    def __init__(self, first: bytes, rows: Iterator[bytes]) -> None:
+        self._pending, self._rows = bytearray(first), rows
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        """Less than asked for only at the end."""
+        for row in self._rows:
+            self._pending += row
+            if len(self._pending) >= size:
+                break
+        taken = bytes(self._pending[:size])
+        del self._pending[:size]
+        return taken

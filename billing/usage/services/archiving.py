@@ -1,0 +1,209 @@
+"""Token records of a sealed month leave the ledger for their archive, and come back.
+
+Each record is compared with the archive before it leaves: key, epoch, and the hash of all that was reported, which DuckDB
+has made again from the columns of the file. `store.archived` says what is kept of it. Both ways go in steps that may be
+interrupted and run again; readers look for the month in its archive from before the first step until after the last back.
+"""
+
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from itertools import groupby
+from operator import attrgetter
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from django.db import transaction
+
+from billing.tenancy.audit import audit_record
+from billing.usage.archive.places import ArchiveError
+from billing.usage.archive.reading import MICROSECOND, seal_of
+from billing.usage.archive.rows import KINDS, rows_in_ledger
+from billing.usage.archive.sealed import EPOCH, Seal, file_facts, seal_faults, sealed_files
+from billing.usage.contents import TOKEN_COUNTS
+from billing.usage.epochs import ingest_lock_exclusive
+from billing.usage.grid import this_hour
+from billing.usage.services.sealing import ClosedMonth, SealError, ledger_sums, sums_of_manifest
+from billing.usage.store.archived import (
+    ArchivedMonth,
+    Leaving,
+    archived_months,
+    keys_return,
+    month_forget,
+    month_note,
+    records_leave,
+    records_same,
+    sealed_among,
+)
+from billing.usage.store.clickhouse import token_servers
+from billing.usage.store.columns import reported_columns, token_columns
+from billing.usage.store.dimensions import remembered_dimensions
+from billing.usage.store.proofs import rollup_difference
+from billing.usage.store.records import entries_copy
+from billing.usage.store.sharded_reads import sharded_number
+from billing.usage.token_file import engine_connected, files_text
+from metering.intervals import Interval
+from metering.records import TokenUsage
+
+STEP: Final = 20_000
+"""Records that leave or come back in one transaction, while no usage is taken in."""
+TOKENS: Final = KINDS["tokens"]
+NAMES: Final = ("id", "source", "consumer", "model", "site", "provider", "status", *TOKEN_COUNTS)
+
+
+class _Archived(msgspec.Struct, frozen=True):
+    """A record as its file has it."""
+
+    key: bytes
+    content: bytes
+    epoch: int
+    time: int
+    attributes: str | None
+    fields: tuple[Any, ...]
+
+    def record(self) -> TokenUsage:
+        values = dict(zip(NAMES, self.fields, strict=True))
+        attributes = msgspec.json.decode(self.attributes) if self.attributes else None
+        return TokenUsage(time=EPOCH + self.time * MICROSECOND, attributes=attributes, **values)
+
+
+def records_archive(
+    *, closed: ClosedMonth, seal: Seal, actor: str, advance: Callable[[int], None] = lambda _: None, step: int = STEP
+) -> int:
+    """Let the records of a sealed month leave the ledger; returns how many have.  Raises ArchiveError, SealError.
+
+    To be run by the owner of the database: the application may remove no record.
+    """
+    item = ArchivedMonth(seal.month, closed.window, seal.before, seal.manifest["rows"]["tokens"], seal.folder)
+    if seal.close_seq != closed.close_seq:
+        raise SealError(f"{seal.month}: was sealed for close {seal.close_seq}, and is billed by {closed.close_seq}")
+    if (servers := token_servers()) and sharded_number(servers, item.window, item.before):
+        raise SealError(f"{seal.month}: ClickHouse has records of it, and keeps them")
+    _require_whole(seal)
+    with tempfile.TemporaryDirectory() as scratch:
+        files = _files_proven(seal, closed.window, Path(scratch))
+        begun = [other for other in archived_months() if other.month == item.month]
+        if begun and begun != [item]:
+            raise SealError(f"{item.month}: is in {begun[0].folder} already")
+        if not begun:
+            _begin(item, seal, files, actor, step)
+        gone = 0
+        for rows in _steps(files, item.before, step):
+            with transaction.atomic():
+                ingest_lock_exclusive()
+                if records_leave(_leaving(rows), TOKENS.content()) != len(rows):
+                    raise _differs(item)
+            gone += len(rows)
+            advance(len(rows))
+    return gone
+
+
+def _differs(item: ArchivedMonth) -> SealError:
+    return SealError(f"{item.month}: the ledger has a record that is not as in {item.folder}")
+
+
+def _begin(item: ArchivedMonth, seal: Seal, files: list[Path], actor: str, step: int) -> None:
+    """Note that the month is in its archive, once the ledger has exactly its records, and roll-ups that agree with them."""
+    for rows in _steps(files, item.before, step):
+        if records_same(_leaving(rows), TOKENS.content()) != len(rows):
+            raise _differs(item)
+    if any(this_hour(at) != at for at in (item.window.start, item.window.end)):
+        raise SealError(f"{item.month}: begins or ends within an hour of UTC, and hours are what stays")
+    with transaction.atomic():
+        ingest_lock_exclusive()
+        number = rows_in_ledger("tokens", item.window, item.before)
+        if number != item.records:
+            raise SealError(f"{item.month}: {number} records in the ledger, {item.records} in {item.folder}")
+        if differing := {name: count for name, count in rollup_difference(item.window).items() if count}:
+            raise SealError(f"{item.month}: roll-ups and records differ: {differing}")
+        month_note(item)
+        detail = {"folder": item.folder, "manifest_sha256": seal.manifest_sha256, "before": item.before, "rows": number}
+        audit_record(actor=actor, action="usage_drop", subject=item.month, detail=detail)
+
+
+def records_restore(
+    *, month: str, actor: str, advance: Callable[[int], None] = lambda _: None, step: int = STEP
+) -> int:
+    """Put the records of a month back into the ledger; returns how many it has.  Raises ArchiveError, SealError."""
+    item = next((item for item in archived_months() if item.month == month), None)
+    if item is None:
+        raise SealError(f"{month}: its records are in the ledger")
+    seal = seal_of(item)
+    with tempfile.TemporaryDirectory() as scratch:
+        files = _files_proven(seal, item.window, Path(scratch))
+        for rows in _steps(files, item.before, step):
+            with transaction.atomic():
+                ingest_lock_exclusive()
+                _put_back(item, rows)
+            advance(len(rows))
+    with transaction.atomic():
+        ingest_lock_exclusive()
+        back = rows_in_ledger("tokens", item.window, item.before)
+        if back != item.records:
+            raise SealError(f"{month}: {back} of {item.records} records are back")
+        month_forget(item)
+        differing = {name: count for name, count in rollup_difference(item.window).items() if count}
+        if differing:
+            raise SealError(f"{month}: roll-ups and records differ: {differing}")
+        detail = {"folder": item.folder, "manifest_sha256": seal.manifest_sha256, "before": item.before, "rows": back}
+        audit_record(actor=actor, action="usage_restore", subject=month, detail=detail)
+    return back
+
+
+def _put_back(item: ArchivedMonth, rows: list[_Archived]) -> None:
+    leaving = _leaving(rows)
+    away = sealed_among(leaving.keys)[1]
+    by_epoch = sorted((row for row in rows if row.key in away), key=attrgetter("epoch"))
+    for epoch, those in groupby(by_epoch, key=attrgetter("epoch")):
+        entries_copy(token_columns([reported_columns([row.record() for row in those], remembered_dimensions())]), epoch)
+    if records_same(leaving, TOKENS.content()) != len(rows):
+        raise SealError(f"{item.month}: a record would not come back as it left")
+    keys_return(leaving)
+
+
+def archive_faults(month: str) -> Iterator[str]:
+    """What of a month whose records left is not what it was: files of the archive, and the roll-ups that stayed."""
+    for item in archived_months():
+        if item.month == month:
+            try:
+                seal = seal_of(item)
+                yield from seal_faults(seal, lambda _: None)
+                if ledger_sums(item.window, item.before)["tokens"] != sums_of_manifest(seal.manifest):
+                    yield f"{item.folder}: roll-ups of {item.month} are not the sums of its manifest"
+            except ArchiveError as error:
+                yield str(error)
+
+
+def _require_whole(seal: Seal) -> None:
+    for fault in seal_faults(seal, lambda _: None):
+        raise ArchiveError(fault)
+
+
+def _files_proven(seal: Seal, window: Interval, scratch: Path) -> list[Path]:
+    """The token files, each as its manifest says, with rows whose columns give their own content."""
+    files = sealed_files(seal, "tokens", scratch, lambda _: None)
+    for file in files:
+        if damaged := file_facts("tokens", file, window).damaged:
+            raise ArchiveError(f"{file.name}: {damaged} rows are not as they were sealed")
+    return files
+
+
+def _steps(files: list[Path], before: int, step: int) -> Iterator[list[_Archived]]:
+    """Rows in the order in which their keys are kept, so that each row of `token_sealed` is written once or twice."""
+    if not files:
+        return
+    columns = f"key, content, epoch, epoch_us(time), attributes, {', '.join(NAMES)}"
+    with engine_connected() as engine:
+        found = engine.execute(
+            f"SELECT {columns} FROM {files_text(files)} WHERE epoch < {before} ORDER BY left(sha256(key), 6), key"
+        )
+        while rows := found.fetchmany(step):
+            yield [
+                _Archived(bytes(key), bytes(content), epoch, time, attributes, tuple(fields))
+                for key, content, epoch, time, attributes, *fields in rows
+            ]
+
+
+def _leaving(rows: Iterable[_Archived]) -> Leaving:
+    kept = list(rows)
+    return Leaving([row.key for row in kept], [row.content for row in kept], [row.epoch for row in kept])

@@ -1,0 +1,195 @@
+"""ClickHouse servers over HTTP: the shards of TOKEN_STORE, each asked at the first of its replicas that answers.
+
+A statement that writes is sent once: who does not hear what became of it sends nothing again, but raises. So whatever is
+there, is there once, and nobody has to look for rows that are there twice.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final, TypeVar
+from urllib.parse import unquote, urlsplit
+
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
+from django.db import OperationalError
+
+if TYPE_CHECKING:
+    import httpx
+
+Given = TypeVar("Given")
+Found = TypeVar("Found")
+EXAMPLE: Final = "clickhouse://user:password@host-a:8123,host-b:8123/database"
+SECONDS: Final = 15
+"""For what a sender waits for; sums of a month, and rows to be sorted, may take longer."""
+LONG_SECONDS: Final = 600
+CONNECT_SECONDS: Final = 3
+MOST_AT_ONCE: Final = 32
+QUORUM_MS: Final = 8_000
+LONGEST_STATEMENT: Final = 64 << 20
+SORTED_BYTES: Final = 1 << 30
+NOT_WRITTEN: Final = tuple(f"Code: {code}{end}" for code in (164, 242, 285, 286) for end in ",.")
+"""What a server answers before it has written anything: its replica is not active, or read only; too few replicas; an insert
+before has no quorum yet.
+"""
+
+
+class StoreAwayError(OperationalError):
+    """No replica of a shard did what was asked: as with a database that is away, the sender repeats.
+
+    nothing_written: whether it is known that the statement changed nothing.
+    """
+
+    def __init__(self, message: str, *, nothing_written: bool = False) -> None:
+        super().__init__(message)
+        self.nothing_written = nothing_written
+
+
+@dataclass(frozen=True, slots=True)
+class Servers:
+    """The replicas of each shard by address, and the database that has the tables of all."""
+
+    scheme: str
+    user: str
+    password: str
+    database: str
+    shards: tuple[tuple[str, ...], ...]
+
+    def rows(self, shard: int, statement: str, *, seconds: float = LONG_SECONDS) -> list[list[str]]:
+        """The rows of a SELECT without FORMAT, as text; texts are asked for with hex().  Raises StoreAwayError."""
+        answer = self._first(shard, statement, {"wait_end_of_query": "1"}, seconds)
+        return [line.split("\t") for line in answer.text.splitlines()]
+
+    def stream(self, shard: int, statement: str) -> Iterator[list[str]]:
+        """The same row by row: a server has all of them, sorted on its disk, before it sends the first."""
+        asked = {"wait_end_of_query": "1", "max_bytes_before_external_sort": str(SORTED_BYTES)}
+        import httpx
+
+        answer = self._first(shard, statement, asked, LONG_SECONDS, stream=True)
+        try:
+            yield from (line.split("\t") for line in answer.iter_lines())
+        except httpx.HTTPError as error:
+            raise StoreAwayError(f"shard {shard}: {error!r}") from error
+        finally:
+            answer.close()
+
+    def run(self, shard: int, statement: str, replica: str) -> str:
+        """What one replica answers, which may be behind the others.  Raises StoreAwayError."""
+        return self._send(shard, replica, {"select_sequential_consistency": "0"}, statement.encode()).text
+
+    def insert(self, shard: int, statement: str, rows: bytes) -> None:
+        """Write rows, which most of the replicas have when this returns.  Raises StoreAwayError."""
+        quorum = len(self.shards[shard]) // 2 + 1
+        asked = {"query": statement}
+        if quorum > 1:
+            asked |= {"insert_quorum": str(quorum), "insert_quorum_timeout": str(QUORUM_MS)}
+        refused: StoreAwayError | None = None
+        for replica in self.shards[shard]:
+            try:
+                self._send(shard, replica, asked, rows)
+                return
+            except StoreAwayError as error:
+                if not error.nothing_written:
+                    raise
+                refused = error
+        raise refused or AssertionError("a shard has replicas")
+
+    def each(self, work: Callable[[Given], Found], parts: Sequence[Given]) -> list[Found]:
+        """What `work` gives for each part, all at once; raises the first error when all have ended."""
+        if len(parts) < 2:
+            return [work(part) for part in parts]
+        with ThreadPoolExecutor(min(len(parts), MOST_AT_ONCE)) as pool:
+            return list(pool.map(work, parts))
+
+    def _first(
+        self, shard: int, statement: str, asked: Mapping[str, str], seconds: float, *, stream: bool = False
+    ) -> "httpx.Response":
+        away: list[StoreAwayError] = []
+        for replica in self.shards[shard]:
+            try:
+                return self._send(shard, replica, asked, statement.encode(), seconds, stream=stream)
+            except StoreAwayError as error:
+                away.append(error)
+        raise away[0]
+
+    def _send(
+        self, shard: int, replica: str, asked: Mapping[str, str], body: bytes, seconds: float = SECONDS, *,
+        stream: bool = False,
+    ) -> "httpx.Response":
+        import httpx
+
+        address = f"{self.scheme}://{replica}/"
+        try:
+            if _is_parallel(address, self.user, self.password):
+                asked = {**asked, "insert_quorum_parallel": "0"}
+            if len(self.shards[shard]) > 1:
+                asked = {"select_sequential_consistency": "1", **asked}
+            request = client().build_request(
+                "POST", address, params={"max_query_size": str(LONGEST_STATEMENT), **asked}, content=body,
+                headers=_signed(self.user, self.password), timeout=httpx.Timeout(seconds, connect=CONNECT_SECONDS),
+            )  # fmt: skip
+            answer = client().send(request, stream=stream)
+            if answer.status_code != HTTPStatus.OK:
+                answer.read()
+        except httpx.ConnectError as error:
+            raise StoreAwayError(f"shard {shard} at {replica}: {error}", nothing_written=True) from error
+        except httpx.HTTPError as error:
+            raise StoreAwayError(f"shard {shard} at {replica}: {error!r}") from error
+        if answer.status_code != HTTPStatus.OK:
+            text = answer.text.strip()[:500]
+            raise StoreAwayError(f"shard {shard} at {replica}: {text}", nothing_written=text.startswith(NOT_WRITTEN))
+        return answer
+
+
+def servers_read(url: str) -> Servers | None:
+    """The servers of an address, None where it is empty.  Raises ImproperlyConfigured, which does not name a password."""
+    if not url:
+        return None
+    parts = urlsplit(url)
+    signed, _, places = parts.netloc.rpartition("@")
+    user, _, password = signed.partition(":")
+    shards = tuple(tuple(filter(None, shard.split(","))) for shard in places.split(";"))
+    good = parts.scheme in ("clickhouse", "clickhouses") and parts.path[1:].isidentifier() and all(shards)
+    if not good or not all(port.isdigit() for shard in shards for _, _, port in (item.rpartition(":") for item in shard)):
+        raise ImproperlyConfigured(
+            f"TOKEN_STORE is no address such as {EXAMPLE}: replicas of a shard with commas between, shards with semicolons"
+        )
+    scheme = "https" if parts.scheme == "clickhouses" else "http"
+    return Servers(scheme, unquote(user) or "default", unquote(password), parts.path[1:], shards)
+
+
+def token_servers() -> Servers | None:
+    """Where token records go, None where PostgreSQL keeps them: the one place that knows TOKEN_STORE."""
+    return _servers(settings.TOKEN_STORE)
+
+
+_servers = lru_cache(maxsize=8)(servers_read)
+
+
+@cache
+def client() -> "httpx.Client":
+    """The connections of this process, which its threads share."""
+    import httpx  # which nobody needs where PostgreSQL keeps the records
+
+    return httpx.Client(timeout=SECONDS, trust_env=False, limits=httpx.Limits(max_connections=64))
+
+
+def _signed(user: str, password: str) -> dict[str, str]:
+    return {"X-ClickHouse-User": user, "X-ClickHouse-Key": password}
+
+
+@lru_cache(maxsize=256)
+def _is_parallel(address: str, user: str, password: str) -> bool:
+    """Whether a server would let inserts with a quorum overtake each other: what it has is then not what a quorum has."""
+    asked = "SELECT count() FROM system.settings WHERE name = 'insert_quorum_parallel'"
+    answer = client().post(address, content=asked.encode(), headers=_signed(user, password))
+    if answer.status_code != HTTPStatus.OK:
+        raise StoreAwayError(f"{address}: {answer.text.strip()[:500]}", nothing_written=True)
+    return answer.text.strip() == "1"
+
+
+def literals(values: Iterable[int | str]) -> str:
+    """Numbers, or texts of letters and digits, with commas between."""
+    return ",".join(repr(value) for value in values)

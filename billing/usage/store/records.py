@@ -1,0 +1,207 @@
+"""Token records one by one: written exactly once, found by key, and listed as the evidence of a line."""
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any, Final
+from uuid import UUID
+
+import psycopg
+from django.db import connection, transaction
+
+from billing.usage.contents import TOKEN_COUNTS
+from billing.usage.scope import EpochFilter
+from billing.usage.store.archived import IN_LEDGER, archived_among, sealed_among
+from billing.usage.store.clickhouse import Servers, token_servers
+from billing.usage.store.columns import Rows, TokenColumns, copied_deltas, copied_entries, dimension_ids
+from billing.usage.store.dimensions import TokenName, dimension_names, dimensions_put
+from billing.usage.store.sharded import ShardedRecord, identity_of, sharded_places, sharded_records, sharded_write
+from billing.usage.store.sharded_reads import sharded_requests
+from billing.usage.store.wire import bare_connection
+from metering.intervals import Interval
+from metering.record_checks import EARLIEST
+from pricing.contexts import Context, class_and_context, parse_context
+
+FOLD_LOCK = 0x464F4C44
+COUNTS = ", ".join(TOKEN_COUNTS)
+COPY_ENTRIES = f"COPY token_entry (key, time, dimension, {COUNTS}, epoch, id, rest) FROM STDIN (FORMAT BINARY)"
+COPY_DELTAS = f"COPY token_hour_delta (hour, dimension, epoch, requests, {COUNTS}) FROM STDIN (FORMAT BINARY)"
+KNOWN_ROWS = f"""SELECT uuid_send(key), dimension, timestamptz_send(time), rest, {COUNTS}
+    FROM token_entry WHERE key = ANY(%s::uuid[])"""
+"""Keys and times as bytes, which cost least to read."""
+RECORDS: Final = "token_event e JOIN token_dimension d ON d.id = e.dimension"
+"""Whole records, as they are shown and archived."""
+RECORDS_GIVEN: Final = f"""(
+    SELECT r.key::uuid, timestamptz '2000-01-01 00:00Z' + r.us * interval '1 microsecond' AS time, r.dimension, r.epoch,
+           CASE WHEN r.id <> '' THEN r.id ELSE token_id(r.key::uuid, d.source) END AS id, r.attributes::jsonb AS attributes,
+           {COUNTS}
+    FROM unnest(%s::text[], %s::bigint[], %s::int[], %s::int[], %s::text[], %s::text[]{", %s::bigint[]" * len(TOKEN_COUNTS)})
+         AS r (key, us, dimension, epoch, id, attributes, {COUNTS})
+    JOIN token_dimension d ON d.id = r.dimension) e JOIN token_dimension d ON d.id = e.dimension"""
+"""The same of columns that are handed in."""
+Known = tuple[Any, ...]
+"""A row of KNOWN_ROWS."""
+BY_CLASS: Final[Mapping[str, str]] = {
+    "input": "(t.input_tokens - t.cache_read_input_tokens - t.cache_creation_input_tokens)",
+    "cache_read": "t.cache_read_input_tokens",
+    "cache_creation": "t.cache_creation_input_tokens",
+    "output": "t.output_tokens",
+}
+"""What of a request `t` is of a class."""
+
+
+def rows_copy(columns: TokenColumns, rows: Rows, epoch: int) -> None:
+    """Write these rows and what they add to each hour, in the transaction of the caller.  Raises IntegrityError where
+    somebody else brought one of the keys meanwhile.
+    """
+    ids = dimension_ids(columns, dimensions_put(columns.new_dimensions()))
+    _copy(COPY_DELTAS, copied_deltas(columns, rows, ids, epoch))
+    if servers := token_servers():
+        if _known_here(columns.hex_keys(rows)):
+            raise psycopg.errors.UniqueViolation("a record came back from its archive")
+        sharded_write(servers, columns, rows, ids, epoch)
+    else:
+        _copy(COPY_ENTRIES, copied_entries(columns, rows, ids, epoch))
+
+
+def _copy(statement: str, copied: bytes) -> None:
+    with connection.cursor() as cursor, cursor.copy(statement) as copy:
+        copy.write(copied)
+
+
+def takes_few() -> bool:
+    """Whether `token_take` writes a few records in one statement: where this database keeps them."""
+    return token_servers() is None
+
+
+def entries_copy(columns: TokenColumns, epoch: int) -> None:
+    """Put records back that left; what they add to each hour never left."""
+    ids = dimension_ids(columns, dimensions_put(columns.new_dimensions()))
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT set_config('suanpan.records_return', 'on', true)")
+    _copy(COPY_ENTRIES, copied_entries(columns, columns.first_rows(), ids, epoch))
+
+
+def rows_known(keys: str) -> list[Known]:
+    """What is stored under these keys, in hex with commas between."""
+    servers, found = token_servers(), _known_here(keys)
+    return found if servers is None else found + _known_to(servers, list(map(bytes.fromhex, keys.split(","))))
+
+
+def _known_here(keys: str) -> list[Known]:
+    return psycopg.Cursor(bare_connection()).execute(KNOWN_ROWS, [f"{{{keys}}}"], prepare=True).fetchall()
+
+
+def _known_to(servers: Servers, keys: Sequence[bytes]) -> list[Known]:
+    return [
+        (record.key, record.dimension, record.time.to_bytes(8, "big", signed=True), record.rest, *record.counts)
+        for record in sharded_records(servers, keys)
+    ]
+
+
+def known_keys(keys: Sequence[bytes]) -> list[bytes]:
+    """Which of these token records (`metering.token_keys`) are stored, here or in an archive."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT key FROM token_entry WHERE key = ANY(%s)", [[UUID(bytes=key) for key in keys]])
+        found = {row[0].bytes for row in cursor.fetchall()}
+    if servers := token_servers():
+        found |= sharded_places(servers, keys).keys()
+    return [*found, *(sealed_among(keys)[1].keys() - found)]
+
+
+def record_stored(key: bytes) -> dict[str, Any] | None:
+    """What is stored under this key (`metering.token_keys`), by the names of the record's fields; None where nothing is."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"""SELECT e.id, d.source, e.time, d.consumer, d.model, e.input_tokens, e.cache_read_input_tokens,
+                       e.cache_creation_input_tokens, e.output_tokens, e.reasoning_output_tokens, d.site, d.provider,
+                       d.status, e.attributes
+                FROM {RECORDS} WHERE e.key = %s""",
+            [UUID(bytes=key)],
+        )
+        row = cursor.fetchone()
+        if row:
+            return dict(zip([column.name for column in cursor.description or ()], row, strict=True))
+    if servers := token_servers():
+        for record in sharded_records(servers, [key]):
+            return _fields(record)
+    if sealed := sealed_among([key])[1].get(key):
+        from billing.usage.archive.reading import archived_record  # which reads sums of files
+
+        return archived_record(key, EARLIEST + timedelta(microseconds=sealed.time))
+    return None
+
+
+def _fields(record: ShardedRecord) -> dict[str, Any]:
+    """By the names of the record's fields."""
+    source, consumer, model, site, provider, status = dimension_names([record.dimension])[record.dimension]
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT %s::jsonb", [record.attributes])
+        attributes = cursor.fetchone()[0]
+    return {
+        "id": identity_of(record, source), "source": source, "time": EARLIEST + timedelta(microseconds=record.time),
+        "consumer": consumer, "model": model, **dict(zip(TOKEN_COUNTS, record.counts, strict=True)),
+        "site": site, "provider": provider, "status": status, "attributes": attributes,
+    }  # fmt: skip
+
+
+def rollups_fold() -> int:
+    """Move what ingest appended into the roll-ups by hour and day; returns how many deltas. One folder works at a time."""
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SELECT pg_try_advisory_xact_lock(%s)", [FOLD_LOCK])
+        if not cursor.fetchone()[0]:
+            return 0
+        cursor.execute("DELETE FROM token_hour_delta")  # its trigger adds what goes to the roll-ups
+        return cursor.rowcount
+
+
+def requests_of(
+    ranges: Sequence[tuple[str, Interval]], names: Sequence[TokenName], epochs: EpochFilter, priced: str, most: int
+) -> list[dict[str, Any]]:
+    """The first requests that used a priced class, in order of time, each beside the sum and the number of all of them.
+
+    `ranges`: of which source from when to when. The events of each are read by its bounds (OFFSET 0): joined, all of the
+    ledger would be.
+    """
+    token_class, context = class_and_context(priced)
+    prompts, usage = parse_context(context) if context else Context(0, None), BY_CLASS[token_class]
+    left = archived_among([window for _, window in ranges], epochs)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"""SELECT t.time, t.id, d.source, d.status, {usage}::numeric AS usage,
+                       sum({usage}) OVER ()::numeric AS usage_of_all, count(*) OVER () AS number
+                FROM unnest(%(source)s::text[], %(lo)s::timestamptz[], %(hi)s::timestamptz[]) AS r (source, lo, hi)
+                CROSS JOIN LATERAL (SELECT * FROM token_event t WHERE t.time >= r.lo AND t.time < r.hi
+                                    AND t.dimension = ANY(%(dimensions)s){f" AND {IN_LEDGER}" if left else ""} OFFSET 0) t
+                JOIN token_dimension d ON d.id = t.dimension AND d.source = r.source
+                WHERE t.epoch >= %(first)s AND t.epoch < %(before)s AND {usage} > 0
+                      AND t.input_tokens >= %(shortest)s AND (%(longest)s::bigint IS NULL OR t.input_tokens <= %(longest)s)
+                ORDER BY t.time, d.source, t.id LIMIT %(most)s""",
+            {
+                "source": [source for source, _ in ranges], "lo": [time.start for _, time in ranges],
+                "hi": [time.end for _, time in ranges], "dimensions": [name.number for name in names],
+                "first": epochs.first, "before": epochs.before, "shortest": prompts.first, "longest": prompts.last,
+                "most": most,
+            },
+        )  # fmt: skip
+        columns = [column.name for column in cursor.description or ()]
+        found = [dict(zip(columns, row, strict=True)) for row in cursor.fetchall()]
+    parts = [found]
+    if servers := token_servers():
+        sources = {name.number: name.source for name in names}
+        parts += sharded_requests(servers, ranges, sources, epochs, usage, (prompts.first, prompts.last), most)
+    if not left:
+        return _first_of(parts, most)
+    from billing.usage.archive.reading import archived_requests  # which reads sums of files
+
+    dimensions = dimension_names(name.number for name in names).values()
+    parts += archived_requests(ranges, dimensions, epochs, usage, (prompts.first, prompts.last), most)
+    return _first_of(parts, most)
+
+
+def _first_of(parts: Sequence[list[dict[str, Any]]], most: int) -> list[dict[str, Any]]:
+    """The first of several lists of requests, beside the sum and the number of the requests of all."""
+    firsts = [part[0] for part in parts if part]
+    of_all, number = sum((row["usage_of_all"] for row in firsts), Decimal(0)), sum(row["number"] for row in firsts)
+    rows = sorted((row for part in parts for row in part), key=lambda row: (row["time"], row["source"], row["id"]))
+    return [row | {"usage_of_all": of_all, "number": number} for row in rows[:most]]

@@ -1,0 +1,354 @@
+"""Token records that ClickHouse keeps, and which of them count: PostgreSQL says it, in the transaction that adds them up.
+
+A record is in one shard by its key. Of a shard one transaction writes at a time, by a lock of PostgreSQL: it makes sure that
+its keys are new; notes its batch as open, on a connection of its own; inserts the rows, for which most replicas have to
+answer; and commits, with what they add to each hour, that the batch is open no longer. A batch whose writer ended before
+that stays open, so its rows count for nobody whenever they arrive, and the sender repeats its report.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import timedelta
+from threading import local
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import psycopg
+from django.db import connection
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from billing.runtime.parallel_reads import rows_read
+from billing.usage.contents import TOKEN_COUNTS
+from billing.usage.store.clickhouse import SECONDS, Servers, StoreAwayError, literals
+from billing.usage.store.columns import Identities, Numbers, Rows, TokenColumns, record_texts
+from metering.token_keys import masked_id
+
+SHARD_LOCK: Final = 0x53484152
+MICROSECOND: Final = timedelta(microseconds=1)
+AT_ONCE: Final = 4_000
+"""Keys of one statement."""
+BEYOND: Final = 1_000_000
+"""Numbers that are left out after a restore: a writer of before may still be at work."""
+COUNTS: Final = ", ".join(TOKEN_COUNTS)
+TABLES: Final = {
+    "token_key": ("key FixedString(16), batch UInt64, time Int64", "key, batch", 256),
+    "token_entry": (
+        "time Int64, key FixedString(16), batch UInt64, dimension Int32, epoch Int32, "
+        + ", ".join(f"{name} Int64" for name in TOKEN_COUNTS) + ", id String, rest String",
+        "time, key, batch", 8192,
+    ),
+}  # fmt: skip
+"""Of each shard: columns, order, rows of a mark. Keys find where a record is, which its time then does."""
+STATE: Final = """SELECT s.number, s.batch, s.incarnation,
+        coalesce((SELECT array_agg(o.batch || '-' || o.last ORDER BY o.batch) FROM token_open_batch o
+                  WHERE o.shard = s.number AND o.batch <= s.batch), '{}')
+    FROM token_shard s ORDER BY 1"""
+INCARNATION: Final = """SELECT concat_ws('/', system_identifier, substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8), d.oid,
+        'token_shard'::regclass::oid)
+    FROM pg_control_system(), pg_database d WHERE d.datname = current_database()"""
+"""Of the server, its timeline, the database and the table: a promotion or a restore makes at least one of them another."""
+NEXT_BATCH: Final = """SELECT 1 + greatest(batch, (SELECT max(last) FROM token_open_batch WHERE shard = number))
+    FROM token_shard WHERE number = %s"""
+DURABLY: Final = "SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'"
+_beside = local()
+
+
+class Shard(NamedTuple):
+    """Which rows of a shard count, as the transaction at hand sees it."""
+
+    number: int
+    batch: int
+    incarnation: str
+    open: list[str]
+
+    @property
+    def counted(self) -> str:
+        """As a condition for ClickHouse."""
+        ranges = [tuple(map(int, item.split("-"))) for item in self.open]
+        single = [first for first, last in ranges if first == last]
+        without = f" AND batch NOT IN ({literals(single)})" if single else ""
+        without += "".join(f" AND NOT (batch >= {first} AND batch <= {last})" for first, last in ranges if first != last)
+        return f"batch <= {self.batch}{without}"
+
+
+def shards_state(servers: Servers) -> list[Shard]:
+    found = [Shard(*row) for row in rows_read(STATE, {})]
+    if len(found) != len(servers.shards):
+        raise StoreAwayError(
+            f"TOKEN_STORE names {len(servers.shards)} shards, the ledger has {len(found)}: `manage.py token_store` begins"
+            " with them, and their number never changes"
+        )
+    return found
+
+
+# What is written
+
+
+def tables_make(servers: Servers) -> None:
+    """The tables of every replica, where they are missing.  Raises StoreAwayError."""
+    for number, replicas in enumerate(servers.shards):
+        for replica in replicas:
+            for statement in _tables(servers.database, number, replica):
+                servers.run(number, statement, replica)
+
+
+def shards_begin(number: int) -> bool:
+    """From the end of this transaction on ClickHouse takes token records, and PostgreSQL none; gives whether that is new.
+
+    `ingest_lock_exclusive` was called before.  Raises StoreAwayError for another number of shards than there are.
+    """
+    known = len(rows_read(STATE, {}))
+    if known not in (0, number):
+        raise StoreAwayError(f"TOKEN_STORE names {number} shards, the ledger has {known}: their number never changes")
+    with connection.cursor() as cursor:
+        for shard in range(number if not known else 0):
+            cursor.execute("INSERT INTO token_shard (number, batch, incarnation) VALUES (%s, 0, '')", [shard])
+    return not known
+
+
+def replicas_state(servers: Servers) -> list[tuple[int, str, str]]:
+    """(shard, replica, what it has): its records, open batches included, or why it does not answer."""
+    found = []
+    for number, replicas in enumerate(servers.shards):
+        for replica in replicas:
+            asked = f"SELECT count() FROM {servers.database}.token_entry_{number}"
+            try:
+                state = f"{int(servers.run(number, asked, replica)):,} records"
+            except StoreAwayError as error:
+                state = str(error)
+            found.append((number, replica, state))
+    return found
+
+
+def _tables(database: str, shard: int, replica: str) -> list[str]:
+    return [f"CREATE DATABASE IF NOT EXISTS {database}"] + [
+        f"CREATE TABLE IF NOT EXISTS {database}.{name}_{shard} ({columns}) ENGINE = "
+        f"ReplicatedMergeTree('/suanpan/{database}/{name}_{shard}', '{replica}') ORDER BY ({order}) "
+        f"SETTINGS index_granularity = {rows}"
+        for name, (columns, order, rows) in TABLES.items()
+    ]  # fmt: skip
+
+
+def sharded_write(servers: Servers, columns: TokenColumns, rows: Rows, dimensions: Identities, epoch: int) -> None:
+    """Write these rows, which count once the transaction of the caller is committed.
+
+    Raises UniqueViolation where somebody else brought one of the keys meanwhile, StoreAwayError.
+    """
+    place = shards_of(columns.keys[rows], len(servers.shards))
+    parts = [(int(number), rows[place == number]) for number in np.unique(place)]
+    with connection.cursor() as cursor:
+        for number, _ in parts:
+            cursor.execute("SELECT pg_advisory_xact_lock(%s, %s)", [SHARD_LOCK, number])
+    _begin_anew(servers, [number for number, _ in parts])
+    keys = [key for _, part in parts for key in _octets(columns, part)]
+    if sharded_places(servers, keys):
+        raise psycopg.errors.UniqueViolation("another writer brought one of the keys")
+    batches = {number: _open(number) for number, _ in parts}
+    inserts = [
+        (number, name, made(columns, part, dimensions, batches[number], epoch))
+        for number, part in parts for name, made in (("token_key", _key_rows), ("token_entry", _entry_rows))
+    ]  # fmt: skip
+    failures = [error for error in servers.each(lambda item: _insert(servers, *item), inserts) if error]
+    if failures:
+        if len(failures) == len(inserts) and all(error.nothing_written for error in failures):
+            for number, batch in batches.items():
+                _beside_run("DELETE FROM token_open_batch WHERE shard = %s AND batch = %s AND last = batch", [number, batch])
+        raise failures[0]
+    with connection.cursor() as cursor:
+        for number, batch in batches.items():
+            cursor.execute("DELETE FROM token_open_batch WHERE shard = %s AND batch = %s AND last = batch", [number, batch])
+            cursor.execute("UPDATE token_shard SET batch = %s WHERE number = %s", [batch, number])
+
+
+def _insert(servers: Servers, shard: int, table: str, rows: bytes) -> StoreAwayError | None:
+    try:
+        servers.insert(shard, f"INSERT INTO {servers.database}.{table}_{shard} FORMAT RowBinary", rows)
+    except StoreAwayError as error:
+        return error
+    return None
+
+
+def _open(shard: int) -> int:
+    """Note the next batch of a shard as open, durably; only with the lock of the shard."""
+    batch = _next_batch(shard)
+    _beside_run("INSERT INTO token_open_batch (shard, batch, last) VALUES (%s, %s, %s)", [shard, batch, batch])
+    return batch
+
+
+def _next_batch(shard: int) -> int:
+    with connection.cursor() as cursor:
+        cursor.execute(NEXT_BATCH, [shard])
+        return int(cursor.fetchone()[0])
+
+
+def _begin_anew(servers: Servers, numbers: Sequence[int]) -> None:
+    """After a restore or a promotion a shard may have rows of which this database knows nothing: they count for nobody, and
+    their numbers are not used again.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(INCARNATION)
+        now = cursor.fetchone()[0]
+        for shard in shards_state(servers):
+            if shard.number in numbers and shard.incarnation != now:
+                asked = f"SELECT max(batch) FROM {servers.database}.token_{{}}_{shard.number}"
+                most = max(int(servers.rows(shard.number, asked.format(name))[0][0]) for name in ("key", "entry"))
+                last = max(_next_batch(shard.number), most) + BEYOND
+                cursor.execute(
+                    "INSERT INTO token_open_batch (shard, batch, last) VALUES (%s, %s, %s)",
+                    [shard.number, shard.batch + 1, last],
+                )
+                cursor.execute("UPDATE token_shard SET incarnation = %s WHERE number = %s", [now, shard.number])
+
+
+def _beside_run(statement: str, parameters: Sequence[Any]) -> None:
+    """A statement that is committed at once, whatever becomes of the transaction of the caller."""
+    own: BaseDatabaseWrapper | None = getattr(_beside, "connection", None)
+    if own is None:
+        own = _beside.connection = connection.copy()
+    own.close_if_unusable_or_obsolete()
+    own.ensure_connection()
+    with own.wrap_database_errors, own.connection.transaction():
+        own.connection.execute(DURABLY)
+        own.connection.execute(statement, parameters)
+
+
+def beside_close() -> None:
+    """End the connection of this thread that commits at once."""
+    own: BaseDatabaseWrapper | None = _beside.__dict__.pop("connection", None)
+    if own is not None:
+        own.close()
+
+
+def shards_of(keys: Any, number: int) -> Numbers:
+    """The shard of each of (n, 16) bytes: by the second half, since the first ones of ids in order of time are alike."""
+    found: Numbers = (keys[:, 8:].copy().view(">u8").ravel().astype(np.uint64) % np.uint64(number)).astype(np.int64)
+    return found
+
+
+def _octets(columns: TokenColumns, rows: Rows) -> list[bytes]:
+    found: list[bytes] = columns.keys[rows].view("V16").ravel().tolist()
+    return found
+
+
+def _key_rows(columns: TokenColumns, rows: Rows, dimensions: Identities, batch: int, epoch: int) -> bytes:
+    table = np.zeros(len(rows), [("key", "V16"), ("batch", "<u8"), ("time", "<i8")])
+    table["key"], table["batch"], table["time"] = columns.keys[rows].view("V16").ravel(), batch, columns.times[rows]
+    return table.tobytes()
+
+
+def _entry_rows(columns: TokenColumns, rows: Rows, dimensions: Identities, batch: int, epoch: int) -> bytes:
+    counts = [(name, "<i8") for name in TOKEN_COUNTS]
+    table = np.zeros(len(rows), [
+        ("time", "<i8"), ("key", "V16"), ("batch", "<u8"), ("dimension", "<i4"), ("epoch", "<i4"), *counts, ("texts", "<u2"),
+    ])  # fmt: skip
+    table["time"], table["key"], table["batch"] = columns.times[rows], columns.keys[rows].view("V16").ravel(), batch
+    table["dimension"], table["epoch"] = dimensions[rows], epoch
+    for place, name in enumerate(TOKEN_COUNTS):
+        table[name] = columns.counts[rows, place]
+    more = np.flatnonzero(~columns.bare[rows])
+    if not len(more):
+        return table.tobytes()
+    size, whole, parts, at = table.itemsize, table.tobytes(), [], 0
+    for row, texts in zip(more.tolist(), record_texts(columns, rows[more], np.zeros(len(more), np.bool_)), strict=True):
+        end = (row + 1) * size
+        parts += [whole[at : end - 2], *(part for text in texts for part in (_length(len(text)), text))]
+        at = end
+    return b"".join([*parts, whole[at:]])
+
+
+def _length(number: int) -> bytes:
+    """As ClickHouse writes the length of a text: 7 bits a byte, the lowest first."""
+    octets = bytearray()
+    while number >= 0x80:
+        octets.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*octets, number])
+
+
+# What is found by its key
+
+
+class _Place(NamedTuple):
+    shard: int
+    time: int
+    batch: int
+
+
+def sharded_places(servers: Servers, keys: Sequence[bytes]) -> dict[bytes, _Place]:
+    """Where the records of these keys are, as far as they count."""
+    by_shard: dict[int, list[bytes]] = {}
+    for key in keys:
+        by_shard.setdefault(int.from_bytes(key[8:], "big") % len(servers.shards), []).append(key)
+    state = shards_state(servers)
+    asked = [(state[number], part) for number, those in by_shard.items() for part in cut(sorted(those), AT_ONCE)]
+    found: dict[bytes, _Place] = {}
+    for (shard, _), rows in zip(asked, servers.each(lambda item: _key_asked(servers, *item), asked), strict=True):
+        found |= {bytes.fromhex(key): _Place(shard.number, int(time), int(batch)) for key, time, batch in rows}
+    return found
+
+
+def _key_asked(servers: Servers, shard: Shard, keys: Sequence[bytes]) -> list[list[str]]:
+    return servers.rows(shard.number, f"""SELECT hex(key), time, batch FROM {servers.database}.token_key_{shard.number}
+        WHERE key IN ({key_literals(keys)}) AND {shard.counted}""", seconds=SECONDS)  # fmt: skip
+
+
+def key_literals(keys: Iterable[bytes]) -> str:
+    return ",".join("'" + "".join(f"\\x{octet:02x}" for octet in key) + "'" for key in keys)
+
+
+def cut(items: Sequence[Any], most: int) -> Iterator[Sequence[Any]]:
+    return (items[at : at + most] for at in range(0, len(items), most))
+
+
+class ShardedRecord(NamedTuple):
+    """A record as it is kept; `time` in microseconds since 2000, `rest` empty or JSON with attributes."""
+
+    key: bytes
+    time: int
+    dimension: int
+    epoch: int
+    counts: tuple[int, ...]
+    identity: str
+    rest: str
+
+    @property
+    def attributes(self) -> str | None:
+        """As JSON, None where there are none."""
+        return self.rest.removeprefix(BEFORE_ATTRIBUTES)[:-1] if self.rest else None
+
+
+BEFORE_ATTRIBUTES: Final = '{"attributes":'
+RECORD: Final = f"hex(key), time, dimension, epoch, {COUNTS}, hex(id), hex(rest)"
+
+
+def record_read(row: Sequence[str]) -> ShardedRecord:
+    """A row of RECORD."""
+    key, time, dimension, epoch, *counts, identity, rest = row
+    return ShardedRecord(
+        bytes.fromhex(key), int(time), int(dimension), int(epoch), tuple(map(int, counts)), bytes.fromhex(identity).decode(),
+        bytes.fromhex(rest).decode(),
+    )  # fmt: skip
+
+
+def sharded_records(servers: Servers, keys: Sequence[bytes]) -> list[ShardedRecord]:
+    """What is stored under these keys."""
+    by_shard: dict[int, list[tuple[int, bytes, int]]] = {}
+    for key, place in sharded_places(servers, keys).items():
+        by_shard.setdefault(place.shard, []).append((place.time, key, place.batch))
+    asked = [(number, part) for number, those in by_shard.items() for part in cut(sorted(those), AT_ONCE)]
+    found = servers.each(lambda item: _entries_asked(servers, *item), asked)
+    records = [record_read(row) for rows in found for row in rows]
+    if len(records) != sum(map(len, by_shard.values())):
+        raise StoreAwayError("a record that has its key in ClickHouse is not there, or is there twice")
+    return records
+
+
+def _entries_asked(servers: Servers, shard: int, places: Sequence[tuple[int, bytes, int]]) -> list[list[str]]:
+    times, keys, batches = (sorted(set(column)) for column in zip(*places, strict=True))
+    return servers.rows(shard, f"""SELECT {RECORD} FROM {servers.database}.token_entry_{shard}
+        WHERE time IN ({literals(times)}) AND key IN ({key_literals(keys)})
+              AND batch IN ({literals(batches)})""", seconds=SECONDS)  # fmt: skip
+
+
+def identity_of(record: ShardedRecord, source: str) -> str:
+    """The id of a record, which is not stored where its key tells it."""
+    return record.identity or masked_id(source, record.key)

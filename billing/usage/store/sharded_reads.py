@@ -1,0 +1,173 @@
+"""Token records that ClickHouse keeps, read by their time: sums, checksums, requests behind a line, and all of a month."""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any, Final
+
+from billing.runtime.parallel_reads import rows_read
+from billing.usage.contents import TOKEN_COUNTS
+from billing.usage.scope import EpochFilter
+from billing.usage.store.clickhouse import Servers, literals
+from billing.usage.store.dimensions import dimension_names
+from billing.usage.store.sharded import RECORD, Shard, ShardedRecord, cut, identity_of, record_read, shards_state
+from metering.intervals import Interval
+from metering.record_checks import EARLIEST
+
+HOUR_US: Final = 3_600_000_000
+SINCE_1970: Final = int((EARLIEST - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds())
+HOUR: Final = f"intDiv(time, {HOUR_US}) * 3600 + {SINCE_1970}"
+"""In seconds since 1970."""
+MICROSECOND: Final = timedelta(microseconds=1)
+PARTS: Final = 40
+"""Stretches of time of one statement."""
+SUMS: Final = ", ".join(f"sum(toDecimal128({name}, 0))" for name in TOKEN_COUNTS)
+
+
+def _us(at: datetime) -> int:
+    return (at - EARLIEST) // MICROSECOND
+
+
+def _within(window: Interval, epochs: EpochFilter) -> str:
+    first, end = _us(window.start), _us(window.end)
+    return f"time >= {first} AND time < {end} AND epoch >= {epochs.first} AND epoch < {epochs.before}"
+
+
+def sharded_sums(
+    servers: Servers, ranges: Sequence[tuple[int, datetime, datetime]], epochs: EpochFilter,
+    bounds: Sequence[Mapping[str, tuple[int, ...]]], dimensions: Collection[int] | None, *, of_buckets: bool,
+) -> Iterator[tuple[Any, ...]]:  # fmt: skip
+    """Of records of the ranges: piece, source, consumer, model, site, hour in seconds, bucket, requests and counts.
+
+    of_buckets: of the models with buckets in their piece, else of the others, whose bucket is -1.
+    """
+    models = sorted({model for named in bounds for model in named})
+    numbers = _numbers_of(models) if models else {}
+    parts = list[tuple[str, str]]()
+    for piece, start, end in ranges:
+        within = f"{_within(Interval(start, end), epochs)}" + ("" if dimensions is None else _among(dimensions))
+        bucketed = {model: ends for model, ends in (bounds[piece] if bounds else {}).items() if numbers.get(model)}
+        if not of_buckets:
+            others = {number for model in bucketed for number in numbers[model]}
+            parts.append((f"toInt32({piece}), toInt32(-1)", f"{within}{_among(others, 'NOT IN')}" if others else within))
+            continue
+        for model, ends in sorted(bucketed.items()):
+            longer = " + ".join(f"(input_tokens > {end})" for end in ends)
+            parts.append((f"toInt32({piece}), toInt32({longer})", within + _among(numbers[model])))
+    asked = [(shard, part) for shard in shards_state(servers) for part in cut(parts, PARTS)] if parts else []
+    answers = servers.each(lambda item: _sums_asked(servers, *item), asked)
+    rows = [tuple(map(int, row)) for answer in answers for row in answer]
+    names = dimension_names({row[2] for row in rows}) if rows else {}
+    for place, bucket, dimension, hour, *counts in rows:
+        source, consumer, model, site, *_ = names[dimension]
+        yield (place, source, consumer, model, site or "", hour, bucket, *counts)
+
+
+def _among(dimensions: Collection[int], word: str = "IN") -> str:
+    return f" AND dimension {word} ({literals(sorted(dimensions)) or '-1'})"
+
+
+def _numbers_of(models: Sequence[str]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    named = "SELECT model, id FROM token_dimension WHERE model = ANY(%(models)s)"
+    for model, number in rows_read(named, {"models": models}):
+        found.setdefault(model, []).append(number)
+    return found
+
+
+def _sums_asked(servers: Servers, shard: Shard, parts: Sequence[tuple[str, str]]) -> list[list[str]]:
+    return servers.rows(shard.number, " UNION ALL ".join(
+        f"""SELECT {of} AS bucket, dimension, {HOUR} AS hour, toInt64(count()), {SUMS}
+            FROM {servers.database}.token_entry_{shard.number} WHERE {where} AND {shard.counted}
+            GROUP BY bucket, dimension, hour"""
+        for of, where in parts
+    ))  # fmt: skip
+
+
+def sharded_hours(servers: Servers, window: Interval) -> list[tuple[Any, ...]]:
+    """What the records of a window add up to: hour in seconds, dimension, epoch, requests and counts."""
+    select = f"{HOUR} AS hour, dimension, epoch, toInt64(count()), {SUMS}"
+    found = _of_each(servers, select, _within(window, EpochFilter()), "GROUP BY hour, dimension, epoch")
+    return [tuple(map(int, row)) for row in found]
+
+
+def _of_each(servers: Servers, select: str, where: str, more: str = "") -> list[list[str]]:
+    """The rows of every shard."""
+
+    def asked(shard: Shard) -> list[list[str]]:
+        table = f"{servers.database}.token_entry_{shard.number}"
+        return servers.rows(shard.number, f"SELECT {select} FROM {table} WHERE {where} AND {shard.counted} {more}")
+
+    return [row for rows in servers.each(asked, shards_state(servers)) for row in rows]
+
+
+def sharded_checksum(servers: Servers, window: Interval, before: int) -> list[int]:
+    """Of every record of the window that was known before a close: a sum of hashes, and how many they are."""
+    mixed = "toUInt64(0)"
+    for column in ("reinterpretAsUInt64(substring(key, 1, 8))", "reinterpretAsUInt64(substring(key, 9, 8))", "time",
+                   "dimension", *TOKEN_COUNTS):  # fmt: skip
+        mixed = f"intHash64({mixed} + toUInt64({column}))"
+    found = _of_each(servers, f"sum({mixed}), count()", _within(window, EpochFilter(before)))
+    return [sum(int(row[0]) for row in found) % 2**64, sum(int(row[1]) for row in found)]
+
+
+def sharded_number(servers: Servers, window: Interval, before: int) -> int:
+    """How many records of the window were known before a close."""
+    return sum(int(row[0]) for row in _of_each(servers, "count()", _within(window, EpochFilter(before))))
+
+
+def sharded_requests(
+    servers: Servers, ranges: Sequence[tuple[str, Interval]], names: Mapping[int, str], epochs: EpochFilter, usage: str,
+    prompts: tuple[int, int | None], most: int,
+) -> list[list[dict[str, Any]]]:  # fmt: skip
+    """The first requests of a line in each shard, as `records.requests_of` gives those of the ledger.
+
+    `names`: the source of each dimension. `usage`: in SQL.
+    """
+    sources: dict[str, list[int]] = {}
+    for number, source in names.items():
+        sources.setdefault(source, []).append(number)
+    wanted = " OR ".join(
+        f"({_within(window, epochs)}{_among(sources[source])})" for source, window in ranges if source in sources
+    )
+    if not wanted:
+        return []
+    usage = usage.replace("t.", "")
+    longest = "" if prompts[1] is None else f" AND input_tokens <= {prompts[1]}"
+    where = f"({wanted}) AND {usage} > 0 AND input_tokens >= {prompts[0]}{longest}"
+    found = servers.each(lambda shard: _requests_asked(servers, shard, usage, where, most), shards_state(servers))
+    dimensions = dimension_names(names)
+    return [_requests(head, rows, dimensions) for head, rows in found]
+
+
+def _requests_asked(
+    servers: Servers, shard: Shard, usage: str, where: str, most: int
+) -> tuple[list[str], list[list[str]]]:
+    """Sum and number of all, and the first of them: with every one of the time of the last, since time alone orders them."""
+    rows = f"FROM {servers.database}.token_entry_{shard.number} WHERE {where} AND {shard.counted}"
+    (head,) = servers.rows(shard.number, f"SELECT sum(toDecimal128({usage}, 0)), count() {rows}")
+    if head[1] == "0":
+        return head, []
+    ((last,),) = servers.rows(shard.number, f"SELECT max(time) FROM (SELECT time {rows} ORDER BY time LIMIT {most})")
+    return head, servers.rows(shard.number, f"SELECT {RECORD}, {usage} {rows} AND time <= {last}")
+
+
+def _requests(head: Sequence[str], rows: Iterable[Sequence[str]], names: Mapping[int, Any]) -> list[dict[str, Any]]:
+    of_all, number = Decimal(head[0]), int(head[1])
+    found = []
+    for *row, used in rows:
+        record = record_read(row)
+        source, *_, status = names[record.dimension]
+        found.append({
+            "time": EARLIEST + record.time * MICROSECOND, "id": identity_of(record, source), "source": source,
+            "status": status, "usage": Decimal(used), "usage_of_all": of_all, "number": number,
+        })  # fmt: skip
+    return found
+
+
+def sharded_rows(servers: Servers, window: Interval, before: int) -> Iterator[ShardedRecord]:
+    """The records of a window that were known before a close, in the order of their keys within a shard."""
+    for shard in shards_state(servers):
+        yield from map(record_read, servers.stream(shard.number, f"""
+            SELECT {RECORD} FROM {servers.database}.token_entry_{shard.number}
+            WHERE {_within(window, EpochFilter(before))} AND {shard.counted} ORDER BY key"""))

@@ -1,0 +1,73 @@
+"""Sums of sealed token records on a Spark cluster, as `file_token_sums` gives them: for months beyond one machine.
+
+Master, workers and this machine read the files under the same path. One statement removes repeats, cuts and sums; what a
+worker that dies had done, the others do again.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+from billing.usage.contents import TOKEN_COUNTS
+from billing.usage.files import UsageFileError
+from billing.usage.store.sums import EPOCH, Bounds, TokenSums
+from billing.usage.token_file import Cut, bucket_context
+from metering.intervals import Interval
+
+WITHOUT_REPEATS: Final = f"""
+    SELECT source, one.*, one <> other AS conflicting FROM (
+        SELECT source, id, min({{record}}) AS one, max({{record}}) AS other
+        FROM (SELECT source, id, unix_micros(time) AS time, consumer, model,
+                     {', '.join(f'CAST({name} AS DECIMAL(20, 0)) AS {name}' for name in TOKEN_COUNTS)}
+              FROM {{sealed}} WHERE epoch < {{before}})
+        GROUP BY source, id)""".replace("{record}", f"struct(time, consumer, model, {', '.join(TOKEN_COUNTS)})")
+"""Counts as decimals: a sum of 64-bit integers would wrap."""
+
+
+class SparkCut(Cut):
+    """Time in microseconds since 1970; a text by its bytes, for in a literal a backslash would mean something."""
+
+    def instant(self, at: datetime) -> str:
+        return str((at - EPOCH) // timedelta(microseconds=1))
+
+    def text(self, value: str) -> str:
+        return f"CAST(X'{value.encode().hex()}' AS STRING)"
+
+
+def spark_token_sums(
+    files: Sequence[Path], pieces: Sequence[Interval], bounds: Sequence[Bounds], *, before: int, master: str
+) -> list[TokenSums]:
+    """Tokens of records of epochs below `before`, summed by the cluster of `master` (spark://host:port).
+
+    Raises UsageFileError where one id has two contents, or pyspark is not installed.
+    """
+    if not files:
+        return []
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise UsageFileError(f"--engine {master}: needs pyspark (`pip install -r requirements-cluster.txt`)") from error
+    session = (
+        SparkSession.builder.master(master).appName("suanpan period_recount").config("spark.sql.session.timeZone", "UTC")
+        .config("spark.ui.enabled", "false").config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.ansi.enabled", "true").getOrCreate()
+    )  # fmt: skip
+    try:
+        session.read.parquet(*(path.absolute().as_uri() for path in files)).createOrReplaceTempView("sealed")
+        wanted, condition = SparkCut(pieces, bounds, "").statement()
+        records = WITHOUT_REPEATS.format(sealed="sealed", before=before)
+        rows = session.sql(f"SELECT {wanted}, count_if(conflicting) FROM ({records}) WHERE {condition}").collect()
+    finally:
+        session.stop()
+    if conflicts := sum(row[-1] for row in rows):
+        raise UsageFileError(f"{conflicts} ids have different contents; keep those that were billed")
+    return [
+        TokenSums(
+            piece, source, consumer, model, requests, int(prompt), int(cache_read), int(cache_creation), int(output),
+            int(reasoning), bucket_context(bounds[piece], model, bucket),
+        )
+        for piece, source, consumer, model, bucket, requests, prompt, cache_read, cache_creation, output, reasoning in (
+            row[:-1] for row in rows
+        )
+    ]  # fmt: skip

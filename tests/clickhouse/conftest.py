@@ -1,0 +1,35 @@
+"""Two servers for all tests of a session, and TOKEN_STORE with two shards that both of them have."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from billing.usage.services.token_shards import token_store_begin
+from billing.usage.store.clickhouse import Servers, client, token_servers
+from billing.usage.store.sharded import beside_close
+from tests.clickhouse.servers import Replica, replicas
+
+
+@pytest.fixture(scope="session")
+def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Replica]]:
+    with replicas(tmp_path_factory.mktemp("clickhouse"), 2) as found:
+        yield found
+        client().close()
+
+
+@pytest.fixture(scope="session")
+def address(both: list[Replica]) -> str:
+    a, b = (replica.address for replica in both)
+    return f"clickhouse://{a},{b};{b},{a}/tokens"
+
+
+@pytest.fixture
+def servers(address: str, settings: Any, transactional_db: None) -> Iterator[Servers]:
+    """From now on token records go to ClickHouse. What tests before left there counts for nobody."""
+    settings.TOKEN_STORE = address
+    found = token_servers()
+    assert found is not None
+    assert token_store_begin(servers=found, actor="ops")
+    yield found
+    beside_close()
