@@ -19,7 +19,7 @@ from billing.budgets.scope import Scope
 from billing.budgets.spending import Running, Spent
 from billing.rating.reference_data import ReferenceData
 from billing.rating.walk import Slice, cover_of
-from billing.usage.selectors import EpochFilter
+from billing.usage.scope import EpochFilter
 from metering.intervals import Interval, billing_month, month_of, next_month
 from pricing.commitments import KIND, CommitmentBook
 from pricing.meters import MICROSECONDS_PER_HOUR

@@ -19,7 +19,8 @@ from billing.rating.reference_data import ReferenceData
 from billing.rating.selectors import reference_data_known
 from billing.rating.team_isolation import TeamRatingError
 from billing.rating.walk import RatedUsage, Slice, listed_usage, rated_usage
-from billing.usage.selectors import EpochFilter, last_close_seq
+from billing.usage.scope import EpochFilter
+from billing.usage.selectors import last_close_seq
 from metering.intervals import billing_month
 from pricing.commitments import KIND as COMMITMENT
 from pricing.money import EXACT

@@ -28,9 +28,9 @@ ALERT_LEVEL: Final = {
     Alert.Level.URGENT: _("Urgent"),
 }
 FEEDBACK: Final = {
-    CostAnomaly.Feedback.TRUE: _("Was unusual"),
+    CostAnomaly.Feedback.TRUE: _("Not expected"),
     CostAnomaly.Feedback.FALSE: _("False alarm"),
-    CostAnomaly.Feedback.PLANNED: _("Was planned"),
+    CostAnomaly.Feedback.PLANNED: _("Expected"),
 }
 FORECAST_METHOD: Final = {
     "line": _("Mean rate of the period"),

@@ -1,7 +1,7 @@
 """Budgets: how much a team plans to spend on what, what came of it, and which alerts were sent when."""
 
 from datetime import UTC
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from django.contrib.postgres.constraints import ExclusionConstraint
 from django.contrib.postgres.fields import ArrayField, RangeOperators
@@ -317,6 +317,24 @@ class CapOverrideProposal(Proposal):
 
     class Meta:
         proxy = True
+
+
+class BudgetChange(Proposal):
+    """That a budget which blocks allows more or ends early; `payload` has the budget, its terms, and the wish."""
+
+    objects: ClassVar[OfKind[Self]] = OfKind("budget_change")
+
+    class Meta:
+        proxy = True
+
+    budget_id = property(lambda self: self.payload["budget"])
+    before = property(lambda self: self.payload["before"])
+
+    @property
+    def after(self) -> dict[str, Any]:
+        """What is asked for, by the names of `before`."""
+        wish = self.payload["wish"]
+        return {name: wish[name] for name in self.before}
 
 
 class CapOverride(models.Model):

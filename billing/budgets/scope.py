@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from typing import Protocol
 
 from billing.usage.scope import UsageScope
-from metering.intervals import Interval, billing_month, month_of, next_month
+from metering.intervals import Interval, billing_month, fiscal_quarter_of, month_of, next_month
 from pricing.meters import TOKENS, line_kind
 
 
@@ -89,21 +89,22 @@ class BudgetPeriod:
 
 
 def period_at(
-    instant: datetime, *, kind: str, amount: Decimal, plan: Mapping[str, Decimal], zone: str
+    instant: datetime, *, kind: str, amount: Decimal, plan: Mapping[str, Decimal], zone: str, year_begins: int
 ) -> BudgetPeriod | None:
-    """The period of a budget that contains `instant`; None in a month that a plan leaves out.
+    """The period of a budget that contains `instant`; None in a month that a plan leaves out. A quarter is one of the fiscal
+    year, which begins with the month `year_begins`.
 
     >>> from datetime import UTC
-    >>> found = period_at(datetime(2026, 11, 3, tzinfo=UTC), kind="quarter", amount=Decimal(9), plan={}, zone="UTC")
+    >>> quarter = {"kind": "quarter", "amount": Decimal(9), "plan": {}, "zone": "UTC"}
+    >>> found = period_at(datetime(2026, 11, 3, tzinfo=UTC), **quarter, year_begins=1)
     >>> found.label, found.months, found.window.end.isoformat()
     ('2026-Q4', ('2026-10', '2026-11', '2026-12'), '2027-01-01T00:00:00+00:00')
     """
     month = month_of(instant, zone)
     if kind == "quarter":
-        year, number = month[:4], int(month[5:])
-        first = f"{year}-{(number - 1) // 3 * 3 + 1:02d}"
-        months = (first, next_month(first), next_month(next_month(first)))
+        quarter = fiscal_quarter_of(month, year_begins)
+        months = (quarter.first, next_month(quarter.first), next_month(next_month(quarter.first)))
         window = Interval(billing_month(months[0], zone).start, billing_month(months[2], zone).end)
-        return BudgetPeriod(f"{year}-Q{(number + 2) // 3}", months, window, amount)
+        return BudgetPeriod(f"{quarter.year}-Q{quarter.number}", months, window, amount)
     allowed = plan.get(month) if kind == "plan" else amount
     return None if allowed is None else BudgetPeriod(month, (month,), billing_month(month, zone), allowed)

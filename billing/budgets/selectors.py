@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from decimal import Decimal
 
+from django.conf import settings
 from django.db import connection
 from django.db.models import Q, QuerySet, Sum
 
@@ -46,7 +47,9 @@ def period_of(budget: Budget, instant: datetime, zone: str) -> BudgetPeriod | No
     if (budget.valid_from and instant < budget.valid_from) or (budget.valid_until and budget.valid_until <= instant):
         return None
     plan = {row.month: row.amount for row in budget.plan.all()}
-    return period_at(instant, kind=budget.period, amount=budget.amount, plan=plan, zone=zone)
+    return period_at(
+        instant, kind=budget.period, amount=budget.amount, plan=plan, zone=zone, year_begins=settings.FISCAL_YEAR_START
+    )
 
 
 def budgets_with_periods(now: datetime, zone: str, *, past: bool) -> list[tuple[Budget, BudgetPeriod]]:
@@ -64,7 +67,9 @@ def budgets_with_periods(now: datetime, zone: str, *, past: bool) -> list[tuple[
 
 def _before(budget: Budget, now: datetime, zone: str) -> BudgetPeriod | None:
     kind = "quarter" if budget.period == Budget.Period.QUARTER else "month"
-    current = period_at(now, kind=kind, amount=budget.amount, plan={}, zone=zone)
+    current = period_at(
+        now, kind=kind, amount=budget.amount, plan={}, zone=zone, year_begins=settings.FISCAL_YEAR_START
+    )
     return None if current is None else period_of(budget, current.window.start - MICROSECOND, zone)
 
 

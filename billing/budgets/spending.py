@@ -29,7 +29,8 @@ from billing.rating.snapshots import rated_now
 from billing.rating.walk import Slice, listed_usage
 from billing.tenancy.ownership import OwnershipBook
 from billing.tenancy.selectors import namespace_book
-from billing.usage.selectors import EpochFilter, last_close_seq
+from billing.usage.scope import EpochFilter
+from billing.usage.selectors import last_close_seq
 from metering.intervals import Interval, billing_month
 from pricing.money import EXACT
 from pricing.rate_card import GPU_HOURS, RateCard, UnpricedError

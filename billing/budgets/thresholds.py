@@ -76,6 +76,11 @@ DEFAULT_LADDER: Final = (Rung(100, "cap"),)
 """A gateway that asks whether it may spend gets a no when the money is gone."""
 
 
+def cap_percent(ladder: Sequence[Rung]) -> int | None:
+    """From which percent of the amount on requests are refused; None where the ladder has no cap, so nothing blocks."""
+    return next((rung.percent for rung in ladder or DEFAULT_LADDER if rung.action == "cap"), None)
+
+
 def actions_asked(spent: Fraction | Decimal, amount: Fraction | Decimal, ladder: Sequence[Rung]) -> list[Rung]:
     """The rungs that `spent` has reached, the mildest first, each with the tokens per minute of now.
 

@@ -1,7 +1,7 @@
 """Writes of budgets, channels, recipients and mutes; each with its audit record in the same transaction."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, time
 from decimal import Decimal
 from typing import Any
@@ -13,7 +13,7 @@ from django.db import IntegrityError, transaction
 
 from billing.budgets.channels import is_address
 from billing.budgets.models import SCOPE_FIELDS, Budget, BudgetAction, Channel, Mute, PlanAmount
-from billing.budgets.thresholds import Rung
+from billing.budgets.thresholds import Rung, cap_percent
 from billing.tenancy.audit import audit_record
 from billing.tenancy.models import Team
 from metering.messages import Message, UserError
@@ -69,14 +69,19 @@ THRESHOLDS: Mapping[str, tuple[int, ...]] = {
 """By field: what a new budget has where none are given."""
 
 
-def budget_put(*, team: Team, wish: BudgetWish, actor: str) -> bool:
-    """Store a team's budget of that scope, kind of period and start; True if anything changed.  Raises BudgetError.
+def budget_put(*, team: Team, wish: BudgetWish, actor: str, approved: bool = False) -> bool:
+    """Store a team's budget of that scope, kind of period and start; True if anything changed.  Raises BudgetError, also
+    where it loosens a budget that blocks, unless another person `approved` that (`services.changes`).
 
     Channels None leaves the recipients as they are, thresholds None the thresholds: the team's lead may have changed them.
     A new amount, or another plan, arms all thresholds again.
     """
     with transaction.atomic():
-        known = Budget.objects.select_for_update().filter(**_key(team, wish)).first()
+        known = budget_of(team, wish)
+        if known is not None and not approved and loosens(known, wish):
+            raise BudgetError(Message(
+                "budget of %(team)s: it blocks, so that it allows more or ends early takes a second person", team=team.code
+            ))
         changed = _store(known, team, wish, actor)[1]
     return changed
 
@@ -86,6 +91,31 @@ def budget_new(*, team: Team, wish: BudgetWish, actor: str) -> Budget:
     with transaction.atomic():
         budget, _ = _store(None, team, wish, actor)
     return budget
+
+
+def budget_of(team: Team, wish: BudgetWish) -> Budget | None:
+    """The budget that a wish is about, locked; None where it is not there yet."""
+    return Budget.objects.select_for_update().filter(**_key(team, wish)).first()
+
+
+def terms_of(budget: Budget) -> dict[str, Any]:
+    """By when and how much a budget blocks, as JSON; the names are those of a wish."""
+    shown = _shown(budget)
+    return {name: shown[name] for name in ("amount", "plan", "valid_until", "ladder")}
+
+
+def loosens(known: Budget, wish: BudgetWish) -> bool:
+    """Whether a wish lets more be spent of a budget that blocks: a larger amount, an earlier end, a later cap or none."""
+    cap, wished = cap_percent(_ladder(known)), cap_percent(wish.ladder)
+    if cap is None:
+        return False
+    before = _plan(known)
+    raised = wish.amount > known.amount if not before else (
+        before.keys() != wish.plan.keys() or any(wish.plan[month] > amount for month, amount in before.items())
+    )
+    until = wish.valid_until
+    ends_early = until is not None and (known.valid_until is None or until < known.valid_until)
+    return raised or ends_early or wished is None or wished > cap
 
 
 def _key(team: Team, wish: BudgetWish) -> dict[str, Any]:
@@ -201,7 +231,12 @@ class ChannelWish:
 
 
 def channel_put(*, wish: ChannelWish, actor: str) -> bool:
-    """Store a channel; True if anything changed.  Raises BudgetError, which never repeats the address."""
+    """Store a channel; True if anything changed.  Raises BudgetError, which never repeats the address.
+
+    An empty `url` keeps the address of a channel that is there, for who may not see it.
+    """
+    stored_url = Channel.objects.filter(name=wish.name).exclude(url="").values_list("url", flat=True).first()
+    wish = replace(wish, url=wish.url or stored_url or "")
     if "@" in wish.name or not wish.name:
         raise BudgetError(Message(
             "channel %(name)s: a name without @; mail addresses are recipients by themselves", name=repr(wish.name)

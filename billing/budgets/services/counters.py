@@ -9,7 +9,7 @@ from billing.budgets.models import BudgetStatus
 from billing.budgets.reference import counters_read
 from billing.budgets.reservations import ReservationsAwayError, reservations
 from billing.budgets.services.standings import standings_refresh
-from billing.usage.selectors import known_keys
+from billing.usage.store.records import known_keys
 
 log = logging.getLogger(__name__)
 

@@ -16,11 +16,12 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import F
 from django.template.loader import render_to_string
-from django.utils.translation import override
+from django.utils.translation import gettext, override
 
 from billing.budgets.channels import ChannelError, send
 from billing.budgets.models import Alert, Channel, Delivery
 from billing.budgets.selectors import active_mutes
+from billing.tenancy.audit import audit_record
 from billing.tenancy.links import portal_link
 from billing.tenancy.models import BillingSetup
 from billing.tenancy.selectors import billing_setup
@@ -160,7 +161,20 @@ def message_of(alerts: list[Alert], setup: BillingSetup, language: str = "") -> 
     """Title and text in a language, by default that of the installation: each alert with its scope, through when its data
     are complete, its owner, what to do and where to look.
     """
-    context = {"alerts": list(grouped(alerts)), "team": alerts[0].team, "setup": setup}
+    context = {
+        "alerts": list(grouped(alerts)), "team": alerts[0].team, "setup": setup, "inbox": portal_link("inbox"),
+    }  # fmt: skip
     with override(language or settings.LANGUAGE_CODE):
         title = " ".join(render_to_string("alerts/title.txt", context).split())
         return title, render_to_string("alerts/body.txt", context).strip() + "\n"
+
+
+def channel_test(*, channel: Channel, actor: str) -> Channel:
+    """Send a message that says that it is a test.  Raises ChannelError, which names no address."""
+    with override(channel.language or settings.LANGUAGE_CODE):
+        title = gettext("Suanpan: test message")
+        text = gettext("%(actor)s sent this to see whether the channel %(name)s works. Nothing has to be done.")
+    body = "\n".join(filter(None, [text % {"actor": actor, "name": channel.name}, portal_link("channels")])) + "\n"
+    send(channel, title=title, body=body)
+    audit_record(actor=actor, action="channel_test", subject=channel.name)
+    return channel

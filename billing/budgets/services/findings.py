@@ -63,12 +63,18 @@ class _Judge:
         self._teams = {team.code: team for team in Team.objects.all()}
         self._feedback: dict[Key, list[tuple[str, date]]] = defaultdict(list)
         answered = CostAnomaly.objects.exclude(feedback="").select_related("team")
+        self._expected: dict[Key, Fraction] = {}
         for row in answered.filter(feedback_at__gt=now - FEEDBACK_COUNTS):
-            self._feedback[row.team.code, row.kind, row.sku].append((row.feedback, row.day))
+            key = (row.team.code, row.kind, row.sku)
+            self._feedback[key].append((row.feedback, row.day))
+            if row.feedback == CostAnomaly.Feedback.PLANNED:
+                self._expected[key] = max(Fraction(row.amount), self._expected.get(key, Fraction(0)))
         self._peers: dict[tuple[str, str, date], dict[str, list[Fraction]]] = {}
 
     def finding(self, key: Key, day: date, value: Fraction) -> CostAnomaly | None:
-        """The finding, if the day is unusual and was not found before."""
+        """The finding, if the day is unusual and was not found before; not if as much was called expected lately."""
+        if round_amount(value) <= self._expected.get(key, Fraction(-1)):
+            return None
         team = self._teams.get(key[0])
         answer = judged(comparable(self._unplanned(key), day), lambda: self._peers_of(key, day), value)
         if team is None or answer is None or not is_anomaly(answer[0], threshold=self._threshold(key), impact=LEAST_IMPACT):

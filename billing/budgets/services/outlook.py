@@ -18,6 +18,7 @@ from billing.rates.selectors import commitment_book
 from billing.rating.freshness import freshness
 from billing.tenancy.selectors import billing_setup
 from billing.usage.reported import Reported
+from billing.usage.selectors import usage_span
 from metering.intervals import Interval
 from pricing.money import round_to
 
@@ -57,12 +58,8 @@ def _first_day(today: date, zone: str, rebuild: bool) -> date | None:
     stored: date | None = None if rebuild else DailySpend.objects.aggregate(last=Max("day"))["last"]
     if stored is not None:
         return max(oldest, stored - (REDONE_DAYS - 1) * DAY)
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT least((SELECT min(start) FROM usage_allocationrevision), (SELECT min(hour) FROM token_usage_hour))"
-        )
-        used = cursor.fetchone()[0]
-    return None if used is None else max(oldest, used.astimezone(ZoneInfo(zone)).date())
+    used = usage_span()
+    return None if used is None else max(oldest, used.start.astimezone(ZoneInfo(zone)).date())
 
 
 def _day_row(day: date, item: Spent) -> DailySpend:

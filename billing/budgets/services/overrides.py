@@ -6,7 +6,7 @@ from typing import Any
 
 from django.db import transaction
 
-from billing.approvals.kinds import Action, Approval, Kind, Refused, Why, register
+from billing.approvals.kinds import Action, Approval, Kind, P, Refused, Why, register
 from billing.approvals.limits import require_right, same_person_error
 from billing.approvals.models import Step
 from billing.approvals.services import approve, proposal_create, proposal_submit, withdraw
@@ -18,12 +18,25 @@ from billing.tenancy.audit import audit_record
 from metering.messages import Message
 
 
-class CapOverrideKind(Kind[CapOverrideProposal]):
-    """Letting a budget pass its cap: its holder asks, one person of finance or of those who approve decides."""
+class CapKind(Kind[P]):
+    """That more may be spent of a budget that blocks: its holder asks, one of finance or of those who approve decides."""
+
+    deciders = frozenset({Right.APPROVE, Right.CLOSE})
+
+    def authorise(self, row: P, actor: str, action: str) -> None:
+        """Finance or an approver agrees."""
+        require_right(actor, self.what(row), Right.APPROVE, Right.CLOSE)
+
+    def what(self, row: P) -> Message:
+        """What takes that right."""
+        return Message("let %(budget)s pass its cap", budget=row.subject)
+
+
+class CapOverrideKind(CapKind[CapOverrideProposal]):
+    """Letting a budget pass its cap by an amount, until an end."""
 
     name = "cap_override"
     model = CapOverrideProposal
-    deciders = frozenset({Right.APPROVE, Right.CLOSE})
     audit = {
         Action.SUBMITTED: "cap_override_ask", Action.APPROVED: "cap_override_approve", Action.WITHDRAWN: "cap_override_end",
     }  # fmt: skip
@@ -35,16 +48,12 @@ class CapOverrideKind(Kind[CapOverrideProposal]):
     def refusal(self, row: CapOverrideProposal, refused: Refused) -> Exception:
         """Why not, as pages show it."""
         if refused.why == Why.MAKER:
-            return same_person_error(refused.actor, _what(row))
+            return same_person_error(refused.actor, self.what(row))
         if refused.why == Why.CHANGED:
             return BudgetError(Message("override %(n)s: it is not what was asked for", n=row.override.pk))
         return BudgetError(Message(
             "override %(n)s: it is approved already, or its time is over", n=row.override.pk
         ))  # fmt: skip
-
-    def authorise(self, row: CapOverrideProposal, actor: str, action: str) -> None:
-        """Finance or an approver agrees."""
-        require_right(actor, _what(row), Right.APPROVE, Right.CLOSE)
 
     def approval(self, row: CapOverrideProposal, actor: str, now: datetime) -> Approval:
         """Nothing but the approval: what is approved is in force until its end."""
@@ -108,10 +117,6 @@ def cap_override_end(*, override: CapOverride, now: datetime, actor: str) -> Non
         CapOverride.objects.filter(pk=override.pk, until__gt=now).update(until=now)
         if not waits:
             audit_record(actor=actor, action="cap_override_end", subject=str(override.budget), detail=_detail(override))
-
-
-def _what(row: CapOverrideProposal) -> Message:
-    return Message("let %(budget)s pass its cap", budget=row.subject)
 
 
 def _detail(override: CapOverride) -> dict[str, Any]:
