@@ -82,13 +82,15 @@ def why_not_held(dispute: Dispute, setup: BillingSetup | None = None) -> Message
             share=f"{plain_text(limits.dispute_hold_share * 100)} %", number=number,
         )
     if DisputeHoldback.objects.filter(dispute=dispute).exists():
-        return Message("dispute %(n)s was held before: that is done once", n=dispute.pk)
+        return Message("the amount of dispute %(n)s was kept off the ledger before: that is done once", n=dispute.pk)
     exports = JournalExport.objects.filter(Q(documents__contains=[number]) | Q(in_part__contains=[number]))
     if exports.exists():
         return Message("%(number)s was handed to the ledger already: what is upheld is credited by a note", number=number)
     own = {"dispute__invoice": dispute.invoice} if dispute.invoice_id else {"dispute__note": dispute.note}
     if DisputeHoldback.objects.filter(**own, dispute__positions__overlap=dispute.positions).exists():
-        return Message("a line of dispute %(n)s was held before by another dispute: that is done once", n=dispute.pk)
+        return Message(
+            "a line of dispute %(n)s was kept off the ledger before by another dispute: that is done once", n=dispute.pk
+        )
     return None
 
 

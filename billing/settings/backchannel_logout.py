@@ -3,11 +3,13 @@
 Source: https://openid.net/specs/openid-connect-backchannel-1_0.html, sections 2.4 to 2.8.
 """
 
+from collections.abc import Mapping
 from hashlib import sha256
 from time import time
 from typing import Any, Final
 
 import jwt
+from allauth.core import ratelimit
 from allauth.socialaccount.models import SocialApp, SocialLogin
 from allauth.socialaccount.providers.openid_connect.views import OpenIDConnectOAuth2Adapter
 from django.contrib.auth.models import User
@@ -18,18 +20,17 @@ from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_POST
 
 from billing.settings.identity_settings import PROVIDER_ID
+from billing.settings.provider_tokens import LEEWAY_S, signed_claims
+from billing.tenancy.actors import actor_of_provider
 from billing.tenancy.audit import audit_record
 from billing.tenancy.open_sessions import sessions_end
 
 AT_PROVIDER: Final = "identity_provider"
 """Key of a session: the person and the session at the provider, by which a logout token names it."""
 LOGOUT: Final = "http://schemas.openid.net/event/backchannel-logout"
-MAX_AGE_S, LEEWAY_S, TIMEOUT_S, MAX_CHARACTERS = 300, 60, 5, 16_384
-ALGORITHMS: Final = (
-    "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA",
-)  # fmt: skip
-"""Only those whose key nobody but the provider has."""
-_issuers: dict[str, tuple[str, jwt.PyJWKClient]] = {}
+FAILED: Final = "logout_token_failed"
+"""Its limit is in ACCOUNT_RATE_LIMITS."""
+MAX_AGE_S, MAX_CHARACTERS = 300, 16_384
 
 
 class LogoutTokenError(Exception):
@@ -37,7 +38,7 @@ class LogoutTokenError(Exception):
 
 
 def provider_session_remember(request: HttpRequest, sociallogin: SocialLogin) -> None:
-    """Note in a new session which one at the provider it belongs to."""
+    """Note which session at the provider a sign-in belongs to, before it is over: it may wait for a second factor."""
     claims = sociallogin.account.extra_data["id_token"]
     request.session[AT_PROVIDER] = {"sub": claims["sub"], "sid": claims.get("sid")}
 
@@ -45,22 +46,32 @@ def provider_session_remember(request: HttpRequest, sociallogin: SocialLogin) ->
 @csrf_exempt
 @require_POST
 def backchannel_logout(request: HttpRequest) -> HttpResponse:
-    """End the sessions that a logout token names; 400 for one that does not hold, as the standard asks."""
+    """End the sessions that a logout token names; 400 for one that does not hold, as the standard asks.
+
+    Only false ones are counted: the provider may end thousands of sessions at a time.
+    """
+    if not ratelimit.consume(request, action=FAILED, dry_run=True):
+        return _refused(429, "too_many_requests", "too many false logout tokens from this address")
     try:
         claims = _claims(request, request.POST.get("logout_token", ""))
     except SocialApp.DoesNotExist as error:
         raise Http404("no identity provider is set up") from error
     except (LogoutTokenError, jwt.PyJWTError) as error:
-        problem = {"error": "invalid_request", "error_description": str(error)}
-        return JsonResponse(problem, status=400, headers={"Cache-Control": "no-store"})
+        ratelimit.consume(request, action=FAILED)
+        return _refused(400, "invalid_request", str(error))
     _sessions_end(claims.get("sub"), claims.get("sid"))
     return HttpResponse(headers={"Cache-Control": "no-store"})
+
+
+def _refused(status: int, error: str, why: str) -> JsonResponse:
+    answer = {"error": error, "error_description": why}
+    return JsonResponse(answer, status=status, headers={"Cache-Control": "no-store"})
 
 
 def _sessions_end(sub: str | None, sid: str | None) -> None:
     """End the session `sid` of the provider, or every one of the person `sub` where no session is named."""
 
-    def ends(session: Any) -> bool:
+    def ends(_: int, session: Mapping[str, Any]) -> bool:
         ours = session.get(AT_PROVIDER)
         if ours is None or (sub is not None and ours["sub"] != sub):
             return False
@@ -71,7 +82,7 @@ def _sessions_end(sub: str | None, sid: str | None) -> None:
         ended = sessions_end(ends)
         for person in User.objects.filter(pk__in=ended):
             audit_record(
-                actor="identity provider", action="sign_out_by_provider", subject=person.get_username(),
+                actor=actor_of_provider(sub or ""), action="sign_out_by_provider", subject=person.get_username(),
                 detail={"sessions": ended[person.pk]},
             )  # fmt: skip
 
@@ -79,16 +90,11 @@ def _sessions_end(sub: str | None, sid: str | None) -> None:
 def _claims(request: HttpRequest, token: str) -> dict[str, Any]:
     """The claims of a logout token that holds and was not used before.  Raises LogoutTokenError, jwt.PyJWTError."""
     adapter = OpenIDConnectOAuth2Adapter(request, PROVIDER_ID)
-    app = adapter.get_provider().app
     if not token or len(token) > MAX_CHARACTERS:
         raise LogoutTokenError("logout_token is missing or too long")
-    issuer, keys = _issuer(adapter)
-    claims: dict[str, Any] = jwt.decode(
-        token, keys.get_signing_key_from_jwt(token), algorithms=ALGORITHMS, audience=app.client_id, issuer=issuer,
-        leeway=LEEWAY_S, options={"require": ["iss", "aud", "iat", "jti", "events"]},
-    )  # fmt: skip
+    claims = signed_claims(adapter, token, needed=("jti", "events"))
     _check(claims)
-    used = "logout-token-" + sha256(f"{issuer} {claims['jti']}".encode()).hexdigest()
+    used = "logout-token-" + sha256(f"{claims['iss']} {claims['jti']}".encode()).hexdigest()
     if not cache.add(used, True, timeout=MAX_AGE_S + 2 * LEEWAY_S):
         raise LogoutTokenError("this logout token was used before")
     return claims
@@ -106,12 +112,3 @@ def _check(claims: dict[str, Any]) -> None:
         raise LogoutTokenError("neither sub nor sid names whose session it was")
     if time() - claims["iat"] > MAX_AGE_S + LEEWAY_S:
         raise LogoutTokenError("this logout token is too old")
-
-
-def _issuer(adapter: OpenIDConnectOAuth2Adapter) -> tuple[str, jwt.PyJWKClient]:
-    """The provider's name of itself and its keys, asked of it once; the client fetches new keys by itself, seldom."""
-    address = adapter.get_provider().server_url
-    if address not in _issuers:
-        metadata = adapter.openid_config
-        _issuers[address] = metadata["issuer"], jwt.PyJWKClient(metadata["jwks_uri"], timeout=TIMEOUT_S)
-    return _issuers[address]

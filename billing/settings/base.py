@@ -4,6 +4,9 @@
 |---|---|---|
 | DATABASE_URL | postgresql://user:password@host:port/name of the application; host:port,host:port | embedded PostgreSQL |
 | DATABASE_OWNER_URL | the same with the role that owns the tables, for `migrate` and `restore_check` | none: DATABASE_URL |
+| DATABASE_REPLICA_URL | the same at a streaming replica, which pages that only show then read | none: the primary |
+| DATABASE_REPLICA_MAX_LAG_SECONDS | how far the replica may be behind; beyond it pages read the primary | 10 |
+| DATABASE_DISK_BYTES | size of the disk of the database, for the alarm before it is full; 0: not watched | 0 |
 | BROKER_URL | redis://... or amqp://... | embedded Valkey of SUANPAN_HOME |
 | SECRET_KEY | signing key | generated once per home |
 | ALLOWED_HOSTS | comma separated | localhost,127.0.0.1,[::1] |
@@ -11,6 +14,8 @@
 | SECURE_COOKIES | 1 behind TLS | 0 |
 | SUANPAN_DEBUG | 1 for tracebacks in the browser | 0 |
 | LOG_LEVEL | DEBUG, INFO, WARNING or ERROR | WARNING |
+| LOG_FORMAT | line, or json: one object a line, with the id of the request; the images set json | line |
+| OTEL_EXPORTER_OTLP_ENDPOINT | OpenTelemetry collector that gets traces: http://collector:4318 | none: no traces |
 | STATIC_ROOT | where `collectstatic` puts files | staticfiles/ |
 | INGEST_MAX_BYTES | largest body of a usage endpoint | 16777216 |
 | INGEST_MAX_INFLIGHT_BYTES | bytes of bodies that one web process takes in at a time, then 503 | 67108864 |
@@ -18,7 +23,10 @@
 | WEB_WORKERS | web workers of one host | 2 |
 | WEB_THREADS | threads of one web worker that answer | 16 |
 | FUTURE_TOLERANCE_SECONDS | how far ahead of the clock a reported instant may lie | 86400 |
+| TOKEN_STORE | clickhouse://host:port,host:port/database keeps token records; `;` between shards | none: PostgreSQL |
+| TOKEN_RETENTION_MONTHS | whole months after which `usage_drop` removes sealed token records; 0: never | 0 |
 | PRICE_NOTICE_BUSINESS_DAYS | notice that a price change should have; shorter is shown and recorded, not refused | 10 |
+| FISCAL_YEAR_START | month with which a fiscal year begins, 1 to 12; it is named by the year in which it ends | 1 |
 | EVENT_NAMINGS | JSON: type of event -> names of its data's fields, see `metering.gateways.naming` | litellm_tokens |
 | CACHE_URL | redis://... that keeps the reservations of budgets; needed where BROKER_URL is amqp://... | BROKER_URL |
 | DEFAULT_LANGUAGE | en or zh-hans: alerts to recipients without a language, pages where the browser asks for neither | en |
@@ -36,22 +44,29 @@
 | OIDC_SECOND_FACTOR | its claims that count as a second factor: acr:VALUE,amr:VALUE | none: any sign-in does |
 | REQUIRE_TWO_FACTOR | 1: people need a second factor, of their own or of the identity provider | 0 |
 | SESSION_HOURS, SESSION_IDLE_MINUTES | how long a session lasts at most, and without a request | 8, 60 |
+| SIGN_INS_PER_MINUTE | attempts to sign in of one address, then 429; 0: no limit | 30 |
+| INVALID_TOKENS_PER_MINUTE | API tokens of one address that are not valid, then 429; 0: no limit | 60 |
 | TRUSTED_PROXIES | how many proxies of yours stand before the web workers | 0 |
 | LITELLM_CONSUMER | what names the consumer of a LiteLLM payload, first found: team_id, hash, alias, ... | team_id,hash |
 """
 
 import os
+import sys
+from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
+from django.utils.translation import gettext_lazy
 
 from billing.runtime.home import secret
-from billing.settings.database_url import read_database
+from billing.settings.database_url import VANISHED, read_database
 from billing.settings.identity_settings import PROVIDER_ID, provider_apps, read_group_roles, read_second_factor
 from billing.settings.mail_server import read_mail_server
 from billing.tenancy.anchor_places import PlaceError, anchor_place
+from billing.usage.store.clickhouse import servers_read
 from metering.gateways.litellm import read_consumer
 from metering.gateways.naming import read_namings
 from metering.record_checks import RecordError
@@ -73,6 +88,13 @@ def _count(name: str, default: int, least: int = 0) -> int:
     return int(value)
 
 
+def _month(name: str, default: int) -> int:
+    value = os.environ.get(name, str(default))
+    if value not in {str(number) for number in range(1, 13)}:
+        raise ImproperlyConfigured(f"{name}={value!r} must be a month, 1 to 12")
+    return int(value)
+
+
 def _list(name: str, default: str = "") -> list[str]:
     return [item.strip() for item in os.environ.get(name, default).split(",") if item.strip()]
 
@@ -89,14 +111,26 @@ def _cache(url: str, broker: str) -> str:
     return chosen
 
 
-def _owner(url: str, application: dict[str, Any]) -> dict[str, Any] | None:
-    """The connection of the owner of the tables, if there is one beside the application's."""
+REPLICA_VANISHED = {**VANISHED, "connect_timeout": "2", "tcp_user_timeout": "5000"}
+"""A replica that vanished without a word is noticed while somebody waits for a page."""
+
+
+def _beside(
+    url: str, variable: str, application: dict[str, Any], unless_given: Mapping[str, str] = VANISHED
+) -> dict[str, Any] | None:
+    """Another connection to the application's database, if there is one."""
     if not url:
         return None
-    owner = read_database(url, "DATABASE_OWNER_URL")
-    if owner["NAME"] != application["NAME"]:
-        raise ImproperlyConfigured("DATABASE_OWNER_URL and DATABASE_URL name different databases")
-    if owner["USER"] == application["USER"]:
+    found = read_database(url, variable, unless_given)
+    if found["NAME"] != application["NAME"]:
+        raise ImproperlyConfigured(f"{variable} and DATABASE_URL name different databases")
+    return found
+
+
+def _owner(url: str, application: dict[str, Any]) -> dict[str, Any] | None:
+    """The connection of the owner of the tables, if there is one beside the application's."""
+    owner = _beside(url, "DATABASE_OWNER_URL", application)
+    if owner is not None and owner["USER"] == application["USER"]:
         raise ImproperlyConfigured("DATABASE_OWNER_URL and DATABASE_URL name the same role: use two, or only the second")
     return owner
 
@@ -107,8 +141,8 @@ ALLOWED_HOSTS = _list("ALLOWED_HOSTS", "localhost,127.0.0.1,[::1]")
 CSRF_TRUSTED_ORIGINS = _list("CSRF_TRUSTED_ORIGINS")
 
 INSTALLED_APPS = [
-    "unfold",
-    "django.contrib.admin",
+    "unfold.apps.BasicAppConfig",
+    "billing.settings.administration.AdministrationConfig",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",
@@ -136,6 +170,8 @@ INSTALLED_APPS = [
     "billing.closing",
     "billing.budgets",
     "billing.explorer",
+    "billing.monitoring",
+    "billing.inbox",
     "billing.api",
     "billing.portal",
     "billing.setup",
@@ -159,6 +195,7 @@ MIDDLEWARE = [
     "billing.settings.sessions.RequireTwoFactorMiddleware",
     "billing.settings.exports_audited.ExportsAuditedMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
+    "billing.settings.read_replica.ReadReplicaMiddleware",
 ]
 ROOT_URLCONF = "billing.settings.urls"
 WSGI_APPLICATION = "billing.settings.wsgi.application"
@@ -179,6 +216,10 @@ TEMPLATES = [
     }
 ]
 DATABASES = {"default": read_database(os.environ.get("DATABASE_URL", ""))}
+_replica_url = os.environ.get("DATABASE_REPLICA_URL", "")
+if _replica := _beside(_replica_url, "DATABASE_REPLICA_URL", DATABASES["default"], REPLICA_VANISHED):
+    DATABASES["replica"] = _replica
+DATABASE_REPLICA_MAX_LAG_SECONDS = _count("DATABASE_REPLICA_MAX_LAG_SECONDS", 10, least=1)
 DATABASE_OWNER = _owner(os.environ.get("DATABASE_OWNER_URL", ""), DATABASES["default"])
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
@@ -188,18 +229,31 @@ AUTH_PASSWORD_VALIDATORS = [
 ]
 AUTHENTICATION_BACKENDS = ["allauth.account.auth_backends.AuthenticationBackend"]
 # shared by every web worker, so that a limit holds wherever the next attempt arrives
-CACHES = {"default": {"BACKEND": "django.core.cache.backends.db.DatabaseCache", "LOCATION": "suanpan_cache"}}
+CACHES = {
+    "default": {
+        "BACKEND": "django.core.cache.backends.db.DatabaseCache", "LOCATION": "suanpan_cache",
+        "OPTIONS": {"MAX_ENTRIES": 10_000},  # beyond them counters, and logout tokens that were used, are forgotten
+    }
+}
 ALLAUTH_TRUSTED_PROXY_COUNT = _count("TRUSTED_PROXIES", 0)
 ACCOUNT_ADAPTER = "billing.settings.identity.LocalAccounts"
 ACCOUNT_LOGIN_METHODS = {"username"}
 ACCOUNT_EMAIL_VERIFICATION = "none"
 ACCOUNT_UNIQUE_EMAIL = False  # an address identifies nobody: people are known by name, or by the provider's identifier
 ACCOUNT_SESSION_REMEMBER = False
-ACCOUNT_RATE_LIMITS = {"login": "30/m/ip", "login_failed": "10/m/ip,5/5m/key"}
+SIGN_INS_PER_MINUTE = _count("SIGN_INS_PER_MINUTE", 30)
+INVALID_TOKENS_PER_MINUTE = _count("INVALID_TOKENS_PER_MINUTE", 60)
+ACCOUNT_RATE_LIMITS = {
+    "login": f"{SIGN_INS_PER_MINUTE}/m/ip" if SIGN_INS_PER_MINUTE else None,
+    "login_failed": "10/m/ip,5/5m/key",
+    "logout_token_failed": "30/m/ip",
+    "api_token_failed": f"{INVALID_TOKENS_PER_MINUTE}/m/key" if INVALID_TOKENS_PER_MINUTE else None,
+}
 SOCIALACCOUNT_ADAPTER = "billing.settings.identity.ProviderAccounts"
 SOCIALACCOUNT_PROVIDERS: dict[str, dict[str, Any]] = {
     "openid_connect": {
-        "OAUTH_PKCE_ENABLED": True, "APPS": provider_apps(os.environ),
+        "OAUTH_PKCE_ENABLED": True,
+        "APPS": provider_apps(os.environ),
         "provider_class": "billing.settings.openid.NonceProvider",
     },
 }
@@ -235,8 +289,16 @@ LOGIN_REDIRECT_URL = "portal:home"
 LOGOUT_REDIRECT_URL = "portal:login"
 
 UNFOLD = {
-    "SITE_TITLE": "Suanpan", "SITE_HEADER": "Suanpan 算盘", "SITE_SUBHEADER": "What is rare", "SITE_URL": "/",
+    "SITE_TITLE": "Suanpan", "SITE_HEADER": "Suanpan 算盘",
+    "SITE_SUBHEADER": gettext_lazy("Administration"), "SITE_URL": "/",
     "SITE_FAVICONS": [{"rel": "icon", "type": "image/svg+xml", "href": "/static/portal/mark.svg"}],
+    "SITE_ICON": lambda _: "/static/portal/mark.svg",
+    "COLORS": {"primary": {  # from tint to shade, around the cinnabar of the portal
+        str(step): f"oklch({light}% {chroma} 29)" for step, light, chroma in (
+            (50, 97, .012), (100, 94, .027), (200, 88, .055), (300, 80, .092), (400, 68, .14), (500, 55, .155),
+            (600, 46, .145), (700, 41, .13), (800, 36, .11), (900, 31, .09), (950, 24, .07),
+        )
+    }},
 }  # fmt: skip
 
 USE_TZ = True
@@ -265,6 +327,7 @@ INGEST_MAX_BYTES = _count("INGEST_MAX_BYTES", 16 * 1024 * 1024)
 INGEST_MAX_INFLIGHT_BYTES = _count("INGEST_MAX_INFLIGHT_BYTES", 64 * 1024 * 1024)
 INGEST_MAX_CONNECTIONS = _count("INGEST_MAX_CONNECTIONS", 4096)
 WEB_WORKERS, WEB_THREADS = _count("WEB_WORKERS", 2, least=1), _count("WEB_THREADS", 16, least=1)
+DATABASE_DISK_BYTES = _count("DATABASE_DISK_BYTES", 0)
 FUTURE_TOLERANCE_SECONDS = _count("FUTURE_TOLERANCE_SECONDS", 86_400)
 ALERT_MAIL_URL = os.environ.get("ALERT_MAIL_URL", "")
 MAIL_FROM = DEFAULT_FROM_EMAIL = SERVER_EMAIL = os.environ.get("MAIL_FROM", "")
@@ -283,7 +346,11 @@ try:
 except PlaceError as error:
     raise ImproperlyConfigured(f"AUDIT_ANCHOR: {error}") from error
 PORTAL_URL = os.environ.get("PORTAL_URL", "")
+TOKEN_STORE = os.environ.get("TOKEN_STORE", "")
+servers_read(TOKEN_STORE)
+TOKEN_RETENTION_MONTHS = _count("TOKEN_RETENTION_MONTHS", 0)
 PRICE_NOTICE_BUSINESS_DAYS = _count("PRICE_NOTICE_BUSINESS_DAYS", 10)
+FISCAL_YEAR_START = _month("FISCAL_YEAR_START", 1)
 DATA_UPLOAD_MAX_MEMORY_SIZE = INGEST_MAX_BYTES
 DATA_UPLOAD_MAX_NUMBER_FIELDS = 20_000  # a price list is one form: 4 fields a GPU price, 6 a model
 try:
@@ -312,7 +379,8 @@ SPECTACULAR_SETTINGS = {
     "SERVE_PERMISSIONS": ["rest_framework.permissions.AllowAny"],
     "SCHEMA_PATH_PREFIX": "/api/v1",
     "POSTPROCESSING_HOOKS": [
-        "drf_spectacular.hooks.postprocess_schema_enums", "billing.api.schema.reporting_endpoints",
+        "drf_spectacular.hooks.postprocess_schema_enums",
+        "billing.api.schema.reporting_endpoints",
     ],
 }
 
@@ -323,6 +391,8 @@ CELERY_TASK_ACKS_LATE = True
 CELERY_TASK_REJECT_ON_WORKER_LOST = True
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_BROKER_CONNECTION_MAX_RETRIES = None  # else a worker ends when its broker was away for 50 minutes
+CELERY_WORKER_CONSUMER = "billing.settings.worker:Consumer"
 CELERY_BROKER_CONNECTION_TIMEOUT = 4
 CELERY_BROKER_TRANSPORT_OPTIONS = (
     {"visibility_timeout": 3600, "unacked_restore_interval": 1, "unacked_restore_throttle": 1}
@@ -335,6 +405,7 @@ CACHE_STATEMENTS_ABOVE_LINES = 2_000
 """Lines and verdicts from which on pages show the last assessment of a month, which the scheduler makes, and its time."""
 
 CELERY_BEAT_SCHEDULE = {
+    "heartbeat": {"task": "billing.monitoring.tasks.heartbeat", "schedule": 30.0},
     "resume-operations": {"task": "billing.closing.tasks.operations_resume", "schedule": 5.0},
     "fold-token-rollups": {"task": "billing.usage.tasks.rollups_fold", "schedule": 10.0},
     "fold-token-sequences": {"task": "billing.usage.tasks.sequences_fold", "schedule": 60.0},
@@ -345,18 +416,36 @@ CELERY_BEAT_SCHEDULE = {
     "send-audit-anchors": {"task": "billing.tenancy.tasks.anchors_send", "schedule": 60.0},
     "sum-months": {"task": "billing.explorer.tasks.cubes_refresh", "schedule": 60.0},
     "send-reports": {"task": "billing.explorer.tasks.reports_send", "schedule": 60.0},
+    "refresh-inbox": {"task": "billing.inbox.tasks.findings_refresh", "schedule": 300.0},
+    "send-digests": {"task": "billing.inbox.tasks.digests_send", "schedule": 300.0},
     "update-outlook": {"task": "billing.budgets.tasks.outlook_update", "schedule": 900.0},
 }
 
+OTEL_EXPORTER_OTLP_ENDPOINT = os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT", "")
+if OTEL_EXPORTER_OTLP_ENDPOINT:
+    if urlsplit(OTEL_EXPORTER_OTLP_ENDPOINT).scheme not in ("http", "https"):
+        raise ImproperlyConfigured("OTEL_EXPORTER_OTLP_ENDPOINT: write http://collector:4318, or https://...")
+    if find_spec("opentelemetry") is None:
+        raise ImproperlyConfigured("OTEL_EXPORTER_OTLP_ENDPOINT is set: install the packages of suanpan[tracing] too")
+else:  # else the Redis client would load the metrics of OpenTelemetry wherever that is installed: 10 MB and 80 ms a process
+    sys.modules.update({name: None for name in ("opentelemetry.metrics", "opentelemetry.sdk.metrics")})  # type: ignore[misc]
+LOG_FORMAT = os.environ.get("LOG_FORMAT") or "line"
+if LOG_FORMAT not in ("line", "json"):
+    raise ImproperlyConfigured(f"LOG_FORMAT={LOG_FORMAT!r} must be line or json")
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
-    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s %(message)s"}},
+    "formatters": {
+        "line": {"format": "%(asctime)s %(levelname)s %(name)s %(message)s"},
+        "json": {"()": "billing.settings.log_lines.JsonLine"},
+    },
     "filters": {"refusals": {"()": "billing.settings.log_lines.RefusalsInOneLine"}},
-    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": LOG_FORMAT}},
     # these tell whole addresses, and the address of a channel is its secret
     "loggers": {
-        "apprise": {"level": "WARNING"}, "urllib3": {"level": "WARNING"}, "httpx": {"level": "WARNING"},
+        "apprise": {"level": "WARNING"},
+        "urllib3": {"level": "WARNING"},
+        "httpx": {"level": "WARNING"},
         "django.request": {"filters": ["refusals"]},
     },
     "root": {"handlers": ["stderr"], "level": os.environ.get("LOG_LEVEL", "WARNING")},

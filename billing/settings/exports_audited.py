@@ -5,6 +5,7 @@ from http import HTTPStatus
 
 from django.http import HttpRequest, HttpResponse
 
+from billing.tenancy.actors import actor_of
 from billing.tenancy.audit import export_record
 
 MOST_QUERY = 300
@@ -22,5 +23,5 @@ class ExportsAuditedMiddleware:
         if is_file and response.status_code == HTTPStatus.OK and request.method != "HEAD":
             query = {"query": request.META["QUERY_STRING"][:MOST_QUERY]} if request.META.get("QUERY_STRING") else {}
             size = {} if response.streaming else {"bytes": len(response.content)}
-            export_record(actor=str(request.user), what=request.path, detail={**query, **size})
+            export_record(actor=actor_of(request), what=request.path, detail={**query, **size})
         return response

@@ -12,8 +12,9 @@ from allauth.account.signals import user_logged_in
 from allauth.account.views import PasswordSetView
 from allauth.core.exceptions import ImmediateHttpResponse
 from allauth.socialaccount.adapter import DefaultSocialAccountAdapter
-from allauth.socialaccount.models import SocialAccount, SocialLogin
+from allauth.socialaccount.models import SocialAccount, SocialApp, SocialLogin
 from allauth.socialaccount.providers.base import AuthProcess
+from allauth.socialaccount.providers.oauth2.views import OAuth2CallbackView
 from django.conf import settings
 from django.contrib.auth.base_user import AbstractBaseUser
 from django.contrib.auth.models import AnonymousUser, User
@@ -25,7 +26,8 @@ from django.utils.translation import gettext as _
 
 from billing.settings.backchannel_logout import provider_session_remember
 from billing.settings.identity_settings import GROUPS_BY_SCIM
-from billing.settings.openid import SignInRefused, sign_in_check
+from billing.settings.openid import SignedAnswers, SignInRefused, sign_in_check
+from billing.tenancy.actors import actor_of_provider
 from billing.tenancy.roles import roles_of_groups
 
 
@@ -37,9 +39,11 @@ class LocalAccounts(DefaultAccountAdapter):
 
     def pre_login(self, request: HttpRequest, user: User, **login: Any) -> HttpResponse | None:
         """Passwords and passkeys open local accounts only: the provider alone decides who of its people comes in."""
-        came_through = (login["signal_kwargs"] or {}).get("sociallogin") is not None
-        if is_of_provider(user) and not came_through:
+        sociallogin = (login["signal_kwargs"] or {}).get("sociallogin")
+        if is_of_provider(user) and sociallogin is None:
             return sign_in_refused(request, user.get_username(), _("This account signs in through the identity provider."))
+        if sociallogin is not None:
+            provider_session_remember(request, sociallogin)
         return super().pre_login(request, user, **login)
 
 
@@ -61,11 +65,29 @@ class ProviderAccounts(DefaultSocialAccountAdapter):
         except SignInRefused as error:
             raise ImmediateHttpResponse(sign_in_refused(request, sociallogin.account.uid, str(error))) from error
 
+    def on_authentication_error(
+        self, request: HttpRequest, provider: Any, error: Any = None, exception: Any = None, extra_context: Any = None
+    ) -> None:
+        """Say why an answer was refused that names nobody who could be believed."""
+        if isinstance(exception, SignInRefused):
+            raise ImmediateHttpResponse(sign_in_refused(request, "", str(exception)))
+
 
 def sign_in_refused(request: HttpRequest, name: str, why: str) -> HttpResponse:
     """The page that says so; the audit log has whose sign-in it was."""
     user_login_failed.send(sender=__name__, credentials={"username": name}, request=request)
     return render(request, "account/refused.html", {"why": why}, status=HTTPStatus.FORBIDDEN)
+
+
+_callback = OAuth2CallbackView.adapter_view(SignedAnswers)
+
+
+def sign_in_callback(request: HttpRequest) -> HttpResponse:
+    """Where the provider sends a browser back to; there is no such page without a provider."""
+    try:
+        return _callback(request)
+    except SocialApp.DoesNotExist as error:
+        raise Http404("no identity provider is set up") from error
 
 
 def is_of_provider(user: AbstractBaseUser | AnonymousUser) -> bool:
@@ -85,10 +107,9 @@ def roles_follow_groups(request: HttpRequest, user: User, sociallogin: SocialLog
     """Give the roles of the groups that the provider names now, and take away those of groups that it no longer names."""
     if sociallogin is None:
         return
-    provider_session_remember(request, sociallogin)
     if settings.OIDC_GROUPS_CLAIM != GROUPS_BY_SCIM:
         groups = groups_of(sociallogin.account.extra_data, settings.OIDC_GROUPS_CLAIM)
-        roles_of_groups(user=user, groups=groups, actor="identity provider")
+        roles_of_groups(user=user, groups=groups, actor=actor_of_provider(sociallogin.account.uid))
 
 
 def groups_of(extra_data: dict[str, Any], claim: str) -> set[str]:

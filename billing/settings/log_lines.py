@@ -1,6 +1,11 @@
-"""What the log says of requests."""
+"""What the log says, and how: lines for people, or one JSON object each for a collector of logs."""
 
+import json
 import logging
+from datetime import UTC, datetime
+from typing import Any
+
+from billing.runtime.request_id import request_id
 
 
 class RefusalsInOneLine(logging.Filter):
@@ -11,3 +16,19 @@ class RefusalsInOneLine(logging.Filter):
         if record.levelno < logging.ERROR:
             record.exc_info = None
         return True
+
+
+class JsonLine(logging.Formatter):
+    """One JSON object a line; `request_id` is there where the line belongs to a request or to a task that one started."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line."""
+        line: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname, "logger": record.name, "message": record.getMessage(),
+        }  # fmt: skip
+        if identifier := request_id():
+            line["request_id"] = identifier
+        if record.exc_info:
+            line["error"] = self.formatException(record.exc_info)
+        return json.dumps(line, ensure_ascii=False)

@@ -1,29 +1,53 @@
 """What a sign-in through the identity provider must prove, beyond what django-allauth checks of its ID token.
 
-django-allauth checks issuer, audience, expiry and PKCE. Here each sign-in also carries a nonce of its own, the user
-information must be of the same person as the ID token, and a second factor must be claimed where that is set up.
+django-allauth checks state and PKCE. Here the ID token must be signed by the provider for this client, each sign-in carries
+a nonce of its own, the user information must be of the same person as the ID token, and a second factor must be claimed
+where that is set up.
 """
 
+import logging
 import secrets
 from hmac import compare_digest
 from typing import Any
 
-from allauth.socialaccount.models import SocialLogin
+import jwt
+from allauth.socialaccount.models import SocialApp, SocialLogin
 from allauth.socialaccount.providers.base import ProviderException
 from allauth.socialaccount.providers.openid_connect.provider import OpenIDConnectProvider
+from allauth.socialaccount.providers.openid_connect.views import OpenIDConnectOAuth2Adapter
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext as _
 
+from billing.settings.identity_settings import PROVIDER_ID
+from billing.settings.provider_tokens import signed_claims
 
-class SignInRefused(Exception):
+log = logging.getLogger(__name__)
+
+
+class SignInRefused(ProviderException):
     """A sign-in that the provider's answer does not prove; the text is for the person."""
+
+
+class SignedAnswers(OpenIDConnectOAuth2Adapter):
+    """Takes the provider's answer; believes an ID token by its signature, whichever connection brought it."""
+
+    def __init__(self, request: HttpRequest, provider_id: str = PROVIDER_ID) -> None:
+        super().__init__(request, provider_id)
+
+    def _decode_id_token(self, app: SocialApp, id_token: str) -> dict[str, Any]:
+        try:
+            return signed_claims(self, id_token, needed=("exp", "sub"))
+        except jwt.PyJWTError as error:
+            log.warning("an ID token was refused: %s", error)
+            raise SignInRefused(_("The answer of the identity provider could not be verified. Try again.")) from error
 
 
 class NonceProvider(OpenIDConnectProvider):
     """Sends a nonce with each request, and asks for the contexts that count as a second factor."""
 
     package = OpenIDConnectProvider.get_package()
+    oauth2_adapter_class = SignedAnswers
 
     def extract_uid(self, data: dict[str, Any]) -> str:
         """Who it is, by the ID token alone."""

@@ -1,6 +1,7 @@
 """What a browser may do with our pages: nothing inline, nothing from elsewhere, in no frame, kept on no disk."""
 
 from collections.abc import Callable
+from http import HTTPStatus
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -25,6 +26,9 @@ The admin's own files (Alpine in django-unfold) evaluate the expressions of its 
 in a style element: without these two grants its menus and lists do not work, and no nonce or hash can stand for an `eval`.
 """
 
+LIMIT_SECONDS: Final = 60
+"""After which a limit per address lets through again; that of an account takes longer."""
+
 
 class SecurityHeadersMiddleware:
     """Adds the content security policy and what goes with it; a page of somebody signed in is stored nowhere."""
@@ -38,6 +42,8 @@ class SecurityHeadersMiddleware:
         response.headers.setdefault("Permissions-Policy", "camera=(), geolocation=(), microphone=()")
         if settings.SESSION_COOKIE_NAME in request.COOKIES:
             response.headers.setdefault("Cache-Control", "private, no-store")
+        if response.status_code == HTTPStatus.TOO_MANY_REQUESTS:
+            response.headers.setdefault("Retry-After", str(LIMIT_SECONDS))
         return response
 
 

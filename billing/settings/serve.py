@@ -3,6 +3,7 @@
 import argparse
 import os
 import sys
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import uvicorn
@@ -28,19 +29,25 @@ def main() -> None:
     options = parser.parse_args()
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "billing.settings.base")
     try:
-        workers = settings.WEB_WORKERS
+        workers, as_json = settings.WEB_WORKERS, settings.LOG_FORMAT == "json"
     except ImproperlyConfigured as error:  # a worker would be started again and again
         sys.exit(f"error: {error}")
-    serve(
-        "billing.settings.web:application", host=options.host, port=options.port, workers=workers,
-        log_level=options.log_level,
-    )  # fmt: skip
+    with TemporaryDirectory(prefix="suanpan-metrics-") as folder:  # workers read it as soon as they count anything
+        if workers > 1:
+            os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
+        serve(
+            "billing.settings.web:application", host=options.host, port=options.port, workers=workers,
+            log_level=options.log_level, **({"log_config": settings.LOGGING} if as_json else {}),
+        )  # fmt: skip
 
 
-def serve(application: str, *, port: int, host: str = "127.0.0.1", workers: int = 1, log_level: str = "error") -> None:
+def serve(
+    application: str, *, port: int, host: str = "127.0.0.1", workers: int = 1, log_level: str = "error", **more: Any
+) -> None:
     """Serve an ASGI application, named as Uvicorn names it, until a signal ends it."""
     uvicorn.run(
-        application, host=host, port=port, workers=workers, log_level=log_level, timeout_worker_healthcheck=60, **OPTIONS
+        application, host=host, port=port, workers=workers, log_level=log_level, timeout_worker_healthcheck=60,
+        **OPTIONS, **more,
     )  # fmt: skip
 
 

@@ -18,7 +18,9 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
 from billing.api.problems import problem
+from billing.tenancy.actors import Actor, Channel, actor_of_session
 from billing.tenancy.audit import audit_record
+from billing.tenancy.open_sessions import sessions_end
 
 BEGAN, SEEN = "session_began", "session_seen"
 SEEN_EVERY_S = 60
@@ -81,28 +83,34 @@ def session_begins(request: HttpRequest, user: User, **_: Any) -> None:
     request.session[BEGAN] = request.session[SEEN] = time()
     methods = {record["method"] for record in get_authentication_records(request, user)}
     by = "identity provider" if "socialaccount" in methods else "password" if "password" in methods else "passkey"
-    name = user.get_username()
-    audit_record(actor=name, action="sign_in", subject=name, detail={"by": by, **_address(request)})
+    actor = actor_of_session(request, user)
+    audit_record(actor=actor, action="sign_in", subject=actor, detail={"by": by, **_address(request)})
 
 
 @receiver(user_login_failed, dispatch_uid="a sign-in failed")
 def sign_in_failed(credentials: dict[str, Any], request: HttpRequest | None = None, **_: Any) -> None:
     """Note whose account was tried, and from where."""
-    audit_record(actor="", action="sign_in_failed", subject=str(credentials.get("username", "")), detail=_address(request))
+    actor, name = Actor("", Channel.PORTAL), str(credentials.get("username", ""))
+    audit_record(actor=actor, action="sign_in_failed", subject=name, detail=_address(request))
 
 
 @receiver(user_logged_out, dispatch_uid="a session ends")
 def session_ends(request: HttpRequest, user: User | None, **_: Any) -> None:
     """Note who signed out."""
     if user is not None:
-        name = user.get_username()
-        audit_record(actor=name, action="sign_out", subject=name, detail=_address(request))
+        actor = actor_of_session(request, user)
+        audit_record(actor=actor, action="sign_out", subject=actor, detail=_address(request))
 
 
-def credential_changed(user: User, signal: Signal, authenticator: Authenticator | None = None, **_: Any) -> None:
-    """Note a new, changed or removed password or second factor."""
+def credential_changed(
+    request: HttpRequest, user: User, signal: Signal, authenticator: Authenticator | None = None, **_: Any
+) -> None:
+    """Note a new, changed or removed password or second factor; a new factor ends sessions that did not prove it."""
     detail = {"kind": authenticator.type} if authenticator else {}
-    audit_record(actor=user.get_username(), action=CREDENTIALS[signal], subject=user.get_username(), detail=detail)
+    actor = actor_of_session(request, user)
+    audit_record(actor=actor, action=CREDENTIALS[signal], subject=actor, detail=detail)
+    if signal is authenticator_added:
+        sessions_end(lambda account, _: account == user.pk, spare=request.session.session_key)
 
 
 for _signal in CREDENTIALS:

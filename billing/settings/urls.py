@@ -10,7 +10,7 @@ from django.views.i18n import set_language
 from billing.api.health import healthz, readyz
 from billing.api.metrics import metrics
 from billing.settings.backchannel_logout import backchannel_logout
-from billing.settings.identity import local_password_set
+from billing.settings.identity import local_password_set, sign_in_callback
 
 # The same limits and the same second factor as everywhere.
 admin.site.login = secure_admin_login(admin.site.login)  # type: ignore[method-assign]  # as allauth documents it
@@ -22,8 +22,10 @@ urlpatterns = [
     path("api/v1/", include("billing.api.urls")),
     path("i18n/setlang/", set_language, name="set_language"),
     path("account/password/set/", local_password_set),
+    path("account/oidc/oidc/login/callback/", sign_in_callback),
     path("account/oidc/oidc/backchannel-logout/", backchannel_logout),
     path("account/3rdparty/", page_not_found, {"exception": Http404()}),  # nobody links identities
+    path("account/email/", page_not_found, {"exception": Http404()}),  # by their mail address two accounts are one person
     path("account/", include("allauth.urls")),
     path("admin/", admin.site.urls),
     path("", include("billing.portal.urls")),

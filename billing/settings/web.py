@@ -1,5 +1,7 @@
 """The ASGI entry point of web workers: Django, which `billing.settings.wsgi` sets up and tunes, behind Uvicorn."""
 
+from typing import Any
+
 from django.conf import settings
 
 from billing.settings.wsgi import application as django_application
@@ -7,5 +9,10 @@ from billing.settings.wsgi import application as django_application
 from billing.api.limited_connection import allow_connections  # isort: skip  # these need Django set up
 from billing.api.whole_requests import WholeRequests  # isort: skip
 
-application = WholeRequests(django_application, settings.WEB_THREADS)
+application: Any = WholeRequests(django_application, settings.WEB_THREADS)
+if settings.OTEL_EXPORTER_OTLP_ENDPOINT:
+    from billing.settings import tracing
+
+    tracing.begin("web")
+    application = tracing.TracedRequests(application)
 allow_connections()

@@ -3,9 +3,9 @@
 import gc
 import os
 from collections.abc import Iterator
+from importlib import import_module
 from typing import Any, Final
 
-import kombu.transport.redis  # noqa: F401 - the first `/readyz` asks the broker
 from django.core.wsgi import get_wsgi_application
 from django.db.migrations.loader import MigrationLoader
 from django.urls import get_resolver
@@ -22,6 +22,7 @@ AT_THE_LATEST: Final = 100
 """After how many it waits no longer, as where no page is ever asked for."""
 
 _all_views, _all_migrations = get_resolver().url_patterns, MigrationLoader(None)  # not while the first client waits
+import_module("kombu.transport.redis")  # the first `/readyz` asks the broker
 gc.collect()
 gc.freeze()  # what lives as long as the process is not looked at again
 gc.set_threshold(NEW_OBJECTS, AT_THE_LATEST, gc.get_threshold()[2])

@@ -7,8 +7,9 @@ from functools import partial
 from pathlib import Path
 
 from django.db import transaction
+from django.utils import timezone
 
-from billing.budgets.services import BudgetError, budget_put, channel_put
+from billing.budgets.services import BudgetError, budget_change, budget_put, channel_put
 from billing.closing.partial_close import ClosingChangeError, closing_check
 from billing.corrections.services.proof import ClosedPeriodError, closed_periods_check
 from billing.invoices.acceptance import last_deadline
@@ -27,6 +28,7 @@ from billing.setup.terms import (
     interruption_policy_store,
 )
 from billing.tenancy.models import DISPUTE_HOLD_AMOUNT, DISPUTE_HOLD_SHARE, BillingSetup, Team
+from billing.tenancy.people import PeopleError, first_account_create
 from billing.tenancy.selectors import NoSetupError, billing_setup, company_calendar
 from billing.tenancy.services import (
     ISSUER_FACTS,
@@ -50,6 +52,9 @@ class Applied:
 
     changes: list[str] = field(default_factory=list)
     unchanged: int = 0
+    first_user: str = ""
+    first_password: str = ""
+    """Of the first account, where the application made it."""
 
     def note(self, changed: bool, text: str) -> None:
         """Count one declared fact."""
@@ -61,32 +66,45 @@ class Applied:
 
 def set_up_apply(*, path: Path, actor: str, dry_run: bool = False) -> Applied:
     """Apply the file in one transaction.  Raises SetUpFileError, with nothing changed."""
-    top = Entry(read_fields(path), "", path)
+    try:
+        return fields_apply(Entry(read_fields(path), "", path), actor, dry_run=dry_run, declared=True)
+    except (SetupError, RateError, BudgetError, ClosedPeriodError, ClosingChangeError, NoSetupError) as error:
+        raise SetUpFileError(f"{path}: {error}") from error
+
+
+def fields_apply(
+    top: Entry, actor: str, *, dry_run: bool = False, declared: bool = False, look: Callable[[], object] = lambda: None
+) -> Applied:
+    """Apply the sections of `top` in one transaction. `look` is called once they are, before a dry run is rolled back.
+
+    declared: by the command, at once; else a budget that blocks is loosened only once another person agrees.
+    Raises SetUpFileError, or what the services raise, with nothing changed.
+    """
     applied = Applied()
     try:
         with transaction.atomic():
             ingest_lock_shared()  # no period is cut off before this ends, so the check below cannot miss one
-            _Application(top, actor, applied).run()
+            _Application(top, actor, applied, declared=declared).run()
             if applied.changes:
                 closing_check()
                 closed_periods_check()
+            look()
             if dry_run:
                 raise _DryRun
     except _DryRun:
         pass
-    except (SetupError, RateError, BudgetError, ClosedPeriodError, ClosingChangeError, NoSetupError) as error:
-        raise SetUpFileError(f"{path}: {error}") from error
     return applied
 
 
 class _Application:
-    def __init__(self, top: Entry, actor: str, applied: Applied) -> None:
-        self.top, self.actor, self.applied = top, actor, applied
+    def __init__(self, top: Entry, actor: str, applied: Applied, *, declared: bool) -> None:
+        self.top, self.actor, self.applied, self.declared = top, actor, applied, declared
         self.zone = ""
         self.currency = ""
 
     def run(self) -> None:
         self._billing()
+        self._first_account()
         self._teams()
         for section, store in self._sections().items():
             for entry in self.top.entries(section):
@@ -145,6 +163,22 @@ class _Application:
         facts = f"billing: {self.currency}, {self.zone}, issuer {issuer}, review {review}, reopening {reopening}"
         self.applied.note(changed, facts)
 
+    def _first_account(self) -> None:
+        """Who manages people, where nobody does yet: whoever may change the file makes nobody an admin later."""
+        section = self.top.value("first_account")
+        if section is None:
+            return
+        entry = Entry(section, "first_account", self.top.path)
+        user, name = entry.text("user", limit=150), entry.text("name", default="")
+        email = entry.text("email", default="", limit=254)
+        entry.finish()
+        try:
+            password = first_account_create(username=user, full_name=name, email=email, actor=self.actor)
+        except PeopleError as error:
+            raise entry.error("user", str(error)) from error
+        self.applied.first_user, self.applied.first_password = user, password
+        self.applied.note(bool(password), f"first account {user}: admin")
+
     def _refuse_new_basis(self, entry: Entry) -> None:
         """Periods keep the zone and currency that they were opened with, prices the currency they were published in."""
         published = PriceVersion.objects.exclude(currency=self.currency).first()
@@ -171,20 +205,22 @@ class _Application:
             parent = self._parent(entry, declared)
             name = entry.text("name", default=code)
             cost_center = entry.text("cost_center", default="", limit=64)
+            is_group = entry.flag("group")
             billed_to = {name: entry.text(name, default="", limit=200) for name in ("legal_entity", "recipient")}
             entry.finish()
             _, changed = team_put(
-                code=code, name=name, cost_center=cost_center, parent=parent, is_group=False, actor=self.actor,
+                code=code, name=name, cost_center=cost_center, parent=parent, is_group=is_group, actor=self.actor,
                 **billed_to,
             )  # fmt: skip
-            self.applied.note(changed, f"team {code}: {name}, cost centre {cost_center or '(none)'}")
+            kind = "group" if is_group else "team"
+            self.applied.note(changed, f"{kind} {code}: {name}, cost centre {cost_center or '(none)'}")
 
     def _parent(self, entry: Entry, declared: dict[str, Entry]) -> Team | None:
         """A parent that is no team itself is an organisational group: it owns nothing and gets no invoice."""
         code = entry.text("parent", default="", limit=64)
         parent = Team.objects.filter(code=code).first() if code else None
         if code and parent is None:
-            is_group = code not in declared
+            is_group = code not in declared or declared[code].flag("group")
             parent, changed = team_put(
                 code=code, name=code, cost_center="", parent=None, is_group=is_group, actor=self.actor
             )
@@ -256,8 +292,11 @@ class _Application:
     def _budget(self, entry: Entry) -> tuple[bool, str]:
         team = self._team(entry, groups=True)
         wish = read_budget(entry, self.zone)
-        changed = budget_put(team=team, wish=wish, actor=self.actor)
-        return changed, f"budget of {wish.name or team.code}: {wish.amount} per {wish.period}"
+        text = f"budget of {wish.name or team.code}: {wish.amount} per {wish.period}"
+        if self.declared:
+            return budget_put(team=team, wish=wish, actor=self.actor, approved=True), text
+        changed, waits = budget_change(team=team, wish=wish, reason="set-up text", now=timezone.now(), actor=self.actor)
+        return changed, text if waits is None else f"{text}, once another person agrees on its page, since it blocks"
 
 
 def _since(valid_from: datetime | None) -> str:
@@ -265,14 +304,15 @@ def _since(valid_from: datetime | None) -> str:
 
 
 def _refuse_cycle(code: str, declared: dict[str, Entry]) -> None:
-    """Raise SetUpFileError if `code` is above itself."""
-    above = declared[code].text("parent", default="", limit=64)
-    for _ in declared:
+    """Raise SetUpFileError if `code` is above itself, by what is declared and, for all other teams, by what is stored."""
+    stored = dict(Team.objects.filter(parent__isnull=False).values_list("code", "parent__code"))
+    stored |= {team: entry.text("parent", default="", limit=64) for team, entry in declared.items()}
+    above, passed = stored[code], set[str]()
+    while above and above not in passed:
         if above == code:
             raise declared[code].error("parent", f"{code!r} would be above itself")
-        if above not in declared:
-            return
-        above = declared[above].text("parent", default="", limit=64)
+        passed.add(above)
+        above = stored.get(above, "")
 
 
 def _read_calendar(entry: Entry) -> BusinessCalendar:

@@ -1,11 +1,17 @@
 """The `channels:` and `budgets:` sections of the set-up file: each entry becomes one call of the services of budgets."""
 
-from datetime import time
+from collections.abc import Iterable
+from datetime import datetime, time
 from decimal import Decimal
+from typing import Any
+from zoneinfo import ZoneInfo
 
+import yaml
 from django.conf import settings
 
+from billing.budgets.models import SCOPE_FIELDS, Budget, Channel
 from billing.budgets.services import BudgetWish, ChannelWish
+from billing.budgets.services.budgets import THRESHOLDS
 from billing.budgets.thresholds import ACTIONS, Rung
 from billing.setup.file import Entry, Fields
 from billing.tenancy.models import Team
@@ -17,9 +23,9 @@ MOST_TOKENS = 10**12
 
 
 def read_channel(entry: Entry, team: Team | None) -> ChannelWish:
-    """One channel: a name, an Apprise address, and when alerts are sent to it."""
+    """One channel: a name, an Apprise address, and when alerts are sent to it. Without `url` a known one keeps its own."""
     wish = ChannelWish(
-        name=entry.text("name"), url=entry.text("url", limit=LONGEST_URL), team=team,
+        name=entry.text("name"), url=entry.text("url", default="", limit=LONGEST_URL), team=team,
         digest_at=_time(entry, "digest_at"), quiet_from=_time(entry, "quiet_from"), quiet_until=_time(entry, "quiet_until"),
         language=entry.choice("language", ("", *dict(settings.LANGUAGES)), ""),
     )  # fmt: skip
@@ -107,3 +113,58 @@ def _time(entry: Entry, field: str) -> time | None:
         raise entry.error(field, f"{text!r} is in the billing zone: no offset")
     return found
 
+
+
+def channels_text(channels: Iterable[Channel]) -> str:
+    """The section of these channels, as `apply` takes it; their addresses are secrets and left out: they stay."""
+    return _section("channels", [_channel_declared(channel) for channel in channels if channel.url])
+
+
+def _channel_declared(channel: Channel) -> dict[str, Any]:
+    times = {name: getattr(channel, name) for name in ("digest_at", "quiet_from", "quiet_until")}
+    return {
+        "name": channel.name, "team": channel.team and channel.team.code, "language": channel.language,
+        **{name: value and value.isoformat("auto") for name, value in times.items()},
+    }  # fmt: skip
+
+
+def budgets_text(budgets: Iterable[Budget], zone: str) -> str:
+    """The section of these budgets, as `apply` takes it; instants are written in the billing zone."""
+    return _section("budgets", [_budget_declared(budget, ZoneInfo(zone)) for budget in budgets])
+
+
+def budget_text(budget: Budget, wish: BudgetWish, zone: str) -> str:
+    """The section of a budget as a wish has its name, amount and end."""
+    declared, end = _budget_declared(budget, ZoneInfo(zone)), _instant(wish.valid_until, ZoneInfo(zone))
+    plan = {month: str(amount) for month, amount in sorted(wish.plan.items())}
+    asked = {"name": wish.name, "valid_until": end, **({"amounts": plan} if plan else {"amount": str(wish.amount)})}
+    return _section("budgets", [{**declared, **asked}])
+
+
+def _budget_declared(budget: Budget, zone: ZoneInfo) -> dict[str, Any]:
+    plan = {row.month: str(row.amount) for row in budget.plan.all()}
+    scope = {name: getattr(budget, name) for name in SCOPE_FIELDS}
+    return {
+        "team": budget.team.code, "name": budget.name, "period": budget.period,
+        **({"amounts": plan} if plan else {"amount": str(budget.amount)}), **scope, "owner": budget.owner,
+        "valid_from": _instant(budget.valid_from, zone), "valid_until": _instant(budget.valid_until, zone),
+        **{name: list(getattr(budget, name)) for name in THRESHOLDS},
+        "recipients": sorted(channel.name for channel in budget.channels.all()),
+        "reservation": None if budget.reservation is None else f"{budget.reservation:f}",
+        "ladder": [_rung_declared(row.rung) for row in budget.ladder.all()] or None,
+    }  # fmt: skip
+
+
+def _rung_declared(rung: Rung) -> dict[str, Any]:
+    limits = {"tokens_per_minute": rung.tokens_per_minute, "floor": rung.floor_tokens_per_minute}
+    return {"at": rung.percent, "action": rung.action, **(limits if rung.action == "rate_limit" else {})}
+
+
+def _instant(at: datetime | None, zone: ZoneInfo) -> str | None:
+    return None if at is None else at.astimezone(zone).isoformat()
+
+
+def _section(name: str, entries: list[dict[str, Any]]) -> str:
+    """A section without what is empty; an empty list says that there is none, and stays."""
+    declared = [{key: value for key, value in entry.items() if value not in (None, "")} for entry in entries]
+    return yaml.safe_dump({name: declared}, sort_keys=False, allow_unicode=True, width=160) if declared else ""

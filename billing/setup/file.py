@@ -14,6 +14,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import yaml
 
+from metering.messages import Message, UserError
 from metering.names import MAX_NAME_BYTES, name_problem
 from pricing.fields import exact_number
 
@@ -21,8 +22,13 @@ T = TypeVar("T")
 MAX_FILE_BYTES = 16 * 1024 * 1024
 
 
-class SetUpFileError(ValueError):
+class SetUpFileError(UserError, ValueError):
     """One problem of the file, with file, line and field."""
+
+    code = "set_up_file"
+
+    def __init__(self, text: str | Message) -> None:
+        super().__init__(Message.of(text))
 
 
 class Fields(dict[str, Any]):
@@ -62,6 +68,11 @@ def read_fields(path: Path) -> Fields:
         raise SetUpFileError(f"{path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise SetUpFileError(f"{path}: not UTF-8 at byte {error.start}") from error
+    return fields_of(text, path)
+
+
+def fields_of(text: str, path: Path) -> Fields:
+    """The top mapping of a text; `path`: what errors call it.  Raises SetUpFileError."""
     try:
         top = yaml.load(text, Loader=_Loader)  # noqa: S506 - a BaseLoader makes text, lists and mappings only
     except SetUpFileError as error:

@@ -91,6 +91,14 @@ class Access:
             return teams
         return teams.filter(pk__in=[team for team, rights in self.by_team.items() if right in rights])
 
+    @property
+    def budget_teams(self) -> QuerySet[Team]:
+        """The teams and groups whose budgets somebody decides."""
+        teams = Team.objects.all()
+        if Right.BUDGET in self.everywhere:
+            return teams
+        return teams.filter(pk__in=[team for team, rights in self.by_team.items() if Right.BUDGET in rights])
+
     @cached_property
     def granted(self) -> dict[str, bool]:
         """Every right by its name, for templates: whether it is held everywhere."""

@@ -13,13 +13,18 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 
 from billing.tenancy.access import Access, Right, access_of, account_named, team_and_below
-from billing.tenancy.models import ApiToken, Team
+from billing.tenancy.models import ApiToken, AuditEntry, Team
 
 RIGHT_OF_SCOPE: Final[Mapping[str, Right]] = {
     "usage:read": Right.READ, "prices:read": Right.READ, "invoices:read": Right.READ, "budgets:read": Right.READ,
     "prices:write": Right.EDIT_PRICES, "prices:approve": Right.APPROVE,
 }  # fmt: skip
 """What a signed-in person needs for what a token needs the scope for; the other scopes are of tokens only."""
+RIGHT_OF_OWNER: Final[Mapping[str, Right]] = {
+    **RIGHT_OF_SCOPE, "usage:correct": Right.OPERATE, "journal:acknowledge": Right.CLOSE, "disputes:write": Right.DISPUTE,
+    "people:provision": Right.MANAGE_PEOPLE,
+}  # fmt: skip
+"""What the owner of a token needs for each of its scopes, today as on the day on which it was made; none to report usage."""
 DECIDES: Final = "prices:approve"
 
 
@@ -30,36 +35,40 @@ class Channel(StrEnum):
     API = "api"  # with the session of a browser
     TOKEN = "token"  # noqa: S105  # the word, no secret
     COMMAND = "command"
+    PROVIDER = "identity provider"  # it changes roles and ends sessions by itself
 
 
 class Strength(StrEnum):
-    """What a session was opened with."""
+    """What proves who acts: what a session was opened with or, at a command, a token of their own."""
 
     PASSWORD = "password"  # noqa: S105  # the word, no secret
     SECOND_FACTOR = "second factor"
     PROVIDER = "identity provider"
+    OWN_TOKEN = "own token"  # noqa: S105  # the words, no secret
 
 
 class Actor(str):
     """The name that history keeps, and who and what is behind it.
 
     account: of the person, or of the token's owner; None for a token of nobody and for a command without an account.
-    strength: of the session; None where there is none.  system_account: of the operating system, at commands.
+    strength: None where nothing but a name says who it is.  person: the identifier at the identity provider, where the
+    session came through it.  system_account: of the operating system, at commands.
     """
 
     account: User | None
     token: ApiToken | None
     channel: Channel
     strength: Strength | None
+    person: str
     system_account: str
 
     def __new__(
         cls, name: str, channel: Channel, *, account: User | None = None, token: ApiToken | None = None,
-        strength: Strength | None = None, system_account: str = "",
+        strength: Strength | None = None, person: str = "", system_account: str = "",
     ) -> "Actor":  # fmt: skip
         made = super().__new__(cls, name)
         made.account, made.token, made.channel = account, token, channel
-        made.strength, made.system_account = strength, system_account
+        made.strength, made.person, made.system_account = strength, person, system_account
         return made
 
     @cached_property
@@ -74,18 +83,21 @@ class Actor(str):
     def has(self, scope: str) -> bool:
         """Whether a token has the scope, or a person the right that belongs to it.
 
-        A token that decides has an owner who may, today as on the day on which it was made.
+        A token does nothing that its owner may not do any more; one that decides was made by its owner in person.
         """
-        right = RIGHT_OF_SCOPE.get(scope)
         if self.token is None:
-            return right is not None and self.access.somewhere(right)
-        return scope in self.token.scopes and (scope != DECIDES or self.access.may(Right.APPROVE))
+            return scope in RIGHT_OF_SCOPE and self.access.somewhere(RIGHT_OF_SCOPE[scope])
+        if scope not in self.token.scopes or (scope == DECIDES and not made_by_owner(self.token)):
+            return False
+        return self.account is None or scope not in RIGHT_OF_OWNER or self.access.somewhere(RIGHT_OF_OWNER[scope])
 
     def teams(self) -> QuerySet[Team] | None:
-        """The teams that a token or person is confined to; None where they see all, groups included."""
-        if self.token is not None:
-            return team_and_below(self.token.team_id) if self.token.team_id else None
-        return None if self.access.may(Right.READ) else self.access.teams(Right.READ)
+        """The teams that a token, its owner or a person is confined to; None where they see all, groups included."""
+        confined = team_and_below(self.token.team_id) if self.token and self.token.team_id else None
+        if (self.token and self.account is None) or self.access.may(Right.READ):
+            return confined
+        own = self.access.teams(Right.READ)
+        return own if confined is None else own.filter(pk__in=confined.values("pk"))
 
     @property
     def source(self) -> str:
@@ -97,7 +109,7 @@ class Actor(str):
         """What the audit log keeps beside the name."""
         found = {
             "channel": self.channel, "account": self.account and self.account.pk, "token": self.token and self.token.pk,
-            "session": self.strength, "system_account": self.system_account,
+            "session": self.strength, "person": self.person, "system_account": self.system_account,
         }  # fmt: skip
         return {name: value for name, value in found.items() if value}
 
@@ -108,9 +120,25 @@ def actor_of(request: HttpRequest | Any) -> Actor:
     known: Actor | None = getattr(holder, "_suanpan_actor", None)
     if known is None:
         token = getattr(request, "auth", None)
-        known = actor_of_token(token) if isinstance(token, ApiToken) else _of_session(request, request.user)
+        known = actor_of_token(token) if isinstance(token, ApiToken) else actor_of_session(request, request.user)
         holder._suanpan_actor = known
     return known
+
+
+def actor_of_session(request: HttpRequest, user: Any) -> Actor:
+    """Somebody who signs in or out, or changes a password: strong only as far as they are signed in already."""
+    channel = Channel.API if request.path.startswith("/api/") else Channel.PORTAL
+    if not isinstance(user, User) or user != getattr(request, "user", user):
+        return Actor(user.get_username(), channel, account=user if isinstance(user, User) else None)
+    records = get_authentication_records(request, user)
+    person = next((str(record["uid"]) for record in records if "uid" in record), "")
+    methods = {record["method"] for record in records}
+    return Actor(user.get_username(), channel, account=user, strength=_strength(methods), person=person)
+
+
+def actor_of_provider(person: str) -> Actor:
+    """The identity provider, which changes roles and ends sessions of one of its people."""
+    return Actor("identity provider", Channel.PROVIDER, person=person)
 
 
 def actor_of_token(token: ApiToken) -> Actor:
@@ -118,27 +146,44 @@ def actor_of_token(token: ApiToken) -> Actor:
     return Actor(f"token:{token.name}", Channel.TOKEN, account=token.owner, token=token)
 
 
-def actor_at_command(name: str) -> Actor:
-    """Who runs a command: the active account of that name, however it is spelt; without a name, the login name."""
+def made_by_owner(token: ApiToken) -> bool:
+    """Whether its owner made it in person, signed in or with such a token at a command. The audit log says who made it."""
+    made = AuditEntry.objects.filter(action="api_token_create", subject=token.name, detail__id=token.pk)
+    known = made.filter(detail__acting__account=token.owner_id, detail__acting__has_key="session")
+    return token.owner_id is not None and known.exists()
+
+
+def actor_kept(name: str, facts: Mapping[str, Any] | None) -> "Actor | str":
+    """Who asked for what a worker does, with the `facts` of that moment; the name alone where none were kept."""
+    if not facts:
+        return name
+    strength = facts.get("session")
+    return Actor(
+        name, Channel(facts["channel"]), account=User.objects.filter(pk=facts.get("account", 0)).first(),
+        token=ApiToken.objects.filter(pk=facts.get("token", 0)).first(), strength=Strength(strength) if strength else None,
+        person=facts.get("person", ""), system_account=facts.get("system_account", ""),
+    )  # fmt: skip
+
+
+def actor_at_command(name: str, shown: ApiToken | None = None) -> Actor:
+    """Who runs a command: the active account of that name, however it is spelt; without a name, the login name.
+
+    `shown`: a token that proves it, if it is of that account and made by it in person.
+    """
     login = _login_name()
     if not name:
         return Actor(login, Channel.COMMAND, system_account=login)
     spelt = account_named(name)
     account = User.objects.filter(username=spelt, is_active=True).first()
-    return Actor(spelt, Channel.COMMAND, account=account, system_account=login)
+    proven = account is not None and shown is not None and shown.owner_id == account.pk and made_by_owner(shown)
+    strength = Strength.OWN_TOKEN if proven else None
+    return Actor(spelt, Channel.COMMAND, account=account, strength=strength, system_account=login)
 
 
-def _of_session(request: HttpRequest, user: Any) -> Actor:
-    channel = Channel.API if request.path.startswith("/api/") else Channel.PORTAL
-    account = user if isinstance(user, User) else None
-    return Actor(user.get_username(), channel, account=account, strength=_strength(request, account))
-
-
-def _strength(request: HttpRequest, account: User | None) -> Strength | None:
-    methods = {record["method"] for record in get_authentication_records(request, account)}
+def _strength(methods: set[str]) -> Strength:
     if "socialaccount" in methods:
         return Strength.PROVIDER
-    return None if account is None else Strength.SECOND_FACTOR if "mfa" in methods else Strength.PASSWORD
+    return Strength.SECOND_FACTOR if "mfa" in methods else Strength.PASSWORD
 
 
 def _login_name() -> str:

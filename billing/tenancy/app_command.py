@@ -17,8 +17,9 @@ from psycopg.errors import UndefinedTable
 from billing.runtime.progress import ProgressCallback, no_progress, progress_text, throttled
 from billing.tenancy.access import Right
 from billing.tenancy.actors import Actor, actor_at_command
+from billing.tenancy.models import ApiToken
 from billing.tenancy.tokens import api_token_find
-from metering.messages import as_text
+from metering.messages import UserError, as_text
 from metering.names import visible
 
 DONE, BAD_INPUT, DECIDE = 0, 2, 3
@@ -71,6 +72,8 @@ class AppCommand(BaseCommand):
         _refuse_broken_text(options)
         try:
             status = self.run(**options)
+        except UserError as error:
+            fail(str(error))
         except DataError as error:
             fail(f"a value is too long or out of range: {str(error).splitlines()[0]}")
         except ProgrammingError as error:
@@ -122,12 +125,14 @@ def fail(message: str) -> NoReturn:
 def operator(given: str | None, *rights: Right, needed: bool = True) -> Actor:
     """Who runs a command: the active account that `--by` or SUANPAN_OPERATOR names, with one of the rights.
 
+    A name proves nothing; a token of that account in SUANPAN_TOKEN does, and the audit log says so.
+
     Without a name, a command for which no account is `needed` runs as the login name.
     """
     name = os.environ.get("SUANPAN_OPERATOR", "") if given is None else given
     if given is not None and (len(name) > MAX_ACTOR or not name.isprintable() or not name.strip()):
         fail(f"--by {name[:40]!r}: must be printable, not blank, and at most {MAX_ACTOR} characters")
-    actor = actor_at_command(name)
+    actor = actor_at_command(name, _shown())
     if name:
         _require(actor, rights)
     elif needed:
@@ -138,17 +143,21 @@ def operator(given: str | None, *rights: Right, needed: bool = True) -> Actor:
 
 def _require(actor: Actor, rights: tuple[Right, ...]) -> None:
     if actor.account is None:
-        fail(f"--by {str(actor)!r}: no active account of that name (the first one: `manage.py createsuperuser`)")
+        fail(f"--by {str(actor)!r}: no active account of that name (the first one: `first_account:` of the set-up file)")
     if rights and not any(actor.may(right) for right in rights):
         fail(f"--by {str(actor)!r}: this takes an account with the right {' or '.join(rights)} (`manage.py role grant`)")
 
 
+def _shown() -> ApiToken | None:
+    presented = os.environ.get("SUANPAN_TOKEN", "")
+    return api_token_find(presented=presented, now=timezone.now()) if presented else None
+
+
 def approver(given: str | None, *rights: Right) -> Actor:
-    """Who approves: an operator that shows an API token of its own in SUANPAN_TOKEN, since a name proves nothing."""
+    """Who approves: an operator that shows in SUANPAN_TOKEN an API token of its own, which it made in person."""
     actor = operator(given)
-    token = api_token_find(presented=os.environ.get("SUANPAN_TOKEN", ""), now=timezone.now())
-    if token is None or actor.account is None or token.owner_id != actor.account.pk:
-        fail(f"SUANPAN_TOKEN: must be an API token of {actor} (`manage.py token_create NAME --scope ... --owner {actor}`)")
+    if actor.strength is None:
+        fail(f"SUANPAN_TOKEN: must be an API token of {actor}, made in person on the page 'My tokens' or with such a token")
     _require(actor, rights)
     return actor
 

@@ -7,12 +7,16 @@ from django.utils import timezone
 from psycopg.types.json import Jsonb
 
 from billing.runtime.bulk_copy import rows_copy
+from billing.runtime.request_id import request_id
 from billing.tenancy.actors import Actor
 from billing.tenancy.models import AuditEntry
 
 
 def audit_record(*, actor: str, action: str, subject: str, detail: dict[str, Any] | None = None) -> None:
-    """Append one entry, in the transaction of the change itself; `acting` in its detail says who is behind the name."""
+    """Append one entry, in the transaction of the change itself; `acting` in its detail says who is behind the name.
+
+    `request_id` names the request that it belongs to, where there was one.
+    """
     AuditEntry.objects.create(actor=actor[:200], action=action, subject=subject[:300], detail=_detail(actor, detail or {}))
 
 
@@ -29,4 +33,6 @@ def audit_record_each(*, actor: str, action: str, entries: Iterable[tuple[str, d
 
 
 def _detail(actor: str, detail: dict[str, Any]) -> dict[str, Any]:
-    return {**detail, "acting": actor.facts} if isinstance(actor, Actor) else detail
+    request = {"request_id": request_id()} if request_id() else {}
+    acting = {"acting": actor.facts} if isinstance(actor, Actor) else {}
+    return {**detail, **acting, **request}

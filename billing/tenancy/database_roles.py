@@ -23,6 +23,7 @@ NOTHING: tuple[str, ...] = ()
 READ_ONLY = frozenset({
     "django_migrations", "django_content_type", "auth_permission",  # filled by migrations
     "tenancy_auditlink", "token_hour", "token_day",  # written by functions that run as the owner
+    "token_sealed", "token_archive",  # written by commands that the owner runs
 })  # fmt: skip
 CHANGING = frozenset({
     "account_emailaddress", "account_emailconfirmation", "auth_group", "auth_group_permissions", "auth_user",
@@ -33,7 +34,8 @@ CHANGING = frozenset({
     "budgets_alert", "budgets_budget", "budgets_budget_channels", "budgets_budgetaction", "budgets_budgetstatus",
     "budgets_capoverride", "budgets_channel", "budgets_costanomaly", "budgets_counteddays", "budgets_dailyspend",
     "budgets_dailyteamspend", "budgets_delivery", "budgets_mute", "budgets_planamount",
-    "explorer_cubecolumn", "explorer_monthcube", "explorer_reportschedule", "explorer_savedview",
+    "monitoring_heartbeat", "explorer_cubecolumn", "explorer_monthcube", "explorer_reportschedule", "explorer_savedview",
+    "inbox_digest", "inbox_monthfindings",
     "closing_blockedteam", "exports_focuspart", "exports_focusset", "invoices_billingcontact", "invoices_documentmail",
     "invoices_operation", "rates_interruptionpolicy", "rating_ratingsnapshot", "rating_teamsnapshot",
 })  # fmt: skip
@@ -60,11 +62,12 @@ UPDATED = {
     "rates_priceversion": ("sealed", "valid_until"),
     "rates_tokencostsheet": ALL,
     "rates_tokenprice": NOTHING,
+    "token_shard": ("batch", "incarnation"),
     "usage_close": ("withdrawn_at",),
 }
 """Tables that refuse by the state of a row: the columns that change in some state. None of their rows is ever deleted."""
-KEPT = frozenset({"rating_retroactivechange"})
-"""Tables whose columns a guard names and whose own guard refuses DELETE."""
+KEPT = frozenset({"rating_retroactivechange", "token_entry"})
+"""Tables whose columns a guard names, or none, and whose own guard refuses DELETE."""
 
 GUARDS = """
     SELECT c.relname,
@@ -130,7 +133,7 @@ def _rights(table: str, never_updated: bool, never_deleted: bool, changing: list
     if changing:
         return TableRights(insert=True, update=tuple(changing), delete=not never_deleted and table not in KEPT)
     if never_updated:
-        return TableRights(insert=True, update=NOTHING, delete=not never_deleted)
+        return TableRights(insert=True, update=NOTHING, delete=not never_deleted and table not in KEPT)
     return None
 
 

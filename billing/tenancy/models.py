@@ -220,6 +220,7 @@ class AuditEntry(models.Model):
         indexes = [  # what is asked for among millions of others
             models.Index(fields=["action", "at"], name="audit_backups", condition=models.Q(action__startswith="backup_")),
             models.Index(fields=["subject"], name="makers_of_tokens", condition=models.Q(action="api_token_create")),
+            models.Index(fields=["subject"], name="earlier_mails", condition=models.Q(subject__startswith="auth_user ")),
         ]
 
 

@@ -1,23 +1,35 @@
-"""Sessions of browsers that are open: ended before their time."""
+"""Sessions of browsers that are open, or about to be: ended before their time."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from allauth.account.internal.stagekit import LOGIN_SESSION_KEY
+from allauth.account.utils import url_str_to_user_pk
 from django.contrib.auth import SESSION_KEY
 from django.contrib.sessions.models import Session
 from django.utils import timezone
 
 
-def sessions_end(ends: Callable[[Mapping[str, Any]], bool]) -> Counter[int]:
-    """End every session for whose content `ends` says so; how many of each account.
+def sessions_end(ends: Callable[[int, Mapping[str, Any]], bool], spare: str | None = None) -> Counter[int]:
+    """End every session for whose account and content `ends` says so, but the one of the key `spare`; how many of each.
 
+    A sign-in that waits for its second factor is one too: it would open without asking anybody again.
     A request that runs meanwhile cannot save its session again: Django only updates one that is still there.
     """
     ended: Counter[int] = Counter()
-    for session in Session.objects.filter(expire_date__gt=timezone.now()).iterator():
+    for session in Session.objects.filter(expire_date__gt=timezone.now()).exclude(session_key=spare).iterator():
         content = session.get_decoded()
-        if SESSION_KEY in content and ends(content):
+        account = _account(content)
+        if account is not None and ends(account, content):
             session.delete()
-            ended[int(content[SESSION_KEY])] += 1
+            ended[account] += 1
     return ended
+
+
+def _account(content: Mapping[str, Any]) -> int | None:
+    """Whose session it is, or whose it becomes with the second factor."""
+    if SESSION_KEY in content:
+        return int(content[SESSION_KEY])
+    pending = content.get(LOGIN_SESSION_KEY) or {}
+    return int(url_str_to_user_pk(pending["user_pk"])) if pending.get("user_pk") else None

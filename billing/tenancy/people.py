@@ -2,11 +2,16 @@
 
 import secrets
 
-from django.contrib.auth import SESSION_KEY
+from allauth.account.forms import default_token_generator
+from allauth.account.utils import user_pk_to_url_str
+from django.conf import settings
 from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
+from django.core.mail import send_mail
 from django.db import transaction
+from django.db.models import Q
 from django.utils import timezone
+from django.utils.translation import gettext, override
 
 from billing.tenancy.access import RIGHTS, Right
 from billing.tenancy.audit import audit_record
@@ -23,8 +28,12 @@ class PeopleError(UserError, ValueError):
     code = "people"
 
 
-def account_create(*, username: str, full_name: str, email: str, actor: str) -> tuple[User, str]:
-    """Make a local account; returns it with its first password, which cannot be read again.  Raises PeopleError."""
+def account_create(*, username: str, full_name: str, email: str, actor: str, invite: bool = False) -> tuple[User, str]:
+    """Make a local account; returns it with its first password, which cannot be read again.
+
+    With `invite` its mail address gets a link by which the person chooses a password, and nobody else has one: the
+    password that comes back is empty, and without the mail there is no account.  Raises PeopleError.
+    """
     with transaction.atomic():
         if User.objects.filter(username__iexact=username).exists():
             raise PeopleError(Message("user name %(name)s: is taken", name=repr(username)))
@@ -33,11 +42,44 @@ def account_create(*, username: str, full_name: str, email: str, actor: str) -> 
             user.full_clean(exclude=["password"])
         except ValidationError as error:
             raise PeopleError(Message("user name %(name)s: %(why)s", name=repr(username), why=error.messages[0])) from error
-        password = secrets.token_urlsafe(12)
-        user.set_password(password)
+        password = "" if invite else secrets.token_urlsafe(12)
+        user.set_password(password or None)
         user.save()
-        audit_record(actor=actor, action="account_create", subject=username, detail={"email": email})
+        audit_record(actor=actor, action="account_create", subject=username, detail={"email": email, "invited": invite})
+        if invite:
+            _invite(user)
     return user, password
+
+
+def first_account_create(*, username: str, full_name: str, email: str, actor: str) -> str:
+    """Where nobody manages people yet, make a platform admin, who is no superuser; the first password, else empty.
+
+    Raises PeopleError.
+    """
+    managers = Q(is_superuser=True) | Q(memberships__role=Membership.Role.ADMIN)
+    if User.objects.filter(managers, is_active=True).exists():
+        return ""
+    with transaction.atomic():
+        user, password = account_create(username=username, full_name=full_name, email=email, actor=actor)
+        role_grant(user=user, role=Membership.Role.ADMIN, team=None, actor=actor)
+    return password
+
+
+def _invite(user: User) -> None:
+    """Send the link by which somebody without a password chooses one; it counts once."""
+    key = f"{user_pk_to_url_str(user)}-{default_token_generator.make_token(user)}"
+    link = settings.PORTAL_URL.rstrip("/") + f"/account/password/reset/key/{key}/"
+    with override(settings.LANGUAGE_CODE):
+        subject = gettext("Your account of Suanpan")
+        text = gettext(
+            "%(name)s is your user name for Suanpan. Choose a password:\n\n%(link)s\n\n"
+            "The link counts once, for %(days)s days."
+        )
+    days = settings.PASSWORD_RESET_TIMEOUT // 86_400
+    try:
+        send_mail(subject, text % {"name": user.username, "link": link, "days": days}, None, [user.email])
+    except OSError as error:
+        raise PeopleError(Message("the invitation could not be sent: %(why)s", why=str(error))) from error
 
 
 def account_switch(*, user_id: int, active: bool, actor: str) -> User:
@@ -58,7 +100,7 @@ def account_active_set(*, user: User, active: bool, actor: str) -> None:
         audit_record(actor=actor, action="account_enable", subject=user.get_username())
         return
     audit_record(actor=actor, action="account_disable", subject=user.get_username())
-    sessions_end(lambda session: session[SESSION_KEY] == str(user.pk))
+    sessions_end(lambda account, _: account == user.pk)
     for token in user.api_tokens.filter(revoked_at=None):
         api_token_revoke(token=token, actor=actor, now=timezone.now())
 

@@ -21,10 +21,13 @@ from billing.tenancy.models import (
     NamespaceOwnership,
     Team,
 )
+from metering.messages import Message, UserError
 
 
-class SetupError(ValueError):
+class SetupError(UserError, ValueError):
     """A set-up that contradicts what is already a fact."""
+
+    code = "set_up"
 
 
 ISSUER_FACTS: Final = {"legal_entity": 200, "address": 500, "tax_id": 64, "contact": 200}
@@ -159,7 +162,9 @@ def _ownership_put(
             else:
                 _insert(model, key, owner, valid_from, valid_until)
     except IntegrityError as error:
-        raise SetupError(f"ownership of {subject}: another owner is already set for part of that time") from error
+        raise SetupError(Message(
+            "ownership of %(name)s: another owner is already set for part of that time", name=subject
+        )) from error
     audit_record(
         actor=actor,
         action=f"{model._meta.model_name}_put",

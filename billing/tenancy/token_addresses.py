@@ -9,10 +9,11 @@ from datetime import date, datetime
 from typing import Any, Final
 
 from allauth.account.adapter import get_adapter
-from django.core.exceptions import PermissionDenied
+from django.core.exceptions import ImproperlyConfigured, PermissionDenied
 from django.db import connection, transaction
 from django.http import HttpRequest
 
+from billing.tenancy.actors import actor_of_token
 from billing.tenancy.audit import audit_record
 from billing.tenancy.models import ApiToken, TokenAddress
 
@@ -32,7 +33,7 @@ def token_address_note(*, token: ApiToken, meta: Mapping[str, Any], now: datetim
     """Remember from where a token is used, and put a new address into the audit log."""
     if token_address_is_known(token=token, meta=meta, now=now):
         return
-    if address := _address(meta):
+    if address := client_address(meta):
         _store(token, address, now)
     if len(_known) >= MOST_KNOWN:
         _known.clear()
@@ -44,13 +45,13 @@ def _key(token: ApiToken, meta: Mapping[str, Any]) -> tuple[int, str, str]:
     return token.pk, remote, forwarded
 
 
-def _address(meta: Mapping[str, Any]) -> str:
+def client_address(meta: Mapping[str, Any]) -> str:
     """The client behind as many proxies as TRUSTED_PROXIES says; empty where it cannot be known."""
     request = HttpRequest()
     request.META = {name: meta[name] for name in OF_THE_CLIENT if meta.get(name)}
     try:
         return str(get_adapter().get_client_ip(request)) if request.META else ""
-    except PermissionDenied:
+    except (PermissionDenied, ImproperlyConfigured):  # fewer addresses than TRUSTED_PROXIES says
         return ""
 
 
@@ -65,4 +66,4 @@ def _store(token: ApiToken, address: str, now: datetime) -> None:
         )
         if cursor.fetchone() is not None:
             detail = {"address": address, "prefix": token.prefix}
-            audit_record(actor=f"token:{token.name}", action="api_token_first_use", subject=token.name, detail=detail)
+            audit_record(actor=actor_of_token(token), action="api_token_first_use", subject=token.name, detail=detail)

@@ -8,10 +8,10 @@ from time import monotonic
 
 from django.contrib.auth.models import User
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
-from billing.tenancy.access import Right, access_of
-from billing.tenancy.actors import DECIDES
+from billing.tenancy.access import access_of
+from billing.tenancy.actors import DECIDES, RIGHT_OF_OWNER, RIGHT_OF_SCOPE, Actor
 from billing.tenancy.audit import audit_record
 from billing.tenancy.models import ApiToken, Team
 from metering.messages import Message, UserError
@@ -21,14 +21,27 @@ SCOPES = (
     "budgets:read", "journal:acknowledge", "disputes:write", "people:provision",
 )  # fmt: skip
 OF_ALL_TEAMS = {"usage:write", "prices:write", DECIDES, "people:provision"}
+OWN = frozenset({"usage:read", "prices:read", "invoices:read", DECIDES})
+"""What somebody may have a token of their own for without anybody else: to read, to show who they are, to approve.
+
+Not `budgets:read`, which also reserves what a team may still spend.
+"""
+DAYS = 90
+"""How long a token lasts where nothing else is said."""
+MOST_DAYS = 3650
 ROTATION = timedelta(days=7)
 TOUCH_EVERY = timedelta(minutes=1)
+ENDS_SOON = timedelta(days=14)
+IN_USE = timedelta(days=2)
+"""A token that was used within this time is missed when it ends."""
 RECENT_SECONDS = 1.0
 GRACE_SECONDS = 0.2
 MOST_RECENT = 10_000
 
 _recent: dict[str, tuple[ApiToken, float]] = {}
 _asking = Lock()
+_valid: tuple[frozenset[str], float] = frozenset(), float("-inf")
+_listing = Lock()
 
 
 class TokenError(UserError, ValueError):
@@ -59,13 +72,13 @@ def api_token_create(
         ))
     if DECIDES in scopes and owner is None:
         raise TokenError(Message("scope prices:approve: who approves is somebody, so the token needs an owner"))
-    if DECIDES in scopes and owner is not None and not access_of(owner).may(Right.APPROVE):
-        raise TokenError(Message("scope prices:approve: %(owner)s may not approve", owner=owner.get_username()))
     if team is not None and (whole := sorted(set(scopes) & OF_ALL_TEAMS)):
         raise TokenError(Message(
             "scopes %(scopes)s: reach every team, so a token of team %(team)s cannot have them",
             scopes=", ".join(whole), team=team.code,
         ))
+    if owner is not None:
+        _owner_check(scopes, owner, actor)
     presented = f"spn_{secrets.token_urlsafe(32)}"
     token = ApiToken.objects.create(
         name=name, prefix=presented[:8], digest=token_digest(presented), scopes=sorted(set(scopes)), source=source,
@@ -73,9 +86,29 @@ def api_token_create(
     )  # fmt: skip
     audit_record(
         actor=actor, action="api_token_create", subject=name,
-        detail={"scopes": token.scopes, "source": source, "owner": owner.get_username() if owner else ""},
+        detail={"id": token.pk, "scopes": token.scopes, "source": source, "owner": owner.get_username() if owner else ""},
     )  # fmt: skip
     return token, presented
+
+
+def _owner_check(scopes: list[str], owner: User, actor: str) -> None:
+    """Nobody has a token for what they may not do, and who approves makes the token in person."""
+    name, access = owner.get_username(), access_of(owner)
+    for scope in sorted(set(scopes) & RIGHT_OF_OWNER.keys()):
+        right = RIGHT_OF_OWNER[scope]
+        if not access.somewhere(right):
+            raise TokenError(Message(
+                "scope %(scope)s: %(owner)s has no right %(right)s", scope=scope, owner=name, right=right.value
+            ))
+    if DECIDES in scopes and not (isinstance(actor, Actor) and actor.account == owner and actor.strength):
+        raise TokenError(Message(
+            'scope prices:approve: %(owner)s makes this token in person, on the page "My tokens"', owner=name
+        ))
+
+
+def scopes_of_own(actor: Actor) -> list[str]:
+    """What somebody may make a token of their own for."""
+    return [scope for scope in SCOPES if scope in OWN and actor.access.somewhere(RIGHT_OF_SCOPE[scope])]
 
 
 def api_token_revoke(*, token: ApiToken, actor: str, now: datetime) -> None:
@@ -124,12 +157,32 @@ def api_token_recent(*, presented: str, now: datetime) -> ApiToken | None:
     return token if token and is_recent and (token.expires_at is None or now < token.expires_at) else None
 
 
+def api_token_is_listed(*, presented: str) -> bool:
+    """Whether there is such a token. However many ask, a process reads the list of all at most once in RECENT_SECONDS."""
+    global _valid
+    with _listing:
+        if monotonic() - _valid[1] > RECENT_SECONDS:
+            _valid = frozenset(_active().values_list("digest", flat=True)), monotonic()
+        return token_digest(presented) in _valid[0]
+
+
+def api_tokens_ending(now: datetime) -> QuerySet[ApiToken]:
+    """Tokens in use that end within two weeks or have just ended, so that new ones are needed; first what ends first."""
+    used = ApiToken.objects.filter(revoked_at=None, expires_at__lte=now + ENDS_SOON, last_used_at__gt=now - IN_USE)
+    return used.order_by("expires_at", "pk")
+
+
+def _active() -> QuerySet[ApiToken]:
+    return ApiToken.objects.filter(Q(owner=None) | Q(owner__is_active=True), revoked_at=None)
+
+
 def _ask(digest: str) -> ApiToken | None:
-    active = Q(owner=None) | Q(owner__is_active=True)
-    token = ApiToken.objects.filter(active, digest=digest, revoked_at=None).select_related("team", "owner").first()
-    if len(_recent) >= MOST_RECENT or token is None:
-        _recent.clear()
-    if token is not None:
+    token = _active().filter(digest=digest).select_related("team", "owner").first()
+    if token is None:
+        _recent.pop(digest, None)
+    else:
+        if len(_recent) >= MOST_RECENT:
+            _recent.clear()
         _recent[digest] = token, monotonic()
     return token
 

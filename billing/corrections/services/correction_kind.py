@@ -4,6 +4,8 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
+from django.conf import settings
+
 from billing.approvals.kinds import Action, Approval, Kind, Refused, Why, register
 from billing.approvals.limits import (
     CREDITS,
@@ -20,7 +22,7 @@ from billing.invoices.models import Correction, CorrectionProposal, NoteLine
 from billing.runtime.canonical_json import canonical_json, document_hash
 from billing.tenancy.access import Right
 from billing.tenancy.selectors import billing_setup
-from metering.intervals import month_of
+from metering.intervals import fiscal_quarter_of, month_of
 from metering.messages import Message
 
 
@@ -112,5 +114,5 @@ def authority_of(correction: Correction, now: datetime) -> Authority:
 
 def prior_year(correction: Correction, now: datetime) -> bool:
     """Whether it corrects usage of a fiscal year before the one that is running; it is posted in the running one."""
-    first = f"{month_of(now, billing_setup().zone)[:4]}-01"
-    return NoteLine.objects.filter(note__correction=correction, charge_period__lt=first).exists()
+    running = fiscal_quarter_of(month_of(now, billing_setup().zone), settings.FISCAL_YEAR_START)
+    return NoteLine.objects.filter(note__correction=correction, charge_period__lt=running.first_of_year).exists()

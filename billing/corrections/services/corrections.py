@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 
+from django.conf import settings
 from django.db import transaction
 
 from billing.approvals.limits import has_right, require_right
@@ -48,7 +49,7 @@ from billing.tenancy.access import Right
 from billing.tenancy.audit import audit_record
 from billing.tenancy.models import BillingSetup, Team
 from billing.tenancy.selectors import billing_setup
-from metering.intervals import month_of
+from metering.intervals import fiscal_quarter_of, month_of
 from metering.messages import Message
 from pricing.money import AMOUNT_PLACES, PRICE_PLACES, round_to, split_amount
 from pricing.number_text import QUANTITY_PLACES
@@ -356,8 +357,9 @@ def correction_issue(*, correction_id: int, actor: str, now: datetime) -> bool:
 
     Any number of callers may do this at once and die at any point.  Raises NoteError.
     """
+    running = _fiscal_year(month_of(now, billing_setup().zone))
     for note in Note.objects.filter(correction=correction_id):
-        for year in (now.year, now.year + 1):  # the open month is this one or, rarely, the next
+        for year in (running, running + 1):  # the open month is this one or, rarely, the next
             NumberSeries.objects.get_or_create(kind=note.kind, issuer=note.issuer, fiscal_year=year)
     with transaction.atomic():
         correction = _locked(correction_id)
@@ -397,8 +399,12 @@ def open_period(now: datetime) -> BillingPeriod:
         at = period.end
 
 
+def _fiscal_year(month: str) -> int:
+    return fiscal_quarter_of(month, settings.FISCAL_YEAR_START).year
+
+
 def _issue_note(note: Note, period: BillingPeriod, actor: str, now: datetime) -> None:
-    year = int(period.month[:4])
+    year = _fiscal_year(period.month)
     series, _ = NumberSeries.objects.get_or_create(kind=note.kind, issuer=note.issuer, fiscal_year=year)
     series = NumberSeries.objects.select_for_update().get(pk=series.pk)
     note.fiscal_year, note.sequence = year, series.last_number + 1

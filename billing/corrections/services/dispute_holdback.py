@@ -36,7 +36,7 @@ def dispute_hold(*, dispute_id: int, actor: str, now: datetime, text: str) -> Di
         raise HoldError(Message("say why the disputed amount is kept off the ledger"))
     with transaction.atomic():
         dispute = _locked(dispute_id)
-        require_right(actor, Message("hold the amount of dispute %(number)s", number=dispute.pk), Right.CLOSE)
+        require_right(actor, Message("keep the amount of dispute %(number)s off the ledger", number=dispute.pk), Right.CLOSE)
         journal_lock(dispute.document)
         if why := why_not_held(dispute):
             raise HoldError(why)

@@ -21,10 +21,10 @@ from billing.rating.input_fingerprint import facts_now
 from billing.rating.snapshots import ClosedMonth, charges_differing
 from billing.runtime.canonical_json import canonical_json, document_hash
 from billing.runtime.gc_pause import collector_paused
-from billing.tenancy.models import AuditEntry
 from billing.usage.altered import usage_altered
-from billing.usage.digests import usage_digest
-from billing.usage.token_sums import rollup_difference
+from billing.usage.digests import digest_of_close, usage_digest
+from billing.usage.services.archiving import archive_faults
+from billing.usage.store.proofs import rollup_difference
 from metering.intervals import Interval
 from metering.messages import Message, UserError
 from pricing.number_text import amount_text
@@ -99,9 +99,8 @@ def _usage_faults(period: BillingPeriod) -> list[tuple[str, str]]:
     faults: list[tuple[str, str]] = [("as reported", item.detail) for item in usage_altered(window)]
     moved = ", ".join(f"{name} {count:+d}" for name, count in rollup_difference(window).items() if count)
     faults += [("token roll-ups = token events", moved)] if moved else []
-    closes = AuditEntry.objects.filter(action="period_close", subject=period.month, detail__close_seq=period.close_number)
-    entry = closes.order_by("-id").first()
-    seen = {} if entry is None else entry.detail.get("usage", {})  # nothing where an older release made the close
+    faults += [("records in the archive", fault) for fault in archive_faults(period.month)]
+    seen = digest_of_close(period.month, period.close_number)
     now = usage_digest(window, period.close_number)
     return faults + [(f"{kind} {seen[kind]}", f"{kind} {now[kind]}") for kind in seen if seen[kind] != now.get(kind)]
 

@@ -3,7 +3,7 @@
 A person who writes or submits a draft is one of its makers, and no maker decides on it (`billing.approvals`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -22,7 +22,7 @@ from billing.approvals.services import (
 from billing.rates.models import CostSheet, PriceDraft, PriceVersion, TokenCostSheet
 from billing.rates.price_list import PriceList, PriceListError, parse_price_list
 from billing.rates.selectors import draft_fingerprint, notice_of, stored_sources
-from billing.rates.services.publishing import PriceVersionInput, price_version_publish
+from billing.rates.services.publishing import PriceVersionInput, price_version_publish, publish_lock
 from billing.rates.services.sheets import RateError
 from billing.tenancy.access import Right
 from billing.tenancy.selectors import billing_setup
@@ -62,10 +62,14 @@ class PriceDraftError(RateError):
 
 
 class PriceListKind(Kind[PriceDraft]):
-    """A complete price list: one person of those who approve decides, and may send it back to its makers."""
+    """A complete price list: one person of those who approve decides, and may send it back to its makers.
+
+    `nothing_closed`: whether no month was ever closed, and none is before this transaction ends; `billing.rating` says so.
+    """
 
     name = "price_list"
     model = PriceDraft
+    nothing_closed: Callable[[], bool] = staticmethod(lambda: False)
     deciders = frozenset({Right.APPROVE})
     revisable = True
     audit = {
@@ -272,6 +276,12 @@ def _start_problems(valid_from: datetime) -> list[FieldProblem]:
     return []
 
 
+def _may_start_in_the_past() -> bool:
+    """Whether the very first list is asked for and no document can change by it; no other list appears meanwhile."""
+    publish_lock()
+    return not PriceVersion.objects.exists() and PRICE_LIST.nothing_closed()
+
+
 def _publication_problems(row: PriceDraft, now: datetime) -> list[FieldProblem]:
     """What prevents publishing the draft at `now`, besides its prices."""
     problems = [] if not PriceVersion.objects.filter(name=row.name).exists() else _name_problems(row.name, row.pk)
@@ -279,7 +289,7 @@ def _publication_problems(row: PriceDraft, now: datetime) -> list[FieldProblem]:
         problems.append(FieldProblem(("currency",), Message(
             "%(value)s is not what invoices are in any more", value=row.currency
         )))
-    if row.valid_from <= now:
+    if row.valid_from <= now and not _may_start_in_the_past():
         text = Message(
             "%(value)s has passed: prices are published for an instant to come", value=row.valid_from.isoformat()
         )

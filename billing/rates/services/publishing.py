@@ -57,9 +57,14 @@ def price_version_publish(*, wanted: PriceVersionInput, actor: str, origin: str 
     return True
 
 
-def _publish(wanted: PriceVersionInput, actor: str, origin: str) -> None:
-    with connection.cursor() as cursor:  # one at a time until this ends: each list is linked to those beside it
+def publish_lock() -> None:
+    """Let one transaction at a time publish: each list is linked to those beside it."""
+    with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", [PUBLISH_LOCK])
+
+
+def _publish(wanted: PriceVersionInput, actor: str, origin: str) -> None:
+    publish_lock()
     until = take_over(PriceVersion.objects.all(), wanted.valid_from)
     version = PriceVersion.objects.create(
         name=wanted.name, currency=wanted.currency, valid_from=wanted.valid_from, valid_until=until, published_by=actor,

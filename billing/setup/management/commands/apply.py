@@ -24,10 +24,14 @@ class Command(AppCommand):
             applied = set_up_apply(path=file, actor=operator(by, Right.OPERATE, needed=False), dry_run=dry_run)
         except SetUpFileError as error:
             fail(str(error))
+        password = "" if dry_run else applied.first_password
         if json:
-            self.print_json({"dry_run": dry_run, "changes": applied.changes, "unchanged": applied.unchanged})
+            first = {"first_password": password} if password else {}
+            self.print_json({"dry_run": dry_run, "changes": applied.changes, "unchanged": applied.unchanged, **first})
             return DONE
         for change in applied.changes:
             self.say(f"{'would change' if dry_run else 'changed'}: {change}")
+        if password:
+            self.say(f"first account: sign in as {applied.first_user} with {password}, which is shown this once")
         self.say(f"{len(applied.changes)} changes, {applied.unchanged} facts as they were")
         return DONE

@@ -1,0 +1,141 @@
+"""What waits for a decision: proposals, invoices, disputes, corrections."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Final
+
+from django.db.models import Count, Min, Q, QuerySet, Sum
+from django.urls import reverse
+from django.utils.translation import gettext, ngettext
+from django.utils.translation import gettext_lazy as _
+
+from billing.approvals.models import Proposal
+from billing.approvals.selectors import waiting
+from billing.budgets.models import CapOverride
+from billing.corrections.models import Dispute
+from billing.inbox.reader import Item, Reader
+from billing.invoices.models import Correction, Invoice
+from billing.tenancy.access import Right
+
+State = Invoice.Status
+UNDECIDED: Final = (Dispute.Status.OPEN, Dispute.Status.TRIAGED)
+
+
+@dataclass(frozen=True, slots=True)
+class Stake:
+    """What a proposal is about: its team, the money, and where it is decided where that depends on it."""
+
+    team: str = ""
+    amount: Decimal | None = None
+    link: str = ""
+
+
+def proposals(reader: Reader) -> Iterator[Item]:
+    """Proposals of every kind that the reader may decide on and did not make."""
+    rows = waiting(reader.user, reader.now)
+    stakes = _stakes(rows) if rows else {}
+    for row in rows:
+        stake, (words, link) = stakes.get(row.pk, Stake()), PROPOSALS[row.kind]
+        title = f"{words}: {row.subject}" if row.subject else str(words)
+        yield Item(title, stake.link or link(row), stake.team, stake.amount, row.submitted_at, words=row.reason)
+
+
+def _stakes(rows: Iterable[Proposal]) -> dict[int, Stake]:
+    """The money behind corrections, changes of closed time and overrides; other proposals have no amount of their own."""
+    found, teams = dict[int, Stake](), defaultdict[int, set[str]](set)
+    numbers = [row.pk for row in rows]
+    corrections = Correction.objects.filter(proposal__in=numbers)
+    for pk, amount, team in corrections.values_list("proposal_id", "amount", "notes__team__code"):
+        teams[pk].add(team or "")
+        found[pk] = Stake(teams[pk].pop() if len(teams[pk]) == 1 else "", amount)
+    overrides = CapOverride.objects.filter(proposal__in=numbers)
+    for pk, amount, budget, team in overrides.values_list("proposal_id", "amount", "budget_id", "budget__team__code"):
+        found[pk] = Stake(team, amount, reverse("portal:budget", args=[budget]))
+    return found
+
+
+def _page(name: str) -> Callable[[Any], str]:
+    return lambda row: reverse(f"portal:{name}")
+
+
+PROPOSALS: Final[Mapping[str, tuple[Any, Callable[[Any], str]]]] = {
+    "price_list": (_("Price list"), lambda row: reverse("portal:price_draft", args=[row.pk])),
+    "commitment": (_("Commitment"), _page("commitments")),
+    "reopening": (_("Reopening of a month"), lambda row: f"{reverse('portal:close')}?month={row.subject}"),
+    "retroactive_change": (_("Change of closed time"), _page("changes")),
+    "correction": (_("Credit note"), _page("corrections")),
+    "cap_override": (_("Budget cap to be raised"), _page("budgets")),
+    "budget_change": (
+        _("Budget to be changed"), lambda row: reverse("portal:budget", args=[row.payload["budget"]])
+    ),
+}
+"""What pages call each kind of proposal, and where it is decided."""
+
+
+def _drafts(states: Iterable[str]) -> QuerySet[Any, dict[str, Any]]:
+    """Sums by month of invoices in some states, without those that are only shown."""
+    rows = Invoice.objects.filter(status__in=list(states), shadow=False).values("period__month", "period__closed_by")
+    return rows.annotate(number=Count("pk"), sum=Sum("total"), since=Min("period__closed_at")).order_by("period__month")
+
+
+def invoices_to_approve(reader: Reader) -> Iterator[Item]:
+    """Drafts that somebody else than who closed their month has to approve, by month."""
+    if reader.setup.review != "none":
+        for row in _drafts((State.DRAFT, State.PREVIEW)):
+            if not reader.is_one_of(row["period__closed_by"]):
+                yield _of_month(row)
+
+
+def invoices_to_issue(reader: Reader) -> Iterator[Item]:
+    """Approved invoices that nobody has issued, by month; where nobody reviews, drafts too."""
+    alone = reader.setup.review == "none"
+    for row in _drafts((State.APPROVED, State.DRAFT, State.PREVIEW) if alone else (State.APPROVED,)):
+        yield _of_month(row)
+
+
+def _of_month(row: Mapping[str, Any]) -> Item:
+    month, number = row["period__month"], row["number"]
+    words = ngettext("%(number)s invoice of %(month)s", "%(number)s invoices of %(month)s", number)
+    link = f"{reverse('portal:close')}?month={month}"
+    return Item(words % {"number": number, "month": month}, link, amount=row["sum"], since=row["since"])
+
+
+def disputes_to_decide(reader: Reader) -> Iterator[Item]:
+    """Disputes that the reader may decide: escalated ones are an approver's, nobody decides on one that they opened."""
+    mine = Q(status=Dispute.Status.ESCALATED) if reader.access.may(Right.APPROVE) else Q(pk__in=[])
+    mine |= Q(status__in=UNDECIDED) if reader.access.may(Right.CLOSE) else Q(pk__in=[])
+    for row in _disputes(mine):
+        if not reader.is_one_of(row.opened_by, row.decided_by):
+            yield _dispute(row)
+
+
+def evidence_to_give(reader: Reader) -> Iterator[Item]:
+    """Disputes of the reader's teams for which finance asked for evidence; finance itself answers for its own teams only."""
+    access = reader.access
+    own = [team for team, rights in access.by_team.items() if Right.DISPUTE in rights]
+    asked = Q(status=Dispute.Status.EVIDENCE, team__in=own if access.may(Right.CLOSE) else reader.teams(Right.DISPUTE))
+    return (_dispute(row) for row in _disputes(asked))
+
+
+def _disputes(which: Q) -> QuerySet[Dispute]:
+    return Dispute.objects.filter(which).select_related("team", "invoice", "note").defer(
+        "invoice__draft", "invoice__document", "note__draft", "note__document"
+    )
+
+
+def _dispute(row: Dispute) -> Item:
+    title = gettext("Dispute of %(document)s") % {"document": row.document.number}
+    link = reverse("portal:dispute", args=[row.pk])
+    return Item(title, link, row.team.code, row.amount, row.opened_at, words=row.statement)
+
+
+def corrections_to_issue(reader: Reader) -> Iterator[Item]:
+    """Approved corrections whose notes nobody has issued."""
+    rows = Correction.objects.filter(status=Correction.Status.APPROVED).select_related("proposal")
+    for row in rows.prefetch_related("notes__team"):
+        teams = {note.team.code for note in row.notes.all()}
+        title = gettext("Correction %(number)s") % {"number": row.pk}
+        team = teams.pop() if len(teams) == 1 else ""
+        yield Item(title, reverse("portal:corrections"), team, row.amount, row.requested_at, words=row.reason)

@@ -1,0 +1,73 @@
+"""What did not arrive, what failed, and what asks for an answer."""
+
+from collections.abc import Iterator
+
+from django.db.models import Count, Max, Min, OuterRef, Subquery
+from django.urls import reverse
+from django.utils.translation import gettext, ngettext
+
+from billing.budgets.models import CostAnomaly, Delivery
+from billing.closing.exceptions import journal_unacknowledged
+from billing.explorer.models import ReportSchedule
+from billing.inbox.reader import Item, Reader
+from billing.invoices.models import DocumentMail, JournalExport, Operation
+from billing.tenancy.access import Right
+
+
+def anomalies(reader: Reader) -> Iterator[Item]:
+    """Unusual days of the reader's teams that nobody has answered, with what was spent beyond the usual."""
+    rows = CostAnomaly.objects.filter(feedback="", team__in=reader.teams(Right.BUDGET))
+    for day, sku, team, amount, median, since in rows.order_by("-day", "pk").values_list(
+        "day", "sku", "team__code", "amount", "median", "found_at"
+    ):
+        yield Item(f"{day:%Y-%m-%d} {sku}", reverse("portal:anomalies"), team, amount - median, since)
+
+
+def mails(reader: Reader) -> Iterator[Item]:
+    """Documents that the mail server refused for good."""
+    rows = DocumentMail.objects.filter(status=DocumentMail.Status.FAILED).order_by("pk").values_list(
+        "address", "error", "queued_at", "invoice__number", "invoice__team__code", "invoice__total", "note__number",
+        "note__team__code", "note__total",
+    )  # fmt: skip
+    for address, error, since, number, team, total, note, note_team, note_total in rows:
+        title = gettext("%(document)s to %(address)s") % {"document": number or note, "address": address}
+        amount = total if number else note_total
+        yield Item(title, reverse("portal:mails"), team or note_team or "", amount, since, words=error)
+
+
+def alerts(reader: Reader) -> Iterator[Item]:
+    """Channels that did not take alerts about the reader's teams."""
+    tried = Delivery.objects.filter(status=Delivery.Status.PENDING, attempts__gt=0)
+    rows = tried.filter(alert__team__in=reader.teams(Right.BUDGET)).values("channel__name").annotate(
+        number=Count("pk"), since=Min("alert__fired_at"), error=Max("last_error")
+    )
+    for row in rows.order_by("channel__name"):
+        words = ngettext("%(channel)s: %(number)s alert", "%(channel)s: %(number)s alerts", row["number"])
+        title = words % {"channel": row["channel__name"], "number": row["number"]}
+        yield Item(title, reverse("portal:budgets"), since=row["since"], words=row["error"])
+
+
+def reports(reader: Reader) -> Iterator[Item]:
+    """Reports of the reader's own views that their channel did not take."""
+    rows = ReportSchedule.objects.filter(view__owner=reader.user, attempts__gt=0).select_related("view", "channel")
+    for row in rows:
+        title, link = f"{row.view} → {row.channel}", reverse("portal:saved_views")
+        yield Item(title, link, since=row.last_sent_at, words=row.last_error)
+
+
+def journals(reader: Reader) -> Iterator[Item]:
+    """The last journal of a month where the ledger has not acknowledged it in time."""
+    newest = JournalExport.objects.filter(period=OuterRef("period")).order_by("-id").values("pk")[:1]
+    rows = JournalExport.objects.filter(acknowledged_at=None, pk=Subquery(newest)).select_related("period")
+    for export in rows.order_by("period__month"):
+        for item in journal_unacknowledged(export, reader.now):
+            link = f"{reverse('portal:close')}?month={export.period.month}"
+            yield Item(export.period.month, link, amount=item.amount, since=export.exported_at, words=item.action)
+
+
+def operations(reader: Reader) -> Iterator[Item]:
+    """Work on a month that failed and that nobody has started again."""
+    newest = Operation.objects.filter(month=OuterRef("month"), kind=OuterRef("kind")).order_by("-id").values("pk")[:1]
+    for row in Operation.objects.filter(status=Operation.Status.FAILED, pk=Subquery(newest)):
+        link = f"{reverse('portal:close')}?month={row.month}"
+        yield Item(f"{row.kind} {row.month}", link, since=row.finished_at, words=row.outcome)

@@ -1,0 +1,61 @@
+"""What blocks the close of open months, as the close check found it: kept, so that no page rates a month to count it."""
+
+from collections.abc import Iterable
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+
+from billing.closing.report import Report
+from billing.inbox.models import MonthFindings
+from metering.messages import Message
+
+NOT_ENDED = "period_not_ended"
+"""Time ends it, no person does."""
+CHECK = "check"
+"""A reconciliation that does not agree; every other kind is one of `billing.closing.exception_kinds`."""
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One exception that blocks, or one reconciliation (`name`) that does not agree, found first at `since`."""
+
+    kind: str
+    subject: str
+    since: datetime
+    quantity: Decimal = Decimal(0)
+    unit: str = ""
+    amount: Decimal | None = None
+    words: Message = Message("")
+    name: Message = Message("")
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.kind, self.subject
+
+
+def findings_of(report: Report, now: datetime, before: Iterable[Finding]) -> list[Finding]:
+    """What of a report waits for somebody; what was found `before` keeps its instant."""
+    since = {item.key: item.since for item in before}
+    found = [
+        Finding(item.kind, item.subject, now, item.quantity, item.unit, item.amount, item.action)
+        for item in report.blocking
+        if item.kind != NOT_ENDED
+    ]
+    kinds = {item.kind for item in report.blocking}
+    found += [
+        Finding(CHECK, str(check.name), now, words=check.detail, name=check.name)
+        for check in report.checks
+        if not check.ok and check.holds and check.decided_by not in kinds
+    ]
+    return [msgspec.structs.replace(item, since=since.get(item.key, now)) for item in found]
+
+
+def stored(findings: Iterable[Finding]) -> Any:
+    """Findings as JSON values."""
+    return msgspec.json.decode(msgspec.json.encode(list(findings), enc_hook=Message.as_json))
+
+
+def findings_in(row: MonthFindings) -> list[Finding]:
+    """The findings of a month."""
+    return msgspec.convert(row.content, list[Finding], dec_hook=lambda _, value: Message.from_json(value))

@@ -1,0 +1,78 @@
+"""What waits in open months: what the close check found, and months that can be closed."""
+
+from collections.abc import Callable, Iterator
+from typing import Final
+from urllib.parse import quote, urlencode
+
+from django.urls import reverse
+from django.utils.translation import gettext
+
+from billing.closing.exception_kinds import kind_of
+from billing.inbox.findings import CHECK, Finding, findings_in
+from billing.inbox.models import MonthFindings
+from billing.inbox.reader import Item, Reader
+from billing.tenancy.access import RIGHTS, Right
+from metering.names import as_name
+
+UNOWNED: Final = ("unowned_namespace", "unowned_consumer")
+UNPRICED: Final = ("unpriced",)
+QUARANTINED: Final = ("quarantine", "conflict")
+SILENT: Final = ("silent_source", "silent_cluster")
+APART: Final = frozenset({*UNOWNED, *UNPRICED, *QUARANTINED, *SILENT})
+
+
+def _of_kinds(*kinds: str) -> Callable[[Reader], Iterator[Item]]:
+    def items(reader: Reader) -> Iterator[Item]:
+        return (_item(row, item) for row in reader.months for item in findings_in(row) if item.kind in kinds)
+
+    return items
+
+
+unowned = _of_kinds(*UNOWNED)
+unpriced = _of_kinds(*UNPRICED)
+quarantine = _of_kinds(*QUARANTINED)
+silent = _of_kinds(*SILENT)
+
+
+def others(reader: Reader) -> Iterator[Item]:
+    """Every other finding that the reader's role solves; reconciliations are for finance."""
+    for row in reader.months:
+        for item in findings_in(row):
+            if item.kind not in APART and reader.access.may(_solved_with(item)):
+                yield _item(row, item)
+
+
+def months_to_close(reader: Reader) -> Iterator[Item]:
+    """Months that have ended and that nothing blocks."""
+    for row in reader.months:
+        if row.closable:
+            yield Item(gettext("%(month)s can be closed") % {"month": row.month}, _close_page(row.month), since=row.as_of)
+
+
+def _solved_with(item: Finding) -> Right:
+    """The right of the role that a finding belongs to."""
+    if item.kind == CHECK:
+        return Right.CLOSE
+    return Right.OPERATE if Right.OPERATE in RIGHTS[kind_of(item.kind).owner] else Right.CLOSE
+
+
+def _item(row: MonthFindings, item: Finding) -> Item:
+    if item.kind == CHECK:
+        return Item(item.name, _close_page(row.month), since=item.since, words=item.words)
+    facts = kind_of(item.kind)
+    link = claim_address(item.kind, item.subject, row.month) if item.kind in UNOWNED else facts.link(row.month)
+    return Item(
+        f"{facts.label}: {item.subject}", link, amount=item.amount, since=item.since,
+        quantity=item.quantity, unit=item.unit, words=facts.solution,
+    )  # fmt: skip
+
+
+def claim_address(kind: str, subject: str, month: str) -> str:
+    """The form that gives usage of a month an owner, filled in with what has none."""
+    place, _, name = subject.partition("/")
+    asked = {"kind": kind.removeprefix("unowned_"), "place": as_name(place), "name": as_name(name)}
+    return f"{reverse('portal:claim')}?{urlencode({**asked, 'valid_from': f'{month}-01'}, quote_via=quote)}"
+
+
+def _close_page(month: str) -> str:
+    return f"{reverse('portal:close')}?month={month}"

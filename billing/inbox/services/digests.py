@@ -1,0 +1,114 @@
+"""The daily digest of what waits: once per person and local day, by mail or to a channel of their choice.
+
+A digest is worked on by one process at a time (its row is locked), and the day is marked in the same transaction.
+"""
+
+import logging
+from datetime import date, datetime, timedelta
+from typing import Final
+from zoneinfo import ZoneInfo
+
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.db import transaction
+from django.db.models import Q
+from django.template.loader import render_to_string
+from django.utils.translation import override
+
+from billing.budgets.channels import ChannelError, send
+from billing.budgets.models import Channel
+from billing.budgets.services.deliveries import FIRST_WAIT, LONGEST_WAIT
+from billing.explorer.services.saved_views import channels_allowed
+from billing.inbox.models import Digest
+from billing.inbox.selectors import Inbox, inbox_of
+from billing.tenancy.audit import audit_record
+from billing.tenancy.links import portal_link
+from billing.tenancy.models import BillingSetup
+from billing.tenancy.selectors import NoSetupError, billing_setup
+from metering.messages import Message, UserError
+
+FIRST_HOUR: Final = 8
+"""Local hour of the day from which digests go out."""
+LISTED: Final = 5
+"""So many items of a kind are named."""
+log = logging.getLogger(__name__)
+
+
+class DigestError(UserError, ValueError):
+    """A digest that a person may not have sent there."""
+
+    code = "digest"
+
+
+def digest_choose(*, user: User, wanted: bool, channel: Channel | None = None) -> Digest:
+    """Where the person's digest goes: to a channel, else to their own address, or nowhere.  Raises DigestError."""
+    if channel is not None and not channels_allowed(user).filter(pk=channel.pk).exists():
+        raise DigestError(Message("%(name)s: is no channel of your teams", name=channel.name))
+    with transaction.atomic():
+        chosen = {"wanted": wanted, "channel": channel, "attempts": 0, "next_at": None, "last_error": ""}
+        digest, _ = Digest.objects.update_or_create(user=user, defaults=chosen)
+        detail = {"wanted": wanted, "channel": channel.name if channel else ""}
+        audit_record(actor=user.get_username(), action="digest_choose", subject=user.get_username(), detail=detail)
+    return digest
+
+
+def digests_send(*, now: datetime) -> int:
+    """Send today's digests that are due; returns how many were sent. One that fails holds up no other."""
+    try:
+        setup = billing_setup()
+    except NoSetupError:
+        return 0
+    local = now.astimezone(ZoneInfo(setup.zone))
+    if local.hour < FIRST_HOUR:
+        return 0
+    return sum(_send(pk, setup, local.date(), now) for pk in _readers())
+
+
+def _readers() -> list[int]:
+    """Active people with a role and somewhere to send to, who did not opt out."""
+    able = Q(digest__channel__isnull=False)
+    if settings.ALERT_MAIL_URL:
+        able |= ~Q(email="")
+    people = User.objects.filter(Q(memberships__isnull=False) | Q(is_superuser=True), able, is_active=True)
+    return list(people.exclude(digest__wanted=False).order_by("pk").values_list("pk", flat=True).distinct())
+
+
+def _send(user_id: int, setup: BillingSetup, today: date, now: datetime) -> bool:
+    Digest.objects.get_or_create(user_id=user_id)
+    with transaction.atomic():
+        rows = Digest.objects.select_for_update(skip_locked=True, of=("self",)).filter(user_id=user_id, wanted=True)
+        digest = rows.select_related("user", "channel").first()
+        if digest is None or digest.day == today or (digest.next_at is not None and digest.next_at > now):
+            return False  # done, not yet due again, or another process is at it
+        found = inbox_of(digest.user, now)
+        try:
+            if found.number:
+                _deliver(digest, found, setup)
+        except ChannelError as error:
+            log.warning("digest of %s waits: %s", digest.user.pk, error)
+            wait: timedelta = min(FIRST_WAIT * 2 ** min(digest.attempts, 10), LONGEST_WAIT)
+            digest.attempts, digest.next_at, digest.last_error = digest.attempts + 1, now + wait, str(error)[:300]
+            digest.save()
+            return False
+        digest.day, digest.attempts, digest.next_at, digest.last_error = today, 0, None, ""
+        digest.save()
+        return bool(found.number)
+
+
+def _deliver(digest: Digest, found: Inbox, setup: BillingSetup) -> None:
+    channel = digest.channel
+    if channel is None:
+        channel = Channel(name=digest.user.get_username(), mail=digest.user.email, language="")
+    elif not channels_allowed(digest.user).filter(pk=channel.pk).exists():
+        raise ChannelError(Message("%(name)s: is no channel of your teams", name=channel.name))
+    with override(channel.language or settings.LANGUAGE_CODE):
+        title, body = message_of(found, setup)
+        send(channel, title=title, body=body)
+
+
+def message_of(found: Inbox, setup: BillingSetup) -> tuple[str, str]:
+    """Title and text of a digest: what waits by kind, with the money, and the link to the inbox."""
+    groups = [(group, list(group.items)[:LISTED], max(0, len(group.items) - LISTED)) for group in found.groups]
+    context = {"inbox": found, "groups": groups, "setup": setup, "link": portal_link("inbox")}
+    title = " ".join(render_to_string("alerts/digest_title.txt", context).split())
+    return title, render_to_string("alerts/digest_body.txt", context).strip() + "\n"

@@ -1,0 +1,68 @@
+"""What of the installation is degraded, as admins see it on top of every page; the limits are those of the alert rules."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import lru_cache
+from time import monotonic
+from typing import Final
+
+from django.utils import timezone
+
+from billing.monitoring import state
+from billing.tenancy.audit_anchors import anchor_states
+from billing.tenancy.models import AuditEntry
+
+LIMITS: Final = {
+    "worker": timedelta(minutes=10), "scheduler": timedelta(minutes=5), "anchor": timedelta(hours=36),
+    "backup_take": timedelta(hours=36), "backup_prove": timedelta(days=9),
+}  # fmt: skip
+"""How long ago each may have been at most."""
+CLOCK_SECONDS: Final = 5
+KEPT_SECONDS: Final = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Degraded:
+    """One state that somebody has to mend.
+
+    kind: a key of LIMITS, `broker` or `clock`. at: when it last was as it should; None for never, or where nobody knows.
+    seconds: by how much the clock of this process is ahead of the database's.
+    """
+
+    kind: str
+    at: datetime | None = None
+    seconds: float = 0.0
+
+
+def degraded(now: datetime) -> Iterator[Degraded]:
+    """What is degraded now. A part or anchor that never was counts from the first entry of the audit log on."""
+    begun = AuditEntry.objects.order_by("pk").values_list("at", flat=True).first() or now
+
+    def late(kind: str, at: datetime | None) -> Iterator[Degraded]:
+        if now - (at or begun) > LIMITS[kind]:
+            yield Degraded(kind, at)
+
+    if state.tasks_waiting() is None:  # then no part can be at work, and the broker is what has to be repaired
+        yield Degraded("broker")
+    else:
+        for part, at in state.heartbeats().items():
+            yield from late(part, at)
+    for one in anchor_states():
+        yield from late("anchor", one.sent_at if one else None)
+    for kind, at in state.backups().items():
+        if at:  # backups, or their proofs, may be noted elsewhere
+            yield from late(kind, at)
+    ahead = state.clock_ahead_seconds()
+    if abs(ahead) > CLOCK_SECONDS:
+        yield Degraded("clock", seconds=ahead)
+
+
+def degraded_lately() -> tuple[Degraded, ...]:
+    """The same, at most half a minute old: a broker that is away may take seconds to say so, and a page must not."""
+    return _asked(int(monotonic() // KEPT_SECONDS))
+
+
+@lru_cache(maxsize=1)
+def _asked(period: int) -> tuple[Degraded, ...]:
+    return tuple(degraded(timezone.now()))

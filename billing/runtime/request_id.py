@@ -1,0 +1,34 @@
+"""The id of the request that is being answered: in every line of the log, in the audit log, and in the tasks it starts."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Final
+from uuid import uuid4
+
+HEADER: Final = "X-Request-ID"
+WELL_FORMED: Final = re.compile(r"[A-Za-z0-9._-]{8,64}")
+_current: Final[ContextVar[str]] = ContextVar("request_id", default="")
+
+
+def request_id() -> str:
+    """The id of the request or task at hand; empty outside of both."""
+    return _current.get()
+
+
+def request_id_begin(given: str) -> str:
+    """Take the id that a proxy gave, or make one where it gave none that is well-formed; it holds for this context."""
+    chosen = given if WELL_FORMED.fullmatch(given) else uuid4().hex
+    _current.set(chosen)
+    return chosen
+
+
+@contextmanager
+def request_id_of(identifier: str) -> Iterator[None]:
+    """Within the block what happens belongs to this request; an empty id to none."""
+    token = _current.set(identifier)
+    try:
+        yield
+    finally:
+        _current.reset(token)

@@ -1,0 +1,151 @@
+"""Pages that only show read a streaming replica, if DATABASE_REPLICA_URL names one; all else reads and writes the primary.
+
+This module is the one place that chooses. Why it is so: `docs/adr/0033-pages-from-a-read-replica.md`.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from http import HTTPStatus
+from threading import Lock
+from time import monotonic
+from typing import Any, Final
+
+from django.conf import settings
+from django.core.exceptions import MiddlewareNotUsed
+from django.db import DEFAULT_DB_ALIAS, DatabaseError, InterfaceError, connections
+from django.http import Http404, HttpRequest, HttpResponse
+from django.utils.cache import patch_cache_control
+
+from billing.tenancy.access import access_of
+
+REPLICA: Final = "replica"
+PAGES: Final = frozenset({
+    "home", "explorer", "overview", "search", "audit", "late", "board", "team", "line", "evidence", "invoices", "invoice",
+    "proof", "note", "anomalies", "recovery", "prices", "price_version", "ownership", "sources",
+})  # fmt: skip
+"""Names of the pages that read the replica: they show, and what they lead to is decided by forms, which read the primary."""
+WROTE: Final = "suanpan_wrote"
+"""The cookie of somebody who has just changed something and shall see it."""
+HEADER: Final = "Suanpan-Data-As-Of"
+CHECK_EVERY_S, FORGET_S, RETRY_S = 1.0, 5.0, 10.0
+SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+NOW_AND_WRITTEN = "SELECT clock_timestamp(), pg_wal_lsn_diff(pg_current_wal_flush_lsn(), '0/0')::bigint"
+REPLAYED = "SELECT CASE WHEN pg_is_in_recovery() THEN pg_wal_lsn_diff(pg_last_wal_replay_lsn(), '0/0')::bigint END"
+logger = logging.getLogger(__name__)
+
+
+class ReplicaProgress:
+    """How far the replica is: positions in the log of the primary, each with the time at which it was the last one."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._marks = deque[tuple[datetime, int]]()
+        self._through: datetime | None = None
+        self._checked, self._next = 0.0, 0.0
+
+    def data_through(self) -> datetime | None:
+        """Until when the replica has everything; None where it is away, no replica, or too far behind.
+
+        It is asked once a second, by one request; the others take its last answer.
+        """
+        if monotonic() >= self._next and self._lock.acquire(blocking=False):
+            try:
+                self._check()
+            finally:
+                self._lock.release()
+        return self._through if monotonic() - self._checked < FORGET_S else None
+
+    def lost(self) -> None:
+        """Leave it alone for some seconds: it did not answer."""
+        self._through, self._next = None, monotonic() + RETRY_S
+
+    def _check(self) -> None:
+        self._checked, self._next = monotonic(), monotonic() + CHECK_EVERY_S
+        with connections[DEFAULT_DB_ALIAS].cursor() as cursor:
+            cursor.execute(NOW_AND_WRITTEN)
+            now, written = cursor.fetchone()
+        self._marks.append((now, written))
+        limit = now - timedelta(seconds=settings.DATABASE_REPLICA_MAX_LAG_SECONDS)
+        while self._marks[0][0] < limit:
+            self._marks.popleft()
+        try:
+            with connections[REPLICA].cursor() as cursor:
+                cursor.execute(REPLAYED)
+                (replayed,) = cursor.fetchone()
+        except (DatabaseError, InterfaceError) as error:
+            logger.warning("the read replica does not answer, pages read the primary: %s", error)
+            self.lost()
+            return
+        here = [at for at, position in self._marks if replayed is not None and position <= replayed]
+        self._through = max(here, default=None)
+
+
+progress = ReplicaProgress()
+
+
+@contextmanager
+def reading_replica() -> Iterator[None]:
+    """Whatever this thread asks the database inside, by models or in SQL, asks the replica, which refuses to write."""
+    primary = connections[DEFAULT_DB_ALIAS]
+    connections[DEFAULT_DB_ALIAS] = connections[REPLICA]
+    try:
+        yield
+    finally:
+        connections[DEFAULT_DB_ALIAS] = primary
+
+
+class ReadReplicaMiddleware:
+    """The last one, around the view. What the replica cannot answer with a whole page, the primary answers."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        if REPLICA not in settings.DATABASES:
+            raise MiddlewareNotUsed
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        response = self.get_response(request)
+        if request.method not in SAFE:
+            response.set_cookie(
+                WROTE, "1", max_age=settings.DATABASE_REPLICA_MAX_LAG_SECONDS + 1, httponly=True, samesite="Lax",
+                secure=settings.SESSION_COOKIE_SECURE,
+            )  # fmt: skip
+        return response
+
+    def process_view(
+        self, request: HttpRequest, view: Callable[..., HttpResponse], args: tuple[Any, ...], named: dict[str, Any]
+    ) -> HttpResponse | None:
+        """The page as the replica has it; None: the primary is asked."""
+        if not _only_shows(request) or not request.user.is_authenticated:
+            return None
+        access_of(request.user)  # read here, so that a right that was taken away is gone
+        through = progress.data_through()
+        if through is None:
+            return None
+        request.data_as_of = through  # type: ignore[attr-defined]
+        try:
+            with reading_replica():
+                answer = view(request, *args, **named)
+        except (DatabaseError, InterfaceError, Http404) as error:
+            logger.info("%s reads the primary: %s", request.path, error)
+            answer = None
+        if answer is not None and _is_page(answer):
+            answer.headers[HEADER] = through.isoformat()
+            patch_cache_control(answer, private=True, no_store=True)
+            return answer
+        del request.data_as_of  # type: ignore[attr-defined]
+        return None
+
+
+def _only_shows(request: HttpRequest) -> bool:
+    match = request.resolver_match
+    known = match is not None and match.namespace == "portal" and match.url_name in PAGES
+    return known and request.method in SAFE and WROTE not in request.COOKIES
+
+
+def _is_page(answer: HttpResponse) -> bool:
+    """Not a file that somebody takes away, and nothing that may only be missing because the replica is behind."""
+    plain = not answer.streaming and "Content-Disposition" not in answer.headers
+    return plain and answer.status_code == HTTPStatus.OK

@@ -1,0 +1,134 @@
+"""Traces for an OpenTelemetry collector: requests of web, tasks from the message to their end, statements of the database.
+
+Only imported where OTEL_EXPORTER_OTLP_ENDPOINT is set. Other OTEL_ variables mean what OpenTelemetry says.
+"""
+
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
+from typing import Any, Final
+
+from celery import Task
+from celery.signals import (
+    beat_init,
+    before_task_publish,
+    task_postrun,
+    task_prerun,
+    worker_process_init,
+    worker_process_shutdown,
+)
+from django.urls import Resolver404, resolve
+from opentelemetry.context import Context
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.instrumentation.psycopg import PsycopgInstrumentor
+from opentelemetry.propagate import extract, inject
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan, Span, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.trace import SpanKind, StatusCode, get_tracer, set_span_in_context, set_tracer_provider
+
+from billing.api.request_metrics import endpoint_class
+from billing.runtime.request_id import HEADER, request_id
+
+REQUEST_ID: Final = "suanpan.request_id"
+UNTRACED: Final = ("probes", "static")
+"""Requests that tell nothing, and come every few seconds."""
+
+_tracer: Final = get_tracer("suanpan")  # does nothing before `begin`
+_running: Final[dict[str, ExitStack]] = {}
+
+
+class Spans(BatchSpanProcessor):
+    """Sends spans; those of a request or its tasks have its id. Statements of background threads belong to no trace."""
+
+    def on_start(self, span: Span, parent_context: Context | None = None) -> None:
+        """Note the id of the request."""
+        if identifier := request_id():
+            span.set_attribute(REQUEST_ID, identifier)
+
+    def on_end(self, span: ReadableSpan) -> None:
+        """Leave out a statement that is a trace of its own."""
+        if span.parent is not None or span.kind is not SpanKind.CLIENT:
+            super().on_end(span)
+
+
+def begin(part: str) -> TracerProvider:
+    """Send the traces of this process as those of web, worker or scheduler; what is left is sent when it ends."""
+    provider = TracerProvider(resource=Resource.create({"service.namespace": "suanpan", "service.name": f"suanpan-{part}"}))
+    provider.add_span_processor(Spans(OTLPSpanExporter()))
+    set_tracer_provider(provider)
+    PsycopgInstrumentor().instrument()
+    return provider
+
+
+class TracedRequests:
+    """An ASGI application whose requests are spans, children of what the proxy or the client says in `traceparent`."""
+
+    def __init__(self, application: Callable[..., Awaitable[None]]) -> None:
+        self._application = application
+
+    async def __call__(self, scope: dict[str, Any], receive: Any, send: Callable[[dict[str, Any]], Awaitable[None]]) -> None:
+        if scope["type"] != "http" or endpoint_class(scope["path"]) in UNTRACED:
+            return await self._application(scope, receive, send)
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        method, route = scope["method"], _route(scope["path"])
+        attributes = {"http.request.method": method, "url.path": scope["path"], "http.route": route}
+        with _tracer.start_as_current_span(
+            f"{method} {route}".rstrip(), extract(headers), kind=SpanKind.SERVER, attributes=attributes
+        ) as span:
+
+            async def passed_on(message: dict[str, Any]) -> None:
+                if message["type"] == "http.response.start":
+                    span.set_attribute("http.response.status_code", message["status"])
+                    span.set_attribute(REQUEST_ID, dict(message["headers"])[HEADER.lower().encode()].decode())
+                    if message["status"] >= 500:
+                        span.set_status(StatusCode.ERROR)
+                await send(message)
+
+            return await self._application(scope, receive, passed_on)
+
+
+def _route(path: str) -> str:
+    """The pattern of an address, so that requests for different months or teams have one name; empty for none of ours."""
+    try:
+        return f"/{resolve(path).route}"
+    except Resolver404:
+        return ""
+
+
+@before_task_publish.connect(dispatch_uid="traces")
+def _pass_on(sender: str, headers: dict[str, Any], **_: Any) -> None:
+    """A task continues the trace in which it was asked for. The span is the asking, and ends with it: a broker that is away
+    leaves none open.
+    """
+    span = _tracer.start_span(f"send {sender}", kind=SpanKind.PRODUCER)
+    inject(headers, set_span_in_context(span))
+    span.end()
+
+
+@task_prerun.connect(dispatch_uid="traces")
+def _task_begins(task_id: str, task: Task, **_: Any) -> None:
+    sent = {name: task.request.get(name) or "" for name in ("traceparent", "tracestate")}
+    running = _running[task_id] = ExitStack()
+    running.enter_context(_tracer.start_as_current_span(f"run {task.name}", extract(sent), kind=SpanKind.CONSUMER))
+
+
+@task_postrun.connect(dispatch_uid="traces")
+def _task_ends(task_id: str, state: str, retval: Any, **_: Any) -> None:
+    """A task that failed ends its span with the error."""
+    running = _running.pop(task_id)
+    if isinstance(retval, BaseException) and state == "FAILURE":
+        running.__exit__(type(retval), retval, retval.__traceback__)
+    else:
+        running.close()
+
+
+@worker_process_init.connect(dispatch_uid="traces")
+def _worker_begins(**_: Any) -> None:
+    """In each process of the pool: threads that send do not survive its fork."""
+    provider = begin("worker")
+    worker_process_shutdown.connect(lambda **_: provider.shutdown(), weak=False, dispatch_uid="traces")
+
+
+@beat_init.connect(dispatch_uid="traces")
+def _scheduler_begins(**_: Any) -> None:
+    begin("scheduler")

@@ -1,0 +1,266 @@
+"""The sections of teams and owners: written as text, read from a table, and looked at before they apply.
+
+Whoever may operate changes these sections in the portal, none of which needs a second person. What a form asks for becomes
+the text that `apply` takes, so there is one rule and one way of writing.
+"""
+
+import csv
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from functools import reduce
+from io import StringIO
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+from django.db.models import Q
+
+from billing.invoices.models import BillingPeriod
+from billing.rating.assessment import RatingResult, rate_period
+from billing.rating.reference_data import gpu_seconds
+from billing.setup.apply import Applied, fields_apply
+from billing.setup.file import MAX_FILE_BYTES, Entry, SetUpFileError, fields_of
+from billing.tenancy.models import ConsumerOwnership, NamespaceOwnership, Team
+from metering.intervals import Interval
+from metering.messages import Message
+from pricing.money import EXACT
+
+SECTIONS: Final = ("teams", "ownership", "platform", "consumers", "channels", "budgets")
+COLUMNS: Final = ("code", "name", "cost_center", "parent", "group", "legal_entity", "recipient")
+"""The columns of a table of teams; all but the first may be left out."""
+ZERO: Final = Decimal("0.00")
+
+Sections = Mapping[str, Sequence[Mapping[str, Any]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What somebody pays for: device time, tokens, and the amount; None where a part has no price."""
+
+    gpu_seconds: Decimal = Decimal(0)
+    tokens: Decimal = Decimal(0)
+    amount: Decimal | None = ZERO
+
+    def plus(self, seconds: Decimal, tokens: Decimal, amount: Decimal | None) -> "Share":
+        """The sum; with an unknown amount it is unknown."""
+        known = None if self.amount is None or amount is None else self.amount + amount
+        return Share(EXACT.add(self.gpu_seconds, seconds), EXACT.add(self.tokens, tokens), known)
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """One payer of an open month, before and after. `payer`: a team's code, or one of `platform` and `nobody` (`kind`)."""
+
+    month: str
+    kind: str
+    payer: str
+    before: Share
+    after: Share
+
+
+@dataclass(frozen=True)
+class Preview:
+    """What a text would change, and who would pay for what in open months. `unrated`: teams whose amounts are unknown."""
+
+    applied: Applied
+    moved: list[Moved]
+    unrated: Mapping[str, str]
+
+
+def sections_text(sections: Sections) -> str:
+    """The sections as `apply` takes them; what is empty is left out."""
+    declared = {name: [_filled(entry) for entry in sections[name]] for name in SECTIONS if sections.get(name)}
+    return yaml.safe_dump(declared, sort_keys=False, allow_unicode=True, width=160) if declared else ""
+
+
+def _filled(entry: Mapping[str, Any]) -> dict[str, str]:
+    """Its fields as text: an instant with its offset, a flag only where it is set."""
+    return {name: _text(value) for name, value in entry.items() if value not in (None, "", False)}
+
+
+def _text(value: Any) -> str:
+    if value is True:
+        return "true"
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+
+
+def teams_declared(teams: Iterable[Team]) -> list[dict[str, Any]]:
+    """Teams and groups as the section `teams` has them."""
+    return [
+        {
+            "code": team.code, "name": team.name, "cost_center": team.cost_center,
+            "parent": team.parent.code if team.parent else None, "group": team.is_group,
+            "legal_entity": team.legal_entity, "recipient": team.recipient,
+        }
+        for team in teams
+    ]  # fmt: skip
+
+
+def namespace_declared(row: NamespaceOwnership, **changed: Any) -> tuple[str, dict[str, Any]]:
+    """The section and the entry of a row, with other facts where they are given."""
+    facts = {"cluster": row.cluster, "namespace": row.namespace, "team": row.team.code, **_times(row)}
+    return ("platform" if row.platform else "ownership"), {**facts, **changed}
+
+
+def consumer_declared(row: ConsumerOwnership, **changed: Any) -> tuple[str, dict[str, Any]]:
+    """The same for a consumer of a gateway."""
+    facts = {"source": row.source, "consumer": row.consumer, "team": row.team.code, **_times(row)}
+    return "consumers", {**facts, **changed}
+
+
+def _times(row: NamespaceOwnership | ConsumerOwnership) -> dict[str, Any]:
+    return {"valid_from": row.valid_from, "valid_until": row.valid_until}
+
+
+def in_sections(entries: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, list[Mapping[str, Any]]]:
+    """Entries by their section, in order."""
+    found: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    for section, entry in entries:
+        found[section].append(entry)
+    return dict(found)
+
+
+def owners_declared(
+    namespaces: Iterable[NamespaceOwnership], consumers: Iterable[ConsumerOwnership]
+) -> dict[str, list[Mapping[str, Any]]]:
+    """Owners by section."""
+    return in_sections([*map(namespace_declared, namespaces), *map(consumer_declared, consumers)])
+
+
+def team_ending(code: str, day: datetime, successor: str) -> dict[str, list[Mapping[str, Any]]]:
+    """The entries with which a team owns nothing from `day` on: its successor does, or, where that is empty, nobody.
+
+    Raises SetUpFileError where the team begins to own something later, and nobody comes after it.
+    """
+    entries: list[tuple[str, Mapping[str, Any]]] = []
+    for rows, declared in ((_owned(NamespaceOwnership, code, day), namespace_declared),
+                           (_owned(ConsumerOwnership, code, day), consumer_declared)):  # fmt: skip
+        for row in rows:
+            begins_later = row.valid_from is not None and row.valid_from >= day
+            if begins_later and not successor:
+                raise SetUpFileError(Message(
+                    "%(team)s begins to own %(name)s later: name a team that does instead",
+                    team=code, name="/".join(list(declared(row)[1].values())[:2]),
+                ))
+            if not begins_later:
+                entries.append(declared(row, valid_until=day))
+            if successor:
+                entries.append(declared(row, team=successor, valid_from=row.valid_from if begins_later else day))
+    return in_sections(entries)
+
+
+def _owned(model: Any, code: str, day: datetime) -> Any:
+    rows = model.objects.filter(team__code=code).filter(Q(valid_until=None) | Q(valid_until__gt=day))
+    return rows.select_related("team").order_by("id")
+
+
+def file_text(content: bytes, name: str) -> str:
+    """The text of an uploaded file; a table (.csv) of teams becomes its section.  Raises SetUpFileError."""
+    if len(content) > MAX_FILE_BYTES:
+        raise SetUpFileError(Message("%(file)s: larger than %(most)s bytes", file=name, most=MAX_FILE_BYTES))
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise SetUpFileError(Message("%(file)s: not UTF-8 at byte %(byte)s", file=name, byte=error.start)) from error
+    return sections_text({"teams": _table(text, name)}) if name.lower().endswith(".csv") else text
+
+
+def _table(text: str, name: str) -> list[dict[str, Any]]:
+    reader = csv.DictReader(StringIO(text, newline=""), strict=True)
+    try:
+        columns = list(reader.fieldnames or ())
+        if "code" not in columns or not set(columns) <= set(COLUMNS) or len(set(columns)) < len(columns):
+            raise SetUpFileError(Message(
+                "%(file)s: the first row names its columns: code, and any of %(columns)s, each once",
+                file=name, columns=", ".join(COLUMNS[1:]),
+            ))
+        rows = []
+        for row in reader:
+            if None in row or None in row.values():
+                raise SetUpFileError(Message(
+                    "%(file)s line %(line)s: not as many cells as the first row", file=name, line=reader.line_num
+                ))
+            rows.append(dict(row))
+    except csv.Error as error:
+        raise SetUpFileError(f"{name} line {reader.line_num}: {error}") from error
+    return rows
+
+
+def owners_apply(*, text: str, name: str, actor: str) -> Applied:
+    """Apply a text of teams and owners, as `apply` does.  Raises SetUpFileError, or what the services raise."""
+    return fields_apply(sections_of(text, name, SECTIONS), actor)
+
+
+def owners_preview(*, text: str, name: str, actor: str, periods: Sequence[BillingPeriod]) -> Preview:
+    """What a text would change and, for `periods` that are not closed, who would pay for what.  Raises as `owners_apply`."""
+    return preview_of(sections_of(text, name, SECTIONS), actor, periods)
+
+
+def preview_of(top: Entry, actor: str, periods: Sequence[BillingPeriod]) -> Preview:
+    """What sections would change and, for `periods` that are not closed, who would pay what.  Raises as `fields_apply`."""
+    rated: list[list[RatingResult]] = [[_rated(period) for period in periods]]
+    applied = fields_apply(top, actor, dry_run=True, look=lambda: rated.append([_rated(period) for period in periods]))
+    moved: list[Moved] = []
+    for period, before, after in zip(periods, *rated, strict=True):
+        moved += _moved(period.month, before, after)
+    faults = [result.faults for results in rated for result in results]
+    return Preview(applied, moved, reduce(lambda one, other: {**one, **other}, faults, {}))
+
+
+def sections_of(text: str, name: str, allowed: Sequence[str]) -> Entry:
+    """The sections of a text, none but those that are changed on this page.  Raises SetUpFileError."""
+    top = fields_of(text, Path(name))
+    for section in top:
+        if section not in allowed:
+            raise SetUpFileError(Message(
+                "%(file)s: %(section)s: only %(sections)s are changed here", file=name, section=section,
+                sections=", ".join(allowed),
+            ))
+    return Entry(top, "", Path(name))
+
+
+def _rated(period: BillingPeriod) -> RatingResult:
+    window = Interval(period.start, period.end)
+    return rate_period(window=window, zone=period.zone, close_seq=period.close_seq, isolate=True)
+
+
+def _moved(month: str, before: RatingResult, after: RatingResult) -> list[Moved]:
+    """Who pays for something else than before: teams, then the platform, then nobody."""
+    shares = _shares(before), _shares(after)
+    payers = sorted(shares[0].keys() | shares[1].keys(), key=lambda payer: (KINDS.index(payer[0]), payer[1]))
+    rows = [Moved(month, *payer, *(found.get(payer, Share()) for found in shares)) for payer in payers]
+    return [row for row in rows if row.before != row.after]
+
+
+KINDS: Final = ("team", "platform", "nobody")
+
+
+def _shares(rated: RatingResult) -> dict[tuple[str, str], Share]:
+    """What each payer pays for; the platform is charged nothing, what nobody owns has the amount at its price."""
+    found: dict[tuple[str, str], Share] = defaultdict(Share)
+    nothing = Decimal(0)
+
+    def add(kind: str, payer: str, seconds: Decimal, tokens: Decimal, amount: Decimal | None) -> None:
+        found[kind, payer] = found[kind, payer].plus(seconds, tokens, amount)
+
+    for teams in rated.team_time.values():
+        for team, held in teams.items():
+            add("team", team, gpu_seconds(held), nothing, ZERO)
+    for payer, late in rated.late_time.items():
+        add("team" if payer else "platform", payer, gpu_seconds(late), nothing, ZERO)
+    for charge in rated.charges:
+        if not charge.key.platform:
+            tokens = charge.usage_quantity if charge.key.counts_tokens else nothing
+            add("team", charge.key.team, nothing, tokens, charge.amount)
+    for item in rated.unpriced:
+        counted = (nothing, item.quantity) if item.unit == "tokens" else (gpu_seconds(item.quantity), nothing)
+        add("team", item.team, *counted, None)
+    for time in rated.device_time.values():
+        add("platform", "", gpu_seconds(time.platform), nothing, ZERO)
+    for left in rated.unowned:
+        counted = (nothing, left.quantity) if left.unit == "tokens" else (left.quantity, nothing)
+        add("nobody", "", *counted, left.amount)
+    return dict(found)

@@ -1,0 +1,98 @@
+"""Policies and carbon factors as text: those that are stored, and those that a form asks for, as `apply` takes them.
+
+Whoever may operate changes these sections in the portal, none of which needs a second person: as with the file.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+from zoneinfo import ZoneInfo
+
+import yaml
+
+from billing.invoices.models import BillingPeriod
+from billing.rates.models import AllocationPolicy, CarbonFactors, EfficiencyPolicy, InterruptionPolicy
+from billing.setup.apply import Applied, fields_apply
+from billing.setup.owners import Preview, preview_of, sections_of
+from billing.setup.terms import BANDS, REASONS
+from pricing.number_text import plain_text
+
+SECTIONS: Final = ("efficiency_policies", "interruption_policies", "allocation_policies", "carbon")
+NUMBERS: Final = (*BANDS, "min_coverage", "width")
+OTHERS: Final = ("min_minutes", "min_gpu_seconds", "form", "shadow", "classes", "unrewarded", "gather_short", "neutral_pool",
+                 "penalise_on")  # fmt: skip
+
+Entry = dict[str, Any]
+
+
+def efficiency_declared(policy: EfficiencyPolicy, zone: str) -> Entry:
+    """A stored policy as its section has it."""
+    numbers = {name: plain_text(getattr(policy, name)) for name in NUMBERS}
+    return {**_named(policy, zone), **numbers, **{name: getattr(policy, name) for name in OTHERS}}
+
+
+def interruption_declared(policy: InterruptionPolicy, zone: str) -> Entry:
+    """A stored policy as its section has it."""
+    fields = {reason: name for name, reason in REASONS.items()}
+    rules = {
+        fields[reason]: {"cap_hours": rule["hours"]} if rule["payer"] == "cap" else rule["payer"]
+        for reason, rule in policy.rules.items()
+    }
+    return {**_named(policy, zone), **rules}
+
+
+def allocation_declared(policy: AllocationPolicy, zone: str) -> Entry:
+    """A stored policy as its section has it; the amount of a store is left out beside what it is made of."""
+    renamed = {"price": "price_per_gpu_hour", "amount": "amount_per_month"}
+
+    def row(rule: Mapping[str, Any]) -> Entry:
+        made = "storage" in rule or "requests" in rule
+        return {renamed.get(name, name): value for name, value in rule.items() if not (made and name == "amount")}
+
+    rules = {name: [row(rule) for rule in policy.rules.get(name, ())] for name in ("idle", "shared")}
+    return {**_named(policy, zone), **rules}
+
+
+def carbon_declared(row: CarbonFactors, zone: str) -> Entry:
+    """Stored factors as their section has them."""
+    return {
+        "cluster": row.cluster, "valid_from": _local(row, zone), "location_kg_per_kwh": plain_text(row.location_kg_per_kwh),
+        "market_kg_per_kwh": plain_text(row.market_kg_per_kwh), "source": row.source,
+    }  # fmt: skip
+
+
+def policies_declared(zone: str) -> dict[str, list[Entry]]:
+    """Everything that is stored, by section."""
+    return {
+        "efficiency_policies": [efficiency_declared(row, zone) for row in EfficiencyPolicy.objects.all()],
+        "interruption_policies": [interruption_declared(row, zone) for row in InterruptionPolicy.objects.all()],
+        "allocation_policies": [allocation_declared(row, zone) for row in AllocationPolicy.objects.all()],
+        "carbon": [carbon_declared(row, zone) for row in CarbonFactors.objects.all()],
+    }
+
+
+def policies_text(sections: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
+    """The sections as `apply` takes them; what is empty is left out."""
+    declared = {
+        name: [{key: value for key, value in entry.items() if value not in (None, "", [], {}, False)} for entry in entries]
+        for name, entries in sections.items() if entries
+    }  # fmt: skip
+    return yaml.safe_dump(declared, sort_keys=False, allow_unicode=True, width=160) if declared else ""
+
+
+def policies_apply(*, text: str, name: str, actor: str) -> Applied:
+    """Apply a text of policies and factors, as `apply` does.  Raises SetUpFileError, or what the services raise."""
+    return fields_apply(sections_of(text, name, SECTIONS), actor)
+
+
+def policies_preview(*, text: str, name: str, actor: str, periods: Sequence[BillingPeriod]) -> Preview:
+    """What a text would change, and who would owe what for `periods` that are not closed.  Raises as `policies_apply`."""
+    return preview_of(sections_of(text, name, SECTIONS), actor, periods)
+
+
+def _named(policy: Any, zone: str) -> Entry:
+    return {"name": policy.name, "valid_from": _local(policy, zone)}
+
+
+def _local(row: Any, zone: str) -> str:
+    text: str = row.valid_from.astimezone(ZoneInfo(zone)).isoformat()
+    return text
