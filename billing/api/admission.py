@@ -11,6 +11,7 @@ from rest_framework import status
 from rest_framework.exceptions import APIException
 
 from billing.api.problems import RETRY_AFTER_SECONDS
+from billing.api.request_metrics import IN_FLIGHT, REFUSED
 
 
 class Busy(APIException):
@@ -50,21 +51,22 @@ class Gate:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self.held = 0
-        self.refused = 0
 
     def take(self, size: int, *, alone: bool = False) -> None:
         """Count `size` bytes in.  Raises Busy where others hold so much that these do not fit beside them."""
         limit: int = settings.INGEST_MAX_INFLIGHT_BYTES
         with self._lock:
             if self.held and not alone and self.held + size > limit:
-                self.refused += 1
+                REFUSED.inc()
                 raise Busy(f"{self.held} bytes of reports are being taken in, the limit is {limit}: send again later")
             self.held += size
+            IN_FLIGHT.set(self.held)
 
     def give_back(self, size: int) -> None:
         """Count `size` bytes out."""
         with self._lock:
             self.held -= size
+            IN_FLIGHT.set(self.held)
 
     def admit(self, size: int) -> Admitted:
         """Hold `size` bytes, and what is asked for later, until the end of the block.  Raises Busy."""

@@ -6,15 +6,28 @@ from typing import Any
 from django.contrib.auth.models import AnonymousUser
 from django.utils import timezone
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
+from rest_framework import status
 from rest_framework.authentication import BaseAuthentication
-from rest_framework.exceptions import AuthenticationFailed
+from rest_framework.exceptions import APIException, AuthenticationFailed
 from rest_framework.permissions import SAFE_METHODS, BasePermission
 from rest_framework.request import Request
 
 from billing.tenancy.actors import actor_of, actor_of_token
 from billing.tenancy.models import ApiToken
 from billing.tenancy.token_addresses import token_address_note
-from billing.tenancy.tokens import api_token_find, api_token_touch
+from billing.tenancy.token_failures import WAIT_SECONDS, token_failure_count, token_failures_exceeded
+from billing.tenancy.tokens import api_token_find, api_token_is_listed, api_token_touch
+
+
+class TooManyFailures(APIException):
+    """Too many tokens that came from this address are not valid; nobody asked whether this one is."""
+
+    status_code = status.HTTP_429_TOO_MANY_REQUESTS
+    default_detail = "Too Many Requests"
+    wait = WAIT_SECONDS  # the framework makes Retry-After of it
+
+    def __init__(self) -> None:
+        super().__init__("too many tokens from this address are unknown, expired or revoked")
 
 
 class TokenUser(AnonymousUser):
@@ -32,13 +45,20 @@ class TokenUser(AnonymousUser):
 
 
 def token_of(meta: Mapping[str, Any]) -> ApiToken | None:
-    """The valid token in the headers of a request, None if they have none.  Raises AuthenticationFailed."""
+    """The valid token in the headers of a request, None if they have none.
+
+    Raises AuthenticationFailed, TooManyFailures.
+    """
     kind, _, presented = meta.get("HTTP_AUTHORIZATION", "").partition(" ")
     if kind.lower() != "bearer":
         return None
-    now = timezone.now()
-    token = api_token_find(presented=presented.strip(), now=now)
+    now, presented = timezone.now(), presented.strip()
+    if token_failures_exceeded(meta) and not api_token_is_listed(presented=presented):
+        raise TooManyFailures
+    token = api_token_find(presented=presented, now=now)
     if token is None:
+        if not token_failure_count(meta):
+            raise TooManyFailures
         raise AuthenticationFailed("this token is unknown, expired or revoked")
     api_token_touch(token=token, now=now)
     token_address_note(token=token, meta=meta, now=now)

@@ -19,6 +19,7 @@ from billing.api.bodies import TooLarge
 from billing.budgets.check import MOST_SECONDS, Answer, Ask, check
 from billing.budgets.reference import CurrentReference, Reference
 from billing.budgets.reservations import Reservation, ReservationsAwayError, reservations
+from billing.tenancy.access import Right, access_of, teams_visible_to
 from billing.tenancy.models import ApiToken
 from metering.token_keys import token_key
 
@@ -49,7 +50,7 @@ def budget_check(token: ApiToken, fields: Mapping[str, Any]) -> dict[str, Any]:
     reference = _current.at(now)
     if reference is None:
         raise Refused(503, "nothing is set up yet: ask again later", wait=1)
-    if token.team is not None and not _sees(token.team.code, ask, reference, now):
+    if not _sees(token, ask, reference, now):
         raise Refused(404, "there is nothing here that you may see")
     try:
         return as_dict(check(ask, reference, reservations(), now, reserve=reserve), reference.currency)
@@ -84,10 +85,15 @@ def _ok(found: dict[str, Any]) -> HttpAnswer:
     return HTTPStatus.OK, "application/json", msgspec.json.encode(found), []
 
 
-def _sees(team: str, ask: Ask, reference: Reference, now: datetime) -> bool:
-    """Whether the consumer's team is this one or below it."""
+def _sees(token: ApiToken, ask: Ask, reference: Reference, now: datetime) -> bool:
+    """Whether the consumer's team is that of the token or below it, and one that the owner of the token may see."""
+    owned = token.owner is not None and not access_of(token.owner).may(Right.READ)
+    if token.team is None and not owned:
+        return True
     owner = reference.consumers.owner(ask.source, ask.consumer, now)
-    return owner is not None and owner.team in reference.teams.get(team, ())
+    if owner is None or (token.team is not None and owner.team not in reference.teams.get(token.team.code, ())):
+        return False
+    return not owned or teams_visible_to(token.owner).filter(code=owner.team).exists()
 
 
 def _unavailable() -> Refused:

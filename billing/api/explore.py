@@ -10,7 +10,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from billing.api.authentication import has_scope
-from billing.explorer.query import COLUMNS, DIMENSIONS, METRICS, PRESETS, SORTS, STEPS, QueryError, query_of
+from billing.explorer.query import COLUMNS, DIMENSIONS, METRICS, PRESETS, SORTS, STEPS, QueryError
 from billing.explorer.results import Group
 from billing.explorer.selectors import Explored, Explorer, open_window
 from billing.rating.freshness import freshness
@@ -68,10 +68,9 @@ class Explore(APIView):
         teams = dict((Team.objects.filter(is_group=False) if own is None else own).values_list("code", "name"))
         reader = Explorer(frozenset(teams), timezone.now(), setup.zone, teams)
         try:
-            query = query_of(request.query_params, reader.today)
+            found = reader.explore(reader.asked(request.query_params), everything=True)
         except QueryError as error:
             raise ParseError(str(error)) from error
-        found = reader.explore(query, everything=True)
         return Response(_answer(found, setup.currency, setup.zone) | _complete(found, reader, everybody=own is None))
 
 
@@ -91,7 +90,11 @@ def _answer(found: Explored, currency: str, zone: str) -> dict[str, Any]:
         "metric": query.metric, "preview": found.preview, "shadow": found.shadow,
         "as_of": None if found.as_of is None else found.as_of.isoformat(), "months_missing": found.missing,
         "compared": None if compared is None else {"from": compared.first.isoformat(), "to": compared.last.isoformat()},
-        "steps": [{"from": step.span.first.isoformat(), "to": step.span.last.isoformat()} for step in found.steps],
+        "steps": [
+            {"from": step.span.first.isoformat(), "to": step.span.last.isoformat(),
+             **({"hour": step.name} if step.start else {})}
+            for step in found.steps
+        ],
         "total": _group(found.total, found),
         "groups": [
             {"names": dict(zip(query.by, group.names, strict=True)), **_group(group, found),

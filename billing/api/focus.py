@@ -62,7 +62,7 @@ class FocusEndpoint(APIView):
         pages = PageNumber()
         shown = pages.paginate_queryset(rows, request, view=self) or []
         if pages.page is None or pages.page.number == 1:  # once for all pages of one reading
-            export_record(actor=str(request.user), what=f"focus {month}", detail={"data_set": chosen})
+            export_record(actor=actor_of(request), what=f"focus {month}", detail={"data_set": chosen})
         return pages.get_paginated_response(shown)
 
 

@@ -9,6 +9,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from contextvars import copy_context
 from functools import lru_cache
 from http import HTTPStatus
 from typing import Any, Final
@@ -158,7 +159,7 @@ class GatewayRequests:
 
     async def _ask(self, thread: ThreadPoolExecutor, question: Callable[..., Any], *arguments: Any) -> Any:
         """What database or Valkey say, in a thread that may wait."""
-        return await asyncio.get_running_loop().run_in_executor(thread, _asked, question, *arguments)
+        return await asyncio.get_running_loop().run_in_executor(thread, copy_context().run, _asked, question, *arguments)
 
 
 @lru_cache(maxsize=256)

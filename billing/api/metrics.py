@@ -1,28 +1,30 @@
-"""`GET /metrics`: what an operator watches of ingest, as Prometheus reads it.
+"""`GET /metrics`: what an operator watches, as Prometheus reads it.
 
-Facts of the ledger come from the database, so that any web process gives the same answer; what one process knows only
-of itself carries its process id. No names of teams, consumers or sources: the page needs no token.
+Facts of the database are read from it at each scrape, so every web process gives the same answer: take the largest, never
+the sum. What processes count of themselves is in `request_metrics`. The page needs no token, so it names no team, consumer
+or source.
 """
 
-import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from datetime import datetime
 from math import inf
 
+from django.conf import settings
 from django.db import DatabaseError, connection
-from django.db.models import Max
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from billing.api.admission import gate
-from billing.api.health import broker_state
+from billing.api.request_metrics import processes
 from billing.closing.selectors import teams_blocked_count
+from billing.monitoring import state
 from billing.tenancy.audit_anchors import anchor_states
 from billing.tenancy.database_roles import current_excess
-from billing.tenancy.models import AnchorDelivery, AuditEntry
+from billing.tenancy.models import AnchorDelivery
+from billing.tenancy.tokens import api_tokens_ending
 from billing.usage.selectors import ingest_state
 from metering import __version__
 
@@ -30,77 +32,108 @@ BACKUPS = {
     "backup_take": ("suanpan_last_backup_timestamp_seconds", "when the last backup was taken; 0: never"),
     "backup_prove": ("suanpan_last_restore_check_timestamp_seconds", "when a backup was last proven by a restore; 0: never"),
 }
-"""What the audit log notes of backups, and the metric that shows when."""
 
 
-class _Ingest(Collector):
+class _Installation(Collector):
     def collect(self) -> Iterator[Metric]:
         yield InfoMetricFamily("suanpan_build", "the release that answers", {"version": __version__})
-        yield from _of_process()
-        yield GaugeMetricFamily("suanpan_broker_up", "1 while the broker answers", broker_state() == "ok")
+        waiting = state.tasks_waiting()
+        yield GaugeMetricFamily("suanpan_broker_up", "1 while the broker answers", waiting is not None)
+        if waiting is not None:
+            yield GaugeMetricFamily("suanpan_tasks_waiting", "tasks that no worker has taken yet", waiting)
         try:
-            state, held, excess = ingest_state(), teams_blocked_count(), current_excess(connection)
-            anchors, backups = anchor_states(), list(_of_backups())
+            known = list(_of_database(timezone.now()))
         except DatabaseError:
-            yield GaugeMetricFamily("suanpan_database_up", "1 while the database answers", 0)
-            return
-        yield GaugeMetricFamily("suanpan_database_up", "1 while the database answers", 1)
-        yield GaugeMetricFamily("suanpan_database_role_restricted", "1 while our role owns and makes no table", not excess)
-        yield GaugeMetricFamily("suanpan_rollup_deltas", "appended sums that are not folded yet", state.deltas)
-        yield GaugeMetricFamily("suanpan_closes", "closes made so far", state.closes)
-        yield GaugeMetricFamily("suanpan_teams_held", "teams that a close could not bill while it billed the others", held)
-        quarantine = GaugeMetricFamily("suanpan_quarantine_open", "records that wait for a decision", labels=["reason"])
-        for reason, count in sorted(state.quarantined.items()):
-            quarantine.add_metric([reason], count)
-        yield quarantine
-        yield from _of_anchors(anchors)
-        yield from backups
+            known = []
+        yield GaugeMetricFamily("suanpan_database_up", "1 while the database answers", bool(known))
+        yield from known
+
+
+def _of_database(now: datetime) -> Iterator[Metric]:
+    yield from _of_server()
+    yield from _of_ingest()
+    yield from _of_operations(now)
+    yield from _of_sources(now)
+    yield from _of_anchors(anchor_states())
+    for action, at in state.backups().items():
+        name, text = BACKUPS[action]
+        yield GaugeMetricFamily(name, text, _timestamp(at))
+    failed = state.deliveries_failed()
+    yield _by_label("suanpan_deliveries_failed", "alerts, documents and reports that do not reach anybody", "kind", failed)
+
+
+def _of_server() -> Iterator[Metric]:
+    facts, excess = state.database(), current_excess(connection)
+    yield GaugeMetricFamily("suanpan_database_role_restricted", "1 while our role owns and makes no table", not excess)
+    yield GaugeMetricFamily("suanpan_database_bytes", "size of the database", facts.size_bytes)
+    if settings.DATABASE_DISK_BYTES:
+        yield GaugeMetricFamily("suanpan_database_disk_bytes", "size of its disk", settings.DATABASE_DISK_BYTES)
+    yield GaugeMetricFamily("suanpan_database_connections", "connections of all clients of the server", facts.connections)
+    yield GaugeMetricFamily("suanpan_database_connections_max", "connections it takes", facts.most_connections)
+    text = "seconds by which the clock of the web process is ahead of the server's"
+    yield GaugeMetricFamily("suanpan_clock_ahead_seconds", text, state.clock_ahead_seconds())
+
+
+def _of_ingest() -> Iterator[Metric]:
+    ingest = ingest_state()
+    yield GaugeMetricFamily("suanpan_rollup_deltas", "appended sums that are not folded yet", ingest.deltas)
+    yield GaugeMetricFamily("suanpan_closes", "closes made so far", ingest.closes)
+    quarantined = dict(sorted(ingest.quarantined.items()))
+    yield _by_label("suanpan_quarantine_open", "records that wait for a decision", "reason", quarantined)
+
+
+def _of_operations(now: datetime) -> Iterator[Metric]:
+    waiting, held = state.operations(now), teams_blocked_count()
+    yield GaugeMetricFamily("suanpan_teams_held", "teams that a close could not bill while it billed the others", held)
+    yield GaugeMetricFamily("suanpan_operations_pending", "closes, issues and the like that wait", waiting.pending)
+    yield GaugeMetricFamily("suanpan_operation_age_seconds", "age of the oldest of them", waiting.oldest_seconds)
+    yield GaugeMetricFamily("suanpan_operation_attempts", "most attempts of one of them", waiting.attempts)
+    beats = {part: _timestamp(at) for part, at in state.heartbeats().items()}
+    yield _by_label("suanpan_heartbeat_timestamp_seconds", "when a part was last seen at work; 0: never", "part", beats)
+
+
+def _of_sources(now: datetime) -> Iterator[Metric]:
+    reporting = state.reporting(now)
+    silent = state.silent_by_kind(reporting)
+    yield _by_label("suanpan_sources_silent", "agents and gateways that are expected and report nothing", "kind", silent)
+    since = min((one.since for one in reporting.silent), default=now)
+    text = "since the longest silent of them was complete"
+    yield GaugeMetricFamily("suanpan_source_silent_seconds", text, (now - since).total_seconds())
+    if reporting.data_through is not None:
+        text = "through when usage is complete"
+        yield GaugeMetricFamily("suanpan_usage_complete_timestamp_seconds", text, reporting.data_through.timestamp())
+    text = "API tokens in use that end within two weeks"
+    yield GaugeMetricFamily("suanpan_tokens_ending", text, api_tokens_ending(now).count())
+    text = "namespaces and consumers with usage of the last hours and without an owner"
+    yield GaugeMetricFamily("suanpan_names_unowned", text, state.unowned_count(now))
 
 
 def _of_anchors(states: list[AnchorDelivery | None]) -> Iterator[Metric]:
     """Nothing where AUDIT_ANCHOR names no place; a place that never got one is infinitely late."""
     if not states:
         return
-    sent = [state.sent_at if state else None for state in states]
+    sent = [one.sent_at if one else None for one in states]
     ages = [(timezone.now() - at).total_seconds() if at else inf for at in sent]
-    failing = sum(state is not None and state.failures > 0 for state in states)
+    failing = sum(one is not None and one.failures > 0 for one in states)
     yield GaugeMetricFamily("suanpan_audit_anchor_age_seconds", "since the last anchor of the latest place", max(ages))
     yield GaugeMetricFamily("suanpan_audit_anchor_failing", "places that did not take the last anchor", failing)
 
 
-class _Process(Collector):
-    def collect(self) -> Iterator[Metric]:
-        yield from _of_process()
+def _by_label(name: str, text: str, label: str, values: Mapping[str, float]) -> Metric:
+    family = GaugeMetricFamily(name, text, labels=[label])
+    for one, value in values.items():
+        family.add_metric([one], value)
+    return family
 
 
-def _of_backups() -> Iterator[Metric]:
-    last = dict(AuditEntry.objects.filter(action__startswith="backup_").values_list("action").annotate(Max("at")))
-    for action, (name, text) in BACKUPS.items():
-        yield GaugeMetricFamily(name, text, last[action].timestamp() if action in last else 0)
-
-
-def _of_process() -> Iterator[Metric]:
-    process = [str(os.getpid())]
-    held = GaugeMetricFamily("suanpan_ingest_bytes_in_flight", "bytes of bodies being taken in", labels=["process"])
-    held.add_metric(process, gate.held)
-    yield held
-    refused = CounterMetricFamily("suanpan_ingest_refused_busy", "reports asked to come again", labels=["process"])
-    refused.add_metric(process, gate.refused)
-    yield refused
+def _timestamp(at: datetime | None) -> float:
+    return at.timestamp() if at else 0.0
 
 
 @require_safe
 def metrics(request: HttpRequest) -> HttpResponse:
     """The metrics of the moment."""
-    return HttpResponse(_written(_Ingest()), content_type=CONTENT_TYPE_LATEST)
-
-
-def process_metrics() -> bytes:
-    """What this process knows of itself alone, without asking the database."""
-    return _written(_Process())
-
-
-def _written(collector: Collector) -> bytes:
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(collector)
-    return bytes(generate_latest(registry))
+    installation = CollectorRegistry(auto_describe=False)
+    installation.register(_Installation())
+    shown = bytes(generate_latest(installation)) + bytes(generate_latest(processes()))
+    return HttpResponse(shown, content_type=CONTENT_TYPE_LATEST)

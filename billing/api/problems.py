@@ -8,10 +8,12 @@ from typing import Any
 from django.db import DatabaseError, InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, JsonResponse
 from django.views.decorators.csrf import csrf_exempt
+from psycopg.errors import UndefinedColumn, UndefinedFunction, UndefinedTable
 from rest_framework import exceptions, status
 from rest_framework.response import Response
 from rest_framework.views import exception_handler
 
+from billing.usage.archive.places import UnreadableArchiveError
 from metering.messages import UserError
 
 PROBLEM_JSON = "application/problem+json"
@@ -55,9 +57,18 @@ def api_problem(error: exceptions.APIException) -> JsonResponse:
     return answer
 
 
+def passes(error: Exception) -> bool:
+    """Whether the same request may succeed later: the database is away, or a `migrate` has yet to bring what is missing."""
+    missing = UndefinedTable | UndefinedColumn | UndefinedFunction
+    return isinstance(error, OperationalError | InterfaceError) or isinstance(error.__cause__, missing)
+
+
 def unavailable(error: DatabaseError | InterfaceError) -> JsonResponse:
-    """503 where the database is away, full, stopping or does not answer in time; the cause goes to the log."""
-    if not isinstance(error, OperationalError | InterfaceError):
+    """503 where the database is away, full, stopping, not migrated or does not answer in time; the cause goes to the log.
+
+    Raises `error` where it is one of programming.
+    """
+    if not passes(error):
         raise error
     logger.warning("database: %s", error)
     answer = problem(
@@ -73,8 +84,12 @@ def problem_response(error: Exception, context: dict[str, Any]) -> Response | Js
 
     What services refuse is a 409, unless the endpoint gives it another status.
     """
-    if isinstance(error, OperationalError | InterfaceError):
+    if isinstance(error, DatabaseError | InterfaceError) and passes(error):
         return unavailable(error)
+    if isinstance(error, UnreadableArchiveError):
+        forget_frames(error)
+        logger.warning("archive: %s", error)
+        return problem(status.HTTP_503_SERVICE_UNAVAILABLE, "Service Unavailable", str(error), code=error.code)
     if isinstance(error, UserError):
         error = Refused(str(error))
     response = exception_handler(error, context)

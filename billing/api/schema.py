@@ -89,6 +89,7 @@ REFUSALS = {
     "403": "the token may not do this",
     "413": "larger than the limit, packed or unpacked, or too many records",
     "415": "a Content-Type or Content-Encoding that this endpoint does not take",
+    "429": "too many tokens from this address are not valid: send again after Retry-After seconds",
     "503": "busy, or the database is away: nothing is acknowledged, send the same again after Retry-After seconds",
 }
 

@@ -12,9 +12,9 @@ from billing.api.admission import Busy
 from billing.api.bodies import MAX_RECORDS, raw_records
 from billing.usage.services import Reporter, token_batch
 from billing.usage.services.token_batch import TokenBatch
-from billing.usage.services.token_checks import are_named, says_nothing_twice
-from billing.usage.services.token_columns import ReportedColumns, reported_columns
-from billing.usage.services.token_dimensions import remembered_dimensions
+from billing.usage.store.checks import are_named, says_nothing_twice
+from billing.usage.store.columns import ReportedColumns, reported_columns
+from billing.usage.store.dimensions import remembered_dimensions
 from metering.record_checks import RecordError
 from metering.records import TokenUsage, UncheckedTokenUsage, decode_batch
 

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
+from contextvars import copy_context
 from importlib import import_module
 from itertools import chain
 from typing import Any, Final
@@ -26,6 +27,8 @@ from billing.api.admission import Admitted, gate
 from billing.api.authentication import token_of
 from billing.api.bodies import Answer
 from billing.api.gateway_requests import ClientGone, GatewayRequests, Receive, Send, failed_answer, next_bytes, send_answer
+from billing.api.request_metrics import CountedAnswer
+from billing.runtime.request_id import request_id_begin
 
 FROM_ANYBODY: Final = 64 * 1024
 """Bytes of a body that are read before it is asked whose it is; every form that needs no session is smaller."""
@@ -55,6 +58,8 @@ class WholeRequests:
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             return await self._live(receive, send)
+        given = next((value for name, value in scope["headers"] if name == b"x-request-id"), b"")
+        send = CountedAnswer(scope["path"], request_id_begin(given.decode("latin-1")), send)
         if scope["path"] == "/healthz" and scope["method"] in ("GET", "HEAD"):
             return await send_answer(send, HEALTHY)
         if self._gateways.takes(scope):
@@ -87,7 +92,7 @@ class WholeRequests:
             if isinstance(body, io.BytesIO):
                 environ.setdefault("CONTENT_LENGTH", str(len(body.getbuffer())))
             threads, answer = self._probes if scope["path"] in PROBES else self._pages, loop.create_future()
-            threads.submit(self._serve, environ, counted.pop_all(), _Client(loop, send, answer))
+            threads.submit(copy_context().run, self._serve, environ, counted.pop_all(), _Client(loop, send, answer))
         for message in await answer:
             await send(message)
 

@@ -13,6 +13,7 @@ from psycopg import Connection
 from psycopg.sql import SQL, Identifier
 
 from billing.runtime.canonical_json import document_hash
+from billing.usage.store.proofs import tokens_stored
 
 TABLES = """SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
             WHERE n.nspname = 'public' AND c.relkind IN ('r', 'p') AND NOT c.relispartition ORDER BY 1"""
@@ -22,9 +23,7 @@ PERIODS = """SELECT p.month, p.status, p.close_seq, p.start, p."end", count(i.id
              FROM invoices_billingperiod p LEFT JOIN invoices_invoice i ON i.period_id = p.id
              GROUP BY p.id ORDER BY p.month"""
 CHAINS = "SELECT kind, issuer, fiscal_year, last_number, last_sha256 FROM invoices_numberseries ORDER BY 1, 2, 3"
-USAGE = """SELECT (SELECT coalesce(sum(microseconds(until - start)), 0) FROM usage_allocationrevision),
-                  (SELECT coalesce(sum(input_tokens), 0) FROM token_event),
-                  (SELECT coalesce(sum(output_tokens), 0) FROM token_event)"""
+HELD = "SELECT coalesce(sum(microseconds(until - start)), 0) FROM usage_allocationrevision"
 DOCUMENTS = """SELECT 'invoice' AS kind, i.issuer, i.fiscal_year, i.sequence, i.number, i.total, i.document, i.sha256,
                       i.previous_sha256,
                       (SELECT coalesce(sum(l.amount), 0.00) FROM invoices_invoiceline l WHERE l.invoice_id = i.id)
@@ -46,7 +45,7 @@ def ledger_facts(ledger: Connection[Any]) -> dict[str, Any]:
         row[0]: {name: _shown(value) for name, value in zip(names, row[1:], strict=True)}
         for row in ledger.execute(PERIODS).fetchall()
     }
-    usage = ledger.execute(USAGE).fetchone() or (0, 0, 0)
+    usage = (*(ledger.execute(HELD).fetchone() or (0,)), *tokens_stored(ledger))
     return {
         "rows": rows,
         "periods": periods,

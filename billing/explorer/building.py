@@ -5,21 +5,22 @@ What has no day of its own (late usage, idle and shared costs, credits) is sprea
 bills it, up to now.
 """
 
+from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Final
 from zoneinfo import ZoneInfo
 
-from billing.explorer.cube import Rows, whole_units
+from billing.explorer.cube import Rows, digest_of_note, priced_name, whole_units
 from billing.explorer.month_lines import BilledLine, MonthLines
 from billing.rating.grains import Grain, Place
 from billing.rating.readings import NamesByTeam, Reading
 from billing.rating.selectors import reference_data_known
 from billing.rating.walk import RatedUsage, Slice, adjusting, rated_usage
-from billing.usage.selectors import EpochFilter
+from billing.usage.scope import EpochFilter
 from metering.intervals import Interval
 from pricing.commitments import UNUSED
 from pricing.meters import GPU_TIME, TOKENS, Role
@@ -31,130 +32,143 @@ DAY: Final = timedelta(days=1)
 MICROSECOND: Final = timedelta(microseconds=1)
 LATE: Final = "late"
 """The kind of what corrects earlier months, whatever it corrects."""
+NOTE: Final = "note"
+"""The kind of credit notes and rebills: money alone, for the usage stays what it was."""
 UNITS: Final = (GPU_HOURS, SLICE_HOURS, MILLION_TOKENS)
 METERS: Final = (GPU_TIME, TOKENS)
 """Units in which a line counts usage, and what it is about; flags of a line are their places, from 1."""
 NOWHERE: Final = ("", "", "", "", "")
 WEIGHT_PLACES: Final = 12
 Workload = tuple[str, str, str, str, str]
-ByDay = dict[int, dict[Workload, Decimal]]
+BySlot = dict[int, dict[Workload, Decimal]]
 
 
 @dataclass(frozen=True)
-class Days:
-    """The local days of a billing month."""
+class Slots:
+    """Stretches of time that follow each other, by number: the days of a month, or hours. `first`: the day of number 0."""
 
     first: date
-    midnights: Sequence[datetime]
+    starts: Sequence[datetime]
     end: datetime
 
     @classmethod
-    def of(cls, window: Interval, zone: str) -> "Days":
-        """The days of a window that begins at a local midnight."""
+    def days(cls, window: Interval, zone: str) -> "Slots":
+        """The local days of a window that begins at a local midnight."""
         where = ZoneInfo(zone)
         day, after = (at.astimezone(where).date() for at in (window.start, window.end))
         number = (after - day).days
         nights = [datetime.combine(day + n * DAY, time(), where) for n in range(number)]
         return cls(day, nights, window.end)
 
+    def at(self, instant: datetime) -> int | None:
+        """The number of the stretch with an instant; None where none has it."""
+        return bisect_right(self.starts, instant) - 1 if self.starts[0] <= instant < self.end else None
+
     def parts(self, start: datetime, end: datetime) -> dict[int, int]:
-        """Microseconds of a stretch of time by day."""
-        bounds = [*self.midnights, self.end]
+        """Microseconds of a stretch of time by number."""
+        bounds = [*self.starts, self.end]
         found = {}
-        for day in range(len(self.midnights)):
-            lo, hi = max(start, bounds[day]), min(end, bounds[day + 1])
+        for number in range(len(self.starts)):
+            lo, hi = max(start, bounds[number]), min(end, bounds[number + 1])
             if lo < hi:
-                found[day] = (hi - lo) // MICROSECOND
+                found[number] = (hi - lo) // MICROSECOND
         return found
 
 
 @dataclass
 class LineUsage:
-    """What a line was made of, by day and workload; requests by day."""
+    """What a line was made of, by slot and workload; requests by slot."""
 
-    by_day: ByDay
-    requests: dict[int, int]
+    used: BySlot = field(default_factory=lambda: defaultdict(lambda: defaultdict(Decimal)))
+    requests: dict[int, int] = field(default_factory=dict)
 
 
 def month_rows(month: MonthLines) -> Rows:
     """The lines of a month as rows of a cube."""
     window = Interval(month.period.start, month.period.end)
-    days = Days.of(window, month.period.zone)
-    passed = max(1, sum(midnight < month.as_of for midnight in days.midnights))
+    days = Slots.days(window, month.period.zone)
+    passed = max(1, sum(midnight < month.as_of for midnight in days.starts))
     usage, rows = _usage(month, window, days), Rows()
-    nothing = LineUsage({}, {})
     for line in month.lines:
-        _share_out(rows, line, usage.get(line.key, nothing), passed)
+        _share_out(rows, line, usage.get(line.key) or LineUsage(), passed)
+    for noted in month.notes:
+        number = rows.line({**_facts(noted.key), "kind": NOTE}, (0, 0, 0), digest_of_note(noted.note))
+        rows.row(number, NOWHERE, (noted.day - days.first).days, (whole_units(noted.amount, "amount"), 0, 0, 0, 0))
     return rows
 
 
-def _usage(month: MonthLines, window: Interval, days: Days) -> Mapping[LineKey, LineUsage]:
+def _usage(month: MonthLines, window: Interval, days: Slots) -> Mapping[LineKey, LineUsage]:
     keys = [line.key for line in month.lines if not line.key.correction]
     teams = {key.team for key in keys}
     reference_data = reference_data_known(month.before)
     part = Slice.of(reference_data, window, month.period.month, EpochFilter(before=month.before))
     places = {(key.cluster, key.namespace) for key in keys if key.namespace}
     reading = Reading(teams, places, NamesByTeam(reference_data).dimensions(teams))
-    found: dict[LineKey, LineUsage] = defaultdict(lambda: LineUsage(defaultdict(lambda: defaultdict(Decimal)), {}))
-    number = {midnight: index for index, midnight in enumerate(days.midnights)}
-    where = ZoneInfo(month.period.zone)
     items = rated_usage(
-        part, reference_data, Grain.WORKLOAD_DAY, reading, verdicts=adjusting(month.verdicts), cuts=set(days.midnights),
+        part, reference_data, Grain.WORKLOAD_DAY, reading, verdicts=adjusting(month.verdicts), cuts=set(days.starts),
         faults={},
     )  # fmt: skip
-    known: dict[datetime, int] = {}
+    return usage_in(items, days)
+
+
+def usage_in(items: Iterable[RatedUsage], slots: Slots) -> dict[LineKey, LineUsage]:
+    """Rated usage by line, slot and workload; what lies in no slot is left out."""
+    found: dict[LineKey, LineUsage] = defaultdict(LineUsage)
+    known: dict[datetime, int | None] = {}
     for item in items:
+        start = item.place.start or slots.starts[0]
         if item.place.until is not None:
-            _spread(found[item.key].by_day, item, days)
+            _spread(found[item.key].used, item, slots)
             continue
-        start = item.place.start or window.start
         if start not in known:
-            local = start.astimezone(where)
-            known[start] = number[datetime.combine(local.date(), time(), where)]
-        _add(found[item.key], item, known[start])
+            known[start] = slots.at(start)
+        if (number := known[start]) is not None:
+            _add(found[item.key], item, number)
     return found
 
 
-def _add(usage: LineUsage, item: RatedUsage, day: int) -> None:
-    parts, workload = usage.by_day[day], _workload(item.place) if item.key.namespace else NOWHERE
+def _add(usage: LineUsage, item: RatedUsage, number: int) -> None:
+    parts, workload = usage.used[number], _workload(item.place) if item.key.namespace else NOWHERE
     parts[workload] = EXACT.add(parts[workload], item.quantity)
     if item.requests_once:
-        usage.requests[day] = usage.requests.get(day, 0) + item.requests_once
+        usage.requests[number] = usage.requests.get(number, 0) + item.requests_once
 
 
 def _workload(place: Place) -> Workload:
     return place.resource, place.queue, place.site, place.pool, place.tier
 
 
-def _spread(by_day: ByDay, item: RatedUsage, days: Days) -> None:
+def _spread(used: BySlot, item: RatedUsage, slots: Slots) -> None:
     """What a commitment leaves unused belongs to no instant of the time for which it was bought."""
-    start, end = item.place.start or days.midnights[0], item.place.until or days.end
-    for day, microseconds in days.parts(start, end).items():
-        by_day[day][NOWHERE] = EXACT.add(by_day[day][NOWHERE], Decimal(microseconds))
+    start, end = item.place.start or slots.starts[0], item.place.until or slots.end
+    for number, microseconds in slots.parts(start, end).items():
+        used[number][NOWHERE] = EXACT.add(used[number][NOWHERE], Decimal(microseconds))
 
 
 def _share_out(rows: Rows, line: BilledLine, usage: LineUsage, passed: int) -> None:
     number = rows.line(_facts(line.key), _flags(line), line.key.digest())
-    weights = {day: {name: _weight(used) for name, used in parts.items()} for day, parts in sorted(usage.by_day.items())}
+    weights = {day: {name: weight_of(used) for name, used in parts.items()} for day, parts in sorted(usage.used.items())}
     by_day = {day: total for day, parts in weights.items() if (total := sum(parts.values()))}
     if not by_day:
         by_day = dict.fromkeys(range(passed), 1)
         weights = {day: {NOWHERE: 1} for day in by_day}
-    shared = [_split(whole, list(by_day.values())) for whole in _measures(line)]
+    shared = [split_signed(whole, list(by_day.values())) for whole in _measures(line)]
     for index, day in enumerate(by_day):
         parts = sorted((name, weight) for name, weight in weights[day].items() if weight)
-        of_day = [_split(units[index], [weight for _, weight in parts]) for units in shared]
+        of_day = [split_signed(units[index], [weight for _, weight in parts]) for units in shared]
         for place, (workload, _) in enumerate(parts):
             amount, quantity, energy, co2 = (units[place] for units in of_day)
             requests = usage.requests.get(day, 0) if place == 0 else 0
             rows.row(number, workload, day, (amount, quantity, requests, energy, co2))
 
 
-def _weight(used: Decimal) -> int:
+def weight_of(used: Decimal) -> int:
+    """Usage as a whole number to share by."""
     return int(EXACT.scaleb(used, WEIGHT_PLACES))
 
 
-def _split(units: int, weights: list[int]) -> list[int]:
+def split_signed(units: int, weights: list[int]) -> list[int]:
+    """Whole units of either sign by largest remainder."""
     if len(weights) == 1:
         return [units]
     if not units:
@@ -185,4 +199,5 @@ def _facts(key: LineKey) -> dict[str, str]:
     return {
         "team": key.team, "kind": LATE if key.correction else key.kind, "cluster": key.cluster, "namespace": key.namespace,
         "consumer": key.consumer, "accelerator": key.device, "model": key.model,
+        "priced": priced_name(key.accelerator, key.sku, key.token_class, key.unit),
     }  # fmt: skip

@@ -7,16 +7,17 @@ decimal, so that every sum of rows is exact.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 import zstandard
 
+from billing.explorer.names import Coded, Integers
 from pricing.money import EXACT
 
-OF_A_LINE: Final = ("team", "kind", "cluster", "namespace", "consumer", "accelerator", "model")
+OF_A_LINE: Final = ("team", "kind", "cluster", "namespace", "consumer", "accelerator", "model", "priced")
+"""`priced`: what a price list prices, as `priced_name` writes it; lines of one such name are compared by their price."""
 OF_A_WORKLOAD: Final = ("job", "queue", "site", "pool", "tier")
 FLAGS: Final = ("unit", "meter", "shadow")
 """Of a line, as small numbers: the unit in which it counts usage (0: it counts none), the meter it is about, and whether it
@@ -25,20 +26,44 @@ OF_A_ROW: Final = ("line", "workload", "day")
 MEASURES: Final = ("amount", "quantity", "requests", "energy", "co2")
 PLACES: Final = {"amount": 2, "quantity": 6, "requests": 0, "energy": 3, "co2": 3}
 """Decimals of a unit of each measure."""
+OF_ROWS, OF_PAIRS, OF_LINES = "", "pair_", "whole_"
+"""What the names of columns of sums begin with: of rows, of each pair of line and workload in all of the month, of lines."""
 DIGEST: Final = 32
 SMALLEST: Final = (np.uint8, np.uint16, np.uint32)
-Integers = npt.NDArray[Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Coded:
-    """Names, and the place of its name for each item."""
-
-    names: list[str]
-    codes: Integers
 
 
 Column = Coded | Integers
+Stored = tuple[tuple[memoryview, memoryview, memoryview] | None, str, memoryview]
+BETWEEN: Final = "\x1f"
+
+
+def priced_name(accelerator: str, sku: str, token_class: str, unit: str) -> str:
+    """What a price list prices, in one text."""
+    return BETWEEN.join((accelerator, sku, token_class, unit))
+
+
+def priced_parts(name: str) -> tuple[str, str, str, str]:
+    """Accelerator, SKU, class of token and unit of what is priced.
+
+    >>> priced_parts(priced_name("NVIDIA-H800", "NVIDIA-H800", "", "GPU-hour"))
+    ('NVIDIA-H800', 'NVIDIA-H800', '', 'GPU-hour')
+    """
+    accelerator, sku, token_class, unit = name.split(BETWEEN)
+    return accelerator, sku, token_class, unit
+
+
+def digest_of_note(note: int) -> str:
+    """What stands in place of the digest of a line for the lines of a note: no hash begins with so many zeros.
+
+    >>> note_of(digest_of_note(17)), note_of("ff" * DIGEST)
+    (17, None)
+    """
+    return f"{note:0{2 * DIGEST}x}"
+
+
+def note_of(digest: str) -> int | None:
+    """The key of the note that a digest stands for; None where it is that of a line."""
+    return int(digest, 16) if digest.startswith("0" * DIGEST) else None
 
 
 class Names:
@@ -60,7 +85,7 @@ def coded(items: Iterable[str]) -> Coded:
     """A column of names."""
     names = Names()
     codes = [names.code(item) for item in items]
-    return Coded(names.names, small(np.array(codes, dtype=np.int64)))
+    return Coded.of(names.names, small(np.array(codes, dtype=np.int64)))
 
 
 def small(numbers: Integers) -> Integers:
@@ -80,19 +105,15 @@ def whole_units(value: Decimal, measure: str) -> int:
 
 def packed(column: Column) -> bytes:
     """A column as it is stored."""
-    names, numbers = (column.names, column.codes) if isinstance(column, Coded) else (None, column)
-    return _press.compress(msgspec.msgpack.encode((names, numbers.dtype.str, numbers.tobytes())))
+    names, numbers = (column.stored(), column.codes) if isinstance(column, Coded) else (None, column)
+    return zstandard.compress(msgspec.msgpack.encode((names, numbers.dtype.str, numbers.tobytes())))
 
 
 def unpacked(content: bytes) -> Column:
     """A stored column."""
-    names, kind, numbers = msgspec.msgpack.decode(_release.decompress(content), type=tuple[list[str] | None, str, bytes])
+    names, kind, numbers = msgspec.msgpack.decode(zstandard.decompress(content), type=Stored)
     values = np.frombuffer(numbers, dtype=np.dtype(kind))
-    return values if names is None else Coded(names, values)
-
-
-_press: Final = zstandard.ZstdCompressor(level=3)
-_release: Final = zstandard.ZstdDecompressor()
+    return values if names is None else Coded.restored(names, values)
 
 
 @dataclass(frozen=True)
@@ -114,7 +135,6 @@ class Cube:
         if isinstance(column, Coded):
             raise TypeError(f"{name} has no numbers")
         return column
-
 
     def digest(self, line: int) -> str:
         """The digest of a line."""
@@ -161,12 +181,23 @@ class Rows:
             **lines, **workloads, **{name: np.ascontiguousarray(flags[:, place]) for place, name in enumerate(FLAGS)},
             **{name: small(rows[name]) for name in OF_A_ROW},
             **{name: np.ascontiguousarray(rows[name]) for name in MEASURES},
-            **{f"whole_{name}": _by_line(rows["line"], rows[name], len(self._flags)) for name in MEASURES},
+            **_by_pair(rows, len(self._workloads)),
+            **{f"{OF_LINES}{name}": _added(rows["line"], rows[name], len(self._flags)) for name in MEASURES},
             "digest": np.frombuffer(b"".join(self._digests), dtype=np.uint8),
         }  # fmt: skip
 
 
-def _by_line(line: Integers, values: Integers, number: int) -> Integers:
+def _by_pair(rows: Mapping[str, Integers], workloads: int) -> dict[str, Column]:
+    """The sums of each pair of line and workload over the days."""
+    pairs, place = np.unique(rows["line"] * max(1, workloads) + rows["workload"], return_inverse=True)
+    line, workload = np.divmod(pairs, max(1, workloads))
+    return {
+        f"{OF_PAIRS}line": small(line), f"{OF_PAIRS}workload": small(workload),
+        **{f"{OF_PAIRS}{name}": _added(place, rows[name], pairs.size) for name in MEASURES},
+    }  # fmt: skip
+
+
+def _added(place: Integers, values: Integers, number: int) -> Integers:
     sums = np.zeros(number, dtype=np.int64)
-    np.add.at(sums, line, values)
+    np.add.at(sums, place, values)
     return sums

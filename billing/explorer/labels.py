@@ -9,8 +9,10 @@ from django.utils.dateformat import format as date_format
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from billing.explorer.query import Query, Span
+from billing.explorer.building import LATE, NOTE
+from billing.explorer.query import Query, Span, Step
 from billing.rating.labels import LINE_KIND
+from metering.intervals import fiscal_quarter_of
 
 DIMENSION: Final = {
     "team": _("Team"), "namespace": _("Namespace"), "job": _("Job"), "consumer": _("Consumer"), "model": _("Model"),
@@ -33,12 +35,12 @@ METRIC: Final = {
 }  # fmt: skip
 UNIT: Final = {"gpu_hours": "GPU-h", "slice_hours": _("slice-h"), "tokens": _("tokens"), "requests": _("requests"),
                "energy": "kWh", "co2": "kg CO₂"}  # fmt: skip
-STEP: Final = {"day": _("Day"), "week": _("Week"), "month": _("Month")}
-BY_STEP: Final = {"day": _("by day"), "week": _("by week"), "month": _("by month")}
+STEP: Final = {"hour": _("Hour"), "day": _("Day"), "week": _("Week"), "month": _("Month")}
+BY_STEP: Final = {"hour": _("by hour"), "day": _("by day"), "week": _("by week"), "month": _("by month")}
 PRESET: Final = {
     "this-month": _("This month"), "last-month": _("Last month"), "last-7-days": _("Last 7 days"),
-    "last-30-days": _("Last 30 days"), "last-90-days": _("Last 90 days"), "this-quarter": _("This quarter"),
-    "last-quarter": _("Last quarter"), "this-year": _("This fiscal year"), "last-year": _("Last fiscal year"),
+    "last-30-days": _("Last 30 days"), "last-90-days": _("Last 90 days"), "this-quarter": _("This fiscal quarter"),
+    "last-quarter": _("Last fiscal quarter"), "this-year": _("This fiscal year"), "last-year": _("Last fiscal year"),
     "last-12-months": _("Last 12 months"),
 }  # fmt: skip
 COLUMN: Final = {
@@ -47,6 +49,8 @@ COLUMN: Final = {
     "tokens": _("Tokens"), "per_1m_tokens": _("Cost per 1M tokens"), "jobs": _("Jobs"), "per_job": _("Cost per job"),
     "co2": _("kg CO₂"),
 }  # fmt: skip
+
+KIND: Final = {**LINE_KIND, LATE: _("Late usage"), NOTE: _("Credit notes and rebills")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +66,7 @@ def name_of(dimension: str, value: str, called: Mapping[str, str]) -> Name:
     if not value:
         return Name(str(NAMELESS_WORDS.get(dimension, "")))
     if dimension == "kind":
-        return Name(str(LINE_KIND.get(value) or gettext("Late usage")))
+        return Name(str(KIND.get(value, value)))
     if dimension == "job":
         kind, _slash, name = value.partition("/")
         return Name(name, kind) if name else Name(value)
@@ -72,10 +76,28 @@ def name_of(dimension: str, value: str, called: Mapping[str, str]) -> Name:
     return Name(value)
 
 
+def fiscal_text(query: Query, year_begins: int) -> str:
+    """The fiscal year, or the quarter of one, that a range asks for; of other ranges nothing."""
+    of_quarter = query.preset.endswith("quarter")
+    if not of_quarter and not query.preset.endswith("-year"):
+        return ""
+    fiscal = fiscal_quarter_of(f"{query.first:%Y-%m}", year_begins)
+    # Translators: a fiscal year, by the year in which it ends
+    year = gettext("FY%(year)s") % {"year": fiscal.year}
+    return f"{year} Q{fiscal.number}" if of_quarter else year
+
+
 def day_text(day: date, today: date) -> str:
     """A day as people write it, with the year where it is not this one."""
     # Translators: a date without its year, in the format characters of Django
     return date_format(day, gettext("j M") if day.year == today.year else gettext("j M Y"))
+
+
+def step_text(step: Step, today: date, *, of_one_day: bool = False) -> str:
+    """A bar in words, as short as its step allows; of an hour without the day where all are of one day."""
+    if step.start is not None:
+        return f"{step.start:%H:%M}" if of_one_day else f"{day_text(step.span.first, today)} {step.start:%H:%M}"
+    return step.name if len(step.name) == len("2026-10") else day_text(step.span.first, today)
 
 
 def span_text(span: Span, today: date) -> str:

@@ -1,16 +1,19 @@
 """The lines of a month with what they were rated from: of a closed month those of its invoices, else those of its rating."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from django.db.models import Count, Max
 
+from billing.explorer.models import MonthCube
 from billing.invoices.lines import Line, invoice_lines
-from billing.invoices.models import BillingPeriod, Invoice, InvoiceLine
+from billing.invoices.models import BillingPeriod, Invoice, InvoiceLine, Note, NoteLine
 from billing.invoices.services.drafts import charges_by_invoice
+from billing.rating.assessment import RatingResult
 from billing.rating.efficiency import Verdict
 from billing.rating.freshness import Unbilled, unbilled_in
 from billing.rating.models import EfficiencyVerdict, RatingSnapshot
@@ -20,7 +23,7 @@ from billing.usage.selectors import last_close_seq
 from metering.intervals import Interval
 from pricing.rating import Charge, LineKey
 
-FORM = 1
+FORM = 5
 """Of what is made of a month: another number is of another release."""
 
 
@@ -34,6 +37,16 @@ class BilledLine:
     energy_kwh: Decimal | None
     co2_kg: Decimal | None
     shadow: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NotedLine:
+    """A line of a credit note or rebill (`note`: its key), which counts on the local day of the issue."""
+
+    key: LineKey
+    amount: Decimal
+    day: date
+    note: int
 
 
 @dataclass(frozen=True)
@@ -51,31 +64,45 @@ class MonthLines:
     preview: bool = False
     unrated: dict[str, str] = field(default_factory=dict)
     unbilled: Sequence[Unbilled] = ()
+    notes: Sequence[NotedLine] = ()
 
 
 def sources_of(periods: Iterable[BillingPeriod]) -> dict[str, str]:
-    """By month, what its lines come from: other documents, another close or another rating is another text."""
+    """By month, what its lines come from: other documents or notes, another close or another rating is another text."""
     found = list(periods)
     live = Invoice.objects.filter(period__in=[period for period in found if period.pk]).exclude(status=Invoice.Status.VOID)
     rows = live.order_by().values_list("period__month").annotate(Count("pk"), Max("pk"))
     documents = {month: f"{number}-{last}" for month, number, last in rows}
     kept = RatingSnapshot.objects.filter(month__in=[period.month for period in found]).values_list("month", "sha256")
-    ratings = dict(kept)
+    ratings, notes = dict(kept), _notes_by_month([period.month for period in found])
     return {
-        period.month: f"{FORM} closed {period.close_seq} {documents.get(period.month, 'none')}"
+        period.month: f"{FORM}.{notes.get(period.month, 0)} closed {period.close_seq} {documents.get(period.month, 'none')}"
         if period.status == BillingPeriod.Status.CLOSED
-        else f"{FORM} open {period.close_seq or '-'} {ratings.get(period.month, '')}".strip()
+        else f"{FORM}.{notes.get(period.month, 0)} open {period.close_seq or '-'} {ratings.get(period.month, '')}".strip()
         for period in found
     }
 
 
+def is_of_this_form(cube: MonthCube) -> bool:
+    """Whether this release can read it."""
+    return cube.source.split(".")[0] == str(FORM)
+
+
+def _notes_by_month(months: Collection[str]) -> dict[str, int]:
+    """How many notes were issued in each month: none is ever taken back."""
+    issued = Note.objects.filter(correction__period__month__in=months, number__isnull=False).order_by()
+    return dict(issued.values_list("correction__period__month").annotate(Count("pk")))
+
+
 def month_lines(period: BillingPeriod, now: datetime) -> MonthLines:
-    """All lines of a month, of what is charged and of what is only shown; what the platform carries is nobody's."""
+    """All lines of a month, of what is charged and of what is only shown; what the platform carries is nobody's.
+
+    Of notes those that were issued in it, whichever month they correct.
+    """
+    before, notes = _before(period), list(_noted(period))
     if period.status == BillingPeriod.Status.CLOSED:
-        close_seq = period.close_number
-        verdicts = list(EfficiencyVerdict.objects.filter(close_seq=close_seq))
-        return MonthLines(period, list(_invoiced(period)), verdicts, close_seq, now)
-    before = period.close_seq if period.close_seq is not None else last_close_seq() + 1
+        verdicts = list(EfficiencyVerdict.objects.filter(close_seq=before))
+        return MonthLines(period, list(_invoiced(period)), verdicts, before, now, notes=notes)
     snapshot = snapshot_of(period.month, period.close_seq)
     if snapshot is not None:
         ratings = team_ratings(snapshot, snapshot.teams.values_list("team", flat=True)).values()
@@ -83,11 +110,32 @@ def month_lines(period: BillingPeriod, now: datetime) -> MonthLines:
         judged: list[Verdict] = [verdict for rating in ratings for verdict in rating.verdicts]
         found, as_of = result_of(snapshot, judged), snapshot.as_of or now
     else:
-        window = Interval(period.start, period.end)
-        found = rated_now(month=period.month, window=window, zone=period.zone, close_seq=period.close_seq)
+        found = _rated_now(period)
         charges, as_of = found.charges, now
     lines = list(_rated(charges))
-    return MonthLines(period, lines, found.verdicts, before, as_of, True, dict(found.faults), unbilled_in(found))
+    return MonthLines(period, lines, found.verdicts, before, as_of, True, dict(found.faults), unbilled_in(found), notes)
+
+
+def judged_in(period: BillingPeriod, teams: Collection[str], *, judged: bool) -> tuple[Sequence[AnyVerdict], int]:
+    """The verdicts on jobs of teams, none where nothing was `judged`; and what the close knew, or the next will."""
+    before = _before(period)
+    if not judged:
+        return [], before
+    if period.status == BillingPeriod.Status.CLOSED:
+        return list(EfficiencyVerdict.objects.filter(close_seq=before, team__in=teams)), before
+    snapshot = snapshot_of(period.month, period.close_seq)
+    if snapshot is None:
+        return _rated_now(period).verdicts, before
+    return [verdict for rating in team_ratings(snapshot, teams).values() for verdict in rating.verdicts], before
+
+
+def _before(period: BillingPeriod) -> int:
+    return period.close_seq if period.close_seq is not None else last_close_seq() + 1
+
+
+def _rated_now(period: BillingPeriod) -> RatingResult:
+    window = Interval(period.start, period.end)
+    return rated_now(month=period.month, window=window, zone=period.zone, close_seq=period.close_seq)
 
 
 def _rated(charges: Iterable[Charge]) -> Iterator[BilledLine]:
@@ -110,6 +158,16 @@ def _invoiced(period: BillingPeriod) -> Iterator[BilledLine]:
         team, shadow, co2 = invoices[row.invoice_id]
         key = LineKey.of(row, team=team, platform=False)
         yield BilledLine(key, row.amount, row.quantity, row.energy_kwh, co2.get(row.position), shadow)
+
+
+def _noted(period: BillingPeriod) -> Iterator[NotedLine]:
+    where, rows = ZoneInfo(period.zone), NoteLine.objects.filter(note__correction__period__month=period.month)
+    first = period.start.astimezone(where).date()
+    for row in rows.filter(note__number__isnull=False).select_related("note__team").order_by("note_id", "position"):
+        if row.note.issued_at is not None:  # what has a number has it
+            key = LineKey.of(row, team=row.note.team.code, platform=False, correction=False)
+            day = row.note.issued_at.astimezone(where).date()
+            yield NotedLine(key, row.amount, max(first, day), row.note_id)
 
 
 def _co2(document: dict[str, Any]) -> dict[int, Decimal]:

@@ -7,7 +7,7 @@ from xml.sax.saxutils import escape
 
 import typst
 
-from billing.explorer.labels import day_text, title_of
+from billing.explorer.labels import step_text, title_of
 from billing.explorer.selectors import Explored
 from billing.invoices.documents.pdf import packaged_fonts
 
@@ -93,7 +93,7 @@ def _bars(parts: Sequence[Part], bottom: int) -> list[str]:
 def _days(found: Explored, bottom: int) -> list[str]:
     room, each = (WIDTH - 10 - LEFT) / max(len(found.steps), 1), -(-len(found.steps) // LABELS)
     return [
-        _text(int(LEFT + room * (place + 0.5)), bottom + 18, day_text(step.span.first, found.today), anchor="middle")
+        _text(int(LEFT + room * (place + 0.5)), bottom + 18, step_text(step, found.today), anchor="middle")
         for place, step in enumerate(found.steps)
         if each and place % each == 0
     ]

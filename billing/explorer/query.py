@@ -6,16 +6,19 @@ address, so that a link, a saved view, a report and a call of the API are one th
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from typing import Final, Protocol
 from urllib.parse import urlencode
+from zoneinfo import ZoneInfo
 
 from billing.explorer.cube import OF_A_WORKLOAD
+from metering.intervals import fiscal_quarter_of
 from metering.messages import Message, UserError
 
 DAY: Final = timedelta(days=1)
+HOUR: Final = timedelta(hours=1)
 METRICS: Final = ("cost", "gpu_hours", "slice_hours", "tokens", "requests", "energy", "co2")
-STEPS: Final = ("day", "week", "month")
+STEPS: Final = ("hour", "day", "week", "month")
 DIMENSIONS: Final = (
     "team", "namespace", "job", "consumer", "model", "accelerator", "cluster", "site", "pool", "queue", "tier", "kind",
 )  # fmt: skip
@@ -31,6 +34,8 @@ PRESETS: Final = (
     "last-year", "last-12-months",
 )  # fmt: skip
 LONGEST_DAYS: Final = 1100
+LONGEST_OF_HOURS: Final = 31
+"""So many days at most are shown by hour."""
 MOST_GROUPS: Final = 2
 MOST_VALUES: Final = 50
 LONGEST_NAME: Final = 2000
@@ -43,6 +48,12 @@ class QueryError(UserError, ValueError):
     """What an address asks for is nothing that can be asked."""
 
     code = "explore"
+
+
+class TooFineError(QueryError):
+    """Hours of more than are shared out while somebody waits."""
+
+    code = "explorer_too_fine"
 
 
 class Address(Protocol):
@@ -104,14 +115,16 @@ class Span:
         return Span(self.first, min(self.last, self.first + (number - 1) * DAY))
 
 
-def preset(name: str, today: date) -> Span:
+def preset(name: str, today: date, year_begins: int) -> Span:
     """The days that a preset means today; what runs on ends with its last day.  Raises QueryError.
 
-    >>> preset("last-7-days", date(2026, 11, 23)), preset("last-quarter", date(2026, 11, 23)).first
-    (Span(first=datetime.date(2026, 11, 17), last=datetime.date(2026, 11, 23)), datetime.date(2026, 7, 1))
+    year_begins: the month with which fiscal years, and so their quarters, begin.
+
+    >>> preset("last-7-days", date(2026, 11, 23), 1), preset("last-quarter", date(2026, 11, 23), 12).first
+    (Span(first=datetime.date(2026, 11, 17), last=datetime.date(2026, 11, 23)), datetime.date(2026, 6, 1))
     """
-    month, year = today.replace(day=1), today.replace(month=1, day=1)
-    quarter = month.replace(month=(today.month - 1) // 3 * 3 + 1)
+    fiscal = fiscal_quarter_of(f"{today:%Y-%m}", year_begins)
+    month, quarter, year = today.replace(day=1), _first_day(fiscal.first), _first_day(fiscal.first_of_year)
     starts = {
         "this-month": (month, 1), "last-month": (_months_later(month, -1), 1), "this-quarter": (quarter, 3),
         "last-quarter": (_months_later(quarter, -3), 3), "this-year": (year, 12),
@@ -124,6 +137,10 @@ def preset(name: str, today: date) -> Span:
     if name not in days:
         raise QueryError(Message("%(name)s: no such range; one of %(names)s", name=name, names=", ".join(PRESETS)))
     return Span(today - (days[name] - 1) * DAY, today)
+
+
+def _first_day(month: str) -> date:
+    return date.fromisoformat(f"{month}-01")
 
 
 def _months_later(day: date, number: int) -> date:
@@ -205,9 +222,15 @@ def usual_step(span: Span) -> str:
     return "day" if span.days <= 45 else "week" if span.days <= 200 else "month"
 
 
-def query_of(address: Address, today: date, *, by: Sequence[str] = ("team",), usual: str = "this-month") -> Query:
-    """What an address asks for; `by` and `usual`: the groups and the range where it says none.  Raises QueryError."""
-    span, name = _span(address, today, usual)
+def query_of(
+    address: Address, today: date, year_begins: int, *, by: Sequence[str] = ("team",), usual: str = "this-month",
+    coarser: bool = False,
+) -> Query:  # fmt: skip
+    """What an address asks for; `by` and `usual`: the groups and the range where it says none.  Raises QueryError.
+
+    year_begins: see `preset`.  coarser: in the usual step, whichever it asks for.
+    """
+    span, name = _span(address, today, year_begins, usual)
     groups = _known("by", _chosen(address, "by", by), DIMENSIONS)
     if len(groups) > MOST_GROUPS:
         raise QueryError(Message("by: at most two of %(names)s", names=", ".join(DIMENSIONS)))
@@ -215,7 +238,10 @@ def query_of(address: Address, today: date, *, by: Sequence[str] = ("team",), us
     sort = address.get("sort") or "-total"
     _known("sort", (sort.removeprefix("-"),), SORTS)
     (metric,) = _known("metric", (address.get("metric") or "cost",), METRICS)
-    (step,) = _known("step", (address.get("step") or usual_step(span),), STEPS)
+    asked_step = "" if coarser else address.get("step") or ""
+    (step,) = _known("step", (asked_step or usual_step(span),), STEPS)
+    if step == "hour" and span.days > LONGEST_OF_HOURS:
+        raise TooFineError(Message("Hours are shown of at most %(n)s days", n=LONGEST_OF_HOURS))
     filters = _ordered({
         dimension: tuple(dict.fromkeys(value for value in address.getlist(dimension) if value)) for dimension in DIMENSIONS
     })
@@ -234,15 +260,15 @@ def _chosen(address: Address, name: str, usual: Sequence[str]) -> tuple[str, ...
     return tuple(dict.fromkeys(value for value in asked if value != NONE)) if asked else tuple(usual)
 
 
-def _span(address: Address, today: date, usual: str) -> tuple[Span, str]:
+def _span(address: Address, today: date, year_begins: int, usual: str) -> tuple[Span, str]:
     first, last = address.get("from") or "", address.get("to") or ""
     if name := address.get("range") or "":
-        return preset(name, today), name
+        return preset(name, today, year_begins), name
     if month := address.get("month") or "":
         start = _day("month", f"{month}-01")
         return Span(start, _months_later(start, 1) - DAY), ""
     if not first and not last:
-        return preset(usual, today), usual
+        return preset(usual, today, year_begins), usual
     span = Span(_day("from", first), _day("to", last) if last else today)
     if span.last < span.first:
         raise QueryError(Message("from %(first)s to %(last)s: ends before it begins", first=first, last=str(span.last)))
@@ -274,14 +300,15 @@ def _ordered(filters: Mapping[str, tuple[str, ...]]) -> Filters:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One bar: a day, or as much of a week or a month as is asked for."""
+    """One bar: an hour, a day, or as much of a week or a month as is asked for. `start`: of an hour, in local time."""
 
     span: Span
     name: str
+    start: datetime | None = None
 
 
-def steps_of(span: Span, step: str) -> list[Step]:
-    """The bars of a span; a week begins on Monday.
+def steps_of(span: Span, step: str, zone: str = "UTC") -> list[Step]:
+    """The bars of a span; a week begins on Monday.  zone: of the hours.
 
     >>> [one.name for one in steps_of(Span(date(2026, 10, 30), date(2026, 11, 3)), "week")]
     ['2026-10-26', '2026-11-02']
@@ -289,6 +316,10 @@ def steps_of(span: Span, step: str) -> list[Step]:
     found: list[Step] = []
     day = span.first
     while day <= span.last:
+        if step == "hour":
+            found += [Step(Span(day, day), start.isoformat(), start) for start in hours_of(day, zone)]
+            day += DAY
+            continue
         if step == "month":
             begin, end = day.replace(day=1), _months_later(day, 1) - DAY
         elif step == "week":
@@ -299,3 +330,14 @@ def steps_of(span: Span, step: str) -> list[Step]:
         found.append(Step(Span(day, min(end, span.last)), f"{begin:%Y-%m}" if step == "month" else begin.isoformat()))
         day = end + DAY
     return found
+
+
+def hours_of(day: date, zone: str) -> list[datetime]:
+    """When each hour of a local day begins: there are 23 or 25 where the clock is changed.
+
+    >>> len(hours_of(date(2026, 10, 25), "Europe/Berlin")), len(hours_of(date(2026, 10, 25), "Asia/Shanghai"))
+    (25, 24)
+    """
+    where = ZoneInfo(zone)
+    start, end = (datetime.combine(one, time(), where).astimezone(UTC) for one in (day, day + DAY))
+    return [(start + number * HOUR).astimezone(where) for number in range(-(-(end - start) // HOUR))]

@@ -45,6 +45,11 @@ class Group:
     line: tuple[str, str] | None = None
 
     @property
+    def counts(self) -> bool:
+        """Whether it has any of the sums that are shown."""
+        return bool(self.total) or any(self.sums.values())
+
+    @property
     def change(self) -> Decimal | None:
         """How much more than before; None where nothing is compared."""
         return None if self.before is None or self.comparable is None else self.comparable - self.before

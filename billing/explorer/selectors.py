@@ -9,19 +9,36 @@ from typing import Final
 from zoneinfo import ZoneInfo
 
 import numpy as np
-from django.db.models import Q
+from django.conf import settings
 
-from billing.explorer.cube import OF_A_WORKLOAD, Column, Cube, Integers, unpacked
+from billing.explorer.building import NOTE
+from billing.explorer.compared import ComparedLines, compared_spans, priced_lines, priced_query
+from billing.explorer.cube import (
+    MEASURES,
+    OF_A_WORKLOAD,
+    OF_LINES,
+    OF_ROWS,
+    Column,
+    Cube,
+    unpacked,
+)
 from billing.explorer.facts import CubeFacts, facts_of
-from billing.explorer.models import CubeColumn, MonthCube
-from billing.explorer.query import DAY, Query, Span, Step, steps_of
+from billing.explorer.hours import READ, Asked, by_hour
+from billing.explorer.models import MonthCube
+from billing.explorer.names import Integers
+from billing.explorer.query import Address, Query, Span, Step, TooFineError, query_of, steps_of
 from billing.explorer.results import UNIT_COSTS, Group, exact
 from billing.explorer.services.cubes import cubes_ready
-from billing.explorer.sums import METRIC, Part, Selection, bars_of, is_whole, names_known
+from billing.explorer.sums import METRIC, Part, Selection, kept_lines, names_known, sums_of
 from billing.invoices.selectors import period_of
 from billing.rating.freshness import Unbilled
+from billing.runtime.parallel_reads import rows_read
 from metering.intervals import Interval
 
+COLUMNS_OF_CUBES: Final = """
+    SELECT cube_id, name, content FROM explorer_cubecolumn
+    WHERE (cube_id, name) IN (SELECT * FROM unnest(%(cubes)s::bigint[], %(names)s::text[]))
+"""
 CHARTED: Final = 10
 LISTED: Final = 1_000
 """So many groups are told apart; of more, the smallest are one sum, but in a file."""
@@ -35,7 +52,7 @@ class Explored:
 
     `number`: how many groups there are; `rest`: the sum of those that are not listed. `compared`: the days of the span
     before that are compared with as many of this one, None where none are. `missing`: months that are not summed yet.
-    `shadow`: everything is only shown and nobody charged.
+    `shadow`: everything is only shown and nobody charged. `refused`: why its bars are no hours, though hours were asked for.
     """
 
     query: Query
@@ -52,6 +69,7 @@ class Explored:
     missing: list[str]
     shadow: bool
     today: date
+    refused: TooFineError | None = None
 
     @property
     def preview(self) -> bool:
@@ -94,11 +112,30 @@ class Explorer:
     def today(self) -> date:
         return self.now.astimezone(ZoneInfo(self.zone)).date()
 
+    def asked(
+        self, address: Address, *, by: Sequence[str] = ("team",), usual: str = "this-month", coarser: bool = False
+    ) -> Query:
+        """What an address asks for today, in the fiscal years of the settings.  Raises QueryError."""
+        return query_of(address, self.today, settings.FISCAL_YEAR_START, by=by, usual=usual, coarser=coarser)
+
+    def answer(
+        self, address: Address, *, by: Sequence[str] = ("team",), usual: str = "this-month", everything: bool = False
+    ) -> Explored:
+        """What an address asks for, in a coarser step where it asks for more hours than are shown.  Raises QueryError."""
+        try:
+            return self.explore(self.asked(address, by=by, usual=usual), everything=everything)
+        except TooFineError as error:
+            query = self.asked(address, by=by, usual=usual, coarser=True)
+            return replace(self.explore(query, everything=everything), refused=error)
+
     def explore(self, query: Query, *, everything: bool = False) -> Explored:
-        """What the query comes to. `everything`: every group is told apart and has bars, for a file."""
-        steps = steps_of(query.span, query.step)
+        """What the query comes to. `everything`: every group is told apart and has bars, for a file.
+
+        Raises TooFineError.
+        """
+        steps = steps_of(query.span, query.step, self.zone)
         cubes, missing = self._cubes(query.span)
-        parts = _parts(cubes, query, steps)
+        parts = self._by_hour(cubes, query, steps) if query.step == "hour" else _parts(cubes, query, steps)
         selection = Selection(parts, query, self.teams, self.called)
         sums = _Sums(selection, query)
         compared, earlier = self._compared(selection, cubes)
@@ -116,6 +153,17 @@ class Explorer:
             selection.shadow, self.today,
         )  # fmt: skip
 
+    def _by_hour(self, cubes: Sequence[MonthCube], query: Query, steps: Sequence[Step]) -> list[Part]:
+        months = []
+        for cube, part in zip(cubes, _parts(cubes, query, [Step(query.span, "")], also=READ, by_day=True), strict=True):
+            rows = part.rows_kept(*kept_lines(part, query, self.teams))
+            months.append(Asked(part, rows, period_of(cube.month), cube.as_of))
+        return by_hour(months, steps)
+
+    def noted(self, query: Query) -> Decimal:
+        """What credit notes and rebills are of the answer."""
+        return self.explore(replace(query.only(kind=NOTE), by=(), step="month", columns=())).total.total
+
     def options(self, query: Query, dimensions: Sequence[str], most: int) -> dict[str, list[str] | None]:
         """The names of each dimension that can be asked for in the range; None where they are too many."""
         cubes, _ = self._cubes(query.span)
@@ -127,14 +175,28 @@ class Explorer:
         passed = span.through(self.today)
         return cubes_ready(passed.months if passed else [], now=self.now)
 
+    def compared_lines(self, query: Query, by: str, *, shadow: bool) -> ComparedLines | None:
+        """What is priced in the days that are compared, now and then, by the names of a dimension; None where nothing is."""
+        spans = compared_spans(query.span, self.today)
+        if spans is None:
+            return None
+        sums = []
+        for span in spans:
+            cubes, missing = self._cubes(span)
+            if missing or not cubes:
+                return None
+            asked = priced_query(query.during(span), by)
+            parts = _parts(cubes, asked, [Step(span, "")], lines=False, also=("quantity",))
+            sums.append(priced_lines(Selection(parts, asked, self.teams, self.called, shadow=shadow), by))
+        return ComparedLines(*spans, *sums)
+
     def _compared(self, selection: Selection, here: Sequence[MonthCube]) -> tuple[Span | None, "_Earlier | None"]:
         """What has wholly passed of the span, and as many days of the span before; nothing where that is not known."""
         query = selection.query
-        whole = query.span.through(self.today - DAY)
-        if whole is None or not {"before", "change"} & set(query.columns):
+        spans = compared_spans(query.span, self.today)
+        if spans is None or not {"before", "change"} & set(query.columns):
             return None, None
-        before = query.span.before()
-        before = before if whole == query.span else before.first_days(whole.days)
+        whole, before = spans
         cubes, missing = self._cubes(before)
         if missing or not cubes:
             return None, None
@@ -155,10 +217,10 @@ class _Earlier:
         metric = METRIC[now.query.metric]
         self._now, self._then = (now, now.totals(metric)), (then, then.totals(metric))
 
-    def of(self, names: tuple[str, ...]) -> tuple[int, int]:
-        """Of one group: now and then."""
-        now, then = (_total_of(selection, totals, names) for selection, totals in (self._now, self._then))
-        return now, then
+    def of(self, groups: Sequence[tuple[str, ...]]) -> list[tuple[int, int]]:
+        """Of some groups: now and then."""
+        now, then = (_totals_of(selection, totals, groups) for selection, totals in (self._now, self._then))
+        return list(zip(now, then, strict=True))
 
     @property
     def whole(self) -> tuple[int, int]:
@@ -168,13 +230,22 @@ class _Earlier:
     def largest(self, most: int | None) -> list[tuple[str, ...]]:
         """The groups with the largest sums then."""
         selection, totals = self._then
-        order = np.argsort(-np.abs(totals), kind="stable")[:most]
-        return [selection.names(place) for place in order.tolist() if totals[place]]
+        return selection.names(_largest(totals, most))
 
 
-def _total_of(selection: Selection, totals: Integers, names: tuple[str, ...]) -> int:
-    place = selection.find(names)
-    return 0 if place is None else int(totals[place])
+def _largest(totals: Integers, most: int | None) -> list[int]:
+    """The groups with the largest sums, without those of nothing."""
+    sizes = np.abs(totals)
+    some = np.flatnonzero(sizes)
+    if most is not None and most < some.size:
+        some = some[np.argpartition(sizes[some], -most)[-most:]]
+    found: list[int] = some[np.argsort(-sizes[some], kind="stable")].tolist()
+    return found
+
+
+def _totals_of(selection: Selection, totals: Integers, groups: Sequence[tuple[str, ...]]) -> list[int]:
+    places = selection.find(groups)
+    return [int(totals[place]) if place >= 0 else 0 for place in places.tolist()]
 
 
 @dataclass
@@ -187,7 +258,12 @@ class _Sums:
     def __post_init__(self) -> None:
         self.metric = METRIC[self.query.metric]
         self.totals = self.selection.totals(self.metric)
-        self.number = int(np.count_nonzero(self.totals))
+        self.sums = {
+            column: self.selection.jobs[0] if column == "jobs" else self.selection.totals(METRIC[column])
+            for column in self.wanted
+        }
+        self.counts = np.logical_or.reduce([sums != 0 for sums in (self.totals, *self.sums.values())])
+        self.number = int(np.count_nonzero(self.counts))
         self.place: dict[tuple[str, ...], int] = {}
 
     @property
@@ -197,29 +273,29 @@ class _Sums:
         return [name for name in dict.fromkeys(names) if name in METRIC or name == "jobs"]
 
     def groups(self, most: int | None, earlier: _Earlier | None) -> list[Group]:
-        """The groups with the largest sums, and those that had one before; without what adds up to nothing."""
-        order = np.argsort(-np.abs(self.totals), kind="stable")[:most]
-        self.place = {self.selection.names(place): place for place in order.tolist() if self.totals[place]}
+        """The groups with the largest sums, those with another sum alone, and those that had one before."""
+        places = _largest(self.totals, most)
+        alone = self.selection.in_order(np.flatnonzero(self.counts & (self.totals == 0)))
+        places += alone[: None if most is None else most - len(places)]
+        self.place = dict(zip(self.selection.names(places), places, strict=True))
         names = list(self.place)
         if earlier is not None:
             gone = [one for one in earlier.largest(most) if one not in self.place]
-            known = {one: self.selection.find(one) for one in gone}
-            names += [one for one, place in known.items() if place is None or not self.totals[place]]
-            self.place |= {one: place for one, place in known.items() if place is not None and not self.totals[place]}
-        groups = [self._group(one, earlier) for one in names]
+            known = dict(zip(gone, self.selection.find(gone).tolist(), strict=True))
+            names += [one for one, place in known.items() if place < 0 or not self.totals[place]]
+            self.place |= {one: place for one, place in known.items() if place >= 0 and not self.totals[place]}
+        groups = [self._group(one) for one in names]
+        for group, sums in zip(groups, earlier.of(names) if earlier is not None else (), strict=False):
+            group.comparable, group.before = (exact(units, self.query.metric) for units in sums)
         self._sum_columns(groups)
         return groups
 
-    def _group(self, names: tuple[str, ...], earlier: _Earlier | None) -> Group:
-        metric, place = self.query.metric, self.place.get(names)
-        group = Group(names, metric, exact(0 if place is None else int(self.totals[place]), metric))
-        if earlier is not None:
-            group.comparable, group.before = (exact(units, metric) for units in earlier.of(names))
-        return group
+    def _group(self, names: tuple[str, ...]) -> Group:
+        place = self.place.get(names)
+        return Group(names, self.query.metric, exact(0 if place is None else int(self.totals[place]), self.query.metric))
 
     def _sum_columns(self, groups: Sequence[Group]) -> None:
-        for column in self.wanted:
-            sums = self.selection.jobs()[0] if column == "jobs" else self.selection.totals(METRIC[column])
+        for column, sums in self.sums.items():
             for group in groups:
                 place = self.place.get(group.names)
                 group.sums[column] = exact(0 if place is None else int(sums[place]), column)
@@ -231,7 +307,7 @@ class _Sums:
         if earlier is not None:
             found.comparable, found.before = (exact(units, metric) for units in earlier.whole)
         for column in self.wanted:
-            units = self.selection.jobs()[1] if column == "jobs" else int(self.selection.values(METRIC[column]).sum())
+            units = self.selection.jobs[1] if column == "jobs" else int(self.selection.values(METRIC[column]).sum())
             found.sums[column] = exact(units, column)
         return found
 
@@ -257,18 +333,26 @@ class _Sums:
             group.line = largest.get(self.place.get(group.names, -1))
 
 
-def _parts(cubes: Sequence[MonthCube], query: Query, steps: Sequence[Step], *, lines: bool = True) -> list[Part]:
-    """The months of a span with the columns that the query reads. `lines`: also what leads to the lines of one month."""
+def _parts(
+    cubes: Sequence[MonthCube], query: Query, steps: Sequence[Step], *, lines: bool = True, also: Collection[str] = (),
+    by_day: bool = False,
+) -> list[Part]:  # fmt: skip
+    """The months of a span with the columns that the query reads. `lines`: also what leads to the lines of one month.
+
+    also: columns beside those of the query, of sums by their measure.  by_day: days are told apart whatever the query asks.
+    """
     of_jobs = query.of_jobs or "jobs" in _asked_sums(query)
     found: dict[int, dict[str, Column]] = {cube.pk: {} for cube in cubes}
-    wanted = Q()
+    wanted: list[tuple[int, str]] = []
     for cube in cubes:
-        whole = not of_jobs and is_whole(*bars_of(cube.month, steps))
-        wanted |= Q(cube=cube, name__in=_columns(query, whole=whole, lines=lines))
-    rows = CubeColumn.objects.filter(wanted) if cubes else CubeColumn.objects.none()
-    for number, name, content in rows.values_list("cube_id", "name", "content"):
-        found[number][name] = unpacked(bytes(content))
-    return [Part.of(Cube(found[cube.pk]), cube.month, query.span, steps, of_jobs=of_jobs) for cube in cubes]
+        sums = OF_ROWS if by_day else sums_of(cube.month, steps, of_jobs=of_jobs)
+        names = _columns(query, sums, lines=lines) | {f"{sums}{name}" if name in MEASURES else name for name in also}
+        wanted += [(cube.pk, name) for name in names]
+    asked = {"cubes": [number for number, _ in wanted], "names": [name for _, name in wanted]}
+    for number, name, content in rows_read(COLUMNS_OF_CUBES, asked):
+        found[number][name] = unpacked(content)
+    parts = [Part.of(Cube(found[cube.pk]), cube.month, steps, of_jobs=of_jobs) for cube in cubes]
+    return [replace(part, sums=OF_ROWS) for part in parts] if by_day else parts
 
 
 def _asked_sums(query: Query) -> set[str]:
@@ -276,18 +360,19 @@ def _asked_sums(query: Query) -> set[str]:
     return {name for column in query.columns for name in UNIT_COSTS.get(column, (column,))[:2]}
 
 
-def _columns(query: Query, *, whole: bool, lines: bool) -> set[str]:
-    """The columns that the query reads of a month, by row or, of a `whole` month, by line."""
-    sums = _asked_sums(query)
-    found = {"team", "shadow", *query.by, *query.filter, *(() if whole else ("line", "day"))}
-    found |= {"job", "namespace", "unit"} if "jobs" in sums else set()
-    metrics = [METRIC[name] for name in {query.metric, *sums} & METRIC.keys()]
-    measures = {metric.measure for metric in metrics} | ({"quantity"} if "jobs" in sums else set())
+def _columns(query: Query, of: str, *, lines: bool) -> set[str]:
+    """The columns that the query reads of the sums of a month."""
+    asked = _asked_sums(query)
+    found = {"team", "shadow", *query.by, *query.filter}
+    found |= {"job", "namespace", "unit"} if "jobs" in asked else set()
+    metrics = [METRIC[name] for name in {query.metric, *asked} & METRIC.keys()]
+    measures = {metric.measure for metric in metrics} | ({"quantity"} if "jobs" in asked else set())
     found |= {flag for metric in metrics for flag in ("unit", "meter", "kind") if getattr(metric, flag)}
     if lines and query.span.month:
         measures, found = measures | {"amount"}, found | {"digest"}
-    found |= {"workload"} if found & set(OF_A_WORKLOAD) else set()
-    return found | {f"whole_{name}" if whole else name for name in measures}
+    places = [] if of == OF_LINES else ["line", *(["workload"] if found & set(OF_A_WORKLOAD) else [])]
+    found |= {"day"} if of == OF_ROWS else set()
+    return found | {f"{of}{name}" for name in (*places, *measures)}
 
 
 def in_order(groups: Sequence[Group], query: Query, called: Mapping[str, str]) -> list[Group]:

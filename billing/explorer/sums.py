@@ -1,7 +1,7 @@
 """PURE: sums of cubes by group and by bar, in whole numbers."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from functools import cached_property
 from typing import Any, Final, NamedTuple
@@ -9,16 +9,15 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from billing.explorer.cube import OF_A_WORKLOAD, Coded, Cube, Integers
-from billing.explorer.query import NAMELESS, Query, Span, Step
+from billing.explorer.cube import OF_A_WORKLOAD, OF_LINES, OF_PAIRS, OF_ROWS, Cube
+from billing.explorer.names import Integers, Joined, joined
+from billing.explorer.query import NAMELESS, Query, Step
 from metering.intervals import next_month
 
 Flags = npt.NDArray[np.bool_]
 GPU_HOUR, SLICE_HOUR, TOKEN = 1, 2, 3
 OF_GPU, OF_TOKENS = 1, 2
 LONGEST_MONTH: Final = 31
-DIRECT_GROUPS: Final = 2_000_000
-"""With more pairs of names than that, only those that occur are numbered."""
 
 
 class Metric(NamedTuple):
@@ -43,18 +42,17 @@ METRIC: Final[Mapping[str, Metric]] = {
 class Part:
     """A month of a span. `bars`: the bar of each of its days (-1: it is outside).
 
-    `whole`: all of it is in one bar and no workload is told apart, so that each line is one row.
+    `sums`: which sums are added up (OF_ROWS and so on). Where all of the month is in one bar no day is told apart.
     """
 
     cube: Cube
     bars: Integers
-    whole: bool
+    sums: str
 
     @classmethod
-    def of(cls, cube: Cube, month: str, span: Span, steps: Sequence[Step], *, of_jobs: bool = True) -> "Part":
-        """The month as far as it lies in the span, which is cut into steps."""
-        bars, number = bars_of(month, steps)
-        return cls(cube, bars, not of_jobs and is_whole(bars, number))
+    def of(cls, cube: Cube, month: str, steps: Sequence[Step], *, of_jobs: bool) -> "Part":
+        """The month as far as it lies in the steps."""
+        return cls(cube, bars_of(month, steps)[0], sums_of(month, steps, of_jobs=of_jobs))
 
     def rows_of(self, name: str, rows: Integers) -> Integers:
         """The codes of the names of a dimension, in some rows."""
@@ -62,32 +60,38 @@ class Part:
 
     def of_rows(self, name: str, column: Integers, rows: Integers) -> Integers:
         """A column of lines, or of workloads, in some rows."""
-        if self.whole:
+        if self.sums == OF_LINES:
             return column[rows]
-        owner = "workload" if name in OF_A_WORKLOAD else "line"
-        found: Integers = column[self.cube.numbers(owner)[rows]]
+        found: Integers = column[self.owner("workload" if name in OF_A_WORKLOAD else "line", rows)]
+        return found
+
+    def owner(self, name: str, rows: Integers) -> Integers:
+        """The line, or the workload, of some rows."""
+        if self.sums == OF_LINES:
+            return rows
+        found: Integers = self.cube.numbers(f"{self.sums}{name}")[rows]
         return found
 
     def measure(self, name: str) -> Integers:
         """A measure by row."""
-        return self.cube.numbers(f"whole_{name}" if self.whole else name)
+        return self.cube.numbers(f"{self.sums}{name}")
 
     def bar(self, rows: Integers) -> Integers:
         """The bar of some rows."""
-        if self.whole:
+        if self.sums != OF_ROWS:
             return np.full(rows.size, self.bars[0], dtype=np.int32)
         found: Integers = self.bars[self.cube.numbers("day")[rows]]
         return found
 
     def rows_kept(self, lines: Flags, workloads: Flags | None) -> Integers:
         """The rows of some lines and workloads within the days."""
-        if self.whole:
+        if self.sums == OF_LINES:
             return np.flatnonzero(lines)
-        kept = lines[self.cube.numbers("line")]
-        if bool((self.bars < 0).any()):
+        kept = lines[self.cube.numbers(f"{self.sums}line")]
+        if self.sums == OF_ROWS and bool((self.bars < 0).any()):
             kept &= (self.bars >= 0)[self.cube.numbers("day")]
         if workloads is not None:
-            kept &= workloads[self.cube.numbers("workload")]
+            kept &= workloads[self.cube.numbers(f"{self.sums}workload")]
         return np.flatnonzero(kept)
 
 
@@ -103,15 +107,16 @@ def bars_of(month: str, steps: Sequence[Step]) -> tuple[Integers, int]:
     return bars, number
 
 
-def is_whole(bars: Integers, number: int) -> bool:
-    """Whether all days of a month are in one bar."""
-    return bool((bars[:number] == bars[0]).all()) and bars[0] >= 0
+def sums_of(month: str, steps: Sequence[Step], *, of_jobs: bool) -> str:
+    """The coarsest sums that tell the bars apart, and workloads where they are asked for."""
+    bars, number = bars_of(month, steps)
+    whole = bool((bars[:number] == bars[0]).all()) and bars[0] >= 0
+    return (OF_PAIRS if of_jobs else OF_LINES) if whole else OF_ROWS
 
 
 def _named(part: Part, name: str, wanted: Collection[str]) -> Flags:
     """Which lines or workloads have one of the names."""
-    column = part.cube.names(name)
-    return np.array([value in wanted for value in column.names], dtype=bool)[column.codes]
+    return part.cube.names(name).among(wanted)
 
 
 def kept_lines(part: Part, query: Query, teams: Collection[str]) -> tuple[Flags, Flags | None]:
@@ -142,35 +147,25 @@ class Selection:
             others = [part.rows_kept(lines & shown, jobs) for part, (lines, jobs), shown in pairs]
             self.shadow = bool(shadow) or any(rows.size for rows in others)
             self._rows = others if self.shadow else self._rows
-        self._names = [self._coded(name) for name in query.by]
+        self._names = [self._joined(name) for name in query.by]
         if query.search:
             self._search(called)
 
-    def _coded(self, name: str) -> Coded:
-        """A dimension of all months with one list of names."""
-        if len(self._parts) == 1:
-            (part,), (rows,) = self._parts, self._rows
-            return Coded(part.cube.names(name).names, part.rows_of(name, rows).astype(np.int64))
-        known, found = dict[str, int](), []
-        for part, rows in zip(self._parts, self._rows, strict=True):
-            names, codes = part.cube.names(name).names, part.rows_of(name, rows)
-            places = np.zeros(len(names), dtype=np.int64)
-            places[codes] = 1
-            met = np.flatnonzero(places)
-            mine = [names[place] for place in met.tolist()]
-            new = [item for item in mine if item not in known]
-            known.update(zip(new, range(len(known), len(known) + len(new)), strict=True))
-            places[met] = np.fromiter(map(known.__getitem__, mine), np.int64, len(mine))
-            found.append(places[codes])
-        return Coded(list(known), _joined(found))
+    def _joined(self, name: str) -> Joined:
+        """A dimension of all months."""
+        return joined([(part.cube.names(name), part.rows_of(name, rows)) for part, rows in self._pairs])
+
+    @property
+    def _pairs(self) -> list[tuple[Part, Integers]]:
+        return list(zip(self._parts, self._rows, strict=True))
 
     def _search(self, called: Mapping[str, str]) -> None:
         wanted = self.query.search.casefold()
         found = np.zeros(sum(rows.size for rows in self._rows), dtype=bool)
         for name, column in zip(self.query.by, self._names, strict=True):
-            texts = [f"{item} {called.get(item, '') if name == 'team' else ''}" for item in column.names]
+            texts = [f"{item} {called.get(item, '') if name == 'team' else ''}" for item in column.texts.whole.to_pylist()]
             found |= np.array([wanted in text.casefold() for text in texts], dtype=bool)[column.codes]
-        self._names = [Coded(column.names, column.codes[found]) for column in self._names]
+        self._names = [replace(column, codes=column.codes[found]) for column in self._names]
         ends = np.cumsum([rows.size for rows in self._rows])[:-1]
         self._rows = [rows[own] for rows, own in zip(self._rows, np.split(found, ends), strict=True)]
 
@@ -181,53 +176,67 @@ class Selection:
 
     @property
     def number(self) -> int:
-        """How many groups there are."""
+        """Below which number all groups are."""
         return int(self._grouped[0].size)
 
-    def names(self, group: int) -> tuple[str, ...]:
-        """The names of a group."""
-        pair, found = int(self._grouped[0][group]), []
+    def names(self, groups: Sequence[int]) -> list[tuple[str, ...]]:
+        """The names of groups."""
+        pair, found = self._grouped[0][list(groups)], list[list[str]]()
         for column in reversed(self._names):
-            pair, place = divmod(pair, len(column.names))
-            found.append(column.names[place])
-        return tuple(reversed(found))
+            pair, places = np.divmod(pair, column.size)
+            found.append(column.texts.at(places).to_pylist())
+        return list(zip(*reversed(found), strict=True)) if found else [()] * len(groups)
 
-    def find(self, names: tuple[str, ...]) -> int | None:
-        """The number of the group of these names."""
-        pair = 0
-        for name, column, places in zip(names, self._names, self._places, strict=True):
-            if name not in places:
-                return None
-            pair = pair * len(column.names) + places[name]
-        place = int(np.searchsorted(self._grouped[0], pair))
-        return place if place < self.number and self._grouped[0][place] == pair else None
+    def in_order(self, groups: Integers) -> list[int]:
+        """Groups in the order in which the months have their names."""
+        found: list[int] = groups[np.argsort(self._grouped[0][groups], kind="stable")].tolist()
+        return found
 
-    @cached_property
-    def _places(self) -> list[dict[str, int]]:
-        return [dict(zip(column.names, range(len(column.names)), strict=True)) for column in self._names]
+    def find(self, groups: Sequence[tuple[str, ...]]) -> Integers:
+        """The numbers of groups by their names, -1 where there is none."""
+        pairs = self._grouped[0]
+        if not groups or not pairs.size:
+            return np.full(len(groups), -1, dtype=np.int64)
+        if not self._names:
+            return np.zeros(len(groups), dtype=np.int64)
+        places = [column.places(names) for names, column in zip(zip(*groups, strict=True), self._names, strict=True)]
+        pair, (most, place) = self._paired(places), max(zip(self._names, places, strict=True), key=_size)
+        later = np.minimum(most.size + np.searchsorted(pairs[most.size :], pair), pairs.size - 1)
+        place = np.where(pairs[place] == pair, place, later)
+        return np.where((pairs[place] == pair) & np.all(np.array(places) >= 0, axis=0), place, -1)
+
+    def _paired(self, places: Sequence[Integers]) -> Integers:
+        """One number for the places of names in each dimension."""
+        pair = places[0]
+        for column, place in zip(self._names[1:], places[1:], strict=True):
+            pair = pair * column.size + place
+        return pair
 
     @cached_property
     def _grouped(self) -> tuple[Integers, Integers]:
-        """The pairs of names that occur, in order, and which of them each row has."""
+        """The pair of names of each group, -1 where a number is of none, and the group of each row.
+
+        A group has the number of its name in the dimension with the most names; further pairs of such a name come after. To
+        number all pairs in order takes several times as long where names are millions.
+        """
         if not self._names:
             number = sum(rows.size for rows in self._rows)
             return np.zeros(1, dtype=np.int64), np.zeros(number, dtype=np.int64)
-        pair, size = self._names[0].codes, len(self._names[0].names)
-        for column in self._names[1:]:
-            pair, size = pair * len(column.names) + column.codes, size * len(column.names)
-        if size > DIRECT_GROUPS:
-            found, places = np.unique(pair, return_inverse=True)
-            return found, places
-        occurs = np.zeros(size, dtype=bool)
-        occurs[pair] = True
-        found = np.flatnonzero(occurs)
-        place = np.zeros(size, dtype=np.int64)
-        place[found] = np.arange(found.size)
-        return found, place[pair]
+        places = [column.codes for column in self._names]
+        pair, (most, place) = self._paired(places), max(zip(self._names, places, strict=True), key=_size)
+        pairs = np.full(most.size, -1, dtype=np.int64)
+        pairs[place] = pair
+        others = np.flatnonzero(pairs[place] != pair)
+        if not others.size:
+            return pairs, place
+        further, which = np.unique(pair[others], return_inverse=True)
+        group = place.copy()
+        group[others] = most.size + which
+        return np.concatenate([pairs, further]), group
 
     def values(self, metric: Metric) -> Integers:
         """What each row has of a metric."""
-        return _joined([_values(part, rows, metric) for part, rows in zip(self._parts, self._rows, strict=True)])
+        return _in_one([_values(part, rows, metric) for part, rows in self._pairs])
 
     def totals(self, metric: Metric) -> Integers:
         """The sum of each group."""
@@ -235,19 +244,19 @@ class Selection:
 
     def by_bar(self, metric: Metric, slots: Integers, number: int, bars: int) -> Integers:
         """Sums of each slot by bar. `slots`: of each group, `number` of them."""
-        bar = _joined([part.bar(rows) for part, rows in zip(self._parts, self._rows, strict=True)])
+        bar = _in_one([part.bar(rows) for part, rows in self._pairs])
         place = slots[self.group] * bars + bar
         return _summed(place, self.values(metric), number * bars).reshape(number, bars)
 
+    @cached_property
     def jobs(self) -> tuple[Integers, int]:
         """How many workloads used devices: of each group, and of all. One of a name in two namespaces counts twice."""
-        job, namespace = self._coded("job"), self._coded("namespace")
-        used = (self.values(METRIC["gpu_hours"]) + self.values(METRIC["slice_hours"]) > 0) & (
-            np.array([bool(name) for name in job.names], dtype=bool)[job.codes]
-        )
-        one = namespace.codes[used] * len(job.names) + job.codes[used]
-        whose = np.unique(np.stack([self.group[used], one]), axis=1)
-        return _summed(whose[0], np.ones(whose.shape[1], dtype=np.int64), self.number), int(np.unique(one).size)
+        job, namespace = self._joined("job"), self._joined("namespace")
+        used = self.values(METRIC["gpu_hours"]) + self.values(METRIC["slice_hours"]) > 0
+        used &= job.codes != job.places([""])[0]
+        every, one = np.unique(namespace.codes[used] * job.size + job.codes[used], return_inverse=True)
+        whose = np.unique(self.group[used] * every.size + one) // max(1, every.size)
+        return _summed(whose, np.ones(whose.size, dtype=np.int64), self.number), int(every.size)
 
     def largest_lines(self, groups: Sequence[int]) -> dict[int, tuple[str, str]]:
         """Of some groups of one month the team and the digest of the line with the largest part."""
@@ -260,12 +269,16 @@ class Selection:
         group, value = self.group[mine], np.abs(self.values(METRIC["cost"])[mine])
         best = np.full(self.number, -1, dtype=np.int64)
         np.maximum.at(best, group, value)
-        lines = rows if part.whole else part.cube.numbers("line")[rows]
+        lines = part.owner("line", rows)
         team, found = part.cube.names("team"), {}
         for place in np.flatnonzero(value == best[group])[::-1].tolist():
             line = int(lines[mine[place]])
             found[int(group[place])] = (team.names[team.codes[line]], part.cube.digest(line))
         return found
+
+
+def _size(column: tuple[Joined, Integers]) -> int:
+    return column[0].size
 
 
 def _values(part: Part, rows: Integers, metric: Metric) -> Integers:
@@ -278,7 +291,7 @@ def _values(part: Part, rows: Integers, metric: Metric) -> Integers:
     return values
 
 
-def _joined(arrays: Sequence[Any]) -> Integers:
+def _in_one(arrays: Sequence[Any]) -> Integers:
     return arrays[0] if len(arrays) == 1 else np.concatenate(arrays) if arrays else np.zeros(0, dtype=np.int64)
 
 

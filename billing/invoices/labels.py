@@ -5,10 +5,10 @@ from typing import Final
 from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 
-from billing.invoices.models import BillingPeriod, Correction, Invoice, Note, NoteLine, Operation
+from billing.invoices.models import BillingMode, BillingPeriod, Correction, Invoice, Note, NoteLine, Operation
 
 PERIOD_STATUS: Final = {
-    BillingPeriod.Status.OPEN: _("Open"),
+    BillingPeriod.Status.OPEN: _("Not closed"),
     BillingPeriod.Status.CLOSING: _("Closing"),
     BillingPeriod.Status.CLOSED: _("Closed"),
 }
@@ -23,6 +23,9 @@ DOCUMENT_STATE: Final = {**INVOICE_STATUS, "disputed": _("Disputed"), "settled":
 """States of an invoice or a note, as `billing.invoices.selectors.state_of` and the sums under lists name them."""
 DOCUMENT_KIND: Final[dict[str, Promise]] = {
     "invoice": _("Invoice"), "shadow": _("Shadow"), Note.Kind.CREDIT: _("Credit note"), Note.Kind.REBILL: _("Rebill"),
+}  # fmt: skip
+BILLING_MODE: Final[dict[str, Promise]] = {
+    BillingMode.Mode.SHADOW: _("Only shown"), BillingMode.Mode.CHARGEBACK: _("Charged by invoice"),
 }  # fmt: skip
 NOTES: Final[dict[str, Promise]] = {Note.Kind.CREDIT: _("Credits"), Note.Kind.REBILL: _("Billed again")}
 CORRECTION_STATUS: Final = {

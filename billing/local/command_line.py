@@ -11,7 +11,7 @@ from django.core.exceptions import ImproperlyConfigured
 from billing.local.embedded import Services, attach
 from billing.runtime.home import HomeError
 
-WITHOUT_SERVICES = {"help", "version", "--help", "-h", "--version", "collectstatic", "compilemessages"}
+WITHOUT_SERVICES = {"help", "version", "--help", "-h", "--version", "collectstatic", "compilemessages", "capacity"}
 """Commands that never talk to a service; everything else finds its database and broker ready."""
 
 OWN_SCHEMA = {"migrate", "makemigrations", "up", "demo", "check", "flush", "dbshell", "backup", "restore_check"}

@@ -1,5 +1,6 @@
 """Who may see which page. A member who asks for what is not theirs learns nothing: not even that it exists."""
 
+import logging
 from collections.abc import Callable
 from functools import wraps
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 from django.contrib.auth.decorators import login_required
 from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import render
 from django.utils import timezone
 from django.utils.cache import patch_cache_control
@@ -16,15 +17,17 @@ from billing.invoices.models import Invoice, Note
 from billing.tenancy.access import Right, access_of, teams_visible_to
 from billing.tenancy.models import BillingSetup, Team
 from billing.tenancy.selectors import NoSetupError, billing_setup
+from billing.usage.archive.places import UnreadableArchiveError
 
-View = Callable[..., HttpResponse]
+View = Callable[..., HttpResponseBase]
+logger = logging.getLogger(__name__)
 
 
 def page(view: View) -> View:
     """A page for people who have a role, as `page_of_anybody`."""
 
     @wraps(view)
-    def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+    def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         if not access_of(request.user).somewhere(Right.READ):
             raise PermissionDenied
         return view(request, *args, **kwargs)
@@ -41,18 +44,29 @@ def page_of_anybody(view: View) -> View:
 
     @login_required
     @wraps(view)
-    def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+    def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         _refuse_nul(request, kwargs)
         try:
             setup = billing_setup()
         except NoSetupError:
             return render(request, "portal/no_setup.html")
         with timezone.override(setup.zone):
-            response = view(request, setup, *args, **kwargs)
+            try:
+                response = view(request, setup, *args, **kwargs)
+            except UnreadableArchiveError as error:
+                logger.warning("archive: %s", error)
+                response = _unreadable(request, setup, error)
         patch_cache_control(response, private=True, no_store=True)
         return response
 
     return guarded
+
+
+def _unreadable(request: HttpRequest, setup: BillingSetup, error: UnreadableArchiveError) -> HttpResponse:
+    """Which archive, and what to do; in the place of a part where a page asks for one, which takes no answer that failed."""
+    part = bool(getattr(request, "htmx", False))
+    template = "portal/parts/unreadable.html" if part else "portal/unreadable.html"
+    return render(request, template, {"unreadable": error.message, "setup": setup}, status=200 if part else 503)
 
 
 def _refuse_nul(request: HttpRequest, named: dict[str, Any]) -> None:
@@ -68,7 +82,7 @@ def page_for(right: Right) -> Callable[[View], View]:
     def decorate(view: View) -> View:
         @page
         @wraps(view)
-        def guarded(request: HttpRequest, setup: BillingSetup, *args: Any, **kwargs: Any) -> HttpResponse:
+        def guarded(request: HttpRequest, setup: BillingSetup, *args: Any, **kwargs: Any) -> HttpResponseBase:
             if not access_of(request.user).may(right):
                 raise PermissionDenied
             return view(request, setup, *args, **kwargs)

@@ -18,12 +18,14 @@ from pricing.money import AMOUNT_PLACES, EXACT, round_part
 
 ZERO = Decimal("0.00")
 PRICED = ("gpu", "tokens")
+ORDER: Final = ("price", "usage", "begun", "ended", "efficiency", "interruption", "late", "credit", "other")
+"""The effects as pages show them."""
 Key = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """One step of the bridge; `name` is price, usage, begun, ended, efficiency, interruption, late or other."""
+    """One step of the bridge; `name` is price, usage, begun, ended, efficiency, interruption, late, credit or other."""
 
     name: str
     amount: Decimal
@@ -98,8 +100,7 @@ def bridge_of(before: Iterable[Charged], after: Iterable[Charged]) -> Bridge:
         sums["begun" if not item.before else "ended" if not item.after else "usage"] += item.usage
     for name in {**old.others, **new.others}:
         sums[name] += new.others.get(name, ZERO) - old.others.get(name, ZERO)
-    order = ("price", "usage", "begun", "ended", "efficiency", "interruption", "late", "other")
-    effects = [Effect(name, sums[name]) for name in order if sums[name]]
+    effects = [Effect(name, sums[name]) for name in ORDER if sums[name]]
     return Bridge(old.total, new.total, effects, items)
 
 
@@ -138,7 +139,7 @@ class _Side:
 def _other(line: Charged) -> str:
     if line.key.correction:
         return "late"
-    return line.key.kind if line.key.what.role is Role.ADJUSTMENT else "other"
+    return line.key.kind if line.key.what.role in (Role.ADJUSTMENT, Role.CREDIT) else "other"
 
 
 def _item(key: Key, old: _Sum, new: _Sum) -> ItemChange:

@@ -5,15 +5,20 @@ from datetime import date
 from decimal import Decimal
 from typing import Any, Final
 
+import msgspec
 from django import forms
+from django.db.models import QuerySet
 from django.http import QueryDict
+from django.utils import timezone
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from billing.budgets.labels import BUDGET_PERIOD, FEEDBACK
 from billing.budgets.models import LONGEST_PATTERN, Budget
-from billing.budgets.services.budgets import MOST_PERCENT, THRESHOLDS
+from billing.budgets.services.budgets import MOST_PERCENT, THRESHOLDS, BudgetWish, loosens
+from billing.budgets.services.changes import wish_of
 from billing.portal.forms import YEARS, Line, Midnight, Moment, Number, PageForm, RowForm, TeamChoice, Text
+from billing.runtime.canonical_json import canonical_json
 from billing.tenancy.models import Team
 from metering.intervals import MONTH
 
@@ -96,6 +101,75 @@ class OverrideForm(PageForm):
     reason = Text(label=_("Reason"), max_length=500)
 
 
+class PlannedForm(PageForm):
+    """A form with rows of months beside its fields."""
+
+    rows: "list[PlanRow]"
+
+    def is_valid(self) -> bool:
+        """Whether neither a field nor a month is refused."""
+        return super().is_valid() and not any(row.errors for row in self.rows)
+
+    @property
+    def messages(self) -> list[str]:
+        """Every refusal in the order of the page."""
+        return super().messages + [text for row in self.rows for text in row.messages]
+
+
+class ChangeForm(PlannedForm):
+    """Another name, amount or end of a budget, looked at before it is saved: `looked` is what was looked at."""
+
+    name = Line(label=_("Name"), max_length=LONGEST_NAME, required=False)
+    amount = Amount(label=_("Amount"), required=False)
+    valid_until = Midnight(label=_("Ends on the morning of"), required=False, help_text=_("may stay empty"))
+    reason = Text(label=_("Reason"), max_length=500, required=False, help_text=_("where a second person agrees"))
+    looked = Text(required=False, max_length=100_000, widget=forms.HiddenInput)
+
+    def __init__(self, data: Any = None, *, budget: Budget, currency: str) -> None:
+        end = budget.valid_until and timezone.localtime(budget.valid_until).date()
+        facts = {"name": budget.name, "amount": f"{budget.amount:,.2f}", "valid_until": end}
+        super().__init__(data, key="change", initial=facts)
+        self.budget, self.fields["amount"].help_text = budget, currency
+        plan = {row.month: row.amount for row in budget.plan.all()}
+        self.rows = []
+        if plan:
+            del self.fields["amount"]
+            self.rows = PlanRow.sent(data) if data is not None else [
+                PlanRow(initial={"plan_month": month, "plan_amount": f"{amount:,.2f}"}, number=number)
+                for number, (month, amount) in enumerate(plan.items(), 1)
+            ]
+
+    def clean(self) -> dict[str, Any]:
+        """Check what no field shows alone."""
+        until, since = self.cleaned_data.get("valid_until"), self.budget.valid_from
+        if since and until and until <= since:
+            begins = {"start": timezone.localtime(since).date().isoformat()}
+            self.add_error("valid_until", gettext("must come after %(start)s, on which the budget begins") % begins)
+        self._clean_amounts()
+        if not self.errors and loosens(self.budget, self.wish) and not self.cleaned_data["reason"]:
+            self.add_error("reason", gettext("is missing: another person agrees that this budget allows more"))
+        return self.cleaned_data
+
+    def _clean_amounts(self) -> None:
+        if "amount" in self.fields and "amount" not in self.errors and self.cleaned_data.get("amount") is None:
+            self.add_error("amount", amount_rule())
+        if self.budget.plan.all() and not any(row.is_valid() and row.cleaned_data["plan_amount"] for row in self.rows):
+            self.add_error(None, gettext("at least one month needs its amount"))
+
+    @property
+    def seen(self) -> str:
+        """What is looked at before it is saved."""
+        return canonical_json({"wish": msgspec.to_builtins(self.wish), "reason": self.cleaned_data["reason"]})
+
+    @property
+    def wish(self) -> BudgetWish:
+        """The budget as it is asked for."""
+        facts = {name: self.cleaned_data[name] for name in ("name", "amount", "valid_until") if name in self.cleaned_data}
+        rows = [row.cleaned_data for row in self.rows if row.is_valid() and row.cleaned_data["plan_amount"]]
+        plan = {row["plan_month"]: row["plan_amount"] for row in rows}
+        return wish_of(self.budget, **facts, **({"plan": plan} if plan else {}))
+
+
 class FeedbackForm(PageForm):
     """What an unusual day was; each answer is a button of its own."""
 
@@ -139,7 +213,7 @@ def _pattern(label: Any, example: str) -> Line:
     return Line(label=label, max_length=LONGEST_PATTERN, required=False, widget=widget)
 
 
-class BudgetForm(ThresholdsForm):
+class BudgetForm(PlannedForm, ThresholdsForm):
     """A new budget: its scope, its amount or the amounts of its plan, its time and its thresholds."""
 
     team = TeamOrGroup(Team.objects.order_by("-is_group", "code"), label=_("Team or group"), empty_label=_("choose"))
@@ -159,8 +233,10 @@ class BudgetForm(ThresholdsForm):
     valid_until = Midnight(label=_("Ends on the morning of"), required=False, help_text=_("may stay empty"))
     plan = forms.Field(label=_("Amounts by month"), required=False)
 
-    def __init__(self, data: QueryDict | None = None, *, currency: str, today: date) -> None:
+    def __init__(self, data: QueryDict | None = None, *, teams: QuerySet[Team], currency: str, today: date) -> None:
         super().__init__(data, initial=THRESHOLDS)
+        choice: Any = self.fields["team"]
+        choice.queryset = teams.order_by("-is_group", "code")
         self.fields["amount"].help_text = currency
         self.fields["amount"].widget.attrs["placeholder"] = "100,000.00"
         months = [divmod(today.year * 12 + today.month - 1 + ahead, 12) for ahead in range(PLAN_ROWS)]
@@ -168,15 +244,6 @@ class BudgetForm(ThresholdsForm):
             PlanRow(initial={"plan_month": f"{year}-{month + 1:02d}"}, number=number)
             for number, (year, month) in enumerate(months, 1)
         ]
-
-    def is_valid(self) -> bool:
-        """Whether neither a field nor a month is refused."""
-        return super().is_valid() and not any(row.errors for row in self.rows)
-
-    @property
-    def messages(self) -> list[str]:
-        """Every refusal in the order of the page."""
-        return super().messages + [text for row in self.rows for text in row.messages]
 
     def clean(self) -> dict[str, Any]:
         """Check what no field shows alone; the clean fields are those of a `BudgetWish`, with the team."""

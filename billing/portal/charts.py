@@ -17,6 +17,7 @@ from django.utils.translation import gettext as _
 
 from billing.budgets.models import BudgetStatus
 from billing.portal.bridge import Bridge
+from billing.portal.input_names import input_name
 from billing.portal.selectors import TrendPoint
 from billing.portal.templatetags.portal import gpu_hours, label, money, quantity, signed_money
 from pricing.money import round_price
@@ -45,10 +46,10 @@ class Series:
 @dataclass(frozen=True, slots=True)
 class Chart:
     """A chart over `labels`. `links`: where a click on one leads. `lying`: bars go from left to right, one on another.
-    `axis`: what the scale of values counts, where it is not the `unit` that is shown with each.
+    `axis`: what the scale of values counts, where it is not the `unit` that is shown with each; `across`: what labels are.
 
     `from_zero`: whether the scale begins there; where only differences are to be seen it does not. `legend`: whether the
-    chart names its series itself.
+    chart names its series itself. `written`: whether the text of each value is beside its bar.
     """
 
     labels: Sequence[str]
@@ -59,6 +60,8 @@ class Chart:
     from_zero: bool = True
     axis: str = ""
     legend: bool = True
+    across: str = ""
+    written: bool = False
 
     @property
     def json(self) -> str:
@@ -70,7 +73,10 @@ class Chart:
             for item in self.series
         ]  # fmt: skip
         shown = {"labels": list(self.labels), "series": series, "unit": self.unit, "links": list(self.links)}
-        looks = {"lying": self.lying, "from_zero": self.from_zero, "axis": self.axis or self.unit, "legend": self.legend}
+        looks = {
+            "lying": self.lying, "from_zero": self.from_zero, "axis": self.axis or self.unit, "legend": self.legend,
+            "across": self.across, "written": self.written,
+        }  # fmt: skip
         return json.dumps(shown | looks, ensure_ascii=False)
 
 
@@ -85,14 +91,15 @@ def trend_chart(trend: Sequence[TrendPoint], month: str, currency: str) -> Chart
     totals = [point.total for point in trend]
     colours = ["gpu" if point.month == month else "gpu-soft" for point in trend]
     series = Series(_("Total"), "bars", "gpu", totals, ["" if total is None else money(total) for total in totals], colours)
-    return Chart([point.month for point in trend], [series], currency, [f"?month={point.month}" for point in trend])
+    links = [f"?month={point.month}" for point in trend]
+    return Chart([point.month for point in trend], [series], currency, links, across=_("Month"))
 
 
 def days_chart(days: Sequence[tuple[date, Decimal, Decimal]], unit: str, currency: str, colour: str) -> Chart:
     """(day, quantity, amount): bars of the quantity; the amount is shown with it."""
     texts = [f"{quantity(used)} {unit}, {money(amount)} {currency}" for _day, used, amount in days]
     series = Series("", "bars", colour, [used for _day, used, _amount in days], texts)
-    return Chart([day.isoformat() for day, _used, _amount in days], [series], axis=unit)
+    return Chart([day.isoformat() for day, _used, _amount in days], [series], axis=unit, across=_("Day"))
 
 
 def bridge_chart(bridge: Bridge, currency: str) -> Chart:
@@ -103,27 +110,46 @@ def bridge_chart(bridge: Bridge, currency: str) -> Chart:
     texts = [money(first.amount), *(signed_money(effect.amount) for effect in effects), money(last.amount)]
     colours = ["gpu", *("unowned" if effect.amount > 0 else "jade" for effect in effects), "gpu"]
     series = Series("", "bars", "gpu", values, texts, colours)
-    return Chart([str(label(step.name, "effect")) for step in bridge.steps], [series], currency)
+    names = [str(label(step.name, "effect")) for step in bridge.steps]
+    return Chart(names, [series], currency, across=_("Effect"), written=True)
 
 
 Ends = tuple[Fraction, Fraction]
 
 
-def waterfall_chart(steps: Sequence[tuple[str, Ends, str]], currency: str) -> Chart:
-    """(component, from and to, amount as text): bars one behind the other; what is lost and what is earned stand out."""
-    colours = ["jade" if name == "markup" else "unowned" if name in ("unsold", "spares") else "gpu" for name, *_ in steps]
-    series = Series("", "bars", "gpu", [_places(ends) for _, ends, _ in steps], [text for *_, text in steps], colours)
-    return Chart([str(label(name, "price_part")) for name, *_ in steps], [series], currency, lying=True)
+def waterfall_chart(steps: Sequence[tuple[str, Ends, str]], price: Decimal, currency: str) -> Chart:
+    """(component, from and to, amount as text): bars one behind the other, and below them the price that they add up to;
+    what is lost and what is earned stand out.
+    """
+    special = {"markup": "jade", "unsold": "unowned", "spares": "unowned"}
+    colours = [special.get(name, "gpu") for name, *_rest in steps]
+    values = [*(_places(ends) for _name, ends, _text in steps), (Decimal(0), price)]
+    texts = [*(text for *_rest, text in steps), f"{price:f}"]
+    series = Series("", "bars", "gpu", values, texts, [*colours, "gpu"])
+    names = [*(str(label(name, "price_part")) for name, *_rest in steps), _("Price")]
+    return Chart(
+        names, [series], currency, lying=True, axis=_of_a_gpu_hour(currency), across=_("Component"), written=True
+    )
+
+
+def _of_a_gpu_hour(currency: str) -> str:
+    return _("%(currency)s per GPU-hour") % {"currency": currency}
 
 
 def tornado_chart(swings: Sequence[tuple[str, Ends, str]], price: Fraction, currency: str) -> Chart:
     """(input, lowest and highest price, both as text) beside a line at the price as it is."""
     here = round_price(price)
     series = [
-        Series(_("From – to"), "bars", "gpu", [_places(ends) for _, ends, _ in swings], [text for *_, text in swings]),
+        Series(
+            _("From – to"), "bars", "gpu", [_places(ends) for _name, ends, _text in swings],
+            [text for *_rest, text in swings],
+        ),
         Series(_("Price"), "limit", "unowned", [here] * len(swings), [f"{here:f}"] * len(swings)),
     ]
-    return Chart([name for name, *_ in swings], series, currency, lying=True, from_zero=False)
+    names = [input_name(name) for name, *_rest in swings]
+    return Chart(
+        names, series, currency, lying=True, from_zero=False, axis=_of_a_gpu_hour(currency), across=_("Input")
+    )
 
 
 def _places(ends: Ends) -> tuple[Decimal, Decimal]:
@@ -140,7 +166,8 @@ def pools_chart(pools: Sequence[Mapping[str, Any]], uses: Sequence[str]) -> Char
                [gpu_hours(pool[use]) for pool in pools])
         for use in uses
     ]  # fmt: skip
-    return Chart([f"{pool['accelerator']} {pool['cluster']}" for pool in pools], series, "GPU-h", lying=True)
+    names = [f"{pool['accelerator']} {pool['cluster']}" for pool in pools]
+    return Chart(names, series, "GPU-h", lying=True, across=_("Pool"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,4 +212,4 @@ def course_chart(
     if standing.forecast_p10 is not None and standing.forecast_p90 is not None:
         series.append(Series(_("8 of 10 times above"), "edge", "tokens", *towards(standing.forecast_p10)))
         series.append(Series(_("8 of 10 times below"), "band", "tokens", *towards(standing.forecast_p90)))
-    return Chart([(first + timedelta(days=day)).isoformat() for day in range(count)], series, currency)
+    return Chart([(first + timedelta(days=day)).isoformat() for day in range(count)], series, currency, across=_("Day"))

@@ -31,15 +31,15 @@ class DocumentMatch:
     address: str
 
 
-def documents_matching(teams: QuerySet[Team], text: str) -> list[DocumentMatch]:
-    """The documents of `teams` that every word of `text` fits, the newest first, at most SHOWN."""
+def documents_matching(teams: QuerySet[Team], text: str, most: int = SHOWN) -> list[DocumentMatch]:
+    """The documents of `teams` that every word of `text` fits, the newest first, at most `most`."""
     words = text.split()
     if not words:
         return []
     invoices = _fitting(Invoice.objects.filter(team__in=teams), words, "invoice", "period__month")
     notes = _fitting(Note.objects.filter(team__in=teams, number__isnull=False), words, "note", "correction__period__month")
-    found = [*_invoices(invoices), *_notes(notes)]
-    return sorted(found, key=lambda item: (item.month, item.number), reverse=True)[:SHOWN]
+    found = [*_invoices(invoices, most), *_notes(notes, most)]
+    return sorted(found, key=lambda item: (item.month, item.number), reverse=True)[:most]
 
 
 def _fitting(documents: QuerySet[Any], words: Iterable[str], event: str, month: str) -> QuerySet[Any]:
@@ -64,8 +64,8 @@ def _amount(word: str) -> Decimal | None:
     return amount if amount.is_finite() else None
 
 
-def _invoices(rows: QuerySet[Invoice]) -> list[DocumentMatch]:
-    newest = rows.select_related("team", "period").order_by("-period__month", "-id")[:SHOWN]
+def _invoices(rows: QuerySet[Invoice], most: int) -> list[DocumentMatch]:
+    newest = rows.select_related("team", "period").order_by("-period__month", "-id")[:most]
     return [
         DocumentMatch(
             "shadow" if row.shadow else "invoice", row.number or "", row.team, row.period.month, row.status, row.total,
@@ -75,8 +75,8 @@ def _invoices(rows: QuerySet[Invoice]) -> list[DocumentMatch]:
     ]  # fmt: skip
 
 
-def _notes(rows: QuerySet[Note]) -> list[DocumentMatch]:
-    newest = rows.select_related("team", "correction__period").order_by("-id")[:SHOWN]
+def _notes(rows: QuerySet[Note], most: int) -> list[DocumentMatch]:
+    newest = rows.select_related("team", "correction__period").order_by("-id")[:most]
     return [
         DocumentMatch(
             row.kind, row.number or "", row.team, row.correction.period.month if row.correction.period else "", "issued",

@@ -23,8 +23,10 @@ from billing.rating.reference_data import ReferenceData
 from billing.rating.selectors import reference_data_known
 from billing.rating.walk import RatedUsage, Slice, Verdicts, rated_usage, token_ranges
 from billing.usage.models import GpuAllocation
-from billing.usage.selectors import EpochFilter, last_close_seq, late_epochs
-from billing.usage.token_sums import requests_of, token_names
+from billing.usage.scope import EpochFilter
+from billing.usage.selectors import last_close_seq, late_epochs
+from billing.usage.store.dimensions import token_names
+from billing.usage.store.records import requests_of
 from metering.intervals import Interval
 from pricing.money import EXACT, round_to, split_amount
 from pricing.number_text import QUANTITY_PLACES

@@ -37,12 +37,16 @@ class Budgeted:
 
 @dataclass(frozen=True)
 class Outlook:
-    """The running month, as far as it is asked for. `expected`: not computed yet where it is None."""
+    """The running month, as far as it is asked for. `expected`: not computed yet where it is None.
+
+    `spent`: without credit notes and rebills, which no budget counts.
+    """
 
     found: Explored
     period: BillingPeriod
     scope: Scope
     budget: Budgeted | None
+    spent: Decimal
     expected: Expected | None = None
 
     @classmethod
@@ -54,22 +58,21 @@ class Outlook:
         if month != today or query.metric != "cost" or found.shadow or scope is None:
             return None
         period = period_of(month)
-        return cls(found, period, scope, _budget(scope, period))
+        return cls(found, period, scope, _budget(scope, period), found.total.total - reader.noted(query))
 
     def forecast(self, reader: Explorer, *, silent: bool) -> "Outlook":
         """The same with where the month will end."""
         window = Interval(self.period.start, self.period.end)
         known = reference_data_known(last_close_seq() + 1)
-        spent = self.found.total.total
         return replace(self, expected=expected_of(
-            self.scope, window, spent, reader.now, self.period.zone, known, silent=silent
+            self.scope, window, self.spent, reader.now, self.period.zone, known, silent=silent
         ))  # fmt: skip
 
     @property
     def used(self) -> Decimal | None:
         """Spent over the budget, as a ratio; None where not every team has one."""
         budget = self.budget
-        return self.found.total.total / budget.amount if budget and budget.number == budget.teams else None
+        return self.spent / budget.amount if budget and budget.number == budget.teams else None
 
     def lines(self, chart: Chart) -> Chart:
         """The chart of days with a line of what the budget allows a day, and of what is expected of the days to come."""
@@ -90,7 +93,7 @@ class Outlook:
         found = self.expected
 
         def placed(end: Decimal | None) -> tuple[list[Value], list[str]]:
-            rest = None if end is None else round_amount(Fraction(end - self.found.total.total) / len(ahead))
+            rest = None if end is None else round_amount(Fraction(end - self.spent) / len(ahead))
             values: list[Value] = [rest if number in ahead else None for number in range(days)]
             return values, ["" if value is None else money(rest) for value in values]
 

@@ -8,10 +8,12 @@ from functools import cached_property, partial
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlencode
 
+from django.conf import settings
 from django.urls import reverse
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
+from billing.explorer.cube import note_of
 from billing.explorer.labels import (
     BY_STEP,
     COLUMN,
@@ -22,18 +24,32 @@ from billing.explorer.labels import (
     STEP,
     UNIT,
     Name,
-    day_text,
+    fiscal_text,
     name_of,
     span_text,
+    step_text,
     title_of,
 )
-from billing.explorer.query import COLUMNS, DIMENSIONS, METRICS, NAMELESS, PRESETS, STEPS, Query, Span, usual_step
+from billing.explorer.query import (
+    COLUMNS,
+    DIMENSIONS,
+    LONGEST_OF_HOURS,
+    METRICS,
+    NAMELESS,
+    PRESETS,
+    STEPS,
+    Query,
+    Span,
+    Step,
+    usual_step,
+)
 from billing.explorer.results import UNIT_COSTS, Group
 from billing.explorer.selectors import Explored
 from billing.portal.charts import Chart, Series
 from billing.portal.explorer_outlook import Outlook
 from billing.portal.tables import NOTHING, Cell, Column, Table
 from billing.portal.templatetags.portal import count, hours, money, ratio, sign, signed_money, signed_percent
+from billing.runtime.translation import translated
 from pricing.money import AMOUNT_PLACES, round_to
 
 ROWS_SHOWN: Final = 50
@@ -150,6 +166,11 @@ class ExplorerPage:
         return self.text(round_to(mean, 0 if self.query.metric in COUNTED else AMOUNT_PLACES))
 
     @property
+    def refused(self) -> str:
+        """Why the bars are no hours, where hours were asked for."""
+        return translated(self.found.refused) if self.found.refused else ""
+
+    @property
     def metric_text(self) -> Any:
         return METRIC[self.query.metric]
 
@@ -223,7 +244,7 @@ class ExplorerPage:
     @property
     def left_out(self) -> int:
         """How many groups have no row."""
-        return max(0, self.found.number - sum(1 for row in self.rows if row.group.total))
+        return max(0, self.found.number - sum(1 for row in self.rows if row.group.counts))
 
     @property
     def rest_cells(self) -> list[tuple[str, str, str]]:
@@ -242,10 +263,12 @@ class ExplorerPage:
         return f"?{(asked.during(span) if span else asked).address}"
 
     def _line(self, group: Group) -> str:
-        """The page of the largest line of a group, where the span is one month."""
-        if group.line is None or not group.line[1]:
+        """The page of the largest line of a group, or of its note, where the span is one month."""
+        if group.line is None:
             return ""
         team, digest = group.line
+        if (note := note_of(digest)) is not None:
+            return reverse("portal:note", args=[note])
         asked = {"month": self.query.span.month}
         job = dict(zip(self.query.by, group.names, strict=True)).get("job")
         return f"{reverse('portal:line', args=[team, digest])}?{urlencode(asked | ({'workload': job} if job else {}))}"
@@ -263,8 +286,9 @@ class ExplorerPage:
             links = [f"?{self.query.during(step.span).address}" for step in found.steps]
             bars, texts = found.other.bars, [self.text(bar) for bar in found.other.bars]
             series.append(Series(gettext("All others"), "stack", "other", bars, texts, links=links))
-        axis = f"{self.unit} {BY_STEP[self.query.step]}"
-        chart = Chart([self.step_text(step.span) for step in found.steps], series, self.unit, axis=axis, legend=False)
+        axis, across = f"{self.unit} {BY_STEP[self.query.step]}", str(STEP[self.query.step])
+        names = [self.step_text(step) for step in found.steps]
+        chart = Chart(names, series, self.unit, axis=axis, legend=False, across=across)
         return chart if self.outlook is None else self.outlook.lines(chart)
 
     def _title(self, group: Group) -> str:
@@ -282,11 +306,14 @@ class ExplorerPage:
             found.append(("other", gettext("All others"), self.text(self.found.other.total), ""))
         return found
 
-    def step_text(self, span: Span) -> str:
-        """A bar in words, as short as its step allows."""
-        if self.query.step == "month":
-            return f"{span.first:%Y-%m}"
-        return day_text(span.first, self.found.today)
+    def step_text(self, step: Step) -> str:
+        """A bar in words."""
+        return step_text(step, self.found.today, of_one_day=self.query.span.days == 1)
+
+    @property
+    def fiscal_text(self) -> str:
+        """The fiscal year or quarter that is asked for, if one is."""
+        return fiscal_text(self.query, settings.FISCAL_YEAR_START)
 
     @property
     def span_text(self) -> str:
@@ -303,7 +330,7 @@ class ExplorerPage:
         """What the chart shows as a table: each bar with its sum and its parts."""
         groups = [*self.found.charted, *([self.found.other] if any(self.found.other.bars) else [])]
         return [
-            (self.step_text(step.span), self.text(sum((group.bars[place] for group in groups), Decimal(0))),
+            (self.step_text(step), self.text(sum((group.bars[place] for group in groups), Decimal(0))),
              [self.text(group.bars[place]) for group in groups])
             for place, step in enumerate(self.found.steps)
         ]  # fmt: skip
@@ -323,7 +350,8 @@ class ExplorerPage:
     def steps(self) -> list[Option]:
         """The steps; none is chosen where it is the usual one of the range."""
         usual = usual_step(self.query.span)
-        return [Option(code, STEP[code], code == self.query.step != usual) for code in STEPS]
+        offered = [code for code in STEPS if code != "hour" or self.query.span.days <= LONGEST_OF_HOURS]
+        return [Option(code, STEP[code], code == self.query.step != usual) for code in offered]
 
     @property
     def first_groups(self) -> list[Option]:
@@ -441,12 +469,13 @@ def series_table(found: Explored, called: Mapping[str, str]) -> Table:
         for name, value in zip(query.by, group.names, strict=True):
             names += [value, called.get(value, "")] if name == "team" else [value]
         rows += [
-            [step.span.first, step.span.last, *names, bar]
+            [step.span.first, step.span.last, *([step.name] if step.start else []), *names, bar]
             for step, bar in zip(found.steps, group.bars, strict=True)
             if bar
         ]
     names = [name for dimension in query.by for name in ([dimension, "team_name"] if dimension == "team" else [dimension])]
-    columns = [Column("from"), Column("to"), *(Column(str(name)) for name in names),
+    hour = [Column("hour")] if query.step == "hour" else []
+    columns = [Column("from"), Column("to"), *hour, *(Column(str(name)) for name in names),
                Column(query.metric, LOOKS.get(query.metric, "count"))]  # fmt: skip
     return Table(f"explorer-{query.step}-{query.first}-{query.last}", columns, rows)
 

@@ -57,12 +57,13 @@ class PageForm(forms.Form):
     error: UserError | None = None
 
     def __init__(
-        self, data: Any = None, *, key: object = "f", initial: Any = None, auto_id: str | bool | None = None
+        self, data: Any = None, *, files: Any = None, key: object = "f", initial: Any = None,
+        auto_id: str | bool | None = None,
     ) -> None:
         source = (initial or {}) if data is None else data
         self.key = " ".join([str(key), *(str(source.get(name, "")) for name in self.known_by)])
         ids = f"{slugify(self.key, allow_unicode=True)}-%s" if auto_id is None else auto_id
-        super().__init__(data, initial=initial, auto_id=ids, error_class=Refusals, label_suffix="")
+        super().__init__(data, files, initial=initial, auto_id=ids, error_class=Refusals, label_suffix="")
         for field in self.fields.values():
             field.error_messages["required"] = _("is missing")
 

@@ -10,6 +10,7 @@ from billing.closing import labels as closing
 from billing.corrections import labels as corrections
 from billing.invoices import labels as invoices
 from billing.portal.audit_words import AUDIT
+from billing.portal.input_names import NAMES
 from billing.rates import labels as rates
 from billing.rating import labels as rating
 from billing.usage import labels as usage
@@ -18,6 +19,7 @@ LABELS: Final[Mapping[str, Mapping[Any, Any]]] = {
     "period_status": invoices.PERIOD_STATUS,
     "reopening_status": closing.REOPENING_STATUS,
     "document_state": invoices.DOCUMENT_STATE,
+    "billing_mode": invoices.BILLING_MODE,
     "document_kind": invoices.DOCUMENT_KIND,
     "document_part": {**invoices.DOCUMENT_STATE, **invoices.NOTES},
     "correction_status": invoices.CORRECTION_STATUS,
@@ -30,9 +32,11 @@ LABELS: Final[Mapping[str, Mapping[Any, Any]]] = {
     "operation_kind": closing.OPERATION_KIND,
     "exception_owner": closing.EXCEPTION_OWNER,
     "quarantine_reason": usage.QUARANTINE_REASON,
+    "end_reason": usage.END_REASON,
     "price_draft_state": rates.PRICE_DRAFT_STATE,
     "price_draft_action": rates.PRICE_DRAFT_ACTION,
     "price_part": rates.PRICE_PART,
+    "price_input": {name: _(words) for name, words in NAMES.items()},
     "token_method": rates.TOKEN_METHOD,
     "commitment_state": rates.COMMITMENT_STATE,
     "line_kind": rating.LINE_KIND,
@@ -64,12 +68,13 @@ LABELS: Final[Mapping[str, Mapping[Any, Any]]] = {
     "effect": {
         "before": _("Before"), "after": _("Now"), "price": _("Price"), "usage": _("Usage"), "begun": _("Use begun"),
         "ended": _("Use ended"), "efficiency": _("Efficiency"), "interruption": _("Interruptions"), "late": _("Late usage"),
-        "other": _("Other"),
+        "credit": _("Credit notes and rebills"), "other": _("Other"),
     },
     "step": {
         "billing": _("Billing set-up"), "teams": _("Teams"), "cluster": _("First cluster"), "gateway": _("First gateway"),
-        "owners": _("Owners"), "price": _("First price"),
+        "owners": _("Owners"), "price": _("First price"), "close": _("First close"), "invoice": _("First invoice"),
     },
+    "approved_by": {"review: none": _("Nobody: drafts are not reviewed")},
     "role": {
         "viewer": _("Viewer"), "lead": _("Team lead"), "finance": _("Finance"), "approver": _("Approver"),
         "admin": _("Platform admin"), "auditor": _("Auditor"),

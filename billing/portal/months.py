@@ -1,14 +1,15 @@
 """Which month a page shows. Reading never stores a period: one that nobody opened yet is shown from its set-up."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.db import connection
 from django.http import Http404
 
 from billing.invoices.models import BillingPeriod
 from billing.tenancy.models import BillingSetup
-from metering.intervals import IntervalError, billing_month, month_of
+from billing.usage.selectors import usage_span
+from metering.intervals import MICROSECOND, IntervalError, billing_month, month_of
 
 MONTHS_OFFERED = 36
 
@@ -64,17 +65,9 @@ def _never_opened(month: str, setup: BillingSetup) -> BillingPeriod:
 
 
 def _months_with_usage(zone: str) -> list[str]:
-    """First and last month of usage and every month between; each bound is one index lookup."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """SELECT least((SELECT min(start) FROM usage_allocationrevision), (SELECT min(hour) FROM token_usage_hour)),
-                      greatest((SELECT max(until) - interval '1 microsecond' FROM usage_allocationrevision),
-                               (SELECT max(hour) FROM token_usage_hour))"""
-        )
-        first, last = cursor.fetchone()
-    if first is None or last is None:
-        return []
-    return _between(month_of(first, zone), month_of(last, zone))
+    """First and last month of usage and every month between."""
+    used = usage_span()
+    return [] if used is None else _between(month_of(used.start, zone), month_of(used.end - MICROSECOND, zone))
 
 
 def _between(first: str, last: str) -> list[str]:
@@ -84,3 +77,9 @@ def _between(first: str, last: str) -> list[str]:
         months.append(month)
         year, number = (year, number - 1) if number > 1 else (year - 1, 12)
     return months
+
+
+def open_periods(setup: BillingSetup, now: datetime) -> Sequence[BillingPeriod]:
+    """The month that goes on, and those that ended and are not closed, the newest first."""
+    choice = month_choice(month_of(now, setup.zone), setup, now)
+    return [choice.period, *(period for period in choice.ended if period.month != choice.month)]

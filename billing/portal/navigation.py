@@ -1,4 +1,4 @@
-"""The menu: every entry with its page, its label and the right that its reader needs."""
+"""The menu: every entry with its page, its label and the right that its reader needs, grouped by task."""
 
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
@@ -9,57 +9,83 @@ from billing.tenancy.access import Right
 
 
 class Entry(NamedTuple):
-    """`page`: the name of its address, which its views give as `nav`. `of_month`: it opens the month of the page."""
+    """`page`: the name of its address, which its views give as `nav`. `of_month`: it opens the month of the page.
+
+    `for_team`: somebody who sees only their own teams has it at hand; the rest is folded away for them.
+    """
 
     page: str
     label: Any
     right: Right | None = None
     of_month: bool = False
+    for_team: bool = False
 
 
 class Section(NamedTuple):
-    """Entries under a title, all of them only for a reader with `right`."""
+    """Entries under a title; a folded one opens by a click, and where one of its pages is shown."""
 
     title: Any
-    right: Right | None
     entries: tuple[Entry, ...]
+    folded: bool = False
 
 
 MENU: Final = (
-    Section("", None, (
-        Entry("explorer", _("Cost explorer")),
-        Entry("overview", _("Overview"), of_month=True),
+    Section(_("Costs"), (
+        Entry("explorer", _("Cost explorer"), for_team=True),
+        Entry("inbox", _("Inbox"), for_team=True),
+        Entry("overview", _("Overview"), of_month=True, for_team=True),
         Entry("board", _("Spending")),
-        Entry("budgets", _("Budgets")),
+        Entry("anomalies", _("Anomalies"), for_team=True),
+    )),
+    Section(_("Plan"), (
+        Entry("budgets", _("Budgets"), for_team=True),
         Entry("commitments", _("Commitments")),
-        Entry("anomalies", _("Anomalies")),
-        Entry("invoices", _("Invoices")),
-        Entry("search", _("Search")),
+        Entry("planner", _("Training planner")),
+    )),
+    Section(_("Documents"), (
+        Entry("invoices", _("Invoices"), for_team=True),
         Entry("corrections", _("Corrections")),
         Entry("disputes", _("Disputes")),
-        Entry("prices", _("Prices")),
-        Entry("planner", _("Training planner")),
-        Entry("ownership", _("Ownership")),
+        Entry("search", _("Search")),
     )),
-    Section(_("Finance"), Right.READ, (
-        Entry("recovery", _("Recovery"), Right.READ_COSTS, of_month=True),
+    Section(_("Prices"), (
+        Entry("prices", _("Prices")),
+        Entry("policies", _("Policies"), Right.READ),
         Entry("workbench", _("Price workbench"), Right.READ_COSTS),
-        Entry("close", _("Can we close?"), of_month=True),
+        Entry("recovery", _("Recovery"), Right.READ_COSTS, of_month=True),
+    )),
+    Section(_("Close"), (
+        Entry("close", _("Can we close?"), Right.READ, of_month=True),
         Entry("audit", _("Audit"), Right.READ_AUDIT),
     )),
-    Section(_("Metering"), Right.READ, (
+    Section(_("Metering and access"), (
         Entry("start", _("First steps"), Right.OPERATE),
-        Entry("sources", _("Agents and sources")),
-        Entry("quarantine", _("Quarantine")),
+        Entry("teams", _("Teams"), Right.READ),
+        Entry("ownership", _("Ownership")),
+        Entry("sources", _("Agents and sources"), Right.READ),
+        Entry("install_agent", _("Install an agent"), Right.MANAGE_PEOPLE),
+        Entry("quarantine", _("Quarantine"), Right.READ),
         Entry("people", _("People and access"), Right.MANAGE_PEOPLE),
+        Entry("own_tokens", _("My tokens")),
+        Entry("installation", _("Version and backups"), Right.MANAGE_PEOPLE),
     )),
 )  # fmt: skip
 
 
 def menu_of(may: Mapping[str, bool]) -> list[Section]:
-    """The sections and entries for somebody who may do what is True in `may`, by right."""
+    """The sections and entries for somebody who may do what is True in `may`, by right.
+
+    Who sees every team has all sections; who sees only their own teams has six entries, and the others under "More".
+    """
+    permitted = [section._replace(entries=_permitted(section, may)) for section in MENU]
+    if may.get(Right.READ):
+        return permitted
+    entries = [entry for section in permitted for entry in section.entries]
     return [
-        section._replace(entries=tuple(entry for entry in section.entries if entry.right is None or may.get(entry.right)))
-        for section in MENU
-        if section.right is None or may.get(section.right)
+        Section("", tuple(entry for entry in entries if entry.for_team)),
+        Section(_("More"), tuple(entry for entry in entries if not entry.for_team), folded=True),
     ]
+
+
+def _permitted(section: Section, may: Mapping[str, bool]) -> tuple[Entry, ...]:
+    return tuple(entry for entry in section.entries if entry.right is None or may.get(entry.right))

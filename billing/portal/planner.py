@@ -67,7 +67,7 @@ GROUPS: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     (gettext_noop("Energy and CO2"), ("gpu_power_kw", "pue", LOCATION_BASED, MARKET_BASED)),
     (gettext_noop("Attention and steps"), (*ATTENTION, "sequences_per_step")),
     (gettext_noop("Storage and requests"), (*STORAGE, *LISTS)),
-    (gettext_noop("What the plan is held against"), tuple(FACTS)),
+    (gettext_noop("What the plan is compared with"), tuple(FACTS)),
 )  # fmt: skip
 OPEN: Final = 2
 """How many groups are open; any other is where something is written in it."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any
+from typing import Any, Self
 
 from django.db.models import QuerySet
 
@@ -15,6 +15,7 @@ from billing.rates.price_diff import PriceChange, price_changes
 from billing.rates.price_file import in_written_order
 from billing.rates.price_list import PriceListError
 from billing.rates.selectors import draft_prices, plain_version, price_version_before
+from billing.rating.price_effect import Effect, PriceEffect
 from metering.intervals import billing_month, month_of, next_month
 from pricing.business_days import BusinessCalendar, business_days_between
 from pricing.contexts import SEPARATOR, class_and_context, in_order, priced_class
@@ -176,6 +177,53 @@ def _money(value: Fraction | None) -> str:
 def _difference(row: ComponentChange) -> str:
     """Signed; a component that one of two sheets does not have costs nothing there."""
     return f"{'+' if row.difference > 0 else ''}{price_text(row.difference)}"
+
+
+@dataclass(frozen=True, slots=True)
+class TeamEffect:
+    """What a list changes for a team: its lines that change, the largest change first, and those that stay as they were."""
+
+    whole: Effect
+    changed: list[Effect]
+    same: list[Effect]
+
+    @property
+    def same_amount(self) -> Decimal:
+        """The sum of what stays."""
+        return sum((row.after for row in self.same), Decimal("0.00"))
+
+
+@dataclass(frozen=True)
+class ShownEffect:
+    """An effect as pages show it: `teams` with a line that changes, the largest change first, and the `others`."""
+
+    teams: list[TeamEffect]
+    others: list[TeamEffect]
+
+    @classmethod
+    def of(cls, effect: PriceEffect) -> Self:
+        """Each line once, with its team."""
+        rows: dict[str, list[Effect]] = defaultdict(list)
+        for row in sorted(effect.rows, key=lambda row: (-abs(row.difference), row.key)):
+            rows[row.key.team].append(row)
+        teams = [
+            TeamEffect(
+                whole, [row for row in rows[whole.key.team] if row.difference],
+                [row for row in rows[whole.key.team] if not row.difference],
+            )
+            for whole in effect.by_team
+        ]  # fmt: skip
+        return cls([team for team in teams if team.changed], [team for team in teams if not team.changed])
+
+    @property
+    def others_amount(self) -> Decimal:
+        """What the teams pay for whom nothing changes."""
+        return sum((team.same_amount for team in self.others), Decimal("0.00"))
+
+    @property
+    def same(self) -> list[Effect]:
+        """The lines that stay, of all teams."""
+        return [row for team in (*self.teams, *self.others) for row in team.same]
 
 
 def first_month_with_notice(

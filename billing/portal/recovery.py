@@ -25,7 +25,8 @@ from billing.rating.models import PoolTime
 from billing.rating.selectors import pool_times
 from billing.tenancy.models import Team
 from billing.usage.queries import gpu_time
-from billing.usage.selectors import EpochFilter, capacity_sums, last_close_seq
+from billing.usage.scope import EpochFilter
+from billing.usage.selectors import capacity_sums, last_close_seq
 from metering.accelerators import device_share
 from metering.intervals import Interval
 from pricing.money import round_amount, round_to, split_amount
@@ -268,12 +269,13 @@ class MonthSum:
     """What was invoiced for a month by kind, what notes took back in it, and the change of the net since before.
 
     `closed` False: its invoices are to come, and nothing can be compared with it; an `estimate` is what is known of it.
+    Without one it has no sums.
     """
 
     month: str
-    gpu: Decimal
-    tokens: Decimal
-    adjustments: Decimal
+    gpu: Decimal | None
+    tokens: Decimal | None
+    adjustments: Decimal | None
     noted: Decimal
     closed: bool
     change: Decimal | None = None
@@ -286,7 +288,9 @@ class MonthSum:
         return "closed" if self.closed else "estimate" if self.estimate else "open"
 
     @property
-    def net(self) -> Decimal:
+    def net(self) -> Decimal | None:
+        if self.gpu is None or self.tokens is None or self.adjustments is None:
+            return None
         return self.gpu + self.tokens + self.adjustments + self.noted
 
 
@@ -304,10 +308,11 @@ def months_compared(teams: QuerySet[Team], still_open: Iterable[OpenMonth] = ())
         item.month: {**item.statements.sums, "data_through": item.data_through} for item in still_open if item.statements
     }
     for month in sorted({*sums, *noted, *estimates}):
-        gpu, tokens, other = sums.get(month, (ZERO, ZERO, ZERO))
+        unknown = ZERO if month in closed else None
+        gpu, tokens, other = sums.get(month, (unknown, unknown, unknown))
         item = MonthSum(month, gpu, tokens, other, noted.get(month, ZERO), month in closed)
         if month in estimates:
             item = replace(item, estimate=True, **estimates[month])
-        compared = item.closed and found and found[-1].closed
-        found.append(replace(item, change=item.net - found[-1].net) if compared else item)
+        before = found[-1].net if item.closed and found and found[-1].closed else None
+        found.append(item if before is None or item.net is None else replace(item, change=item.net - before))
     return found[: -MONTHS_COMPARED - 1 : -1]

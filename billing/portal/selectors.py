@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
+from typing import Any
 
-from django.db.models import F, QuerySet, Sum
+from django.db.models import Count, F, Max, Min, QuerySet, Sum
 from django.http import HttpRequest
 
 from billing.budgets.selectors import MICROSECOND, monthly_amounts
@@ -17,6 +18,7 @@ from billing.invoices.selectors import corrections_all, notes_issued
 from billing.portal.fresh import page_freshness
 from billing.portal.statements import MonthStatements, Statement, month_statements
 from billing.rates.models import EfficiencyPolicy
+from billing.tenancy.access import Right, access_of, teams_visible_to
 from billing.tenancy.models import ConsumerOwnership, NamespaceOwnership, Team
 from billing.usage.models import QuarantinedRecord
 from billing.usage.scope import UsageScope
@@ -27,6 +29,11 @@ ASSESSED = 3
 """How many of the newest open months are assessed for a page, as many as the scheduler keeps ready; of older ones it says
 that they are open."""
 QUARANTINE_SHOWN = 200
+
+
+def team_names(request: HttpRequest) -> dict[str, str]:
+    """The names of the teams that the reader of a page may see, by code; a team without one is left out."""
+    return dict(teams_visible_to(request.user).exclude(name="").values_list("code", "name"))
 
 
 def team_rows(month: MonthStatements) -> list[Statement]:
@@ -140,6 +147,12 @@ def policies() -> QuerySet[EfficiencyPolicy]:
     return EfficiencyPolicy.objects.order_by("-valid_from")
 
 
+def teams_shown(user: Any) -> QuerySet[Team]:
+    """The teams that somebody may see; who sees all of them sees the groups too."""
+    seen = Team.objects.all() if access_of(user).may(Right.READ) else teams_visible_to(user)
+    return seen.select_related("parent").order_by("code")
+
+
 def namespaces_owned(teams: QuerySet[Team]) -> QuerySet[NamespaceOwnership]:
     """Who owns which namespaces since when, of the teams somebody may see."""
     return NamespaceOwnership.objects.filter(team__in=teams).select_related("team").order_by(
@@ -152,6 +165,25 @@ def consumers_owned(teams: QuerySet[Team]) -> QuerySet[ConsumerOwnership]:
     return ConsumerOwnership.objects.filter(team__in=teams).select_related("team").order_by(
         "source", "consumer", F("valid_from").asc(nulls_first=True)
     )
+
+
+@dataclass(frozen=True, slots=True)
+class QuarantineCause:
+    """Open records of one reason that one reporter sent to one endpoint, and of which instants they are."""
+
+    reason: str
+    reporter: str
+    door: str
+    records: int
+    earliest: datetime
+    latest: datetime
+
+
+def quarantine_causes() -> list[QuarantineCause]:
+    """What is open by cause, the one of the most records first."""
+    found = QuarantinedRecord.objects.filter(status=QuarantinedRecord.Status.OPEN).values("reason", "reporter", "door")
+    counted = found.annotate(records=Count("id"), earliest=Min("at"), latest=Max("at"))
+    return [QuarantineCause(**row) for row in counted.order_by("-records", "reason", "reporter", "door")]
 
 
 def quarantined(status: str, most: int | None = QUARANTINE_SHOWN) -> tuple[list[QuarantinedRecord], int]:

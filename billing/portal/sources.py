@@ -8,16 +8,17 @@ from collections import defaultdict
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
-from typing import Any
 
-from django.db import connection
 from django.db.models import Max, QuerySet
 
 from billing.invoices.models import BillingPeriod
 from billing.tenancy.models import ApiToken
 from billing.usage.gaps import metering_gaps
+from billing.usage.grid import HOUR
 from billing.usage.models import AgentDiagnostic, AgentWatermark, QuarantinedRecord
 from billing.usage.reconciliation import SequenceGaps, sequence_gaps
+from billing.usage.store.dimensions import names_reported
+from billing.usage.store.hours import hours_used, last_used
 from metering.intervals import Interval
 
 SILENT = timedelta(minutes=5)
@@ -59,6 +60,7 @@ class Gateway:
     seconds: int | None
     used_until: datetime | None
     missing: int
+    behind = False  # it says nothing of what it has yet to report
 
     @property
     def silent(self) -> bool:
@@ -78,6 +80,17 @@ class Stretch:
     @property
     def seconds(self) -> int:
         return int((self.end - self.start).total_seconds())
+
+
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """One time in which a cluster was not watched: all that stretches over it."""
+
+    stretches: list[Stretch]
+
+    @property
+    def allocations(self) -> int:
+        return sum(item.allocations for item in self.stretches)
 
 
 @dataclass(frozen=True)
@@ -126,6 +139,14 @@ class Sources:
             if (cut := piece.overlap(passed))
         ]
 
+    @property
+    def silences(self) -> list[Silence]:
+        """The stretches of each cluster and time together, where the first of them stands."""
+        together: dict[tuple[str, datetime, datetime], list[Stretch]] = defaultdict(list)
+        for item in self.stretches:
+            together[item.cluster, item.start, item.end].append(item)
+        return [Silence(items) for items in together.values()]
+
     @cached_property
     def numbered(self) -> list[SequenceGaps]:
         """Numbers of records of the month that never arrived."""
@@ -152,21 +173,14 @@ def last_reports() -> dict[str, datetime | None]:
 
 def _used_until(now: datetime) -> dict[str, datetime]:
     """The end of the last hour with usage of each source of tokens, of the month before `now`."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT max(hour) FROM token_usage_hour")
-        (newest,) = cursor.fetchone()
-        cursor.execute("SELECT DISTINCT source FROM token_dimension")
-        sources, earliest = {source for (source,) in cursor.fetchall()}, now - LOOKED_BACK
-        since = earliest if newest is None else max(earliest, newest - RECENT)
-        found = _last_hours(cursor, since)
-        return found if found.keys() >= sources or since == earliest else _last_hours(cursor, earliest)
+    hours, earliest = hours_used(), now - LOOKED_BACK
+    since = max(earliest, hours[1] - RECENT) if hours else earliest
+    found = _last_hours(since)
+    return found if found.keys() >= set(names_reported("source")) or since == earliest else _last_hours(earliest)
 
 
-def _last_hours(cursor: Any, since: datetime) -> dict[str, datetime]:
-    cursor.execute(
-        """SELECT d.source, max(t.last) + interval '1 hour'
-           FROM (SELECT dimension, max(hour) AS last FROM token_usage_hour WHERE hour >= %s GROUP BY 1) t
-           JOIN token_dimension d ON d.id = t.dimension GROUP BY 1""",
-        [since],
-    )
-    return dict(cursor.fetchall())
+def _last_hours(since: datetime) -> dict[str, datetime]:
+    found: dict[str, datetime] = {}
+    for (source, _), last in last_used(since).items():
+        found[source] = max(last + HOUR, found.get(source, last))
+    return found

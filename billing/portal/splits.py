@@ -17,7 +17,7 @@ from billing.rating.grains import Grain
 from billing.rating.readings import Reading
 from billing.rating.reference_data import ReferenceData
 from billing.rating.walk import Slice, Verdicts, adjusting, rated_usage
-from billing.usage.selectors import EpochFilter
+from billing.usage.scope import EpochFilter
 from metering.intervals import Interval
 from pricing.meters import GPU_TIME
 from pricing.money import EXACT, round_to, split_amount

@@ -124,9 +124,9 @@ def kept_reports(text: str) -> list[dict[str, Any]]:
     try:
         found = json.loads(text, parse_float=Decimal)
     except RecursionError as error:
-        raise ValueError(gettext("report: is not what the page held: upload it again")) from error
+        raise ValueError(gettext("report: is not what the page sent: upload it again")) from error
     if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
-        raise ValueError(gettext("report: is not what the page held: upload it again"))
+        raise ValueError(gettext("report: is not what the page sent: upload it again"))
     return found
 
 

@@ -199,7 +199,7 @@ class Analysis:
     @property
     def waterfall(self) -> Chart:
         """What the price is made of, each component from where the one before ended."""
-        return waterfall_chart([(bar.name, bar.ends, bar.amount) for bar in self.bars], self.cost.currency)
+        return waterfall_chart([(bar.name, bar.ends, bar.amount) for bar in self.bars], self.cost.price, self.cost.currency)
 
     @property
     def tornado(self) -> Chart:
@@ -425,7 +425,7 @@ def bench_tables(found: Analysis, against: str = "") -> dict[str, Callable[[], T
             foot=(gettext("Price"), price, Decimal("100.0"), found.simple.price),
         ),
         "swings": _table(
-            f"what-moves-{name}", Column("input", heading=_("Input")),
+            f"what-moves-{name}", Column("input", heading=_("Input"), words="price_input"),
             {"from": _("Low"), "to": _("High"), "price_at_from": _("Price at low"), "price_at_to": _("Price at high")},
             [(bar.name, bar.low, bar.high, bar.price_at_low, bar.price_at_high) for bar in found.swings],
         ),

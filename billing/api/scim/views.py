@@ -31,6 +31,7 @@ from billing.api.scim.documents import (
     person_of_operations,
     user_document,
 )
+from billing.tenancy.actors import Actor, actor_of
 from billing.tenancy.models import ProvisionedAccount
 from billing.tenancy.people import PeopleError
 from billing.tenancy.provisioning import (
@@ -97,9 +98,9 @@ class ScimView(APIView):
         return self.request.build_absolute_uri("/api/v1/scim/v2")
 
     @property
-    def actor(self) -> str:
-        """The token, by its name in the audit log."""
-        return str(self.request.user)
+    def actor(self) -> Actor:
+        """The token, and who is behind it."""
+        return actor_of(self.request)
 
 
 def whole(request: Request) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from billing.explorer.building import month_rows
 from billing.explorer.cube import packed
 from billing.explorer.facts import CubeFacts
 from billing.explorer.models import CubeColumn, MonthCube
-from billing.explorer.month_lines import month_lines, sources_of
+from billing.explorer.month_lines import is_of_this_form, month_lines, sources_of
 from billing.invoices.models import BillingPeriod, InvoiceLine
 from billing.invoices.selectors import period_of
 from billing.rating.models import RatingSnapshot
@@ -66,7 +66,7 @@ def cubes_ready(months: Iterable[str], *, now: datetime) -> tuple[list[MonthCube
         if not is_current(cube, period, sources[period.month], now):
             if not _is_large(period):
                 cube = cube_make(period, now=now)
-            elif cube is None or period.status == BillingPeriod.Status.CLOSED:
+            elif cube is None or period.status == BillingPeriod.Status.CLOSED or not is_of_this_form(cube):
                 missing.append(period.month)
                 continue
         if cube is not None:

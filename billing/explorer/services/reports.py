@@ -21,7 +21,6 @@ from billing.budgets.services.deliveries import FIRST_WAIT, LONGEST_WAIT
 from billing.explorer.labels import METRIC, UNIT, span_text, title_of
 from billing.explorer.models import ReportSchedule
 from billing.explorer.picture import chart_png
-from billing.explorer.query import query_of
 from billing.explorer.selectors import Explored, Explorer, open_window
 from billing.explorer.services.saved_views import channels_allowed, next_time
 from billing.rating.freshness import freshness
@@ -69,7 +68,7 @@ def _deliver(report: ReportSchedule, setup: BillingSetup, now: datetime) -> None
         raise ChannelError(Message("%(name)s: its owner may no longer have reports sent there", name=report.channel.name))
     teams = dict(teams_visible_to(owner).values_list("code", "name"))
     reader = Explorer(frozenset(teams), now, setup.zone, teams)
-    found = reader.explore(query_of(QueryDict(report.view.query), reader.today))
+    found = reader.answer(QueryDict(report.view.query))
     with override(report.channel.language or settings.LANGUAGE_CODE), tempfile.TemporaryDirectory() as folder:
         title, body = message_of(report, found, reader, setup)
         picture = Path(folder) / "chart.png"
@@ -90,7 +89,7 @@ def message_of(report: ReportSchedule, found: Explored, reader: Explorer, setup:
         "view": report.view, "found": found, "rows": rows, "unit": unit, "metric": METRIC[query.metric], "setup": setup,
         "span": span_text(query.span, found.today), "more": max(0, len(found.groups) - LISTED), "fresh": fresh,
         "compared": "" if found.compared is None or (fresh and fresh.stale) else span_text(found.compared, found.today),
-        "link": f"{link}?{query.address}" if link else "", "total": f"{found.total.total:,f}",
+        "inbox": portal_link("inbox"), "link": f"{link}?{query.address}" if link else "", "total": f"{found.total.total:,f}",
         "change": "" if found.total.change is None else f"{found.total.change:+,f}",
         "through": "" if fresh is None or fresh.data_through is None
         else f"{fresh.data_through.astimezone(ZoneInfo(setup.zone)):%Y-%m-%d %H:%M}",

@@ -58,7 +58,7 @@ def view_delete(*, view: SavedView) -> None:
 
 
 def report_put(
-    *, view: SavedView, channel: Channel, cadence: str, hour: int, now: datetime, zone: str
+    *, view: SavedView, channel: Channel, cadence: str, hour: int, actor: str, now: datetime, zone: str
 ) -> ReportSchedule:
     """Have a view of its owner sent from its next hour on.  Raises SavedViewError."""
     if not channels_allowed(view.owner).filter(pk=channel.pk).exists():
@@ -69,17 +69,15 @@ def report_put(
             defaults={"hour": hour, "next_at": next_time(cadence, hour, now, zone), "attempts": 0, "last_error": ""},
         )  # fmt: skip
         detail = {"channel": channel.name, "cadence": cadence, "hour": hour, "query": view.query}
-        audit_record(actor=view.owner.get_username(), action="explorer_report_put", subject=str(view), detail=detail)
+        audit_record(actor=actor, action="explorer_report_put", subject=str(view), detail=detail)
     return report
 
 
-def report_end(*, report: ReportSchedule) -> None:
+def report_end(*, report: ReportSchedule, actor: str) -> None:
     """Send a report no longer."""
     with transaction.atomic():
         detail = {"channel": report.channel.name, "cadence": report.cadence}
-        audit_record(
-            actor=report.view.owner.get_username(), action="explorer_report_ended", subject=str(report.view), detail=detail
-        )
+        audit_record(actor=actor, action="explorer_report_ended", subject=str(report.view), detail=detail)
         report.delete()
 
 

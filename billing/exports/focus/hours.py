@@ -18,7 +18,8 @@ from billing.rating.models import EfficiencyVerdict
 from billing.rating.readings import NamesByTeam, Reading
 from billing.rating.selectors import changes_known, changes_through, last_change, reference_data_with
 from billing.rating.walk import RatedUsage, Slice, adjusting, rated_usage
-from billing.usage.selectors import EpochFilter, late_epochs, late_windows
+from billing.usage.scope import EpochFilter
+from billing.usage.selectors import late_epochs, late_windows
 from metering.intervals import Interval, month_of
 from pricing.allocation import ALLOCATED
 from pricing.meters import Explanation

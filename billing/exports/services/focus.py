@@ -10,6 +10,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from django.db.models import QuerySet
 
 from billing.corrections.credited_lines import month_of_close, row_key
@@ -100,12 +101,27 @@ def focus_export(
         conformance.billing_period(periods)
         write["billing-period"](periods)
         if terms:
-            first = document_of(issued[0])
-            commitments = commitment_rows(terms, Issue(window, period.zone, first["currency"], first["issuer"]["name"]))
-            conformance.contract_commitment(commitments)
-            write["contract-commitment"](commitments)
+            write["contract-commitment"](_commitments(period, issued, terms, conformance))
         conformance.finish(totals)
     return Exported(files, count, len(issued), sum(totals.values(), Decimal("0.00")))
+
+
+def commitments_of(month: str) -> pa.Table | None:
+    """The rows of Contract Commitment alone, which need no usage; None where no document bills a commitment.
+
+    Raises NoPeriodError, NotIssuedError, ConformanceError.
+    """
+    period, issued = issued_documents(month)
+    terms = _terms(period, issued)
+    conformance = Conformance(Interval(period.start, period.end), windows_closed_before(period.close_number))
+    return _commitments(period, issued, terms, conformance) if terms else None
+
+
+def _commitments(period: BillingPeriod, issued: list[Issued], terms: list[Terms], conformance: Conformance) -> pa.Table:
+    first, window = document_of(issued[0]), Interval(period.start, period.end)
+    rows = commitment_rows(terms, Issue(window, period.zone, first["currency"], first["issuer"]["name"]))
+    conformance.contract_commitment(rows)
+    return rows
 
 
 def _terms(period: BillingPeriod, documents: list[Issued]) -> list[Terms]:

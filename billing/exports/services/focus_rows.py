@@ -5,7 +5,7 @@ document is issued: those of a month of a few lines by the request that asks for
 take minutes, by a worker. A data set is there as a whole or not at all.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from hashlib import sha256
 from io import BytesIO
@@ -18,9 +18,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from django.db import connection, transaction
 
-from billing.exports.focus.files import as_records
+from billing.exports.focus.contract_commitments import CONTRACT_COMMITMENT
+from billing.exports.focus.files import as_records, data_set_files
 from billing.exports.models import FocusPart, FocusSet
-from billing.exports.services.focus import DATA_SETS, UnexplainedError, focus_export
+from billing.exports.services.focus import DATA_SETS, UnexplainedError, commitments_of, focus_export
 from billing.invoices.issued import issued_documents
 from billing.invoices.models import InvoiceLine, NoteLine, Operation
 from billing.runtime.progress import ProgressCallback, no_progress
@@ -71,14 +72,39 @@ def focus_rows(*, month: str, data_set: str, now: datetime, request: Request) ->
     Raises NoPeriodError, NotIssuedError, UnexplainedError, ConformanceError as the export does; FocusNotReadyError where a
     worker makes them, which `request` asks for.
     """
+    return FocusRows(next(kept for kept in _kept(month, now, request) if kept.data_set == data_set))
+
+
+def focus_files(*, month: str, directory: Path, now: datetime, request: Request) -> list[Path]:
+    """The files of `focus_export` from the kept data sets, as CSV and Parquet.  Raises as `focus_rows` does."""
+    written = []
+    for kept in _kept(month, now, request):
+        parts = kept.parts.order_by("first").values_list("content", flat=True)
+        tables = (pq.read_table(BytesIO(content)) for content in parts.iterator(chunk_size=1))
+        written += _write(directory, f"focus-{kept.data_set}-{month}", DATA_SETS[kept.data_set], tables)
+    commitments = commitments_of(month)
+    if commitments is not None:
+        written += _write(directory, f"focus-contract-commitment-{month}", CONTRACT_COMMITMENT, [commitments])
+    return written
+
+
+def _write(directory: Path, name: str, schema: pa.Schema, tables: Iterable[pa.Table]) -> list[Path]:
+    with data_set_files(directory, name, schema) as (write, paths):
+        for table in tables:
+            write(table)
+    return paths
+
+
+def _kept(month: str, now: datetime, request: Request) -> list[FocusSet]:
+    """Every data set of the documents that are issued now, made first where that takes no worker."""
     documents = _hash_of(_issued(month))
-    sets = FocusSet.objects.filter(month=month, documents=documents, data_set=data_set)
+    sets = FocusSet.objects.filter(month=month, documents=documents).order_by("data_set")
     if not sets.exists() and _small(month):
         focus_make(month=month, now=now)
-    kept = sets.first()
-    if kept is None:
+    kept = list(sets)
+    if not kept:
         raise _waiting(month, documents, now, request)
-    return FocusRows(kept)
+    return kept
 
 
 def focus_make(*, month: str, now: datetime, report_progress: ProgressCallback = no_progress) -> int:

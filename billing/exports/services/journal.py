@@ -33,8 +33,10 @@ class AcknowledgementError(UserError, ValueError):
     code = "journal_acknowledgement"
 
 
-class ChartError(ValueError):
+class ChartError(UserError, ValueError):
     """A chart of accounts with a field that is unknown or of another type."""
+
+    code = "chart"
 
 
 @dataclass(frozen=True)
@@ -147,16 +149,24 @@ def journal_acknowledge(*, month: str, batch: str, reference: str, actor: str, n
 
 def chart_read(path: Path) -> dict[str, Any]:
     """The fields of a chart from a YAML file.  Raises ChartError naming the field."""
+    return chart_of(path.read_bytes(), path)
+
+
+def chart_of(text: bytes, path: Path) -> dict[str, Any]:
+    """The fields of a chart from YAML; `path`: what refusals call it.  Raises ChartError naming the field."""
     try:
-        content = yaml.safe_load(path.read_bytes())
+        content = yaml.safe_load(text)
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ChartError(f"{path}: is not YAML: {' '.join(str(error).split())[:200]}") from error
+        what = " ".join(str(error).split())[:200]
+        raise ChartError(Message("%(file)s: is not YAML: %(error)s", file=path, error=what)) from error
     if not isinstance(content, dict):
-        raise ChartError(f"{path}: must be a mapping of fields")
+        raise ChartError(Message("%(file)s: must be a mapping of fields", file=path))
     known = [item.name for item in fields(Chart)]
     for name, value in content.items():
         if name not in known:
-            raise ChartError(f"{path}: field {str(name)[:40]!r} is none of {', '.join(known)}")
+            raise ChartError(Message(
+                "%(file)s: field %(name)s is none of %(names)s", file=path, name=repr(str(name)[:40]), names=", ".join(known)
+            ))
         _check_value(path, name, value)
     return content
 
@@ -164,9 +174,15 @@ def chart_read(path: Path) -> dict[str, Any]:
 def _check_value(path: Path, name: str, value: object) -> None:
     if name == "posting_date":
         if type(value) is not date:
-            raise ChartError(f"{path}: posting_date {value!r} must be a date such as 2026-10-31")
+            raise ChartError(Message(
+                "%(file)s: posting_date %(value)s must be a date such as 2026-10-31", file=path, value=repr(value)
+            ))
     elif name in BY_TEAM:
         if not isinstance(value, dict) or not all(isinstance(text, str) for pair in value.items() for text in pair):
-            raise ChartError(f"{path}: {name} must map team codes to text; put numbers in quotes")
+            raise ChartError(Message(
+                "%(file)s: %(name)s must map team codes to text; put numbers in quotes", file=path, name=name
+            ))
     elif not isinstance(value, str):
-        raise ChartError(f"{path}: {name} {value!r} must be text; put a number in quotes")
+        raise ChartError(Message(
+            "%(file)s: %(name)s %(value)s must be text; put a number in quotes", file=path, name=name, value=repr(value)
+        ))

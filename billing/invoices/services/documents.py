@@ -1,18 +1,23 @@
 """The documents of invoices and notes as files: one of them, or a whole month, complete or not there."""
 
-from collections.abc import Callable
+import zipfile
+from collections.abc import Callable, Iterator
+from io import RawIOBase
 from pathlib import Path
-from typing import Final
+from typing import IO, Any, Final, cast
+
+from django.db.models import QuerySet
 
 from billing.invoices.acceptance import printed_until
 from billing.invoices.documents import PdfRenderer, render_csv, render_pdf, render_xlsx
-from billing.invoices.issued import issued_notes
+from billing.invoices.issued import NotIssuedError, issued_notes
 from billing.invoices.models import Invoice, Note
 from billing.invoices.selectors import document_of, invoices_of
 from billing.runtime.atomic_file import whole_files
 from billing.runtime.canonical_json import canonical_json
-from billing.tenancy.models import BillingSetup
+from billing.tenancy.models import BillingSetup, Team
 from billing.tenancy.selectors import billing_setup
+from metering.messages import Message
 
 CONTENT_TYPES: Final = {
     "json": "application/json", "pdf": "application/pdf", "csv": "text/csv; charset=utf-8",
@@ -41,7 +46,7 @@ def invoices_export(
     *, month: str, directory: Path, language: str = "zh-en", advance: Callable[[int], None] = lambda _: None
 ) -> list[Path]:
     """PDF, CSV and XLSX of each issued invoice and note; a file appears whole, under its final name, or not at all."""
-    documents: list[Invoice | Note] = [*invoices_of(month).filter(status=Invoice.Status.ISSUED), *issued_notes(month)]
+    documents = _issued(month)
     names = {f"{document.number}.{suffix}" for document in documents for suffix in EXPORTED}
     written: list[Path] = []
     setup = billing_setup()
@@ -52,3 +57,60 @@ def invoices_export(
                 written.append(write(directory / f"{document.number}.{suffix}", body))
             advance(1)
     return written
+
+
+def _issued(month: str) -> list[Invoice | Note]:
+    return [*invoices_of(month).filter(status=Invoice.Status.ISSUED), *issued_notes(month)]
+
+
+class _Sent(RawIOBase):
+    """What a writer of an archive has written and nobody took yet; it cannot go back, so that nothing is kept."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._parts: list[bytes] = []
+
+    def writable(self) -> bool:
+        """It takes everything; it does not seek."""
+        return True
+
+    def write(self, part: Any) -> int:
+        self._parts.append(bytes(part))
+        return len(part)
+
+    def take(self) -> bytes:
+        """What was written since the last time."""
+        taken = b"".join(self._parts)
+        self._parts.clear()
+        return taken
+
+
+def documents_archive(*, month: str, teams: QuerySet[Team], language: str = "zh-en") -> Iterator[bytes]:
+    """The files of `invoices_export` for some teams as one ZIP archive, in parts: a large month needs no memory for all.
+
+    Raises NotIssuedError at once where these teams have no document of the month.
+    """
+    seen: set[int] = set(teams.values_list("pk", flat=True))
+    documents = [document for document in _issued(month) if document.team_id in seen]
+    if not documents:
+        raise NotIssuedError(Message("no document of %(month)s is issued", month=month))
+    return _zipped(documents, language)
+
+
+def _zipped(documents: list[Invoice | Note], language: str) -> Iterator[bytes]:
+    sent, setup = _Sent(), billing_setup()
+    with PdfRenderer() as renderer, zipfile.ZipFile(cast(IO[bytes], sent), "w", zipfile.ZIP_DEFLATED) as archive:
+        for document in documents:
+            for suffix in EXPORTED:
+                body = document_file(document, suffix, language=language, setup=setup, pdf=renderer.render)
+                archive.writestr(_entry(f"{document.number}.{suffix}", document), body)
+            yield sent.take()
+    yield sent.take()
+
+
+def _entry(name: str, document: Invoice | Note) -> zipfile.ZipInfo:
+    """A file of an archive, dated at its issue: the same archive has the same bytes."""
+    issued: Any = document.issued_at
+    entry = zipfile.ZipInfo(name, issued.timetuple()[:6])
+    entry.compress_type, entry.external_attr = zipfile.ZIP_DEFLATED, 0o640 << 16
+    return entry

@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Final
 
 import psycopg
+from django.conf import settings
 from django.db import connection, transaction
 from django.db.models import QuerySet, TextField
 from django.db.models.functions import Cast
@@ -21,7 +22,7 @@ from billing.runtime.progress import ProgressCallback, no_progress
 from billing.tenancy.access import same_person
 from billing.tenancy.audit import audit_record, audit_record_each
 from billing.tenancy.selectors import billing_setup
-from metering.intervals import Interval
+from metering.intervals import Interval, fiscal_quarter_of
 from metering.messages import Message, UserError
 
 ISSUE_BATCH: Final = 250
@@ -143,10 +144,11 @@ def invoices_issue(*, month: str, actor: str, now: datetime, report_progress: Pr
     """
     waiting = Invoice.objects.filter(period__month=month, status=Invoice.Status.APPROVED).order_by("team__code", "id")
     ids, issued = list(waiting.values_list("id", flat=True)), 0
+    fiscal_year = fiscal_quarter_of(month, settings.FISCAL_YEAR_START).year
     report_progress("issue", 0, len(ids))
     for first in range(0, len(ids), ISSUE_BATCH):
         with collector_paused():
-            issued += _issue(ids[first : first + ISSUE_BATCH], int(month[:4]), actor, now)
+            issued += _issue(ids[first : first + ISSUE_BATCH], fiscal_year, actor, now)
         report_progress("issue", min(first + ISSUE_BATCH, len(ids)), len(ids))
     return issued
 

@@ -62,6 +62,13 @@ NODES = (
     Node("a800-mig-01", HQ, "NVIDIA-A800", MIG_RESOURCE, MIG_SLICES_PER_NODE, "beijing"),
     *(Node(f"l20-{edge[-2:]}-{i}", edge, "NVIDIA-L20", "nvidia.com/gpu", 4, edge[-2:]) for edge in EDGES for i in (1, 2)),
 )
+LAB = Node("lab-01", "lab-sz", "NVIDIA-L20", "nvidia.com/gpu", 8, "shenzhen")
+LAB_OWNER, LAB_NAMESPACE = "robotics", "robotics-bench"
+"""A small cluster of the running month, whose agent falls silent."""
+
+UNOWNED_NAMESPACE = "hackathon"
+"""Nobody owns it in the running month: it waits for somebody who claims it."""
+
 GATEWAYS = {"edge-sh": "litellm-edge-sh", "edge-gz": "litellm-edge-gz"}
 
 
@@ -83,6 +90,15 @@ MODELS = (
     DemoModel("deepseek-v3", 14000, 2800, 0.55, 0.45, 3),
     DemoModel("bge-m3", 2400, 0, 0.0, 0.0, 4),
 )
+
+SPIKE_TEAM, SPIKE_MODEL, SPIKE_REQUESTS = "support", "deepseek-v3", 30_000
+"""A job that asks in a loop: about seventy usual days of that team and model in one."""
+
+BUDGETS_NOW = {"nlp": 60, "ads": 95, "support": 130}
+"""How many percent of its budget of the running month each of these teams has spent."""
+
+CARBON = {HQ: "CN-North", "edge-sh": "CN-East", "edge-gz": "CN-South", LAB.cluster: "CN-South"}
+"""Regions of the grid, with official averages of 2023."""
 
 COST_SHEETS: dict[str, dict[str, str]] = {
     "h800-hq": {

@@ -29,15 +29,21 @@ SEED = 20261001
 LAYOUTS = ((8,), (8,), (4, 4), (4, 2, 2), (8,), (2, 2, 2, 2))
 MIG_FRACTION = "0.142857142857"
 LOCAL_OFFSET_HOURS = 8
+DAY = timedelta(days=1)
 
 Json = dict[str, Any]
 
 
 @dataclass
 class Month:
-    """Everything that agents report of one month."""
+    """Everything that agents report of one month.
+
+    `seen_until`: up to when the agents have seen jobs that run on; `running`: those jobs, with the end that they come to.
+    """
 
     window: Interval
+    seen_until: datetime
+    running: list[tuple[Json, datetime]] = field(default_factory=list)
     allocations: list[Json] = field(default_factory=list)
     capacity: list[Json] = field(default_factory=list)
     samples: list[Json] = field(default_factory=list)
@@ -45,15 +51,12 @@ class Month:
 
 def make_month(window: Interval, seed: int = SEED) -> Month:
     """Allocations and what belongs to them. Jobs start some hours before the month and run some hours beyond it."""
-    month = Month(window)
+    month = Month(window, seen_until=window.end + timedelta(hours=1))
     random = Random(seed)  # noqa: S311 - repeatable on purpose
     for node in NODES:
-        month.capacity.append(
-            {"cluster": node.cluster, "node": node.name, "accelerator": node.accelerator, "resource": node.resource,
-             "quantity": node.quantity, "from": _text(window.start), "until": _text(window.end), "condition": "ready"}
-        )  # fmt: skip
+        offer(month, node)
         if node.cluster in EDGES:
-            _serve(month, node)
+            serve(month, node, window.start - timedelta(days=9), window.end + timedelta(hours=6), "")
         elif node.resource == MIG_RESOURCE:
             for slot in range(14):
                 _run_notebooks(month, node, slot, random)
@@ -66,12 +69,20 @@ def make_month(window: Interval, seed: int = SEED) -> Month:
     return month
 
 
-def _serve(month: Month, node: Node) -> None:
-    """Inference servers hold their devices all month; the platform pays and recovers through tokens."""
-    start, end = month.window.start - timedelta(days=9), month.window.end + timedelta(hours=6)
+def offer(month: Month, node: Node) -> None:
+    """A node is ready the whole month."""
+    month.capacity.append(
+        {"cluster": node.cluster, "node": node.name, "accelerator": node.accelerator, "resource": node.resource,
+         "quantity": node.quantity, "from": _text(month.window.start), "until": _text(month.window.end),
+         "condition": "ready"}
+    )  # fmt: skip
+
+
+def serve(month: Month, node: Node, start: datetime, end: datetime, release: str) -> None:
+    """Inference servers hold their devices all the time; the platform pays and recovers through tokens."""
     for index in range(node.quantity):
-        workload = f"vllm-{MODELS[index % 3].name}"
-        _allocate(month, node, "serving", workload, "Deployment", f"{node.name}-{index}", 1, start, end, "1")
+        workload = f"vllm-{MODELS[index % 3].name}{release}"
+        allocate(month, node, "serving", workload, "Deployment", f"{node.name}-{index}", 1, start, end, "1")
 
 
 def _run_training(month: Month, node: Node, slot: int, width: int, random: Random) -> None:
@@ -91,10 +102,10 @@ def _run_training(month: Month, node: Node, slot: int, width: int, random: Rando
             part = seconds // attempts + attempt
             end = now + timedelta(seconds=part)
             reason = "completed" if attempt == attempts - 1 else "preempted"
-            pod = _allocate(
+            pod = allocate(
                 month, node, namespace, workload, "PyTorchJob", attempt, width, now, end, "1", reason, queue=team.code
             )
-            _measure(month, team, pod, now, end, width, random)
+            measure(month, team, pod, Interval(now, end), width, random)
             now = end + timedelta(seconds=random.randrange(60, 300))
         now += timedelta(seconds=random.randrange(600, 5 * 3600))
 
@@ -117,11 +128,11 @@ def _run_notebooks(month: Month, node: Node, slot: int, random: Random) -> None:
         number += 1
         name = f"notebook-{slot:02d}-{number:03d}"
         width = random.choice((1, 1, 1, 2, 4))
-        _allocate(month, node, f"nb-{team.code}", name, "StatefulSet", 0, width, now, end, MIG_FRACTION)
+        allocate(month, node, f"nb-{team.code}", name, "StatefulSet", 0, width, now, end, MIG_FRACTION)
         now = end + timedelta(seconds=random.randrange(30, 6 * 3600))
 
 
-def _allocate(
+def allocate(
     month: Month, node: Node, namespace: str, workload: str, kind: str, attempt: int | str, width: int, start: datetime,
     end: datetime, fraction: str, reason: str = "completed", queue: str | None = None,
 ) -> Json:  # fmt: skip
@@ -132,26 +143,28 @@ def _allocate(
         "pod": pod, "pod_uid": f"{node.cluster}-{node.name}-{pod}", "resource": node.resource, "quantity": width,
         "device_fraction": fraction, "accelerator": node.accelerator, "node": node.name, "started_at": _text(start),
         "ended_at": None if still_running else _text(end),
-        "observed_until": _text(min(end, month.window.end + timedelta(hours=1))),
+        "observed_until": _text(min(end, month.seen_until)),
         "end_reason": None if still_running else reason, "scheduler": "volcano", "queue": queue,
         "workload": {"kind": kind, "name": workload}, "site": node.site,
     }  # fmt: skip
     month.allocations.append(record)
+    if still_running:
+        month.running.append((record, end))
     return record
 
 
-def _measure(
-    month: Month, team: DemoTeam, pod: Json, start: datetime, end: datetime, width: int, random: Random
+def measure(
+    month: Month, team: DemoTeam, pod: Json, held: Interval, width: int, random: Random, every: timedelta = DAY
 ) -> None:
-    """One sample a day; a few jobs have gaps in their telemetry, and one team has none."""
-    start, end = max(start, month.window.start), min(end, month.window.end)
+    """One sample a day, or `every` so long; a few jobs have gaps in their telemetry, and one team has none."""
+    start, end = max(held.start, month.window.start), min(held.end, month.window.end)
     if team.mfu is None or end <= start:
         return
     low, high = team.mfu
     mfu = random.uniform(low, high)
     coverage = "0.910000" if random.random() < 0.05 else "0.990000"
     while start < end:
-        until = min(end, start + timedelta(days=1))
+        until = min(end, start + every)
         seconds = int((until - start).total_seconds())
         month.samples.append(
             {"cluster": HQ, "pod_uid": pod["pod_uid"], "start": _text(start), "end": _text(until),

@@ -1,17 +1,23 @@
 """The set-up file of the demonstration, as text that a user may read and edit."""
 
+from collections.abc import Sequence
 from datetime import date, timedelta
 from typing import Any
 
 import yaml
 
 from billing.local.demo.company import (
+    BUDGETS_NOW,
+    CARBON,
     COST_SHEETS,
     EDGES,
     GATEWAYS,
     GROUPS,
     H800_FROM_16TH,
     HQ,
+    LAB,
+    LAB_NAMESPACE,
+    LAB_OWNER,
     MIG_RESOURCE,
     MOVES_FROM,
     MOVES_TO,
@@ -20,6 +26,7 @@ from billing.local.demo.company import (
     ORPHAN_OWNER,
     TEAMS,
 )
+from metering.intervals import next_month
 
 TOKEN_PRICES = [
     {"model": "qwen3-32b", "input": "2.4000", "cache_read": "0.4800", "cache_creation": "2.4000", "output": "9.6000"},
@@ -27,18 +34,27 @@ TOKEN_PRICES = [
     {"model": "deepseek-v3", "input": "4.0000", "cache_read": "0.8000", "cache_creation": "4.0000", "output": "16.0000"},
     {"model": "bge-m3", "input": "0.2000"},
 ]
+EARLIER_TOKEN_PRICES = [
+    {"model": "qwen3-32b", "input": "3.0000", "cache_read": "0.6000", "cache_creation": "3.0000", "output": "12.0000"},
+    {"model": "llama-3-8b", "input": "1.0000", "cache_read": "0.2000", "cache_creation": "1.0000", "output": "4.0000"},
+    {"model": "deepseek-v3", "input": "5.0000", "cache_read": "1.0000", "cache_creation": "5.0000", "output": "20.0000"},
+    {"model": "bge-m3", "input": "0.2500"},
+]
+"""A quarter dearer: the detailed month begins with a price cut."""
 ZONE = "Asia/Shanghai"
+ISSUER, EARLIER_ISSUER = "AI-INFRA", "AI-LAB"
+"""The department got a new name with the detailed month, whose invoices begin a series of their own."""
 
 
-def set_up_text(month: str) -> str:
-    """The declarations for the month "2026-10"."""
-    first = date.fromisoformat(f"{month}-01")
+def set_up_text(month: str, earliest: str, issuer: str = ISSUER) -> str:
+    """The declarations for the month "2026-10", for those before it since `earliest` and for the running one after it."""
+    first, running = date.fromisoformat(f"{month}-01"), date.fromisoformat(f"{next_month(month)}-01")
     sixteenth = first.replace(day=16)
     long_ago = (first - timedelta(days=270)).replace(day=1)
     sections: dict[str, Any] = {
-        "billing": {"currency": "CNY", "zone": ZONE, "issuer": "AI-INFRA", "review": "none"},
+        "billing": {"currency": "CNY", "zone": ZONE, "issuer": issuer, "review": "none"},
         "teams": _teams(),
-        "ownership": _ownership(long_ago, sixteenth),
+        "ownership": _ownership(long_ago, first, sixteenth, running),
         "platform": [
             {"cluster": cluster, "namespace": "serving", "team": "platform", "valid_from": long_ago}
             for cluster in (HQ, *EDGES)
@@ -49,8 +65,13 @@ def set_up_text(month: str) -> str:
             {"name": "h800-hq-winter", **COST_SHEETS["h800-hq"], **H800_FROM_16TH},
         ],
         "price_versions": [
+            _version(earliest, date.fromisoformat(f"{earliest}-01"), "h800-hq", EARLIER_TOKEN_PRICES),
             _version(month, first, "h800-hq"),
             _version(f"{month}-16", sixteenth, "h800-hq-winter"),
+        ],
+        "carbon": [
+            {"cluster": cluster, "valid_from": running, "region": region, "year": 2023}
+            for cluster, region in CARBON.items()
         ],
         "efficiency_policies": [
             {
@@ -60,6 +81,7 @@ def set_up_text(month: str) -> str:
         ],
         "budgets": [
             {"team": team.code, "period": "month", "amount": team.budget, "thresholds": [50, 80, 100]}
+            | ({"valid_until": running} if team.code in BUDGETS_NOW else {})
             for team in TEAMS
             if team.budget
         ],
@@ -74,17 +96,17 @@ def orphan_text(month: str) -> str:
     return _dump({"ownership": [owner]})
 
 
-def _teams() -> list[dict[str, str]]:
-    teams = [
-        {"code": team.code, "name": team.name, "cost_center": team.cost_center}
-        | ({"parent": team.parent} if team.parent else {})
+def _teams() -> list[dict[str, object]]:
+    teams: list[dict[str, object]] = [
+        {"code": team.code, "name": team.name, "cost_center": team.cost_center,
+         **({"parent": team.parent} if team.parent else {})}
         for team in TEAMS
-    ]
-    platform = {"code": "platform", "name": "AI Platform", "cost_center": "CC-900"}
-    return [{"code": code, "name": name} for code, name in GROUPS.items()] + teams + [platform]
+    ]  # fmt: skip
+    platform: dict[str, object] = {"code": "platform", "name": "AI Platform", "cost_center": "CC-900"}
+    return [{"code": code, "name": name, "group": True} for code, name in GROUPS.items()] + teams + [platform]
 
 
-def _ownership(long_ago: date, sixteenth: date) -> list[dict[str, object]]:
+def _ownership(long_ago: date, first: date, sixteenth: date, running: date) -> list[dict[str, object]]:
     rows: list[dict[str, object]] = [
         {"cluster": HQ, "namespace": namespace, "team": team.code, "valid_from": long_ago}
         for team in TEAMS
@@ -93,6 +115,8 @@ def _ownership(long_ago: date, sixteenth: date) -> list[dict[str, object]]:
     rows += [
         {"cluster": HQ, "namespace": MOVING_NAMESPACE, "team": MOVES_FROM, "valid_from": long_ago},
         {"cluster": HQ, "namespace": MOVING_NAMESPACE, "team": MOVES_TO, "valid_from": sixteenth},
+        {"cluster": HQ, "namespace": ORPHAN_NAMESPACE, "team": ORPHAN_OWNER, "valid_from": long_ago, "valid_until": first},
+        {"cluster": LAB.cluster, "namespace": LAB_NAMESPACE, "team": LAB_OWNER, "valid_from": running},
     ]
     return rows
 
@@ -107,7 +131,9 @@ def _consumers(long_ago: date) -> list[dict[str, object]]:
     ]
 
 
-def _version(name: str, valid_from: date, h800: str) -> dict[str, object]:
+def _version(
+    name: str, valid_from: date, h800: str, tokens: Sequence[dict[str, str]] = tuple(TOKEN_PRICES)
+) -> dict[str, object]:
     return {
         "name": name,
         "valid_from": valid_from,
@@ -117,7 +143,7 @@ def _version(name: str, valid_from: date, h800: str) -> dict[str, object]:
             {"accelerator": "NVIDIA-L20", "cost_sheet": "l20-edge"},
             {"resource": MIG_RESOURCE, "price_per_slice_hour": "1.2500"},
         ],
-        "tokens": TOKEN_PRICES,
+        "tokens": [dict(price) for price in tokens],
     }
 
 

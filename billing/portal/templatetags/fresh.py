@@ -10,6 +10,7 @@ from django.utils.dateformat import format as date_format
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
+from billing.monitoring.degraded import LIMITS, Degraded, degraded_lately
 from billing.portal.fresh import metering
 from billing.portal.tables import NOTHING
 from billing.portal.templatetags.portal import age, local_minute
@@ -24,6 +25,15 @@ REASONS = {
     "agent unknown": _("Unknown resources"),
 }
 KINDS = {"agent": _("Agent"), "gateway": _("Gateway"), "allocations": _("Allocations of")}
+DEGRADED = {
+    "broker": _("The broker cannot be reached: closes, mails and alerts wait."),
+    "worker": _("No worker is at work: closes, mails and alerts wait."),
+    "scheduler": _("The scheduler is not at work: nothing is folded, mailed or resumed."),
+    "anchor": _("The head of the audit log does not leave the installation."),
+    "backup_take": _("There is no recent backup."),
+    "backup_prove": _("No backup was proven by a restore lately."),
+    "clock": _("The clocks of this web process and of the database differ by %(n)s s."),
+}
 WITHHELD = {
     "early": _("Not enough data: a forecast is made from the fourth day of the period on."),
     "uncounted": _("Not enough data: the days of the period are being added up. Look again in a quarter of an hour."),
@@ -36,6 +46,18 @@ def silence(context: template.Context) -> dict[str, Any]:
     """Who is silent: of the month that the page shows, or where it shows none of the running one."""
     fresh = context["fresh"] if "fresh" in context else metering(context["request"])
     return {"metering": fresh, "setup": context.get("setup"), "may": context.get("may")}
+
+
+@register.inclusion_tag("portal/parts/degraded.html", takes_context=True)
+def degraded(context: template.Context) -> dict[str, Any]:
+    """What of the platform somebody has to mend, for who can."""
+    return {"degraded": degraded_lately(), "dated": LIMITS, "setup": context["setup"]}
+
+
+@register.filter
+def degraded_text(one: Degraded) -> str:
+    """What is degraded, in words."""
+    return str(DEGRADED[one.kind]) % {"n": round(abs(one.seconds))}
 
 
 @register.filter

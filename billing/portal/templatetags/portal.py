@@ -1,7 +1,7 @@
 """How figures and codes look on a page. Money and quantities stay decimals: nothing here makes a float of them."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from decimal import ROUND_HALF_UP, Decimal
 from math import ceil
@@ -16,10 +16,13 @@ from django.utils.safestring import mark_safe
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
+from billing.inbox.months import claim_address
 from billing.portal.input_names import input_name
 from billing.portal.labels import LABELS
 from billing.portal.navigation import menu_of
 from billing.portal.tables import MINUS, NOTHING
+from billing.portal.waiting import waiting_number
+from billing.rates.price_diff import PriceChange
 from billing.rating.labels import TOKEN_CLASS
 from billing.runtime.progress import STEPS
 from billing.runtime.translation import translated
@@ -55,6 +58,13 @@ def label(code: str, table: str) -> Any:
 
 
 @register.filter
+def unpriced(sku: str) -> str:
+    """What has no price: an accelerator, or a model with its class of tokens."""
+    model, _blank, code = sku.rpartition(" ")
+    return f"{model} · {token_class(code)}" if class_and_context(code)[0] in TOKEN_CLASS else sku
+
+
+@register.filter
 def token_class(code: str) -> Any:
     """What a class of tokens is called, with its bucket of prompts where it has one."""
     name, context = class_and_context(code)
@@ -71,7 +81,10 @@ def in_context(name: str, context: str) -> Any:
 @register.inclusion_tag("portal/parts/menu.html", takes_context=True)
 def menu(context: template.Context) -> dict[str, Any]:
     """The menu for the reader of the page."""
-    return {"sections": menu_of(context.get("may") or {}), "nav": context.get("nav"), "choice": context.get("choice")}
+    return {
+        "sections": menu_of(context.get("may") or {}), "nav": context.get("nav"), "choice": context.get("choice"),
+        "waiting": waiting_number(context.get("request")),
+    }  # fmt: skip
 
 
 @register.filter
@@ -90,6 +103,17 @@ def one_line(text: str) -> str:
 def stem(code: str) -> str:
     """A code without what follows its colon: `penalty:1.05` is a `penalty`."""
     return code.partition(":")[0]
+
+
+@register.filter
+def actor(name: str | None) -> str:
+    """Who did something, in words: an API token is called one; empty where nobody did.
+
+    >>> actor("token:gateway"), actor("fay")
+    ('API token gateway', 'fay')
+    """
+    kind, _, own = (name or "").partition(":")
+    return gettext("API token %(name)s") % {"name": own} if kind == "token" else name or ""
 
 
 @register.filter
@@ -242,6 +266,12 @@ def exception_link(item: Any, month: str) -> str:
 
 
 @register.simple_tag
+def claim_link(item: Any, month: str) -> str:
+    """The form that gives usage of a month an owner: an exception or an item of what has none."""
+    return claim_address(item.kind, item.subject, month)
+
+
+@register.simple_tag
 def evidence_address(verdict: Any, month: str) -> str:
     """The file of the evidence for a verdict."""
     asked = {"month": month} | {name: getattr(verdict, name) for name in ("cluster", "namespace", "job", "policy")}
@@ -275,6 +305,18 @@ def signed_percent(value: Decimal | None) -> str:
     if value is None:
         return NOTHING
     return f"{'+' if value > 0 else ''}{_grouped(value, 2)}%"
+
+
+@register.filter
+def prices_changed(changes: Iterable[PriceChange]) -> list[PriceChange]:
+    """The prices that are not the same in both lists."""
+    return [change for change in changes if change.change != "same"]
+
+
+@register.filter
+def prices_same(changes: Iterable[PriceChange]) -> list[PriceChange]:
+    """The prices that are the same in both lists."""
+    return [change for change in changes if change.change == "same"]
 
 
 @register.filter

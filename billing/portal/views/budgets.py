@@ -24,6 +24,7 @@ from billing.budgets.forecast import FEWEST_DAYS
 from billing.budgets.models import SCOPE_FIELDS, Alert, Budget, BudgetStatus, CapOverride, CostAnomaly, DailySpend, Mute
 from billing.budgets.selectors import active_mutes, ladder_of, scope_of, status_now, team_tree
 from billing.budgets.services import (
+    BudgetError,
     BudgetWish,
     cap_override_approve,
     cap_override_ask,
@@ -34,10 +35,13 @@ from billing.budgets.services import (
     recipients_put,
     thresholds_put,
 )
-from billing.budgets.services.budgets import THRESHOLDS
-from billing.portal.access import page, page_for
+from billing.budgets.services.budgets import THRESHOLDS, loosens
+from billing.budgets.services.changes import changes_waiting
+from billing.portal.access import page
+from billing.portal.anomaly_days import unusual_days
 from billing.portal.budget_form import (
     BudgetForm,
+    ChangeForm,
     FeedbackForm,
     MuteForm,
     OverrideForm,
@@ -50,12 +54,14 @@ from billing.portal.tables import Column, Table, columns, download
 from billing.portal.totals import budget_totals, forecast_of
 from billing.rates.selectors import commitment_book
 from billing.rating.freshness import freshness
+from billing.setup.budgets import budget_text, budgets_text
 from billing.tenancy.access import Right, access_of
 from billing.tenancy.actors import actor_of
 from billing.tenancy.models import BillingSetup, Team
 from metering.intervals import Interval
 
 PAGE_SIZE = 50
+FINDINGS_SHOWN = 10
 ALERTS_SHOWN = 20
 
 
@@ -120,6 +126,8 @@ def budget_list(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     context = {
         "nav": "budgets", "setup": setup, "q": wanted, "page": Paginator(rows, PAGE_SIZE).get_page(request.GET.get("page")),
         "totals": budget_totals(rows, team_tree(), now) if len(rows) > 1 else [],
+        "may_make": access_of(request.user).somewhere(Right.BUDGET),
+        "yaml": budgets_text([row.budget for row in rows[:PAGE_SIZE]], setup.zone),
     }  # fmt: skip
     return render(request, "portal/budgets.html", context)
 
@@ -153,15 +161,18 @@ def own_budget(request: HttpRequest, pk: int) -> Budget:
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-@page_for(Right.BUDGET)
+@page
 def budget_new(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
-    """The form, and the budget that it asks for; a refusal loses nothing that was typed."""
+    """The form, and the budget that it asks for; a refusal loses nothing that was typed. A lead has the own teams."""
+    teams = access_of(request.user).budget_teams
+    if not teams.exists():
+        raise PermissionDenied
 
     def make(team: Team, **wish: Any) -> Any:
         return services.budget_new(team=team, wish=BudgetWish(**wish), actor=actor_of(request))
 
     sent = request.POST if request.method == "POST" else None
-    form = BudgetForm(sent, currency=setup.currency, today=timezone.localdate())
+    form = BudgetForm(sent, teams=teams, currency=setup.currency, today=timezone.localdate())
     if form.is_bound and form.done(make):
         return redirect("portal:budget", pk=form.made.pk)
     context = {"nav": "budgets", "setup": setup, "form": form}
@@ -206,6 +217,7 @@ def budget_page(
         "forms": {name: form.or_refused(refused) for name, form in _forms(found, setup).items()},
         "mutes": active_mutes(now).filter(team=found.team, budget__in=[found]),
         "may_change": access_of(request.user).may(Right.BUDGET, found.team),
+        "change": changes_waiting(found).first(),
         "overrides": found.overrides.filter(until__gt=now).select_related("proposal").prefetch_related("proposal__steps"),
         **(_counted(found, standing, now, setup) if standing else {}),
     }  # fmt: skip
@@ -346,6 +358,54 @@ def override_step(request: HttpRequest, setup: BillingSetup, pk: int, override_p
     return redirect("portal:budget", pk=pk) if done else budget_page(request, setup, found, form, 409)
 
 
+@require_http_methods(["GET", "HEAD", "POST"])
+@page
+def budget_change(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
+    """Another name, amount or end: the form, then what it changes, then saved, or asked for where a second person agrees."""
+    found, now = own_budget(request, pk), timezone.now()
+    form = ChangeForm(request.POST if request.method == "POST" else None, budget=found, currency=setup.currency)
+    seen = form.seen if form.is_bound and form.is_valid() else ""
+    if seen and form.cleaned_data["looked"] == seen:
+        try:
+            services.budget_change(team=found.team, wish=form.wish, reason=form.cleaned_data["reason"], **acting(request))
+        except BudgetError as error:
+            form.refuse(error)
+        else:
+            return redirect("portal:budget", pk=pk)
+    context = {
+        "nav": "budgets", "setup": setup, "budget": found, "form": form, "waits": changes_waiting(found).first(),
+        "look": _look(found, form.wish, now, setup) | {"seen": seen} if seen and not form.errors else None,
+    }  # fmt: skip
+    refused = form.is_bound and context["look"] is None
+    return render(request, "portal/budget_change.html", context, status=400 if refused else 200)
+
+
+def _look(found: Budget, wish: BudgetWish, now: datetime, setup: BillingSetup) -> dict[str, Any]:
+    """What a wish changes; what is left in the period of now, where the budget has one amount."""
+    look = {"wish": wish, "loose": loosens(found, wish), "yaml": budget_text(found, wish, setup.zone)}
+    standing = None if wish.plan else status_now(found, now)
+    spent = None if standing is None else standing.spent
+    left = {} if spent is None else {"before": found.amount - spent, "after": wish.amount - spent}
+    return {**look, "spent": spent, **left}
+
+
+@require_POST
+@page
+def budget_change_step(request: HttpRequest, setup: BillingSetup, pk: int, change_pk: int, step: str) -> HttpResponse:
+    """Approve a change that somebody else asked for, or take it back."""
+    found = budget_or_404(request, pk)
+    if step not in ("approve", "end") or not changes_waiting(found).filter(pk=change_pk).exists():
+        raise Http404(f"no change {change_pk} of budget {pk}, or no step {step[:20]!r}")
+    form = PageForm(request.POST)
+    if step == "approve":
+        done = form.done(services.budget_change_approve, change_id=change_pk, **acting(request))
+    elif access_of(request.user).may(Right.BUDGET, found.team):
+        done = form.done(services.budget_change_end, change_id=change_pk, **acting(request))
+    else:
+        raise PermissionDenied
+    return redirect("portal:budget", pk=pk) if done else budget_page(request, setup, found, form, 409)
+
+
 @require_safe
 @page
 def anomalies(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
@@ -354,17 +414,21 @@ def anomalies(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     if (file := download(request, {"anomalies": lambda: Table.of("anomalies", findings, FINDING)})) is not None:
         return file
     waiting = findings.filter(feedback="").count()
-    shown = Paginator(findings, PAGE_SIZE).get_page(request.GET.get("page"))
+    shown = Paginator(findings, FINDINGS_SHOWN).get_page(request.GET.get("page"))
     own = set(_teams(request, Right.BUDGET).values_list("pk", flat=True))
-    rows = [
-        (finding, FeedbackForm(key=finding.pk, initial={"note": finding.feedback_note}) if finding.team_id in own else None)
-        for finding in shown
-    ]
+    rows = [(day, _feedback_form(day.finding, own)) for day in unusual_days(list(shown), setup.currency)]
     context = {
         "nav": "anomalies", "setup": setup, "page": shown, "rows": rows, "waiting": waiting,
         "quality": alert_quality(_teams(request, Right.READ), timezone.now()),
     }  # fmt: skip
     return render(request, "portal/anomalies.html", context)
+
+
+def _feedback_form(finding: CostAnomaly, own: set[int]) -> FeedbackForm | None:
+    """For who may answer."""
+    if finding.team_id not in own:
+        return None
+    return FeedbackForm(key=finding.pk, initial={"note": finding.feedback_note})
 
 
 def _teams(request: HttpRequest, right: Right) -> Any:

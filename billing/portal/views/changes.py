@@ -2,9 +2,11 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
+from django import forms
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext_lazy as _
@@ -14,18 +16,23 @@ from billing.corrections.effect import TeamMonth, effect_of
 from billing.corrections.services.retroactive import (
     retroactive_acknowledge,
     retroactive_approve,
+    retroactive_propose,
     retroactive_reject,
 )
-from billing.portal.access import page
-from billing.portal.forms import PageForm, ReasonForm, Text, acting
+from billing.portal.access import page, page_for
+from billing.portal.forms import Line, Midnight, Number, PageForm, ReasonForm, TeamChoice, Text, acting
+from billing.portal.selectors import team_names
 from billing.portal.tables import Column, Table, download
+from billing.rating.labels import CHANGE_KIND, TOKEN_CLASS
 from billing.rating.models import RetroactiveChange
 from billing.rating.selectors import changes_all
+from billing.rating.services.changes import NAME_LIMIT
 from billing.tenancy.access import Right, access_of, teams_visible_to
-from billing.tenancy.models import BillingSetup
+from billing.tenancy.models import BillingSetup, Team
 
 SHOWN = 50
-OWNERSHIP = (RetroactiveChange.Kind.NAMESPACE, RetroactiveChange.Kind.CONSUMER)
+Kind = RetroactiveChange.Kind
+OWNERSHIP = (Kind.NAMESPACE, Kind.CONSUMER)
 
 
 @dataclass(frozen=True)
@@ -53,6 +60,55 @@ class ShownChange:
     def difference(self) -> Decimal:
         """What is to be charged or credited for all of it."""
         return self.should_be - self.charged
+
+
+class ChangeForm(PageForm):
+    """What should have been in closed time: one price, one owner, or that late samples count."""
+
+    kind = forms.ChoiceField(label=_("What changes"), choices=list(CHANGE_KIND.items()))
+    name = Line(label=_("Name"), max_length=NAME_LIMIT, help_text=_("shown on lines"))
+    valid_from = Midnight(label=_("From"))
+    valid_until = Midnight(label=_("Until"), required=False, help_text=_("empty: the end of closed time"))
+    accelerator = Line(label=_("Accelerator"), max_length=512, required=False)
+    resource = Line(label=_("Slice"), max_length=512, required=False)
+    model = Line(label=_("Model"), max_length=512, required=False)
+    token_class = forms.ChoiceField(label=_("Tokens"), choices=[("", "—"), *TOKEN_CLASS.items()], required=False)
+    price = Number(label=_("Price that was due"), required=False)
+    scope = Line(label=_("Cluster or gateway"), max_length=512, required=False)
+    thing = Line(label=_("Namespace or consumer"), max_length=512, required=False)
+    team = TeamChoice(Team.objects.filter(is_group=False).order_by("code"), required=False, empty_label="—")
+    onwards = forms.BooleanField(label=_("From the end of closed time on too"), required=False)
+    reason = Text(label=_("Reason"), max_length=2000)
+    evidence = Line(label=_("Evidence"), max_length=512, required=False)
+    needed: Mapping[str, tuple[str, ...]] = {Kind.PRICE: ("price",), **dict.fromkeys(OWNERSHIP, ("scope", "thing", "team"))}
+
+    def clean(self) -> dict[str, Any]:
+        """What the kind of change asks for is there."""
+        facts = self.cleaned_data
+        for name in self.needed.get(facts.get("kind", ""), ()):
+            if name not in self.errors and facts.get(name) in (None, ""):
+                self.add_error(name, _("is missing"))
+        if facts.get("kind") == Kind.PRICE:
+            devices, tokens = facts.get("accelerator") or facts.get("resource"), facts.get("model")
+            if bool(devices) == bool(tokens):
+                self.add_error("accelerator", _("name an accelerator or slice, or a model: one price at a time"))
+            elif tokens and not facts.get("token_class"):
+                self.add_error("token_class", _("is missing"))
+        return facts
+
+    def fact(self) -> dict[str, Any]:
+        """What should have been, as `billing.rating.services.changes.change_checked` takes it."""
+        facts = self.cleaned_data
+        price = {"price": str(facts["price"])}
+        match facts["kind"]:
+            case Kind.PRICE if facts["model"]:
+                return {"tokens": [{"model": facts["model"], "token_class": facts["token_class"], **price}]}
+            case Kind.PRICE:
+                return {"gpu": [{"accelerator": facts["accelerator"], "resource": facts["resource"], **price}]}
+            case Kind.NAMESPACE | Kind.CONSUMER:
+                owner = {"team": facts["team"].code, "onwards": facts["onwards"]}
+                return {"scope": facts["scope"], "name": facts["thing"], **owner}
+        return {}
 
 
 class NoticeForm(PageForm):
@@ -97,7 +153,7 @@ def _list(request: HttpRequest, setup: BillingSetup, refused: PageForm | None = 
     shown = [found for change in changes_all()[:SHOWN] if (found := _shown(request, change, refused)) is not None]
     context = {
         "nav": "corrections", "setup": setup, "changes": shown, "refused": refused,
-        "team_names": dict(teams_visible_to(request.user).exclude(name="").values_list("code", "name")),
+        "team_names": team_names(request), "form": ChangeForm().or_refused(refused),
     }  # fmt: skip
     return render(request, "portal/changes.html", context, status=409 if refused else 200)
 
@@ -116,6 +172,23 @@ def _shown(request: HttpRequest, change: RetroactiveChange, refused: PageForm | 
     teams = sorted({row.team for row in effect if row.team in disputable} - set(change.acknowledged))
     form = _rejection(key=change.pk).or_refused(refused)
     return ShownChange(change, effect, teams if asked else [], unrated, whole.entangled, form)
+
+
+@require_POST
+@page_for(Right.CLOSE)
+def change_new(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
+    """Propose a change; nothing moves before somebody else approves it."""
+    form = ChangeForm(request.POST)
+
+    def propose(
+        kind: str, name: str, valid_from: datetime, valid_until: datetime | None, reason: str, evidence: str, **_fields: Any
+    ) -> object:
+        return retroactive_propose(
+            kind=kind, name=name, fact=form.fact(), valid_from=valid_from, valid_until=valid_until, reason=reason,
+            evidence=evidence, **acting(request),
+        )  # fmt: skip
+
+    return redirect("portal:changes") if form.done(propose) else _list(request, setup, form)
 
 
 @require_POST

@@ -1,6 +1,8 @@
 """Can this month be closed? The report, and the operations that close and issue."""
 
+from collections import Counter, defaultdict
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from operator import itemgetter
@@ -15,13 +17,14 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_POST, require_safe
 
-from billing.closing.exception_kinds import WAIVABLE
+from billing.closing.exception_kinds import WAIVABLE, kind_of
+from billing.closing.exceptions import ReportedException
 from billing.closing.report import Report, build_report
 from billing.closing.services.accrual import accrual_last, accrual_make
 from billing.closing.services.energy import meter_reading_put
 from billing.closing.services.operations import operation_request
 from billing.closing.services.reopening import reopening_step, why_not_reopenable
-from billing.closing.services.waivers import WaiverError, exception_waive
+from billing.closing.services.waivers import WaiverError, exception_waive, exceptions_waive
 from billing.closing.snapshots import report_shown
 from billing.closing.tasks import operation_wake
 from billing.exports.journal import Chart
@@ -31,7 +34,7 @@ from billing.invoices.services.invoices import invoices_approve
 from billing.invoices.services.periods import period_open
 from billing.portal.access import page_for, staff_page
 from billing.portal.charts import pools_chart
-from billing.portal.forms import Day, Number, PageForm, Text, acting
+from billing.portal.forms import Day, Line, Number, PageForm, Text, acting
 from billing.portal.fresh import page_freshness
 from billing.portal.htmx import HtmxRequest
 from billing.portal.months import month_choice, period_shown
@@ -69,10 +72,10 @@ NEEDED = {"request": (Right.CLOSE,), "approve": (Right.APPROVE,), "reject": (Rig
 @staff_page
 def close(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """Every reconciliation and exception of a month, with what to do about each."""
-    return _shown(request, setup, request.GET.get("month", ""))
+    return close_page(request, setup, request.GET.get("month", ""))
 
 
-def _shown(request: HttpRequest, setup: BillingSetup, month: str, refused: PageForm | None = None) -> HttpResponse:
+def close_page(request: HttpRequest, setup: BillingSetup, month: str, refused: PageForm | None = None) -> HttpResponse:
     """The page of a month; with a form that was refused, as a conflict."""
     choice = month_choice(month, setup, timezone.now())
     period = choice.period
@@ -106,6 +109,7 @@ def _shown(request: HttpRequest, setup: BillingSetup, month: str, refused: PageF
             (item, _waiver(item).or_refused(refused) if item.blocks and item.kind in WAIVABLE else None)
             for item in sorted(report.exceptions, key=lambda item: not item.blocks)
         ],
+        "causes": [] if period.status == BillingPeriod.Status.CLOSED else _causes(report, refused),
         "forms": {name: form.or_refused(refused) for name, form in _forms(report).items()},
         "reopenable": not never_closed and not why_not_reopenable(period, setup),
         "is_held": any(item.kind == "team_held" for item in report.exceptions),
@@ -129,6 +133,21 @@ class AcknowledgementForm(PageForm):
     reference = Text(label=_("Reference in the ledger"), max_length=200)
 
 
+class JournalForm(PageForm):
+    """To which accounts a journal is posted; what is empty comes from the file, else from the documents."""
+
+    company_code = Line(label=_("Company code"), max_length=64, required=False)
+    consumer_account = Line(label=_("Debited account"), max_length=200, required=False)
+    provider_account = Line(label=_("Credited account"), max_length=200, required=False)
+    provider_cost_center = Line(label=_("Credited cost centre"), max_length=64, required=False)
+    posting_date = Day(label=_("Posting date"), required=False)
+    accounts = forms.FileField(
+        label=_("Chart of accounts (YAML)"), required=False, max_length=200, help_text=_("optional"),
+        allow_empty_file=True,
+    )  # fmt: skip
+    accepted = forms.BooleanField(label=_("Only documents that their team accepted or did not dispute"), required=False)
+
+
 class WaiverForm(PageForm):
     """Why an exception may pass, and until which day."""
 
@@ -137,6 +156,60 @@ class WaiverForm(PageForm):
     subject = Text(widget=forms.HiddenInput, required=False)
     reason = Text(label=_("Reason"))
     until = Day(label=_("Until"))
+
+
+class CauseForm(PageForm):
+    """Why everything that has one cause may pass, and until which day."""
+
+    known_by = ("cause",)
+    cause = Text(widget=forms.HiddenInput)
+    seen = forms.JSONField(widget=forms.HiddenInput)
+    reason = Text(label=_("Reason"))
+    until = Day(label=_("Until"))
+
+    def clean_seen(self) -> list[tuple[str, str]]:
+        """Kind and subject of each."""
+        match self.cleaned_data["seen"]:
+            case [*items] if all(isinstance(item, list) and list(map(type, item)) == [str, str] for item in items):
+                return [(kind, subject) for kind, subject in items]
+        raise forms.ValidationError(_("is missing"))
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Several exceptions that block the close for one cause, with the form that waives them together.
+
+    amount: the money at risk, None where nobody can know it.
+    """
+
+    name: str
+    items: list[ReportedException]
+    form: PageForm
+
+    @property
+    def amount(self) -> Decimal | None:
+        amounts = [item.amount for item in self.items]
+        return None if None in amounts else sum(filter(None, amounts), Decimal(0))
+
+    @property
+    def kinds(self) -> list[tuple[Any, int]]:
+        """What they are, and how many of each."""
+        counted = Counter(item.kind for item in self.items)
+        return [(kind_of(kind).label, number) for kind, number in counted.items()]
+
+
+def _causes(report: Report, refused: PageForm | None) -> list[Cause]:
+    """Of what may be waived, each cause of two exceptions or more, the one with the most first."""
+    found: dict[str, list[ReportedException]] = defaultdict(list)
+    for item in report.blocking:
+        if item.cause and item.kind in WAIVABLE:
+            found[item.cause].append(item)
+    return [
+        Cause(name, items, CauseForm(initial={
+            "cause": name, "seen": [[item.kind, item.subject] for item in items],
+        }).or_refused(refused))
+        for name, items in sorted(found.items(), key=lambda pair: (-len(pair[1]), pair[0])) if len(items) > 1
+    ]  # fmt: skip
 
 
 class MeterForm(PageForm):
@@ -177,6 +250,7 @@ def _forms(report: Report) -> dict[str, PageForm]:
     batch = report.journal.batch_hash if report.journal else ""
     return {
         "acknowledge": AcknowledgementForm(key="journal", initial={"batch_hash": batch}), "meter": MeterForm(key="meter"),
+        "journal": JournalForm(key="journal-file"),
         "reject": ReopeningForm(initial={"step": "reject"}), "request": ReopeningForm(initial={"step": "request"}),
     }
 
@@ -188,7 +262,7 @@ def _answer(
     """The way back to the month once `act` did what is asked, or the page with the refusal."""
     if form.done(act, actor=actor_of(request), **facts):
         return redirect(f"{reverse('portal:close')}?month={period.month}")
-    return _shown(request, setup, period.month, form)
+    return close_page(request, setup, period.month, form)
 
 
 @require_POST
@@ -210,11 +284,23 @@ def waive(request: HttpRequest, setup: BillingSetup, month: str) -> HttpResponse
 
     def put(**facts: Any) -> object:
         if period.status == BillingPeriod.Status.CLOSED:
-            raise WaiverError(Message("period %(month)s is closed: nothing holds it", month=period.month))
+            raise WaiverError(Message("period %(month)s is closed: nothing blocks it", month=period.month))
         return exception_waive(period=period_open(month=period.month), now=timezone.now(), **facts)
 
     period = period_shown(month, setup)
     return _answer(request, setup, period, WaiverForm(request.POST), put)
+
+
+@require_POST
+@page_for(Right.CLOSE)
+def waive_cause(request: HttpRequest, setup: BillingSetup, month: str) -> HttpResponse:
+    """Answer for everything that has one cause, as far as it was shown, until a day."""
+
+    def put(cause: str, **facts: Any) -> object:
+        return exceptions_waive(period=period_open(month=period.month), now=timezone.now(), **facts)
+
+    period = period_shown(month, setup)
+    return _answer(request, setup, period, CauseForm(request.POST), put)
 
 
 @require_POST
@@ -259,7 +345,7 @@ def accrual(request: HttpRequest, setup: BillingSetup, month: str) -> HttpRespon
     """The estimated accrual of an open month as CSV for the ledger; the same one until `again` asks for another."""
     period, form = period_shown(month, setup), AccrualForm(request.POST)
     if not form.done(accrual_make, month=period.month, chart=Chart(), **acting(request)):
-        return _shown(request, setup, period.month, form)
+        return close_page(request, setup, period.month, form)
     response = HttpResponse(form.made.csv, content_type="text/csv; charset=utf-8")
     response["Content-Disposition"] = f'attachment; filename="{form.made.accrual.name}.csv"'
     return response
@@ -283,9 +369,11 @@ def operation_start(request: HttpRequest, setup: BillingSetup, month: str) -> Ht
 @require_safe
 @staff_page
 def operation(request: HtmxRequest, setup: BillingSetup, pk: int) -> HttpResponse:
-    """How far an operation is; once it is finished the page around it is loaded again."""
+    """How far an operation is; once it is finished the page around it is loaded again, unless something is typed on it."""
     found = get_object_or_404(Operation, pk=pk)
-    response = render(request, "portal/parts/operation.html", {"operation": found, "setup": setup})
-    if found.status != Operation.Status.PENDING and request.htmx:
-        response["HX-Refresh"] = "true"
+    finished = found.status != Operation.Status.PENDING and bool(request.htmx)
+    context = {"operation": found, "setup": setup, "just_finished": finished}
+    response = render(request, "portal/parts/operation.html", context)
+    if finished:
+        response["HX-Trigger-After-Swap"] = "operation-finished"
     return response

@@ -5,18 +5,20 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.contrib.auth.decorators import login_required
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from billing.explorer.labels import DIMENSION
-from billing.explorer.query import DIMENSIONS, QueryError, query_of
+from billing.explorer.query import DIMENSIONS, QueryError
 from billing.explorer.selectors import Explored, Explorer, open_window
 from billing.explorer.services import views_seen
 from billing.portal.access import page, reader_of
 from billing.portal.explorer_outlook import Outlook
 from billing.portal.explorer_page import ExplorerPage, groups_table, series_table
+from billing.portal.explorer_why import BY as WHY_BY
+from billing.portal.explorer_why import Why
 from billing.portal.fresh import metering, scope_seen, window_freshness
 from billing.portal.htmx import HtmxRequest
 from billing.portal.tables import download
@@ -35,7 +37,7 @@ OFFERED = 200
 
 @require_safe
 @login_required
-def home(request: HttpRequest) -> HttpResponse:
+def home(request: HttpRequest) -> HttpResponseBase:
     """The first page: the explorer; an address of older links, with a month or a search, is still the overview."""
     return overview(request) if request.GET else redirect("portal:explorer")
 
@@ -43,18 +45,18 @@ def home(request: HttpRequest) -> HttpResponse:
 @require_safe
 @page
 def explorer(request: HtmxRequest, setup: BillingSetup) -> HttpResponse:
-    """The answer to what the address asks; `part`: the names of filters, or where the month will end."""
+    """The answer to what the address asks; `part`: names of filters, where the month will end, or why it changed."""
     teams = dict(teams_visible_to(request.user).order_by("code").values_list("code", "name"))
     reader = Explorer(frozenset(teams), _now(request), setup.zone, teams)
+    everything = "as" in request.GET and bool(request.GET.get("table"))
+    by = ("team",) if len(teams) > 1 else ("namespace",)
     try:
-        by = ("team",) if len(teams) > 1 else ("namespace",)
-        query = query_of(request.GET, reader.today, by=by, usual=_usual_range(request))
+        found = reader.answer(request.GET, by=by, usual=_usual_range(request), everything=everything)
     except QueryError as error:
         raise Http404(str(error)) from error
+    query = found.query
     if request.GET.get("part") == "filters":
-        return _filters(request, reader, ExplorerPage(reader.explore(query), teams, setup.currency))
-    wanted = request.GET.get("table", "") if "as" in request.GET else ""
-    found = reader.explore(query, everything=bool(wanted))
+        return _filters(request, reader, ExplorerPage(found, teams, setup.currency))
     fresh = _fresh(request, found, reader)
     tables = {
         "groups": lambda: groups_table(found, teams), "series": lambda: series_table(found, teams),
@@ -64,6 +66,8 @@ def explorer(request: HtmxRequest, setup: BillingSetup) -> HttpResponse:
         return file
     shown = ExplorerPage(found, teams, setup.currency, stale=fresh is not None and fresh.stale)
     outlook = Outlook.of(found, reader)
+    if request.GET.get("part") == "why":
+        return _why(request, shown, reader)
     late = request.GET.get("part") == "outlook"
     if late and outlook is not None:
         outlook = outlook.forecast(reader, silent=shown.stale)
@@ -76,6 +80,16 @@ def explorer(request: HtmxRequest, setup: BillingSetup) -> HttpResponse:
         "dated": shown.kept("range", "from", "to", "step"), "columned": shown.kept("column"),
     }  # fmt: skip
     return render(request, "portal/parts/explorer_outlook.html" if late else "portal/explorer.html", context)
+
+
+def _why(request: HttpRequest, shown: ExplorerPage, reader: Explorer) -> HttpResponse:
+    """Why the cost changed, split by what the address says, else by what the answer is grouped by."""
+    usual = next((name for name in shown.query.by if name in WHY_BY), "team" if len(reader.teams) > 1 else "namespace")
+    by = request.GET.get("why", usual)
+    if by not in WHY_BY:
+        raise Http404(f"{by!r}: a change is split by one of {', '.join(WHY_BY)}")
+    why = None if shown.stale else Why.of(shown.found, reader, shown.currency, by)
+    return render(request, "portal/parts/explorer_why.html", {"why": why, "page": shown, "query": shown.query})
 
 
 def _usual_range(request: HttpRequest) -> str:

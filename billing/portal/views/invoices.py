@@ -5,7 +5,7 @@ from typing import Any
 
 from django.conf import settings
 from django.core.paginator import Paginator
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
@@ -20,6 +20,7 @@ from billing.invoices.models import BillingPeriod, Invoice, Note
 from billing.invoices.selectors import document_of, mails_of, state_of
 from billing.invoices.services.documents import CONTENT_TYPES, document_file
 from billing.portal.access import invoice_or_404, page, staff_page
+from billing.portal.forms import PageForm
 from billing.portal.htmx import HtmxRequest
 from billing.portal.selectors import invoices_visible, notes_visible
 from billing.portal.statements import lines_of
@@ -31,6 +32,7 @@ from billing.tenancy.models import BillingSetup
 from billing.tenancy.selectors import company_calendar
 
 PAGE_SIZE = 50
+MONTHS_SHOWN = 36
 LISTED = [
     Column("number"), Column("month", of="period.month"), Column("team", of="team.code"),
     Column("cost_center", of="team.cost_center"), Column("status"),
@@ -43,17 +45,27 @@ LISTED = [
 @page
 def invoice_list(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """All invoices and drafts that somebody may see, found by number or team."""
-    invoices = invoices_visible(teams_visible_to(request.user))
-    wanted = request.GET.get("q", "").strip()
-    if wanted:
-        invoices = invoices.filter(
-            Q(number__icontains=wanted) | Q(team__code__icontains=wanted) | Q(period__month=wanted)
-        )
-    if (file := download_table(request, {"invoices": lambda: Table.of("invoices", invoices, LISTED)})) is not None:
-        return file
-    pages = Paginator(invoices, PAGE_SIZE).get_page(request.GET.get("page"))
-    context = {"nav": "invoices", "setup": setup, "page": pages, "q": wanted, "totals": invoice_totals(invoices)}
-    return render(request, "portal/invoices.html", context)
+    invoices = _found(request)
+    file = download_table(request, {"invoices": lambda: Table.of("invoices", invoices, LISTED)})
+    return list_page(request, setup) if file is None else file
+
+
+def _found(request: HttpRequest) -> QuerySet[Invoice]:
+    invoices, wanted = invoices_visible(teams_visible_to(request.user)), request.GET.get("q", "").strip()
+    named = Q(number__icontains=wanted) | Q(team__code__icontains=wanted) | Q(period__month=wanted)
+    return invoices.filter(named) if wanted else invoices
+
+
+def list_page(request: HttpRequest, setup: BillingSetup, refused: PageForm | None = None) -> HttpResponse:
+    """The list; with a form that was refused, as a conflict."""
+    invoices = _found(request)
+    issued = invoices_visible(teams_visible_to(request.user)).filter(status=Invoice.Status.ISSUED)
+    context = {
+        "nav": "invoices", "setup": setup, "page": Paginator(invoices, PAGE_SIZE).get_page(request.GET.get("page")),
+        "q": request.GET.get("q", "").strip(), "totals": invoice_totals(invoices), "refused": refused,
+        "months": issued.order_by("-period__month").values_list("period__month", flat=True).distinct()[:MONTHS_SHOWN],
+    }  # fmt: skip
+    return render(request, "portal/invoices.html", context, status=409 if refused else 200)
 
 
 @require_safe

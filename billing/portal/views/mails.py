@@ -17,6 +17,7 @@ from billing.invoices.services.mails import ContactWish, contact_add, contact_en
 from billing.portal.access import page_for, staff_page
 from billing.portal.forms import Day, PageForm, TeamChoice, Text, acting
 from billing.portal.tables import Column, Table, columns, download
+from billing.setup.contacts import contacts_text
 from billing.tenancy.access import Right
 from billing.tenancy.actors import actor_of
 from billing.tenancy.models import BillingSetup, Team
@@ -55,7 +56,7 @@ def _list(request: HttpRequest, setup: BillingSetup, refused: PageForm | None = 
     context = {
         "nav": "invoices", "setup": setup, "refused": refused, "mail_is_set": settings.MAIL_CONFIGURED,
         "page": Paginator(mails, PAGE_SIZE).get_page(request.GET.get("page")), "contacts": contacts_all(),
-        "form": ContactForm().or_refused(refused),
+        "form": ContactForm().or_refused(refused), "yaml": contacts_text(contacts_all()),
         "failed": mails.filter(status=DocumentMail.Status.FAILED).count(),
         "waiting": mails.filter(status=DocumentMail.Status.PENDING).count(),
     }  # fmt: skip

@@ -1,24 +1,27 @@
 """People and access: accounts, their roles, and the API tokens that stand for them."""
 
+from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any, Final
 
 from django import forms
+from django.conf import settings
 from django.contrib.auth.models import User
 from django.core.paginator import Paginator
 from django.db.models import Q, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
+from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_POST, require_safe
 
-from billing.portal.access import page_for
+from billing.portal.access import page, page_for
 from billing.portal.forms import Line, PageForm, TeamChoice, Text, acting
 from billing.portal.labels import LABELS
 from billing.portal.tables import Column, Table, columns, download
 from billing.tenancy.access import Right
-from billing.tenancy.actors import actor_of
+from billing.tenancy.actors import Actor, actor_of
 from billing.tenancy.models import ApiToken, BillingSetup, Membership, Team
 from billing.tenancy.people import (
     account_create,
@@ -27,11 +30,31 @@ from billing.tenancy.people import (
     account_switch,
     conflicting_duties,
 )
-from billing.tenancy.tokens import SCOPES, api_token_create, api_token_revoke, api_token_rotate
+from billing.tenancy.tokens import (
+    DAYS,
+    MOST_DAYS,
+    SCOPES,
+    api_token_create,
+    api_token_revoke,
+    api_token_rotate,
+    scopes_of_own,
+)
 
 PAGE_SIZE: Final = 50
-DAYS: Final = 90
-MOST_DAYS: Final = 3650
+SCOPE_WORDS: Final = {
+    "usage:write": _("Report usage: agents, gateways, log readers"),
+    "usage:read": _("Read usage, its quarantine and its sums"),
+    "usage:correct": _("Decide quarantined records and report meter readings"),
+    "prices:read": _("Read published prices"),
+    "prices:write": _("Write price lists, which another person approves"),
+    "prices:approve": _("Approve at a command line or by the API what another person made"),
+    "invoices:read": _("Read invoices, charges, credit notes, exports and costs"),
+    "budgets:read": _("Ask whether a request may be served, which reserves what it may cost"),
+    "journal:acknowledge": _("Confirm that the ledger has booked a journal"),
+    "disputes:write": _("Open and answer disputes"),
+    "people:provision": _("Let an identity provider make accounts and give roles (SCIM)"),
+}
+SCOPE_CHOICE: Final = '<code>{}</code> <span class="soft">{}</span>'
 PERSON = [
     Column("user_name", of="username"), Column("name", of=User.get_full_name), *columns("email", "is_active", "last_login"),
     Column("roles", of=lambda person: ", ".join(held.role for held in person.memberships.all())),
@@ -67,29 +90,44 @@ class RoleForm(PageForm):
         return int(self.cleaned_data["user_id"].pk)
 
 
-class TokenForm(PageForm):
-    """A new API token and what it may do."""
+class OwnTokenForm(PageForm):
+    """A new API token of the reader, who needs nobody else for it."""
 
     name = Line(label=_("Purpose"), max_length=200)
-    scopes = forms.MultipleChoiceField(
-        label=_("Scopes"), choices=[(scope, scope) for scope in SCOPES],
-        widget=forms.SelectMultiple(attrs={"size": len(SCOPES)}),
-    )  # fmt: skip
-    source = Line(label=_("Only for source or cluster"), max_length=512, required=False)
+    scopes = forms.MultipleChoiceField(label=_("Scopes"), widget=forms.CheckboxSelectMultiple)
     team = TeamChoice(Team.objects.order_by("code"), label=_("Only for team"), required=False, empty_label=_("All teams"))
+    days = forms.IntegerField(label=_("Days until it ends"), min_value=1, max_value=MOST_DAYS, initial=DAYS)
+
+    def __init__(self, actor: Actor, data: Any = None) -> None:
+        super().__init__(data)
+        self.offer(actor)
+
+    def offer(self, actor: Actor) -> None:
+        """Leave to choose what the reader may have."""
+        self._scopes(scopes_of_own(actor))
+        teams: Any = self.fields["team"]
+        teams.queryset = actor.access.teams(Right.READ).order_by("code")
+
+    def _scopes(self, scopes: Iterable[str]) -> None:
+        field: Any = self.fields["scopes"]
+        field.choices = [(scope, format_html(SCOPE_CHOICE, scope, SCOPE_WORDS[scope])) for scope in scopes]
+
+
+class TokenForm(OwnTokenForm):
+    """A new API token of the reader or of nobody: who makes one sees it, and could act in the name of its owner."""
+
+    source = Line(label=_("Only for source or cluster"), max_length=512, required=False)
     owner = forms.ModelChoiceField(
         User.objects.none(), label=_("Owner"), to_field_name="username", required=False,
         empty_label=_("Nobody: of a gateway or an agent"),
     )  # fmt: skip
-    days = forms.IntegerField(label=_("Days until it ends"), min_value=1, max_value=MOST_DAYS, initial=DAYS)
+    field_order = ("name", "scopes", "source", "team", "owner", "days")
 
-    @classmethod
-    def of(cls, request: HttpRequest, data: Any = None) -> "TokenForm":
-        """For a token of the reader or of nobody: who makes one sees it, and could approve in the name of its owner."""
-        form = cls(data, initial={"owner": actor_of(request)})
-        owner: Any = form.fields["owner"]
-        owner.queryset = User.objects.filter(username=actor_of(request))
-        return form
+    def offer(self, actor: Actor) -> None:
+        """Every scope; the reader is the owner unless they choose nobody."""
+        self._scopes(SCOPES)
+        owner: Any = self.fields["owner"]
+        owner.queryset, owner.initial = User.objects.filter(username=actor), actor
 
 
 @require_safe
@@ -107,9 +145,10 @@ def people(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
 @require_POST
 @page_for(Right.MANAGE_PEOPLE)
 def account_new(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
-    """Make a local account; its first password is shown once."""
+    """Make a local account: its mail address gets an invitation, or its first password is shown once."""
     form = AccountForm(request.POST)
-    done = form.done(account_create, actor=actor_of(request))
+    invite = settings.MAIL_CONFIGURED and bool(settings.PORTAL_URL and request.POST.get("email", "").strip())
+    done = form.done(account_create, actor=actor_of(request), invite=invite)
     return _page(request, setup, made=form.made) if done else _page(request, setup, form)
 
 
@@ -146,12 +185,8 @@ def role_end(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse
 @page_for(Right.MANAGE_PEOPLE)
 def token_new(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """Make a token; it is shown once."""
-
-    def make(*, days: int, **facts: Any) -> object:
-        return api_token_create(**facts, expires_at=timezone.now() + timedelta(days=days))
-
-    form = TokenForm.of(request, request.POST)
-    done = form.done(make, actor=actor_of(request))
+    form = TokenForm(actor_of(request), request.POST)
+    done = form.done(token_made, actor=actor_of(request))
     return _page(request, setup, made=form.made) if done else _page(request, setup, form)
 
 
@@ -164,9 +199,64 @@ def token_step(request: HttpRequest, setup: BillingSetup, pk: int, step: str) ->
     if token is None or step not in ("revoke", "rotate"):
         raise Http404(f"{step} of token {pk}")
     if step == "rotate":
-        return _page(request, setup, made=api_token_rotate(token=token, days=DAYS, **acting(request)))
+        form = PageForm(request.POST)
+        done = form.done(api_token_rotate, token=token, days=DAYS, **acting(request))
+        return _page(request, setup, made=form.made) if done else _page(request, setup, form)
     api_token_revoke(token=token, **acting(request))
     return redirect("portal:people")
+
+
+@require_safe
+@page
+def own_tokens(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
+    """The tokens of the reader that are in force."""
+    file = download(request, {"tokens": lambda: Table.of("api-tokens", _own_tokens(request), TOKEN)})
+    return _own_page(request, setup) if file is None else file
+
+
+@require_POST
+@page
+def own_token_new(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
+    """Make a token of the reader; it is shown once."""
+    actor = actor_of(request)
+    form = OwnTokenForm(actor, request.POST)
+    done = form.done(token_made, actor=actor, owner=actor.account)
+    return _own_page(request, setup, made=form.made) if done else _own_page(request, setup, form)
+
+
+@require_POST
+@page
+def own_token_step(request: HttpRequest, setup: BillingSetup, pk: int, step: str) -> HttpResponse:
+    """End a token of the reader at once, or make another one in its place."""
+    token = _own_tokens(request).filter(pk=pk).first()
+    if token is None or step not in ("revoke", "rotate"):
+        raise Http404(f"{step} of token {pk}")
+    if step == "rotate":
+        form = PageForm(request.POST)
+        done = form.done(api_token_rotate, token=token, days=DAYS, **acting(request))
+        return _own_page(request, setup, made=form.made) if done else _own_page(request, setup, form)
+    api_token_revoke(token=token, **acting(request))
+    return redirect("portal:own_tokens")
+
+
+def token_made(*, days: int, **facts: Any) -> tuple[ApiToken, str]:
+    """A new token that ends after so many days."""
+    return api_token_create(**facts, expires_at=timezone.now() + timedelta(days=days))
+
+
+def _own_tokens(request: HttpRequest) -> QuerySet[ApiToken]:
+    return _tokens().filter(owner_id=request.user.pk)
+
+
+def _own_page(
+    request: HttpRequest, setup: BillingSetup, refused: PageForm | None = None, made: tuple[ApiToken, str] | None = None
+) -> HttpResponse:
+    token, secret = made or (None, "")
+    context = {
+        "nav": "own_tokens", "setup": setup, "refused": refused, "tokens": _own_tokens(request), "secret": secret,
+        "made_token": token, "token_form": OwnTokenForm(actor_of(request)).or_refused(refused), "now": timezone.now(),
+    }  # fmt: skip
+    return render(request, "portal/own_tokens.html", context, status=409 if refused else 200)
 
 
 def _people(request: HttpRequest) -> QuerySet[User]:
@@ -189,15 +279,15 @@ def _page(
     request: HttpRequest, setup: BillingSetup, refused: PageForm | None = None, made: tuple[Any, str] | None = None
 ) -> HttpResponse:
     """The page; `made`: an account or token with its secret, which is shown this once."""
-    page = Paginator(_people(request), PAGE_SIZE).get_page(request.GET.get("page"))
+    shown = Paginator(_people(request), PAGE_SIZE).get_page(request.GET.get("page"))
     subject, secret = made or (None, "")
     context = {
-        "nav": "people", "setup": setup, "refused": refused, "page": page, "wanted": request.GET.get("q", ""),
-        "people": [(person, _duties(person)) for person in page.object_list], "tokens": _tokens(), "secret": secret,
+        "nav": "people", "setup": setup, "refused": refused, "page": shown, "wanted": request.GET.get("q", ""),
+        "people": [(person, _duties(person)) for person in shown.object_list], "tokens": _tokens(), "secret": secret,
         "made_account": subject if isinstance(subject, User) else None,
         "made_token": subject if isinstance(subject, ApiToken) else None,
         "account_form": AccountForm().or_refused(refused), "role_form": RoleForm().or_refused(refused),
-        "token_form": TokenForm.of(request).or_refused(refused),
+        "token_form": TokenForm(actor_of(request)).or_refused(refused),
         "provider": Membership.Origin.PROVIDER, "now": timezone.now(),
     }  # fmt: skip
     return render(request, "portal/people.html", context, status=409 if refused else 200)

@@ -16,11 +16,13 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from billing.closing.price_preview import last_month, month_effect
 from billing.invoices.selectors import period_of
 from billing.portal.access import page, page_for
+from billing.portal.first_prices import first_month, reported_rows
 from billing.portal.forms import PageForm, acting
 from billing.portal.htmx import HtmxRequest
 from billing.portal.price_form import PriceForm, StepForm
 from billing.portal.price_lists import (
     SheetChange,
+    ShownEffect,
     ShownList,
     changes_against,
     changes_of,
@@ -31,7 +33,7 @@ from billing.portal.price_lists import (
     shown_draft,
     shown_version,
 )
-from billing.portal.selectors import policies
+from billing.portal.selectors import policies, team_names
 from billing.portal.tables import Column, Row, Table, columns, constant, download
 from billing.rates.models import CostSheet, PriceDraft, PriceVersion, TokenCostSheet
 from billing.rates.price_file import export_yaml, version_content
@@ -157,18 +159,19 @@ def _draft_page(
 @require_http_methods(["GET", "HEAD", "POST"])
 @page_for(Right.EDIT_PRICES)
 def draft_new(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
-    """A new draft, begun from the newest published version or the one asked for."""
+    """A new draft, begun from the newest published version or the one asked for; the first from what was reported."""
     if request.method == "POST":
         return _store(request, setup, None)
     asked = request.GET.get("from", "")
     versions = published_versions()
     source = get_object_or_404(versions, pk=int(asked)) if asked.isdecimal() and len(asked) < 10 else versions.first()
-    month, start = first_month_with_notice(
+    month, start = first_month(setup.zone) or first_month_with_notice(
         timezone.now(), setup.zone, settings.PRICE_NOTICE_BUSINESS_DAYS, company_calendar(setup)
     )
     taken = PriceVersion.objects.filter(name=month).exists() or price_draft_named(month)
     initial = {"name": "" if taken else month, "valid_from": start, "revision": 0}
-    return _form_page(request, setup, PriceForm(initial=initial, content=version_content(source) if source else {}), None)
+    content = version_content(source) if source else reported_rows()
+    return _form_page(request, setup, PriceForm(initial=initial, content=content), None)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -249,10 +252,9 @@ def draft_effect(request: HtmxRequest, setup: BillingSetup, pk: int) -> HttpResp
         problems = []
     if (file := download(request, {"effect": lambda: _effect_table(effect, month)})) is not None:
         return file
-    teams = [(row, effect.of_team(row.key.team)) for row in effect.by_team] if effect else []
     context = {
-        "nav": "prices", "setup": setup, "draft": found, "month": month, "effect": effect, "teams": teams,
-        "problems": problems,
+        "nav": "prices", "setup": setup, "draft": found, "month": month, "effect": effect, "problems": problems,
+        "shown": ShownEffect.of(effect) if effect else None, "team_names": team_names(request),
     }  # fmt: skip
     part = "portal/parts/price_effect.html" if request.htmx else "portal/price_effect.html"
     return render(request, part, context)
@@ -329,7 +331,8 @@ def _sheet_tables(one: SheetChange, old: str, new: str) -> tuple[SheetChange, Ta
          Column("difference", "price", heading=_("Difference"))],
         one.components, foot=(gettext("Price"), *prices, ""),
     )  # fmt: skip
-    return one, components, Table("inputs", [Column("name", heading=_("Inputs that differ")), *sides], one.inputs)
+    named = Column("name", heading=_("Inputs that differ"), words="price_input")
+    return one, components, Table("inputs", [named, *sides], one.inputs)
 
 
 def _sheets_table(sheets: Iterable[SheetChange]) -> Table:

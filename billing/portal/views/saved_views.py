@@ -3,6 +3,7 @@
 from typing import Any
 
 from django import forms
+from django.conf import settings
 from django.http import Http404, HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect, render
 from django.utils import timezone
@@ -21,9 +22,10 @@ from billing.explorer.services import (
     views_seen,
 )
 from billing.portal.access import page, reader_of
-from billing.portal.forms import Line, PageForm, TeamChoice
+from billing.portal.forms import Line, PageForm, TeamChoice, acting
 from billing.portal.tables import Column, Table, download
 from billing.tenancy.access import teams_visible_to
+from billing.tenancy.actors import actor_of
 from billing.tenancy.models import BillingSetup, Team
 
 CADENCE = {"daily": _("Every day"), "weekly": _("Every Monday"), "monthly": _("Every first of a month")}
@@ -53,7 +55,7 @@ class ViewForm(PageForm):
     def clean_query(self) -> str:
         """What can be asked, written as the explorer writes it."""
         try:
-            return query_of(QueryDict(self.cleaned_data["query"]), timezone.localdate()).address
+            return query_of(QueryDict(self.cleaned_data["query"]), timezone.localdate(), settings.FISCAL_YEAR_START).address
         except QueryError as error:
             raise forms.ValidationError(str(error)) from error
 
@@ -123,7 +125,7 @@ def report_new(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpRespon
     """Have a view of one's own sent."""
     view = _own(request, pk)
     form = ReportForm.of(request, view, request.POST)
-    if form.done(report_put, view=view, now=timezone.now(), zone=setup.zone):
+    if form.done(report_put, view=view, zone=setup.zone, **acting(request)):
         return redirect("portal:saved_views")
     return _page(request, setup, form, 400)
 
@@ -136,7 +138,7 @@ def report_stop(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpRespo
     report = own.select_related("view__owner", "channel").first()
     if report is None:
         raise Http404(f"no report {pk} of {request.user}")
-    report_end(report=report)
+    report_end(report=report, actor=actor_of(request))
     return redirect("portal:saved_views")
 
 

@@ -11,7 +11,7 @@ from billing.portal.sources import Sources
 from billing.portal.tables import Column, Row, Table, columns, download
 from billing.tenancy.models import BillingSetup
 
-STATE = Column("state", of=lambda item: "silent" if item.silent else "alive")
+STATE = Column("state", of=lambda item: "silent" if item.silent else "behind" if item.behind else "alive")
 AGENT = [Column("agent", of="name"), Column("source"), STATE, *columns("heard_at", "watermark"),
          Column("lag_seconds", "count", "lag")]  # fmt: skip
 GATEWAY = [Column("source"), STATE, *columns("heard_at", "used_until"), Column("missing_records", "count", "missing")]

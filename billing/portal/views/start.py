@@ -7,9 +7,9 @@ from zoneinfo import available_timezones
 
 from django import forms
 from django.contrib.auth.decorators import login_required
+from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
-from django.db import connection
-from django.db.models import Max
+from django.db.models import Max, Q, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
@@ -18,15 +18,18 @@ from django.utils.translation import gettext_lazy as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
 
+from billing.invoices.models import BillingPeriod, Invoice
+from billing.portal.access import reader_of
 from billing.portal.forms import Line, PageForm
 from billing.portal.htmx import HtmxRequest
 from billing.portal.sources import SILENT, last_reports
 from billing.rates.models import PriceVersion
-from billing.tenancy.access import Right, access_of
+from billing.tenancy.access import RIGHTS, Right, access_of
 from billing.tenancy.actors import actor_of
 from billing.tenancy.models import BillingSetup, ConsumerOwnership, NamespaceOwnership, Team
 from billing.tenancy.services import ISSUER_FACTS, billing_setup_put
-from billing.usage.models import AgentWatermark
+from billing.usage.models import AgentWatermark, GpuAllocation
+from billing.usage.store.hours import hours_used
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,8 @@ def steps(now: datetime) -> list[Step]:
     version = PriceVersion.objects.filter(sealed=True).order_by("-valid_from").first()
     namespaces = NamespaceOwnership.objects.order_by("id").values_list("namespace", flat=True)
     consumers = ConsumerOwnership.objects.order_by("id").values_list("consumer", flat=True)
+    closed = list(BillingPeriod.objects.filter(status=BillingPeriod.Status.CLOSED).values_list("month", flat=True)[:3])
+    invoices = [str(invoice.number) for invoice in Invoice.objects.exclude(number=None).order_by("id")[:3]]
     owned = [*namespaces[:3], *consumers[:3]]
     return [
         Step("billing", setup is not None, [f"{setup.currency}, {setup.zone}, {setup.issuer}"] if setup else [], []),
@@ -68,15 +73,14 @@ def steps(now: datetime) -> list[Step]:
         Step("gateway", tokens, [], gateways),
         Step("owners", bool(owned), owned, []),
         Step("price", version is not None, [version.name] if version else [], []),
+        Step("close", bool(closed), closed, []),
+        Step("invoice", bool(invoices), invoices, []),
     ]
 
 
 def _used() -> tuple[bool, bool]:
     """Whether any device was held, and any token used."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT EXISTS (SELECT 1 FROM usage_gpuallocation), EXISTS (SELECT 1 FROM token_usage_hour)")
-        allocations, tokens = cursor.fetchone()
-    return bool(allocations), bool(tokens)
+    return GpuAllocation.objects.exists(), hours_used() is not None
 
 
 def _clusters(now: datetime) -> list[Reporter]:
@@ -108,6 +112,17 @@ def start(request: HtmxRequest) -> HttpResponse:
     """The steps; `part=steps` is asked for again every few seconds. Stands before any set-up exists."""
     _operators_only(request)
     return _shown(request, SetupForm())
+
+
+def _alone(request: HttpRequest) -> bool:
+    """Whether nobody else may approve what the reader made."""
+    return not _holders(Right.APPROVE).exclude(pk=reader_of(request).pk).exists()
+
+
+def _holders(right: Right) -> QuerySet[User]:
+    roles = [role for role, rights in RIGHTS.items() if right in rights]
+    may = Q(is_superuser=True) | Q(memberships__role__in=roles, memberships__team=None)
+    return User.objects.filter(may, is_active=True)
 
 
 def _operators_only(request: HttpRequest) -> None:
@@ -149,7 +164,10 @@ def _shown(request: HtmxRequest, form: SetupForm) -> HttpResponse:
     part = request.htmx and request.GET.get("part") == "steps"
     context = {
         "nav": "start", "steps": found, "done": sum(step.done for step in found), "form": form,
-        "missing_setup": not found[0].done, "address": request.build_absolute_uri("/"),
+        "missing_setup": not found[0].done, "alone": _alone(request),
+        "nobody_closes": not _holders(Right.CLOSE).exists(),
+        "reviewed": BillingSetup.objects.filter(review=BillingSetup.Review.FOUR_EYES).exists(),
+        "address": request.build_absolute_uri("/"),
     }  # fmt: skip
     template = "portal/parts/start_steps.html" if part else "portal/start.html"
     return render(request, template, context, status=400 if form.is_bound else 200)

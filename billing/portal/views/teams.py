@@ -26,6 +26,7 @@ from billing.rates.selectors import allocation_policy_at
 from billing.rating.evidence import evidence_of, find_verdict, verdicts_of
 from billing.tenancy.access import Right, access_of, teams_visible_to
 from billing.tenancy.models import BillingSetup, Team
+from billing.usage.archive.places import UnreadableArchiveError
 from metering.intervals import Interval
 from pricing.meters import GPU_TIME, Explanation
 
@@ -114,7 +115,13 @@ def line(request: HttpRequest, setup: BillingSetup, code: str, digest: str) -> H
     if shown.key.what.explained_by is Explanation.POOL:
         context |= _idle(month, found, shown, period)
     if shown.key.counts_tokens:
-        context |= _token_levels(request, shown, period, month)
+        context["levels"] = {}
+        try:
+            _token_levels(context, request, shown, period)
+        except UnreadableArchiveError as error:
+            if "as" in request.GET:  # a file says nothing beside its rows
+                raise
+            context["unreadable"] = error.message
     else:
         context |= _device_levels(request, shown, period, month, month.verdicts(found))
     if (file := download(request, level_tables(context["levels"], shown, choice.month), context["fresh"])) is not None:
@@ -159,25 +166,25 @@ def _made(verdict: AnyVerdict, line: StatementLine) -> bool:
     return same_place and (verdict.policy, verdict.reason) == (key.policy, key.reason)
 
 
-def _token_levels(
-    request: HttpRequest, line: StatementLine, period: BillingPeriod, month: MonthStatements
-) -> dict[str, Any]:
+def _token_levels(found: dict[str, Any], request: HttpRequest, line: StatementLine, period: BillingPeriod) -> None:
+    """Put into `found` what the address asks for, and each level above it.  Raises UnreadableArchiveError."""
+    month = found["month"]
     scope = drilldown.scope_of(line, period, month.reference_data, kept=month.as_of is not None)
     by_day = drilldown.days_of_tokens(line, scope)
-    found: dict[str, Any] = {"by_day": by_day, "levels": {"days": by_day}}
+    found |= {"by_day": by_day, "levels": {"days": by_day}}
     if "day" not in request.GET:
-        return found
+        return
     day = _day(request.GET["day"])
     part = _part(by_day, "day", day)
     midnight = datetime(day.year, day.month, day.day, tzinfo=ZoneInfo(period.zone))
     by_hour = drilldown.hours_of_tokens(line, scope, midnight, part)
     found |= {"day": day, "part": part, "by_hour": by_hour, "levels": {"hours": by_hour}}
     if "hour" not in request.GET:
-        return found
+        return
     hour = _instant(request.GET["hour"])
     part = _part(by_hour, "hour", hour)
     asked = drilldown.requests(line, scope, hour, part)
-    return found | {"hour": hour, "part": part, "requests": asked, "levels": {"requests": asked}}
+    found |= {"hour": hour, "part": part, "requests": asked, "levels": {"requests": asked}}
 
 
 def _part(breakdown: drilldown.Breakdown, fact: str, value: object) -> drilldown.Part:

@@ -5,13 +5,17 @@ from typing import Any
 from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from billing.portal.access import page, page_for
 from billing.portal.audit_queries import asked_in, entries, facts_of, kinds, why_of
 from billing.portal.document_search import SHOWN, documents_matching
+from billing.portal.htmx import HtmxRequest
+from billing.portal.navigation import menu_of
+from billing.portal.quick_search import FEWEST, everything_matching
 from billing.portal.tables import Column, Table, columns, download
-from billing.tenancy.access import Right, teams_visible_to
+from billing.tenancy.access import Right, access_of, teams_visible_to
 from billing.tenancy.models import AuditEntry, BillingSetup
 
 PAGE_SIZE = 50
@@ -34,14 +38,28 @@ ENTRY = [
 
 @require_safe
 @page
-def search(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
-    """Documents by number, team, month, amount or reference outside; every word must fit."""
+def search(request: HtmxRequest, setup: BillingSetup) -> HttpResponse:
+    """Documents by number, team, month, amount or reference outside; every word must fit.
+
+    The search of every page asks for a part: a little of everything that its reader may see.
+    """
     wanted = request.GET.get("q", "").strip()
+    if request.htmx:
+        return _everything(request, setup, wanted)
     found = documents_matching(teams_visible_to(request.user), wanted)
     if (file := download(request, {"documents": lambda: Table.of("documents", found, DOCUMENT)})) is not None:
         return file
     context = {"nav": "search", "setup": setup, "q": wanted, "found": found, "most": SHOWN}
     return render(request, "portal/search.html", context)
+
+
+def _everything(request: HttpRequest, setup: BillingSetup, wanted: str) -> HttpResponse:
+    found = everything_matching(
+        wanted, menu=menu_of(access_of(request.user).granted), teams=teams_visible_to(request.user), now=timezone.now(),
+        zone=setup.zone,
+    )  # fmt: skip
+    context = {"q": wanted, "found": found, "fewest": FEWEST, "number": sum(len(hits.shown) for hits in found)}
+    return render(request, "portal/parts/found.html", context)
 
 
 @require_safe

@@ -13,6 +13,8 @@ from billing.portal.access import page, page_for
 from billing.portal.forms import acting
 from billing.portal.htmx import HtmxRequest
 from billing.portal.planner import in_groups, own_mfu_p90, planned, planner_values, published_prices
+from billing.portal.price_lists import ShownEffect
+from billing.portal.selectors import team_names
 from billing.portal.slices import memory_of
 from billing.portal.tables import download
 from billing.portal.workbench import (
@@ -89,7 +91,7 @@ def workbench_effect(request: HtmxRequest, setup: BillingSetup) -> HttpResponse:
         raise Http404(str(error)) from error
     context = {
         "nav": "workbench", "setup": setup, "month": month, "effect": effect, "problems": form.messages,
-        "teams": [(row, effect.of_team(row.key.team)) for row in effect.by_team] if effect else [],
+        "shown": ShownEffect.of(effect) if effect else None, "team_names": team_names(request),
         "address": urlencode(values), "bench": True,
     }  # fmt: skip
     part = "portal/parts/price_effect.html" if request.htmx else "portal/workbench_effect.html"

@@ -1,4 +1,4 @@
-"""`manage.py demo [--no-serve] [--json]`: a full month of a made-up company, then the portal."""
+"""`manage.py demo [--no-serve] [--json]`: six months of a made-up company, one of them in detail, then the portal."""
 
 import os
 import signal
@@ -26,7 +26,7 @@ from billing.usage.selectors import usage_counts
 
 
 class Command(AppCommand):
-    help = "Report, price, close and issue a demonstration month through the real endpoints; then serve the portal."
+    help = "Report, price, close and issue six demonstration months through the real endpoints; then serve the portal."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--no-serve", action="store_true", help="stop when the invoices are issued")
@@ -42,9 +42,12 @@ class Command(AppCommand):
         with schema_lock():
             call_command("migrate", verbosity=0, interactive=False)
         say = (lambda _: None) if json else self.say
-        month = last_month(timezone.now(), ZONE)
-        say(f"Suanpan demonstration: {month} of a made-up company, from a fixed seed")
-        demonstration = Demonstration(url=f"http://127.0.0.1:{port}", month=month, home=home_dir(), say=say)
+        now = timezone.now()
+        month = last_month(now, ZONE)
+        say(f"Suanpan demonstration: six months of a made-up company until now, {month} in detail, from a fixed seed")
+        demonstration = Demonstration(
+            url=f"http://127.0.0.1:{port}", month=month, home=home_dir(), now=now, say=say, to_the_end=no_serve
+        )
         steps = _Steps(demonstration, then_stop=no_serve)
         steps.conclude = lambda: self._conclude(demonstration, time.monotonic() - started, json=json, served=not no_serve)
         status = Supervisor(children(port), on_ready=steps.start, out=sys.stderr).run()
@@ -52,10 +55,9 @@ class Command(AppCommand):
             fail(f"demo: {steps.error}")
         return status if steps.done else DECIDE
 
-    def _conclude(
-        self, demonstration: Demonstration, elapsed: float, *, json: bool, served: bool
-    ) -> None:
+    def _conclude(self, demonstration: Demonstration, elapsed: float, *, json: bool, served: bool) -> None:
         finance = account_put(username="finance", staff=True)
+        controller = account_put(username="controller", staff=True)
         lead = account_put(username="lead-nlp", staff=False, team="nlp")
         _, token = api_token_create(
             name="demo reader", scopes=["usage:write", "usage:read", "prices:read", "invoices:read"], actor="demo"
@@ -65,11 +67,14 @@ class Command(AppCommand):
                 {
                     **invoices_as_dict(demonstration.month),
                     "elapsed_s": round(elapsed, 1),
-                    "usage": usage_counts(),
+                    "usage": demonstration.usage,
+                    "ledger": usage_counts(),
+                    "running": demonstration.running,
+                    "until": demonstration.until.isoformat(),
                     "home": str(home_dir()),
                     "documents": [str(path) for path in demonstration.documents],
                     "url": demonstration.url,
-                    "accounts": {"finance": finance[1], "lead-nlp": lead[1]},
+                    "accounts": dict([finance, controller, lead]),
                     "api_token": token,
                 }
             )
@@ -87,8 +92,11 @@ class Command(AppCommand):
         if served:
             self.say()
             self.say(f"Portal: {demonstration.url}/?month={demonstration.month}")
-            self.say(f"  {finance[0]:<9} password {finance[1]:<14} sees everything")
-            self.say(f"  {lead[0]:<9} password {lead[1]:<14} sees team nlp")
+            self.say(f"  {finance[0]:<11} password {finance[1]:<14} sees everything")
+            self.say(
+                f"  {controller[0]:<11} password {controller[1]:<14} as well: who asks for something does not approve it"
+            )
+            self.say(f"  {lead[0]:<11} password {lead[1]:<14} sees team nlp")
             self.say("Ctrl-C stops everything.")
 
 

@@ -29,9 +29,10 @@
   const optionsOf = (chart, canvas) => {
     const ticks = { color: colourOf("soft"), maxRotation: 0, font: { size: 11 } };
     const piled = chart.lying || chart.series.some((series) => series.kind === "stack");
+    const title = (text) => ({ display: Boolean(text), text, color: colourOf("soft"), font: { size: 11 } });
     const few = chart.lying || chart.labels.length <= 10;
-    const names = { grid: { display: false }, border: { color: colourOf("hair-strong") }, ticks: { ...ticks, autoSkip: !few, autoSkipPadding: 12, maxRotation: few && !chart.lying ? 45 : 0 }, stacked: piled };
-    const values = { beginAtZero: chart.from_zero, grid: { color: colourOf("hair") }, border: { display: false }, ticks: { ...ticks, maxTicksLimit: 6, autoSkipPadding: 12 }, title: { display: Boolean(chart.axis), text: chart.axis, color: colourOf("soft"), font: { size: 11 } }, stacked: piled };
+    const names = { grid: { display: false }, border: { color: colourOf("hair-strong") }, ticks: { ...ticks, autoSkip: !few, autoSkipPadding: 12, maxRotation: few && !chart.lying ? 45 : 0 }, title: title(chart.across), stacked: piled };
+    const values = { beginAtZero: chart.from_zero, grid: { color: colourOf("hair") }, border: { display: false }, ticks: { ...ticks, maxTicksLimit: 6, autoSkipPadding: 12 }, title: title(chart.axis), grace: chart.written ? "15%" : 0, stacked: piled };
     const leads = (event) => {
       const [under] = event.chart.getElementsAtEventForMode(event, "nearest", { intersect: true }, false);
       const own = under && chart.series[under.datasetIndex].links[under.index];
@@ -54,11 +55,38 @@
     };
   };
 
+  // The text of each bar beside it, the totals first; one that would lie on another is left to the pointer and the table.
+  const written = {
+    id: "written",
+    afterDatasetsDraw(drawn) {
+      const { ctx: pen, chartArea: area } = drawn;
+      const lying = drawn.options.indexAxis === "y";
+      const bars = drawn.getDatasetMeta(0).data;
+      const taken = [];
+      pen.save();
+      pen.font = `11px ${Chart.defaults.font.family}`;
+      pen.fillStyle = colourOf("ink");
+      pen.textBaseline = "middle";
+      [bars.length - 1, ...bars.keys()].slice(0, bars.length).forEach((index) => {
+        const text = drawn.data.datasets[0].texts[index];
+        const { x, y, base } = bars[index].getProps(["x", "y", "base"], true);
+        const wide = pen.measureText(text).width;
+        const left = lying ? Math.min(Math.max(x, base) + 5, area.right - wide) : Math.min(Math.max(x - wide / 2, 0), drawn.width - wide);
+        const middle = lying ? y : Math.min(y, base) - 8;
+        const clear = taken.every(([from, to, at]) => left > to + 3 || left + wide < from - 3 || Math.abs(at - middle) > 11);
+        if (!clear) return;
+        taken.push([left, left + wide, middle]);
+        pen.fillText(text, left, middle);
+      });
+      pen.restore();
+    },
+  };
+
   const draw = (canvas) => {
     Chart.getChart(canvas)?.destroy();
     const chart = JSON.parse(canvas.dataset.chart);
     const datasets = chart.series.map((series, index) => setOf(series, index, chart.lying));
-    new Chart(canvas, { data: { labels: chart.labels, datasets }, options: optionsOf(chart, canvas) });
+    new Chart(canvas, { data: { labels: chart.labels, datasets }, options: optionsOf(chart, canvas), plugins: chart.written ? [written] : [] });
   };
   const all = (root) => [...(root.matches?.("canvas[data-chart]") ? [root] : []), ...(root.querySelectorAll?.("canvas[data-chart]") ?? [])];
 
@@ -68,6 +96,7 @@
   all(document).forEach(draw);
   const again = () => all(document).forEach(draw);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", again);
+  document.addEventListener("themechange", again);
   addEventListener("beforeprint", () => { again(); all(document).forEach((canvas) => Chart.getChart(canvas)?.resize()); });
   addEventListener("afterprint", again);
 })();

@@ -3,15 +3,80 @@ document.addEventListener("change", (event) => {
   const form = event.target.closest("form[data-submit-on-change]");
   if (form) form.requestSubmit();
 });
+// An operation has finished: the page is loaded again, unless that would lose what somebody typed; then its link does it.
+const isTyped = (field) => {
+  if (field.type === "checkbox" || field.type === "radio") return field.checked !== field.defaultChecked;
+  if (field.type === "file") return field.files.length > 0;
+  if (field.options) return field.selectedIndex !== Math.max(0, [...field.options].findIndex((one) => one.defaultSelected));
+  return "defaultValue" in field && field.value !== field.defaultValue;
+};
+document.addEventListener("operation-finished", () => {
+  if (![...document.forms].some((form) => [...form.elements].some(isTyped))) location.reload();
+});
 // A menu that does not fit shows where one is. `scrollIntoView` would also move the place where the first Tab starts, past the
 // skip link.
-const current = document.querySelector(".menu [aria-current]");
-if (current) {
-  for (const box of [current.closest("nav"), current.closest(".side")]) {
-    const [link, frame] = [current.getBoundingClientRect(), box.getBoundingClientRect()];
-    box.scrollLeft += Math.max(0, link.right - frame.right);
-    box.scrollTop += Math.max(0, link.bottom - frame.bottom);
+const side = document.querySelector(".side");
+const menu = document.querySelector(".side-menu");
+const showCurrent = () => {
+  const current = menu?.querySelector("[aria-current]");
+  if (!current) return;
+  for (const box of [menu, side]) {
+    box.scrollTop += Math.max(0, current.getBoundingClientRect().bottom - box.getBoundingClientRect().bottom);
   }
+};
+showCurrent();
+// On a narrow screen the menu is behind its button and lies over the page, so that nothing moves. Without JavaScript it is open.
+const menuButton = document.querySelector(".menu-button");
+const menuIsOpen = () => menuButton?.getAttribute("aria-expanded") === "true";
+const openMenu = (open) => {
+  menuButton.setAttribute("aria-expanded", String(open));
+  if (open) showCurrent();
+};
+menuButton?.addEventListener("click", () => openMenu(!menuIsOpen()));
+for (const left of ["focusin", "pointerdown"]) {
+  document.addEventListener(left, (event) => { if (menuIsOpen() && !side.contains(event.target)) openMenu(false); });
+}
+document.addEventListener("keydown", (event) => {
+  if (event.key !== "Escape" || !menuIsOpen()) return;
+  openMenu(false);
+  menuButton.focus();
+});
+// Ctrl-K (Cmd-K) and the button "Search" open the search over everything. Arrows walk through what it finds, Enter goes to the
+// first; what nothing is called goes to the page that searches documents.
+const palette = document.querySelector("dialog.palette");
+if (palette) {
+  const words = palette.querySelector("input[type=search]");
+  const found = palette.querySelector("#found");
+  const links = () => [...found.querySelectorAll("a")];
+  const isCurrent = () => found.firstElementChild.dataset.for === words.value.trim();
+  let goes = false;
+  const go = () => (links().length ? links()[0].click() : words.form.submit());
+  const open = () => {
+    if (!palette.open) palette.showModal();
+    words.focus();
+    words.select();
+  };
+  document.querySelector(".search-button").addEventListener("click", open);
+  document.addEventListener("keydown", (event) => {
+    if (!(event.ctrlKey || event.metaKey) || event.shiftKey || event.altKey || event.key.toLowerCase() !== "k") return;
+    event.preventDefault();
+    open();
+  });
+  palette.addEventListener("click", (event) => { if (event.target === palette) palette.close(); });
+  words.addEventListener("input", () => { goes = false; });
+  words.form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    goes = !isCurrent();
+    if (!goes) go();
+  });
+  palette.addEventListener("htmx:afterSwap", () => { if (goes && isCurrent()) go(); });
+  palette.addEventListener("keydown", (event) => {
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    const stops = [words, ...links()];
+    if (!step) return;
+    event.preventDefault();
+    stops[(stops.indexOf(document.activeElement) + step + stops.length) % stops.length].focus();
+  });
 }
 // Paper is light, and what is folded away on the screen is on it. Charts are drawn again after this, in these colours.
 addEventListener("beforeprint", () => {
@@ -44,4 +109,16 @@ document.addEventListener("click", (event) => {
   });
   body.append(row);
   row.querySelector("input").focus();
+});
+// A button copies the text that it names; where the browser has no clipboard (plain HTTP), the text is selected instead.
+document.addEventListener("click", async (event) => {
+  const button = event.target.closest("[data-copies]");
+  if (!button) return;
+  const text = document.getElementById(button.dataset.copies);
+  try {
+    await navigator.clipboard.writeText(text.textContent);
+    button.textContent = button.dataset.copied;
+  } catch {
+    getSelection().selectAllChildren(text);
+  }
 });

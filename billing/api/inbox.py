@@ -1,0 +1,67 @@
+"""What waits for a person, with the money at stake and the page with the button that ends it."""
+
+from typing import Any
+
+from django.utils import timezone
+from drf_spectacular.utils import OpenApiResponse, extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from billing.api.authentication import has_scope
+from billing.inbox.reader import Item
+from billing.inbox.selectors import inbox_of
+from billing.tenancy.actors import Actor, actor_of
+from pricing.number_text import amount_text
+
+ANSWER = {
+    "type": "object",
+    "required": ["waiting", "kinds"],
+    "properties": {
+        "waiting": {"type": "integer"}, "as_of": {"type": "string", "format": "date-time", "nullable": True},
+        "kinds": {"type": "array", "items": {"type": "object"}},
+    },
+}  # fmt: skip
+
+
+class Inbox(APIView):
+    """The inbox of the person who asks, or of the owner of the token."""
+
+    permission_classes = [has_scope("invoices:read")]
+
+    @extend_schema(
+        operation_id="inbox",
+        description=(
+            "What waits for the person who is signed in, or for the owner of the token; a token of a team sees that team's"
+            " items only, a token without owner sees none. Kinds and items with the most money at stake come first; amounts"
+            " and quantities are exact decimal strings. `as_of`: when open months were last checked."
+        ),
+        responses={200: OpenApiResponse(ANSWER)},
+    )
+    def get(self, request: Request) -> Response:
+        actor = actor_of(request)
+        if actor.account is None:
+            return Response({"waiting": 0, "as_of": None, "kinds": []})
+        found, teams = inbox_of(actor.account, timezone.now()), _confined_to(actor)
+        kinds = []
+        for group in found.groups:
+            items = [_item(item) for item in group.items if teams is None or item.team in teams]
+            if items:
+                kinds.append({"kind": group.kind.name, "items": items})
+        waiting = sum(len(kind["items"]) for kind in kinds)
+        return Response({"waiting": waiting, "as_of": found.as_of and found.as_of.isoformat(), "kinds": kinds})
+
+
+def _confined_to(actor: Actor) -> set[str] | None:
+    """The teams of a token; None where it is confined to none, and for people: their inbox is theirs already."""
+    teams = actor.teams() if actor.token is not None else None
+    return None if teams is None else set(teams.values_list("code", flat=True))
+
+
+def _item(item: Item) -> dict[str, Any]:
+    return {
+        "title": str(item.title), "team": item.team or None,
+        "amount": None if item.amount is None else amount_text(item.amount),
+        "quantity": None if item.quantity is None else format(item.quantity, "f"), "unit": item.unit or None,
+        "since": item.since and item.since.isoformat(), "link": item.link, "words": str(item.words),
+    }  # fmt: skip

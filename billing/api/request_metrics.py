@@ -1,0 +1,77 @@
+"""What web processes count of themselves. With several workers each writes into files of one folder, which
+PROMETHEUS_MULTIPROC_DIR names (`billing.settings.serve` makes it), so that any of them answers for all.
+"""
+
+import os
+from contextlib import suppress
+from pathlib import Path
+from time import perf_counter
+from typing import Any, Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
+
+from billing.runtime.request_id import HEADER
+
+FOLDER: Final = "PROMETHEUS_MULTIPROC_DIR"
+OWN: Final = CollectorRegistry(auto_describe=False)
+SECONDS: Final = Histogram(
+    "suanpan_request_seconds", "from the head of a request to the end of its answer", ["endpoints"], registry=OWN,
+    buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
+)  # fmt: skip
+ANSWERS: Final = Counter("suanpan_requests", "answers by class of status", ["endpoints", "status"], registry=OWN)
+REFUSED: Final = Counter("suanpan_ingest_refused_busy", "reports asked to come again", registry=OWN)
+IN_FLIGHT: Final = Gauge(
+    "suanpan_ingest_bytes_in_flight", "bytes of bodies being taken in", registry=OWN, multiprocess_mode="livesum"
+)
+_CLASSES: Final = (
+    ("/api/v1/usage/summary", "api"), ("/api/v1/usage/", "usage"), ("/api/v1/events", "usage"),
+    ("/api/v1/budgets/check", "budgets"), ("/api/v1/budgets/reservations", "budgets"), ("/api/", "api"),
+    ("/healthz", "probes"), ("/readyz", "probes"), ("/metrics", "probes"), ("/static/", "static"),
+)  # fmt: skip
+
+
+def endpoint_class(path: str) -> str:
+    """What kind of request this is: usage, budgets, api, pages, static or probes."""
+    return next((name for prefix, name in _CLASSES if path.startswith(prefix)), "pages")
+
+
+class CountedAnswer:
+    """Passes the messages of an answer on, with the id of the request, and counts the request at the last of them."""
+
+    __slots__ = ("_begun", "_endpoints", "_id", "_send", "_status")
+
+    def __init__(self, path: str, identifier: str, send: Any) -> None:
+        self._send, self._endpoints, self._begun, self._status = send, endpoint_class(path), perf_counter(), 0
+        self._id = (HEADER.lower().encode(), identifier.encode())
+
+    async def __call__(self, message: dict[str, Any]) -> None:
+        """Send one message."""
+        if message["type"] == "http.response.start":
+            self._status = message["status"]
+            message["headers"].append(self._id)
+        await self._send(message)
+        if message["type"] == "http.response.body" and not message.get("more_body"):
+            SECONDS.labels(self._endpoints).observe(perf_counter() - self._begun)
+            ANSWERS.labels(self._endpoints, f"{self._status // 100}xx").inc()
+
+
+def processes() -> CollectorRegistry:
+    """The counters of all web workers of this host."""
+    if FOLDER not in os.environ:
+        return OWN
+    _forget_gauges_of_ended(Path(os.environ[FOLDER]))
+    together = CollectorRegistry(auto_describe=False)
+    MultiProcessCollector(together)
+    return together
+
+
+def _forget_gauges_of_ended(folder: Path) -> None:
+    """A worker that was killed holds no bodies; its counters stay, as nothing that was counted may vanish."""
+    for file in folder.glob("gauge_live*.db"):
+        pid = int(file.stem.rpartition("_")[2])
+        try:
+            os.kill(pid, 0)  # asks whether there is one, and does nothing to it
+        except ProcessLookupError:
+            with suppress(FileNotFoundError):  # another worker did so at the same time
+                mark_process_dead(pid)

@@ -1,0 +1,157 @@
+"""Why the cost of a range changed against the days before: what prices, usage and efficiency did, and by whom."""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from functools import cached_property
+from typing import Any, Final
+
+from django.urls import reverse
+from django.utils.translation import gettext_lazy as _
+
+from billing.explorer.compared import ComparedLines
+from billing.explorer.labels import DIMENSION, Name, name_of, span_text
+from billing.explorer.query import NAMELESS, Query
+from billing.explorer.selectors import Explored, Explorer
+from billing.portal.bridge import ORDER, ZERO, Bridge, Effect, bridge_of
+from billing.portal.charts import Chart, bridge_chart
+
+BY: Final = ("team", "namespace", "job", "consumer", "model")
+"""What a change can be split by."""
+NEXT: Final[Mapping[str, str]] = {
+    "team": "namespace", "namespace": "job", "job": "kind", "consumer": "model", "model": "consumer"
+}  # fmt: skip
+SHOWN: Final = 10
+USAGE: Final = ("usage", "begun", "ended")
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What one name did to the total; `rest`: efficiency, interruptions, late usage and other adjustments."""
+
+    name: Name
+    link: str
+    before: Decimal
+    after: Decimal
+    price: Decimal
+    usage: Decimal
+    rest: Decimal
+
+    @property
+    def change(self) -> Decimal:
+        return self.after - self.before
+
+    @property
+    def parts(self) -> list[tuple[Any, Decimal]]:
+        """What made the change, in words, where it is more than one thing."""
+        named = ((_("By price"), self.price), (_("By usage"), self.usage), (_("Other"), self.rest))
+        found = [(words, part) for words, part in named if part]
+        return found if len(found) > 1 else []
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One effect, and where it leads."""
+
+    effect: Effect
+    link: str
+
+
+@dataclass(frozen=True)
+class Why:
+    """The change of an answer, split `by` a dimension."""
+
+    found: Explored
+    called: Mapping[str, str]
+    currency: str
+    by: str
+    lines: ComparedLines
+
+    @classmethod
+    def of(cls, found: Explored, reader: Explorer, currency: str, by: str) -> "Why | None":
+        """None where nothing is compared."""
+        if found.compared is None or found.query.search or found.query.metric != "cost":
+            return None
+        lines = reader.compared_lines(found.query, by, shadow=found.shadow)
+        return None if lines is None else cls(found, reader.called, currency, by, lines)
+
+    @cached_property
+    def bridges(self) -> dict[str, Bridge]:
+        """The bridge of each name."""
+        names = dict.fromkeys((*self.lines.now, *self.lines.then))
+        return {name: bridge_of(self.lines.then.get(name, ()), self.lines.now.get(name, ())) for name in names}
+
+    @cached_property
+    def bridge(self) -> Bridge:
+        """All of them added up, so that the steps are the sums of the rows."""
+        sums: dict[str, Decimal] = defaultdict(lambda: ZERO)
+        for one in self.bridges.values():
+            for effect in one.effects:
+                sums[effect.name] += effect.amount
+        before, after = (sum((getattr(one, end) for one in self.bridges.values()), ZERO) for end in ("before", "after"))
+        return Bridge(before, after, [Effect(name, sums[name]) for name in ORDER if sums[name]], [])
+
+    @property
+    def steps(self) -> list[Step]:
+        """Each effect with the page that says more."""
+        return [Step(effect, self._effect_link(effect.name)) for effect in self.bridge.effects]
+
+    @property
+    def chart(self) -> Chart:
+        """The steps as bars that lead on."""
+        links = ["", *(step.link for step in self.steps), ""]
+        return replace(bridge_chart(self.bridge, self.currency), links=links)
+
+    @cached_property
+    def changes(self) -> list[Change]:
+        """What changed most first."""
+        found = [self._change(name, one) for name, one in self.bridges.items() if one.change]
+        return sorted(found, key=lambda row: (-abs(row.change), row.name.text))
+
+    @property
+    def rows(self) -> list[Change]:
+        return self.changes[:SHOWN]
+
+    @property
+    def left_out(self) -> tuple[int, Decimal]:
+        """How many have no row, and what they did."""
+        others = self.changes[SHOWN:]
+        return len(others), sum((row.change for row in others), ZERO)
+
+    @property
+    def choices(self) -> list[tuple[str, Any, bool]]:
+        """What it can be split by: code, words, and whether it is chosen."""
+        return [(code, DIMENSION[code], code == self.by) for code in BY]
+
+    @property
+    def by_text(self) -> Any:
+        return DIMENSION[self.by]
+
+    @property
+    def spans(self) -> tuple[str, str]:
+        """The days before and the days that are asked for, in words."""
+        return span_text(self.lines.before, self.found.today), span_text(self.lines.after, self.found.today)
+
+    def _change(self, name: str, one: Bridge) -> Change:
+        sums = {effect.name: effect.amount for effect in one.effects}
+        price, usage = sums.get("price", ZERO), sum((sums.get(part, ZERO) for part in USAGE), ZERO)
+        link = self._narrowed(name)
+        return Change(
+            name_of(self.by, name, self.called), link, one.before, one.after, price, usage, one.change - price - usage
+        )
+
+    def _narrowed(self, name: str) -> str:
+        query = self.found.query.only(**{self.by: name or NAMELESS})
+        following = NEXT[self.by] if NEXT[self.by] not in query.filter else "job"
+        return f"?{replace(query, by=(following,)).address}"
+
+    def _effect_link(self, effect: str) -> str:
+        """Prices for the price; else the jobs, or the kind of charge, that made the effect."""
+        query: Query = replace(self.found.query, sort="-change")
+        if effect == "price":
+            return reverse("portal:prices")
+        if effect in ("efficiency", "interruption", "late", "credit"):
+            kind, by = ("note", "team") if effect == "credit" else (effect, "team" if effect == "late" else "job")
+            return f"?{replace(query.only(kind=kind), by=(by,)).address}"
+        return f"?{replace(query, by=('kind' if effect == 'other' else 'job',)).address}"

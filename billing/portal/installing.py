@@ -1,0 +1,81 @@
+"""The commands that install an agent, filled in for one cluster or gateway, and whether its first report has come."""
+
+import shlex
+from dataclasses import dataclass
+
+from django.db.models import Max
+
+from billing.tenancy.models import ApiToken
+from billing.usage.models import AgentWatermark
+
+CHART = "docker/charts/suanpan-agent"
+NAMESPACE = "suanpan"
+SECRET = "suanpan-token"  # noqa: S105 -- the name of a Secret, as in the values of the chart
+
+
+@dataclass(frozen=True, slots=True)
+class Commands:
+    """For a shell; `token` is in them, so that they are shown once, with the token."""
+
+    endpoint: str
+    name: str
+    token: str
+    image: str
+
+    @property
+    def cluster(self) -> str:
+        """Installs the chart of the agents in the cluster `name`."""
+        values = {"image.repository": self.image, "cluster": self.name, "endpoint": self.endpoint}
+        given = " ".join(f"--set-string {shlex.quote(f'{key}={value}')}" for key, value in values.items())
+        return (
+            f"kubectl create namespace {NAMESPACE}\n"
+            f"printf %s {shlex.quote(self.token)} |\n"
+            f"    kubectl -n {NAMESPACE} create secret generic {SECRET} --from-file=token=/dev/stdin\n"
+            f"helm install suanpan-agent {CHART} --namespace {NAMESPACE} \\\n"
+            f"    {given}\n"
+        )
+
+    @property
+    def gateway(self) -> str:
+        """Installs the reader of the gateway's log as a service of systemd, from a checkout."""
+        given = {"SUANPAN_SOURCE": self.name, "SUANPAN_FORMAT": "envoy", "SUANPAN_LOG": "/var/log/gateway/access.log"}
+        return self._service("token", "tokens.env", given, "suanpan-tokens.service")
+
+    @property
+    def slurm(self) -> str:
+        """Installs what reports the accounting of Slurm on the head node of the cluster `name`, from a checkout."""
+        given = {"SUANPAN_CLUSTER": self.name, "SUANPAN_ACCELERATORS": "h800=NVIDIA-H800"}
+        return self._service("slurm-token", "slurm.env", given, "suanpan-slurm.timer", "suanpan-slurm.service")
+
+    def _service(self, token: str, environment: str, given: dict[str, str], *units: str) -> str:
+        """A unit of systemd, the first of `units`, with the files that it reads."""
+        settings = {"SUANPAN_ENDPOINT": self.endpoint, **given}
+        lines = "".join(f" \\\n    {shlex.quote(f'{key}={value}')}" for key, value in settings.items())
+        files = " ".join(f"docker/systemd/{unit}" for unit in units)
+        return (
+            "sudo python3 -m venv /opt/suanpan\n"
+            "sudo /opt/suanpan/bin/pip install msgspec httpx pyyaml\n"
+            "sudo cp -r metering /opt/suanpan/\n"
+            "sudo install -d -m 0700 /etc/suanpan\n"
+            f"printf %s {shlex.quote(self.token)} | sudo install -m 0600 /dev/stdin /etc/suanpan/{token}\n"
+            f"printf '%s\\n'{lines} |\n"
+            f"    sudo install -m 0600 /dev/stdin /etc/suanpan/{environment}\n"
+            f"sudo cp {files} /etc/systemd/system/\n"
+            f"sudo systemctl enable --now {units[0]}\n"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class FirstReport:
+    """What has come since a token was made: `watermark` says up to when all is reported, `used_at` only that it asked."""
+
+    token: ApiToken
+
+    @property
+    def watermark(self) -> object:
+        heard = AgentWatermark.objects.filter(cluster=self.token.source, reported_at__gte=self.token.created_at)
+        return heard.aggregate(through=Max("watermark"))["through"]
+
+    @property
+    def used_at(self) -> object:
+        return self.token.last_used_at

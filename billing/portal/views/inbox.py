@@ -1,0 +1,100 @@
+"""The inbox: what waits for the reader, with the money at stake and the page with the button that ends it."""
+
+from typing import Any
+
+from django import forms
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils import timezone
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+from django.views.decorators.http import require_POST, require_safe
+
+from billing.explorer.services import channels_allowed
+from billing.inbox.models import Digest
+from billing.inbox.selectors import Inbox
+from billing.inbox.services import digest_choose, findings_refresh
+from billing.portal.access import page, reader_of, staff_page
+from billing.portal.forms import PageForm
+from billing.portal.fresh import metering
+from billing.portal.tables import Column, Table, download
+from billing.portal.waiting import inbox_seen
+from billing.tenancy.models import BillingSetup
+
+SHOWN = 10
+"""So many items of a kind are open; the others are below a fold."""
+ITEM = [
+    Column("kind", of=lambda row: row[0].kind.name), Column("title", of=lambda row: str(row[1].title)),
+    Column("team", of=lambda row: row[1].team), Column("amount", "money", lambda row: row[1].amount),
+    Column("quantity", "quantity", lambda row: row[1].quantity), Column("unit", of=lambda row: row[1].unit),
+    Column("since", of=lambda row: row[1].since), Column("page", of=lambda row: row[1].link),
+]  # fmt: skip
+
+
+class DigestForm(PageForm):
+    """Where the daily digest goes: to the reader's address, to a channel, or nowhere."""
+
+    where = forms.ChoiceField(label=_("Daily digest"))
+
+    @classmethod
+    def of(cls, user: User, data: Any = None) -> "DigestForm":
+        """With the channels that the reader may send to."""
+        known = Digest.objects.filter(user=user).first()
+        by_mail = bool(user.email and settings.ALERT_MAIL_URL)
+        usual = "mail" if by_mail else "off"
+        now = usual if known is None or known.channel_id is None else str(known.channel_id)
+        form = cls(data, initial={"where": "off" if known is not None and not known.wanted else now})
+        where: Any = form.fields["where"]
+        channels = [(str(row.pk), row.name) for row in channels_allowed(user)]
+        mail = [("mail", gettext("by mail to %(address)s") % {"address": user.email})] if by_mail else []
+        where.choices = [*mail, *channels, ("off", _("not at all"))]
+        return form
+
+
+@require_safe
+@page
+def inbox(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
+    """What waits for the reader, by kind, the most money first."""
+    found = inbox_seen(request)
+    file = download(request, {"inbox": lambda: _table(found)})
+    return _shown(request, setup) if file is None else file
+
+
+def _shown(request: HttpRequest, setup: BillingSetup, refused: PageForm | None = None) -> HttpResponse:
+    found = inbox_seen(request)
+    context = {
+        "nav": "inbox", "setup": setup, "inbox": found, "fresh": metering(request), "refused": refused,
+        "groups": [(group, group.items[:SHOWN], group.items[SHOWN:]) for group in found.groups],
+        "form": refused or DigestForm.of(reader_of(request)),
+    }  # fmt: skip
+    return render(request, "portal/inbox.html", context, status=409 if refused else 200)
+
+
+def _table(found: Inbox) -> Table:
+    return Table.of("inbox", [(group, item) for group in found.groups for item in group.items], ITEM)
+
+
+@require_POST
+@staff_page
+def refresh(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
+    """Ask the close check again, for somebody who has just solved something."""
+    findings_refresh(now=timezone.now())
+    return redirect("portal:inbox")
+
+
+@require_POST
+@page
+def digest(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
+    """Keep where the reader's digest goes."""
+    user = reader_of(request)
+    form = DigestForm.of(user, request.POST)
+    if not form.done(_choose, user=user):
+        return _shown(request, setup, form)
+    return redirect("portal:inbox")
+
+
+def _choose(*, user: User, where: str) -> Digest:
+    channel = channels_allowed(user).filter(pk=where).first() if where.isdigit() else None
+    return digest_choose(user=user, wanted=where != "off", channel=channel)

@@ -1,0 +1,88 @@
+"""Installing an agent: a token for a new cluster or gateway, the commands with it, and whether the first report has come."""
+
+from datetime import timedelta
+from typing import Any
+
+from django import forms
+from django.conf import settings
+from django.core.validators import RegexValidator
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, render
+from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
+from django.views.decorators.http import require_POST, require_safe
+
+from billing.portal.access import page_for
+from billing.portal.forms import PageForm, Text
+from billing.portal.installing import Commands, FirstReport
+from billing.tenancy.access import Right
+from billing.tenancy.actors import actor_of
+from billing.tenancy.models import ApiToken, BillingSetup
+from billing.tenancy.tokens import DAYS, MOST_DAYS, api_token_create
+
+SCOPE = "usage:write"
+KINDS = [
+    ("cluster", _("Cluster of Kubernetes")),
+    ("slurm", _("Slurm, on its head node")),
+    ("gateway", _("Gateway on a host")),
+]
+PLAIN = RegexValidator(r"\A[A-Za-z0-9][A-Za-z0-9._-]*\Z", _("only letters, digits, dots, hyphens and underscores"))
+IMAGE = RegexValidator(r"\A[A-Za-z0-9][A-Za-z0-9._:/-]*\Z", _("only letters, digits and . _ : / -"))
+
+
+class InstallForm(PageForm):
+    """Who is going to report."""
+
+    kind = forms.ChoiceField(label=_("What reports"), choices=KINDS)
+    name = Text(label=_("Name of the cluster or gateway"), max_length=63, validators=[PLAIN])
+    image = Text(
+        label=_("Image of the agents"), max_length=255, required=False, initial="REGISTRY/suanpan-agent", validators=[IMAGE]
+    )
+    days = forms.IntegerField(label=_("Days until it ends"), min_value=1, max_value=MOST_DAYS, initial=DAYS)
+
+
+@require_safe
+@page_for(Right.MANAGE_PEOPLE)
+def install_agent(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
+    """The form; with `?token=ID` only the part that says whether its first report has come."""
+    wanted = request.GET.get("token", "")
+    if not wanted:
+        return _page(request, setup)
+    known = ApiToken.objects.exclude(source="").filter(scopes__contains=[SCOPE])
+    token = get_object_or_404(known, pk=int(wanted) if wanted.isdecimal() and len(wanted) < 10 else 0)
+    context = {"setup": setup, "token": token, "first": FirstReport(token)}
+    return render(request, "portal/parts/first_report.html", context)
+
+
+@require_POST
+@page_for(Right.MANAGE_PEOPLE)
+def install_token(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
+    """Make the token; it is shown this once, in the commands."""
+
+    def make(*, name: str, days: int, **_choices: Any) -> tuple[ApiToken, str]:
+        ends = timezone.now() + timedelta(days=days)
+        return api_token_create(name=name, scopes=[SCOPE], source=name, expires_at=ends, actor=actor_of(request))
+
+    form = InstallForm(request.POST)
+    return _page(request, setup, form, made=form.made if form.done(make) else None)
+
+
+def _asked(request: HttpRequest) -> dict[str, str]:
+    """What the address says of who is going to report."""
+    kind = request.GET.get("kind", "")
+    return {"kind": kind} if kind in dict(KINDS) else {}
+
+
+def _page(
+    request: HttpRequest, setup: BillingSetup, sent: InstallForm | None = None, made: tuple[ApiToken, str] | None = None
+) -> HttpResponse:
+    context: dict[str, Any] = {"nav": "install_agent", "setup": setup, "form": InstallForm(initial=_asked(request))}
+    if made is not None and sent is not None:
+        token, secret = made
+        endpoint = (settings.PORTAL_URL or request.build_absolute_uri("/")).rstrip("/")
+        commands = Commands(endpoint, token.source, secret, sent.cleaned_data["image"] or "suanpan-agent")
+        text = {kind: getattr(commands, kind) for kind, _label in KINDS}[sent.cleaned_data["kind"]]
+        context |= {"token": token, "command": text, "first": FirstReport(token)}
+    elif sent is not None:
+        context |= {"refused": sent, "form": sent}
+    return render(request, "portal/install_agent.html", context, status=409 if "refused" in context else 200)

@@ -1,0 +1,252 @@
+"""Teams and owners by form: what is asked for becomes the text of a set-up file, is shown with what moves, and applied."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from django import forms
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
+from django.views.decorators.http import require_POST, require_safe
+
+from billing.closing.services.showback import billing_modes_put
+from billing.invoices.labels import BILLING_MODE
+from billing.invoices.models import BillingMode
+from billing.invoices.showback import billing_modes
+from billing.portal.access import page, page_for
+from billing.portal.forms import Day, Line, Midnight, PageForm, TeamChoice, Text, acting
+from billing.portal.months import open_periods
+from billing.portal.selectors import teams_shown
+from billing.portal.tables import Column, Table, columns, download
+from billing.runtime.translation import translated
+from billing.setup.owners import (
+    Preview,
+    file_text,
+    owners_apply,
+    owners_preview,
+    sections_text,
+    team_ending,
+    teams_declared,
+)
+from billing.tenancy.access import Right
+from billing.tenancy.actors import actor_of
+from billing.tenancy.models import BillingSetup, Team
+from metering.intervals import month_of
+from metering.names import MAX_NAME_BYTES, name_problem
+
+FORM: Final = "form"
+"""What refusals call the text that a form makes."""
+OF_OWNERS: Final = ("ownership:", "platform:", "consumers:")
+"""With which the sections begin that the page of owners shows."""
+MOST_BYTES: Final = 1024 * 1024
+TEAM: Final = [
+    *columns("code", "name", "cost_center"), Column("parent", of=lambda team: team.parent.code if team.parent else ""),
+    Column("group", of=lambda team: str(team.is_group).lower()), *columns("legal_entity", "recipient"),
+]  # fmt: skip
+
+
+class Name(Line):
+    """What usage may be named, a pattern too."""
+
+    def run_validators(self, value: str) -> None:
+        if (problem := name_problem(value)) is not None:
+            raise forms.ValidationError(translated(problem))
+
+
+class TeamForm(PageForm):
+    """A team or group as the set-up file has it; a known code changes that team."""
+
+    code = Line(label=_("Code"), max_length=64)
+    name = Line(label=_("Name"), max_length=200)
+    cost_center = Line(label=_("Cost centre"), max_length=64, required=False)
+    parent = TeamChoice(Team.objects.order_by("code"), label=_("Parent group"), required=False, empty_label="—")
+    group = forms.BooleanField(label=_("Group: has teams below it, owns nothing and gets no invoice"), required=False)
+    legal_entity = Line(label=_("Legal entity"), max_length=200, required=False)
+    recipient = Line(label=_("Documents to the attention of"), max_length=200, required=False)
+
+    def text(self) -> str:
+        """The section with this team."""
+        facts = self.cleaned_data
+        return sections_text({"teams": [{**facts, "parent": facts["parent"] and facts["parent"].code}]})
+
+
+class EndForm(PageForm):
+    """A team that ends: who has what it owns, from which day."""
+
+    team = TeamChoice(Team.objects.filter(is_group=False).order_by("code"))
+    successor = TeamChoice(
+        Team.objects.filter(is_group=False).order_by("code"), label=_("New owner of what it owns"), required=False,
+        empty_label=_("Nobody: unowned from then on"),
+    )
+    day = Midnight(label=_("From"))
+
+    def clean(self) -> dict[str, Any]:
+        """A team is not its own successor."""
+        if self.cleaned_data.get("team") is not None and self.cleaned_data["team"] == self.cleaned_data.get("successor"):
+            self.add_error("successor", _("must be another team"))
+        return self.cleaned_data
+
+    def text(self) -> str:
+        """The sections that end what it owns.  Raises SetUpFileError."""
+        facts = self.cleaned_data
+        successor = facts["successor"].code if facts["successor"] else ""
+        return sections_text(team_ending(facts["team"].code, facts["day"], successor))
+
+
+class ClaimForm(PageForm):
+    """Who pays for a namespace or for a consumer of a gateway, from which day on."""
+
+    kind = forms.ChoiceField(
+        label=_("What"), choices=(("namespace", _("Namespace")), ("consumer", _("Consumer of a gateway")))
+    )
+    place = Name(label=_("Cluster or gateway"), max_length=MAX_NAME_BYTES)
+    name = Name(label=_("Name or pattern"), max_length=MAX_NAME_BYTES)
+    team = TeamChoice(Team.objects.filter(is_group=False).order_by("code"), required=False, empty_label=_("A new team"))
+    new_team = Line(label=_("Code of the new team"), max_length=64, required=False)
+    platform = forms.BooleanField(label=_("Paid by the platform, recovered through token prices"), required=False)
+    valid_from = Day(label=_("From"), required=False, help_text=_("empty: always"))
+    valid_until = Day(label=_("Until"), required=False, help_text=_("empty: open"))
+
+    def clean(self) -> dict[str, Any]:
+        """Tokens are no use of the platform; somebody pays."""
+        if not self.cleaned_data.get("team") and not self.cleaned_data.get("new_team") and "team" not in self.errors:
+            self.add_error("team", _("choose a team, or name a new one"))
+        if self.cleaned_data.get("team") and self.cleaned_data.get("new_team"):
+            self.add_error("new_team", _("is given beside a team: choose one of the two"))
+        if self.cleaned_data.get("platform") and self.cleaned_data.get("kind") == "consumer":
+            self.add_error("platform", _("only a namespace may be the platform's"))
+        return self.cleaned_data
+
+    def text(self) -> str:
+        """The section with this owner."""
+        facts = self.cleaned_data
+        consumer = facts["kind"] == "consumer"
+        keys = ("source", "consumer") if consumer else ("cluster", "namespace")
+        entry = {
+            keys[0]: facts["place"], keys[1]: facts["name"],
+            "team": facts["team"].code if facts["team"] else facts["new_team"],
+            "valid_from": facts["valid_from"], "valid_until": facts["valid_until"],
+        }  # fmt: skip
+        section = "consumers" if consumer else "platform" if facts["platform"] else "ownership"
+        made = {} if facts["team"] else {"teams": [{"code": facts["new_team"], "name": facts["new_team"]}]}
+        return sections_text({**made, section: [entry]})
+
+
+class ModeForm(PageForm):
+    """Whether a team, or every team, is charged or only shown what it would owe, from a month on."""
+
+    team = TeamChoice(
+        Team.objects.filter(is_group=False).order_by("code"), required=False, empty_label=_("All teams"),
+    )
+    mode = forms.ChoiceField(label=_("Billing"), choices=list(BILLING_MODE.items()))
+    from_month = Line(label=_("From month"), max_length=7, widget=forms.TextInput(attrs={"placeholder": "2026-10"}))
+    reason = Text(label=_("Reason"), max_length=2000)
+
+
+class FileForm(PageForm):
+    """Teams and owners from a file: YAML as `apply` takes it, or a table of teams."""
+
+    file = forms.FileField(label=_("YAML, or a table of teams (.csv)"), max_length=200)
+
+    def text(self) -> str:
+        """What it declares.  Raises SetUpFileError."""
+        sent = self.cleaned_data["file"]
+        return file_text(sent.read(MOST_BYTES + 1), sent.name)
+
+
+class TextForm(PageForm):
+    """A text that was looked at."""
+
+    text = Text(max_length=MOST_BYTES, strip=False, widget=forms.HiddenInput)
+
+
+FORMS: Final[Mapping[str, type[PageForm]]] = {"team": TeamForm, "end": EndForm, "claim": ClaimForm, "file": FileForm}
+
+
+@require_safe
+@page
+def teams(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
+    """Teams and groups, with the forms that change them."""
+    shown = teams_shown(request.user)
+    file = download(request, {"teams": lambda: Table.of("teams", shown, TEAM)})
+    return _teams(request, setup) if file is None else file
+
+
+def _teams(request: HttpRequest, setup: BillingSetup, refused: PageForm | None = None) -> HttpResponse:
+    shown = list(teams_shown(request.user))
+    edited = next((team for team in shown if team.code == request.GET.get("edit")), None)
+    modes, month = billing_modes(), month_of(timezone.now(), setup.zone)
+    context = {
+        "nav": "teams", "setup": setup, "teams": shown, "edited": edited, "refused": refused,
+        "yaml": sections_text({"teams": teams_declared(shown)}),
+        "team_form": TeamForm(key="team", initial=teams_declared([edited])[0] if edited else None).or_refused(refused),
+        "end_form": EndForm(key="end", initial={"team": edited.code if edited else None}).or_refused(refused),
+        "file_form": FileForm(key="file").or_refused(refused),
+        "mode_form": ModeForm(key="mode", initial={"mode": BillingMode.Mode.SHADOW}).or_refused(refused),
+        "shown_only": {team.code for team in shown if modes.shadow(team.code, month)}, "month": month,
+    }  # fmt: skip
+    return render(request, "portal/teams.html", context, status=409 if refused else 200)
+
+
+@require_POST
+@page_for(Right.APPROVE)
+def mode(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
+    """Charge teams, or only show them what they would owe, from an open month on."""
+
+    def put(team: Team | None, **facts: Any) -> object:
+        teams = Team.objects.filter(is_group=False).order_by("code").values_list("code", flat=True)
+        return billing_modes_put(teams=[team.code] if team else list(teams), **facts, **acting(request))
+
+    form = ModeForm(request.POST, key="mode")
+    return redirect("portal:teams") if form.done(put) else _teams(request, setup, form)
+
+
+@require_safe
+@page_for(Right.OPERATE)
+def claim(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
+    """Who is to pay for a namespace or consumer; the address may say which, and from when."""
+    asked = {name: request.GET.get(name, "") for name in ("kind", "place", "name", "team", "valid_from")}
+    return _claim(request, setup, ClaimForm(key="claim", initial={name: value for name, value in asked.items() if value}))
+
+
+def _claim(request: HttpRequest, setup: BillingSetup, form: PageForm) -> HttpResponse:
+    context = {"nav": "ownership", "setup": setup, "form": form, "refused": form if form.is_bound else None}
+    return render(request, "portal/claim.html", context, status=409 if form.is_bound else 200)
+
+
+@require_POST
+@page_for(Right.OPERATE)
+def owners_look(request: HttpRequest, setup: BillingSetup, kind: str) -> HttpResponse:
+    """What a form would change, and what moves with it in open months; nothing is stored."""
+    if kind not in FORMS:
+        raise Http404(f"no form {kind!r}")
+    form = FileForm(request.POST, files=request.FILES, key=kind) if kind == "file" else FORMS[kind](request.POST, key=kind)
+    periods = open_periods(setup, timezone.now())
+    looked: list[tuple[str, Preview]] = []
+
+    def look(**_facts: Any) -> None:
+        text = form.text()  # type: ignore[attr-defined]
+        looked.append((text, owners_preview(text=text, name=FORM, actor=actor_of(request), periods=periods)))
+
+    if not form.done(look):
+        return _claim(request, setup, form) if kind == "claim" else _teams(request, setup, form)
+    text, preview = looked[0]
+    context = {
+        "nav": "ownership" if kind == "claim" else "teams", "setup": setup, "text": text, "preview": preview,
+        "names": dict(Team.objects.values_list("code", "name")), "months": [period.month for period in periods],
+        "form": TextForm(key="text", initial={"text": text}), "back": "ownership" if kind == "claim" else "teams",
+        "asked": None if kind == "file" else form,
+    }  # fmt: skip
+    return render(request, "portal/owners_preview.html", context)
+
+
+@require_POST
+@page_for(Right.OPERATE)
+def owners_store(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
+    """Apply a text that was looked at."""
+    form = TextForm(request.POST, key="text")
+    if form.done(owners_apply, name=FORM, actor=actor_of(request)):
+        of_owners = any(line.startswith(OF_OWNERS) for line in form.cleaned_data["text"].splitlines())
+        return redirect("portal:ownership" if of_owners else "portal:teams")
+    return _teams(request, setup, form)

@@ -1,0 +1,94 @@
+"""Policies and carbon factors by form: what is asked for is shown with what it moves in open months, and then stored."""
+
+from typing import Any, Final
+
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
+from django.views.decorators.http import require_POST, require_safe
+
+from billing.portal.access import page_for, staff_page
+from billing.portal.forms import PageForm
+from billing.portal.months import open_periods
+from billing.portal.policy_form import FORMS, SECTION_OF
+from billing.portal.tables import Column, Table, download
+from billing.portal.views.owners import FORM, TextForm
+from billing.setup.owners import Preview
+from billing.setup.policies import policies_apply, policies_declared, policies_preview, policies_text
+from billing.tenancy.access import Right
+from billing.tenancy.actors import actor_of
+from billing.tenancy.models import BillingSetup, Team
+from pricing.carbon import LIFECYCLE, OFFICIAL, RESIDUAL
+
+BASIS: Final = {OFFICIAL: _("official average"), RESIDUAL: _("official residual"), LIFECYCLE: _("lifecycle")}
+POLICY: Final = [
+    Column("section", of=lambda row: row[0]), Column("name", of=lambda row: row[1].get("name") or row[1]["cluster"]),
+    Column("valid_from", of=lambda row: row[1]["valid_from"]),
+]  # fmt: skip
+
+
+@require_safe
+@staff_page
+def policies(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
+    """Every policy and carbon factor, with the forms that add one."""
+    stored = policies_declared(setup.zone)
+    rows = [(section, entry) for section, entries in stored.items() for entry in entries]
+    file = download(request, {"policies": lambda: Table.of("policies", rows, POLICY)})
+    return _page(request, setup) if file is None else file
+
+
+def _page(request: HttpRequest, setup: BillingSetup, refused: PageForm | None = None, kind: str = "") -> HttpResponse:
+    stored = policies_declared(setup.zone)
+    context = {
+        "nav": "policies", "setup": setup, "stored": stored,
+        "carbon": [(entry, _source_words(entry["source"])) for entry in stored["carbon"]], "refused": refused,
+        "yaml": policies_text(stored),
+        "forms": {name: refused if name == kind else _form(name, stored) for name in FORMS},
+    }  # fmt: skip
+    return render(request, "portal/policies.html", context, status=409 if refused else 200)
+
+
+def _source_words(source: str) -> str:
+    """Where figures come from; the basis of a known factor in the language of the reader."""
+    place, comma, basis = source.rpartition(", ")
+    return f"{place}{comma}{BASIS[basis]}" if basis in BASIS else source
+
+
+def _form(kind: str, stored: Any, data: Any = None) -> Any:
+    """A form of that kind, with what the latest policy of its section says."""
+    latest = next(reversed(stored.get(SECTION_OF.get(kind, ""), ())), None)
+    return FORMS[kind](data, latest=latest)
+
+
+@require_POST
+@page_for(Right.OPERATE)
+def policy_look(request: HttpRequest, setup: BillingSetup, kind: str) -> HttpResponse:
+    """What a form would change, and what moves with it in open months; nothing is stored."""
+    if kind not in FORMS:
+        raise Http404(f"no form {kind!r}")
+    form = _form(kind, policies_declared(setup.zone), request.POST)
+    periods = open_periods(setup, timezone.now())
+    looked: list[tuple[str, Preview]] = []
+
+    def look(**_facts: Any) -> None:
+        text = form.text()
+        looked.append((text, policies_preview(text=text, name=FORM, actor=actor_of(request), periods=periods)))
+
+    if not form.done(look):
+        return _page(request, setup, form, kind)
+    text, preview = looked[0]
+    context = {
+        "nav": "policies", "setup": setup, "text": text, "preview": preview, "months": [period.month for period in periods],
+        "names": dict(Team.objects.values_list("code", "name")), "form": TextForm(key="text", initial={"text": text}),
+    }  # fmt: skip
+    return render(request, "portal/policies_preview.html", context)
+
+
+@require_POST
+@page_for(Right.OPERATE)
+def policy_store(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
+    """Apply a text that was looked at."""
+    form = TextForm(request.POST, key="text")
+    done = form.done(policies_apply, name=FORM, actor=actor_of(request))
+    return redirect("portal:policies") if done else _page(request, setup, form)

@@ -1,0 +1,23 @@
+"""How much waits for the reader of a page: read once a request, for the menu and for the inbox."""
+
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.utils import timezone
+
+from billing.inbox.selectors import Inbox, inbox_of
+
+
+def inbox_seen(request: Any) -> Inbox:
+    """What waits for who sends the request."""
+    known: Inbox | None = getattr(request, "_inbox", None)
+    if known is None:
+        user = getattr(request, "user", None)
+        known = inbox_of(user, timezone.now()) if isinstance(user, User) else Inbox(())
+        request._inbox = known
+    return known
+
+
+def waiting_number(request: Any) -> int:
+    """How many things wait; 0 for nobody."""
+    return 0 if request is None else inbox_seen(request).number
