@@ -9,8 +9,8 @@ WORKERS := --numprocesses logical --maxprocesses 4 --dist loadfile --no-loadscop
 CHROMIUM := $(firstword $(shell command -v chromium chromium-browser google-chrome 2>/dev/null))
 PROMETHEUS := $(and $(shell command -v prometheus 2>/dev/null),$(shell command -v promtool 2>/dev/null))
 NODE := $(and $(shell command -v node 2>/dev/null),$(shell command -v npm 2>/dev/null))
-PEERS := $(and $(shell PATH=$$PATH:/usr/sbin command -v pgbouncer),$(shell command -v pgbackrest),$(wildcard /usr/lib/postgresql/15/bin/postgres))
-BUILDAH := $(and $(shell command -v buildah 2>/dev/null),$(shell command -v mmdebstrap 2>/dev/null))
+PEERS := $(and $(PROMETHEUS),$(NODE),$(shell PATH=$$PATH:/usr/sbin command -v pgbouncer),$(shell PATH=$$PATH:/usr/sbin command -v nginx),$(shell command -v pgbackrest),$(shell command -v kubectl),$(wildcard /usr/lib/postgresql/15/bin/postgres))
+BUILDAH := $(and $(shell command -v buildah 2>/dev/null),$(shell command -v mmdebstrap 2>/dev/null),$(shell unshare --mount echo yes 2>/dev/null))
 .DEFAULT_GOAL := help
 
 help:           ## show this list
@@ -30,7 +30,7 @@ $(VENV)/.dev: requirements-dev.txt | $(BIN)/python
 
 install: $(VENV)/.runtime   ## install what running needs into .venv
 
-demo: install   ## a full demonstration month, then the portal on http://127.0.0.1:8000
+demo: install   ## six demonstration months, one in detail, then the portal on http://127.0.0.1:8000
 	$(BIN)/python manage.py demo
 
 up: install     ## web, worker and scheduler without demonstration data
@@ -43,8 +43,9 @@ test: lint     ## everything: lint, types and layers, then every test with all e
 	@[ -n "$(CHROMIUM)" ] || echo "make test: no Chromium on this machine, so the browser tests are left out; CI runs them" >&2
 	@[ -n "$(PROMETHEUS)" ] || echo "make test: no prometheus and promtool on this machine, so the tests against a real Prometheus are left out; CI runs them" >&2
 	@[ -n "$(NODE)" ] || echo "make test: no node and npm on this machine, so the tests against a real OpenID provider are left out; CI runs them" >&2
-	@[ -n "$(PEERS)" ] || echo "make test: no pgbouncer, pgbackrest and PostgreSQL 15 on this machine, so the tests of a production set-up are left out; CI runs them" >&2
-	$(BIN)/python -m pytest $(WORKERS) $(if $(CHROMIUM),tests/browser) $(if $(PROMETHEUS),tests/prometheus) $(if $(NODE),tests/identity) $(if $(PEERS),tests/operations) $(SUITES)
+	@[ -n "$(PEERS)" ] || echo "make test: no pgbouncer, pgbackrest, nginx, kubectl, PostgreSQL 15, prometheus and npm on this machine, so the tests of a production set-up are left out; CI runs them" >&2
+	@[ -n "$(BUILDAH)" ] || echo "make test: no buildah, mmdebstrap and right to mount on this machine, so the images are not built; CI builds them" >&2
+	$(BIN)/python -m pytest $(WORKERS) $(if $(and $(BUILDAH),$(PEERS)),tests/images) $(if $(CHROMIUM),tests/browser) $(if $(PROMETHEUS),tests/prometheus) $(if $(NODE),tests/identity) $(if $(PEERS),tests/operations) $(SUITES)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -52,7 +53,7 @@ lint: $(VENV)/.dev
 	$(BIN)/lint-imports
 
 images: $(VENV)/.dev   ## build the images with buildah, as root, and run every part from them
-	@[ -n "$(BUILDAH)" ] || { echo "make images: no buildah and mmdebstrap on this machine" >&2; exit 2; }
+	@[ -n "$(BUILDAH)" ] || { echo "make images: no buildah, mmdebstrap and right to mount on this machine" >&2; exit 2; }
 	$(BIN)/python -m pytest tests/images
 
 bench: $(VENV)/.dev   ## benchmarks, each as a ratio to a raw limit of the same run
@@ -70,9 +71,19 @@ histories: $(VENV)/.dev  ## a thousand random histories of a cluster with crashe
 traces: $(VENV)/.dev  ## real production traces to the cent; SUANPAN_TRACES names their folder
 	$(BIN)/python -m pytest tests/traces
 
+cluster: $(VENV)/.dev  ## recount sealed months on a Spark cluster of this machine; needs Java 17 and some 500 MB for pyspark
+	@command -v java >/dev/null || { echo "make cluster: no Java on this machine" >&2; exit 2; }
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-cluster.txt
+	$(BIN)/python -m pytest tests/cluster
+
+clickhouse: $(VENV)/.dev  ## token records in ClickHouse: one history in both stores, kills; needs clickhouse-server, zookeeper and a JRE (Debian)
+	@command -v clickhouse-server >/dev/null && command -v java >/dev/null && [ -e /usr/share/java/zookeeper.jar ] || { echo "make clickhouse: no clickhouse-server, zookeeper or Java on this machine" >&2; exit 2; }
+	$(BIN)/python -m pytest tests/clickhouse
+
 lock: $(VENV)/.dev    ## resolve the dependencies again, with hashes and without index lines
-	$(BIN)/uv pip compile --quiet --python-version 3.11 --universal --generate-hashes --no-header --no-emit-index-url --no-emit-find-links --no-annotate pyproject.toml -o requirements.txt
-	$(BIN)/uv pip compile --quiet --python-version 3.11 --universal --generate-hashes --no-header --no-emit-index-url --no-emit-find-links --no-annotate pyproject.toml --group dev -o requirements-dev.txt
+	$(BIN)/uv pip compile --quiet --python-version 3.11 --universal --generate-hashes --no-header --no-emit-index-url --no-emit-find-links --no-annotate pyproject.toml --extra tracing -o requirements.txt
+	$(BIN)/uv pip compile --quiet --python-version 3.11 --universal --generate-hashes --no-header --no-emit-index-url --no-emit-find-links --no-annotate pyproject.toml --extra tracing --group dev -o requirements-dev.txt
+	$(BIN)/uv pip compile --quiet --python-version 3.11 --universal --generate-hashes --no-header --no-emit-index-url --no-emit-find-links --no-annotate --group cluster -o requirements-cluster.txt
 
 sbom: $(VENV)/.dev    ## what runs, as CycloneDX, from the lock: sbom.json
 	$(BIN)/python -m tests.supply_chain sbom sbom.json
@@ -86,4 +97,4 @@ manifests: $(VENV)/.dev  ## render the kustomize bases of docker/k8s from the ch
 	        > $(MANIFESTS)/$$chart/manifests.yaml || exit 2; \
 	done
 
-.PHONY: help install demo up check test lint bench images explore kills histories traces lock sbom advisories manifests
+.PHONY: help install demo up check test lint bench images explore kills histories traces cluster clickhouse lock sbom advisories manifests

@@ -9,15 +9,6 @@ import pytest
 
 import tests.hypothesis_profile  # noqa: F401 - a profile that holds wherever examples are made up
 
-KEPT = ("django_migrations", "django_content_type", "auth_permission", "django_site")
-"""Tables that migrations fill and no test changes."""
-FILLED = """SELECT string_agg(format('SELECT %%L WHERE EXISTS (SELECT FROM %%I)', relname, relname), ' UNION ALL ')
-    FROM pg_class WHERE relkind IN ('r', 'p') AND NOT relispartition AND relnamespace = 'public'::regnamespace
-      AND relname <> ALL (%s)"""
-RESTARTED = """SELECT setval(seq, 1, false) FROM (SELECT pg_get_serial_sequence(t.relname, c.attname) AS seq FROM pg_class t
-    JOIN pg_attribute c ON c.attrelid = t.oid AND c.attidentity <> '' WHERE t.relname ~ '^token_' AND t.relkind IN ('r', 'p')
-      AND NOT t.relispartition) s"""
-
 
 @pytest.fixture(scope="session")
 def django_db_modify_db_settings(services: None, django_db_modify_db_settings_parallel_suffix: None) -> None:
@@ -48,9 +39,11 @@ def token_ledger_is_empty(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
         return
     request.getfixturevalue("transactional_db")
-    _empty()
+    from tests.stored_rows import database_emptied
+
+    database_emptied()
     yield
-    _empty()
+    database_emptied()
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -70,8 +63,10 @@ def only_what_a_test_committed_is_deleted() -> Iterator[None]:
     """
     from django.test import TransactionTestCase
 
+    from tests.stored_rows import database_emptied
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(TransactionTestCase, "_fixture_teardown", lambda self: _empty())
+        patch.setattr(TransactionTestCase, "_fixture_teardown", lambda self: database_emptied())
         yield
 
 
@@ -111,19 +106,3 @@ def nobody_has_chosen_a_language() -> Iterator[None]:
     from django.utils import translation
 
     translation.deactivate()
-
-
-def _empty() -> None:
-    from django.db import connection
-
-    from billing.usage.services.token_dimensions import dimensions_forget
-
-    with connection.cursor() as cursor:
-        cursor.execute(FILLED, [list(KEPT)])
-        cursor.execute(cursor.fetchone()[0])
-        filled = [name for (name,) in cursor.fetchall()]
-        verbs = ((name, "TRUNCATE" if name.startswith("token_") else "DELETE FROM") for name in filled)
-        deletions = "".join(f"{verb} {name}; " for name, verb in verbs)
-        cursor.execute(f"SET session_replication_role = replica; {deletions} SET session_replication_role = origin")
-        cursor.execute(RESTARTED)
-    dimensions_forget()

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from urllib.parse import parse_qsl, urlsplit
 
+from django.conf import settings
 from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import Resolver404, resolve
@@ -100,9 +101,10 @@ def wanted(link: str, base: str) -> str | None:
     return None if leave or parts.scheme or link.startswith("#") else f"{path}?{parts.query}" if parts.query else path
 
 
-def walk_as(who: str, scenario: Scenario, *, most: int | None = None) -> Walk:
+def walk_as(who: str, scenario: Scenario, *, most: int | None = None, language: str = "en") -> Walk:
     """Everything that a person reaches; with `most` only so many addresses of each route beside the seeds."""
     client, walk = Client(), Walk()
+    client.cookies[settings.LANGUAGE_COOKIE_NAME] = language
     client.force_login(User.objects.get(username=who))
     queue, known = seeds(scenario), set(seeds(scenario))
     tried: Counter[object] = Counter()

@@ -6,6 +6,16 @@ from typing import Any
 from django.db import connection
 
 from billing.usage.contents import ALLOCATION, CAPACITY, SAMPLE, content_sha256
+from billing.usage.store.dimensions import dimensions_forget
+
+KEPT = ("django_migrations", "django_content_type", "auth_permission", "django_site")
+"""Tables that migrations fill and no test changes."""
+FILLED = """SELECT string_agg(format('SELECT %%L WHERE EXISTS (SELECT FROM %%I)', relname, relname), ' UNION ALL ')
+    FROM pg_class WHERE relkind IN ('r', 'p') AND NOT relispartition AND relnamespace = 'public'::regnamespace
+      AND relname <> ALL (%s)"""
+RESTARTED = """SELECT setval(seq, 1, false) FROM (SELECT pg_get_serial_sequence(t.relname, c.attname) AS seq FROM pg_class t
+    JOIN pg_attribute c ON c.attrelid = t.oid AND c.attidentity <> '' WHERE t.relname ~ '^token_' AND t.relkind IN ('r', 'p')
+      AND NOT t.relispartition) s"""
 
 
 def rewrite(statement: str, parameters: Sequence[Any] = ()) -> int:
@@ -35,3 +45,16 @@ def query(statement: str, *parameters: Any) -> list[tuple[Any, ...]]:
     with connection.cursor() as cursor:
         cursor.execute(statement, parameters)
         return list(cursor.fetchall())
+
+
+def database_emptied() -> None:
+    """Every table that migrations do not fill, and what this process remembers of them."""
+    with connection.cursor() as cursor:
+        cursor.execute(FILLED, [list(KEPT)])
+        cursor.execute(cursor.fetchone()[0])
+        filled = [name for (name,) in cursor.fetchall()]
+        verbs = ((name, "TRUNCATE" if name.startswith("token_") else "DELETE FROM") for name in filled)
+        deletions = "".join(f"{verb} {name}; " for name, verb in verbs)
+        cursor.execute(f"SET session_replication_role = replica; {deletions} SET session_replication_role = origin")
+        cursor.execute(RESTARTED)
+    dimensions_forget()

@@ -1,6 +1,7 @@
-"""What Suanpan is made of, and what is known against it: `python -m tests.supply_chain sbom FILE | advisories`.
+"""What Suanpan is made of, and what is known against it: `python -m tests.supply_chain sbom FILE [LOCK] | advisories`.
 
-Both read requirements.txt, the lock of what runs. `make sbom` and `make advisories` call them.
+Both read requirements.txt, the lock of what runs; an image has the list of its part of it.
+`make sbom` and `make advisories` call them.
 """
 
 import json
@@ -102,15 +103,16 @@ def _faults(checked: list[dict[str, Any]]) -> Iterator[str]:
 
 def main(arguments: list[str]) -> int:
     """Write the bill of materials, or say what is known."""
-    if arguments[:1] == ["sbom"] and len(arguments) == 2:
-        text = json.dumps(bill_of_materials(LOCK.read_text(encoding="utf-8")), indent=1)
+    if arguments[:1] == ["sbom"] and len(arguments) in (2, 3):
+        lock = Path(arguments[2]) if arguments[2:] else LOCK
+        text = json.dumps(bill_of_materials(lock.read_text(encoding="utf-8")), indent=1)
         Path(arguments[1]).write_text(f"{text}\n", encoding="utf-8")
         return DONE
     if arguments == ["advisories"]:
         status, lines = advisories(os.environ.get("ADVISORIES_URL", OSV))
         print("\n".join(lines))
         return status
-    print("usage: python -m tests.supply_chain sbom FILE | advisories", file=sys.stderr)
+    print("usage: python -m tests.supply_chain sbom FILE [LOCK] | advisories", file=sys.stderr)
     return UNKNOWN
 
 

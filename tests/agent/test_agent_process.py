@@ -23,7 +23,7 @@ PROJECT = Path(__file__).resolve().parents[2]
 MANIFEST = PROJECT / "docker/charts/suanpan-agent/templates/gpu.yaml"
 
 
-class Door(HttpServer):
+class Endpoint(HttpServer):
     """A platform over HTTP."""
 
     def __init__(self) -> None:
@@ -46,14 +46,14 @@ def api() -> Iterator[ApiServer]:
 
 
 @pytest.fixture
-def door() -> Iterator[Door]:
-    server = Door()
+def endpoint() -> Iterator[Endpoint]:
+    server = Endpoint()
     with serving(server):
         yield server
 
 
 @pytest.fixture
-def start(api: ApiServer, door: Door, tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+def start(api: ApiServer, endpoint: Endpoint, tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
     (tmp_path / "token").write_text("secret\n")
     kubeconfig = {
         "apiVersion": "v1", "kind": "Config", "current-context": "c", "users": [{"name": "u", "user": {"token": "t"}}],
@@ -65,7 +65,7 @@ def start(api: ApiServer, door: Door, tmp_path: Path) -> Iterator[Callable[..., 
 
     def begin(*more: str) -> subprocess.Popen[str]:
         where = ["--kubeconfig", str(tmp_path / "kubeconfig"), "--state", str(tmp_path / "state")]
-        to = ["--endpoint", door.address, "--token-file", str(tmp_path / "token")]
+        to = ["--endpoint", endpoint.address, "--token-file", str(tmp_path / "token")]
         pace = ["--report-seconds", "0.1", "--refresh-seconds", "0.2", "--port", "0"]
         command = [sys.executable, "-m", "metering", "gpu", "--cluster", "hq-1", *where, *to, *pace, *more]
         made.append(subprocess.Popen(command, cwd=PROJECT, stderr=subprocess.PIPE, text=True))
@@ -89,9 +89,9 @@ def until(true: Callable[[], bool]) -> None:
 
 
 def test_it_meters_through_kill_9_and_reports_the_rest_when_it_is_stopped(
-    api: ApiServer, door: Door, start: Callable[..., subprocess.Popen[str]]
+    api: ApiServer, endpoint: Endpoint, start: Callable[..., subprocess.Popen[str]]
 ) -> None:
-    platform, cluster = door.platform, api.cluster
+    platform, cluster = endpoint.platform, api.cluster
     process = start()
     cluster.create("a")
     cluster.bind("a")
@@ -117,9 +117,9 @@ def test_it_meters_through_kill_9_and_reports_the_rest_when_it_is_stopped(
 
 
 def test_it_finds_claims_and_says_what_it_may_not_read(
-    api: ApiServer, door: Door, start: Callable[..., subprocess.Popen[str]]
+    api: ApiServer, endpoint: Endpoint, start: Callable[..., subprocess.Popen[str]]
 ) -> None:
-    platform, cluster = door.platform, api.cluster
+    platform, cluster = endpoint.platform, api.cluster
     cluster.add_claims()
     cluster.add_slice("n-1", {"gpu-0": {"productName": {"string": "NVIDIA H100"}}})
     cluster.allocate("one", "gpu-0")
@@ -137,12 +137,12 @@ def test_it_finds_claims_and_says_what_it_may_not_read(
     assert process.wait(timeout=60) == 0
 
 
-def test_probes_and_metrics_answer(api: ApiServer, door: Door, start: Callable[..., subprocess.Popen[str]]) -> None:
+def test_probes_and_metrics_answer(api: ApiServer, endpoint: Endpoint, start: Callable[..., subprocess.Popen[str]]) -> None:
     process = start()
     assert process.stderr is not None
     line = next(line for line in process.stderr if "health and metrics on port" in line)
     address = f"http://127.0.0.1:{line.split()[-1]}"
-    until(lambda: door.platform.watermark != "")
+    until(lambda: endpoint.platform.watermark != "")
 
     def read(path: str) -> str:
         with urllib.request.urlopen(address + path) as answer:
@@ -173,7 +173,7 @@ def answer_of(process: subprocess.Popen[str]) -> Callable[[str], tuple[int, str]
 
 
 def test_a_standby_is_ready_and_shows_what_it_knows_and_reports_nothing(
-    api: ApiServer, door: Door, start: Callable[..., subprocess.Popen[str]]
+    api: ApiServer, endpoint: Endpoint, start: Callable[..., subprocess.Popen[str]]
 ) -> None:
     held = {"holderIdentity": "another", "renewTime": "2026-10-10T10:00:00.000000Z", "leaseDurationSeconds": 60}
     path = "/apis/coordination.k8s.io/v1/namespaces/suanpan/leases/gpu-agent"
@@ -184,12 +184,12 @@ def test_a_standby_is_ready_and_shows_what_it_knows_and_reports_nothing(
     metrics = read("/metrics")[1]
     assert "suanpan_agent_open_holds 1.0" in metrics
     assert "suanpan_agent_leading 0.0" in metrics
-    assert door.platform.bodies == []
-    assert door.platform.watermark == ""
+    assert endpoint.platform.bodies == []
+    assert endpoint.platform.watermark == ""
 
 
 def test_a_lease_that_the_agent_has_no_right_to_is_a_line_of_its_log(
-    api: ApiServer, door: Door, start: Callable[..., subprocess.Popen[str]]
+    api: ApiServer, endpoint: Endpoint, start: Callable[..., subprocess.Popen[str]]
 ) -> None:
     api.refused.add("gpu-agent")
     process = start("--lease", "suanpan/gpu-agent")
@@ -198,7 +198,7 @@ def test_a_lease_that_the_agent_has_no_right_to_is_a_line_of_its_log(
     assert "ERROR" in line
     assert "403" in line
     assert line.endswith("this agent reports nothing until it holds the lease\n")
-    assert door.platform.watermark == ""
+    assert endpoint.platform.watermark == ""
 
 
 def test_each_scan_compares_what_is_held_with_what_volcano_gave(

@@ -8,7 +8,7 @@ import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 
-PARTS = ("ingest", "ledger_size", "documents", "budget_check", "agent", "close", "first_views", "explorer")
+PARTS = ("ingest", "ledger_size", "documents", "budget_check", "agent", "close", "first_views", "explorer", "backup", "seal")
 
 
 def main() -> int:
@@ -38,7 +38,18 @@ def _measure(home: Path, options: argparse.Namespace) -> int:
 
     django.setup()
     call_command("migrate", verbosity=0, interactive=False)
-    from tests.benchmarks import agent, budget_check, close, documents, explorer, first_views, ingest, ledger_size
+    from tests.benchmarks import (
+        agent,
+        backup,
+        budget_check,
+        close,
+        documents,
+        explorer,
+        first_views,
+        ingest,
+        ledger_size,
+        seal,
+    )
 
     parts = {
         "ingest": lambda: ingest.measure(options.rounds, options.records, options.litellm),
@@ -49,6 +60,8 @@ def _measure(home: Path, options: argparse.Namespace) -> int:
         "close": lambda: close.measure(home, options.rounds, options.share),
         "first_views": lambda: first_views.measure(home, options.share),
         "explorer": lambda: explorer.measure(home, options.share),
+        "backup": lambda: backup.measure(home, options.rounds, options.share),
+        "seal": lambda: seal.measure(home, options.rounds, options.share),
     }
     rows = [row for name, part in parts.items() if options.only in (None, name) for row in part()]
     print(f"\n{_machine()}, {datetime.now(UTC):%Y-%m-%d}\n")

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +33,8 @@ ROOT = Path(__file__).resolve().parents[2]
 REPETITIONS, DOCUMENTS = 10, 60
 ELSEWHERE = 60_000
 """Token events a second of CloudKitty's hashmap rating on two cores, at best; measured elsewhere, it does not run here."""
-TOKENS = """COPY (SELECT d.source, e.time, d.consumer, d.model, e.input_tokens, e.cache_read_input_tokens,
-    e.cache_creation_input_tokens, e.output_tokens, e.reasoning_output_tokens
+TOKENS = """COPY (SELECT 'r-' || e.key AS id, d.source, e.time, d.consumer, d.model, e.input_tokens,
+    e.cache_read_input_tokens, e.cache_creation_input_tokens, e.output_tokens, e.reasoning_output_tokens
     FROM token_event e JOIN token_dimension d ON d.id = e.dimension) TO STDOUT (FORMAT csv, HEADER)"""
 HOLDS = """COPY (SELECT a.namespace, a.accelerator, a.quantity * a.device_fraction::int AS devices,
     (extract(epoch FROM s.start) * 1000000)::bigint AS lo, (extract(epoch FROM s.until) * 1000000)::bigint AS hi
@@ -177,7 +178,7 @@ def _cents(exact: Fraction) -> Decimal:
 def _proofs(size: Size, files: dict[str, Path]) -> list[Row]:
     """What it costs to prove the month: from the events, from what a close read, and before a change of owners or prices."""
     from billing.corrections.services.proof import closed_periods_check, period_verify
-    from billing.usage.token_sums import rollup_difference
+    from billing.usage.store.proofs import rollup_difference
 
     window = billing_month(MONTH, "Asia/Shanghai")
     turns = [(_processor(lambda: _bare(files["tokens"])), _processor(lambda: _rate_every_event(files["tokens"], size)),
@@ -207,8 +208,10 @@ def _bare(path: Path) -> None:
 def _rate_every_event(path: Path, size: Size) -> None:
     """Charge every record of the month from its file, and compare each line with what was billed, to the last digit."""
     from billing.rating.recount import tokens_recount
+    from billing.usage.token_file import file_token_sums
 
-    found = tokens_recount(path=path, window=billing_month(MONTH, "Asia/Shanghai"), zone="Asia/Shanghai", close_seq=1)
+    month = billing_month(MONTH, "Asia/Shanghai")
+    found = tokens_recount(engine=partial(file_token_sums, path), window=month, zone="Asia/Shanghai", close_seq=1)
     assert found.holds, found.differences[:5]
     assert found.records == size.tokens
 

@@ -1,6 +1,7 @@
 """The explorer over a year of months of a thousand teams (B14): p95 of the server's time for any grouping.
 
-The month is made once and closed; its sums are copied as those of the eleven months before it, each with a close of its own.
+The month is made once and closed; its sums are copied as those of the months before it, each with a close of its own and
+with jobs of its own.
 """
 
 import statistics
@@ -36,7 +37,16 @@ def measure(home: Path, share: float) -> list[Row]:
     for name, span, most in (("a month", f"month={MONTH}", MONTH_MS), ("a year", YEAR, YEAR_MS)):
         for who, teams in (("everybody", None), ("one team", frozenset({TEAM}))):
             rows.append(_asked(f"B14 any grouping of {name}, {who}", span, teams, most))
+    rows.append(_hours("a day of everybody by hour", f"from={MONTH}-10&to={MONTH}-10", None))
+    rows.append(_hours("a month of one team by hour", f"month={MONTH}", frozenset({TEAM})))
     return rows
+
+
+def _hours(what: str, span: str, teams: frozenset[str] | None) -> Row:
+    """Of every grouping by one dimension the median."""
+    times = [_views(f"{span}&step=hour&by={name}", teams, views=1)[0] for name in SINGLE]
+    wall, processor = (statistics.median(one) for one in zip(*times, strict=True))
+    return (f"B14 {what}", f"{wall:.0f} ms, own processor {processor:.0f} ms", "", "", "")
 
 
 def _made(size: Size) -> Row:
@@ -73,28 +83,46 @@ def _copied() -> None:
         copy = MonthCube.objects.create(
             month=name, source=sources_of([other])[name], as_of=cube.as_of, took_ms=0, rows=cube.rows, facts=cube.facts
         )
-        CubeColumn.objects.bulk_create(CubeColumn(cube=copy, name=one, content=content) for one, content in columns)
+        CubeColumn.objects.bulk_create(
+            CubeColumn(cube=copy, name=one, content=_renamed(content, name) if one == "job" else content)
+            for one, content in columns
+        )  # fmt: skip
+
+
+def _renamed(content: bytes, month: str) -> bytes:
+    """The jobs of another month."""
+    from billing.explorer.cube import packed, unpacked
+    from billing.explorer.names import Coded
+
+    column = unpacked(bytes(content))
+    if not isinstance(column, Coded):
+        raise TypeError("jobs have names")
+    return packed(Coded.of([name and f"{name}-{month}" for name in column.names], column.codes))
 
 
 def _asked(what: str, span: str, teams: frozenset[str] | None, most: int) -> Row:
-    from django.http import QueryDict
-    from django.utils import timezone
-
-    from billing.explorer.query import query_of
-    from billing.explorer.selectors import Explorer
-    from billing.tenancy.models import Team
-
-    everybody = frozenset(Team.objects.values_list("code", flat=True))
-    explorer = Explorer(teams or everybody, timezone.now(), ZONE)
     times: list[tuple[float, float]] = []
     for by in [(one,) for one in SINGLE] + list(PAIRS):
-        query = query_of(QueryDict(f"{span}&" + "&".join(f"by={name}" for name in by)), explorer.today)
-        own = [_milliseconds(partial(explorer.explore, query)) for _ in range(VIEWS)]
+        own = _views(f"{span}&" + "&".join(f"by={name}" for name in by), teams)
         wall, processor = (statistics.median(one) for one in zip(*own, strict=True))
         print(f"  {what}: {' and '.join(by):26} {wall:6.0f} ms, own processor {processor:6.0f} ms", flush=True)
         times += own
     p95, own_p95 = (statistics.quantiles(one, n=20)[18] for one in zip(*times, strict=True))
     return (what, f"p95 {p95:.0f} ms, own processor {own_p95:.0f} ms", "", f"{p95 / most:.2f}", f"< {most} ms")
+
+
+def _views(text: str, teams: frozenset[str] | None, *, views: int = VIEWS) -> list[tuple[float, float]]:
+    """What each of some views of an address took."""
+    from django.http import QueryDict
+    from django.utils import timezone
+
+    from billing.explorer.selectors import Explorer
+    from billing.tenancy.models import Team
+
+    everybody = frozenset(Team.objects.values_list("code", flat=True))
+    explorer = Explorer(teams or everybody, timezone.now(), ZONE)
+    query = explorer.asked(QueryDict(text))
+    return [_milliseconds(partial(explorer.explore, query)) for _ in range(views)]
 
 
 def _milliseconds(work: Any) -> tuple[float, float]:

@@ -6,7 +6,7 @@ when the first look is already true. Here the test does the polling and the page
 
 import time
 
-from playwright.sync_api import Page
+from playwright.sync_api import Error, Page
 
 PATIENCE = 20
 """Seconds that a browser test waits for what must come; no test waits for what must not."""
@@ -16,9 +16,19 @@ ALL_THERE = "!document.querySelector('.htmx-request, .htmx-swapping, .htmx-settl
 def wait_until_true(page: Page, expression: str, seconds: float = PATIENCE) -> None:
     """Ask `expression` (JavaScript, a truth value) until it holds; AssertionError after `seconds`."""
     end = time.monotonic() + seconds
-    while not page.evaluate(expression):
+    while not _holds(page, expression):
         assert time.monotonic() < end, f"not true within {seconds} s: {expression}"
         page.wait_for_timeout(25)
+
+
+def _holds(page: Page, expression: str) -> bool:
+    """A page that shows itself anew while it is asked has no answer: the next one has."""
+    try:
+        return bool(page.evaluate(expression))
+    except Error as error:
+        if "Execution context was destroyed" not in error.message:
+            raise
+        return False
 
 
 def wait_until_all_there(page: Page) -> None:

@@ -37,7 +37,7 @@ def test_a_lead_answers_an_unusual_day(past: Budget, page: Page) -> None:
     expect(page.locator("main")).to_contain_text("NVIDIA-H800")
     picture(page, "anomalies")
     page.get_by_placeholder("Note").fill("release week")
-    page.get_by_role("button", name="Was planned").click()
+    page.get_by_role("button", name="Expected", exact=True).click()
     expect(page.locator("main")).to_contain_text("release week")
     page.set_viewport_size(PHONE)
     wait_until_true(page, f"document.documentElement.scrollWidth <= {PHONE['width']}")

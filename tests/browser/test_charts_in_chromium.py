@@ -90,4 +90,6 @@ def test_a_chart_follows_when_the_light_changes(scenario: Scenario, browser: Any
     window.emulate_media(color_scheme="dark")
     wait_until_true(window, f"({grid})() !== {light!r}")
     assert (light, window.evaluate(grid)) == ("#5a626d", "#a5acb6")
+    window.get_by_label("Theme").select_option("light")
+    wait_until_true(window, f"({grid})() === '#5a626d'")
     window.context.close()

@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 from django.utils import timezone
-from playwright.sync_api import expect
+from playwright.sync_api import Browser, expect
 
 from billing.closing.services.operations import operation_run, operations_pending
 from billing.invoices.models import BillingPeriod, Invoice
 from billing.usage.services.watermarks import watch_notes_add, watermark_advance
 from metering.intervals import Interval
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, person, token_record
+from tests.factories.browser import signed_in
 from tests.factories.browser_tasks import Person, come, language, size
 
 __all__ = ["come", "language", "size"]
@@ -24,6 +25,27 @@ def a_worker_does_what_waits() -> None:
     """As the worker would: its own tests are elsewhere."""
     for operation in operations_pending():
         operation_run(operation_id=operation)
+
+
+def test_a_close_that_ends_while_somebody_types_takes_nothing_away(
+    browser: Browser, live_server: Any, scenario: None
+) -> None:
+    page = signed_in(browser, live_server.url, "finance")
+    page.goto("/close/?month=2026-10")
+    page.locator("summary").filter(has_text="Close…").first.click()
+    page.locator("form:has(input[value=close]) button").click()
+    expect(page.locator("main")).to_contain_text("waiting for a worker")
+    page.locator("summary").filter(has_text="Waive…").first.click()
+    reason = page.get_by_role("textbox", name="Reason").first
+    reason.fill("the rack was sw")
+    a_worker_does_what_waits()  # the close is refused: an hour was not watched
+    now = page.get_by_role("link", name="Show the page as it is now")
+    expect(now).to_be_visible()
+    expect(reason).to_have_value("the rack was sw")
+    now.click()
+    expect(now).to_have_count(0)
+    expect(page.locator(".pill.refused").first).to_be_visible()
+    page.context.close()
 
 
 @pytest.fixture

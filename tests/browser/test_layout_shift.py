@@ -21,19 +21,12 @@ from metering.intervals import month_of, previous_month
 from pricing.tco import cost_of_gpu_hour, parse_cost_sheet
 from tests import factories
 from tests.browser.polling import ALL_THERE, PATIENCE
-from tests.factories.browser import SIZES
+from tests.factories.browser import SIZES, STILL, WATCH
 from tests.factories.budgets import past
 from tests.factories.prices import SHEET
 
 __all__ = ["past"]
 pytestmark = pytest.mark.django_db(transaction=True)
-STILL = 0.02
-"""A fifth of what Chromium calls good (0.1). Pages that hold still measure 0.0; a part that pushed a table down measured
-0.08 to 0.10 on a desk. On a phone little of what is pushed is on the screen, so places are compared as well."""
-WATCH = """window.moved = [];
-new PerformanceObserver((list) => list.getEntries().forEach((entry) => window.moved.push([entry.value,
-  ...entry.sources.map((source) => source.node?.outerHTML?.slice(0, 90) ?? "?")])))
-  .observe({ type: "layout-shift", buffered: true });"""
 REMEMBER = """() => { window.stood = [...document.querySelectorAll("main :is(a[href], button, select, input, summary)")]
   .filter((one) => one.getClientRects().length && !one.closest(".lazy, [hx-trigger^=load]"))
   .map((one) => [one, one.getBoundingClientRect().x, one.getBoundingClientRect().y + scrollY]); }"""
@@ -84,7 +77,8 @@ def pages(past: Budget) -> dict[str, int]:
     return {
         f"/?month={month}": 2, f"/?month={previous_month(month)}": 1, f"/teams/nlp/?month={month}": 2,
         f"/spending/?month={month}": 2, f"/spending/?month={month}&team=nlp&by=accelerator": 2,
-        f"/prices/drafts/{draft.pk}/": 1, "/prices/workbench/?sheet=h800-hq": 1,
+        f"/explorer/?month={month}": 1, f"/explorer/?month={previous_month(month)}": 1, f"/prices/drafts/{draft.pk}/": 1,
+        "/prices/workbench/?sheet=h800-hq": 1,
     }  # fmt: skip
 
 

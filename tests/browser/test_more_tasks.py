@@ -1,7 +1,6 @@
 """The tasks of people who look after all teams: recovery and months compared, agents and sources, correct and replay, who
 changed what and why. In both languages, on a desk and on a phone."""
 
-import json
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -56,22 +55,23 @@ def test_an_admin_sees_who_is_alive_and_puts_a_refused_record_right(come: Any, s
     ingest_tokens(*numbered, now=now)
     admin: Person = come("admin")
     admin.page.goto("/sources/")
-    for text in ("agent-1", "Alive", "Own token unused", "example.com/fpga", "2–3"):
+    for text in ("agent-1", "Alive", "Behind", "Own token unused", "example.com/fpga", "2–3"):
         admin.reads(text)
     admin.reads(admin.words("%(n)s h") % {"n": 5})
     admin.station("sources")
     admin.follow("Quarantine")
     admin.unfold("The record as it came")
-    admin.unfold("Decide")
-    record = admin.page.locator("textarea[name=record]")
-    corrected = {**json.loads(record.input_value()), "id": "req-sent-again"}
-    record.fill(json.dumps({**corrected, "input_tokens": -1}))
+    admin.page.locator("main").get_by_role("link", name=admin.words("Decide"), exact=True).click()
+    admin.page.get_by_label("id", exact=True).fill("req-sent-again")
+    count = admin.page.get_by_label("input_tokens", exact=True)
+    right = count.input_value()
+    count.fill("-1")
     why = admin.page.get_by_role("textbox", name=admin.words("Why"), exact=True)
     why.fill("the gateway used an id twice")
     admin.press("Accept")
     expect(admin.page.get_by_role("alert")).to_contain_text("input_tokens")
     admin.station("replay-refused")
-    record.fill(json.dumps(corrected))
+    count.fill(right)
     why.fill("the gateway used an id twice")
     admin.send("Accept")
     admin.page.goto("/quarantine/?status=replayed")

@@ -20,7 +20,7 @@ def test_finance_writes_a_plan_is_refused_and_makes_it(tmp_path: Path, page: Pag
     apply(tmp_path)
     sign_in(page, staff=True)
     page.get_by_role("link", name="Budgets").click()
-    page.get_by_role("link", name="New budget").click()
+    page.locator(".head").get_by_role("link", name="New budget").click()
     page.get_by_label("Team or group").select_option("nlp")
     page.get_by_label("Name", exact=True).fill("Llama training")
     page.get_by_label("Period", exact=True).select_option("plan")

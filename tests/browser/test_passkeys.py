@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, Page, expect
 from billing.tenancy.models import AuditEntry
 from tests import factories
 from tests.browser.polling import wait_until_all_there
-from tests.factories.browser import picture
+from tests.factories.browser import open_menu, picture
 
 pytestmark = pytest.mark.django_db(transaction=True)
 PASSWORD = "an abacus has beads"
@@ -65,6 +65,7 @@ def add_passkey(page: Page) -> None:
 
 def sign_out(page: Page) -> None:
     page.goto("/close/")
+    open_menu(page)
     page.get_by_role("button", name="Sign out").click()
     expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
 
@@ -79,7 +80,7 @@ def test_somebody_adds_a_passkey_and_signs_in_with_nothing_else(phone: Page) -> 
     sign_out(phone)
     picture(phone, "sign-in-with-passkey")
     phone.get_by_role("button", name="Use a passkey").click()
-    expect(phone.get_by_role("button", name="Sign out")).to_be_visible()
+    expect(phone.get_by_role("button", name="Menu")).to_be_visible()
     answer = phone.request.get("/api/v1/price-versions")
     assert answer.status == 200
     used = AuditEntry.objects.filter(action="sign_in").order_by("id").values_list("detail__by", flat=True)
@@ -92,7 +93,7 @@ def test_a_passkey_is_the_second_factor_after_a_password(phone: Page) -> None:
     with_password(phone)
     expect(phone).to_have_url("/account/2fa/authenticate/")
     phone.get_by_role("button", name="Use a security key").click()
-    expect(phone.get_by_role("button", name="Sign out")).to_be_visible()
+    expect(phone.get_by_role("button", name="Menu")).to_be_visible()
 
 
 def test_a_passkey_of_a_person_of_the_provider_opens_nothing(phone: Page) -> None:

@@ -63,7 +63,7 @@ def test_one_person_writes_a_list_and_another_approves_it(page: Page, october: N
     expect(page.get_by_role("heading", name="Waits for a second person")).to_be_visible()
     page.goto(f"/prices/drafts/{draft.pk}/effect/?month=2026-10")
     # 8 x 9433 s = 20.962222... GPU-hours x 11.5505 = 242.12; tokens 4.00 + 0.5 x 8 and x 10
-    expect(page.get_by_role("row", name="nlp 217.62 251.12 +33.50 +15.39%")).to_be_visible()
+    expect(page.get_by_role("row", name="NLP Research 217.62 251.12 +33.50 +15.39%")).to_be_visible()
     shot(page, "4-effect")
     page.goto(f"/prices/drafts/{draft.pk}/")
     expect(page.get_by_role("link", name="Edit")).to_have_count(0)

@@ -8,6 +8,7 @@ from allauth.mfa.totp.internal.auth import format_hotp_value, hotp_value, yield_
 from playwright.sync_api import Browser, expect
 
 from tests import factories
+from tests.factories.browser import open_menu
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -29,6 +30,7 @@ def test_somebody_adds_a_second_factor_and_signs_in_with_it(
         page.get_by_role("button", name="Sign in").click()
 
     sign_in()
+    open_menu(page)
     page.get_by_role("link", name="Second factor").click()
     page.get_by_role("link", name="Activate").click()
     page.get_by_label("Password").fill("an abacus has beads")
@@ -43,6 +45,9 @@ def test_somebody_adds_a_second_factor_and_signs_in_with_it(
     context.clear_cookies()
     sign_in()
     expect(page.locator("main")).to_contain_text("two-factor")
+    expect(page.get_by_role("button", name="Sign In")).to_have_class("primary")
+    expect(page.get_by_role("button", name="Cancel")).not_to_have_class("primary")
+    expect(page.locator("button.primary")).to_have_count(1)
     page.screenshot(path=str(tmp_path / "ask.png"), full_page=True)
     page.goto("/close/")
     expect(page.get_by_role("button", name="Sign In")).to_be_visible()  # still on the way in

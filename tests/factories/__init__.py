@@ -14,7 +14,8 @@ from django.test import Client
 from django.utils import timezone
 
 from billing.setup.apply import Applied, set_up_apply
-from billing.tenancy.models import Membership, Team
+from billing.tenancy.actors import Actor, Channel, Strength
+from billing.tenancy.models import ApiToken, Membership, Team
 from billing.tenancy.tokens import api_token_create
 from billing.usage.models import AgentWatermark
 from billing.usage.services import (
@@ -163,9 +164,14 @@ def person(name: str, *roles: str, team: str | None = None, password: str | None
 def approves(monkeypatch: pytest.MonkeyPatch, name: str, *roles: str) -> str:
     """The account at the keyboard of a command that approves: made if it is not there, its token in SUANPAN_TOKEN."""
     user = User.objects.filter(username=name).first() or person(name, *roles)
-    made = api_token_create(name=f"{name}-{secrets.token_hex(4)}", scopes=["usage:read"], actor="tests", owner=user)
-    monkeypatch.setenv("SUANPAN_TOKEN", made[1])
+    monkeypatch.setenv("SUANPAN_TOKEN", own_token(user, f"{name}-{secrets.token_hex(4)}", "usage:read")[1])
     return name
+
+
+def own_token(user: User, name: str, *scopes: str, **facts: Any) -> tuple[ApiToken, str]:
+    """A token that somebody made on the portal, signed in with their password."""
+    actor = Actor(user.username, Channel.PORTAL, account=user, strength=Strength.PASSWORD)
+    return api_token_create(name=name, scopes=list(scopes), actor=actor, owner=user, **facts)
 
 
 def operates(monkeypatch: pytest.MonkeyPatch, name: str, *roles: str) -> str:

@@ -14,6 +14,7 @@ from django.utils.translation import gettext, override
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from tests.browser.polling import PATIENCE, send, wait_until_all_there
+from tests.factories.browser import open_menu
 from tests.full_scenario import Scenario, build_scenario, pleasant
 
 SIZES = {"desk": {"width": 1280, "height": 900}, "phone": {"width": 390, "height": 844}}
@@ -37,6 +38,8 @@ class Person:
     def follow(self, text: str) -> None:
         """A link by its words, or by a name that nobody translates."""
         link = self.page.get_by_role("link", name=self.words(text)).first
+        if not link.is_visible():
+            open_menu(self.page)
         address = urljoin(self.page.url, link.get_attribute("href") or "")
         link.click()
         self.page.wait_for_url(address)
@@ -113,6 +116,7 @@ def come(browser: Browser, live_server: Any, scenario: Scenario, language: str, 
         page.on("console", lambda said: failures.append(said.text) if "Security Policy" in said.text else None)
         page.goto("/?month=2026-10")
         if language != "en":
+            open_menu(page)
             page.get_by_role("button", name="简体中文").click()
         expect(page.locator("html")).to_have_attribute("lang", language)
         return Person(page, language, size, who)

@@ -13,6 +13,7 @@ import jwt
 import pytest
 from allauth.mfa.models import Authenticator
 from allauth.mfa.totp.internal.auth import format_hotp_value, hotp_value, yield_hotp_counters_from_time
+from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
 from django.contrib.auth.models import User
 from django.test import Client
 
@@ -26,6 +27,8 @@ class Provider(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Door)
         self.person: dict[str, Any] = {}
         self.codes: dict[str, tuple[str, str]] = {}
+        self.key = generate_private_key(65537, 2048)
+        self.public = json.loads(jwt.algorithms.RSAAlgorithm.to_jwk(self.key.public_key()))
 
     @property
     def address(self) -> str:
@@ -51,7 +54,7 @@ class _Door(BaseHTTPRequestHandler):
                 "userinfo_endpoint": f"{base}/userinfo", "jwks_uri": f"{base}/jwks",
                 "token_endpoint_auth_methods_supported": ["client_secret_post"],
             },
-            "/userinfo": self.server.person,
+            "/userinfo": self.server.person, "/jwks": {"keys": [self.server.public]},
         }[urlsplit(self.path).path])  # fmt: skip
 
     def do_POST(self) -> None:
@@ -61,7 +64,7 @@ class _Door(BaseHTTPRequestHandler):
         assert challenge == _challenge(form["code_verifier"][0])
         facts = {"nonce": nonce, "iss": self.server.address, "aud": "suanpan", "iat": 1, "exp": 4_000_000_000}
         claims = {**self.server.person, **facts}
-        token = jwt.encode(claims, "x" * 32, algorithm="HS256")
+        token = jwt.encode(claims, self.server.key, algorithm="RS256")
         self.answer({"access_token": "a", "token_type": "Bearer", "expires_in": 60, "id_token": token})
 
     def answer(self, value: Any) -> None:

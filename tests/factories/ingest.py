@@ -9,7 +9,7 @@ from typing import Any
 from django.db import connection
 
 from billing.usage.queries import gpu_time
-from billing.usage.selectors import EpochFilter
+from billing.usage.scope import EpochFilter
 from billing.usage.services import IngestOutcome, Reporter
 from metering.intervals import Interval
 from metering.records import decode_batch

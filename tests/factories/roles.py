@@ -63,6 +63,9 @@ MATRIX: dict[str, tuple[str, dict[str, int]]] = {
     "explorer/views/<int:pk>/end/": ("POST", {**dict.fromkeys(WHO, 404), "nobody": 302}),  # none is there
     "explorer/views/<int:pk>/reports/": ("POST", {**dict.fromkeys(WHO, 404), "nobody": 302}),
     "explorer/reports/<int:pk>/end/": ("POST", {**dict.fromkeys(WHO, 404), "nobody": 302}),
+    "inbox/": ("GET", SIGNED_IN),
+    "inbox/refresh/": ("POST", {**only("finance", "approver", "admin", "auditor")}),
+    "inbox/digest/": ("POST", {**dict.fromkeys(WHO, 409), "nobody": 302}),  # says nothing
     "overview/": ("GET", SIGNED_IN),
     "start/": ("GET", only("admin", status=200)),
     "start/billing/": ("POST", only("admin", status=409)),  # the set-up exists
@@ -75,6 +78,7 @@ MATRIX: dict[str, tuple[str, dict[str, int]]] = {
     "teams/<str:code>/lines/<str:digest>/": ("GET", OWN),
     "teams/<str:code>/evidence/": ("GET", {**dict.fromkeys(WHO, 404), "nobody": 302}),  # nothing was judged there
     "invoices/": ("GET", SIGNED_IN),
+    "invoices/documents-<str:month>.zip": ("GET", {**SIGNED_IN, "other": 409}),  # nothing is issued for that team
     "invoices/<int:pk>/": ("GET", OWN),
     "invoices/<int:pk>/proof/": ("POST", STAFF),
     "invoices/<int:pk>/download.<str:kind>": ("GET", OWN),
@@ -84,6 +88,7 @@ MATRIX: dict[str, tuple[str, dict[str, int]]] = {
     "mails/<int:pk>/resend/": ("POST", only("finance", status=409)),
     "corrections/": ("GET", SIGNED_IN),
     "corrections/changes/": ("GET", SIGNED_IN),
+    "corrections/changes/new/": ("POST", only("finance", status=409)),
     "corrections/changes/<int:pk>/<str:step>/": ("POST", {**dict.fromkeys(WHO, 409), "nobody": 302, "other": 404}),
     "corrections/new/<int:pk>/": ("GET", only("finance", status=200)),
     "corrections/<int:pk>/<str:step>/": ("POST", only("finance", status=409)),
@@ -97,8 +102,13 @@ MATRIX: dict[str, tuple[str, dict[str, int]]] = {
     "commitments/drafts/": ("POST", only("finance", "admin", status=409)),  # an empty form
     "commitments/drafts/<int:pk>/<str:step>/": ("POST", only("finance", "admin", status=409)),  # none is there
     "budgets/": ("GET", SIGNED_IN),
-    "budgets/new/": ("GET", only("finance", "admin", status=200)),  # amounts are the installation's, a lead sets thresholds
+    "budgets/new/": ("GET", only("lead", "other", "finance", "admin", status=200)),  # leads for their own teams
+    "budgets/channels/": ("GET", only("finance", "admin", status=200)),
+    "budgets/channels/store/": ("POST", only("admin", status=409)),  # an empty form
+    "budgets/channels/<int:pk>/test/": ("POST", only("finance", "admin", status=404)),  # none is there
     "budgets/<int:pk>/": ("GET", OWN),
+    "budgets/<int:pk>/change/": ("GET", {**only("lead", "finance", "admin", status=200), "other": 404}),
+    "budgets/<int:pk>/changes/<int:change_pk>/<str:step>/": ("POST", {**dict.fromkeys(WHO, 404), "nobody": 302}),
     "budgets/<int:pk>/recipients/": ("POST", HOLDERS),
     "budgets/<int:pk>/thresholds/": ("POST", HOLDERS),
     "budgets/<int:pk>/mute/": ("POST", WRONG),  # without a reason
@@ -112,12 +122,18 @@ MATRIX: dict[str, tuple[str, dict[str, int]]] = {
     "close/<str:month>/accrual/": ("POST", only("finance", status=409)),  # the month is closed
     "close/<str:month>/operations/": ("POST", only("finance")),
     "close/<str:month>/waivers/": ("POST", only("finance", status=409)),  # names no exception
+    "close/<str:month>/waivers/cause/": ("POST", only("finance", status=409)),  # names no exception
     "close/<str:month>/journal/": ("POST", only("finance", status=409)),  # nothing was exported
+    "close/<str:month>/journal/file/": ("POST", only("finance", status=200)),
+    "close/<str:month>/focus/": ("POST", STAFF),
     "close/<str:month>/reopenings/": ("POST", only("finance", status=409)),  # closed months stay closed here
     "close/<str:month>/approve/": ("POST", only("approver")),  # whose role it is; nothing waits there
     "operations/<int:pk>/": ("GET", STAFF),
     "prices/": ("GET", SIGNED_IN),
     "prices/compare/": ("GET", SIGNED_IN),
+    "prices/policies/": ("GET", STAFF),
+    "prices/policies/look/<str:kind>/": ("POST", only("admin", status=409)),  # an empty form
+    "prices/policies/apply/": ("POST", only("admin", status=409)),
     "prices/workbench/": ("GET", STAFF),
     "prices/workbench/effect/": ("GET", STAFF),
     "prices/workbench/file/": ("POST", {who: 400 if status == 200 else status for who, status in STAFF.items()}),  # none
@@ -134,7 +150,15 @@ MATRIX: dict[str, tuple[str, dict[str, int]]] = {
     "prices/drafts/<int:pk>/<str:step>/": ("POST", only("finance", "admin", status=400)),
     "prices/<str:kind>-<int:pk>.yaml": ("GET", STAFF),
     "ownership/": ("GET", SIGNED_IN),
+    "ownership/teams/": ("GET", SIGNED_IN),
+    "ownership/teams/mode/": ("POST", only("approver", status=409)),  # an empty form
+    "ownership/claim/": ("GET", only("admin", status=200)),
+    "ownership/look/<str:kind>/": ("POST", only("admin", status=409)),  # an empty form
+    "ownership/apply/": ("POST", only("admin", status=409)),
     "sources/": ("GET", STAFF),
+    "sources/install/": ("GET", only("admin", status=200)),
+    "sources/install/token/": ("POST", only("admin", status=409)),  # an empty form
+    "version/": ("GET", only("admin", status=200)),
     "people/": ("GET", only("admin", status=200)),
     "people/new/": ("POST", only("admin", status=409)),  # an empty form
     "people/roles/": ("POST", only("admin", status=409)),  # an empty form
@@ -142,8 +166,12 @@ MATRIX: dict[str, tuple[str, dict[str, int]]] = {
     "people/tokens/": ("POST", only("admin", status=409)),  # an empty form
     "people/tokens/<int:pk>/<str:step>/": ("POST", only("admin", status=404)),  # none is there
     "people/<int:pk>/<str:step>/": ("POST", only("admin", status=404)),  # no such step
+    "tokens/": ("GET", SIGNED_IN),
+    "tokens/new/": ("POST", {**dict.fromkeys(WHO, 409), "nobody": 302}),  # an empty form
+    "tokens/<int:pk>/<str:step>/": ("POST", {**dict.fromkeys(WHO, 404), "nobody": 302}),  # none is there
     "quarantine/": ("GET", STAFF),
-    "quarantine/<int:pk>/": ("POST", only("admin", status=404)),  # none is there
+    "quarantine/cause/": ("POST", only("admin", status=409)),  # names no cause
+    "quarantine/<int:pk>/": ("GET", {**only(*READERS, status=404)}),  # none is there
     "api/v1/schema/": ("GET", OPEN),
     "api/v1/version": ("GET", LIST),
     "api/v1/usage/tokens": ("POST", WRITE),
@@ -160,6 +188,7 @@ MATRIX: dict[str, tuple[str, dict[str, int]]] = {
     "api/v1/budgets/reservations": ("POST", WRITE),
     "api/v1/^budgets/reservations/(?P<identity>[0-9a-f]{24})$": ("DELETE", WRITE),
     "api/v1/explore": ("GET", LIST),
+    "api/v1/inbox": ("GET", LIST),
     "api/v1/usage/summary": ("GET", BAD_REQUEST),  # asked without days
     "api/v1/periods/<str:month>/journal": ("POST", WRITE),
     "api/v1/periods/<str:month>/reopenings": ("POST", {**WRITE, "finance": 400, "approver": 400}),  # an empty form
@@ -302,8 +331,9 @@ def filled(route: str, scenario: dict[str, Any]) -> str:
         "<str:step>": step,
         "<str:code>": "nlp", "<int:pk>": str(pk),
         "<str:kind>-": "version-", "<str:kind>": "csv", "<str:month>": "2026-10", "<str:name>": "2026-10",
-        "<int:mute_pk>": "1", "<int:override_pk>": "1",
+        "<int:mute_pk>": "1", "<int:override_pk>": "1", "<int:change_pk>": "1",
     }  # fmt: skip
+    values |= {"<str:kind>": "carbon" if "policies/" in route else "team"} if "look/" in route else {}
     for parameter, value in values.items():
         route = route.replace(parameter, value)
     assert "<" not in route, f"{route}: give the matrix a value for this parameter"

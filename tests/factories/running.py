@@ -12,10 +12,11 @@ from typing import Any
 
 import httpx
 import psutil
+import yaml
 
 from billing.local.process_list import free_port
 from tests.cli import Home
-from tests.factories import token_record
+from tests.factories import SET_UP, token_record
 
 MENDED_SECONDS = 30.0
 
@@ -33,8 +34,13 @@ class Running:
         self.stopping = threading.Event()
         self.load = threading.Thread(target=self._report)
 
-    def starts(self) -> None:
+    def set_up(self, **changed: Any) -> None:
         self.await_ready(120)
+        path = self.home.path / "set-up.yaml"
+        path.write_text(yaml.safe_dump({**SET_UP, **changed}))
+        self.home.run("apply", str(path))
+
+    def starts(self) -> None:
         made = self.home.run("token_create", "gateway", "--scope", "usage:write", "--scope", "usage:read", "--by", "admin")
         self.headers = {"Authorization": f"Bearer {made.stdout.strip()}"}
         self.load.start()
@@ -52,8 +58,9 @@ class Running:
                 self.send(client, number)
 
     def send(self, client: httpx.Client, number: int) -> None:
-        """As a gateway does: until it is acknowledged."""
-        while not self.stopping.is_set():
+        """As a gateway does: until it is acknowledged, so that at the end nobody asks what became of the last one."""
+        deadline = time.monotonic() + 4 * MENDED_SECONDS
+        while time.monotonic() < deadline:
             with contextlib.suppress(httpx.TransportError):
                 answer = client.post("/api/v1/usage/tokens", json=[token_record(number)])
                 if answer.status_code == 200:
@@ -87,6 +94,14 @@ class Running:
                     return process
         raise AssertionError(f"no process {words!r}")
 
+    def process_of(self, words: str) -> psutil.Process:
+        """The first process that a part has started itself: one that answers, or one that works."""
+        for process in self.part(words).children():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if "resource_tracker" not in " ".join(process.cmdline()):
+                    return process
+        raise AssertionError(f"no process of {words!r}")
+
     def ends(self) -> str:
         self.stopping.set()
         if self.load.ident:
@@ -101,31 +116,62 @@ PROCESSES: dict[str, Callable[[Running], int]] = {
     "postgres": lambda running: running.services()["pids"]["postgres"],
     "broker": lambda running: running.services()["pids"]["broker"],
     "web": lambda running: running.part("billing.settings.serve").pid,
+    "process of web": lambda running: running.process_of("billing.settings.serve").pid,
+    "counter": lambda running: running.part("budget_counter --follow").pid,
     "worker": lambda running: running.part("worker --concurrency").pid,
+    "process of the worker": lambda running: running.process_of("worker --concurrency").pid,
     "scheduler": lambda running: running.part(" beat ").pid,
     "keeper": lambda running: running.services()["keeper"],
 }
 
 
-def kill_and_await(running: Running, name: str) -> None:
-    """End a process at once, and wait until all serve and another one runs in its place."""
-    pid = PROCESSES[name](running)
-    os.kill(pid, signal.SIGKILL)
-    deadline = time.monotonic() + MENDED_SECONDS
-    running.await_ready(MENDED_SECONDS)
-    while time.monotonic() < deadline:
-        with contextlib.suppress(AssertionError, OSError, KeyError, ValueError):
-            if PROCESSES[name](running) != pid:
-                return
+def kill_and_await(running: Running, name: str) -> float:
+    """End a process at once, and wait until all serve and every process runs, another one in its place.
+
+    Returns the seconds that it took; raises where that was more than MENDED_SECONDS. What has just ended because of the kill
+    before is awaited first, no longer than that.
+    """
+    began = time.monotonic()
+    while (pid := _pids(running).get(name)) is None:
+        assert time.monotonic() < began + MENDED_SECONDS, f"{name} does not run"
         time.sleep(0.2)
-    raise AssertionError(f"{name} was not started again")
+    os.kill(pid, signal.SIGKILL)
+    killed = time.monotonic()
+    running.await_ready(MENDED_SECONDS)
+    while not _all_run(running, name, pid):
+        assert time.monotonic() < killed + MENDED_SECONDS, f"{name} was not started again, or not all that ended with it"
+        time.sleep(0.2)
+    return time.monotonic() - killed
 
 
-def nothing_is_lost(running: Running) -> None:
-    """All that was acknowledged is there, once: brought again it is known."""
+def _pids(running: Running) -> dict[str, int]:
+    """Every process that runs now."""
+    found = {}
+    for part, of in PROCESSES.items():
+        with contextlib.suppress(AssertionError, OSError, KeyError, ValueError, psutil.Error):
+            found[part] = of(running)
+    return found
+
+
+def _all_run(running: Running, name: str, killed: int) -> bool:
+    now = _pids(running)
+    return now.keys() == PROCESSES.keys() and now[name] != killed and all(map(psutil.pid_exists, now.values()))
+
+
+def records_lost_and_double(running: Running) -> tuple[int, int]:
+    """How many acknowledged records are not there, and how many are there more than once; after the load has ended.
+
+    Brought again, what is there is known; the summary then counts every record that there is.
+    """
+    sent = len(running.acknowledged)
     answered = running.home.run("import_usage", "tokens", str(acknowledged_file(running)), "--json").stdout
     (answer,) = json.loads(answered)["files"]
-    assert (answer["accepted"], answer["duplicates"], answer["conflicts"]) == (0, len(running.acknowledged), 0)
+    assert (answer["duplicates"] + answer["accepted"], answer["conflicts"]) == (sent, 0), answer
+    asked = f"http://127.0.0.1:{running.port}/api/v1/usage/summary?from=2026-10-15&until=2026-10-16"
+    rows = httpx.get(asked, headers=running.headers, timeout=60).raise_for_status().json()["tokens"]
+    counted = sum(row["requests"] for row in rows)
+    assert sum(row["output_tokens"] for row in rows) == counted * token_record()["output_tokens"]
+    return answer["accepted"], counted - sent
 
 
 def acknowledged_file(running: Running) -> Path:

@@ -19,6 +19,7 @@ from django.db import connection, connections
 
 from billing.api.whole_requests import WholeRequests
 from billing.invoices.models import Operation
+from billing.local.embedded.binaries import valkey_server
 from billing.local.process_list import BIN, free_port, server_argv
 from billing.runtime.home import PROJECT
 from billing.settings.serve import OPTIONS
@@ -125,9 +126,9 @@ class WebProcess:
 
 
 @contextmanager
-def web_process(workers: int = 1) -> Iterator[WebProcess]:
+def web_process(workers: int = 1, **settings: str) -> Iterator[WebProcess]:
     """A started web process; killed at the end."""
-    process = WebProcess(workers)
+    process = WebProcess(workers, **settings)
     process.start()
     try:
         yield process
@@ -154,6 +155,18 @@ def worker() -> Iterator["subprocess.Popen[bytes]"]:
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+@contextmanager
+def broker(port: int) -> Iterator[None]:
+    """A Valkey that keeps nothing, until the block ends."""
+    argv = [str(valkey_server()), "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", "/"]
+    process = subprocess.Popen(argv, stdout=subprocess.DEVNULL)
+    try:
+        yield
+    finally:
+        process.kill()
         process.wait()
 
 

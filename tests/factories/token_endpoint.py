@@ -7,6 +7,7 @@ from typing import Any
 import zstandard
 from django.test import Client
 
+from billing.api.request_metrics import OWN
 from tests.factories import token_record
 
 Answer = tuple[int, dict[str, str], Any]
@@ -19,6 +20,13 @@ def through_django(body: bytes, presented: str | None, **headers: str) -> Answer
         environ["HTTP_AUTHORIZATION"] = f"Bearer {presented}"
     answer = Client(headers={}).post("/api/v1/usage/tokens", body, content_type=kind, **environ)
     return answer.status_code, dict(answer.items()), answer.json()
+
+
+def refused_busy() -> float:
+    """How many reports this process asked to come again."""
+    value = OWN.get_sample_value("suanpan_ingest_refused_busy_total")
+    assert value is not None
+    return value
 
 
 def body(*records: dict[str, Any]) -> bytes:

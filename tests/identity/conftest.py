@@ -3,12 +3,10 @@
 import json
 import os
 import re
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +18,7 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, generat
 from billing.local.process_list import free_port
 from tests import factories
 from tests.factories.servers import WebProcess, until
+from tests.npm import npm_installed
 
 SOURCE = Path(__file__).parent / "provider"
 CLIENT_ID, CLIENT_SECRET = "suanpan", "a secret of the client that is long enough"
@@ -40,8 +39,8 @@ class Provider:
         known = {sub: {"password": PASSWORD, "preferred_username": sub, **claims} for sub, claims in people.items()}
         httpx.put(f"{self.url}/test/people", json=known).raise_for_status()
 
-    def tamper(self, **claims: dict[str, Any]) -> None:
-        """Change claims of id_token or userinfo from now on; none: all is well."""
+    def tamper(self, **claims: Any) -> None:
+        """Change claims of id_token or userinfo, or who signs ID tokens, from now on; none: all is well."""
         httpx.put(f"{self.url}/test/tamper", json=claims).raise_for_status()
 
     def signed(self, claims: dict[str, Any], *, key: RSAPrivateKey | None = None, typ: str = "logout+jwt") -> str:
@@ -132,6 +131,11 @@ def browser(provider: Provider, provider_and_site: tuple[Provider, WebProcess], 
         yield opened
 
 
+def jwk_of(key: RSAPrivateKey) -> dict[str, Any]:
+    """A key as the provider reads it, for RS256."""
+    return {**json.loads(jwt.algorithms.RSAAlgorithm.to_jwk(key)), "alg": "RS256"}
+
+
 @contextmanager
 def _running(provider: Provider, site: WebProcess) -> Iterator[None]:
     client = {
@@ -140,11 +144,11 @@ def _running(provider: Provider, site: WebProcess) -> Iterator[None]:
         "backchannel_logout_uri": f"{site.url}/account/oidc/oidc/backchannel-logout/",
         "backchannel_logout_session_required": True,
     }  # fmt: skip
-    own = {**json.loads(jwt.algorithms.RSAAlgorithm.to_jwk(provider.key)), "kid": "one", "use": "sig", "alg": "RS256"}
+    own = {**jwk_of(provider.key), "kid": "one", "use": "sig"}
     setup = {"port": provider.port, "clients": [client], "jwks": {"keys": [own]}}
     with tempfile.TemporaryFile("w+") as log:
         process = subprocess.Popen(
-            ["node", "server.mjs"], cwd=_installed(), env={**os.environ, "PROVIDER_SETUP": json.dumps(setup)},
+            ["node", "server.mjs"], cwd=npm_installed(SOURCE), env={**os.environ, "PROVIDER_SETUP": json.dumps(setup)},
             stdout=log, stderr=subprocess.STDOUT,
         )  # fmt: skip
         try:
@@ -163,23 +167,3 @@ def _answers(url: str) -> bool:
         return httpx.get(f"{url}/.well-known/openid-configuration").status_code == httpx.codes.OK
     except httpx.TransportError:
         return False
-
-
-def _installed() -> Path:
-    """The provider with what it needs, installed once for each content of its files, outside of the tree."""
-    files = [SOURCE / name for name in ("package.json", "package-lock.json", "server.mjs")]
-    digest = sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "suanpan-tests"
-    installed = cache / f"openid-provider-{digest}"
-    if not installed.exists():
-        cache.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=cache) as folder:
-            for file in files:
-                shutil.copy(file, folder)
-            argv = ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"]
-            done = subprocess.run(argv, cwd=folder, capture_output=True, text=True, stdin=subprocess.DEVNULL)
-            if done.returncode:
-                pytest.fail(f"npm could not install the OpenID provider: {done.stderr[-4000:]}")
-            Path(folder).rename(installed)
-            Path(folder).mkdir()  # for the one who cleans up
-    return installed

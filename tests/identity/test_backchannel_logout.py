@@ -15,6 +15,7 @@ from tests.identity.conftest import CLIENT_ID, CLIENT_SECRET, Browser, NewBrowse
 
 pytestmark = pytest.mark.django_db(transaction=True)
 ENDPOINT = "/account/oidc/oidc/backchannel-logout/"
+BY_PROVIDER = {"channel": "identity provider", "person": "mei"}
 LOGOUT = "http://schemas.openid.net/event/backchannel-logout"
 
 
@@ -34,7 +35,9 @@ def sent(browser: Browser, token: str) -> httpx.Response:
 
 
 def ended() -> list[tuple[str, str, dict[str, Any]]]:
-    return list(AuditEntry.objects.filter(action="sign_out_by_provider").values_list("actor", "subject", "detail"))
+    found = AuditEntry.objects.filter(action="sign_out_by_provider").values_list("actor", "subject", "detail")
+    assert all(len(detail.pop("request_id")) == 32 for _, _, detail in found)
+    return list(found)
 
 
 def test_a_logout_at_the_provider_ends_that_session_and_no_other(provider: Provider, browser: NewBrowser) -> None:
@@ -46,7 +49,7 @@ def test_a_logout_at_the_provider_ends_that_session_and_no_other(provider: Provi
     office.sign_out_at_provider()
     until(lambda: not office.is_signed_in())
     assert (laptop.is_signed_in(), ann.is_signed_in()) == (True, True)
-    assert ended() == [("identity provider", "mei", {"sessions": 1})]
+    assert ended() == [("identity provider", "mei", {"sessions": 1, "acting": BY_PROVIDER})]
     assert office.status("/api/v1/price-versions") == 401
 
 
@@ -60,7 +63,7 @@ def test_a_logout_of_a_person_ends_every_session_of_theirs(provider: Provider, b
     answer = sent(office, provider.signed(claims(provider)))
     assert (answer.status_code, answer.headers["Cache-Control"]) == (200, "no-store")
     assert (office.is_signed_in(), laptop.is_signed_in(), ann.is_signed_in()) == (False, False, True)
-    assert ended() == [("identity provider", "mei", {"sessions": 2})]
+    assert ended() == [("identity provider", "mei", {"sessions": 2, "acting": BY_PROVIDER})]
 
 
 def test_a_logout_token_that_does_not_hold_ends_nothing(provider: Provider, browser: NewBrowser) -> None:

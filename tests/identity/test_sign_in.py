@@ -4,10 +4,12 @@ import time
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
 from django.contrib.auth.models import User
+from jwt.utils import base64url_encode
 
 from billing.tenancy.models import AuditEntry, Membership
-from tests.identity.conftest import NewBrowser, Provider
+from tests.identity.conftest import CLIENT_SECRET, NewBrowser, Provider, jwk_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -75,6 +77,13 @@ WRONG: dict[str, dict[str, Any]] = {
     "no nonce": {"id_token": {"nonce": None}},
     "expired": {"id_token": {"exp": int(time.time()) - 3600}},
     "no subject": {"id_token": {"sub": None}},
+    "two audiences": {"id_token": {"aud": ["suanpan", "another-client"]}},
+    "made for another client": {"id_token": {"azp": "another-client"}},
+    "a key of somebody else": {"signed_by": jwk_of(generate_private_key(65537, 2048))},
+    "the secret of the client as key": {
+        "signed_by": {"kty": "oct", "k": base64url_encode(CLIENT_SECRET.encode()).decode(), "alg": "HS256"}
+    },
+    "no signature": {"signed_by": "nobody"},
     "user information of somebody else": {"userinfo": {"sub": "boss"}},
 }
 
@@ -89,6 +98,7 @@ def test_an_id_token_that_is_not_for_this_sign_in_signs_nobody_in(
     mei.sign_in("mei")
     assert not mei.is_signed_in()
     assert not User.objects.exists()
+    assert AuditEntry.objects.filter(action="sign_in_failed").count() == 1
     provider.tamper()
     again = browser()
     again.sign_in("mei")

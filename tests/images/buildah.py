@@ -1,9 +1,11 @@
-"""Images built without a daemon: buildah in chroots, on a base of Debian's packages with the name of the FROM line."""
+"""Images built without a daemon: buildah in chroots, on a base of Debian's packages where the Dockerfiles name another."""
 
 import json
 import os
+import re
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,54 +16,74 @@ import pytest
 from billing.runtime.home import PROJECT
 
 BASE = "docker.io/library/python:3.11-slim-bookworm"
-PACKAGES = "python3-minimal,python3.11-venv,python3-pip,python-is-python3,ca-certificates"
+PACKAGES = "python3-minimal,python3.11-venv,python-is-python3,ca-certificates"
+PIP = """#!/bin/sh
+for wheel in /usr/share/python-wheels/pip-*.whl; do exec python "$wheel/pip" "$@"; done
+"""
+"""From the wheel of python3.11-venv; the package python3-pip would compile itself, which takes as long as all the rest."""
 CERTIFICATES = "etc/ssl/certs/ca-certificates.crt"
+SOURCES = (Path("/etc/apt/sources.list.d/debian.sources"), Path("/etc/apt/sources.list"))
+"""Where a Debian 12 says from where it gets its packages."""
+OF_INDEXES = ("index-url", "extra-index-url", "find-links", "no-index", "trusted-host", "proxy", "default-timeout")
 
 
 class Buildah:
     """Its store is a directory of its own, which vanishes with it."""
 
-    def __init__(self, store: Path) -> None:
+    def __init__(self, store: Path, driver: str) -> None:
         self.store = store
-        self._where = ["--root", str(store / "root"), "--runroot", str(store / "run"), "--storage-driver", "vfs"]
+        self.containers: dict[tuple[str, ...], str] = {}
+        self._where = ["--root", str(store / "root"), "--runroot", str(store / "run"), "--storage-driver", driver]
 
     def argv(self, *arguments: str) -> list[str]:
         return ["buildah", *self._where, *arguments]
 
-    def __call__(self, *arguments: str, timeout: float = 600) -> str:
+    def __call__(self, *arguments: str, timeout: float = 1800) -> str:
         argv = self.argv(*arguments)
-        done = subprocess.run(argv, cwd=PROJECT, capture_output=True, text=True, timeout=timeout, check=False)
+        own = {**os.environ, "TMPDIR": str(self.store)}
+        done = subprocess.run(argv, cwd=PROJECT, env=own, capture_output=True, text=True, timeout=timeout, check=False)
         assert done.returncode == 0, f"buildah {arguments[0]}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
         return done.stdout.strip()
 
     def base(self) -> None:
         """Python and pip of Debian, as the official image has them; root certificates of this machine."""
-        archive = self.store / "base.tar"
-        subprocess.run(
+        archive, pip = self.store / "base.tar", self.store / "pip"
+        pip.write_text(PIP)
+        pip.chmod(0o755)
+        done = subprocess.run(
             [
                 "mmdebstrap", "--mode=root", "--variant=apt", f"--include={PACKAGES}", "--quiet",
                 "--aptopt=APT::Install-Recommends \"0\"", "--dpkgopt=path-exclude=/usr/share/doc/*",
+                "--dpkgopt=force-unsafe-io",
                 f'--customize-hook=cp /{CERTIFICATES} "$1/{CERTIFICATES}"',
-                '--customize-hook=rm "$1"/usr/lib/python3*/EXTERNALLY-MANAGED', "bookworm", str(archive),
+                '--customize-hook=rm "$1"/usr/lib/python3*/EXTERNALLY-MANAGED',
+                f'--customize-hook=cp {pip} "$1/usr/local/bin/pip"', "bookworm", str(archive),
+                *(str(file) for file in SOURCES if file.exists() and "bookworm" in file.read_text()),
             ],
-            capture_output=True, check=True, timeout=600,
+            capture_output=True, text=True, check=False, timeout=1800,
         )  # fmt: skip
+        assert done.returncode == 0, f"mmdebstrap: {done.stderr[-2000:]}"
         container = self("from", "scratch")
         self("add", "--quiet", container, str(archive), "/")
         self("config", "--env", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", container)
         self("commit", "--quiet", "--rm", container, BASE)
         archive.unlink()
 
-    def build(self, dockerfile: str, tag: str, *options: str, context: str = ".") -> None:
-        here = ("--isolation", "chroot", "--pull-never")
-        self("bud", "--quiet", *here, "--file", dockerfile, "--tag", tag, *options, context)
+    def build(self, *arguments: str) -> None:
+        """As `docker build` takes them."""
+        here = ["--isolation", "chroot", "--pull-never", f"--build-arg=BASE={BASE}"]
+        lines = ["[global]\n", *(f"{name} = {value}\n" for name, value in pip_settings().items())]
+        (self.store / "pip.conf").write_text("".join(lines))
+        here.append(f"--volume={self.store}/pip.conf:/etc/pip.conf:ro")
+        self("bud", "--quiet", *here, *arguments)
 
     def container(self, image: str, **environment: str) -> str:
-        """A container of an image, in which `run` starts what it is given."""
-        name = self("from", "--pull-never", image)
-        for variable, value in environment.items():
-            self("config", "--env", f"{variable}={value}", name)
-        return name
+        """A container of an image, in which `run` starts what it is given; the same one for the same environment."""
+        given = [f"--env={variable}={value}" for variable, value in environment.items()]
+        if (known := (image, *given)) not in self.containers:
+            self.containers[known] = self("from", "--pull-never", image)
+            self("config", *given, self.containers[known])
+        return self.containers[known]
 
     def run_argv(self, container: str, *command: str) -> list[str]:
         return self.argv("run", "--isolation", "chroot", container, "--", *command)
@@ -75,6 +97,29 @@ class Buildah:
         return found
 
 
+def pip_settings() -> dict[str, str]:
+    """Where pip of this machine looks for packages, by its files and environment, but for its disk, which no build sees."""
+    argv = [sys.executable, "-m", "pip", "config", "list"]
+    listed = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
+    found = re.findall(r"(?m)^(?:global|install|:env:)\.([a-z-]+)='(.*)'$", listed)
+    words = {name: value.replace("\\n", " ").split() for name, value in found if name in OF_INDEXES}
+    kept = {name: [word for word in given if not word.startswith(("/", "file:"))] for name, given in words.items()}
+    return {name: " ".join(given) for name, given in kept.items() if given}
+
+
+def driver_on(store: Path) -> str:
+    """How layers are stored: over each other where the kernel lets us mount them so, else as copies, which is slower."""
+    lower, upper, work, merged = (store / "try" / name for name in ("lower", "upper", "work", "merged"))
+    for folder in (lower, upper, work, merged):
+        folder.mkdir(parents=True)
+    layers = f"lowerdir={lower},upperdir={upper},workdir={work}"
+    argv = ["mount", "-t", "overlay", "overlay", "-o", layers, str(merged)]
+    if subprocess.run(argv, capture_output=True, check=False).returncode:
+        return "vfs"
+    subprocess.run(["umount", str(merged)], check=True)
+    return "overlay"
+
+
 @contextmanager
 def buildah() -> Iterator[Buildah]:
     """It takes root, for chroots."""
@@ -83,7 +128,7 @@ def buildah() -> Iterator[Buildah]:
             pytest.fail(f"no {name} on this machine: apt-get install buildah mmdebstrap")
     assert os.geteuid() == 0, "images are built in chroots, which takes root"
     with tempfile.TemporaryDirectory(prefix="suanpan-images-") as store:
-        found = Buildah(Path(store))
+        found = Buildah(Path(store), driver_on(Path(store)))
         try:
             yield found
         finally:

@@ -354,8 +354,8 @@ def test_13_tenant_a_cannot_read_tenant_b(billed: Path, client: Client) -> None:
     header = {"HTTP_AUTHORIZATION": f"Bearer {secret}"}
     formats = ("", ".json", ".pdf", ".csv", ".xlsx")
     assert {Client().get(f"/api/v1/invoices/{other.number}{form}", **header).status_code for form in formats} == {404}
-    for door in ("invoices", "charges"):
-        found = Client().get(f"/api/v1/{door}?month=2026-10", **header).json()["results"]
+    for endpoint in ("invoices", "charges"):
+        found = Client().get(f"/api/v1/{endpoint}?month=2026-10", **header).json()["results"]
         assert {item["team"] for item in found} == {"cv"}
 
 

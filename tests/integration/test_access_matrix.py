@@ -13,10 +13,10 @@ from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver
 
 from billing.tenancy.models import Team
-from billing.tenancy.tokens import OF_ALL_TEAMS, SCOPES, api_token_create
+from billing.tenancy.tokens import OF_ALL_TEAMS, SCOPES
 from tests import factories
 from tests.factories.api import bearer
-from tests.factories.roles import MATRIX, filled, scenario
+from tests.factories.roles import MATRIX, WHO, WRITE, addresses, filled, scenario
 
 __all__ = ["scenario"]
 
@@ -87,6 +87,7 @@ OPERATIONS: Final[dict[str, dict[str, Cells]]] = {
     "POST periods/<str:month>/journal": {"journal:acknowledge": WRONG},
     "GET focus/<str:month>": {"invoices:read": OF_ALL},
     "GET explore": {"invoices:read": SAME},
+    "GET inbox": {"invoices:read": SAME},
     "GET version": dict.fromkeys(SCOPES, SAME),
 }
 SCIM: Final = {
@@ -103,6 +104,42 @@ STEPS: Final = {
 }  # fmt: skip
 """Scopes with which a step of a price list or of a commitment is not forbidden."""
 OPEN: Final = {"GET schema/"}
+SESSION: Final = {**WRITE, "above": 403, "below": 403}
+PRICES: Final = {**SESSION, "finance": 400, "admin": 400}
+# operation: what a signed-in person gets, of those operations for which MATRIX does not say it
+BY_ROLE: Final[dict[str, Cells]] = {
+    "PATCH price-versions/<str:name>": {**SESSION, "finance": 409, "admin": 409},  # it is published
+    "POST price-versions": PRICES,  # an empty form
+    "POST commitments/drafts": PRICES,
+    "POST disputes": SESSION,
+    "POST periods/<str:month>/meter-readings": SESSION,
+    "GET scim/v2/Users": SESSION,
+    "GET scim/v2/Users/<int:pk>": SESSION,
+    "PUT scim/v2/Users/<int:pk>": SESSION,
+    "DELETE scim/v2/Users/<int:pk>": SESSION,
+    "GET scim/v2/Groups": SESSION,
+    "GET scim/v2/Groups/<int:pk>": SESSION,
+    "PUT scim/v2/Groups/<int:pk>": SESSION,
+    "DELETE scim/v2/Groups/<int:pk>": SESSION,
+}
+CLOSED, ASKS, LEADS, SHOWS = (404, 404), (302, 302), (302, 200), (200, 200)
+# address below account/, without one that must be signed: what nobody and somebody signed in get
+OF_ACCOUNTS: Final[dict[str, tuple[int, int]]] = {
+    "password/set/": LEADS, "oidc/oidc/login/callback/": CLOSED, "oidc/oidc/backchannel-logout/": (405, 405),
+    "3rdparty/": CLOSED, "email/": CLOSED, "login/": (200, 302), "logout/": LEADS, "inactive/": SHOWS,
+    "signup/": (200, 302), "reauthenticate/": (302, 403), "confirm-email/": SHOWS, "password/change/": ASKS,
+    "password/reset/": SHOWS, "login/code/confirm/": ASKS, "^confirm-email/(?P<key>[-:\\w]+)/$": CLOSED,
+    "password/reset/key/done/": SHOWS, "^password/reset/key/(?P<uidb36>[0-9A-Za-z]+)-(?P<key>.+)/$": CLOSED,
+    "password/reset/done/": SHOWS, "2fa/": LEADS, "2fa/authenticate/": ASKS, "2fa/reauthenticate/": (302, 403),
+    "2fa/totp/activate/": LEADS, "2fa/totp/deactivate/": (302, 404), "2fa/recovery-codes/": (302, 404),
+    "2fa/recovery-codes/generate/": LEADS, "2fa/recovery-codes/download/": (302, 404), "2fa/webauthn/": LEADS,
+    "2fa/webauthn/add/": LEADS, "2fa/webauthn/reauthenticate/": (302, 403),
+    "2fa/webauthn/keys/<int:pk>/remove/": (302, 404), "2fa/webauthn/keys/<int:pk>/edit/": (302, 404),
+    "2fa/webauthn/login/": ASKS, "3rdparty/login/cancelled/": SHOWS, "3rdparty/login/error/": (401, 401),
+    "3rdparty/signup/": ASKS, "social/login/cancelled/": (301, 301), "social/login/error/": (301, 301),
+    "social/signup/": (301, 301), "social/connections/": (301, 301), "oidc/^(?P<provider_id>[^/]+)/login/": CLOSED,
+    "oidc/^(?P<provider_id>[^/]+)/login/callback/": CLOSED,
+}  # fmt: skip
 EXEMPT: Final = {"healthz", "readyz", "metrics", "logout/"}
 """What a session without a second factor still gets."""
 
@@ -136,11 +173,9 @@ def related(scenario: dict[str, Any], django_db_blocker: Any) -> dict[str, Any]:
         Team.objects.create(code="nlp-sub", name="Below", parent=Team.objects.get(code="nlp"))
         for name, code in (("above", "research"), ("below", "nlp-sub")):
             factories.person(name, "lead", team=code)
-        owner, teams = User.objects.get(username="approver"), {team.code: team for team in Team.objects.all()}
+        owner, teams = User.objects.create_superuser("owner"), {team.code: team for team in Team.objects.all()}
         tokens = {
-            (scope, related): api_token_create(
-                name=f"{scope} {related}", scopes=[scope], actor="tests", team=teams.get(code), owner=owner
-            )[1]
+            (scope, related): factories.own_token(owner, f"{scope} {related}", scope, team=teams.get(code))[1]
             for scope in SCOPES for related, code in {"all": "", **RELATED}.items() if not code or scope not in OF_ALL_TEAMS
         }  # fmt: skip
     return {**scenario, "tokens": tokens}
@@ -150,6 +185,8 @@ def status(client: Client, method: str, address: str, **options: Any) -> int:
     """What the address answers; whatever it did is taken back."""
     with transaction.atomic():
         answer = client.generic(method, address, "{}", content_type="application/json", **options)
+        if answer.streaming:
+            list(answer)
         transaction.set_rollback(True)
     return answer.status_code
 
@@ -193,6 +230,59 @@ def test_a_lead_of_a_group_sees_what_is_below_and_nobody_what_is_above(
     assert wrong == {}
 
 
+@pytest.mark.parametrize("operation", sorted(BY_ROLE))
+def test_a_session_gets_what_its_role_gives_by_every_method(related: dict[str, Any], operation: str) -> None:
+    method, address = operation.split()[0], "/" + filled(operations()[operation], related)
+    clients = {who: factories.signed_in(who) if who != "nobody" else Client() for who in BY_ROLE[operation]}
+    assert {who: status(client, method, address) for who, client in clients.items()} == BY_ROLE[operation]
+
+
+def test_every_operation_is_asked_with_a_session_of_every_role() -> None:
+    asked = {f"{method} {route.removeprefix('api/v1/')}" for route, (method, _) in MATRIX.items() if "api/" in route}
+    assert sorted(asked & set(BY_ROLE)) == []
+    assert sorted(operations()) == sorted((asked | set(BY_ROLE)) - {"GET ^.*$"})
+
+
+def test_every_page_of_accounts_has_an_entry_and_asks_who_it_is(related: dict[str, Any]) -> None:
+    below = {route.removeprefix("account/"): route for route in addresses(get_resolver().url_patterns)
+             if route.startswith("account/")}  # fmt: skip
+    found = {}
+    for name, route in below.items():
+        address = "/" + route.replace("<int:pk>", "1")
+        clients = Client(), factories.signed_in("finance")
+        found[name] = tuple(client.get(address).status_code for client in clients)  # allauth answers JSON with JSON
+    assert found == OF_ACCOUNTS
+
+
+def test_the_administration_shows_a_role_that_opens_it_prices_and_no_account(related: dict[str, Any]) -> None:
+    client = factories.signed_in("admin")
+    shown = {route for route in addresses(get_resolver().url_patterns) if route.startswith("admin/") and "<" not in route
+             and route not in ("admin/logout/", "admin/login/", "admin/(?P<url>.*)$")
+             and client.get(f"/{route}").status_code == 200}  # fmt: skip
+    lists = {f"rates/{name}/" for name in ("costsheet", "efficiencypolicy", "pricedraft", "priceversion", "tokencostsheet")}
+    assert {route.removeprefix("admin/") for route in shown} == {
+        "", "search/", "jsi18n/", "password_change/", "password_change/done/", "rates/pricedraft/add/", *lists,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("who", [who for who in WHO if who != "admin"])
+def test_no_page_of_the_administration_opens_to_another_role(related: dict[str, Any], who: str) -> None:
+    """They take staff or the role admin; its own pages are asked in the tests of each."""
+    client = Client() if who == "nobody" else factories.signed_in(who)
+    below = [route for route in addresses(get_resolver().url_patterns) if route.startswith("admin/")]
+    assert len(below) > 50
+    wrong = {}
+    for route in below:
+        address = "/" + route.replace("<path:object_id>", "1")
+        for method in ("GET", "POST"):
+            answer = status(client, method, address)
+            if answer != (403 if route == "admin/login/" and who != "nobody" else 302):
+                wrong[method, route] = answer
+        if route == "admin/logout/":
+            client = Client() if who == "nobody" else factories.signed_in(who)
+    assert wrong == {}
+
+
 def reached(client: Client, route: str, related: dict[str, Any]) -> Any:
     """What a route answers; whatever it did is taken back."""
     method, address = MATRIX[route][0], "/" + filled(route, related)
@@ -201,6 +291,8 @@ def reached(client: Client, route: str, related: dict[str, Any]) -> Any:
             answer = client.post(address, {"kind": "issue"})
         else:
             answer = client.generic(method, address)
+        if answer.streaming:
+            list(answer)  # a file that nobody reads stays open
         transaction.set_rollback(True)
     return answer
 
@@ -215,18 +307,22 @@ def session(username: str, method: str) -> Client:
     return client
 
 
-@pytest.mark.parametrize("strength", ["password", "second factor", "identity provider"])
+STRENGTHS: Final = ("password", "second factor", "identity provider")
+
+
+@pytest.mark.parametrize("strength", STRENGTHS)
+@pytest.mark.parametrize("who", [who for who in WHO if who != "nobody"])
 def test_with_a_required_second_factor_a_password_alone_opens_nothing(
-    related: dict[str, Any], settings: Any, strength: str
+    related: dict[str, Any], settings: Any, who: str, strength: str
 ) -> None:
     settings.REQUIRE_TWO_FACTOR = True
     method = "socialaccount" if strength == "identity provider" else "password"
-    client = session("finance", method)
+    client = session(who, method)
     if strength == "second factor":
-        Authenticator.objects.create(user=User.objects.get(username="finance"), type="totp", data={})
+        Authenticator.objects.create(user=User.objects.get(username=who), type="totp", data={})
     wrong = {}
     for route, (_, expected) in MATRIX.items():
-        wanted = expected["finance"]
+        wanted = expected[who]
         if strength == "password" and route not in EXEMPT:
             wanted = 403 if route.startswith("api/") else 302
         answer = reached(client, route, related)
@@ -235,5 +331,5 @@ def test_with_a_required_second_factor_a_password_alone_opens_nothing(
         if wanted == 302 and strength == "password" and route not in EXEMPT:
             assert answer["Location"] == "/account/2fa/", route
         if route == "logout/":
-            client = session("finance", method)
+            client = session(who, method)
     assert wrong == {}

@@ -145,7 +145,7 @@ def test_the_ledger_takes_what_was_reported_of_a_shared_claim_before_all_its_pod
 def compared() -> tuple[Check, list[ReportedException]]:
     """What the report of October says of scans."""
     report = build_report(period_of("2026-10"), now=datetime(2026, 11, 3, tzinfo=UTC))
-    (check,) = [check for check in report.checks if check.name.startswith("watched holds = hourly scans")]
+    (check,) = [check for check in report.checks if check.name.startswith("watched allocations = hourly scans")]
     return check, [item for item in report.exceptions if item.kind == "scan_difference"]
 
 

@@ -1,4 +1,4 @@
-"""The HTTP doors over a real socket: who may enter, what a body may be, and what every answer looks like."""
+"""The HTTP endpoints over a real socket: who may enter, what a body may be, and what every answer looks like."""
 
 import gzip
 import json
@@ -44,13 +44,13 @@ def secret(*scopes: str, **bounds: Any) -> str:
 
 @pytest.fixture
 def post(client: Any) -> Call:
-    """POST to a usage door as a gateway with `usage:write`."""
+    """POST to a usage endpoint as a gateway with `usage:write`."""
     presented = secret()
 
-    def send(door: str, body: object, **headers: str) -> Any:
+    def send(endpoint: str, body: object, **headers: str) -> Any:
         raw = body if isinstance(body, bytes) else json.dumps(body).encode()
         kind = headers.pop("content_type", "application/json")
-        return client.post(f"/api/v1/{door}", raw, content_type=kind, headers={**bearer(presented), **headers})
+        return client.post(f"/api/v1/{endpoint}", raw, content_type=kind, headers={**bearer(presented), **headers})
 
     return send
 
@@ -63,7 +63,7 @@ def get(client: Any) -> Call:
     return read
 
 
-DOORS = ("usage/tokens", "usage/gpu-allocations", "usage/capacity", "usage/efficiency")
+ENDPOINTS = ("usage/tokens", "usage/gpu-allocations", "usage/capacity", "usage/efficiency")
 READING = ("teams", "prices", "price-versions", "charges", "invoices", "invoices/X-1", "periods/2026-10",
            "periods/2026-10/report", "focus/2026-10")  # fmt: skip
 
@@ -71,9 +71,9 @@ READING = ("teams", "prices", "price-versions", "charges", "invoices", "invoices
 # Who may enter
 
 
-@pytest.mark.parametrize("door", DOORS)
-def test_without_a_token_nothing_is_taken(client: Any, door: str) -> None:
-    answer = client.post(f"/api/v1/{door}", b"[]", content_type="application/json")
+@pytest.mark.parametrize("endpoint", ENDPOINTS)
+def test_without_a_token_nothing_is_taken(client: Any, endpoint: str) -> None:
+    answer = client.post(f"/api/v1/{endpoint}", b"[]", content_type="application/json")
     problem(answer, 401)
     assert answer.headers["WWW-Authenticate"] == "Bearer"
 
@@ -89,10 +89,10 @@ def test_a_token_that_nobody_made_is_refused(client: Any, value: str) -> None:
     problem(answer, 401)
 
 
-@pytest.mark.parametrize("door", DOORS)
-def test_a_token_with_another_scope_may_not_report(client: Any, door: str) -> None:
+@pytest.mark.parametrize("endpoint", ENDPOINTS)
+def test_a_token_with_another_scope_may_not_report(client: Any, endpoint: str) -> None:
     presented = secret("invoices:read", "usage:read")
-    answer = client.post(f"/api/v1/{door}", b"[]", content_type="application/json", headers=bearer(presented))
+    answer = client.post(f"/api/v1/{endpoint}", b"[]", content_type="application/json", headers=bearer(presented))
     assert "usage:write" in problem(answer, 403)["detail"]
 
 
@@ -414,10 +414,10 @@ def test_the_schema_renders_and_has_every_endpoint(client: Any) -> None:
     assert answer.status_code == 200
     schema = json.loads(answer.content)
     assert schema["openapi"].startswith("3.")
-    for door in DOORS:
-        post_door = schema["paths"][f"/api/v1/{door}"]["post"]
-        assert "200" in post_door["responses"]
-        assert post_door["requestBody"]["content"]
+    for endpoint in ENDPOINTS:
+        operation = schema["paths"][f"/api/v1/{endpoint}"]["post"]
+        assert "200" in operation["responses"]
+        assert operation["requestBody"]["content"]
     for path in ("teams", "prices", "price-versions", "charges", "invoices", "periods/{month}", "periods/{month}/report",
                  "focus/{month}"):  # fmt: skip
         assert "get" in schema["paths"][f"/api/v1/{path}"], path

@@ -1,10 +1,12 @@
 """The head of the audit log leaves the installation, and what was kept outside shows whatever was changed inside."""
 
 import json
+import secrets
 import socketserver
 import stat
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -23,6 +25,8 @@ from billing.tenancy.audit import audit_record
 from billing.tenancy.audit_anchors import anchors_read, anchors_send
 from billing.tenancy.audit_chain import ChainProof, audit_chain_prove
 from billing.tenancy.models import AnchorDelivery, AuditEntry, AuditLink
+from tests.documented import OPERATIONS, filled, of_page, words
+from tests.factories.servers import until
 from tests.stored_rows import rewrite
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -249,8 +253,117 @@ def test_anchors_in_an_object_store_are_locked_and_each_version_is_compared(stor
     ])  # fmt: skip
 
 
+def test_the_command_of_the_page_reads_every_version_of_every_object(
+    store: str, settings: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    client = boto3.client("s3", endpoint_url=store, region_name="us-east-1")
+    client.create_bucket(Bucket="bucket", ObjectLockEnabledForBucket=True)
+    of_the_store = f"endpoint={store}&region=us-east-1"
+    settings.AUDIT_ANCHOR = (f"s3://bucket/prefix?{of_the_store}&days=30",)
+    head = noted("1", "2")
+    assert anchors_send(now=datetime.now(UTC)) == 1
+    (command,) = of_page(OPERATIONS, "python manage.py audit_verify --anchor 's3:")
+    call_command(*words(filled(command, {"s3://bucket/prefix": f"s3://bucket/prefix?{of_the_store}"}))[2:])
+    assert f"the audit log holds: 2 entries, head 2:{head.digest}" in capsys.readouterr().out
+
+
 def test_a_bucket_that_is_not_there_is_a_failure(store: str, settings: Any) -> None:
     settings.AUDIT_ANCHOR = (f"s3://nowhere/hq?endpoint={store}&region=us-east-1",)
     noted("1")
     assert anchors_send(now=NOW) == 0
     assert "NoSuchBucket" in AnchorDelivery.objects.get().error
+
+
+# --- every place against whoever owns the database -------------------------------------------------------------------------
+
+
+@contextmanager
+def syslog_server(log: Path, transport: str) -> Iterator[str]:
+    """Writes what it receives to a file, a line each, as syslog servers do."""
+
+    class Message(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            message = self.request[0] if transport == "udp" else self.request.makefile("rb").read()
+            with log.open("ab") as file:
+                file.write(message + b"\n")
+
+    kind: Any = socketserver.UDPServer if transport == "udp" else socketserver.TCPServer
+    with kind(("127.0.0.1", 0), Message) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"syslog{'+tcp' if transport == 'tcp' else ''}://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+
+
+@contextmanager
+def hook_server(log: Path) -> Iterator[str]:
+    """Writes each body to a file, a line each."""
+
+    class Hook(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            with log.open("ab") as file:
+                file.write(self.rfile.read(int(self.headers["Content-Length"])) + b"\n")
+            self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None:
+            """Quiet."""
+
+    with HTTPServer(("127.0.0.1", 0), Hook) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/anchors"
+        server.shutdown()
+
+
+@pytest.fixture
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, str]]:
+    """The address of a place of the kind, and where its anchors are read again."""
+    log = tmp_path / "received"
+    if request.param == "file":
+        yield f"file://{log}", str(log)
+    elif request.param == "s3":
+        store = request.getfixturevalue("store")
+        client = boto3.client("s3", endpoint_url=store, region_name="us-east-1")
+        bucket = f"anchors-{secrets.token_hex(4)}"
+        client.create_bucket(Bucket=bucket, ObjectLockEnabledForBucket=True)
+        yield (address := f"s3://{bucket}/hq?endpoint={store}&region=us-east-1&days=30"), address
+    else:
+        with hook_server(log) if request.param == "webhook" else syslog_server(log, request.param) as address:
+            yield address, str(log)
+
+
+def entry_changed() -> None:
+    rewrite("UPDATE tenancy_auditentry SET actor = 'mallory' WHERE subject = '1 b'")
+    chain_made_anew()
+
+
+def end_cut_off() -> None:
+    rewrite("DELETE FROM tenancy_auditlink WHERE ordinal = 4")
+    rewrite("DELETE FROM tenancy_auditentry WHERE subject = '1 b'")
+
+
+CHANGES = {"entry changed": entry_changed, "end cut off": end_cut_off}
+
+
+@pytest.mark.parametrize("change", sorted(CHANGES))
+@pytest.mark.parametrize("place", ["file", "udp", "tcp", "webhook", "s3"], indirect=True)
+def test_what_a_superuser_changes_is_found_against_what_any_place_received(
+    place: tuple[str, str], change: str, settings: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The chain by itself holds; a place that received the head of it as it was does not agree."""
+    address, kept = place
+    settings.AUDIT_ANCHOR = (address,)
+    heads = []
+    for day in range(2):
+        heads.append(noted(f"{day} a", f"{day} b"))
+        assert anchors_send(now=datetime.now(UTC) + day * DAY) == 1
+    if kept != address:
+        until(lambda: Path(kept).exists() and Path(kept).read_bytes().count(b"\n") == 2)
+    assert anchors_read(kept) == [(2, heads[0].digest), (4, heads[1].digest)]
+    call_command("audit_verify", "--anchor", kept)
+    capsys.readouterr()
+    CHANGES[change]()
+    call_command("audit_verify")
+    capsys.readouterr()
+    with pytest.raises(SystemExit, match="3"):
+        call_command("audit_verify", "--anchor", kept)
+    assert heads[1].digest in capsys.readouterr().out

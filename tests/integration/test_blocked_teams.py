@@ -179,7 +179,7 @@ def test_a_held_month_with_an_issued_invoice_is_never_opened_again(broken: None,
         reopening_request(month=MONTH, reason="x", actor="lin", now=LATER)
     client = signed_in(User.objects.get(username="lin"))
     page = client.get(f"/close/?month={MONTH}").content.decode()
-    assert "The other teams are billed: 1 invoice or draft stands." in page
+    assert "The other teams are billed: 1 invoice or draft." in page
     assert "Invoices are issued, so the month is not opened again" in page
     assert "Ask to open it again" not in page
 
@@ -240,7 +240,7 @@ def test_what_the_platform_took_over_to_close_is_billed_later_as_a_change_of_clo
     ("changed", "printed"),
     [
         ({"ownership": [*OWNERS, {**OWNERS[0], "namespace": "nlp-train", "team": "cv", "valid_from": "2026-10-01"}]},
-         "this would change what nlp owes for 2026-10, whose close holds other teams only: change what concerns cv"),
+         "this would change what nlp owes for 2026-10, whose close blocks other teams only: change what concerns cv"),
         ({"ownership": [OWNERS[0]], "moved": True}, "this would change what nlp owes for 2026-10"),
     ],
 )  # fmt: skip
@@ -272,7 +272,7 @@ def test_a_close_that_died_before_its_bills_is_finished_or_opened_again(tmp_path
     reopening_approve(reopening_id=asked.pk, actor="ada", now=LATER)
     assert apply(tmp_path, billing={**REOPENING, "review": "four-eyes"}).changes
     with pytest.raises(PeriodError, match="was opened again while it was being closed"):
-        closing._bill(MONTH, LATER, None, no_progress)
+        closing._bill(MONTH, "ops", LATER, None, no_progress)
     assert not Charge.objects.exists()
     close(LATER)
     assert period().status == "closed"

@@ -346,7 +346,7 @@ def test_a_board_takes_few_queries(issued: None, finance: Client, month: str, pa
     with CaptureQueriesContext(connection) as queries:
         page(finance, f"/spending/?month={month}{part}")
 
-    assert len(queries) <= 30
+    assert len(queries) <= 43  # thirteen of them for what waits, in the menu
 
 
 def test_the_recovery_of_a_pool_counts_idle_hours_at_what_an_hour_costs(tmp_path: Path, finance: Client) -> None:
@@ -380,19 +380,19 @@ def test_the_recovery_of_a_pool_counts_idle_hours_at_what_an_hour_costs(tmp_path
     ]  # fmt: skip
     with CaptureQueriesContext(connection) as queries:
         page(finance, "/recovery/?month=2026-10")
-    assert len(queries) <= 30
+    assert len(queries) <= 43  # thirteen of them for what waits, in the menu
 
 
 def test_months_are_compared_net_of_notes(issued: None, finance: Client) -> None:
     months = page(finance, "/recovery/?month=2026-10").context["months"]
 
     assert [(item.month, item.net, item.change) for item in months] == [
-        ("2026-11", Decimal("-4.00"), None), ("2026-10", Decimal("220.42"), None),
+        ("2026-11", None, None), ("2026-10", Decimal("220.42"), None),
     ]  # fmt: skip
     assert [item.closed for item in months] == [False, True]
     text = page(finance, "/recovery/?month=2026-10&table=months&as=csv").content.decode("utf-8-sig")
     assert text.splitlines()[1:] == [
-        "2026-11,0.00,0.00,0.00,-4.00,-4.00,,open,", "2026-10,209.62,10.80,0.00,0.00,220.42,,closed,",
+        "2026-11,,,,-4.00,,,open,", "2026-10,209.62,10.80,0.00,0.00,220.42,,closed,",
     ]  # fmt: skip
 
 

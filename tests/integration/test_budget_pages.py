@@ -1,13 +1,16 @@
 """Pages of budgets and anomalies: the figures of the ledger, and what a team's lead may change."""
 
-from datetime import datetime, timedelta
+import json
+import re
+from datetime import date, datetime, timedelta
+from html import unescape
 from pathlib import Path
 
 import pytest
 from django.test import Client
 from django.utils import timezone
 
-from billing.budgets.models import Alert, Budget, BudgetStatus, Channel, CostAnomaly, Mute
+from billing.budgets.models import Alert, Budget, BudgetStatus, Channel, CostAnomaly, DailySpend, Mute
 from billing.budgets.services import budgets_evaluate, days_store, forecasts_update, standings_refresh
 from billing.tenancy.models import AuditEntry, Team
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, money, person
@@ -125,7 +128,31 @@ def test_feedback_is_kept_and_shown(budget: Budget, client: Client) -> None:
     finding.refresh_from_db()
     assert (finding.feedback, finding.feedback_by, finding.feedback_note) == ("planned", "lead-nlp", "benchmarks")
     assert client.post(address, {"feedback": "maybe"}).status_code == 404
-    assert "Was planned" in client.get("/anomalies/").content.decode()
+    assert '<span class="pill">Expected</span>' in client.get("/anomalies/").content.decode()
+
+
+def test_an_anomaly_shows_thirty_days_what_is_usual_and_who_made_the_day(budget: Budget, client: Client) -> None:
+    CostAnomaly.objects.create(
+        team=Team.objects.get(code="nlp"), kind="gpu", sku="NVIDIA-H800", day="2026-10-10", amount=money("1600.00"),
+        median=money("150.00"), mad=money("50.00"), z=money("19.561"), basis="own", found_at=timezone.now(),
+    )  # fmt: skip
+    DailySpend.objects.all().delete()
+    for day, namespace, amount in ((9, "nlp-train", "150"), (10, "nlp-train", "1500"), (10, "nlp-dev", "100")):
+        DailySpend.objects.create(
+            day=date(2026, 10, day), team="nlp", kind="gpu", cluster="hq-1", namespace=namespace, sku="NVIDIA-H800",
+            accelerator="NVIDIA-H800", amount=money(amount),
+        )  # fmt: skip
+    signed_in(client, "lead", "nlp")
+    text = unescape(client.get("/anomalies/").content.decode())
+    chart = json.loads(re.findall(r'data-chart="(\{.*?\})"></canvas>', text)[0])
+    assert (len(chart["labels"]), chart["labels"][0], chart["labels"][-1]) == (30, "09-11", "10-10")
+    spent, low, high = chart["series"]
+    assert spent["texts"][-3:] == ["0.00", "150.00", "1,600.00"]
+    assert (low["texts"][0], high["texts"][0]) == ("100.00", "200.00")  # 150 less and more 50
+    assert re.findall(r'<li><a href="([^"]*)">([^<]*)</a> <b>([^<]*)</b>', text) == [
+        ("/explorer/?from=2026-10-10&to=2026-10-10&by=job&team=nlp&namespace=nlp-train", "nlp-train", "1,500.00"),
+        ("/explorer/?from=2026-10-10&to=2026-10-10&by=job&team=nlp&namespace=nlp-dev", "nlp-dev", "100.00"),
+    ]
 
 
 def test_the_forecast_is_shown_with_its_method(budget: Budget, client: Client) -> None:

@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,7 +25,7 @@ ZONE = "Asia/Shanghai"
 def put(team: str = "nlp", **wish) -> Budget:
     values = {"period": "month", "amount": money("1000.00"), **wish}
     code = Team.objects.get(code=team)
-    budget_put(team=code, wish=BudgetWish(**values), actor="tests")
+    budget_put(team=code, wish=BudgetWish(**values), actor="tests", approved=True)
     fields = {name: values.get(name, "") for name in ("cluster", "namespace", "consumer", "accelerator", "model")}
     return Budget.objects.get(team=code, period=values["period"], valid_from=values.get("valid_from"), **fields)
 
@@ -129,6 +130,18 @@ def test_a_quarter_adds_closed_and_open_months_and_counts_late_usage_once(tmp_pa
     invoices_issue(month="2026-10", now=late, actor="tests")
     assert standing(budget, late).spent == money("419.24")
     assert Invoice.objects.get().total == money("209.62")
+
+
+def test_a_quarter_is_one_of_the_fiscal_year(tmp_path: Path, settings: Any) -> None:
+    """Of fiscal years from December: September to November 2026 is the fourth of 2026, then the first of 2027."""
+    settings.FISCAL_YEAR_START = 12
+    apply(tmp_path)
+    budget = put(period="quarter")
+    october, december = standing(budget), standing(budget, datetime(2026, 12, 1, tzinfo=UTC))
+    assert [(one.period, one.start.isoformat(), one.end.isoformat()) for one in (october, december)] == [
+        ("2026-Q4", "2026-08-31T16:00:00+00:00", "2026-11-30T16:00:00+00:00"),
+        ("2027-Q1", "2026-11-30T16:00:00+00:00", "2027-02-28T16:00:00+00:00"),
+    ]
 
 
 def test_an_older_refresh_that_ends_later_changes_nothing(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from billing.rating.services.commitment_terms import (
 )
 from billing.tenancy.models import AuditEntry, BillingSetup, Team
 from billing.tenancy.tokens import api_token_create
-from tests.factories import allocation_record, apply, ingest_allocations, person, signed_in
+from tests.factories import allocation_record, apply, ingest_allocations, own_token, person, signed_in
 
 pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]
 NOW = datetime(2026, 10, 12, tzinfo=UTC)
@@ -213,22 +213,22 @@ def test_the_page_takes_terms_and_offers_each_person_their_own_step() -> None:
 
 
 def test_the_endpoints_take_proposals_and_decisions() -> None:
-    door, said = "/api/v1/commitments/drafts", {"content_type": "application/json"}
+    endpoint, said = "/api/v1/commitments/drafts", {"content_type": "application/json"}
     _, writer = api_token_create(name="maker", scopes=["prices:write"], actor="t")
-    _, approver = api_token_create(name="checker", scopes=["prices:approve"], actor="t", owner=person("cem", "approver"))
+    _, approver = own_token(person("cem", "approver"), "checker", "prices:approve")
     terms_of = {**FIELDS, "gpu_hours_per_month": "1000", "valid_from": "2026-12-01T00:00:00+08:00"}
     by = lambda token: {"authorization": f"Bearer {token}"}  # noqa: E731
-    assert Client().post(door, terms_of, headers=by(approver), **said).status_code == 403
-    missing = Client().post(door, {"name": "x", "reason": "y"}, headers=by(writer), **said)
+    assert Client().post(endpoint, terms_of, headers=by(approver), **said).status_code == 403
+    missing = Client().post(endpoint, {"name": "x", "reason": "y"}, headers=by(writer), **said)
     assert (missing.status_code, "valid_from" in missing.content.decode()) == (400, True)
-    made = Client().post(door, terms_of, headers=by(writer), **said)
+    made = Client().post(endpoint, terms_of, headers=by(writer), **said)
     assert (made.status_code, made.json()["state"], made.json()["ends"]) == (201, "proposed", False)
-    step = f"{door}/{made.json()['id']}/approve"
+    step = f"{endpoint}/{made.json()['id']}/approve"
     assert Client().post(step, {}, headers=by(writer), **said).status_code == 403
     done = Client().post(step, {"reason": "ok"}, headers=by(approver), **said)
     assert (done.status_code, done.json()["decided_by"]) == (200, "token:checker")
     assert Client().post(step, {}, headers=by(approver), **said).status_code == 409
-    listed = json.loads(signed_in("tom").get(door).content)
+    listed = json.loads(signed_in("tom").get(endpoint).content)
     assert [row["name"] for row in listed["results"]] == ["nlp-2026"]
 
 

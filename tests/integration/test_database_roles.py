@@ -39,6 +39,7 @@ CHANGING = {
     "rates_efficiencypolicy": {"valid_until"},
     "rates_priceversion": {"sealed", "valid_until"},
     "rating_retroactivechange": {"last_sample", "epoch", "change_seq"},
+    "token_shard": {"batch", "incarnation"},
     "usage_agentwatermark": {"watermark", "watched_since", "reported_at"},
     "usage_allocationinterruption": {"ended_at", "end_reason"},
     "usage_allocationrevision": {"until"},

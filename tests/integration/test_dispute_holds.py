@@ -180,7 +180,7 @@ def test_a_hold_is_finances_has_a_reason_and_comes_once_before_the_ledger_has_it
         dispute_let_go(dispute_id=dispute.pk, actor="sam", now=FRIDAY, text="x")
     hold(dispute)
     dispute_let_go(dispute_id=dispute.pk, actor="sam", now=FRIDAY, text="post it")
-    with pytest.raises(HoldError, match="was held before: that is done once"):
+    with pytest.raises(HoldError, match="was kept off the ledger before: that is done once"):
         hold(dispute)
     reported = AuditEntry.objects.filter(action__in=("dispute_hold", "dispute_let_go")).order_by("id")
     kinds = {"gpu": "30000.00"}

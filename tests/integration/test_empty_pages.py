@@ -13,19 +13,26 @@ from tests.factories.roles import addresses
 pytestmark = pytest.mark.django_db
 LEADS = re.compile(r'<a [^>]*href=|<code>|<button')
 LISTS = (
-    "explorer/", "explorer/views/", "overview/", "spending/", "budgets/", "anomalies/", "invoices/", "search/?q=nothing",
+    "explorer/", "explorer/views/", "inbox/", "overview/", "spending/", "budgets/", "budgets/channels/", "anomalies/",
+    "invoices/",
+    "search/?q=nothing",
     "corrections/", "corrections/changes/",
-    "disputes/", "prices/", "prices/compare/", "ownership/", "quarantine/", "sources/", "audit/?who=nobody",
+    "disputes/", "prices/", "prices/compare/", "prices/policies/", "ownership/", "quarantine/", "sources/",
+    "audit/?who=nobody",
     "quarantine/?status=replayed", "commitments/", "late/",
 )  # fmt: skip
 """Pages that list something."""
 FORMS = {
-    "", "explorer/views/new/", "login/", "logout/", "start/", "start/billing/", "healthz", "readyz", "metrics", "planner/",
+    "", "explorer/views/new/", "inbox/refresh/", "inbox/digest/",
+    "login/", "logout/", "start/", "start/billing/", "healthz", "readyz", "metrics", "planner/",
     "prices/workbench/",
     "prices/workbench/tokens/", "prices/workbench/effect/", "prices/workbench/file/", "prices/workbench/draft/",
     "prices/workbench/tokens/report/", "prices/workbench/tokens/draft/",
     "prices/drafts/new/", "i18n/setlang/", "close/", "recovery/", "mails/", "mails/contacts/",
-    "commitments/drafts/", "budgets/new/", "people/", "people/new/", "people/roles/", "people/tokens/",
+    "commitments/drafts/", "budgets/new/", "budgets/channels/store/", "corrections/changes/new/",
+    "people/", "people/new/", "people/roles/", "people/tokens/",
+    "ownership/claim/", "ownership/apply/", "prices/policies/apply/", "ownership/teams/", "ownership/teams/mode/",
+    "sources/install/", "sources/install/token/", "version/", "quarantine/cause/", "tokens/", "tokens/new/",
 }
 """Pages that are a form or a report of a month, machines' doors, and what is only posted to."""
 

@@ -45,7 +45,7 @@ def report() -> Report:
 
 def test_its_charges_block_the_close_and_the_report_says_what_to_do(tmp_path: Path) -> None:
     scenario(tmp_path)
-    with pytest.raises(CloseRefusedError, match="1 exception holds it") as refused:
+    with pytest.raises(CloseRefusedError, match="1 exception blocks it") as refused:
         close()
     for found in (refused.value.report, report()):
         (item,) = found.blocking

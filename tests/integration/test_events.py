@@ -1,4 +1,4 @@
-"""The doors for gateways with a format of their own: CloudEvents, Lago, LiteLLM, up to the rows of the ledger."""
+"""The endpoints for gateways with a format of their own: CloudEvents, Lago, LiteLLM, up to the rows of the ledger."""
 
 import gzip
 import json
@@ -43,11 +43,11 @@ def clock_of_the_captures() -> Any:
 def post(client: Client) -> Call:
     """POST as a gateway with `usage:write`; `source` binds its token."""
 
-    def send(door: str, body: object, kind: str = "application/json", source: str = "", **headers: str) -> Any:
+    def send(endpoint: str, body: object, kind: str = "application/json", source: str = "", **headers: str) -> Any:
         presented = api_token_create(name="gateway", scopes=["usage:write"], actor="tests", source=source)[1]
         raw = body if isinstance(body, bytes) else json.dumps(body).encode()
         return client.post(
-            f"/api/v1/{door}", raw, content_type=kind, headers={"Authorization": f"Bearer {presented}", **headers}
+            f"/api/v1/{endpoint}", raw, content_type=kind, headers={"Authorization": f"Bearer {presented}", **headers}
         )
 
     return send
@@ -171,15 +171,15 @@ def test_the_generic_api_logger_can_bill_another_field(client: Client) -> None:
 # Who may enter, and what a body may be
 
 
-@pytest.mark.parametrize("door", ["events", "events/batch", "usage/litellm"])
-def test_the_endpoints_are_guarded_and_bounded_like_the_others(client: Client, post: Call, door: str) -> None:
-    problem(client.post(f"/api/v1/{door}", b"[]", content_type="application/json"), 401)
+@pytest.mark.parametrize("endpoint", ["events", "events/batch", "usage/litellm"])
+def test_the_endpoints_are_guarded_and_bounded_like_the_others(client: Client, post: Call, endpoint: str) -> None:
+    problem(client.post(f"/api/v1/{endpoint}", b"[]", content_type="application/json"), 401)
     reader = api_token_create(name="reader", scopes=["usage:read"], actor="tests")[1]
     headers = {"Authorization": f"Bearer {reader}"}
-    problem(client.post(f"/api/v1/{door}", b"[]", content_type="application/json", headers=headers), 403)
-    problem(post(door, b" " * (17 * 1024 * 1024)), 413)
-    problem(post(door, b""), 400)
-    problem(post(door, b"[{},"), 400)
+    problem(client.post(f"/api/v1/{endpoint}", b"[]", content_type="application/json", headers=headers), 403)
+    problem(post(endpoint, b" " * (17 * 1024 * 1024)), 413)
+    problem(post(endpoint, b""), 400)
+    problem(post(endpoint, b"[{},"), 400)
     assert not QuarantinedRecord.objects.exists()
 
 
@@ -365,8 +365,8 @@ def test_no_prompt_is_anywhere_in_the_database_or_in_a_log(post: Call, caplog: p
         ("events", {"event": lago_event(properties=data, prompt=SECRET)}, PLAIN),
         ("events/batch", {"events": [lago_event(properties=data, code=""), SECRET]}, PLAIN),
     ]
-    for door, body, kind in bodies:
-        assert SECRET not in post(door, body, kind).content.decode()
+    for endpoint, body, kind in bodies:
+        assert SECRET not in post(endpoint, body, kind).content.decode()
     assert len(ledger()) == 3
     assert QuarantinedRecord.objects.count() == 10
     assert SECRET not in caplog.text
@@ -397,7 +397,7 @@ def test_the_endpoints_are_described(client: Client) -> None:
     paths = client.get("/api/v1/schema/?format=json").json()["paths"]
     assert paths["/api/v1/events"]["post"]["operationId"] == "report_events"
     assert set(paths["/api/v1/events"]["post"]["responses"]) == {
-        "200", "204", "400", "401", "403", "409", "413", "415", "422", "503",
+        "200", "204", "400", "401", "403", "409", "413", "415", "422", "429", "503",
     }  # fmt: skip
     assert CLOUD_BATCH in paths["/api/v1/events"]["post"]["requestBody"]["content"]
     assert paths["/api/v1/events/batch"]["post"]["operationId"] == "report_lago_events"

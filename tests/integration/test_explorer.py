@@ -6,16 +6,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.db.models import Sum
 from django.http import QueryDict
 
 from billing.closing.services.closing import period_close
-from billing.explorer.models import MonthCube
-from billing.explorer.query import Query, QueryError, query_of
+from billing.explorer import hours
+from billing.explorer.models import CubeColumn, MonthCube
+from billing.explorer.query import Query, QueryError, TooFineError, query_of
 from billing.explorer.results import Group
 from billing.explorer.selectors import Explored, Explorer
 from billing.explorer.services import cubes_ready, cubes_refresh
-from billing.invoices.models import Invoice
-from tests.factories import apply, ingest_allocations, ingest_tokens, token_record
+from billing.invoices.models import Invoice, Note
+from billing.rating.models import RatingSnapshot
+from tests.factories import SET_UP, apply, ingest_allocations, ingest_tokens, token_record
+from tests.factories.corrections import bill, credit, draft, part, people, whole
 from tests.factories.months import OCTOBER_OVER
 from tests.factories.usage import hold
 
@@ -42,7 +46,7 @@ def used(tmp_path: Path) -> None:
 
 
 def asked(text: str) -> Query:
-    return query_of(QueryDict(text), TODAY)
+    return query_of(QueryDict(text), TODAY, 1)
 
 
 def explored(text: str, *teams: str, now: datetime = NOW) -> Explored:
@@ -100,6 +104,91 @@ def test_usage_can_be_asked_for_instead_of_cost(used: None, metric: str, expecte
     assert totals(explored(f"month=2026-10&metric={metric}")) == {(name,): Decimal(n) for name, n in expected.items()}
 
 
+def test_a_day_is_shared_out_over_its_hours_so_that_they_add_up_to_it(used: None) -> None:
+    """cv: 2 h at 10.00 from 10:00 local. pretrain: an hour before midnight, then 1.5 h that cost 15.00; eval at 10:00."""
+    found = explored("from=2026-10-10&to=2026-10-11&step=hour&by=team&by=job")
+
+    assert {group.names: bars(group, found) for group in found.groups} == {
+        ("nlp", "PyTorchJob/pretrain"): {
+            "2026-10-10T23:00:00+08:00": Decimal("10.00"), "2026-10-11T00:00:00+08:00": Decimal("10.00"),
+            "2026-10-11T01:00:00+08:00": Decimal("5.00"),
+        },
+        ("cv", "pod/uid-3"): {
+            "2026-10-11T10:00:00+08:00": Decimal("10.00"), "2026-10-11T11:00:00+08:00": Decimal("10.00"),
+        },
+        ("nlp", "Job/eval"): {"2026-10-11T10:00:00+08:00": Decimal("3.33")},
+    }  # fmt: skip
+    assert (len(found.steps), found.total.total) == (48, Decimal("48.33"))
+
+
+@pytest.mark.parametrize(("asking", "expected"), [
+    ("metric=gpu_hours&team=nlp&from=2026-10-11&to=2026-10-11",
+     {"2026-10-11T00": "1.000000", "2026-10-11T01": "0.500000", "2026-10-11T10": "0.333333"}),
+    ("metric=requests&from=2026-10-15&to=2026-10-15", {"2026-10-15T12": "1"}),
+    ("metric=tokens&from=2026-10-15&to=2026-10-15", {"2026-10-15T12": "2400000"}),
+    ("job=Job/eval&from=2026-10-11&to=2026-10-11", {"2026-10-11T10": "3.33"}),
+    ("search=vision&from=2026-10-11&to=2026-10-11", {}),
+])  # fmt: skip
+def test_usage_of_an_hour_is_what_was_used_in_it(used: None, asking: str, expected: dict[str, str]) -> None:
+    found = explored(f"step=hour&by=none&{asking}")
+    shown = bars(found.charted[0], found) if found.charted else {}
+    assert {name[:13]: bar for name, bar in shown.items()} == {name: Decimal(bar) for name, bar in expected.items()}
+
+
+def test_hours_are_the_same_after_the_close_whatever_is_reported_later(used: None) -> None:
+    asking = "from=2026-10-09&to=2026-10-20&step=hour&by=job&by=kind"
+    before = explored(asking)
+    period_close(month="2026-10", actor="ops", now=OCTOBER_OVER)
+    ingest_allocations(
+        hold(9, "2026-10-10T00:00:00Z", "2026-10-10T01:00:00Z", quantity=1), now=datetime(2026, 11, 2, tzinfo=UTC)
+    )
+    after = explored(asking)
+    shown = [{one.names: bars(one, found) for one in found.groups if one.total} for found in (before, after)]
+    assert (shown[0], len(shown[0])) == (shown[1], 4)
+
+
+def test_what_has_no_hour_of_its_own_is_spread_over_the_hours_of_its_days(used: None) -> None:
+    period_close(month="2026-10", actor="ops", now=OCTOBER_OVER)
+    ingest_allocations(
+        hold(9, "2026-10-20T00:00:00Z", "2026-10-20T01:00:00Z", quantity=1), now=datetime(2026, 11, 2, tzinfo=UTC)
+    )
+    found = explored("from=2026-11-01&to=2026-11-03&step=hour&by=kind")  # it is noon of the third
+    hours = list(bars(found.groups[0], found).values())
+    assert (found.groups[0].names, sum(hours), len(hours)) == (("late",), Decimal("10.00"), 24 + 24 + 12)
+    assert (hours[0], hours[-1]) == (Decimal("0.14"), Decimal("0.27"))  # 3.34 of 24 hours, 3.33 of 12
+
+
+def test_a_day_has_as_many_hours_as_the_clock_of_its_zone(tmp_path: Path) -> None:
+    zone = "Europe/Berlin"
+    apply(tmp_path, billing={**SET_UP["billing"], "zone": zone})
+    ingest_allocations(hold(1, "2026-10-24T22:00:00Z", "2026-10-25T23:00:00Z", quantity=1))  # the clock goes back at 3:00
+    MonthCube.objects.all().delete()
+    found = Explorer(frozenset({"nlp"}), NOW, zone).explore(asked("from=2026-10-25&to=2026-10-25&step=hour&by=none"))
+    assert (len(found.steps), found.charted[0].bars) == (25, [Decimal("10.00")] * 25)
+    assert [step.name for step in found.steps][2:4] == ["2026-10-25T02:00:00+02:00", "2026-10-25T02:00:00+01:00"]
+
+
+def test_hours_of_days_without_usage_are_nothing_whatever_other_days_of_the_month_have(used: None) -> None:
+    """A first of October with usage: hours of the second are not those of the first."""
+    ingest_allocations(hold(9, "2026-10-01T00:00:00Z", "2026-10-01T02:00:00Z", quantity=1))
+    assert explored("from=2026-10-02&to=2026-10-02&step=hour").total.total == Decimal("0.00")
+    assert explored("from=2026-10-02&to=2026-10-02&step=hour&team=cv").total.total == Decimal("0.00")
+    assert explored("from=2026-10-01&to=2026-10-01&step=hour").total.total == Decimal("20.00")
+
+
+def test_hours_of_more_than_a_month_are_refused(used: None) -> None:
+    with pytest.raises(TooFineError):
+        asked("from=2026-10-01&to=2026-11-01&step=hour")
+    assert len(explored("from=2026-10-02&to=2026-11-01&step=hour").steps) == 31 * 24
+
+
+def test_hours_of_more_parts_than_somebody_waits_for_are_refused(used: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hours, "MOST_PARTS", 2)
+    assert explored("month=2026-10&step=hour&team=cv").total.total == Decimal("20.00")
+    with pytest.raises(TooFineError):
+        explored("month=2026-10&step=hour")
+
+
 def test_unit_costs_are_cost_over_the_usage_it_paid_for(used: None) -> None:
     names = ("gpu_hours", "per_gpu_hour", "per_1000_requests", "per_1m_tokens", "jobs", "per_job")
     columns = "&".join(f"column={name}" for name in names)
@@ -111,6 +200,17 @@ def test_unit_costs_are_cost_over_the_usage_it_paid_for(used: None) -> None:
         "per_1000_requests": Decimal("10800.0000"), "per_1m_tokens": Decimal("4.5000"),
         "jobs": Decimal(2), "per_job": Decimal("14.1650"),
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("more", ["", "&sort=name", "&column=before&column=change"])
+def test_a_group_with_nothing_of_the_metric_is_listed_where_another_column_counts_it(used: None, more: str) -> None:
+    """No token is of GPU time: the rows of a column add up to its total."""
+    found = explored(f"month=2026-10&metric=tokens&by=model&column=gpu_hours{more}")
+    assert {group.names: (group.total, group.sums["gpu_hours"]) for group in found.groups} == {
+        ("llama-3-8b",): (Decimal(2_400_000), Decimal("0.000000")), ("",): (Decimal(0), Decimal("4.833333")),
+    }  # fmt: skip
+    assert (found.total.sums["gpu_hours"], found.number) == (Decimal("4.833333"), 2)
+    assert [group.names for group in explored("month=2026-10&metric=tokens&by=model").groups] == [("llama-3-8b",)]
 
 
 @pytest.mark.parametrize(("filters", "expected"), [
@@ -170,6 +270,64 @@ def test_a_range_is_compared_with_as_many_days_of_the_one_before(used: None) -> 
     assert group.change_ratio == 2
 
 
+@pytest.fixture
+def credited(used: None) -> None:
+    """October is issued; on 12 November 8.33 of nlp's GPU line are credited, and all 20.00 of cv's, rebilled at 9.50."""
+    people()
+    bill()
+    numbers = dict(Invoice.objects.values_list("team__code", "number"))
+    credit(part("8.33"), number=numbers["nlp"])
+    credit(whole(rebill_price=Decimal("9.5")), number=numbers["cv"])
+
+
+IN_DECEMBER = datetime(2026, 12, 3, 4, tzinfo=UTC)
+
+
+def test_credit_notes_and_rebills_are_a_kind_of_charge_on_the_day_of_their_issue(credited: None) -> None:
+    found = explored("from=2026-10-01&to=2026-11-30&step=day&by=team&by=kind", now=IN_DECEMBER)
+
+    assert {group.names: bars(group, found) for group in found.groups if group.names[1] == "note"} == {
+        ("nlp", "note"): {"2026-11-12": Decimal("-8.33")}, ("cv", "note"): {"2026-11-12": Decimal("-1.00")},
+    }  # fmt: skip
+    assert explored("month=2026-10", now=IN_DECEMBER).total.total == Decimal("59.13")  # issued invoices never change
+    november = explored("month=2026-11", now=IN_DECEMBER)
+    noted = Note.objects.filter(correction__period__month="2026-11").aggregate(sum=Sum("total"))["sum"]
+    assert november.total.total == noted == Decimal("-9.33")
+
+
+@pytest.mark.parametrize(("by", "expected"), [
+    ("team", {"nlp": "-8.33", "cv": "-1.00"}), ("namespace", {"nlp-train": "-8.33", "cv": "-1.00"}),
+    ("cluster", {"hq-1": "-9.33"}), ("accelerator", {"NVIDIA-H800": "-9.33"}), ("model", {"": "-9.33"}),
+    ("job", {"": "-9.33"}), ("queue", {"": "-9.33"}),
+])  # fmt: skip
+def test_notes_have_the_names_of_the_lines_that_they_correct_but_no_job(
+    credited: None, by: str, expected: dict[str, str]
+) -> None:
+    found = explored(f"month=2026-11&kind=note&by={by}", now=IN_DECEMBER)
+    assert totals(found) == {(name,): Decimal(amount) for name, amount in expected.items()}
+
+
+def test_notes_change_no_usage_and_no_unit_cost(credited: None) -> None:
+    asking = "month=2026-11&column=gpu_hours&column=per_gpu_hour"
+    found = explored(f"{asking}&metric=gpu_hours", now=IN_DECEMBER)
+    assert found.total.total == Decimal("0.000000")
+    assert explored(asking, now=IN_DECEMBER).total.cell("per_gpu_hour") is None
+
+
+def test_a_month_is_summed_again_once_a_note_is_issued_in_it(credited: None) -> None:
+    explorer = Explorer(frozenset({"nlp", "cv"}), IN_DECEMBER, ZONE)
+    assert explorer.explore(asked("month=2026-11")).total.total == Decimal("-9.33")
+    credit(part("1.00"), number=str(Invoice.objects.get(team__code="nlp").number), code="goodwill")
+    assert explorer.explore(asked("month=2026-11")).total.total == Decimal("-10.33")
+
+
+def test_a_note_that_is_not_issued_is_in_no_figure(used: None) -> None:
+    people()
+    bill()
+    draft(part("8.33"), number=str(Invoice.objects.get(team__code="nlp").number))
+    assert explored("month=2026-11", now=IN_DECEMBER).total.total == Decimal("0.00")
+
+
 def test_what_was_there_before_and_is_no_more_is_listed(used: None) -> None:
     found = explored("month=2026-11&by=team", now=datetime(2026, 11, 20, 4, tzinfo=UTC))
 
@@ -199,11 +357,12 @@ def test_an_address_that_asks_for_nothing_known_is_refused(text: str) -> None:
 
 @pytest.mark.parametrize("text", [
     "", "range=last-90-days&by=namespace&by=model&team=nlp&team=cv&metric=tokens&step=day", "from=2026-10-01&to=2026-10-05",
-    "by=none&column=none&sort=name&search=a+b", "month=2026-10&namespace=%E2%88%85&sort=-per_job&column=jobs&column=share",
+    "by=none&column=none&sort=name&search=a+b", "from=2026-10-01&to=2026-10-05&step=hour",
+    "month=2026-10&namespace=%E2%88%85&sort=-per_job&column=jobs&column=share",
 ])  # fmt: skip
 def test_what_an_address_asks_is_written_back_to_the_same_question(text: str) -> None:
     query = asked(text)
-    assert query_of(QueryDict(query.address), TODAY) == query
+    assert query_of(QueryDict(query.address), TODAY, 1) == query
 
 
 def test_a_month_is_summed_again_where_another_close_or_a_void_document_changed_its_lines(used: None) -> None:
@@ -227,3 +386,15 @@ def test_a_large_month_that_is_not_summed_yet_is_named_and_not_counted_as_nothin
     assert cubes_refresh() >= 1
     found = Explorer(frozenset({"nlp", "cv"}), NOW, ZONE).explore(asked("month=2026-10"))
     assert (found.missing, found.total.total) == ([], Decimal("59.13"))
+
+
+def test_a_large_open_month_as_another_release_summed_it_is_named_as_missing(used: None, settings: Any) -> None:
+    explorer = Explorer(frozenset({"nlp", "cv"}), NOW, ZONE)
+    assert explorer.explore(asked("month=2026-10")).missing == []
+    MonthCube.objects.update(source="1.0 open -")
+    CubeColumn.objects.update(content=b"of another form")
+    settings.CACHE_STATEMENTS_ABOVE_LINES = 1
+    RatingSnapshot.objects.update_or_create(month="2026-10", defaults={"close_seq": None, "size": 5})
+
+    found = explorer.explore(asked("month=2026-10"))
+    assert (found.missing, found.months) == (["2026-10"], {})

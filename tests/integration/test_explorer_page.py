@@ -17,10 +17,17 @@ from django.test import Client
 from billing.budgets.services import days_store
 from billing.closing.services.closing import period_close
 from billing.explorer.models import MonthCube
-from billing.tenancy.models import Team
+from billing.invoices.models import BillingPeriod, Invoice, Note
+from billing.invoices.services.invoices import invoices_issue
+from billing.portal.board import Board
+from billing.portal.filters import Filters
+from billing.portal.statements import month_facets
+from billing.tenancy.models import BillingSetup, Team
 from billing.tenancy.tokens import api_token_create
 from tests.factories import apply, ingest_allocations, ingest_tokens, person, signed_in, token_record, watched
+from tests.factories.corrections import credit, part
 from tests.factories.months import OCTOBER_OVER
+from tests.factories.two_months import two_months
 from tests.factories.usage import hold
 
 pytestmark = pytest.mark.django_db
@@ -110,6 +117,37 @@ def test_the_files_have_what_the_page_shows_exactly(used: None) -> None:
     sheet = openpyxl.load_workbook(io.BytesIO(client.get(f"{asked}&table=groups&as=xlsx").content)).active
     assert sheet is not None
     assert [cell.value for cell in sheet[2]][:3] == ["nlp", "NLP Research", 35.8]
+
+
+def test_the_hours_of_a_day_are_bars_a_file_and_an_answer_of_the_api(used: None) -> None:
+    """cv: from 10:00 to 12:00 local, 10.00 each."""
+    client, day = signed_in("fin"), "from=2026-10-10&to=2026-10-10&by=team&team=cv&step=hour"
+    chart = chart_of(text_of(client, f"/explorer/?{day}"))
+    assert (len(chart["labels"]), chart["labels"][10], chart["axis"]) == (24, "10:00", "CNY by hour")
+    assert chart["series"][0]["values"][9:13] == ["0.00", "10.00", "10.00", "0.00"]
+    assert chart["series"][0]["links"][10] == "?from=2026-10-10&to=2026-10-10&step=hour&by=namespace&team=cv"
+    assert rows_of(client, f"/explorer/?{day}&table=series&as=csv") == [
+        {"from": "2026-10-10", "to": "2026-10-10", "hour": f"2026-10-10T{hour}:00:00+08:00", "team": "cv",
+         "team_name": "Vision", "cost": "10.00"}
+        for hour in (10, 11)
+    ]  # fmt: skip
+    _, token = api_token_create(name="reader", scopes=["invoices:read"], actor="tests")
+    found = Client().get(f"/api/v1/explore?{day}", headers={"Authorization": f"Bearer {token}"}).json()
+    assert found["steps"][10] == {"from": "2026-10-10", "to": "2026-10-10", "hour": "2026-10-10T10:00:00+08:00"}
+    assert found["groups"][0]["bars"][9:13] == ["0.00", "10.00", "10.00", "0.00"]
+
+
+def test_more_hours_than_are_shown_are_days_and_the_page_says_so(used: None) -> None:
+    client = signed_in("fin")
+    text = text_of(client, "/explorer/?from=2026-09-30&to=2026-10-31&step=hour")
+    assert len(chart_of(text)["labels"]) == 32
+    assert "Hours are shown of at most 31 days" in text
+    assert '<option value="hour"' not in text
+    _, token = api_token_create(name="reader", scopes=["invoices:read"], actor="tests")
+    refused = Client().get(
+        "/api/v1/explore?from=2026-09-30&to=2026-10-31&step=hour", headers={"Authorization": f"Bearer {token}"}
+    )  # fmt: skip
+    assert refused.status_code == 400
 
 
 def test_columns_sort_both_ways_and_the_head_says_how(used: None) -> None:
@@ -223,3 +261,105 @@ def test_the_page_opens_with_the_last_month_until_two_days_of_this_one_are_compl
     ingest_allocations(hold(8, "2026-11-02T00:00:00Z", "2026-11-03T00:00:00Z", quantity=1), now=NOW)
     watched(NOW)
     assert '<option value="this-month" selected>' in text_of(client, "/explorer/")
+
+
+@pytest.fixture
+def changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two closed months that differ in every way (`two_months`); it is 3 November."""
+    monkeypatch.setattr("django.utils.timezone.now", lambda: NOW)
+    two_months(tmp_path)
+    person("fin", "finance")
+    person("lead", "lead", team="nlp")
+
+
+WHY = "/explorer/?range=last-month&part=why"
+
+
+def steps_of(text: str) -> list[tuple[str, str]]:
+    found = re.findall(r"<dt>(?:<a[^>]*>)?([^<]*)(?:</a>)?</dt><dd[^>]*>([^<]*)</dd>", text)
+    return [(name.strip(), amount.strip()) for name, amount in found]
+
+
+def test_the_change_is_told_apart_by_price_and_usage_to_the_cent(changed: None) -> None:
+    text = text_of(signed_in("fin"), f"{WHY}&why=team")
+    assert steps_of(text) == [
+        ("September 2026", "30.00"), ("Price", "+10.00"), ("Usage", "+30.00"), ("Use ended", "−20.00"),
+        ("October 2026", "50.00"),
+    ]  # fmt: skip
+    board = Board(
+        period=BillingPeriod.objects.get(month="2026-10"), setup=BillingSetup.objects.get(), teams=Team.objects.all(),
+        filters=Filters(), month=month_facets(BillingPeriod.objects.get(month="2026-10"), Team.objects.all()), now=NOW,
+    ).bridge()  # fmt: skip
+    assert board is not None
+    assert [(effect.name, effect.amount) for effect in board.effects] == [
+        ("price", Decimal("10.00")), ("usage", Decimal("30.00")), ("ended", Decimal("-20.00"))
+    ]  # fmt: skip
+
+
+def test_the_change_by_job_names_the_new_one_and_leads_to_it(changed: None) -> None:
+    text = text_of(signed_in("lead"), f"{WHY}&why=job")
+    # pretrain: 2 h x (12.50 - 10.00) = 5.00 of price, 25.00 - 10.00 - 5.00 = 10.00 of usage; tune is new
+    assert steps_of(text) == [
+        ("September 2026", "10.00"), ("Price", "+5.00"), ("Usage", "+10.00"), ("Use begun", "+25.00"),
+        ("October 2026", "50.00"),
+    ]  # fmt: skip
+    assert "cv" not in text
+    names = re.findall(r'<a class="line-link" href="([^"]*)">([^<]*)</a>', text)
+    assert [name for _, name in names] == ["tune", "pretrain"]
+    assert "job=Job%2Ftune" in names[0][0]
+    assert text_of(signed_in("lead"), f"/explorer/{names[0][0]}").count("25.00") >= 1
+
+
+def credited(amount: str) -> list[Note]:
+    """So much off the first line of nlp's invoice of October, by a note of November."""
+    person("sam", "finance")
+    person("boss", "approver")
+    invoices_issue(month="2026-10", actor="ops", now=OCTOBER_OVER)
+    number = str(Invoice.objects.get(team__code="nlp", period__month="2026-10").number)
+    return credit(part(amount), number=number, by="boss")
+
+
+def test_notes_are_a_step_of_the_change_and_lead_to_the_note(changed: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In October 50.00 of nlp; in November a credit note of 5.00, and nothing else; it is 3 December."""
+    (note,) = credited("5.00")
+    monkeypatch.setattr("django.utils.timezone.now", lambda: datetime(2026, 12, 3, 4, tzinfo=UTC))
+    client = signed_in("lead")
+    text = text_of(client, "/explorer/?month=2026-11&part=why&why=team")
+    assert steps_of(text) == [
+        ("October 2026", "50.00"), ("Use ended", "−50.00"), ("Credit notes and rebills", "−5.00"),
+        ("November 2026", "−5.00"),
+    ]  # fmt: skip
+    assert re.search(r'href="(\?[^"]*kind=note[^"]*)">Credit notes and rebills', text) is not None
+    page = text_of(client, "/explorer/?month=2026-11&by=kind")
+    assert ("Credit notes and rebills" in page, f'href="/notes/{note.pk}/"' in page) == (True, True)
+
+
+def test_what_a_budget_has_left_leaves_notes_out_as_the_page_of_the_budget_does(daily: datetime) -> None:
+    credited("5.00")
+    MonthCube.objects.all().delete()
+    text = text_of(signed_in("lead"), "/explorer/?range=this-month")
+    assert ("50.00" in text, "18.3% used" in text) == (True, True)  # 55.00 of 300.00 were used, and 5.00 credited
+
+
+def test_a_change_is_split_by_nothing_else(changed: None) -> None:
+    assert signed_in("fin").get(f"{WHY}&why=cluster").status_code == 404
+
+
+def test_a_fiscal_year_begins_with_the_month_of_the_setting(used: None, settings: Any) -> None:
+    """On 3 November 2026, with years from April: the page, the API and a view's address ask for the same days."""
+    settings.FISCAL_YEAR_START = 4
+    text = text_of(signed_in("fin"), "/explorer/?range=this-year")
+    assert '<option value="this-year" selected>This fiscal year</option>' in text
+    assert "FY2027 · 1 Apr – 31 Mar 2027" in text
+    assert "FY2027 Q2 · 1 Jul – 30 Sep" in text_of(signed_in("fin"), "/explorer/?range=last-quarter")
+    _, token = api_token_create(name="reader", scopes=["invoices:read"], actor="tests")
+    reader = Client(headers={"Authorization": f"Bearer {token}"})
+    days = {
+        name: (found["from"], found["to"])
+        for name in ("this-year", "last-year", "this-quarter", "last-quarter")
+        for found in [reader.get(f"/api/v1/explore?range={name}").json()]
+    }
+    assert days == {
+        "this-year": ("2026-04-01", "2027-03-31"), "last-year": ("2025-04-01", "2026-03-31"),
+        "this-quarter": ("2026-10-01", "2026-12-31"), "last-quarter": ("2026-07-01", "2026-09-30"),
+    }  # fmt: skip

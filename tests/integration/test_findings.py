@@ -98,7 +98,7 @@ def test_false_alarms_raise_the_bar_and_planned_days_are_left_out(usual: None) -
     feedback_put(finding=finding, feedback="planned", note="benchmark week", now=at(22, 14), actor="ann")
     finding.refresh_from_db()
     assert (finding.feedback, finding.feedback_by, finding.feedback_note) == ("planned", "ann", "benchmark week")
-    held(23, 9)
+    held(23, 17)  # more than was planned
     (second,) = judged(at(23, 13))
     assert second.median == money("150.00"), "with the planned day it would be 200"
     feedback_put(finding=second, feedback="false", note="", now=at(23, 14), actor="ann")
@@ -107,6 +107,17 @@ def test_false_alarms_raise_the_bar_and_planned_days_are_left_out(usual: None) -
     assert (entry.detail["before"], entry.detail["after"]) == ("", "false")
     with pytest.raises(BudgetError, match="true, false, planned"):
         feedback_put(finding=second, feedback="perhaps", note="", now=at(23, 14), actor="ann")
+
+
+def test_what_was_called_expected_is_not_reported_again_for_ninety_days(usual: None) -> None:
+    held(22, 16)
+    (finding,) = judged(at(22, 13))
+    feedback_put(finding=finding, feedback="planned", note="benchmark week", now=at(22, 14), actor="ann")
+    held(23, 16)
+    assert judged(at(23, 13)) == []
+    assert Alert.objects.count() == 1
+    CostAnomaly.objects.update(feedback_at=at(23, 13) - timedelta(days=90))
+    assert [str(found.day) for found in judged(at(23, 13))] == ["2026-10-23"]
 
 
 def test_a_score_between_the_bars_is_reported_until_it_was_a_false_alarm(tmp_path: Path) -> None:

@@ -73,6 +73,7 @@ WAYS: dict[str, Callable[[User], Actor]] = {
     "provider": lambda _: session(User.objects.get(username="ann-of-the-provider"), "/", "socialaccount"),
     "second account": lambda _: session(User.objects.get(username="ann.admin"), "/", "password"),
     "account after a new name": lambda _: actor_at_command("ann.married"),
+    "account with another mail address since": lambda _: actor_at_command("ann.moved"),
 }
 """Every way in which ann acts; an account keeps its name, so that after another one she has another account."""
 TOKENS = {"own token", "token of nobody that she made"}
@@ -161,8 +162,9 @@ def october(tmp_path: Path, request: pytest.FixtureRequest) -> None:
 @pytest.fixture
 def ways(october: None) -> dict[str, Actor]:
     ann = person("ann", "Ann@example.org")
-    for name in ("ann-of-the-provider", "ann.admin", "ann.married"):
+    for name in ("ann-of-the-provider", "ann.admin", "ann.married", "ann.moved"):
         person(name, " ann@EXAMPLE.org")
+    User.objects.filter(username="ann.moved").update(email="moved@example.org")
     provided = User.objects.get(username="ann-of-the-provider")
     SocialAccount.objects.create(user=provided, provider="oidc", uid="7")
     return {name: way(ann) for name, way in WAYS.items()}

@@ -241,7 +241,7 @@ def october() -> Report:
 
 
 def scan_check() -> tuple[bool, str]:
-    return next((check.ok, check.detail) for check in october().checks if check.name.startswith("watched holds"))
+    return next((check.ok, check.detail) for check in october().checks if check.name.startswith("watched allocations"))
 
 
 def test_scans_within_a_thousandth_agree(post: Any, tmp_path: Path) -> None:

@@ -18,11 +18,12 @@ from billing.api.admission import gate
 from billing.api.limited_connection import MOST_HEAD
 from billing.tenancy.tokens import GRACE_SECONDS, RECENT_SECONDS, api_token_create, api_token_revoke
 from billing.usage import epochs
-from billing.usage.services import token_group, tokens
+from billing.usage.services import token_group
+from billing.usage.store import wire
 from tests.factories import token_record
 from tests.factories.gateway_connection import DOOR, answers, dialled, head, port, queried, request, stored, token
 from tests.factories.servers import heard_until_closed, until, web_process
-from tests.factories.token_endpoint import CASES, EXPECTED, body, through_django
+from tests.factories.token_endpoint import CASES, EXPECTED, body, refused_busy, through_django
 from tests.integration.usage_held import usage_held
 from tests.stored_rows import ledger_emptied
 
@@ -266,11 +267,11 @@ def test_beyond_what_a_process_takes_in_at_a_time_reports_are_to_come_again(port
     with dialled(port) as slow:
         slow.sendall(head(token, len(content) + 900) + content + b" " * 700)
         until(lambda: gate.held > 900)
-        refused = gate.refused
+        refused = refused_busy()
         busy = post(port, body(token_record(2)), token)
         assert (busy.status_code, busy.headers["Retry-After"]) == (503, "2")
         assert "send again" in busy.json()["detail"]
-        assert gate.refused == refused + 1
+        assert refused_busy() == refused + 1
         slow.sendall(b" " * 200)
         assert answers(slow, 1)[0][1]["accepted"] == 1
     assert post(port, body(token_record(2)), token).json()["accepted"] == 1
@@ -361,7 +362,7 @@ def test_a_database_that_is_away_is_a_503_at_once_and_the_next_report_is_taken(
         raise OperationalError("connection refused")
 
     with monkeypatch.context() as patched:
-        patched.setattr(tokens, "_wire", away)
+        patched.setattr(wire, "bare_connection", away)
         answers = [post(port, body(token_record(place)), token) for place in range(2)]
     assert [(answer.status_code, answer.headers["Retry-After"]) for answer in answers] == [(503, "2")] * 2
     assert post(port, body(token_record()), token).json()["accepted"] == 1

@@ -29,9 +29,9 @@ def static_root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def post(client: Any) -> Post:
     presented = api_token_create(name="gateway", scopes=["usage:write"], actor="tests")[1]
 
-    def send(door: str, body: object) -> dict[str, Any]:
+    def send(endpoint: str, body: object) -> dict[str, Any]:
         headers = {"Authorization": f"Bearer {presented}"}
-        answer = client.post(f"/api/v1/{door}", json.dumps(body), content_type="application/json", headers=headers)
+        answer = client.post(f"/api/v1/{endpoint}", json.dumps(body), content_type="application/json", headers=headers)
         assert answer.status_code == 200, answer.content
         reported: dict[str, Any] = answer.json()
         return reported
@@ -40,15 +40,15 @@ def post(client: Any) -> Post:
 
 
 @pytest.mark.parametrize(
-    ("door", "body"),
+    ("endpoint", "body"),
     [
         ("usage/tokens", [token_record(1), token_record(2, consumer=f"key {HALF}")]),
         ("usage/gpu-allocations", {"allocations": [allocation_record(1), allocation_record(2, pod=HALF)]}),
         ("events/batch", {"events": [lago_event(), lago_event(transaction_id="t-2", external_subscription_id=HALF)]}),
     ],
 )
-def test_one_record_never_fails_its_batch(post: Post, door: str, body: object) -> None:
-    answer = post(door, body)
+def test_one_record_never_fails_its_batch(post: Post, endpoint: str, body: object) -> None:
+    answer = post(endpoint, body)
     assert (answer["accepted"], [item["index"] for item in answer["rejected"]]) == (1, [1])
     assert "half a character" in answer["rejected"][0]["error"]
     assert QuarantinedRecord.objects.count() == 1

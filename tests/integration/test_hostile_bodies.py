@@ -1,4 +1,4 @@
-"""Thousands of bodies that somebody sends to break the doors: refused one by one, over real HTTP, in bounded memory."""
+"""Thousands of bodies that somebody sends to break the endpoints: refused one by one, over real HTTP, in bounded memory."""
 
 import functools
 import gzip
@@ -22,7 +22,7 @@ from tests.stored_rows import query
 THREADS, BODIES = 6, 3_000
 MOST_MEMORY = 400 * 1024 * 1024
 """What the two workers may grow by: their bounded bodies in flight, and what Python keeps for itself."""
-DOORS = (
+ENDPOINTS = (
     *["usage/tokens"] * 6, "events", "events/batch", "usage/litellm", "usage/efficiency", "usage/gpu-allocations",
     "usage/capacity",
 )  # fmt: skip
@@ -105,26 +105,26 @@ class Attacker(threading.Thread):
         channel = http.client.HTTPConnection("127.0.0.1", self.web.port, timeout=60)
         for _ in range(self.count):
             content, headers = hostile(self.dice)
-            door = self.dice.choice(DOORS)
+            endpoint = self.dice.choice(ENDPOINTS)
             for attempt in range(2):  # a server may close a connection between two requests
                 try:
-                    self.send(channel, door, content, headers)
+                    self.send(channel, endpoint, content, headers)
                     break
                 except (http.client.HTTPException, OSError) as error:
                     channel.close()
                     if attempt:
-                        self.broken.append(f"{door}: {error!r} for {content[:80]!r}")
+                        self.broken.append(f"{endpoint}: {error!r} for {content[:80]!r}")
         channel.close()
 
-    def send(self, channel: http.client.HTTPConnection, door: str, content: bytes, headers: dict[str, str]) -> None:
-        channel.request("POST", f"/api/v1/{door}", content, {"Authorization": f"Bearer {self.token}", **headers})
+    def send(self, channel: http.client.HTTPConnection, endpoint: str, content: bytes, headers: dict[str, str]) -> None:
+        channel.request("POST", f"/api/v1/{endpoint}", content, {"Authorization": f"Bearer {self.token}", **headers})
         answer = channel.getresponse()
         said = answer.read()
         self.statuses[answer.status] += 1
         refused = 400 <= answer.status < 500 and answer.headers["Content-Type"] == "application/problem+json"
         nothing = answer.status == http.client.OK and json.loads(said)["accepted"] == 0
         if not refused and not nothing:
-            self.broken.append(f"{door}: {answer.status} {said[:200]!r} for {content[:80]!r} {headers}")
+            self.broken.append(f"{endpoint}: {answer.status} {said[:200]!r} for {content[:80]!r} {headers}")
 
 
 @pytest.mark.django_db(transaction=True)

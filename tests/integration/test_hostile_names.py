@@ -8,6 +8,7 @@ A page of the URL configuration that no link and no seed reaches fails the test,
 import csv
 import io
 import re
+import zipfile
 from pathlib import Path
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
@@ -111,10 +112,13 @@ def test_what_a_form_says_is_refused_or_kept_and_never_run(walks: dict[str, Walk
                 transaction.set_rollback(True)
             page = Page(address=path)
             kind = response.headers.get("Content-Type", "")
+            body = b"".join(response) if response.streaming else response.content
             if kind.startswith("text/csv"):  # a form that answers with a file
-                assert cells_that_calculate(response.content) == [], (who, path)
+                assert cells_that_calculate(body) == [], (who, path)
+            elif kind == "application/zip":
+                assert sheets_that_calculate(body) == [], (who, path)
             else:
-                page.feed(response.content.decode(errors="replace"))
+                page.feed(body.decode(errors="replace"))
             assert (page.alarms, response.status_code < 500) == ([], True), (who, path)
 
 
@@ -123,6 +127,13 @@ def cells_that_calculate(body: bytes) -> list[str]:
     numeric = re.compile(r"[-+]?[\d.,]+%?")
     return [cell for row in rows for cell in row
             if cell.lstrip().startswith(("=", "+", "-", "@", "\t")) and not numeric.fullmatch(cell.strip())]  # fmt: skip
+
+
+def sheets_that_calculate(body: bytes) -> list[str]:
+    """The CSV files of an archive with a cell that calculates."""
+    with zipfile.ZipFile(io.BytesIO(body)) as archive:
+        return [name for name in archive.namelist()
+                if name.endswith(".csv") and cells_that_calculate(archive.read(name))]  # fmt: skip
 
 
 def test_no_file_calculates_what_somebody_called_something(walks: dict[str, Walk], tmp_path: Path) -> None:

@@ -203,3 +203,24 @@ def test_groups_are_found_wherever_a_provider_puts_them() -> None:
     assert groups_of({"userinfo": {}, "id_token": {"roles": "a"}}, "roles") == {"a"}
     assert groups_of({"groups": ["a"]}, "groups") == {"a"}
     assert groups_of({}, "groups") == set()
+
+
+def test_attempts_that_are_refused_say_when_to_come_again(settings: Any) -> None:
+    settings.ACCOUNT_RATE_LIMITS = {**settings.ACCOUNT_RATE_LIMITS, "login": "2/m/ip"}
+    client = Client(REMOTE_ADDR="10.3.3.3")
+    answers = [client.post("/login/", {"login": f"user-{n}", "password": "wrong"}) for n in range(3)]
+    assert [answer.status_code for answer in answers] == [200, 200, 429]
+    assert answers[2].headers["Retry-After"] == "60"
+
+
+def test_false_logout_tokens_are_limited_per_address(provider: Provider, settings: Any) -> None:
+    settings.ACCOUNT_RATE_LIMITS = {**settings.ACCOUNT_RATE_LIMITS, "logout_token_failed": "3/m/ip"}
+    asked = [("10.4.4.4", n) for n in range(4)] + [("10.4.4.5", 5)]
+    answers = [
+        Client(REMOTE_ADDR=address, HTTP_X_FORWARDED_FOR=f"10.9.9.{n}")
+        .post("/account/oidc/oidc/backchannel-logout/", {"logout_token": "x" * 16_385})
+        for address, n in asked
+    ]  # fmt: skip
+    assert [answer.status_code for answer in answers] == [400, 400, 400, 429, 400]
+    assert answers[3].headers["Retry-After"] == "60"
+    assert answers[3].json()["error"] == "too_many_requests"

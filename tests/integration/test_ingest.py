@@ -10,7 +10,7 @@ import pytest
 from billing.usage.epochs import ingest_lock_shared
 from billing.usage.gaps import metering_gaps
 from billing.usage.models import AllocationRevision, GpuAllocation, NodeCapacity, QuarantinedRecord
-from billing.usage.selectors import EpochFilter
+from billing.usage.scope import EpochFilter
 from billing.usage.services import (
     Reporter,
     capacity_ingest,
@@ -20,7 +20,8 @@ from billing.usage.services import (
     tokens,
     watermark_advance,
 )
-from billing.usage.token_sums import rollup_difference, token_sums
+from billing.usage.store.proofs import rollup_difference
+from billing.usage.store.sums import token_sums
 from metering.records import EfficiencySample, decode_batch
 from metering.records import NodeCapacity as NodeCapacityRecord
 from tests.factories import AFTER, allocation_record, ingest_allocations, ingest_tokens, token_record

@@ -17,7 +17,7 @@ from billing.usage.services import (
     efficiency_ingest,
     rollups_fold,
 )
-from billing.usage.token_sums import rollup_difference
+from billing.usage.store.proofs import rollup_difference
 from metering.records import EfficiencySample
 from metering.records import NodeCapacity as NodeCapacityRecord
 from tests.factories import allocation_record, ingest_allocations, ingest_tokens, token_record

@@ -23,7 +23,7 @@ from django.db import connection
 from billing.runtime.home import PROJECT
 from billing.tenancy.tokens import api_token_create
 from billing.usage import tasks
-from billing.usage.token_sums import rollup_difference
+from billing.usage.store.proofs import rollup_difference
 from metering.intervals import Interval
 from tests.factories import token_record
 from tests.factories.servers import WebProcess, environment, web_process

@@ -168,18 +168,17 @@ def test_refusals_are_reported_in_chinese(finance: Client) -> None:
 
 
 @pytest.mark.parametrize(
-    ("role", "team", "may"),
-    [("finance", None, True), ("admin", None, True), ("lead", "nlp", False), ("viewer", None, False),
-     ("approver", None, False), ("auditor", None, False)],
+    ("role", "team", "page", "made"),
+    [("finance", None, 200, 302), ("admin", None, 200, 302), ("lead", "nlp", 200, 302), ("lead", "research", 200, 302),
+     ("lead", "cv", 200, 400), ("viewer", None, 403, 403), ("approver", None, 403, 403), ("auditor", None, 403, 403)],
 )  # fmt: skip
-def test_only_who_holds_budgets_of_the_installation_is_led_to_the_form(
-    finance: Client, client: Client, role: str, team: str | None, may: bool
+def test_who_sets_budgets_of_a_team_is_led_to_the_form_and_makes_one_of_that_team(
+    finance: Client, client: Client, role: str, team: str | None, page: int, made: int
 ) -> None:
     client.force_login(person(f"{role}-x", role, team=team))
-    assert (f'href="{PAGE}"' in client.get("/budgets/").content.decode()) is may
-    assert client.get(PAGE).status_code == (200 if may else 403)
-    assert client.post(PAGE, FORM).status_code == (302 if may else 403)
-    assert Budget.objects.exists() is may
+    assert (f'href="{PAGE}"' in client.get("/budgets/").content.decode()) is (page == 200)
+    assert (client.get(PAGE).status_code, client.post(PAGE, FORM).status_code) == (page, made)
+    assert Budget.objects.exists() is (made == 302)
 
 
 def test_the_form_begins_with_the_usual_thresholds_and_the_months_of_a_year(finance: Client) -> None:

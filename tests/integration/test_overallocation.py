@@ -64,7 +64,7 @@ def test_the_reconciliation_with_capacity_fails_where_more_was_held_than_offered
     report = build_report(period_of("2026-10"), now=OCTOBER_OVER)
     assert (report.closable, report.adds_up) == (False, False)
     assert capacity_check().ok is False
-    assert capacity_check().detail == "662,400 GPU-seconds offered; more was held than offered in hq-1/NVIDIA-H800"
+    assert capacity_check().detail == "662,400 GPU-seconds offered; more was allocated than offered in hq-1/NVIDIA-H800"
 
 
 def close() -> None:

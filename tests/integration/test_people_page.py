@@ -15,7 +15,7 @@ from billing.tenancy.tokens import TokenError, api_token_create, api_token_find
 from tests import factories
 
 pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]
-SECRET = re.compile(r'<code class="mono">([^<]+)</code>')
+SECRET = re.compile(r'<code class="mono" id="secret">([^<]+)</code>')
 
 
 @pytest.fixture
@@ -148,7 +148,7 @@ def test_a_token_that_approves_has_an_owner_who_may(ada: Client) -> None:
     refused = ada.post("/people/tokens/", {**fields, "owner": ""})
     assert (refused.status_code, ApiToken.objects.count()) == (409, 0)
     refused = ada.post("/people/tokens/", {**fields, "owner": "ada"})
-    assert (refused.status_code, "ada may not approve" in refused.content.decode()) == (409, True)
+    assert (refused.status_code, "ada has no right approve" in refused.content.decode()) == (409, True)
     Membership.objects.create(user=User.objects.get(username="ada"), role="approver")
     assert ada.post("/people/tokens/", {**fields, "owner": "ada"}).status_code == 200
     with pytest.raises(TokenError, match="scope prices:approve: who approves is somebody, so the token needs an owner"):

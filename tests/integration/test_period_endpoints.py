@@ -59,10 +59,10 @@ def test_a_reading_that_cannot_be_is_refused_by_field(tmp_path: Path, changed: d
 
 def test_what_is_no_month_is_refused(tmp_path: Path) -> None:
     apply(tmp_path)
-    door = READINGS.replace("2026-10", "2026-13")
-    answer = Client().post(door, READING, content_type="application/json", **bearer("usage:correct"))
+    endpoint = READINGS.replace("2026-10", "2026-13")
+    answer = Client().post(endpoint, READING, content_type="application/json", **bearer("usage:correct"))
     assert (answer.status_code, "2026-13" in answer.content.decode()) == (400, True)
-    assert Client().get(door, **bearer("usage:read")).status_code == 404
+    assert Client().get(endpoint, **bearer("usage:read")).status_code == 404
 
 
 def test_who_may_not_is_refused(tmp_path: Path) -> None:

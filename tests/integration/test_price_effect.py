@@ -13,7 +13,17 @@ from billing.rates.models import PriceDraft
 from billing.rates.services import price_draft_create
 from billing.rating.models import Charge
 from billing.rating.price_effect import PriceEffect
-from tests.factories import AFTER, SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, token_record
+from tests.factories import (
+    AFTER,
+    SET_UP,
+    allocation_record,
+    apply,
+    ingest_allocations,
+    ingest_tokens,
+    person,
+    signed_in,
+    token_record,
+)
 
 pytestmark = pytest.mark.django_db
 
@@ -169,3 +179,28 @@ def test_the_last_month_is_the_last_that_has_ended_in_the_billing_zone(
 ) -> None:
     apply(tmp_path)
     assert last_month(now) == month
+
+
+def test_the_page_has_totals_first_then_what_changes_and_the_rest_behind_a_count(october: None) -> None:
+    client = signed_in(person("fin", "finance"))
+    answer = client.get(f"/prices/drafts/{draft().pk}/effect/?month=2026-10")
+    shown, text = answer.context["shown"], answer.content.decode()
+    assert [
+        (team.whole.key.team, [(row.key.sku, row.difference) for row in team.changed], len(team.same), team.same_amount)
+        for team in shown.teams
+    ] == [
+        ("nlp", [("NVIDIA-H800", D("52.41")), ("llama-3-8b", D("0.20"))], 2, D("1.64")),
+        ("cv", [("nvidia.com/mig-1g.10gb", D("-7.49"))], 0, D("0.00")),
+    ]
+    assert (shown.others, len(shown.same)) == ([], 2)
+    at = [text.index(words) for words in ("+45.12", "NLP Research", "Vision", "<summary>2 lines without change", "1.60")]
+    assert at == sorted(at)
+
+
+def test_teams_for_whom_nothing_changes_are_one_row(october: None) -> None:
+    same = SET_UP["price_versions"][0]
+    content = {**same, "gpu": [{**same["gpu"][0], "price_per_gpu_hour": "11.0000"}, same["gpu"][1]]}
+    found = draft(gpu=content["gpu"], tokens=content["tokens"])
+    shown = signed_in(person("fin", "finance")).get(f"/prices/drafts/{found.pk}/effect/?month=2026-10").context["shown"]
+    assert [team.whole.key.team for team in shown.teams] == ["nlp"]
+    assert ([team.whole.key.team for team in shown.others], shown.others_amount, len(shown.same)) == (["cv"], D("17.97"), 4)

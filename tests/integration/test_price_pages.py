@@ -10,6 +10,7 @@ from django.conf import settings
 from django.test import Client
 from django.utils import timezone
 
+from billing.portal.input_names import input_name
 from billing.rates.models import PriceDraft, PriceVersion
 from billing.rates.services import (
     cost_sheet_put,
@@ -220,7 +221,7 @@ def test_a_price_is_traced_to_every_input_and_to_the_load_test(finance: Client) 
     )
     text = " ".join(finance.get(f"/prices/drafts/{made.pk}/").content.decode().split())
     for name, value in SHEET.items():
-        assert f'<td class="mono">{name}</td><td class="n">{value}</td>' in text
+        assert f'<td>{input_name(name)}</td><td class="n">{value}</td>' in text
     for line in ("1 × NVIDIA-H800", "vllm 0.11", "fp8", "output-only", "500 output tokens/s", "TTFT p99 900 ms"):
         assert line in text
 

@@ -13,9 +13,9 @@ from django.test import Client
 from billing.tenancy.models import AuditEntry, Membership
 from billing.tenancy.tokens import api_token_create
 from billing.usage.models import GpuAllocation, QuarantinedRecord
-from billing.usage.selectors import EpochFilter
+from billing.usage.scope import EpochFilter
 from billing.usage.services import ReplayError, Reporter, quarantine_dismiss, quarantine_replay, tokens_ingest
-from billing.usage.token_sums import token_sums
+from billing.usage.store.sums import token_sums
 from metering.intervals import Interval
 from metering.records import TokenUsage, decode_batch
 from tests.factories import (
@@ -267,10 +267,11 @@ def test_an_administrator_corrects_on_the_page_and_finance_may_only_look(client:
         Membership.objects.create(user=user, role=role, team=None)
     form = {"action": "replay", "reason": "typo", "record": bad.record}
     client.force_login(User.objects.get(username="fin"))
-    assert "name=\"action\"" not in client.get("/quarantine/").content.decode()
+    assert "name=\"action\"" not in client.get(f"/quarantine/{bad.pk}/").content.decode()
     assert client.post(f"/quarantine/{bad.pk}/", form).status_code == 403
     client.force_login(User.objects.get(username="ada"))
-    assert "name=\"action\"" in client.get("/quarantine/").content.decode()
+    assert f'href="/quarantine/{bad.pk}/"' in client.get("/quarantine/").content.decode()
+    assert "name=\"action\"" in client.get(f"/quarantine/{bad.pk}/").content.decode()
     page = client.post(f"/quarantine/{bad.pk}/", form)
     assert (page.status_code, "stays in quarantine" in page.content.decode()) == (409, True)
     form["record"] = json.dumps(token_record(output_tokens=77, reasoning_output_tokens=0))

@@ -4,6 +4,7 @@ import json
 import random
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,9 @@ from billing.closing.services.closing import period_close
 from billing.rating.recount import Difference, tokens_recount
 from billing.usage import token_file
 from billing.usage.files import UsageFileError
-from billing.usage.selectors import EpochFilter
+from billing.usage.scope import EpochFilter
+from billing.usage.store.sums import token_sums
 from billing.usage.token_file import file_token_sums
-from billing.usage.token_sums import token_sums
 from metering.intervals import billing_month
 from tests.factories import SET_UP, apply, ingest_tokens, token_record
 
@@ -42,7 +43,7 @@ def parquet(directory: Path, records: list[dict[str, Any]], *, group: int | None
 
 
 def recount(path: Path) -> Any:
-    return tokens_recount(path=path, window=OCTOBER, zone="Asia/Shanghai", close_seq=1)
+    return tokens_recount(engine=partial(file_token_sums, path), window=OCTOBER, zone="Asia/Shanghai", close_seq=1)
 
 
 @pytest.fixture

@@ -390,3 +390,44 @@ def test_a_line_of_a_corrected_price_opens_into_its_usage(october: None) -> None
     page = signed_in("sam").get(f"/teams/nlp/lines/{statement.lines[0].digest}/?month=2026-11").content.decode()
     assert "uid-3" in page
     assert "114.00" in page
+
+
+def sent(**changed: str) -> dict[str, str]:
+    return {"name": "fix", "valid_from": "2026-10-01", "reason": "the list price was 9.5", "evidence": "INC-17", **changed}
+
+
+PRICE = {"kind": "price", "accelerator": "NVIDIA-H800", "price": "9.5"}
+OWNER = {"kind": "namespace", "scope": "hq-1", "thing": "nlp-train", "team": "cv", "onwards": "on"}
+
+
+@pytest.mark.parametrize(("fields", "fact"), [
+    (PRICE, {"gpu": [{"accelerator": "NVIDIA-H800", "resource": "", "price": "9.5000"}], "tokens": []}),
+    ({"kind": "price", "model": "llama-3-8b", "token_class": "output", "price": "7"},
+     {"gpu": [], "tokens": [{"model": "llama-3-8b", "token_class": "output", "price": "7.0000"}]}),
+    (OWNER, {"scope": "hq-1", "name": "nlp-train", "team": "cv", "onwards": True}),
+    ({"kind": "efficiency"}, {}),
+])  # fmt: skip
+def test_finance_proposes_a_change_by_form(october: None, fields: dict[str, str], fact: dict[str, Any]) -> None:
+    answer = signed_in("sam").post("/corrections/changes/new/", sent(**fields))
+    assert answer.status_code == 302
+    change = RetroactiveChange.objects.get()
+    assert (change.kind, change.fact, change.valid_from, change.requested_by) == (fields["kind"], fact, OCTOBER, "sam")
+    assert (change.reason, change.evidence, change.status) == ("the list price was 9.5", "INC-17", "proposed")
+    assert "fix" in signed_in("sam").get("/corrections/changes/").content.decode()
+
+
+@pytest.mark.parametrize(("fields", "said"), [
+    ({**PRICE, "price": "dear"}, "Price that was due &#x27;dear&#x27;: is not a decimal"),
+    ({**PRICE, "price": ""}, "Price that was due: is missing"),
+    ({**PRICE, "model": "llama-3-8b"}, "one price at a time"),
+    ({**PRICE, "accelerator": ""}, "one price at a time"),
+    ({"kind": "price", "model": "llama-3-8b", "price": "7"}, "Tokens: is missing"),
+    ({**PRICE, "accelerator": "NVIDIA-B9"}, "NVIDIA-B9: no price list in force then has a price of it"),
+    ({**OWNER, "team": ""}, "Team: is missing"),
+    ({**OWNER, "thing": ""}, "Namespace or consumer: is missing"),
+    ({**PRICE, "valid_from": "2026-12-01"}, "must lie in closed time"),
+])  # fmt: skip
+def test_a_form_of_a_change_is_refused_beside_its_field(october: None, fields: dict[str, str], said: str) -> None:
+    answer = signed_in("sam").post("/corrections/changes/new/", sent(**fields))
+    assert (answer.status_code, RetroactiveChange.objects.count()) == (409, 0)
+    assert said in answer.content.decode()

@@ -20,6 +20,7 @@ from billing.tenancy.models import AuditEntry, Membership, Team
 from tests.factories import apply, ingest_allocations, person, signed_in
 from tests.factories.months import OCTOBER_OVER
 from tests.factories.usage import hold
+from tests.receivers import mail_server
 
 pytestmark = pytest.mark.django_db
 NOW = datetime(2026, 11, 2, 3, tzinfo=UTC)  # Monday, 11:00 in Shanghai
@@ -115,6 +116,43 @@ def test_a_report_brings_figures_and_picture_at_its_hour_once(used: None, hook: 
     report.refresh_from_db()
     assert (report.next_at, report.last_sent_at) == tuple(datetime(2026, 11, day, tzinfo=UTC) for day in (16, 9))
     assert AuditEntry.objects.filter(action="explorer_report_put").count() == 1
+
+
+def test_a_report_by_mail_has_the_figures_as_text_and_the_chart_as_a_picture(used: None, settings: Any) -> None:
+    assert save("lead") == 302
+    nlp = Team.objects.get(code="nlp")
+    channel = Channel.objects.create(name="lead", mail="lead@example.com", team=nlp, language="zh-hans")
+    view = SavedView.objects.get()
+    asked = {"channel": str(channel.pk), "cadence": "monthly", "hour": "8"}
+    assert signed_in("lead").post(f"/explorer/views/{view.pk}/reports/", asked).status_code == 302
+    report = ReportSchedule.objects.get()
+    assert report.next_at == datetime(2026, 12, 1, 0, tzinfo=UTC)
+    with mail_server() as server:
+        settings.ALERT_MAIL_URL = server.url
+        assert reports_send(now=report.next_at - timedelta(days=20)) == 0
+        ReportSchedule.objects.update(next_at=NOW)
+        assert reports_send(now=NOW) == 1
+
+    ((recipient, mail),) = server.mails
+    assert recipient == "lead@example.com"
+    assert "Our month, 2026年10月" in server.texts[0]
+    assert "nlp-train: 25.00" in server.texts[0]
+    (picture,) = [part.get_payload(decode=True) for part in mail.walk() if part.get_content_type() == "image/png"]
+    assert isinstance(picture, bytes)
+    assert picture[:8] == b"\x89PNG\r\n\x1a\n"
+
+
+def test_a_report_that_is_ended_is_sent_no_longer_and_the_audit_log_says_who_did_both(used: None, hook: Any) -> None:
+    address, got, _ = hook
+    report, lead = scheduled(address), User.objects.get(username="lead")
+    assert signed_in("other").post(f"/explorer/reports/{report.pk}/end/").status_code == 404
+    assert signed_in("lead").post(f"/explorer/reports/{report.pk}/end/").status_code == 302
+    assert (reports_send(now=report.next_at), got) == (0, [])
+    noted = AuditEntry.objects.filter(action__startswith="explorer_report_").order_by("id")
+    acting = {"channel": "portal", "account": lead.pk, "session": "password"}
+    assert [(entry.action, entry.actor, entry.detail["acting"]) for entry in noted] == [
+        ("explorer_report_put", "lead", acting), ("explorer_report_ended", "lead", acting),
+    ]  # fmt: skip
 
 
 def test_a_report_that_was_refused_is_sent_again_after_a_while(used: None, hook: Any) -> None:

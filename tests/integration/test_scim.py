@@ -47,6 +47,28 @@ def caller(presented: str) -> Call:
     return called
 
 
+def acting() -> dict[str, Any]:
+    """What the audit log says of who is behind an operation: the token, which nobody owns."""
+    return {"channel": "token", "token": ApiToken.objects.get(name="directory").pk}
+
+
+def test_every_entry_of_the_provider_says_which_token_acted(call: Call) -> None:
+    token, mei = ApiToken.objects.get().pk, call("POST", "/Users", MEI)[1]["id"]
+    group = call("POST", "/Groups", {"displayName": "gpu-finance", "members": [{"value": mei}]})[1]["id"]
+    own = api_token_create(name="mei's", scopes=["usage:write"], actor="mei", owner=User.objects.get())[0]
+    call("PATCH", f"/Users/{mei}", patch({"op": "replace", "path": "name.givenName", "value": "May"}))
+    call("PATCH", f"/Users/{mei}", patch({"op": "replace", "path": "active", "value": False}))
+    call("DELETE", f"/Groups/{group}")
+    found = AuditEntry.objects.filter(actor="token:directory").exclude(action="api_token_first_use").order_by("id")
+    assert {entry.action for entry in found} == {
+        "account_provision", "account_change", "provider_group_put", "roles_from_provider", "account_disable",
+        "api_token_revoke", "provider_group_delete",
+    }  # fmt: skip
+    assert [entry.detail["acting"] for entry in found] == [{"channel": "token", "token": token}] * len(found)
+    own.refresh_from_db()
+    assert own.revoked_at is not None
+
+
 def patch(*operations: dict[str, Any]) -> dict[str, Any]:
     return {"schemas": [PATCH], "Operations": list(operations)}
 
@@ -70,7 +92,7 @@ def test_a_joiner_has_an_account_that_only_the_provider_opens(call: Call) -> Non
     assert call("GET", f"/Users/{person.pk}") == (200, made)
     entries = AuditEntry.objects.filter(action="account_provision").values_list("actor", "subject", "detail")
     assert list(entries) == [
-        ("token:directory", "mei", {"external_id": "00u1", "user_name": "mei@example.org"}),
+        ("token:directory", "mei", {"external_id": "00u1", "user_name": "mei@example.org", "acting": acting()}),
     ]
 
 
@@ -141,6 +163,7 @@ def test_a_leaver_has_no_session_and_no_token_left(call: Call, operations: list[
     _, made = call("POST", "/Users", MEI)
     person = User.objects.get()
     session = factories.signed_in(person)
+    Membership.objects.create(user=person, role="admin")
     own = caller(api_token_create(name="mei's", scopes=["people:provision"], actor="mei", owner=person)[1])
     assert own("GET", "/Users")[0] == 200
     assert session.get("/account/2fa/").status_code == 200
@@ -198,7 +221,7 @@ def test_names_change_and_the_account_keeps_its_own(call: Call) -> None:
     assert (person.username, person.email, person.last_name) == ("mei", "mei.wang@example.org", "Wang")
     entry = AuditEntry.objects.filter(action="account_change").latest("id")
     assert (entry.actor, entry.subject, entry.detail) == (
-        "token:directory", "mei", {"changed": ["last_name", "email", "user_name"]},
+        "token:directory", "mei", {"changed": ["last_name", "email", "user_name"], "acting": acting()},
     )  # fmt: skip
     moved = patch({"op": "replace", "path": "externalId", "value": "00u7"})
     assert call("PATCH", f"/Users/{made['id']}", moved)[0] == 400
@@ -266,12 +289,13 @@ def test_roles_that_were_given_here_stay(call: Call) -> None:
 def test_nobody_changes_their_own_account_with_their_own_token(call: Call) -> None:
     mei = call("POST", "/Users", MEI)[1]["id"]
     ben = call("POST", "/Users", {**MEI, "userName": "ben", "externalId": "00u2", "emails": []})[1]["id"]
+    Membership.objects.create(user_id=mei, role="admin")
     own = caller(api_token_create(name="mine", scopes=["people:provision"], actor="mei", owner=User.objects.get(pk=mei))[1])
     status, refused = own("POST", "/Groups", {"displayName": "gpu-finance", "members": [{"value": mei}]})
     assert (status, "somebody else changes your own account" in refused["detail"]) == (400, True)
     assert own("PATCH", f"/Users/{mei}", patch({"op": "replace", "path": "active", "value": False}))[0] == 400
     assert own("POST", "/Groups", {"displayName": "gpu-finance", "members": [{"value": ben}]})[0] == 201
-    assert (roles(mei), roles(ben)) == ([], [("finance", None, "provider")])
+    assert (roles(mei), roles(ben)) == ([("admin", None, "local")], [("finance", None, "provider")])
 
 
 def test_only_a_token_with_the_scope_opens_it(call: Call) -> None:

@@ -38,9 +38,9 @@ def accepts_them(set_up: None) -> Iterator[None]:
 def post(client: Client) -> Post:
     secret = api_token_create(name="gateway", scopes=["usage:write"], actor="tests")[1]
 
-    def send(body: object, door: str = "usage/tokens", kind: str = "application/json", **headers: str) -> Any:
+    def send(body: object, endpoint: str = "usage/tokens", kind: str = "application/json", **headers: str) -> Any:
         return client.post(
-            f"/api/v1/{door}", json.dumps(body), content_type=kind,
+            f"/api/v1/{endpoint}", json.dumps(body), content_type=kind,
             headers={"Authorization": f"Bearer {secret}", **headers},
         )  # fmt: skip
 

@@ -1,5 +1,6 @@
 """How long somebody is signed in, by which way, and what the audit log says of it."""
 
+import re
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -70,6 +71,7 @@ def test_nobody_links_another_identity_to_an_open_session(provider: Provider) ->
 def test_where_there_is_no_provider_nobody_is_signed_out_by_one() -> None:
     answer = Client().post("/account/oidc/oidc/backchannel-logout/", {"logout_token": "x.y.z"})
     assert answer.status_code == 404
+    assert Client().get("/account/oidc/oidc/login/callback/", {"code": "x", "state": "y"}).status_code == 404
 
 
 def test_the_api_too_asks_a_session_for_its_second_factor(settings: Any, tmp_path: Path) -> None:
@@ -83,6 +85,23 @@ def test_the_api_too_asks_a_session_for_its_second_factor(settings: Any, tmp_pat
     assert refused.json()["detail"] == "a second factor is required: set one up at /account/2fa/"
     Authenticator.objects.create(user=User.objects.get(), type="totp", data={"secret": "sealed"})
     assert client.get("/api/v1/price-versions").status_code == 200
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_new_second_factor_ends_sessions_that_were_opened_without_it(settings: Any, tmp_path: Path) -> None:
+    """Else somebody who has the password alone waits in an open session until its owner sets the factor up."""
+    factories.apply(tmp_path)
+    factories.person("ann", "finance", password=PASSWORD)
+    factories.person("ben", "finance")
+    settings.REQUIRE_TWO_FACTOR = True
+    own, stranger = signed_in(), signed_in()
+    assert stranger.get("/close/")["Location"] == "/account/2fa/"
+    own.post("/account/reauthenticate/", {"password": PASSWORD})
+    secret = own.get("/account/2fa/totp/activate/").context["form"].secret
+    own.post("/account/2fa/totp/activate/", {"code": code_for(secret)})
+    assert own.get("/close/").status_code == 200
+    assert stranger.get("/close/")["Location"].startswith("/login/")
+    assert stranger.get("/api/v1/price-versions").status_code == 401
 
 
 def test_a_session_ends_eight_hours_after_it_began_however_busy_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,16 +124,43 @@ def test_a_session_ends_after_an_hour_in_which_nothing_was_asked(monkeypatch: py
 
 
 def test_who_signs_in_and_who_tries_to_is_in_the_audit_log(provider: Provider) -> None:
-    factories.person("ann", "finance", password=PASSWORD)
+    ann = factories.person("ann", "finance", password=PASSWORD)
     signed_in(password="wrong")
     client = signed_in()
     client.post("/logout/")
     sign_in_there(provider, sub="42", groups=[])
+    by_password = {"channel": "portal", "account": ann.pk, "session": "password"}
+    mei = User.objects.get(username="mei")
     assert entries("sign_in", "sign_in_failed", "sign_out") == [
-        ("", "sign_in_failed", "ann", {"address": "127.0.0.1"}),
-        ("ann", "sign_in", "ann", {"address": "127.0.0.1", "by": "password"}),
-        ("ann", "sign_out", "ann", {"address": "127.0.0.1"}),
-        ("mei", "sign_in", "mei", {"address": "127.0.0.1", "by": "identity provider"}),
+        ("", "sign_in_failed", "ann", {"address": "127.0.0.1", "acting": {"channel": "portal"}}),
+        ("ann", "sign_in", "ann", {"address": "127.0.0.1", "by": "password", "acting": by_password}),
+        ("ann", "sign_out", "ann", {"address": "127.0.0.1", "acting": by_password}),
+        ("mei", "sign_in", "mei", {"address": "127.0.0.1", "by": "identity provider", "acting": {
+            "channel": "portal", "account": mei.pk, "session": "identity provider", "person": "42",
+        }}),
+    ]  # fmt: skip
+
+
+def test_roles_that_the_provider_gives_are_entered_with_the_person_there(provider: Provider) -> None:
+    sign_in_there(provider, sub="42", groups=["gpu-finance"])
+    assert entries("roles_from_provider") == [("identity provider", "roles_from_provider", "mei", {
+        "roles": ["finance"], "acting": {"channel": "identity provider", "person": "42"},
+    })]  # fmt: skip
+
+
+def test_a_password_that_is_set_by_a_mailed_link_was_set_by_no_session(mailoutbox: list[Any], settings: Any) -> None:
+    """Whoever has the link acts; that it is an account's own says nothing of a session."""
+    settings.EMAIL_BACKEND = "django.core.mail.backends.locmem.EmailBackend"
+    ann = factories.person("ann", "finance", password=PASSWORD)
+    User.objects.update(email="ann@example.org")
+    client = Client()
+    client.post("/account/password/reset/", {"email": "ann@example.org"})
+    link = re.search(r"http://testserver(/\S+)", mailoutbox[0].body)
+    assert link is not None
+    form = client.get(link[1])["Location"]
+    client.post(form, {"password1": "twenty beads of boxwood", "password2": "twenty beads of boxwood"})
+    assert entries("password_reset") == [
+        ("ann", "password_reset", "ann", {"acting": {"channel": "portal", "account": ann.pk}}),
     ]
 
 

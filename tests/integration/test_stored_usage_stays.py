@@ -32,6 +32,7 @@ from billing.usage.services import (
 )
 from billing.usage.services.allocations import LEARNED, TIMES
 from billing.usage.services.watermarks import Scan
+from billing.usage.store.archived import ArchivedMonth, month_note
 from metering.intervals import Interval
 from metering.records import EfficiencySample, EngineReading, NodeCapacity, TokenUsage, decode_batch
 from tests.factories import AFTER, allocation_record, apply, ingest_allocations, ingest_tokens, token_record
@@ -46,6 +47,7 @@ CHANGING = {
     "usage_agentwatermark": {"watermark", "watched_since", "reported_at"},
     "usage_tokenfile": {"until"},
     "usage_unknownshare": {"accelerator", "why", "until", "ended", "record", "settled"},
+    "token_shard": {"batch", "incarnation"},
     "usage_close": {"withdrawn_at"},
     "usage_quarantinedrecord": {
         "times_received", "status", "resolved_by", "resolution", "resolved_at", "corrected",
@@ -98,6 +100,11 @@ def something_of_everything() -> None:
     agent_notes_add(agent="a", cluster="hq-1", kind="problem", notes={"pod": "1.5"}, now=START)
     cluster_scans_add(agent="a", cluster="hq-1", scans=[Scan(START, 1, 1, 0)])
     epoch_advance(start=START - timedelta(days=30), end=START - timedelta(days=20))
+    month_note(ArchivedMonth("2026-09", Interval(START - timedelta(days=30), START - timedelta(days=20)), 1, 1, "2026-09"))
+    with connection.cursor() as cursor:
+        cursor.execute("INSERT INTO token_sealed VALUES (1, decode(repeat('07', 32), 'hex'))")
+        cursor.execute("INSERT INTO token_open_batch VALUES (0, 3, 3), (0, 7, 9)")
+        cursor.execute("INSERT INTO token_shard VALUES (0, 5, '')")
 
 
 def tables() -> list[str]:

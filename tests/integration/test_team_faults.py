@@ -245,7 +245,7 @@ def test_where_others_pay_by_what_the_team_is_charged_nothing_is_billed(tmp_path
     }  # fmt: skip
     two_teams(tmp_path, allocation_policies=[shared])
     measured_is("NaN")
-    with pytest.raises(CloseRefusedError, match="1 exception holds it") as refused:
+    with pytest.raises(CloseRefusedError, match="1 exception blocks it") as refused:
         close()
     (item,) = refused.value.report.blocking
     assert (item.kind, item.subject) == ("team_unrated", "cv")

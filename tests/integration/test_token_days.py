@@ -9,9 +9,11 @@ import pytest
 from django.db import connection
 
 from billing.usage.epochs import epoch_advance
-from billing.usage.selectors import EpochFilter, late_windows
+from billing.usage.scope import EpochFilter
+from billing.usage.selectors import late_windows
 from billing.usage.services import rollups_fold
-from billing.usage.token_sums import FEW, rollup_difference, token_sums
+from billing.usage.store.proofs import rollup_difference
+from billing.usage.store.sums import FEW, token_sums
 from metering.intervals import Interval, billing_month
 from tests.factories import allocation_record as hold
 from tests.factories import ingest_allocations, ingest_tokens, token_record

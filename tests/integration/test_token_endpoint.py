@@ -11,7 +11,7 @@ from billing.api.admission import Busy, Gate, gate
 from billing.tenancy.tokens import api_token_create
 from billing.usage import epochs
 from tests.factories import token_record
-from tests.factories.token_endpoint import CASES, EXPECTED, body, through_django
+from tests.factories.token_endpoint import CASES, EXPECTED, body, refused_busy, through_django
 from tests.integration.usage_held import usage_held
 
 
@@ -56,12 +56,12 @@ def test_a_bound_token_reports_for_its_source_only(transactional_db: None) -> No
 
 def test_beyond_what_a_process_takes_in_at_a_time_reports_are_asked_to_come_again(token: str, settings: Any) -> None:
     settings.INGEST_MAX_INFLIGHT_BYTES = 1000
-    refused = gate.refused
+    refused = refused_busy()
     with gate.admit(900):
         status, head, answer = through_django(body(token_record()), token)
     assert (status, head["Retry-After"], head["Content-Type"]) == (503, "2", "application/problem+json")
     assert "send again" in answer["detail"]
-    assert gate.refused == refused + 1
+    assert refused_busy() == refused + 1
     assert through_django(body(token_record()), token)[2]["accepted"] == 1
     assert gate.held == 0
 

@@ -124,8 +124,8 @@ def test_a_price_is_not_saved_without_what_was_tested(finance: Client, missing: 
         ({"file": file(b"{}"), "gpus": "many"}, "gpus: &#x27;many&#x27; must be a whole number"),
         ({"file": file(b"{}"), "error_rate": "2"}, "error_rate: &#x27;2&#x27; must be a number from 0 to 1"),
         ({"report": "{"}, "Expecting property name"),
-        ({"report": "[1]"}, "is not what the page held"),
-        ({"report": "[" * 100_000}, "is not what the page held"),
+        ({"report": "[1]"}, "is not what the page sent"),
+        ({"report": "[" * 100_000}, "is not what the page sent"),
         ({"report": "x" * 300_000}, "is longer than 262144 characters"),
     ],
 )

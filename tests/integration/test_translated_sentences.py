@@ -120,7 +120,7 @@ def test_the_outcome_of_an_operation_is_kept_in_english_and_shown_in_the_readers
     with override("zh-hans"):
         operation = operation_request(kind="close", month="2099-01", actor="fang")
         done = operation_run(operation_id=operation.pk)
-    assert done.message == "period 2099-01 cannot be closed: 1 exception holds it"
+    assert done.message == "period 2099-01 cannot be closed: 1 exception blocks it"
     again = Operation.objects.get(pk=done.pk)
     with override("zh-hans"):
         assert translated(again.outcome) == "账期 2099-01 无法关账：有 1 项例外阻碍"

@@ -34,9 +34,9 @@ EVENT = {
 def post(client: Any) -> Post:
     presented = api_token_create(name="gateway", scopes=["usage:write"], actor="tests")[1]
 
-    def send(door: str, body: str | bytes, kind: str = "application/json", **headers: str) -> Any:
+    def send(endpoint: str, body: str | bytes, kind: str = "application/json", **headers: str) -> Any:
         return client.post(
-            f"/api/v1/{door}", body, content_type=kind, headers={"Authorization": f"Bearer {presented}", **headers}
+            f"/api/v1/{endpoint}", body, content_type=kind, headers={"Authorization": f"Bearer {presented}", **headers}
         )
 
     return send
@@ -87,7 +87,7 @@ def test_a_record_of_ten_thousand_that_cannot_be_read_fails_only_itself(post: Po
 
 
 @pytest.mark.parametrize(
-    ("door", "envelope", "good", "wrong"),
+    ("endpoint", "envelope", "good", "wrong"),
     [
         ("usage/gpu-allocations", '{"watermark": null, "allocations": %s, "agent": null}', text(allocation_record(1)),
          text(allocation_record(2), '"quantity": 8', '"quantity": NaN')),
@@ -102,8 +102,8 @@ def test_a_record_of_ten_thousand_that_cannot_be_read_fails_only_itself(post: Po
         ("usage/litellm", "%s", text(payload(id="a")), text(payload(id="b"), '"prompt_tokens": 10', '"prompt_tokens": NaN')),
     ],
 )  # fmt: skip
-def test_so_does_a_record_of_every_other_endpoint(post: Post, door: str, envelope: str, good: str, wrong: str) -> None:
-    answer = post(door, envelope % array(wrong, good)).json()
+def test_so_does_a_record_of_every_other_endpoint(post: Post, endpoint: str, envelope: str, good: str, wrong: str) -> None:
+    answer = post(endpoint, envelope % array(wrong, good)).json()
     assert (answer["accepted"], [item["index"] for item in answer["rejected"]]) == (1, [0])
     assert QuarantinedRecord.objects.count() == 1
 
@@ -167,7 +167,7 @@ def test_records_with_everything_that_a_record_may_say_are_taken(post: Post, cou
 
 
 @pytest.mark.parametrize(
-    ("door", "body"),
+    ("endpoint", "body"),
     [
         ("usage/gpu-allocations",
          '{"allocations": [' + text(allocation_record(1), '"quantity": 8', '"quantity": 8, "quantity": 1') + "]}"),
@@ -179,8 +179,8 @@ def test_records_with_everything_that_a_record_may_say_are_taken(post: Post, cou
          '{"events": [' + text(lago_event(), '"prompt_tokens": 10', '"prompt_tokens": 1, "prompt_tokens": 10') + "]}"),
     ],
 )  # fmt: skip
-def test_so_is_one_of_every_other_endpoint(post: Post, door: str, body: str) -> None:
-    answer = post(door, body).json()
+def test_so_is_one_of_every_other_endpoint(post: Post, endpoint: str, body: str) -> None:
+    answer = post(endpoint, body).json()
     assert (answer["accepted"], [item["index"] for item in answer["rejected"]]) == (0, [0])
     assert "occurs twice" in QuarantinedRecord.objects.get().error
 
@@ -196,7 +196,7 @@ def test_an_envelope_with_two_lists_is_refused_for_one_of_them_would_be_lost(pos
 
 
 @pytest.mark.parametrize(
-    ("door", "body"),
+    ("endpoint", "body"),
     [
         ("usage/tokens", array(GOOD)), ("usage/tokens", f"{GOOD}\n"), ("usage/litellm", text(payload(id="a"))),
         ("usage/gpu-allocations", f'{{"allocations": [{text(allocation_record(1))}]}}'),
@@ -205,9 +205,9 @@ def test_an_envelope_with_two_lists_is_refused_for_one_of_them_would_be_lost(pos
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("packed", [False, True])
-def test_a_byte_order_mark_is_no_part_of_a_record(post: Post, door: str, body: str, packed: bool) -> None:
+def test_a_byte_order_mark_is_no_part_of_a_record(post: Post, endpoint: str, body: str, packed: bool) -> None:
     marked = b"\xef\xbb\xbf" + body.encode()
-    sent = post(door, gzip.compress(marked), **{"Content-Encoding": "gzip"}) if packed else post(door, marked)
+    sent = post(endpoint, gzip.compress(marked), **{"Content-Encoding": "gzip"}) if packed else post(endpoint, marked)
     assert (sent.json()["accepted"], sent.json()["rejected"]) == (1, [])
 
 

@@ -1,9 +1,14 @@
 """Waivers of exceptions: with a reason, by whoever may close, until a day; after it the close is held again."""
 
+import json
+import re
 from datetime import UTC, date, datetime, timedelta
+from html import unescape
 from pathlib import Path
+from typing import Any
 
 import pytest
+from django.utils import timezone
 
 from billing.closing.models import ExceptionWaiver
 from billing.closing.report import build_report
@@ -13,7 +18,7 @@ from billing.invoices.models import BillingPeriod
 from billing.invoices.selectors import period_of
 from billing.invoices.services.periods import period_open
 from billing.tenancy.models import AuditEntry
-from tests.factories import AFTER, apply, ingest_tokens, person, signed_in, token_record
+from tests.factories import AFTER, apply, ingest_tokens, person, signed_in, token_record, watched
 
 pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]
 SUBJECT = "tests via usage/tokens"
@@ -84,3 +89,31 @@ def test_finance_waives_on_the_page_which_reports_until_when_and_why() -> None:
     (row,) = [row for row in report["exceptions"] if row["kind"] == "quarantine"]
     assert (row["waived_by"], row["waiver_reason"], row["blocks"]) == ("kay", "known probe", False)
     assert row["waived_until"] == ExceptionWaiver.objects.get().expires_at.isoformat()
+
+
+def silent(client: Any) -> tuple[list[tuple[str, str]], str]:
+    """What blocks October for the silence of hq-1, as the page shows it, and the page."""
+    page = client.get("/close/?month=2026-10").content.decode()
+    shown = re.search(r'name="seen" value="([^"]*)"', page)
+    return [tuple(item) for item in json.loads(unescape(shown.group(1)))] if shown else [], page
+
+
+def test_what_one_silence_causes_is_waived_once_and_what_came_later_is_not() -> None:
+    for agent in ("gpu-agent", "gpu-agent-2", "gpu-agent-3"):
+        watched(datetime(2026, 10, 10, tzinfo=UTC), agent=agent)
+    finance = signed_in(person("fin", "finance"))
+    seen, page = silent(finance)
+    assert len(seen) == 3
+    assert {subject.partition("/")[0] for _, subject in seen} == {"hq-1"}
+    assert f"Waive all {len(seen)} exceptions of this cause" in " ".join(page.split())
+    left = seen[:-1]
+    wish = {"cause": "hq-1", "seen": json.dumps(left), "reason": "the rack was off", "until": "2199-01-01"}
+    refused = finance.post("/close/2026-10/waivers/cause/", wish)
+    assert (refused.status_code, ExceptionWaiver.objects.count()) == (409, 0)
+    wish["until"] = f"{(timezone.localdate() + timedelta(days=9)):%Y-%m-%d}"
+    assert finance.post("/close/2026-10/waivers/cause/", wish).status_code == 302
+    waived = set(ExceptionWaiver.objects.values_list("kind", "subject", "reason"))
+    assert waived == {(kind, subject, "the rack was off") for kind, subject in left}
+    blocking = {(item.kind, item.subject) for item in build_report(period_of("2026-10"), now=timezone.now()).blocking}
+    assert seen[-1] in blocking
+    assert not blocking & set(left)

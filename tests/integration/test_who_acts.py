@@ -22,6 +22,7 @@ pytestmark = pytest.mark.django_db
 FOUR_EYES = {**SET_UP["billing"], "review": "four-eyes"}
 IN_DECEMBER = datetime(2026, 12, 31, 15, 59, tzinfo=UTC)
 IN_JANUARY = datetime(2026, 12, 31, 16, 0, tzinfo=UTC)
+IN_APRIL = datetime(2027, 3, 31, 16, 0, tzinfo=UTC)
 """Midnight in Shanghai: the new year has begun."""
 
 
@@ -125,3 +126,25 @@ def test_a_credit_of_a_year_that_is_over_takes_an_approver_and_stands_in_the_run
         correction_issue(correction_id=another.pk, actor="sam", now=IN_JANUARY)
     assert correction_issue(correction_id=another.pk, actor="sam", now=IN_DECEMBER)
     assert Correction.objects.get(pk=another.pk).notes.get().number == "AI-INFRA-CN-2026-000001"
+
+
+def test_a_fiscal_year_from_april_is_over_in_april_and_numbers_its_documents(
+    tmp_path: Path, settings: Any
+) -> None:
+    """Usage of October 2026, invoiced and credited in January 2027: all of it is in the fiscal year 2027."""
+    settings.FISCAL_YEAR_START = 4
+    people()
+    apply(tmp_path)
+    usage()
+    bill()
+    number = Invoice.objects.get().number
+    assert number == "AI-INFRA-2027-000001"
+    small = draft(LineCredit(1, amount=Decimal("10.00")), number=number)
+    assert correction_approve(correction_id=small.pk, actor="lea", now=IN_JANUARY).status == "approved"
+    assert correction_issue(correction_id=small.pk, actor="sam", now=IN_JANUARY)
+    assert Correction.objects.get(pk=small.pk).notes.get().number == "AI-INFRA-CN-2027-000001"
+    another = draft(LineCredit(1, amount=Decimal("10.00")), number=number)
+    with pytest.raises(AuthorityError, match="lea may not approve correction"):
+        correction_approve(correction_id=another.pk, actor="lea", now=IN_APRIL)
+    (note,) = issue(another, by="head", now=IN_APRIL)
+    assert note.number == "AI-INFRA-CN-2028-000001"

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-PACKAGES = {"pgbouncer": "pgbouncer", "pgbackrest": "pgbackrest"}
+PACKAGES = {"pgbouncer": "pgbouncer", "pgbackrest": "pgbackrest", "nginx": "nginx", "kubectl": "kubernetes-client"}
 """Program -> Debian package."""
 
 

@@ -16,10 +16,10 @@ POOL = 6
 
 
 @contextmanager
-def pgbouncer() -> Iterator[int]:
-    """The port at which it listens."""
+def pgbouncer(server: str = "") -> Iterator[int]:
+    """The port at which it listens; `server`: a connection string, else the database of the test."""
     facts, port = connection.settings_dict, free_port()
-    server = f"host={facts['HOST']} port={facts['PORT']} user={facts['USER']} password={facts['PASSWORD']}"
+    server = server or f"host={facts['HOST']} port={facts['PORT']} user={facts['USER']} password={facts['PASSWORD']}"
     with home_of("nobody") as home, (home / "pgbouncer.log").open("wb") as log:
         configuration = home / "pgbouncer.ini"
         configuration.write_text(

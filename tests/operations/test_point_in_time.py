@@ -1,4 +1,4 @@
-"""pgBackRest, as docs/operations.md says: a database comes back as it was at an instant, and proves itself.
+"""pgBackRest, by the commands of docs/operations.md: a database comes back as it was at an instant, and proves itself.
 
 Debian's pgBackRest and PostgreSQL 15; the repository is encrypted.
 """
@@ -10,27 +10,30 @@ import sys
 from pathlib import Path
 
 from billing.runtime.home import PROJECT
+from tests.documented import OPERATIONS, blocks, filled, of_page, words
 from tests.factories.servers import until
 from tests.operations.peers import home_of, program, running_as
 from tests.operations.postgres import ACCOUNT, Server, installed
 
-STANZA = "suanpan"
 
-
-def pgbackrest(home: Path, *arguments: str) -> None:
-    argv = [program("pgbackrest"), f"--config={home / 'pgbackrest.conf'}", f"--stanza={STANZA}", *arguments]
+def pgbackrest(home: Path, command: str) -> None:
+    """A command of the page, with a configuration of the test."""
+    _, *arguments = words(command)
+    argv = [program("pgbackrest"), f"--config={home / 'pgbackrest.conf'}", *arguments]
     done = subprocess.run(argv, capture_output=True, text=True, cwd="/", timeout=120, check=False, **running_as(ACCOUNT))
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
 
 
 def configure(home: Path, server: Server) -> None:
+    """That of the page, in folders of the test."""
     for name in ("repository", "logs", "spool", "lock"):
         (home / name).mkdir()
+    (of_the_page,) = blocks(OPERATIONS, "ini")
+    data = {"/var/lib/postgresql/15/main": str(server.data)}
+    own = {"/backups/pgbackrest": f"{home}/repository", "...": "hidden-word", **data}
     (home / "pgbackrest.conf").write_text(
-        f"[global]\nrepo1-path={home}/repository\nrepo1-cipher-type=aes-256-cbc\nrepo1-cipher-pass=hidden-word\n"
-        f"repo1-retention-full=2\nstart-fast=y\nlog-path={home}/logs\nlock-path={home}/lock\nspool-path={home}/spool\n"
-        f"[{STANZA}]\npg1-path={server.data}\npg1-port={server.port}\npg1-user=suanpan\n"
-        f"pg1-socket-path={home}\n"
+        f"{filled(of_the_page.text, own)}pg1-port={server.port}\npg1-user=suanpan\npg1-socket-path={home}\n"
+        f"[global]\nlog-path={home}/logs\nlock-path={home}/lock\nspool-path={home}/spool\n"
     )
     if os.geteuid() == 0:
         for path in home.iterdir():
@@ -50,22 +53,24 @@ def test_a_month_that_was_destroyed_is_back_as_it_was_the_moment_before() -> Non
     with home_of(ACCOUNT) as home:
         server = Server(installed()[15], home)
         configure(home, server)
-        archive = f"{program('pgbackrest')} --config={home}/pgbackrest.conf --stanza={STANZA}"
-        settings = {"archive_mode": "on", "archive_command": f"{archive} archive-push %p"}
+        (archiving,) = (block.text for block in blocks(OPERATIONS, "") if block.text.startswith("archive_mode"))
+        archiving = filled(archiving, {"'pgbackrest ": f"'{program('pgbackrest')} --config={home}/pgbackrest.conf "})
+        settings = {name: value.strip("'") for name, value in (line.split(" = ") for line in archiving.splitlines())}
         settings["unix_socket_directories"] = str(home)
+        begin, back_up = of_page(OPERATIONS, "pgbackrest --stanza=suanpan stanza-create")
+        (restore,) = of_page(OPERATIONS, "pgbackrest --stanza=suanpan --delta")
         server.create()
         server.start(**settings)
         try:
             server.command("CREATE DATABASE suanpan")
-            pgbackrest(home, "stanza-create")
-            pgbackrest(home, "--type=full", "backup")
+            pgbackrest(home, begin)
+            pgbackrest(home, back_up)
             billed = json.loads(python(server, "-m", "tests.operations.month").splitlines()[-1])
             ((instant,),) = server.ask("SELECT clock_timestamp()::text")
             server.command("DROP TABLE invoices_invoiceline CASCADE", "suanpan")
             server.command("SELECT pg_switch_wal()")
             server.end()
-            to = ("--type=time", f"--target={instant}", "--target-action=promote")
-            pgbackrest(home, "--delta", *to, "restore")
+            pgbackrest(home, filled(restore, {"2026-11-02 09:14:00+08": instant}))
             server.start(**settings)
             until(lambda: server.ask("SELECT pg_is_in_recovery()") == [(False,)])
             proven = json.loads(python(server, "manage.py", "restore_check", "--running", "--json"))

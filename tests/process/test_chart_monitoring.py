@@ -15,18 +15,19 @@ METRIC = re.compile(r"\bsuanpan_[a-z_]+\b")
 NAMES = {"suanpan": "suanpan", "suanpan-agent": "suanpan-agents"}
 
 
-def named_in(file: str) -> set[str]:
-    """Metrics that a module makes; a counter is called _total where it is read."""
-    text = (PROJECT / file).read_text(encoding="utf-8")
-    counters = re.findall(r'Counter(?:MetricFamily)?\("(suanpan_[a-z_]+)"', text)
-    gauges = re.findall(r'Gauge(?:MetricFamily)?\("(suanpan_[a-z_]+)"', text)
-    return {*gauges, *(f"{name}_total" for name in counters)}
+def named_in(*files: str) -> set[str]:
+    """Metrics that modules make, as they are read: a counter is called _total, a histogram is read by its buckets."""
+    text = "".join((PROJECT / file).read_text(encoding="utf-8") for file in files)
+    counters = set(re.findall(r'Counter(?:MetricFamily)?\(\s*"(suanpan_[a-z_]+)"', text))
+    histograms = set(re.findall(r'Histogram\(\s*"(suanpan_[a-z_]+)"', text))
+    others = set(re.findall(r'"(suanpan_[a-z_]+)"', text)) - counters - histograms - {"suanpan_build"}
+    return {*others, *(f"{name}_total" for name in counters), *(f"{name}_bucket" for name in histograms)}
 
 
 def exported() -> dict[str, set[str]]:
     gpu = {f"suanpan_agent_{name}" for name in Health(lambda: True).gauges}
     return {
-        "suanpan": named_in("billing/api/metrics.py"),
+        "suanpan": named_in("billing/api/metrics.py", "billing/api/request_metrics.py"),
         "suanpan-agent": gpu | named_in("metering/efficiency/command.py"),
     }
 
@@ -71,17 +72,31 @@ def test_every_section_is_of_an_alert() -> None:
     assert sections == [alert["alert"] for chart in ("suanpan", "suanpan-agent") for alert in alerts(chart)]
 
 
-def test_the_signs_to_watch_that_have_a_metric_have_an_alert() -> None:
-    """Rows of "What to watch"; the others have no metric."""
+def test_every_sign_to_watch_has_its_metric_alert_and_panel() -> None:
+    """Rows of "What to watch" in the documentation, the charts' rules and dashboards, and what is exported."""
     page = (PROJECT / "docs/operations.md").read_text(encoding="utf-8")
     table = page[page.index("### What to watch") : page.index("For operations:")]
-    names = {alert["alert"] for chart in sorted(NAMES) for alert in alerts(chart)}
-    named_there = set(re.findall(r"`(Suanpan\w+)`", table))
-    assert named_there == {
-        "SuanpanDatabaseDown", "SuanpanBrokerDown", "SuanpanRollupsNotFolded", "SuanpanAgentWatermarkLate",
-        "SuanpanQuarantine",
-    }  # fmt: skip
-    assert named_there <= names
+    rows = [line.strip("| ").split(" | ") for line in table.splitlines() if line.startswith("| ")][1:]
+    rules = {alert["alert"]: alert["expr"] for chart in sorted(NAMES) for alert in alerts(chart)}
+    shown = {name for chart in NAMES for panel in panels(chart) for name in METRIC.findall(panel["targets"][0]["expr"])}
+    watched = []
+    for sign, metric, alert, what_to_do in rows:
+        name, (address,) = metric.strip("`"), re.findall(r"\((alerts\.md#\w+)\)", alert)
+        (title,) = re.findall(r"\[(Suanpan\w+)\]", alert)
+        assert sign
+        assert what_to_do
+        assert name in METRIC.findall(rules[title]), title
+        assert name in shown, title
+        assert address == f"alerts.md#{title.lower()}"
+        watched.append(title)
+    assert len(watched) == len(set(watched))
+    assert {alert["alert"] for alert in alerts("suanpan")} <= set(watched)
+    assert set(watched) <= set(re.findall(r"(?m)^### (\w+)$", RUNBOOKS))
+
+
+def test_rules_of_backups_come_with_the_backup() -> None:
+    without = objects("suanpan", "minimal", "--set", "monitoring.prometheusRule.enabled=true")
+    assert [group["name"] for group in named(without, "PrometheusRule", "suanpan")["spec"]["groups"]] == ["suanpan"]
 
 
 def test_monitors_scrape_what_serves_metrics() -> None:

@@ -12,6 +12,7 @@ import yaml
 from django.http.request import split_domain_port, validate_host
 
 from tests.charts import CASES, CHARTS, PROJECT, containers, environment, helm, named, objects, of_kind, pod_templates
+from tests.documented import OPERATIONS, blocks
 
 COMPOSE = yaml.safe_load((PROJECT / "docker/compose.yaml").read_text(encoding="utf-8"))
 SECRETS = {
@@ -58,13 +59,18 @@ def test_each_setting_reaches_the_process_as_it_was_given() -> None:
         "ALLOWED_HOSTS": f"billing.example.com,billing.internal,{WITHIN}",
         "CSRF_TRUSTED_ORIGINS": "https://billing.internal",
         "SECURE_COOKIES": "1",
+        "DATABASE_DISK_BYTES": "107374182400",
         "TRUSTED_PROXIES": "2",
+        "SIGN_INS_PER_MINUTE": "60",
+        "INVALID_TOKENS_PER_MINUTE": "120",
         "REQUIRE_TWO_FACTOR": "1",
         "SESSION_HOURS": "4",
         "SESSION_IDLE_MINUTES": "15",
         "PORTAL_URL": "https://billing.internal",
         "DEFAULT_LANGUAGE": "zh-hans",
         "LOG_LEVEL": "INFO",
+        "LOG_FORMAT": "line",
+        "OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector.monitoring:4318",
         "OIDC_SERVER_URL": "https://id.example.com",
         "OIDC_CLIENT_ID": "suanpan",
         "OIDC_NAME": "Company sign-in",
@@ -79,6 +85,7 @@ def test_each_setting_reaches_the_process_as_it_was_given() -> None:
         "INGEST_MAX_CONNECTIONS": "8192",
         "FUTURE_TOLERANCE_SECONDS": "3600",
         "PRICE_NOTICE_BUSINESS_DAYS": "5",
+        "FISCAL_YEAR_START": "4",
         "EVENT_NAMINGS": "{}",
         "LITELLM_CONSUMER": "team_id",
         "WEB_WORKERS": "2",
@@ -166,8 +173,9 @@ HOOK = {"helm.sh/hook": "pre-install,pre-upgrade", "helm.sh/hook-delete-policy":
 def test_the_schema_is_migrated_before_the_parts_change(
     values: str, options: tuple[str, ...], annotations: dict[str, str] | None
 ) -> None:
-    job = named(objects("suanpan", values, *options), "Job", "suanpan-migrate")
+    (job,) = of_kind(objects("suanpan", values, *options), "Job")
     assert job["metadata"].get("annotations") == annotations
+    assert job["metadata"]["name"] == ("suanpan-migrate" if annotations else "suanpan-migrate-first")
     assert job["spec"]["template"]["spec"]["restartPolicy"] == "Never"
 
 
@@ -185,7 +193,7 @@ def test_the_migration_alone_has_the_address_of_the_owner(values: str, owner: di
         name: environment(container)
         for name, template in pod_templates(objects("suanpan", values)) for container in containers(template)
     }  # fmt: skip
-    migration = found["Job/suanpan-migrate"]
+    (migration,) = (given for name, given in found.items() if name.startswith("Job/suanpan-migrate"))
     assert migration.get("DATABASE_OWNER_URL") == owner
     assert [name for name, given in found.items() if given is not migration and "DATABASE_OWNER_URL" in given] == []
     assert migration["DATABASE_URL"] == found["Deployment/suanpan-web"]["DATABASE_URL"]
@@ -211,6 +219,20 @@ def test_a_hook_needs_nothing_that_the_release_creates() -> None:
     assert "envFrom" not in spec["containers"][0]
 
 
+LIVENESS = {
+    "tcp_keepalives_idle": "10", "tcp_keepalives_interval": "5", "tcp_keepalives_count": "3", "tcp_user_timeout": "20000",
+}  # fmt: skip
+"""With them a server ends the connection of a client that vanished; tests/operations/test_partition.py cuts one off."""
+
+
+def test_a_client_that_vanished_keeps_no_lock_in_the_database_of_compose_as_the_page_says() -> None:
+    program, *options = COMPOSE["services"]["postgres"]["command"]
+    assert (program, set(options[::2])) == ("postgres", {"-c"})
+    assert dict(option.split("=") for option in options[1::2]) == LIVENESS
+    (asked,) = (block.text for block in blocks(OPERATIONS, "") if "tcp_user_timeout" in block.text)
+    assert dict(line.split(" = ") for line in asked.splitlines() if line.startswith("tcp_")) == LIVENESS
+
+
 def test_the_cluster_of_the_operator_is_the_one_that_is_meant() -> None:
     """Fields as CloudNativePG documents them: https://cloudnative-pg.io/documentation/current/cloudnative-pg.v1/"""
     cluster = named(objects("suanpan", "cloudnativepg"), "Cluster", "suanpan-db")
@@ -220,7 +242,7 @@ def test_the_cluster_of_the_operator_is_the_one_that_is_meant() -> None:
         "instances": 3,
         "bootstrap": {"initdb": {"database": "suanpan", "owner": "suanpan", "encoding": "UTF8"}},
         "managed": {"roles": [{"name": "suanpan", "ensure": "present", "login": True, "createdb": True}]},
-        "postgresql": {"parameters": {"max_connections": "300"}},
+        "postgresql": {"parameters": {"max_connections": "300", **LIVENESS}},
         "storage": {"size": "200Gi", "storageClass": "fast"},
         "resources": {"requests": {"cpu": "1", "memory": "2Gi"}, "limits": {"memory": "4Gi"}},
     }
@@ -305,6 +327,14 @@ def test_every_path_goes_to_web() -> None:
         ("/", "Prefix", "suanpan-web"),
     ]
     assert spec["tls"] == [{"hosts": ["billing.example.com"], "secretName": "suanpan-tls"}]
+
+
+def test_the_ingress_lets_reports_pass_and_has_limits_per_address() -> None:
+    prefix = "nginx.ingress.kubernetes.io/"
+    assert named(objects("suanpan", "everything"), "Ingress", "suanpan")["metadata"]["annotations"] == {
+        f"{prefix}proxy-body-size": "16m", f"{prefix}proxy-read-timeout": "75", f"{prefix}proxy-request-buffering": "on",
+        f"{prefix}limit-connections": "1000", f"{prefix}limit-rps": "10000", f"{prefix}limit-burst-multiplier": "1",
+    }  # fmt: skip
 
 
 def test_only_web_is_reached_and_only_by_the_named_clients() -> None:

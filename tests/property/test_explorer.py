@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from billing.budgets.spending import month_lines as spent_in_month
 from billing.closing.services.closing import period_close
 from billing.explorer.models import MonthCube
-from billing.explorer.query import DIMENSIONS, Span, query_of
+from billing.explorer.query import DIMENSIONS, STEPS, Span, query_of
 from billing.explorer.selectors import Explored, Explorer
 from billing.invoices.models import BillingPeriod
 from billing.invoices.selectors import period_of
@@ -33,7 +33,7 @@ Amounts = dict[tuple[str, ...], Decimal]
 
 
 def explored(teams: frozenset[str], text: str) -> Explored:
-    return Explorer(teams, NOW, ZONE).explore(query_of(QueryDict(text), TODAY), everything=True)
+    return Explorer(teams, NOW, ZONE).explore(query_of(QueryDict(text), TODAY, 1), everything=True)
 
 
 def named(line: StatementLine, dimension: str) -> str:
@@ -52,6 +52,14 @@ def added(lines: Iterable[StatementLine], by: tuple[str, ...]) -> Amounts:
 
 def shown(found: Explored) -> Amounts:
     return {group.names: group.total for group in found.groups if group.total}
+
+
+def bars_by_day(found: Explored) -> Amounts:
+    sums: Amounts = defaultdict(Decimal)
+    for group in found.groups:
+        for step, bar in zip(found.steps, group.bars, strict=True):
+            sums[*group.names, str(step.span.first)] += bar
+    return {names: amount for names, amount in sums.items() if amount}
 
 
 def lines_of(month: str, teams: frozenset[str]) -> list[StatementLine]:
@@ -105,8 +113,14 @@ def _compare(data: st.DataObject) -> None:
         some = data.draw(st.sampled_from(sorted({named(line, "namespace") for line in lines} - {""}) or ["none"]))
         kept = [line for line in lines if named(line, "namespace") == some]
         assert shown(explored(teams, f"month={month}&{groups}&namespace={some}")) == added(kept, by)
-        for dimension in DIMENSIONS:
-            assert explored(teams, f"month={month}&by={dimension}").total.total == found.total.total
+        pair = data.draw(st.lists(st.sampled_from(DIMENSIONS), min_size=1, max_size=2, unique=True))
+        step = data.draw(st.sampled_from(STEPS))
+        for asked in (*DIMENSIONS, "&by=".join(pair)):
+            other = explored(teams, f"month={month}&step={step}&by={asked}")
+            assert other.total.total == sum(shown(other).values(), Decimal(0)) == found.total.total
+            assert [sum(group.bars, Decimal(0)) for group in other.groups] == [group.total for group in other.groups]
+        days, hours = (explored(teams, f"month={month}&step={name}&by={pair[0]}") for name in ("day", "hour"))
+        assert bars_by_day(days) == bars_by_day(hours)
     first = date(2026, 10, 1) + timedelta(days=data.draw(st.integers(0, 30)))
     span = Span(first, first + timedelta(days=data.draw(st.integers(0, 30))))
     days = {day: amount for day, amount in by_day("2026-10", teams).items() if span.first <= day <= span.last and amount}

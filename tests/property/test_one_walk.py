@@ -14,7 +14,8 @@ from billing.rating.assessment import RatingResult, rate_period
 from billing.rating.grains import Grain
 from billing.rating.reference_data import ReferenceData
 from billing.rating.walk import Slice, adjusting, rated_usage
-from billing.usage.selectors import EpochFilter, late_epochs
+from billing.usage.scope import EpochFilter
+from billing.usage.selectors import late_epochs
 from pricing.allocation import ALLOCATED
 from pricing.money import EXACT
 from pricing.rating import LineKey

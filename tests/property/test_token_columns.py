@@ -9,7 +9,7 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from billing.usage.services.token_columns import (
+from billing.usage.store.columns import (
     TokenColumns,
     copied_deltas,
     copied_entries,

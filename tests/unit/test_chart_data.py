@@ -7,7 +7,16 @@ from fractions import Fraction
 
 from billing.budgets.models import BudgetStatus
 from billing.portal.bridge import Bridge, Effect
-from billing.portal.charts import bridge_chart, course_chart, day_rows, pools_chart, trend_chart
+from billing.portal.charts import (
+    bridge_chart,
+    course_chart,
+    day_rows,
+    days_chart,
+    pools_chart,
+    tornado_chart,
+    trend_chart,
+    waterfall_chart,
+)
 from billing.portal.selectors import TrendPoint
 
 D = Decimal
@@ -20,6 +29,35 @@ def test_a_bridge_hangs_every_effect_where_the_one_before_ended() -> None:
     assert series["values"] == [["0", "100.00"], ["100.00", "80.00"], ["80.00", "130.00"], ["0", "130.00"]]
     assert series["texts"] == ["100.00", "−20.00", "+50.00", "130.00"]
     assert series["colours"] == ["gpu", "jade", "unowned", "gpu"]
+    assert (shown["axis"], shown["across"], shown["written"]) == ("CNY", "Effect", True)
+
+
+def test_a_waterfall_ends_with_the_price_that_its_parts_add_up_to() -> None:
+    steps = [("hardware", (Fraction(0), Fraction(6)), "6.0000"), ("markup", (Fraction(6), Fraction(15, 2)), "1.5000")]
+    shown = json.loads(waterfall_chart(steps, D("7.5000"), "CNY").json)
+    (series,) = shown["series"]
+    assert series["values"] == [["0.0000", "6.0000"], ["6.0000", "7.5000"], ["0", "7.5000"]]
+    assert (series["texts"][-1], shown["labels"][-1], shown["written"]) == ("7.5000", "Price", True)
+    assert (shown["axis"], shown["across"]) == ("CNY per GPU-hour", "Component")
+
+
+def test_what_moves_a_price_has_the_words_of_its_inputs() -> None:
+    swings = [("life_years", (Fraction(8), Fraction(10)), "8.0000 – 10.0000")]
+    shown = json.loads(tornado_chart(swings, Fraction(9), "CNY").json)
+    assert (shown["labels"], shown["axis"], shown["across"]) == (["Years of use"], "CNY per GPU-hour", "Input")
+
+
+def test_every_chart_says_what_both_of_its_axes_are() -> None:
+    day, pool = date(2026, 11, 1), {"accelerator": "A", "cluster": "c", "charged": 7200}
+    charts = [
+        trend_chart([TrendPoint("2026-09", D("1.00"))], "2026-09", "CNY"),
+        days_chart([(day, D("2"), D("20.00"))], "GPU-hours", "CNY", "gpu"), pools_chart([pool], ("charged",)),
+        course_chart(BudgetStatus(amount=D("5.00"), spent=D("3.00")), [], day, 2, Fraction(1), "CNY"),
+    ]  # fmt: skip
+    shown = [json.loads(chart.json) for chart in charts]
+    assert [(one["across"], one["axis"]) for one in shown] == [
+        ("Month", "CNY"), ("Day", "GPU-hours"), ("Pool", "GPU-h"), ("Day", "CNY"),
+    ]  # fmt: skip
 
 
 def test_the_course_of_a_budget_ends_where_the_forecast_says() -> None:

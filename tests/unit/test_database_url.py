@@ -1,9 +1,11 @@
 """DATABASE_URL is read as libpq reads it: several hosts, passwords with any character, its own parameters and no others."""
 
+from typing import Any
+
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
-from billing.settings.database_url import read_database
+from billing.settings.database_url import VANISHED, read_database
 
 NAMES = ("NAME", "USER", "PASSWORD", "HOST", "PORT", "OPTIONS")
 
@@ -30,9 +32,10 @@ NAMES = ("NAME", "USER", "PASSWORD", "HOST", "PORT", "OPTIONS")
         ("", ("", "", "", "", "", {})),
     ],
 )  # fmt: skip
-def test_an_address_gives_what_libpq_would_take_from_it(url: str, expected: tuple[object, ...]) -> None:
+def test_an_address_gives_what_libpq_would_take_from_it(url: str, expected: tuple[Any, ...]) -> None:
     found = read_database(url)
-    assert tuple(found[name] for name in NAMES) == expected
+    *place, options = expected
+    assert tuple(found[name] for name in NAMES) == (*place, {**VANISHED, **options})
 
 
 @pytest.mark.parametrize(
@@ -51,6 +54,13 @@ def test_an_address_that_cannot_be_read_is_one_line_without_its_password(url: st
     text = str(refused.value)
     assert text.startswith("DATABASE_URL is no address of PostgreSQL, such as postgresql://")
     assert ("hidden-word" in text, "\n" in text) == (False, False)
+
+
+def test_a_server_that_vanished_is_noticed_within_seconds_unless_the_address_says_otherwise() -> None:
+    found = read_database("postgresql://u:p@db/suanpan?tcp_user_timeout=60000")["OPTIONS"]
+    assert found == {
+        "connect_timeout": "5", "tcp_user_timeout": "60000", "keepalives_idle": "10", "keepalives_interval": "5",
+    }  # fmt: skip
 
 
 def test_no_cursor_is_left_with_a_session_of_the_server() -> None:

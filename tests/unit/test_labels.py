@@ -29,6 +29,7 @@ from billing.rating import labels as rating
 from billing.rating.models import ChangeProposal, RetroactiveChange
 from billing.usage import labels as usage
 from billing.usage.models import QuarantinedRecord
+from metering.allocation import EndReason
 from pricing.rate_card import TOKEN_CLASSES
 from pricing.token_sheet import METHODS as TOKEN_METHODS
 
@@ -73,6 +74,7 @@ def test_lists_of_codes_that_are_no_enum_have_their_labels_too() -> None:
     assert set(rates.PRICE_SOURCE) == set(GPU_PRICES)
     assert set(budgets.FORECAST_METHOD) == set(METHODS)
     assert set(budgets.ACTION) == set(ACTIONS)
+    assert set(usage.END_REASON) == set(EndReason)
     assert set(closing.OPERATION_KIND) == set(OPERATIONS)
     assert {kind.owner for kind in KINDS.values()} == set(closing.EXCEPTION_OWNER)
 

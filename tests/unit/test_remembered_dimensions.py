@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from django.db import connections
 
-from billing.usage.services.token_dimensions import remembered_dimensions
+from billing.usage.store.dimensions import remembered_dimensions
 
 
 def test_a_loop_asks_for_no_connection(monkeypatch: pytest.MonkeyPatch) -> None:

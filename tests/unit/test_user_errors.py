@@ -59,23 +59,23 @@ def sources() -> Iterator[tuple[str, ast.Module]]:
             yield name, ast.parse(path.read_text(encoding="utf-8"))
 
 
-def is_plain(node: ast.expr, function: ast.AST) -> bool:
-    """Whether an expression is a text that no catalogue knows; a name is what the function assigns to it."""
+def is_plain(node: ast.expr, function: ast.AST, seen: frozenset[str] = frozenset()) -> bool:
+    """Whether an expression is a text that no catalogue knows; a name (not yet `seen`) is what it assigned."""
     if isinstance(node, ast.Constant):
         return isinstance(node.value, str) and bool(node.value)
     if isinstance(node, ast.JoinedStr):
         return True
     if isinstance(node, ast.BinOp):
-        return is_plain(node.left, function) or is_plain(node.right, function)
+        return is_plain(node.left, function, seen) or is_plain(node.right, function, seen)
     if isinstance(node, ast.BoolOp):
-        return any(is_plain(part, function) for part in node.values)
+        return any(is_plain(part, function, seen) for part in node.values)
     if isinstance(node, ast.IfExp):
-        return is_plain(node.body, function) or is_plain(node.orelse, function)
+        return is_plain(node.body, function, seen) or is_plain(node.orelse, function, seen)
     if isinstance(node, ast.Call):
         return getattr(node.func, "id", getattr(node.func, "attr", "")) in ("str", "join", "format", "repr", "gettext")
-    if isinstance(node, ast.Name):
+    if isinstance(node, ast.Name) and node.id not in seen:
         return any(
-            is_plain(one.value, function)
+            is_plain(one.value, function, seen | {node.id})
             for one in ast.walk(function)
             if isinstance(one, ast.Assign) and any(getattr(target, "id", "") == node.id for target in one.targets)
         )
@@ -109,6 +109,11 @@ def plain_in(source: str, errors: set[str]) -> list[str]:
 def test_the_walk_finds_what_is_no_message() -> None:
     source = '''
 def f(why, n):
+    first = None
+    for one in n:
+        first = first or one.message
+    if first:
+        raise NoteError(first)
     if n:
         raise NoteError(f"{n} is wrong")
     text = "wrong" if why else why

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-SUMS = {"gpu_time", "carried_time", "token_sums", "file_token_sums"}
+SUMS = {"gpu_time", "carried_time", "token_sums", "file_token_sums", "TokenEngine"}
 """What adds up stored usage, in `billing.usage`."""
 LOOK_UPS = {
     "owner", "gpu_price", "token_price", "list_price", "gpu_line", "token_line", "rate_gpu", "rate_tokens", "used_line",

@@ -1,7 +1,8 @@
 // A real OpenID provider (oidc-provider) on loopback. Its people come from the test: PUT /test/people.
 // PUT /test/tamper {"id_token": {...}, "userinfo": {...}} changes claims of the next answers: a provider gone wrong.
+// "signed_by": a JWK that signs ID tokens under the provider's own key id, or "nobody".
 import http from 'node:http';
-import { importJWK, decodeJwt, SignJWT } from 'jose';
+import { importJWK, decodeJwt, SignJWT, UnsecuredJWT } from 'jose';
 import Provider, { interactionPolicy } from 'oidc-provider';
 
 const setup = JSON.parse(process.env.PROVIDER_SETUP);
@@ -36,14 +37,16 @@ const provider = new Provider(issuer, {
   ttl: { Session: 3600, Interaction: 600, Grant: 3600, AccessToken: 600, IdToken: 600 },
 });
 
+const signed = async (claims, jwk) => jwk === 'nobody'
+  ? new UnsecuredJWT(claims).encode()
+  : new SignJWT(claims).setProtectedHeader({ alg: jwk.alg, kid: setup.jwks.keys[0].kid }).sign(await importJWK(jwk, jwk.alg));
+
 provider.use(async (ctx, next) => {
   await next();
-  if (ctx.path === '/token' && ctx.body?.id_token && tamper.id_token) {
-    const [jwk] = setup.jwks.keys;
+  if (ctx.path === '/token' && ctx.body?.id_token && (tamper.id_token || tamper.signed_by)) {
     const claims = { ...decodeJwt(ctx.body.id_token), ...tamper.id_token };
     for (const name of Object.keys(claims)) if (claims[name] === null) delete claims[name];
-    const signed = new SignJWT(claims).setProtectedHeader({ alg: 'RS256', kid: jwk.kid });
-    ctx.body = { ...ctx.body, id_token: await signed.sign(await importJWK(jwk, 'RS256')) };
+    ctx.body = { ...ctx.body, id_token: await signed(claims, tamper.signed_by ?? setup.jwks.keys[0]) };
   }
   if (ctx.path === '/token' && tamper.without_id_token) { const { id_token, ...rest } = ctx.body; ctx.body = rest; }
   if (ctx.path === '/me' && tamper.userinfo) ctx.body = { ...ctx.body, ...tamper.userinfo };

@@ -1,0 +1,53 @@
+"""The first price list may price usage that is there already; no other list may, and none once a month was closed."""
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from billing.rates.models import PriceDraft
+from billing.rates.services import PriceDraftError, price_draft_approve, price_draft_create, price_draft_submit
+from billing.usage.models import Close
+from tests.factories import apply
+from tests.factories.prices import DECEMBER, LIST, NOW
+
+pytestmark = pytest.mark.django_db
+OCTOBER = DECEMBER - timedelta(days=61)  # 2026-10-01 in Shanghai
+PASSED = "has passed"
+
+
+@pytest.fixture(autouse=True)
+def no_prices(tmp_path: Path) -> None:
+    apply(tmp_path, price_versions=[])
+
+
+def draft(name: str, **changed: Any) -> PriceDraft:
+    return price_draft_create(
+        **{"name": name, "valid_from": OCTOBER, "content": LIST, "actor": "ana", "now": NOW, **changed}
+    )
+
+
+def submit(made: PriceDraft) -> PriceDraft:
+    return price_draft_submit(draft=made, actor="ana", now=NOW, reason="nothing has a price yet")
+
+
+def test_the_first_list_starts_at_the_first_usage_and_no_other_list_does() -> None:
+    first, other = submit(draft("first")), submit(draft("other", valid_from=OCTOBER + timedelta(days=1)))
+
+    assert price_draft_approve(draft=first, actor="ben", now=NOW).valid_from == OCTOBER
+    with pytest.raises(PriceDraftError, match=PASSED):
+        price_draft_approve(draft=other, actor="ben", now=NOW)
+    with pytest.raises(PriceDraftError, match=PASSED):
+        submit(draft("third", valid_from=OCTOBER - timedelta(days=1)))
+
+
+def test_the_first_list_starts_in_the_future_once_a_month_was_closed() -> None:
+    first, later = draft("first"), submit(draft("later"))
+    Close.objects.create(close_seq=1, start=OCTOBER, end=OCTOBER + timedelta(days=31))
+
+    with pytest.raises(PriceDraftError, match=PASSED):
+        submit(first)
+    with pytest.raises(PriceDraftError, match=PASSED):
+        price_draft_approve(draft=later, actor="ben", now=NOW)
+    assert submit(draft("december", valid_from=DECEMBER)).state == PriceDraft.State.SUBMITTED
