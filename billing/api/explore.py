@@ -28,7 +28,7 @@ ANSWER = {
         "shadow": {"type": "boolean"}, "as_of": {"type": "string", "format": "date-time", "nullable": True},
         "compared": {"type": "object", "nullable": True}, "steps": {"type": "array", "items": {"type": "object"}},
         "total": {"type": "object"}, "groups": {"type": "array", "items": {"type": "object"}},
-        "months_missing": {"type": "array", "items": {"type": "string"}},
+        "months_missing": {"type": "array", "items": {"type": "string"}}, "unknown": {"type": "object"},
         "data_through": {"type": "string", "format": "date-time", "nullable": True}, "missing": {"type": "object"},
     },
 }  # fmt: skip
@@ -45,7 +45,8 @@ class Explore(APIView):
         description=(
             "Local days of the billing zone, both ends included; each group with its bars by step. Amounts and quantities"
             " are exact decimal strings and equal lines and invoices. `compared` are the days that `before` is of, as many"
-            " as have wholly passed. `missing` and `months_missing` name what is in no figure."
+            " as have wholly passed. `missing` and `months_missing` name what is in no figure; `unknown` is what energy and"
+            " CO2 leave out: kWh `without_co2`, GPU-hours `without_energy`, `slices_without_energy`."
         ),
         parameters=[
             OpenApiParameter("range", str, enum=PRESETS), OpenApiParameter("from", str), OpenApiParameter("to", str),
@@ -89,6 +90,7 @@ def _answer(found: Explored, currency: str, zone: str) -> dict[str, Any]:
         "from": query.first.isoformat(), "to": query.last.isoformat(), "zone": zone, "currency": currency,
         "metric": query.metric, "preview": found.preview, "shadow": found.shadow,
         "as_of": None if found.as_of is None else found.as_of.isoformat(), "months_missing": found.missing,
+        "unknown": {name: format(number, "f") for name, number in found.unknown.items()},
         "compared": None if compared is None else {"from": compared.first.isoformat(), "to": compared.last.isoformat()},
         "steps": [
             {"from": step.span.first.isoformat(), "to": step.span.last.isoformat(),

@@ -14,7 +14,7 @@ from decimal import Decimal
 from typing import Final
 from zoneinfo import ZoneInfo
 
-from billing.explorer.cube import Rows, digest_of_note, priced_name, whole_units
+from billing.explorer.cube import NO_CO2, NO_ENERGY, Rows, digest_of_note, priced_name, whole_units
 from billing.explorer.month_lines import BilledLine, MonthLines
 from billing.rating.grains import Grain, Place
 from billing.rating.readings import NamesByTeam, Reading
@@ -92,7 +92,7 @@ def month_rows(month: MonthLines) -> Rows:
     for line in month.lines:
         _share_out(rows, line, usage.get(line.key) or LineUsage(), passed)
     for noted in month.notes:
-        number = rows.line({**_facts(noted.key), "kind": NOTE}, (0, 0, 0), digest_of_note(noted.note))
+        number = rows.line({**_facts(noted.key), "kind": NOTE}, (0, 0, 0, 0), digest_of_note(noted.note))
         rows.row(number, NOWHERE, (noted.day - days.first).days, (whole_units(noted.amount, "amount"), 0, 0, 0, 0))
     return rows
 
@@ -190,9 +190,16 @@ def unit_of(key: LineKey) -> int:
     return UNITS.index(key.unit) + 1
 
 
-def _flags(line: BilledLine) -> tuple[int, int, int]:
-    meter = line.key.what.meter
-    return unit_of(line.key), 0 if meter is None else METERS.index(meter) + 1, int(line.shadow)
+def _flags(line: BilledLine) -> tuple[int, int, int, int]:
+    unit, meter = unit_of(line.key), line.key.what.meter
+    lacks = _lacks(line) if unit and line.key.what.takes_energy else 0
+    return unit, 0 if meter is None else METERS.index(meter) + 1, int(line.shadow), lacks
+
+
+def _lacks(line: BilledLine) -> int:
+    if line.energy_kwh is None:
+        return NO_ENERGY
+    return NO_CO2 if line.co2_kg is None else 0
 
 
 def _facts(key: LineKey) -> dict[str, str]:

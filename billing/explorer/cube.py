@@ -19,9 +19,10 @@ from pricing.money import EXACT
 OF_A_LINE: Final = ("team", "kind", "cluster", "namespace", "consumer", "accelerator", "model", "priced")
 """`priced`: what a price list prices, as `priced_name` writes it; lines of one such name are compared by their price."""
 OF_A_WORKLOAD: Final = ("job", "queue", "site", "pool", "tier")
-FLAGS: Final = ("unit", "meter", "shadow")
-"""Of a line, as small numbers: the unit in which it counts usage (0: it counts none), the meter it is about, and whether it
-is only shown."""
+FLAGS: Final = ("unit", "meter", "shadow", "lacks")
+"""Of a line, as small numbers: the unit in which it counts usage (0: it counts none), the meter it is about, whether it is
+only shown, and what it should say of its energy and does not (0: nothing)."""
+NO_CO2, NO_ENERGY = 1, 2
 OF_A_ROW: Final = ("line", "workload", "day")
 MEASURES: Final = ("amount", "quantity", "requests", "energy", "co2")
 PLACES: Final = {"amount": 2, "quantity": 6, "requests": 0, "energy": 3, "co2": 3}

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
+from decimal import Decimal
 from typing import Final
 
 from django.utils.dateformat import format as date_format
@@ -49,7 +50,16 @@ COLUMN: Final = {
     "tokens": _("Tokens"), "per_1m_tokens": _("Cost per 1M tokens"), "jobs": _("Jobs"), "per_job": _("Cost per job"),
     "co2": _("kg CO₂"),
 }  # fmt: skip
-
+UNKNOWN: Final = {
+    "without_co2": _("%(number)s kWh have no CO₂ factor and are in no figure of CO₂ here."),
+    "without_energy": _(
+        "%(number)s GPU-hours have a price without a cost sheet: their energy is not known and in no figure here."
+    ),
+    "slices_without_energy": _(
+        "%(number)s slice-hours have a price without a cost sheet: their energy is not known and in no figure here."
+    ),
+}  # fmt: skip
+"""What figures of energy and CO2 leave out, by the names of `billing.explorer.sums.UNKNOWN`."""
 KIND: Final = {**LINE_KIND, LATE: _("Late usage"), NOTE: _("Credit notes and rebills")}
 
 
@@ -106,6 +116,11 @@ def span_text(span: Span, today: date) -> str:
         # Translators: a month with its year, in the format characters of Django
         return date_format(span.first, gettext("F Y"))
     return day_text(span.first, today) if span.days == 1 else f"{day_text(span.first, today)} – {day_text(span.last, today)}"
+
+
+def unknown_texts(unknown: Mapping[str, Decimal]) -> list[str]:
+    """What figures of energy and CO2 leave out because nobody knows it, a sentence each."""
+    return [str(UNKNOWN[name]) % {"number": f"{number.normalize():,f}"} for name, number in unknown.items()]
 
 
 def title_of(query: Query, names: Sequence[str], called: Mapping[str, str]) -> str:

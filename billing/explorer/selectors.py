@@ -29,7 +29,7 @@ from billing.explorer.names import Integers
 from billing.explorer.query import Address, Query, Span, Step, TooFineError, query_of, steps_of
 from billing.explorer.results import UNIT_COSTS, Group, exact
 from billing.explorer.services.cubes import cubes_ready
-from billing.explorer.sums import METRIC, Part, Selection, kept_lines, names_known, sums_of
+from billing.explorer.sums import METRIC, UNKNOWN, Part, Selection, kept_lines, names_known, sums_of
 from billing.invoices.selectors import period_of
 from billing.rating.freshness import Unbilled
 from billing.runtime.parallel_reads import rows_read
@@ -53,6 +53,7 @@ class Explored:
     `number`: how many groups there are; `rest`: the sum of those that are not listed. `compared`: the days of the span
     before that are compared with as many of this one, None where none are. `missing`: months that are not summed yet.
     `shadow`: everything is only shown and nobody charged. `refused`: why its bars are no hours, though hours were asked for.
+    `unknown`: what energy and CO2 leave out because nobody knows it, by the names of UNKNOWN; only what there is.
     """
 
     query: Query
@@ -69,6 +70,7 @@ class Explored:
     missing: list[str]
     shadow: bool
     today: date
+    unknown: Mapping[str, Decimal]
     refused: TooFineError | None = None
 
     @property
@@ -150,7 +152,7 @@ class Explorer:
         sums.lines(ordered[:LINKED])
         return Explored(
             query, steps, ordered, charted, other, whole, sums.number, rest, compared, facts, as_of, missing,
-            selection.shadow, self.today,
+            selection.shadow, self.today, sums.unknown,
         )  # fmt: skip
 
     def _by_hour(self, cubes: Sequence[MonthCube], query: Query, steps: Sequence[Step]) -> list[Part]:
@@ -311,6 +313,12 @@ class _Sums:
             found.sums[column] = exact(units, column)
         return found
 
+    @property
+    def unknown(self) -> dict[str, Decimal]:
+        """What energy and CO2 leave out, as far as the query asks for them."""
+        found = {name: int(self.selection.values(METRIC[name]).sum()) for name in _unknown(self.query)}
+        return {name: exact(units, name) for name, units in found.items() if units}
+
     def bars(self, charted: Sequence[Group], number: int) -> Group:
         """Give the groups their bars; returns the others as one group."""
         slots = np.full(self.selection.number, len(charted), dtype=np.int64)
@@ -360,14 +368,20 @@ def _asked_sums(query: Query) -> set[str]:
     return {name for column in query.columns for name in UNIT_COSTS.get(column, (column,))[:2]}
 
 
+def _unknown(query: Query) -> list[str]:
+    """Sums of what nobody knows of the figures that are asked for."""
+    asked = {query.metric, *query.columns} & UNKNOWN.keys()
+    return list(dict.fromkeys(name for metric in asked for name in UNKNOWN[metric]))
+
+
 def _columns(query: Query, of: str, *, lines: bool) -> set[str]:
     """The columns that the query reads of the sums of a month."""
-    asked = _asked_sums(query)
+    asked = _asked_sums(query) | set(_unknown(query))
     found = {"team", "shadow", *query.by, *query.filter}
     found |= {"job", "namespace", "unit"} if "jobs" in asked else set()
     metrics = [METRIC[name] for name in {query.metric, *asked} & METRIC.keys()]
     measures = {metric.measure for metric in metrics} | ({"quantity"} if "jobs" in asked else set())
-    found |= {flag for metric in metrics for flag in ("unit", "meter", "kind") if getattr(metric, flag)}
+    found |= {flag for metric in metrics for flag in ("unit", "meter", "lacks", "kind") if getattr(metric, flag)}
     if lines and query.span.month:
         measures, found = measures | {"amount"}, found | {"digest"}
     places = [] if of == OF_LINES else ["line", *(["workload"] if found & set(OF_A_WORKLOAD) else [])]

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from billing.explorer.cube import OF_A_WORKLOAD, OF_LINES, OF_PAIRS, OF_ROWS, Cube
+from billing.explorer.cube import NO_CO2, NO_ENERGY, OF_A_WORKLOAD, OF_LINES, OF_PAIRS, OF_ROWS, Cube
 from billing.explorer.names import Integers, Joined, joined
 from billing.explorer.query import NAMELESS, Query, Step
 from metering.intervals import next_month
@@ -21,11 +21,12 @@ LONGEST_MONTH: Final = 31
 
 
 class Metric(NamedTuple):
-    """A sum: of which measure, in which unit (0: in any), about which meter, of which kind of line."""
+    """A sum: of which measure, in which unit (0: in any), about which meter, of lines that lack what, of which kind."""
 
     measure: str
     unit: int = 0
     meter: int = 0
+    lacks: int = 0
     kind: str = ""
 
 
@@ -34,8 +35,16 @@ METRIC: Final[Mapping[str, Metric]] = {
     "tokens": Metric("quantity", TOKEN), "requests": Metric("requests"), "energy": Metric("energy"), "co2": Metric("co2"),
     "gpu_cost": Metric("amount", meter=OF_GPU), "request_cost": Metric("amount", kind="tokens"),
     "token_cost": Metric("amount", meter=OF_TOKENS),
+    "without_co2": Metric("energy", lacks=NO_CO2), "without_energy": Metric("quantity", GPU_HOUR, lacks=NO_ENERGY),
+    "slices_without_energy": Metric("quantity", SLICE_HOUR, lacks=NO_ENERGY),
 }  # fmt: skip
-"""What is asked for, and what unit costs are made of. Requests that came late are not counted, so their cost is apart."""
+"""What is asked for, what unit costs are made of, and what is in no figure of energy and CO2. Requests that came late are
+not counted, so their cost is apart."""
+UNKNOWN: Final[Mapping[str, tuple[str, ...]]] = {
+    "energy": ("without_energy", "slices_without_energy"),
+    "co2": ("without_co2", "without_energy", "slices_without_energy"),
+}
+"""By metric, the sums of what it leaves out because nobody knows it."""
 
 
 @dataclass(frozen=True)
@@ -283,7 +292,7 @@ def _size(column: tuple[Joined, Integers]) -> int:
 
 def _values(part: Part, rows: Integers, metric: Metric) -> Integers:
     values = part.measure(metric.measure)[rows]
-    for name in ("unit", "meter"):
+    for name in ("unit", "meter", "lacks"):
         if wanted := getattr(metric, name):
             values = np.where(part.of_rows(name, part.cube.numbers(name), rows) == wanted, values, 0)
     if metric.kind:

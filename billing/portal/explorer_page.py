@@ -29,6 +29,7 @@ from billing.explorer.labels import (
     span_text,
     step_text,
     title_of,
+    unknown_texts,
 )
 from billing.explorer.query import (
     COLUMNS,
@@ -169,6 +170,11 @@ class ExplorerPage:
     def refused(self) -> str:
         """Why the bars are no hours, where hours were asked for."""
         return translated(self.found.refused) if self.found.refused else ""
+
+    @property
+    def unknown(self) -> list[str]:
+        """What energy and CO2 leave out, a sentence each."""
+        return unknown_texts(self.found.unknown)
 
     @property
     def metric_text(self) -> Any:

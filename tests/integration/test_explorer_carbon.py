@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 from django.http import QueryDict
+from django.test import Client
 
 from billing.closing.services.closing import period_close
 from billing.explorer.models import MonthCube
@@ -25,7 +26,7 @@ from billing.explorer.selectors import Explored, Explorer
 from billing.invoices.models import Invoice
 from billing.invoices.selectors import document_of
 from billing.invoices.services.invoices import invoices_issue
-from tests.factories import AFTER, SET_UP, apply, ingest_allocations, ingest_tokens, token_record
+from tests.factories import AFTER, SET_UP, apply, ingest_allocations, ingest_tokens, person, token_record
 from tests.factories.carbon import PRICES, SHEET
 from tests.factories.usage import hold
 
@@ -47,8 +48,14 @@ BY_HAND = {
 
 @pytest.fixture
 def used(tmp_path: Path) -> None:
-    owners = [*SET_UP["ownership"], {"cluster": "hq-2", "namespace": "cv", "team": "cv", "valid_from": "2026-01-01"}]
-    prices = [{**PRICES[0], "tokens": SET_UP["price_versions"][0]["tokens"]}]
+    others = [("hq-2", "cv", "cv"), ("hq-3", "nlp", "nlp")]
+    owners = [
+        *SET_UP["ownership"],
+        *({"cluster": cluster, "namespace": namespace, "team": team, "valid_from": "2026-01-01"}
+          for cluster, namespace, team in others),
+    ]  # fmt: skip
+    devices = [*PRICES[0]["gpu"], {"accelerator": "NVIDIA-A800", "price_per_gpu_hour": "5"}]
+    prices = [{**PRICES[0], "gpu": devices, "tokens": SET_UP["price_versions"][0]["tokens"]}]
     apply(
         tmp_path, ownership=owners, cost_sheets=[{"name": "h800", **SHEET}], price_versions=prices,
         carbon=[{**SAYS, "cluster": "hq-1", "location_kg_per_kwh": "0.5306"},
@@ -68,7 +75,7 @@ def used(tmp_path: Path) -> None:
 
 def explored(text: str, *teams: str) -> Explored:
     explorer = Explorer(frozenset(teams or ("nlp", "cv")), NOW, "Asia/Shanghai")
-    return explorer.explore(explorer.asked(QueryDict(f"month=2026-10&{text}")))
+    return explorer.explore(explorer.asked(QueryDict(text if "from=" in text else f"month=2026-10&{text}")))
 
 
 def kilograms(by: str) -> dict[str, Decimal]:
@@ -103,6 +110,28 @@ def test_as_a_column_beside_the_cost_it_is_the_same(used: None) -> None:
         "Job/pretrain": Decimal("8.277"), "Job/eval": Decimal("2.070"), "Job/detect": Decimal("2.095"), "": Decimal(0)
     }  # fmt: skip
     assert found.total.cell("co2") == Decimal("12.442")
+
+
+def test_what_has_no_factor_or_no_power_is_told_beside_the_figures(used: None, client: Client) -> None:
+    """hq-3 has no factor: 2 GPU-hours x 1.3 kWh = 2.6 kWh. The price of an A800 has no sheet: 4 x 0.5 h = 2 GPU-hours."""
+    ingest_allocations(
+        hold(5, "2026-10-13T00:00:00Z", "2026-10-13T02:00:00Z", quantity=1, namespace="nlp", cluster="hq-3"),
+        hold(6, "2026-10-13T00:00:00Z", "2026-10-13T00:30:00Z", quantity=4, namespace="cv", cluster="hq-2",
+             accelerator="NVIDIA-A800"),
+    )  # fmt: skip
+    assert explored("metric=co2").total.total == Decimal("12.442")
+    assert explored("metric=energy").total.total == Decimal("26.000")
+    assert explored("metric=co2").unknown == {"without_co2": Decimal("2.600"), "without_energy": Decimal(2)}
+    assert explored("column=co2", "nlp").unknown == {"without_co2": Decimal("2.600")}
+    assert explored("metric=energy").unknown == explored("metric=co2&cluster=hq-2").unknown == {"without_energy": Decimal(2)}
+    assert explored("metric=co2&by=job&step=hour&from=2026-10-13&to=2026-10-13").unknown == explored("metric=co2").unknown
+    assert explored("metric=cost").unknown == explored("metric=co2&from=2026-10-10&to=2026-10-12").unknown == {}
+    client.force_login(person("fay", "finance"))
+    page = client.get("/explorer/?month=2026-10&metric=co2").content.decode()
+    assert "2.6 kWh have no CO₂ factor and are in no figure of CO₂ here." in page
+    assert "2 GPU-hours have a price without a cost sheet: their energy is not known and in no figure here." in page
+    answer = client.get("/api/v1/explore?month=2026-10&metric=co2").json()
+    assert answer["unknown"] == {"without_co2": "2.600", "without_energy": "2.000000"}
 
 
 def test_it_is_what_the_invoices_state(used: None) -> None:

@@ -18,7 +18,7 @@ from django.utils.translation import override
 
 from billing.budgets.channels import ChannelError, send
 from billing.budgets.services.deliveries import FIRST_WAIT, LONGEST_WAIT
-from billing.explorer.labels import METRIC, UNIT, span_text, title_of
+from billing.explorer.labels import METRIC, UNIT, span_text, title_of, unknown_texts
 from billing.explorer.models import ReportSchedule
 from billing.explorer.picture import chart_png
 from billing.explorer.selectors import Explored, Explorer, open_window
@@ -88,6 +88,7 @@ def message_of(report: ReportSchedule, found: Explored, reader: Explorer, setup:
     context = {
         "view": report.view, "found": found, "rows": rows, "unit": unit, "metric": METRIC[query.metric], "setup": setup,
         "span": span_text(query.span, found.today), "more": max(0, len(found.groups) - LISTED), "fresh": fresh,
+        "unknown": unknown_texts(found.unknown),
         "compared": "" if found.compared is None or (fresh and fresh.stale) else span_text(found.compared, found.today),
         "inbox": portal_link("inbox"), "link": f"{link}?{query.address}" if link else "", "total": f"{found.total.total:,f}",
         "change": "" if found.total.change is None else f"{found.total.change:+,f}",
