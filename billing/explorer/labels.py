@@ -1,6 +1,6 @@
 """What pages and reports of the explorer call dimensions, metrics, ranges and columns, and the names of groups."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
@@ -118,9 +118,9 @@ def span_text(span: Span, today: date) -> str:
     return day_text(span.first, today) if span.days == 1 else f"{day_text(span.first, today)} – {day_text(span.last, today)}"
 
 
-def unknown_texts(unknown: Mapping[str, Decimal]) -> list[str]:
-    """What figures of energy and CO2 leave out because nobody knows it, a sentence each."""
-    return [str(UNKNOWN[name]) % {"number": f"{number.normalize():,f}"} for name, number in unknown.items()]
+def unknown_texts(unknown: Mapping[str, Decimal], text: Callable[[Decimal], str]) -> list[str]:
+    """What figures of energy and CO2 leave out because nobody knows it, a sentence each; `text` writes the numbers."""
+    return [str(UNKNOWN[name]) % {"number": text(number)} for name, number in unknown.items()]
 
 
 def title_of(query: Query, names: Sequence[str], called: Mapping[str, str]) -> str:

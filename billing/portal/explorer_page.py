@@ -174,7 +174,7 @@ class ExplorerPage:
     @property
     def unknown(self) -> list[str]:
         """What energy and CO2 leave out, a sentence each."""
-        return unknown_texts(self.found.unknown)
+        return unknown_texts(self.found.unknown, hours)
 
     @property
     def metric_text(self) -> Any:

@@ -129,7 +129,7 @@ def test_what_has_no_factor_or_no_power_is_told_beside_the_figures(used: None, c
     client.force_login(person("fay", "finance"))
     page = client.get("/explorer/?month=2026-10&metric=co2").content.decode()
     assert "2.6 kWh have no CO₂ factor and are in no figure of CO₂ here." in page
-    assert "2 GPU-hours have a price without a cost sheet: their energy is not known and in no figure here." in page
+    assert "2.0 GPU-hours have a price without a cost sheet: their energy is not known and in no figure here." in page
     answer = client.get("/api/v1/explore?month=2026-10&metric=co2").json()
     assert answer["unknown"] == {"without_co2": "2.600", "without_energy": "2.000000"}
 

@@ -88,7 +88,7 @@ def message_of(report: ReportSchedule, found: Explored, reader: Explorer, setup:
     context = {
         "view": report.view, "found": found, "rows": rows, "unit": unit, "metric": METRIC[query.metric], "setup": setup,
         "span": span_text(query.span, found.today), "more": max(0, len(found.groups) - LISTED), "fresh": fresh,
-        "unknown": unknown_texts(found.unknown),
+        "unknown": unknown_texts(found.unknown, "{:,f}".format),
         "compared": "" if found.compared is None or (fresh and fresh.stale) else span_text(found.compared, found.today),
         "inbox": portal_link("inbox"), "link": f"{link}?{query.address}" if link else "", "total": f"{found.total.total:,f}",
         "change": "" if found.total.change is None else f"{found.total.change:+,f}",
