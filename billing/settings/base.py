@@ -193,6 +193,7 @@ MIDDLEWARE = [
     "allauth.account.middleware.AccountMiddleware",
     "billing.settings.sessions.SessionLimitsMiddleware",
     "billing.settings.sessions.RequireTwoFactorMiddleware",
+    "billing.settings.form_addresses.FormAddressesMiddleware",
     "billing.settings.exports_audited.ExportsAuditedMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
     "billing.settings.read_replica.ReadReplicaMiddleware",

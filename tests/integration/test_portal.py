@@ -123,6 +123,17 @@ def test_every_page_asks_who_you_are(path: str, client: Client) -> None:
     assert response["Location"] == f"/login/?next={path}"
 
 
+def test_who_has_to_sign_in_before_a_form_is_taken_reads_that_nothing_was_saved(client: Client, tmp_path: Path) -> None:
+    apply(tmp_path)
+    User.objects.create_superuser("mei", password="abacus-2026")
+    signed_out = client.post("/corrections/changes/new/", {"kind": "price"})
+    assert signed_out["Location"] == "/login/?next=/corrections/changes/new/"
+    answer = client.post(signed_out["Location"], {"login": "mei", "password": "abacus-2026"}, follow=True)
+    assert (answer.status_code, answer.headers["Allow"]) == (405, "POST")
+    assert "<h1>Nothing was saved</h1>" in answer.content.decode()
+    assert client.head("/corrections/changes/new/").content == b""
+
+
 def test_signing_in_leads_to_the_overview_and_out_again(client: Client) -> None:
     User.objects.create_user("mei", password="abacus-2026")
 
