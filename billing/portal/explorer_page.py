@@ -82,7 +82,7 @@ class Row:
     colour: str
     link: str
     line: str
-    cells: list[tuple[str, str, str]]
+    cells: list[tuple[str, str, str, str]]
     change: str
 
     @property
@@ -219,7 +219,8 @@ class ExplorerPage:
     def _row(self, group: Group, colour: str) -> Row:
         names = [name_of(name, value, self.called) for name, value in zip(self.query.by, group.names, strict=True)]
         link, line = self._deeper(group, None), self._line(group)
-        return Row(group, names or [Name(gettext("All"))], colour, link, line, self._cells(group), self._change(group))
+        cells = [(code, text, look, self._behind(group, code, text)) for code, text, look in self._cells(group)]
+        return Row(group, names or [Name(gettext("All"))], colour, link, line, cells, self._change(group))
 
     @property
     def order(self) -> list[str]:
@@ -258,15 +259,29 @@ class ExplorerPage:
         rest = self.found.total.total - sum((row.group.total for row in self.rows), Decimal(0))
         return [(code, self.text(rest) if code == "total" else "", "" if code == "total" else "wide") for code in self.order]
 
-    def _deeper(self, group: Group, span: Span | None) -> str:
-        """The address that says what a group is made of, or what its bar is."""
-        query, names = self.query, {}
-        for dimension, value in zip(query.by, group.names, strict=True):
-            names[dimension] = value or NAMELESS
-        asked = query.only(**names)
-        by = next((name for name in _following(query.by) if name not in names and name not in query.filter), "")
-        asked = replace(asked, by=(by,) if by else asked.by, search="")
+    def _only(self, group: Group) -> Query:
+        """The question about one group alone."""
+        names = zip(self.query.by, group.names, strict=True)
+        return self.query.only(**{dimension: value or NAMELESS for dimension, value in names})
+
+    def _behind(self, group: Group, code: str, text: str) -> str:
+        """Where a cell leads: a change to its reasons, any other figure to what it is made of; of nothing nowhere."""
+        if text == NOTHING:
+            return ""
+        if code == "change" and self.query.metric == "cost":
+            return f"?{replace(self._only(group), search='').address}#why"
+        return self._deeper(group, self.compared if code == "before" else None, code if code in METRICS else "")
+
+    def _deeper(self, group: Group, span: Span | None, metric: str = "") -> str:
+        """The address that says what a group is made of, or what its bar is, or the same of another metric."""
+        query, asked = self.query, self._only(group)
+        by = next((name for name in _following(query.by) if name not in query.by and name not in query.filter), "")
+        asked = replace(asked, by=(by,) if by else asked.by, metric=metric or asked.metric, search="")
         return f"?{(asked.during(span) if span else asked).address}"
+
+    def _bar(self, group: Group, step: Step) -> str:
+        """The address of what is in a bar; of all others, of its days."""
+        return f"?{self.query.during(step.span).address}" if group is self.found.other else self._deeper(group, step.span)
 
     def _line(self, group: Group) -> str:
         """The page of the largest line of a group, or of its note, where the span is one month."""
@@ -285,11 +300,11 @@ class ExplorerPage:
         found, charted = self.found, list(self.found.charted)
         series = [
             Series(self._title(group), "stack", colour, group.bars, [self.text(bar) for bar in group.bars],
-                   links=[self._deeper(group, step.span) for step in found.steps])
+                   links=[self._bar(group, step) for step in found.steps])
             for group, colour in zip(charted, COLOURS, strict=False)
         ]  # fmt: skip
         if any(found.other.bars):
-            links = [f"?{self.query.during(step.span).address}" for step in found.steps]
+            links = [self._bar(found.other, step) for step in found.steps]
             bars, texts = found.other.bars, [self.text(bar) for bar in found.other.bars]
             series.append(Series(gettext("All others"), "stack", "other", bars, texts, links=links))
         axis, across = f"{self.unit} {BY_STEP[self.query.step]}", str(STEP[self.query.step])
@@ -332,12 +347,12 @@ class ExplorerPage:
         return "" if self.compared is None else span_text(self.compared, self.found.today)
 
     @cached_property
-    def figures(self) -> list[tuple[str, str, list[str]]]:
-        """What the chart shows as a table: each bar with its sum and its parts."""
+    def figures(self) -> list[tuple[str, str, list[tuple[str, str]]]]:
+        """What the chart shows as a table: each bar with its sum, and its parts with the address of each."""
         groups = [*self.found.charted, *([self.found.other] if any(self.found.other.bars) else [])]
         return [
             (self.step_text(step), self.text(sum((group.bars[place] for group in groups), Decimal(0))),
-             [self.text(group.bars[place]) for group in groups])
+             [(self.text(group.bars[place]), self._bar(group, step)) for group in groups])
             for place, step in enumerate(self.found.steps)
         ]  # fmt: skip
 

@@ -89,6 +89,26 @@ def test_a_month_is_stacked_bars_by_team_with_names_totals_and_links(used: None)
     assert "55.80" in text
 
 
+def figure_links(text: str) -> list[tuple[str, str]]:
+    """What the figures of the tables say, and where each leads."""
+    found = re.findall(r'<a class="figure-link" href="([^"]*)">(.*?)</a>', text)
+    return [(re.sub("<[^>]*>", "", figure), unescape(link)) for link, figure in found]
+
+
+def test_every_figure_leads_to_what_it_is_made_of(used: None) -> None:
+    """A bar to its day, a sum to the next dimension, a column to the same of its own metric, a change to its reasons."""
+    columns = "team=cv&column=before&column=change&column=gpu_hours"
+    text = text_of(signed_in("fin"), f"/explorer/?from=2026-10-09&to=2026-10-10&by=team&{columns}")
+    assert figure_links(text) == [
+        ("0.00", f"?from=2026-10-09&to=2026-10-09&by=namespace&{columns}"),
+        ("20.00", f"?from=2026-10-10&to=2026-10-10&by=namespace&{columns}"),
+        ("20.00", f"?from=2026-10-09&to=2026-10-10&by=namespace&{columns}"),
+        ("0.00", f"?from=2026-10-07&to=2026-10-08&by=namespace&{columns}"),
+        ("+20.00", f"?from=2026-10-09&to=2026-10-10&by=team&{columns}#why"),
+        ("2.0", f"?from=2026-10-09&to=2026-10-10&metric=gpu_hours&by=namespace&{columns}"),
+    ]
+
+
 def test_from_a_rise_two_clicks_lead_to_the_job_and_its_line(used: None) -> None:
     client = signed_in("lead")
     day = text_of(client, "/explorer/?from=2026-10-10&to=2026-10-10&by=namespace&team=nlp")
