@@ -70,7 +70,7 @@ def set_up_text(month: str, earliest: str, issuer: str = ISSUER) -> str:
             _version(f"{month}-16", sixteenth, "h800-hq-winter"),
         ],
         "carbon": [
-            {"cluster": cluster, "valid_from": running, "region": region, "year": 2023}
+            {"cluster": cluster, "valid_from": long_ago, "region": region, "year": 2023}
             for cluster, region in CARBON.items()
         ],
         "efficiency_policies": [
