@@ -177,6 +177,16 @@ def test_a_report_shows_what_its_owner_may_see_when_it_is_sent(used: None, hook:
     assert "its owner may no longer have reports sent there" in report.last_error
 
 
+def test_a_report_says_what_is_in_none_of_its_figures(used: None, hook: Any) -> None:
+    """The price has no cost sheet, so nobody knows what 2.5 GPU-hours drew."""
+    address, got, _ = hook
+    report = scheduled(address)
+    SavedView.objects.update(query=f"{ASKED}&metric=energy")
+    assert reports_send(now=report.next_at) == 1
+    said = "2.500000 GPU-hours have a price without a cost sheet: their energy is not known and in no figure here."
+    assert got[0]["message"].splitlines()[1:] == ["Energy: 0.000 kWh", "Against September 2026: +0.000 kWh", "", said]
+
+
 def test_nobody_has_reports_sent_to_a_channel_of_another_team(used: None) -> None:
     assert save("other") == 302
     channel = Channel.objects.create(name="nlp hook", url="json://127.0.0.1:1/", team=Team.objects.get(code="nlp"))
