@@ -79,6 +79,23 @@ def test_a_penalty_is_shown_by_team_before_it_is_saved(admin: Client, tmp_path: 
     assert entry.actor == "adam"
 
 
+def test_a_policy_that_begins_after_the_open_months_says_that_there_is_no_month_to_compare(
+    admin: Client, tmp_path: Path
+) -> None:
+    apply(tmp_path)
+    used()
+    begins = "2099-12-01"
+    later = "It begins on 2099-12-01, after the last open month: there is no month to compare."
+    answer = looked(admin, "efficiency", **{**BANDS, "valid_from": begins})
+    assert moved(answer) == {}
+    assert later in answer.content.decode()
+    carbon = {"name": "hq-1", "region": "CN-North", "year": "2023"}
+    assert later in looked(admin, "carbon", **carbon, valid_from=begins).content.decode()
+    now = looked(admin, "carbon", **carbon, valid_from="2026-10-01").content.decode()
+    assert "No amount of an open month changes." in now
+    assert "no month to compare" not in now
+
+
 def test_what_a_form_does_not_show_goes_on_in_the_policy_that_follows(admin: Client, tmp_path: Path) -> None:
     apply(tmp_path, **SECTIONS)
     page = admin.get("/prices/policies/").content.decode()

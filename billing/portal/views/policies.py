@@ -1,5 +1,7 @@
 """Policies and carbon factors by form: what is asked for is shown with what it moves in open months, and then stored."""
 
+from collections.abc import Sequence
+from datetime import datetime
 from typing import Any, Final
 
 from django.http import Http404, HttpRequest, HttpResponse
@@ -8,6 +10,7 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_POST, require_safe
 
+from billing.invoices.models import BillingPeriod
 from billing.portal.access import page_for, staff_page
 from billing.portal.forms import PageForm
 from billing.portal.months import open_periods
@@ -81,8 +84,15 @@ def policy_look(request: HttpRequest, setup: BillingSetup, kind: str) -> HttpRes
     context = {
         "nav": "policies", "setup": setup, "text": text, "preview": preview, "months": [period.month for period in periods],
         "names": dict(Team.objects.values_list("code", "name")), "form": TextForm(key="text", initial={"text": text}),
+        "begins": _after(periods, form.cleaned_data.get("valid_from")),
     }  # fmt: skip
     return render(request, "portal/policies_preview.html", context)
+
+
+def _after(periods: Sequence[BillingPeriod], begins: datetime | None) -> str:
+    """The day on which a policy begins that begins after every one of the months; else empty."""
+    later = begins is not None and all(begins >= period.end for period in periods)
+    return timezone.localtime(begins).date().isoformat() if later else ""
 
 
 @require_POST
