@@ -1,5 +1,7 @@
 """The texts of templates and code, and their Chinese: ``python -m tests.catalogue`` compiles it and names what is missing.
 
+Unfold, in which the administration is drawn, has no Chinese: those of its texts that Django's Chinese lacks count as ours.
+
 Needs no gettext: templates become calls by Django's own ``templatize``, calls are read by ``ast``, the `.mo` follows the
 format of the GNU gettext manual ("The Format of GNU MO Files").
 """
@@ -7,9 +9,12 @@ format of the GNU gettext manual ("The Format of GNU MO Files").
 import ast
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from gettext import GNUTranslations
 from pathlib import Path
 
+import django
+import unfold
 from django.utils.translation.template import templatize
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -20,12 +25,18 @@ HEADER = (
     "Content-Transfer-Encoding: 8bit\nPlural-Forms: nplurals=1; plural=0;\n"
 )
 ONE = {"gettext", "gettext_lazy", "gettext_noop", "_"}
+OF_CONTEXT = {"pgettext", "pgettext_lazy"}
+"""A word that means one thing here and another in the administration, such as the close of a month: its context first."""
+CONTEXT_END = "\x04"
 MANY = {"ngettext", "ngettext_lazy", "counted"}
 PLACES = {"Message": (0,), "Bound": (2, 3), "FieldReader": (1,), "nested": (1,), "mappings": (1,)}
 """Where calls of services, `pricing` and `metering` have texts (`metering.messages`)."""
 WORDS = re.compile(r"[^\s;,]")
 PLACE = re.compile(r"%\(\w+\)s")
-CALL = re.compile(r"\b(?:n?gettext|_)\(")
+CALL = re.compile(r"\b(?:[np]?gettext|_)\(")
+
+OTHER_PARTS = {"contrib", "unfold_crispy"}
+"""Of Unfold: what it has for packages that are not installed here."""
 
 Message = tuple[str, ...]
 """One text, or the text for one and the text for many."""
@@ -37,10 +48,10 @@ def _calls(source: str) -> Iterator[Message]:
             continue
         name = getattr(node.func, "id", getattr(node.func, "attr", ""))
         yield from ((text,) for text in _placed(node, name))
-        wanted = 1 if name in ONE else 2 if name in MANY else 0
+        wanted = 1 if name in ONE else 2 if name in MANY | OF_CONTEXT else 0
         texts = [part.value for part in node.args[:wanted] if isinstance(part, ast.Constant) and isinstance(part.value, str)]
         if wanted and len(texts) == wanted:
-            yield tuple(texts)
+            yield (CONTEXT_END.join(texts),) if name in OF_CONTEXT else tuple(texts)
 
 
 def _placed(call: ast.Call, name: str) -> Iterator[str]:
@@ -65,14 +76,38 @@ def _call_at(source: str, start: int) -> str:
 
 def messages() -> list[Message]:
     """Every text of templates and code, each once, in the order of the files."""
+    found = _texts([*ROOT.glob("templates/**/*.html"), *ROOT.glob("templates/alerts/*.txt")])
+    for package in ("billing", "pricing", "metering"):
+        found |= _texts(ROOT.glob(f"{package}/**/*.py"))
+    return list(found | _of_unfold())
+
+
+def _texts(paths: Iterable[Path]) -> dict[Message, None]:
     found: dict[Message, None] = {}
-    for path in sorted([*ROOT.glob("templates/**/*.html"), *ROOT.glob("templates/alerts/*.txt")]):
-        source = templatize(path.read_text(encoding="utf-8"))
+    for path in sorted(paths):
+        source = path.read_text(encoding="utf-8")
+        if path.suffix == ".py":
+            found.update(dict.fromkeys(_calls(source)))
+            continue
+        source = templatize(source)
         for match in CALL.finditer(source):
             found.update(dict.fromkeys(_calls(_call_at(source, match.start()))))
-    for path in [path for package in ("billing", "pricing", "metering") for path in sorted(ROOT.glob(f"{package}/**/*.py"))]:
-        found.update(dict.fromkeys(_calls(path.read_text(encoding="utf-8"))))
-    return list(found)
+    return found
+
+
+def _of_unfold() -> dict[Message, None]:
+    """Texts of Unfold, its parts for other packages left out, that Django does not translate."""
+    root = Path(unfold.__file__).parent
+    paths = [path for kind in ("html", "py") for path in root.glob(f"**/*.{kind}") if not OTHER_PARTS & set(path.parts)]
+    known = {key[0] if isinstance(key, tuple) else key for key in _of_django()}
+    return {message: None for message in _texts(paths) if message[0] not in known}
+
+
+def _of_django() -> Iterator[str | tuple[str, int]]:
+    for part in ("conf", "contrib/admin", "contrib/auth"):
+        path = Path(django.__file__).parent / part / "locale" / "zh_Hans" / "LC_MESSAGES" / "django.mo"
+        with path.open("rb") as file:
+            yield from GNUTranslations(file)._catalog  # type: ignore[attr-defined]  # there is no other list of its keys
 
 
 def _quoted(text: str) -> str:
@@ -83,7 +118,8 @@ def write_po(texts: dict[Message, str]) -> str:
     """The catalogue as text, one entry after the other."""
     entries = [f'msgid ""\nmsgstr {_quoted(HEADER)}']
     for message, chinese in texts.items():
-        lines = [f"msgid {_quoted(message[0])}"]
+        context, _end, text = message[0].rpartition(CONTEXT_END)
+        lines = [*([f"msgctxt {_quoted(context)}"] if context else []), f"msgid {_quoted(text)}"]
         lines += [f"msgid_plural {_quoted(message[1])}", f"msgstr[0] {_quoted(chinese)}"] if len(message) == 2 else [
             f"msgstr {_quoted(chinese)}"
         ]
@@ -96,6 +132,8 @@ def read_po(text: str) -> dict[Message, str]:
     texts: dict[Message, str] = {}
     for entry in text.strip().split("\n\n"):
         parts = [str(ast.literal_eval(line[line.index('"'):])) for line in entry.splitlines() if not line.startswith("#")]
+        if entry.startswith("msgctxt"):
+            parts = [CONTEXT_END.join(parts[:2]), *parts[2:]]
         if parts[0]:
             message = tuple(parts[:-1])
             if message in texts:

@@ -4,6 +4,7 @@ from threading import Lock
 from typing import Any, ClassVar
 
 import msgspec
+from django.utils.translation import override
 from drf_spectacular.generators import SchemaGenerator
 from drf_spectacular.views import SpectacularAPIView
 
@@ -116,8 +117,8 @@ class OneDescription(SchemaGenerator):
     _made: ClassVar[dict[str, Any]] = {}
 
     def get_schema(self, request: Any = None, public: bool = False) -> dict[str, Any]:
-        """The same for everybody who asks."""
-        with self._making:
+        """The same for everybody who asks: in English, whatever the first of them reads."""
+        with self._making, override("en"):
             if not self._made:
                 self._made.update(super().get_schema(request, public))
         return self._made

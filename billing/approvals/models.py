@@ -8,6 +8,7 @@ from typing import Any, ClassVar, TypeVar
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import Q
+from django.utils.translation import gettext_lazy as _
 
 from billing.tenancy.access import same_person
 
@@ -45,12 +46,12 @@ class Proposal(models.Model):
     kind = models.CharField(max_length=32)
     subject = models.CharField(max_length=300, help_text="what it is about: a name, a month")
     payload = models.JSONField(help_text="everything that is proposed")
-    reason = models.TextField(blank=True, help_text="why, for whoever decides")
-    revision = models.IntegerField(default=1, help_text="counts every change of what is proposed")
+    reason = models.TextField(blank=True, help_text=_("why, for whoever decides"))
+    revision = models.IntegerField(default=1, help_text=_("counts every change of what is proposed"))
     state = models.CharField(max_length=16, choices=State.choices, default=State.DRAFT)
     makers = ArrayField(models.CharField(max_length=200), help_text="who wrote or submitted it, the first one first")
     created_at = models.DateTimeField()
-    sha256 = models.CharField(max_length=64, blank=True, help_text="of all that was submitted")
+    sha256 = models.CharField(max_length=64, blank=True, help_text=_("of all that was submitted"))
     outcome = models.JSONField(default=dict, help_text="what its approval did")
 
     class Meta:

@@ -1,15 +1,42 @@
-"""What pages call the operations on a month, its reopenings and the roles that solve its exceptions."""
+"""What pages call the operations on a month, its reopenings, and its exceptions: who solves them, what they are about."""
 
-from typing import Final
+import re
+from typing import Any, Final
 
 from django.utils.translation import gettext_lazy as _
+from django.utils.translation import pgettext_lazy
 
 from billing.tenancy.models import Membership
 
-OPERATION_KIND: Final = {"close": _("Close"), "issue": _("Issue"), "assess": _("Assess"), "focus": _("FOCUS")}
+OPERATION_KIND: Final = {
+    "close": pgettext_lazy("month", "Close"), "issue": _("Issue"), "assess": _("Assess"), "focus": _("FOCUS"),
+}  # fmt: skip
 EXCEPTION_OWNER: Final = {Membership.Role.FINANCE: _("Finance"), Membership.Role.ADMIN: _("Platform admin")}
 REOPENING_STATUS: Final = {
     "requested": _("Waits for approval"),
     "approved": _("Approved"),
     "rejected": _("Rejected"),
 }
+QUARANTINED: Final = ((re.compile(r"(?P<reporter>.+) via (?P<endpoint>.+)"), _("%(reporter)s via %(endpoint)s")),)
+SUBJECTS: Final[dict[str, tuple[tuple[re.Pattern[str], Any], ...]]] = {
+    "metering_gap": (
+        (re.compile(r"(?P<cluster>[^/]+)/agent (?P<agent>.+)"), _("%(cluster)s/agent %(agent)s")),
+        (re.compile(r"agent (?P<agent>.+)"), _("agent %(agent)s")),
+    ),
+    "quarantine": QUARANTINED,
+    "conflict": QUARANTINED,
+    "estimated_end": ((re.compile(r"(?P<cluster>.+)/others"), _("%(cluster)s/others")),),
+    "unknown_share": ((re.compile(r"(?P<what>.+) on (?P<accelerator>.+)"), _("%(what)s on %(accelerator)s")),),
+    "upheld_uncredited": (
+        (re.compile(r"dispute (?P<number>\d+) of (?P<document>.+)"), _("dispute %(number)s of %(document)s")),
+    ),
+}
+"""Subjects of exceptions that have words between their names. They are stored in English, by which they are waived."""
+
+
+def subject_words(kind: str, subject: str) -> str:
+    """What an exception is about, in the language of the reader; names and codes stay as they are."""
+    for pattern, words in SUBJECTS.get(kind, ()):
+        if found := pattern.fullmatch(subject):
+            return str(words % found.groupdict())
+    return subject

@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Final
 
 from django.utils.dateformat import format as date_format
-from django.utils.translation import gettext
+from django.utils.translation import gettext, pgettext_lazy
 from django.utils.translation import gettext_lazy as _
 
 from billing.explorer.building import LATE, NOTE
@@ -45,7 +45,7 @@ PRESET: Final = {
     "last-12-months": _("Last 12 months"),
 }  # fmt: skip
 COLUMN: Final = {
-    "share": _("Share"), "before": _("Before"), "change": _("Change"), "gpu_hours": _("GPU-hours"),
+    "share": _("Share"), "before": _("Before"), "change": pgettext_lazy("amount", "Change"), "gpu_hours": _("GPU-hours"),
     "per_gpu_hour": _("Cost per GPU-hour"), "requests": _("Requests"), "per_1000_requests": _("Cost per 1,000 requests"),
     "tokens": _("Tokens"), "per_1m_tokens": _("Cost per 1M tokens"), "jobs": _("Jobs"), "per_job": _("Cost per job"),
     "co2": _("kg CO₂"),

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from django.utils.translation import gettext_lazy as _
+from django.utils.translation import pgettext_lazy
 
 from billing.inbox import decisions, deliveries, months, tokens
 from billing.inbox.reader import Item, Reader
@@ -41,7 +42,7 @@ KINDS: Final = (
     Kind("dispute", _("Disputes"), _("Decide"), (Right.CLOSE, Right.APPROVE), decisions.disputes_to_decide),
     Kind("evidence", _("Evidence asked of your team"), _("Answer"), (Right.DISPUTE,), decisions.evidence_to_give),
     Kind("correction", _("Corrections to issue"), _("Issue"), (Right.CLOSE,), decisions.corrections_to_issue),
-    Kind("close", _("Months to close"), _("Close"), (Right.CLOSE,), months.months_to_close),
+    Kind("close", _("Months to close"), pgettext_lazy("month", "Close"), (Right.CLOSE,), months.months_to_close),
     Kind("unowned", _("Usage without owner"), _("Declare the owner"), (Right.OPERATE,), months.unowned),
     Kind("unpriced", _("Usage without price"), _("Publish a price"), (Right.CLOSE,), months.unpriced),
     Kind("quarantine", _("Quarantine"), _("Correct or dismiss"), (Right.OPERATE,), months.quarantine),

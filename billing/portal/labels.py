@@ -13,6 +13,7 @@ from billing.portal.audit_words import AUDIT
 from billing.portal.input_names import NAMES
 from billing.rates import labels as rates
 from billing.rating import labels as rating
+from billing.tenancy import labels as tenancy
 from billing.usage import labels as usage
 
 LABELS: Final[Mapping[str, Mapping[Any, Any]]] = {
@@ -75,9 +76,6 @@ LABELS: Final[Mapping[str, Mapping[Any, Any]]] = {
         "owners": _("Owners"), "price": _("First price"), "close": _("First close"), "invoice": _("First invoice"),
     },
     "approved_by": {"review: none": _("Nobody: drafts are not reviewed")},
-    "role": {
-        "viewer": _("Viewer"), "lead": _("Team lead"), "finance": _("Finance"), "approver": _("Approver"),
-        "admin": _("Platform admin"), "auditor": _("Auditor"),
-    },
+    "role": tenancy.ROLE,
     "heat": {"devices": _("Devices in use, on average"), "tokens": _("Tokens an hour, on average")},
 }  # fmt: skip

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from django.utils.translation import gettext_lazy as _
+from django.utils.translation import pgettext_lazy
 
 from billing.tenancy.access import Right
 
@@ -54,7 +55,7 @@ MENU: Final = (
         Entry("workbench", _("Price workbench"), Right.READ_COSTS),
         Entry("recovery", _("Recovery"), Right.READ_COSTS, of_month=True),
     )),
-    Section(_("Close"), (
+    Section(pgettext_lazy("month", "Close"), (
         Entry("close", _("Can we close?"), Right.READ, of_month=True),
         Entry("audit", _("Audit"), Right.READ_AUDIT),
     )),

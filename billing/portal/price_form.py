@@ -9,8 +9,7 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from billing.portal.forms import Moment, PageForm, RowForm
-from billing.portal.templatetags.portal import token_class
-from billing.rates.labels import PRICE_SOURCE
+from billing.rates.labels import PRICE_SOURCE, token_class_words
 from billing.rates.price_list import GPU_PRICES, UP_TO
 from billing.runtime.translation import translated
 from pricing.fields import FieldProblem
@@ -72,7 +71,7 @@ class _TokenRow(RowForm):
 TokenRow = type("TokenRow", (_TokenRow,), {
     "tokens_model": forms.CharField(label=_("Model")),
     f"tokens_{UP_TO}": _price(_("Prompts up to")),
-    **{f"tokens_{name}": _price(token_class(name)) for name in TOKEN_CLASSES},
+    **{f"tokens_{name}": _price(token_class_words(name)) for name in TOKEN_CLASSES},
     "tokens_cost_sheet": forms.CharField(label=_("Load test"), widget=forms.TextInput(attrs={"list": "token-sheets"})),
 })  # fmt: skip
 """A column for each class of tokens that has a price."""

@@ -3,6 +3,7 @@
 Approval is not here: it is in the portal, where the effect on last month is beside the button.
 """
 
+from datetime import datetime
 from typing import Any
 
 from django import forms
@@ -10,10 +11,14 @@ from django.contrib import admin
 from django.db import models
 from django.http import HttpRequest
 from django.utils import timezone
+from django.utils.formats import date_format
+from django.utils.html import format_html
+from django.utils.translation import gettext_lazy as _
 from unfold.admin import ModelAdmin, TabularInline
 from unfold.widgets import UnfoldAdminTextareaWidget
 
 from billing.approvals.models import Step
+from billing.rates.labels import POLICY_FORM, PRICE_DRAFT_ACTION, PRICE_DRAFT_STATE, TOKEN_METHOD, token_class_words
 from billing.rates.models import (
     CostSheet,
     EfficiencyPolicy,
@@ -29,6 +34,7 @@ from billing.tenancy.access import Right, access_of
 from billing.tenancy.actors import actor_of
 from billing.tenancy.selectors import NoSetupError, billing_setup
 from pricing.documents import DocumentError, parse_yaml
+from pricing.efficiency import Form
 
 EXAMPLE = """name: 2027-01
 valid_from: '2027-01-01T00:00:00+08:00'
@@ -44,9 +50,20 @@ tokens:
 
 
 FACTS = (
-    "name", "currency", "valid_from", "content", "reason", "revision", "state", "makers", "created_by", "created_at",
-    "submitted_by", "submitted_at", "sha256", "decided_by", "decided_at", "decision",
+    "name", "currency", "valid_from", "content", "reason", "revision", "stage", "made_by", "created_at", "submitted_by",
+    "submitted_at", "sha256", "decided_by", "decided_at", "decision",
 )  # fmt: skip
+
+
+def fact(name: str, words: Any) -> Any:
+    """A fact of a draft that is no field of its table, under these words."""
+
+    @admin.display(description=words)
+    def show(_admin: ModelAdmin, draft: PriceDraft) -> Any:
+        found = getattr(draft, name)
+        return date_format(timezone.localtime(found), "DATETIME_FORMAT") if isinstance(found, datetime) else found or None
+
+    return show
 
 
 class ReadOnly:
@@ -73,6 +90,11 @@ class GpuPrices(ReadOnly, TabularInline):
 
     model = GpuPrice
     hide_title = True
+    fields = readonly_fields = ("accelerator", "resource", "sold_by", "price", "cost_sheet", "facility_kw")
+
+    @admin.display(description=_("Unit"))
+    def sold_by(self, row: GpuPrice) -> str:
+        return row.unit
 
 
 class TokenPrices(ReadOnly, TabularInline):
@@ -80,6 +102,11 @@ class TokenPrices(ReadOnly, TabularInline):
 
     model = TokenPrice
     hide_title = True
+    fields = readonly_fields = ("model", "token_class_words", "price", "cost_sheet")
+
+    @admin.display(description=_("Token class"))
+    def token_class_words(self, row: TokenPrice) -> Any:
+        return token_class_words(row.token_class)
 
 
 class Steps(ReadOnly, TabularInline):
@@ -87,7 +114,11 @@ class Steps(ReadOnly, TabularInline):
 
     model = Step
     hide_title = True
-    fields = ("at", "actor", "action", "revision", "comment")
+    fields = readonly_fields = ("at", "actor", "done", "revision", "comment")
+
+    @admin.display(description=_("Action"))
+    def done(self, step: Step) -> Any:
+        return PRICE_DRAFT_ACTION[Step.Action(step.action)]
 
 
 @admin.register(PriceVersion)
@@ -110,8 +141,13 @@ class CostSheetAdmin(ReadOnly, ModelAdmin):
 class TokenCostSheetAdmin(ReadOnly, ModelAdmin):
     """What 1M tokens cost, with the load test."""
 
-    list_display = ("name", "model", "accelerator", "engine", "precision", "method")
+    list_display = ("name", "model", "accelerator", "engine", "precision", "split_by")
+    fields = ("name", "model", "accelerator", "gpus", "engine", "precision", "split_by", "inputs", "result")
     search_fields = ("name", "model")
+
+    @admin.display(description=_("Method"), ordering="method")
+    def split_by(self, sheet: TokenCostSheet) -> Any:
+        return TOKEN_METHOD[sheet.method]
 
 
 @admin.register(EfficiencyPolicy)
@@ -119,18 +155,35 @@ class EfficiencyPolicyAdmin(ReadOnly, ModelAdmin):
     """Efficiency policies."""
 
     list_display = ("name", "valid_from", "valid_until")
+    fields = (
+        "name", "valid_from", "valid_until", "measured_by", "hfu_below", "penalty", "mfu_above", "reward", "min_minutes",
+        "min_coverage", "min_gpu_seconds", "grows", "width", "shadow", "classes", "unrewarded", "gather_short",
+        "neutral_pool",
+    )  # fmt: skip
     search_fields = ("name",)
+
+    @admin.display(description=_("Measured by"))
+    def measured_by(self, policy: EfficiencyPolicy) -> str:
+        return policy.penalise_on.upper()
+
+    @admin.display(description=_("Form"))
+    def grows(self, policy: EfficiencyPolicy) -> Any:
+        return POLICY_FORM[Form(policy.form)]
 
 
 class DraftForm(forms.ModelForm):
     """A draft as one YAML document. Validation is the service itself, in the transaction of the request."""
 
     document = forms.CharField(
-        widget=UnfoldAdminTextareaWidget(attrs={"rows": 28, "class": "font-mono", "spellcheck": "false"}), strip=False,
-        help_text="name, valid_from, reason, gpu and tokens, as under price_versions: of the set-up file; "
-        "cost_sheets and token_cost_sheets may come with it",
+        label=_("Price list"), strip=False,
+        widget=UnfoldAdminTextareaWidget(attrs={"rows": 28, "class": "font-mono", "spellcheck": "false"}),
+        help_text=_(
+            "<code>name</code>, <code>valid_from</code>, <code>reason</code>, <code>gpu</code> and <code>tokens</code>, as "
+            "under <code>price_versions:</code> of the set-up file; <code>cost_sheets</code> and "
+            "<code>token_cost_sheets</code> may come with it"
+        ),
     )  # fmt: skip
-    revision = forms.IntegerField(widget=forms.HiddenInput, required=False)
+    revision = forms.IntegerField(label=_("Revision"), widget=forms.HiddenInput, required=False)
     actor: str
 
     class Meta:
@@ -168,17 +221,42 @@ class DraftForm(forms.ModelForm):
         """The admin calls it after `save`: there is nothing left to write."""
 
 
+class StateFilter(admin.SimpleListFilter):
+    """Drafts of one state, in the words of the portal."""
+
+    title, parameter_name = _("State"), "state"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
+        return [(state.value, words) for state, words in PRICE_DRAFT_STATE.items()]
+
+    def queryset(self, request: HttpRequest, queryset: models.QuerySet[PriceDraft]) -> models.QuerySet[PriceDraft]:
+        return queryset.filter(state=self.value()) if self.value() else queryset
+
+
 @admin.register(PriceDraft)
 class PriceDraftAdmin(ReadOnly, ModelAdmin):
     """Drafts, edited as a document; what was approved or given up is shown as it is."""
 
     form = DraftForm
-    list_display = ("name", "state", "valid_from", "made_by", "submitted_by", "decided_by")
-    list_filter = ("state",)
+    list_display = ("name", "stage", "valid_from", "made_by", "submitted_by", "decided_by")
+    list_filter = (StateFilter,)
     search_fields = ("subject", "reason")
     inlines = [Steps]
+    name, currency = fact("name", _("Name")), fact("currency", _("Currency"))
+    valid_from = fact("valid_from", _("Valid from"))
+    submitted_by, submitted_at = fact("submitted_by", _("Submitted by")), fact("submitted_at", _("Submitted at"))
+    decided_by, decided_at = fact("decided_by", _("Decided by")), fact("decided_at", _("Decided at"))
+    decision = fact("decision", _("Decision"))
 
-    @admin.display(description="made by")
+    @admin.display(description=_("State"), ordering="state")
+    def stage(self, draft: PriceDraft) -> Any:
+        return PRICE_DRAFT_STATE[PriceDraft.State(draft.state)]
+
+    @admin.display(description=_("Price list"))
+    def content(self, draft: PriceDraft) -> str:
+        return format_html('<pre class="whitespace-pre-wrap">{}</pre>', draft_document(draft, billing_setup().zone))
+
+    @admin.display(description=_("Made by"))
     def made_by(self, draft: PriceDraft) -> str:
         return ", ".join(draft.makers)
 

@@ -1,11 +1,13 @@
-"""What pages call the states of price drafts and commitments, and the parts of a price."""
+"""What pages call the states of price drafts and commitments, the parts of a price, and the classes of tokens."""
 
-from typing import Final
+from typing import Any, Final
 
 from django.utils.translation import gettext_lazy as _
 
 from billing.approvals.models import Step
 from billing.rates.models import PriceDraft
+from pricing.contexts import class_and_context
+from pricing.efficiency import Form
 
 PRICE_DRAFT_STATE: Final = {
     PriceDraft.State.DRAFT: _("Being written"),
@@ -63,9 +65,23 @@ PRICE_PART: Final = {
     "kg_co2": _("kg of CO2, location and making"),
 }
 """Components of a cost sheet, what its list price is made with, and its footprint."""
+TOKEN_CLASS: Final = {
+    "input": _("Input"),
+    "cache_read": _("Cache read"),
+    "cache_creation": _("Cache write"),
+    "output": _("Output"),
+}
+POLICY_FORM: Final = {Form.BANDS: _("Bands"), Form.LINEAR: _("Linear")}
 TOKEN_METHOD: Final = {
     "ratio": _("R, fixed ratios"),
     "phase": _("T, phase time"),
     "least-squares": _("L, least squares"),
     "output-only": _("O, output only"),
 }
+
+
+def token_class_words(code: str) -> Any:
+    """What a class of tokens is called, with its bucket of prompts where it has one."""
+    name, context = class_and_context(code)
+    words = TOKEN_CLASS.get(name, name)
+    return _("%(class)s, prompts of %(tokens)s tokens") % {"class": words, "tokens": context} if context else words

@@ -10,6 +10,7 @@ from django.contrib.postgres.constraints import ExclusionConstraint
 from django.contrib.postgres.fields import ArrayField, RangeOperators
 from django.db import models
 from django.db.models import Q
+from django.utils.translation import gettext_lazy as _
 
 from billing.approvals.models import OfKind, Proposal, Step, fact
 from billing.tenancy.models import Team, ValidRange
@@ -33,6 +34,9 @@ class DatedPolicy(models.Model):
     class Meta:
         abstract = True
         ordering = ["valid_from"]
+
+    def __str__(self) -> str:
+        return self.name
 
 
 class CostSheet(models.Model):
@@ -82,6 +86,9 @@ class PriceDraft(Proposal):
     valid_from = fact("valid_from", datetime.fromisoformat)
     content = fact("content", dict)
 
+    def __str__(self) -> str:
+        return self.name
+
     @property
     def decided(self) -> Step | None:
         """The approval or rejection of the list as it is now; who gives it up decides nothing."""
@@ -103,10 +110,10 @@ class PriceVersion(models.Model):
     valid_until = models.DateTimeField(null=True, blank=True)
     published_at = models.DateTimeField(auto_now_add=True)
     published_by = models.CharField(max_length=200)
-    sealed = models.BooleanField(default=False, help_text="set once all its prices are written; nothing changes after")
+    sealed = models.BooleanField(default=False, help_text=_("set once all its prices are written; nothing changes after"))
     draft = models.OneToOneField(
         PriceDraft, null=True, blank=True, on_delete=models.PROTECT, related_name="version",
-        help_text="the draft that it was; none where the set-up file declares it",
+        help_text=_("the draft that it was; none where the set-up file declares it"),
     )  # fmt: skip
 
     class Meta:
@@ -168,14 +175,14 @@ class EfficiencyPolicy(DatedPolicy):
     min_gpu_seconds = models.BigIntegerField(default=SECONDS_PER_GPU_HOUR)
     form = models.CharField(max_length=16, choices=[(form.value, form.value) for form in Form], default=Form.BANDS.value)
     width = models.DecimalField(max_digits=9, decimal_places=6, default=Decimal("0.10"))
-    shadow = models.BooleanField(default=False, help_text="judged and shown, but no money moves")
-    classes = models.JSONField(default=list, blank=True, help_text="bands of their own for some workloads")
-    unrewarded = ArrayField(models.CharField(max_length=64), default=list, blank=True, help_text="codes of teams")
+    shadow = models.BooleanField(default=False, help_text=_("judged and shown, but no money moves"))
+    classes = models.JSONField(default=list, blank=True, help_text=_("bands of their own for some workloads"))
+    unrewarded = ArrayField(models.CharField(max_length=64), default=list, blank=True, help_text=_("codes of teams"))
     gather_short = models.BooleanField(default=False)
     neutral_pool = models.BooleanField(default=False)
     penalise_on = models.CharField(
         max_length=8, choices=[(metric.value, metric.value) for metric in Metric], default=Metric.HFU.value,
-        help_text="what hfu_below bounds",
+        help_text=_("what hfu_below bounds"),
     )  # fmt: skip
 
     class Meta(DatedPolicy.Meta):

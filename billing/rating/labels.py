@@ -1,4 +1,4 @@
-"""What pages call the kinds and reasons of lines, the classes of tokens, and changes of closed time."""
+"""What pages call the kinds and reasons of lines, and changes of closed time."""
 
 from typing import Final
 
@@ -35,12 +35,6 @@ LINE_REASON: Final = {
     "neutral:missing": _("Neutral: not measured"),
     "neutral:exempt": _("Neutral: exempt by the policy"),
     "neutral:suspended": _("Neutral: rewards of this team are suspended"),
-}
-TOKEN_CLASS: Final = {
-    "input": _("Input"),
-    "cache_read": _("Cache read"),
-    "cache_creation": _("Cache write"),
-    "output": _("Output"),
 }
 CHANGE_KIND: Final = {
     RetroactiveChange.Kind.PRICE: _("Prices"),

@@ -1,7 +1,10 @@
 """People and the teams they may see; everything that daily users need is in the portal."""
 
+from typing import Any
+
 from allauth.account.models import EmailAddress
-from allauth.socialaccount.models import SocialApp, SocialToken
+from allauth.mfa.models import Authenticator
+from allauth.socialaccount.models import SocialAccount, SocialApp, SocialToken
 from django.contrib import admin
 from django.contrib.auth.admin import UserAdmin
 from django.contrib.auth.models import Group, User
@@ -12,6 +15,7 @@ from unfold.admin import ModelAdmin, TabularInline
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
 
 from billing.tenancy.actors import actor_of
+from billing.tenancy.labels import ROLE
 from billing.tenancy.models import Membership
 from billing.tenancy.people import account_active_set
 
@@ -21,6 +25,11 @@ class MembershipInline(TabularInline):
 
     model = Membership
     extra = 1
+    hide_title = True
+
+    def formfield_for_choice_field(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
+        """The roles, in the words of the portal."""
+        return super().formfield_for_choice_field(db_field, request, **{**kwargs, "choices": list(ROLE.items())})
 
 
 class PersonAdmin(UserAdmin, ModelAdmin):
@@ -50,6 +59,32 @@ class PersonAdmin(UserAdmin, ModelAdmin):
             account_active_set(user=obj, active=obj.is_active, actor=actor_of(request))
 
 
-for model in (User, Group, EmailAddress, SocialApp, SocialToken):  # groups give no right here, providers are settings
-    admin.site.unregister(model)
+class SecondFactorAdmin(ModelAdmin):
+    """Seen, and deleted for whoever lost theirs; its secret is sealed, so nobody writes one by hand."""
+
+    list_display = ("user", "type", "created_at", "last_used_at")
+    list_filter = ("type",)
+    fields = list_display
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Authenticator | None = None) -> bool:
+        return False
+
+
+class ProviderAccountAdmin(ModelAdmin):
+    """Which account of the identity provider signs in to which account here."""
+
+    list_display = ("user", "uid", "provider")
+    list_filter = ("provider",)
+    search_fields = ("uid", "user__username", "user__email")
+    raw_id_fields = ("user",)
+    readonly_fields = ("extra_data",)
+
+
+for model in (User, Group, EmailAddress, SocialApp, SocialToken, Authenticator, SocialAccount):
+    admin.site.unregister(model)  # groups give no right here, providers are settings; the others are registered as ours
 admin.site.register(User, PersonAdmin)
+admin.site.register(Authenticator, SecondFactorAdmin)
+admin.site.register(SocialAccount, ProviderAccountAdmin)

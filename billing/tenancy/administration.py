@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Any, Final
 
+from django.apps import apps
+from django.contrib.admin import AdminSite
 from django.http import HttpRequest, HttpResponseBase
 from django.template.response import SimpleTemplateResponse
 from django.utils import timezone
@@ -12,29 +14,55 @@ from unfold.sites import UnfoldAdminSite
 from billing.tenancy.access import Right, access_of
 from billing.tenancy.selectors import NoSetupError, billing_setup
 
-WORDS: Final = {
-    "auth": _("People"), "User": _("Accounts"), "mfa": _("Sign-in"), "Authenticator": _("Second factors"),
-    "socialaccount": _("Identity provider"), "SocialAccount": _("Accounts there"), "rates": _("Prices"),
-    "PriceDraft": _("Drafts of price lists"), "PriceVersion": _("Price lists"), "CostSheet": _("Cost sheets"),
-    "TokenCostSheet": _("Load tests of models"), "EfficiencyPolicy": _("Efficiency policies"),
+PARTS: Final = {
+    "auth": _("People"), "mfa": _("Sign-in"), "rates": _("Prices"), "socialaccount": _("Identity provider"),
 }  # fmt: skip
-"""What its parts and tables are called."""
+TABLES: Final = {
+    "User": (_("account"), _("accounts")),
+    "Membership": (_("role"), _("roles")),
+    "Authenticator": (_("second factor"), _("second factors")),
+    "SocialAccount": (_("account of the provider"), _("accounts of the provider")),
+    "PriceDraft": (_("draft of a price list"), _("drafts of price lists")),
+    "Step": (_("step"), _("steps")),
+    "PriceVersion": (_("price list"), _("price lists")),
+    "GpuPrice": (_("GPU price"), _("GPU prices")),
+    "TokenPrice": (_("token price"), _("token prices")),
+    "CostSheet": (_("cost sheet"), _("cost sheets")),
+    "TokenCostSheet": (_("load test of a model"), _("load tests of models")),
+    "EfficiencyPolicy": (_("efficiency policy"), _("efficiency policies")),
+}
+"""One of each table, and many."""
+FIELDS: Final = {
+    "name": _("Name"), "user": _("Account"), "team": _("Team"), "role": _("Role"), "type": _("Type"),
+    "provider": _("Provider"), "uid": _("Identifier there"), "extra_data": _("What the provider says"),
+    "first_name": _("First name"), "last_name": _("Last name"), "email": _("Email address"), "is_active": _("Active"),
+    "is_staff": _("Staff status"), "is_superuser": _("Superuser status"), "last_login": _("Last login"),
+    "date_joined": _("Date joined"), "created_at": _("Created at"), "last_used_at": _("Last used at"),
+    "currency": _("Currency"), "valid_from": _("Valid from"), "valid_until": _("Valid until"),
+    "published_at": _("Published at"), "published_by": _("Published by"), "sealed": _("Complete"), "draft": _("Draft"),
+    "accelerator": _("Accelerator"), "resource": _("Resource"), "price": _("Price"), "cost_sheet": _("Cost sheet"),
+    "facility_kw": _("Kilowatts at the meter"), "model": _("Model"), "gpus": _("Number of GPUs"), "engine": _("Engine"),
+    "precision": _("Precision"), "inputs": _("Inputs"), "result": _("Result"), "reason": _("Reason"),
+    "revision": _("Revision"), "sha256": _("SHA256"), "at": _("When"), "actor": _("Who"), "comment": _("Comment"),
+    "hfu_below": _("Penalty below"), "penalty": _("Penalty, share of the price"), "mfu_above": _("Reward above an MFU of"),
+    "reward": _("Reward, share of the price"), "min_minutes": _("Minutes that a job must run"),
+    "min_gpu_seconds": _("GPU-seconds that a job must have"),
+    "min_coverage": _("Share of its time that must be measured"), "width": _("Width of the linear form"),
+    "shadow": _("Only shown: no money moves"), "classes": _("Classes of workloads"),
+    "unrewarded": _("Teams without a reward"), "gather_short": _("Short jobs are judged together"),
+    "neutral_pool": _("Rewards are paid by penalties: the sum is 0"),
+}  # fmt: skip
+"""What a field is called, the same in every table."""
 
 
 class Administration(UnfoldAdminSite):
     """Django's, as `admin.site`."""
 
+    index_title = _("Administration")
+
     def has_permission(self, request: HttpRequest) -> bool:
         """Whether somebody may open it; what they find there each table asks by itself."""
         return request.user.is_active and (request.user.is_staff or access_of(request.user).may(Right.MANAGE_PEOPLE))
-
-    def get_app_list(self, request: HttpRequest, app_label: str | None = None) -> list[Any]:
-        """The tables by part, in the words of the portal."""
-        return [
-            {**app, "name": WORDS[app["app_label"]],
-             "models": [{**table, "name": WORDS[table["object_name"]]} for table in app["models"]]}
-            for app in super().get_app_list(request, app_label)
-        ]  # fmt: skip
 
     def admin_view(self, view: Callable[..., Any], cacheable: bool = False) -> Callable[..., Any]:
         """A view whose times are read and written in the zone of the installation."""
@@ -46,6 +74,20 @@ class Administration(UnfoldAdminSite):
                 return answer.render() if isinstance(answer, SimpleTemplateResponse) else answer
 
         return in_zone
+
+
+def words_given(site: AdminSite) -> None:
+    """Call parts, tables and fields of the administration as here.
+
+    Most tables are not ours, and a name in a model would be a migration: Django keeps what was declared for those, so that
+    what is set afterwards makes none.
+    """
+    for table, shown in site._registry.items():
+        apps.get_app_config(table._meta.app_label).verbose_name = PARTS[table._meta.app_label]
+        for model in (table, *(inline.model for inline in shown.inlines)):
+            model._meta.verbose_name, model._meta.verbose_name_plural = TABLES[model.__name__]
+            for field in model._meta.fields:
+                field.verbose_name = FIELDS.get(field.name, field.verbose_name)
 
 
 def _zone() -> str:

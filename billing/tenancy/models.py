@@ -159,6 +159,9 @@ class Membership(models.Model):
             ),
         ]
 
+    def __str__(self) -> str:
+        return f"{self.user} {self.team or '*'}"
+
 
 class ProvisionedAccount(models.Model):
     """An account that the identity provider manages by SCIM, under the names that it has there."""

@@ -8,7 +8,8 @@ from django.utils.translation import gettext, override
 
 from billing.invoices.documents import labels
 from billing.invoices.labels import CORRECTION_REASON, NOTE_STYLE
-from billing.rating.labels import LINE_KIND, LINE_REASON, TOKEN_CLASS
+from billing.rates.labels import TOKEN_CLASS
+from billing.rating.labels import LINE_KIND, LINE_REASON
 from tests.catalogue import PO, read_po
 
 TERMS = {"credit note": "贷记单", "price version": "价格版本", "invoice": "账单", "quarantine": "隔离", "waive": "豁免"}

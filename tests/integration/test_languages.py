@@ -67,3 +67,12 @@ def test_a_signed_in_person_switches_and_stays_on_the_page() -> None:
     assert '<html lang="zh-hans">' in page
     assert "退出登录" in page
     assert "Sign out" not in page
+
+
+@pytest.mark.django_db
+def test_the_description_of_the_api_is_english_whoever_asks_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is made once in a process, of fields whose names and help pages show in the reader's language."""
+    monkeypatch.setattr("billing.api.schema.OneDescription._made", {})
+    description = Client(headers={"accept-language": "zh-CN"}).get("/api/v1/schema/", {"format": "json"}).content.decode()
+    assert "GpuPrice" in description
+    assert not [letter for letter in description if "\u4e00" <= letter <= "\u9fff"]

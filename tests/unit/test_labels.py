@@ -27,9 +27,12 @@ from billing.rates.price_list import GPU_PRICES
 from billing.rates.services.drafts import PRICE_LIST
 from billing.rating import labels as rating
 from billing.rating.models import ChangeProposal, RetroactiveChange
+from billing.tenancy import labels as tenancy
+from billing.tenancy.models import Membership
 from billing.usage import labels as usage
 from billing.usage.models import QuarantinedRecord
 from metering.allocation import EndReason
+from pricing.efficiency import Form
 from pricing.rate_card import TOKEN_CLASSES
 from pricing.token_sheet import METHODS as TOKEN_METHODS
 
@@ -45,6 +48,7 @@ ENUMS: list[tuple[type[TextChoices], dict[str, object]]] = [
     (NoteLine.Style, invoices.NOTE_STYLE),
     (Operation.Status, invoices.OPERATION_STATUS),
     (QuarantinedRecord.Reason, usage.QUARANTINE_REASON),
+    (Membership.Role, tenancy.ROLE),
     (PriceDraft.State, rates.PRICE_DRAFT_STATE),
     (RetroactiveChange.Kind, rating.CHANGE_KIND),
     (Budget.Period, budgets.BUDGET_PERIOD),
@@ -69,7 +73,8 @@ def test_every_word_for_the_state_of_a_proposal_and_every_step_has_its_label() -
 
 
 def test_lists_of_codes_that_are_no_enum_have_their_labels_too() -> None:
-    assert set(rating.TOKEN_CLASS) == set(TOKEN_CLASSES)
+    assert set(rates.TOKEN_CLASS) == set(TOKEN_CLASSES)
+    assert set(rates.POLICY_FORM) == set(Form)
     assert set(rates.TOKEN_METHOD) == set(TOKEN_METHODS)
     assert set(rates.PRICE_SOURCE) == set(GPU_PRICES)
     assert set(budgets.FORECAST_METHOD) == set(METHODS)

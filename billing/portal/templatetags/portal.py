@@ -14,16 +14,16 @@ from django.urls import reverse
 from django.utils.html import format_html_join
 from django.utils.safestring import mark_safe
 from django.utils.translation import gettext, ngettext
-from django.utils.translation import gettext_lazy as _
 
+from billing.closing.labels import subject_words
 from billing.inbox.months import claim_address
 from billing.portal.input_names import input_name
 from billing.portal.labels import LABELS
 from billing.portal.navigation import menu_of
 from billing.portal.tables import MINUS, NOTHING
 from billing.portal.waiting import waiting_number
+from billing.rates.labels import TOKEN_CLASS, token_class_words
 from billing.rates.price_diff import PriceChange
-from billing.rating.labels import TOKEN_CLASS
 from billing.runtime.progress import STEPS
 from billing.runtime.translation import translated
 from pricing.contexts import class_and_context, priced_class
@@ -31,6 +31,8 @@ from pricing.contexts import class_and_context, priced_class
 register = template.Library()
 register.filter("input_name", input_name)
 register.filter("translated", translated)
+register.filter("token_class", token_class_words)
+register.filter("subject_words", subject_words)
 UNITS: Mapping[str, Callable[[int], str]] = {
     "months": lambda n: ngettext("%(n)s month", "%(n)s months", n),
     "records": lambda n: ngettext("%(n)s record", "%(n)s records", n),
@@ -61,21 +63,13 @@ def label(code: str, table: str) -> Any:
 def unpriced(sku: str) -> str:
     """What has no price: an accelerator, or a model with its class of tokens."""
     model, _blank, code = sku.rpartition(" ")
-    return f"{model} · {token_class(code)}" if class_and_context(code)[0] in TOKEN_CLASS else sku
-
-
-@register.filter
-def token_class(code: str) -> Any:
-    """What a class of tokens is called, with its bucket of prompts where it has one."""
-    name, context = class_and_context(code)
-    words = TOKEN_CLASS.get(name, name)
-    return _("%(class)s, prompts of %(tokens)s tokens") % {"class": words, "tokens": context} if context else words
+    return f"{model} · {token_class_words(code)}" if class_and_context(code)[0] in TOKEN_CLASS else sku
 
 
 @register.filter
 def in_context(name: str, context: str) -> Any:
     """What a class of tokens in a bucket of prompt lengths is called."""
-    return token_class(priced_class(name, context))
+    return token_class_words(priced_class(name, context))
 
 
 @register.inclusion_tag("portal/parts/menu.html", takes_context=True)

@@ -23,7 +23,8 @@ from billing.portal.access import page, page_for
 from billing.portal.forms import Line, Midnight, Number, PageForm, ReasonForm, TeamChoice, Text, acting
 from billing.portal.selectors import team_names
 from billing.portal.tables import Column, Table, download
-from billing.rating.labels import CHANGE_KIND, TOKEN_CLASS
+from billing.rates.labels import TOKEN_CLASS
+from billing.rating.labels import CHANGE_KIND
 from billing.rating.models import RetroactiveChange
 from billing.rating.selectors import changes_all
 from billing.rating.services.changes import NAME_LIMIT

@@ -1,0 +1,16 @@
+"""What pages call roles."""
+
+from typing import Final
+
+from django.utils.translation import gettext_lazy as _
+
+from billing.tenancy.models import Membership
+
+ROLE: Final = {
+    Membership.Role.VIEWER: _("Viewer"),
+    Membership.Role.LEAD: _("Team lead"),
+    Membership.Role.FINANCE: _("Finance"),
+    Membership.Role.APPROVER: _("Approver"),
+    Membership.Role.ADMIN: _("Platform admin"),
+    Membership.Role.AUDITOR: _("Auditor"),
+}
