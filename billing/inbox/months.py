@@ -8,6 +8,7 @@ from django.urls import reverse
 from django.utils.translation import gettext
 
 from billing.closing.exception_kinds import kind_of
+from billing.closing.labels import subject_words
 from billing.inbox.findings import CHECK, Finding, findings_in
 from billing.inbox.models import MonthFindings
 from billing.inbox.reader import Item, Reader
@@ -62,7 +63,7 @@ def _item(row: MonthFindings, item: Finding) -> Item:
     facts = kind_of(item.kind)
     link = claim_address(item.kind, item.subject, row.month) if item.kind in UNOWNED else facts.link(row.month)
     return Item(
-        f"{facts.label}: {item.subject}", link, amount=item.amount, since=item.since,
+        f"{facts.label}: {subject_words(item.kind, item.subject)}", link, amount=item.amount, since=item.since,
         quantity=item.quantity, unit=item.unit, words=facts.solution,
     )  # fmt: skip
 

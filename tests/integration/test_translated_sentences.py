@@ -18,6 +18,8 @@ from billing.invoices.selectors import period_of
 from billing.invoices.services.periods import period_open
 from billing.runtime.translation import translated
 from billing.usage.models import AgentDiagnostic, QuarantinedRecord
+from billing.usage.services import watch_notes_add
+from metering.intervals import Interval
 from tests.factories import apply, ingest_tokens, person, token_record
 from tests.full_scenario import Scenario, build_scenario, pleasant
 
@@ -58,6 +60,15 @@ def test_the_advice_for_an_unknown_resource_is_chinese_on_the_page_and_english_i
         "this extended resource is unknown: if it is a device, configure the agent with --resource; if it is none, declare "
         "it with `manage.py gpu_share`"
     )
+
+
+def test_what_an_exception_is_about_is_chinese_on_pages_and_english_where_it_is_stored(reader: Client) -> None:
+    lost = Interval(datetime(2026, 10, 20, tzinfo=UTC), datetime(2026, 10, 20, 4, tzinfo=UTC))
+    watch_notes_add(agent="gpu-agent", cluster="hq-1", kind="unwatched", stretches=[lost])
+    report = build_report(period_of("2026-10"), now=NOVEMBER)
+    assert [item.subject for item in report.exceptions if item.kind == "metering_gap"] == ["hq-1/agent gpu-agent"]
+    assert "hq-1/采集代理 gpu-agent" in page(reader, "/close/?month=2026-10")
+    assert "采集代理 gpu-agent" in page(reader, "/sources/?month=2026-10")
 
 
 @pytest.mark.parametrize(
