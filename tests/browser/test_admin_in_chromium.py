@@ -66,3 +66,12 @@ def test_what_stands_in_a_page_of_the_admin_does_not_run(window: Any) -> None:
                    return new Promise((failed) => document.body.lastElementChild.addEventListener('error', failed)); }"""
     )
     assert window.evaluate("window.ran === undefined")
+
+
+def test_no_page_of_the_admin_is_wider_than_a_phone(window: Any) -> None:
+    window.set_viewport_size(SIZES["phone"])
+    beyond = {}
+    for address in addresses():
+        window.goto(address)
+        beyond[address] = window.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+    assert {address: width for address, width in beyond.items() if width > 0} == {}
