@@ -71,7 +71,7 @@ histories: $(VENV)/.dev  ## a thousand random histories of a cluster with crashe
 traces: $(VENV)/.dev  ## real production traces to the cent; SUANPAN_TRACES names their folder
 	$(BIN)/python -m pytest tests/traces
 
-cluster: $(VENV)/.dev  ## recount sealed months on a Spark cluster of this machine; needs Java 17 and some 500 MB for pyspark
+cluster: $(VENV)/.dev  ## recount sealed months on a Spark cluster of this machine, also while workers are killed; needs Java 17 and some 500 MB for pyspark
 	@command -v java >/dev/null || { echo "make cluster: no Java on this machine" >&2; exit 2; }
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-cluster.txt
 	$(BIN)/python -m pytest tests/cluster

@@ -1,13 +1,16 @@
 """Sums of sealed token records on a Spark cluster, as `file_token_sums` gives them: for months beyond one machine.
 
 Master, workers and this machine read the files under the same path. One statement removes repeats, cuts and sums; what a
-worker that dies had done, the others do again.
+worker that dies had done, the others do again. Where none is left, the sums are given up.
 """
 
-from collections.abc import Sequence
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from billing.usage.contents import TOKEN_COUNTS
 from billing.usage.files import UsageFileError
@@ -15,6 +18,8 @@ from billing.usage.store.sums import EPOCH, Bounds, TokenSums
 from billing.usage.token_file import Cut, bucket_context
 from metering.intervals import Interval
 
+IDLE_SECONDS: Final = 300
+"""How long a recount may wait without a worker that computes; Spark itself waits for ever."""
 WITHOUT_REPEATS: Final = f"""
     SELECT source, one.*, one <> other AS conflicting FROM (
         SELECT source, id, min({{record}}) AS one, max({{record}}) AS other
@@ -40,24 +45,33 @@ def spark_token_sums(
 ) -> list[TokenSums]:
     """Tokens of records of epochs below `before`, summed by the cluster of `master` (spark://host:port).
 
-    Raises UsageFileError where one id has two contents, or pyspark is not installed.
+    Raises UsageFileError where one id has two contents, pyspark is not installed, or the cluster gives no sums.
     """
     if not files:
         return []
     try:
+        from py4j.protocol import Py4JError
+        from pyspark.errors import PySparkException
         from pyspark.sql import SparkSession
     except ImportError as error:
         raise UsageFileError(f"--engine {master}: needs pyspark (`pip install -r requirements-cluster.txt`)") from error
-    session = (
-        SparkSession.builder.master(master).appName("suanpan period_recount").config("spark.sql.session.timeZone", "UTC")
-        .config("spark.ui.enabled", "false").config("spark.ui.showConsoleProgress", "false")
-        .config("spark.sql.ansi.enabled", "true").getOrCreate()
-    )  # fmt: skip
     try:
-        session.read.parquet(*(path.absolute().as_uri() for path in files)).createOrReplaceTempView("sealed")
-        wanted, condition = SparkCut(pieces, bounds, "").statement()
-        records = WITHOUT_REPEATS.format(sealed="sealed", before=before)
-        rows = session.sql(f"SELECT {wanted}, count_if(conflicting) FROM ({records}) WHERE {condition}").collect()
+        session = (
+            SparkSession.builder.master(master).appName("suanpan period_recount")
+            .config("spark.sql.session.timeZone", "UTC").config("spark.ui.enabled", "false")
+            .config("spark.ui.showConsoleProgress", "false").config("spark.sql.ansi.enabled", "true").getOrCreate()
+        )  # fmt: skip
+    except Py4JError as error:
+        raise UsageFileError(f"--engine {master}: no recount can be started there: {_first_lines(error)}") from error
+    try:
+        with _given_up_when_idle(session.sparkContext) as idle:
+            session.read.parquet(*(path.absolute().as_uri() for path in files)).createOrReplaceTempView("sealed")
+            wanted, condition = SparkCut(pieces, bounds, "").statement()
+            records = WITHOUT_REPEATS.format(sealed="sealed", before=before)
+            rows = session.sql(f"SELECT {wanted}, count_if(conflicting) FROM ({records}) WHERE {condition}").collect()
+    except (Py4JError, PySparkException) as error:
+        why = f"no worker has computed for {IDLE_SECONDS} s; the recount was given up"
+        raise UsageFileError(f"--engine {master}: {why if idle.is_set() else _first_lines(error)}") from error
     finally:
         session.stop()
     if conflicts := sum(row[-1] for row in rows):
@@ -71,3 +85,38 @@ def spark_token_sums(
             row[:-1] for row in rows
         )
     ]  # fmt: skip
+
+
+@contextmanager
+def _given_up_when_idle(context: Any) -> Iterator[threading.Event]:
+    """Cancel the jobs of an application of which no task has run for IDLE_SECONDS; the event says that it was done."""
+    over, idle = threading.Event(), threading.Event()
+    watch = threading.Thread(target=_watch, args=(context, over, idle), daemon=True)
+    watch.start()
+    try:
+        yield idle
+    finally:
+        over.set()
+        watch.join()
+
+
+def _watch(context: Any, over: threading.Event, idle: threading.Event) -> None:
+    from py4j.protocol import Py4JError
+
+    tracker, computed = context.statusTracker(), time.monotonic()
+    while not over.wait(1):
+        try:
+            stages = [tracker.getStageInfo(number) for number in tracker.getActiveStageIds()]
+            if not stages or any(stage and stage.numActiveTasks for stage in stages):
+                computed = time.monotonic()
+            elif time.monotonic() - computed > IDLE_SECONDS:
+                idle.set()
+                context.cancelAllJobs()
+                return
+        except Py4JError:  # the cluster has ended the application, and the recount hears why
+            return
+
+
+def _first_lines(error: Exception) -> str:
+    """What happened, without the calls that led there."""
+    return " ".join(str(error).splitlines()[:2])

@@ -17,21 +17,31 @@ import pyspark
 
 HOME = Path(pyspark.__file__).parent
 SECONDS = 120
-DEFAULTS = """spark.driver.host 127.0.0.1
+PARTITIONS = 200
+DEFAULTS = f"""spark.driver.host 127.0.0.1
 spark.driver.bindAddress 127.0.0.1
 spark.driver.memory 512m
 spark.executor.memory 512m
-spark.sql.shuffle.partitions 8
+spark.sql.shuffle.partitions {PARTITIONS}
+spark.sql.adaptive.coalescePartitions.enabled false
+spark.eventLog.enabled true
+spark.eventLog.rolling.enabled false
+spark.eventLog.compress false
+spark.eventLog.dir {{events}}
 """
+"""Many short tasks, so that a worker can be killed between the first and the last; each application logs its events."""
 
 
 @dataclass
 class Cluster:
-    """Where its master is, and its processes: each leads a group with the executors that it started."""
+    """Where its master is, its processes, each the leader of a group with the executors that it started, and where
+    applications log their events.
+    """
 
     master: str
     status: str
     workers: list[subprocess.Popen[bytes]]
+    logs: Path
 
     def state(self) -> dict[str, Any]:
         with urlopen(self.status, timeout=10) as answer:
@@ -40,6 +50,11 @@ class Cluster:
 
     def alive(self) -> list[dict[str, Any]]:
         return [worker for worker in self.state()["workers"] if worker["state"] == "ALIVE"]
+
+    def events(self, application: str) -> list[dict[str, Any]]:
+        """What an application has logged up to now; the last line of one that runs may not be whole."""
+        found = [path.read_text().rpartition("\n")[0] for path in self.logs.glob(f"{application}*")]
+        return [json.loads(line) for text in found for line in text.splitlines()]
 
 
 def free_port() -> int:
@@ -56,11 +71,14 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 
 @contextmanager
-def spark_cluster(folder: Path, workers: int = 2) -> Iterator[Cluster]:
-    """A master and workers of one core each."""
+def spark_cluster(folder: Path, logs: Path, workers: int = 2) -> Iterator[Cluster]:
+    """A master and workers of one core each.
+
+    `logs`: one folder for all clusters of a process, whose driver reads the settings only once.
+    """
     conf = folder / "conf"
     conf.mkdir()
-    (conf / "spark-defaults.conf").write_text(DEFAULTS)
+    (conf / "spark-defaults.conf").write_text(DEFAULTS.format(events=logs.as_uri()))
     settings = {"SPARK_HOME": str(HOME), "SPARK_CONF_DIR": str(conf), "SPARK_LOCAL_IP": "127.0.0.1"}
     os.environ |= settings  # the driver is in this process
     port, page = free_port(), free_port()
@@ -73,7 +91,7 @@ def spark_cluster(folder: Path, workers: int = 2) -> Iterator[Cluster]:
                 _started(folder, f"worker{number}", "worker.Worker", master, "--host", "127.0.0.1", "--cores", "1",
                          "--memory", "600m", "--webui-port", str(free_port()), "--work-dir", str(folder / f"work{number}"))
             )  # fmt: skip
-        cluster = Cluster(master, f"http://127.0.0.1:{page}/json/", processes[1:])
+        cluster = Cluster(master, f"http://127.0.0.1:{page}/json/", processes[1:], logs)
         wait_until(lambda: len(cluster.alive()) == workers)
         yield cluster
     finally:
