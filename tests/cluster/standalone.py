@@ -22,6 +22,9 @@ DEFAULTS = f"""spark.driver.host 127.0.0.1
 spark.driver.bindAddress 127.0.0.1
 spark.driver.memory 512m
 spark.executor.memory 512m
+spark.cores.max 2
+spark.scheduler.minRegisteredResourcesRatio 1.0
+spark.scheduler.maxRegisteredResourcesWaitingTime 120s
 spark.sql.shuffle.partitions {PARTITIONS}
 spark.sql.adaptive.coalescePartitions.enabled false
 spark.eventLog.enabled true
@@ -29,7 +32,9 @@ spark.eventLog.rolling.enabled false
 spark.eventLog.compress false
 spark.eventLog.dir {{events}}
 """
-"""Many short tasks, so that a worker can be killed between the first and the last; each application logs its events."""
+"""Both workers compute from the first task on; many short tasks, so that one can be killed between the first and the last;
+each application logs its events.
+"""
 
 
 @dataclass
