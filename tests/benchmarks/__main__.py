@@ -8,7 +8,10 @@ import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 
-PARTS = ("ingest", "ledger_size", "documents", "budget_check", "agent", "close", "first_views", "explorer", "backup", "seal")
+PARTS = (
+    "ingest", "ledger_size", "documents", "budget_check", "agent", "close", "first_views", "explorer", "backup", "seal",
+    "growth",
+)  # fmt: skip
 
 
 def main() -> int:
@@ -17,6 +20,11 @@ def main() -> int:
     arguments.add_argument("--rounds", type=int, default=5)
     arguments.add_argument("--records", type=int, default=40_000, help="token records of a round")
     arguments.add_argument("--ledger", type=int, default=300_000, help="events in the ledger whose size is measured")
+    arguments.add_argument(
+        "--growth", type=int, nargs="+", default=[1_000_000, 10_000_000], metavar="EVENTS",
+        help="events in the ledgers in which the same work is compared, the smallest first",
+    )  # fmt: skip
+    arguments.add_argument("--clickhouse", action="store_true", help="growth: ClickHouse servers of this machine keep them")
     arguments.add_argument("--share", type=float, default=1.0, help="how much of the month of a thousand teams is closed")
     arguments.add_argument("--litellm", type=Path, help="a Python with litellm[proxy]: measured beside single events")
     arguments.add_argument("--only", choices=PARTS, help="one part of the table")
@@ -46,6 +54,7 @@ def _measure(home: Path, options: argparse.Namespace) -> int:
         documents,
         explorer,
         first_views,
+        growth,
         ingest,
         ledger_size,
         seal,
@@ -62,6 +71,7 @@ def _measure(home: Path, options: argparse.Namespace) -> int:
         "explorer": lambda: explorer.measure(home, options.share),
         "backup": lambda: backup.measure(home, options.rounds, options.share),
         "seal": lambda: seal.measure(home, options.rounds, options.share),
+        "growth": lambda: growth.measure(home, options.growth, options.records, sharded=options.clickhouse),
     }
     rows = [row for name, part in parts.items() if options.only in (None, name) for row in part()]
     print(f"\n{_machine()}, {datetime.now(UTC):%Y-%m-%d}\n")

@@ -97,7 +97,7 @@ def _closed(size: Size, reported: int, files: dict[str, Path] | None = None) -> 
     """
     month.roll_up(Size(size.teams, size.tokens, size.allocations, reported))
     _empty()
-    run = _work()
+    run = closed_by_worker(MONTH)
     if files is not None:
         _assert_equal(_add_up(files))
     return run
@@ -114,11 +114,11 @@ def _empty() -> None:
         connection.execute(f"TRUNCATE {DERIVED} RESTART IDENTITY CASCADE".encode())
 
 
-def _work() -> Run:
-    """Have a worker that was up already close and issue the month."""
+def closed_by_worker(name: str) -> Run:
+    """Have a worker that was up already close and issue a month."""
     with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as connection:
         connection.execute("CHECKPOINT")
-    worker = [sys.executable, "-m", "tests.benchmarks.warm_close", MONTH]
+    worker = [sys.executable, "-m", "tests.benchmarks.warm_close", name]
     with subprocess.Popen(worker, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin
         assert process.stdout

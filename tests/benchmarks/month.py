@@ -7,17 +7,23 @@ cuts, of which every event is there: a close reads whole hours from the roll-up,
 """
 
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import yaml
 
+from metering.intervals import billing_month
+
 MONTH, ZONE = "2026-10", "Asia/Shanghai"
 START, END = "2026-09-30T16:00:00Z", "2026-10-31T16:00:00Z"
 PRICE_CHANGE = "2026-10-16T03:30:00+08:00"
 CUT_HOUR = "2026-10-15T19:00:00Z"
+SINCE = "2020-01-01"
+"""When owners begin."""
+ORDERED_KEY = "lpad(to_hex(n), 32, '0')::uuid"
 MODELS = ("model-a", "model-b", "model-c", "model-d")
 ACCELERATORS = ("NVIDIA-H800", "NVIDIA-A800")
 
@@ -39,13 +45,23 @@ class Size:
         return f"{self.tokens * self.reports:,} token records, {self.allocations:,} allocations, {self.teams:,} teams"
 
 
-def fill(size: Size, home: Path) -> None:
-    """Empty the ledger, set the installation up, and write the month."""
+def fill(size: Size, home: Path, months: Mapping[str, Size] | None = None, *, key: str = ORDERED_KEY) -> None:
+    """Empty the ledger, set the installation up, and write the month.
+
+    `months`: write these instead, each with its tokens and allocations. `key`: of record number n, in SQL.
+    """
+    wanted, first = months or {MONTH: size}, replace(size, tokens=0, allocations=0)
     with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as connection:
         _empty(connection)
-        _set_up(size, home)
+        _set_up(size, home, min(wanted))
         connection.execute("SET session_replication_role = replica")  # only folding writes a roll-up
-        for statement in (DIMENSIONS, ENTRIES, ROLL_UP, DAYS, ALLOCATIONS, SPANS, SAMPLES, *_contents()):
+        connection.execute(DIMENSIONS.format(**_facts(size)).encode())
+        for name, own in wanted.items():
+            facts = _facts(replace(own, teams=size.teams), name, first) | {"key": key}
+            for statement in (ENTRIES, ALLOCATIONS):
+                connection.execute(statement.format(**facts).encode())
+            first = replace(first, tokens=first.tokens + own.tokens, allocations=first.allocations + own.allocations)
+        for statement in (ROLL_UP, DAYS, SPANS, SAMPLES, *_contents()):
             connection.execute(statement.format(**_facts(size)).encode())
         connection.execute("SET session_replication_role = origin")
         connection.execute("VACUUM ANALYZE")
@@ -74,10 +90,13 @@ def _contents() -> list[str]:
     ]
 
 
-def _facts(size: Size) -> dict[str, Any]:
+def _facts(size: Size, name: str = MONTH, first: Size = Size(tokens=0, allocations=0)) -> dict[str, Any]:
+    """`first`: how many records and allocations were written before."""
+    window = billing_month(name, ZONE)
     return {
-        "teams": size.teams, "tokens": size.tokens, "allocations": size.allocations, "told": size.reports, "start": START,
-        "seconds": 31 * 86_400, "cut": CUT_HOUR,
+        "teams": size.teams, "tokens": size.tokens, "allocations": size.allocations, "told": size.reports,
+        "start": window.start.isoformat(), "seconds": round((window.end - window.start).total_seconds()), "cut": CUT_HOUR,
+        "first": first.tokens, "first_allocation": first.allocations,
     }  # fmt: skip
 
 
@@ -93,8 +112,8 @@ def _empty(connection: psycopg.Connection[Any]) -> None:
     connection.execute("SET session_replication_role = origin")
 
 
-def _set_up(size: Size, home: Path) -> None:
-    """Through the set-up file, as a person would: two price lists, of which the second begins within an hour."""
+def _set_up(size: Size, home: Path, first: str) -> None:
+    """Through the set-up file, as a person would: two price lists from a month on, the second begins within an hour."""
     from billing.setup.apply import set_up_apply
 
     codes = [f"t{number:04d}" for number in range(1, size.teams + 1)]
@@ -110,17 +129,17 @@ def _set_up(size: Size, home: Path) -> None:
     document = {
         "billing": {"currency": "CNY", "zone": ZONE, "issuer": "AI-INFRA", "review": "none"},
         "teams": [{"code": c, "name": f"Team {c}", "cost_center": f"CC-{c}"} for c in codes],
-        "ownership": [{"cluster": "hq-1", "namespace": f"{c}-*", "team": c, "valid_from": "2026-01-01"} for c in codes],
+        "ownership": [{"cluster": "hq-1", "namespace": f"{c}-*", "team": c, "valid_from": SINCE} for c in codes],
         "consumers": [
-            {"source": "gateway", "consumer": f"{c}-key-{key}", "team": c, "valid_from": "2026-01-01"}
+            {"source": "gateway", "consumer": f"{c}-key-{key}", "team": c, "valid_from": SINCE}
             for c in codes for key in (0, 1)
         ],
         "price_versions": [
-            version("2026-10", "2026-10-01T00:00:00+08:00", ("10.0000", "7.5000"), "8.0000"),
+            version("2026-10", f"{first}-01T00:00:00+08:00", ("10.0000", "7.5000"), "8.0000"),
             version("2026-10b", PRICE_CHANGE, ("10.5000", "7.2500"), "7.6000"),
         ],
         "efficiency_policies": [
-            {"name": "bands", "valid_from": "2026-10-01T00:00:00+08:00", "hfu_below": "0.20", "penalty": "0.20",
+            {"name": "bands", "valid_from": f"{first}-01T00:00:00+08:00", "hfu_below": "0.20", "penalty": "0.20",
              "mfu_above": "0.50", "reward": "0.10"}
         ],
     }  # fmt: skip
@@ -140,10 +159,11 @@ FROM generate_series(0, {teams} * 4 - 1) AS n
 
 ENTRIES = """
 INSERT INTO token_entry
-SELECT lpad(to_hex(n), 32, '0')::uuid, '{start}'::timestamptz + n * ({seconds}::float8 / {tokens}) * interval '1 second',
+SELECT {key}, '{start}'::timestamptz + (n - {first}) * ({seconds}::float8 / {tokens}) * interval '1 second',
        1 + floor({teams} * 4 * power(u, 2))::int, c + f + 1, c, c / 7, 1 + (h >> 8) % 2000, (h >> 8) % 2000 / 3, 0, '', ''
 FROM (SELECT n, h, ((h >> 16) & 65535) / 65536.0::float8 AS u, CASE WHEN h % 10 < 4 THEN h % 3000 ELSE 0 END AS c,
-             c.f FROM (SELECT n, hashint8(n)::bigint + 2147483648 AS h FROM generate_series(0, {tokens} - 1) AS n) k,
+             c.f
+      FROM (SELECT n, hashint8(n)::bigint + 2147483648 AS h FROM generate_series({first}, {first} + {tokens} - 1) AS n) k,
              LATERAL (SELECT (h >> 4) % 9000 + 500 AS f) c) e
 """
 """Evenly over the month; some keys are used far more than others; four in ten read from a cache."""
@@ -179,7 +199,7 @@ SELECT 'a-' || n, hashint8(n), 'hq-1', format('t%s-%s', lpad((n % {teams} + 1)::
 FROM (SELECT n, '{start}'::timestamptz + (h % ({seconds} - 90000)) * interval '1 second' AS s,
              (600 + (h >> 7) % 86400) * interval '1 second' + (h % 1000) * interval '1 millisecond' AS d
       FROM (SELECT n, hashint8(n + 77)::bigint + 2147483648 AS h
-            FROM generate_series(0, {allocations} - 1) AS n) k) e
+            FROM generate_series({first_allocation}, {first_allocation} + {allocations} - 1) AS n) k) e
 """
 """Up to a day each, of 1 to 8 devices, in four namespaces of every team."""
 

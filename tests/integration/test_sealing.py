@@ -1,6 +1,7 @@
 """Usage of a closed month in an archive: what is in it, that it is what the ledger has, and how a change of it is found."""
 
 import json
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -207,6 +208,20 @@ def test_the_sealed_month_gives_what_was_billed(
     moved = archive.rename(tmp_path / "elsewhere")
     call_command("period_recount", "2026-10", "--sealed", str(moved))
     assert capsys.readouterr().out.endswith("0 lines differ from what was billed\n")
+
+
+def test_a_recount_by_spark_without_pyspark_says_what_to_install(
+    october: None, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sealed(tmp_path / "archive")
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    monkeypatch.setitem(sys.modules, "py4j", None)
+    asked = ("--sealed", str(tmp_path / "archive"), "--engine", "spark://127.0.0.1:7077")
+    with pytest.raises(SystemExit) as ended:
+        call_command("period_recount", "2026-10", *asked)
+    printed = capsys.readouterr()
+    assert (ended.value.code, printed.out) == (2, "")
+    assert "needs pyspark (`pip install -r requirements-cluster.txt`)" in printed.err
 
 
 def test_a_record_that_is_in_two_files_counts_once_and_one_of_a_later_epoch_not_at_all(
