@@ -27,6 +27,7 @@ import psycopg
 from metering.intervals import billing_month
 from tests.benchmarks import month
 from tests.benchmarks.month import MONTH, PRICE_CHANGE, Size
+from tests.benchmarks.processor import family_seconds, postmaster
 
 Row = tuple[str, ...]
 ROOT = Path(__file__).resolve().parents[2]
@@ -81,10 +82,14 @@ def measure(home: Path, rounds: int, share: float) -> list[Row]:
 
 @dataclass(frozen=True)
 class Run:
-    """What one process took, and the highest resident MB that it ever had."""
+    """What one process took, by the clock and of its own processor, the highest resident MB that it ever had, and what the
+    database took of the processor meanwhile.
+    """
 
     seconds: float
+    processor: float
     megabytes: int
+    database: float
 
 
 def _median(runs: list[Run]) -> float:
@@ -123,10 +128,12 @@ def closed_by_worker(name: str) -> Run:
         assert process.stdin
         assert process.stdout
         assert process.stdout.readline() == "ready\n"
+        before = family_seconds(postmaster())
         process.stdin.write("go\n")
         process.stdin.flush()
         reported = json.loads(process.stdout.readline())
-    return Run(reported["seconds"], reported["megabytes"])
+        database = family_seconds(postmaster()) - before
+    return Run(**reported, database=database)
 
 
 def _parquet(home: Path) -> dict[str, Path]:

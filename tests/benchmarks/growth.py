@@ -2,7 +2,8 @@
 
 Each size is a ledger of its own: twelve older months, closed and issued one after the other, and five months of which each
 has the same number of records, whatever the size. Of these each is closed and issued in turn, then seen for the first time.
-Keys are as random ids give them, which is the worst for the index.
+The keys of the filled ledger are as random ids give them. Processor time is that of the process that works and of
+the database together: on a machine that does other work too it says more than the clock.
 """
 
 import gc
@@ -10,10 +11,12 @@ import os
 import statistics
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 from typing import Any, Final
 
 import psycopg
@@ -21,6 +24,7 @@ import psycopg
 from metering.intervals import previous_month
 from tests.benchmarks import close, load, month
 from tests.benchmarks.month import MONTH, Size
+from tests.benchmarks.processor import family_seconds, postmaster
 from tests.benchmarks.servers import Server, installation_server
 from tests.benchmarks.shards import clickhouse, records_moved
 from tests.benchmarks.web_process import WebProcess, session_of
@@ -31,6 +35,7 @@ OF_SMALL: Final = Size(teams=100, tokens=40_000, allocations=2_000)
 SENDERS, CONNECTIONS = 2, 4
 MOST, EMPTY = 1.3, "2025-01"
 RANDOM_KEY: Final = "md5(n::text)::uuid"
+IDS: Final = {"UUIDv4": load.random_uuid, "UUIDv7": load.ordered_uuid}
 PAGES: Final = ("/explorer/", "/overview/")
 WITHOUT_INDEX: Final = "ALTER TABLE token_entry DROP CONSTRAINT token_entry_pkey"
 INDEX: Final = (
@@ -41,65 +46,69 @@ INDEX: Final = (
 
 
 @dataclass(frozen=True)
-class Found:
-    """What one ledger gives: records a second, seconds of a close, milliseconds of the first view of each page."""
+class Taken:
+    """Seconds by the clock, and of the processor."""
 
-    rate: float
-    close: float
-    views: dict[str, float]
+    clock: float
+    processor: float
+
+    def __str__(self) -> str:
+        return f"{self.clock * 1000:,.0f} ms, processor {self.processor * 1000:,.0f} ms"
+
+    def ratio(self, first: "Taken") -> str:
+        return f"{self.clock / first.clock:.2f}, {self.processor / first.processor:.2f}"
 
 
 def measure(home: Path, sizes: Sequence[int], records: int, *, sharded: bool = False) -> list[Row]:
-    """Rows of the table: of each size, with its ratio to the first. `sharded`: ClickHouse keeps the records."""
+    """Rows of the table: of each size, with its ratio to the first by clock and processor.
+
+    `sharded`: ClickHouse keeps the records, whose processor time is not counted.
+    """
     assert min(sizes) > SMALL * OF_SMALL.tokens, "older months have the rest"
-    found = dict[int, Found]()
+    found = dict[int, dict[str, Taken]]()
     with clickhouse(home / "clickhouse") if sharded else nullcontext() as begin:
         for size in sizes:
             if begin is not None:
                 begin(f"of_{size}")
             found[size] = _of(size, home, records, sharded)
-    first, rows = found[sizes[0]], list[Row]()
-    for size, one in found.items():
-        of = f"{size:,} token records in {'ClickHouse' if sharded else 'PostgreSQL'}"
-        rows.append(
-            (f"B17 ingest over HTTP, batches of 1,000, {of}", f"{one.rate:,.0f}/s", f"{first.rate:,.0f}/s of the first size",
-             f"{first.rate / one.rate:.2f}")
-        )  # fmt: skip
-        rows.append(
-            (f"B17 close and issue of {OF_SMALL}, {of}", f"{one.close:.2f} s", f"{first.close:.2f} s",
-             f"{one.close / first.close:.2f}", f"<= {MOST}")
-        )  # fmt: skip
-        rows += [
-            (f"B17 first view of {page} of such a month, {of}", f"{one.views[page]:.0f} ms", f"{first.views[page]:.0f} ms",
-             f"{one.views[page] / first.views[page]:.2f}", f"<= {MOST}")
-            for page in PAGES
-        ]  # fmt: skip
-    return rows
+    first, store = found[sizes[0]], "ClickHouse" if sharded else "PostgreSQL"
+    return [
+        (f"B17 {what}, {size:,} token records in {store}", str(taken), str(first[what]), taken.ratio(first[what]),
+         f"<= {MOST}" if "ingest" not in what else "")
+        for size, of_size in found.items() for what, taken in of_size.items()
+    ]  # fmt: skip
 
 
-def _of(size: int, home: Path, records: int, sharded: bool) -> Found:
+def _of(size: int, home: Path, records: int, sharded: bool) -> dict[str, Taken]:
     small = [MONTH]
     while len(small) < SMALL:
         small.insert(0, previous_month(small[0]))
     older = [previous_month(small[0])]
     while len(older) < OLDER:
         older.insert(0, previous_month(older[0]))
-    _say(f"{size:,}: filled in {_seconds(lambda: _fill(size, home, older, small)):.0f} s")
+    _say(f"{size:,} records filled: {_taken(lambda: _fill(size, home, older, small))}")
     if sharded:
-        _say(f"moved to the shards in {_seconds(records_moved):.0f} s")
-    _say(f"older months closed in {_seconds(lambda: _bill(older)):.0f} s")
+        _say(f"moved to the shards: {_taken(records_moved)}")
+    _say(f"older months closed: {_taken(lambda: _bill(older))}")
+    found = defaultdict[str, list[Taken]](list)
     with installation_server() as server:
-        rates = [_ingest(server, records, number) for number in range(ROUNDS + 1)][1:]  # the first is to warm up
-    _say(f"ingest {', '.join(f'{rate:,.0f}' for rate in rates)}/s")
-    closes, views = list[float](), list[dict[str, float]]()
+        for ids, identity in IDS.items():
+            for number in range(ROUNDS + 1):
+                taken = _ingest(server, records, number, identity)
+                if number:  # the first is to warm up
+                    found[f"ingest of {records:,} records over HTTP, batches of 1,000, ids {ids}"].append(taken)
     web, session = WebProcess(), _session()
     for name in small:
-        closes.append(close.closed_by_worker(name).seconds)
-        views.append({page: _first_view(web, session, page, name) for page in PAGES})
-        _say(f"{name}: closed in {closes[-1]:.2f} s; {', '.join(f'{page} {ms:.0f} ms' for page, ms in views[-1].items())}")
+        found[f"close and issue of {OF_SMALL}"].append(_closed(name))
+        for page in PAGES:
+            found[f"first view of {page} of that month"].append(_first_view(web, session, page, name))
     gc.unfreeze()
-    middle = statistics.median
-    return Found(middle(rates), middle(closes), {page: middle(one[page] for one in views) for page in PAGES})
+    for what, every in found.items():
+        _say(f"{what}: {'; '.join(map(str, every))}")
+    return {
+        what: Taken(statistics.median(one.clock for one in every), statistics.median(one.processor for one in every))
+        for what, every in found.items()
+    }  # fmt: skip
 
 
 def _fill(size: int, home: Path, older: Sequence[str], small: Sequence[str]) -> None:
@@ -126,23 +135,35 @@ def _bill(months: Sequence[str]) -> None:
     cubes_refresh()
 
 
-def _ingest(server: Server, count: int, number: int) -> float:
-    """Records a second of the month after the small ones, every record new."""
+def _ingest(server: Server, count: int, number: int, identity: Callable[[Random, int], str]) -> Taken:
+    """Records of the month after the small ones, every one new."""
     from billing.usage.services import rollups_fold
 
-    bodies = load.batches(list(load.records(count, seed=1000 + number)), 1000, replayed=0)
+    bodies = load.batches(list(load.records(count, seed=1000 + number, identity=identity)), 1000, replayed=0)
     parts = load.shares([load.request("usage/tokens", server.token, body) for body in bodies], SENDERS)
-    before = _reported()
-    rate = count / load.at_once(load.send, [(server.port, part, CONNECTIONS) for part in parts])
+    before, used = _reported(), family_seconds(server.pid) + _database_seconds()
+    clock = load.at_once(load.send, [(server.port, part, CONNECTIONS) for part in parts])
+    taken = Taken(clock, family_seconds(server.pid) + _database_seconds() - used)
     assert _reported() - before == count
     rollups_fold()
-    return rate
+    return taken
 
 
-def _first_view(web: WebProcess, session: str, page: str, name: str) -> float:
+def _closed(name: str) -> Taken:
+    run = close.closed_by_worker(name)
+    return Taken(run.seconds, run.processor + run.database)
+
+
+def _first_view(web: WebProcess, session: str, page: str, name: str) -> Taken:
     """Nothing of this month is warm; the templates are."""
     web.answer(f"{page}?month={EMPTY}", session)
-    return web.answer(f"{page}?month={name}", session).wall
+    before = _database_seconds()
+    answer = web.answer(f"{page}?month={name}", session)
+    return Taken(answer.wall / 1000, answer.own / 1000 + _database_seconds() - before)
+
+
+def _database_seconds() -> float:
+    return family_seconds(postmaster())
 
 
 def _session() -> str:
@@ -155,10 +176,10 @@ def _session() -> str:
     return session_of(user)
 
 
-def _seconds(work: Callable[[], Any]) -> float:
-    started = time.perf_counter()
+def _taken(work: Callable[[], Any]) -> Taken:
+    started, used = time.perf_counter(), time.process_time() + _database_seconds()
     work()
-    return time.perf_counter() - started
+    return Taken(time.perf_counter() - started, time.process_time() + _database_seconds() - used)
 
 
 def _say(text: str) -> None:

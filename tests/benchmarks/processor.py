@@ -19,7 +19,7 @@ class ProcessorTime:
     """Seconds by part, summed over what was watched."""
 
     def __init__(self, server: Server) -> None:
-        self._roots = {"web": server.pid, "database": _postmaster()}
+        self._roots = {"web": server.pid, "database": postmaster()}
         self.seconds = defaultdict[str, float](float)
         self.records = 0
 
@@ -58,6 +58,12 @@ def _family(root: int) -> dict[int, float]:
     return seconds
 
 
-def _postmaster() -> int:
+def family_seconds(root: int) -> float:
+    """User and system seconds of a process, of all below it, and of those below it that have ended."""
+    times = psutil.Process(root).cpu_times()
+    return sum(_family(root).values()) + times.children_user + times.children_system
+
+
+def postmaster() -> int:
     path = Path(os.environ["SUANPAN_HOME"]) / "postgres" / "postmaster.pid"
     return int(path.read_text().split("\n", 1)[0])
