@@ -137,6 +137,32 @@ def test_writers_that_bring_the_same_records_at_once_count_each_of_them_once(ser
     assert counted() == (distinct, distinct)
 
 
+def test_a_record_that_another_writer_brings_after_it_was_looked_up_is_a_repeat(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = tokens.rows_known
+
+    def meanwhile(keys: str) -> Any:
+        found = real(keys)
+        monkeypatch.setattr(tokens, "rows_known", real)
+        with ThreadPoolExecutor(1) as pool:
+            assert pool.submit(written, *RECORDS[:10]).result() == (10, 0, 0, 0)
+        return found
+
+    monkeypatch.setattr(tokens, "rows_known", meanwhile)
+    assert answer(ingest_tokens(*RECORDS)) == (30, 10, 0, 0)
+    assert counted() == (40, 40)
+
+
+def test_keys_are_looked_up_once_where_nobody_wrote_since(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
+    ingest_tokens(*RECORDS[:20])
+    asked, real = list[int](), Servers.rows
+    monkeypatch.setattr(Servers, "rows", lambda self, shard, *given, **named: (
+        asked.append(shard), real(self, shard, *given, **named))[1])  # fmt: skip
+    assert answer(ingest_tokens(*RECORDS[20:])) == (20, 0, 0, 0)
+    assert sorted(asked) == [0, 1]
+
+
 def test_a_process_without_token_store_takes_nothing_once_clickhouse_does(servers: Servers, settings: Any) -> None:
     """Nor do those that know another number of shards."""
     ingest_tokens(*RECORDS)

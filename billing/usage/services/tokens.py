@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import accumulate
 from operator import attrgetter
+from typing import NamedTuple
 
 import numpy as np
 import psycopg
@@ -24,7 +25,7 @@ from billing.usage.services.token_group import GroupCommit, LoopGroupCommit
 from billing.usage.store.archived import SealedRecord, sealed_among
 from billing.usage.store.columns import Flags, ReportedColumns, Rows, TokenColumns, reported_columns, token_columns
 from billing.usage.store.dimensions import dimension_names, dimensions_put, remembered_dimensions
-from billing.usage.store.records import Known, rows_copy, rows_known, takes_few
+from billing.usage.store.records import Known, batches_seen, rows_copy, rows_known, takes_few
 from billing.usage.store.rows import content_of_row, is_narrow, narrow_columns
 from billing.usage.store.wire import token_take
 from metering.records import Dimension, Rejected, TokenUsage
@@ -182,38 +183,44 @@ def _take(group: _Group) -> None:
 def _copy(group: _Group) -> None:
     """With COPY. Rows are never changed, so a key that is found before the transaction is found for ever."""
     columns = group.columns() if group.records else None
-    rows, epoch = _new_rows(group, columns) if columns else (None, 0)
+    new = _new_rows(group, columns) if columns else None
     group.accept()
-    if group.is_numbered or (rows is not None and len(rows)) or any(outcome.refusals for outcome in group.outcomes):
-        _write_with_others(group, columns, rows, epoch)
+    if group.is_numbered or (new and len(new.rows)) or any(outcome.refusals for outcome in group.outcomes):
+        _write_with_others(group, new)
 
 
-def _write_with_others(
-    group: _Group, columns: TokenColumns | None = None, rows: Rows | None = None, looked_up: int = 0
-) -> None:
-    """These rows, if any, with what else the group leaves behind: the numbers of sources, and what was refused.
-
-    `looked_up`: the epoch in which their keys were new. Only behind a later close can a key have come and left since.
-    """
+def _write_with_others(group: _Group, new: "_New | None" = None) -> None:
+    """These rows, if any, with what else the group leaves behind: the numbers of sources, and what was refused."""
     with transaction.atomic(), connection.cursor() as cursor:
         epoch = ingest_lock_shared()
-        if columns is not None and rows is not None and len(rows):
-            if epoch != looked_up:
+        if new and len(new.rows):
+            if epoch != new.epoch:
                 raise psycopg.errors.UniqueViolation(f"close {epoch} came between")
-            rows_copy(columns, rows, epoch)
+            rows_copy(new.columns, new.rows, epoch, new.seen)
         if group.is_numbered:
             sequences_note(cursor, group.taken())
         group.keep_refused()
 
 
-def _new_rows(group: _Group, columns: TokenColumns) -> tuple[Rows, int]:
-    """The rows whose keys are new, and in which epoch they are; all others are counted.
+class _New(NamedTuple):
+    """Rows whose keys are new: in an epoch, since only behind a later close can a key have come and left, and as far as was
+    `seen` of their store.
+    """
+
+    columns: TokenColumns
+    rows: Rows
+    epoch: int
+    seen: Mapping[int, int]
+
+
+def _new_rows(group: _Group, columns: TokenColumns) -> _New:
+    """The rows whose keys are new; all others are counted.
 
     A key that left for an archive meanwhile is found behind those of the ledger.
     """
     for number, first in columns.repeated():
         group.repeat(number, same=group.records[first].content == group.records[number].content)
-    rows = columns.first_rows()
+    rows, seen = columns.first_rows(), batches_seen()
     at = None
     if known := rows_known(columns.hex_keys(rows)):
         at = columns.rows_by_key(rows)
@@ -225,13 +232,13 @@ def _new_rows(group: _Group, columns: TokenColumns) -> tuple[Rows, int]:
             _count_known(group, others, {key: int(columns.place[at[key]]) for key, *_ in others})
         rows = np.setdiff1d(rows, taken, assume_unique=True)
     if not len(rows):
-        return rows, 0
+        return _New(columns, rows, 0, seen)
     epoch, sealed = sealed_among(columns.keys[rows])
     if sealed:
         at = at or columns.rows_by_key(rows)
         _count_sealed(group, sealed, {key: int(columns.place[at[key]]) for key in sealed})
         rows = np.setdiff1d(rows, np.fromiter((at[key] for key in sealed), np.intp, len(sealed)), assume_unique=True)
-    return rows, epoch
+    return _New(columns, rows, epoch, seen)
 
 
 def _same_as_stored(columns: TokenColumns, rows: Rows, stored: Sequence[Known]) -> Flags:

@@ -15,7 +15,14 @@ from billing.usage.store.archived import IN_LEDGER, archived_among, sealed_among
 from billing.usage.store.clickhouse import Servers, token_servers
 from billing.usage.store.columns import Rows, TokenColumns, copied_deltas, copied_entries, dimension_ids
 from billing.usage.store.dimensions import TokenName, dimension_names, dimensions_put
-from billing.usage.store.sharded import ShardedRecord, identity_of, sharded_places, sharded_records, sharded_write
+from billing.usage.store.sharded import (
+    ShardedRecord,
+    batches_now,
+    identity_of,
+    sharded_places,
+    sharded_records,
+    sharded_write,
+)
 from billing.usage.store.sharded_reads import sharded_requests
 from billing.usage.store.wire import bare_connection
 from metering.intervals import Interval
@@ -50,16 +57,16 @@ BY_CLASS: Final[Mapping[str, str]] = {
 """What of a request `t` is of a class."""
 
 
-def rows_copy(columns: TokenColumns, rows: Rows, epoch: int) -> None:
-    """Write these rows and what they add to each hour, in the transaction of the caller.  Raises IntegrityError where
-    somebody else brought one of the keys meanwhile.
+def rows_copy(columns: TokenColumns, rows: Rows, epoch: int, seen: Mapping[int, int]) -> None:
+    """Write these rows and what they add to each hour, in the transaction of the caller; `seen`: the `batches_seen` before
+    their keys were looked up.  Raises IntegrityError where somebody else brought one of the keys meanwhile.
     """
     ids = dimension_ids(columns, dimensions_put(columns.new_dimensions()))
     _copy(COPY_DELTAS, copied_deltas(columns, rows, ids, epoch))
     if servers := token_servers():
         if _known_here(columns.hex_keys(rows)):
             raise psycopg.errors.UniqueViolation("a record came back from its archive")
-        sharded_write(servers, columns, rows, ids, epoch)
+        sharded_write(servers, columns, rows, ids, epoch, seen)
     else:
         _copy(COPY_ENTRIES, copied_entries(columns, rows, ids, epoch))
 
@@ -80,6 +87,12 @@ def entries_copy(columns: TokenColumns, epoch: int) -> None:
     with connection.cursor() as cursor:
         cursor.execute("SELECT set_config('suanpan.records_return', 'on', true)")
     _copy(COPY_ENTRIES, copied_entries(columns, columns.first_rows(), ids, epoch))
+
+
+def batches_seen() -> Mapping[int, int]:
+    """What tells a writer whether anybody wrote since: of each shard its last batch, of PostgreSQL nothing."""
+    servers = token_servers()
+    return batches_now(servers) if servers else {}
 
 
 def rows_known(keys: str) -> list[Known]:

@@ -1,12 +1,12 @@
 """Token records that ClickHouse keeps, and which of them count: PostgreSQL says it, in the transaction that adds them up.
 
 A record is in one shard by its key. Of a shard one transaction writes at a time, by a lock of PostgreSQL: it makes sure that
-its keys are new; notes its batch as open, on a connection of its own; inserts the rows, for which most replicas have to
+its keys are still new; notes its batch as open, on a connection of its own; inserts the rows, for which most replicas have to
 answer; and commits, with what they add to each hour, that the batch is open no longer. A batch whose writer ended before
 that stays open, so its rows count for nobody whenever they arrive, and the sender repeats its report.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from threading import local
 from typing import Any, Final, NamedTuple
@@ -128,8 +128,16 @@ def _tables(database: str, shard: int, replica: str) -> list[str]:
     ]  # fmt: skip
 
 
-def sharded_write(servers: Servers, columns: TokenColumns, rows: Rows, dimensions: Identities, epoch: int) -> None:
-    """Write these rows, which count once the transaction of the caller is committed.
+def batches_now(servers: Servers) -> dict[int, int]:
+    """The last batch of each shard: who looks keys up after this finds all records up to it."""
+    return {shard.number: shard.batch for shard in shards_state(servers)}
+
+
+def sharded_write(
+    servers: Servers, columns: TokenColumns, rows: Rows, dimensions: Identities, epoch: int, seen: Mapping[int, int]
+) -> None:
+    """Write these rows, which count once the transaction of the caller is committed; `seen`: the last batch of each shard
+    before their keys were looked up, which are looked up again where there is another one.
 
     Raises UniqueViolation where somebody else brought one of the keys meanwhile, StoreAwayError.
     """
@@ -139,8 +147,9 @@ def sharded_write(servers: Servers, columns: TokenColumns, rows: Rows, dimension
         for number, _ in parts:
             cursor.execute("SELECT pg_advisory_xact_lock(%s, %s)", [SHARD_LOCK, number])
     _begin_anew(servers, [number for number, _ in parts])
-    keys = [key for _, part in parts for key in _octets(columns, part)]
-    if sharded_places(servers, keys):
+    now = batches_now(servers)
+    keys = [key for number, part in parts if now[number] != seen[number] for key in _octets(columns, part)]
+    if keys and sharded_places(servers, keys):
         raise psycopg.errors.UniqueViolation("another writer brought one of the keys")
     batches = {number: _open(number) for number, _ in parts}
     inserts = [
