@@ -1,6 +1,8 @@
 """Servers that are away, writers that end in between, a database that was restored: a record counts once, or not at all."""
 
 import json
+import multiprocessing
+import os
 import random
 import threading
 import time
@@ -161,6 +163,26 @@ def test_keys_are_looked_up_once_where_nobody_wrote_since(servers: Servers, monk
         asked.append(shard), real(self, shard, *given, **named))[1])  # fmt: skip
     assert answer(ingest_tokens(*RECORDS[20:])) == (20, 0, 0, 0)
     assert sorted(asked) == [0, 1]
+
+
+def test_processes_that_one_forked_do_not_share_its_connections(servers: Servers) -> None:
+    """Neither to ClickHouse nor to PostgreSQL, where an answer to one would reach another."""
+    ingest_tokens(token_record(99))
+    connections.close_all()
+    parts = [RECORDS[place::4] for place in range(4)]
+    forked = [multiprocessing.get_context("fork").Process(target=_taken_one_by_one, args=(part,)) for part in parts]
+    for process in forked:
+        process.start()
+    for process in forked:
+        process.join(60)
+    assert [process.exitcode for process in forked] == [0] * 4
+    assert counted() == (41, 41)
+
+
+def _taken_one_by_one(part: list[dict[str, Any]]) -> None:
+    connections.close_all()
+    assert all(answer(ingest_tokens(record)) == (1, 0, 0, 0) for record in part)
+    os._exit(0)
 
 
 def test_a_process_without_token_store_takes_nothing_once_clickhouse_does(servers: Servers, settings: Any) -> None:

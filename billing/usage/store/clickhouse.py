@@ -4,6 +4,7 @@ A statement that writes is sent once: who does not hear what became of it sends 
 there, is there once, and nobody has to look for rows that are there twice.
 """
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -174,6 +175,9 @@ def client() -> "httpx.Client":
     import httpx  # which nobody needs where PostgreSQL keeps the records
 
     return httpx.Client(timeout=SECONDS, trust_env=False, limits=httpx.Limits(max_connections=64))
+
+
+os.register_at_fork(after_in_child=client.cache_clear)
 
 
 def _signed(user: str, password: str) -> dict[str, str]:

@@ -1,11 +1,12 @@
 """Token records that ClickHouse keeps, and which of them count: PostgreSQL says it, in the transaction that adds them up.
 
 A record is in one shard by its key. Of a shard one transaction writes at a time, by a lock of PostgreSQL: it makes sure that
-its keys are still new; notes its batch as open, on a connection of its own; inserts the rows, for which most replicas have to
-answer; and commits, with what they add to each hour, that the batch is open no longer. A batch whose writer ended before
+its keys are still new; notes its batch as open, on a connection of its own; inserts the rows, for which most replicas have
+to answer; and commits, with what they add to each hour, that the batch is open no longer. A batch whose writer ended before
 that stays open, so its rows count for nobody whenever they arrive, and the sender repeats its report.
 """
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from threading import local
@@ -225,6 +226,9 @@ def beside_close() -> None:
     own: BaseDatabaseWrapper | None = _beside.__dict__.pop("connection", None)
     if own is not None:
         own.close()
+
+
+os.register_at_fork(after_in_child=lambda: _beside.__dict__.clear())  # of the thread that forked
 
 
 def shards_of(keys: Any, number: int) -> Numbers:
