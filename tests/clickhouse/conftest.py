@@ -1,6 +1,7 @@
 """Two servers for all tests of a session, and TOKEN_STORE with two shards that both of them have."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +23,18 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Replica]]:
 def address(both: list[Replica]) -> str:
     a, b = (replica.address for replica in both)
     return f"clickhouse://{a},{b};{b},{a}/tokens"
+
+
+@pytest.fixture
+def third(both: list[Replica], tmp_path: Path) -> Iterator[Replica]:
+    """A server with an empty disk, which a replica can be replaced by."""
+    found = Replica(tmp_path / "third", both[0].zookeeper)
+    found.start()
+    try:
+        found.wait()
+        yield found
+    finally:
+        found.kill()
 
 
 @pytest.fixture

@@ -16,8 +16,10 @@ from typing import Any
 import pytest
 from django.core.management import call_command
 from django.db import IntegrityError, connection, connections, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
 
 from billing.tenancy.database_roles import rights_grant
+from billing.usage.archive import rows
 from billing.usage.epochs import epoch_advance, ingest_lock_exclusive
 from billing.usage.scope import EpochFilter
 from billing.usage.services import Reporter, token_batch, tokens
@@ -221,6 +223,19 @@ def test_records_that_postgresql_has_stay_there_and_are_refused_as_ever(begins: 
     assert (query("SELECT count(*) FROM token_entry"), counted()) == ([(10,)], (40, 40))
 
 
+def test_a_month_that_both_stores_have_is_sealed_over_the_connection_at_hand(
+    begins: Callable[[], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Although another thread reads the rows: only this connection sees what its transaction sees."""
+    monkeypatch.setattr(rows, "AT_ONCE", 7)
+    ingest_tokens(*RECORDS[:10])
+    begins()
+    ingest_tokens(*RECORDS[10:])
+    with transaction.atomic(), monkeypatch.context() as patch:
+        patch.setattr(BaseDatabaseWrapper, "connect", None)
+        assert [part.rows for part in rows.parts("tokens", OCTOBER, 1, tmp_path, lambda done: None)] == [40]
+
+
 def test_a_record_that_comes_back_from_its_archive_meanwhile_is_a_repeat(
     begins: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -320,18 +335,6 @@ def taken(*given: dict[str, Any]) -> int:
         except StoreAwayError:
             time.sleep(0.5)
     raise AssertionError("ClickHouse does not take records")
-
-
-@pytest.fixture
-def third(both: list[Replica], tmp_path: Path) -> Iterator[Replica]:
-    """A server with an empty disk, which a replica can be replaced by."""
-    found = Replica(tmp_path / "third", both[0].zookeeper)
-    found.start()
-    try:
-        found.wait()
-        yield found
-    finally:
-        found.kill()
 
 
 def begun(settings: Any, *places: Replica) -> None:

@@ -209,11 +209,22 @@ def _begin_anew(servers: Servers, numbers: Sequence[int]) -> None:
                 cursor.execute("UPDATE token_shard SET incarnation = %s WHERE number = %s", [now, shard.number])
 
 
+class _Beside:
+    """A connection that ends with its thread, and that a forked process does not have."""
+
+    def __init__(self) -> None:
+        self.own, self._process = connection.copy(), os.getpid()
+
+    def __del__(self) -> None:
+        if os.getpid() == self._process and self.own.connection is not None:
+            self.own.connection.close()
+
+
 def _beside_run(statement: str, parameters: Sequence[Any]) -> None:
     """A statement that is committed at once, whatever becomes of the transaction of the caller."""
-    own: BaseDatabaseWrapper | None = getattr(_beside, "connection", None)
-    if own is None:
-        own = _beside.connection = connection.copy()
+    if not hasattr(_beside, "connection"):
+        _beside.connection = _Beside()
+    own: BaseDatabaseWrapper = _beside.connection.own
     own.close_if_unusable_or_obsolete()
     own.ensure_connection()
     with own.wrap_database_errors, own.connection.transaction():
@@ -223,9 +234,7 @@ def _beside_run(statement: str, parameters: Sequence[Any]) -> None:
 
 def beside_close() -> None:
     """End the connection of this thread that commits at once."""
-    own: BaseDatabaseWrapper | None = _beside.__dict__.pop("connection", None)
-    if own is not None:
-        own.close()
+    _beside.__dict__.clear()
 
 
 os.register_at_fork(after_in_child=lambda: _beside.__dict__.clear())  # of the thread that forked

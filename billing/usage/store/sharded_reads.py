@@ -166,8 +166,13 @@ def _requests(head: Sequence[str], rows: Iterable[Sequence[str]], names: Mapping
 
 
 def sharded_rows(servers: Servers, window: Interval, before: int) -> Iterator[ShardedRecord]:
-    """The records of a window that were known before a close, in the order of their keys within a shard."""
-    for shard in shards_state(servers):
-        yield from map(record_read, servers.stream(shard.number, f"""
-            SELECT {RECORD} FROM {servers.database}.token_entry_{shard.number}
-            WHERE {_within(window, EpochFilter(before))} AND {shard.counted} ORDER BY key"""))
+    """The records of a window that were known before a close, in the order of their keys within a shard.
+
+    What counts is asked now, in the transaction at hand; any thread may take the rows.
+    """
+    asked = [
+        (shard.number, f"""SELECT {RECORD} FROM {servers.database}.token_entry_{shard.number}
+            WHERE {_within(window, EpochFilter(before))} AND {shard.counted} ORDER BY key""")
+        for shard in shards_state(servers)
+    ]  # fmt: skip
+    return (record_read(row) for item in asked for row in servers.stream(*item))
