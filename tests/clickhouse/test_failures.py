@@ -366,3 +366,20 @@ def test_a_new_replica_gets_all_records_and_three_of_them_go_on_without_one(
     settings.TOKEN_STORE = f"clickhouse://{third.address};{third.address}/tokens"
     assert counted() == (40, 40)
     assert answer(ingest_tokens(*RECORDS)) == (0, 40, 0, 0)
+
+
+def test_a_replica_that_has_the_last_batch_but_not_one_before_is_not_asked(
+    servers: Servers, both: list[Replica], third: Replica, settings: Any
+) -> None:
+    """It was away while others took a batch, and takes the next one itself: it would say that old records are new."""
+    person("ops", "finance")
+    begun(settings, *both, third)
+    for number, name in ((0, "key"), (0, "entry"), (1, "key"), (1, "entry")):
+        third.ask(f"SYSTEM STOP FETCHES tokens.token_{name}_{number}")
+    assert taken(*RECORDS[:20]) == 20
+    behind = ",".join(replica.address for replica in (third, *both))
+    settings.TOKEN_STORE = f"clickhouse://{behind};{behind}/tokens"
+    assert taken(*RECORDS[20:]) == 20
+    assert {third.ask(f"SELECT count() FROM tokens.token_entry_{number} WHERE batch > 0") for number in range(2)} != {"0"}
+    assert answer(ingest_tokens(*RECORDS)) == (0, 40, 0, 0)
+    assert counted() == (40, 40)

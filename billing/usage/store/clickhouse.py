@@ -5,6 +5,7 @@ there, is there once, and nobody has to look for rows that are there twice.
 """
 
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -29,6 +30,9 @@ LONG_SECONDS: Final = 600
 CONNECT_SECONDS: Final = 3
 MOST_AT_ONCE: Final = 32
 QUORUM_MS: Final = 8_000
+BEHIND_SECONDS, AGAIN_SECONDS = 8, 0.02
+HAS_ALL: Final = "min((log_pointer > log_max_index OR log_max_index = 0) AND inserts_in_queue = 0)"
+"""Of both tables of a shard: whatever was inserted anywhere is here. Of a single insert each replica knows that itself."""
 LONGEST_STATEMENT: Final = 64 << 20
 SORTED_BYTES: Final = 1 << 30
 NOT_WRITTEN: Final = tuple(f"Code: {code}{end}" for code in (164, 242, 285, 286) for end in ",.")
@@ -40,12 +44,12 @@ before has no quorum yet.
 class StoreAwayError(OperationalError):
     """No replica of a shard did what was asked: as with a database that is away, the sender repeats.
 
-    nothing_written: whether it is known that the statement changed nothing.
+    nothing_written: whether it is known that the statement changed nothing. behind: whether a replica will do it soon.
     """
 
-    def __init__(self, message: str, *, nothing_written: bool = False) -> None:
+    def __init__(self, message: str, *, nothing_written: bool = False, behind: bool = False) -> None:
         super().__init__(message)
-        self.nothing_written = nothing_written
+        self.nothing_written, self.behind = nothing_written, behind
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +86,7 @@ class Servers:
 
     def insert(self, shard: int, statement: str, rows: bytes) -> None:
         """Write rows, which most of the replicas have when this returns.  Raises StoreAwayError."""
-        quorum = len(self.shards[shard]) // 2 + 1
-        asked = {"query": statement}
+        quorum, asked = self._quorum(shard), {"query": statement}
         if quorum > 1:
             asked |= {"insert_quorum": str(quorum), "insert_quorum_timeout": str(QUORUM_MS)}
         refused: StoreAwayError | None = None
@@ -107,13 +110,31 @@ class Servers:
     def _first(
         self, shard: int, statement: str, asked: Mapping[str, str], seconds: float, *, stream: bool = False
     ) -> "httpx.Response":
-        away: list[StoreAwayError] = []
-        for replica in self.shards[shard]:
-            try:
-                return self._send(shard, replica, asked, statement.encode(), seconds, stream=stream)
-            except StoreAwayError as error:
-                away.append(error)
-        raise away[0]
+        ends = time.monotonic() + BEHIND_SECONDS
+        while True:
+            away: list[StoreAwayError] = []
+            for replica in self.shards[shard]:
+                try:
+                    self._require_all(shard, replica)
+                    return self._send(shard, replica, asked, statement.encode(), seconds, stream=stream)
+                except StoreAwayError as error:
+                    away.append(error)
+            if time.monotonic() > ends or not any(error.behind for error in away):
+                raise away[0]
+            time.sleep(AGAIN_SECONDS)
+
+    def _quorum(self, shard: int) -> int:
+        return len(self.shards[shard]) // 2 + 1
+
+    def _require_all(self, shard: int, replica: str) -> None:
+        """Raise StoreAwayError where a replica may lack rows that most of the others have.
+
+        By itself it only looks whether it has the last ones, which it may have taken before it fetched those before.
+        """
+        if self._quorum(shard) < len(self.shards[shard]):
+            tables = f"database = '{self.database}' AND endsWith(table, '_{shard}')"
+            if self.run(shard, f"SELECT {HAS_ALL} FROM system.replicas WHERE {tables}", replica).strip() != "1":
+                raise StoreAwayError(f"shard {shard} at {replica}: it does not have all rows yet", behind=True)
 
     def _send(
         self, shard: int, replica: str, asked: Mapping[str, str], body: bytes, seconds: float = SECONDS, *,
