@@ -11,6 +11,8 @@ PROMETHEUS := $(and $(shell command -v prometheus 2>/dev/null),$(shell command -
 NODE := $(and $(shell command -v node 2>/dev/null),$(shell command -v npm 2>/dev/null))
 PEERS := $(and $(PROMETHEUS),$(NODE),$(shell PATH=$$PATH:/usr/sbin command -v pgbouncer),$(shell PATH=$$PATH:/usr/sbin command -v nginx),$(shell command -v pgbackrest),$(shell command -v kubectl),$(wildcard /usr/lib/postgresql/15/bin/postgres))
 BUILDAH := $(and $(shell command -v buildah 2>/dev/null),$(shell command -v mmdebstrap 2>/dev/null),$(shell unshare --mount echo yes 2>/dev/null))
+HAS_CLICKHOUSE := command -v clickhouse-server >/dev/null && command -v java >/dev/null && [ -e /usr/share/java/zookeeper.jar ]
+OF_TOKENS := ingest_tokens|token_record|usage/tokens|build_scenario|\.company import|factories\.histories
 .DEFAULT_GOAL := help
 
 help:           ## show this list
@@ -76,9 +78,14 @@ cluster: $(VENV)/.dev  ## recount sealed months on a Spark cluster of this machi
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-cluster.txt
 	$(BIN)/python -m pytest tests/cluster
 
-clickhouse: $(VENV)/.dev  ## token records in ClickHouse: one history in both stores, kills; needs clickhouse-server, zookeeper and a JRE (Debian)
-	@command -v clickhouse-server >/dev/null && command -v java >/dev/null && [ -e /usr/share/java/zookeeper.jar ] || { echo "make clickhouse: no clickhouse-server, zookeeper or Java on this machine" >&2; exit 2; }
+clickhouse: $(VENV)/.dev  ## ClickHouse: its own tests, and those of token usage with their records there; needs clickhouse-server, zookeeper and a JRE (Debian)
+	@$(HAS_CLICKHOUSE) || { echo "make clickhouse: no clickhouse-server, zookeeper or Java on this machine" >&2; exit 2; }
 	$(BIN)/python -m pytest tests/clickhouse
+	SUANPAN_TEST_TOKEN_STORE=clickhouse $(BIN)/python -m pytest $(WORKERS) $(shell grep -lE '$(OF_TOKENS)' $(addsuffix /test_*.py,tests/integration tests/property tests/scenarios))
+
+clickhouse-kills: $(VENV)/.dev  ## 300 kills of ClickHouse, PostgreSQL, writers and closes at each step of theirs: some 15 minutes
+	@$(HAS_CLICKHOUSE) || { echo "make clickhouse-kills: no clickhouse-server, zookeeper or Java on this machine" >&2; exit 2; }
+	SUANPAN_KILLS=300 $(BIN)/python -m pytest -s tests/clickhouse/test_kills.py
 
 lock: $(VENV)/.dev    ## resolve the dependencies again, with hashes and without index lines
 	$(BIN)/uv pip compile --quiet --python-version 3.11 --universal --generate-hashes --no-header --no-emit-index-url --no-emit-find-links --no-annotate pyproject.toml --extra tracing -o requirements.txt
@@ -97,4 +104,4 @@ manifests: $(VENV)/.dev  ## render the kustomize bases of docker/k8s from the ch
 	        > $(MANIFESTS)/$$chart/manifests.yaml || exit 2; \
 	done
 
-.PHONY: help install demo up check test lint bench images explore kills histories traces cluster clickhouse lock sbom advisories manifests
+.PHONY: help install demo up check test lint bench images explore kills histories traces cluster clickhouse clickhouse-kills lock sbom advisories manifests

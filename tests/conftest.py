@@ -1,6 +1,7 @@
 """What every suite shares."""
 
 import gc
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,8 @@ from typing import Any
 import pytest
 
 import tests.hypothesis_profile  # noqa: F401 - a profile that holds wherever examples are made up
+
+IN_CLICKHOUSE = os.environ.get("SUANPAN_TEST_TOKEN_STORE") == "clickhouse"
 
 
 @pytest.fixture(scope="session")
@@ -39,11 +42,69 @@ def token_ledger_is_empty(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
         return
     request.getfixturevalue("transactional_db")
-    from tests.stored_rows import database_emptied
+    from tests.stored_rows import database_emptied, token_shards_anew
 
     database_emptied()
+    if IN_CLICKHOUSE:
+        token_shards_anew()
     yield
     database_emptied()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """With ClickHouse leave out what is about the tables of PostgreSQL."""
+    if IN_CLICKHOUSE:
+        left_out = {item for item in items if item.get_closest_marker("postgresql")}
+        config.hook.pytest_deselected(items=list(left_out))
+        items[:] = [item for item in items if item not in left_out]
+
+
+@pytest.fixture(scope="session")
+def token_server(django_db_blocker: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A server of ClickHouse that keeps the token records of all tests of the session, in two shards.
+
+    At the end connections that threads had beside their transactions are cut: the threads ended long before.
+    """
+    from django.conf import settings
+    from django.db import connection
+
+    from billing.usage.store.clickhouse import client, token_servers
+    from billing.usage.store.sharded import tables_make
+    from tests.clickhouse.servers import replicas
+
+    with replicas(tmp_path_factory.mktemp("clickhouse"), 1) as (only,), pytest.MonkeyPatch.context() as patch:
+        address = f"clickhouse://{only.address};{only.address}/tokens"
+        patch.setattr(settings, "TOKEN_STORE", address)
+        patch.setenv("TOKEN_STORE", address)
+        servers = token_servers()
+        assert servers is not None
+        tables_make(servers)
+        yield
+        client().close()
+        with django_db_blocker.unblock(), connection.cursor() as cursor:
+            idle = "datname = current_database() AND state = 'idle'"
+            cursor.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {idle}")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def token_store(request: pytest.FixtureRequest) -> Iterator[None]:
+    """With SUANPAN_TEST_TOKEN_STORE=clickhouse the tests keep token records there (`make clickhouse`).
+
+    What a test wrote there counts for no other: of a test that commits nothing its batches stay open, and after one that
+    commits the shards begin anew, as after a restore.
+    """
+    if not IN_CLICKHOUSE:
+        yield
+        return
+    from billing.usage.store.sharded import beside_close
+    from tests.stored_rows import token_shards_anew
+
+    request.getfixturevalue("django_db_setup")
+    request.getfixturevalue("token_server")
+    with request.getfixturevalue("django_db_blocker").unblock():
+        token_shards_anew()
+    yield
+    beside_close()
 
 
 @pytest.fixture(scope="session", autouse=True)

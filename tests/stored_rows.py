@@ -1,12 +1,22 @@
 """Stored rows changed as only a superuser can, who puts the triggers aside: what services and the database itself refuse."""
 
-from collections.abc import Sequence
+import re
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from django.db import connection
+from django.test import override_settings
 
 from billing.usage.contents import ALLOCATION, CAPACITY, SAMPLE, content_sha256
+from billing.usage.store.clickhouse import Servers, token_servers
+from billing.usage.store.columns import LARGEST_INT
 from billing.usage.store.dimensions import dimensions_forget
+from billing.usage.store.records import COUNTS, RECORDS_GIVEN
+from billing.usage.store.sharded_reads import sharded_rows
+from metering.intervals import Interval
+from metering.record_checks import EARLIEST
 
 KEPT = ("django_migrations", "django_content_type", "auth_permission", "django_site")
 """Tables that migrations fill and no test changes."""
@@ -19,7 +29,10 @@ RESTARTED = """SELECT setval(seq, 1, false) FROM (SELECT pg_get_serial_sequence(
 
 
 def rewrite(statement: str, parameters: Sequence[Any] = ()) -> int:
-    """Run a statement with every trigger put aside; returns how many rows it changed."""
+    """Run a statement with every trigger put aside; returns how many rows it changed, 0 where ClickHouse has them."""
+    servers = token_servers() if re.match("(UPDATE|DELETE FROM) token_entry", statement) else None
+    if servers is not None and query("SELECT 1 FROM token_entry LIMIT 1") == []:
+        return _rewritten_there(servers, statement)
     with connection.cursor() as cursor:
         cursor.execute("SET session_replication_role = replica")
         try:
@@ -27,6 +40,19 @@ def rewrite(statement: str, parameters: Sequence[Any] = ()) -> int:
             return cursor.rowcount
         finally:
             cursor.execute("SET session_replication_role = origin")
+
+
+def _rewritten_there(servers: Servers, statement: str) -> int:
+    changed = re.fullmatch(r"UPDATE token_entry SET (.+?)( WHERE .+)?|DELETE FROM token_entry( WHERE .+)?", statement)
+    assert changed is not None, statement
+    values, where, of_deleted = changed.groups()
+    for number, (replica,) in enumerate(servers.shards):
+        table = f"{servers.database}.token_entry_{number}"
+        rows = where or of_deleted or " WHERE 1"
+        servers.run(number, f"ALTER TABLE {table} {f'UPDATE {values}' if values else 'DELETE'}{rows}", replica)
+        while servers.run(number, "SELECT count() FROM system.mutations WHERE NOT is_done", replica) != "0\n":
+            time.sleep(0.01)
+    return 0
 
 
 def rewrite_as_reported(statement: str, parameters: Sequence[Any] = ()) -> None:
@@ -39,12 +65,57 @@ def rewrite_as_reported(statement: str, parameters: Sequence[Any] = ()) -> None:
 def ledger_emptied() -> None:
     """As if no token had ever been reported; dimensions stay."""
     rewrite("TRUNCATE token_entry, token_hour_delta, token_hour, token_day, token_sequence")
+    if token_servers():
+        token_shards_anew()
+
+
+def token_shards_anew() -> None:
+    """Two shards, committed whatever the transaction at hand does, in a database that knows nothing of what they have."""
+    other = connection.copy()
+    with other.cursor() as cursor:
+        cursor.execute(
+            """SET session_replication_role = replica; DELETE FROM token_open_batch; DELETE FROM token_shard;
+               INSERT INTO token_shard (number, batch, incarnation) VALUES (0, 0, ''), (1, 0, '')"""
+        )
+    other.close()
 
 
 def query(statement: str, *parameters: Any) -> list[tuple[Any, ...]]:
     with connection.cursor() as cursor:
         cursor.execute(statement, parameters)
         return list(cursor.fetchall())
+
+
+def token_events() -> str:
+    """Where SQL finds all token records: the view `token_event`, or a copy of it with those that ClickHouse has."""
+    servers = token_servers()
+    if servers is None:
+        return "token_event"
+    records = list(sharded_rows(servers, Interval(EARLIEST, EARLIEST.replace(year=9999)), LARGEST_INT))
+    columns = zip(*((item.key.hex(), item.time, item.dimension, item.epoch, item.identity, item.attributes, *item.counts)
+                    for item in records), strict=True)  # fmt: skip
+    names = f"key, time, dimension, epoch, id, attributes, {COUNTS}"
+    with connection.cursor() as cursor:
+        cursor.execute("DROP TABLE IF EXISTS token_event_copied")
+        cursor.execute("CREATE TEMP TABLE token_event_copied AS TABLE token_event")
+        if records:
+            cursor.execute(
+                f"INSERT INTO token_event_copied ({names}) SELECT {names.replace('id,', 'e.id,')} FROM {RECORDS_GIVEN}",
+                list(map(list, columns)),
+            )
+    return "token_event_copied"
+
+
+@contextmanager
+def postgresql_keeps() -> Iterator[None]:
+    """What is reported inside is from before ClickHouse began to keep records, where it does."""
+    if token_servers() is None:
+        yield
+        return
+    rewrite("DELETE FROM token_shard")
+    with override_settings(TOKEN_STORE=""):
+        yield
+    token_shards_anew()
 
 
 def database_emptied() -> None:

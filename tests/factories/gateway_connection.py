@@ -13,6 +13,7 @@ from billing.api.admission import gate
 from billing.tenancy.tokens import api_token_create
 from tests.factories.servers import served_web
 from tests.factories.token_endpoint import body
+from tests.stored_rows import token_events
 
 DOOR = "/api/v1/usage/tokens"
 
@@ -31,7 +32,7 @@ def port(transactional_db: None) -> Iterator[int]:
 
 
 def stored() -> int:
-    return int(queried("SELECT count(*) FROM token_entry")[0][0])
+    return int(queried(f"SELECT count(*) FROM {token_events()}")[0][0])
 
 
 def queried(statement: str) -> list[tuple[Any, ...]]:

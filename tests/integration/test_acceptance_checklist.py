@@ -322,8 +322,8 @@ def test_12_a_closed_period_refuses_writes(billed: Path) -> None:
     for statement in (
         "INSERT INTO rating_charge SELECT * FROM rating_charge", "UPDATE rating_charge SET usage_quantity = 1",
         "DELETE FROM rating_charge", "UPDATE invoices_invoiceline SET amount = 0", "DELETE FROM invoices_invoice",
-        "UPDATE invoices_billingperiod SET status = 'open', close_seq = NULL", "UPDATE token_entry SET output_tokens = 0",
-    ):  # fmt: skip
+        "UPDATE invoices_billingperiod SET status = 'open', close_seq = NULL",
+    ):
         with pytest.raises(DatabaseError), transaction.atomic(), connection.cursor() as cursor:
             cursor.execute(statement)
     moved = {"cluster": "hq-1", "namespace": "nlp-train", "team": "cv", "valid_from": "2026-10-01"}
@@ -334,6 +334,12 @@ def test_12_a_closed_period_refuses_writes(billed: Path) -> None:
             apply(billed, **{**dict.fromkeys(SET_UP), **change})
     assert [row[2] for row in documents()] == [money("10.00"), money("212.06")]
     assert proofs_hold("2026-10")
+
+
+@pytest.mark.postgresql("its guards do not reach ClickHouse")
+def test_12_a_token_record_of_a_closed_period_refuses_a_change(billed: Path) -> None:
+    with pytest.raises(DatabaseError), transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("UPDATE token_entry SET output_tokens = 0")
 
 
 # 13

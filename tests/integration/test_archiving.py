@@ -37,7 +37,7 @@ from metering.intervals import billing_month
 from metering.token_keys import token_key
 from tests.factories import apply, ingest_tokens, person, token_record
 from tests.factories.token_reads import OCTOBER, RECORDS, reads
-from tests.stored_rows import query, rewrite
+from tests.stored_rows import postgresql_keeps, query, rewrite, token_events
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -51,7 +51,8 @@ CLOSED = ClosedMonth("2026-10", OCTOBER, "Asia/Shanghai", 1)
 @pytest.fixture
 def archive(tmp_path: Path) -> Path:
     apply(tmp_path)
-    ingest_tokens(*RECORDS, NEXT)
+    with postgresql_keeps():
+        ingest_tokens(*RECORDS, NEXT)
     period_close(month="2026-10", actor="ops", now=OVER)
     usage_seal(closed=CLOSED, address=str(tmp_path / "archive"), actor="ops", now=OVER)
     return tmp_path / "archive"
@@ -83,7 +84,7 @@ def test_an_id_of_a_month_that_left_is_refused_and_another_content_is_a_conflict
     assert outcome({**RECORDS[0], "output_tokens": 101}, *others) == (0, more, 1)
     assert outcome({**RECORDS[1], "time": "2026-10-15T07:59:59.000002+08:00"}, *others) == (0, more, 1)
     assert outcome({**RECORDS[0], "attributes": {"tags": []}}, *others) == (0, more, 1)
-    assert query("SELECT count(*) FROM token_entry") == [(1 + more,)]
+    assert query(f"SELECT count(*) FROM {token_events()}") == [(1 + more,)]
 
 
 def test_a_repeat_whose_sender_gives_no_time_is_a_duplicate(archive: Path) -> None:
@@ -139,7 +140,7 @@ def test_a_late_record_of_a_month_that_left_is_a_correction_in_the_next_close(ar
     with pytest.raises(SealError, match="usage_restore 2026-10"):
         usage_seal(closed=CLOSED, address=str(archive), actor="ops", now=NOVEMBER_OVER)
     records_restore(month="2026-10", actor="ops")
-    assert query("SELECT epoch, count(*) FROM token_entry GROUP BY 1 ORDER BY 1") == [(0, 4), (1, 1)]
+    assert query(f"SELECT epoch, count(*) FROM {token_events()} GROUP BY 1 ORDER BY 1") == [(0, 4), (1, 1)]
     _, made = usage_seal(closed=CLOSED, address=str(archive), actor="ops", now=NOVEMBER_OVER)
     assert made
 
@@ -220,6 +221,7 @@ def test_a_month_that_begins_within_an_hour_stays(archive: Path) -> None:
         records_archive(closed=kolkata, seal=seal, actor="ops")
 
 
+@pytest.mark.postgresql("no month that ClickHouse has leaves it")
 def test_a_record_that_came_was_closed_sealed_and_left_between_look_up_and_copy_is_no_second_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

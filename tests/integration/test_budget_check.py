@@ -34,6 +34,7 @@ from billing.tenancy.tokens import api_token_create, api_token_revoke
 from tests.cli import PROJECT
 from tests.factories import SET_UP, apply, ingest_tokens, token_record
 from tests.factories.servers import WebProcess, environment, served_web, until, web_process
+from tests.stored_rows import token_events
 
 pytestmark = pytest.mark.django_db(transaction=True)
 SINCE = "2024-01-01T00:00:00+08:00"
@@ -368,7 +369,7 @@ def test_gateways_in_a_burst_on_many_processes_stay_within_the_limit_while_these
         gateway.join(timeout=120)
         assert gateway.exitcode == 0
     with connection.cursor() as cursor:
-        cursor.execute("SELECT count(*), sum(input_tokens) FROM token_event")
+        cursor.execute(f"SELECT count(*), sum(input_tokens) FROM {token_events()}")
         requests, tokens = cursor.fetchone()
     assert requests == 50, "each costs what it reserved: exactly the budget, and all of it"
     call_command("budget_counter")
@@ -391,7 +392,7 @@ def test_the_counter_equals_the_ledger_after_any_interleaving(tmp_path: Path, ca
     call_command("budget_counter", "--json")
     rows = json.loads(capsys.readouterr().out)["budgets"]
     with connection.cursor() as cursor:
-        cursor.execute("SELECT sum(input_tokens) FROM token_event")
+        cursor.execute(f"SELECT sum(input_tokens) FROM {token_events()}")
         tokens = int(cursor.fetchone()[0])
     assert tokens == 4 * sum(range(1, 41)) * 1000
     assert Decimal(rows[0]["spent"]) == Decimal(tokens) / 1000 == BudgetStatus.objects.get().spent

@@ -44,14 +44,20 @@ def test_the_database_refuses_to_change_what_is_closed_issued_or_published(tmp_p
         " SELECT id, 'B200', '', 'GPU-Hours', 1 FROM rates_priceversion",
         "UPDATE rates_tokenprice SET price = 1",
         "DELETE FROM rates_tokenprice",
-        "UPDATE token_entry SET output_tokens = 0",
-        "DELETE FROM token_entry",
         "UPDATE tenancy_auditentry SET actor = 'x'",
         "DELETE FROM tenancy_auditentry",
     ):
         with pytest.raises(DatabaseError):
             sql(statement)
     assert proofs_hold("2026-10")
+
+
+@pytest.mark.postgresql("its guards do not reach ClickHouse")
+@pytest.mark.parametrize("statement", ["UPDATE token_entry SET output_tokens = 0", "DELETE FROM token_entry"])
+def test_the_database_refuses_to_change_a_token_record(statement: str) -> None:
+    ingest_tokens(token_record())
+    with pytest.raises(DatabaseError):
+        sql(statement)
 
 
 def test_an_issued_invoice_gets_no_further_line_and_a_draft_does(tmp_path: Path) -> None:

@@ -45,6 +45,8 @@ from tests.factories.servers import until
 from tests.golden.registry import SHEET
 from tests.pricing_cli import PLAN, load_test
 
+pytestmark = pytest.mark.postgresql("an installation of its own, for which `token_store` never ran")
+
 SERVING = ("python -m billing.settings.serve", "python manage.py budget_counter --follow", "celery ")
 """Commands that serve until they are ended; a reader gives each a terminal of its own."""
 START = "python manage.py migrate\npython manage.py collectstatic"

@@ -21,6 +21,7 @@ from metering.gateways.naming import read_namings
 from tests.factories import token_record
 from tests.factories.api import problem
 from tests.gateway_records import SECRET, cloud_event, lago_event, payload
+from tests.stored_rows import token_events
 
 pytestmark = pytest.mark.django_db
 
@@ -57,16 +58,16 @@ def ledger() -> dict[tuple[str, str, str], tuple[int, ...]]:
     """(source, consumer, model) -> requests, and the five counts, as every reader sums them."""
     with connection.cursor() as cursor:
         cursor.execute(
-            """SELECT source, consumer, model, count(*), sum(input_tokens), sum(cache_read_input_tokens),
+            f"""SELECT source, consumer, model, count(*), sum(input_tokens), sum(cache_read_input_tokens),
                       sum(cache_creation_input_tokens), sum(output_tokens), sum(reasoning_output_tokens)
-                 FROM token_event JOIN token_dimension ON token_dimension.id = dimension GROUP BY 1, 2, 3"""
+                 FROM {token_events()} JOIN token_dimension ON token_dimension.id = dimension GROUP BY 1, 2, 3"""
         )
         return {row[:3]: tuple(int(value) for value in row[3:]) for row in cursor.fetchall()}
 
 
 def times() -> list[datetime]:
     with connection.cursor() as cursor:
-        cursor.execute("SELECT time FROM token_event ORDER BY time")
+        cursor.execute(f"SELECT time FROM {token_events()} ORDER BY time")
         return [time for (time,) in cursor.fetchall()]
 
 
@@ -343,7 +344,7 @@ def test_usage_that_nobody_knows_is_in_quarantine_whole_and_in_no_ledger(post: C
 def test_what_a_gateway_guessed_can_be_found_in_the_ledger(post: Call) -> None:
     post("usage/litellm", [payload(error_information={"error_code": "499"})])
     with connection.cursor() as cursor:
-        cursor.execute("SELECT attributes->>'usage_source', attributes->>'cache_counts' FROM token_event")
+        cursor.execute(f"SELECT attributes->>'usage_source', attributes->>'cache_counts' FROM {token_events()}")
         assert cursor.fetchall() == [("gateway_estimate", "unknown")]
 
 
@@ -375,7 +376,7 @@ def test_no_prompt_is_anywhere_in_the_database_or_in_a_log(post: Call, caplog: p
 
 def test_the_search_for_prompts_would_find_one(post: Call) -> None:
     post("usage/tokens", [token_record(1, attributes={"note": SECRET}), {"id": SECRET}])
-    assert {"token_entry", "usage_quarantinedrecord"} <= set(_tables_with(SECRET))
+    assert {token_events(), "usage_quarantinedrecord"} <= set(_tables_with(SECRET))
 
 
 def _tables_with(marker: str) -> list[str]:
@@ -383,7 +384,7 @@ def _tables_with(marker: str) -> list[str]:
     found = []
     patterns = [f"%{marker}%", f"%{marker.encode().hex()}%"]
     with connection.cursor() as cursor:
-        for table in connection.introspection.table_names(cursor):
+        for table in [*connection.introspection.table_names(cursor), token_events()]:
             cursor.execute(f'SELECT count(*) FROM "{table}" AS t WHERE t::text LIKE ANY(%s)', [patterns])
             if cursor.fetchone()[0]:
                 found.append(table)

@@ -26,6 +26,7 @@ from metering.records import EfficiencySample, decode_batch
 from metering.records import NodeCapacity as NodeCapacityRecord
 from tests.factories import AFTER, allocation_record, ingest_allocations, ingest_tokens, token_record
 from tests.factories.ingest import NOON, OCTOBER, answer, capacity, held_seconds, reports, rows, sample
+from tests.stored_rows import token_events
 
 pytestmark = pytest.mark.django_db
 LIMITED = Reporter("gateway", "usage/tokens", source="litellm-hq", future_limit_s=3600)
@@ -42,13 +43,13 @@ def test_a_token_record_sent_again_has_no_effect() -> None:
     assert answer(ingest_tokens(token_record())) == (1, 0, 0, 0)
     assert answer(ingest_tokens(token_record())) == (0, 1, 0, 0)
     assert answer(ingest_tokens(token_record(time="2026-10-15T04:00:00Z"))) == (0, 1, 0, 0)
-    assert (rows("token_event"), QuarantinedRecord.objects.count()) == (1, 0)
+    assert (rows(token_events()), QuarantinedRecord.objects.count()) == (1, 0)
 
 
 def test_repetitions_inside_one_batch_are_distinguished() -> None:
     same, other = token_record(), token_record(output_tokens=101)
     assert answer(ingest_tokens(same, same, other, token_record(2))) == (2, 1, 1, 0)
-    assert rows("token_event") == 2
+    assert rows(token_events()) == 2
 
 
 def test_the_first_of_two_contents_stays_and_the_second_goes_to_quarantine() -> None:

@@ -22,6 +22,7 @@ from metering.records import EfficiencySample
 from metering.records import NodeCapacity as NodeCapacityRecord
 from tests.factories import allocation_record, ingest_allocations, ingest_tokens, token_record
 from tests.factories.ingest import NOON, OCTOBER, answer, capacity, held_seconds, reports, rows, sample
+from tests.stored_rows import token_events
 
 THREADS = 8
 
@@ -80,7 +81,7 @@ def test_overlapping_token_batches_of_many_writers_make_one_row_per_key(ledger: 
     accepted, duplicates, conflicts, rejected = (sum(column) for column in zip(*answers, strict=True))
     assert (accepted, rejected) == (len(reported), 0)
     assert accepted + duplicates + conflicts == THREADS * 250
-    assert rows("token_event") == len(reported)
+    assert rows(token_events()) == len(reported)
     assert conflicts > 0
     assert set(rollup_difference(OCTOBER).values()) == {0}
     rollups_fold()
@@ -96,7 +97,7 @@ def test_writers_that_meet_a_new_month_and_new_consumers_at_once_agree(ledger: N
         return ingest_tokens(*records)
 
     assert [answer(outcome) for outcome in at_once(work)] == [(20, 0, 0, 0)] * THREADS
-    assert rows("token_event") == 20 * THREADS
+    assert rows(token_events()) == 20 * THREADS
     with connection.cursor() as cursor:
         cursor.execute("SELECT count(*) FROM token_dimension WHERE consumer LIKE 'new-%'")
         assert cursor.fetchone()[0] == 4

@@ -27,6 +27,7 @@ from billing.usage.store.proofs import rollup_difference
 from metering.intervals import Interval
 from tests.factories import token_record
 from tests.factories.servers import WebProcess, environment, web_process
+from tests.stored_rows import token_events
 
 CLIENTS, KEYS = 8, 3000
 VICTIMS = {"web": 2, "worker": 2, "task": 2, "web worker": 5}
@@ -95,7 +96,7 @@ def web(transactional_db: None) -> Iterator[WebProcess]:
 
 def stored() -> set[int]:
     with connection.cursor() as cursor:
-        cursor.execute("SELECT id FROM token_event")
+        cursor.execute(f"SELECT id FROM {token_events()}")
         rows = [int(row[0].removeprefix("req-")) for row in cursor.fetchall()]
     assert len(rows) == len(set(rows)), "one row per key"
     return set(rows)
@@ -168,7 +169,7 @@ def test_whatever_is_killed_every_key_is_one_row_and_every_answer_was_true(web: 
     assert sum(client.failures for client in clients) > 0, "something was killed while it worked"
     assert arrived() == {key // 2 for key in stored() if key % 2 == 0}
     with connection.cursor() as cursor:
-        cursor.execute("SELECT sum(output_tokens) FROM token_event")
+        cursor.execute(f"SELECT sum(output_tokens) FROM {token_events()}")
         assert cursor.fetchone()[0] == sum(100 + key for key in stored())
     _folds_on()
     assert set(rollup_difference(DAY).values()) == {0}

@@ -26,6 +26,8 @@ from metering.intervals import Interval, billing_month, next_month, previous_mon
 from tests.cli import Home
 from tests.factories.servers import until
 
+pytestmark = pytest.mark.postgresql("an installation of its own, for which `token_store` never ran")
+
 
 @pytest.fixture(scope="module")
 def demonstration(tmp_path_factory: pytest.TempPathFactory) -> tuple[Home, dict[str, Any]]:

@@ -124,6 +124,7 @@ def test_every_column_that_may_change_is_there() -> None:
     assert {table: names - columns(table) for table, names in CHANGING.items() if names - columns(table)} == {}
 
 
+@pytest.mark.postgresql("its fixture fills every table, also that of the shards")
 def test_the_database_refuses_to_change_empty_or_remove_stored_usage(something_of_everything: None) -> None:
     """Every column that is not declared to change, set to what it is not; no row of any table is missing."""
     unguarded = []
@@ -191,6 +192,7 @@ def test_an_allocation_is_changed_only_as_its_reports_change_it() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.postgresql("its fixture fills every table, also that of the shards")
 def test_not_even_a_report_that_nobody_made_extends_an_allocation_or_capacity(something_of_everything: None) -> None:
     """What a report may do, without what a report brings: the hash of its content."""
     later = "'2026-10-20T00:00:00Z'"

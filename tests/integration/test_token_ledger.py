@@ -19,7 +19,7 @@ from billing.usage.services.token_batch import TokenBatch, token_batch
 from billing.usage.services.token_group import GroupCommit
 from metering.records import TokenUsage, decode_batch
 from tests.factories import AFTER, ingest_tokens, token_record
-from tests.stored_rows import ledger_emptied, query, rewrite
+from tests.stored_rows import ledger_emptied, query, rewrite, token_events
 
 pytestmark = pytest.mark.django_db
 RANDOM = "7f2d1e5c-0b6a-4c3d-9e8f-001122334455"
@@ -37,9 +37,10 @@ def counts(outcome: IngestOutcome) -> tuple[int, int, int]:
 @pytest.mark.parametrize("identity", [RANDOM, ORDERED, "req-1", RANDOM.upper(), "ключ 1"])
 def test_the_id_is_read_back_as_it_was_reported(identity: str) -> None:
     ingest_tokens(token_record(id=identity, source="шлюз"))
-    assert query("SELECT id FROM token_event") == [(identity,)]
+    assert query(f"SELECT id FROM {token_events()}") == [(identity,)]
 
 
+@pytest.mark.postgresql("what a row of the table has")
 def test_an_id_that_is_its_key_is_not_stored_a_second_time() -> None:
     ingest_tokens(token_record(id=RANDOM), token_record(2, id="req-2"))
     assert sorted(query("SELECT id FROM token_entry")) == [("",), ("req-2",)]
@@ -52,7 +53,7 @@ def test_a_key_is_known_for_ever_whatever_time_the_retry_carries(identity: str) 
     assert counts(ingest_tokens({**first, "time": "2026-10-31T00:00:00Z"})) == (0, 0, 1)
     assert counts(ingest_tokens(first)) == (0, 1, 0)
     assert counts(ingest_tokens({**first, "source": "other"})) == (1, 0, 0)
-    assert query("SELECT count(*), min(time)::text FROM token_event") == [(2, "2020-01-01 00:00:00+00")]
+    assert query(f"SELECT count(*), min(time)::text FROM {token_events()}") == [(2, "2020-01-01 00:00:00+00")]
 
 
 @pytest.mark.parametrize("largest", [2**15 - 1, 2**15, 2**31 - 1, 2**31, 10**15])
@@ -60,8 +61,8 @@ def test_counts_of_any_size_are_read_back_exactly(largest: int) -> None:
     reported = dict(zip(COUNTS, (largest, largest - 7, 3, largest, 5), strict=True))
     record = token_record(attributes={"a": [1, 2.5]}, **reported)
     ingest_tokens(record)
-    assert query(f"SELECT {', '.join(COUNTS)} FROM token_event") == [tuple(reported.values())]
-    assert query("SELECT attributes ->> 'a' FROM token_event") == [("[1, 2.5]",)]
+    assert query(f"SELECT {', '.join(COUNTS)} FROM {token_events()}") == [tuple(reported.values())]
+    assert query(f"SELECT attributes ->> 'a' FROM {token_events()}") == [("[1, 2.5]",)]
     assert counts(ingest_tokens(record)) == (0, 1, 0)
     assert counts(ingest_tokens({**record, "output_tokens": largest - 1})) == (0, 0, 1)
     assert query("SELECT sum(output_tokens)::bigint FROM token_usage_hour") == [(largest,)]
@@ -69,7 +70,7 @@ def test_counts_of_any_size_are_read_back_exactly(largest: int) -> None:
 
 def test_without_attributes_readers_see_none() -> None:
     ingest_tokens(token_record())
-    assert query("SELECT attributes FROM token_event") == [(None,)]
+    assert query(f"SELECT attributes FROM {token_events()}") == [(None,)]
 
 
 @pytest.mark.parametrize(
@@ -89,6 +90,7 @@ def test_every_field_beside_the_key_distinguishes_a_conflict_from_a_duplicate(ch
     assert counts(ingest_tokens({**record, **changed})) == (0, 0, 1)
 
 
+@pytest.mark.postgresql("how a view of the table is read")
 def test_reading_without_the_id_never_touches_the_dimensions() -> None:
     """The view joins them for the id alone; a plan without the id must not pay for it."""
     plan = query("EXPLAIN SELECT sum(output_tokens) FROM token_event WHERE time >= '2026-10-01'")
@@ -163,8 +165,8 @@ def test_reports_that_come_while_another_is_written_share_one_transaction(commit
     assert [counts(answer) for answer in answers if isinstance(answer, IngestOutcome)] == [(1, 0, 0)] * 12
     assert sum(sizes) == 12
     assert len(sizes) <= 4
-    assert query("SELECT count(*), sum(requests) FROM token_event, token_usage_hour")[0][0] > 0
-    assert query("SELECT count(*) FROM token_event") == [(12,)]
+    assert query(f"SELECT count(*), sum(requests) FROM {token_events()}, token_usage_hour")[0][0] > 0
+    assert query(f"SELECT count(*) FROM {token_events()}") == [(12,)]
 
 
 def test_a_group_takes_no_more_than_its_limit(committing: None) -> None:
@@ -201,7 +203,7 @@ def test_who_waits_too_long_for_a_writer_is_sent_away_and_nothing_of_his_is_writ
         group.submit(_reported([token_record(2)], Reporter("t", "d")))
     gone.set()
     first.join(30)
-    assert query("SELECT id FROM token_event") == [("req-1",)]
+    assert query(f"SELECT id FROM {token_events()}") == [("req-1",)]
 
 
 def test_one_poisoned_report_does_not_fail_its_neighbours(committing: None) -> None:
@@ -215,7 +217,7 @@ def test_one_poisoned_report_does_not_fail_its_neighbours(committing: None) -> N
     answers = _submit_all(group, [_reported([token_record(n)], Reporter("t", "d")) for n in range(6)])
     assert isinstance(answers[3], DataError)
     assert sum(isinstance(answer, IngestOutcome) for answer in answers) == 5
-    assert query("SELECT count(*) FROM token_event") == [(5,)]
+    assert query(f"SELECT count(*) FROM {token_events()}") == [(5,)]
 
 
 @pytest.fixture(params=["one statement", "copy"])
@@ -233,7 +235,7 @@ def test_an_acknowledged_report_is_durable_whatever_the_session_was_set_to(commi
             """CREATE TABLE seen (id serial, setting text);
                CREATE FUNCTION see() RETURNS trigger LANGUAGE plpgsql AS $$
                BEGIN INSERT INTO seen (setting) VALUES (current_setting('synchronous_commit')); RETURN NULL; END $$;
-               CREATE CONSTRAINT TRIGGER see AFTER INSERT ON token_entry DEFERRABLE INITIALLY DEFERRED
+               CREATE CONSTRAINT TRIGGER see AFTER INSERT ON token_hour_delta DEFERRABLE INITIALLY DEFERRED
                FOR EACH ROW EXECUTE FUNCTION see()"""
         )
         try:
@@ -255,7 +257,8 @@ def test_both_ways_of_writing_say_and_keep_the_same(committing: None, monkeypatc
         monkeypatch.setattr(tokens, "SMALL", small)
         chance = random.Random(20261121)
         answers = [ingest_tokens(*_made_up(chance)).answer() for _ in range(40)]
-        reported = query("SELECT id, time, epoch, attributes::text, " + ", ".join(COUNTS) + " FROM token_event ORDER BY key")
+        reported = query("SELECT id, time, epoch, attributes::text, " + ", ".join(COUNTS)
+                         + f" FROM {token_events()} ORDER BY key")  # fmt: skip
         hours = query("SELECT hour, dimension, sum(requests)::int, sum(output_tokens)::bigint FROM token_usage_hour"
                       " GROUP BY 1, 2 ORDER BY 1, 2")  # fmt: skip
         refused = query("SELECT key, reason, times_received FROM usage_quarantinedrecord ORDER BY key, reason, error")
@@ -287,7 +290,7 @@ def test_a_report_is_written_again_over_a_new_connection_if_its_own_was_dead(com
         cursor.execute("SELECT pg_terminate_backend(%s)", [pid])
     other.close()
     assert counts(ingest_tokens(token_record(2))) == (1, 0, 0)
-    assert query("SELECT count(*) FROM token_event") == [(2,)]
+    assert query(f"SELECT count(*) FROM {token_events()}") == [(2,)]
 
 
 def test_a_large_report_after_a_close_belongs_to_the_next(committing: None) -> None:
@@ -295,7 +298,7 @@ def test_a_large_report_after_a_close_belongs_to_the_next(committing: None) -> N
     ingest_tokens(*[token_record(place) for place in range(number)])
     Close.objects.create(close_seq=1, start=datetime(2026, 1, 1, tzinfo=UTC), end=datetime(2026, 1, 2, tzinfo=UTC))
     assert ingest_tokens(*[token_record(place) for place in range(2 * number)]).accepted == number
-    assert query("SELECT epoch, count(*) FROM token_event GROUP BY 1 ORDER BY 1") == [(0, number), (1, number)]
+    assert query(f"SELECT epoch, count(*) FROM {token_events()} GROUP BY 1 ORDER BY 1") == [(0, number), (1, number)]
     hours = "SELECT epoch, sum(requests)::int FROM token_hour_delta GROUP BY 1 ORDER BY 1"
     assert query(hours) == [(0, number), (1, number)]
 
@@ -323,5 +326,5 @@ def test_repeats_in_large_reports_that_share_a_transaction_are_counted_each_by_i
     assert (one.accepted, one.duplicates, one.conflicts) == (30, 40, 0)
     assert (two.accepted, two.duplicates, two.conflicts) == (20, 7 + 10 + 40 + 1, 5)
     assert sorted(refusal.index for refusal in two.refusals) == [7, 8, 9, 10, 11]
-    assert query("SELECT count(*), sum(output_tokens)::int FROM token_event") == [(150, 150 * old[0]["output_tokens"])]
+    assert query(f"SELECT count(*), sum(output_tokens)::int FROM {token_events()}") == [(150, 150 * old[0]["output_tokens"])]
     assert query("SELECT sum(requests)::int FROM token_usage_hour") == [(150,)]

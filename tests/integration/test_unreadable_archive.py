@@ -23,6 +23,7 @@ from billing.usage.services.archiving import records_archive
 from billing.usage.services.sealing import ClosedMonth, usage_seal
 from metering.intervals import billing_month
 from tests.factories import SET_UP, apply, ingest_tokens, person, signed_in, token_record
+from tests.stored_rows import postgresql_keeps
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -73,7 +74,8 @@ def problem(breaks: Callable[[Path], str], tmp_path: Path) -> str:
 def october_left(tmp_path: Path, prices: dict[str, object], breaks: Callable[[Path], str]) -> str:
     """October is billed, and its records are in an archive only, which somebody broke since; what is wrong with it."""
     apply(tmp_path, price_versions=[prices])
-    ingest_tokens(*RECORDS)
+    with postgresql_keeps():
+        ingest_tokens(*RECORDS)
     period_close(month="2026-10", actor="ops", now=OVER)
     closed = ClosedMonth("2026-10", WINDOW, "Asia/Shanghai", 1)
     seal, _ = usage_seal(closed=closed, address=str(tmp_path / "archive"), actor="ops", now=OVER)
