@@ -52,8 +52,8 @@ def parallel_reads(snapshot: str | None = None) -> Iterator[None]:
     if connection.in_atomic_block and snapshot is None:
         yield
         return
-    with ThreadPoolExecutor(max_workers=1, initializer=_begin, initargs=(snapshot,)) as pool:
-        token = _beside.set(_Beside(pool))
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        token = _beside.set(_Beside(pool, snapshot))
         try:
             yield
         finally:
@@ -73,8 +73,8 @@ def _begin(snapshot: str | None) -> None:
 class _Beside:
     """The reads that wait for the one thread that runs them: in their order, but those that are needed last at the end."""
 
-    def __init__(self, pool: ThreadPoolExecutor) -> None:
-        self._pool, self._numbers = pool, count()
+    def __init__(self, pool: ThreadPoolExecutor, snapshot: str | None) -> None:
+        self._pool, self._numbers, self._snapshot, self._begun = pool, count(), snapshot, False
         self._waiting = PriorityQueue[tuple[bool, int, Future[Any], Callable[[], Any]]]()
 
     def begin(self, read: Callable[[], Found], *, last: bool) -> Callable[[], Found]:
@@ -86,6 +86,9 @@ class _Beside:
     def _run_next(self) -> None:
         _, _, asked, read = self._waiting.get()
         try:
+            if not self._begun:
+                _begin(self._snapshot)
+                self._begun = True
             asked.set_result(read())
         except BaseException as error:  # noqa: BLE001 -- raised where the result is asked for, as a pool does
             asked.set_exception(error)

@@ -34,6 +34,12 @@ def test_what_it_raises_is_raised_where_it_is_asked_for() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
+def test_a_database_that_is_away_when_the_reads_begin_is_an_error_and_nobody_waits_for_ever() -> None:
+    with parallel_reads(snapshot="of no transaction"), pytest.raises(DatabaseError):
+        deferred_query(backend)()
+
+
+@pytest.mark.django_db(transaction=True)
 def test_what_is_needed_last_begins_when_no_other_read_waits() -> None:
     order, may_go_on = list[str](), Event()
     with parallel_reads(), transaction.atomic():
