@@ -19,7 +19,7 @@ from billing.usage.models import QuarantinedRecord
 from billing.usage.services import quarantine_dismiss
 from tests.factories import ingest_tokens, signed_in, token_record
 from tests.scenarios.company import Company, day
-from tests.stored_rows import query
+from tests.stored_rows import postgresql_keeps, query
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -32,8 +32,9 @@ WAY = (r"/invoices/\d+/", r"/teams/nlp/lines/[0-9a-f]+/\?[^\"]*", r"/teams/nlp/l
 @pytest.fixture
 def left(company: Company, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Company:
     """October: 1M and 2M tokens, 24.00. Tom disputes 8.00 of it on 6 November. On 1 December its records leave."""
-    company.writes(output=1, on="2026-10-15")
-    company.writes(output=2, on="2026-10-16 12:30")
+    with postgresql_keeps():
+        company.writes(output=1, on="2026-10-15")
+        company.writes(output=2, on="2026-10-16 12:30")
     company.bills("2026-10")
     company.disputes(INVOICE, 1, amount="8.00")
     call_command("usage_seal", "2026-10", "--out", str(company.directory / "archive"), "--by", "sam")
