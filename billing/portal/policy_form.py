@@ -12,6 +12,7 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from billing.portal.forms import Line, Midnight, Number, PageForm, RowForm, Text
+from billing.portal.setup_form import BillingForm
 from billing.setup.policies import SECTIONS, policies_text
 from billing.setup.terms import REASONS
 from billing.usage.labels import END_REASON
@@ -281,7 +282,7 @@ class PolicyTextForm(PageForm):
 
 FORMS: Final[Mapping[str, type[Any]]] = {
     "efficiency": EfficiencyForm, "interruption": InterruptionForm, "allocation": AllocationForm, "carbon": CarbonForm,
-    "yaml": PolicyTextForm,
+    "billing": BillingForm, "yaml": PolicyTextForm,
 }  # fmt: skip
 SECTION_OF: Final = dict(zip(FORMS, SECTIONS, strict=False))
 

@@ -1,22 +1,24 @@
-"""Policies and carbon factors as text: those that are stored, and those that a form asks for, as `apply` takes them.
+"""Policies, carbon factors, commitments and how it bills: what is stored, and what a form asks for, as text for `apply`.
 
 Whoever may operate changes these sections in the portal, none of which needs a second person: as with the file.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 import yaml
 
 from billing.invoices.models import BillingPeriod
-from billing.rates.models import AllocationPolicy, CarbonFactors, EfficiencyPolicy, InterruptionPolicy
+from billing.rates.models import AllocationPolicy, CarbonFactors, Commitment, EfficiencyPolicy, InterruptionPolicy
 from billing.setup.apply import Applied, fields_apply
 from billing.setup.owners import Preview, preview_of, sections_of
 from billing.setup.terms import BANDS, REASONS
+from billing.tenancy.models import BillingSetup
+from billing.tenancy.services import ISSUER_FACTS
 from pricing.number_text import plain_text
 
-SECTIONS: Final = ("efficiency_policies", "interruption_policies", "allocation_policies", "carbon")
+SECTIONS: Final = ("efficiency_policies", "interruption_policies", "allocation_policies", "carbon", "billing")
 NUMBERS: Final = (*BANDS, "min_coverage", "width")
 OTHERS: Final = ("min_minutes", "min_gpu_seconds", "form", "shadow", "classes", "unrewarded", "gather_short", "neutral_pool",
                  "penalise_on")  # fmt: skip
@@ -70,11 +72,32 @@ def policies_declared(zone: str) -> dict[str, list[Entry]]:
     }
 
 
-def policies_text(sections: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
+def billing_declared(setup: BillingSetup) -> Entry:
+    """How the installation bills, as its section has it."""
+    names = ("currency", "zone", "issuer", *ISSUER_FACTS, "review", "reopening")
+    days = {name: [day.isoformat() for day in getattr(setup, name)] for name in ("holidays", "working_days")}
+    holds = {name: plain_text(getattr(setup, name)) for name in ("dispute_hold_share", "dispute_hold_amount")}
+    return {**{name: getattr(setup, name) for name in names}, **days, **holds}
+
+
+def commitments_text(commitments: Iterable[Commitment], zone: str) -> str:
+    """Stored commitments as their section has them."""
+    entries = [
+        {
+            **_named(row, zone), "team": row.team.code, "accelerator": row.accelerator,
+            "gpu_hours_per_month": plain_text(row.gpu_hours), "price_per_gpu_hour": plain_text(row.price),
+            "valid_until": row.valid_until and row.valid_until.astimezone(ZoneInfo(zone)).isoformat(),
+        }
+        for row in commitments
+    ]  # fmt: skip
+    return policies_text({"commitments": entries})
+
+
+def policies_text(sections: Mapping[str, Sequence[Mapping[str, Any]] | Mapping[str, Any]]) -> str:
     """The sections as `apply` takes them; what is empty is left out."""
     declared = {
-        name: [{key: value for key, value in entry.items() if value not in (None, "", [], {}, False)} for entry in entries]
-        for name, entries in sections.items() if entries
+        name: _filled(found) if isinstance(found, Mapping) else [_filled(entry) for entry in found]
+        for name, found in sections.items() if found
     }  # fmt: skip
     return yaml.safe_dump(declared, sort_keys=False, allow_unicode=True, width=160) if declared else ""
 
@@ -87,6 +110,10 @@ def policies_apply(*, text: str, name: str, actor: str) -> Applied:
 def policies_preview(*, text: str, name: str, actor: str, periods: Sequence[BillingPeriod]) -> Preview:
     """What a text would change, and who would owe what for `periods` that are not closed.  Raises as `policies_apply`."""
     return preview_of(sections_of(text, name, SECTIONS), actor, periods)
+
+
+def _filled(entry: Mapping[str, Any]) -> Entry:
+    return {key: value for key, value in entry.items() if value not in (None, "", [], {}, False)}
 
 
 def _named(policy: Any, zone: str) -> Entry:

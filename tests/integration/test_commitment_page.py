@@ -2,11 +2,14 @@
 
 import csv
 import io
+import re
 from datetime import UTC, datetime
 from decimal import Decimal
+from html import unescape
 from pathlib import Path
 
 import pytest
+import yaml
 from django.contrib.auth.models import User
 from django.test import Client
 
@@ -15,6 +18,7 @@ from billing.corrections.note_lines import NoteError
 from billing.corrections.services.sla import LostWork, sla_credit_draft
 from billing.invoices.models import Correction, Invoice
 from billing.invoices.services.invoices import invoices_issue
+from billing.setup.apply import set_up_apply
 from tests.factories import allocation_record, apply, ingest_allocations, person
 from tests.factories.corrections import people, wanted
 
@@ -74,6 +78,16 @@ def test_a_lead_sees_only_the_own_commitments() -> None:
     assert "cv-2026" not in get("tom")
     assert "已用" in get("tom", language="zh-hans")
     assert "No team that you may see has a commitment in this month" in get("tom", "/commitments/?month=2026-09")
+
+
+def test_the_page_shows_them_as_the_set_up_file_has_them(tmp_path: Path) -> None:
+    (text,) = re.findall(r'<pre class="command"[^>]*>(.*?)</pre>', get("tom"), re.DOTALL)
+    found = yaml.safe_load(unescape(text))
+    assert found == {"commitments": [
+        {**TERMS[0], "valid_from": "2026-10-01T00:00:00+08:00", "price_per_gpu_hour": "8"},
+    ]}  # fmt: skip
+    (tmp_path / "shown.yaml").write_text(unescape(text), encoding="utf-8")
+    assert set_up_apply(path=tmp_path / "shown.yaml", actor="sam").changes == []
 
 
 def test_work_lost_under_a_commitment_is_credited_at_its_price() -> None:

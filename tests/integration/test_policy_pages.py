@@ -1,5 +1,7 @@
 """Policies and carbon factors by form: by the rule of the set-up file, with what moves shown before it is saved."""
 
+from datetime import date
+from decimal import Decimal
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -11,8 +13,8 @@ from django.test import Client
 
 from billing.invoices.services.periods import period_open
 from billing.rates.models import AllocationPolicy, CarbonFactors, EfficiencyPolicy, InterruptionPolicy
-from billing.setup.policies import policies_apply, policies_declared, policies_text
-from billing.tenancy.models import AuditEntry
+from billing.setup.policies import billing_declared, policies_apply, policies_declared, policies_text
+from billing.tenancy.models import AuditEntry, BillingSetup
 from tests.factories import apply, ingest_allocations, person, signed_in
 from tests.factories.usage import POLICY, hold, sample
 
@@ -94,6 +96,49 @@ def test_a_policy_that_begins_after_the_open_months_says_that_there_is_no_month_
     now = looked(admin, "carbon", **carbon, valid_from="2026-10-01").content.decode()
     assert "No amount of an open month changes." in now
     assert "no month to compare" not in now
+
+
+def test_how_it_bills_is_changed_as_the_file_would_and_shown_as_it_has_it(admin: Client, tmp_path: Path) -> None:
+    apply(tmp_path)
+    shown = admin.get("/prices/policies/").context["forms"]["billing"].initial
+    assert (shown["issuer"], shown["review"], shown["dispute_hold_share"]) == ("AI-INFRA", "none", "0.05")
+    asked = {**shown, "legal_entity": "云算科技", "review": "four-eyes", "reopening": "two-persons",
+             "holidays": "2099-10-01, 2099-10-02", "working_days": "2099-10-10", "dispute_hold_amount": "500"}  # fmt: skip
+    answer = looked(admin, "billing", **asked)
+    assert BillingSetup.objects.get().review == "none"
+    assert yaml.safe_load(answer.context["text"]) == {"billing": {
+        "currency": "CNY", "zone": "Asia/Shanghai", "issuer": "AI-INFRA", "legal_entity": "云算科技", "review": "four-eyes",
+        "reopening": "two-persons", "holidays": ["2099-10-01", "2099-10-02"], "working_days": ["2099-10-10"],
+        "dispute_hold_share": "0.05", "dispute_hold_amount": "500",
+    }}  # fmt: skip
+    saved(admin, answer)
+    setup = BillingSetup.objects.get()
+    assert (setup.review, setup.reopening, setup.legal_entity) == ("four-eyes", "two-persons", "云算科技")
+    assert (setup.holidays, setup.working_days) == ([date(2099, 10, 1), date(2099, 10, 2)], [date(2099, 10, 10)])
+    assert (setup.dispute_hold_share, setup.dispute_hold_amount) == (Decimal("0.05"), Decimal(500))
+    assert AuditEntry.objects.filter(action="billing_setup_put").latest("id").actor == "adam"
+    assert "reopening: two-persons" in unescape(admin.get("/prices/policies/").content.decode())
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("holidays", "tomorrow", "billing.holidays: must be a list of days such as 2026-10-01"),
+        ("working_days", "2099-10-01", "billing.working_days: 2099-10-01 is no Saturday or Sunday: it is worked anyway"),
+        ("zone", "Mars/Base", "Time zone of billing months 'Mars/Base': a time zone such as Asia/Shanghai"),
+        ("zone", "UTC", "billing.zone: is Asia/Shanghai since the first period and cannot become UTC"),
+        ("dispute_hold_share", "2", "this share of it '2': Ensure this value is less than or equal to 1."),
+    ],
+)
+def test_how_it_bills_refuses_what_the_file_would(
+    admin: Client, tmp_path: Path, name: str, value: str, text: str
+) -> None:
+    apply(tmp_path)
+    period_open(month="2026-10")
+    shown = admin.get("/prices/policies/").context["forms"]["billing"].initial
+    answer = looked(admin, "billing", **{**shown, name: value})
+    assert (answer.status_code, text in unescape(answer.content.decode())) == (409, True)
+    assert billing_declared(BillingSetup.objects.get())[name] != value
 
 
 def test_what_a_form_does_not_show_goes_on_in_the_policy_that_follows(admin: Client, tmp_path: Path) -> None:

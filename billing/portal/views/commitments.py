@@ -1,6 +1,6 @@
 """What teams have committed to: hours bought, used and unused in a month; and terms that are proposed and decided."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
@@ -21,7 +21,7 @@ from billing.portal.months import month_choice
 from billing.portal.statements import month_statements
 from billing.portal.tables import Column, Table, columns, constant, download
 from billing.portal.views.overview import stage_of
-from billing.rates.models import CommitmentDraft
+from billing.rates.models import Commitment, CommitmentDraft
 from billing.rates.selectors import commitment_drafts
 from billing.rates.services import CommitmentTerms
 from billing.rating.services.commitment_terms import (
@@ -32,6 +32,7 @@ from billing.rating.services.commitment_terms import (
     terms_reject,
     terms_withdraw,
 )
+from billing.setup.policies import commitments_text
 from billing.tenancy.access import Right, access_of, teams_visible_to
 from billing.tenancy.models import BillingSetup, Team
 
@@ -85,6 +86,12 @@ def commitment_list(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     return _list(request, setup)
 
 
+def _yaml(uses: Sequence[CommitmentUse], zone: str) -> str:
+    """The commitments of a page as the set-up file has them."""
+    stored = Commitment.objects.filter(name__in=[use.commitment.name for use in uses]).select_related("team")
+    return commitments_text(stored, zone)
+
+
 def _list(request: HttpRequest, setup: BillingSetup, refused: PageForm | None = None) -> HttpResponse:
     now = timezone.now()
     choice = month_choice(request.GET.get("month", ""), setup, now)
@@ -104,7 +111,8 @@ def _list(request: HttpRequest, setup: BillingSetup, refused: PageForm | None = 
         "setup": setup, "choice": choice, "period": choice.period, "month": month,
         "uses": [(use, EndForm(initial={"ends": "yes", "name": use.commitment.name}).or_refused(refused)) for use in uses],
         "drafts": [(draft, _decision(draft.pk).or_refused(refused)) for draft in drafts[:SHOWN]],
-        "stage": stage_of(month), "refused": refused, "form": TermsForm().or_refused(refused),
+        "yaml": _yaml(uses, setup.zone), "stage": stage_of(month), "refused": refused,
+        "form": TermsForm().or_refused(refused),
         "paid": sum((use.amount for use in uses), Decimal("0.00")),
         "unused_paid": sum((use.unused_amount for use in uses), Decimal("0.00")),
     }  # fmt: skip

@@ -1,4 +1,6 @@
-"""Policies and carbon factors by form: what is asked for is shown with what it moves in open months, and then stored."""
+"""Policies, carbon factors and how it bills, by form: what is asked for is shown with what it moves in open months, and then
+stored.
+"""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -18,7 +20,7 @@ from billing.portal.policy_form import FORMS, SECTION_OF
 from billing.portal.tables import Column, Table, download
 from billing.portal.views.owners import FORM, TextForm
 from billing.setup.owners import Preview
-from billing.setup.policies import policies_apply, policies_declared, policies_preview, policies_text
+from billing.setup.policies import billing_declared, policies_apply, policies_declared, policies_preview, policies_text
 from billing.tenancy.access import Right
 from billing.tenancy.actors import actor_of
 from billing.tenancy.models import BillingSetup, Team
@@ -46,8 +48,8 @@ def _page(request: HttpRequest, setup: BillingSetup, refused: PageForm | None = 
     context = {
         "nav": "policies", "setup": setup, "stored": stored,
         "carbon": [(entry, _source_words(entry["source"])) for entry in stored["carbon"]], "refused": refused,
-        "yaml": policies_text(stored),
-        "forms": {name: refused if name == kind else _form(name, stored) for name in FORMS},
+        "yaml": policies_text(stored), "billing": policies_text({"billing": billing_declared(setup)}),
+        "forms": {name: refused if name == kind else _form(name, setup, stored) for name in FORMS},
     }  # fmt: skip
     return render(request, "portal/policies.html", context, status=409 if refused else 200)
 
@@ -58,8 +60,10 @@ def _source_words(source: str) -> str:
     return f"{place}{comma}{BASIS[basis]}" if basis in BASIS else source
 
 
-def _form(kind: str, stored: Any, data: Any = None) -> Any:
+def _form(kind: str, setup: BillingSetup, stored: Any, data: Any = None) -> Any:
     """A form of that kind, with what the latest policy of its section says."""
+    if kind == "billing":
+        return FORMS[kind](data, latest=billing_declared(setup))
     latest = next(reversed(stored.get(SECTION_OF.get(kind, ""), ())), None)
     return FORMS[kind](data, latest=latest)
 
@@ -70,7 +74,7 @@ def policy_look(request: HttpRequest, setup: BillingSetup, kind: str) -> HttpRes
     """What a form would change, and what moves with it in open months; nothing is stored."""
     if kind not in FORMS:
         raise Http404(f"no form {kind!r}")
-    form = _form(kind, policies_declared(setup.zone), request.POST)
+    form = _form(kind, setup, policies_declared(setup.zone), request.POST)
     periods = open_periods(setup, timezone.now())
     looked: list[tuple[str, Preview]] = []
 

@@ -2,10 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
-from zoneinfo import available_timezones
 
-from django import forms
 from django.contrib.auth.decorators import login_required
 from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
@@ -14,20 +11,19 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.utils.translation import gettext
-from django.utils.translation import gettext_lazy as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
 
 from billing.invoices.models import BillingPeriod, Invoice
 from billing.portal.access import reader_of
-from billing.portal.forms import Line, PageForm
 from billing.portal.htmx import HtmxRequest
+from billing.portal.setup_form import SetupForm
 from billing.portal.sources import SILENT, last_reports
 from billing.rates.models import PriceVersion
 from billing.tenancy.access import RIGHTS, Right, access_of
 from billing.tenancy.actors import actor_of
 from billing.tenancy.models import BillingSetup, ConsumerOwnership, NamespaceOwnership, Team
-from billing.tenancy.services import ISSUER_FACTS, billing_setup_put
+from billing.tenancy.services import billing_setup_put
 from billing.usage.models import AgentWatermark, GpuAllocation
 from billing.usage.store.hours import hours_used
 
@@ -101,10 +97,6 @@ def _age(at: datetime, now: datetime) -> int:
     return max(0, int((now - at).total_seconds()))
 
 
-def _optional(label: Any, name: str) -> Line:
-    return Line(label=label, max_length=ISSUER_FACTS[name], required=False, help_text=_("optional"))
-
-
 @require_safe
 @never_cache
 @login_required
@@ -130,35 +122,6 @@ def _operators_only(request: HttpRequest) -> None:
         raise PermissionDenied
 
 
-class SetupForm(PageForm):
-    """How an installation bills: the rules of the set-up file."""
-
-    currency = forms.RegexField(
-        r"^[A-Z]{3}$", label=_("Currency"), initial="CNY", widget=forms.TextInput(attrs={"maxlength": 3}),
-        error_messages={"invalid": _("an ISO 4217 code such as CNY"), "required": _("an ISO 4217 code such as CNY")},
-    )  # fmt: skip
-    zone = forms.CharField(label=_("Time zone of billing months"), initial="Asia/Shanghai")
-    issuer = forms.RegexField(
-        r"^\S{1,64}$", label=_("Issuer"), widget=forms.TextInput(attrs={"maxlength": 64, "placeholder": "AI-INFRA"}),
-        error_messages={"invalid": _("a short name without blanks, which begins the number of every document")},
-    )  # fmt: skip
-    review = forms.ChoiceField(
-        label=_("Review of drafts"), initial="none", error_messages={"invalid_choice": _("none or four-eyes")},
-        choices=(("none", _("none: a clean close approves them")), ("four-eyes", _("four eyes: somebody else approves"))),
-    )  # fmt: skip
-    legal_entity = _optional(_("Legal entity"), "legal_entity")
-    address = _optional(_("Address"), "address")
-    tax_id = _optional(_("Tax ID"), "tax_id")
-    contact = _optional(_("Contact"), "contact")
-
-    def clean_zone(self) -> str:
-        """Refuse what is no time zone."""
-        zone = str(self.cleaned_data["zone"])
-        if zone not in available_timezones():
-            raise forms.ValidationError(_("a time zone such as Asia/Shanghai"))
-        return zone
-
-
 def _shown(request: HtmxRequest, form: SetupForm) -> HttpResponse:
     found = steps(timezone.now())
     part = request.htmx and request.GET.get("part") == "steps"
@@ -176,10 +139,10 @@ def _shown(request: HtmxRequest, form: SetupForm) -> HttpResponse:
 @require_POST
 @login_required
 def start_billing(request: HtmxRequest) -> HttpResponse:
-    """Store how this installation bills, once; later changes go through the set-up file."""
+    """Store how this installation bills, once; later it is changed on the page of policies."""
     _operators_only(request)
     if BillingSetup.objects.exists():
-        text = gettext("The billing set-up exists already: change it with `manage.py apply FILE`.")
+        text = gettext("The billing set-up exists already: change it on the page Policies.")
         return HttpResponse(text, status=409)
     form = SetupForm(request.POST)
     if form.done(billing_setup_put, actor=actor_of(request)):
