@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from fractions import Fraction
 from hashlib import sha256
+from operator import attrgetter
 from typing import Any, Final, TypeVar
 
 from django.db.models import QuerySet
@@ -54,7 +55,7 @@ def _version(row: VersionRow) -> PriceVersion:
         valid_until=row.valid_until,
         gpu=tuple(
             GpuPrice(price.price, price.accelerator, price.resource, price.unit, price.facility_kw)
-            for price in row.gpu.all()
+            for price in sorted(row.gpu.all(), key=attrgetter("pk"))
         ),
         tokens={(price.model, price.token_class): price.price for price in row.tokens.all()},
     )

@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 OURS = ("billing", "metering", "pricing")
 IN_A_GATEWAY = {"litellm"}
 """Installed where the callback runs, by its gateway."""
-ON_A_CLUSTER = {"pyspark"}
+ON_A_CLUSTER = {"pyspark", "py4j"}
 """Installed from the group `cluster` by who recounts a sealed month with Spark."""
 
 
