@@ -491,12 +491,3 @@ def test_pages_name_only_make_targets_that_exist() -> None:
 def test_sizes_that_the_image_takes_are_explained() -> None:
     page = (DOCKER / "README.md").read_text()
     assert [name for name in variables_in(ENTRYPOINT) if f"`{name}`" not in page] == []
-
-
-def test_the_ci_run_installs_ends_with_the_tests_and_needs_no_terminal() -> None:
-    script = (PROJECT / ".ci/run").read_text()
-    assert os.access(PROJECT / ".ci/run", os.X_OK)
-    assert "set -euo pipefail\n" in script
-    assert script.rstrip().splitlines()[-1].startswith("exec timeout ")
-    assert script.rstrip().endswith("make --no-print-directory test")
-    subprocess.run(["bash", "-n", str(PROJECT / ".ci/run")], check=True)

@@ -15,8 +15,9 @@ from billing.explorer.query import DIMENSIONS, QueryError
 from billing.explorer.selectors import Explored, Explorer, open_window
 from billing.explorer.services import views_seen
 from billing.portal.access import page, reader_of
+from billing.portal.explorer_files import groups_table, series_table
 from billing.portal.explorer_outlook import Outlook
-from billing.portal.explorer_page import ExplorerPage, groups_table, series_table
+from billing.portal.explorer_page import ExplorerPage
 from billing.portal.explorer_why import BY as WHY_BY
 from billing.portal.explorer_why import Why
 from billing.portal.fresh import metering, scope_seen, window_freshness
