@@ -71,6 +71,7 @@ def person(name: str, role: str) -> dict[str, Any]:
 
 @pytest.mark.django_db(transaction=True)
 def test_a_request_is_a_span_and_the_task_that_it_asks_for_continues_its_trace(tmp_path: Path, collector: Collector) -> None:
+    app.control.purge()  # what tests before asked of workers that they did not start
     apply(tmp_path)
     ingest_allocations(allocation_record(1))
     _, token = api_token_create(name="gateway", scopes=["usage:write"], actor="tests")
@@ -115,6 +116,7 @@ def test_a_request_is_a_span_and_the_task_that_it_asks_for_continues_its_trace(t
 @pytest.mark.django_db(transaction=True)
 def test_a_task_of_the_schedule_begins_a_trace_at_the_scheduler(tmp_path: Path, collector: Collector) -> None:
     """As containers start both: the worker with a pool of processes, each of which sends its spans."""
+    app.control.purge()
     celery = [str(BIN / "celery"), "--quiet", "-A", "billing.settings.celery"]
     own = {**environment(), "PYTHONWARNINGS": "ignore"}
     beat = [*celery, "beat", "--pidfile=", "--loglevel", "error", "--schedule", str(tmp_path / "beat")]
