@@ -12,10 +12,13 @@ import yaml
 from billing.invoices.models import BillingPeriod
 from billing.rates.models import AllocationPolicy, CarbonFactors, Commitment, EfficiencyPolicy, InterruptionPolicy
 from billing.setup.apply import Applied, fields_apply
+from billing.setup.file import Entry as FileEntry
+from billing.setup.file import SetUpFileError
 from billing.setup.owners import Preview, preview_of, sections_of
 from billing.setup.terms import BANDS, REASONS
 from billing.tenancy.models import BillingSetup
 from billing.tenancy.services import ISSUER_FACTS
+from metering.messages import Message
 from pricing.number_text import plain_text
 
 SECTIONS: Final = ("efficiency_policies", "interruption_policies", "allocation_policies", "carbon", "billing")
@@ -104,12 +107,22 @@ def policies_text(sections: Mapping[str, Sequence[Mapping[str, Any]] | Mapping[s
 
 def policies_apply(*, text: str, name: str, actor: str) -> Applied:
     """Apply a text of policies and factors, as `apply` does.  Raises SetUpFileError, or what the services raise."""
-    return fields_apply(sections_of(text, name, SECTIONS), actor)
+    return fields_apply(_sections(text, name), actor)
 
 
 def policies_preview(*, text: str, name: str, actor: str, periods: Sequence[BillingPeriod]) -> Preview:
     """What a text would change, and who would owe what for `periods` that are not closed.  Raises as `policies_apply`."""
-    return preview_of(sections_of(text, name, SECTIONS), actor, periods)
+    return preview_of(_sections(text, name), actor, periods)
+
+
+def _sections(text: str, name: str) -> FileEntry:
+    """The sections of a text.  Raises SetUpFileError, also where one person would end the review of drafts by another."""
+    top, four_eyes = sections_of(text, name, SECTIONS), BillingSetup.Review.FOUR_EYES
+    wanted = top.value("billing")
+    ends = isinstance(wanted, dict) and wanted.get("review") != four_eyes
+    if ends and BillingSetup.objects.filter(review=four_eyes).exists():
+        raise SetUpFileError(Message("billing.review: four-eyes is ended by `manage.py apply` only, not in the portal"))
+    return top
 
 
 def _filled(entry: Mapping[str, Any]) -> Entry:
