@@ -43,8 +43,8 @@ from metering.intervals import Interval
 REQUESTS_A_DAY = 10_000
 """Of the whole company at level 1, on an average day."""
 WEEKDAY, WEEKEND = 1.19, 0.53
-REPORTED_AT = timedelta(hours=23)
-"""A gateway that sums a day reports it with the day's last hour."""
+REPORTED_AT = timedelta(hours=21)
+"""A gateway that sums a day reports it in the evening: an excess is judged two hours later, so at midnight it is known."""
 SILENT_FOR = timedelta(hours=50)
 SPLIT = 4
 """Jobs side by side on a node of eight devices have four each."""
