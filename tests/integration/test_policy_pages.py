@@ -15,7 +15,7 @@ from billing.invoices.services.periods import period_open
 from billing.rates.models import AllocationPolicy, CarbonFactors, EfficiencyPolicy, InterruptionPolicy
 from billing.setup.policies import billing_declared, policies_apply, policies_declared, policies_text
 from billing.tenancy.models import AuditEntry, BillingSetup
-from tests.factories import apply, ingest_allocations, person, signed_in
+from tests.factories import SET_UP, apply, ingest_allocations, person, signed_in
 from tests.factories.usage import POLICY, hold, sample
 
 pytestmark = pytest.mark.django_db
@@ -139,6 +139,20 @@ def test_how_it_bills_refuses_what_the_file_would(
     answer = looked(admin, "billing", **{**shown, name: value})
     assert (answer.status_code, text in unescape(answer.content.decode())) == (409, True)
     assert billing_declared(BillingSetup.objects.get())[name] != value
+
+
+def test_the_review_of_drafts_is_not_ended_in_the_portal(admin: Client, tmp_path: Path) -> None:
+    """Also not by a text that does not name it; what else it says is kept."""
+    apply(tmp_path, billing={**SET_UP["billing"], "review": "four-eyes"})
+    shown = admin.get("/prices/policies/").context["forms"]["billing"].initial
+    refusal = "billing.review: four-eyes is ended by <code>manage.py apply</code> only, not in the portal"
+    answer = looked(admin, "billing", **{**shown, "review": "none"})
+    assert (answer.status_code, refusal in unescape(answer.content.decode())) == (409, True)
+    for text in ("billing: {currency: CNY, zone: Asia/Shanghai, issuer: AI-INFRA}", "billing: {review: none}"):
+        assert refusal in unescape(admin.post("/prices/policies/apply/", {"text": text}, follow=True).content.decode())
+    saved(admin, looked(admin, "billing", **{**shown, "issuer": "AI-LAB"}))
+    stored = BillingSetup.objects.get()
+    assert (stored.review, stored.issuer) == ("four-eyes", "AI-LAB")
 
 
 def test_what_a_form_does_not_show_goes_on_in_the_policy_that_follows(admin: Client, tmp_path: Path) -> None:
