@@ -36,12 +36,11 @@ from tests.clickhouse.servers import Replica, healed
 from tests.factories import SET_UP, apply, ingest_tokens
 from tests.stored_rows import query, token_events
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(1800)]
 KILLS: Final = int(os.environ.get("SUANPAN_KILLS", "24"))
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(1800 + 15 * KILLS)]
 MONTHS: Final = max(4, KILLS // 12)
 STEP_SECONDS: Final = 3
 AGAIN_SECONDS: Final = 60
-LONGEST_SECONDS: Final = 3 * KILLS
 VICTIMS: Final = ("itself", "itself", "ClickHouse", "PostgreSQL")
 PRICES: Final = [{**SET_UP["price_versions"][0], "valid_from": "2023-01-01T00:00:00+08:00"}]
 OWNERS: Final = [{"source": "gw", "consumer": f"key-{key}", "team": ("nlp", "cv", "cv")[key], "valid_from": "2023-01-01"}
@@ -151,8 +150,8 @@ def kills(
     chance: random.Random, replicas: list[Replica], writers: list[Working], closing: Closing
 ) -> Counter[tuple[str, str]]:
     """Kill as often as asked for; gives how often what was killed at which step."""
-    found, ends = Counter[tuple[str, str]](), time.monotonic() + LONGEST_SECONDS
-    while found.total() < KILLS and time.monotonic() < ends:
+    found = Counter[tuple[str, str]]()
+    while found.total() < KILLS:
         due = closing.waits_for is not None and closing.waits_for * KILLS <= MONTHS * found.total()
         of_close = due or (closing.is_at_work and chance.random() < 0.8)
         who, steps = (closing, CLOSE_STEPS) if of_close else (chance.choice(writers), REPORT_STEPS)
@@ -204,8 +203,7 @@ def test_every_acknowledged_record_counts_once_whatever_is_killed(
           f" acknowledged in {reports} reports, {late} late, {open_batches} batches that count for nobody")  # fmt: skip
     for (victim, step), number in sorted(found.items()):
         print(f"{victim}, {step}: {number}")
-    assert min(closed, open_batches) > 1
-    assert len(taken) > reported / 2
+    assert min(closed, reports, open_batches) > 1
 
 
 def assert_billed_once(number: int, begun: dict[int, set[int]]) -> int:
