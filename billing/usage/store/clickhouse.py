@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import lru_cache
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, TypeVar
 from urllib.parse import unquote, urlsplit
@@ -190,15 +190,19 @@ def token_servers() -> Servers | None:
 _servers = lru_cache(maxsize=8)(servers_read)
 
 
-@cache
+_clients: dict[str, "httpx.Client"] = {}
+
+
 def client() -> "httpx.Client":
-    """The connections of this process, which its threads share."""
+    """The connections of this process, which its threads share, also those that ask for them first at the same time."""
     import httpx  # which nobody needs where PostgreSQL keeps the records
 
-    return httpx.Client(timeout=SECONDS, trust_env=False, limits=httpx.Limits(max_connections=64))
+    if "own" not in _clients:
+        _clients.setdefault("own", httpx.Client(timeout=SECONDS, trust_env=False, limits=httpx.Limits(max_connections=64)))
+    return _clients["own"]
 
 
-os.register_at_fork(after_in_child=client.cache_clear)
+os.register_at_fork(after_in_child=_clients.clear)
 
 
 def _signed(user: str, password: str) -> dict[str, str]:
