@@ -1,5 +1,7 @@
-"""Two servers for all tests of a session, and TOKEN_STORE with two shards that both of them have."""
+"""Two servers for all tests of a session, and TOKEN_STORE with two shards that both of them have; and today's engine."""
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,7 +11,7 @@ import pytest
 from billing.usage.services.token_shards import token_store_begin
 from billing.usage.store.clickhouse import Servers, client, token_servers
 from billing.usage.store.sharded import beside_close
-from tests.clickhouse.servers import Replica, replicas
+from tests.clickhouse.servers import Replica, free_port, replicas, wait_for
 
 
 @pytest.fixture(scope="session")
@@ -23,6 +25,22 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Replica]]:
 def address(both: list[Replica]) -> str:
     a, b = (replica.address for replica in both)
     return f"clickhouse://{a},{b};{b},{a}/tokens"
+
+
+@pytest.fixture(scope="session")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Where ClickHouse of today answers (`tests.clickhouse.engine`)."""
+    folder, port = tmp_path_factory.mktemp("engine"), free_port()
+    with (folder / "out").open("wb") as out:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.clickhouse.engine", str(folder), str(port)], stdout=out, stderr=out
+        )
+    try:
+        wait_for(f"127.0.0.1:{port}", folder / "out")
+        yield f"127.0.0.1:{port}"
+    finally:
+        process.kill()
+        process.wait()
 
 
 @pytest.fixture

@@ -36,6 +36,17 @@ def free_port() -> int:
         return int(found.getsockname()[1])
 
 
+def wait_for(address: str, log: Path) -> None:
+    """Until somebody answers there."""
+    for _ in range(SECONDS * 10):
+        try:
+            httpx.get(f"http://{address}/ping", trust_env=False)
+            return
+        except httpx.HTTPError:
+            time.sleep(0.1)
+    raise RuntimeError(log.read_text()[-2000:])
+
+
 class Replica:
     """A server of its own, which can be killed and started again with what it has on its disk."""
 
@@ -60,13 +71,7 @@ class Replica:
             )
 
     def wait(self) -> None:
-        for _ in range(SECONDS * 10):
-            try:
-                httpx.get(f"http://{self.address}/ping", trust_env=False)
-                return
-            except httpx.HTTPError:
-                time.sleep(0.1)
-        raise RuntimeError((self.folder / "err").read_text()[-2000:])
+        wait_for(self.address, self.folder / "err")
 
     def kill(self) -> None:
         if self.process is not None:

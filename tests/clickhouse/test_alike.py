@@ -1,9 +1,14 @@
-"""One history in PostgreSQL and in ClickHouse: every answer, sum, request, document, hash and sealed file is the same."""
+"""One history in PostgreSQL, ClickHouse of Debian and of today: every answer, sum, document, hash, seal is the same."""
 
+import re
+import sys
+from collections.abc import Iterator
 from datetime import UTC, datetime
+from http import HTTPStatus
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+import httpx
 import pytest
 
 from billing.closing.services.closing import period_close
@@ -14,12 +19,17 @@ from billing.usage.models import QuarantinedRecord
 from billing.usage.services import quarantine_dismiss, rollups_fold
 from billing.usage.services.archiving import records_archive
 from billing.usage.services.sealing import ClosedMonth, SealError, usage_seal
-from billing.usage.store.clickhouse import Servers
+from billing.usage.services.token_shards import token_store_begin
+from billing.usage.store import clickhouse
+from billing.usage.store.clickhouse import Servers, token_servers
+from billing.usage.store.sharded import beside_close, replicas_state
+from billing.usage.store.sharded_reads import sharded_number
+from tests.clickhouse.servers import Replica
 from tests.factories import SET_UP, apply, ingest_tokens, token_record
 from tests.factories.closing import issue
 from tests.factories.ingest import answer, rows
 from tests.factories.token_reads import OCTOBER, RECORDS, reads
-from tests.stored_rows import database_emptied, query
+from tests.stored_rows import database_emptied, query, rewrite
 
 pytestmark = pytest.mark.django_db(transaction=True)
 OVER = datetime(2026, 11, 1, 0, 5, tzinfo=UTC)
@@ -86,9 +96,26 @@ def history(folder: Path) -> dict[str, Any]:
     return found
 
 
-def test_one_history_gives_the_same_bytes_in_both_stores(
-    address: str, tmp_path: Path, settings: Any, servers: Servers
-) -> None:
+@pytest.fixture(params=["servers of 18.16", "engine of today"])
+def store(request: pytest.FixtureRequest, settings: Any) -> Iterator[Servers]:
+    """Two shards of two replicas, or of one."""
+    if request.param == "servers of 18.16":
+        settings.TOKEN_STORE = request.getfixturevalue("address")
+    else:
+        here = request.getfixturevalue("engine")
+        settings.TOKEN_STORE = f"clickhouse://{here};{here}/tokens"
+    yield begun()
+    beside_close()
+
+
+def begun() -> Servers:
+    found = token_servers()
+    assert found is not None
+    assert token_store_begin(servers=found, actor="ops")
+    return found
+
+
+def test_one_history_gives_the_same_bytes_in_both_stores(tmp_path: Path, settings: Any, store: Servers) -> None:
     there = history(tmp_path / "there")
     assert rows("token_entry") == 0
     (seal,) = seals("2026-10")
@@ -105,3 +132,66 @@ def test_one_history_gives_the_same_bytes_in_both_stores(
     assert all(invoice[1] for _, invoices in (here["october"], here["november"]) for invoice in invoices)
     for name, value in here.items():
         assert there[name] == value, name
+
+
+class Beside(httpx.HTTPTransport):
+    """Asks the engine whatever a server answered, and finds what answers differ and where the store asked."""
+
+    def __init__(self, engine: str) -> None:
+        super().__init__()
+        self.host, self.port = engine.split(":")
+        self.places, self.differ = set[tuple[str, int]](), list[tuple[str, str, str]]()
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        answer = super().handle_request(request)
+        answer.read()
+        if answer.status_code == HTTPStatus.OK:
+            self.compare(request, answer.text)
+        return httpx.Response(answer.status_code, content=answer.content)
+
+    def compare(self, request: httpx.Request, answer: str) -> None:
+        url = request.url.copy_with(host=self.host, port=int(self.port))
+        other = super().handle_request(httpx.Request("POST", url, content=request.content, headers=request.headers))
+        other.read()
+        statement = request.url.params.get("query") or request.content.decode()
+        frame = sys._getframe()
+        while frame := frame.f_back:
+            self.places.add((Path(frame.f_code.co_filename).name, frame.f_lineno))
+        by_order = "ORDER BY key" in statement
+        found = [text.splitlines() if by_order else sorted(text.splitlines()) for text in (answer, other.text)]
+        if other.status_code != HTTPStatus.OK or (found[0] != found[1] and not OF_SERVER.search(statement)):
+            self.differ.append((statement, answer, other.text))
+
+
+OF_SERVER: Final = re.compile("FROM system.(replicas|settings) ")
+"""What says how a server is, which the engine only has to be able to answer."""
+SENDS: Final = re.compile(r"\b(servers|self)\.(rows|stream|run|insert)\(|\bclient\(\)\.post\(")
+
+
+@pytest.fixture
+def beside(
+    engine: str, both: list[Replica], third: Replica, settings: Any, monkeypatch: pytest.MonkeyPatch, transactional_db: None
+) -> Iterator[Beside]:
+    """Shards on three servers of 18.16, and what the engine says to each statement that one of them did."""
+    places = ",".join(replica.address for replica in (*both, third))
+    settings.TOKEN_STORE = f"clickhouse://{places};{places}/today"
+    found = Beside(engine)
+    with httpx.Client(transport=found) as asking:
+        monkeypatch.setattr(clickhouse, "client", lambda: asking)
+        yield found
+    beside_close()
+
+
+def test_every_statement_of_the_store_is_answered_alike_by_the_engine_of_today(beside: Beside, tmp_path: Path) -> None:
+    servers = begun()
+    assert {state for *_, state in replicas_state(servers)} == {"0 records"}
+    history(tmp_path / "there")
+    assert sharded_number(servers, OCTOBER, 3) == 206 - len(NOVEMBER)
+    rewrite("UPDATE token_shard SET incarnation = 'of a backup'")
+    assert answer(ingest_tokens(token_record(9000))) == (1, 0, 0, 0)
+    assert beside.differ == []
+    lines = ((path.name, number, line) for path in Path(clickhouse.__file__).parent.glob("*.py")
+             for number, line in enumerate(path.read_text().splitlines(), 1))  # fmt: skip
+    asked = {place[:2] for place in lines if SENDS.search(place[2])}
+    assert len(asked) == 14
+    assert asked - beside.places == set()
