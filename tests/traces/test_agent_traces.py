@@ -6,9 +6,6 @@ API server, of the platform, and of both. `SUANPAN_TRACES` names the folder of t
 
 import csv
 import heapq
-import os
-import subprocess
-import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from datetime import datetime, timedelta
@@ -22,8 +19,8 @@ from django.db import connection
 from billing.tenancy.tokens import api_token_create
 from billing.usage.models import GpuAllocation, QuarantinedRecord
 from tests.factories.agents import LedgerRig
+from tests.factories.traces import trace_converted
 
-TRACES = os.environ.get("SUANPAN_TRACES", "")
 ROUND = timedelta(hours=6)
 KILLS = 10
 
@@ -32,12 +29,8 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @pytest.fixture
 def trace(tmp_path: Path) -> list[dict[str, str]]:
-    if not TRACES:
-        pytest.fail("the traces are absent: set SUANPAN_TRACES to the folder with them and convert.py")
-    made = tmp_path / "gpu.csv"
-    source = Path(TRACES) / "openb_pod_list_default.csv"
-    origin = ["--origin", "2026-06-01T00:00:00Z"]
-    subprocess.run([sys.executable, str(Path(TRACES) / "convert.py"), "gpu", str(source), str(made), *origin], check=True)
+    origin = ("--origin", "2026-06-01T00:00:00Z")
+    made = trace_converted("gpu", "openb_pod_list_default.csv", tmp_path / "gpu.csv", *origin)
     return list(csv.DictReader(made.read_text().splitlines()))
 
 

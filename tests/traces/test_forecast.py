@@ -5,20 +5,16 @@ to go on for as long again as they ran. The token trace covers one hour of one d
 """
 
 import csv
-import os
-import subprocess
-import sys
 from collections import defaultdict
 from datetime import UTC, date, datetime, timedelta
 from fractions import Fraction
-from pathlib import Path
 
 import pytest
 
 from billing.budgets.forecast import Forecast, Progress, forecast, line
 from metering.intervals import Interval
+from tests.factories.traces import trace_converted
 
-TRACES = os.environ.get("SUANPAN_TRACES", "")
 DAY = timedelta(days=1)
 MONTH = 30
 ASKED_ON = (5, 10, 15, 20)
@@ -29,11 +25,7 @@ Pod = tuple[str, Interval, Fraction]
 @pytest.fixture(scope="module")
 def pods(tmp_path_factory: pytest.TempPathFactory) -> list[Pod]:
     """(namespace, time held, devices) of every pod; a device-hour costs 1."""
-    if not TRACES:
-        pytest.fail("the traces are absent: set SUANPAN_TRACES to the folder with them and convert.py")
-    made = tmp_path_factory.mktemp("traces") / "gpu.csv"
-    source = Path(TRACES) / "openb_pod_list_default.csv"
-    subprocess.run([sys.executable, str(Path(TRACES) / "convert.py"), "gpu", str(source), str(made)], check=True)
+    made = trace_converted("gpu", "openb_pod_list_default.csv", tmp_path_factory.mktemp("traces") / "gpu.csv")
     return [
         (
             row["namespace"],

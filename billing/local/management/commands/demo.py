@@ -14,7 +14,7 @@ from django.db import connection
 from django.utils import timezone
 
 from billing.invoices.selectors import invoices_as_dict, invoices_of
-from billing.local.demo.driver import Demonstration, last_month
+from billing.local.demo.driver import ACTOR, Demonstration, last_month
 from billing.local.demo.set_up_text import ZONE
 from billing.local.process_list import PortTakenError, account_put, check_port, children, free_port
 from billing.local.schema import schema_lock
@@ -23,6 +23,8 @@ from billing.runtime.home import home_dir
 from billing.tenancy.app_command import DECIDE, AppCommand, fail
 from billing.tenancy.tokens import api_token_create
 from billing.usage.selectors import usage_counts
+from billing.usage.services.token_shards import token_store_begin
+from billing.usage.store.clickhouse import token_servers
 
 
 class Command(AppCommand):
@@ -41,6 +43,8 @@ class Command(AppCommand):
             fail(str(error))
         with schema_lock():
             call_command("migrate", verbosity=0, interactive=False)
+        if servers := token_servers():
+            token_store_begin(servers=servers, actor=ACTOR)
         say = (lambda _: None) if json else self.say
         now = timezone.now()
         month = last_month(now, ZONE)
