@@ -85,7 +85,7 @@ clickhouse: $(VENV)/.dev  ## ClickHouse: its own tests, and those of token usage
 	$(BIN)/python -m pytest tests/clickhouse $(if $(SUANPAN_TRACES),,--ignore tests/clickhouse/test_traces.py)
 	SUANPAN_TEST_TOKEN_STORE=clickhouse $(BIN)/python -m pytest $(WORKERS) $(shell grep -lE '$(OF_TOKENS)' $(addsuffix /test_*.py,tests/integration tests/property tests/scenarios))
 
-clickhouse-kills: $(VENV)/.dev  ## 300 kills of ClickHouse, PostgreSQL, writers and closes at each step of theirs: some 15 minutes
+clickhouse-kills: $(VENV)/.dev  ## 300 kills of ClickHouse, PostgreSQL, writers and closes at each step of theirs: some 20 minutes
 	@$(HAS_CLICKHOUSE) || { echo "make clickhouse-kills: no clickhouse-server, zookeeper or Java on this machine" >&2; exit 2; }
 	SUANPAN_KILLS=300 $(BIN)/python -m pytest -s tests/clickhouse/test_kills.py
 
