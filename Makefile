@@ -78,12 +78,13 @@ cluster: $(VENV)/.dev  ## recount sealed months on a Spark cluster of this machi
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-cluster.txt
 	$(BIN)/python -m pytest tests/cluster
 
+# Two cores bear four workers, each with servers of its own.
 clickhouse: $(VENV)/.dev  ## ClickHouse: its own tests, and those of token usage with their records there; needs clickhouse-server, zookeeper and a JRE (Debian), and some 180 MB for chdb
 	@$(HAS_CLICKHOUSE) || { echo "make clickhouse: no clickhouse-server, zookeeper or Java on this machine" >&2; exit 2; }
 	@[ -n "$(SUANPAN_TRACES)" ] || echo "make clickhouse: SUANPAN_TRACES names no folder, so the documents of the traces are not compared" >&2
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-clickhouse.txt
 	$(BIN)/python -m pytest tests/clickhouse $(if $(SUANPAN_TRACES),,--ignore tests/clickhouse/test_traces.py)
-	SUANPAN_TEST_TOKEN_STORE=clickhouse $(BIN)/python -m pytest $(WORKERS) $(shell grep -lE '$(OF_TOKENS)' $(addsuffix /test_*.py,tests/integration tests/property tests/scenarios))
+	SUANPAN_TEST_TOKEN_STORE=clickhouse $(BIN)/python -m pytest $(WORKERS:logical=4) $(shell grep -lE '$(OF_TOKENS)' $(addsuffix /test_*.py,tests/integration tests/property tests/scenarios))
 
 clickhouse-kills: $(VENV)/.dev  ## 300 kills of ClickHouse, PostgreSQL, writers and closes at each step of theirs: some 20 minutes
 	@$(HAS_CLICKHOUSE) || { echo "make clickhouse-kills: no clickhouse-server, zookeeper or Java on this machine" >&2; exit 2; }
