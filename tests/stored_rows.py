@@ -14,7 +14,7 @@ from billing.usage.store.clickhouse import Servers, token_servers
 from billing.usage.store.columns import LARGEST_INT
 from billing.usage.store.dimensions import dimensions_forget
 from billing.usage.store.records import COUNTS, RECORDS_GIVEN
-from billing.usage.store.sharded_reads import sharded_rows
+from billing.usage.store.sharded_reads import sharded_lines
 from metering.intervals import Interval
 from metering.record_checks import EARLIEST
 
@@ -91,18 +91,14 @@ def token_events() -> str:
     servers = token_servers()
     if servers is None:
         return "token_event"
-    records = list(sharded_rows(servers, Interval(EARLIEST, EARLIEST.replace(year=9999)), LARGEST_INT))
-    columns = zip(*((item.key.hex(), item.time, item.dimension, item.epoch, item.identity, item.attributes, *item.counts)
-                    for item in records), strict=True)  # fmt: skip
+    lines = "\n".join(sharded_lines(servers, Interval(EARLIEST, EARLIEST.replace(year=9999)), LARGEST_INT))
     names = f"key, time, dimension, epoch, id, attributes, {COUNTS}"
     with connection.cursor() as cursor:
         cursor.execute("DROP TABLE IF EXISTS token_event_copied")
         cursor.execute("CREATE TEMP TABLE token_event_copied AS TABLE token_event")
-        if records:
-            cursor.execute(
-                f"INSERT INTO token_event_copied ({names}) SELECT {names.replace('id,', 'e.id,')} FROM {RECORDS_GIVEN}",
-                list(map(list, columns)),
-            )
+        cursor.execute(
+            f"INSERT INTO token_event_copied ({names}) SELECT {names.replace('id,', 'e.id,')} FROM {RECORDS_GIVEN}", [lines]
+        )
     return "token_event_copied"
 
 

@@ -24,7 +24,10 @@ def main() -> int:
         "--growth", type=int, nargs="+", default=[1_000_000, 10_000_000], metavar="EVENTS",
         help="events in the ledgers in which the same work is compared, the smallest first",
     )  # fmt: skip
-    arguments.add_argument("--clickhouse", action="store_true", help="growth: ClickHouse servers of this machine keep them")
+    arguments.add_argument("--tokens", type=int, default=2_000_000, help="token records of the month that is sealed")
+    arguments.add_argument(
+        "--clickhouse", action="store_true", help="growth and seal: ClickHouse servers of this machine keep the records"
+    )
     arguments.add_argument("--share", type=float, default=1.0, help="how much of the month of a thousand teams is closed")
     arguments.add_argument("--litellm", type=Path, help="a Python with litellm[proxy]: measured beside single events")
     arguments.add_argument("--only", choices=PARTS, help="one part of the table")
@@ -59,7 +62,9 @@ def _measure(home: Path, options: argparse.Namespace) -> int:
         ledger_size,
         seal,
     )
+    from tests.benchmarks.month import Size
 
+    large = Size(tokens=options.tokens).scaled(options.share)
     parts = {
         "ingest": lambda: ingest.measure(options.rounds, options.records, options.litellm),
         "ledger_size": lambda: ledger_size.measure(options.ledger),
@@ -70,7 +75,7 @@ def _measure(home: Path, options: argparse.Namespace) -> int:
         "first_views": lambda: first_views.measure(home, options.share),
         "explorer": lambda: explorer.measure(home, options.share),
         "backup": lambda: backup.measure(home, options.rounds, options.share),
-        "seal": lambda: seal.measure(home, options.rounds, options.share),
+        "seal": lambda: seal.measure(home, options.rounds, large, sharded=options.clickhouse),
         "growth": lambda: growth.measure(home, options.growth, options.records, sharded=options.clickhouse),
     }
     rows = [row for name, part in parts.items() if options.only in (None, name) for row in part()]

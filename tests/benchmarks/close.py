@@ -24,6 +24,7 @@ from typing import Any
 import duckdb
 import psycopg
 
+from billing.usage.token_file import files_text
 from metering.intervals import billing_month
 from tests.benchmarks import month
 from tests.benchmarks.month import MONTH, PRICE_CHANGE, Size
@@ -42,9 +43,9 @@ HOLDS = """COPY (SELECT a.namespace, a.accelerator, a.quantity * a.device_fracti
     FROM usage_allocationrevision s JOIN usage_gpuallocation a ON a.id = s.allocation_id) TO STDOUT (FORMAT csv, HEADER)"""
 SUM_TOKENS = """SELECT consumer, model, time >= '{instant}'::timestamptz AS later, sum(input_tokens)::hugeint
         - sum(cache_read_input_tokens) - sum(cache_creation_input_tokens), sum(cache_read_input_tokens)::hugeint,
-    sum(cache_creation_input_tokens)::hugeint, sum(output_tokens)::hugeint FROM read_parquet('{path}') GROUP BY ALL"""
+    sum(cache_creation_input_tokens)::hugeint, sum(output_tokens)::hugeint FROM {files} GROUP BY ALL"""
 SUM_HOLDS = """SELECT namespace, accelerator, later, sum(devices::hugeint * (least(hi, until) - greatest(lo, since)))
-    FROM read_parquet('{path}'), (VALUES (false, {start}, {change}), (true, {change}, {end})) AS p (later, since, until)
+    FROM {files}, (VALUES (false, {start}, {change}), (true, {change}, {end})) AS p (later, since, until)
     WHERE lo < until AND hi > since GROUP BY ALL"""
 TOKEN_PRICES = {False: ("2", "0.2", "2.5", "8"), True: ("2", "0.2", "2.5", "7.6")}
 DEVICE_PRICES = {
@@ -60,12 +61,12 @@ def measure(home: Path, rounds: int, share: float) -> list[Row]:
     """Rows of the table. `share`: of the full month."""
     size = Size().scaled(share)
     month.fill(size, home)
-    files = _parquet(home)
+    files = {"tokens": exported(home, "tokens", TOKENS), "holds": exported(home, "holds", HOLDS)}
     closes, more, sums, starts = list[Run](), list[Run](), list[float](), list[float]()
     for _ in range(rounds):
         more.append(_closed(size, REPETITIONS))
         closes.append(_closed(size, 1, files))
-        sums.append(_seconds(lambda: _add_up(files)))
+        sums.append(_seconds(lambda: add_up(files)))
         starts.append(_seconds(lambda: _command("period_close", "--help")))
     duck, own, large = statistics.median(sums), _median(closes), _median(more)
     rows = [
@@ -96,7 +97,7 @@ def _median(runs: list[Run]) -> float:
     return statistics.median(run.seconds for run in runs)
 
 
-def _closed(size: Size, reported: int, files: dict[str, Path] | None = None) -> Run:
+def _closed(size: Size, reported: int, files: dict[str, list[Path]] | None = None) -> Run:
     """The same month, of which the roll-up has so many times the events, closed and issued; with `files` what it billed is
     compared.
     """
@@ -104,7 +105,7 @@ def _closed(size: Size, reported: int, files: dict[str, Path] | None = None) -> 
     _empty()
     run = closed_by_worker(MONTH)
     if files is not None:
-        _assert_equal(_add_up(files))
+        assert_equal(add_up(files))
     return run
 
 
@@ -136,30 +137,27 @@ def closed_by_worker(name: str) -> Run:
     return Run(**reported, database=database)
 
 
-def _parquet(home: Path) -> dict[str, Path]:
-    """The month's events and holds as Parquet."""
-    files = {}
-    with psycopg.connect(os.environ["DATABASE_URL"]) as connection:
-        for name, statement in (("tokens", TOKENS), ("holds", HOLDS)):
-            text, files[name] = home / f"{name}.csv", home / f"{name}.parquet"
-            wanted = statement.format(change=PRICE_CHANGE).encode()
-            with text.open("wb") as file, connection.cursor() as cursor, cursor.copy(wanted) as copy:
-                for block in copy:
-                    file.write(block)
-            duckdb.sql(f"COPY (FROM read_csv('{text}')) TO '{files[name]}' (FORMAT parquet)")
-            text.unlink()
-    return files
+def exported(home: Path, name: str, statement: str) -> list[Path]:
+    """What a COPY gives, as Parquet."""
+    text, made = home / f"{name}.csv", home / f"{name}.parquet"
+    connected, file = psycopg.connect(os.environ["DATABASE_URL"]), text.open("wb")
+    with file, connected as connection, connection.cursor() as cursor, cursor.copy(statement.encode()) as copy:
+        for block in copy:
+            file.write(block)
+    duckdb.sql(f"COPY (FROM read_csv('{text}')) TO '{made}' (FORMAT parquet)")
+    text.unlink()
+    return [made]
 
 
-def _add_up(files: dict[str, Path]) -> tuple[list[Any], list[Any]]:
+def add_up(files: dict[str, list[Path]]) -> tuple[list[Any], list[Any]]:
     """Sums by line: tokens by class, device-microseconds."""
     at = {"start": month.START, "change": PRICE_CHANGE, "end": month.END}
     bounds = {name: int(datetime.fromisoformat(text).timestamp()) * 1_000_000 for name, text in at.items()}
-    tokens = duckdb.sql(SUM_TOKENS.format(path=files["tokens"], instant=PRICE_CHANGE)).fetchall()
-    return tokens, duckdb.sql(SUM_HOLDS.format(path=files["holds"], **bounds)).fetchall()
+    tokens = duckdb.sql(SUM_TOKENS.format(files=files_text(files["tokens"]), instant=PRICE_CHANGE)).fetchall()
+    return tokens, duckdb.sql(SUM_HOLDS.format(files=files_text(files["holds"]), **bounds)).fetchall()
 
 
-def _assert_equal(sums: tuple[list[Any], list[Any]]) -> None:
+def assert_equal(sums: tuple[list[Any], list[Any]]) -> None:
     """Price the sums, round each line half up, and compare every team's GPU and token lines; to the cent."""
     expected: dict[str, Decimal] = defaultdict(Decimal)
     for consumer, _, later, *classes in sums[0]:
@@ -182,7 +180,7 @@ def _cents(exact: Fraction) -> Decimal:
     return Decimal(int(exact * 100 + Fraction(1, 2))) / 100
 
 
-def _proofs(size: Size, files: dict[str, Path]) -> list[Row]:
+def _proofs(size: Size, files: dict[str, list[Path]]) -> list[Row]:
     """What it costs to prove the month: from the events, from what a close read, and before a change of owners or prices."""
     from billing.corrections.services.proof import closed_periods_check, period_verify
     from billing.usage.store.proofs import rollup_difference
@@ -208,17 +206,17 @@ def _proofs(size: Size, files: dict[str, Path]) -> list[Row]:
     ]  # fmt: skip
 
 
-def _bare(path: Path) -> None:
-    duckdb.sql(SUM_TOKENS.format(path=path, instant=PRICE_CHANGE)).fetchall()
+def _bare(files: list[Path]) -> None:
+    duckdb.sql(SUM_TOKENS.format(files=files_text(files), instant=PRICE_CHANGE)).fetchall()
 
 
-def _rate_every_event(path: Path, size: Size) -> None:
+def _rate_every_event(files: list[Path], size: Size) -> None:
     """Charge every record of the month from its file, and compare each line with what was billed, to the last digit."""
     from billing.rating.recount import tokens_recount
     from billing.usage.token_file import file_token_sums
 
     month = billing_month(MONTH, "Asia/Shanghai")
-    found = tokens_recount(engine=partial(file_token_sums, path), window=month, zone="Asia/Shanghai", close_seq=1)
+    found = tokens_recount(engine=partial(file_token_sums, files), window=month, zone="Asia/Shanghai", close_seq=1)
     assert found.holds, found.differences[:5]
     assert found.records == size.tokens
 

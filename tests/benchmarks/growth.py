@@ -9,22 +9,19 @@ the database together: on a machine that does other work too it says more than t
 import gc
 import os
 import statistics
-import sys
-import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Any, Final
+from typing import Final
 
 import psycopg
 
 from metering.intervals import previous_month
 from tests.benchmarks import close, load, month
 from tests.benchmarks.month import MONTH, Size
-from tests.benchmarks.processor import family_seconds, postmaster
+from tests.benchmarks.processor import Taken, family_seconds, postmaster, say, taken
 from tests.benchmarks.servers import Server, installation_server
 from tests.benchmarks.shards import clickhouse, records_moved
 from tests.benchmarks.web_process import WebProcess, session_of
@@ -34,29 +31,8 @@ OLDER, SMALL, ROUNDS = 12, 5, 5
 OF_SMALL: Final = Size(teams=100, tokens=40_000, allocations=2_000)
 SENDERS, CONNECTIONS = 2, 4
 MOST, EMPTY = 1.3, "2025-01"
-RANDOM_KEY: Final = "md5(n::text)::uuid"
 IDS: Final = {"UUIDv4": load.random_uuid, "UUIDv7": load.ordered_uuid}
 PAGES: Final = ("/explorer/", "/overview/")
-WITHOUT_INDEX: Final = "ALTER TABLE token_entry DROP CONSTRAINT token_entry_pkey"
-INDEX: Final = (
-    "ALTER TABLE token_entry ADD PRIMARY KEY (key) WITH (fillfactor = 70)",
-    "ALTER INDEX token_entry_pkey RESET (fillfactor)",
-)  # fmt: skip
-"""Made at once, as full as random keys leave it."""
-
-
-@dataclass(frozen=True)
-class Taken:
-    """Seconds by the clock, and of the processor."""
-
-    clock: float
-    processor: float
-
-    def __str__(self) -> str:
-        return f"{self.clock * 1000:,.0f} ms, processor {self.processor * 1000:,.0f} ms"
-
-    def ratio(self, first: "Taken") -> str:
-        return f"{self.clock / first.clock:.2f}, {self.processor / first.processor:.2f}"
 
 
 def measure(home: Path, sizes: Sequence[int], records: int, *, sharded: bool = False) -> list[Row]:
@@ -86,17 +62,15 @@ def _of(size: int, home: Path, records: int, sharded: bool) -> dict[str, Taken]:
     older = [previous_month(small[0])]
     while len(older) < OLDER:
         older.insert(0, previous_month(older[0]))
-    _say(f"{size:,} records filled: {_taken(lambda: _fill(size, home, older, small))}")
-    if sharded:
-        _say(f"moved to the shards: {_taken(records_moved)}")
-    _say(f"older months closed: {_taken(lambda: _bill(older))}")
+    say(f"{size:,} records filled: {taken(_fill, size, home, older, small, records_moved if sharded else None)}")
+    say(f"older months closed: {taken(_bill, older)}")
     found = defaultdict[str, list[Taken]](list)
     with installation_server() as server:
         for ids, identity in IDS.items():
             for number in range(ROUNDS + 1):
-                taken = _ingest(server, records, number, identity)
+                used = _ingest(server, records, number, identity)
                 if number:  # the first is to warm up
-                    found[f"ingest of {records:,} records over HTTP, batches of 1,000, ids {ids}"].append(taken)
+                    found[f"ingest of {records:,} records over HTTP, batches of 1,000, ids {ids}"].append(used)
     web, session = WebProcess(), _session()
     for name in small:
         found[f"close and issue of {OF_SMALL}"].append(_closed(name))
@@ -104,20 +78,20 @@ def _of(size: int, home: Path, records: int, sharded: bool) -> dict[str, Taken]:
             found[f"first view of {page} of that month"].append(_first_view(web, session, page, name))
     gc.unfreeze()
     for what, every in found.items():
-        _say(f"{what}: {'; '.join(map(str, every))}")
+        say(f"{what}: {'; '.join(map(str, every))}")
     return {
         what: Taken(statistics.median(one.clock for one in every), statistics.median(one.processor for one in every))
         for what, every in found.items()
     }  # fmt: skip
 
 
-def _fill(size: int, home: Path, older: Sequence[str], small: Sequence[str]) -> None:
+def _fill(
+    size: int, home: Path, older: Sequence[str], small: Sequence[str], elsewhere: Callable[[], None] | None
+) -> None:
     each, rest = divmod(size - SMALL * OF_SMALL.tokens, OLDER)
     sizes = [Size(tokens=each + (number < rest), allocations=OF_SMALL.allocations) for number in range(OLDER)]
-    _sql(WITHOUT_INDEX)
     wanted = dict(zip([*older, *small], [*sizes, *[OF_SMALL] * SMALL], strict=True))
-    month.fill(OF_SMALL, home, wanted, key=RANDOM_KEY)
-    _sql(*INDEX, "ANALYZE token_entry", "CHECKPOINT")
+    month.fill(OF_SMALL, home, wanted, key=month.RANDOM_KEY, elsewhere=elsewhere)
     assert _reported() == size
 
 
@@ -143,10 +117,10 @@ def _ingest(server: Server, count: int, number: int, identity: Callable[[Random,
     parts = load.shares([load.request("usage/tokens", server.token, body) for body in bodies], SENDERS)
     before, used = _reported(), family_seconds(server.pid) + _database_seconds()
     clock = load.at_once(load.send, [(server.port, part, CONNECTIONS) for part in parts])
-    taken = Taken(clock, family_seconds(server.pid) + _database_seconds() - used)
+    found = Taken(clock, family_seconds(server.pid) + _database_seconds() - used)
     assert _reported() - before == count
     rollups_fold()
-    return taken
+    return found
 
 
 def _closed(name: str) -> Taken:
@@ -174,22 +148,6 @@ def _session() -> str:
     user = User.objects.create(username=f"bench-growth-{User.objects.count()}")
     Membership.objects.create(user=user, role="finance")
     return session_of(user)
-
-
-def _taken(work: Callable[[], Any]) -> Taken:
-    started, used = time.perf_counter(), time.process_time() + _database_seconds()
-    work()
-    return Taken(time.perf_counter() - started, time.process_time() + _database_seconds() - used)
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
-def _sql(*statements: str) -> None:
-    with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as connection:
-        for statement in statements:
-            connection.execute(statement.encode())
 
 
 def _reported() -> int:

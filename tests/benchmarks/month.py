@@ -7,7 +7,7 @@ cuts, of which every event is there: a close reads whole hours from the roll-up,
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ import psycopg
 import yaml
 
 from metering.intervals import billing_month
+from tests.benchmarks.processor import say
 
 MONTH, ZONE = "2026-10", "Asia/Shanghai"
 START, END = "2026-09-30T16:00:00Z", "2026-10-31T16:00:00Z"
@@ -24,6 +25,15 @@ CUT_HOUR = "2026-10-15T19:00:00Z"
 SINCE = "2020-01-01"
 """When owners begin."""
 ORDERED_KEY = "lpad(to_hex(n), 32, '0')::uuid"
+RANDOM_KEY = "md5(n::text)::uuid"
+AT_ONCE = 5_000_000
+"""Records of one statement."""
+WITHOUT_INDEX = "ALTER TABLE token_entry DROP CONSTRAINT token_entry_pkey"
+INDEX = (
+    "ALTER TABLE token_entry ADD PRIMARY KEY (key) WITH (fillfactor = 70)",
+    "ALTER INDEX token_entry_pkey RESET (fillfactor)",
+)  # fmt: skip
+"""Made at once, as full as random keys leave it."""
 MODELS = ("model-a", "model-b", "model-c", "model-d")
 ACCELERATORS = ("NVIDIA-H800", "NVIDIA-A800")
 
@@ -45,10 +55,14 @@ class Size:
         return f"{self.tokens * self.reports:,} token records, {self.allocations:,} allocations, {self.teams:,} teams"
 
 
-def fill(size: Size, home: Path, months: Mapping[str, Size] | None = None, *, key: str = ORDERED_KEY) -> None:
+def fill(
+    size: Size, home: Path, months: Mapping[str, Size] | None = None, *, key: str = ORDERED_KEY,
+    elsewhere: Callable[[], None] | None = None,
+) -> None:  # fmt: skip
     """Empty the ledger, set the installation up, and write the month.
 
     `months`: write these instead, each with its tokens and allocations. `key`: of record number n, in SQL.
+    `elsewhere`: takes the records to another store once they are added up.
     """
     wanted, first = months or {MONTH: size}, replace(size, tokens=0, allocations=0)
     with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as connection:
@@ -56,13 +70,23 @@ def fill(size: Size, home: Path, months: Mapping[str, Size] | None = None, *, ke
         _set_up(size, home, min(wanted))
         connection.execute("SET session_replication_role = replica")  # only folding writes a roll-up
         connection.execute(DIMENSIONS.format(**_facts(size)).encode())
+        if key != ORDERED_KEY:
+            connection.execute(WITHOUT_INDEX)
         for name, own in wanted.items():
             facts = _facts(replace(own, teams=size.teams), name, first) | {"key": key}
-            for statement in (ENTRIES, ALLOCATIONS):
-                connection.execute(statement.format(**facts).encode())
+            for since in range(first.tokens, first.tokens + own.tokens, AT_ONCE):
+                until = min(since + AT_ONCE, first.tokens + own.tokens)
+                connection.execute(ENTRIES.format(**facts, since=since, until=until).encode())
+                say(f"{until:,} records written")
+            connection.execute(ALLOCATIONS.format(**facts).encode())
             first = replace(first, tokens=first.tokens + own.tokens, allocations=first.allocations + own.allocations)
         for statement in (ROLL_UP, DAYS, SPANS, SAMPLES, *_contents()):
             connection.execute(statement.format(**_facts(size)).encode())
+        say("added up")
+        if elsewhere:
+            elsewhere()
+        for statement in INDEX if key != ORDERED_KEY else ():
+            connection.execute(statement.encode())
         connection.execute("SET session_replication_role = origin")
         connection.execute("VACUUM ANALYZE")
         connection.execute("CHECKPOINT")
@@ -163,7 +187,7 @@ SELECT {key}, '{start}'::timestamptz + (n - {first}) * ({seconds}::float8 / {tok
        1 + floor({teams} * 4 * power(u, 2))::int, c + f + 1, c, c / 7, 1 + (h >> 8) % 2000, (h >> 8) % 2000 / 3, 0, '', ''
 FROM (SELECT n, h, ((h >> 16) & 65535) / 65536.0::float8 AS u, CASE WHEN h % 10 < 4 THEN h % 3000 ELSE 0 END AS c,
              c.f
-      FROM (SELECT n, hashint8(n)::bigint + 2147483648 AS h FROM generate_series({first}, {first} + {tokens} - 1) AS n) k,
+      FROM (SELECT n, hashint8(n)::bigint + 2147483648 AS h FROM generate_series({since}, {until} - 1) AS n) k,
              LATERAL (SELECT (h >> 4) % 9000 + 500 AS f) c) e
 """
 """Evenly over the month; some keys are used far more than others; four in ten read from a cache."""

@@ -2,11 +2,14 @@
 
 import os
 import resource
+import sys
+import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import psutil
 
@@ -43,6 +46,32 @@ class ProcessorTime:
         return {part: _family(root) for part, root in self._roots.items()}
 
 
+@dataclass(frozen=True)
+class Taken:
+    """Seconds by the clock, and of the processor."""
+
+    clock: float
+    processor: float
+
+    def __str__(self) -> str:
+        return f"{self.clock * 1000:,.0f} ms, processor {self.processor * 1000:,.0f} ms"
+
+    def ratio(self, first: "Taken") -> str:
+        return f"{self.clock / first.clock:.2f}, {self.processor / first.processor:.2f}"
+
+
+def taken(work: Callable[..., Any], *arguments: Any) -> Taken:
+    """What some work takes, of the processor with the database and every process that was started here."""
+    started, used = time.perf_counter(), all_seconds()
+    work(*arguments)
+    return Taken(time.perf_counter() - started, all_seconds() - used)
+
+
+def say(text: str) -> None:
+    """Progress, with the time and how many processes wait for a processor."""
+    print(f"{time.strftime('%H:%M:%S')} [{os.getloadavg()[0]:.1f}] {text}", file=sys.stderr, flush=True)
+
+
 def _sent() -> float:
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
@@ -62,6 +91,11 @@ def family_seconds(root: int) -> float:
     """User and system seconds of a process, of all below it, and of those below it that have ended."""
     times = psutil.Process(root).cpu_times()
     return sum(_family(root).values()) + times.children_user + times.children_system
+
+
+def all_seconds() -> float:
+    """Of this process, of all that it started, such as servers of ClickHouse, and of the database."""
+    return family_seconds(os.getpid()) + family_seconds(postmaster())
 
 
 def postmaster() -> int:

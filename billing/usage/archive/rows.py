@@ -25,7 +25,7 @@ from psycopg import ClientCursor
 from billing.usage.contents import TOKEN_COUNTS
 from billing.usage.store.clickhouse import token_servers
 from billing.usage.store.records import RECORDS, RECORDS_GIVEN
-from billing.usage.store.sharded_reads import sharded_number, sharded_rows
+from billing.usage.store.sharded_reads import sharded_lines, sharded_number
 from billing.usage.store.wire import bare_connection
 from metering.intervals import Interval
 from metering.record_checks import EARLIEST
@@ -205,14 +205,11 @@ def _lines(kind: SealedKind, window: Interval, before: int) -> Iterator[bytes]:
     The first is asked for by who has the transaction, the others by a thread of pyarrow, over the same connection.
     """
     ledger, wrapped, servers = bare_connection(), connection.wrap_database_errors, token_servers() if kind.keyed else None
-    records = sharded_rows(servers, window, before) if servers else iter(())
+    lines = sharded_lines(servers, window, before) if servers else iter(())
     with wrapped, ClientCursor(ledger) as cursor, cursor.copy(kind.statement(), asked(window, before)) as copy:
         yield from map(bytes, copy)
-    while some := list(islice(records, AT_ONCE)):
-        columns = list(zip(*((item.key.hex(), item.time, item.dimension, item.epoch, item.identity, item.attributes,
-                              *item.counts) for item in some), strict=True))  # fmt: skip
-        statement, given = kind.statement(RECORDS_GIVEN), list(map(list, columns))
-        with wrapped, ClientCursor(ledger) as cursor, cursor.copy(statement, given) as copy:
+    while some := "\n".join(islice(lines, AT_ONCE)):
+        with wrapped, ClientCursor(ledger) as cursor, cursor.copy(kind.statement(RECORDS_GIVEN), [some]) as copy:
             yield from map(bytes, copy)
 
 

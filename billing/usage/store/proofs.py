@@ -13,14 +13,17 @@ from psycopg import Connection
 
 from billing.runtime.parallel_reads import rows_read
 from billing.usage.contents import TOKEN_COUNTS
-from billing.usage.grid import next_day, next_hour, this_day, this_hour
+from billing.usage.grid import DAY, next_day, next_hour, this_day, this_hour
 from billing.usage.scope import EpochFilter
 from billing.usage.store.archived import IN_LEDGER, archived_among
 from billing.usage.store.clickhouse import token_servers
-from billing.usage.store.sharded_reads import sharded_checksum, sharded_hours
+from billing.usage.store.sharded_reads import lines_given, sharded_checksum, sharded_hours
 from billing.usage.store.sums import COUNTS, ranged, token_source
 from metering.intervals import Interval
 
+HOURS_GIVEN: Final = lines_given({
+    "at": "to_timestamp({}::bigint)", "dimension": "{}::int", "epoch": "{}::int", **dict.fromkeys(COUNTS, "{}::bigint")
+})  # fmt: skip
 WEIGHED: Final = " + ".join(f"{weight} * t.{name}" for weight, name in zip((1, 2, 3, 5, 7, 11), COUNTS, strict=True))
 """With the plain sums of each count beside it, no change within an hour leaves all of them as they were."""
 EVENTS: Final = f"""SELECT
@@ -67,8 +70,13 @@ def rollup_difference(window: Interval) -> dict[str, int]:
     how many sums of an hour or a day differ: what moved from one consumer to another leaves every count as it was. All
     zero or the ledger is broken. Hours of records that left for an archive are not compared.
     """
-    hours, days = (this_hour(window.start), next_hour(window.end)), (this_day(window.start), next_day(window.end))
-    by_hour = _difference(("token_usage_hour", "hour", "sum(requests)"), ("token_event", "time", "count(*)"), "hour", hours)
+    hours, days = Interval(this_hour(window.start), next_hour(window.end)), (this_day(window.start), next_day(window.end))
+    midnights = (next_day(window.start) + number * DAY for number in range((window.end - window.start).days + 1))
+    by_hour = dict.fromkeys((*COUNTS, "sums"), 0)
+    for part in hours.cut(midnights) if token_servers() else [hours]:  # what ClickHouse says of a month is too much at once
+        summed, events = ("token_usage_hour", "hour", "sum(requests)"), ("token_event", "time", "count(*)")
+        found = _difference(summed, events, "hour", (part.start, part.end))
+        by_hour = {name: count + found[name] for name, count in by_hour.items()}
     by_day = _difference(
         ("token_usage_day", "day", "sum(requests)"), ("token_usage_hour", "hour", "sum(requests)"), "day", days
     )
@@ -91,13 +99,10 @@ def _difference(
     rows = [f"({', '.join(f'{table}.{name}' for name in COUNTS)})" for table in ("r", "e")]
     beside: list[Any] = []
     if unit == "hour" and (servers := token_servers()):
-        found = sharded_hours(servers, Interval(*bounds))
-        beside = [list(column) for column in zip(*found, strict=True)] or [[]] * (3 + len(COUNTS))
+        beside = [sharded_hours(servers, Interval(*bounds))]
+        both = f"SELECT * FROM {tables[1]} here UNION ALL SELECT * FROM {HOURS_GIVEN} beside"
         tables[1] = f"""(SELECT at, dimension, epoch, {', '.join(f'sum({name})::bigint AS {name}' for name in COUNTS)}
-            FROM (SELECT * FROM {tables[1]} here UNION ALL
-                  SELECT to_timestamp(hour), dimension, epoch, {', '.join(COUNTS)}
-                  FROM unnest(%s::bigint[], %s::int[], %s::int[]{', %s::bigint[]' * len(COUNTS)})
-                       AS beside (hour, dimension, epoch, {', '.join(COUNTS)})) both_stores GROUP BY 1, 2, 3)"""
+                         FROM ({both}) both_stores GROUP BY 1, 2, 3)"""
     with connection.cursor() as cursor:
         cursor.execute(
             f"""SELECT {', '.join(differences)}, count(*) FILTER (WHERE {' IS DISTINCT FROM '.join(rows)})

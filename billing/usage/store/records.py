@@ -23,7 +23,7 @@ from billing.usage.store.sharded import (
     sharded_records,
     sharded_write,
 )
-from billing.usage.store.sharded_reads import sharded_requests
+from billing.usage.store.sharded_reads import lines_given, sharded_requests
 from billing.usage.store.wire import bare_connection
 from metering.intervals import Interval
 from metering.record_checks import EARLIEST
@@ -38,14 +38,16 @@ KNOWN_ROWS = f"""SELECT uuid_send(key), dimension, timestamptz_send(time), rest,
 """Keys and times as bytes, which cost least to read."""
 RECORDS: Final = "token_event e JOIN token_dimension d ON d.id = e.dimension"
 """Whole records, as they are shown and archived."""
+_HEX: Final = "convert_from(decode({}, 'hex'), 'UTF8')"
+_LINES: Final = lines_given({
+    "key": "{}::uuid", "time": "timestamptz '2000-01-01 00:00Z' + {}::bigint * interval '1 microsecond'",
+    "dimension": "{}::int", "epoch": "{}::int", **dict.fromkeys(TOKEN_COUNTS, "{}::bigint"), "id": _HEX, "rest": _HEX,
+})  # fmt: skip
 RECORDS_GIVEN: Final = f"""(
-    SELECT r.key::uuid, timestamptz '2000-01-01 00:00Z' + r.us * interval '1 microsecond' AS time, r.dimension, r.epoch,
-           CASE WHEN r.id <> '' THEN r.id ELSE token_id(r.key::uuid, d.source) END AS id, r.attributes::jsonb AS attributes,
-           {COUNTS}
-    FROM unnest(%s::text[], %s::bigint[], %s::int[], %s::int[], %s::text[], %s::text[]{", %s::bigint[]" * len(TOKEN_COUNTS)})
-         AS r (key, us, dimension, epoch, id, attributes, {COUNTS})
-    JOIN token_dimension d ON d.id = r.dimension) e JOIN token_dimension d ON d.id = e.dimension"""
-"""The same of columns that are handed in."""
+    SELECT r.key, r.time, r.dimension, r.epoch, CASE WHEN r.id <> '' THEN r.id ELSE token_id(r.key, d.source) END AS id,
+           CASE WHEN r.rest <> '' THEN nullif(r.rest::jsonb -> 'attributes', 'null') END AS attributes, {COUNTS}
+    FROM {_LINES} r JOIN token_dimension d ON d.id = r.dimension) e JOIN token_dimension d ON d.id = e.dimension"""
+"""The same of lines of ClickHouse (`sharded_lines`) that are handed in as one text."""
 Known = tuple[Any, ...]
 """A row of KNOWN_ROWS."""
 BY_CLASS: Final[Mapping[str, str]] = {

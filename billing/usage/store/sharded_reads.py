@@ -10,7 +10,7 @@ from billing.usage.contents import TOKEN_COUNTS
 from billing.usage.scope import EpochFilter
 from billing.usage.store.clickhouse import Servers, literals
 from billing.usage.store.dimensions import dimension_names
-from billing.usage.store.sharded import RECORD, Shard, ShardedRecord, cut, identity_of, record_read, shards_state
+from billing.usage.store.sharded import RECORD, Shard, cut, identity_of, record_read, shards_state
 from metering.intervals import Interval
 from metering.record_checks import EARLIEST
 
@@ -19,6 +19,8 @@ SINCE_1970: Final = int((EARLIEST - datetime(1970, 1, 1, tzinfo=UTC)).total_seco
 HOUR: Final = f"intDiv(time, {HOUR_US}) * 3600 + {SINCE_1970}"
 """In seconds since 1970."""
 MICROSECOND: Final = timedelta(microseconds=1)
+SORTED: Final = 4_000_000
+"""About how many records are sorted at a time."""
 PARTS: Final = 40
 """Stretches of time of one statement."""
 SUMS: Final = ", ".join(f"sum(toDecimal128({name}, 0))" for name in TOKEN_COUNTS)
@@ -84,11 +86,11 @@ def _sums_asked(servers: Servers, shard: Shard, parts: Sequence[tuple[str, str]]
     ))  # fmt: skip
 
 
-def sharded_hours(servers: Servers, window: Interval) -> list[tuple[Any, ...]]:
-    """What the records of a window add up to: hour in seconds, dimension, epoch, requests and counts."""
+def sharded_hours(servers: Servers, window: Interval) -> str:
+    """What the records of a window add up to, as lines of HOURS_GIVEN."""
     select = f"{HOUR} AS hour, dimension, epoch, toInt64(count()), {SUMS}"
     found = _of_each(servers, select, _within(window, EpochFilter()), "GROUP BY hour, dimension, epoch")
-    return [tuple(map(int, row)) for row in found]
+    return "\n".join("\t".join(row) for row in found)
 
 
 def _of_each(servers: Servers, select: str, where: str, more: str = "") -> list[list[str]]:
@@ -165,14 +167,29 @@ def _requests(head: Sequence[str], rows: Iterable[Sequence[str]], names: Mapping
     return found
 
 
-def sharded_rows(servers: Servers, window: Interval, before: int) -> Iterator[ShardedRecord]:
-    """The records of a window that were known before a close, in the order of their keys within a shard.
+def sharded_lines(servers: Servers, window: Interval, before: int) -> Iterator[str]:
+    """The records of a window that were known before a close, each as a line of RECORD: stretch by stretch of the window,
+    and in the order of their keys within a stretch and a shard, so that no server has to sort all of a large month at once.
 
-    What counts is asked now, in the transaction at hand; any thread may take the rows.
+    What counts is asked now, in the transaction at hand; any thread may take the lines.
     """
+    state, stretches = shards_state(servers), _stretches(window, sharded_number(servers, window, before) // SORTED + 1)
     asked = [
         (shard.number, f"""SELECT {RECORD} FROM {servers.database}.token_entry_{shard.number}
-            WHERE {_within(window, EpochFilter(before))} AND {shard.counted} ORDER BY key""")
-        for shard in shards_state(servers)
+            WHERE {_within(stretch, EpochFilter(before))} AND {shard.counted} ORDER BY key""")
+        for stretch in stretches for shard in state
     ]  # fmt: skip
-    return (record_read(row) for item in asked for row in servers.stream(*item))
+    return (line for item in asked for line in servers.stream(*item))
+
+
+def _stretches(window: Interval, number: int) -> list[Interval]:
+    length = (window.end - window.start) / number
+    return window.cut(window.start + place * length for place in range(1, number))
+
+
+def lines_given(columns: Mapping[str, str]) -> str:
+    """Where PostgreSQL finds lines of a server that are handed in as one text: by the name of each column what it is in SQL,
+    with {} for its text.
+    """
+    values = ", ".join(f"{sql.format(f'l.v[{place}]')} AS {name}" for place, (name, sql) in enumerate(columns.items(), 1))
+    return f"(SELECT {values} FROM (SELECT string_to_array(line, chr(9)) AS v FROM string_to_table(%s, chr(10)) AS line) l)"
