@@ -31,8 +31,6 @@ ENGINE: Final[dict[str, str | bool | int | float | list[str]]] = {
     "autoinstall_known_extensions": "false", "autoload_known_extensions": "false", "memory_limit": "1GB",
 }  # fmt: skip
 """Nothing is fetched from anywhere."""
-KEYS_AT_ONCE: Final = 10_000_000
-"""Digests of keys that are compared at a time: a few hundred megabytes."""
 
 
 def file_token_sums(
@@ -59,8 +57,7 @@ def file_token_sums(
             records = files_text(paths)
             records = records if before is None else f"(SELECT * FROM {records} WHERE epoch < {before})"
             _check_values(engine, records, path)
-            number = sum(pq.read_metadata(file).num_rows for file in paths)
-            rows = _asked(engine, _without_repeats(engine, records, number, path), *cut.statement())
+            rows = _asked(engine, _without_repeats(engine, records, path), *cut.statement())
     except OSError as error:
         raise UsageFileError(f"{path}: {error.strerror or error}") from error
     except (pa.ArrowException, duckdb.Error) as error:
@@ -122,18 +119,15 @@ def files_text(paths: Sequence[Path]) -> str:
     return f"read_parquet([{', '.join(_text(glob.escape(str(path))) for path in paths)}])"
 
 
-def _without_repeats(engine: "DuckDBPyConnection", file: str, number: int, path: Path) -> str:
+def _without_repeats(engine: "DuckDBPyConnection", file: str, path: Path) -> str:
     """What stands for the records without their repeats.  Raises UsageFileError where one id has two contents.
 
-    Few files have any, so digests of the keys are compared first, and whole records only where two are equal.
+    Few files have any, so digests of the keys are compared first, in one pass that spills, and whole records only where two
+    are equal.
     """
-    fields, parts = ", ".join(("time", *NAMES, *TOKEN_COUNTS)), number // KEYS_AT_ONCE + 1
-    engine.execute("CREATE TABLE repeated (digest UBIGINT)")
-    for part in range(parts):
-        engine.execute(
-            f"INSERT INTO repeated SELECT hash(source, id) AS digest FROM {file} WHERE digest % {parts} = {part}"
-            " GROUP BY 1 HAVING count(*) > 1"
-        )
+    fields = ", ".join(("time", *NAMES, *TOKEN_COUNTS))
+    digests = f"SELECT hash(source, id) AS digest FROM {file} GROUP BY 1 HAVING count(*) > 1"
+    engine.execute(f"CREATE TABLE repeated AS {digests}")
     if not _asked(engine, "repeated", "1", "true LIMIT 1"):
         return file
     among = "hash(source, id) {} (SELECT digest FROM repeated)"

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -170,18 +171,30 @@ def test_sums_beyond_64_bits_are_exact_and_a_file_may_have_any_name(tmp_path: Pa
     assert (item.requests, item.input_tokens, item.output_tokens) == (40_000, 4 * 10**19, 4 * 10**19 - 40_000)
 
 
-@pytest.mark.parametrize("at_once", [10_000_000, 2])
-def test_a_record_that_is_in_the_file_again_counts_once(
-    records: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int
-) -> None:
+def test_a_record_that_is_in_the_file_again_counts_once(records: list[dict[str, Any]], tmp_path: Path) -> None:
     """As a raw log of a gateway has it that repeats what it has no answer for; another source may use the same id."""
-    monkeypatch.setattr(token_file, "KEYS_AT_ONCE", at_once)
     elsewhere = records[0] | {"source": "elsewhere"}
     ingest_tokens(elsewhere)
     apply(tmp_path, consumers=[*SET_UP["consumers"], SET_UP["consumers"][0] | {"source": "elsewhere"}])
     period_close(month="2026-10", actor="ops", now=OVER)
     found = recount(parquet(tmp_path, [*records, records[0], elsewhere, records[0], records[2]]))
     assert (found.holds, found.records, found.amount) == (True, 4, Decimal("90.00"))
+
+
+def test_repeats_are_found_among_more_records_than_the_engine_has_memory_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three million keys, of which one is there twice, in 60 MB."""
+    path = tmp_path / "many.parquet"
+    duckdb.execute(
+        f"""COPY (SELECT 'r-' || least(range, 2999998) AS id, 'litellm-hq' AS source, 'nlp-key-1' AS consumer,
+                  'llama-3-8b' AS model, TIMESTAMPTZ '{CHANGE.isoformat()}' AS time, 1 AS input_tokens,
+                  0 AS cache_read_input_tokens, 0 AS cache_creation_input_tokens, 0 AS output_tokens,
+                  0 AS reasoning_output_tokens FROM range(3000000)) TO '{path}' (FORMAT parquet)"""
+    )
+    monkeypatch.setitem(token_file.ENGINE, "memory_limit", "60MB")
+    (item,) = file_token_sums(path, [OCTOBER], [{}])
+    assert (item.requests, item.input_tokens) == (2_999_999, 2_999_999)
 
 
 def test_an_id_with_two_contents_is_refused_by_name(records: list[dict[str, Any]], tmp_path: Path) -> None:
