@@ -33,7 +33,7 @@ SAID_EVERY = 5_000_000
 
 def measure(home: Path, rounds: int, size: Size, *, sharded: bool) -> list[Row]:
     """Rows of the table. `sharded`: ClickHouse keeps the records."""
-    with clickhouse(home / "clickhouse") if sharded else nullcontext() as begin:
+    with clickhouse(home / "clickhouse", replicated=False) if sharded else nullcontext() as begin:
         if begin is not None:
             begin("large")
         filled = taken(partial(month.fill, size, home, key=month.RANDOM_KEY, elsewhere=records_moved if sharded else None))

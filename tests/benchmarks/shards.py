@@ -3,7 +3,6 @@
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +22,12 @@ from tests.benchmarks.close import exported
 from tests.benchmarks.processor import say
 from tests.clickhouse.servers import replicas
 
-AT_ONCE = 300_000
+AT_ONCE = 500_000
 COLUMNS = {"key": "V16", "time": ">i8", "dimension": ">i4", **dict.fromkeys(TOKEN_COUNTS[:3], ">i4"),
            **dict.fromkeys(TOKEN_COUNTS[3:], ">i2")}  # fmt: skip
-RECORDS = f"COPY token_entry ({', '.join(COLUMNS)}) TO STDOUT (FORMAT binary)"
+PAGES = 50_000
+RECORDS = f"""COPY (SELECT {', '.join(COLUMNS)} FROM token_entry WHERE ctid >= '({{0}},0)' AND ctid < '({{1}},0)')
+    TO '{{2}}' (FORMAT binary)"""
 HEADER = 19
 ROW = np.dtype([("fields", ">i2"), *(part for name, kind in COLUMNS.items()
                                      for part in ((f"{name} bytes", ">i4"), (name, kind)))])  # fmt: skip
@@ -43,13 +44,15 @@ KINDS = {"key": "VARCHAR", "us": "BIGINT", "dimension": "INTEGER", **dict.fromke
 
 
 @contextmanager
-def clickhouse(folder: Path) -> Iterator[Callable[[str], None]]:
-    """Two servers, and what makes a new database of them the store of token records."""
+def clickhouse(folder: Path, *, replicated: bool = True) -> Iterator[Callable[[str], None]]:
+    """Two servers, and what makes a new database of them the store of token records. Each has both shards, or one."""
     def begin(database: str) -> None:
         os.environ["TOKEN_STORE"] = settings.TOKEN_STORE = f"{address}/{database}"
 
     with replicas(folder, 2) as (one, two):
-        address = f"clickhouse://{one.address},{two.address};{two.address},{one.address}"
+        address = f"clickhouse://{one.address};{two.address}"
+        if replicated:
+            address = f"clickhouse://{one.address},{two.address};{two.address},{one.address}"
         try:
             yield begin
         finally:
@@ -63,13 +66,16 @@ def records_moved() -> None:
     servers = token_servers()
     assert servers is not None
     assert token_store_begin(servers=servers, actor="bench")
+    file, moved = Path(os.environ["SUANPAN_HOME"]) / "postgres" / "records", 0  # where the database may write
     with psycopg.connect(os.environ["DATABASE_URL"]) as connection:
-        with connection.cursor() as cursor, cursor.copy(RECORDS.encode()) as copy:
-            rows, skipped, moved = iter(copy), HEADER, 0
-            while some := b"".join(islice(rows, AT_ONCE))[skipped:]:
-                moved += _written(servers, np.frombuffer(some, ROW, len(some) // ROW.itemsize))
-                skipped = 0
-                say(f"{moved:,} records moved")
+        (size,) = connection.execute("SELECT pg_relation_size('token_entry') / 8192").fetchone() or (0,)
+        for page in range(0, size, PAGES):
+            connection.execute(RECORDS.format(page, page + PAGES, file).encode())
+            rows = np.fromfile(file, ROW, (file.stat().st_size - HEADER) // ROW.itemsize, offset=HEADER)
+            file.unlink()
+            for at in range(0, len(rows), AT_ONCE):
+                moved += _written(servers, rows[at : at + AT_ONCE])
+            say(f"{moved:,} records moved")
         connection.execute("SET session_replication_role = replica")
         connection.execute("TRUNCATE token_entry")
 
