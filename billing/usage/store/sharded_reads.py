@@ -189,7 +189,8 @@ def _stretches(window: Interval, number: int) -> list[Interval]:
 
 def lines_given(columns: Mapping[str, str]) -> str:
     """Where PostgreSQL finds lines of a server that are handed in as one text: by the name of each column what it is in SQL,
-    with {} for its text.
+    with {} for its text. Each line is split once, below OFFSET 0.
     """
     values = ", ".join(f"{sql.format(f'l.v[{place}]')} AS {name}" for place, (name, sql) in enumerate(columns.items(), 1))
-    return f"(SELECT {values} FROM (SELECT string_to_array(line, chr(9)) AS v FROM string_to_table(%s, chr(10)) AS line) l)"
+    split = "SELECT string_to_array(line, chr(9)) AS v FROM string_to_table(%s, chr(10)) AS line OFFSET 0"
+    return f"(SELECT {values} FROM ({split}) l)"
