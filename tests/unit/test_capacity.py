@@ -41,7 +41,7 @@ def test_a_hundred_million_a_day_by_hand() -> None:
     assert found["peak_per_second"].value == Fraction(400_000_000, 86_400)
     assert (found["web_cores"].value, found["web_machines"].value) == (1, 2)
     assert found["ledger_tb_of_a_month"].value == Fraction("0.3689")  # 3.1e9 x 119 bytes
-    assert found["recount_hours_alone"].value == Fraction(3_100_000_000, 286_850 * 32 * 3_600)
+    assert found["recount_hours_alone"].value == Fraction(3_100_000_000, 3_955_696 * 32 * 3_600)
     assert found["spark_cores"].value == 2  # 3.1e9 / 67,361 / 3,600 / 8 = 1.6
     assert "column_store_machines" not in found
 
@@ -53,10 +53,10 @@ def test_single_reports_take_more_of_the_web() -> None:
 
 
 def test_beyond_one_database_a_column_store_is_planned() -> None:
-    """31e9 x 120 x 41.5 bytes / 15 TB = 10.3 shards, twice each."""
+    """31e9 x 120 x 64.8 bytes / 15 TB = 16.1 shards, twice each."""
     found = planned(1_000_000_000)
     assert found["share_of_one_database"].value == Fraction(31, Fraction("3.2"))
-    assert (found["shards_by_disk"].value, found["column_store_machines"].value) == (11, 22)
+    assert (found["shards_by_disk"].value, found["column_store_machines"].value) == (17, 34)
 
 
 def test_what_is_beyond_what_was_measured_is_a_simulation() -> None:
