@@ -23,6 +23,7 @@ from tests.factories.traces import trace_converted
 
 ROUND = timedelta(hours=6)
 KILLS = 10
+MEMORY_MIB = 32_000
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -44,8 +45,8 @@ def here(live_server: Any, tmp_path: Path) -> Iterator[LedgerRig]:
 
 
 def grant_of(row: dict[str, str]) -> str:
-    cores = Fraction(row["device_fraction"]) * 100
-    return ":".join(f"GPU-{n},NVIDIA,0,{int(cores)}" for n in range(int(row["quantity"]))) + ":;"
+    memory, cores = (int(Fraction(row["device_fraction"]) * whole) for whole in (MEMORY_MIB, 100))
+    return ":".join(f"GPU-{n},NVIDIA,{memory},{cores}" for n in range(int(row["quantity"]))) + ":;"
 
 
 def begin(here: LedgerRig, row: dict[str, str]) -> None:
@@ -73,7 +74,7 @@ def lives(trace: list[dict[str, str]]) -> Iterator[tuple[datetime, int, dict[str
 
 def test_every_pod_of_the_trace_is_billed_to_the_second(trace: list[dict[str, str]], here: LedgerRig) -> None:
     for product in sorted({row["accelerator"] for row in trace}):
-        here.cluster.add_node(f"node-{product.lower()}", product=product)
+        here.cluster.add_node(f"node-{product.lower()}", product=product, **{"nvidia.com/gpu.memory": str(MEMORY_MIB)})
     moments = list(lives(trace))
     here.cluster.now = moments[0][0]
     here.settle()
