@@ -119,6 +119,7 @@ AUDIT: Final[dict[str, Any]] = {
     "token_cost_sheet_put": _("Load test of a model stored"),
     "usage_drop": _("Token records of a sealed month removed"),
     "token_store": _("Token records go to ClickHouse from now on"),
+    "usage_partition": _("Token records divided by month"),
     "usage_restore": _("Token records of a sealed month restored"),
     "usage_seal": _("Usage of a month sealed"),
 }

@@ -410,6 +410,7 @@ CELERY_BEAT_SCHEDULE = {
     "resume-operations": {"task": "billing.closing.tasks.operations_resume", "schedule": 5.0},
     "fold-token-rollups": {"task": "billing.usage.tasks.rollups_fold", "schedule": 10.0},
     "fold-token-sequences": {"task": "billing.usage.tasks.sequences_fold", "schedule": 60.0},
+    "make-token-months": {"task": "billing.usage.tasks.months_make", "schedule": 3600.0},
     "evaluate-budgets": {"task": "billing.budgets.tasks.budgets_evaluate", "schedule": 60.0},
     "send-documents": {"task": "billing.closing.tasks.documents_send", "schedule": 15.0},
     "deliver-alerts": {"task": "billing.budgets.tasks.alerts_deliver", "schedule": 15.0},

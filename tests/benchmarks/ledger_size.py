@@ -22,6 +22,9 @@ KINDS: dict[str, Callable[[Random, int], str]] = {
 }  # fmt: skip
 
 
+SIZE = "SELECT sum(pg_total_relation_size(relid)) FROM pg_partition_tree('token_entry')"
+
+
 def measure(events: int, kinds: Collection[str] = tuple(KINDS)) -> list[tuple[str, ...]]:
     """Rows of the table, each from an empty ledger of its own."""
     rows = []
@@ -34,7 +37,7 @@ def measure(events: int, kinds: Collection[str] = tuple(KINDS)) -> list[tuple[st
             now = time.time_ns() // 1000 - later
             _fill(events, identity, seed=1, until_us=now)
             connection.execute("VACUUM ANALYZE token_entry")
-            size = _number(connection, "SELECT pg_total_relation_size('token_entry')") / events
+            size = _number(connection, SIZE) / events
             logged = {}
             for number, share in enumerate((100, 10)):
                 connection.execute("CHECKPOINT")

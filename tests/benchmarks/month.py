@@ -30,8 +30,10 @@ AT_ONCE = 5_000_000
 """Records of one statement."""
 WITHOUT_INDEX = "ALTER TABLE token_entry DROP CONSTRAINT token_entry_pkey"
 INDEX = (
-    "ALTER TABLE token_entry ADD PRIMARY KEY (key) WITH (fillfactor = 70)",
-    "ALTER INDEX token_entry_pkey RESET (fillfactor)",
+    "ALTER TABLE token_entry ADD PRIMARY KEY (key)",
+    "ALTER INDEX token_entry_other_pkey SET (fillfactor = 70)",
+    "REINDEX INDEX token_entry_other_pkey",
+    "ALTER INDEX token_entry_other_pkey RESET (fillfactor)",
 )  # fmt: skip
 """Made at once, as full as random keys leave it."""
 MODELS = ("model-a", "model-b", "model-c", "model-d")

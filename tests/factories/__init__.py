@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 import yaml
@@ -93,6 +94,11 @@ def token_record(number: int = 1, **changed: Any) -> dict[str, Any]:
         "model": "llama-3-8b", "input_tokens": 1000, "cache_read_input_tokens": 200, "cache_creation_input_tokens": 0,
         "output_tokens": 100, "reasoning_output_tokens": 40, **changed,
     }  # fmt: skip
+
+
+def uuid7(at: str, number: int) -> str:
+    """A UUID of version 7 (RFC 9562) of an instant."""
+    return str(UUID(int=int(datetime.fromisoformat(at).timestamp() * 1000) << 80 | 0x7 << 76 | 0x2 << 62 | number))
 
 
 def allocation_record(number: int = 1, **changed: Any) -> dict[str, Any]:

@@ -6,7 +6,7 @@ OWN = "NOT EXISTS (SELECT 1 FROM pg_depend d WHERE d.objid = p.oid AND d.deptype
 FUNCTIONS = f"""SELECT p.oid::regprocedure::text, pg_get_functiondef(p.oid) FROM pg_proc p
                 WHERE p.pronamespace = 'public'::regnamespace AND p.prokind = 'f' AND {OWN}"""
 TRIGGERS = """SELECT format('%I ON %s', t.tgname, t.tgrelid::regclass), pg_get_triggerdef(t.oid) FROM pg_trigger t
-              WHERE NOT t.tgisinternal"""
+              WHERE NOT t.tgisinternal AND t.tgparentid = 0"""
 VIEWS = "SELECT viewname, definition FROM pg_views WHERE schemaname = 'public'"
 COLUMNS = """SELECT format('%s.%s', table_name, column_name), format('%s %s %s', data_type, is_nullable, column_default)
              FROM information_schema.columns WHERE table_schema = 'public'"""

@@ -107,9 +107,13 @@ def something_of_everything() -> None:
         cursor.execute("INSERT INTO token_shard VALUES (0, 5, '')")
 
 
+TABLES = """SELECT relname FROM pg_class WHERE relkind IN ('r', 'p') AND NOT relispartition AND relname ~ '^(usage|token)_'
+    ORDER BY 1"""
+
+
 def tables() -> list[str]:
     with connection.cursor() as cursor:
-        cursor.execute("SELECT relname FROM pg_class WHERE relkind = 'r' AND relname ~ '^(usage|token)_' ORDER BY 1")
+        cursor.execute(TABLES)
         return [name for (name,) in cursor.fetchall()]
 
 

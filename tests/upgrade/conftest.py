@@ -14,6 +14,8 @@ from billing.backup.restore import manifest_read, scratch_database
 from tests.cli import PROJECT, Home
 from tests.upgrade.__main__ import BACKUPS
 
+OPERATOR = "finance"
+"""Of finance in every release."""
 RELEASES = sorted(path.stem for path in BACKUPS.glob("*.dump"))
 
 
@@ -59,6 +61,10 @@ class Manage:
         )  # fmt: skip
         assert "Traceback" not in done.stderr, done.stdout + done.stderr
         return done
+
+    def begun(self, *arguments: str) -> "subprocess.Popen[bytes]":
+        """A command that is at work."""
+        return subprocess.Popen([sys.executable, str(PROJECT / "manage.py"), *arguments], env=self.environment)
 
     def works_as(self, application: str, *, owner: str) -> None:
         """From now on with two roles, both with the password that their name is."""

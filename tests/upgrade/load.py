@@ -4,10 +4,11 @@ import secrets
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
+from typing import Any
 
 import httpx
 
@@ -26,6 +27,8 @@ class Sender:
     url: str
     token: str
     first: int
+    make: Callable[[int], dict[str, Any]] = token_record
+    """A record of a number."""
     over: threading.Event = field(default_factory=threading.Event)
     acknowledged: int = 0
     duplicates: int = 0
@@ -41,7 +44,7 @@ class Sender:
 
     def send(self, client: httpx.Client) -> None:
         """One batch; without an acknowledgement the same one is the next."""
-        records = [token_record(self.first + self.acknowledged + number) for number in range(BATCH)]
+        records = [self.make(self.first + self.acknowledged + number) for number in range(BATCH)]
         answer = client.post(f"{self.url}/api/v1/usage/tokens", json=records)
         self.answers[answer.status_code, "Retry-After" in answer.headers] += 1
         if answer.status_code == httpx.codes.OK:

@@ -20,6 +20,7 @@ from billing.usage.services.watermarks import (
     watch_notes_add,
     watermark_advance,
 )
+from billing.usage.store.parts import months_make
 from billing.usage.store.records import rollups_fold
 
 __all__ = [
@@ -38,6 +39,7 @@ __all__ = [
     "efficiency_ingest",
     "engine_readings_ingest",
     "loop_group_commit",
+    "months_make",
     "no_accelerators_note",
     "quarantine_decide_all",
     "quarantine_dismiss",

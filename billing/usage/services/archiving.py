@@ -7,6 +7,7 @@ interrupted and run again; readers look for the month in its archive from before
 
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
@@ -38,8 +39,18 @@ from billing.usage.store.archived import (
 from billing.usage.store.clickhouse import token_servers
 from billing.usage.store.columns import reported_columns, token_columns
 from billing.usage.store.dimensions import remembered_dimensions
+from billing.usage.store.parts import (
+    PartsError,
+    ledger_alone,
+    part_goes,
+    part_has,
+    part_of,
+    part_stays,
+    part_waits,
+    rebuild_waits,
+)
 from billing.usage.store.proofs import rollup_difference
-from billing.usage.store.records import entries_copy
+from billing.usage.store.records import entries_copy, records_here
 from billing.usage.store.sharded_reads import sharded_number
 from billing.usage.token_file import engine_connected, files_text
 from metering.intervals import Interval
@@ -80,22 +91,37 @@ def records_archive(
     if (servers := token_servers()) and sharded_number(servers, item.window, item.before):
         raise SealError(f"{seal.month}: ClickHouse has records of it, and keeps them")
     _require_whole(seal)
-    with tempfile.TemporaryDirectory() as scratch:
+    with _alone(item.month), tempfile.TemporaryDirectory() as scratch:
         files = _files_proven(seal, closed.window, Path(scratch))
         begun = [other for other in archived_months() if other.month == item.month]
         if begun and begun != [item]:
             raise SealError(f"{item.month}: is in {begun[0].folder} already")
         if not begun:
             _begin(item, seal, files, actor, step)
-        gone = 0
+        part, gone, in_part = part_of(item.window), 0, 0
         for rows in _steps(files, item.before, step):
             with transaction.atomic():
                 ingest_lock_exclusive()
-                if records_leave(_leaving(rows), TOKENS.content()) != len(rows):
+                if records_leave(_leaving(rows), TOKENS.content(), part) != len(rows):
                     raise _differs(item)
             gone += len(rows)
+            in_part += part_has(part, [row.key for row in rows]) if part else 0
             advance(len(rows))
+        if part and in_part:
+            part_goes(part, item.window, item.before, in_part)
     return gone
+
+
+@contextmanager
+def _alone(month: str) -> Iterator[None]:
+    """Nobody else moves records of the ledger."""
+    try:
+        if rebuild_waits():
+            raise PartsError("usage_partition was begun and has not ended; run it again first")
+        with ledger_alone():
+            yield
+    except PartsError as error:
+        raise SealError(f"{month}: {error}") from error
 
 
 def _differs(item: ArchivedMonth) -> SealError:
@@ -129,8 +155,12 @@ def records_restore(
     if item is None:
         raise SealError(f"{month}: its records are in the ledger")
     seal = seal_of(item)
-    with tempfile.TemporaryDirectory() as scratch:
+    with _alone(month), tempfile.TemporaryDirectory() as scratch:
         files = _files_proven(seal, item.window, Path(scratch))
+        if part_waits(item.window):
+            raise SealError(f"{month}: usage_drop has not ended; run it again first")
+        if part := part_of(item.window):
+            part_stays(part)
         for rows in _steps(files, item.before, step):
             with transaction.atomic():
                 ingest_lock_exclusive()
@@ -152,7 +182,7 @@ def records_restore(
 
 def _put_back(item: ArchivedMonth, rows: list[_Archived]) -> None:
     leaving = _leaving(rows)
-    away = sealed_among(leaving.keys)[1]
+    away = sealed_among(leaving.keys)[1].keys() - records_here(leaving.keys)
     by_epoch = sorted((row for row in rows if row.key in away), key=attrgetter("epoch"))
     for epoch, those in groupby(by_epoch, key=attrgetter("epoch")):
         entries_copy(token_columns([reported_columns([row.record() for row in those], remembered_dimensions())]), epoch)

@@ -9,6 +9,8 @@
 | `sharded`, `clickhouse` | records that ClickHouse keeps where TOKEN_STORE says so; PostgreSQL says which of them count |
 | `sharded_reads` | the same read by their time |
 | `archived` | months whose records left, and what is kept of each record |
+| `parts` | the part of a month, and how it goes as a whole |
+| `rebuild` | a ledger of one table is put in parts |
 | `dimensions` | numbers of source, consumer, model, site, provider and status |
 | `columns`, `rows`, `wire`, `checks` | records as the store takes them |
 

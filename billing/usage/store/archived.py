@@ -4,14 +4,16 @@ A month is in `token_archive` from before its first record leaves until after it
 for records of it asks the archive (`billing.usage.archive.reading`) and leaves out what the ledger has of it (IN_LEDGER).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from django.db import connection
+from django.db import connection, transaction
 
 from billing.runtime.parallel_reads import rows_read
 from billing.usage.scope import EpochFilter
+from billing.usage.store.parts import MonthPart
 from metering.intervals import Interval
 
 KEY_BYTES: Final = 16
@@ -30,7 +32,7 @@ LEAVE: Final = """INSERT INTO token_sealed (bucket, entries)
                uuid_send(e.key) || timestamptz_send(e.time) || substr(s.content, 1, 8), ''::bytea ORDER BY e.key)
     FROM unnest(%(keys)s::uuid[], %(contents)s::bytea[], %(epochs)s::int[]) AS s (key, content, epoch)
     JOIN token_event e ON e.key = s.key AND e.epoch = s.epoch JOIN token_dimension d ON d.id = e.dimension
-    WHERE {content} = s.content GROUP BY 1
+    WHERE {content} = s.content AND token_sealed_entry(e.key) IS NULL GROUP BY 1
     ON CONFLICT (bucket) DO UPDATE SET entries = token_sealed.entries || excluded.entries"""
 RETURN: Final = f"""UPDATE token_sealed s SET entries = coalesce((
         SELECT string_agg(substr(s.entries, {ENTRY_BYTES} * n + 1, {ENTRY_BYTES}), ''::bytea ORDER BY n)
@@ -106,19 +108,29 @@ class Leaving(NamedTuple):
                 "contents": list(self.contents), "epochs": list(self.epochs)}  # fmt: skip
 
 
-def records_leave(leaving: Leaving, content: str) -> int:
-    """Remove records from the ledger, of which key, epoch and content are those of the archive; gives how many are gone now.
+@contextmanager
+def _one_by_one() -> Iterator[Any]:
+    """A cursor that looks each key up in its own part of the ledger: as the database plans, it would read all parts."""
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off")
+        yield cursor
 
-    `content`: the hash in SQL. Whatever differs stays: then fewer are gone than were asked for, and the caller rolls back.
+
+def records_leave(leaving: Leaving, content: str, part: MonthPart | None) -> int:
+    """Keep the keys of records of which key, epoch and content are those of the archive, and remove the records, except from
+    the part of their month, which goes as a whole (`part_goes`); gives how many keys are kept.
+
+    `content`: the hash in SQL. Whatever differs stays: then fewer are kept than were asked for, and the caller rolls back.
     """
-    with connection.cursor() as cursor:
+    with _one_by_one() as cursor:
         cursor.execute(LEAVE.format(content=content), leaving.asked())
         kept = sealed_among(leaving.keys)[1]
         gone = [
             key for key, whole in zip(leaving.keys, leaving.contents, strict=True)
             if key in kept and kept[key].digest == whole[: ENTRY_BYTES - KEY_BYTES - TIME_BYTES]
         ]  # fmt: skip
-        cursor.execute("DELETE FROM token_entry WHERE key = ANY(%s)", [[UUID(bytes=key) for key in gone]])
+        elsewhere = [UUID(bytes=key) for key in gone if part is None or key not in part]
+        cursor.execute("DELETE FROM token_entry e USING unnest(%s::uuid[]) AS k (key) WHERE e.key = k.key", [elsewhere])
     return len(gone)
 
 
@@ -130,7 +142,7 @@ def keys_return(leaving: Leaving) -> None:
 
 def records_same(leaving: Leaving, content: str) -> int:
     """How many of these records the ledger has, with key, epoch and content as the archive has them."""
-    with connection.cursor() as cursor:
+    with _one_by_one() as cursor:
         cursor.execute(SAME.format(content=content), leaving.asked())
         return int(cursor.fetchone()[0])
 

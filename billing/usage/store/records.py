@@ -33,8 +33,7 @@ FOLD_LOCK = 0x464F4C44
 COUNTS = ", ".join(TOKEN_COUNTS)
 COPY_ENTRIES = f"COPY token_entry (key, time, dimension, {COUNTS}, epoch, id, rest) FROM STDIN (FORMAT BINARY)"
 COPY_DELTAS = f"COPY token_hour_delta (hour, dimension, epoch, requests, {COUNTS}) FROM STDIN (FORMAT BINARY)"
-KNOWN_ROWS = f"""SELECT uuid_send(key), dimension, timestamptz_send(time), rest, {COUNTS}
-    FROM token_entry WHERE key = ANY(%s::uuid[])"""
+KNOWN_ROWS = "SELECT * FROM token_known(%s::uuid[])"
 """Keys and times as bytes, which cost least to read."""
 RECORDS: Final = "token_event e JOIN token_dimension d ON d.id = e.dimension"
 """Whole records, as they are shown and archived."""
@@ -116,12 +115,15 @@ def _known_to(servers: Servers, keys: Sequence[bytes]) -> list[Known]:
 
 def known_keys(keys: Sequence[bytes]) -> list[bytes]:
     """Which of these token records (`metering.token_keys`) are stored, here or in an archive."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT key FROM token_entry WHERE key = ANY(%s)", [[UUID(bytes=key) for key in keys]])
-        found = {row[0].bytes for row in cursor.fetchall()}
+    found = records_here(keys)
     if servers := token_servers():
         found |= sharded_places(servers, keys).keys()
     return [*found, *(sealed_among(keys)[1].keys() - found)]
+
+
+def records_here(keys: Sequence[bytes]) -> set[bytes]:
+    """Which of these token records this database has."""
+    return {key for key, *_ in _known_here(",".join(key.hex() for key in keys))}
 
 
 def record_stored(key: bytes) -> dict[str, Any] | None:

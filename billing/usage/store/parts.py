@@ -1,0 +1,231 @@
+"""The ledger in parts by key, and how the part of a month goes as a whole (ADR 0039).
+
+Rows that stay in the month are copied beside it, ingest adds new ones to both, then the copy takes the place of the part.
+Every step may end at any point and begin again.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, NamedTuple, TypeVar
+from uuid import UUID
+
+from django.db import OperationalError, connection, transaction
+from psycopg.errors import DeadlockDetected, LockNotAvailable
+
+from billing.runtime.advisory_lock import advisory_lock
+from metering.intervals import Interval
+
+ALONE: Final = 0x50415254
+"""The lock of who moves records of the ledger."""
+LOCK_SECONDS, ATTEMPTS, PAUSE_SECONDS = 1, 60, 2.0
+OLDER: Final = f"""SELECT l.virtualtransaction FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid
+    WHERE l.locktype = 'virtualxid' AND l.granted AND a.datname = current_database() AND a.usesysid IS NOT NULL
+          AND l.pid <> pg_backend_pid()
+          AND NOT EXISTS (SELECT FROM pg_locks h WHERE h.pid = l.pid AND h.locktype = 'advisory' AND h.objid = {ALONE})"""
+"""Transactions that run now, but for vacuum's, which read no record, and that of our own lock."""
+OF_MONTH: Final = "time >= %(start)s AND time < %(end)s AND epoch < %(before)s"
+Answer = TypeVar("Answer")
+
+
+class PartsError(Exception):
+    """The ledger is in use and does not let go, or a part of it has other rows than it should."""
+
+
+class MonthPart(NamedTuple):
+    """The part of the ledger with the keys from `low` to below `high`."""
+
+    name: str
+    low: bytes
+    high: bytes
+
+    def __contains__(self, key: object) -> bool:
+        return isinstance(key, bytes) and self.low <= key < self.high
+
+
+def part_of(window: Interval) -> MonthPart | None:
+    """The part for most keys of a month; None where there is none."""
+    middle = (window.start + (window.end - window.start) / 2).astimezone(UTC)
+    first = datetime(middle.year, middle.month, 1, tzinfo=UTC)
+    name = f"token_entry_{first:%Y_%m}"
+    following = (first + timedelta(days=32)).replace(day=1)
+    return MonthPart(name, _first_key(first), _first_key(following)) if _exists(name) else None
+
+
+def _first_key(instant: datetime) -> bytes:
+    """As the function `token_first_key` of the database."""
+    return (int(instant.timestamp()) * 1000 << 80).to_bytes(16, "big")
+
+
+def months_make() -> list[str]:
+    """Make parts for last month and the next three, where the ledger is in parts; gives the months that have none yet."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT token_months_make()")
+        return list(cursor.fetchone()[0])
+
+
+@contextmanager
+def ledger_alone() -> Iterator[None]:
+    """No other command moves records of the ledger meanwhile.  Raises PartsError."""
+    with advisory_lock(ALONE, wait=False) as taken:
+        if not taken:
+            raise PartsError("another usage_drop, usage_restore or usage_partition is at work")
+        yield
+
+
+def rebuild_waits() -> bool:
+    """Whether `usage_partition` was begun and has not ended."""
+    return _exists("token_entry_new")
+
+
+def locked(work: Callable[[Any], Answer]) -> Answer:
+    """What `work` gives, in a transaction that waits a second for each lock and is begun again a minute or two long, so that
+    ingest waits for no more.  Raises PartsError.
+    """
+    for attempt in range(ATTEMPTS):
+        try:
+            with transaction.atomic(), connection.cursor() as cursor:
+                cursor.execute("SELECT set_config('lock_timeout', %s, true)", [f"{LOCK_SECONDS}s"])
+                return work(cursor)
+        except OperationalError as error:
+            if not isinstance(error.__cause__, LockNotAvailable | DeadlockDetected):
+                raise
+            if attempt == ATTEMPTS - 1:
+                raise PartsError("a transaction reads the ledger and does not end; run this again when it has") from error
+        time.sleep(PAUSE_SECONDS)
+    raise AssertionError("unreachable")
+
+
+def older_wait() -> None:
+    """Wait for the end of every transaction that runs now: it could read the copy with a snapshot from before there was one,
+    and miss rows.  Raises PartsError.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(OLDER)
+        older = {row[0] for row in cursor.fetchall()}
+        for attempt in range(ATTEMPTS):
+            cursor.execute(OLDER)
+            older &= {row[0] for row in cursor.fetchall()}
+            if not older:
+                return
+            if attempt < ATTEMPTS - 1:
+                time.sleep(PAUSE_SECONDS)
+    raise PartsError(f"{len(older)} transactions do not end, of which one may read the ledger; run this again later")
+
+
+def part_waits(window: Interval) -> bool:
+    """Whether the part of this month was exchanged and is still there, under its other name."""
+    part = part_of(window)
+    return part is not None and _exists(f"{part.name}_left")
+
+
+def part_has(part: MonthPart, keys: Iterable[bytes]) -> int:
+    """How many of these keys are in the part, or in what was taken out and is not dropped yet."""
+    table = f"{part.name}_left" if _exists(f"{part.name}_left") else part.name
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"SELECT count(*) FROM unnest(%s::uuid[]) AS k (key) JOIN {table} USING (key)",
+            [[UUID(bytes=key) for key in keys if key in part]],
+        )
+        return int(cursor.fetchone()[0])
+
+
+def part_goes(part: MonthPart, window: Interval, before: int, sealed: int) -> None:
+    """Give the room of a month's records back: all in its part that were known before close `before`, whose keys are kept.
+
+    sealed: how many they are (`part_has`). Raises PartsError, also where the part has more or less of them.
+    """
+    month: dict[str, Any] = {"start": window.start, "end": window.end, "before": before}
+    if not _exists(f"{part.name}_left"):
+        locked(lambda cursor: _begin(cursor, part))
+        with connection.cursor() as cursor:
+            stay = f"SELECT * FROM {part.name} WHERE NOT ({OF_MONTH})"
+            cursor.execute(f"INSERT INTO {part.name}_stay {stay} ON CONFLICT DO NOTHING", month)
+            cursor.execute(f"ALTER TABLE token_entry_unmade VALIDATE CONSTRAINT none_of_{part.name}")
+        _require(part, month, sealed)
+        older_wait()
+        locked(lambda cursor: _exchange(cursor, part))
+    _require_left(part, month, sealed)
+    locked(lambda cursor: cursor.execute(f"DROP TABLE {part.name}_left"))
+
+
+def part_stays(part: MonthPart) -> None:
+    """Forget what `part_goes` began before it exchanged anything.  Raises PartsError."""
+    if _exists(f"{part.name}_stay"):
+        locked(lambda cursor: _forget(cursor, part))
+
+
+def _forget(cursor: Any, part: MonthPart) -> None:
+    cursor.execute(
+        f"""DROP TRIGGER IF EXISTS rows_follow ON {part.name}; DROP TABLE IF EXISTS {part.name}_stay;
+            ALTER TABLE token_entry_unmade DROP CONSTRAINT IF EXISTS none_of_{part.name}"""
+    )
+
+
+def _begin(cursor: Any, part: MonthPart) -> None:
+    """An empty copy, and what comes into the part from now on goes there too. A constraint says what the DEFAULT is without
+    anyway: the exchange would read all of it under its lock.
+    """
+    _forget(cursor, part)
+    cursor.execute(
+        f"""CREATE TABLE {part.name}_stay (LIKE {part.name} INCLUDING ALL);
+            CREATE TRIGGER rows_follow AFTER INSERT ON {part.name}
+                FOR EACH ROW EXECUTE FUNCTION token_rows_follow('{part.name}_stay');
+            ALTER TABLE token_entry_unmade ADD CONSTRAINT none_of_{part.name}
+                CHECK (key < '{part.low.hex()}' OR key >= '{part.high.hex()}') NOT VALID"""
+    )
+
+
+def _require(part: MonthPart, month: dict[str, Any], sealed: int) -> None:
+    """One instant: the part has so many records of the month, and the copy has exactly all others."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"""SELECT a.found, a.others, b.copied, a.hash IS NOT DISTINCT FROM b.hash
+                FROM (SELECT count(*) FILTER (WHERE {OF_MONTH}) AS found, count(*) FILTER (WHERE NOT ({OF_MONTH})) AS others,
+                             sum(hash_record_extended(p, 0)) FILTER (WHERE NOT ({OF_MONTH})) AS hash FROM {part.name} p) a,
+                     (SELECT count(*) AS copied, sum(hash_record_extended(s, 0)) AS hash FROM {part.name}_stay s) b""",
+            month,
+        )
+        found, others, copied, same = cursor.fetchone()
+    if found != sealed or others != copied or not same:
+        raise PartsError(f"{part.name}: {found} records of the month, {sealed} sealed; {others} others, {copied} copied")
+
+
+def _exchange(cursor: Any, part: MonthPart) -> None:
+    """The copy takes the place of the part. Who reads or writes any month waits."""
+    name = part.name
+    cursor.execute("LOCK TABLE ONLY token_entry_timed IN ACCESS EXCLUSIVE MODE")
+    cursor.execute("SELECT pg_get_expr(relpartbound, oid) FROM pg_class WHERE oid = %s::regclass", [name])
+    bounds = cursor.fetchone()[0]
+    cursor.execute(f"DROP TRIGGER rows_follow ON {name}; ALTER TABLE token_entry_timed DETACH PARTITION {name}")
+    for old, new in ((name, f"{name}_left"), (f"{name}_stay", name)):
+        cursor.execute(f"ALTER TABLE {old} RENAME TO {new}")
+        for index in ("pkey", "time_idx"):
+            cursor.execute(f"ALTER INDEX {old}_{index} RENAME TO {new}_{index}")
+    cursor.execute(
+        f"""ALTER TABLE token_entry_timed ATTACH PARTITION {name} {bounds};
+            ALTER TABLE token_entry_unmade DROP CONSTRAINT none_of_{name}"""
+    )
+    cursor.execute("SELECT token_part_guard(%s::regclass)", [name])
+
+
+def _require_left(part: MonthPart, month: dict[str, Any], sealed: int) -> None:
+    """What goes is as many records as are sealed, and others that the ledger has, or that left with their own month."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"""SELECT count(*) FILTER (WHERE {OF_MONTH}),
+                       count(*) FILTER (WHERE NOT ({OF_MONTH}) AND NOT EXISTS (SELECT FROM token_entry e WHERE e.key = p.key)
+                                        AND token_sealed_entry(p.key) IS NULL)
+                FROM {part.name}_left p""",
+            month,
+        )
+        found, lost = cursor.fetchone()
+    if found != sealed or lost:
+        raise PartsError(f"{part.name}_left: {found} records of the month, {sealed} sealed; {lost} others are nowhere else")
+
+
+def _exists(table: str) -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT to_regclass(%s)", [f"public.{table}"])
+        return cursor.fetchone()[0] is not None

@@ -1,0 +1,99 @@
+"""A ledger that was filled as one table becomes one in parts, while usage comes in (`usage_partition`, ADR 0039).
+
+A new ledger is made beside, and what ingest adds goes to both. Older rows are copied in the order in which they lie, so that
+those of one time stay side by side. Then both are compared, and the new one takes the place of the old in one short
+transaction. It may be killed at any point and run again. Nothing else knows of it: with the last ledger of one table this
+module can go, with its command.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from django.db import connection, transaction
+
+from billing.tenancy.audit import audit_record
+from billing.usage.store.parts import PartsError, ledger_alone, locked, older_wait, rebuild_waits
+
+PAGES: Final = 256
+"""Of 8 kB, copied in one transaction: some 20,000 records."""
+BEGIN: Final = """SELECT token_ledger_make();
+    SELECT token_month_make(month)
+        FROM (SELECT DISTINCT date_trunc('month', day, 'UTC')::date AS month FROM token_usage_day) used
+        WHERE month >= '2020-01-01' AND month < '2050-01-01';
+    CREATE TABLE token_rebuild AS SELECT 0::bigint AS page, 0::bigint AS pages;
+    CREATE TRIGGER rows_follow AFTER INSERT ON token_entry REFERENCING NEW TABLE AS come
+        FOR EACH STATEMENT EXECUTE FUNCTION token_rows_follow('token_entry_new');
+    UPDATE token_rebuild SET pages = pg_relation_size('token_entry') / current_setting('block_size')::int"""
+COPY: Final = """INSERT INTO token_entry_new SELECT * FROM token_entry
+    WHERE ctid >= format('(%%s,0)', %(page)s::bigint)::tid AND ctid < format('(%%s,0)', %(end)s::bigint)::tid
+    ON CONFLICT DO NOTHING"""
+SUMS: Final = "SELECT epoch, count(*), sum(hash_record_extended(e, 0)) FROM {} e GROUP BY epoch"
+DIFFERING: Final = f"""WITH one AS MATERIALIZED ({SUMS.format('token_entry')}),
+    parts AS MATERIALIZED ({SUMS.format('token_entry_new')})
+    SELECT (SELECT count(*) FROM (TABLE one EXCEPT TABLE parts) a), (SELECT count(*) FROM (TABLE parts EXCEPT TABLE one) b),
+           (SELECT coalesce(sum(count), 0) FROM parts)"""
+
+
+def ledger_rebuild(*, actor: str, advance: Callable[[int, int], None] = lambda *_: None) -> int | None:
+    """Put the ledger in parts; returns how many records it has, None where it is in parts already.  Raises PartsError.
+
+    advance: hears how many pages of how many are copied. To be run by the owner of the database.
+    """
+    with ledger_alone():
+        if _exists("token_entry_before"):
+            return _end()
+        if not rebuild_waits():
+            if _exists("token_entry_timed"):
+                return None
+            locked(lambda cursor: cursor.execute(BEGIN))
+        while _copy(advance):
+            pass
+        _run("VACUUM (FREEZE, ANALYZE) token_entry_new")  # readers by time need its summary of pages
+        records = _require_same()
+        older_wait()
+        locked(lambda cursor: _exchange(cursor, actor, records))
+        return _end()
+
+
+def _copy(advance: Callable[[int, int], None]) -> bool:
+    """Copy some pages, in one transaction with the note how far it came; gives whether there are more."""
+    with transaction.atomic():
+        page, pages = _run("SELECT page, pages FROM token_rebuild FOR UPDATE")
+        if page < pages:
+            _run("SELECT set_config('suanpan.records_return', 'on', true)")  # also where ClickHouse takes what is new
+            _run(COPY, {"page": page, "end": page + PAGES})
+            _run("UPDATE token_rebuild SET page = page + %(more)s", {"more": PAGES})
+    advance(min(page + PAGES, pages), pages)
+    return bool(page + PAGES < pages)
+
+
+def _require_same() -> int:
+    """As of one instant: of each epoch as many records, with the same sum of the hashes of all columns; gives how many."""
+    missing, more, records = _run(DIFFERING)
+    if missing or more:
+        raise PartsError("the copy is not what the ledger is; both are kept, and the ledger is used as before")
+    return int(records)
+
+
+def _exchange(cursor: Any, actor: str, records: int) -> None:
+    cursor.execute("LOCK TABLE token_entry IN ACCESS EXCLUSIVE MODE")
+    cursor.execute("DROP TRIGGER rows_follow ON token_entry; DROP TABLE token_rebuild; SELECT token_ledger_exchange()")
+    audit_record(actor=actor, action="usage_partition", subject="", detail={"rows": records})
+
+
+def _end() -> int:
+    """The old table goes; gives how many records the ledger has."""
+    locked(lambda cursor: cursor.execute("DROP TABLE token_entry_before"))
+    _run("SELECT token_months_make()")
+    (records,) = _run("SELECT count(*) FROM token_entry")
+    return int(records)
+
+
+def _exists(table: str) -> bool:
+    return bool(_run("SELECT to_regclass(%(table)s) IS NOT NULL", {"table": f"public.{table}"})[0])
+
+
+def _run(statement: str, parameters: dict[str, Any] | None = None) -> tuple[Any, ...]:
+    with connection.cursor() as cursor:
+        cursor.execute(statement, parameters)
+        return tuple(cursor.fetchone() or ()) if cursor.description else ()
