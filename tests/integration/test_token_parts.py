@@ -258,6 +258,19 @@ def test_a_reader_with_a_long_transaction_keeps_the_part_and_ingest_goes_on(
     assert (reads(), query(WHERE)) == (before, [(PART, 3)])
 
 
+def test_an_exchange_does_not_read_the_part_without_a_month(archive: Path) -> None:
+    """PostgreSQL says so where it knows beforehand that nothing of the month is there."""
+    said = list[str]()
+    connection.connection.add_notice_handler(lambda notice: said.append(notice.message_primary))
+    with connection.cursor() as cursor:
+        cursor.execute("SET client_min_messages = debug1")
+    drop()
+    with connection.cursor() as cursor:
+        cursor.execute("RESET client_min_messages")
+    implied = 'updated partition constraint for default partition "token_entry_unmade" is implied by existing constraints'
+    assert said.count(implied) == 1
+
+
 def test_two_commands_never_move_records_at_once(archive: Path) -> None:
     with (
         advisory_lock(parts.ALONE, wait=False),
