@@ -129,25 +129,32 @@ DECLARE
     high uuid := token_first_key(now() + interval '1 day');
     others uuid[];
 BEGIN
-    RETURN QUERY
-        SELECT uuid_send(e.key), e.dimension, timestamptz_send(e.time), e.rest, e.input_tokens, e.cache_read_input_tokens,
-               e.cache_creation_input_tokens, e.output_tokens, e.reasoning_output_tokens
-        FROM token_entry e WHERE e.key = ANY (keys)
-             AND (e.key < token_first_key('2020-01-01 00:00Z') OR e.key >= token_first_key('2050-01-01 00:00Z'))
-        UNION ALL
-        SELECT uuid_send(e.key), e.dimension, timestamptz_send(e.time), e.rest, e.input_tokens, e.cache_read_input_tokens,
-               e.cache_creation_input_tokens, e.output_tokens, e.reasoning_output_tokens
-        FROM token_entry e WHERE e.key = ANY (keys) AND e.key >= low AND e.key < high;
-    others := ARRAY(
-        SELECT k FROM unnest(keys) AS k
-        WHERE k >= token_first_key('2020-01-01 00:00Z') AND k < token_first_key('2050-01-01 00:00Z') AND (k < low OR k >= high)
-        ORDER BY k);
-    IF cardinality(others) > 0 THEN
+    IF cardinality(keys) = 1 THEN
+        low := keys[1];
+        high := low;
+    ELSE
         RETURN QUERY
             SELECT uuid_send(e.key), e.dimension, timestamptz_send(e.time), e.rest, e.input_tokens, e.cache_read_input_tokens,
                    e.cache_creation_input_tokens, e.output_tokens, e.reasoning_output_tokens
-            FROM token_entry e WHERE e.key = ANY (others) AND e.key >= others[1] AND e.key <= others[cardinality(others)];
+            FROM token_entry e WHERE e.key = ANY (keys)
+                 AND (e.key < token_first_key('2020-01-01 00:00Z') OR e.key >= token_first_key('2050-01-01 00:00Z'));
+        others := ARRAY(
+            SELECT k FROM unnest(keys) AS k
+            WHERE k >= token_first_key('2020-01-01 00:00Z') AND k < token_first_key('2050-01-01 00:00Z')
+                  AND (k < low OR k > high)
+            ORDER BY k);
     END IF;
+    LOOP
+        RETURN QUERY
+            SELECT uuid_send(e.key), e.dimension, timestamptz_send(e.time), e.rest, e.input_tokens, e.cache_read_input_tokens,
+                   e.cache_creation_input_tokens, e.output_tokens, e.reasoning_output_tokens
+            FROM token_entry e WHERE e.key = ANY (keys) AND e.key >= low AND e.key <= high;
+        EXIT WHEN coalesce(cardinality(others), 0) = 0;
+        keys := others;
+        low := keys[1];
+        high := keys[cardinality(keys)];
+        others := '{}';
+    END LOOP;
 END $$;
 
 -- Rows that come into a ledger, or a part, beside which another is filled go there too: by statement and by row.
