@@ -147,7 +147,7 @@ def rights_grant(connection: BaseDatabaseWrapper, role: str) -> None:
             SQL("REVOKE ALL ON ALL TABLES IN SCHEMA public FROM {}").format(named),
             SQL("REVOKE ALL ON ALL SEQUENCES IN SCHEMA public FROM {}").format(named),
             *grants,
-            *_grants_on_views(cursor, named),
+            *_grants_on_views_and_parts(cursor, named),
             SQL("GRANT USAGE, SELECT ON ALL SEQUENCES IN SCHEMA public TO {}").format(named),
         ):
             cursor.execute(statement)
@@ -157,8 +157,12 @@ def rights_grant(connection: BaseDatabaseWrapper, role: str) -> None:
                 cursor.execute(statement)
 
 
-def _grants_on_views(cursor: Any, role: Identifier) -> list[Composable]:
-    cursor.execute("SELECT viewname FROM pg_views WHERE schemaname = 'public'")
+def _grants_on_views_and_parts(cursor: Any, role: Identifier) -> list[Composable]:
+    cursor.execute(
+        """SELECT viewname FROM pg_views WHERE schemaname = 'public' UNION ALL
+           SELECT relname FROM pg_class
+           WHERE relnamespace = 'public'::regnamespace AND relispartition AND relkind IN ('r', 'p')"""
+    )
     return [SQL("GRANT SELECT ON {} TO {}").format(Identifier(name), role) for (name,) in cursor.fetchall()]
 
 

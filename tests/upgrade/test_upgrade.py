@@ -116,6 +116,9 @@ def test_an_installation_with_one_role_goes_on_with_two(owned: str, tmp_path: Pa
     warned = manage.ended("check", "--deploy").stderr
     assert ("security.W" in warned, "suanpan.W" in warned) == (True, False)
     assert imported(manage, tmp_path, token_record(99)) == (1, 0, 0)
+    manage("usage_partition", "--by", OPERATOR)
+    assert imported(manage, tmp_path, token_record(99)) == (0, 1, 0)
+    assert imported(manage, tmp_path, token_record(97)) == (1, 0, 0)
     with psycopg.connect(manage.environment["DATABASE_URL"], autocommit=True) as application:
         for refused in (
             "UPDATE tenancy_auditentry SET actor = 'x'", "DELETE FROM tenancy_auditlink", "TRUNCATE token_entry",

@@ -12,12 +12,24 @@
 CREATE OR REPLACE FUNCTION token_first_key(instant timestamptz) RETURNS uuid LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
     RETURN rpad(lpad(to_hex((extract(epoch FROM instant) * 1000)::bigint), 12, '0'), 32, '0')::uuid;
 
+-- Who reads the ledger may read a part by its name, as `pg_dump` does.
+CREATE OR REPLACE FUNCTION token_part_read(part regclass) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    reader regrole;
+BEGIN
+    FOR reader IN SELECT a.grantee::regrole FROM pg_class c, aclexplode(c.relacl) a
+                  WHERE c.oid = 'token_entry'::regclass AND a.privilege_type = 'SELECT' AND a.grantee NOT IN (0, c.relowner) LOOP
+        EXECUTE format('GRANT SELECT ON %s TO %s', part, reader);
+    END LOOP;
+END $$;
+
 -- Statement triggers are not those of the parts, row triggers are.
 CREATE OR REPLACE FUNCTION token_part_guard(part regclass) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM suanpan_never_emptied(part, 'reported usage is never changed');
     EXECUTE format('CREATE OR REPLACE TRIGGER only_one_store_takes BEFORE INSERT ON %s '
                    'FOR EACH STATEMENT EXECUTE FUNCTION token_entry_is_taken_here()', part);
+    PERFORM token_part_read(part);
 END $$;
 CREATE OR REPLACE FUNCTION token_ledger_guard(ledger regclass) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN

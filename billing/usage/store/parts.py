@@ -170,6 +170,7 @@ def _begin(cursor: Any, part: MonthPart) -> None:
     _forget(cursor, part)
     cursor.execute(
         f"""CREATE TABLE {part.name}_stay (LIKE {part.name} INCLUDING ALL);
+            SELECT token_part_read('{part.name}_stay');
             CREATE TRIGGER rows_follow AFTER INSERT ON {part.name}
                 FOR EACH ROW EXECUTE FUNCTION token_rows_follow('{part.name}_stay');
             ALTER TABLE token_entry_unmade ADD CONSTRAINT none_of_{part.name}

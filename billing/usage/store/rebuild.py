@@ -21,6 +21,7 @@ BEGIN: Final = """SELECT token_ledger_make();
         FROM (SELECT DISTINCT date_trunc('month', day, 'UTC')::date AS month FROM token_usage_day) used
         WHERE month >= '2020-01-01' AND month < '2050-01-01';
     CREATE TABLE token_rebuild AS SELECT 0::bigint AS page, 0::bigint AS pages;
+    SELECT token_part_read('token_rebuild');
     CREATE TRIGGER rows_follow AFTER INSERT ON token_entry REFERENCING NEW TABLE AS come
         FOR EACH STATEMENT EXECUTE FUNCTION token_rows_follow('token_entry_new');
     UPDATE token_rebuild SET pages = pg_relation_size('token_entry') / current_setting('block_size')::int"""
