@@ -264,6 +264,7 @@ MFA_ADAPTER = "billing.settings.two_factor.SealedSecrets"
 MFA_SUPPORTED_TYPES = ["webauthn", "totp", "recovery_codes"]
 MFA_PASSKEY_LOGIN_ENABLED = True
 MFA_TOTP_ISSUER = "Suanpan"
+MFA_TOTP_TOLERANCE = 1  # a code typed as it ends is taken for half a minute more (RFC 6238, 5.2)
 REQUIRE_TWO_FACTOR = _flag("REQUIRE_TWO_FACTOR")
 SESSION_HOURS, SESSION_IDLE_MINUTES = _count("SESSION_HOURS", 8), _count("SESSION_IDLE_MINUTES", 60)
 SESSION_COOKIE_AGE = SESSION_HOURS * 3600
