@@ -44,8 +44,9 @@ def _with_months(months: int, rounds: int, count: int) -> list[Row]:
     if not months:
         _sql("""DO $$ BEGIN EXECUTE (SELECT 'DROP TABLE ' || string_agg(inhrelid::regclass::text, ', ') FROM pg_inherits
              WHERE inhparent = 'token_entry_timed'::regclass AND inhrelid <> 'token_entry_unmade'::regclass); END $$""")
-    for number in range(months):  # back from the three that are ahead
-        _sql(f"SELECT token_month_make((date_trunc('month', now()) + interval '{3 - number} months')::date)")
+    with _used(SHAPES[1]):
+        for number in range(months):  # back from the three that are ahead
+            _sql(f"SELECT token_month_make((date_trunc('month', now()) + interval '{3 - number} months')::date)")
     seconds = defaultdict[str, dict[str, list[tuple[float, float]]]](lambda: {shape: [] for shape in SHAPES})
     for number in range(rounds + 1):  # the first is to warm up
         for ids in IDS:
