@@ -1,6 +1,7 @@
 """What happens around every `manage.py` command: services, schema, exit status, errors without traceback."""
 
 import contextlib
+import gc
 import os
 import select
 import sys
@@ -9,6 +10,7 @@ from collections.abc import Iterator
 from django.core.exceptions import ImproperlyConfigured
 
 from billing.local.embedded import Services, attach
+from billing.runtime.gc_pause import collector_paused
 from billing.runtime.home import HomeError
 
 WITHOUT_SERVICES = {"help", "version", "--help", "-h", "--version", "collectstatic", "compilemessages", "capacity"}
@@ -56,9 +58,7 @@ def _run(argv: list[str]) -> int:
         with embedded_services() as services:
             if services is None:
                 return _execute(argv)
-            import django
-
-            django.setup()
+            _set_up()
             from billing.local.schema import schema_bring, schema_lock
 
             if command in MENDING:
@@ -92,11 +92,19 @@ def embedded_services() -> Iterator[Services | None]:
         yield services if "postgres" in need else None
 
 
-def _execute(argv: list[str]) -> int:
+def _set_up() -> None:
+    """Load the applications. What they bring lives as long as the process, so nothing of it is looked at for cycles."""
     import django
+
+    with collector_paused():
+        django.setup()
+    gc.freeze()
+
+
+def _execute(argv: list[str]) -> int:
     from django.core.management import ManagementUtility, get_commands
 
-    django.setup()  # before it, only Django's own commands are known
+    _set_up()  # before it, only Django's own commands are known
     if len(argv) > 1 and not argv[1].startswith("-") and argv[1] not in {*get_commands(), "help", "version"}:
         print(f"error: no command {argv[1]!r}; `manage.py help` lists them", file=sys.stderr)  # noqa: T201
         return 2

@@ -10,8 +10,9 @@ from django.core.wsgi import get_wsgi_application
 from django.db.migrations.loader import MigrationLoader
 from django.urls import get_resolver
 
+from billing.runtime.gc_pause import collector_paused
+
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "billing.settings.base")
-_django = get_wsgi_application()
 
 NEW_OBJECTS: Final = 10_000
 """After how many of them Python looks for cycles: a batch of records makes thousands, none of which is part of one."""
@@ -21,8 +22,10 @@ BETWEEN_ANSWERS: Final = 5
 AT_THE_LATEST: Final = 100
 """After how many it waits no longer, as where no page is ever asked for."""
 
-_all_views, _all_migrations = get_resolver().url_patterns, MigrationLoader(None)  # not while the first client waits
-import_module("kombu.transport.redis")  # the first `/readyz` asks the broker
+with collector_paused():
+    _django = get_wsgi_application()
+    _all_views, _all_migrations = get_resolver().url_patterns, MigrationLoader(None)  # not while the first client waits
+    import_module("kombu.transport.redis")  # the first `/readyz` asks the broker
 gc.collect()
 gc.freeze()  # what lives as long as the process is not looked at again
 gc.set_threshold(NEW_OBJECTS, AT_THE_LATEST, gc.get_threshold()[2])

@@ -10,7 +10,6 @@ from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 
 from billing.exports.focus.columns import (
     BILLING_PERIOD,
@@ -202,6 +201,8 @@ class Conformance:
 
     def _check(self, name: str, rows: pa.Table, schema: pa.Schema, rules: Rules) -> bool:
         """Columns and types, nulls, closed lists and rules; without the right columns nothing else can be asked."""
+        import pyarrow.dataset as ds  # it brings pandas, for which no other command or page has to wait
+
         wrong = [field.name for field in schema if field.name not in rows.schema.names]
         wrong += [field.name for field in schema if field.name not in wrong and rows.field(field.name).type != field.type]
         if wrong:
