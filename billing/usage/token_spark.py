@@ -61,7 +61,7 @@ def spark_token_sums(
             .config("spark.sql.session.timeZone", "UTC").config("spark.ui.enabled", "false")
             .config("spark.ui.showConsoleProgress", "false").config("spark.sql.ansi.enabled", "true").getOrCreate()
         )  # fmt: skip
-    except Py4JError as error:
+    except (Py4JError, PySparkException) as error:
         raise UsageFileError(f"--engine {master}: no recount can be started there: {_first_lines(error)}") from error
     try:
         with _given_up_when_idle(session.sparkContext) as idle:
