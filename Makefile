@@ -6,7 +6,7 @@ MANIFESTS := docker/k8s
 HELM   := $(or $(wildcard $(BIN)/helm),helm)
 SUITES := tests/integration tests/upgrade tests/scenarios tests/process tests/property tests/embedded tests/agent tests/golden tests/unit
 WORKERS := --numprocesses logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
-CHROMIUM := $(firstword $(shell command -v chromium chromium-browser google-chrome 2>/dev/null))
+CHROMIUM := $(firstword $(shell command -v chromium-headless-shell chromium chromium-browser google-chrome 2>/dev/null))
 PROMETHEUS := $(and $(shell command -v prometheus 2>/dev/null),$(shell command -v promtool 2>/dev/null))
 NODE := $(and $(shell command -v node 2>/dev/null),$(shell command -v npm 2>/dev/null))
 PEERS := $(and $(PROMETHEUS),$(NODE),$(shell PATH=$$PATH:/usr/sbin command -v pgbouncer),$(shell PATH=$$PATH:/usr/sbin command -v nginx),$(shell command -v pgbackrest),$(shell command -v kubectl),$(wildcard /usr/lib/postgresql/15/bin/postgres))

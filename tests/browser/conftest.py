@@ -13,6 +13,8 @@ from tests.browser.polling import PATIENCE
 expect.set_options(timeout=PATIENCE * 1000)
 
 
+NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
+"""The first is the same engine without windows, and takes less than half of the processor."""
 FLAGS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync",
@@ -21,9 +23,9 @@ FLAGS = [
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    executable = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    executable = next((found for name in NAMES if (found := shutil.which(name))), None)
     if executable is None:
-        pytest.fail("no Chromium: install the package chromium (CI does)")
+        pytest.fail("no Chromium: install the package chromium-headless-shell (CI does)")
     os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "1"  # playwright's loop runs in this thread; the tests are synchronous
     with sync_playwright() as playwright:
         running = playwright.chromium.launch(executable_path=executable, args=FLAGS)
