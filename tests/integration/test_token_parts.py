@@ -18,6 +18,7 @@ from billing.usage.services.archiving import records_archive, records_restore
 from billing.usage.services.sealing import ClosedMonth, SealError, usage_seal
 from billing.usage.store import parts
 from billing.usage.store.parts import months_make, part_of
+from billing.usage.store.records import rows_known
 from metering.intervals import billing_month
 from metering.token_keys import token_key
 from tests.factories import apply, ingest_tokens, token_record, uuid7
@@ -269,6 +270,27 @@ def test_an_exchange_does_not_read_the_part_without_a_month(archive: Path) -> No
         cursor.execute("RESET client_min_messages")
     implied = 'updated partition constraint for default partition "token_entry_unmade" is implied by existing constraints'
     assert said.count(implied) == 1
+
+
+@pytest.mark.parametrize("analyzed", [False, True])
+@pytest.mark.parametrize("there", [0, 1, 300])
+def test_many_keys_are_looked_up_by_the_index_of_parts_that_have_few_rows_yet(tmp_path: Path, there: int, analyzed: bool) -> None:
+    """A plan is kept while a part grows: one that reads all of a small part would read all of a large one for each report."""
+    now = datetime.now(UTC)
+    timed_now = [token_key("s", uuid7(now.isoformat(), number)) for number in range(500)]
+    of_october = [token_key("s", uuid7("2026-10-15T12:00:00Z", number)) for number in range(500)]
+    timeless = [token_key("s", f"r-{number}") for number in range(500)]
+    whole = "SELECT coalesce(sum(seq_scan), 0)::int FROM pg_stat_xact_user_tables WHERE relname LIKE 'token_entry%%'"
+    apply(tmp_path)
+    if there:
+        ingest_tokens(*(timed(number, now.isoformat()) for number in range(there)))
+    if analyzed:
+        connection.cursor().execute("ANALYZE token_entry")
+    connection.close()
+    with transaction.atomic():
+        before = query(whole)
+        assert rows_known(",".join(key.hex() for key in [*timed_now, *of_october, *timeless])) == []
+        assert query(whole) == before
 
 
 def test_two_commands_never_move_records_at_once(archive: Path) -> None:
