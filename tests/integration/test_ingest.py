@@ -20,6 +20,7 @@ from billing.usage.services import (
     tokens,
     watermark_advance,
 )
+from billing.usage.store.dimensions import dimensions_forget, remembered_dimensions
 from billing.usage.store.proofs import rollup_difference
 from billing.usage.store.sums import token_sums
 from metering.records import EfficiencySample, decode_batch
@@ -44,6 +45,17 @@ def test_a_token_record_sent_again_has_no_effect() -> None:
     assert answer(ingest_tokens(token_record())) == (0, 1, 0, 0)
     assert answer(ingest_tokens(token_record(time="2026-10-15T04:00:00Z"))) == (0, 1, 0, 0)
     assert (rows(token_events()), QuarantinedRecord.objects.count()) == (1, 0)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_process_learns_from_repeats_what_they_are_summed_by() -> None:
+    """Else each repeat costs as much as twenty new records in a process that was just started."""
+    batch = [token_record(number) for number in range(100)]
+    ingest_tokens(*batch)
+    dimensions_forget()
+    assert answer(ingest_tokens(*batch)) == (0, 100, 0, 0)
+    assert [name[:3] for name in remembered_dimensions()] == [("litellm-hq", "nlp-key-1", "llama-3-8b")]
+    assert answer(ingest_tokens(*batch)) == (0, 100, 0, 0)
 
 
 def test_repetitions_inside_one_batch_are_distinguished() -> None:

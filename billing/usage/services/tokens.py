@@ -24,7 +24,7 @@ from billing.usage.services.token_batch import TokenBatch, key_taken, token_batc
 from billing.usage.services.token_group import GroupCommit, LoopGroupCommit
 from billing.usage.store.archived import SealedRecord, sealed_among
 from billing.usage.store.columns import Flags, ReportedColumns, Rows, TokenColumns, reported_columns, token_columns
-from billing.usage.store.dimensions import dimension_names, dimensions_put, remembered_dimensions
+from billing.usage.store.dimensions import dimensions_learn, dimensions_put, remembered_dimensions
 from billing.usage.store.records import Known, batches_seen, rows_copy, rows_known, takes_few
 from billing.usage.store.rows import content_of_row, is_narrow, narrow_columns
 from billing.usage.store.wire import token_take
@@ -257,7 +257,7 @@ def _count_known(group: _Group, known: Sequence[Known], numbers: Mapping[bytes, 
     names = {remembered[name]: name for name in own}
     others = {dimension for _, dimension, _ in numbered} - names.keys()
     if others:
-        names |= dimension_names(others)
+        names |= dimensions_learn(others)
     for number, dimension, row in numbered:
         content = group.records[number].content
         group.repeat(number, same=content == content_of_row(row, names[dimension], dated=content[0] is not None))

@@ -52,6 +52,13 @@ def dimension_names(numbers: Iterable[int]) -> dict[int, Dimension]:
         return {number: tuple(dimension) for number, *dimension in cursor.fetchall()}
 
 
+def dimensions_learn(numbers: Iterable[int]) -> dict[int, Dimension]:
+    """The same; from now on this process remembers them, as after a restart in which everything is sent again."""
+    names, database = dimension_names(numbers), _database()
+    transaction.on_commit(lambda: _remember(database, {dimension: number for number, dimension in names.items()}))
+    return names
+
+
 class TokenName(NamedTuple):
     """A source that reports tokens of one consumer and model, and the number of a dimension of it."""
 
