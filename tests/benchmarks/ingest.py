@@ -46,8 +46,9 @@ def measure(rounds: int, count: int, litellm: Path | None = None) -> list[Row]:
     `litellm`: a Python that has it, to be measured in the same run.
     """
     _sql("CREATE TABLE raw_entry (LIKE token_entry INCLUDING ALL)", CREATE)
-    with installation_server() as own, plain_server() as plain:
+    with installation_server() as own:
         thousands = _thousands(own, rounds, count)
+    with installation_server(workers=2) as own, plain_server() as plain:  # as it is served, and as many as it is compared with
         return [*thousands, *_hundreds(own, plain, rounds, count), *_singles(own, plain, rounds, count, litellm)]
 
 

@@ -23,12 +23,12 @@ class Server:
 
 
 @contextmanager
-def installation_server() -> Iterator[Server]:
-    """The portal and the API, in one worker: the database and the senders need the other core."""
+def installation_server(workers: int = 1) -> Iterator[Server]:
+    """The portal and the API; in one worker the database and the senders have the other core."""
     from billing.local.process_list import free_port, server_argv
 
     port = free_port()
-    with _started(port, server_argv(port), {"MALLOC_ARENA_MAX": "2", "WEB_WORKERS": "1"}) as server:
+    with _started(port, server_argv(port), {"MALLOC_ARENA_MAX": "2", "WEB_WORKERS": str(workers)}) as server:
         yield server
 
 
