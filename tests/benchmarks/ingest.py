@@ -48,7 +48,7 @@ def measure(rounds: int, count: int, litellm: Path | None = None) -> list[Row]:
     _sql("CREATE TABLE raw_entry (LIKE token_entry INCLUDING ALL)", CREATE)
     with installation_server() as own:
         thousands = _thousands(own, rounds, count)
-    with installation_server(workers=2) as own, plain_server() as plain:  # as it is served, and as many as it is compared with
+    with installation_server(workers=2) as own, plain_server() as plain:  # as many as what they are compared with
         return [*thousands, *_hundreds(own, plain, rounds, count), *_singles(own, plain, rounds, count, litellm)]
 
 

@@ -274,8 +274,10 @@ def test_an_exchange_does_not_read_the_part_without_a_month(archive: Path) -> No
 
 @pytest.mark.parametrize("analyzed", [False, True])
 @pytest.mark.parametrize("there", [0, 1, 300])
-def test_many_keys_are_looked_up_by_the_index_of_parts_that_have_few_rows_yet(tmp_path: Path, there: int, analyzed: bool) -> None:
-    """A plan is kept while a part grows: one that reads all of a small part would read all of a large one for each report."""
+def test_many_keys_are_looked_up_by_the_index_of_a_part_that_is_small_yet(
+    tmp_path: Path, there: int, analyzed: bool
+) -> None:
+    """A plan is kept while a part grows: one that reads all of a small part would read all of a large one each time."""
     now = datetime.now(UTC)
     timed_now = [token_key("s", uuid7(now.isoformat(), number)) for number in range(500)]
     of_october = [token_key("s", uuid7("2026-10-15T12:00:00Z", number)) for number in range(500)]
