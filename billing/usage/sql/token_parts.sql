@@ -138,14 +138,13 @@ CREATE OR REPLACE FUNCTION token_known(keys uuid[]) RETURNS TABLE (
 ) LANGUAGE plpgsql STRICT SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
 #variable_conflict use_column
 DECLARE
-    low uuid := token_first_key(now() - interval '35 days');
-    high uuid := token_first_key(now() + interval '1 day');
+    low uuid := keys[1];
+    high uuid := low;
     others uuid[];
 BEGIN
-    IF cardinality(keys) = 1 THEN
-        low := keys[1];
-        high := low;
-    ELSE
+    IF cardinality(keys) > 1 THEN
+        low := token_first_key(now() - interval '35 days');
+        high := token_first_key(now() + interval '1 day');
         RETURN QUERY
             SELECT uuid_send(e.key), e.dimension, timestamptz_send(e.time), e.rest, e.input_tokens, e.cache_read_input_tokens,
                    e.cache_creation_input_tokens, e.output_tokens, e.reasoning_output_tokens
