@@ -53,7 +53,7 @@ def dimension_names(numbers: Iterable[int]) -> dict[int, Dimension]:
 
 
 def dimensions_learn(numbers: Iterable[int]) -> dict[int, Dimension]:
-    """The same; from now on this process remembers them, as after a restart in which everything is sent again."""
+    """As `dimension_names`, and from now on this process remembers them: after a restart it may get nothing but repeats."""
     names, database = dimension_names(numbers), _database()
     transaction.on_commit(lambda: _remember(database, {dimension: number for number, dimension in names.items()}))
     return names
