@@ -54,6 +54,8 @@ class Gate:
 
     def take(self, size: int, *, alone: bool = False) -> None:
         """Count `size` bytes in.  Raises Busy where others hold so much that these do not fit beside them."""
+        if not size:
+            return
         limit: int = settings.INGEST_MAX_INFLIGHT_BYTES
         with self._lock:
             if self.held and not alone and self.held + size > limit:
@@ -64,6 +66,8 @@ class Gate:
 
     def give_back(self, size: int) -> None:
         """Count `size` bytes out."""
+        if not size:
+            return
         with self._lock:
             self.held -= size
             IN_FLIGHT.set(self.held)

@@ -6,10 +6,11 @@ reports a second need no thread each. The code behind is that of the endpoints i
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
+from datetime import UTC, datetime
 from functools import lru_cache
 from http import HTTPStatus
 from typing import Any, Final
@@ -18,7 +19,6 @@ import msgspec
 from django.conf import settings
 from django.db import DatabaseError, InterfaceError, close_old_connections, connections
 from django.http.request import split_domain_port, validate_host
-from django.utils import timezone
 from rest_framework.exceptions import APIException, NotAuthenticated, PermissionDenied
 
 from billing.api.admission import Admitted, gate
@@ -140,7 +140,7 @@ class GatewayRequests:
         kind, _, presented = request.META.get("HTTP_AUTHORIZATION", "").partition(" ")
         if kind.lower() != "bearer":
             return None
-        now = timezone.now()
+        now = datetime.now(UTC)
         known = api_token_recent(presented=presented.strip(), now=now)
         if known is not None and token_address_is_known(token=known, meta=request.META, now=now):
             return known
@@ -179,21 +179,19 @@ def _reporter(token: ApiToken | None) -> Reporter:
     return Reporter(str(actor), ENDPOINT, actor.source, settings.FUTURE_TOLERANCE_SECONDS)
 
 
-async def next_bytes(receive: Receive) -> AsyncIterator[bytes]:
-    """The body, as it comes.  Raises ClientGone."""
-    more = True
-    while more:
-        message = await receive()
-        if message["type"] != "http.request":
-            raise ClientGone
-        more = message.get("more_body", False)
-        yield message.get("body", b"")
+async def next_bytes(receive: Receive) -> tuple[bytes, bool]:
+    """What came of the body, and whether there is more.  Raises ClientGone."""
+    message = await receive()
+    if message["type"] != "http.request":
+        raise ClientGone
+    return message.get("body", b""), message.get("more_body", False)
 
 
 async def _body(receive: Receive, admitted: Admitted, limit: int) -> bytes:
     """All of it.  Raises TooLarge, Busy or ClientGone."""
-    parts = list[bytes]()
-    async for body in next_bytes(receive):
+    parts, more = list[bytes](), True
+    while more:
+        body, more = await next_bytes(receive)
         if admitted.held + len(body) > limit:
             raise TooLarge(f"the body is larger than {limit} bytes: send smaller batches")
         admitted.grow(len(body))

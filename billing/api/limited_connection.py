@@ -13,6 +13,8 @@ from typing import Any, Final
 from django.conf import settings
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from billing.api.joined_writes import JoinedWrites
+
 logger = logging.getLogger(__name__)
 REQUEST_SECONDS = 60.0
 """How long a client may take for a request, head and body, at least; at most twice as long."""
@@ -47,10 +49,10 @@ class LimitedConnection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # Uvicorn serves TCP only
         """A connection beyond INGEST_MAX_CONNECTIONS is refused; the open ones are served on."""
-        super().connection_made(transport)
+        super().connection_made(JoinedWrites(transport, self.loop))  # type: ignore[arg-type]  # all of it that Uvicorn uses
         if len(self.connections) > settings.INGEST_MAX_CONNECTIONS:
-            transport.write(TOO_MANY)
-            transport.close()
+            self.transport.write(TOO_MANY)
+            self.transport.close()
         else:
             self._timer = self.loop.call_later(REQUEST_SECONDS, self._look, None)
 

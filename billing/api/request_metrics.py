@@ -4,6 +4,7 @@ PROMETHEUS_MULTIPROC_DIR names (`billing.settings.serve` makes it), so that any 
 
 import os
 from contextlib import suppress
+from functools import cache, lru_cache
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Final
@@ -31,6 +32,7 @@ _CLASSES: Final = (
 )  # fmt: skip
 
 
+@lru_cache(maxsize=256)
 def endpoint_class(path: str) -> str:
     """What kind of request this is: usage, budgets, api, pages, static or probes."""
     return next((name for prefix, name in _CLASSES if path.startswith(prefix)), "pages")
@@ -52,8 +54,15 @@ class CountedAnswer:
             message["headers"].append(self._id)
         await self._send(message)
         if message["type"] == "http.response.body" and not message.get("more_body"):
-            SECONDS.labels(self._endpoints).observe(perf_counter() - self._begun)
-            ANSWERS.labels(self._endpoints, f"{self._status // 100}xx").inc()
+            seconds, answers = _counters(self._endpoints, self._status // 100)
+            seconds.observe(perf_counter() - self._begun)
+            answers.inc()
+
+
+@cache
+def _counters(endpoints: str, status_class: int) -> tuple[Histogram, Counter]:
+    """What counts answers of this kind; to find it costs more than to count."""
+    return SECONDS.labels(endpoints), ANSWERS.labels(endpoints, f"{status_class}xx")
 
 
 def processes() -> CollectorRegistry:

@@ -101,8 +101,9 @@ class WholeRequests:
 
         What anybody may send is not counted. Raises ClientGone, Busy or DatabaseError.
         """
-        parts, size, limit = list[bytes](), 0, FROM_ANYBODY
-        async for part in next_bytes(receive):
+        parts, size, limit, more = list[bytes](), 0, FROM_ANYBODY, True
+        while more:
+            part, more = await next_bytes(receive)
             parts.append(part)
             size += len(part)
             if size > FROM_ANYBODY:

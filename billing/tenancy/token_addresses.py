@@ -41,8 +41,8 @@ def token_address_note(*, token: ApiToken, meta: Mapping[str, Any], now: datetim
 
 
 def _key(token: ApiToken, meta: Mapping[str, Any]) -> tuple[int, str, str]:
-    remote, forwarded = (str(meta.get(name, "")) for name in OF_THE_CLIENT)
-    return token.pk, remote, forwarded
+    remote, forwarded = OF_THE_CLIENT
+    return token.pk, str(meta.get(remote, "")), str(meta.get(forwarded, ""))
 
 
 def client_address(meta: Mapping[str, Any]) -> str:

@@ -9,7 +9,8 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
+from queue import SimpleQueue
 from typing import TypeVar
 
 from django.db import DatabaseError, DataError, OperationalError, close_old_connections, connection, connections
@@ -86,7 +87,9 @@ class LoopGroupCommit:
     def __init__(self, write: Write, *, most: int) -> None:
         self._write, self._most = write, most
         self._loop = asyncio.get_running_loop()
-        self._thread = ThreadPoolExecutor(1, "token-writer")
+        self._groups = SimpleQueue[list[tuple[TokenBatch, asyncio.Future[IngestOutcome]]]]()
+        self._thread = threading.Thread(target=self._work, name="token-writer", daemon=True)
+        self._thread.start()
         self._queue: deque[tuple[TokenBatch, asyncio.Future[IngestOutcome]]] = deque()
         self._is_busy = False
 
@@ -108,29 +111,30 @@ class LoopGroupCommit:
 
     async def stop(self) -> None:
         """End the thread and its connection; every waiting report was answered before."""
-        for close in (connections.close_all, beside_close):
-            self._thread.submit(close)
-        await asyncio.to_thread(self._thread.shutdown)
+        self._groups.put([])
+        await asyncio.to_thread(self._thread.join)
 
     def _begin(self) -> None:
         """Write the next group, if one waits."""
         group = _next_group(self._queue, self._most)
         self._is_busy = bool(group)
         if group:
-            written = self._loop.run_in_executor(self._thread, self._written, [batch for batch, _ in group])
-            written.add_done_callback(lambda written: self._end([outcome for _, outcome in group], written))
+            self._groups.put(group)
 
-    def _written(self, batches: Sequence[TokenBatch]) -> list[Result]:
-        """What became of each, in the thread that writes."""
-        results = write_group(self._write, batches)
-        if any(isinstance(result, DatabaseError) for result in results):
-            close_old_connections()
-        return results
+    def _work(self) -> None:
+        """In the thread that writes: one group after the other, until an empty one comes."""
+        while group := self._groups.get():
+            results = write_group(self._write, [batch for batch, _ in group])
+            if any(isinstance(result, DatabaseError) for result in results):
+                close_old_connections()
+            self._loop.call_soon_threadsafe(self._end, [outcome for _, outcome in group], results)
+        connections.close_all()
+        beside_close()
 
-    def _end(self, outcomes: Sequence[asyncio.Future[IngestOutcome]], written: asyncio.Future[list[Result]]) -> None:
+    def _end(self, outcomes: Sequence[asyncio.Future[IngestOutcome]], results: Sequence[Result]) -> None:
         """The next group is on its way before this one is answered."""
         self._begin()
-        _answer(outcomes, written.result())
+        _answer(outcomes, results)
 
     def _give_up(self, mine: tuple[TokenBatch, asyncio.Future[IngestOutcome]]) -> None:
         """Send away what still waits for a writer."""
