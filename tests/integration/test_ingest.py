@@ -49,7 +49,7 @@ def test_a_token_record_sent_again_has_no_effect() -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_a_process_learns_from_repeats_what_they_are_summed_by() -> None:
-    """Else each repeat costs as much as twenty new records in a process that was just started."""
+    """Else a repeat costs many times what a new record does, in a process that was just started."""
     batch = [token_record(number) for number in range(100)]
     ingest_tokens(*batch)
     dimensions_forget()
