@@ -90,11 +90,25 @@ def healed(replica: Replica) -> None:
     if replica.process is None:
         replica.start()
     replica.wait()
+    _until_none(replica, "is_readonly OR is_session_expired")
+
+
+def settled(replicas: list[Replica]) -> None:
+    """All of them run again, and each has what any has: one that waits before it asks again for what it did not get, or for
+    what only a server has that is taken away, may keep the next insert waiting for longer than its quorum may take.
+    """
+    for replica in replicas:
+        healed(replica)
+    for replica in replicas:
+        _until_none(replica, "inserts_in_queue > 0")
+
+
+def _until_none(replica: Replica, condition: str) -> None:
     for _ in range(SECONDS * 10):
-        if replica.ask("SELECT count() FROM system.replicas WHERE is_readonly OR is_session_expired") == "0":
+        if replica.ask(f"SELECT count() FROM system.replicas WHERE {condition}") == "0":
             return
         time.sleep(0.1)
-    raise RuntimeError(f"{replica.address} stays read only")
+    raise RuntimeError(f"{replica.address}: a table stays as it is, {condition}")
 
 
 @contextmanager

@@ -32,7 +32,7 @@ from billing.usage.store.proofs import rollup_difference
 from billing.usage.store.sums import token_sums
 from metering.intervals import Interval
 from tests.clickhouse.children import CLOSE_STEPS, REPORT_STEPS, close_now, month_at, record, window_at
-from tests.clickhouse.servers import Replica, healed
+from tests.clickhouse.servers import Replica, settled
 from tests.factories import SET_UP, apply, ingest_tokens
 from tests.stored_rows import query, token_events
 
@@ -185,8 +185,7 @@ def test_every_acknowledged_record_counts_once_whatever_is_killed(
     finally:
         for working in (closing, *writers):
             working.end()
-        for replica in (*both, third):
-            healed(replica)
+        settled([*both, third])
     taken = acknowledged(writers)
     outcome = again(sorted(taken))
     assert (outcome.accepted, outcome.duplicates, outcome.conflicts) == (0, len(taken), 0)
