@@ -7,7 +7,6 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from celery import current_app
-from django.conf import settings
 from django.db import connection
 from django.db.models import Count, Max, Min, Q
 from django.utils import timezone
@@ -128,12 +127,6 @@ def tasks_waiting() -> int | None:
     except away as error:
         logger.warning("the broker is unreachable: %s", error)
         return None
-
-
-def disk_share(size_bytes: int) -> float | None:
-    """The share of its disk that a database of this size takes; None without DATABASE_DISK_BYTES."""
-    room: int = settings.DATABASE_DISK_BYTES
-    return size_bytes / room if room else None
 
 
 def silent_by_kind(state: ReportingState) -> Mapping[str, int]:
