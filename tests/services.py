@@ -55,6 +55,7 @@ def services() -> Iterator[None]:
         del os.environ[OURS]
         os.environ.update(DATABASE_URL=running.database_owner_url, BROKER_URL=running.broker_url)
         _settings_follow(running.database_owner_url, running.broker_url)
+        _wait_for_no_disk(running.database_owner_url)
         yield
 
 
@@ -68,6 +69,15 @@ def _settings_follow(database_url: str, broker_url: str) -> None:
         PORT=str(address.port),
     )  # fmt: skip
     settings.CELERY_BROKER_URL = settings.CACHE_URL = current_app.conf.broker_url = broker_url
+
+
+def _wait_for_no_disk(database_url: str) -> None:
+    """Tests kill processes, of PostgreSQL too, but not the machine: what was committed outlives them without `fsync`."""
+    import psycopg
+
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        for statement in ("ALTER SYSTEM SET fsync = off", "SELECT pg_reload_conf()"):
+            connection.execute(statement)
 
 
 def _divides(early_config: pytest.Config) -> bool:
