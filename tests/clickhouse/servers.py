@@ -94,9 +94,7 @@ def healed(replica: Replica) -> None:
 
 
 def settled(replicas: list[Replica]) -> None:
-    """All of them run again, and each has what any has: one that waits before it asks again for what it did not get, or for
-    what only a server has that is taken away, may keep the next insert waiting for longer than its quorum may take.
-    """
+    """All of them run again, and each has what any of them has: until then an insert may wait longer than its quorum may."""
     for replica in replicas:
         healed(replica)
     for replica in replicas:

@@ -369,6 +369,19 @@ def test_a_database_that_is_away_is_a_503_at_once_and_the_next_report_is_taken(
     assert post(port, body(token_record()), token).json()["accepted"] == 1
 
 
+def test_a_connection_that_cannot_even_be_closed_costs_one_report(
+    port: int, token: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*_: object) -> None:
+        raise OperationalError("the connection is lost")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(token_group, "write_group", lambda *_: [OperationalError("refused")])
+        patched.setattr(token_group, "close_old_connections", failing)
+        assert post(port, body(token_record()), token).status_code == 503
+    assert post(port, body(token_record()), token).json()["accepted"] == 1
+
+
 def test_a_report_that_nobody_writes_in_time_is_a_503_and_never_written(
     port: int, token: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -124,9 +124,12 @@ class LoopGroupCommit:
     def _work(self) -> None:
         """In the thread that writes: one group after the other, until an empty one comes."""
         while group := self._groups.get():
-            results = write_group(self._write, [batch for batch, _ in group])
-            if any(isinstance(result, DatabaseError) for result in results):
-                close_old_connections()
+            try:
+                results = write_group(self._write, [batch for batch, _ in group])
+                if any(isinstance(result, DatabaseError) for result in results):
+                    close_old_connections()
+            except Exception as error:  # noqa: BLE001 - who waits is answered whatever it is, and the next group written
+                results = [error] * len(group)
             self._loop.call_soon_threadsafe(self._end, [outcome for _, outcome in group], results)
         connections.close_all()
         beside_close()
