@@ -5,7 +5,9 @@ BIN    := $(VENV)/bin
 MANIFESTS := docker/k8s
 HELM   := $(or $(wildcard $(BIN)/helm),helm)
 SUITES := tests/integration tests/upgrade tests/scenarios tests/process tests/property tests/embedded tests/agent tests/golden tests/unit
-WORKERS := --numprocesses logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+DIVIDED := --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+# One more than processors, where tests wait for what they started a quarter of the time.
+WORKERS := --numprocesses $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1) $(DIVIDED)
 CHROMIUM := $(firstword $(shell command -v chromium-headless-shell chromium chromium-browser google-chrome 2>/dev/null))
 PROMETHEUS := $(and $(shell command -v prometheus 2>/dev/null),$(shell command -v promtool 2>/dev/null))
 NODE := $(and $(shell command -v node 2>/dev/null),$(shell command -v npm 2>/dev/null))
@@ -39,7 +41,7 @@ up: install     ## web, worker and scheduler without demonstration data
 	$(BIN)/python manage.py up
 
 check: lint    ## lint, types, layers, then unit, golden and property tests with few examples: below a minute
-	$(BIN)/python -m pytest $(WORKERS) --hypothesis-profile check tests/property tests/golden tests/unit
+	$(BIN)/python -m pytest --numprocesses logical $(DIVIDED) --hypothesis-profile check tests/property tests/golden tests/unit
 
 test: lint     ## everything: lint, types and layers, then every test with all examples
 	@[ -n "$(CHROMIUM)" ] || echo "make test: no Chromium on this machine, so the browser tests are left out; CI runs them" >&2
@@ -84,7 +86,7 @@ clickhouse: $(VENV)/.dev  ## ClickHouse: its own tests, and those of token usage
 	@[ -n "$(SUANPAN_TRACES)" ] || echo "make clickhouse: SUANPAN_TRACES names no folder, so the documents of the traces are not compared" >&2
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-clickhouse.txt
 	$(BIN)/python -m pytest tests/clickhouse $(if $(SUANPAN_TRACES),,--ignore tests/clickhouse/test_traces.py)
-	SUANPAN_TEST_TOKEN_STORE=clickhouse $(BIN)/python -m pytest $(WORKERS:logical=4) $(shell grep -lE '$(OF_TOKENS)' $(addsuffix /test_*.py,tests/integration tests/property tests/scenarios))
+	SUANPAN_TEST_TOKEN_STORE=clickhouse $(BIN)/python -m pytest --numprocesses 4 $(DIVIDED) $(shell grep -lE '$(OF_TOKENS)' $(addsuffix /test_*.py,tests/integration tests/property tests/scenarios))
 
 clickhouse-kills: $(VENV)/.dev  ## 300 kills of ClickHouse, PostgreSQL, writers and closes at each step of theirs: some 20 minutes
 	@$(HAS_CLICKHOUSE) || { echo "make clickhouse-kills: no clickhouse-server, zookeeper or Java on this machine" >&2; exit 2; }
