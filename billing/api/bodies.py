@@ -3,13 +3,14 @@
 import re
 import threading
 import zlib
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from http import HTTPStatus
 from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 import zstandard
 from django.conf import settings
+from django.http import HttpRequest
 from rest_framework.exceptions import APIException, ParseError, UnsupportedMediaType
 
 from billing.api.admission import Admitted
@@ -35,15 +36,6 @@ Answer = tuple[int, str, bytes, list[tuple[str, str]]]
 """The answer of an endpoint outside of Django: status, content type, body, and what other headers it needs."""
 
 
-class Incoming(Protocol):
-    """What is read of a request: Django's has it, and so has that of `gateway_requests`."""
-
-    META: dict[str, Any]
-
-    def read(self, size: int, /) -> bytes:
-        """At most so many bytes of the body."""
-
-
 class TooLarge(APIException):
     """The body, or what it unpacks to, is above the limit."""
 
@@ -58,10 +50,9 @@ def problem_answer(status: int, detail: str, *headers: tuple[str, str]) -> Answe
     return status, PROBLEM_JSON, msgspec.json.encode(fields), list(headers)
 
 
-def declared_bytes(request: Incoming) -> int:
-    """The length that the request names, 0 where it names none.  Raises TooLarge."""
-    limit: int = settings.INGEST_MAX_BYTES
-    declared = request.META.get("CONTENT_LENGTH") or ""
+def declared_bytes(meta: Mapping[str, Any], limit: int) -> int:
+    """The length that the head of a request names, 0 where it names none.  Raises TooLarge."""
+    declared = meta.get("CONTENT_LENGTH") or ""
     if not (declared.isascii() and declared.isdigit()):
         return 0
     if len(declared) > 18 or int(declared) > limit:
@@ -69,12 +60,19 @@ def declared_bytes(request: Incoming) -> int:
     return int(declared)
 
 
-def read_body(request: Incoming, admitted: Admitted, accepted: Collection[str] = JSON_BODY) -> bytes:
-    """The whole body, unpacked.  Raises TooLarge, ParseError, UnsupportedMediaType or Busy."""
+def read_body(request: HttpRequest, admitted: Admitted, accepted: Collection[str] = JSON_BODY) -> bytes:
+    """The whole body, unpacked; it is read also where it is refused, as the next request of the connection follows it.
+
+    Raises TooLarge, ParseError, UnsupportedMediaType or Busy.
+    """
+    return unpacked_body(request.META, request.read(settings.INGEST_MAX_BYTES + 1), admitted, accepted)
+
+
+def unpacked_body(meta: Mapping[str, Any], body: bytes, admitted: Admitted, accepted: Collection[str]) -> bytes:
+    """The same of a body that was read, to a byte beyond the limit.  Raises what `read_body` does."""
     limit: int = settings.INGEST_MAX_BYTES
-    encoding = request.META.get("HTTP_CONTENT_ENCODING", "identity").strip().lower()
-    body = request.read(limit + 1)  # also of what is refused: the next request of the connection follows it
-    check_content_type(request, accepted)
+    check_content_type(meta, accepted)
+    encoding = meta.get("HTTP_CONTENT_ENCODING", "identity").strip().lower()
     if encoding not in _UNPACKERS:
         raise UnsupportedMediaType(encoding[:80], f"Content-Encoding {encoding[:80]!r}: send identity, gzip or zstd")
     if len(body) > limit:
@@ -92,9 +90,9 @@ def read_body(request: Incoming, admitted: Admitted, accepted: Collection[str] =
     return without_mark(unpacked)
 
 
-def check_content_type(request: Incoming, accepted: Collection[str]) -> None:
+def check_content_type(meta: Mapping[str, Any], accepted: Collection[str]) -> None:
     """Raise UnsupportedMediaType if the request says something else than `accepted`; parameters do not matter."""
-    given = request.META.get("CONTENT_TYPE", "").partition(";")[0].strip().lower()
+    given = meta.get("CONTENT_TYPE", "").partition(";")[0].strip().lower()
     if given and given not in accepted:
         names = " or ".join(sorted(accepted))
         raise UnsupportedMediaType(given[:80], f"Content-Type {given[:80]!r}: send {names}")

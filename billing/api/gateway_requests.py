@@ -6,7 +6,7 @@ reports a second need no thread each. The code behind is that of the endpoints i
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
@@ -23,7 +23,15 @@ from rest_framework.exceptions import APIException, NotAuthenticated, Permission
 
 from billing.api.admission import Admitted, gate
 from billing.api.authentication import token_of
-from billing.api.bodies import RECORD_BODIES, Answer, TooLarge, declared_bytes, problem_answer, read_body
+from billing.api.bodies import (
+    RECORD_BODIES,
+    Answer,
+    TooLarge,
+    check_content_type,
+    declared_bytes,
+    problem_answer,
+    unpacked_body,
+)
 from billing.api.budget_check import MOST_BODY, SCOPE, budget_answer
 from billing.api.problems import PROBLEM_JSON, api_problem, unavailable
 from billing.api.token_reports import report_read, report_read_now
@@ -33,10 +41,14 @@ from billing.tenancy.token_addresses import token_address_is_known
 from billing.tenancy.tokens import api_token_recent
 from billing.usage.services import IngestOutcome, LoopGroupCommit, Reporter, loop_group_commit
 from billing.usage.services.token_batch import TokenBatch
+from metering.raw_json import without_mark
 
 logger = logging.getLogger(__name__)
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
+Headers = Mapping[bytes, bytes]
+"""Of a request, by names in lower case; of two the first."""
+Meta = dict[str, Any]
 
 ENDPOINT: Final = "usage/tokens"
 PATH: Final = f"/api/v1/{ENDPOINT}"
@@ -47,7 +59,7 @@ HERE_BYTES: Final = 512 * 1024
 """What is read in the thread of the loop: of two threads that take turns at Python's one lock, both take longer."""
 META: Final = {
     b"authorization": "HTTP_AUTHORIZATION", b"content-encoding": "HTTP_CONTENT_ENCODING", b"host": "HTTP_HOST",
-    b"content-length": "CONTENT_LENGTH", b"content-type": "CONTENT_TYPE", b"expect": "HTTP_EXPECT",
+    b"content-length": "CONTENT_LENGTH", b"content-type": "CONTENT_TYPE",
 }  # fmt: skip
 """What is read of the head, under the names that the web process has for it."""
 _SAFE: Final = [(b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store")]
@@ -55,25 +67,6 @@ _SAFE: Final = [(b"x-content-type-options", b"nosniff"), (b"cache-control", b"no
 
 class ClientGone(Exception):
     """Nobody waits for an answer any more."""
-
-
-class Received:
-    """What of a request the endpoints read."""
-
-    __slots__ = ("META", "body")
-
-    def __init__(self, scope: dict[str, Any]) -> None:
-        headers = reversed(scope["headers"])  # of two the first counts
-        self.META: dict[str, Any] = {META[name]: value.decode("latin-1") for name, value in headers if name in META}
-        if scope.get("client"):
-            self.META["REMOTE_ADDR"] = scope["client"][0]
-        if forwarded := [value for name, value in scope["headers"] if name == b"x-forwarded-for"]:
-            self.META["HTTP_X_FORWARDED_FOR"] = b",".join(forwarded).decode("latin-1")
-        self.body = b""
-
-    def read(self, size: int, /) -> bytes:
-        """At most so many bytes of the body."""
-        return self.body[:size]
 
 
 class GatewayRequests:
@@ -84,21 +77,19 @@ class GatewayRequests:
     _checking: ThreadPoolExecutor
 
     @staticmethod
-    def takes(scope: dict[str, Any]) -> bool:
+    def takes(scope: dict[str, Any], headers: Headers) -> bool:
         """Whether this request is answered here; what comes without a token, a session's for example, is for Django."""
         path = scope["path"]
-        ours = path.startswith(ASKED) or (path == PATH and scope["method"] == "POST")
-        return ours and any(name == b"authorization" for name, _ in scope["headers"])
+        return b"authorization" in headers and (path.startswith(ASKED) or (path == PATH and scope["method"] == "POST"))
 
-    async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
-        request = Received(scope)
+    async def __call__(self, scope: dict[str, Any], headers: Headers, receive: Receive, send: Send) -> None:
         try:
-            answer = await self._answer(scope, request, receive)
+            answer = await self._answer(scope, meta_of(scope, headers), receive)
         except ClientGone:
             return None
         except Exception as error:  # noqa: BLE001 - the edge: whatever it is, the client gets an answer
             answer = failed_answer(error)
-        return await send_answer(send, answer, closing="HTTP_EXPECT" in request.META)
+        return await send_answer(send, answer, closing=b"expect" in headers)
 
     def start(self) -> None:
         """Begin, in the loop of the server."""
@@ -112,42 +103,43 @@ class GatewayRequests:
             thread.submit(connections.close_all)
             await asyncio.to_thread(thread.shutdown)
 
-    async def _answer(self, scope: dict[str, Any], request: Received, receive: Receive) -> Answer:
+    async def _answer(self, scope: dict[str, Any], meta: Meta, receive: Receive) -> Answer:
         """Raises what `failed_answer` makes an answer of."""
-        if not _is_ours(request.META.get("HTTP_HOST", "")):
+        if not _is_ours(meta.get("HTTP_HOST", "")):
             return NOT_OURS
         if scope["path"] == PATH:
-            return await self._report(request, receive)
-        return await self._budget(scope, request, receive)
+            return await self._report(meta, receive)
+        return await self._budget(scope, meta, receive)
 
-    async def _report(self, request: Received, receive: Receive) -> Answer:
+    async def _report(self, meta: Meta, receive: Receive) -> Answer:
         """Nothing of the body is read before the token is known, and only what came of it is counted."""
-        reporter = _reporter(await self._token(request))
-        declared_bytes(request)
+        reporter, limit = _reporter(await self._token(meta)), settings.INGEST_MAX_BYTES
+        declared_bytes(meta, limit)
         with gate.admit(0) as admitted:
-            request.body = await _body(receive, admitted, settings.INGEST_MAX_BYTES)
-            if len(request.body) <= HERE_BYTES and "HTTP_CONTENT_ENCODING" not in request.META:
-                batch = _read(report_read_now, request, admitted, reporter)
+            body = await _body(receive, admitted, limit)
+            if len(body) <= HERE_BYTES and "HTTP_CONTENT_ENCODING" not in meta:
+                check_content_type(meta, RECORD_BODIES)
+                batch = report_read_now(without_mark(body), reporter)
             else:
-                batch = await asyncio.to_thread(_read, report_read, request, admitted, reporter)
+                batch = await asyncio.to_thread(_read_apart, meta, body, admitted, reporter)
             return _taken(await self._commits.submit(batch))
 
-    async def _token(self, request: Received) -> ApiToken | None:
+    async def _token(self, meta: Meta) -> ApiToken | None:
         """Whose token this is; the database is asked where it was not asked lately, and of an address that is new here.
 
         Raises AuthenticationFailed.
         """
-        kind, _, presented = request.META.get("HTTP_AUTHORIZATION", "").partition(" ")
+        kind, _, presented = meta.get("HTTP_AUTHORIZATION", "").partition(" ")
         if kind.lower() != "bearer":
             return None
         now = datetime.now(UTC)
         known = api_token_recent(presented=presented.strip(), now=now)
-        if known is not None and token_address_is_known(token=known, meta=request.META, now=now):
+        if known is not None and token_address_is_known(token=known, meta=meta, now=now):
             return known
-        return await self._ask(self._asking, token_of, request.META)
+        return await self._ask(self._asking, token_of, meta)
 
-    async def _budget(self, scope: dict[str, Any], request: Received, receive: Receive) -> Answer:
-        token = await self._token(request)
+    async def _budget(self, scope: dict[str, Any], meta: Meta, receive: Receive) -> Answer:
+        token = await self._token(meta)
         if token is None:
             raise NotAuthenticated
         if not actor_of_token(token).has(SCOPE):
@@ -160,6 +152,17 @@ class GatewayRequests:
     async def _ask(self, thread: ThreadPoolExecutor, question: Callable[..., Any], *arguments: Any) -> Any:
         """What database or Valkey say, in a thread that may wait."""
         return await asyncio.get_running_loop().run_in_executor(thread, copy_context().run, _asked, question, *arguments)
+
+
+def meta_of(scope: dict[str, Any], headers: Headers) -> Meta:
+    """What of a head is read, as Django has it."""
+    meta: Meta = {META[name]: value.decode("latin-1") for name, value in headers.items() if name in META}
+    if scope.get("client"):
+        meta["REMOTE_ADDR"] = scope["client"][0]
+    if b"x-forwarded-for" in headers:
+        forwarded = [value for name, value in scope["headers"] if name == b"x-forwarded-for"]
+        meta["HTTP_X_FORWARDED_FOR"] = b",".join(forwarded).decode("latin-1")
+    return meta
 
 
 @lru_cache(maxsize=256)
@@ -199,10 +202,9 @@ async def _body(receive: Receive, admitted: Admitted, limit: int) -> bytes:
     return b"".join(parts)
 
 
-def _read(
-    read: Callable[[bytes, Reporter], TokenBatch], request: Received, admitted: Admitted, reporter: Reporter
-) -> TokenBatch:
-    return read(read_body(request, admitted, RECORD_BODIES), reporter)
+def _read_apart(meta: Meta, body: bytes, admitted: Admitted, reporter: Reporter) -> TokenBatch:
+    """In a thread of its own: what is large or has to be unpacked."""
+    return report_read(unpacked_body(meta, body, admitted, RECORD_BODIES), reporter)
 
 
 def _asked(question: Callable[..., Any], *arguments: Any) -> Any:

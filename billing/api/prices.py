@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import quote
 
+from django.conf import settings
 from django.db.models import QuerySet
 from django.http import Http404, HttpResponse
 from django.utils import timezone
@@ -84,7 +85,7 @@ class ExactJsonParser(BaseParser):
     def parse(self, stream: Any, media_type: str | None = None, parser_context: Any = None) -> Any:
         try:
             asked = parser_context["request"]._request
-            with gate.admit(declared_bytes(asked)) as admitted:
+            with gate.admit(declared_bytes(asked.META, settings.INGEST_MAX_BYTES)) as admitted:
                 body = read_body(asked, admitted)
             return parse_json(body.decode(), "body") if body.strip() else {}
         except (DocumentError, UnicodeDecodeError) as error:

@@ -3,6 +3,7 @@ PROMETHEUS_MULTIPROC_DIR names (`billing.settings.serve` makes it), so that any 
 """
 
 import os
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import cache, lru_cache
 from pathlib import Path
@@ -43,20 +44,23 @@ class CountedAnswer:
 
     __slots__ = ("_begun", "_endpoints", "_id", "_send", "_status")
 
-    def __init__(self, path: str, identifier: str, send: Any) -> None:
+    def __init__(self, path: str, identifier: str, send: Callable[[dict[str, Any]], Awaitable[None]]) -> None:
         self._send, self._endpoints, self._begun, self._status = send, endpoint_class(path), perf_counter(), 0
         self._id = (HEADER.lower().encode(), identifier.encode())
 
-    async def __call__(self, message: dict[str, Any]) -> None:
+    def __call__(self, message: dict[str, Any]) -> Awaitable[None]:
         """Send one message."""
         if message["type"] == "http.response.start":
             self._status = message["status"]
             message["headers"].append(self._id)
+            return self._send(message)
+        return self._send(message) if message.get("more_body") else self._end(message)
+
+    async def _end(self, message: dict[str, Any]) -> None:
         await self._send(message)
-        if message["type"] == "http.response.body" and not message.get("more_body"):
-            seconds, answers = _counters(self._endpoints, self._status // 100)
-            seconds.observe(perf_counter() - self._begun)
-            answers.inc()
+        seconds, answers = _counters(self._endpoints, self._status // 100)
+        seconds.observe(perf_counter() - self._begun)
+        answers.inc()
 
 
 @cache

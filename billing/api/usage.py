@@ -77,7 +77,7 @@ class UsageEndpoint(APIView):
 
     def body(self, request: Request, accepted: Collection[str] = JSON_BODY) -> bytes:
         """The whole body, unpacked.  Raises what `read_body` does."""
-        admitted = self.admission.enter_context(gate.admit(declared_bytes(request._request)))
+        admitted = self.admission.enter_context(gate.admit(declared_bytes(request.META, settings.INGEST_MAX_BYTES)))
         return read_body(request._request, admitted, accepted)
 
     def reporter(self, request: Request) -> Reporter:

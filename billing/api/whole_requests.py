@@ -58,12 +58,13 @@ class WholeRequests:
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             return await self._live(receive, send)
-        given = next((value for name, value in scope["headers"] if name == b"x-request-id"), b"")
-        send = CountedAnswer(scope["path"], request_id_begin(given.decode("latin-1")), send)
+        headers: dict[bytes, bytes] = dict(reversed(scope["headers"]))  # of two the first counts
+        identifier = request_id_begin(headers.get(b"x-request-id", b"").decode("latin-1"))
+        send = CountedAnswer(scope["path"], identifier, send)
         if scope["path"] == "/healthz" and scope["method"] in ("GET", "HEAD"):
             return await send_answer(send, HEALTHY)
-        if self._gateways.takes(scope):
-            return await self._gateways(scope, receive, send)
+        if self._gateways.takes(scope, headers):
+            return await self._gateways(scope, headers, receive, send)
         try:
             await self._answer(scope, receive, send)
         except ClientGone:

@@ -23,6 +23,9 @@ QUEUE_SECONDS = 15
 Write = Callable[[Sequence[TokenBatch]], list[IngestOutcome]]
 Result = IngestOutcome | BaseException
 Waiting = TypeVar("Waiting", Future[IngestOutcome], asyncio.Future[IngestOutcome])
+_Queued = tuple[TokenBatch, asyncio.Future[IngestOutcome], float]
+"""A report, what becomes of it, and until when it waits for a writer by the clock of the loop."""
+Entry = TypeVar("Entry", tuple[TokenBatch, Future[IngestOutcome]], _Queued)
 
 
 class GroupCommit:
@@ -87,27 +90,26 @@ class LoopGroupCommit:
     def __init__(self, write: Write, *, most: int) -> None:
         self._write, self._most = write, most
         self._loop = asyncio.get_running_loop()
-        self._groups = SimpleQueue[list[tuple[TokenBatch, asyncio.Future[IngestOutcome]]]]()
+        self._groups = SimpleQueue[list[_Queued]]()
         self._thread = threading.Thread(target=self._work, name="token-writer", daemon=True)
         self._thread.start()
-        self._queue: deque[tuple[TokenBatch, asyncio.Future[IngestOutcome]]] = deque()
-        self._is_busy = False
+        self._queue: deque[_Queued] = deque()
+        self._is_busy = self._is_timed = False
 
     async def submit(self, batch: TokenBatch) -> IngestOutcome:
         """What became of the batch, once that is durable.
 
         Raises what its transaction raised, or OperationalError if no writer came to it in QUEUE_SECONDS.
         """
-        mine = (batch, self._loop.create_future())
-        self._queue.append(mine)
+        outcome, until = self._loop.create_future(), self._loop.time() + QUEUE_SECONDS
+        self._queue.append((batch, outcome, until))
         if not self._is_busy:
             self._is_busy = True
             self._loop.call_soon(self._begin)  # with whatever else came in by then
-        timer = self._loop.call_later(QUEUE_SECONDS, self._give_up, mine)
-        try:
-            return await mine[1]
-        finally:
-            timer.cancel()
+        if not self._is_timed:
+            self._is_timed = True
+            self._loop.call_at(until, self._give_up)
+        return await outcome
 
     async def stop(self) -> None:
         """End the thread and its connection; every waiting report was answered before."""
@@ -125,12 +127,12 @@ class LoopGroupCommit:
         """In the thread that writes: one group after the other, until an empty one comes."""
         while group := self._groups.get():
             try:
-                results = write_group(self._write, [batch for batch, _ in group])
+                results = write_group(self._write, [batch for batch, *_ in group])
                 if any(isinstance(result, DatabaseError) for result in results):
                     close_old_connections()
             except Exception as error:  # noqa: BLE001 - who waits is answered whatever it is, and the next group written
                 results = [error] * len(group)
-            self._loop.call_soon_threadsafe(self._end, [outcome for _, outcome in group], results)
+            self._loop.call_soon_threadsafe(self._end, [outcome for _, outcome, _ in group], results)
         connections.close_all()
         beside_close()
 
@@ -139,16 +141,18 @@ class LoopGroupCommit:
         self._begin()
         _answer(outcomes, results)
 
-    def _give_up(self, mine: tuple[TokenBatch, asyncio.Future[IngestOutcome]]) -> None:
-        """Send away what still waits for a writer."""
-        if mine in self._queue:
-            self._queue.remove(mine)
-            _answer([mine[1]], [_late()])
+    def _give_up(self) -> None:
+        """Send away what waited too long for a writer, and look again when the next one will have."""
+        while self._queue and self._queue[0][2] <= self._loop.time():
+            _answer([self._queue.popleft()[1]], [_late()])
+        self._is_timed = bool(self._queue)
+        if self._queue:
+            self._loop.call_at(self._queue[0][2], self._give_up)
 
 
-def _next_group(queue: deque[tuple[TokenBatch, Waiting]], most: int) -> list[tuple[TokenBatch, Waiting]]:
+def _next_group(queue: deque[Entry], most: int) -> list[Entry]:
     """Take the first batches of the queue: one, and the next ones as long as all have at most so many records."""
-    group, size = list[tuple[TokenBatch, Waiting]](), 0
+    group, size = list[Entry](), 0
     while queue and (not group or size + len(queue[0][0].records) <= most):
         group.append(queue.popleft())
         size += len(group[-1][0].records)

@@ -49,9 +49,10 @@ def _quotes(body: bytes) -> int:
 
 def are_named(records: Iterable[UncheckedTokenUsage]) -> bool:
     """Whether every name of these few records is one (`metering.names`)."""
-    return all(name_problem(record.id) is None and is_named(record.dimension) for record in records) and (
-        are_texts(set(map(_runs, records)))
-    )
+    for record in records:
+        if name_problem(record.id) is not None or not is_named(record.dimension):
+            return False
+    return are_texts(set(map(_runs, records)))
 
 
 @lru_cache(maxsize=65_536)
