@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from django.db import connection
-
+from billing.runtime.parallel_reads import rows_read
 from billing.usage.contents import ALLOCATION, CAPACITY, SAMPLE, content_sha256
 from billing.usage.models import AcceptedRows
 from billing.usage.services.allocations import NOTED
@@ -66,9 +65,8 @@ class Altered:
 
 def usage_altered(window: Interval) -> list[Altered]:
     """What was changed in the stored usage of a window, and what was added or removed in all of it; nothing, as a rule."""
-    with connection.cursor() as cursor:
-        cursor.execute(STATEMENT, {"start": window.start, "end": window.end, "noted": sorted(NOTED)})
-        found = [_altered(*row) for row in cursor.fetchall()]
+    rows = rows_read(STATEMENT, {"start": window.start, "end": window.end, "noted": sorted(NOTED)})
+    found = [_altered(*row) for row in rows]
     return [item for item in found if item.rows]
 
 

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from django.db import connection
 
+from billing.runtime.parallel_reads import rows_read
 from billing.usage.grid import DAY, next_day, next_hour, this_day, this_hour
 from billing.usage.scope import EpochFilter
 from billing.usage.selectors import KNOWN_SAMPLE
@@ -77,9 +78,7 @@ def names_before(window: Interval, before: int) -> tuple[list[Name], list[Name]]
     and those of tokens of the days that it begins and ends in.
     """
     asked: dict[str, Any] = {"start": window.start, "end": window.end, "before": before}
-    with connection.cursor() as cursor:
-        cursor.execute(f"SELECT DISTINCT a.cluster, a.namespace FROM {SPANS} ORDER BY 1, 2", asked)
-        namespaces = cursor.fetchall()
+    namespaces = rows_read(f"SELECT DISTINCT a.cluster, a.namespace FROM {SPANS} ORDER BY 1, 2", asked)
     return namespaces, names_used(Interval(this_day(window.start), next_day(window.end)), before)
 
 

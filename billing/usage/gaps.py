@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from django.db import connection
-
+from billing.runtime.parallel_reads import rows_read
 from metering.intervals import Interval, union, without
 from metering.messages import Message
 
@@ -75,9 +74,7 @@ def metering_gaps(until: datetime, *, due: datetime | None = None) -> list[Gap]:
 
     due: what was seen until this is not silent yet; as a rule until the end.
     """
-    with connection.cursor() as cursor:
-        cursor.execute(GAPS, dict[str, Any](hi=until, due=due or until, edge=EDGE))
-        return gaps_of(cursor.fetchall())
+    return gaps_of(rows_read(GAPS, dict[str, Any](hi=until, due=due or until, edge=EDGE)))
 
 
 def gaps_of(rows: Iterable[tuple[Any, ...]]) -> list[Gap]:
@@ -119,19 +116,18 @@ def _unfilled(
 
 def clusters_reported(window: Interval, clusters: Sequence[str]) -> set[str]:
     """Those of `clusters` of which an agent or a file reported anything that lies in the window."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """SELECT name FROM unnest(%(clusters)s::text[]) AS name
-               WHERE EXISTS (SELECT 1 FROM usage_agentwatermark w WHERE w.cluster = name AND w.watermark > %(lo)s
-                             AND coalesce(w.watched_since, %(lo)s) < %(hi)s)
-                  OR EXISTS (SELECT 1 FROM usage_gpuallocation a WHERE a.cluster = name AND a.started_at < %(hi)s
-                             AND a.observed_until >= %(lo)s)
-                  OR EXISTS (SELECT 1 FROM usage_unknownshare u WHERE u.cluster = name AND u.started_at < %(hi)s
-                             AND u.until >= %(lo)s)
-                  OR EXISTS (SELECT 1 FROM usage_nodecapacity c WHERE c.cluster = name AND c.start < %(hi)s
-                             AND c.until > %(lo)s)
-                  OR EXISTS (SELECT 1 FROM usage_coveragenote n WHERE n.cluster = name AND n.start < %(hi)s
-                             AND n.until > %(lo)s)""",
-            {"clusters": list(clusters), "lo": window.start, "hi": window.end},
-        )
-        return {name for (name,) in cursor.fetchall()}
+    rows = rows_read(
+        """SELECT name FROM unnest(%(clusters)s::text[]) AS name
+           WHERE EXISTS (SELECT 1 FROM usage_agentwatermark w WHERE w.cluster = name AND w.watermark > %(lo)s
+                         AND coalesce(w.watched_since, %(lo)s) < %(hi)s)
+              OR EXISTS (SELECT 1 FROM usage_gpuallocation a WHERE a.cluster = name AND a.started_at < %(hi)s
+                         AND a.observed_until >= %(lo)s)
+              OR EXISTS (SELECT 1 FROM usage_unknownshare u WHERE u.cluster = name AND u.started_at < %(hi)s
+                         AND u.until >= %(lo)s)
+              OR EXISTS (SELECT 1 FROM usage_nodecapacity c WHERE c.cluster = name AND c.start < %(hi)s
+                         AND c.until > %(lo)s)
+              OR EXISTS (SELECT 1 FROM usage_coveragenote n WHERE n.cluster = name AND n.start < %(hi)s
+                         AND n.until > %(lo)s)""",
+        {"clusters": list(clusters), "lo": window.start, "hi": window.end},
+    )
+    return {name for (name,) in rows}

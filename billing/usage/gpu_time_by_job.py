@@ -9,8 +9,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from zoneinfo import ZoneInfo
 
-from django.db import connection
-
+from billing.runtime.parallel_reads import rows_read
 from billing.usage.selectors import JOB
 from billing.usage.store.hours import model_hours
 from metering.intervals import Interval
@@ -33,14 +32,13 @@ def queues_of(window: Interval, places: Collection[tuple[str, str]]) -> set[str]
     """The queues of what was held in `places`; without a queue is no name."""
     if not places:
         return set()
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"""SELECT DISTINCT a.queue FROM usage_gpuallocation a WHERE a.queue <> '' AND {_INSIDE} AND EXISTS (
-                    SELECT 1 FROM usage_allocationrevision s
-                    WHERE s.allocation_id = a.id AND s.start < %(hi)s AND s.until > %(lo)s)""",
-            {"lo": window.start, "hi": window.end, **_places(places)},
-        )
-        return {queue for (queue,) in cursor.fetchall()}
+    rows = rows_read(
+        f"""SELECT DISTINCT a.queue FROM usage_gpuallocation a WHERE a.queue <> '' AND {_INSIDE} AND EXISTS (
+                SELECT 1 FROM usage_allocationrevision s
+                WHERE s.allocation_id = a.id AND s.start < %(hi)s AND s.until > %(lo)s)""",
+        {"lo": window.start, "hi": window.end, **_places(places)},
+    )
+    return {queue for (queue,) in rows}
 
 
 WeekHours = dict[WeekHour, Decimal]
@@ -58,28 +56,27 @@ def devices_by_week_hour(
     """
     if not places:
         return {}
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"""WITH held AS (
-                    SELECT greatest(s.start, %(lo)s) AS start, least(s.until, %(hi)s) AS until,
-                           a.cluster, a.accelerator, a.resource, a.quantity * a.device_fraction AS devices
-                    FROM usage_allocationrevision s JOIN usage_gpuallocation a ON a.id = s.allocation_id
-                    WHERE s.start < %(hi)s AND s.until > %(lo)s AND {_INSIDE}
-                          AND (%(accelerator)s = '' OR %(accelerator)s IN (a.accelerator, a.resource))
-                          AND (%(queue)s = '' OR a.queue = %(queue)s) AND (%(job)s = '' OR {JOB} = %(job)s)),
-                changes AS (SELECT cluster, accelerator, resource, start AS at, devices FROM held
-                            UNION ALL SELECT cluster, accelerator, resource, until, -devices FROM held)
-                SELECT cluster, accelerator, resource, date_trunc('hour', at, 'UTC') AS hour, sum(devices),
-                       sum(devices * microseconds(date_trunc('hour', at, 'UTC') + interval '1 hour' - at))
-                FROM changes GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4""",
-            {
-                "lo": window.start, "hi": window.end, "accelerator": accelerator, "job": job, "queue": queue,
-                **_places(places),
-            },
-        )  # fmt: skip
-        changes: dict[DeviceName, list[tuple[datetime, Decimal, Decimal]]] = defaultdict(list)
-        for *name, hour, change, partial in cursor.fetchall():
-            changes[name[0], name[1], name[2]].append((hour, change, partial))
+    rows = rows_read(
+        f"""WITH held AS (
+                SELECT greatest(s.start, %(lo)s) AS start, least(s.until, %(hi)s) AS until,
+                       a.cluster, a.accelerator, a.resource, a.quantity * a.device_fraction AS devices
+                FROM usage_allocationrevision s JOIN usage_gpuallocation a ON a.id = s.allocation_id
+                WHERE s.start < %(hi)s AND s.until > %(lo)s AND {_INSIDE}
+                      AND (%(accelerator)s = '' OR %(accelerator)s IN (a.accelerator, a.resource))
+                      AND (%(queue)s = '' OR a.queue = %(queue)s) AND (%(job)s = '' OR {JOB} = %(job)s)),
+            changes AS (SELECT cluster, accelerator, resource, start AS at, devices FROM held
+                        UNION ALL SELECT cluster, accelerator, resource, until, -devices FROM held)
+            SELECT cluster, accelerator, resource, date_trunc('hour', at, 'UTC') AS hour, sum(devices),
+                   sum(devices * microseconds(date_trunc('hour', at, 'UTC') + interval '1 hour' - at))
+            FROM changes GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4""",
+        {
+            "lo": window.start, "hi": window.end, "accelerator": accelerator, "job": job, "queue": queue,
+            **_places(places),
+        },
+    )  # fmt: skip
+    changes: dict[DeviceName, list[tuple[datetime, Decimal, Decimal]]] = defaultdict(list)
+    for *name, hour, change, partial in rows:
+        changes[name[0], name[1], name[2]].append((hour, change, partial))
     return {name: _of_the_week(_levels(found), zone) for name, found in changes.items()}
 
 

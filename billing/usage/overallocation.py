@@ -5,8 +5,7 @@ from datetime import timedelta
 from decimal import Decimal
 from typing import Final
 
-from django.db import connection
-
+from billing.runtime.parallel_reads import rows_read
 from metering.accelerators import device_share
 from metering.intervals import Interval
 from pricing.money import round_to
@@ -31,56 +30,54 @@ def overallocations(window: Interval) -> dict[tuple[str, str], Overallocation]:
 
     Time in which a cluster reported no capacity of an accelerator is left out: there nobody can know.
     """
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT DISTINCT resource FROM usage_nodecapacity WHERE start < %s AND until > %s",
-                       [window.end, window.start])  # fmt: skip
-        resources = [name for (name,) in cursor.fetchall()]
-        if not resources:
-            return {}
-        cursor.execute(
-            """WITH offer AS (
-                   SELECT c.cluster, c.accelerator, greatest(c.start, %(lo)s) AS start, least(c.until, %(hi)s) AS until,
-                          c.quantity * r.share AS devices
-                   FROM usage_nodecapacity c JOIN unnest(%(resources)s::text[], %(shares)s::numeric[]) AS r (resource, share)
-                        USING (resource)
-                   WHERE c.start < %(hi)s AND c.until > %(lo)s
-               ), hold AS (
-                   SELECT a.cluster, a.accelerator, greatest(s.start, %(lo)s) AS start, least(s.until, %(hi)s) AS until,
-                          a.quantity * a.device_fraction AS devices
-                   FROM usage_allocationrevision s JOIN usage_gpuallocation a ON a.id = s.allocation_id
-                   WHERE s.start < %(hi)s AND s.until > %(lo)s
-                     AND (a.cluster, a.accelerator) IN (SELECT cluster, accelerator FROM offer)
-               ), move AS (
-                   SELECT cluster, accelerator, start AS at, devices AS held, 0 AS offered FROM hold
-                   UNION ALL SELECT cluster, accelerator, until, -devices, 0 FROM hold
-                   UNION ALL SELECT cluster, accelerator, start, 0, devices FROM offer
-                   UNION ALL SELECT cluster, accelerator, until, 0, -devices FROM offer
-               ), step AS (
-                   SELECT cluster, accelerator, at, sum(sum(held)) OVER w AS held, sum(sum(offered)) OVER w AS offered,
-                          lead(at) OVER w AS until
-                   FROM move GROUP BY cluster, accelerator, at
-                   WINDOW w AS (PARTITION BY cluster, accelerator ORDER BY at)
-               ), judged AS (
-                   SELECT *, offered > 0 AND held > offered + %(smallest)s AS over FROM step WHERE until IS NOT NULL
-               ), stretch AS (
-                   SELECT *, count(*) FILTER (WHERE NOT over) OVER (PARTITION BY cluster, accelerator ORDER BY at) AS number
-                   FROM judged
-               ), excess AS (
-                   SELECT cluster, accelerator, sum((held - offered) * microseconds(until - at)) AS device_us
-                   FROM stretch WHERE over GROUP BY cluster, accelerator, number
-                   HAVING sum(microseconds(until - at)) >= %(shortest)s
-               )
-               SELECT cluster, accelerator, sum(device_us), (
-                   SELECT sum(j.held * microseconds(j.until - j.at)) FROM judged j
-                   WHERE j.offered > 0 AND (j.cluster, j.accelerator) = (excess.cluster, excess.accelerator))
-               FROM excess GROUP BY 1, 2 ORDER BY 1, 2""",
-            {
-                "lo": window.start, "hi": window.end, "resources": resources, "smallest": SMALLEST,
-                "shares": [round_to(device_share(name), FRACTION_PLACES) for name in resources],
-                "shortest": SHORTEST // timedelta(microseconds=1),
-            },
-        )  # fmt: skip
-        return {
-            (cluster, accelerator): Overallocation(beyond.scaleb(-6), held.scaleb(-6))
-            for cluster, accelerator, beyond, held in cursor.fetchall()
-        }
+    offered = "SELECT DISTINCT resource FROM usage_nodecapacity WHERE start < %(end)s AND until > %(start)s"
+    resources = [name for (name,) in rows_read(offered, {"start": window.start, "end": window.end})]
+    if not resources:
+        return {}
+    rows = rows_read(
+        """WITH offer AS (
+               SELECT c.cluster, c.accelerator, greatest(c.start, %(lo)s) AS start, least(c.until, %(hi)s) AS until,
+                      c.quantity * r.share AS devices
+               FROM usage_nodecapacity c JOIN unnest(%(resources)s::text[], %(shares)s::numeric[]) AS r (resource, share)
+                    USING (resource)
+               WHERE c.start < %(hi)s AND c.until > %(lo)s
+           ), hold AS (
+               SELECT a.cluster, a.accelerator, greatest(s.start, %(lo)s) AS start, least(s.until, %(hi)s) AS until,
+                      a.quantity * a.device_fraction AS devices
+               FROM usage_allocationrevision s JOIN usage_gpuallocation a ON a.id = s.allocation_id
+               WHERE s.start < %(hi)s AND s.until > %(lo)s
+                 AND (a.cluster, a.accelerator) IN (SELECT cluster, accelerator FROM offer)
+           ), move AS (
+               SELECT cluster, accelerator, start AS at, devices AS held, 0 AS offered FROM hold
+               UNION ALL SELECT cluster, accelerator, until, -devices, 0 FROM hold
+               UNION ALL SELECT cluster, accelerator, start, 0, devices FROM offer
+               UNION ALL SELECT cluster, accelerator, until, 0, -devices FROM offer
+           ), step AS (
+               SELECT cluster, accelerator, at, sum(sum(held)) OVER w AS held, sum(sum(offered)) OVER w AS offered,
+                      lead(at) OVER w AS until
+               FROM move GROUP BY cluster, accelerator, at
+               WINDOW w AS (PARTITION BY cluster, accelerator ORDER BY at)
+           ), judged AS (
+               SELECT *, offered > 0 AND held > offered + %(smallest)s AS over FROM step WHERE until IS NOT NULL
+           ), stretch AS (
+               SELECT *, count(*) FILTER (WHERE NOT over) OVER (PARTITION BY cluster, accelerator ORDER BY at) AS number
+               FROM judged
+           ), excess AS (
+               SELECT cluster, accelerator, sum((held - offered) * microseconds(until - at)) AS device_us
+               FROM stretch WHERE over GROUP BY cluster, accelerator, number
+               HAVING sum(microseconds(until - at)) >= %(shortest)s
+           )
+           SELECT cluster, accelerator, sum(device_us), (
+               SELECT sum(j.held * microseconds(j.until - j.at)) FROM judged j
+               WHERE j.offered > 0 AND (j.cluster, j.accelerator) = (excess.cluster, excess.accelerator))
+           FROM excess GROUP BY 1, 2 ORDER BY 1, 2""",
+        {
+            "lo": window.start, "hi": window.end, "resources": resources, "smallest": SMALLEST,
+            "shares": [round_to(device_share(name), FRACTION_PLACES) for name in resources],
+            "shortest": SHORTEST // timedelta(microseconds=1),
+        },
+    )  # fmt: skip
+    return {
+        (cluster, accelerator): Overallocation(beyond.scaleb(-6), held.scaleb(-6))
+        for cluster, accelerator, beyond, held in rows
+    }

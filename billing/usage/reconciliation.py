@@ -20,8 +20,7 @@ from itertools import groupby, pairwise
 from operator import itemgetter
 from zoneinfo import ZoneInfo
 
-from django.db import connection
-
+from billing.runtime.parallel_reads import rows_read
 from billing.usage.grid import HOUR, this_day, this_hour
 from billing.usage.models import AgentWatermark, TokenFile
 from billing.usage.store.dimensions import names_reported
@@ -106,9 +105,7 @@ def silent_sources(until: datetime) -> list[tuple[str, datetime]]:
 
 def engine_days(window: Interval, zone: str) -> list[EngineDay]:
     """Every day of the window for every model that has readings, by model and day."""
-    with connection.cursor() as cursor:
-        cursor.execute(ENGINE_DAYS, {"start": window.start, "end": window.end, "zone": zone})
-        rows = cursor.fetchall()
+    rows = rows_read(ENGINE_DAYS, {"start": window.start, "end": window.end, "zone": zone})
     gateways: dict[tuple[str, date], tuple[int, int]] = {}
     for model, hour, given, made in model_hours(window, models={row[0] for row in rows}) if rows else ():
         day = model, hour.astimezone(ZoneInfo(zone)).date()
@@ -156,9 +153,8 @@ class EstimatedEnd:
 
 def estimated_ends(window: Interval, *, most: int = MOST_ENDS) -> list[EstimatedEnd]:
     """Holds whose end is an estimate of which a part lies in the window, the widest first; `most` of them one by one."""
-    with connection.cursor() as cursor:
-        cursor.execute(ESTIMATED_ENDS, {"start": window.start, "end": window.end, "most": most})
-        return [EstimatedEnd(*row) for row in cursor.fetchall()]
+    rows = rows_read(ESTIMATED_ENDS, {"start": window.start, "end": window.end, "most": most})
+    return [EstimatedEnd(*row) for row in rows]
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,17 +177,14 @@ def sequence_gaps(window: Interval) -> list[SequenceGaps]:
     A gap belongs to every window into which one of the two records beside it falls, or the time between them: nobody knows
     when its requests were. What a run numbered before its first and after its last record that arrived is not known.
     """
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """SELECT source, run, array_agg(ARRAY[last + 1, following - 1] ORDER BY last)
-               FROM (SELECT source, run, last, last_time, lead(first) OVER w AS following,
-                            lead(first_time) OVER w AS following_time
-                     FROM token_sequence_island WINDOW w AS (PARTITION BY source, run ORDER BY first)) AS beside
-               WHERE following IS NOT NULL AND least(last_time, following_time) < %s
-                 AND greatest(last_time, following_time) >= %s
-               GROUP BY source, run ORDER BY source, run""",
-            [window.end, window.start],
-        )
-        return [
-            SequenceGaps(source, run, [(first, last) for first, last in found]) for source, run, found in cursor.fetchall()
-        ]
+    rows = rows_read(
+        """SELECT source, run, array_agg(ARRAY[last + 1, following - 1] ORDER BY last)
+           FROM (SELECT source, run, last, last_time, lead(first) OVER w AS following,
+                        lead(first_time) OVER w AS following_time
+                 FROM token_sequence_island WINDOW w AS (PARTITION BY source, run ORDER BY first)) AS beside
+           WHERE following IS NOT NULL AND least(last_time, following_time) < %(end)s
+             AND greatest(last_time, following_time) >= %(start)s
+           GROUP BY source, run ORDER BY source, run""",
+        {"start": window.start, "end": window.end},
+    )
+    return [SequenceGaps(source, run, [(first, last) for first, last in found]) for source, run, found in rows]

@@ -11,7 +11,6 @@ from itertools import groupby
 from operator import itemgetter
 
 import msgspec
-from django.db import connection
 from django.db.models import Count, Max, QuerySet
 
 from billing.runtime.parallel_reads import rows_read
@@ -70,18 +69,16 @@ def late_windows(close_seq: int) -> list[ClosedSpan]:
     if close_seq <= 1:
         return []
     first = close_before(close_seq)
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """WITH closed AS (SELECT * FROM usage_close w WHERE w.close_seq < %(close_seq)s AND w.withdrawn_at IS NULL),
-                    late AS MATERIALIZED (
-                        SELECT s.start, s.until FROM usage_allocationrevision s
-                        WHERE s.epoch >= %(first)s AND s.epoch < %(close_seq)s AND s.start < (SELECT max("end") FROM closed))
-               SELECT w.close_seq, w.start, w."end",
-                      EXISTS (SELECT 1 FROM late s WHERE s.start < w."end" AND s.until > w.start)
-               FROM closed w ORDER BY w.close_seq""",
-            {"close_seq": close_seq, "first": first},
-        )
-        found = cursor.fetchall()
+    found = rows_read(
+        """WITH closed AS (SELECT * FROM usage_close w WHERE w.close_seq < %(close_seq)s AND w.withdrawn_at IS NULL),
+                late AS MATERIALIZED (
+                    SELECT s.start, s.until FROM usage_allocationrevision s
+                    WHERE s.epoch >= %(first)s AND s.epoch < %(close_seq)s AND s.start < (SELECT max("end") FROM closed))
+           SELECT w.close_seq, w.start, w."end",
+                  EXISTS (SELECT 1 FROM late s WHERE s.start < w."end" AND s.until > w.start)
+           FROM closed w ORDER BY w.close_seq""",
+        {"close_seq": close_seq, "first": first},
+    )
     used = windows_used([Interval(start, end) for _, start, end, _ in found], range(first, close_seq))
     return [ClosedSpan(*span) for place, (*span, held) in enumerate(found) if held or place in used]
 
@@ -97,28 +94,26 @@ def _last_close(closes: QuerySet[Close]) -> int:
 
 def allocated_devices(window: Interval, epochs: EpochFilter) -> Decimal:
     """Device-microseconds held in the window, in one sum that nothing cuts."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """SELECT coalesce(sum(a.quantity * a.device_fraction
-                          * extract(epoch FROM least(s.until, %(hi)s) - greatest(s.start, %(lo)s))) * 1000000, 0)
-               FROM usage_allocationrevision s JOIN usage_gpuallocation a ON a.id = s.allocation_id
-               WHERE s.start < %(hi)s AND s.until > %(lo)s AND s.epoch >= %(first)s AND s.epoch < %(before)s""",
-            {"lo": window.start, "hi": window.end, "first": epochs.first, "before": epochs.before},
-        )
-        return Decimal(cursor.fetchone()[0])
+    ((held,),) = rows_read(
+        """SELECT coalesce(sum(a.quantity * a.device_fraction
+                      * extract(epoch FROM least(s.until, %(hi)s) - greatest(s.start, %(lo)s))) * 1000000, 0)
+           FROM usage_allocationrevision s JOIN usage_gpuallocation a ON a.id = s.allocation_id
+           WHERE s.start < %(hi)s AND s.until > %(lo)s AND s.epoch >= %(first)s AND s.epoch < %(before)s""",
+        {"lo": window.start, "hi": window.end, "first": epochs.first, "before": epochs.before},
+    )
+    return Decimal(held)
 
 
 def job_queues(window: Interval, epochs: EpochFilter) -> dict[JobName, str]:
     """The queue of each job that held devices in the window, where it had one; of several the first by name."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"""SELECT a.cluster, a.namespace, {JOB}, min(a.queue) FROM usage_allocationrevision s
-                JOIN usage_gpuallocation a ON a.id = s.allocation_id
-                WHERE a.queue <> '' AND s.start < %(end)s AND s.until > %(start)s AND s.epoch >= %(first)s
-                  AND s.epoch < %(before)s GROUP BY 1, 2, 3""",
-            {"start": window.start, "end": window.end, "first": epochs.first, "before": epochs.before},
-        )
-        return {(cluster, namespace, job): queue for cluster, namespace, job, queue in cursor.fetchall()}
+    rows = rows_read(
+        f"""SELECT a.cluster, a.namespace, {JOB}, min(a.queue) FROM usage_allocationrevision s
+            JOIN usage_gpuallocation a ON a.id = s.allocation_id
+            WHERE a.queue <> '' AND s.start < %(end)s AND s.until > %(start)s AND s.epoch >= %(first)s
+              AND s.epoch < %(before)s GROUP BY 1, 2, 3""",
+        {"start": window.start, "end": window.end, "first": epochs.first, "before": epochs.before},
+    )
+    return {(cluster, namespace, job): queue for cluster, namespace, job, queue in rows}
 
 
 class Sample(msgspec.Struct, frozen=True, gc=False):
@@ -182,19 +177,18 @@ class Hold:
 
 def job_holds(window: Interval, epochs: EpochFilter, job: JobName) -> list[Hold]:
     """What the pods of a job (cluster, namespace, name) held within the window, in order of time."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"""SELECT a.allocation_id, a.pod, a.node, a.resource, a.quantity, a.device_fraction,
-                       greatest(s.start, %(start)s), least(s.until, %(end)s)
-                FROM usage_allocationrevision s JOIN usage_gpuallocation a ON a.id = s.allocation_id
-                WHERE a.cluster = %(cluster)s AND a.namespace = %(namespace)s AND {JOB} = %(job)s AND s.start < %(end)s
-                  AND s.until > %(start)s AND s.epoch >= %(first)s AND s.epoch < %(before)s ORDER BY 7, 1""",
-            {
-                "cluster": job[0], "namespace": job[1], "job": job[2], "start": window.start, "end": window.end,
-                "first": epochs.first, "before": epochs.before,
-            },
-        )  # fmt: skip
-        return [Hold(*row) for row in cursor.fetchall()]
+    rows = rows_read(
+        f"""SELECT a.allocation_id, a.pod, a.node, a.resource, a.quantity, a.device_fraction,
+                   greatest(s.start, %(start)s), least(s.until, %(end)s)
+            FROM usage_allocationrevision s JOIN usage_gpuallocation a ON a.id = s.allocation_id
+            WHERE a.cluster = %(cluster)s AND a.namespace = %(namespace)s AND {JOB} = %(job)s AND s.start < %(end)s
+              AND s.until > %(start)s AND s.epoch >= %(first)s AND s.epoch < %(before)s ORDER BY 7, 1""",
+        {
+            "cluster": job[0], "namespace": job[1], "job": job[2], "start": window.start, "end": window.end,
+            "first": epochs.first, "before": epochs.before,
+        },
+    )  # fmt: skip
+    return [Hold(*row) for row in rows]
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,14 +203,13 @@ class CapacitySum:
 
 def capacity_sums(window: Interval) -> list[CapacitySum]:
     """Offered units per cluster, accelerator and resource."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """SELECT cluster, accelerator, resource,
-                      sum(quantity::numeric * microseconds(least(until, %(hi)s) - greatest(start, %(lo)s)))
-               FROM usage_nodecapacity WHERE start < %(hi)s AND until > %(lo)s GROUP BY 1, 2, 3 ORDER BY 1, 2, 3""",
-            {"lo": window.start, "hi": window.end},
-        )
-        return [CapacitySum(*row) for row in cursor.fetchall()]
+    rows = rows_read(
+        """SELECT cluster, accelerator, resource,
+                  sum(quantity::numeric * microseconds(least(until, %(hi)s) - greatest(start, %(lo)s)))
+           FROM usage_nodecapacity WHERE start < %(hi)s AND until > %(lo)s GROUP BY 1, 2, 3 ORDER BY 1, 2, 3""",
+        {"lo": window.start, "hi": window.end},
+    )
+    return [CapacitySum(*row) for row in rows]
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,13 +224,12 @@ class ScanSum:
 
 def scan_sums(window: Interval) -> list[ScanSum]:
     """What hourly scans found beside what agents watched, per cluster."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """SELECT cluster, count(*), sum(scanned)::bigint, sum(differing)::bigint FROM usage_clusterscan
-               WHERE at >= %s AND at < %s GROUP BY 1 ORDER BY 1""",
-            [window.start, window.end],
-        )
-        return [ScanSum(*row) for row in cursor.fetchall()]
+    rows = rows_read(
+        """SELECT cluster, count(*), sum(scanned)::bigint, sum(differing)::bigint FROM usage_clusterscan
+           WHERE at >= %(start)s AND at < %(end)s GROUP BY 1 ORDER BY 1""",
+        {"start": window.start, "end": window.end},
+    )
+    return [ScanSum(*row) for row in rows]
 
 
 def allocated_twice_by_pod(window: Interval) -> list[tuple[str, str, int]]:
@@ -246,23 +238,21 @@ def allocated_twice_by_pod(window: Interval) -> list[tuple[str, str, int]]:
     Claimed devices (`dra/DRIVER`) of two products are two resources under one name. Pieces of one allocation never
     overlap, so only pods with several are read; an index finds these at any time.
     """
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """WITH several AS MATERIALIZED (
-                   SELECT cluster, pod_uid FROM usage_gpuallocation GROUP BY 1, 2 HAVING count(*) > 1)
-               SELECT cluster, pod_uid, sum(microseconds(least(until, before) - start))::bigint FROM (
-                   SELECT a.cluster, a.pod_uid, s.start, s.until,
-                          max(s.until) OVER (PARTITION BY a.cluster, a.pod_uid, a.resource,
-                                                          CASE WHEN a.resource LIKE 'dra/%%' THEN a.accelerator END
-                                             ORDER BY s.start, s.id
-                                             ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
-                   FROM several JOIN usage_gpuallocation a USING (cluster, pod_uid)
-                   JOIN usage_allocationrevision s ON s.allocation_id = a.id
-                   WHERE s.start < %(hi)s AND s.until > %(lo)s) held
-               WHERE before > start GROUP BY 1, 2 ORDER BY 1, 2""",
-            {"lo": window.start, "hi": window.end},
-        )
-        return list(cursor.fetchall())
+    return rows_read(
+        """WITH several AS MATERIALIZED (
+               SELECT cluster, pod_uid FROM usage_gpuallocation GROUP BY 1, 2 HAVING count(*) > 1)
+           SELECT cluster, pod_uid, sum(microseconds(least(until, before) - start))::bigint FROM (
+               SELECT a.cluster, a.pod_uid, s.start, s.until,
+                      max(s.until) OVER (PARTITION BY a.cluster, a.pod_uid, a.resource,
+                                                      CASE WHEN a.resource LIKE 'dra/%%' THEN a.accelerator END
+                                         ORDER BY s.start, s.id
+                                         ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
+               FROM several JOIN usage_gpuallocation a USING (cluster, pod_uid)
+               JOIN usage_allocationrevision s ON s.allocation_id = a.id
+               WHERE s.start < %(hi)s AND s.until > %(lo)s) held
+           WHERE before > start GROUP BY 1, 2 ORDER BY 1, 2""",
+        {"lo": window.start, "hi": window.end},
+    )
 
 
 def not_taken_in(window: Interval) -> list[tuple[str, str, int, str]]:
@@ -271,47 +261,41 @@ def not_taken_in(window: Interval) -> list[tuple[str, str, int, str]]:
     What: the reason of the quarantine, else `agent problem` or `agent unknown`. A resource that nobody knows is left out
     once it is declared, or where its allocations are kept with their quantity (`usage.unknown_shares`).
     """
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """SELECT reason, reporter || ' via ' || door, count(*), '' FROM usage_quarantinedrecord
-               WHERE status = 'open' AND at >= %(start)s AND at < %(end)s GROUP BY 1, 2
-               UNION ALL
-               SELECT 'agent ' || kind, cluster || '/' || subject, 1, text FROM usage_agentdiagnostic n
-               WHERE at >= %(start)s AND at < %(end)s AND (kind <> 'unknown' OR NOT EXISTS (
-                         SELECT 1 FROM usage_sharedeclaration d WHERE d.cluster = n.cluster AND d.resource = n.subject
-                         UNION ALL
-                         SELECT 1 FROM usage_unknownshare u WHERE u.cluster = n.cluster AND u.resource = n.subject))
-               ORDER BY 1, 2""",
-            {"start": window.start, "end": window.end},
-        )
-        return list(cursor.fetchall())
+    return rows_read(
+        """SELECT reason, reporter || ' via ' || door, count(*), '' FROM usage_quarantinedrecord
+           WHERE status = 'open' AND at >= %(start)s AND at < %(end)s GROUP BY 1, 2
+           UNION ALL
+           SELECT 'agent ' || kind, cluster || '/' || subject, 1, text FROM usage_agentdiagnostic n
+           WHERE at >= %(start)s AND at < %(end)s AND (kind <> 'unknown' OR NOT EXISTS (
+                     SELECT 1 FROM usage_sharedeclaration d WHERE d.cluster = n.cluster AND d.resource = n.subject
+                     UNION ALL
+                     SELECT 1 FROM usage_unknownshare u WHERE u.cluster = n.cluster AND u.resource = n.subject))
+           ORDER BY 1, 2""",
+        {"start": window.start, "end": window.end},
+    )
 
 
 def usage_months(before: datetime, zone: str) -> list[str]:
     """The billing months before `before` in which anything was used."""
     span = usage_span()
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """SELECT month, lo, hi, EXISTS (SELECT 1 FROM usage_allocationrevision s WHERE s.start < hi AND s.until > lo)
-               FROM (
-                   SELECT to_char(m, 'YYYY-MM') AS month, m AT TIME ZONE %(zone)s AS lo,
-                          (m + interval '1 month') AT TIME ZONE %(zone)s AS hi
-                   FROM generate_series(
-                       date_trunc('month', %(first)s::timestamptz AT TIME ZONE %(zone)s),
-                       (%(before)s::timestamptz AT TIME ZONE %(zone)s) - interval '1 month', interval '1 month') AS m) x
-               ORDER BY month""",
-            {"zone": zone, "before": before, "first": None if span is None else span.start},
-        )
-        months = cursor.fetchall()
+    months = rows_read(
+        """SELECT month, lo, hi, EXISTS (SELECT 1 FROM usage_allocationrevision s WHERE s.start < hi AND s.until > lo)
+           FROM (
+               SELECT to_char(m, 'YYYY-MM') AS month, m AT TIME ZONE %(zone)s AS lo,
+                      (m + interval '1 month') AT TIME ZONE %(zone)s AS hi
+               FROM generate_series(
+                   date_trunc('month', %(first)s::timestamptz AT TIME ZONE %(zone)s),
+                   (%(before)s::timestamptz AT TIME ZONE %(zone)s) - interval '1 month', interval '1 month') AS m) x
+           ORDER BY month""",
+        {"zone": zone, "before": before, "first": None if span is None else span.start},
+    )
     used = windows_used([Interval(next_hour(start), next_hour(end)) for _, start, end, _ in months])
     return [month for place, (month, _, _, held) in enumerate(months) if held or place in used]
 
 
 def usage_span() -> Interval | None:
     """From the first usage of all to the end of the last; None where nothing was used. Each bound is one look-up."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT min(start), max(until) FROM usage_allocationrevision")
-        held, hours = cursor.fetchone(), hours_used()
+    (held,), hours = rows_read("SELECT min(start), max(until) FROM usage_allocationrevision", {}), hours_used()
     spans = [held] * (held[0] is not None) + ([(hours[0], hours[1] + HOUR)] if hours else [])
     return Interval(min(start for start, _ in spans), max(end for _, end in spans)) if spans else None
 
@@ -338,6 +322,5 @@ def ingest_state() -> IngestState:
 
 def names_used_since(since: datetime) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
     """(cluster, namespace) and (source, consumer) of which usage after `since` is known."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT DISTINCT cluster, namespace FROM usage_gpuallocation WHERE observed_until >= %s", [since])
-        return cursor.fetchall(), list(last_used(this_hour(since)))
+    held = "SELECT DISTINCT cluster, namespace FROM usage_gpuallocation WHERE observed_until >= %(since)s"
+    return rows_read(held, {"since": since}), list(last_used(this_hour(since)))
