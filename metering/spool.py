@@ -31,9 +31,6 @@ CREATE TRIGGER IF NOT EXISTS spool_grows AFTER INSERT ON spool
     BEGIN UPDATE spool_size SET bytes = bytes + length(NEW.body); END;
 CREATE TRIGGER IF NOT EXISTS spool_shrinks AFTER DELETE ON spool
     BEGIN UPDATE spool_size SET bytes = bytes - length(OLD.body); END;
-CREATE TABLE IF NOT EXISTS spool_set_aside (
-    id INTEGER PRIMARY KEY, door TEXT NOT NULL, content_type TEXT NOT NULL, body BLOB NOT NULL, reason TEXT NOT NULL
-);
 """
 JSON: Final = "application/json"
 WATERMARKS: Final = "usage/watermarks"
@@ -122,15 +119,6 @@ class Spool:
     def acknowledge(self, parcel_id: int) -> None:
         """Forget a body that the platform has; durable when this returns."""
         with self._connection:
-            self._connection.execute("DELETE FROM spool WHERE id = ?", (parcel_id,))
-
-    def set_aside(self, parcel_id: int, reason: str) -> None:
-        """Take a body out of the queue, because a person decided so, and keep it with the reason."""
-        with self._connection:
-            self._connection.execute(
-                "INSERT INTO spool_set_aside SELECT id, door, content_type, body, ? FROM spool WHERE id = ?",
-                (reason, parcel_id),
-            )
             self._connection.execute("DELETE FROM spool WHERE id = ?", (parcel_id,))
 
     @property
