@@ -4,10 +4,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Final
 
-import msgspec
-
 from metering.messages import Message, UserError
-from metering.names import MAX_NAME_BYTES
 
 MAX_DIGITS: Final = 60
 """Longest decimal of a record; nothing that is measured needs more, and PostgreSQL refuses far more."""
@@ -26,17 +23,6 @@ class RecordError(UserError, ValueError):
     def __init__(self, message: str, field: str | None = None) -> None:
         super().__init__(Message.of(message))
         self.field = field
-
-
-def check_names(record: msgspec.Struct, *fields: str) -> None:
-    """Refuse a text that is longer than a name may be.  Raises RecordError."""
-    for field in fields:
-        value = getattr(record, field)
-        if value is not None and len(value.encode()) > MAX_NAME_BYTES:
-            raise RecordError(Message(
-                "%(field)s %(value)s... is longer than %(most)s bytes",
-                field=field, value=repr(value[:40]), most=MAX_NAME_BYTES,
-            ), field)
 
 
 def check_instant(field: str, value: datetime) -> None:

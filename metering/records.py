@@ -27,7 +27,6 @@ from metering.record_checks import (
     check_decimals,
     check_fraction,
     check_instant,
-    check_names,
     check_order,
 )
 from metering.token_keys import token_key
@@ -187,7 +186,6 @@ class GpuAllocation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     share_unknown: Annotated[str, msgspec.Meta(min_length=1, max_length=1024)] | None = None
 
     def __post_init__(self) -> None:
-        check_names(self, "allocation_id", "cluster", "namespace", "pod", "pod_uid", "resource", "accelerator")
         check_fraction(self.device_fraction, self.share_unknown)
         check_order("started_at", self.started_at, "ended_at", self.ended_at)
         check_order("started_at", self.started_at, "observed_until", self.observed_until)
@@ -256,7 +254,6 @@ class NodeCapacity(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rena
     condition: Label | None = None
 
     def __post_init__(self) -> None:
-        check_names(self, "cluster", "node", "accelerator", "resource")
         check_order("from", self.start, "until", self.until)
 
 
@@ -280,7 +277,6 @@ class EfficiencySample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reason: Label | None = None
 
     def __post_init__(self) -> None:
-        check_names(self, "cluster", "pod_uid", "workload_name")
         check_order("start", self.start, "end", self.end)
         if (self.pod_uid is None) == (self.workload is None):
             raise RecordError(Message("exactly one of pod_uid and workload must name what was measured"), "pod_uid")
@@ -324,7 +320,6 @@ class EngineReading(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     started_at: Instant | None = None
 
     def __post_init__(self) -> None:
-        check_names(self, "source", "replica", "model")
         check_instant("time", self.time)
         if self.started_at is not None:
             check_order("started_at", self.started_at, "time", self.time)
