@@ -11,10 +11,10 @@ import io
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Any, Final, NoReturn
+from typing import Final
 
 from metering import __version__
-from metering.names import visible
+from metering.terminal import EscapedStream, OneLineParser, print_anything
 
 COMMANDS: Final = {
     "backfill": ("metering.backfill.command",
@@ -33,30 +33,6 @@ COMMANDS: Final = {
 """Name -> the module of a command, and what it does."""
 
 
-class OneLineParser(argparse.ArgumentParser):
-    """A parser whose complaint is one line; the usage is in --help."""
-
-    def error(self, message: str) -> NoReturn:
-        """Exit 2 with one line on stderr."""
-        self.exit(2, f"{self.prog}: {' '.join(message.split())}, see --help\n")
-
-
-class EscapedStream(io.TextIOBase):
-    """Writes to another stream, each character that cannot be printed as its escape: messages quote what others named."""
-
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
-
-    def write(self, text: str) -> int:
-        """Write the text line by line."""
-        self._stream.write("\n".join(map(visible, text.split("\n"))))
-        return len(text)
-
-    def flush(self) -> None:
-        """Hand on what was written."""
-        self._stream.flush()
-
-
 def parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     """The command line, with the options of the command that the arguments name."""
     top = OneLineParser(prog="python -m metering", description="Usage of AI compute, measured.")
@@ -73,9 +49,7 @@ def parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and give its exit status."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
+    print_anything()
     given = sys.argv[1:] if arguments is None else list(arguments)
     with contextlib.redirect_stderr(EscapedStream(sys.stderr)):
         options = parser(given).parse_args(given)

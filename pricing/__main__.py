@@ -4,26 +4,17 @@ Exit status 0 on success, 2 on bad usage or bad input (one line per bad field), 
 """
 
 import argparse
-import io
 import os
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
 
+from metering.terminal import OneLineParser, print_anything
 from pricing.commands import efficiency, gpu_hour, storage, tokens, training_plan
 from pricing.commands.files import CommandError
 
 COMMANDS = {
     "gpu-hour": gpu_hour, "tokens": tokens, "efficiency": efficiency, "training-plan": training_plan, "storage": storage,
 }  # fmt: skip
-
-
-class OneLineParser(argparse.ArgumentParser):
-    """A parser whose complaint is one line; the usage is in --help."""
-
-    def error(self, message: str) -> NoReturn:
-        """Exit 2 with one line on stderr."""
-        self.exit(2, f"{self.prog}: {' '.join(message.split())}, see --help\n")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -39,9 +30,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and give its exit status."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
+    print_anything()
     options = parser().parse_args(arguments)
     try:
         status: int = options.run(options)
