@@ -31,8 +31,7 @@ DRAFT = {"sha256": None, "issued_at": None, "status": "draft"}
 
 @pytest.fixture(scope="module")
 def renderer():
-    with PdfRenderer() as renderer:
-        yield renderer
+    return PdfRenderer()
 
 
 def text_of(pdf: bytes) -> str:

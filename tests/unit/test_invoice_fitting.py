@@ -93,8 +93,8 @@ def test_a_row_that_is_not_measured_looks_as_if_it_were(language: str):
     content = shown(*lines, gpu(namespace="研究-1"), language=language)
     assert all(row["is_one_line"] for row in rows_of(content))
     when = datetime(2026, 11, 3, tzinfo=UTC)
-    with PdfRenderer() as renderer:
-        unmeasured = renderer._compile(content, when)
-        for row in rows_of(content):
-            row["is_one_line"] = False
-        assert renderer._compile(content, when) == unmeasured
+    renderer = PdfRenderer()
+    unmeasured = renderer._compile(content, when)
+    for row in rows_of(content):
+        row["is_one_line"] = False
+    assert renderer._compile(content, when) == unmeasured

@@ -7,8 +7,7 @@ import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib import resources
-from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import typst
 
@@ -33,27 +32,15 @@ def packaged_fonts() -> typst.Fonts:
 
 
 class PdfRenderer:
-    """Renders many documents with one Typst compiler: ``with PdfRenderer() as renderer: renderer.render(...)``.
-
-    Not for several threads at once; each thread makes its own.
-    """
+    """Renders many documents with one Typst compiler. Not for several threads at once; each thread makes its own."""
 
     def __init__(self) -> None:
-        self._compiler: typst.Compiler | None = None
-
-    def __enter__(self) -> Self:
         self._compiler = typst.Compiler(
             str(TEMPLATES / "invoice.typ"),
             root=str(TEMPLATES),
             font_paths=packaged_fonts(),
             ignore_system_fonts=True,
         )
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._compiler = None
 
     def render(
         self,
@@ -88,8 +75,6 @@ class PdfRenderer:
             return self._compile(page_content(invoice, printing, undisplayable), date)
 
     def _compile(self, content: Mapping[str, Any], date: datetime) -> bytes:
-        if self._compiler is None:
-            raise RuntimeError("PdfRenderer is used outside its with block")
         content = {**content, "accented": accented(json.dumps(content, ensure_ascii=False))}
         pdf = self._compiler.compile(
             format="pdf",
@@ -115,8 +100,9 @@ def render_pdf(
     due: datetime | None = None,
 ) -> bytes:
     """Render one invoice to PDF/A-2b; see PdfRenderer.render. For many documents reuse one PdfRenderer."""
-    with PdfRenderer() as renderer:
-        return renderer.render(document, sha256=sha256, issued_at=issued_at, language=language, status=status, due=due)
+    return PdfRenderer().render(
+        document, sha256=sha256, issued_at=issued_at, language=language, status=status, due=due
+    )
 
 
 def _require_issue_facts(invoice: Invoice, sha256: str | None, issued_at: datetime | None, status: str) -> None:

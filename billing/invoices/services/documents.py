@@ -49,8 +49,8 @@ def invoices_export(
     documents = _issued(month)
     names = {f"{document.number}.{suffix}" for document in documents for suffix in EXPORTED}
     written: list[Path] = []
-    setup = billing_setup()
-    with PdfRenderer() as renderer, whole_files(directory, names) as write:
+    setup, renderer = billing_setup(), PdfRenderer()
+    with whole_files(directory, names) as write:
         for document in documents:
             for suffix in EXPORTED:
                 body = document_file(document, suffix, language=language, setup=setup, pdf=renderer.render)
@@ -98,8 +98,8 @@ def documents_archive(*, month: str, teams: QuerySet[Team], language: str = "zh-
 
 
 def _zipped(documents: list[Invoice | Note], language: str) -> Iterator[bytes]:
-    sent, setup = _Sent(), billing_setup()
-    with PdfRenderer() as renderer, zipfile.ZipFile(cast(IO[bytes], sent), "w", zipfile.ZIP_DEFLATED) as archive:
+    sent, setup, renderer = _Sent(), billing_setup(), PdfRenderer()
+    with zipfile.ZipFile(cast(IO[bytes], sent), "w", zipfile.ZIP_DEFLATED) as archive:
         for document in documents:
             for suffix in EXPORTED:
                 body = document_file(document, suffix, language=language, setup=setup, pdf=renderer.render)
