@@ -15,8 +15,6 @@ from itertools import pairwise
 from typing import Any, TypeVar
 from zoneinfo import ZoneInfo
 
-from django.db import connection
-
 from billing.budgets.scope import Scope, Spending
 from billing.invoices.lines import invoice_lines
 from billing.invoices.models import BillingPeriod, Invoice, InvoiceLine
@@ -27,6 +25,7 @@ from billing.rating.retroactive import CorrectedRateCard
 from billing.rating.selectors import reference_data_known
 from billing.rating.snapshots import rated_now
 from billing.rating.walk import Slice, listed_usage
+from billing.runtime.parallel_reads import rows_read
 from billing.tenancy.ownership import OwnershipBook
 from billing.tenancy.selectors import namespace_book
 from billing.usage.scope import EpochFilter
@@ -167,14 +166,12 @@ def running_jobs(now: datetime, reference_data: ReferenceData | None = None) -> 
     A job with a planned end (label suanpan.io/planned-end) is expected to do so; any other is expected to
     go on for as long again as it ran, the usual guess where nothing but an age is known.
     """
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """SELECT cluster, namespace, accelerator, resource, quantity, device_fraction, started_at, observed_until,
-                      facts -> 'labels' ->> %s
-               FROM usage_gpuallocation WHERE ended_at IS NULL AND NOT from_file AND started_at < %s""",
-            [PLANNED_END, now],
-        )
-        rows = cursor.fetchall()
+    rows = rows_read(
+        """SELECT cluster, namespace, accelerator, resource, quantity, device_fraction, started_at, observed_until,
+                  facts -> 'labels' ->> %(label)s
+           FROM usage_gpuallocation WHERE ended_at IS NULL AND NOT from_file AND started_at < %(now)s""",
+        {"label": PLANNED_END, "now": now},
+    )
     book, card = (
         (namespace_book(), rate_card()) if reference_data is None else (reference_data.namespaces, reference_data.card)
     )

@@ -3,12 +3,11 @@
 import logging
 from datetime import datetime
 
-from django.db import connection
-
 from billing.budgets.models import BudgetStatus
 from billing.budgets.reference import counters_read
 from billing.budgets.reservations import ReservationsAwayError, reservations
 from billing.budgets.services.standings import standings_refresh
+from billing.runtime.parallel_reads import rows_read
 from billing.usage.store.records import known_keys
 
 log = logging.getLogger(__name__)
@@ -21,7 +20,7 @@ def counters_refresh(*, now: datetime, past: bool = False) -> list[BudgetStatus]
     reads the ledger later, so that it counts what was found.
     """
     landed = _landed()
-    since = _last_generation()
+    ((since,),) = rows_read("SELECT last_value FROM budget_refresh", {})
     standings = standings_refresh(now=now, past=past)
     try:
         reservations().count(counters_read(now), landed=landed, since=since)
@@ -36,9 +35,3 @@ def _landed() -> list[bytes]:
         return known_keys(reservations().waiting())
     except ReservationsAwayError:
         return []
-
-
-def _last_generation() -> int:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT last_value FROM budget_refresh")
-        return int(cursor.fetchone()[0])

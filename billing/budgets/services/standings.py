@@ -12,6 +12,7 @@ from billing.budgets.scope import BudgetPeriod, Scope
 from billing.budgets.selectors import budgets_with_periods, scope_of, team_tree
 from billing.budgets.spending import MonthLines, Spent, by_team, covered, month_lines, running_jobs
 from billing.rating.freshness import freshness
+from billing.runtime.parallel_reads import rows_read
 from billing.tenancy.selectors import billing_setup
 from billing.usage.reported import Reported
 from metering.intervals import month_of
@@ -25,7 +26,7 @@ def standings_refresh(*, now: datetime, past: bool = False) -> list[BudgetStatus
     every standing of a higher one. An older refresh that ends later changes nothing. Budgets of a team that cannot be
     rated stay as they were last known, with the time of that.
     """
-    generation = _next_generation()
+    ((generation,),) = rows_read("SELECT nextval('budget_refresh')", {})
     zone = billing_setup().zone
     wanted = budgets_with_periods(now, zone, past=past)
     lines = _Lines(zone, now)
@@ -38,12 +39,6 @@ def standings_refresh(*, now: datetime, past: bool = False) -> list[BudgetStatus
     for row in rows:
         _store(row)
     return _stored(rows)
-
-
-def _next_generation() -> int:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT nextval('budget_refresh')")
-        return int(cursor.fetchone()[0])
 
 
 class _Lines:

@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 from django.db import connection
 from psycopg import ClientCursor
 
+from billing.runtime.parallel_reads import rows_read
 from billing.usage.contents import TOKEN_COUNTS
 from billing.usage.store.clickhouse import token_servers
 from billing.usage.store.records import RECORDS, RECORDS_GIVEN
@@ -173,11 +174,9 @@ def asked(window: Interval, before: int) -> dict[str, Any]:
 
 def rows_in_ledger(kind: str, window: Interval, before: int) -> int:
     """How many rows of a kind the ledger has."""
-    with connection.cursor() as cursor:
-        cursor.execute(f"SELECT count(*) FROM {KINDS[kind].rows}", asked(window, before))
-        number = int(cursor.fetchone()[0])
+    ((number,),) = rows_read(f"SELECT count(*) FROM {KINDS[kind].rows}", asked(window, before))
     servers = token_servers() if KINDS[kind].keyed else None
-    return number + (sharded_number(servers, window, before) if servers else 0)
+    return int(number) + (sharded_number(servers, window, before) if servers else 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from django.db import OperationalError, connection, transaction
 from psycopg.errors import DeadlockDetected, LockNotAvailable
 
 from billing.runtime.advisory_lock import advisory_lock
+from billing.runtime.parallel_reads import rows_read
 from metering.intervals import Interval
 
 ALONE: Final = 0x50415254
@@ -50,7 +51,7 @@ def part_of(window: Interval) -> MonthPart | None:
     first = datetime(middle.year, middle.month, 1, tzinfo=UTC)
     name = f"token_entry_{first:%Y_%m}"
     following = (first + timedelta(days=32)).replace(day=1)
-    return MonthPart(name, _first_key(first), _first_key(following)) if _exists(name) else None
+    return MonthPart(name, _first_key(first), _first_key(following)) if table_exists(name) else None
 
 
 def _first_key(instant: datetime) -> bytes:
@@ -60,9 +61,8 @@ def _first_key(instant: datetime) -> bytes:
 
 def months_make() -> list[str]:
     """Make parts for last month and the next three, where the ledger is in parts; gives the months that have none yet."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT token_months_make()")
-        return list(cursor.fetchone()[0])
+    ((months,),) = rows_read("SELECT token_months_make()", {})
+    return list(months)
 
 
 @contextmanager
@@ -76,7 +76,7 @@ def ledger_alone() -> Iterator[None]:
 
 def rebuild_waits() -> bool:
     """Whether `usage_partition` was begun and has not ended."""
-    return _exists("token_entry_new")
+    return table_exists("token_entry_new")
 
 
 def locked(work: Callable[[Any], Answer]) -> Answer:
@@ -101,34 +101,30 @@ def older_wait() -> None:
     """Wait for the end of every transaction that runs now: it could read the copy with a snapshot from before there was one,
     and miss rows.  Raises PartsError.
     """
-    with connection.cursor() as cursor:
-        cursor.execute(OLDER)
-        older = {row[0] for row in cursor.fetchall()}
-        for attempt in range(ATTEMPTS):
-            cursor.execute(OLDER)
-            older &= {row[0] for row in cursor.fetchall()}
-            if not older:
-                return
-            if attempt < ATTEMPTS - 1:
-                time.sleep(PAUSE_SECONDS)
+    older = set(rows_read(OLDER, {}))
+    for attempt in range(ATTEMPTS):
+        older &= set(rows_read(OLDER, {}))
+        if not older:
+            return
+        if attempt < ATTEMPTS - 1:
+            time.sleep(PAUSE_SECONDS)
     raise PartsError(f"{len(older)} transactions do not end, of which one may read the ledger; run this again later")
 
 
 def part_waits(window: Interval) -> bool:
     """Whether the part of this month was exchanged and is still there, under its other name."""
     part = part_of(window)
-    return part is not None and _exists(f"{part.name}_left")
+    return part is not None and table_exists(f"{part.name}_left")
 
 
 def part_has(part: MonthPart, keys: Iterable[bytes]) -> int:
     """How many of these keys are in the part, or in what was taken out and is not dropped yet."""
-    table = f"{part.name}_left" if _exists(f"{part.name}_left") else part.name
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"SELECT count(*) FROM unnest(%s::uuid[]) AS k (key) JOIN {table} USING (key)",
-            [[UUID(bytes=key) for key in keys if key in part]],
-        )
-        return int(cursor.fetchone()[0])
+    table = f"{part.name}_left" if table_exists(f"{part.name}_left") else part.name
+    ((number,),) = rows_read(
+        f"SELECT count(*) FROM unnest(%(keys)s::uuid[]) AS k (key) JOIN {table} USING (key)",
+        {"keys": [UUID(bytes=key) for key in keys if key in part]},
+    )
+    return int(number)
 
 
 def part_goes(part: MonthPart, window: Interval, before: int, sealed: int) -> None:
@@ -137,7 +133,7 @@ def part_goes(part: MonthPart, window: Interval, before: int, sealed: int) -> No
     sealed: how many they are (`part_has`). Raises PartsError, also where the part has more or less of them.
     """
     month: dict[str, Any] = {"start": window.start, "end": window.end, "before": before}
-    if not _exists(f"{part.name}_left"):
+    if not table_exists(f"{part.name}_left"):
         locked(lambda cursor: _begin(cursor, part))
         with connection.cursor() as cursor:
             stay = f"SELECT * FROM {part.name} WHERE NOT ({OF_MONTH})"
@@ -152,7 +148,7 @@ def part_goes(part: MonthPart, window: Interval, before: int, sealed: int) -> No
 
 def part_stays(part: MonthPart) -> None:
     """Forget what `part_goes` began before it exchanged anything.  Raises PartsError."""
-    if _exists(f"{part.name}_stay"):
+    if table_exists(f"{part.name}_stay"):
         locked(lambda cursor: _forget(cursor, part))
 
 
@@ -180,15 +176,13 @@ def _begin(cursor: Any, part: MonthPart) -> None:
 
 def _require(part: MonthPart, month: dict[str, Any], sealed: int) -> None:
     """One instant: the part has so many records of the month, and the copy has exactly all others."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"""SELECT a.found, a.others, b.copied, a.hash IS NOT DISTINCT FROM b.hash
-                FROM (SELECT count(*) FILTER (WHERE {OF_MONTH}) AS found, count(*) FILTER (WHERE NOT ({OF_MONTH})) AS others,
-                             sum(hash_record_extended(p, 0)) FILTER (WHERE NOT ({OF_MONTH})) AS hash FROM {part.name} p) a,
-                     (SELECT count(*) AS copied, sum(hash_record_extended(s, 0)) AS hash FROM {part.name}_stay s) b""",
-            month,
-        )
-        found, others, copied, same = cursor.fetchone()
+    ((found, others, copied, same),) = rows_read(
+        f"""SELECT a.found, a.others, b.copied, a.hash IS NOT DISTINCT FROM b.hash
+            FROM (SELECT count(*) FILTER (WHERE {OF_MONTH}) AS found, count(*) FILTER (WHERE NOT ({OF_MONTH})) AS others,
+                         sum(hash_record_extended(p, 0)) FILTER (WHERE NOT ({OF_MONTH})) AS hash FROM {part.name} p) a,
+                 (SELECT count(*) AS copied, sum(hash_record_extended(s, 0)) AS hash FROM {part.name}_stay s) b""",
+        month,
+    )
     if found != sealed or others != copied or not same:
         raise PartsError(f"{part.name}: {found} records of the month, {sealed} sealed; {others} others, {copied} copied")
 
@@ -213,20 +207,18 @@ def _exchange(cursor: Any, part: MonthPart) -> None:
 
 def _require_left(part: MonthPart, month: dict[str, Any], sealed: int) -> None:
     """What goes is as many records as are sealed, and others that the ledger has, or that left with their own month."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"""SELECT count(*) FILTER (WHERE {OF_MONTH}),
-                       count(*) FILTER (WHERE NOT ({OF_MONTH}) AND NOT EXISTS (SELECT FROM token_entry e WHERE e.key = p.key)
-                                        AND token_sealed_entry(p.key) IS NULL)
-                FROM {part.name}_left p""",
-            month,
-        )
-        found, lost = cursor.fetchone()
+    ((found, lost),) = rows_read(
+        f"""SELECT count(*) FILTER (WHERE {OF_MONTH}),
+                   count(*) FILTER (WHERE NOT ({OF_MONTH}) AND NOT EXISTS (SELECT FROM token_entry e WHERE e.key = p.key)
+                                    AND token_sealed_entry(p.key) IS NULL)
+            FROM {part.name}_left p""",
+        month,
+    )
     if found != sealed or lost:
         raise PartsError(f"{part.name}_left: {found} records of the month, {sealed} sealed; {lost} others are nowhere else")
 
 
-def _exists(table: str) -> bool:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT to_regclass(%s)", [f"public.{table}"])
-        return cursor.fetchone()[0] is not None
+def table_exists(table: str) -> bool:
+    """Whether the database has a table of that name."""
+    ((exists,),) = rows_read("SELECT to_regclass(%(table)s) IS NOT NULL", {"table": f"public.{table}"})
+    return bool(exists)

@@ -12,7 +12,7 @@ from typing import Any, Final
 from django.db import connection, transaction
 
 from billing.tenancy.audit import audit_record
-from billing.usage.store.parts import PartsError, ledger_alone, locked, older_wait, rebuild_waits
+from billing.usage.store.parts import PartsError, ledger_alone, locked, older_wait, rebuild_waits, table_exists
 
 PAGES: Final = 256
 """Of 8 kB, copied in one transaction: some 20,000 records."""
@@ -41,10 +41,10 @@ def ledger_rebuild(*, actor: str, advance: Callable[[int, int], None] = lambda *
     advance: hears how many pages of how many are copied. To be run by the owner of the database.
     """
     with ledger_alone():
-        if _exists("token_entry_before"):
+        if table_exists("token_entry_before"):
             return _end()
         if not rebuild_waits():
-            if _exists("token_entry_timed"):
+            if table_exists("token_entry_timed"):
                 return None
             locked(lambda cursor: cursor.execute(BEGIN))
         while _copy(advance):
@@ -88,10 +88,6 @@ def _end() -> int:
     _run("SELECT token_months_make()")
     (records,) = _run("SELECT count(*) FROM token_entry")
     return int(records)
-
-
-def _exists(table: str) -> bool:
-    return bool(_run("SELECT to_regclass(%(table)s) IS NOT NULL", {"table": f"public.{table}"})[0])
 
 
 def _run(statement: str, parameters: dict[str, Any] | None = None) -> tuple[Any, ...]:
