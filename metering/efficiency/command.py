@@ -116,7 +116,7 @@ class Scorer:
     def _of_pods(self, prometheus: Prometheus, window: Interval) -> list[EfficiencySample]:
         devices = prometheus.series(METRICS, window, matchers=self._matchers)
         pods = prometheus.series(POD_METRICS, window, matchers=self._matchers)
-        telemetry = telemetry_of(devices, pods, window, bucket=self._scoring.bucket)
+        telemetry = telemetry_of(devices, pods, window)
         for name in telemetry.unknown_pods:
             whose = f"{name.namespace}/{name.pod}"
             sys.stderr.write(f"{window.start.isoformat()}: {whose} used devices, but kube_pod_info says no UID of it\n")

@@ -18,7 +18,7 @@ from typing import Final
 from metering.efficiency.formulas import Formula, FormulaError, hfu_factor, model_flops_per_token, utilisation
 from metering.efficiency.jobs import Job, ReportedJob
 from metering.efficiency.reports import JobReport
-from metering.efficiency.telemetry import BUCKET, PodTelemetry, bucket_interval, decimal_of
+from metering.efficiency.telemetry import PodTelemetry, bucket_interval, decimal_of
 from metering.intervals import Interval, union
 from metering.peaks import dense_peak_tflops
 from metering.records import EfficiencySample
@@ -38,7 +38,6 @@ class Scoring:
     cluster: str
     peaks: Mapping[str, Mapping[str, str]]
     trust_reports: bool = False
-    bucket: timedelta = BUCKET
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +54,10 @@ def pod_sample(
 ) -> EfficiencySample:
     """The sample of one pod in a window: from the first to the last minute in which an exporter saw it."""
     reported = next((item for item in jobs if item.job.has(pod.namespace, pod.pod)), None)
-    pieces = [bucket_interval(window, number, scoring.bucket) for number in pod.buckets]
+    pieces = [bucket_interval(window, number) for number in pod.buckets]
     span = Interval(pieces[0].start, pieces[-1].end)
     reports = reported.within(span) if reported else []
-    shares = _covered(pod, reports, window, scoring.bucket)
+    shares = _covered(pod, reports, window)
     score = _Score(reason="no report of the job")
     if reported:
         score = _pod_score(pod, reported.job, reports, span, shares, scoring)
@@ -102,14 +101,12 @@ def _sample(
     )  # fmt: skip
 
 
-def _covered(
-    pod: PodTelemetry, reports: Sequence[JobReport], window: Interval, bucket: timedelta
-) -> dict[tuple[str, int], Fraction]:
+def _covered(pod: PodTelemetry, reports: Sequence[JobReport], window: Interval) -> dict[tuple[str, int], Fraction]:
     """Share of each measured minute of each device of which a report speaks."""
     spoken = union([report.span for report in reports])
     shares: dict[int, Fraction] = {}
     for number in pod.buckets:
-        piece = bucket_interval(window, number, bucket)
+        piece = bucket_interval(window, number)
         inside = sum(cut.microseconds for part in spoken if (cut := part.overlap(piece)))
         shares[number] = Fraction(inside, piece.microseconds)
     return {(device, number): shares[number] for device, numbers in pod.measured.items() for number in numbers}

@@ -81,11 +81,9 @@ class Telemetry:
     unknown_pods: Sequence[PodName]
 
 
-def telemetry_of(
-    devices: Iterable[Series], pods: Iterable[Series], window: Interval, *, bucket: timedelta = BUCKET
-) -> Telemetry:
+def telemetry_of(devices: Iterable[Series], pods: Iterable[Series], window: Interval) -> Telemetry:
     """Join the series of exporters (METRICS) with those of kube-state-metrics (POD_METRICS)."""
-    directory = _Directory(pods, window, bucket)
+    directory = _Directory(pods, window)
     series = list(devices)
     exporters = {_target(one.labels) for one in series if one.labels.get("exported_pod")}
     found: dict[tuple[str, str], PodTelemetry] = {}
@@ -94,7 +92,7 @@ def telemetry_of(
         name = _pod_of(one)
         if not name.pod or ("exported_pod" not in one.labels and _target(one.labels) in exporters):
             continue
-        _add(found, unknown, one, name, directory, window, bucket)
+        _add(found, unknown, one, name, directory, window)
     _mark_shared(found.values())
     return Telemetry(sorted(found.values(), key=lambda pod: (pod.namespace, pod.pod, pod.pod_uid)), sorted(
         unknown, key=lambda name: (name.namespace, name.pod)))  # fmt: skip
@@ -107,12 +105,11 @@ def _add(
     name: PodName,
     directory: "_Directory",
     window: Interval,
-    bucket: timedelta,
 ) -> None:
     device, unit = _device_of(one.labels), TENSOR_METRICS.get(one.name)
     values: dict[tuple[str, int], list[Fraction]] = defaultdict(list)
     for at, value in one.samples:
-        number = (at - window.start) // bucket
+        number = (at - window.start) // BUCKET
         uid = one.labels.get("pod_uid") or directory.uid(name, number)
         if uid is None:
             unknown.add(name)
@@ -177,7 +174,7 @@ def _mark_shared(pods: Iterable[PodTelemetry]) -> None:
 class _Directory:
     """Which UID a pod name meant in which minute, and which pods asked for devices."""
 
-    def __init__(self, series: Iterable[Series], window: Interval, bucket: timedelta) -> None:
+    def __init__(self, series: Iterable[Series], window: Interval) -> None:
         self._uids: dict[PodName, dict[int, str]] = defaultdict(dict)
         self._last: dict[PodName, set[str]] = defaultdict(set)
         self._holders: set[str] = set()
@@ -187,7 +184,7 @@ class _Directory:
             uid = labels.get("uid", "")
             if one.name == "kube_pod_info" and uid:
                 self._last[name].add(uid)
-                self._uids[name].update({(at - window.start) // bucket: uid for at, _ in one.samples})
+                self._uids[name].update({(at - window.start) // BUCKET: uid for at, _ in one.samples})
             elif one.name == "kube_pod_container_resource_requests" and resource_of(labels.get("resource", "")):
                 self._holders.add(uid)
 
@@ -203,10 +200,10 @@ class _Directory:
         return not self._holders or uid in self._holders or claimed
 
 
-def bucket_interval(window: Interval, number: int, bucket: timedelta = BUCKET) -> Interval:
+def bucket_interval(window: Interval, number: int) -> Interval:
     """The time of a bucket of a window."""
-    start = window.start + bucket * number
-    return Interval(start, min(start + bucket, window.end))
+    start = window.start + BUCKET * number
+    return Interval(start, min(start + BUCKET, window.end))
 
 
 def decimal_of(value: Fraction, places: int) -> Decimal:
