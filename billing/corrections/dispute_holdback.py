@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Final
 
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
 from billing.corrections.models import Dispute, DisputeHoldback
 from billing.invoices.models import Invoice, JournalExport, Note
@@ -60,6 +60,11 @@ def hold_of(dispute: Dispute) -> DisputeHoldback | None:
     return DisputeHoldback.objects.filter(dispute=dispute).first()
 
 
+def holds_of(document: Invoice | Note) -> QuerySet[DisputeHoldback]:
+    """The holdbacks of all disputes of a document."""
+    return DisputeHoldback.objects.filter(dispute__in=document.disputes.all())
+
+
 def material(dispute: Dispute, setup: BillingSetup) -> bool:
     """Whether the disputed amount is above both limits of the company: a share of the document, and an amount."""
     limit = EXACT.multiply(dispute.document.total, setup.dispute_hold_share)
@@ -86,8 +91,7 @@ def why_not_held(dispute: Dispute, setup: BillingSetup | None = None) -> Message
     exports = JournalExport.objects.filter(Q(documents__contains=[number]) | Q(in_part__contains=[number]))
     if exports.exists():
         return Message("%(number)s was handed to the ledger already: what is upheld is credited by a note", number=number)
-    own = {"dispute__invoice": dispute.invoice} if dispute.invoice_id else {"dispute__note": dispute.note}
-    if DisputeHoldback.objects.filter(**own, dispute__positions__overlap=dispute.positions).exists():
+    if holds_of(dispute.document).filter(dispute__positions__overlap=dispute.positions).exists():
         return Message(
             "a line of dispute %(n)s was kept off the ledger before by another dispute: that is done once", n=dispute.pk
         )
@@ -109,15 +113,13 @@ def held_parts(documents: Iterable[Invoice | Note]) -> dict[str, list[HeldPart]]
 
 def all_held(document: Invoice | Note) -> bool:
     """Whether everything that is disputed of a document is kept off the ledger, so that the rest can be posted."""
-    own = {"invoice": document} if isinstance(document, Invoice) else {"note": document}
-    waiting = Dispute.objects.filter(**own, status__in=UNDECIDED)
+    waiting = document.disputes.filter(status__in=UNDECIDED)
     return waiting.exists() and not waiting.exclude(hold__ended_at=None, hold__isnull=False).exists()
 
 
 def held_now(document: Invoice | Note) -> Decimal:
     """What of a document is off the ledger now."""
-    own = {"dispute__invoice": document} if isinstance(document, Invoice) else {"dispute__note": document}
-    return sum(DisputeHoldback.objects.filter(**own, ended_at=None).values_list("amount", flat=True), ZERO)
+    return sum(holds_of(document).filter(ended_at=None).values_list("amount", flat=True), ZERO)
 
 
 def aged(disputes: Sequence[Dispute], now: datetime) -> list[AgedDisputes]:

@@ -8,7 +8,7 @@ from django.db import transaction
 
 from billing.approvals.limits import require_right
 from billing.corrections.credited_lines import billed_lines, left_of
-from billing.corrections.dispute_holdback import hold_of, why_not_held
+from billing.corrections.dispute_holdback import hold_of, holds_of, why_not_held
 from billing.corrections.models import Dispute, DisputeHoldback, DisputeStep
 from billing.invoices.models import BillingPeriod, Invoice, Note
 from billing.tenancy.access import Right
@@ -41,8 +41,8 @@ def dispute_hold(*, dispute_id: int, actor: str, now: datetime, text: str) -> Di
         if why := why_not_held(dispute):
             raise HoldError(why)
         hold = DisputeHoldback.objects.create(
-            dispute=dispute, sequence=_next(dispute), kinds=_kinds(dispute), amount=dispute.amount, reason=text.strip(),
-            placed_by=actor, placed_at=now,
+            dispute=dispute, sequence=holds_of(dispute.document).count() + 1, kinds=_kinds(dispute), amount=dispute.amount,
+            reason=text.strip(), placed_by=actor, placed_at=now,
         )  # fmt: skip
         _report(dispute, "hold", actor, now, text, hold)
     return hold
@@ -96,11 +96,6 @@ def _kinds(dispute: Dispute) -> dict[str, str]:
     for line, share in zip(lines, shares, strict=True):
         sums[line.key.kind] += share
     return {kind: amount_text(amount) for kind, amount in sorted(sums.items()) if amount}
-
-
-def _next(dispute: Dispute) -> int:
-    own = {"dispute__invoice": dispute.invoice} if dispute.invoice_id else {"dispute__note": dispute.note}
-    return DisputeHoldback.objects.filter(**own).count() + 1
 
 
 def _report(dispute: Dispute, kind: str, actor: str, now: datetime, text: str, hold: DisputeHoldback) -> None:

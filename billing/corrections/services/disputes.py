@@ -83,11 +83,10 @@ def dispute_open(*, claim: Claim, actor: str, now: datetime, acting_for: Team | 
         _require_window(document, now)
         amount = _claimed(document, claim)
         zone, calendar = _zone_and_calendar()
-        dispute = Dispute.objects.create(
-            team=document.team, invoice=document if isinstance(document, Invoice) else None,
-            note=document if isinstance(document, Note) else None, positions=sorted(claim.positions), amount=amount,
-            currency=document.currency, reason_code=claim.reason_code, statement=claim.statement, opened_by=actor,
-            opened_at=now, triage_due=end_of_business_day(now, TRIAGE_DAYS, zone, calendar),
+        dispute = document.disputes.create(
+            team=document.team, positions=sorted(claim.positions), amount=amount, currency=document.currency,
+            reason_code=claim.reason_code, statement=claim.statement, opened_by=actor, opened_at=now,
+            triage_due=end_of_business_day(now, TRIAGE_DAYS, zone, calendar),
             decision_due=end_of_business_day(now, DECISION_DAYS, zone, calendar),
         )  # fmt: skip
         _step(dispute, "open", actor, now, claim.evidence)
@@ -138,8 +137,7 @@ def _claimed(document: Invoice | Note, claim: Claim) -> Decimal:
 
 def _refuse_again(document: Invoice | Note, claim: Claim) -> None:
     """One dispute of a line at a time, and one of a reason: who does not accept a rejection escalates it."""
-    own = {"invoice": document} if isinstance(document, Invoice) else {"note": document}
-    known = Dispute.objects.filter(**own, positions__overlap=list(claim.positions))
+    known = document.disputes.filter(positions__overlap=list(claim.positions))
     waiting = known.filter(status__in=UNDECIDED).first()
     if waiting is not None:
         raise DisputeError(Message("dispute %(n)s is about one of these lines and not decided yet", n=waiting.pk))
@@ -307,6 +305,4 @@ def _step(dispute: Dispute, kind: str, actor: str, now: datetime, text: str) -> 
 
 
 def _event(dispute: Dispute, kind: str, actor: str, now: datetime) -> None:
-    DocumentEvent.objects.create(
-        invoice=dispute.invoice, note=dispute.note, kind=kind, at=now, actor=actor, reference=f"dispute {dispute.pk}"
-    )
+    dispute.document.events.create(kind=kind, at=now, actor=actor, reference=f"dispute {dispute.pk}")

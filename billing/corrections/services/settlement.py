@@ -48,8 +48,6 @@ def document_settle(*, number: str, reference: str, actor: str, now: datetime) -
     require_right(actor, Message("record a posting"), Right.CLOSE)
     with transaction.atomic():
         document = document_numbered(number)
-        invoice = document if isinstance(document, Invoice) else None
-        note = document if isinstance(document, Note) else None
         type(document).objects.select_for_update().get(pk=document.pk)
         known = document.events.filter(kind=Kind.SETTLED).first()
         if known is not None:
@@ -58,8 +56,6 @@ def document_settle(*, number: str, reference: str, actor: str, now: datetime) -
             raise SettlementError(f"{number} was posted as {known.reference} on {known.at:%Y-%m-%d}, not as {reference}")
         if state_of(document) == "disputed":
             raise SettlementError(f"{number} is disputed: decide that first")
-        DocumentEvent.objects.create(
-            invoice=invoice, note=note, kind=Kind.SETTLED, at=now, actor=actor, reference=reference
-        )
+        document.events.create(kind=Kind.SETTLED, at=now, actor=actor, reference=reference)
         audit_record(actor=actor, action="document_settle", subject=number, detail={"reference": reference})
     return True
