@@ -116,7 +116,7 @@ def _check_values(engine: "DuckDBPyConnection", records: str, path: Path) -> Non
 
 def files_text(paths: Sequence[Path]) -> str:
     """What stands for the rows of files in a statement of DuckDB."""
-    return f"read_parquet([{', '.join(_text(glob.escape(str(path))) for path in paths)}])"
+    return f"read_parquet([{', '.join(quoted(glob.escape(str(path))) for path in paths)}])"
 
 
 def _without_repeats(engine: "DuckDBPyConnection", file: str, path: Path) -> str:
@@ -175,12 +175,13 @@ class Cut:
 
     def text(self, value: str) -> str:
         """A text in a statement."""
-        return _text(value)
+        return quoted(value)
 
 
 def _beyond(ends: Sequence[int]) -> str:
     return " + ".join(f"CAST(input_tokens > {end} AS INT)" for end in ends)
 
 
-def _text(value: str) -> str:
+def quoted(value: str) -> str:
+    """A text as a literal of SQL."""
     return "'" + value.replace("'", "''") + "'"

@@ -59,11 +59,10 @@ class Service:
         token: Callable[[], str],
         pace: Pace,
         leader: Leader | None = None,
-        spread: random.Random | None = None,
     ) -> None:
         self._state, self._make_agent, self._make_api = state, make_agent, make_api
         self._endpoint, self._token, self._pace, self._leader = endpoint, token, pace, leader
-        self._spread = spread or random.Random()  # noqa: S311  (spreads waits, guards nothing)
+        self._spread = random.Random()  # noqa: S311  (spreads waits, guards nothing)
         self._steps: queue.Queue[tuple[str, Step]] = queue.Queue(QUEUED_STEPS)
         self._failure: BaseException | None = None
         self._beat = time.monotonic()

@@ -18,7 +18,7 @@ from billing.usage.contents import TOKEN_COUNTS
 from billing.usage.scope import EpochFilter
 from billing.usage.store.archived import ArchivedMonth, archived_among
 from billing.usage.store.sums import NO_BUCKET
-from billing.usage.token_file import engine_connected, files_text
+from billing.usage.token_file import engine_connected, files_text, quoted
 from metering.intervals import Interval
 from metering.messages import Message
 from metering.records import Dimension
@@ -83,7 +83,7 @@ def archived_sums(
 
 def _bucket(bounds: Sequence[Mapping[str, tuple[int, ...]]]) -> str:
     cases = "".join(
-        f" WHEN r.piece = {piece} AND t.model = {_text(model)} THEN "
+        f" WHEN r.piece = {piece} AND t.model = {quoted(model)} THEN "
         + " + ".join(f"CAST(t.input_tokens > {end} AS INT)" for end in ends)
         for piece, named in enumerate(bounds) for model, ends in sorted(named.items())
     )  # fmt: skip
@@ -102,8 +102,8 @@ def archived_requests(
     used = sorted({dimension[:3] for dimension in dimensions})
     for item in archived_among([window for _, window in ranges], epochs) if used else []:
         known = item.known(epochs)
-        places = ", ".join(f"({_text(source)}, {_us(at.start)}, {_us(at.end)})" for source, at in ranges)
-        named = ", ".join(f"({', '.join(map(_text, names))})" for names in used)
+        places = ", ".join(f"({quoted(source)}, {_us(at.start)}, {_us(at.end)})" for source, at in ranges)
+        named = ", ".join(f"({', '.join(map(quoted, names))})" for names in used)
         longest = "" if prompts[1] is None else f" AND t.input_tokens <= {prompts[1]}"
         with archived_records(item) as (engine, table):
             rows = engine.execute(f"""SELECT epoch_us(t.time), t.id, t.source, t.status, {usage}, sum({usage}) OVER (),
@@ -135,7 +135,3 @@ def archived_record(key: bytes, at: datetime) -> dict[str, Any] | None:
 
 def _us(at: datetime) -> int:
     return (at - EPOCH) // MICROSECOND
-
-
-def _text(value: str) -> str:
-    return "'" + value.replace("'", "''") + "'"
