@@ -11,7 +11,7 @@ from pypdf import PdfReader
 
 from billing.closing.services.closing import period_close
 from billing.corrections.services.proof import period_verify
-from billing.invoices.documents import render_csv, render_pdf
+from billing.invoices.documents import PdfRenderer, render_csv
 from billing.invoices.models import Invoice
 from billing.invoices.selectors import document_of
 from billing.invoices.services.invoices import invoices_issue
@@ -125,6 +125,6 @@ def test_a_bad_factor_is_refused_by_field_and_value(tmp_path: Path, changed: dic
 def test_the_printed_invoice_shows_it(tmp_path: Path) -> None:
     billed(tmp_path, FACTORS)
     invoice = Invoice.objects.get()
-    pdf = render_pdf(document_of(invoice), sha256=invoice.sha256, issued_at=invoice.issued_at, status="issued")
+    pdf = PdfRenderer().render(document_of(invoice), sha256=invoice.sha256, issued_at=invoice.issued_at, status="issued")
     text = " ".join(page.extract_text() for page in PdfReader(BytesIO(pdf)).pages)
     assert "5.518 kg (location), 6.340 kg (market)" in " ".join(text.split())

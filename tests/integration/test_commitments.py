@@ -21,7 +21,7 @@ from billing.corrections.effect import effect_of
 from billing.corrections.services.proof import period_verify
 from billing.corrections.services.retroactive import retroactive_acknowledge, retroactive_approve, retroactive_propose
 from billing.exports.focus.contract_commitments import CONTRACT_COMMITMENT
-from billing.invoices.documents import render_pdf
+from billing.invoices.documents import PdfRenderer
 from billing.invoices.models import Invoice, Note
 from billing.invoices.selectors import document_of, period_of
 from billing.portal import drilldown
@@ -314,7 +314,7 @@ def test_the_journal_and_the_documents_name_the_commitment(tmp_path: Path) -> No
     entries = [(row["debit"], row["credit"], row["text"].partition(": ")[2]) for row in rows_of(tmp_path / "journal.csv")]
     assert entries == [("8000.00", "", "commitments"), ("", "8000.00", "commitments")]
     invoice = Invoice.objects.get()
-    pdf = render_pdf(document_of(invoice), sha256=invoice.sha256, issued_at=invoice.issued_at, language="en")
+    pdf = PdfRenderer().render(document_of(invoice), sha256=invoice.sha256, issued_at=invoice.issued_at, language="en")
     text = " ".join(page.extract_text() for page in PdfReader(io.BytesIO(pdf)).pages)
     assert "Commitments" in text
     assert "Unused" in text

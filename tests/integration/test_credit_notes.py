@@ -24,7 +24,7 @@ from billing.corrections.services.corrections import (
     credit_note_draft,
 )
 from billing.corrections.services.sla import LostWork, sla_credit_draft
-from billing.invoices.documents import render_csv, render_pdf, render_xlsx
+from billing.invoices.documents import PdfRenderer, render_csv, render_xlsx
 from billing.invoices.models import Correction, Invoice, Note, NoteLine
 from billing.invoices.selectors import document_of
 from billing.runtime.canonical_json import document_hash
@@ -336,5 +336,5 @@ def test_a_note_is_rendered_in_every_format(corrected: Path) -> None:
         ("reversal", document["invoice"]["number"], "1")
     }
     assert sum(Decimal(row["amount"]) for row in rows) == note.total
-    assert render_pdf(document, **facts).startswith(b"%PDF")
+    assert PdfRenderer().render(document, **facts).startswith(b"%PDF")
     assert render_xlsx(document, **facts).startswith(b"PK")

@@ -12,7 +12,7 @@ from django.db import IntegrityError, transaction
 from django.test import Client
 
 from billing.invoices.acceptance import printed_until
-from billing.invoices.documents import render_pdf
+from billing.invoices.documents import PdfRenderer
 from billing.invoices.models import BillingContact, DocumentMail, Invoice, Note
 from billing.invoices.selectors import document_of
 from billing.invoices.services import mails as service
@@ -81,7 +81,7 @@ def test_an_issued_invoice_reaches_every_contact_in_its_language_with_its_pdf(se
     for _, mail in server.mails:
         (pdf,) = [found for found in mail.walk() if found.get_content_type() == "application/pdf"]
         assert pdf.get_filename() == "AI-INFRA-2026-000001.pdf"
-        assert pdf.get_payload(decode=True) == render_pdf(
+        assert pdf.get_payload(decode=True) == PdfRenderer().render(
             document_of(invoice), sha256=invoice.sha256, issued_at=invoice.issued_at, due=printed_until(invoice)
         )
     assert mails_send(now=OCTOBER_OVER + MINUTE) == 0

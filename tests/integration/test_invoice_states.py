@@ -15,7 +15,7 @@ from billing.closing.report import build_report
 from billing.closing.services.closing import period_close
 from billing.closing.services.showback import ModeError, billing_mode_put
 from billing.corrections.services.settlement import document_settle
-from billing.invoices.documents import render_csv, render_pdf, render_xlsx
+from billing.invoices.documents import PdfRenderer, render_csv, render_xlsx
 from billing.invoices.issued import NotIssuedError, issued_documents
 from billing.invoices.models import BillingPeriod, DocumentEvent, Invoice
 from billing.invoices.selectors import document_of, state_of
@@ -146,7 +146,7 @@ def test_a_shadow_is_marked_in_every_format(shadowed: Path) -> None:
     facts: Any = {"sha256": None, "issued_at": None, "status": mine.status}
     assert b"preview" in render_csv(document, **facts)
     assert render_xlsx(document, **facts).startswith(b"PK")
-    assert render_pdf(document, **facts) != render_pdf({**document, "shadow": False}, **facts)
+    assert PdfRenderer().render(document, **facts) != PdfRenderer().render({**document, "shadow": False}, **facts)
 
 
 def test_the_mode_of_a_closed_month_never_changes(shadowed: Path) -> None:

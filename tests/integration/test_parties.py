@@ -13,7 +13,7 @@ from django.test import Client
 
 from billing.closing.services.waivers import exception_waive
 from billing.corrections.note_proof import note_again
-from billing.invoices.documents import render_pdf, render_xlsx
+from billing.invoices.documents import PdfRenderer, render_xlsx
 from billing.invoices.models import Invoice
 from billing.invoices.selectors import document_of
 from billing.invoices.services.periods import period_open
@@ -64,7 +64,7 @@ def test_the_document_copies_what_the_installation_said(october: Path) -> None:
 def test_the_files_and_the_page_show_it(october: Path) -> None:
     invoice = Invoice.objects.get(team__code="nlp")
     facts: dict[str, Any] = {"sha256": invoice.sha256, "issued_at": invoice.issued_at}
-    printed = text_of(render_pdf(document_of(invoice), **facts))
+    printed = text_of(PdfRenderer().render(document_of(invoice), **facts))
     for words in (*ISSUER.values(), *NLP.values(), "法人主体", "Tax ID", "Attention"):
         assert "".join(words.split()) in printed, words
     sheet = openpyxl.load_workbook(io.BytesIO(render_xlsx(document_of(invoice), **facts))).worksheets[0]

@@ -18,7 +18,6 @@ from billing.invoices.documents import (
     PdfRenderer,
     UnbalancedDocumentError,
     render_csv,
-    render_pdf,
     render_xlsx,
 )
 from billing.invoices.documents.content import read_document
@@ -46,7 +45,7 @@ def unbroken(text: str) -> str:
 
 
 def test_equal_documents_give_equal_bytes_whatever_was_rendered_before(renderer):
-    alone = render_pdf(ORDINARY, **ISSUED)
+    alone = PdfRenderer().render(ORDINARY, **ISSUED)
     renderer.render(invoice(gpu("5.00")), **ISSUED)
     assert renderer.render(ORDINARY, **ISSUED) == alone
 

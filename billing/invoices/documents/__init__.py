@@ -2,7 +2,7 @@
 
 from billing.invoices.documents.content import DocumentError, UnbalancedDocumentError
 from billing.invoices.documents.delimited import render_csv
-from billing.invoices.documents.pdf import PdfRenderer, render_pdf
+from billing.invoices.documents.pdf import PdfRenderer
 from billing.invoices.documents.workbook import render_xlsx
 
 __all__ = [
@@ -10,6 +10,5 @@ __all__ = [
     "PdfRenderer",
     "UnbalancedDocumentError",
     "render_csv",
-    "render_pdf",
     "render_xlsx",
 ]

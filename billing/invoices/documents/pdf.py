@@ -90,21 +90,6 @@ class PdfRenderer:
         return pdf
 
 
-def render_pdf(
-    document: Mapping[str, Any],
-    *,
-    sha256: str | None,
-    issued_at: datetime | None,
-    language: str = "zh-en",
-    status: str = "issued",
-    due: datetime | None = None,
-) -> bytes:
-    """Render one invoice to PDF/A-2b; see PdfRenderer.render. For many documents reuse one PdfRenderer."""
-    return PdfRenderer().render(
-        document, sha256=sha256, issued_at=issued_at, language=language, status=status, due=due
-    )
-
-
 def _require_issue_facts(invoice: Invoice, sha256: str | None, issued_at: datetime | None, status: str) -> None:
     if issued_at is not None and issued_at.tzinfo is None:
         raise ValueError(f"invoice {invoice.number!r}: issued_at {issued_at} has no time zone")

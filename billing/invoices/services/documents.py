@@ -9,7 +9,7 @@ from typing import IO, Any, Final, cast
 from django.db.models import QuerySet
 
 from billing.invoices.acceptance import printed_until
-from billing.invoices.documents import PdfRenderer, render_csv, render_pdf, render_xlsx
+from billing.invoices.documents import PdfRenderer, render_csv, render_xlsx
 from billing.invoices.issued import NotIssuedError, issued_notes
 from billing.invoices.models import Invoice, Note
 from billing.invoices.selectors import document_of, invoices_of
@@ -29,16 +29,17 @@ EXPORTED: Final = ("pdf", "csv", "xlsx")
 
 def document_file(
     stored: Invoice | Note, suffix: str, *, language: str = "zh-en", setup: BillingSetup | None = None,
-    pdf: Callable[..., bytes] = render_pdf,
+    renderer: PdfRenderer | None = None,
 ) -> bytes:  # fmt: skip
-    """An invoice or note in a format of CONTENT_TYPES; a draft is marked as one. `pdf`: a renderer that is open already."""
+    """An invoice or note in a format of CONTENT_TYPES; a draft is marked as one. `renderer`: one that is there already."""
     if suffix == "json":
         return (stored.document or canonical_json(stored.draft)).encode()
     document, sha256, issued_at = document_of(stored), stored.sha256 or None, stored.issued_at
     status = stored.status if isinstance(stored, Invoice) else Invoice.Status.ISSUED
     if suffix == "csv":
         return render_csv(document, sha256=sha256, issued_at=issued_at, status=status)
-    render, due = {"pdf": pdf, "xlsx": render_xlsx}[suffix], printed_until(stored, setup)
+    render = render_xlsx if suffix == "xlsx" else (renderer or PdfRenderer()).render
+    due = printed_until(stored, setup)
     return render(document, sha256=sha256, issued_at=issued_at, status=status, language=language, due=due)
 
 
@@ -53,7 +54,7 @@ def invoices_export(
     with whole_files(directory, names) as write:
         for document in documents:
             for suffix in EXPORTED:
-                body = document_file(document, suffix, language=language, setup=setup, pdf=renderer.render)
+                body = document_file(document, suffix, language=language, setup=setup, renderer=renderer)
                 written.append(write(directory / f"{document.number}.{suffix}", body))
             advance(1)
     return written
@@ -102,7 +103,7 @@ def _zipped(documents: list[Invoice | Note], language: str) -> Iterator[bytes]:
     with zipfile.ZipFile(cast(IO[bytes], sent), "w", zipfile.ZIP_DEFLATED) as archive:
         for document in documents:
             for suffix in EXPORTED:
-                body = document_file(document, suffix, language=language, setup=setup, pdf=renderer.render)
+                body = document_file(document, suffix, language=language, setup=setup, renderer=renderer)
                 archive.writestr(_entry(f"{document.number}.{suffix}", document), body)
             yield sent.take()
     yield sent.take()
