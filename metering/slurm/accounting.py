@@ -7,11 +7,11 @@ no run looked back to the one before.
 import argparse
 import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from metering.allocation_reports import report_allocations
+from metering.intervals import Interval
 from metering.records import GpuAllocation
 from metering.slurm.jobs import RejectedEntry, ReportError
 
@@ -21,21 +21,11 @@ LATE: Final = timedelta(minutes=10)
 """The controller hands jobs to the database a little later than they start and end."""
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
-    """What one run of sacct showed: every job that ran in it is in the report, but of the last minutes."""
+def read_sacct(days: int) -> tuple[bytes, Interval]:
+    """The report of the last `days`, and the time in which every job that ran is in it, but of the last minutes.
 
-    start: datetime
-    end: datetime
-
-    @property
-    def complete_until(self) -> datetime:
-        """Before this nothing is missing."""
-        return self.end - LATE
-
-
-def read_sacct(days: int) -> tuple[bytes, Window]:
-    """The report of the last `days`.  Raises ReportError where sacct fails, OSError where there is none."""
+    Raises ReportError where sacct fails, OSError where there is none.
+    """
     lookback = timedelta(days=days)
     asked = datetime.now(UTC)
     argv = [*SACCT, f"--starttime=now-{int(lookback.total_seconds())}seconds"]
@@ -43,16 +33,16 @@ def read_sacct(days: int) -> tuple[bytes, Window]:
     if done.returncode:
         said = " ".join(done.stderr.decode("utf-8", "replace").split())[:500]
         raise ReportError("", "sacct", f"ended with status {done.returncode}: {said}")
-    return done.stdout, Window(datetime.now(UTC) - lookback, asked)
+    return done.stdout, Interval(datetime.now(UTC) - lookback, asked)
 
 
 def report_window(
-    options: argparse.Namespace, records: Sequence[GpuAllocation], rejected: Sequence[RejectedEntry], window: Window
+    options: argparse.Namespace, records: Sequence[GpuAllocation], rejected: Sequence[RejectedEntry], window: Interval
 ) -> int:
     """Send the records, with the entries that cannot be taken as problems that somebody must solve; the exit status."""
     problems = {item.error.job or str(item.error): str(item.error) for item in rejected}
     return report_allocations(
         options.state, records, endpoint=options.endpoint, token_file=options.token_file,
         agent={"name": "slurm", "cluster": options.cluster, "problems": problems},
-        last={"watermark": window.complete_until, "watched_since": window.start},
+        last={"watermark": window.end - LATE, "watched_since": window.start},
     )  # fmt: skip
