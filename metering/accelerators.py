@@ -166,9 +166,14 @@ def device_fraction(share: Fraction) -> Decimal:
     >>> device_fraction(Fraction(1, 7))
     Decimal('0.142857142857')
     """
-    scale: int = 10**FRACTION_PLACES
-    units = (2 * scale * share.numerator + share.denominator) // (2 * share.denominator)
-    return Decimal(units).scaleb(-FRACTION_PLACES).normalize()
+    return decimal_of(share, FRACTION_PLACES)
+
+
+def decimal_of(value: Fraction, places: int) -> Decimal:
+    """A ratio as the ledger keeps it, half up."""
+    scale: int = 10**places
+    units = (2 * scale * value.numerator + value.denominator) // (2 * value.denominator)
+    return Decimal(units).scaleb(-places).normalize() + Decimal(0)  # without an exponent where that writes 10 as 1E+1
 
 
 def accelerator_name(resource: str, labels: Mapping[str, str]) -> str | None:

@@ -15,10 +15,11 @@ from datetime import datetime, timedelta
 from fractions import Fraction
 from typing import Final
 
+from metering.accelerators import decimal_of
 from metering.efficiency.formulas import Formula, FormulaError, hfu_factor, model_flops_per_token, utilisation
 from metering.efficiency.jobs import Job, ReportedJob
 from metering.efficiency.reports import JobReport
-from metering.efficiency.telemetry import PodTelemetry, bucket_interval, decimal_of
+from metering.efficiency.telemetry import PodTelemetry, bucket_interval
 from metering.intervals import Interval, union
 from metering.peaks import dense_peak_tflops
 from metering.records import EfficiencySample

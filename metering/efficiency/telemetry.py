@@ -9,7 +9,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from decimal import Decimal
 from fractions import Fraction
 from typing import Final
 
@@ -204,10 +203,3 @@ def bucket_interval(window: Interval, number: int) -> Interval:
     """The time of a bucket of a window."""
     start = window.start + BUCKET * number
     return Interval(start, min(start + BUCKET, window.end))
-
-
-def decimal_of(value: Fraction, places: int) -> Decimal:
-    """A ratio as the ledger keeps it, half up."""
-    scale: int = 10**places
-    units = (2 * scale * value.numerator + value.denominator) // (2 * value.denominator)
-    return Decimal(units).scaleb(-places).normalize() + Decimal(0)  # without an exponent where that writes 10 as 1E+1
