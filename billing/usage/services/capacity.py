@@ -1,33 +1,16 @@
 """Node capacity: what could have been sold."""
 
-from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
 import msgspec
-from django.db import connection, transaction
 
 from billing.usage.contents import CAPACITY, content_sha256
 from billing.usage.models import AcceptedRows
-from billing.usage.services.one_by_one import ingest_one_by_one, other_cluster
-from billing.usage.services.outcome import IngestOutcome, Meaning, Reporter
+from billing.usage.services.one_by_one import OneByOne, other_cluster
+from billing.usage.services.outcome import Meaning
 from metering.messages import Message
-from metering.records import NodeCapacity, Rejected
-
-
-def capacity_ingest(
-    *,
-    records: Sequence[tuple[int, NodeCapacity, bytes]],
-    rejected: Iterable[Rejected] = (),
-    reporter: Reporter,
-    now: datetime,
-) -> IngestOutcome:
-    """Take a batch; a report of the same start with a later `until` extends, other content conflicts."""
-    with transaction.atomic(), connection.cursor() as cursor:
-        return ingest_one_by_one(
-            cursor, records, rejected, reporter, key=_key, name=_name, store=_store, taken=capacity_taken,
-            refuse=lambda record: other_cluster(reporter, record.cluster), kind=AcceptedRows.Kind.CAPACITY,
-        )  # fmt: skip
+from metering.records import NodeCapacity
 
 
 def _key(record: NodeCapacity) -> tuple[str, str, str, datetime]:
@@ -38,7 +21,7 @@ def _name(record: NodeCapacity) -> str:
     return f"{record.cluster}/{record.node}/{record.resource}/{record.start.isoformat()}"
 
 
-def _store(cursor: Any, record: NodeCapacity) -> Meaning:
+def _store(cursor: Any, record: NodeCapacity, _: int) -> Meaning:
     cursor.execute(
         f"""INSERT INTO usage_nodecapacity ({', '.join(CAPACITY)}, content_sha256)
            SELECT n.*, {content_sha256(CAPACITY, 'n')}
@@ -71,3 +54,7 @@ def _store(cursor: Any, record: NodeCapacity) -> Meaning:
 def capacity_taken(key: str) -> Message:
     """The refusal of a record whose key is taken by other content."""
     return Message("capacity %(key)s was reported before with other content; the first one stays", key=key)
+
+
+capacity_ingest = OneByOne(_key, _name, _store, capacity_taken, other_cluster, AcceptedRows.Kind.CAPACITY)
+"""A report of the same start with a later `until` extends, other content conflicts."""

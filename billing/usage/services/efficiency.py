@@ -1,42 +1,18 @@
 """Efficiency samples: measured MFU and HFU, one per subject and interval."""
 
-from collections.abc import Iterable, Sequence
-from datetime import datetime
-from functools import partial
 from typing import Any
 
-from django.db import connection, transaction
-
 from billing.usage.contents import SAMPLE, content_sha256
-from billing.usage.epochs import ingest_lock_shared
 from billing.usage.models import AcceptedRows
-from billing.usage.services.one_by_one import ingest_one_by_one, other_cluster
-from billing.usage.services.outcome import IngestOutcome, Meaning, Reporter
+from billing.usage.services.one_by_one import OneByOne, other_cluster
+from billing.usage.services.outcome import Meaning
 from metering.messages import Message
-from metering.records import EfficiencySample, Rejected
+from metering.records import EfficiencySample
 
 SUBJECT = ("cluster", "pod_uid", "workload", "start", '"end"')
 OF_SUBJECT = f"""({', '.join(SUBJECT)}) = (%s, %s, %s, %s, %s) AND (workload_kind IN (%s, '') OR %s = '')"""
 """Samples of one interval under one name: kinds distinguish two subjects only where both have one."""
 CONTENT = ("gpu_seconds", "mfu", "hfu", "dtype", "method", "coverage", "reason")
-
-
-def efficiency_ingest(
-    *,
-    records: Sequence[tuple[int, EfficiencySample, bytes]],
-    rejected: Iterable[Rejected] = (),
-    reporter: Reporter,
-    now: datetime,
-) -> IngestOutcome:
-    """Take a batch; the same interval of the same subject with other values conflicts.
-
-    A name without a kind is that of every workload of that name, also of one that is reported with its kind at another time.
-    """
-    with transaction.atomic(), connection.cursor() as cursor:
-        return ingest_one_by_one(
-            cursor, records, rejected, reporter, key=_key, name=_name, store=partial(_store, ingest_lock_shared()),
-            taken=sample_taken, refuse=lambda record: other_cluster(reporter, record.cluster), kind=AcceptedRows.Kind.SAMPLE,
-        )  # fmt: skip
 
 
 def _key(record: EfficiencySample) -> tuple[Any, ...]:
@@ -47,7 +23,7 @@ def _name(record: EfficiencySample) -> str:
     return f"{record.cluster}/{record.pod_uid or record.workload_name}/{record.start.isoformat()}"
 
 
-def _store(epoch: int, cursor: Any, record: EfficiencySample) -> Meaning:
+def _store(cursor: Any, record: EfficiencySample, epoch: int) -> Meaning:
     key, content = _key(record), (
         record.gpu_seconds, record.mfu, record.hfu, record.dtype, record.method or "", record.coverage, record.reason or "",
     )  # fmt: skip
@@ -71,3 +47,8 @@ def _store(epoch: int, cursor: Any, record: EfficiencySample) -> Meaning:
 def sample_taken(key: str) -> Message:
     """The refusal of a record whose key is taken by other content."""
     return Message("sample %(key)s was reported before with other content; the first one stays", key=key)
+
+
+efficiency_ingest = OneByOne(_key, _name, _store, sample_taken, other_cluster, AcceptedRows.Kind.SAMPLE, in_epochs=True)
+"""The same interval of the same subject with other values conflicts. A name without a kind is that of every workload of that
+name, also of one that is reported with its kind at another time."""

@@ -1,30 +1,12 @@
 """Readings of the token counters of inference servers: append-only evidence to compare the gateways' records with."""
 
-from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
-from django.db import connection, transaction
-
-from billing.usage.services.one_by_one import Problem, ingest_one_by_one
-from billing.usage.services.outcome import IngestOutcome, Meaning, Reporter, latest_instant, may_not_report
+from billing.usage.services.one_by_one import OneByOne, Problem
+from billing.usage.services.outcome import Meaning, Reporter, latest_instant, may_not_report
 from metering.messages import Message
-from metering.records import EngineReading, Rejected
-
-
-def engine_readings_ingest(
-    *,
-    records: Sequence[tuple[int, EngineReading, bytes]],
-    rejected: Iterable[Rejected] = (),
-    reporter: Reporter,
-    now: datetime,
-) -> IngestOutcome:
-    """Take a batch; the same (source, replica, model, time) again is a duplicate, with other counts a conflict."""
-    with transaction.atomic(), connection.cursor() as cursor:
-        return ingest_one_by_one(
-            cursor, records, rejected, reporter, key=_key, name=_name, store=_store, taken=_taken,
-            refuse=lambda record: _problem(record, reporter, now),
-        )  # fmt: skip
+from metering.records import EngineReading
 
 
 def _problem(record: EngineReading, reporter: Reporter, now: datetime) -> Problem | None:
@@ -44,7 +26,7 @@ def _name(record: EngineReading) -> str:
     return "/".join((record.source, record.replica, record.model, record.time.isoformat()))
 
 
-def _store(cursor: Any, record: EngineReading) -> Meaning:
+def _store(cursor: Any, record: EngineReading, _: int) -> Meaning:
     counts = (record.started_at, record.prompt_tokens, record.generation_tokens)
     cursor.execute(
         """INSERT INTO usage_enginereading
@@ -64,3 +46,7 @@ def _store(cursor: Any, record: EngineReading) -> Meaning:
 
 def _taken(key: str) -> Message:
     return Message("reading %(key)s was reported before with other content; the first one stays", key=key)
+
+
+engine_readings_ingest = OneByOne(_key, _name, _store, _taken, _problem)
+"""The same (source, replica, model, time) again is a duplicate, with other counts a conflict."""

@@ -1,8 +1,13 @@
 """Taking in what is reported rarely: record by record, in the order of their keys, so that two reporters never deadlock."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Generic, TypeVar
 
+from django.db import connection, transaction
+
+from billing.usage.epochs import ingest_lock_shared
 from billing.usage.models import AcceptedRows
 from billing.usage.services.outcome import IngestOutcome, Meaning, Refusal, Reporter, accepted_note, may_not_report
 from billing.usage.services.quarantine import quarantine_add
@@ -14,35 +19,49 @@ Problem = tuple[Message, str]
 """What is wrong with a record, and the reason for which it goes to quarantine."""
 
 
-def ingest_one_by_one(
-    cursor: Any, records: Sequence[tuple[int, R, bytes]], rejected: Iterable[Rejected], reporter: Reporter, *,
-    key: Callable[[R], tuple[Any, ...]], name: Callable[[R], str], refuse: Callable[[R], Problem | None],
-    store: Callable[[Any, R], Meaning], taken: Callable[[str], Message], kind: AcceptedRows.Kind | None = None,
-) -> IngestOutcome:  # fmt: skip
-    """Take (index, record, raw bytes) in the caller's transaction.
+@dataclass(frozen=True)
+class OneByOne(Generic[R]):
+    """Takes a batch of (index, record, raw bytes) of one kind.
 
-    `refuse`: why a record may not be stored. `store`: write a record, waiting for other reports of the same at this moment.
-    `taken`: the answer to a record whose name is taken by other content. `kind`: of rows that are counted when accepted.
+    `store`: write a record known since an epoch, waiting for other reports of the same at this moment. `taken`: the answer
+    to a record whose name is taken by other content. `refuse`: why a record may not be stored. `kind`: of rows that are
+    counted when accepted. Kinds that are not `in_epochs` get epoch 0 and wait for no close.
     """
-    outcome = IngestOutcome(refusals=[Refusal(item.index, "", item.error.message, "invalid", item.raw) for item in rejected])
-    fresh = 0
-    for index, record, raw in sorted(records, key=lambda item: key(item[1])):
-        problem = refuse(record)
-        if problem is not None:
-            outcome.refusals.append(Refusal(index, name(record), *problem, raw))
-            continue
-        meaning = store(cursor, record)
-        outcome.count(meaning)
-        fresh += meaning is Meaning.NEW
-        if meaning is Meaning.CONFLICT:
-            outcome.refusals.append(Refusal(index, name(record), taken(name(record)), "conflict", raw))
-    if kind is not None:
-        accepted_note(cursor, kind, fresh)
-    quarantine_add(reporter=reporter, refusals=outcome.refusals)
-    return outcome
+
+    key: Callable[[R], tuple[Any, ...]]
+    name: Callable[[R], str]
+    store: Callable[[Any, R, int], Meaning]
+    taken: Callable[[str], Message]
+    refuse: Callable[[R, Reporter, datetime], Problem | None]
+    kind: AcceptedRows.Kind | None = None
+    in_epochs: bool = False
+
+    @transaction.atomic
+    def __call__(
+        self, *, records: Sequence[tuple[int, R, bytes]], rejected: Iterable[Rejected] = (), reporter: Reporter,
+        now: datetime,
+    ) -> IngestOutcome:  # fmt: skip
+        refusals = [Refusal(item.index, "", item.error.message, "invalid", item.raw) for item in rejected]
+        outcome, fresh = IngestOutcome(refusals=refusals), 0
+        epoch = ingest_lock_shared() if self.in_epochs else 0
+        with connection.cursor() as cursor:
+            for index, record, raw in sorted(records, key=lambda item: self.key(item[1])):
+                name, problem = self.name(record), self.refuse(record, reporter, now)
+                if problem is not None:
+                    refusals.append(Refusal(index, name, *problem, raw))
+                    continue
+                meaning = self.store(cursor, record, epoch)
+                outcome.count(meaning)
+                fresh += meaning is Meaning.NEW
+                if meaning is Meaning.CONFLICT:
+                    refusals.append(Refusal(index, name, self.taken(name), "conflict", raw))
+            if self.kind is not None:
+                accepted_note(cursor, self.kind, fresh)
+        quarantine_add(reporter=reporter, refusals=refusals)
+        return outcome
 
 
-def other_cluster(reporter: Reporter, cluster: str) -> Problem | None:
+def other_cluster(record: NodeCapacity | EfficiencySample, reporter: Reporter, now: datetime) -> Problem | None:
     """The problem with a record of a cluster of which the reporter may report nothing."""
-    error = may_not_report(reporter, "cluster", cluster)
+    error = may_not_report(reporter, "cluster", record.cluster)
     return (error, "invalid") if error else None
