@@ -344,7 +344,7 @@ def test_the_command_shows_the_effect_before_anything_moves(
     [
         (["price", "--gpu", "H800", "--name", "a", "--from", "2026-10-01T00:00:00Z", "--reason", "r"], "=PRICE"),
         (["price", "--token", "m=1", "--name", "a", "--from", "2026-10-01T00:00:00Z", "--reason", "r"], "MODEL/CLASS=PRICE"),
-        (["price", "--name", "a", "--from", "2026-10-01", "--reason", "r"], "needs an offset"),
+        (["price", "--name", "a", "--from", "2026-10-01", "--reason", "r"], "has no offset"),
         (["show", "99"], "change 99: there is none"),
         (["approve", "99"], "change 99: there is none"),
     ],

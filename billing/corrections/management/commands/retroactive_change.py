@@ -1,7 +1,6 @@
 """`manage.py retroactive_change price|namespace|consumer|efficiency|show|acknowledge|approve|reject|list`"""
 
 from argparse import ArgumentParser, ArgumentTypeError
-from datetime import datetime
 from typing import Any
 
 from django.utils import timezone
@@ -21,19 +20,9 @@ from billing.rating.selectors import changes_all
 from billing.rating.services.changes import ChangeError
 from billing.tenancy.access import Right
 from billing.tenancy.app_command import DECIDE, DONE, AppCommand, approver, fail, operator
+from metering.command_line import instant
 
 FACTS = ("price", "namespace", "consumer", "efficiency")
-
-
-def instant(text: str) -> datetime:
-    """A time with its offset."""
-    try:
-        value = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise ArgumentTypeError(f"{text!r} is no time such as 2026-10-01T00:00:00+08:00") from error
-    if value.tzinfo is None:
-        raise ArgumentTypeError(f"{text!r} needs an offset, such as +08:00")
-    return value
 
 
 def gpu_price(text: str) -> dict[str, str]:
