@@ -208,10 +208,8 @@ def _refuse_mean(reader: FieldReader, field: str, mean: Fraction, currency: str)
 
 def _refuse_contradictions(reader: FieldReader, numbers: Mapping[str, Fraction], rented: bool) -> None:
     for one, other in TOGETHER:
-        if reader.has(one) and not reader.has(other):
-            reader.refuse(other, Message("is missing, but %(other)s is given", other=one))
-        if reader.has(other) and not reader.has(one) and other != "installed_gpus":
-            reader.refuse(one, Message("is missing, but %(other)s is given", other=other))
+        if reader.has(one) or other != "installed_gpus":
+            reader.together(one, other)
     for one, other in INSTEAD:
         if reader.has(other):
             reader.refuse_beside(one, other)
