@@ -106,11 +106,10 @@ def _expect_acknowledgement(period: BillingPeriod, exported: Exported, actor: st
         "in_part": [number for number in numbers if number in exported.held],
     }  # fmt: skip
     batch = batch_hash(exported.journals)
-    with transaction.atomic():
-        _, made = JournalExport.objects.get_or_create(period=period, batch_hash=batch, defaults=facts)
-        if made:
-            detail = {"batch_hash": batch, "debit": str(exported.debit)}
-            audit_record(actor=actor, action="journal_export", subject=period.month, detail=detail)
+    _, made = JournalExport.objects.get_or_create(period=period, batch_hash=batch, defaults=facts)
+    if made:
+        detail = {"batch_hash": batch, "debit": str(exported.debit)}
+        audit_record(actor=actor, action="journal_export", subject=period.month, detail=detail)
 
 
 def journal_acknowledge(*, month: str, batch: str, reference: str, actor: str, now: datetime) -> JournalExport:
