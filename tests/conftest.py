@@ -3,6 +3,7 @@
 import gc
 import os
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -34,12 +35,11 @@ def for_all_tests(
 
 
 @pytest.fixture(autouse=True)
-def token_ledger_is_empty(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Empty the plain tables of the token ledger around tests that commit: Django's flush knows only its models."""
+def nothing_is_there_before_a_test_that_commits(request: pytest.FixtureRequest) -> None:
+    """Nor in the plain tables of the token ledger. What it commits goes with it: `only_what_a_test_committed_is_deleted`."""
     marker = request.node.get_closest_marker("django_db")
     marked = marker is not None and marker.kwargs.get("transaction")
     if not marked and not {"transactional_db", "live_server"} & set(request.fixturenames):
-        yield
         return
     request.getfixturevalue("transactional_db")
     from tests.stored_rows import database_emptied, token_shards_anew
@@ -47,8 +47,6 @@ def token_ledger_is_empty(request: pytest.FixtureRequest) -> Iterator[None]:
     database_emptied()
     if IN_CLICKHOUSE:
         token_shards_anew()
-    yield
-    database_emptied()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -109,9 +107,12 @@ def token_store(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def nothing_stays_frozen() -> Iterator[None]:
-    """Parts of the installation that a test starts set aside for ever what is there: at the end extension modules miss
-    it.
+    """What is there before the first test is nobody's garbage: neither a collection looks through it nor a fork copies it.
+
+    At the end extension modules miss what is set aside, by us or by parts of the installation that a test starts.
     """
+    gc.collect()
+    gc.freeze()
     yield
     gc.unfreeze()
 
@@ -157,6 +158,22 @@ def static_files_are_listed_once() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(WhiteNoiseMiddleware, "add_files_from_finders", once)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def trusted_authorities_are_read_once() -> Iterator[None]:
+    """httpx reads them anew for every client, 17 ms each: most of the time of a test that asks until something holds."""
+    from httpx._transports import default
+
+    read = default.create_ssl_context
+    for_these = cache(lambda *given: read(*given[:3]))
+
+    def once(verify: Any = True, cert: Any = None, trust_env: bool = True) -> Any:
+        return for_these(verify, cert, trust_env, os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(default, "create_ssl_context", once)
         yield
 
 

@@ -21,8 +21,9 @@ FLAGS = [
 ]  # fmt: skip
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
+    """One Chromium for all tests of a worker; each has windows of its own."""
     executable = next((found for name in NAMES if (found := shutil.which(name))), None)
     if executable is None:
         pytest.fail("no Chromium: install the package chromium-headless-shell (CI does)")

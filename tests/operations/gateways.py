@@ -50,6 +50,7 @@ class Sender:
                         self.repeated += answer.json()["duplicates"]
                         self.last_answer = time.monotonic()
                         number += 1
+                        self.over.wait(0.02)
                         continue
                 time.sleep(0.1)
 
