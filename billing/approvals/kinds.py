@@ -100,5 +100,5 @@ KINDS: Final[dict[str, Kind[Any]]] = {}
 
 
 def register(kind: Kind[Any]) -> None:
-    """Make a kind known; its package does so when Django starts."""
+    """Make a kind known, as its module does when it is imported; who looks at all of them imports these modules before."""
     KINDS[kind.name] = kind

@@ -4,6 +4,7 @@ import ast
 from pathlib import Path
 
 import billing
+import billing.inbox.decisions  # imports every kind
 from billing.approvals.kinds import KINDS
 from billing.corrections.models import Dispute
 from billing.portal.audit_words import AUDIT
