@@ -48,7 +48,7 @@ from billing.explorer.results import UNIT_COSTS, Group
 from billing.explorer.selectors import Explored
 from billing.portal.charts import Chart, Series
 from billing.portal.explorer_outlook import Outlook
-from billing.portal.tables import NOTHING
+from billing.portal.labels import NOTHING
 from billing.portal.templatetags.portal import count, hours, money, ratio, sign, signed_money, signed_percent
 from billing.runtime.translation import translated
 from pricing.money import AMOUNT_PLACES, round_to

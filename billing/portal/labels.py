@@ -16,6 +16,8 @@ from billing.rating import labels as rating
 from billing.tenancy import labels as tenancy
 from billing.usage import labels as usage
 
+MINUS: Final = "\N{MINUS SIGN}"
+NOTHING: Final = "\N{EM DASH}"
 LABELS: Final[Mapping[str, Mapping[Any, Any]]] = {
     "period_status": invoices.PERIOD_STATUS,
     "reopening_status": closing.REOPENING_STATUS,

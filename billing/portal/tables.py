@@ -22,7 +22,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.utils.text import slugify
 
 from billing.invoices.documents.delimited import BYTE_ORDER_MARK, harmless
-from billing.portal.labels import LABELS
+from billing.portal.labels import LABELS, MINUS, NOTHING
 from billing.rating.freshness import Freshness
 from pricing.money import round_to
 
@@ -30,7 +30,6 @@ XLSX = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
 KINDS = {"csv": "text/csv; charset=utf-8", "xlsx": XLSX}
 FORMATS = {"money": "#,##0.00", "quantity": "#,##0.000000", "count": "#,##0", "ratio": "0.0%", "price": "#,##0.0000####"}
 WIDEST = 60
-MINUS, NOTHING = "\N{MINUS SIGN}", "\N{EM DASH}"
 Cell = str | int | Decimal | Fraction | date | None
 Row = Sequence[Cell]
 

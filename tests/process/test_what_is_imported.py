@@ -24,3 +24,7 @@ def test_only_a_workbook_makes_a_command_wait_for_pandas(tmp_path: Path, command
     found = imported(tmp_path, command, "--help")
     assert {"django", "msgspec"} <= found
     assert found & {"pandas", "openpyxl"} == set()
+
+
+def test_no_command_waits_for_what_only_pages_draw(tmp_path: Path) -> None:
+    assert imported(tmp_path, "migrate", "--help") & {"numpy", "pyarrow", "typst", "xlsxwriter"} == set()

@@ -1,16 +1,17 @@
 """What the explorer calls the values of its dimensions."""
 
-from django import template
+from typing import Any
 
-from billing.explorer.labels import name_of
-from billing.explorer.query import NAMELESS
-from billing.portal.explorer_page import ExplorerPage
+from django import template
 
 register = template.Library()
 
 
 @register.simple_tag
-def called(dimension: str, value: str, page: ExplorerPage) -> str:
-    """What a value is called, in one text."""
+def called(dimension: str, value: str, page: Any) -> str:
+    """What a value is called, in one text. `page`: an `ExplorerPage`."""
+    from billing.explorer.labels import name_of
+    from billing.explorer.query import NAMELESS
+
     name = name_of(dimension, "" if value == NAMELESS else value, page.called)
     return f"{name.text} ({name.under})" if name.under and dimension != "team" else name.text

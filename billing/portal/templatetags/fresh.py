@@ -10,9 +10,7 @@ from django.utils.dateformat import format as date_format
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from billing.monitoring.degraded import LIMITS, Degraded, degraded_lately
-from billing.portal.fresh import metering
-from billing.portal.tables import NOTHING
+from billing.portal.labels import NOTHING
 from billing.portal.templatetags.portal import age, local_minute
 
 register = template.Library()
@@ -44,6 +42,8 @@ WITHHELD = {
 @register.inclusion_tag("portal/parts/silent.html", takes_context=True)
 def silence(context: template.Context) -> dict[str, Any]:
     """Who is silent: of the month that the page shows, or where it shows none of the running one."""
+    from billing.portal.fresh import metering
+
     fresh = context["fresh"] if "fresh" in context else metering(context["request"])
     return {"metering": fresh, "setup": context.get("setup"), "may": context.get("may")}
 
@@ -51,11 +51,13 @@ def silence(context: template.Context) -> dict[str, Any]:
 @register.inclusion_tag("portal/parts/degraded.html", takes_context=True)
 def degraded(context: template.Context) -> dict[str, Any]:
     """What of the platform somebody has to mend, for who can."""
+    from billing.monitoring.degraded import LIMITS, degraded_lately
+
     return {"degraded": degraded_lately(), "dated": LIMITS, "setup": context["setup"]}
 
 
 @register.filter
-def degraded_text(one: Degraded) -> str:
+def degraded_text(one: Any) -> str:
     """What is degraded, in words."""
     return str(DEGRADED[one.kind]) % {"n": round(abs(one.seconds))}
 

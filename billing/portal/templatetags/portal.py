@@ -16,12 +16,9 @@ from django.utils.safestring import mark_safe
 from django.utils.translation import gettext, ngettext
 
 from billing.closing.labels import subject_words
-from billing.inbox.months import claim_address
 from billing.portal.input_names import input_name
-from billing.portal.labels import LABELS
+from billing.portal.labels import LABELS, MINUS, NOTHING
 from billing.portal.navigation import menu_of
-from billing.portal.tables import MINUS, NOTHING
-from billing.portal.waiting import waiting_number
 from billing.rates.labels import TOKEN_CLASS, token_class_words
 from billing.rates.price_diff import PriceChange
 from billing.runtime.progress import STEPS
@@ -75,6 +72,8 @@ def in_context(name: str, context: str) -> Any:
 @register.inclusion_tag("portal/parts/menu.html", takes_context=True)
 def menu(context: template.Context) -> dict[str, Any]:
     """The menu for the reader of the page."""
+    from billing.portal.waiting import waiting_number
+
     return {
         "sections": menu_of(context.get("may") or {}), "nav": context.get("nav"), "choice": context.get("choice"),
         "waiting": waiting_number(context.get("request")),
@@ -262,6 +261,8 @@ def exception_link(item: Any, month: str) -> str:
 @register.simple_tag
 def claim_link(item: Any, month: str) -> str:
     """The form that gives usage of a month an owner: an exception or an item of what has none."""
+    from billing.inbox.months import claim_address
+
     return claim_address(item.kind, item.subject, month)
 
 
