@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 
 from django import template
 from django.urls import reverse
-from django.utils.html import format_html_join
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import mark_safe
 from django.utils.translation import gettext, ngettext
 
@@ -208,6 +208,12 @@ def change(multiplier: Decimal) -> str:
     if not percent:
         return "0%"
     return f"{'+' if percent > 0 else MINUS}{abs(percent):f}%"
+
+
+@register.filter
+def or_soft(text: str, words: object) -> str:
+    """A figure or an instant as another filter wrote it, or soft words where there is none."""
+    return format_html('<span class="soft">{}</span>', words) if text == NOTHING else text
 
 
 @register.filter
