@@ -134,10 +134,8 @@ class ChangeForm(PlannedForm):
         self.rows = []
         if plan:
             del self.fields["amount"]
-            self.rows = PlanRow.sent(data) if data is not None else [
-                PlanRow(initial={"plan_month": month, "plan_amount": f"{amount:,.2f}"}, number=number)
-                for number, (month, amount) in enumerate(plan.items(), 1)
-            ]
+            amounts = [{"plan_month": month, "plan_amount": f"{amount:,.2f}"} for month, amount in plan.items()]
+            self.rows = PlanRow.table(data, amounts)
 
     def clean(self) -> dict[str, Any]:
         """Check what no field shows alone."""
@@ -240,10 +238,7 @@ class BudgetForm(PlannedForm, ThresholdsForm):
         self.fields["amount"].help_text = currency
         self.fields["amount"].widget.attrs["placeholder"] = "100,000.00"
         months = [divmod(today.year * 12 + today.month - 1 + ahead, 12) for ahead in range(PLAN_ROWS)]
-        self.rows = PlanRow.sent(data) if data is not None else [
-            PlanRow(initial={"plan_month": f"{year}-{month + 1:02d}"}, number=number)
-            for number, (year, month) in enumerate(months, 1)
-        ]
+        self.rows = PlanRow.table(data, ({"plan_month": f"{year}-{month + 1:02d}"} for year, month in months))
 
     def clean(self) -> dict[str, Any]:
         """Check what no field shows alone; the clean fields are those of a `BudgetWish`, with the team."""

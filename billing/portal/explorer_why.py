@@ -15,7 +15,6 @@ from billing.explorer.labels import DIMENSION, Name, name_of, span_text
 from billing.explorer.query import NAMELESS, Query
 from billing.explorer.selectors import Explored, Explorer
 from billing.portal.bridge import ORDER, ZERO, Bridge, Effect, bridge_of
-from billing.portal.charts import Chart, bridge_chart
 
 BY: Final = ("team", "namespace", "job", "consumer", "model")
 """What a change can be split by."""
@@ -64,17 +63,16 @@ class Why:
 
     found: Explored
     called: Mapping[str, str]
-    currency: str
     by: str
     lines: ComparedLines
 
     @classmethod
-    def of(cls, found: Explored, reader: Explorer, currency: str, by: str) -> "Why | None":
+    def of(cls, found: Explored, reader: Explorer, by: str) -> "Why | None":
         """None where nothing is compared."""
         if found.compared is None or found.query.search or found.query.metric != "cost":
             return None
         lines = reader.compared_lines(found.query, by, shadow=found.shadow)
-        return None if lines is None else cls(found, reader.called, currency, by, lines)
+        return None if lines is None else cls(found, reader.called, by, lines)
 
     @cached_property
     def bridges(self) -> dict[str, Bridge]:
@@ -96,12 +94,6 @@ class Why:
     def steps(self) -> list[Step]:
         """Each effect with the page that says more."""
         return [Step(effect, self._effect_link(effect.name)) for effect in self.bridge.effects]
-
-    @property
-    def chart(self) -> Chart:
-        """The steps as bars that lead on."""
-        links = ["", *(step.link for step in self.steps), ""]
-        return replace(bridge_chart(self.bridge, self.currency), links=links)
 
     @cached_property
     def changes(self) -> list[Change]:

@@ -133,6 +133,13 @@ class RowForm(PageForm):
             field.widget.attrs["aria-label"] = f"{self[name].label} {number}"
 
     @classmethod
+    def table(cls, data: QueryDict | None, stored: Iterable[Mapping[str, Any]]) -> list[Self]:
+        """The rows as they were sent, else a row for each that is stored."""
+        if data is not None:
+            return cls.sent(data)
+        return [cls(initial=row, number=number) for number, row in enumerate(stored, 1)]
+
+    @classmethod
     def sent(cls, data: QueryDict) -> list[Self]:
         """The rows that ask for something, as they were sent; a column that is left out is empty."""
         columns = zip_longest(*(data.getlist(name) for name in cls.base_fields), fillvalue="")

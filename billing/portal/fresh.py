@@ -50,7 +50,7 @@ def metering(request: HttpRequest) -> Freshness | None:
         zone = billing_setup().zone
     except NoSetupError:
         return None
-    window = billing_month(month_of(_asked_at(request), zone), zone)
+    window = billing_month(month_of(asked_at(request), zone), zone)
     return window_freshness(request, window, scope_seen(request))
 
 
@@ -59,14 +59,14 @@ def window_freshness(
     as_of: datetime | None = None,
 ) -> Freshness:  # fmt: skip
     """How fresh the figures of open months are."""
-    now = as_of or _asked_at(request)
+    now = as_of or asked_at(request)
     until = max(window.start, min(window.end, now))
     known: dict[datetime, Reported] = request.__dict__.setdefault("_reported", {})
     reported = known.setdefault(until, Reported(until))
     return freshness(scope, window, now, unbilled=unbilled, reported=reported)
 
 
-def _asked_at(request: HttpRequest) -> datetime:
+def asked_at(request: HttpRequest) -> datetime:
     """One instant for all of a request."""
     at: datetime = request.__dict__.setdefault("_asked_at", timezone.now())
     return at

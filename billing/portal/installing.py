@@ -65,17 +65,7 @@ class Commands:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class FirstReport:
-    """What has come since a token was made: `watermark` says up to when all is reported, `used_at` only that it asked."""
-
-    token: ApiToken
-
-    @property
-    def watermark(self) -> object:
-        heard = AgentWatermark.objects.filter(cluster=self.token.source, reported_at__gte=self.token.created_at)
-        return heard.aggregate(through=Max("watermark"))["through"]
-
-    @property
-    def used_at(self) -> object:
-        return self.token.last_used_at
+def reported_through(token: ApiToken) -> object:
+    """Up to when all is reported by whom a token was made for; None where nothing has come since."""
+    heard = AgentWatermark.objects.filter(cluster=token.source, reported_at__gte=token.created_at)
+    return heard.aggregate(through=Max("watermark"))["through"]

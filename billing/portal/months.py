@@ -9,7 +9,7 @@ from django.http import Http404
 from billing.invoices.models import BillingPeriod
 from billing.tenancy.models import BillingSetup
 from billing.usage.selectors import usage_span
-from metering.intervals import MICROSECOND, IntervalError, billing_month, month_of
+from metering.intervals import MICROSECOND, IntervalError, billing_month, month_of, previous_month
 
 MONTHS_OFFERED = 36
 
@@ -71,11 +71,9 @@ def _months_with_usage(zone: str) -> list[str]:
 
 
 def _between(first: str, last: str) -> list[str]:
-    year, number = int(last[:4]), int(last[5:])
-    months: list[str] = []
-    while len(months) < MONTHS_OFFERED and (month := f"{year:04d}-{number:02d}") >= first:
-        months.append(month)
-        year, number = (year, number - 1) if number > 1 else (year - 1, 12)
+    months = [last]
+    while len(months) < MONTHS_OFFERED and months[-1] > first:
+        months.append(previous_month(months[-1]))
     return months
 
 

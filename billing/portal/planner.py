@@ -84,7 +84,6 @@ LEAST_GPU_SECONDS: Final = 3600
 class Plan:
     """The cases of a plan in words and figures; `problems` where it says nothing."""
 
-    cases: dict[str, Estimate] = field(default_factory=dict)
     rows: list[tuple[str, str, list[Decimal]]] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     problems: Sequence[str] = ()
@@ -187,7 +186,7 @@ def planned(values: Mapping[str, str], policy: EfficiencyPolicy | None = None) -
     if policy is not None:
         rows.append(_adjustment_row(list(cases.values()), policy, hfu_over_mfu))
     checks = [check.text for check in plan.checks() if not check.holds]
-    return Plan(cases, rows, [*checks, *_warnings(values, cases["base"])])
+    return Plan(rows, [*checks, *_warnings(values, cases["base"])])
 
 
 def _open_lists(fields: dict[str, Any]) -> list[Message]:

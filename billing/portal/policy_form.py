@@ -178,12 +178,8 @@ class AllocationForm(PolicyForm):
 
     def __init__(self, data: QueryDict | None = None, *, latest: Mapping[str, Any] | None = None) -> None:
         super().__init__(data, latest=latest)
-        self.idle: list[IdleRow] = IdleRow.sent(data) if data is not None else [
-            IdleRow(initial=row, number=number) for number, row in enumerate(self._rows("idle", {}), 1)
-        ]
-        self.shared: list[SharedRow] = SharedRow.sent(data) if data is not None else [
-            SharedRow(initial=row, number=number) for number, row in enumerate(self._rows("shared", {"name": "cost"}), 1)
-        ]
+        self.idle = IdleRow.table(data, self._rows("idle", {}))
+        self.shared = SharedRow.table(data, self._rows("shared", {"name": "cost"}))
 
     def shown(self) -> dict[str, Any]:
         """Its rows are shown apart."""

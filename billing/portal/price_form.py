@@ -95,7 +95,7 @@ class PriceForm(PageForm):
     def _rows(self, row: Any, table: str, content: Content | None) -> list[Any]:
         """The rows of a table as they were sent or are stored, with some blank ones below."""
         entries = (content or {}).get(table, ())
-        rows = row.sent(self.data) if self.is_bound else [row(initial=row.of(x), number=n) for n, x in enumerate(entries, 1)]
+        rows = row.table(self.data if self.is_bound else None, map(row.of, entries))
         return rows + [row(number=len(rows) + ahead) for ahead in range(1, BLANK_ROWS + 1)]
 
     def is_valid(self) -> bool:

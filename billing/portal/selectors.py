@@ -167,23 +167,12 @@ def consumers_owned(teams: QuerySet[Team]) -> QuerySet[ConsumerOwnership]:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class QuarantineCause:
-    """Open records of one reason that one reporter sent to one endpoint, and of which instants they are."""
-
-    reason: str
-    reporter: str
-    door: str
-    records: int
-    earliest: datetime
-    latest: datetime
-
-
-def quarantine_causes() -> list[QuarantineCause]:
-    """What is open by cause, the one of the most records first."""
-    found = QuarantinedRecord.objects.filter(status=QuarantinedRecord.Status.OPEN).values("reason", "reporter", "door")
-    counted = found.annotate(records=Count("id"), earliest=Min("at"), latest=Max("at"))
-    return [QuarantineCause(**row) for row in counted.order_by("-records", "reason", "reporter", "door")]
+def quarantine_causes() -> Iterable[Any]:
+    """Open records by cause (`reason`, `reporter`, `door`), the most `records` first, with `earliest` and `latest`."""
+    cause = ("reason", "reporter", "door")
+    found = QuarantinedRecord.objects.filter(status=QuarantinedRecord.Status.OPEN).values(*cause)
+    counted = found.annotate(records=Count("id"), earliest=Min("at"), latest=Max("at")).order_by("-records", *cause)
+    return counted.values_list(*cause, "records", "earliest", "latest", named=True)
 
 
 def quarantined(status: str, most: int | None = QUARANTINE_SHOWN) -> tuple[list[QuarantinedRecord], int]:

@@ -20,7 +20,6 @@ from billing.budgets import services
 from billing.budgets.alert_quality import alert_quality
 from billing.budgets.committed_forecast import contracted_ahead
 from billing.budgets.expected import progress_of
-from billing.budgets.forecast import FEWEST_DAYS
 from billing.budgets.models import SCOPE_FIELDS, Alert, Budget, BudgetStatus, CapOverride, CostAnomaly, DailySpend, Mute
 from billing.budgets.selectors import active_mutes, ladder_of, scope_of, status_now, team_tree
 from billing.budgets.services import (
@@ -212,7 +211,7 @@ def budget_page(
     standing = status_now(found, now)
     context = {
         "nav": "budgets", "setup": setup, "budget": found, "standing": standing, "row": BudgetRow(found, standing),
-        "fewest_days": FEWEST_DAYS, "ladder": ladder_of(found), "refused": refused,
+        "ladder": ladder_of(found), "refused": refused,
         "alerts": Alert.objects.filter(budget=found).prefetch_related("deliveries__channel")[:ALERTS_SHOWN],
         "forms": {name: form.or_refused(refused) for name, form in _forms(found, setup).items()},
         "mutes": active_mutes(now).filter(team=found.team, budget__in=[found]),
@@ -348,14 +347,18 @@ def override_step(request: HttpRequest, setup: BillingSetup, pk: int, override_p
     override = CapOverride.objects.select_related("budget__team").filter(pk=override_pk, budget=found).first()
     if override is None or step not in ("approve", "end"):
         raise Http404(f"no override {override_pk} of budget {pk}, or no step {step[:20]!r}")
-    form = PageForm(request.POST)
     if step == "approve":
-        done = form.done(cap_override_approve, override_id=override.pk, **acting(request))
-    elif access_of(request.user).may(Right.BUDGET, found.team):
-        done = form.done(cap_override_end, override=override, **acting(request))
-    else:
-        raise PermissionDenied
-    return redirect("portal:budget", pk=pk) if done else budget_page(request, setup, found, form, 409)
+        return _step(request, setup, found, cap_override_approve, override_id=override.pk)
+    own_budget(request, pk)
+    return _step(request, setup, found, cap_override_end, override=override)
+
+
+def _step(
+    request: HttpRequest, setup: BillingSetup, found: Budget, act: Callable[..., object], **which: object
+) -> HttpResponse:
+    form = PageForm(request.POST)
+    done = form.done(act, **which, **acting(request))
+    return redirect("portal:budget", pk=found.pk) if done else budget_page(request, setup, found, form, 409)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -396,14 +399,10 @@ def budget_change_step(request: HttpRequest, setup: BillingSetup, pk: int, chang
     found = budget_or_404(request, pk)
     if step not in ("approve", "end") or not changes_waiting(found).filter(pk=change_pk).exists():
         raise Http404(f"no change {change_pk} of budget {pk}, or no step {step[:20]!r}")
-    form = PageForm(request.POST)
     if step == "approve":
-        done = form.done(services.budget_change_approve, change_id=change_pk, **acting(request))
-    elif access_of(request.user).may(Right.BUDGET, found.team):
-        done = form.done(services.budget_change_end, change_id=change_pk, **acting(request))
-    else:
-        raise PermissionDenied
-    return redirect("portal:budget", pk=pk) if done else budget_page(request, setup, found, form, 409)
+        return _step(request, setup, found, services.budget_change_approve, change_id=change_pk)
+    own_budget(request, pk)
+    return _step(request, setup, found, services.budget_change_end, change_id=change_pk)
 
 
 @require_safe

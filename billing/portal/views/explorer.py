@@ -1,13 +1,12 @@
 """The cost explorer, the first page of finance and of teams: what anything cost, when, and compared with what."""
 
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
-from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from billing.explorer.labels import DIMENSION
@@ -20,7 +19,7 @@ from billing.portal.explorer_outlook import Outlook
 from billing.portal.explorer_page import ExplorerPage
 from billing.portal.explorer_why import BY as WHY_BY
 from billing.portal.explorer_why import Why
-from billing.portal.fresh import metering, scope_seen, window_freshness
+from billing.portal.fresh import asked_at, metering, scope_seen, window_freshness
 from billing.portal.htmx import HtmxRequest
 from billing.portal.tables import download
 from billing.portal.views.overview import overview, unbilled_table
@@ -48,7 +47,7 @@ def home(request: HttpRequest) -> HttpResponseBase:
 def explorer(request: HtmxRequest, setup: BillingSetup) -> HttpResponse:
     """The answer to what the address asks; `part`: names of filters, where the month will end, or why it changed."""
     teams = dict(teams_visible_to(request.user).order_by("code").values_list("code", "name"))
-    reader = Explorer(frozenset(teams), _now(request), setup.zone, teams)
+    reader = Explorer(frozenset(teams), asked_at(request), setup.zone, teams)
     everything = "as" in request.GET and bool(request.GET.get("table"))
     by = ("team",) if len(teams) > 1 else ("namespace",)
     try:
@@ -89,7 +88,7 @@ def _why(request: HttpRequest, shown: ExplorerPage, reader: Explorer) -> HttpRes
     by = request.GET.get("why", usual)
     if by not in WHY_BY:
         raise Http404(f"{by!r}: a change is split by one of {', '.join(WHY_BY)}")
-    why = None if shown.stale else Why.of(shown.found, reader, shown.currency, by)
+    why = None if shown.stale else Why.of(shown.found, reader, by)
     return render(request, "portal/parts/explorer_why.html", {"why": why, "page": shown, "query": shown.query})
 
 
@@ -98,11 +97,6 @@ def _usual_range(request: HttpRequest) -> str:
     fresh = metering(request)
     known = fresh is not None and fresh.data_through is not None and fresh.data_through >= fresh.window.start + FEWEST
     return "this-month" if known else "last-month"
-
-
-def _now(request: HttpRequest) -> datetime:
-    at: datetime = request.__dict__.setdefault("_asked_at", timezone.now())
-    return at
 
 
 def _fresh(request: HttpRequest, found: Explored, reader: Explorer) -> Freshness | None:

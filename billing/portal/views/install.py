@@ -14,7 +14,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from billing.portal.access import page_for
 from billing.portal.forms import PageForm, Text
-from billing.portal.installing import Commands, FirstReport
+from billing.portal.installing import Commands, reported_through
 from billing.tenancy.access import Right
 from billing.tenancy.actors import actor_of
 from billing.tenancy.models import ApiToken, BillingSetup
@@ -50,7 +50,7 @@ def install_agent(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
         return _page(request, setup)
     known = ApiToken.objects.exclude(source="").filter(scopes__contains=[SCOPE])
     token = get_object_or_404(known, pk=int(wanted) if wanted.isdecimal() and len(wanted) < 10 else 0)
-    context = {"setup": setup, "token": token, "first": FirstReport(token)}
+    context = {"setup": setup, "token": token, "through": reported_through(token)}
     return render(request, "portal/parts/first_report.html", context)
 
 
@@ -82,7 +82,7 @@ def _page(
         endpoint = (settings.PORTAL_URL or request.build_absolute_uri("/")).rstrip("/")
         commands = Commands(endpoint, token.source, secret, sent.cleaned_data["image"] or "suanpan-agent")
         text = {kind: getattr(commands, kind) for kind, _label in KINDS}[sent.cleaned_data["kind"]]
-        context |= {"token": token, "command": text, "first": FirstReport(token)}
+        context |= {"token": token, "command": text, "through": reported_through(token)}
     elif sent is not None:
         context |= {"refused": sent, "form": sent}
     return render(request, "portal/install_agent.html", context, status=409 if "refused" in context else 200)

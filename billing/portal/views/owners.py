@@ -1,6 +1,6 @@
 """Teams and owners by form: what is asked for becomes the text of a set-up file, is shown with what moves, and applied."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from django import forms
@@ -12,7 +12,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from billing.closing.services.showback import billing_modes_put
 from billing.invoices.labels import BILLING_MODE
-from billing.invoices.models import BillingMode
+from billing.invoices.models import BillingMode, BillingPeriod
 from billing.invoices.showback import billing_modes
 from billing.portal.access import page, page_for
 from billing.portal.forms import Day, Line, Midnight, PageForm, TeamChoice, Text, acting
@@ -221,24 +221,31 @@ def owners_look(request: HttpRequest, setup: BillingSetup, kind: str) -> HttpRes
     """What a form would change, and what moves with it in open months; nothing is stored."""
     if kind not in FORMS:
         raise Http404(f"no form {kind!r}")
-    form = FileForm(request.POST, files=request.FILES, key=kind) if kind == "file" else FORMS[kind](request.POST, key=kind)
-    periods = open_periods(setup, timezone.now())
-    looked: list[tuple[str, Preview]] = []
+    form = FORMS[kind](request.POST, files=request.FILES, key=kind)
+    looked = looked_at(request, form, owners_preview, open_periods(setup, timezone.now()))
+    if looked is None:
+        return _claim(request, setup, form) if kind == "claim" else _teams(request, setup, form)
+    page = "ownership" if kind == "claim" else "teams"
+    context = {"nav": page, "setup": setup, "back": page, "asked": None if kind == "file" else form, **looked}
+    return render(request, "portal/owners_preview.html", context)
 
-    def look(**_facts: Any) -> None:
-        text = form.text()  # type: ignore[attr-defined]
-        looked.append((text, owners_preview(text=text, name=FORM, actor=actor_of(request), periods=periods)))
+
+def looked_at(
+    request: HttpRequest, form: Any, preview: Callable[..., Preview], periods: Sequence[BillingPeriod]
+) -> dict[str, Any] | None:
+    """What `parts/preview.html` shows of the text that a form makes; None where it is refused."""
+
+    def look(**_facts: Any) -> tuple[str, Preview]:
+        text = form.text()
+        return text, preview(text=text, name=FORM, actor=actor_of(request), periods=periods)
 
     if not form.done(look):
-        return _claim(request, setup, form) if kind == "claim" else _teams(request, setup, form)
-    text, preview = looked[0]
-    context = {
-        "nav": "ownership" if kind == "claim" else "teams", "setup": setup, "text": text, "preview": preview,
+        return None
+    text, shown = form.made
+    return {
+        "text": text, "preview": shown, "form": TextForm(key="text", initial={"text": text}),
         "names": dict(Team.objects.values_list("code", "name")), "months": [period.month for period in periods],
-        "form": TextForm(key="text", initial={"text": text}), "back": "ownership" if kind == "claim" else "teams",
-        "asked": None if kind == "file" else form,
     }  # fmt: skip
-    return render(request, "portal/owners_preview.html", context)
 
 
 @require_POST

@@ -1,6 +1,6 @@
 """People and access: accounts, their roles, and the API tokens that stand for them."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import Any, Final
 
@@ -196,14 +196,21 @@ def token_step(request: HttpRequest, setup: BillingSetup, pk: int, step: str) ->
     """End a token at once, or make another one in its place: of somebody else's nobody sees the new one."""
     own = Q(owner=None) | Q(owner_id=request.user.pk)
     token = _tokens().filter(own if step == "rotate" else Q(), pk=pk).first()
+    return _token_step(request, setup, token, step, _page, "portal:people")
+
+
+def _token_step(
+    request: HttpRequest, setup: BillingSetup, token: ApiToken | None, step: str, page: Callable[..., HttpResponse],
+    back: str,
+) -> HttpResponse:  # fmt: skip
     if token is None or step not in ("revoke", "rotate"):
-        raise Http404(f"{step} of token {pk}")
-    if step == "rotate":
-        form = PageForm(request.POST)
-        done = form.done(api_token_rotate, token=token, days=DAYS, **acting(request))
-        return _page(request, setup, made=form.made) if done else _page(request, setup, form)
-    api_token_revoke(token=token, **acting(request))
-    return redirect("portal:people")
+        raise Http404(f"no token, or no step {step[:20]!r}")
+    if step == "revoke":
+        api_token_revoke(token=token, **acting(request))
+        return redirect(back)
+    form = PageForm(request.POST)
+    done = form.done(api_token_rotate, token=token, days=DAYS, **acting(request))
+    return page(request, setup, made=form.made) if done else page(request, setup, form)
 
 
 @require_safe
@@ -229,14 +236,7 @@ def own_token_new(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
 def own_token_step(request: HttpRequest, setup: BillingSetup, pk: int, step: str) -> HttpResponse:
     """End a token of the reader at once, or make another one in its place."""
     token = _own_tokens(request).filter(pk=pk).first()
-    if token is None or step not in ("revoke", "rotate"):
-        raise Http404(f"{step} of token {pk}")
-    if step == "rotate":
-        form = PageForm(request.POST)
-        done = form.done(api_token_rotate, token=token, days=DAYS, **acting(request))
-        return _own_page(request, setup, made=form.made) if done else _own_page(request, setup, form)
-    api_token_revoke(token=token, **acting(request))
-    return redirect("portal:own_tokens")
+    return _token_step(request, setup, token, step, _own_page, "portal:own_tokens")
 
 
 def token_made(*, days: int, **facts: Any) -> tuple[ApiToken, str]:

@@ -18,12 +18,11 @@ from billing.portal.forms import PageForm
 from billing.portal.months import open_periods
 from billing.portal.policy_form import FORMS, SECTION_OF
 from billing.portal.tables import Column, Table, download
-from billing.portal.views.owners import FORM, TextForm
-from billing.setup.owners import Preview
+from billing.portal.views.owners import FORM, TextForm, looked_at
 from billing.setup.policies import billing_declared, policies_apply, policies_declared, policies_preview, policies_text
 from billing.tenancy.access import Right
 from billing.tenancy.actors import actor_of
-from billing.tenancy.models import BillingSetup, Team
+from billing.tenancy.models import BillingSetup
 from pricing.carbon import LIFECYCLE, OFFICIAL, RESIDUAL
 
 BASIS: Final = {OFFICIAL: _("official average"), RESIDUAL: _("official residual"), LIFECYCLE: _("lifecycle")}
@@ -76,20 +75,10 @@ def policy_look(request: HttpRequest, setup: BillingSetup, kind: str) -> HttpRes
         raise Http404(f"no form {kind!r}")
     form = _form(kind, setup, policies_declared(setup.zone), request.POST)
     periods = open_periods(setup, timezone.now())
-    looked: list[tuple[str, Preview]] = []
-
-    def look(**_facts: Any) -> None:
-        text = form.text()
-        looked.append((text, policies_preview(text=text, name=FORM, actor=actor_of(request), periods=periods)))
-
-    if not form.done(look):
+    looked = looked_at(request, form, policies_preview, periods)
+    if looked is None:
         return _page(request, setup, form, kind)
-    text, preview = looked[0]
-    context = {
-        "nav": "policies", "setup": setup, "text": text, "preview": preview, "months": [period.month for period in periods],
-        "names": dict(Team.objects.values_list("code", "name")), "form": TextForm(key="text", initial={"text": text}),
-        "begins": _after(periods, form.cleaned_data.get("valid_from")),
-    }  # fmt: skip
+    context = {"nav": "policies", "setup": setup, "begins": _after(periods, form.cleaned_data.get("valid_from")), **looked}
     return render(request, "portal/policies_preview.html", context)
 
 

@@ -1,4 +1,4 @@
-"""What charges are made from: besides prices: ownership, and what could not be taken in, with what becomes of it."""
+"""Ownership: who pays for what, since when, and what nobody owns."""
 
 from django.core.paginator import Paginator
 from django.db.models import Q
@@ -10,10 +10,7 @@ from django.views.decorators.http import require_safe
 from billing.invoices.models import BillingPeriod
 from billing.portal.access import page
 from billing.portal.months import month_choice
-from billing.portal.selectors import (
-    consumers_owned,
-    namespaces_owned,
-)
+from billing.portal.selectors import consumers_owned, namespaces_owned
 from billing.portal.statements import month_statements
 from billing.portal.tables import Column, Table, columns, download
 from billing.rating.assessment import Unowned
@@ -29,10 +26,6 @@ NAMESPACE = [
 ]  # fmt: skip
 CONSUMER = [*columns("source", "consumer"), TEAM, *columns("valid_from", "valid_until")]
 UNOWNED = [*columns("kind", "subject"), Column("quantity", "quantity"), Column("unit"), Column("amount", "money")]
-RECORD = [
-    *columns("received_at", "at", "door", "reporter", "reason", "error", "key", "status", "resolved_by", "resolution",
-             "record", "corrected"), Column("times_received", "count"),
-]  # fmt: skip
 
 
 @require_safe

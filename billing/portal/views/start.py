@@ -130,7 +130,6 @@ def _shown(request: HtmxRequest, form: SetupForm) -> HttpResponse:
         "missing_setup": not found[0].done, "alone": _alone(request),
         "nobody_closes": not _holders(Right.CLOSE).exists(),
         "reviewed": BillingSetup.objects.filter(review=BillingSetup.Review.FOUR_EYES).exists(),
-        "address": request.build_absolute_uri("/"),
     }  # fmt: skip
     template = "portal/parts/start_steps.html" if part else "portal/start.html"
     return render(request, template, context, status=400 if form.is_bound else 200)

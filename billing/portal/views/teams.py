@@ -20,7 +20,7 @@ from billing.portal.fresh import page_freshness, scope_of_team
 from billing.portal.months import month_choice
 from billing.portal.selectors import TrendPoint, budgets_of, invoiced_trend, open_months
 from billing.portal.statements import AnyVerdict, MonthStatements, Statement, idle_times, month_statements
-from billing.portal.tables import Column, Table, download
+from billing.portal.tables import Column, Table, columns, constant, download
 from billing.portal.views.overview import stage_of, trend_table, unbilled_table
 from billing.rates.selectors import allocation_policy_at
 from billing.rating.evidence import evidence_of, find_verdict, verdicts_of
@@ -29,6 +29,21 @@ from billing.tenancy.models import BillingSetup, Team
 from billing.usage.archive.places import UnreadableArchiveError
 from metering.intervals import Interval
 from pricing.meters import GPU_TIME, Explanation
+
+
+def _of_key(*names: str) -> list[Column]:
+    return [Column(name, of=f"key.{name}") for name in names]
+
+
+LINE = [
+    *_of_key("kind", "cluster", "namespace", "consumer", "accelerator", "sku", "token_class", "charge_period"),
+    Column("quantity", "quantity"), *_of_key("unit"), Column("unit_price", "price"),
+    *_of_key("price_version", "policy", "reason"), Column("amount", "money"),
+]  # fmt: skip
+VERDICT = [
+    *columns("cluster", "namespace", "job", "policy", "reason"), *columns("gpu_seconds", "minutes", look="quantity"),
+    *columns("coverage", "mfu", "hfu", look="ratio"), Column("multiplier", "price"), Column("effect", "money"),
+]  # fmt: skip
 
 
 @require_safe
@@ -48,7 +63,7 @@ def team(request: HttpRequest, setup: BillingSetup, code: str) -> HttpResponse:
     trend = invoiced_trend([found], shown, shadow=statement.shadow, still_open=points)
     tables = {
         "lines": lambda: _line_table(statement, choice.month), "trend": lambda: trend_table(trend),
-        "verdicts": lambda: _verdict_table(month, found, choice.month),
+        "verdicts": lambda: Table.of(f"efficiency-{found.code}-{choice.month}", month.verdicts(found), VERDICT),
         "unbilled": lambda: unbilled_table(choice.month, fresh),
     }  # fmt: skip
     if (file := download(request, tables, fresh)) is not None:
@@ -66,27 +81,9 @@ def team(request: HttpRequest, setup: BillingSetup, code: str) -> HttpResponse:
 
 
 def _line_table(statement: Statement, month: str) -> Table:
-    names = ("kind", "cluster", "namespace", "consumer", "accelerator", "sku", "token_class", "charge_period")
-    ends = ("price_version", "policy", "reason")
-    columns = [
-        Column("month"), Column("team"), *(Column(name) for name in names), Column("quantity", "quantity"), Column("unit"),
-        Column("unit_price", "price"), *(Column(name) for name in ends), Column("amount", "money"),
-    ]  # fmt: skip
-    rows = [
-        [month, statement.team.code, *(getattr(line.key, name) for name in names), line.quantity, line.key.unit,
-         line.unit_price, *(getattr(line.key, name) for name in ends), line.amount]
-        for section in statement.sections for group in section.groups for line in group.lines
-    ]  # fmt: skip
-    return Table(f"lines-{statement.team.code}-{month}", columns, rows)
-
-
-def _verdict_table(month: MonthStatements, team: Team, label: str) -> Table:
-    texts = ("cluster", "namespace", "job", "policy", "reason")
-    looks = {"gpu_seconds": "quantity", "minutes": "quantity", "coverage": "ratio", "mfu": "ratio", "hfu": "ratio",
-             "multiplier": "price", "effect": "money"}  # fmt: skip
-    columns = [*(Column(name) for name in texts), *(Column(name, look) for name, look in looks.items())]
-    rows = [[getattr(item, name) for name in (*texts, *looks)] for item in month.verdicts(team)]
-    return Table(f"efficiency-{team.code}-{label}", columns, rows)
+    lines = [line for section in statement.sections for group in section.groups for line in group.lines]
+    cells = [constant("month", month), constant("team", statement.team.code), *LINE]
+    return Table.of(f"lines-{statement.team.code}-{month}", lines, cells)
 
 
 def _statement(request: HttpRequest, team: Team, period: BillingPeriod) -> tuple[MonthStatements, Statement]:

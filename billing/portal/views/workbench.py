@@ -92,7 +92,7 @@ def workbench_effect(request: HtmxRequest, setup: BillingSetup) -> HttpResponse:
     context = {
         "nav": "workbench", "setup": setup, "month": month, "effect": effect, "problems": form.messages,
         "shown": ShownEffect.of(effect) if effect else None, "team_names": team_names(request),
-        "address": urlencode(values), "bench": True,
+        "address": urlencode(values),
     }  # fmt: skip
     part = "portal/parts/price_effect.html" if request.htmx else "portal/workbench_effect.html"
     return render(request, part, context)
