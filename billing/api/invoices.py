@@ -28,8 +28,6 @@ from billing.tenancy.actors import actor_of
 from billing.tenancy.models import Team
 from billing.tenancy.selectors import NoSetupError
 
-XLSX = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
-
 
 class TeamSerializer(serializers.ModelSerializer[Team]):
     """A team as the API shows it."""

@@ -1,5 +1,6 @@
 """What endpoints read of a request: parameters of the query, the facts of a body, and which teams the client may see."""
 
+from collections.abc import Collection
 from typing import Any, TypeVar
 
 from django.db.models import Model, QuerySet
@@ -15,11 +16,13 @@ MONTH = OpenApiParameter("month", str, description="billing month such as 2026-1
 TEAM = OpenApiParameter("team", str, description="team code")
 
 
-def asked(request: Request, name: str) -> str | None:
-    """A query parameter; NUL, which PostgreSQL cannot compare with, is refused."""
+def asked(request: Request, name: str, among: Collection[str] = ()) -> str | None:
+    """A query parameter, one of those it is `among`; NUL, which PostgreSQL cannot compare with, is refused."""
     value: str | None = request.query_params.get(name)
     if value is not None and "\0" in value:
         raise ParseError(f"{name} contains a NUL character")
+    if value and among and value not in among:
+        raise ParseError(f"{name} {value!r} is none of {', '.join(among)}")
     return value
 
 

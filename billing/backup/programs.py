@@ -1,7 +1,6 @@
 """PostgreSQL's own programs: which to run, and how to reach the server without showing a password."""
 
 import os
-import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -12,7 +11,7 @@ import psycopg
 from django.db import connection
 from psycopg.conninfo import make_conninfo
 
-from billing.local.embedded.binaries import postgres_directory
+from billing.local.embedded.binaries import major_version, postgres_directory
 from billing.local.embedded.errors import EmbeddedError
 from billing.local.embedded.layout import Layout
 from billing.runtime.home import home_dir
@@ -82,7 +81,7 @@ def find(program: str) -> Path:
     with connection.cursor() as cursor:
         cursor.execute("SHOW server_version_num")
         server = int(cursor.fetchone()[0]) // 10_000
-    found = {path: _major_version(path) for path in _candidates(program)}
+    found = {path: major_version(path) for path in _candidates(program)}
     fitting = sorted((version, index, path) for index, (path, version) in enumerate(found.items()) if version >= server)
     if not fitting:
         seen = ", ".join(str(version) for version in found.values()) or "none"
@@ -104,13 +103,3 @@ def _candidates(program: str) -> Iterator[Path]:
     for path in (*beside, *([Path(named)] if named else []), *releases):
         if path.is_file():
             yield path
-
-
-def _major_version(path: Path) -> int:
-    """18 of 'pg_dump (PostgreSQL) 18.6'; 0 if it does not say."""
-    try:
-        answer = subprocess.run([path, "--version"], capture_output=True, text=True, check=False, timeout=30)  # noqa: S603
-    except (OSError, subprocess.TimeoutExpired):
-        return 0
-    match = re.search(r"\) (\d+)", answer.stdout)
-    return int(match[1]) if match else 0

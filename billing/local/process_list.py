@@ -12,6 +12,7 @@ import httpx
 from django.contrib.auth.models import User
 
 from billing.local.supervisor import Child
+from billing.runtime.atomic_file import atomic_file
 from billing.runtime.home import PROJECT, home_dir
 from billing.tenancy.models import Membership, Team
 
@@ -91,10 +92,8 @@ def account_put(*, username: str, staff: bool, team: str | None = None) -> tuple
         user.is_staff = user.is_superuser = staff
         user.set_password(known[username])
         user.save()
-        draft = path.with_suffix(".new")
-        draft.touch(mode=0o600)
-        draft.write_text(json.dumps(known, indent=1))
-        draft.replace(path)
+        with atomic_file(path, mode=0o600) as draft:
+            draft.write_text(json.dumps(known, indent=1))
     if team is not None:
         Membership.objects.get_or_create(
             user=User.objects.get(username=username), team=Team.objects.get(code=team),

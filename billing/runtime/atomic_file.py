@@ -28,7 +28,7 @@ def atomic_file(path: Path, *, mode: int = OWNER_AND_GROUP) -> Iterator[Path]:
     drafts_sweep(path.parent, {path.name})
     with _draft(path, mode) as draft:
         yield draft
-    _sync(path.parent)
+    folder_sync(path.parent)
 
 
 @contextmanager
@@ -37,7 +37,7 @@ def whole_files(directory: Path, names: Collection[str]) -> Iterator[Callable[[P
     directory.mkdir(parents=True, exist_ok=True)
     drafts_sweep(directory, names)
     yield _written
-    _sync(directory)
+    folder_sync(directory)
 
 
 def _written(path: Path, body: bytes) -> Path:
@@ -87,8 +87,8 @@ def _draft(path: Path, mode: int) -> Iterator[Path]:
         os.close(descriptor)
 
 
-def _sync(directory: Path) -> None:
-    """The names in a folder are on the disk."""
+def folder_sync(directory: Path) -> None:
+    """Have the names in a folder on the disk."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

@@ -6,14 +6,13 @@ from decimal import Decimal
 from typing import Any
 from zoneinfo import ZoneInfo
 
-import yaml
 from django.conf import settings
 
 from billing.budgets.models import SCOPE_FIELDS, Budget, Channel
 from billing.budgets.services import BudgetWish, ChannelWish
 from billing.budgets.services.budgets import THRESHOLDS
 from billing.budgets.thresholds import ACTIONS, Rung
-from billing.setup.file import Entry, Fields
+from billing.setup.file import Entry, Fields, declared_text
 from billing.tenancy.models import Team
 from metering.intervals import MONTH
 
@@ -114,7 +113,6 @@ def _time(entry: Entry, field: str) -> time | None:
     return found
 
 
-
 def channels_text(channels: Iterable[Channel]) -> str:
     """The section of these channels, as `apply` takes it; their addresses are secrets and left out: they stay."""
     return _section("channels", [_channel_declared(channel) for channel in channels if channel.url])
@@ -167,4 +165,4 @@ def _instant(at: datetime | None, zone: ZoneInfo) -> str | None:
 def _section(name: str, entries: list[dict[str, Any]]) -> str:
     """A section without what is empty; an empty list says that there is none, and stays."""
     declared = [{key: value for key, value in entry.items() if value not in (None, "")} for entry in entries]
-    return yaml.safe_dump({name: declared}, sort_keys=False, allow_unicode=True, width=160) if declared else ""
+    return declared_text({name: declared}) if declared else ""

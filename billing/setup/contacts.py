@@ -11,11 +11,9 @@ from collections.abc import Iterable
 from datetime import date
 from typing import Any, Final
 
-import yaml
-
 from billing.invoices.models import BillingContact
 from billing.invoices.services.mails import ContactWish, MailError, contact_put
-from billing.setup.file import Entry
+from billing.setup.file import Entry, declared_text
 from billing.tenancy.models import Team
 
 ALWAYS: Final = date(2000, 1, 1)
@@ -40,9 +38,7 @@ def contact_store(entry: Entry, team: Team, actor: str) -> tuple[bool, str]:
 
 def contacts_text(contacts: Iterable[BillingContact]) -> str:
     """The section that declares these contacts, as `apply` takes it."""
-    return yaml.safe_dump(
-        {"contacts": [_declared(contact) for contact in contacts]}, sort_keys=False, allow_unicode=True, width=160
-    )
+    return declared_text({"contacts": [_declared(contact) for contact in contacts]})
 
 
 def _declared(contact: BillingContact) -> dict[str, Any]:

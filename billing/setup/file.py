@@ -4,7 +4,7 @@ Scalars are read as text and converted by the field that expects them, so that `
 binary float. Every error names file, line and field.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from fractions import Fraction
@@ -253,6 +253,11 @@ class Entry:
         prefix = f"{self.where}.{field}" if self.where else field
         for index, item in enumerate(items):
             yield Entry(item, f"{prefix}[{index}]", self.path)
+
+
+def declared_text(sections: Mapping[str, object]) -> str:
+    """Sections as `apply` takes them; nothing where there are none."""
+    return yaml.safe_dump(dict(sections), sort_keys=False, allow_unicode=True, width=160) if sections else ""
 
 
 def _shown(value: object) -> str:

@@ -15,14 +15,13 @@ from io import StringIO
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
 from django.db.models import Q
 
 from billing.invoices.models import BillingPeriod
 from billing.rating.assessment import RatingResult, rate_period
 from billing.rating.reference_data import gpu_seconds
 from billing.setup.apply import Applied, fields_apply
-from billing.setup.file import MAX_FILE_BYTES, Entry, SetUpFileError, fields_of
+from billing.setup.file import MAX_FILE_BYTES, Entry, SetUpFileError, declared_text, fields_of
 from billing.tenancy.models import ConsumerOwnership, NamespaceOwnership, Team
 from metering.intervals import Interval
 from metering.messages import Message
@@ -73,7 +72,7 @@ class Preview:
 def sections_text(sections: Sections) -> str:
     """The sections as `apply` takes them; what is empty is left out."""
     declared = {name: [_filled(entry) for entry in sections[name]] for name in SECTIONS if sections.get(name)}
-    return yaml.safe_dump(declared, sort_keys=False, allow_unicode=True, width=160) if declared else ""
+    return declared_text(declared)
 
 
 def _filled(entry: Mapping[str, Any]) -> dict[str, str]:

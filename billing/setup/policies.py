@@ -7,13 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
-import yaml
-
 from billing.invoices.models import BillingPeriod
 from billing.rates.models import AllocationPolicy, CarbonFactors, Commitment, EfficiencyPolicy, InterruptionPolicy
 from billing.setup.apply import Applied, fields_apply
 from billing.setup.file import Entry as FileEntry
-from billing.setup.file import SetUpFileError
+from billing.setup.file import SetUpFileError, declared_text
 from billing.setup.owners import Preview, preview_of, sections_of
 from billing.setup.terms import BANDS, REASONS
 from billing.tenancy.models import BillingSetup
@@ -102,7 +100,7 @@ def policies_text(sections: Mapping[str, Sequence[Mapping[str, Any]] | Mapping[s
         name: _filled(found) if isinstance(found, Mapping) else [_filled(entry) for entry in found]
         for name, found in sections.items() if found
     }  # fmt: skip
-    return yaml.safe_dump(declared, sort_keys=False, allow_unicode=True, width=160) if declared else ""
+    return declared_text(declared)
 
 
 def policies_apply(*, text: str, name: str, actor: str) -> Applied:

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,8 @@ from kombu.exceptions import OperationalError
 from billing.budgets.models import DailySpend
 from billing.budgets.services import days_store
 from billing.budgets.tasks import budgets_evaluate, outlook_update
+from billing.closing.exceptions import number
+from billing.closing.report import build_report
 from billing.closing.services.operations import operation_request, operation_run
 from billing.closing.tasks import operation_wake
 from billing.explorer.tasks import cubes_refresh
@@ -46,7 +48,7 @@ from billing.setup.apply import set_up_apply
 from billing.tenancy.app_command import progress
 from billing.tenancy.models import ApiToken
 from billing.tenancy.tokens import api_token_create
-from metering.intervals import Interval, next_month, previous_month
+from metering.intervals import Interval, month_of, next_month, previous_month
 
 ACTOR = "demo"
 TOKEN_RECORDS = 300_000
@@ -101,7 +103,8 @@ class Demonstration:
         directory = self.home / "demo"
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         earlier = _months_before(self.month, len(EARLIER))
-        period = period_open(month=self._set_up(directory, earlier[0]))
+        self._set_up(directory, earlier[0])
+        period = period_open(month=self.month)
         window = Interval(period.start, period.end)
         detailed = make_month(window)
         taken = taken_by(detailed)
@@ -138,12 +141,11 @@ class Demonstration:
         """What was reported of the detailed month, each record counted once."""
         return {"allocations": self.reported, "token_records": TOKEN_RECORDS + LATE_RECORDS}
 
-    def _set_up(self, directory: Path, earliest: str) -> str:
-        """Set up under the name that the department has at that time; returns the detailed month."""
+    def _set_up(self, directory: Path, earliest: str) -> None:
+        """Set up under the name that the department has at that time."""
         billed = BillingPeriod.objects.filter(month=self.month, status=BillingPeriod.Status.CLOSED).exists()
         issuer = ISSUER if billed else EARLIER_ISSUER
         self._apply(directory / "set-up.yaml", set_up_text(self.month, earliest, issuer))
-        return self.month
 
     def _apply(self, path: Path, text: str) -> None:
         with atomic_file(path) as draft:
@@ -170,10 +172,10 @@ class Demonstration:
             nodes = [node for node in month.capacity if node["cluster"] == cluster]
             self._post(client, "usage/capacity", {"agent": agent, "nodes": nodes})
             mine = [item for item in month.allocations if item["cluster"] == cluster]
+            report = {"agent": {**agent, "cluster": cluster}, "watermark": month.window.end.isoformat()}
             advance = progress(len(mine), f"{cluster}: allocations")
             for batch in list(_batches(mine, DEVICE_BATCH)) or [[]]:
-                body = {"agent": {**agent, "cluster": cluster}, "watermark": _text(month.window.end), "allocations": batch}
-                self._post(client, "usage/gpu-allocations", body)
+                self._post(client, "usage/gpu-allocations", {**report, "allocations": batch})
                 advance(len(batch))
         for batch in _batches(month.samples, DEVICE_BATCH):
             self._post(client, "usage/efficiency", batch)
@@ -256,9 +258,6 @@ class Demonstration:
         self.say(f"  closed: {operation.message}")
 
     def _show_exceptions(self) -> None:
-        from billing.closing.exceptions import number
-        from billing.closing.report import build_report
-
         period = BillingPeriod.objects.get(month=self.month)
         for item in build_report(period, now=datetime.now(tz=period.end.tzinfo), thorough=False).blocking:
             self.say(f"    {item.kind} {item.subject}: {number(item.quantity)} {item.unit}")
@@ -299,23 +298,16 @@ def _months_before(month: str, count: int) -> list[str]:
 def _went_on(record: Json, end: datetime, until: datetime) -> Json:
     """A job that ran over the end of its month, as it is reported at `until`."""
     if end > until:
-        return {**record, "observed_until": _text(until)}
-    return {**record, "ended_at": _text(end), "observed_until": _text(end), "end_reason": "completed"}
+        return {**record, "observed_until": until.isoformat()}
+    return {**record, "ended_at": end.isoformat(), "observed_until": end.isoformat(), "end_reason": "completed"}
 
 
 def last_month(now: datetime, zone: str) -> str:
     """The last month that has ended."""
-    from metering.intervals import billing_month, month_of
-
-    this = billing_month(month_of(now, zone), zone)
-    return month_of(this.start - timedelta(days=1), zone)
+    return previous_month(month_of(now, zone))
 
 
 def _batches(items: Iterable[Json], size: int) -> Iterator[list[Json]]:
     iterator = iter(items)
     while batch := list(islice(iterator, size)):
         yield batch
-
-
-def _text(instant: datetime) -> str:
-    return instant.isoformat()

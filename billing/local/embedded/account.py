@@ -8,7 +8,6 @@ import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO
 
 from billing.local import linux
 from billing.local.embedded.errors import EmbeddedError
@@ -42,25 +41,20 @@ class Account:
         stdin: descriptor to read from, else nothing.
         """
         with log.open("ab") as output:
-            return self._spawn(argv, output, on_parent_death, lock, subprocess.DEVNULL if stdin is None else stdin)
-
-    def _spawn(
-        self, argv: Sequence[str], output: IO[bytes], on_parent_death: signal.Signals, lock: int, stdin: int
-    ) -> subprocess.Popen[bytes]:
-        try:
-            return subprocess.Popen(  # noqa: S603 -- a program found by us
-                argv,
-                stdin=stdin,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                cwd="/",
-                env=_environment(),
-                pass_fds=(lock,),
-                start_new_session=True,
-                preexec_fn=self._prepare(on_parent_death),
-            )
-        except (OSError, subprocess.SubprocessError) as error:
-            raise EmbeddedError(f"cannot run {argv[0]} as {self.name}: {error}") from error
+            try:
+                return subprocess.Popen(  # noqa: S603 -- a program found by us
+                    argv,
+                    stdin=subprocess.DEVNULL if stdin is None else stdin,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    cwd="/",
+                    env=_environment(),
+                    pass_fds=(lock,),
+                    start_new_session=True,
+                    preexec_fn=self._prepare(on_parent_death),
+                )
+            except (OSError, subprocess.SubprocessError) as error:
+                raise EmbeddedError(f"cannot run {argv[0]} as {self.name}: {error}") from error
 
     def _prepare(self, on_parent_death: signal.Signals) -> Callable[[], None]:
         parent = os.getpid()

@@ -25,7 +25,7 @@ def postgres_directory(data: Path) -> tuple[Path, int]:
     for directory in _postgres_candidates():
         if not ((directory / "initdb").is_file() and (directory / "postgres").is_file()):
             continue
-        version = _major_version(directory / "postgres")
+        version = major_version(directory / "postgres")
         if version >= OLDEST_POSTGRES and made_by in (None, version):
             return directory, version
         found.append(version)
@@ -59,7 +59,7 @@ def _nothing_fits(data: Path, made_by: int | None, found: list[int]) -> str:
     )
 
 
-def _major_version(program: Path) -> int:
+def major_version(program: Path) -> int:
     """18 of 'postgres (PostgreSQL) 18.6'; 0 if the program does not say."""
     try:
         answer = subprocess.run([program, "--version"], capture_output=True, text=True, check=False, timeout=10)  # noqa: S603

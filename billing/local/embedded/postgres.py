@@ -13,6 +13,7 @@ from billing.local.embedded.layout import Layout
 from billing.local.embedded.ports import LOOPBACK
 from billing.local.embedded.probes import postgres_answers
 from billing.local.embedded.server import Server
+from billing.runtime.atomic_file import folder_sync
 from billing.runtime.home import secret
 
 NAME = "postgres"
@@ -85,7 +86,7 @@ class Postgres(Server):
         self._initdb(draft, lock)
         self._create_database(draft, lock)
         draft.rename(self.layout.data)
-        _sync_directory(self.layout.data.parent)
+        folder_sync(self.layout.data.parent)
 
     def _initdb(self, draft: Path, lock: int) -> None:
         locale = ["--locale=C.UTF-8"]
@@ -160,11 +161,3 @@ def _works_in(pid: str, directory: Path) -> bool:
         return Path("/proc", pid, "cwd").samefile(directory)
     except OSError:
         return False
-
-
-def _sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -5,9 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from billing.setup.apply import set_up_apply
-from billing.setup.file import SetUpFileError
 from billing.tenancy.access import Right
-from billing.tenancy.app_command import DONE, AppCommand, fail, operator
+from billing.tenancy.app_command import DONE, AppCommand, operator
 
 
 class Command(AppCommand):
@@ -20,10 +19,7 @@ class Command(AppCommand):
         self.add_json(parser)
 
     def run(self, *, file: Path, dry_run: bool, by: str | None, json: bool, **_: Any) -> int:
-        try:
-            applied = set_up_apply(path=file, actor=operator(by, Right.OPERATE, needed=False), dry_run=dry_run)
-        except SetUpFileError as error:
-            fail(str(error))
+        applied = set_up_apply(path=file, actor=operator(by, Right.OPERATE, needed=False), dry_run=dry_run)
         password = "" if dry_run else applied.first_password
         if json:
             first = {"first_password": password} if password else {}

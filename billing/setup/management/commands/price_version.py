@@ -10,18 +10,10 @@ from billing.closing.price_preview import draft_effect, last_month
 from billing.rates.models import PriceDraft, PriceVersion
 from billing.rates.price_diff import PriceChange, price_changes
 from billing.rates.price_file import export_yaml
-from billing.rates.price_list import PriceListError
 from billing.rates.selectors import plain_version, price_draft_named, price_list_named, price_version_before
-from billing.rates.services import (
-    RateError,
-    price_draft_approve,
-    price_draft_reject,
-    price_draft_submit,
-    price_draft_withdraw,
-)
+from billing.rates.services import price_draft_approve, price_draft_reject, price_draft_submit, price_draft_withdraw
 from billing.rating.price_effect import Effect, PriceEffect
 from billing.runtime.atomic_file import atomic_file
-from billing.setup.file import SetUpFileError
 from billing.setup.price_import import price_lists_import
 from billing.tenancy.access import Right
 from billing.tenancy.app_command import DECIDE, DONE, AppCommand, approver, fail, operator, progress
@@ -71,7 +63,7 @@ class Command(AppCommand):
                 actor = (approver if action == "approve" else operator)(options["by"], right)
                 return self._step(action, options["name"], options["reason"], actor)
             return int(getattr(self, f"_{action}")(**options))
-        except (SetUpFileError, RateError, PriceListError, NoSetupError, IntervalError) as error:
+        except (NoSetupError, IntervalError) as error:
             fail(str(error))
 
     def _list(self, *, json: bool, **_: Any) -> int:

@@ -9,7 +9,7 @@ from django.db import transaction
 from billing.tenancy.access import Right
 from billing.tenancy.app_command import DONE, AppCommand, fail, operator
 from billing.tenancy.models import Membership, Team
-from billing.tenancy.roles import RoleError, role_grant, role_revoke
+from billing.tenancy.roles import role_grant, role_revoke
 
 
 class Command(AppCommand):
@@ -36,11 +36,8 @@ class Command(AppCommand):
             fail(f"team {options['team']!r}: there is no such team")
         actor = operator(options["by"], Right.MANAGE_PEOPLE)
         change = role_grant if action == "grant" else role_revoke
-        try:
-            with transaction.atomic():
-                changed = change(user=user, role=options["role"], team=team, actor=actor)
-        except RoleError as error:
-            fail(str(error))
+        with transaction.atomic():
+            changed = change(user=user, role=options["role"], team=team, actor=actor)
         where = f"for {team.code}" if team else "for all teams"
         self.say(f"{user.username}: {options['role']} {where}{'' if changed else ' (nothing changed)'}")
         return DONE

@@ -10,7 +10,7 @@ from billing.tenancy.access import Right, account_named
 from billing.tenancy.actors import DECIDES
 from billing.tenancy.app_command import DONE, AppCommand, fail, operator
 from billing.tenancy.models import Team
-from billing.tenancy.tokens import DAYS, MOST_DAYS, OWN, SCOPES, TokenError, api_token_create
+from billing.tenancy.tokens import DAYS, MOST_DAYS, OWN, SCOPES, api_token_create
 
 OF_NOBODY = OWN - {DECIDES} | {"usage:write", "budgets:read"}
 """What a token of nobody may be for that is made without an account: reports of a gateway or agent, and reading."""
@@ -47,12 +47,9 @@ class Command(AppCommand):
         if not 1 <= days <= MOST_DAYS:
             fail(f"--days {days}: must be from 1 to {MOST_DAYS}")
         expires = None if no_end else timezone.now() + timedelta(days=days)
-        try:
-            token, presented = api_token_create(
-                name=name, scopes=scope, actor=actor, source=source, team=confined, owner=behind, expires_at=expires
-            )
-        except TokenError as error:
-            fail(str(error))
+        token, presented = api_token_create(
+            name=name, scopes=scope, actor=actor, source=source, team=confined, owner=behind, expires_at=expires
+        )
         if json:
             self.print_json({"name": token.name, "scopes": token.scopes, "token": presented})
         else:
