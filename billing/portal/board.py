@@ -128,6 +128,7 @@ class Board:
             "model": {key.model for key in keys if key.model},
             "consumer": {key.consumer for key in keys if key.consumer},
             "queue": queues_of(self.window, places) if len(places) <= OFFERED else None,
+            "workload": None,
         }
         few = {name for name, names in found.items() if names is not None and len(names) <= OFFERED}
         return {name: sorted(names or ()) if name in few else None for name, names in found.items()}

@@ -73,6 +73,24 @@ class Team(models.Model):
         return self.code
 
 
+def _one_owner_at_a_time(place: str, kind: str) -> list[models.BaseConstraint]:
+    """Of what a row names by two fields, at any instant; and a row ends after it starts."""
+    return [
+        ExclusionConstraint(
+            name=f"one_owner_of_a_{kind}_at_a_time",
+            expressions=[
+                (place, RangeOperators.EQUAL),
+                (kind, RangeOperators.EQUAL),
+                (ValidRange("valid_from", "valid_until"), RangeOperators.OVERLAPS),
+            ],
+        ),
+        models.CheckConstraint(
+            condition=Q(valid_from=None) | Q(valid_until=None) | Q(valid_from__lt=F("valid_until")),
+            name=f"{kind}_ownership_ends_after_it_starts",
+        ),
+    ]
+
+
 class NamespaceOwnership(models.Model):
     """Pods of matching namespaces belong to `team` in [valid_from, valid_until); `platform`: paid by the platform."""
 
@@ -84,20 +102,7 @@ class NamespaceOwnership(models.Model):
     valid_until = models.DateTimeField(null=True, blank=True)
 
     class Meta:
-        constraints = [
-            ExclusionConstraint(
-                name="one_owner_of_a_namespace_at_a_time",
-                expressions=[
-                    ("cluster", RangeOperators.EQUAL),
-                    ("namespace", RangeOperators.EQUAL),
-                    (ValidRange("valid_from", "valid_until"), RangeOperators.OVERLAPS),
-                ],
-            ),
-            models.CheckConstraint(
-                condition=Q(valid_from=None) | Q(valid_until=None) | Q(valid_from__lt=F("valid_until")),
-                name="namespace_ownership_ends_after_it_starts",
-            ),
-        ]
+        constraints = _one_owner_at_a_time("cluster", "namespace")
 
 
 class ConsumerOwnership(models.Model):
@@ -110,20 +115,7 @@ class ConsumerOwnership(models.Model):
     valid_until = models.DateTimeField(null=True, blank=True)
 
     class Meta:
-        constraints = [
-            ExclusionConstraint(
-                name="one_owner_of_a_consumer_at_a_time",
-                expressions=[
-                    ("source", RangeOperators.EQUAL),
-                    ("consumer", RangeOperators.EQUAL),
-                    (ValidRange("valid_from", "valid_until"), RangeOperators.OVERLAPS),
-                ],
-            ),
-            models.CheckConstraint(
-                condition=Q(valid_from=None) | Q(valid_until=None) | Q(valid_from__lt=F("valid_until")),
-                name="consumer_ownership_ends_after_it_starts",
-            ),
-        ]
+        constraints = _one_owner_at_a_time("source", "consumer")
 
 
 class Membership(models.Model):

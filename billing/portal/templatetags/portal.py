@@ -10,6 +10,7 @@ from urllib.parse import quote, urlencode
 from zoneinfo import ZoneInfo
 
 from django import template
+from django.template.defaulttags import querystring
 from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import mark_safe
@@ -277,6 +278,13 @@ def evidence_address(verdict: Any, month: str) -> str:
     """The file of the evidence for a verdict."""
     asked = {"month": month} | {name: getattr(verdict, name) for name in ("cluster", "namespace", "job", "policy")}
     return f"{reverse('portal:evidence', args=[verdict.team])}?{urlencode(asked, quote_via=quote, safe='')}"
+
+
+@register.simple_tag(takes_context=True)
+def drill_link(context: template.Context, by: str, name: str, drill: str) -> str:
+    """The address of a page with one more name asked for, split by what comes next."""
+    asked: dict[str, Any] = {by: name, "by": drill}
+    return str(querystring(context, **asked))
 
 
 @register.filter

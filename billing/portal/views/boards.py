@@ -57,7 +57,8 @@ def board(request: HtmxRequest, setup: BillingSetup) -> HttpResponse:
         name = f"portal/parts/board_{part}.html" if request.htmx else "portal/board_part.html"
         return render(request, name, common | PARTS[part](shown) | {"part": f"portal/parts/board_{part}.html"})
     team_options = _team_options(request)
-    common |= {"by": by, "tabs": list(NAMES), "options": shown.options(), "team_options": team_options}
+    options = [(name, values, getattr(filters, name)) for name, values in shown.options().items()]
+    common |= {"by": by, "tabs": list(NAMES), "options": options, "team_options": team_options}
     try:
         looked = _first_look(shown, by)
     except TooManyJobsError:

@@ -119,6 +119,11 @@ def _drop(data: Any = None, *, key: int) -> PageForm:
 class CorrectionForm(PageForm):
     """What of each line of an issued invoice was wrong, all of it or an amount; why, and how it is billed again."""
 
+    title, tick, button = _("Correct lines"), _("Whole line"), _("Ask for this correction")
+    note = _(
+        "Tick a line to credit all of it, or say an amount. With a new price or quantity, ticked lines are billed again. "
+        "Nothing is owed before somebody else approves."
+    )
     whole = forms.TypedMultipleChoiceField(coerce=int, required=False, widget=forms.CheckboxSelectMultiple)
     code = forms.ChoiceField(label=_("Reason"), choices=list(CORRECTION_REASON.items()))
     reason = Text(label=_("What was wrong"))
@@ -174,7 +179,7 @@ def correction_new(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpRe
     if form.is_bound and form.done(draft):
         return redirect("portal:corrections")
     context = {"nav": "corrections", "setup": setup, "invoice": invoice, "form": form}
-    return render(request, "portal/correction_new.html", context, status=422 if form.is_bound else 200)
+    return render(request, "portal/invoice_lines.html", context, status=422 if form.is_bound else 200)
 
 
 def lines_of(invoice: Invoice) -> list[dict[str, Any]]:

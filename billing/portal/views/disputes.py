@@ -100,6 +100,8 @@ def _percent(share: Any) -> str:
 class DisputeForm(PageForm):
     """Which lines of an issued invoice are wrong, how much of them, why, and what shows it."""
 
+    title, tick, button = _("Dispute lines"), _("Disputed"), _("Open the dispute")
+    note = _("Tick the lines, say how much of them is wrong and what shows it. Finance answers within ten business days.")
     line = forms.TypedMultipleChoiceField(coerce=int, required=False, widget=forms.CheckboxSelectMultiple)
     code = forms.ChoiceField(label=_("Reason"), choices=list(DISPUTE_REASON.items()))
     amount = Number(label=_("Amount that is wrong (empty: all of the ticked lines)"), required=False)
@@ -138,7 +140,7 @@ def dispute_new(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpRespo
     if form.is_bound and form.done(start):
         return redirect("portal:dispute", form.made.pk)
     context = {"nav": "disputes", "setup": setup, "invoice": invoice, "form": form}
-    return render(request, "portal/dispute_new.html", context, status=422 if form.is_bound else 200)
+    return render(request, "portal/invoice_lines.html", context, status=422 if form.is_bound else 200)
 
 
 @require_safe
