@@ -158,7 +158,6 @@ class _PriceEndpoint(APIView):
         return found
 
     def draft_answer(self, draft: PriceDraft, code: int = status.HTTP_200_OK) -> Response:
-        """A draft as the answer."""
         return Response(DraftSerializer(draft, context={"now": timezone.now()}).data, status=code)
 
 

@@ -138,7 +138,6 @@ class Cube:
         return column
 
     def digest(self, line: int) -> str:
-        """The digest of a line."""
         return self.numbers("digest")[line * DIGEST : (line + 1) * DIGEST].tobytes().hex()
 
 
@@ -166,7 +165,6 @@ class Rows:
 
     @property
     def number(self) -> int:
-        """How many rows there are."""
         return len(self._rows)
 
     def columns(self) -> dict[str, Column]:

@@ -36,7 +36,6 @@ class Coded:
 
     @cached_property
     def names(self) -> list[str]:
-        """The names as a list."""
         found: list[str] = self.texts.to_pylist()
         return found
 

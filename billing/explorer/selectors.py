@@ -303,7 +303,6 @@ class _Sums:
                 group.sums[column] = exact(0 if place is None else int(sums[place]), column)
 
     def whole(self, earlier: _Earlier | None) -> Group:
-        """All groups in one."""
         metric = self.query.metric
         found = Group((), metric, exact(int(self.totals.sum()), metric))
         if earlier is not None:

@@ -86,7 +86,6 @@ class Part:
         return self.cube.numbers(f"{self.sums}{name}")
 
     def bar(self, rows: Integers) -> Integers:
-        """The bar of some rows."""
         if self.sums != OF_ROWS:
             return np.full(rows.size, self.bars[0], dtype=np.int32)
         found: Integers = self.bars[self.cube.numbers("day")[rows]]
@@ -189,7 +188,6 @@ class Selection:
         return int(self._grouped[0].size)
 
     def names(self, groups: Sequence[int]) -> list[tuple[str, ...]]:
-        """The names of groups."""
         pair, found = self._grouped[0][list(groups)], list[list[str]]()
         for column in reversed(self._names):
             pair, places = np.divmod(pair, column.size)

@@ -1,9 +1,9 @@
 """Who may see which page. A member who asks for what is not theirs learns nothing: not even that it exists."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import wraps
-from typing import Any
+from typing import Any, TypeVar
 
 from django.contrib.auth.decorators import login_required
 from django.contrib.auth.models import User
@@ -20,6 +20,7 @@ from billing.tenancy.selectors import NoSetupError, billing_setup
 from billing.usage.archive.places import UnreadableArchiveError
 
 View = Callable[..., HttpResponseBase]
+Step = TypeVar("Step")
 logger = logging.getLogger(__name__)
 
 
@@ -105,6 +106,13 @@ def reader_of(request: HttpRequest) -> User:
     user: Any = request.user
     found: User = user
     return found
+
+
+def step_or_404(steps: Mapping[str, Step], name: str) -> Step:
+    """What a step in an address stands for.  Raises Http404."""
+    if name not in steps:
+        raise Http404(f"no step {name[:20]!r}")
+    return steps[name]
 
 
 def team_or_404(request: HttpRequest, code: str, right: Right = Right.READ) -> Team:

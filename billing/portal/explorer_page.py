@@ -86,7 +86,6 @@ class Row:
 
     @property
     def title(self) -> str:
-        """The names in one text."""
         return " · ".join(name.text for name in self.names)
 
     @property
@@ -153,7 +152,6 @@ class ExplorerPage:
 
     @property
     def total_ratio_text(self) -> str:
-        """The change in percent."""
         return _percent(self.found.total.change_ratio)
 
     @property
@@ -191,7 +189,6 @@ class ExplorerPage:
 
     @property
     def chart_title(self) -> str:
-        """What the chart is of."""
         return f"{self.metric_text} {BY_STEP[self.query.step]}, {self.groups_title}, {self.span_text}"
 
     @property
@@ -359,7 +356,6 @@ class ExplorerPage:
 
     @property
     def presets(self) -> list[Option]:
-        """The ranges by name."""
         return [Option(code, PRESET[code], code == self.query.preset) for code in PRESETS]
 
     @property
@@ -386,7 +382,6 @@ class ExplorerPage:
 
     @property
     def columns(self) -> list[Option]:
-        """The columns of the table."""
         return [Option(code, COLUMN[code], code in self.query.columns) for code in COLUMNS]
 
     @property

@@ -173,7 +173,6 @@ class InputsForm(PageForm):
         self.fields |= inputs
 
     def in_groups(self, groups: Iterable[tuple[str, Sequence[str]]]) -> list[tuple[str, list[BoundField]]]:
-        """The inputs by the title of their group."""
         return [(gettext(title), [self[name] for name in names]) for title, names in groups]
 
 

@@ -93,7 +93,6 @@ class Table:
 
     @property
     def headed(self) -> list[Column]:
-        """The columns of the page."""
         return [column for column in self.columns if column.heading]
 
     @property

@@ -48,7 +48,6 @@ class Total:
 
     @property
     def amount(self) -> Decimal:
-        """The total."""
         return sum((part.amount for part in self.parts), ZERO)
 
 
@@ -117,7 +116,6 @@ class BudgetTotal:
 
     @property
     def number(self) -> int:
-        """How many budgets are in the total."""
         return len(self.standings)
 
     @property

@@ -22,7 +22,6 @@ class JsonLine(logging.Formatter):
     """One JSON object a line; `request_id` is there where the line belongs to a request or to a task that one started."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line."""
         line: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname, "logger": record.name, "message": record.getMessage(),

@@ -101,7 +101,6 @@ class Entry:
         return SetUpFileError(f"{self.path} line {self.line}: {self.where}.{field}: {message}")
 
     def has(self, field: str) -> bool:
-        """Whether the field is there at all."""
         return field in self.fields
 
     def text(self, field: str, default: str | None = None, *, limit: int = 200) -> str:

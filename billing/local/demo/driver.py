@@ -74,7 +74,6 @@ class Answers:
     rejected: int = 0
 
     def add(self, answer: Json) -> None:
-        """Add one answer."""
         self.accepted += answer["accepted"]
         self.duplicates += answer["duplicates"]
         self.conflicts += answer["conflicts"]

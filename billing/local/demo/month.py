@@ -49,10 +49,10 @@ class Month:
     samples: list[Json] = field(default_factory=list)
 
 
-def make_month(window: Interval, seed: int = SEED) -> Month:
+def make_month(window: Interval) -> Month:
     """Allocations and what belongs to them. Jobs start some hours before the month and run some hours beyond it."""
     month = Month(window, seen_until=window.end + timedelta(hours=1))
-    random = Random(seed)  # noqa: S311 - repeatable on purpose
+    random = Random(SEED)  # noqa: S311 - repeatable on purpose
     for node in NODES:
         offer(month, node)
         if node.cluster in EDGES:

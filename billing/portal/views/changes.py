@@ -19,7 +19,7 @@ from billing.corrections.services.retroactive import (
     retroactive_propose,
     retroactive_reject,
 )
-from billing.portal.access import page, page_for
+from billing.portal.access import page, page_for, step_or_404
 from billing.portal.forms import Line, Midnight, Number, PageForm, ReasonForm, TeamChoice, Text, acting
 from billing.portal.selectors import team_names
 from billing.portal.tables import Column, Table, download
@@ -199,8 +199,6 @@ def change_step(request: HttpRequest, setup: BillingSetup, pk: int, step: str) -
     change = RetroactiveChange.objects.filter(pk=pk).first()
     if change is None or _shown(request, change) is None:
         raise Http404(f"no change {pk} that {request.user} may see")
-    if step not in STEPS:
-        raise Http404(f"no step {step!r}")
-    service, form_of = STEPS[step]
+    service, form_of = step_or_404(STEPS, step)
     form = form_of(request.POST, key=pk)
     return redirect("portal:changes") if form.done(service, change_id=pk, **acting(request)) else _list(request, setup, form)

@@ -7,13 +7,13 @@ from typing import Any
 
 from django import forms
 from django.core.exceptions import PermissionDenied
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_POST, require_safe
 
-from billing.portal.access import page, page_for
+from billing.portal.access import page, page_for, step_or_404
 from billing.portal.commitments import CommitmentUse, commitment_uses
 from billing.portal.forms import Midnight, Number, PageForm, ReasonForm, TeamChoice, Text, acting
 from billing.portal.fresh import page_freshness, scope_seen
@@ -156,9 +156,7 @@ def draft_new(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
 @page
 def draft_step(request: HttpRequest, setup: BillingSetup, pk: int, step: str) -> HttpResponse:
     """Approve, reject or withdraw proposed terms."""
-    if step not in STEPS:
-        raise Http404(f"no step {step[:20]!r}")
-    service, right = STEPS[step]
+    service, right = step_or_404(STEPS, step)
     if not access_of(request.user).may(right):
         raise PermissionDenied
     form = _decision(pk, request.POST)

@@ -29,7 +29,7 @@ from billing.invoices.acceptance import acceptance_of, due_of
 from billing.invoices.labels import CORRECTION_REASON
 from billing.invoices.models import Correction, Invoice
 from billing.invoices.selectors import document_of, mails_of
-from billing.portal.access import invoice_or_404, note_or_404, page, page_for, staff_page
+from billing.portal.access import invoice_or_404, note_or_404, page, page_for, staff_page, step_or_404
 from billing.portal.forms import Number, PageForm, ReasonForm, Text, acting
 from billing.portal.selectors import corrections_waiting, notes_visible
 from billing.portal.tables import Column, Table, columns, download
@@ -202,11 +202,9 @@ STEPS: Mapping[str, tuple[Callable[..., object], Callable[..., PageForm]]] = {
 @staff_page
 def correction_step(request: HttpRequest, setup: BillingSetup, pk: int, step: str) -> HttpResponse:
     """Approve, issue or drop a correction."""
-    if step not in STEPS:
-        raise Http404(f"no step {step!r}")
+    service, form_of = step_or_404(STEPS, step)
     if step != "approve" and not access_of(request.user).may(Right.CLOSE):
         raise PermissionDenied
-    service, form_of = STEPS[step]
     form = form_of(request.POST, key=pk)
     if form.done(service, correction_id=pk, **acting(request)):
         return redirect("portal:corrections")

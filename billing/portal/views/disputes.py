@@ -28,7 +28,7 @@ from billing.corrections.services.disputes import (
     dispute_uphold,
     dispute_withdraw,
 )
-from billing.portal.access import invoice_or_404, page, team_or_404
+from billing.portal.access import invoice_or_404, page, step_or_404, team_or_404
 from billing.portal.forms import Number, PageForm, Text, acting
 from billing.portal.tables import Column, Table, columns, constant, download
 from billing.portal.totals import aged_total, dispute_totals
@@ -199,9 +199,8 @@ def _is_held(found: Dispute) -> bool:
 def dispute_step(request: HttpRequest, setup: BillingSetup, pk: int, step: str) -> HttpResponse:
     """Move a dispute on."""
     found = _found(request, pk)
-    if step not in STEPS:
-        raise Http404(f"no step {step!r}")
+    service = step_or_404(STEPS, step)
     form = StepForm(request.POST)
-    if form.done(STEPS[step], dispute_id=pk, **acting(request)):
+    if form.done(service, dispute_id=pk, **acting(request)):
         return redirect("portal:dispute", pk)
     return _shown(request, setup, found, form)

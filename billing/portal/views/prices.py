@@ -15,7 +15,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from billing.closing.price_preview import last_month, month_effect
 from billing.invoices.selectors import period_of
-from billing.portal.access import page, page_for
+from billing.portal.access import page, page_for, step_or_404
 from billing.portal.first_prices import first_month, reported_rows
 from billing.portal.forms import PageForm, acting
 from billing.portal.htmx import HtmxRequest
@@ -212,9 +212,7 @@ def _form_page(request: HttpRequest, setup: BillingSetup, form: PriceForm, known
 @page
 def draft_step(request: HttpRequest, setup: BillingSetup, pk: int, step: str) -> HttpResponse:
     """Submit, approve, reject or withdraw a draft; an approval publishes it."""
-    if step not in STEPS:
-        raise Http404(f"no step {step!r}")
-    service, right = STEPS[step]
+    service, right = step_or_404(STEPS, step)
     if not access_of(request.user).may(right):
         raise PermissionDenied
     found = get_object_or_404(PriceDraft, pk=pk)
