@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 from django.contrib.auth.models import User
@@ -19,6 +20,7 @@ from billing.invoices.models import Correction, Invoice, Note
 from billing.invoices.selectors import document_of
 from billing.invoices.services.invoices import invoices_issue
 from billing.tenancy.models import Membership
+from tests.factories import allocation_record, apply, ingest_allocations
 
 OCTOBER_OVER = datetime(2026, 11, 1, 0, 5, tzinfo=UTC)
 NOVEMBER_OVER = datetime(2026, 12, 1, 0, 5, tzinfo=UTC)
@@ -37,6 +39,15 @@ def bill(month: str = "2026-10", now: datetime = OCTOBER_OVER) -> None:
     """Close and issue a month."""
     period_close(month=month, actor="ops", now=now)
     invoices_issue(month=month, actor="ops", now=now)
+
+
+def billed_october(directory: Path) -> None:
+    """nlp held ten devices for ten hours at 10: 1000.00 on line 1 of FIRST."""
+    people()
+    apply(directory)
+    end = "2026-10-10T10:00:00Z"
+    ingest_allocations(allocation_record(quantity=10, ended_at=end, observed_until=end))
+    bill()
 
 
 def wanted(code: str = "price", actor: str = "sam", now: datetime = IN_NOVEMBER) -> Wanted:

@@ -22,10 +22,16 @@ from billing.invoices.services.invoices import invoices_issue
 from billing.tenancy.models import AuditEntry
 from billing.tenancy.tokens import api_token_create
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, person, token_record
+from tests.factories.commands import Manage
 from tests.factories.corrections import IN_NOVEMBER, NOVEMBER_OVER, OCTOBER_OVER, bill, credit, part, people
 
 pytestmark = pytest.mark.django_db
 IN_OCTOBER = datetime(2026, 10, 28, 9, tzinfo=UTC)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def set_up(for_all_tests: Path) -> None:
+    apply(for_all_tests)
 
 
 def used(number: int = 1, namespace: str = "nlp-train", gpus: int = 8, day: str = "2026-10-10") -> None:
@@ -53,9 +59,8 @@ def sides(found: list[dict[str, str]]) -> dict[tuple[str, str], Decimal]:
     return sums
 
 
-def test_amounts_by_team_and_account_with_their_reversal(tmp_path: Path) -> None:
+def test_amounts_by_team_and_account_with_their_reversal() -> None:
     """nlp: 16 GPU-hours at 10, 160.00; cv: 2 GPU-hours, 20.00."""
-    apply(tmp_path)
     used()
     used(2, "cv", 1)
     made = estimate()
@@ -80,9 +85,8 @@ def test_amounts_by_team_and_account_with_their_reversal(tmp_path: Path) -> None
     assert AuditEntry.objects.filter(action="accrual_make").count() == 1
 
 
-def test_the_same_estimate_is_handed_out_until_another_is_asked_for(tmp_path: Path) -> None:
+def test_the_same_estimate_is_handed_out_until_another_is_asked_for() -> None:
     """160.00, then 320.00: the second file takes the first one back, so that 320.00 stand until they are reversed."""
-    apply(tmp_path)
     used()
     first = estimate()
     used(2)
@@ -97,8 +101,7 @@ def test_the_same_estimate_is_handed_out_until_another_is_asked_for(tmp_path: Pa
     assert set(sides(posted).values()) == {Decimal(0)}
 
 
-def test_what_cannot_be_estimated_is_named(tmp_path: Path) -> None:
-    apply(tmp_path)
+def test_what_cannot_be_estimated_is_named() -> None:
     used(namespace="nobodys")
     used(2)
     document = estimate(now=OCTOBER_OVER).document
@@ -108,9 +111,8 @@ def test_what_cannot_be_estimated_is_named(tmp_path: Path) -> None:
     assert [journal["amount"] for journal in document["journals"]] == ["160.00"]
 
 
-def test_notes_of_the_open_month_are_part_of_it(tmp_path: Path) -> None:
+def test_notes_of_the_open_month_are_part_of_it() -> None:
     """October is billed at 160.00; 30.00 of it are credited in November, where 160.00 more are used: 130.00."""
-    apply(tmp_path)
     used()
     bill()
     people()
@@ -121,8 +123,7 @@ def test_notes_of_the_open_month_are_part_of_it(tmp_path: Path) -> None:
     assert sides(ours)["internal AI compute", "CC-210"] == Decimal("130.00")
 
 
-def test_a_closed_month_needs_no_estimate_and_one_to_come_has_none(tmp_path: Path) -> None:
-    apply(tmp_path)
+def test_a_closed_month_needs_no_estimate_and_one_to_come_has_none() -> None:
     used()
     with pytest.raises(AccrualError, match="has not begun"):
         estimate("2026-12")
@@ -131,8 +132,7 @@ def test_a_closed_month_needs_no_estimate_and_one_to_come_has_none(tmp_path: Pat
         estimate(now=NOVEMBER_OVER)
 
 
-def test_the_estimate_of_a_complete_month_is_its_bill(tmp_path: Path) -> None:
-    apply(tmp_path)
+def test_the_estimate_of_a_complete_month_is_its_bill() -> None:
     used()
     ingest_tokens(token_record(input_tokens=3_000_000, output_tokens=500_000))
     document = estimate(now=OCTOBER_OVER).document
@@ -150,8 +150,7 @@ def test_a_team_without_a_cost_centre_stops_it(tmp_path: Path) -> None:
     assert not Accrual.objects.exists()
 
 
-def test_an_estimate_never_changes(tmp_path: Path) -> None:
-    apply(tmp_path)
+def test_an_estimate_never_changes() -> None:
     used()
     estimate()
     for statement in ("UPDATE closing_accrual SET document = '{}'", "DELETE FROM closing_accrual"):
@@ -160,11 +159,9 @@ def test_an_estimate_never_changes(tmp_path: Path) -> None:
 
 
 def test_command_button_and_api_hand_out_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    apply(tmp_path)
     used()
     fin = person("fin", "finance")
-    call_command("accrual", "2026-10", "--out", str(tmp_path / "a.csv"), "--json", "--by", "fin")
-    answer = json.loads(capsys.readouterr().out)
+    answer = json.loads(Manage(capsys)("accrual", "2026-10", "--out", str(tmp_path / "a.csv"), "--json", "--by", "fin").out)
     assert (answer["estimate"], answer["created"]) == (True, True)
     client = Client()
     client.force_login(fin)

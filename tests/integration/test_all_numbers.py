@@ -36,6 +36,7 @@ from billing.invoices.models import Invoice, Note
 from billing.invoices.selectors import document_of
 from billing.invoices.services.invoices import invoice_rebuild, invoice_void, invoices_issue
 from billing.portal.statements import lines_of as lines_of_invoice
+from tests import factories
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, person, token_record
 from tests.factories.corrections import NOVEMBER_OVER, OCTOBER_OVER, credit, people, whole
 from tests.factories.usage import POLICY, hold, sample
@@ -144,14 +145,6 @@ def of_document(lines: Iterable[dict[str, Any]]) -> Counter[tuple[str, str]]:
     return Counter((line["sku"], str(line["amount"])) for line in lines)
 
 
-def signed_in() -> Client:
-    from django.contrib.auth.models import User
-
-    client = Client()
-    client.force_login(User.objects.get(username="everything"))
-    return client
-
-
 def invoices() -> dict[str, Invoice]:
     return {invoice.team.code: invoice for invoice in Invoice.objects.filter(period__month="2026-10")}
 
@@ -189,7 +182,7 @@ def workbook(body: bytes) -> tuple[Counter[tuple[str, str]], set[str]]:
 
 @pytest.mark.usefixtures("october")
 def test_the_preview_of_the_page_is_the_invoice_to_come() -> None:
-    client = signed_in()
+    client = factories.signed_in("everything")
     page = shown(client, "/?month=2026-10")
     assert (plain(page.rows[-1][-2]), SHOWN_ONLY in page.text) == (CHARGED, True)
     for team, lines in LINES.items():
@@ -200,7 +193,7 @@ def test_the_preview_of_the_page_is_the_invoice_to_come() -> None:
 
 @pytest.mark.usefixtures("issued")
 def test_pages_of_an_issued_month_say_what_its_documents_say() -> None:
-    client = signed_in()
+    client = factories.signed_in("everything")
     overview = shown(client, "/?month=2026-10")
     total = next(row for row in overview.rows if row[0].strip() == "Total")
     assert [plain(cell) for cell in total[2:6]] == ["283.24", "2.54", "-8.96", CHARGED]
@@ -216,7 +209,7 @@ def test_pages_of_an_issued_month_say_what_its_documents_say() -> None:
 
 @pytest.mark.usefixtures("issued")
 def test_every_file_and_endpoint_of_an_invoice_says_the_same() -> None:
-    client = signed_in()
+    client = factories.signed_in("everything")
     listed = client.get("/api/v1/invoices?month=2026-10").json()["results"]
     assert {row["team"]: row["total"] for row in listed} == TOTALS  # a shadow is in no door that bills
     for row in listed:
@@ -237,7 +230,7 @@ def test_every_file_and_endpoint_of_an_invoice_says_the_same() -> None:
 
 @pytest.mark.usefixtures("issued")
 def test_charges_rounded_once_are_the_lines() -> None:
-    charges = signed_in().get("/api/v1/charges?month=2026-10").json()["results"]
+    charges = factories.signed_in("everything").get("/api/v1/charges?month=2026-10").json()["results"]
     teams = [charge for charge in charges if not charge["platform"]]
     assert len(teams) == sum(sum(lines.values()) for lines in LINES.values())
     assert {charge["team"] for charge in teams} == set(LINES)
@@ -251,7 +244,7 @@ def test_focus_and_the_journal_add_up_to_the_invoices(tmp_path: Path) -> None:
     for name in ("cost-and-usage", "invoice-detail"):
         parquet = pq.read_table(tmp_path / "focus" / f"focus-{name}-2026-10.parquet").to_pylist()
         text = csv_rows((tmp_path / "focus" / f"focus-{name}-2026-10.csv").read_bytes())
-        door = signed_in().get(f"/api/v1/focus/2026-10?data_set={name}").json()["results"]
+        door = factories.signed_in("everything").get(f"/api/v1/focus/2026-10?data_set={name}").json()["results"]
         for rows in (parquet, text, door):
             sums: dict[str, Decimal] = {}
             lines: dict[tuple[str, str], Decimal] = {}
@@ -274,7 +267,7 @@ def test_focus_and_the_journal_add_up_to_the_invoices(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("issued")
 def test_a_credit_note_says_the_same_everywhere(tmp_path: Path) -> None:
-    client, note = signed_in(), Note.objects.get()
+    client, note = factories.signed_in("everything"), Note.objects.get()
     assert lines_of(shown(client, f"/notes/{note.pk}/").rows) == Counter({("NVIDIA-H800", CREDITED): 1})
     assert plain(shown(client, "/corrections/").rows[1][-1]) == CREDITED
     at = f"/api/v1/credit-notes/{note.number}"
@@ -297,7 +290,7 @@ def test_a_credit_note_says_the_same_everywhere(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("issued")
 def test_the_close_report_accounts_for_every_second_that_was_billed() -> None:
-    client = signed_in()
+    client = factories.signed_in("everything")
     report = client.get("/api/v1/periods/2026-10/report").json()
     held = 8 * 9433 + 2 * 10800 + 3600 + 1200  # slices are counted by their share: 3 x 0.142857 x 7200 s
     assert Decimal(str(report["gpu_seconds"]["charged"])) == held + Decimal("0.142857") * 3 * 7200
@@ -331,7 +324,7 @@ def test_spending_and_recovery_say_the_same_before_and_after_the_close(state: st
         month_assess(month="2026-10", now=OCTOBER_OVER)
     if state == "closed":
         period_close(month="2026-10", actor="ops", now=OCTOBER_OVER)
-    client = signed_in()
+    client = factories.signed_in("everything")
     for by, expected in SPLITS.items():
         page = shown(client, f"/spending/?month=2026-10&by={by}")
         assert money_in(page.rows, "Total") == CHARGED, by
@@ -361,7 +354,7 @@ def test_what_came_late_is_what_the_next_invoice_corrects() -> None:
     times = {"started_at": "2026-10-30T00:00:00Z", "ended_at": "2026-10-30T01:00:00Z"}
     late = allocation_record(90, quantity=2, observed_until=times["ended_at"], **times)
     ingest_allocations(late, now=NOVEMBER_OVER)
-    client = signed_in()
+    client = factories.signed_in("everything")
     assert '<a href="/late/?month=2026-12">20.00</a>' in client.get("/?month=2026-12").content.decode()
     assert "20.00" in [plain(cell) for row in shown(client, "/late/?month=2026-12").rows for cell in row]
     rows = csv_rows(file(client, "/late/?month=2026-12&table=lines&as=csv"))
@@ -376,7 +369,7 @@ def test_what_came_late_is_what_the_next_invoice_corrects() -> None:
 @pytest.mark.usefixtures("issued")
 def test_every_line_and_each_level_below_it_adds_up_to_the_invoice() -> None:
     """The page of each line says its amount; its jobs and holds, or its days and hours, add up to it, in their files too."""
-    client = signed_in()
+    client = factories.signed_in("everything")
     for code, invoice in invoices().items():
         team = csv_rows(file(client, f"/teams/{code}/?month=2026-10&table=lines&as=csv"))
         assert Counter((row["sku"], row["amount"]) for row in team) == LINES[code]
@@ -397,7 +390,7 @@ def test_every_line_and_each_level_below_it_adds_up_to_the_invoice() -> None:
 @pytest.mark.usefixtures("issued")
 def test_lists_budgets_and_searches_say_what_the_documents_say(monkeypatch: pytest.MonkeyPatch) -> None:
     """Budgets as on the evening of the last day of October."""
-    client = signed_in()
+    client = factories.signed_in("everything")
     listed = csv_rows(file(client, "/invoices/?table=invoices&as=csv"))
     assert {row["total"] for row in listed if row["month"] == "2026-10"} >= set(TOTALS.values())
     found = shown(client, f"/search/?q={invoices()['nlp'].number}")
@@ -427,7 +420,7 @@ def test_a_budget_has_spent_what_the_preview_and_then_the_invoice_says() -> None
     invoice_rebuild(month="2026-10", team="nlp", actor="sam")
     (after,) = standings_refresh(now=last.replace(second=30))
     assert str(after.spent) == TOTALS["nlp"]
-    client = signed_in()
+    client = factories.signed_in("everything")
     row = next(row for row in shown(client, "/?month=2026-10").rows if row and row[0].strip().startswith("NLP Research"))
     assert "50.0%" in row[6]
     assert "526.40" in shown(client, "/teams/nlp/?month=2026-10").text

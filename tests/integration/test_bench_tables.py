@@ -1,6 +1,5 @@
 """What the workbench shows of a sheet leaves it as files: the same figures, for the inputs of the address."""
 
-import csv
 import html
 import io
 import re
@@ -11,8 +10,9 @@ import openpyxl
 import pytest
 from django.test import Client
 
-from tests.factories import apply, person
+from tests.factories import apply, person, signed_in
 from tests.factories.boards import SHEET
+from tests.factories.pages import rows_of
 
 pytestmark = pytest.mark.django_db
 
@@ -20,15 +20,7 @@ pytestmark = pytest.mark.django_db
 @pytest.fixture
 def finance(tmp_path: Path) -> Client:
     apply(tmp_path, cost_sheets=[{"name": "h800", "sheet": SHEET}])
-    client = Client()
-    client.force_login(person("ana", "finance"))
-    return client
-
-
-def rows_of(client: Client, address: str) -> list[dict[str, str]]:
-    response = client.get(address)
-    assert response.status_code == 200
-    return list(csv.DictReader(io.StringIO(response.content.decode("utf-8-sig"))))
+    return signed_in(person("ana", "finance"))
 
 
 def test_every_table_of_a_sheet_is_a_file(finance: Client) -> None:

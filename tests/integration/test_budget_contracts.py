@@ -7,11 +7,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from django.test import Client
 
 from billing.budgets.models import Alert, Budget, BudgetStatus
 from billing.budgets.services import budgets_evaluate
-from tests.factories import apply, person
+from tests.factories import apply, person, signed_in
 
 pytestmark = pytest.mark.django_db
 OCTOBER = datetime(2026, 10, 20, tzinfo=UTC)
@@ -60,8 +59,7 @@ def test_a_scope_counts_the_contracts_that_it_covers(tmp_path: Path, scope: dict
 def test_the_page_says_what_is_contracted_and_what_that_leaves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     evaluated(tmp_path, "3000.00")
     monkeypatch.setattr("billing.portal.views.budgets.timezone", SimpleNamespace(now=lambda: OCTOBER))
-    client = Client()
-    client.force_login(person("fin", "finance"))
+    client = signed_in(person("fin", "finance"))
     page = client.get(f"/budgets/{Budget.objects.get().pk}/")
     assert (page.context["contracted"], page.context["available"]) == (Decimal("1600.00"), Decimal("600.00"))
     assert "Contracted for the months to come" in page.content.decode()

@@ -10,9 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
-from django.contrib.auth.models import User
 from django.core.management import call_command
-from django.test import Client
 
 from billing.budgets.spending import month_lines, spent_in
 from billing.corrections.effect import effect_of
@@ -30,7 +28,7 @@ from billing.rates.selectors import hypothetical_version, plain_version, stored_
 from billing.rating.price_effect import price_effect
 from billing.tenancy.models import BillingSetup, Team
 from metering.intervals import Interval, billing_month
-from tests.factories import SET_UP, apply, ingest_tokens, money, token_record
+from tests.factories import SET_UP, apply, ingest_tokens, money, signed_in, token_record
 from tests.factories.corrections import IN_NOVEMBER, NOVEMBER_OVER, bill, credit, part, people, proofs_hold, shown
 
 pytestmark = pytest.mark.django_db
@@ -271,12 +269,6 @@ FORM = {
     "tokens_up_to_tokens": ["32768", ""], "tokens_input": ["2", "3.5"], "tokens_cache_read": ["", ""],
     "tokens_cache_creation": ["", ""], "tokens_output": ["8", "14"], "tokens_cost_sheet": ["", ""],
 }  # fmt: skip
-
-
-def signed_in(name: str) -> Client:
-    client = Client()
-    client.force_login(User.objects.get(username=name))
-    return client
 
 
 def test_a_list_with_buckets_goes_through_form_approval_pages_and_files(october: None) -> None:

@@ -5,16 +5,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.test import Client
 from django.utils import timezone
 
 from billing.corrections.models import Dispute
 from billing.invoices.models import Invoice
 from billing.invoices.selectors import state_of
-from billing.tenancy.models import AuditEntry, Team
-from billing.tenancy.tokens import api_token_create
-from tests.factories import allocation_record, apply, ingest_allocations, money
-from tests.factories.corrections import OCTOBER_OVER, bill, people
+from billing.tenancy.models import AuditEntry
+from tests.factories import money
+from tests.factories.api import program
+from tests.factories.corrections import OCTOBER_OVER, billed_october
 
 pytestmark = pytest.mark.django_db
 
@@ -22,23 +21,14 @@ pytestmark = pytest.mark.django_db
 @pytest.fixture(autouse=True)
 def now_is_five_days_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """nlp owes 1000.00 for October in line 1."""
-    people()
-    apply(tmp_path)
-    end = "2026-10-10T10:00:00Z"
-    ingest_allocations(allocation_record(quantity=10, ended_at=end, observed_until=end))
-    bill(now=OCTOBER_OVER)
+    billed_october(tmp_path)
     monkeypatch.setattr("billing.api.credit_notes.timezone.now", lambda: OCTOBER_OVER + timedelta(days=5))
 
 
 def post(team: str | None, *scopes: str, **changed: Any) -> Any:
-    bound = Team.objects.get(code=team) if team else None
-    name = f"t{AuditEntry.objects.count()}"
-    _, presented = api_token_create(name=name, scopes=list(scopes), actor="tests", team=bound)
     body = {"document": str(Invoice.objects.get().number), "lines": [1], "reason_code": "quantity",
             "statement": "ran half as long", "evidence": "INC-9", "amount": "500.00", **changed}  # fmt: skip
-    return Client().post(
-        "/api/v1/disputes", body, content_type="application/json", headers={"Authorization": f"Bearer {presented}"}
-    )
+    return program(*scopes, team=team or "").post("/api/v1/disputes", body, content_type="application/json")
 
 
 def test_a_token_of_the_team_opens_a_dispute() -> None:

@@ -23,16 +23,8 @@ from billing.invoices.models import Invoice, JournalExport, Note
 from billing.invoices.selectors import state_of
 from billing.setup.file import SetUpFileError
 from billing.tenancy.models import AuditEntry, BillingSetup
-from tests.factories import (
-    SET_UP,
-    allocation_record,
-    apply,
-    ingest_allocations,
-    ingest_tokens,
-    person,
-    signed_in,
-    token_record,
-)
+from tests import factories
+from tests.factories import SET_UP, allocation_record, apply, ingest_tokens, person, signed_in, token_record
 from tests.factories.corrections import bill, issue, people
 
 pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]
@@ -49,7 +41,7 @@ def number(tmp_path: Path) -> str:
     people()
     apply(tmp_path)
     person("tom", "lead", team="nlp")
-    ingest_allocations(allocation_record(quantity=1000, **TEN_HOURS))
+    factories.ingest_allocations(allocation_record(quantity=1000, **TEN_HOURS))
     ingest_tokens(token_record(input_tokens=0, cache_read_input_tokens=0, output_tokens=2_500_000_000))
     bill()
     invoice = Invoice.objects.get()

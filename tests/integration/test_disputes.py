@@ -23,9 +23,9 @@ from billing.corrections.services.disputes import (
 )
 from billing.invoices.models import Invoice
 from billing.invoices.selectors import document_of
-from billing.tenancy.models import AuditEntry, Team
-from billing.tenancy.tokens import api_token_create
+from billing.tenancy.models import AuditEntry
 from tests.factories import money, signed_in
+from tests.factories.api import program
 from tests.factories.corrections import draft, issue, part
 from tests.factories.disputes import FRIDAY, october, opened
 
@@ -149,11 +149,10 @@ def test_a_lead_opens_a_dispute_on_a_page_and_finance_decides_it(october: str, m
 
 def test_the_api_lists_disputes_to_who_may_see_the_team(october: str) -> None:
     dispute = opened(october)
-    cv = api_token_create(name="cv", scopes=["invoices:read"], actor="t", team=Team.objects.get(code="cv"))[1]
-    scenario = api_token_create(name="all", scopes=["invoices:read"], actor="t")[1]
+    cv, scenario = program("invoices:read", team="cv"), program("invoices:read")
 
-    def get(path: str, token: str) -> Any:
-        return Client().get(f"/api/v1/{path}", headers={"Authorization": f"Bearer {token}"})
+    def get(path: str, reader: Client) -> Any:
+        return reader.get(f"/api/v1/{path}")
 
     (one,) = get("disputes?team=nlp&status=open", scenario).json()["results"]
     assert (one["document"], one["lines"], one["amount"], one["steps"][0]["text"]) == (october, [1], "100.00", "INC-9")

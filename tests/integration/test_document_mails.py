@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 from django.db import IntegrityError, transaction
-from django.test import Client
 
 from billing.invoices.acceptance import printed_until
 from billing.invoices.documents import PdfRenderer
@@ -20,7 +19,7 @@ from billing.invoices.services.mails import ContactWish, MailError, contact_add,
 from billing.settings.mail_server import MailServer as Configured
 from billing.settings.mail_server import read_mail_server
 from billing.tenancy.models import AuditEntry, Team
-from tests.factories import allocation_record, apply, ingest_allocations, person
+from tests.factories import allocation_record, apply, ingest_allocations, person, signed_in
 from tests.factories.corrections import IN_NOVEMBER, OCTOBER_OVER, bill, credit, part, people
 from tests.receivers import MailServer, mail_server
 
@@ -231,8 +230,7 @@ def test_without_a_mail_server_nothing_is_sent_and_old_mails_do_not_surprise_whe
 
 @pytest.mark.usefixtures("scenario")
 def test_the_pages_report_where_each_document_went_and_let_finance_send_it_again(server: MailServer) -> None:
-    client = Client()
-    client.force_login(person("kay", "finance"))
+    client = signed_in(person("kay", "finance"))
     answer = client.post("/mails/contacts/", {
         "team": "nlp", "address": "ann@example.com", "language": "en", "valid_from": "2026-01-01",
     })  # fmt: skip
@@ -260,8 +258,7 @@ def test_the_pages_report_where_each_document_went_and_let_finance_send_it_again
 
 @pytest.mark.usefixtures("scenario")
 def test_the_pages_say_that_no_server_is_set_or_that_nobody_gets_it() -> None:
-    client = Client()
-    client.force_login(person("kay", "finance"))
+    client = signed_in(person("kay", "finance"))
     bill()
     (note,) = credit(part("100.00"))
     assert Note.objects.get() == note

@@ -17,6 +17,11 @@ from tests.factories import SHANGHAI_OCTOBER, allocation_record, apply, ingest_a
 pytestmark = pytest.mark.django_db
 
 
+@pytest.fixture(autouse=True, scope="module")
+def set_up(for_all_tests: Path) -> None:
+    apply(for_all_tests)
+
+
 def lost(number: int, earliest: str, latest: str, **changed: Any) -> dict[str, Any]:
     """A hold that was gone from a list at `latest`."""
     return allocation_record(
@@ -35,9 +40,8 @@ def reported(kind: str) -> list[tuple[str, int, str, bool]]:
     ]
 
 
-def test_an_estimated_end_is_listed_with_its_bounds_and_holds_nothing(tmp_path: Path) -> None:
+def test_an_estimated_end_is_listed_with_its_bounds_and_holds_nothing() -> None:
     """Eight devices whose end lies within 600 s: at most 4,800 device-seconds are in doubt. Times are Shanghai's."""
-    apply(tmp_path)
     ingest_allocations(allocation_record(1), lost(2, "2026-10-10T02:00:00Z", "2026-10-10T02:10:00Z"))
     assert reported("estimated_end") == [("hq-1/nlp-train/train-2", 4_800, "gpu_seconds", False)]
     report = october()
@@ -49,9 +53,8 @@ def test_an_estimated_end_is_listed_with_its_bounds_and_holds_nothing(tmp_path: 
     assert kind_of("estimated_end").label == "End estimated"
 
 
-def test_only_what_lies_in_the_month_counts_and_what_is_certain_is_not_listed(tmp_path: Path) -> None:
+def test_only_what_lies_in_the_month_counts_and_what_is_certain_is_not_listed() -> None:
     """The month of Shanghai ends at 16:00 UTC on the 31st. Halves of a device count half."""
-    apply(tmp_path)
     ingest_allocations(
         lost(1, "2026-10-31T15:50:00Z", "2026-10-31T16:30:00Z", quantity=2),
         lost(2, "2026-10-31T15:59:00Z", "2026-10-31T16:00:00Z", quantity=1, device_fraction="0.5"),
@@ -76,8 +79,7 @@ def test_more_than_can_be_read_are_summed_by_cluster() -> None:
     )  # fmt: skip
 
 
-def test_an_end_that_is_reported_later_takes_the_estimate_off_the_list(tmp_path: Path) -> None:
-    apply(tmp_path)
+def test_an_end_that_is_reported_later_takes_the_estimate_off_the_list() -> None:
     ingest_allocations(lost(1, "2026-10-10T02:00:00Z", "2026-10-10T02:40:00Z"))
     assert len(reported("estimated_end")) == 1
     exact = {"ended_at": "2026-10-10T02:30:00Z", "observed_until": "2026-10-10T02:30:00Z"}
@@ -85,9 +87,8 @@ def test_an_end_that_is_reported_later_takes_the_estimate_off_the_list(tmp_path:
     assert reported("estimated_end") == []
 
 
-def test_a_product_that_nobody_knows_blocks_the_close(tmp_path: Path) -> None:
+def test_a_product_that_nobody_knows_blocks_the_close() -> None:
     """A pod on a node that was never seen: eight devices for 9,433 s, without a price until somebody gives one."""
-    apply(tmp_path)
     ingest_allocations(allocation_record(1, accelerator="unknown"))
     (item,) = october().blocking
     assert (item.kind, item.subject, int(item.quantity), item.unit) == ("unpriced", "unknown", 8 * 9_433, "gpu_seconds")

@@ -11,16 +11,8 @@ from billing.closing.exception_kinds import KINDS, kind_of
 from billing.closing.report import Report, build_report
 from billing.invoices.selectors import period_of
 from billing.tenancy.access import RIGHTS, Right
-from tests.factories import (
-    AFTER,
-    allocation_record,
-    apply,
-    ingest_allocations,
-    ingest_tokens,
-    person,
-    signed_in,
-    token_record,
-)
+from tests import factories
+from tests.factories import allocation_record, apply, ingest_allocations, ingest_tokens, person, signed_in, token_record
 
 pytestmark = pytest.mark.django_db
 
@@ -67,7 +59,7 @@ def test_a_kind_that_nobody_declared_is_refused() -> None:
 
 
 def october() -> Report:
-    return build_report(period_of("2026-10"), now=AFTER)
+    return build_report(period_of("2026-10"), now=factories.AFTER)
 
 
 def test_what_unowned_usage_would_be_billed_is_the_money_at_risk(tmp_path: Path) -> None:

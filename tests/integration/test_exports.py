@@ -4,7 +4,6 @@ import csv
 import io
 import json
 from collections import defaultdict
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -12,13 +11,14 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from django.core.management import call_command
 
 from billing.closing.services.closing import period_close
 from billing.exports.focus.conformance import Conformance
 from billing.invoices.models import Invoice
 from billing.invoices.services.invoices import invoices_approve, invoices_issue
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, token_record
+from tests.factories.commands import Manage
+from tests.factories.corrections import bill
 from tests.factories.months import OCTOBER_OVER
 from tests.factories.usage import POLICY, hold, sample
 from tests.stored_rows import rewrite
@@ -30,30 +30,9 @@ FOUR_EYES = {**SET_UP["billing"], "review": "four-eyes"}
 SETS = ("cost-and-usage", "invoice-detail", "billing-period")
 
 
-@dataclass(frozen=True)
-class Done:
-    status: int
-    out: str
-    err: str
-
-
 @pytest.fixture
-def manage(capsys: pytest.CaptureFixture[str]) -> Any:
-    def run(*arguments: object) -> Done:
-        capsys.readouterr()
-        status = 0
-        try:
-            call_command(*(str(argument) for argument in arguments))
-        except SystemExit as stop:
-            status = int(stop.code or 0)
-        return Done(status, *capsys.readouterr())
-
-    return run
-
-
-def bill(month: str = "2026-10", now: datetime = OCTOBER_OVER) -> None:
-    period_close(month=month, actor="ops", now=now)
-    invoices_issue(month=month, actor="ops", now=now)
+def manage(capsys: pytest.CaptureFixture[str]) -> Manage:
+    return Manage(capsys)
 
 
 def entries(path: Path) -> list[dict[str, str]]:
@@ -75,7 +54,7 @@ def hours_of(rows: list[dict[str, Any]], *columns: str) -> list[tuple[str, ...]]
 # Journal
 
 
-def test_the_journal_of_a_month_is_balanced_and_the_same_twice(tmp_path: Path, manage: Any) -> None:
+def test_the_journal_of_a_month_is_balanced_and_the_same_twice(tmp_path: Path, manage: Manage) -> None:
     apply(tmp_path)
     ingest_allocations(allocation_record(), allocation_record(2, namespace="cv"))
     ingest_tokens(token_record(input_tokens=1_000_000, cache_read_input_tokens=250_000, output_tokens=123_456))
@@ -96,7 +75,7 @@ def test_the_journal_of_a_month_is_balanced_and_the_same_twice(tmp_path: Path, m
     assert sorted(path.name for path in tmp_path.glob("*.csv")) == ["a.csv", "b.csv"]
 
 
-def test_the_chart_of_accounts_may_be_a_file_and_options_go_before_it(tmp_path: Path, manage: Any) -> None:
+def test_the_chart_of_accounts_may_be_a_file_and_options_go_before_it(tmp_path: Path, manage: Manage) -> None:
     apply(tmp_path)
     ingest_allocations(allocation_record())
     bill()
@@ -121,7 +100,7 @@ def test_the_chart_of_accounts_may_be_a_file_and_options_go_before_it(tmp_path: 
         ("[", "is not YAML"),
     ],
 )
-def test_a_chart_that_says_something_else_is_bad_input(tmp_path: Path, manage: Any, content: str, said: str) -> None:
+def test_a_chart_that_says_something_else_is_bad_input(tmp_path: Path, manage: Manage, content: str, said: str) -> None:
     chart = tmp_path / "chart.yaml"
     chart.write_text(content)
     done = manage("export_journal", "2026-10", "--out", tmp_path / "j.csv", "--accounts", chart)
@@ -129,7 +108,7 @@ def test_a_chart_that_says_something_else_is_bad_input(tmp_path: Path, manage: A
 
 
 @pytest.mark.parametrize("command", ["export_journal", "export_focus"])
-def test_nothing_leaves_before_every_draft_is_issued(tmp_path: Path, manage: Any, command: str) -> None:
+def test_nothing_leaves_before_every_draft_is_issued(tmp_path: Path, manage: Manage, command: str) -> None:
     apply(tmp_path, billing=FOUR_EYES)
     ingest_allocations(allocation_record(), allocation_record(2, namespace="cv"))
     out = tmp_path / "out"
@@ -148,14 +127,14 @@ def test_nothing_leaves_before_every_draft_is_issued(tmp_path: Path, manage: Any
 
 
 @pytest.mark.parametrize("command", ["export_journal", "export_focus"])
-def test_a_month_without_charges_has_nothing_to_export(tmp_path: Path, manage: Any, command: str) -> None:
+def test_a_month_without_charges_has_nothing_to_export(tmp_path: Path, manage: Manage, command: str) -> None:
     apply(tmp_path)
     bill()
     done = manage(command, "2026-10", "--out", tmp_path / "out")
     assert (done.status, "no invoice of 2026-10 is issued" in done.err) == (3, True)
 
 
-def test_a_team_without_cost_centre_holds_the_journal(tmp_path: Path, manage: Any) -> None:
+def test_a_team_without_cost_centre_holds_the_journal(tmp_path: Path, manage: Manage) -> None:
     teams = [{"code": "nlp", "name": "NLP Research"}, SET_UP["teams"][1]]
     apply(tmp_path, teams=teams)
     ingest_allocations(allocation_record())
@@ -168,7 +147,7 @@ def test_a_team_without_cost_centre_holds_the_journal(tmp_path: Path, manage: An
 # FOCUS
 
 
-def test_one_gpu_hour_over_three_clock_hours_is_split_by_hand(tmp_path: Path, manage: Any) -> None:
+def test_one_gpu_hour_over_three_clock_hours_is_split_by_hand(tmp_path: Path, manage: Manage) -> None:
     """Half a GPU from 00:30 to 02:30 is 0.25 + 0.5 + 0.25 GPU-hours: 2.50 + 5.00 + 2.50."""
     apply(tmp_path)
     ingest_allocations(
@@ -208,7 +187,7 @@ def test_one_gpu_hour_over_three_clock_hours_is_split_by_hand(tmp_path: Path, ma
     assert json.loads(text(tmp_path / "f")[0]["SkuPriceDetails"]) == {"GpuCount": 1, "InstanceType": "NVIDIA-H800"}
 
 
-def test_rewards_are_credits_and_penalties_adjustments_with_their_evidence(tmp_path: Path, manage: Any) -> None:
+def test_rewards_are_credits_and_penalties_adjustments_with_their_evidence(tmp_path: Path, manage: Manage) -> None:
     apply(tmp_path, efficiency_policies=[POLICY])
     ingest_allocations(
         hold(1, "2026-10-10T00:00:00Z", "2026-10-10T02:00:00Z", quantity=1),
@@ -233,7 +212,7 @@ def test_rewards_are_credits_and_penalties_adjustments_with_their_evidence(tmp_p
     assert sum(row["BilledCost"] for row in parquet(tmp_path / "f")) == Decimal("52.00")
 
 
-def test_tokens_are_one_row_per_class_and_hour(tmp_path: Path, manage: Any) -> None:
+def test_tokens_are_one_row_per_class_and_hour(tmp_path: Path, manage: Manage) -> None:
     apply(tmp_path)
     ingest_tokens(
         token_record(input_tokens=1_000_000, cache_read_input_tokens=250_000, output_tokens=123_456, site="sh-2"),
@@ -258,7 +237,7 @@ def test_tokens_are_one_row_per_class_and_hour(tmp_path: Path, manage: Any) -> N
     )  # fmt: skip
 
 
-def test_a_price_that_changes_within_an_hour_makes_two_rows_of_that_hour(tmp_path: Path, manage: Any) -> None:
+def test_a_price_that_changes_within_an_hour_makes_two_rows_of_that_hour(tmp_path: Path, manage: Manage) -> None:
     """1 GPU from 00:00 to 01:00, price 10 until 00:15, then 20: 2.50 and 15.00; tokens of both quarters apart too."""
     old, new = SET_UP["price_versions"][0], {**SET_UP["price_versions"][0], "name": "new"}
     new |= {"valid_from": "2026-10-10T00:15:00Z", "gpu": [{"accelerator": "NVIDIA-H800", "price_per_gpu_hour": "20"}]}
@@ -274,7 +253,7 @@ def test_a_price_that_changes_within_an_hour_makes_two_rows_of_that_hour(tmp_pat
     ]  # fmt: skip
 
 
-def test_late_usage_is_a_correction_of_its_own_hours_on_the_later_invoice(tmp_path: Path, manage: Any) -> None:
+def test_late_usage_is_a_correction_of_its_own_hours_on_the_later_invoice(tmp_path: Path, manage: Manage) -> None:
     apply(tmp_path)
     ingest_allocations(hold(1, "2026-10-10T00:00:00Z", "2026-10-10T01:00:00Z"))
     bill()
@@ -295,7 +274,7 @@ def test_late_usage_is_a_correction_of_its_own_hours_on_the_later_invoice(tmp_pa
     assert sum(row["BilledCost"] for row in parquet(tmp_path / "f")) == Decimal("80.00")
 
 
-def test_slices_are_priced_by_the_slice_hour_and_the_platforms_use_is_left_out(tmp_path: Path, manage: Any) -> None:
+def test_slices_are_priced_by_the_slice_hour_and_the_platforms_use_is_left_out(tmp_path: Path, manage: Manage) -> None:
     apply(tmp_path)
     ingest_allocations(
         hold(1, "2026-10-10T00:00:00Z", "2026-10-10T02:00:00Z", resource="nvidia.com/mig-1g.10gb", quantity=3,
@@ -310,7 +289,7 @@ def test_slices_are_priced_by_the_slice_hour_and_the_platforms_use_is_left_out(t
     ]
 
 
-def test_every_data_set_adds_up_to_the_invoices_and_is_the_same_twice(tmp_path: Path, manage: Any) -> None:
+def test_every_data_set_adds_up_to_the_invoices_and_is_the_same_twice(tmp_path: Path, manage: Manage) -> None:
     apply(tmp_path, efficiency_policies=[POLICY])
     ingest_allocations(
         *(hold(number, f"2026-10-{number:02d}T00:17:13Z", f"2026-10-{number + 3:02d}T05:01:59.5Z",
@@ -338,7 +317,7 @@ def test_every_data_set_adds_up_to_the_invoices_and_is_the_same_twice(tmp_path: 
     assert not [value for row in text(tmp_path / "a") for value in row.values() if "E-" in value]
 
 
-def test_an_invoice_detail_names_its_grain_and_its_own_invoice(tmp_path: Path, manage: Any) -> None:
+def test_an_invoice_detail_names_its_grain_and_its_own_invoice(tmp_path: Path, manage: Manage) -> None:
     apply(tmp_path)
     ingest_allocations(allocation_record())
     bill()
@@ -354,7 +333,7 @@ def test_an_invoice_detail_names_its_grain_and_its_own_invoice(tmp_path: Path, m
 
 
 def test_a_violation_refuses_the_export_and_leaves_what_was_there(
-    tmp_path: Path, manage: Any, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, manage: Manage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     apply(tmp_path)
     ingest_allocations(allocation_record())
@@ -371,7 +350,7 @@ def test_a_violation_refuses_the_export_and_leaves_what_was_there(
     assert {path.name: path.read_bytes() for path in out.iterdir()} == before
 
 
-def test_usage_that_no_longer_explains_a_line_refuses_the_export(tmp_path: Path, manage: Any) -> None:
+def test_usage_that_no_longer_explains_a_line_refuses_the_export(tmp_path: Path, manage: Manage) -> None:
     apply(tmp_path)
     ingest_allocations(allocation_record())
     bill()
@@ -381,7 +360,7 @@ def test_usage_that_no_longer_explains_a_line_refuses_the_export(tmp_path: Path,
     assert not (tmp_path / "f").exists() or not list((tmp_path / "f").iterdir())
 
 
-def test_in_a_zone_of_half_an_hour_the_month_cuts_its_first_and_last_hour(tmp_path: Path, manage: Any) -> None:
+def test_in_a_zone_of_half_an_hour_the_month_cuts_its_first_and_last_hour(tmp_path: Path, manage: Manage) -> None:
     """October in India begins at 18:30 UTC: of one GPU held from 18:00 to 20:00 its first half-hour is September's."""
     zone = {**SET_UP["billing"], "zone": "Asia/Kolkata"}
     price = {**SET_UP["price_versions"][0], "valid_from": "2026-01-01T00:00:00Z"}
@@ -403,7 +382,7 @@ def test_in_a_zone_of_half_an_hour_the_month_cuts_its_first_and_last_hour(tmp_pa
     ]  # fmt: skip
 
 
-def test_an_export_removes_what_a_killed_one_left_and_nothing_else(tmp_path: Path, manage: Any) -> None:
+def test_an_export_removes_what_a_killed_one_left_and_nothing_else(tmp_path: Path, manage: Manage) -> None:
     apply(tmp_path)
     ingest_allocations(allocation_record())
     bill()

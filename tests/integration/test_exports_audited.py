@@ -17,7 +17,7 @@ import billing
 from billing.tenancy.models import ApiToken, AuditEntry, TokenAddress
 from billing.tenancy.token_addresses import token_address_note
 from billing.tenancy.tokens import api_token_create
-from tests.factories import allocation_record, apply, ingest_allocations, person, token_record
+from tests.factories import allocation_record, apply, ingest_allocations, person, signed_in, token_record
 
 pytestmark = pytest.mark.django_db(transaction=True)
 NOW = datetime(2026, 11, 4, 12, tzinfo=UTC)
@@ -56,9 +56,7 @@ def issued(tmp_path: Path) -> None:
 
 @pytest.fixture
 def finance() -> Client:
-    client = Client()
-    client.force_login(User.objects.create_superuser("ada"))
-    return client
+    return signed_in(User.objects.create_superuser("ada"))
 
 
 def test_somebody_has_decided_about_every_command() -> None:

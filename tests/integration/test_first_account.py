@@ -15,6 +15,7 @@ from django.test import Client
 from billing.tenancy.access import Right, access_of
 from billing.tenancy.models import AuditEntry
 from tests import factories
+from tests.factories.commands import Manage
 
 pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]
 FIRST = {"user": "ada", "name": "Ada Li", "email": "ada@example.org"}
@@ -48,8 +49,7 @@ def test_the_set_up_file_makes_the_first_account_and_says_its_password_once(
     assert access_of(ada).may(Right.MANAGE_PEOPLE)
     assert signed_in("ada", password)
     for _ in range(2):
-        call_command("apply", str(file), "--by", "ada")
-        assert "0 changes, 2 facts as they were" in capsys.readouterr().out
+        assert "0 changes, 2 facts as they were" in Manage(capsys)("apply", str(file), "--by", "ada").out
     ben = factories.person("ben")
     call_command("role", "grant", "ben", "finance", "--by", "ada")
     assert access_of(User.objects.get(pk=ben.pk)).may(Right.CLOSE)
@@ -58,8 +58,7 @@ def test_the_set_up_file_makes_the_first_account_and_says_its_password_once(
 
 
 def test_a_program_reads_the_first_password(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    call_command("apply", str(file), "--json")
-    answer = json.loads(capsys.readouterr().out)
+    answer = json.loads(Manage(capsys)("apply", str(file), "--json").out)
     assert signed_in("ada", answer["first_password"])
     call_command("apply", str(file), "--json")
     assert "first_password" not in json.loads(capsys.readouterr().out)
@@ -88,9 +87,7 @@ def test_a_first_account_that_cannot_be_is_refused(
 ) -> None:
     factories.person("ben", "finance")
     file.write_text(yaml.safe_dump({"billing": factories.SET_UP["billing"], "first_account": first}))
-    with pytest.raises(SystemExit, match="2"):
-        call_command("apply", str(file))
-    assert why in capsys.readouterr().err
+    assert why in Manage(capsys)("apply", str(file)).error
     assert User.objects.count() == 1
 
 

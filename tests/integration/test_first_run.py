@@ -4,8 +4,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from django.contrib.auth.models import User
-from django.test import Client
 from django.utils import timezone
 
 from billing.closing.services.closing import period_close
@@ -14,6 +12,7 @@ from billing.portal.views.start import Reporter, steps
 from billing.tenancy.models import ApiToken, AuditEntry, BillingSetup
 from billing.usage.models import AgentWatermark
 from billing.usage.services import watermark_advance
+from tests import factories
 from tests.factories import AFTER, allocation_record, apply, ingest_allocations, ingest_tokens, person, token_record
 
 pytestmark = pytest.mark.django_db
@@ -21,14 +20,8 @@ GIVEN = {"currency": "CNY", "zone": "Asia/Shanghai", "issuer": "AI-INFRA", "revi
 NUMBERS = ["AI-INFRA-2026-000001"]
 
 
-def signed_in(user: User) -> Client:
-    client = Client()
-    client.force_login(user)
-    return client
-
-
 def test_every_page_of_an_empty_installation_leads_the_admin_to_the_first_step() -> None:
-    admin, lead = signed_in(person("ada", "admin")), signed_in(person("lea", "viewer"))
+    admin, lead = factories.signed_in(person("ada", "admin")), factories.signed_in(person("lea", "viewer"))
 
     for path in ("/overview/", "/spending/", "/invoices/", "/prices/", "/recovery/", "/search/", "/close/"):
         assert 'href="/start/"' in admin.get(path).content.decode(), path
@@ -37,7 +30,7 @@ def test_every_page_of_an_empty_installation_leads_the_admin_to_the_first_step()
 
 
 def test_the_admin_says_who_bills_once() -> None:
-    admin = signed_in(person("ada", "admin"))
+    admin = factories.signed_in(person("ada", "admin"))
     assert [step.done for step in admin.get("/start/").context["steps"]] == [False] * 8
 
     wrong = admin.post("/start/billing/", {**GIVEN, "currency": "yuan", "zone": "Mars/Base", "issuer": "", "review": "no"})
@@ -75,7 +68,7 @@ def test_the_first_price_list_has_a_row_for_all_that_was_reported_and_starts_at_
     ingest_allocations(allocation_record(1))
     ingest_tokens(token_record(1))
 
-    form = signed_in(person("ada", "admin")).get("/prices/drafts/new/").context["form"]
+    form = factories.signed_in(person("ada", "admin")).get("/prices/drafts/new/").context["form"]
     assert (form.initial["name"], form.initial["valid_from"]) == ("2026-10", datetime(2026, 9, 30, 16, tzinfo=UTC))
     assert [row.initial["gpu_accelerator"] for row in form.gpu if row.initial] == ["NVIDIA-H800"]
     assert [row.initial["tokens_model"] for row in form.tokens if row.initial] == ["llama-3-8b"]
@@ -83,7 +76,7 @@ def test_the_first_price_list_has_a_row_for_all_that_was_reported_and_starts_at_
 
 def test_what_needs_a_second_person_says_so_before_and_who_that_may_be(tmp_path: Path) -> None:
     apply(tmp_path, price_versions=[])
-    admin = signed_in(person("ada", "admin"))
+    admin = factories.signed_in(person("ada", "admin"))
     text = admin.get("/start/").content.decode()
     assert "Somebody other than its author approves it." in text
     assert "Add a second person with the role Approver" in text
@@ -111,7 +104,7 @@ def test_reporters_are_shown_with_their_last_word(tmp_path: Path) -> None:
     assert by_name["cluster"].reporters == [Reporter("hq-1", 12)]
     assert by_name["gateway"].reporters == [Reporter("gateway-2", 360), Reporter("litellm-hq", None)]
     assert [item.silent for item in by_name["gateway"].reporters] == [True, True]
-    admin = signed_in(person("ada", "admin"))
+    admin = factories.signed_in(person("ada", "admin"))
     text = admin.get("/start/?part=steps", headers={"HX-Request": "true"}).content.decode()
     assert "cluster hq-1: last heartbeat 1" in text
     assert "gateway gateway-2: last report 6 min ago" in text

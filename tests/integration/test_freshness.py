@@ -12,7 +12,6 @@ from typing import Any
 
 import openpyxl
 import pytest
-from django.contrib.auth.models import User
 from django.test import Client
 
 from billing.budgets.models import Alert, Budget, BudgetStatus
@@ -36,15 +35,8 @@ from billing.tenancy.models import ApiToken, Team
 from billing.usage.models import AgentWatermark, CoverageNote
 from billing.usage.scope import EVERYTHING, UsageScope
 from metering.intervals import Interval, billing_month
-from tests.factories import (
-    apply,
-    ingest_allocations,
-    ingest_tokens,
-    money,
-    person,
-    token_record,
-    watched,
-)
+from tests.factories import apply, ingest_allocations, ingest_tokens, money, person, signed_in, token_record, watched
+from tests.factories.pages import rows_of, text_of
 from tests.factories.usage import hold
 from tests.full_scenario import build_scenario
 from tests.receivers import webhook
@@ -67,13 +59,7 @@ def at_now(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def finance(at_now: None) -> Client:
-    return signed_in("ann", "finance")
-
-
-def signed_in(name: str, role: str, team: str | None = None) -> Client:
-    client = Client()
-    client.force_login(person(name, role, team=team))
-    return client
+    return signed_in(person("ann", "finance"))
 
 
 def silent_since_november(directory: Path, **changed: Any) -> None:
@@ -88,12 +74,6 @@ def silent_since_november(directory: Path, **changed: Any) -> None:
 
 def of(scope: UsageScope = EVERYTHING, now: datetime = NOW, window: Interval = NOVEMBER) -> Freshness:
     return freshness(scope, window, now)
-
-
-def text_of(client: Client, address: str) -> str:
-    response = client.get(address)
-    assert response.status_code == 200, (address, response.status_code)
-    return response.content.decode()
 
 
 # What the function says
@@ -235,8 +215,7 @@ def test_every_page_that_a_person_reaches_says_since_when_metering_is_silent(
             address: page for address, page in walk.pages.items()
             if 'class="side"' in page.source and "month=2026-10" not in address and not address.startswith("/explorer/")
         }  # fmt: skip
-        reader = Client()
-        reader.force_login(User.objects.get(username=who))
+        reader = signed_in(who)
         explorer = read(reader, "/explorer/?range=this-month", walk)  # without a range it opens with October
         assert explorer is not None
         shown[explorer.address] = explorer
@@ -296,12 +275,12 @@ def test_what_cannot_be_billed_yet_is_on_the_first_page(tmp_path: Path, finance:
     assert "Nothing was used" not in text
     for wanted in ("Not billable yet", "Usage without an owner", "660.0 GPU-h", "6,600.00", "Usage without a price"):
         assert wanted in text, wanted
-    lead = text_of(signed_in("lea", "lead", "nlp"), "/?month=2026-11")
+    lead = text_of(signed_in(person("lea", "lead", team="nlp")), "/?month=2026-11")
     assert "Usage without an owner" not in lead
     assert "6,600.00" not in lead
     for wanted in ("Not billable yet", "Usage without a price", "2.0 GPU-h"):
         assert wanted in lead, wanted
-    other = text_of(signed_in("kim", "lead", "cv"), "/?month=2026-11")
+    other = text_of(signed_in(person("kim", "lead", team="cv")), "/?month=2026-11")
     assert "Not billable yet" not in other
     assert "Nothing was used in 2026-11" in other
 
@@ -332,7 +311,7 @@ def test_a_month_that_ended_and_is_open_stands_among_the_months_as_an_estimate(t
         "month,state,total,of_it_notes,data_through", "2026-10,preview,160.00,0.00,2026-10-31T16:00:00+00:00",
         "2026-11,preview,20.00,0.00,2026-10-31T17:00:00+00:00",
     ]  # fmt: skip
-    lead = signed_in("lea", "lead", "nlp")
+    lead = signed_in(person("lea", "lead", team="nlp"))
     assert "2026-10,preview,160.00," in text_of(lead, "/teams/nlp/?month=2026-11&table=trend&as=csv")
     months = text_of(finance, "/recovery/?month=2026-11&table=months&as=csv").lstrip("\ufeff").splitlines()
     assert months == [
@@ -345,7 +324,7 @@ def test_a_month_that_ended_and_is_open_stands_among_the_months_as_an_estimate(t
 def test_a_file_says_through_when_its_data_are_complete(tmp_path: Path, finance: Client) -> None:
     silent_since_november(tmp_path)
     address = "/?month=2026-11&table=teams"
-    rows = list(csv.DictReader(io.StringIO(text_of(finance, f"{address}&as=csv").lstrip("\ufeff"))))
+    rows = rows_of(finance, f"{address}&as=csv")
     assert [(row["team"], row["total"], row["data_through"]) for row in rows] == [
         ("cv", "10.00", "2026-10-31T17:00:00+00:00"), ("nlp", "10.00", "2026-10-31T17:00:00+00:00"),
     ]  # fmt: skip
@@ -366,7 +345,7 @@ def test_an_accrual_says_through_when_its_data_are_complete(tmp_path: Path) -> N
 
 def test_a_summary_of_usage_says_what_is_missing(tmp_path: Path, at_now: None) -> None:
     silent_since_november(tmp_path)
-    client = signed_in("ann", "finance")
+    client = signed_in(person("ann", "finance"))
     answer = client.get("/api/v1/usage/summary?from=2026-11-01&until=2026-12-01").json()
     assert answer["data_through"] == "2026-10-31T17:00:00+00:00"
     assert answer["missing"]["silent"] == [
@@ -380,7 +359,7 @@ def test_a_budget_says_through_when_its_spending_is_complete(tmp_path: Path, at_
     silent_since_november(tmp_path, budgets=[{"team": "nlp", "amount": "100.00"}])
     budgets_evaluate(now=NOW)
     BudgetStatus.objects.update(forecast_p50=money("12.00"), forecast_at=NOW)
-    (row,) = signed_in("ann", "finance").get("/api/v1/budgets").json()["results"]
+    (row,) = signed_in(person("ann", "finance")).get("/api/v1/budgets").json()["results"]
     standing = row["standing"]
     assert standing["spent"] == "10.00"
     assert datetime.fromisoformat(standing["data_through"]) == SILENT_SINCE

@@ -1,6 +1,5 @@
 """Stretches that an agent could not watch block the close until they are filled; a record may be an estimate."""
 
-import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,11 +12,11 @@ from billing.closing.report import Report, build_report
 from billing.closing.services.waivers import exception_waive
 from billing.invoices.selectors import period_of
 from billing.invoices.services.periods import period_open
-from billing.tenancy.tokens import api_token_create
 from billing.usage.gaps import metering_gaps
 from billing.usage.models import AgentWatermark, CoverageNote, GpuAllocation
 from metering.intervals import Interval
 from tests.factories import allocation_record, apply, ingest_allocations
+from tests.factories.api import gateway
 from tests.stored_rows import rewrite
 
 pytestmark = pytest.mark.django_db
@@ -26,14 +25,13 @@ NOVEMBER = datetime(2026, 11, 1, tzinfo=UTC)
 
 
 @pytest.fixture
-def post(client: Any) -> Any:
-    token = api_token_create(name="agent", scopes=["usage:write"], actor="tests")[1]
+def post(db: None) -> Any:
+    report = gateway()
 
     def send(*records: dict[str, Any], agent: Any = "agent-1", **fields: Any) -> Any:
         who = agent if isinstance(agent, dict) else {"name": agent, "cluster": "hq-1"}
         body = {"agent": who, "allocations": records, **fields}
-        return client.post("/api/v1/usage/gpu-allocations", json.dumps(body), content_type="application/json",
-                           headers={"Authorization": f"Bearer {token}"})  # fmt: skip
+        return report("usage/gpu-allocations", body)
 
     return send
 
@@ -180,14 +178,11 @@ def test_claims_cannot_be_backfilled_and_their_gap_stays_until_it_is_waived(
     ))  # fmt: skip
 
 
-def test_a_cluster_that_offers_devices_to_claims_is_one_in_which_they_may_be_held(post: Any, client: Any) -> None:
+def test_a_cluster_that_offers_devices_to_claims_is_one_in_which_they_may_be_held(post: Any) -> None:
     offered = {"cluster": "hq-1", "node": "n-1", "accelerator": "NVIDIA-H800", "resource": "dra/gpu.nvidia.com",
                "quantity": 8, "from": "2026-10-19T00:00:00Z", "until": "2026-10-25T00:00:00Z"}  # fmt: skip
-    token = api_token_create(name="nodes", scopes=["usage:write"], actor="tests")[1]
     body = {"agent": {"name": "agent-1", "cluster": "hq-1"}, "nodes": [offered]}
-    reported = client.post("/api/v1/usage/capacity", json.dumps(body), content_type="application/json",
-                       headers={"Authorization": f"Bearer {token}"})  # fmt: skip
-    assert reported.status_code == 200
+    assert gateway()("usage/capacity", body).status_code == 200
     post(unwatched=[stretch("20T08", "20T12"), stretch("26T08", "26T12")])
     post(agent="backfill", filled=[stretch("20T08", "20T12"), stretch("26T08", "26T12")])
     assert unwatched() == [("agent agent-1", [interval("20T08", "20T12")])]
@@ -286,18 +281,17 @@ def test_the_report_for_people_shows_each_pool(tmp_path: Path, capsys: pytest.Ca
     )
 
 
-def test_what_an_agent_cannot_meter_blocks_the_close_until_somebody_takes_it_on(client: Any, tmp_path: Path) -> None:
+def test_what_an_agent_cannot_meter_blocks_the_close_until_somebody_takes_it_on(tmp_path: Path) -> None:
     """A pod that cannot be read is in no charge; a resource that nobody knows may be a device. Reported again: the same."""
     apply(tmp_path)
-    token = api_token_create(name="agent", scopes=["usage:write"], actor="tests")[1]
+    report = gateway()
     agent = {
         "name": "agent-1", "cluster": "hq-1", "problems": {"pod nlp-train/x": "request 1.5 is no whole number"},
         "unknown_resources": {"example.com/npu": 4},
     }  # fmt: skip
     body = {"agent": agent, "watermark": "2026-11-01T00:00:00Z", "allocations": []}
     for _ in range(2):
-        assert client.post("/api/v1/usage/gpu-allocations", json.dumps(body), content_type="application/json",
-                           headers={"Authorization": f"Bearer {token}"}).status_code == 200  # fmt: skip
+        assert report("usage/gpu-allocations", body).status_code == 200
     assert rewrite("UPDATE usage_agentdiagnostic SET at = '2026-10-15T00:00:00Z'") == 2
 
     def reported() -> list[tuple[str, str, bool]]:

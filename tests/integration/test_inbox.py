@@ -2,7 +2,6 @@
 
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from html import unescape
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -28,6 +27,7 @@ from tests.factories.api import bearer
 from tests.factories.corrections import draft, part
 from tests.factories.disputes import FRIDAY, october, opened
 from tests.factories.months import OCTOBER_OVER
+from tests.factories.pages import text_of
 from tests.factories.usage import hold
 
 __all__ = ["october"]
@@ -228,12 +228,6 @@ def test_a_token_sees_what_waits_for_its_owner_within_its_team(october: str) -> 
     assert waiting("of-sam", owner=sam) == 1
     assert waiting("of-cv", owner=sam, team=cv) == 0
     assert waiting("of-nobody") == 0
-
-
-def text_of(client: Client, address: str) -> str:
-    response = client.get(address)
-    assert response.status_code == 200
-    return unescape(response.content.decode())
 
 
 MORNING = datetime(2026, 11, 9, 0, 30, tzinfo=UTC)

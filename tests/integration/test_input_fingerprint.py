@@ -16,16 +16,8 @@ from billing.rating.input_fingerprint import fingerprint_now
 from billing.usage.fingerprints import usage_fingerprint
 from billing.usage.services import rollups_fold
 from metering.intervals import billing_month
-from tests.factories import (
-    SET_UP,
-    allocation_record,
-    apply,
-    ingest_allocations,
-    ingest_capacity,
-    ingest_sample,
-    ingest_tokens,
-    token_record,
-)
+from tests import factories
+from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, token_record
 from tests.stored_rows import rewrite
 
 pytestmark = pytest.mark.django_db
@@ -51,7 +43,7 @@ def tokens_of(*cuts: datetime) -> list[str]:
 
 
 def measured(**facts: Any) -> None:
-    assert ingest_sample(**{"gpu_seconds": "28800", "mfu": "0.60", "hfu": "0.65", **facts}).accepted == 1
+    assert factories.ingest_sample(**{"gpu_seconds": "28800", "mfu": "0.60", "hfu": "0.65", **facts}).accepted == 1
 
 
 def job(number: int, namespace: str, start: str, end: str, **facts: Any) -> dict[str, Any]:
@@ -113,9 +105,9 @@ def test_capacity_counts(tmp_path: Path) -> None:
     apply(tmp_path)
     before = fingerprint()
     node = {"cluster": "hq-1", "node": "n", "accelerator": "NVIDIA-H800", "resource": "nvidia.com/gpu", "quantity": 8}
-    ingest_capacity(**node, **{"from": "2026-10-31T15:00:00Z", "until": "2026-10-31T16:00:00Z"})
+    factories.ingest_capacity(**node, **{"from": "2026-10-31T15:00:00Z", "until": "2026-10-31T16:00:00Z"})
     offered = fingerprint()
-    ingest_capacity(**node, **{"from": "2026-10-31T16:00:00Z", "until": "2026-10-31T17:00:00Z"})
+    factories.ingest_capacity(**node, **{"from": "2026-10-31T16:00:00Z", "until": "2026-10-31T17:00:00Z"})
     assert (offered == before, fingerprint()) == (False, offered)
 
 

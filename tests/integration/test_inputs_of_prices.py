@@ -56,8 +56,7 @@ def test_three_messages_from_the_api(scenario: None) -> None:
 
 
 def test_three_messages_from_the_workbench(scenario: None) -> None:
-    client = Client()
-    client.force_login(factories.person("ana", "finance"))
+    client = factories.signed_in(factories.person("ana", "finance"))
     sent = {**BAD, "accelerator": "NVIDIA-H800"}
     answers: list[Any] = [client.get("/prices/workbench/", sent), client.post("/prices/workbench/draft/", sent)]
     for shown in answers:
@@ -109,8 +108,7 @@ def test_an_input_behind_a_published_price_changes_through_no_endpoint(published
     page: Any = api.client.post("/prices/workbench/draft/", sent)
     assert page.status_code == 400
     assert "is the source of published prices" in page.context["refusals"][0]
-    root = Client()
-    root.force_login(factories.person("root", "admin"))
+    root = factories.signed_in(factories.person("root", "admin"))
     for model, row in (("costsheet", CostSheet.objects.get()), ("tokencostsheet", TokenCostSheet.objects.get())):
         for path in ("change", "delete"):
             answer = root.post(f"/admin/rates/{model}/{row.pk}/{path}/", {"name": "other", "inputs": "{}", "post": "yes"})

@@ -28,16 +28,8 @@ from billing.invoices.services.invoices import (
 )
 from billing.tenancy.models import AuditEntry
 from tests.factories import SET_UP, allocation_record, apply, approves, ingest_allocations, money, operates
-from tests.factories.corrections import (
-    FIRST,
-    IN_NOVEMBER,
-    OCTOBER_OVER,
-    bill,
-    credit,
-    part,
-    people,
-    proofs_hold,
-)
+from tests.factories.commands import Done, Manage
+from tests.factories.corrections import FIRST, IN_NOVEMBER, OCTOBER_OVER, bill, credit, part, people, proofs_hold
 
 pytestmark = pytest.mark.django_db
 FOUR_EYES = {**SET_UP["billing"], "review": "four-eyes"}
@@ -178,31 +170,24 @@ def test_a_switch_that_cannot_be_made_is_named(tmp_path: Path, changed: dict[str
 def test_the_command_moves_invoices_through_their_states(
     drafted: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def run(*arguments: str) -> tuple[int, list[str], str]:
-        capsys.readouterr()
-        status = 0
-        try:
-            call_command("invoice", *arguments)
-        except SystemExit as stop:
-            status = int(stop.code or 0)
-        out, err = capsys.readouterr()
-        return status, out.splitlines(), err
+    def run(*arguments: str) -> Done:
+        return Manage(capsys)("invoice", *arguments)
 
     operates(monkeypatch, "lin", "finance")
-    assert run("preview", "2026-10")[1] == ["shown to cv: 30.00 CNY", "shown to nlp: 100.00 CNY"]
+    assert run("preview", "2026-10").out.splitlines() == ["shown to cv: 30.00 CNY", "shown to nlp: 100.00 CNY"]
     with pytest.raises(SystemExit, match="3"):
         call_command("invoice_issue", "2026-10")
     assert "2 drafts wait for approval" in capsys.readouterr().err
-    assert run("void", "2026-10", "--team", "cv", "--reason", "r")[1] == ["void: 30.00 CNY of cv"]
-    assert run("rebuild", "2026-10", "--team", "cv")[1] == ["built again: 30.00 CNY of cv"]
-    assert run("mode", "cv", "shadow", "--from", "2026-11", "--reason", "r", "--by", "fin")[1] == ["cv: shadow from 2026-11"]
-    assert run("mode", "cv", "shadow", "--from", "2026-10", "--reason", "r", "--by", "fin")[0] == 2
-    assert run("settle", FIRST, "--reference", "FI-1", "--by", "sam")[0] == 2
+    assert run("void", "2026-10", "--team", "cv", "--reason", "r").out.splitlines() == ["void: 30.00 CNY of cv"]
+    assert run("rebuild", "2026-10", "--team", "cv").out.splitlines() == ["built again: 30.00 CNY of cv"]
+    mode = ("mode", "cv", "shadow", "--reason", "r", "--by", "fin", "--from")
+    assert run(*mode, "2026-11").out == "cv: shadow from 2026-11\n"
+    assert run(*mode, "2026-10").status == 2
+    assert run("settle", FIRST, "--reference", "FI-1", "--by", "sam").status == 2
     call_command("invoice_approve", "2026-10", "--by", approves(monkeypatch, "fin", "approver"))
     call_command("invoice_issue", "2026-10")
-    assert run("settle", FIRST, "--reference", "FI-1", "--by", "sam")[1] == [f"{FIRST}: settled"]
-    call_command("invoice_issue", "2026-10", "--json")
-    reported = json.loads(capsys.readouterr().out)["invoices"]
+    assert run("settle", FIRST, "--reference", "FI-1", "--by", "sam").out.splitlines() == [f"{FIRST}: settled"]
+    reported = json.loads(Manage(capsys)("invoice_issue", "2026-10", "--json").out)["invoices"]
     assert [(row["number"], row["status"], Decimal(row["total"])) for row in reported] == [
         (FIRST, "settled", Decimal(30)), ("AI-INFRA-2026-000002", "issued", Decimal(100)),
     ]  # fmt: skip

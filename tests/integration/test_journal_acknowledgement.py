@@ -7,17 +7,16 @@ from typing import Any
 
 import pytest
 from django.db import DatabaseError, connection, transaction
-from django.test import Client
 
 from billing.closing.report import build_report
 from billing.exports.journal import Chart, batch_hash
 from billing.exports.services.journal import AcknowledgementError, journal_acknowledge, journal_export
 from billing.invoices.models import JournalExport
 from billing.invoices.selectors import period_of
-from billing.tenancy.models import AuditEntry, Team
-from billing.tenancy.tokens import api_token_create
-from tests.factories import allocation_record, apply, ingest_allocations, person
-from tests.factories.corrections import OCTOBER_OVER, bill, people
+from billing.tenancy.models import AuditEntry
+from tests.factories import person, signed_in
+from tests.factories.api import program
+from tests.factories.corrections import OCTOBER_OVER, billed_october
 
 pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]
 DOOR = "/api/v1/periods/2026-10/journal"
@@ -27,11 +26,7 @@ LATER = OCTOBER_OVER + timedelta(days=5)
 @pytest.fixture
 def batch(tmp_path: Path) -> str:
     """nlp owes 1000.00 for October; the hash of its exported journal."""
-    people()
-    apply(tmp_path)
-    end = "2026-10-10T10:00:00Z"
-    ingest_allocations(allocation_record(quantity=10, ended_at=end, observed_until=end))
-    bill()
+    billed_october(tmp_path)
     return export(tmp_path)
 
 
@@ -96,12 +91,8 @@ def test_a_journal_that_the_ledger_has_not_confirmed_after_five_days_is_reported
     }  # fmt: skip
 
 
-def post(body: dict[str, str], *scopes: str, team: str | None = None) -> Any:
-    bound = Team.objects.get(code=team) if team else None
-    name = f"t{AuditEntry.objects.count()}"
-    _, presented = api_token_create(name=name, scopes=list(scopes), actor="tests", team=bound)
-    headers = {"Authorization": f"Bearer {presented}"}
-    return Client().post(DOOR, body, content_type="application/json", headers=headers)
+def post(body: dict[str, str], *scopes: str, team: str = "") -> Any:
+    return program(*scopes, team=team).post(DOOR, body, content_type="application/json")
 
 
 def test_the_ledger_says_so_over_the_api(batch: str) -> None:
@@ -119,8 +110,7 @@ def test_the_ledger_says_so_over_the_api(batch: str) -> None:
 
 
 def test_finance_says_so_on_the_page(batch: str) -> None:
-    client = Client()
-    client.force_login(person("kay", "finance"))
+    client = signed_in(person("kay", "finance"))
     assert "Not acknowledged yet" in client.get("/close/?month=2026-10").content.decode()
     assert client.post("/close/2026-10/journal/", {"batch_hash": batch, "reference": "SAP-9"}).status_code == 302
     page = client.get("/close/?month=2026-10").content.decode()

@@ -59,8 +59,7 @@ def test_the_switch_leads_nowhere_else() -> None:
 
 @pytest.mark.django_db
 def test_a_signed_in_person_switches_and_stays_on_the_page() -> None:
-    client = Client()
-    client.force_login(factories.person("ann", "finance"))
+    client = factories.signed_in(factories.person("ann", "finance"))
     assert 'name="language" value="zh-hans"' in client.get("/prices/").content.decode()
     client.post("/i18n/setlang/", {"language": "zh-hans", "next": "/prices/"})
     page = client.get("/prices/").content.decode()

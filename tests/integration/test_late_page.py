@@ -7,6 +7,7 @@ import pytest
 from django.test import Client
 
 from billing.closing.services.closing import period_close
+from tests import factories
 from tests.factories import allocation_record, apply, ingest_allocations, person
 from tests.factories.corrections import NOVEMBER_OVER, OCTOBER_OVER
 
@@ -32,9 +33,7 @@ def november(tmp_path: Path) -> None:
 
 
 def signed_in(role: str, team: str | None = None) -> Client:
-    client = Client()
-    client.force_login(person(f"{role}-{team}", role, team=team))
-    return client
+    return factories.signed_in(person(f"{role}-{team}", role, team=team))
 
 
 def rows(client: Client, month: str = "2026-11") -> list[list[str]]:

@@ -18,6 +18,7 @@ from billing.portal.totals import budget_totals, invoice_totals
 from billing.portal.views import budgets as budget_views
 from billing.portal.views import invoices as invoice_views
 from billing.tenancy.models import Team
+from tests import factories
 from tests.factories import allocation_record, apply, ingest_allocations, ingest_tokens, money, person, token_record
 from tests.factories.corrections import bill, credit, draft, part, people, whole
 
@@ -26,9 +27,7 @@ FRIDAY = datetime(2026, 11, 6, 9, tzinfo=UTC)
 
 
 def signed_in(role: str, team: str | None = None) -> Client:
-    client = Client()
-    client.force_login(person(f"{role}-{team}", role, team=team))
-    return client
+    return factories.signed_in(person(f"{role}-{team}", role, team=team))
 
 
 def foot(client: Client, address: str) -> list[str]:

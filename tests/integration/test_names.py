@@ -20,15 +20,7 @@ from billing.invoices.services.periods import period_open
 from billing.usage.models import QuarantinedRecord
 from billing.usage.services import Reporter, tokens_ingest
 from metering.records import TokenUsage
-from tests.factories import (
-    AFTER,
-    SET_UP,
-    allocation_record,
-    apply,
-    ingest_allocations,
-    ingest_tokens,
-    token_record,
-)
+from tests.factories import AFTER, SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, token_record
 
 pytestmark = pytest.mark.django_db
 BROKEN = "llama\n3\x1b[31m"

@@ -3,11 +3,10 @@
 from pathlib import Path
 
 import pytest
-from django.test import Client
 from django.urls import URLPattern
 
 from billing.portal import urls
-from tests.factories import apply, person
+from tests.factories import apply, person, signed_in
 
 pytestmark = pytest.mark.django_db
 NAMES = ("q", "who", "kind", "about", "month", "team", "workload", "old", "sheet", "status", "page", "table", "by")
@@ -21,8 +20,7 @@ def pages() -> list[str]:
 
 def test_a_nul_in_the_query_of_any_page_is_answered(tmp_path: Path) -> None:
     apply(tmp_path)
-    client = Client()
-    client.force_login(person("fin", "finance", "admin"))
+    client = signed_in(person("fin", "finance", "admin"))
     assert len(pages()) > 25
     answers = {
         f"/{route}?{name}=a%00b": client.get(f"/{route}", {name: "a\0b"}).status_code for route in pages() for name in NAMES
@@ -35,6 +33,5 @@ def test_a_nul_in_the_query_of_any_page_is_answered(tmp_path: Path) -> None:
 @pytest.mark.parametrize("path", ["/teams/%00/", "/teams/nlp/lines/%00/", "/teams/a%00b/evidence/"])
 def test_a_nul_in_a_path_finds_nothing(tmp_path: Path, path: str) -> None:
     apply(tmp_path)
-    client = Client()
-    client.force_login(person("fin", "finance"))
+    client = signed_in(person("fin", "finance"))
     assert client.get(path).status_code == 404

@@ -9,7 +9,6 @@ from typing import Any
 import openpyxl
 import pypdf
 import pytest
-from django.test import Client
 
 from billing.closing.services.waivers import exception_waive
 from billing.corrections.note_proof import note_again
@@ -19,7 +18,7 @@ from billing.invoices.selectors import document_of
 from billing.invoices.services.periods import period_open
 from billing.setup.file import SetUpFileError
 from billing.tenancy.models import AuditEntry, BillingSetup, Team
-from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, person
+from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, person, signed_in
 from tests.factories.corrections import OCTOBER_OVER, bill, credit, people, proofs_hold, whole
 
 pytestmark = pytest.mark.django_db
@@ -70,8 +69,7 @@ def test_the_files_and_the_page_show_it(october: Path) -> None:
     sheet = openpyxl.load_workbook(io.BytesIO(render_xlsx(document_of(invoice), **facts))).worksheets[0]
     cells = {str(cell.value) for row in sheet.iter_rows() for cell in row if cell.value}
     assert {*ISSUER.values(), *NLP.values()} <= cells
-    client = Client()
-    client.force_login(person("fin-2", "finance"))
+    client = signed_in(person("fin-2", "finance"))
     page = client.get(f"/invoices/{invoice.pk}/").content.decode()
     for words in (ISSUER["legal_entity"], ISSUER["tax_id"], ISSUER["contact"], *NLP.values()):
         assert words in page, words
@@ -118,8 +116,7 @@ def test_the_log_says_what_changed_and_a_text_that_is_too_long_is_refused(tmp_pa
 
 
 def test_the_first_steps_ask_for_it(db: None) -> None:
-    admin = Client()
-    admin.force_login(person("ada", "admin"))
+    admin = signed_in(person("ada", "admin"))
     given = {"currency": "CNY", "zone": "Asia/Shanghai", "issuer": "AI-INFRA", "review": "none", **ISSUER}
     wrong = admin.post("/start/billing/", {**given, "tax_id": "9" * 65})
     assert (wrong.status_code, sorted(wrong.context["form"].errors)) == (400, ["tax_id"])

@@ -34,9 +34,7 @@ def staff(name: str, *roles: str) -> Client:
     person = factories.person(name, *roles)
     person.is_staff = True
     person.save()
-    client = Client()
-    client.force_login(person)
-    return client
+    return factories.signed_in(person)
 
 
 @pytest.fixture
@@ -130,8 +128,7 @@ def test_the_admin_asks_for_the_same_rights_as_every_other_endpoint(finance: Cli
         assert client.get("/admin/rates/pricedraft/").status_code == sees, role
         assert client.get("/admin/rates/pricedraft/add/").status_code == writes, role
         assert client.get(f"/admin/rates/pricedraft/{made.pk}/change/").status_code == sees, role
-    outside = Client()
-    outside.force_login(factories.person("clerk", "finance"))
+    outside = factories.signed_in(factories.person("clerk", "finance"))
     assert outside.get("/admin/rates/pricedraft/").status_code == 302
 
 
@@ -146,8 +143,7 @@ def test_people_are_still_looked_after_in_the_admin(finance: Client) -> None:
     root = factories.person("root")
     root.is_staff = root.is_superuser = True
     root.save()
-    client = Client()
-    client.force_login(root)
+    client = factories.signed_in(root)
     for path in ("", "auth/user/", "auth/user/add/", f"auth/user/{root.pk}/change/", f"auth/user/{root.pk}/password/"):
         assert client.get(f"/admin/{path}").status_code == 200, path
     made = client.post(

@@ -13,17 +13,8 @@ from billing.rates.models import PriceDraft
 from billing.rates.services import price_draft_create
 from billing.rating.models import Charge
 from billing.rating.price_effect import PriceEffect
-from tests.factories import (
-    AFTER,
-    SET_UP,
-    allocation_record,
-    apply,
-    ingest_allocations,
-    ingest_tokens,
-    person,
-    signed_in,
-    token_record,
-)
+from tests import factories
+from tests.factories import AFTER, SET_UP, allocation_record, apply, ingest_allocations, person, signed_in, token_record
 
 pytestmark = pytest.mark.django_db
 
@@ -49,7 +40,7 @@ def october(for_all_tests: Path) -> None:
         allocation_record(3, namespace="serving"),
         from_file=True,
     )
-    ingest_tokens(
+    factories.ingest_tokens(
         token_record(1, input_tokens=1_000_000, cache_read_input_tokens=200_000, output_tokens=100_000,
                      reasoning_output_tokens=0)
     )  # fmt: skip

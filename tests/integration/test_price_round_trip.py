@@ -42,9 +42,7 @@ def staff(name: str, *roles: str) -> Client:
     person = factories.person(name, *roles)
     person.is_staff = True
     person.save()
-    client = Client()
-    client.force_login(person)
-    return client
+    return factories.signed_in(person)
 
 
 def test_file_api_portal_and_admin_write_one_draft_and_show_one_version(

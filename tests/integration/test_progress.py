@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from django.core.management import call_command
 from django.db import connections
-from django.test import Client
 
 from billing.closing.services.operations import operation_request, operation_run
 from billing.invoices.models import Operation
@@ -67,8 +66,7 @@ def test_a_close_and_an_issue_report_how_far_they_are(used: None) -> None:
 def test_the_page_shows_the_step_and_its_count(used: None) -> None:
     operation = operation_request(kind="issue", month=MONTH, actor="fin")
     Operation.objects.filter(pk=operation.pk).update(step="issue", done=300, total=1000, attempts=1)
-    client = Client()
-    client.force_login(factories.person("fin", "finance"))
+    client = factories.signed_in(factories.person("fin", "finance"))
     page = client.get(f"/operations/{operation.pk}/").content.decode()
     assert "numbering and issuing invoices" in page
     assert '<progress value="300" max="1000"' in page

@@ -12,24 +12,14 @@ from billing.usage.scope import EpochFilter
 from billing.usage.side_by_side import RecordField, corrected_text, record_fields
 from billing.usage.store.sums import token_sums
 from metering.intervals import Interval
-from tests.factories import (
-    AFTER,
-    SHANGHAI_OCTOBER,
-    allocation_record,
-    apply,
-    ingest_allocations,
-    ingest_capacity,
-    ingest_tokens,
-    person,
-    signed_in,
-    token_record,
-)
+from tests import factories
+from tests.factories import allocation_record, apply, ingest_allocations, ingest_tokens, person, signed_in, token_record
 
 pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]
 
 
 def fields() -> dict[str, RecordField]:
-    found = record_fields(QuarantinedRecord.objects.get(), AFTER)
+    found = record_fields(QuarantinedRecord.objects.get(), factories.AFTER)
     assert found is not None
     return {field.name: field for field in found}
 
@@ -50,7 +40,7 @@ def typed(page: str) -> dict[str, str]:
 
 
 def requests() -> int:
-    return sum(row.requests for row in token_sums([Interval(*SHANGHAI_OCTOBER)], EpochFilter()))
+    return sum(row.requests for row in token_sums([Interval(*factories.SHANGHAI_OCTOBER)], EpochFilter()))
 
 
 def test_a_conflict_shows_what_the_ledger_has_beside_what_was_reported() -> None:
@@ -74,8 +64,8 @@ def test_a_conflict_of_capacity_shows_both() -> None:
         "cluster": "hq-1", "node": "node-1", "accelerator": "NVIDIA-H800", "resource": "nvidia.com/gpu",
         "from": "2026-10-01T00:00:00Z", "until": "2026-11-01T00:00:00Z",
     }  # fmt: skip
-    ingest_capacity(**node, quantity=8)
-    ingest_capacity(**node, quantity=6)
+    factories.ingest_capacity(**node, quantity=8)
+    factories.ingest_capacity(**node, quantity=6)
     assert differing() == {"quantity": ("8", "6")}
 
 
@@ -95,7 +85,7 @@ def test_a_missing_field_is_offered_and_text_stays_text() -> None:
 def test_what_is_no_object_with_each_field_once_stays_a_text(tmp_path: Path, record: str) -> None:
     apply(tmp_path)
     entry = quarantined(record)
-    assert record_fields(entry, AFTER) is None
+    assert record_fields(entry, factories.AFTER) is None
     page = signed_in(person("ada", "admin")).get(f"/quarantine/{entry.pk}/").content.decode()
     assert "<textarea" in page
 
@@ -103,7 +93,7 @@ def test_what_is_no_object_with_each_field_once_stays_a_text(tmp_path: Path, rec
 def quarantined(record: str) -> QuarantinedRecord:
     return QuarantinedRecord.objects.create(
         door="usage/tokens", reporter="tests", reason="invalid", error="no", record=record, digest=record.encode()[:16],
-        at=AFTER,
+        at=factories.AFTER,
     )  # fmt: skip
 
 

@@ -1,7 +1,6 @@
 """Out of quarantine: corrected or as it came, through the code of the door, answered for by somebody."""
 
 import json
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -18,21 +17,11 @@ from billing.usage.services import ReplayError, Reporter, quarantine_dismiss, qu
 from billing.usage.store.sums import token_sums
 from metering.intervals import Interval
 from metering.records import TokenUsage, decode_batch
-from tests.factories import (
-    AFTER,
-    SHANGHAI_OCTOBER,
-    allocation_record,
-    apply,
-    ingest_allocations,
-    ingest_tokens,
-    token_record,
-)
+from tests import factories
+from tests.factories import AFTER, allocation_record, apply, ingest_allocations, ingest_tokens, token_record
 
 pytestmark = pytest.mark.django_db
-OCTOBER = Interval(*SHANGHAI_OCTOBER)
-Open = Callable[..., QuarantinedRecord]
-
-
+OCTOBER = Interval(*factories.SHANGHAI_OCTOBER)
 def replay(
     entry: QuarantinedRecord, corrected: dict[str, Any] | str | None = None, reason: str = "typo"
 ) -> QuarantinedRecord:

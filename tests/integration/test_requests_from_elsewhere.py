@@ -102,8 +102,7 @@ def test_signing_out_ends_the_session_on_the_server() -> None:
 
 
 def test_a_page_lets_the_browser_run_only_our_files(scenario: dict[str, Any]) -> None:
-    client = Client()
-    client.force_login(User.objects.get(username="auditor"))
+    client = factories.signed_in("auditor")
     for path in ("/", "/invoices/", "/close/", "/login/", "/nothing-here", "/api/v1/teams", "/healthz"):
         response = client.get(path).headers
         policy = dict(item.split(" ", 1) for item in response["Content-Security-Policy"].split("; "))

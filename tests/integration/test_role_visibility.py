@@ -13,7 +13,7 @@ from django.urls import resolve
 
 from billing.invoices.models import Correction, Invoice
 from billing.tenancy.models import Membership
-from tests.factories import allocation_record, apply, ingest_allocations, person
+from tests.factories import allocation_record, apply, ingest_allocations, person, signed_in
 from tests.factories.corrections import bill, draft, part, people
 from tests.full_scenario import build_scenario, pleasant
 
@@ -26,12 +26,6 @@ QUESTIONS = {
     "auditor": {"audit/", "close/", "search/", "prices/versions/<int:pk>/", "invoices/<int:pk>/", "ownership/", "late/"},
 }
 """Pages that answer what each role asks: which jobs waste, can we close, what came late, who changed a price, and so on."""
-
-
-def signed_in(name: str) -> Client:
-    client = Client()
-    client.force_login(User.objects.get(username=name))
-    return client
 
 
 def routes_after_two_clicks(client: Client) -> set[str]:

@@ -1,11 +1,8 @@
 """Views of the explorer that people keep, share within a team, and have sent."""
 
 import base64
-import json
-import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +17,7 @@ from billing.tenancy.models import AuditEntry, Membership, Team
 from tests.factories import apply, ingest_allocations, person, signed_in
 from tests.factories.months import OCTOBER_OVER
 from tests.factories.usage import hold
-from tests.receivers import mail_server
+from tests.receivers import Webhook, mail_server, webhook
 
 pytestmark = pytest.mark.django_db
 NOW = datetime(2026, 11, 2, 3, tzinfo=UTC)  # Monday, 11:00 in Shanghai
@@ -42,24 +39,9 @@ def used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def hook() -> Iterator[tuple[str, list[dict[str, Any]], list[int]]]:
-    """A webhook: its address, what it got, and the status of its next answers."""
-    got: list[dict[str, Any]] = []
-    answers: list[int] = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            got.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-            self.send_response(answers.pop(0) if answers else 200)
-            self.end_headers()
-
-        def log_message(self, *_: Any) -> None: ...
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"json://127.0.0.1:{server.server_address[1]}/", got, answers
-    server.shutdown()
-    server.server_close()
+def hook() -> Iterator[Webhook]:
+    with webhook() as found:
+        yield found
 
 
 def save(who: str, **fields: str) -> int:
@@ -97,16 +79,15 @@ def test_a_view_that_cannot_be_asked_or_has_no_name_is_refused(used: None, field
     assert save("lead", **fields) == 400
 
 
-def test_a_report_brings_figures_and_picture_at_its_hour_once(used: None, hook: Any) -> None:
-    address, got, _ = hook
-    report = scheduled(address)
+def test_a_report_brings_figures_and_picture_at_its_hour_once(used: None, hook: Webhook) -> None:
+    report = scheduled(hook.url)
     assert report.next_at == datetime(2026, 11, 9, 0, tzinfo=UTC)  # Monday, 8:00 in Shanghai
 
     assert reports_send(now=report.next_at - timedelta(seconds=1)) == 0
     assert reports_send(now=report.next_at) == 1
     assert reports_send(now=report.next_at) == 0
 
-    (message,) = got
+    (message,) = hook.messages
     assert message["title"] == "Suanpan: Our month, October 2026"
     assert "Cost: 25.00 CNY" in message["message"]
     assert "nlp-train: 25.00" in message["message"]
@@ -142,12 +123,11 @@ def test_a_report_by_mail_has_the_figures_as_text_and_the_chart_as_a_picture(use
     assert picture[:8] == b"\x89PNG\r\n\x1a\n"
 
 
-def test_a_report_that_is_ended_is_sent_no_longer_and_the_audit_log_says_who_did_both(used: None, hook: Any) -> None:
-    address, got, _ = hook
-    report, lead = scheduled(address), User.objects.get(username="lead")
+def test_a_report_that_is_ended_is_sent_no_longer_and_the_audit_log_says_who_did_both(used: None, hook: Webhook) -> None:
+    report, lead = scheduled(hook.url), User.objects.get(username="lead")
     assert signed_in("other").post(f"/explorer/reports/{report.pk}/end/").status_code == 404
     assert signed_in("lead").post(f"/explorer/reports/{report.pk}/end/").status_code == 302
-    assert (reports_send(now=report.next_at), got) == (0, [])
+    assert (reports_send(now=report.next_at), hook.messages) == (0, [])
     noted = AuditEntry.objects.filter(action__startswith="explorer_report_").order_by("id")
     acting = {"channel": "portal", "account": lead.pk, "session": "password"}
     assert [(entry.action, entry.actor, entry.detail["acting"]) for entry in noted] == [
@@ -155,36 +135,35 @@ def test_a_report_that_is_ended_is_sent_no_longer_and_the_audit_log_says_who_did
     ]  # fmt: skip
 
 
-def test_a_report_that_was_refused_is_sent_again_after_a_while(used: None, hook: Any) -> None:
-    address, got, answers = hook
-    report = scheduled(address)
-    answers += [500]
+def test_a_report_that_was_refused_is_sent_again_after_a_while(used: None, hook: Webhook) -> None:
+    report = scheduled(hook.url)
+    hook.failing = True
     assert reports_send(now=report.next_at) == 0
     report.refresh_from_db()
     assert (report.attempts, report.next_at) == (1, datetime(2026, 11, 9, 0, 1, tzinfo=UTC))
     assert "did not take the message" in report.last_error
+    hook.failing = False
     assert reports_send(now=report.next_at) == 1
-    assert len(got) == 2
+    assert (hook.refused, len(hook.messages)) == (1, 1)
 
 
-def test_a_report_shows_what_its_owner_may_see_when_it_is_sent(used: None, hook: Any) -> None:
-    address, got, _ = hook
-    report = scheduled(address)
+def test_a_report_shows_what_its_owner_may_see_when_it_is_sent(used: None, hook: Webhook) -> None:
+    report = scheduled(hook.url)
     Membership.objects.filter(user__username="lead").delete()
     assert reports_send(now=report.next_at) == 0
-    assert got == []
+    assert hook.messages == []
     report.refresh_from_db()
     assert "its owner may no longer have reports sent there" in report.last_error
 
 
-def test_a_report_says_what_is_in_none_of_its_figures(used: None, hook: Any) -> None:
+def test_a_report_says_what_is_in_none_of_its_figures(used: None, hook: Webhook) -> None:
     """The price has no cost sheet, so nobody knows what 2.5 GPU-hours drew."""
-    address, got, _ = hook
-    report = scheduled(address)
+    report = scheduled(hook.url)
     SavedView.objects.update(query=f"{ASKED}&metric=energy")
     assert reports_send(now=report.next_at) == 1
     said = "2.500000 GPU-hours have a price without a cost sheet: their energy is not known and in no figure here."
-    assert got[0]["message"].splitlines()[1:] == ["Energy: 0.000 kWh", "Against September 2026: +0.000 kWh", "", said]
+    lines = hook.messages[0]["message"].splitlines()
+    assert lines[1:] == ["Energy: 0.000 kWh", "Against September 2026: +0.000 kWh", "", said]
 
 
 def test_nobody_has_reports_sent_to_a_channel_of_another_team(used: None) -> None:

@@ -27,17 +27,10 @@ from billing.usage.services.sealing import ClosedMonth, SealError, usage_seal
 from billing.usage.token_file import file_token_sums
 from metering.intervals import billing_month
 from metering.token_keys import token_key
+from tests import factories
 from tests.documented import OPERATIONS, filled, of_page, words
-from tests.factories import (
-    allocation_record,
-    apply,
-    ingest_allocations,
-    ingest_capacity,
-    ingest_sample,
-    ingest_tokens,
-    person,
-    token_record,
-)
+from tests.factories import allocation_record, apply, ingest_capacity, ingest_sample, ingest_tokens, person, token_record
+from tests.factories.commands import Manage
 from tests.stored_rows import rewrite
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -62,7 +55,9 @@ def october(tmp_path: Path) -> None:
     )
     over_midnight = {"started_at": "2026-10-09T23:00:00Z", "ended_at": "2026-10-10T02:00:00Z",
                      "observed_until": "2026-10-10T02:00:00Z"}  # fmt: skip
-    ingest_allocations(allocation_record(1, **over_midnight), allocation_record(2, device_fraction="0.142857142857"))
+    factories.ingest_allocations(
+        allocation_record(1, **over_midnight), allocation_record(2, device_fraction="0.142857142857")
+    )
     ingest_sample(pod_uid="uid-1", start="2026-10-09T23:00:00Z", end="2026-10-10T00:00:00Z", gpu_seconds="28800.5",
                   mfu="0.41", hfu="0.5", method="tests")  # fmt: skip
     ingest_capacity(cluster="hq-1", node="node-1", accelerator="NVIDIA-H800", resource="nvidia.com/gpu", quantity=16,
@@ -319,11 +314,9 @@ def test_the_command_needs_a_closed_month_and_an_account_that_may(
             call_command("usage_seal", month, "--out", str(tmp_path / "a"), "--by", by)
         assert ended.value.code == 2
         assert printed in capsys.readouterr().err
-    call_command("usage_seal", "2026-10", "--out", str(tmp_path / "a"), "--by", "lin", "--json")
-    document = json.loads(capsys.readouterr().out)
+    document = json.loads(Manage(capsys)("usage_seal", "2026-10", "--out", str(tmp_path / "a"), "--by", "lin", "--json").out)
     assert (document["period"], document["made"], document["before"]) == ("2026-10", True, 1)
-    call_command("usage_seal", "2026-10", "--out", str(tmp_path / "a"), "--by", "lin")
-    assert "(was sealed already)" in capsys.readouterr().out
+    assert "(was sealed already)" in Manage(capsys)("usage_seal", "2026-10", "--out", str(tmp_path / "a"), "--by", "lin").out
 
 
 @pytest.fixture

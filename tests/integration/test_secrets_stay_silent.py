@@ -25,7 +25,7 @@ from billing.budgets.services import alerts_deliver, budgets_evaluate
 from billing.settings.identity_settings import provider_apps
 from billing.tenancy.models import AuditEntry
 from billing.tenancy.tokens import api_token_create, api_token_revoke
-from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, person
+from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, person, signed_in
 from tests.factories.identity import code_of
 
 pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]
@@ -133,8 +133,7 @@ def test_the_addresses_of_channels_and_of_the_mail_server_are_repeated_nowhere(
     alerts_deliver(now=now)
     errors = list(Delivery.objects.values_list("last_error", flat=True))
     boss = person("boss", "admin")
-    client = Client()
-    client.force_login(boss)
+    client = signed_in(boss)
     pages = "".join(client.get(path).content.decode() for path in ("/budgets/", f"/budgets/{budget.pk}/", "/metrics"))
     said = printed() + " ".join(errors) + pages
     assert set(errors) == {"hook: did not take the message", "mail: did not take the message"}

@@ -1,18 +1,17 @@
 """Sources that number their records: what never arrived is reported and blocks the close until it comes. All over HTTP."""
 
-import json
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.db import connection
-from django.test import Client, override_settings
+from django.test import override_settings
 
 from billing.invoices.services.periods import period_open
-from billing.tenancy.tokens import api_token_create
 from billing.usage.services import sequences_fold
 from tests.factories import apply, token_record
+from tests.factories.api import gateway, program
 from tests.gateway_records import cloud_event
 
 pytestmark = pytest.mark.django_db
@@ -35,25 +34,18 @@ def accepts_them(set_up: None) -> Iterator[None]:
 
 
 @pytest.fixture
-def post(client: Client) -> Post:
-    secret = api_token_create(name="gateway", scopes=["usage:write"], actor="tests")[1]
-
-    def send(body: object, endpoint: str = "usage/tokens", kind: str = "application/json", **headers: str) -> Any:
-        return client.post(
-            f"/api/v1/{endpoint}", json.dumps(body), content_type=kind,
-            headers={"Authorization": f"Bearer {secret}", **headers},
-        )  # fmt: skip
-
-    return send
+def post() -> Post:
+    send = gateway()
+    return lambda body, endpoint="usage/tokens", *kind, **headers: send(endpoint, body, *kind, **headers)
 
 
 @pytest.fixture
-def gaps(client: Client) -> Callable[..., list[tuple[Any, ...]]]:
+def gaps() -> Callable[..., list[tuple[Any, ...]]]:
     """(subject, missing, reported, blocks) of every sequence gap in the report of a month, with and without folding."""
-    secret = api_token_create(name="reader", scopes=["invoices:read"], actor="tests")[1]
+    reader = program("invoices:read")
 
     def reported(month: str) -> list[tuple[Any, ...]]:
-        answer = client.get(f"/api/v1/periods/{month}/report", headers={"Authorization": f"Bearer {secret}"})
+        answer = reader.get(f"/api/v1/periods/{month}/report")
         assert answer.status_code == 200, answer.content
         return [
             (item["subject"], item["quantity"], item["action"].partition(" never")[0], item["blocks"])

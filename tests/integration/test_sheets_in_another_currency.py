@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.test import Client
 from django.utils import timezone
 
 from billing.rates.models import Commitment, CostSheet, GpuPrice, PriceVersion
@@ -14,7 +13,7 @@ from billing.rates.selectors import price_draft_named
 from billing.rates.services import price_draft_approve, price_draft_submit
 from billing.setup.file import SetUpFileError
 from pricing.money import round_price
-from tests.factories import allocation_record, apply, ingest_allocations, person
+from tests.factories import allocation_record, apply, ingest_allocations, person, signed_in
 from tests.factories.commands import THEN, since_2024
 from tests.factories.prices import SHEET
 
@@ -38,12 +37,6 @@ def scenario(tmp_path: Path) -> Path:
     apply(tmp_path, **since_2024())
     ingest_allocations(allocation_record(**THEN))
     return tmp_path
-
-
-def signed_in() -> Client:
-    client = Client()
-    client.force_login(person("ana", "finance"))
-    return client
 
 
 def test_a_declared_list_takes_the_converted_price_and_keeps_the_rate(scenario: Path) -> None:
@@ -91,7 +84,7 @@ def test_a_sheet_without_a_reserved_tier_prices_no_commitment(
 
 
 def test_the_bench_shows_it_saves_it_and_prices_a_month_with_it(scenario: Path) -> None:
-    client = signed_in()
+    client = signed_in(person("ana", "finance"))
     sent = {name: str(value) for name, value in LISTED.items()}
     shown: Any = client.get("/prices/workbench/", sent)
     assert shown.context["found"].cost.list_price == IN_THE_LIST
@@ -115,7 +108,7 @@ def test_the_bench_shows_it_saves_it_and_prices_a_month_with_it(scenario: Path) 
 
 def test_a_bad_term_of_the_list_is_named_beside_its_field(scenario: Path) -> None:
     sent = {name: str(value) for name, value in LISTED.items() if name != "rate_date"} | {"exchange_rate": "-7"}
-    shown: Any = signed_in().get("/prices/workbench/", sent)
+    shown: Any = signed_in(person("ana", "finance")).get("/prices/workbench/", sent)
     assert shown.context["refusals"] == [
         "exchange_rate: '-7' must be a number above 0 up to 1e6 (billing currency per unit of the sheet's)",
         "rate_date: is missing, but list_currency is given",

@@ -6,7 +6,6 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
-from django.contrib.auth.models import User
 from django.test import Client
 
 from billing.closing.services.closing import period_close
@@ -15,7 +14,7 @@ from billing.invoices.models import Invoice, Note
 from billing.invoices.services.invoices import invoices_issue
 from billing.tenancy.audit import audit_record
 from billing.tenancy.models import AuditEntry
-from tests.factories import allocation_record, apply, ingest_allocations, person
+from tests.factories import allocation_record, apply, ingest_allocations, person, signed_in
 from tests.factories.corrections import IN_NOVEMBER, OCTOBER_OVER, credit, people, whole
 
 pytestmark = pytest.mark.django_db
@@ -33,12 +32,6 @@ def issued(for_all_tests: Path) -> Invoice:
     credit(whole(1, amount=Decimal("4.00")), number=str(mine.number))
     document_settle(number=str(mine.number), reference="DOC-4711", actor="sam", now=IN_NOVEMBER)
     return mine
-
-
-def signed_in(name: str) -> Client:
-    client = Client()
-    client.force_login(User.objects.get(username=name))
-    return client
 
 
 def found(client: Client, text: str) -> list[tuple[str, str, str]]:

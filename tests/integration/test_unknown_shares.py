@@ -1,6 +1,5 @@
 """Usage whose share of a device nobody knows: kept beside the ledger, in no charge, blocking the close until it is known."""
 
-import json
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -15,10 +14,10 @@ from billing.closing.services.closing import period_close
 from billing.closing.services.waivers import exception_waive
 from billing.invoices.selectors import period_of
 from billing.invoices.services.periods import period_open
-from billing.tenancy.tokens import api_token_create
 from billing.usage.models import GpuAllocation, QuarantinedRecord, UnknownShare
 from billing.usage.services import DeclarationError, share_declare
 from tests.factories import allocation_record, apply, ingest_allocations, person
+from tests.factories.api import gateway
 from tests.stored_rows import rewrite
 
 pytestmark = pytest.mark.django_db
@@ -26,6 +25,11 @@ pytestmark = pytest.mark.django_db
 NOVEMBER = datetime(2026, 11, 3, tzinfo=UTC)
 DECEMBER = datetime(2026, 12, 3, tzinfo=UTC)
 WHY = "16384 MiB of a Ascend910B3: the node does not say how much one has"
+
+
+@pytest.fixture(autouse=True, scope="module")
+def set_up(for_all_tests: Path) -> None:
+    apply(for_all_tests)
 
 
 def unknown(number: int = 1, **changed: Any) -> dict[str, Any]:
@@ -48,9 +52,8 @@ def declare(fraction: str | None, **more: Any) -> int:
     return share_declare(**{**given, **more}, device_fraction=None if fraction is None else Decimal(fraction))
 
 
-def test_a_share_that_nobody_knows_is_in_no_sum_and_blocks_the_close_with_its_quantity(tmp_path: Path) -> None:
+def test_a_share_that_nobody_knows_is_in_no_sum_and_blocks_the_close_with_its_quantity() -> None:
     """2 units x 3,600 s; as two whole devices they would cost 2 x 10.00."""
-    apply(tmp_path)
     assert ingest_allocations(unknown()).accepted == 1
     assert GpuAllocation.objects.count() == 0
     report = report_of()
@@ -62,14 +65,12 @@ def test_a_share_that_nobody_knows_is_in_no_sum_and_blocks_the_close_with_its_qu
     assert (report.closable, report.gpu_seconds["charged"], report.gpu_seconds["unpriced"]) == (False, 0, 0)
 
 
-def test_an_accelerator_without_a_price_puts_an_unknown_amount_at_risk(tmp_path: Path) -> None:
-    apply(tmp_path)
+def test_an_accelerator_without_a_price_puts_an_unknown_amount_at_risk() -> None:
     ingest_allocations(unknown(accelerator="Ascend910B3"))
     assert [item.amount for item in found()] == [None]
 
 
-def test_reports_of_one_allocation_are_one_and_the_furthest_counts(tmp_path: Path) -> None:
-    apply(tmp_path)
+def test_reports_of_one_allocation_are_one_and_the_furthest_counts() -> None:
     open_one = unknown(ended_at=None, observed_until="2026-10-10T00:20:00Z")
     assert ingest_allocations(open_one).accepted == 1
     assert ingest_allocations({**open_one, "observed_until": "2026-10-10T00:40:00Z"}).accepted == 1
@@ -80,8 +81,7 @@ def test_reports_of_one_allocation_are_one_and_the_furthest_counts(tmp_path: Pat
     assert [item.quantity for item in found()] == [Decimal(7200)]
 
 
-def test_a_report_that_knows_the_share_takes_its_place(tmp_path: Path) -> None:
-    apply(tmp_path)
+def test_a_report_that_knows_the_share_takes_its_place() -> None:
     ingest_allocations(unknown())
     assert ingest_allocations(unknown(device_fraction="0.25", share_unknown=None)).accepted == 1
     assert found() == []
@@ -89,8 +89,7 @@ def test_a_report_that_knows_the_share_takes_its_place(tmp_path: Path) -> None:
     assert ingest_allocations(unknown()).duplicates == 1  # what is known stays known
 
 
-def test_a_declared_share_is_billed_of_what_came_and_of_what_comes(tmp_path: Path) -> None:
-    apply(tmp_path)
+def test_a_declared_share_is_billed_of_what_came_and_of_what_comes() -> None:
     ingest_allocations(unknown(1), unknown(2, share_unknown="something else"))
     assert declare("0.25", why=WHY) == 1
     ingest_allocations(unknown(3))
@@ -101,8 +100,7 @@ def test_a_declared_share_is_billed_of_what_came_and_of_what_comes(tmp_path: Pat
     assert QuarantinedRecord.objects.count() == 0
 
 
-def test_an_open_allocation_whose_share_was_declared_goes_on_with_it(tmp_path: Path) -> None:
-    apply(tmp_path)
+def test_an_open_allocation_whose_share_was_declared_goes_on_with_it() -> None:
     ingest_allocations(unknown(ended_at=None, observed_until="2026-10-10T00:30:00Z"))
     declare("0.5", product="NVIDIA-H800")
     assert ingest_allocations(unknown()).accepted == 1
@@ -111,8 +109,7 @@ def test_an_open_allocation_whose_share_was_declared_goes_on_with_it(tmp_path: P
     assert found() == []
 
 
-def test_what_is_declared_to_be_no_accelerator_ends_and_does_not_come_again(tmp_path: Path) -> None:
-    apply(tmp_path)
+def test_what_is_declared_to_be_no_accelerator_ends_and_does_not_come_again() -> None:
     nic = {"resource": "example.com/nic", "share_unknown": "an extended resource that nobody knows"}
     ingest_allocations(unknown(1, **nic))
     assert [(item.kind, item.quantity) for item in found()] == [("unknown_share", Decimal(7200))]
@@ -134,9 +131,8 @@ def test_a_declaration_is_made_once_and_says_why() -> None:
         declare("0.5")
 
 
-def test_a_month_is_closed_without_it_once_somebody_answers_for_it_and_a_later_share_is_late_usage(tmp_path: Path) -> None:
+def test_a_month_is_closed_without_it_once_somebody_answers_for_it_and_a_later_share_is_late_usage() -> None:
     """October closes with a waiver; declared in November, the half hour of a device is billed with November."""
-    apply(tmp_path)
     ingest_allocations(unknown(quantity=1))
     [item] = found()
     exception_waive(period=period_of("2026-10"), kind=item.kind, subject=item.subject, reason="too small", actor="ops",
@@ -153,8 +149,7 @@ def test_a_month_is_closed_without_it_once_somebody_answers_for_it_and_a_later_s
     assert total == Decimal("15.00")  # 1 GPU-hour of November and half a one of October, at 10.00
 
 
-def test_what_is_reported_of_a_closed_month_blocks_the_next_one_whole(tmp_path: Path) -> None:
-    apply(tmp_path)
+def test_what_is_reported_of_a_closed_month_blocks_the_next_one_whole() -> None:
     ingest_allocations(allocation_record(7))
     period_open(month="2026-10")
     period_close(month="2026-10", actor="ops", now=NOVEMBER)
@@ -162,15 +157,13 @@ def test_what_is_reported_of_a_closed_month_blocks_the_next_one_whole(tmp_path: 
     assert [(item.quantity, item.blocks) for item in found("2026-11", DECEMBER)] == [(Decimal(7200), True)]
 
 
-def test_a_resource_of_an_older_agent_blocks_with_its_units_until_it_is_declared(client: Any, tmp_path: Path) -> None:
-    apply(tmp_path)
-    token = api_token_create(name="agent", scopes=["usage:write"], actor="tests")[1]
+def test_a_resource_of_an_older_agent_blocks_with_its_units_until_it_is_declared() -> None:
+    report = gateway()
 
     def post(**agent: Any) -> None:
         body = {"agent": {"name": "agent-1", "cluster": "hq-1", **agent}, "watermark": "2026-11-01T00:00:00Z",
                 "allocations": []}  # fmt: skip
-        assert client.post("/api/v1/usage/gpu-allocations", json.dumps(body), content_type="application/json",
-                           headers={"Authorization": f"Bearer {token}"}).status_code == 200  # fmt: skip
+        assert report("usage/gpu-allocations", body).status_code == 200
 
     post(unknown_resources={"koordinator.sh/gpu-core": 50, "example.com/nic": 2})
     rewrite("UPDATE usage_agentdiagnostic SET at = '2026-10-15T00:00:00Z'")
@@ -183,7 +176,6 @@ def test_a_resource_of_an_older_agent_blocks_with_its_units_until_it_is_declared
 
 
 def test_a_file_may_say_that_a_share_is_unknown(tmp_path: Path) -> None:
-    apply(tmp_path)
     path = tmp_path / "use.csv"
     path.write_text(
         "cluster,namespace,pod,pod_uid,resource,quantity,device_fraction,accelerator,started_at,ended_at\n"
@@ -195,8 +187,7 @@ def test_a_file_may_say_that_a_share_is_unknown(tmp_path: Path) -> None:
     assert report_of().gpu_seconds["charged"] == Decimal(3600)
 
 
-def test_the_command_lists_and_declares(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    apply(tmp_path)
+def test_the_command_lists_and_declares(capsys: pytest.CaptureFixture[str]) -> None:
     ingest_allocations(unknown())
     call_command("gpu_share")
     assert "hq-1/nlp-train/train-1 2026-10-10 00:00 2 nvidia.com/gpu on NVIDIA-H800: 16384 MiB" in capsys.readouterr().out

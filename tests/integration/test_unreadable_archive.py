@@ -16,13 +16,13 @@ from billing.closing.services.operations import operation_request, operation_run
 from billing.portal.months import period_shown
 from billing.portal.statements import month_statements
 from billing.tenancy.models import BillingSetup, Team
-from billing.tenancy.tokens import api_token_create
 from billing.usage.archive.sealed import seals
 from billing.usage.models import QuarantinedRecord
 from billing.usage.services.archiving import records_archive
 from billing.usage.services.sealing import ClosedMonth, usage_seal
 from metering.intervals import billing_month
 from tests.factories import SET_UP, apply, ingest_tokens, person, signed_in, token_record
+from tests.factories.api import program
 from tests.stored_rows import postgresql_keeps
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -140,8 +140,7 @@ def test_a_page_that_cannot_be_made_says_so_and_the_place_of_a_part_too(problem:
 
 
 def test_the_api_answers_503_with_a_problem(problem: str) -> None:
-    _, presented = api_token_create(name="reads", scopes=["invoices:read"], actor="tests")
-    answer = Client().get("/api/v1/periods/2026-10/report", headers={"Authorization": f"Bearer {presented}"})
+    answer = program("invoices:read").get("/api/v1/periods/2026-10/report")
     assert (answer.status_code, answer["Content-Type"]) == (503, "application/problem+json")
     body = answer.json()
     assert (body["status"], body["code"]) == (503, "archive_unreadable")

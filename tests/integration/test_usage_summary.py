@@ -4,11 +4,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.test import Client
 
-from billing.tenancy.models import Team
-from billing.tenancy.tokens import api_token_create
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, token_record
+from tests.factories.api import program
 
 pytestmark = pytest.mark.django_db
 MOVED = [
@@ -19,10 +17,8 @@ MOVED = [
 ONLY = {"input_tokens": 0, "cache_read_input_tokens": 0, "reasoning_output_tokens": 0}
 
 
-def summary(query: str, team: str | None = None, status: int = 200) -> Any:
-    bound = Team.objects.get(code=team) if team else None
-    token = api_token_create(name=f"t-{query}-{team}", scopes=["usage:read"], actor="tests", team=bound)[1]
-    answer = Client().get(f"/api/v1/usage/summary?{query}", headers={"Authorization": f"Bearer {token}"})
+def summary(query: str, team: str = "", status: int = 200) -> Any:
+    answer = program("usage:read", team=team).get(f"/api/v1/usage/summary?{query}")
     assert answer.status_code == status, answer.content
     return answer.json()
 

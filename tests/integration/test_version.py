@@ -7,15 +7,14 @@ import pytest
 from django.db import connection
 from django.test import Client
 
-from billing.tenancy.tokens import api_token_create
+from tests.factories.api import program
 
 pytestmark = pytest.mark.django_db
 PROJECT = Path(__file__).resolve().parents[2]
 
 
 def test_whoever_has_a_token_learns_the_release_and_nobody_else_does() -> None:
-    token = api_token_create(name="any", scopes=["budgets:read"], actor="tests")[1]
-    answer = Client().get("/api/v1/version", headers={"Authorization": f"Bearer {token}"})
+    answer = program("budgets:read").get("/api/v1/version")
     release = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["version"]
     major, minor = divmod(connection.pg_version, 10_000)
     assert (answer.status_code, answer.json()) == (200, {"version": release, "postgresql": f"{major}.{minor}"})

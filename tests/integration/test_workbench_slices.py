@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.test import Client
 from django.utils.translation import override
 
 from billing.portal.slices import Card, memory_of, slice_prices, with_slices
 from billing.rates.models import PriceDraft
-from tests.factories import SET_UP, apply, person
+from tests.factories import SET_UP, apply, person, signed_in
 from tests.factories.prices import SHEET
 
 pytestmark = pytest.mark.django_db
@@ -73,17 +72,11 @@ def test_the_memory_of_a_card_is_as_written_or_as_named() -> None:
     assert [memory_of("NVIDIA-A100-SXM4-40GB", text) for text in ("", "80", "x", "0")] == [40, 80, 40, 40]
 
 
-def signed_in() -> Client:
-    client = Client()
-    client.force_login(person("ana", "finance"))
-    return client
-
-
 def test_the_page_shows_the_slices_and_the_draft_takes_them_over(tmp_path: Path) -> None:
     """The sheet's price is 11.5505: a seventh is 1.65007..., and of a card of 20 GB a slice of 10 is half, 5.77525."""
     since = {**SET_UP["price_versions"][0], "valid_from": "2024-01-01"}
     apply(tmp_path, price_versions=[since])
-    client = signed_in()
+    client = signed_in(person("ana", "finance"))
     sent: dict[str, Any] = {**SHEET, "accelerator": "NVIDIA-H800"}
     page = client.get("/prices/workbench/", sent).content.decode()
     assert "Slices that follow the card" in page

@@ -21,16 +21,8 @@ from billing.rating.assessment import RatingResult, rate_period
 from billing.rating.input_fingerprint import fingerprint_now
 from billing.usage.services import rollups_fold
 from metering.intervals import Interval
-from tests.factories import (
-    SET_UP,
-    allocation_record,
-    apply,
-    ingest_allocations,
-    ingest_capacity,
-    ingest_sample,
-    ingest_tokens,
-    token_record,
-)
+from tests import factories
+from tests.factories import SET_UP, allocation_record, apply, ingest_capacity, ingest_sample, ingest_tokens, token_record
 from tests.hypothesis_profile import examples
 
 pytestmark = pytest.mark.django_db
@@ -63,7 +55,8 @@ def allocations(draw: st.DrawFn) -> Step:
         "observed_until": seen, "end_reason": draw(st.sampled_from(["completed", "preempted"])) if ended else "",
         "workload": {"kind": "Job", "name": draw(st.sampled_from(["one", "two"]))},
     }  # fmt: skip
-    return lambda _, __: ingest_allocations(allocation_record(f"{number}-{began:%d%H%M}-{facts['namespace']}", **facts))
+    name = f"{number}-{began:%d%H%M}-{facts['namespace']}"
+    return lambda _, __: factories.ingest_allocations(allocation_record(name, **facts))
 
 
 @st.composite
