@@ -47,9 +47,7 @@ def finance(set_up: None) -> Client:
 
 
 def of(name: str, *roles: str) -> Client:
-    client = Client()
-    client.force_login(factories.person(name, *roles))
-    return client
+    return factories.signed_in(factories.person(name, *roles))
 
 
 def draft(name: str = "2099-01", start: datetime | None = None) -> PriceDraft:
@@ -83,14 +81,9 @@ def test_the_form_makes_a_draft_of_its_rows_and_leaves_blank_ones_out(finance: C
     [
         ({"gpu_value": ["12", "x", ""]}, "GPU prices, row 2: &#x27;x&#x27; must be a number from 0 to 1000000"),
         ({"gpu_value": ["", "2", ""]}, "GPU prices, row 1: give exactly one of"),
-        ({"gpu_accelerator": ["A", "A", ""], "gpu_resource": ["", "", ""]}, "row 2: &#x27;A&#x27; has two prices"),
         ({"tokens_output": ["-8"]}, "token prices, row 1: &#x27;-8&#x27; must be"),
-        ({"tokens_cost_sheet": ["none"]}, "token prices, row 1: is given beside cost_sheet"),
         ({"name": ""}, "name: &#x27;&#x27; must be printable text"),
-        ({name: [""] for name in FORM if name.startswith(("gpu_", "tokens_"))}, "gpu: is empty and so is tokens"),
-        ({"name": "2026-10"}, "name: &#x27;2026-10&#x27; is published and never changes"),
         ({"valid_from": "soon"}, "In force from &#x27;soon&#x27;: must be a local date and time"),
-        ({"valid_from": "1999-01-01T00:00"}, "valid_from: 1998-12-31T16:00:00+00:00 must be an instant"),
         ({"reason": "x" * 2001}, "reason: "),
         ({"reason": "a\0b"}, "Why do prices change? &#x27;a\\x00b&#x27;: Null characters are not allowed"),
         ({"name": "a\0b"}, "Name &#x27;a\\x00b&#x27;: Null characters are not allowed"),
