@@ -14,7 +14,7 @@ from django.db import DatabaseError, connection, transaction
 from billing.closing.models import BlockedTeam, PeriodReopening
 from billing.closing.report import build_report
 from billing.closing.services import closing
-from billing.closing.services.closing import TeamsBlockedError, period_close
+from billing.closing.services.closing import TeamsBlockedError
 from billing.closing.services.reopening import ReopeningError, reopening_approve, reopening_request
 from billing.corrections.services.proof import period_verify
 from billing.corrections.services.retroactive import retroactive_acknowledge, retroactive_approve, retroactive_propose
@@ -28,7 +28,7 @@ from billing.setup.file import SetUpFileError
 from billing.tenancy.models import AuditEntry
 from tests import factories
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, signed_in, token_record
-from tests.factories.closing import close_cut_off
+from tests.factories.closing import close, close_cut_off
 from tests.stored_rows import rewrite_as_reported
 
 pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]
@@ -67,10 +67,6 @@ def _devices_are(quantity: int) -> None:
     rewrite_as_reported("UPDATE usage_gpuallocation SET quantity = %s WHERE accelerator = 'NVIDIA-DEAR'", [quantity])
 
 
-def close(now: datetime = OVER) -> None:
-    period_close(month=MONTH, actor="ops", now=now)
-
-
 def period() -> BillingPeriod:
     return BillingPeriod.objects.get(month=MONTH)
 
@@ -88,37 +84,13 @@ def test_a_team_that_cannot_be_billed_is_held_and_the_others_are_drafted(broken:
     assert held.amount == Decimal("1440000000000000078.61")
 
 
-def test_the_report_says_who_is_held_why_and_what_to_do(broken: None) -> None:
-    with pytest.raises(TeamsBlockedError):
-        close()
-    report = build_report(period(), now=LATER)
-    (item,) = report.blocking
-    assert (item.kind, item.subject, item.facts.owner.value) == ("team_held", "cv", "admin")
-    assert item.facts.link(MONTH) == "/close/?month=2026-10"
-    assert not report.closable
-    assert all(check.ok for check in report.checks)
-    client = signed_in(factories.person("fin", "finance"))
-    page = client.get(f"/close/?month={MONTH}").content.decode()
-    assert "Team that cannot be billed" in page
-    assert "numeric field overflow" in page
-
-
-def test_closing_again_without_repair_changes_nothing(broken: None) -> None:
-    for now in (OVER, LATER):
-        with pytest.raises(TeamsBlockedError):
-            close(now)
-    assert Invoice.objects.count() == 1
-    assert Charge.objects.filter(team="cv").count() == 0
-    assert BlockedTeam.objects.count() == 1
-
-
 def test_once_repaired_closing_again_bills_the_team_and_closes_the_month(broken: None) -> None:
     with pytest.raises(TeamsBlockedError):
         close()
     assert invoices_issue(month=MONTH, actor="fin", now=LATER) == 1  # the others do not wait
     before = Invoice.objects.get(team__code="nlp").sha256
     repair()
-    close(LATER)
+    close(now=LATER)
     assert (period().status, BlockedTeam.objects.count()) == ("closed", 0)
     assert invoices_issue(month=MONTH, actor="fin", now=LATER) == 1
     cv = Invoice.objects.get(team__code="cv")
@@ -160,7 +132,7 @@ def test_a_month_that_holds_a_team_is_opened_again_by_two_persons(broken: None, 
     assert (printed["held"], printed["drafts"], printed["approved_by"]) == (["cv"], 1, "ada")
     assert PeriodReopening.objects.get().closed_at is None
     repair()
-    close(LATER)
+    close(now=LATER)
     totals = dict(Invoice.objects.exclude(status="void").values_list("team__code", "total"))
     tokens = totals["nlp"] - Decimal("209.62")
     assert totals == {"nlp": Decimal("209.62") + tokens, "cv": Decimal("720000078.61")}
@@ -203,7 +175,7 @@ def test_the_set_up_may_change_what_concerns_the_held_team_while_its_month_is_be
     invoices_issue(month=MONTH, actor="fin", now=LATER)
     owners = [owner for owner in OWNERS if owner["namespace"] != "cv"]
     set_up(tmp_path, ownership=owners, platform=[*SET_UP.get("platform", []), *PLATFORM])
-    close(LATER)
+    close(now=LATER)
     assert (period().status, BlockedTeam.objects.count()) == ("closed", 0)
     assert Invoice.objects.get().team.code == "nlp"
     assert set(Charge.objects.values_list("team", "platform")) == {("nlp", False), ("platform", True)}
@@ -220,7 +192,7 @@ def test_what_the_platform_took_over_to_close_is_billed_later_as_a_change_of_clo
     invoices_issue(month=MONTH, actor="fin", now=LATER)
     owners = [owner for owner in OWNERS if owner["namespace"] != "cv"]
     set_up(tmp_path, ownership=owners, platform=[*SET_UP["platform"], *PLATFORM])
-    close(LATER)
+    close(now=LATER)
     repair()
     for name, role in (("lin", "finance"), ("lea", "finance"), ("ada", "approver")):
         factories.person(name, role)
@@ -255,7 +227,7 @@ def test_the_set_up_changes_nothing_that_is_billed_while_a_month_is_being_closed
         set_up(tmp_path, **changed)
     assert set_up(tmp_path).changes == []
     repair()
-    close(LATER)
+    close(now=LATER)
     assert all(proof.holds for proof in period_verify(month=MONTH))
 
 
@@ -274,7 +246,7 @@ def test_a_close_that_died_before_its_bills_is_finished_or_opened_again(tmp_path
     with pytest.raises(PeriodError, match="was opened again while it was being closed"):
         closing._bill(MONTH, "ops", LATER, None, no_progress)
     assert not Charge.objects.exists()
-    close(LATER)
+    close(now=LATER)
     assert period().status == "closed"
 
 
@@ -284,5 +256,5 @@ def test_a_repair_that_changes_another_teams_bill_is_refused_by_the_next_close(b
     repair()
     rewrite_as_reported("UPDATE usage_gpuallocation SET quantity = 9 WHERE namespace = 'nlp-train'")
     with pytest.raises(PeriodError, match="the repair changed what is billed already of nlp in 2026-10"):
-        close(LATER)
+        close(now=LATER)
     assert (period().status, Invoice.objects.count()) == ("closing", 1)

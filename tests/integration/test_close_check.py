@@ -12,8 +12,6 @@ from billing.closing.services.closing import CloseRefusedError, period_close
 from billing.corrections.services.proof import period_verify
 from billing.invoices.models import BillingPeriod, Invoice
 from billing.invoices.services.periods import period_open
-from billing.usage.selectors import allocated_twice_by_pod
-from metering.intervals import Interval
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, token_record
 from tests.factories.efficiency import BANDS
 from tests.factories.usage import sample
@@ -121,16 +119,3 @@ def test_a_hold_is_billed_at_each_of_the_many_prices_that_it_lasts_through(tmp_p
         {"kind": "efficiency", "amount": "42.00"},
     ]
     assert all(proof.holds for proof in period_verify(month="2026-10"))
-
-
-def test_a_pod_is_held_twice_where_two_allocations_of_one_resource_overlap(tmp_path: Path) -> None:
-    apply(tmp_path)
-    one_pod = {"pod_uid": "uid-1"}
-    ingest_allocations(
-        allocation_record(1),
-        allocation_record(2, **one_pod, started_at="2026-10-10T02:37:03Z", ended_at="2026-10-10T03:00:00Z"),
-        allocation_record(3, **one_pod, resource="nvidia.com/mig-1g.10gb"),
-        allocation_record(4, **one_pod, started_at="2026-10-11T00:00:00Z", ended_at="2026-10-11T01:00:00Z"),
-    )
-    month = Interval(datetime(2026, 10, 1, tzinfo=UTC), datetime(2026, 11, 1, tzinfo=UTC))
-    assert allocated_twice_by_pod(month) == [("hq-1", "uid-1", 10_000_000)]

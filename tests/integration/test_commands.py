@@ -12,24 +12,11 @@ from django.core.management import get_commands
 from billing.invoices.models import BillingPeriod, Invoice
 from billing.tenancy.models import ApiToken, BillingSetup, NamespaceOwnership, Team
 from billing.usage.models import QuarantinedRecord
-from tests.factories import (
-    SET_UP,
-    allocation_record,
-    apply,
-    approves,
-    ingest_allocations,
-    ingest_tokens,
-    operates,
-    person,
-    token_record,
-)
+from tests import factories
+from tests.factories import SET_UP, allocation_record, apply, approves, ingest_allocations, ingest_tokens, token_record
 from tests.factories.commands import THEN, Manage, file, since_2024
 
 pytestmark = pytest.mark.django_db
-
-GPU_COLUMNS = ("cluster", "namespace", "pod", "pod_uid", "resource", "quantity", "device_fraction", "accelerator", "node",
-               "queue", "workload", "started_at", "ended_at")  # fmt: skip
-
 
 @pytest.fixture
 def manage(capsys: pytest.CaptureFixture[str]) -> Manage:
@@ -41,7 +28,7 @@ def october(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A set-up and one allocation of October 2024, worth 209.62; commands run as ops."""
     apply(tmp_path, **since_2024())
     ingest_allocations(allocation_record(**THEN))
-    operates(monkeypatch, "ops", "finance", "admin")
+    factories.operates(monkeypatch, "ops", "finance", "admin")
 
 
 # Help and usage
@@ -150,6 +137,7 @@ def test_what_blocks_the_close_is_named_with_status_3(manage: Manage, october: N
     refused = manage("period_close", "2024-10")
     assert (refused.status, refused.err.count("\n")) == (3, 1)
     assert refused.err.startswith("refused: ")
+    assert "unowned_namespace hq-1/lost: 75,464 gpu_seconds" in refused.out
     assert manage("period_close", "2024-10", "--json").status == 3
     assert BillingPeriod.objects.get().status == "open"
     assert manage("invoice_issue", "2024-10").status == 3
@@ -159,7 +147,7 @@ def test_four_eyes_means_somebody_else(manage: Manage, tmp_path: Path, monkeypat
     apply(tmp_path, **since_2024(billing={**SET_UP["billing"], "review": "four-eyes"}))
     ingest_allocations(allocation_record(**THEN))
     approves(monkeypatch, "boss", "approver")
-    operates(monkeypatch, "ops", "finance", "approver")
+    factories.operates(monkeypatch, "ops", "finance", "approver")
     assert "not closed" in manage("invoice_approve", "2024-10", "--by", "boss").error
     assert manage("period_close", "2024-10").status == 0
     waiting = manage("invoice_issue", "2024-10")
@@ -196,7 +184,7 @@ def test_documents_are_not_written_over_a_file_or_below_one(manage: Manage, octo
 def test_only_what_may_be_waived_is(manage: Manage, october: None) -> None:
     ingest_tokens(token_record(1, time="2024-10-15T00:00:00Z", output_tokens=-1))
     waive = ("exception_waive", "2024-10")
-    person("boss", "finance")
+    factories.person("boss", "finance")
     assert "unowned_namespace cannot be waived" in manage(*waive, "unowned_namespace", "x", "--reason", "r").error
     assert "reason" in manage(*waive, "quarantine", "tests via usage/tokens", "--reason", " ").error
     assert manage("period_close", "2024-10").status == 3

@@ -12,7 +12,6 @@ import pytest
 from django.db import DatabaseError, IntegrityError, connection, transaction
 from django.test import Client
 
-from billing.closing.services.closing import period_close
 from billing.corrections.services.proof import period_verify
 from billing.invoices.models import Invoice
 from billing.portal.commitments import commitment_uses
@@ -30,6 +29,7 @@ from billing.rating.services.commitment_terms import (
 from billing.tenancy.models import AuditEntry, BillingSetup, Team
 from billing.tenancy.tokens import api_token_create
 from tests.factories import allocation_record, apply, ingest_allocations, own_token, person, signed_in
+from tests.factories.closing import close
 
 pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]
 NOW = datetime(2026, 10, 12, tzinfo=UTC)
@@ -69,10 +69,6 @@ def approve(draft: CommitmentDraft, actor: str = "ada", now: datetime = NOW) -> 
 
 def stored() -> list[tuple[str, datetime, datetime | None, str]]:
     return list(Commitment.objects.order_by("valid_from").values_list("name", "valid_from", "valid_until", "created_by"))
-
-
-def close(month: str = "2026-10", now: datetime = OCTOBER_OVER) -> None:
-    period_close(month=month, actor="ops", now=now)
 
 
 def test_proposed_terms_bill_nothing_before_somebody_else_approves_them() -> None:

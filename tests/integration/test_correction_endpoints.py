@@ -10,37 +10,34 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.core.management import call_command
 from django.db import connection, connections
 from django.test import Client
 
 from billing.corrections.services.corrections import correction_approve, correction_issue
 from billing.corrections.services.retroactive import retroactive_approve, retroactive_propose
 from billing.invoices.models import Correction, Invoice, Note, NumberSeries
-from billing.tenancy.models import Team
-from billing.tenancy.tokens import api_token_create
-from tests.factories import (
-    SHANGHAI_OCTOBER,
-    allocation_record,
-    apply,
-    approves,
-    ingest_allocations,
-    money,
-    person,
-    signed_in,
+from tests import factories
+from tests.factories import allocation_record, apply, approves, ingest_allocations, money, person, signed_in
+from tests.factories.api import program
+from tests.factories.commands import Manage
+from tests.factories.corrections import (
+    FIRST,
+    IN_NOVEMBER,
+    NOVEMBER_OVER,
+    bill,
+    billed_october,
+    credit,
+    draft,
+    part,
+    whole,
 )
-from tests.factories.corrections import FIRST, IN_NOVEMBER, NOVEMBER_OVER, bill, credit, draft, part, people, whole
 
 pytestmark = pytest.mark.filterwarnings("ignore:No directory at:UserWarning")
 
 
 @pytest.fixture
 def billed(tmp_path: Path) -> None:
-    people()
-    apply(tmp_path)
-    end = "2026-10-10T10:00:00Z"
-    ingest_allocations(allocation_record(quantity=10, ended_at=end, observed_until=end))
-    bill()
+    billed_october(tmp_path)
 
 
 @pytest.fixture
@@ -49,51 +46,36 @@ def october(db: None, billed: None) -> None:
 
 
 @pytest.fixture
-def committed(transactional_db: None, tmp_path: Path) -> None:
+def committed(transactional_db: None, billed: None) -> None:
     """The same, where tests commit for real."""
-    people()
-    apply(tmp_path)
-    end = "2026-10-10T10:00:00Z"
-    ingest_allocations(allocation_record(quantity=10, ended_at=end, observed_until=end))
-    bill()
 
 
 # Command
 
 
-def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, Any, str]:
-    capsys.readouterr()
-    status = 0
-    try:
-        call_command("credit_note", *arguments)
-    except SystemExit as stop:
-        status = int(stop.code or 0)
-    out, err = capsys.readouterr()
-    return status, out, err
-
-
 def test_the_command_asks_approves_and_issues(
     october: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    status, out, _ = run(
-        capsys, "draft", FIRST, "--line", "1", "--rebill-price", "9.5", "--code", "price", "--reason", "list price was 9.5",
-        "--evidence", "INC-17", "--by", "sam", "--json",
+    manage = Manage(capsys)
+    drafted = manage(
+        "credit_note", "draft", FIRST, "--line", "1", "--rebill-price", "9.5", "--code", "price", "--reason",
+        "list price was 9.5", "--evidence", "INC-17", "--by", "sam", "--json",
     )  # fmt: skip
-    found = json.loads(out)
-    assert (status, found["status"], found["amount"], [note["total"] for note in found["notes"]]) == (
+    found = json.loads(drafted.out)
+    assert (drafted.status, found["status"], found["amount"], [note["total"] for note in found["notes"]]) == (
         0, "draft", "1000.00", ["-1000.00", "950.00"],
     )  # fmt: skip
     number = str(found["id"])
-    refused = run(capsys, "approve", number, "--by", approves(monkeypatch, "sam"))
-    assert (refused[0], "somebody else must approve" in refused[2]) == (2, True)
-    assert run(capsys, "issue", number, "--by", "sam")[0] == 2
-    assert run(capsys, "approve", number, "--by", approves(monkeypatch, "lea"))[0] == 0
-    assert run(capsys, "issue", number, "--by", "sam")[1].splitlines() == [
+    refused = manage("credit_note", "approve", number, "--by", approves(monkeypatch, "sam"))
+    assert "somebody else must approve" in refused.error
+    assert manage("credit_note", "issue", number, "--by", "sam").status == 2
+    assert manage("credit_note", "approve", number, "--by", approves(monkeypatch, "lea")).status == 0
+    assert manage("credit_note", "issue", number, "--by", "sam").out.splitlines() == [
         f"correction {number}: issued, price, list price was 9.5",
         f"  {'AI-INFRA-CN-2026-000001':<28} {'nlp':<20} {'-1000.00':>16} CNY",
         f"  {'AI-INFRA-RB-2026-000001':<28} {'nlp':<20} {'950.00':>16} CNY",
     ]
-    assert json.loads(run(capsys, "list", "--json")[1])["corrections"][0]["status"] == "issued"
+    assert json.loads(manage("credit_note", "list", "--json").out)["corrections"][0]["status"] == "issued"
 
 
 @pytest.mark.parametrize(
@@ -110,8 +92,7 @@ def test_the_command_asks_approves_and_issues(
 def test_the_command_refuses_with_one_line(
     october: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, arguments: list[str], said: str
 ) -> None:
-    status, _, err = run(capsys, *arguments, "--by", approves(monkeypatch, "sam"))
-    assert (status, said in err, err.count("\n")) == (2, True, 1)
+    assert said in Manage(capsys)("credit_note", *arguments, "--by", approves(monkeypatch, "sam")).error
 
 
 # API
@@ -119,11 +100,10 @@ def test_the_command_refuses_with_one_line(
 
 def test_the_api_gives_notes_and_their_files_to_who_may_see_the_team(october: None) -> None:
     credit(whole(rebill_price=Decimal("9.5")))
-    cv = api_token_create(name="cv", scopes=["invoices:read"], actor="t", team=Team.objects.get(code="cv"))[1]
-    scenario = api_token_create(name="all", scopes=["invoices:read"], actor="t")[1]
+    cv, scenario = program("invoices:read", team="cv"), program("invoices:read")
 
-    def get(path: str, token: str) -> Any:
-        return Client().get(f"/api/v1/{path}", headers={"Authorization": f"Bearer {token}"})
+    def get(path: str, reader: Client) -> Any:
+        return reader.get(f"/api/v1/{path}")
 
     listed = get("credit-notes?month=2026-11&team=nlp", scenario).json()["results"]
     assert [(note["number"], note["kind"], note["total"]) for note in listed] == [
@@ -232,8 +212,12 @@ def test_an_issue_killed_at_each_statement_in_turn_leaves_all_notes_or_none(comm
             executed=executed,
         )  # fmt: skip
         os.waitpid(pid, 0)
-        assert Note.objects.filter(number__isnull=False).count() in (0, 2)
+        issued = Note.objects.filter(number__isnull=False).count()
+        assert issued in (0, 2)
         assert_sound_series()
+        if issued:
+            break
+    assert statement > 20
     correction_issue(correction_id=correction.pk, actor="fin", now=IN_NOVEMBER)
     assert Note.objects.filter(number__isnull=False).count() == 2
     assert_sound_series()
@@ -242,7 +226,7 @@ def test_an_issue_killed_at_each_statement_in_turn_leaves_all_notes_or_none(comm
 def test_a_change_of_closed_time_killed_at_any_statement_is_a_fact_with_its_notes_or_nothing(committed: None) -> None:
     change = retroactive_propose(
         kind="price", name="fix", fact={"gpu": [{"accelerator": "NVIDIA-H800", "price": "9.5"}]}, evidence="",
-        valid_from=SHANGHAI_OCTOBER[0], valid_until=None, reason="r", actor="sam", now=IN_NOVEMBER,
+        valid_from=factories.SHANGHAI_OCTOBER[0], valid_until=None, reason="r", actor="sam", now=IN_NOVEMBER,
     )  # fmt: skip
     killed = 0
     for statement in range(1, 160, 3):

@@ -21,15 +21,8 @@ from billing.corrections.services.proof import period_verify
 from billing.invoices.models import BillingPeriod, Invoice, InvoiceLine, InvoiceSums
 from billing.rating.models import Charge, EfficiencyVerdict, IdleShare, PoolCapacity, PoolTime
 from billing.usage.models import NodeCapacity
-from tests.factories import (
-    SET_UP,
-    allocation_record,
-    apply,
-    ingest_allocations,
-    ingest_capacity,
-    ingest_tokens,
-    token_record,
-)
+from tests import factories
+from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, token_record
 from tests.factories.efficiency import BANDS, job
 
 OVER = datetime(2026, 11, 1, 0, 5, tzinfo=UTC)
@@ -112,7 +105,7 @@ def after_the_check(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], objec
 
 def offered(quantity: int) -> None:
     """So many devices for the 10th of October, UTC."""
-    ingest_capacity(
+    factories.ingest_capacity(
         cluster="hq-1", node="node-1", accelerator="NVIDIA-H800", resource="nvidia.com/gpu", quantity=quantity,
         **{"from": "2026-10-10T00:00:00Z", "until": "2026-10-11T00:00:00Z"},
     )  # fmt: skip

@@ -38,6 +38,7 @@ from billing.tenancy.models import AuditEntry
 from pricing.rate_card import GpuPrice, PriceVersion
 from tests import factories
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, signed_in, token_record
+from tests.factories.closing import close
 from tests.factories.efficiency import BANDS, job
 from tests.factories.team_faults import (
     MONTH,
@@ -51,10 +52,6 @@ from tests.factories.team_faults import (
 
 pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]
 LATER = datetime(2026, 11, 2, 0, 5, tzinfo=UTC)
-
-
-def close(now: datetime = OVER) -> None:
-    period_close(month=MONTH, actor="ops", now=now)
 
 
 def period() -> BillingPeriod:
@@ -113,10 +110,8 @@ def test_the_report_and_the_page_name_the_team_the_problem_and_what_solves_it(tm
 def test_pages_of_others_go_on_and_say_who_is_missing_in_them(tmp_path: Path) -> None:
     two_teams(tmp_path)
     measured_is("NaN")
-    finance, nlp, cv = Client(), Client(), Client()
-    finance.force_login(factories.person("fin", "finance"))
-    nlp.force_login(factories.person("ann", "viewer", team="nlp"))
-    cv.force_login(factories.person("bob", "viewer", team="cv"))
+    finance = signed_in(factories.person("fin", "finance"))
+    nlp, cv = (signed_in(factories.person(team, "viewer", team=team)) for team in ("nlp", "cv"))
     reported = "cv cannot be rated: what it is charged is unknown, and in no amount of this page."
     overview = finance.get(f"/?month={MONTH}").content.decode()
     assert ("209.62" in overview, reported in overview, NOT_A_NUMBER in overview) == (True, True, True)
@@ -209,11 +204,11 @@ def test_once_repaired_the_held_team_is_closed_alone(tmp_path: Path) -> None:
     measured_is("NaN")
     for now in (OVER, LATER):  # closing again without repair changes nothing
         with pytest.raises(TeamsBlockedError):
-            close(now)
+            close(now=now)
     assert invoices_issue(month=MONTH, actor="fin", now=LATER) == 1
     issued = Invoice.objects.get(team__code="nlp").sha256
     measured_is("0.55")
-    close(LATER)
+    close(now=LATER)
     assert (period().status, BlockedTeam.objects.count()) == ("closed", 0)
     assert lines("cv") == [("gpu", "80.00"), ("efficiency", "-8.00")]
     assert EfficiencyVerdict.objects.get().reason == "reward"
@@ -232,7 +227,7 @@ def test_a_commitment_that_cannot_be_used_holds_its_team(tmp_path: Path) -> None
         close()
     assert lines("nlp") == [("gpu", "209.62")]
     committed_is("10")
-    close(LATER)
+    close(now=LATER)
     # 2 bought hours that nobody used and 8 used ones at 8.00, and a reward of 10 % of what these cost on demand
     assert lines("cv") == [("commitment", "16.00"), ("commitment", "64.00"), ("efficiency", "-8.00")]
     assert all(proof.holds for proof in period_verify(month=MONTH))
@@ -251,7 +246,7 @@ def test_where_others_pay_by_what_the_team_is_charged_nothing_is_billed(tmp_path
     assert (item.kind, item.subject) == ("team_unrated", "cv")
     assert (period().status, Invoice.objects.count(), Charge.objects.count()) == ("open", 0, 0)
     measured_is("0.55")
-    close(LATER)
+    close(now=LATER)
     # in proportion to 209.62 and 72.00
     assert lines("nlp") == [("gpu", "209.62"), ("shared", "74.43")]
     assert lines("cv") == [("gpu", "80.00"), ("efficiency", "-8.00"), ("shared", "25.56")]
@@ -279,7 +274,7 @@ def test_what_raises_for_every_team_ends_the_close(tmp_path: Path, monkeypatch: 
         close()
     assert (BlockedTeam.objects.count(), Charge.objects.count()) == (0, 0)
     monkeypatch.undo()
-    close(LATER)
+    close(now=LATER)
     assert (period().status, Invoice.objects.count()) == ("closed", 2)
 
 
@@ -298,7 +293,7 @@ def test_an_error_of_the_database_is_no_team_s(tmp_path: Path, monkeypatch: pyte
         close()
     assert (period().status, BlockedTeam.objects.count()) == ("closing", 0)
     monkeypatch.undo()
-    close(LATER)
+    close(now=LATER)
     assert (lines("nlp"), period().status) == ([("gpu", "209.62")], "closed")
 
 
@@ -335,6 +330,6 @@ def test_a_close_killed_while_it_holds_a_team_is_finished_by_the_next(tmp_path: 
     measured_is("0.55")
     _killed(step)
     assert [held.team for held in BlockedTeam.objects.all()] == ["cv"]
-    close(LATER)
+    close(now=LATER)
     assert (period().status, Invoice.objects.count(), BlockedTeam.objects.count()) == ("closed", 2, 0)
     assert Invoice.objects.get(team__code="cv").total == Decimal("72.00")
