@@ -77,19 +77,12 @@ def test_a_line_is_shared_out_over_its_days_and_each_day_over_its_jobs(used: Non
 
 
 @pytest.mark.parametrize(("by", "expected"), [
-    ("team", {"nlp": "39.13", "cv": "20.00"}),
-    ("namespace", {"nlp-train": "28.33", "cv": "20.00", "": "10.80"}),
     ("queue", {"": "34.13", "gold": "25.00"}),
     ("tier", {"": "34.13", "high": "25.00"}),
     ("pool", {"": "34.13", "spot": "25.00"}),
-    ("cluster", {"hq-1": "48.33", "": "10.80"}),
     ("site", {"": "59.13"}),
-    ("accelerator", {"NVIDIA-H800": "48.33", "": "10.80"}),
-    ("model", {"": "48.33", "llama-3-8b": "10.80"}),
-    ("consumer", {"": "48.33", "nlp-key-1": "10.80"}),
-    ("kind", {"gpu": "48.33", "tokens": "10.80"}),
 ])  # fmt: skip
-def test_every_dimension_adds_up_to_the_same_total(used: None, by: str, expected: dict[str, str]) -> None:
+def test_dimensions_that_no_invoice_names_add_up_to_the_same_total(used: None, by: str, expected: dict[str, str]) -> None:
     found = explored(f"month=2026-10&by={by}")
 
     assert totals(found) == {(name,): Decimal(amount) for name, amount in expected.items()}

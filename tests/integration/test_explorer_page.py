@@ -1,6 +1,5 @@
 """The page of the explorer: what it shows, where each figure leads, its files, and what nobody else sees."""
 
-import csv
 import io
 import json
 import re
@@ -12,7 +11,6 @@ from typing import Any
 
 import openpyxl
 import pytest
-from django.test import Client
 
 from billing.budgets.services import days_store
 from billing.closing.services.closing import period_close
@@ -23,10 +21,11 @@ from billing.portal.board import Board
 from billing.portal.filters import Filters
 from billing.portal.statements import month_facets
 from billing.tenancy.models import BillingSetup, Team
-from billing.tenancy.tokens import api_token_create
 from tests.factories import apply, ingest_allocations, ingest_tokens, person, signed_in, token_record, watched
+from tests.factories.api import program
 from tests.factories.corrections import credit, part
 from tests.factories.months import OCTOBER_OVER
+from tests.factories.pages import rows_of, text_of
 from tests.factories.two_months import two_months
 from tests.factories.usage import hold
 
@@ -49,23 +48,11 @@ def used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     person("lead", "lead", team="nlp")
 
 
-def text_of(client: Client, address: str) -> str:
-    response = client.get(address)
-    assert response.status_code == 200, (address, response.status_code)
-    return unescape(response.content.decode())
-
-
 def chart_of(text: str) -> dict[str, Any]:
     found = re.search(r"""data-chart="(\{.*?\})"></canvas>""", text, re.DOTALL)
     assert found is not None
     chart: dict[str, Any] = json.loads(found.group(1))
     return chart
-
-
-def rows_of(client: Client, address: str) -> list[dict[str, str]]:
-    response = client.get(address)
-    assert response.status_code == 200
-    return list(csv.DictReader(io.StringIO(response.content.decode("utf-8-sig"))))
 
 
 def test_the_first_page_is_the_explorer_and_old_links_to_a_month_are_its_overview(used: None) -> None:
@@ -151,8 +138,7 @@ def test_the_hours_of_a_day_are_bars_a_file_and_an_answer_of_the_api(used: None)
          "team_name": "Vision", "cost": "10.00"}
         for hour in (10, 11)
     ]  # fmt: skip
-    _, token = api_token_create(name="reader", scopes=["invoices:read"], actor="tests")
-    found = Client().get(f"/api/v1/explore?{day}", headers={"Authorization": f"Bearer {token}"}).json()
+    found = program("invoices:read").get(f"/api/v1/explore?{day}").json()
     assert found["steps"][10] == {"from": "2026-10-10", "to": "2026-10-10", "hour": "2026-10-10T10:00:00+08:00"}
     assert found["groups"][0]["bars"][9:13] == ["0.00", "10.00", "10.00", "0.00"]
 
@@ -163,10 +149,7 @@ def test_more_hours_than_are_shown_are_days_and_the_page_says_so(used: None) -> 
     assert len(chart_of(text)["labels"]) == 32
     assert "Hours are shown of at most 31 days" in text
     assert '<option value="hour"' not in text
-    _, token = api_token_create(name="reader", scopes=["invoices:read"], actor="tests")
-    refused = Client().get(
-        "/api/v1/explore?from=2026-09-30&to=2026-10-31&step=hour", headers={"Authorization": f"Bearer {token}"}
-    )  # fmt: skip
+    refused = program("invoices:read").get("/api/v1/explore?from=2026-09-30&to=2026-10-31&step=hour")
     assert refused.status_code == 400
 
 
@@ -260,19 +243,16 @@ def test_what_no_budget_can_be_about_has_no_forecast(used: None) -> None:
 def test_the_api_answers_the_same_question_with_the_same_figures_for_the_same_teams(used: None) -> None:
     asked = "/api/v1/explore?range=last-month&by=team&step=month&column=gpu_hours"
     answers = {}
-    for team in ("nlp", None):
-        _, token = api_token_create(
-            name=f"reader of {team}", scopes=["invoices:read"], actor="tests", team=team and Team.objects.get(code=team)
-        )  # fmt: skip
-        response = Client().get(asked, headers={"Authorization": f"Bearer {token}"})
-        answers[team] = response.json()
-        wrong = Client().get("/api/v1/explore?by=person", headers={"Authorization": f"Bearer {token}"})
+    for team in ("nlp", ""):
+        reader = program("invoices:read", team=team)
+        answers[team] = reader.get(asked).json()
+        wrong = reader.get("/api/v1/explore?by=person")
         assert (wrong.status_code, wrong["Content-Type"]) == (400, "application/problem+json")
     nlp = {"names": {"team": "nlp"}, "total": "35.80", "gpu_hours": "2.500000", "bars": ["35.80"]}
     cv = {"names": {"team": "cv"}, "total": "20.00", "gpu_hours": "2.000000", "bars": ["20.00"]}
-    assert (answers["nlp"]["groups"], answers[None]["groups"]) == ([nlp], [nlp, cv])
+    assert (answers["nlp"]["groups"], answers[""]["groups"]) == ([nlp], [nlp, cv])
     assert answers["nlp"]["total"] == {"total": "35.80", "gpu_hours": "2.500000"}
-    assert answers[None]["steps"] == [{"from": "2026-10-01", "to": "2026-10-31"}]
+    assert answers[""]["steps"] == [{"from": "2026-10-01", "to": "2026-10-31"}]
 
 
 def test_the_page_opens_with_the_last_month_until_two_days_of_this_one_are_complete(used: None) -> None:
@@ -372,8 +352,7 @@ def test_a_fiscal_year_begins_with_the_month_of_the_setting(used: None, settings
     assert '<option value="this-year" selected>This fiscal year</option>' in text
     assert "FY2027 · 1 Apr – 31 Mar 2027" in text
     assert "FY2027 Q2 · 1 Jul – 30 Sep" in text_of(signed_in("fin"), "/explorer/?range=last-quarter")
-    _, token = api_token_create(name="reader", scopes=["invoices:read"], actor="tests")
-    reader = Client(headers={"Authorization": f"Bearer {token}"})
+    reader = program("invoices:read")
     days = {
         name: (found["from"], found["to"])
         for name in ("this-year", "last-year", "this-quarter", "last-quarter")

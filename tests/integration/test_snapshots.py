@@ -31,16 +31,7 @@ from billing.rating.snapshots import valid_result
 from billing.tenancy.models import BillingSetup, Team
 from metering.intervals import Interval
 from tests import factories
-from tests.factories import (
-    AFTER,
-    allocation_record,
-    apply,
-    ingest_allocations,
-    ingest_tokens,
-    signed_in,
-    token_record,
-    watched,
-)
+from tests.factories import AFTER, allocation_record, apply, ingest_allocations, signed_in, token_record, watched
 from tests.factories.usage import POLICY, sample
 from tests.stored_rows import rewrite
 
@@ -54,7 +45,7 @@ def used(for_all_tests: Path) -> None:
     """8 devices for 2 h 37 min 13 s at 10.00 (209.62) and tokens of nlp, 3 devices as long of cv (78.61)."""
     apply(for_all_tests)
     ingest_allocations(allocation_record(1), allocation_record(2, namespace="cv", quantity=3))
-    ingest_tokens(token_record(1))
+    factories.ingest_tokens(token_record(1))
 
 
 @pytest.fixture
@@ -78,25 +69,6 @@ def of_pages() -> dict[str, str]:
     client = signed_in(factories.person("fin", "finance"))
     paths = ("/overview/", "/close/", "/teams/cv/", "/spending/", "/recovery/")
     return {path: client.get(f"{path}?month={MONTH}").content.decode() for path in paths}
-
-
-def test_what_is_kept_is_what_was_assessed(month: str, settings: Any) -> None:
-    settings.CACHE_STATEMENTS_ABOVE_LINES = 10**9
-    fresh = statements()
-    settings.CACHE_STATEMENTS_ABOVE_LINES = 2
-    month_assess(month=month, now=ASSESSED)
-    kept = statements()
-    assert (fresh.as_of, kept.as_of) == (None, ASSESSED)
-    assert [(item.team, item.lines, item.shadow) for item in kept.statements] == [
-        (item.team, item.lines, item.shadow) for item in fresh.statements
-    ]
-    assert amounts(kept) == {"cv": Decimal("78.61"), "nlp": Decimal("209.62")}
-    assert kept.assessment is not None
-    assert fresh.assessment is not None
-    assert kept.assessment.device_time == fresh.assessment.device_time
-    assert kept.assessment.pools == fresh.assessment.pools
-    summed = statements(summed=True)
-    assert [item.total for item in summed.statements] == [item.total for item in fresh.statements]
 
 
 def facts(month: MonthFacets) -> dict[str, Any]:
@@ -251,7 +223,7 @@ def test_the_parts_of_a_line_that_is_kept_add_up_to_it_whatever_came_since(month
     """Devices by job and day, tokens by day: as in the line; of 26.20 and as many tokens that came later nothing."""
     month_assess(month=month, now=ASSESSED)
     ingest_allocations(allocation_record(3, namespace="cv", quantity=1))
-    ingest_tokens(token_record(2))
+    factories.ingest_tokens(token_record(2))
     client = signed_in(factories.person("fin", "finance"))
     shown = [line for item in statements().statements for line in item.lines]
     assert {line.key.kind for line in shown} == {"gpu", "tokens"}
