@@ -2,15 +2,12 @@
 
 import gzip
 import json
-import zlib
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
-from django.core.management import call_command
 from django.db import connection
 from django.test import Client, override_settings
 from django.utils import timezone
@@ -22,8 +19,9 @@ from billing.tenancy.models import ApiToken, Team
 from billing.tenancy.tokens import api_token_create, api_token_revoke
 from billing.usage.gaps import metering_gaps
 from billing.usage.models import AgentWatermark, GpuAllocation, QuarantinedRecord
-from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, token_record
-from tests.factories.api import bearer, problem
+from tests.factories import allocation_record, apply, ingest_allocations, token_record
+from tests.factories.api import bearer, gateway, problem
+from tests.factories.commands import Manage
 
 pytestmark = pytest.mark.django_db
 
@@ -43,16 +41,8 @@ def secret(*scopes: str, **bounds: Any) -> str:
 
 
 @pytest.fixture
-def post(client: Any) -> Call:
-    """POST to a usage endpoint as a gateway with `usage:write`."""
-    presented = secret()
-
-    def send(endpoint: str, body: object, **headers: str) -> Any:
-        raw = body if isinstance(body, bytes) else json.dumps(body).encode()
-        kind = headers.pop("content_type", "application/json")
-        return client.post(f"/api/v1/{endpoint}", raw, content_type=kind, headers={**bearer(presented), **headers})
-
-    return send
+def post(db: None) -> Call:
+    return gateway()
 
 
 @pytest.fixture
@@ -64,41 +54,14 @@ def get(client: Any) -> Call:
 
 
 ENDPOINTS = ("usage/tokens", "usage/gpu-allocations", "usage/capacity", "usage/efficiency")
-READING = ("teams", "prices", "price-versions", "charges", "invoices", "invoices/X-1", "periods/2026-10",
-           "periods/2026-10/report", "focus/2026-10")  # fmt: skip
-
-
 # Who may enter
-
-
-@pytest.mark.parametrize("endpoint", ENDPOINTS)
-def test_without_a_token_nothing_is_taken(client: Any, endpoint: str) -> None:
-    answer = client.post(f"/api/v1/{endpoint}", b"[]", content_type="application/json")
-    problem(answer, 401)
-    assert answer.headers["WWW-Authenticate"] == "Bearer"
-
-
-@pytest.mark.parametrize("path", READING)
-def test_without_a_token_nothing_is_read(client: Any, path: str) -> None:
-    problem(client.get(f"/api/v1/{path}"), 401)
 
 
 @pytest.mark.parametrize("value", ["Bearer", "Bearer ", "Bearer wrong", "Basic eDp5", "bearer \xff", "Bearer a b"])
 def test_a_token_that_nobody_made_is_refused(client: Any, value: str) -> None:
     answer = client.post("/api/v1/usage/tokens", b"[]", content_type="application/json", headers={"Authorization": value})
     problem(answer, 401)
-
-
-@pytest.mark.parametrize("endpoint", ENDPOINTS)
-def test_a_token_with_another_scope_may_not_report(client: Any, endpoint: str) -> None:
-    presented = secret("invoices:read", "usage:read")
-    answer = client.post(f"/api/v1/{endpoint}", b"[]", content_type="application/json", headers=bearer(presented))
-    assert "usage:write" in problem(answer, 403)["detail"]
-
-
-@pytest.mark.parametrize("path", READING)
-def test_a_token_that_may_report_may_not_read(get: Call, path: str) -> None:
-    problem(get(path, secret("usage:write")), 403)
+    assert answer.headers["WWW-Authenticate"] == "Bearer"
 
 
 def test_an_expired_token_and_a_revoked_one_are_refused(client: Any) -> None:
@@ -142,7 +105,7 @@ def test_a_batch_is_answered_record_by_record(post: Call) -> None:
 
 def test_newline_delimited_json_is_taken_and_a_broken_line_costs_itself_only(post: Call) -> None:
     lines = [json.dumps(token_record(1)), "{broken", "", json.dumps(token_record(2)), ""]
-    answer = post("usage/tokens", "\r\n".join(lines).encode(), content_type="application/x-ndjson").json()
+    answer = post("usage/tokens", "\r\n".join(lines).encode(), kind="application/x-ndjson").json()
     assert (answer["accepted"], [item["index"] for item in answer["rejected"]]) == (2, [1])
 
 
@@ -155,11 +118,6 @@ def test_an_array_that_is_not_utf_8_keeps_its_good_records(post: Call) -> None:
     body = b"[" + json.dumps(token_record(1)).encode() + b',{"id":"\xff"}]'
     answer = post("usage/tokens", body).json()
     assert (answer["accepted"], len(answer["rejected"])) == (1, 1)
-
-
-def test_a_gzip_body_is_unpacked(post: Call) -> None:
-    packed = gzip.compress(json.dumps([token_record(1)]).encode())
-    assert post("usage/tokens", packed, **{"Content-Encoding": "gzip"}).json()["accepted"] == 1
 
 
 def test_every_member_of_a_gzip_body_counts(post: Call) -> None:
@@ -176,11 +134,6 @@ def test_gzip_that_is_broken_cut_or_followed_by_something_else_is_a_400(post: Ca
     damaged = bytearray(whole)
     damaged[len(damaged) // 2] ^= 0xFF
     problem(post("usage/tokens", bytes(damaged), **{"Content-Encoding": "gzip"}), 400)
-
-
-def test_another_encoding_is_a_415(post: Call) -> None:
-    problem(post("usage/tokens", zlib.compress(b"[]"), **{"Content-Encoding": "deflate"}), 415)
-    problem(post("usage/tokens", b"[]", **{"Content-Encoding": "br"}), 415)
 
 
 def test_a_body_of_more_than_16_mib_is_refused_whatever_it_holds(post: Call) -> None:
@@ -200,7 +153,7 @@ def test_a_small_body_that_unpacks_to_more_than_16_mib_is_refused(post: Call) ->
 def test_a_batch_has_at_most_10_000_records(post: Call) -> None:
     record = json.dumps(token_record(1)).encode()
     problem(post("usage/tokens", b"[" + b",".join([record] * 10_001) + b"]"), 413)
-    problem(post("usage/tokens", b"\n".join([record] * 10_001), content_type="application/x-ndjson"), 413)
+    problem(post("usage/tokens", b"\n".join([record] * 10_001), kind="application/x-ndjson"), 413)
     answer = post("usage/tokens", b"[" + b",".join([record] * 10_000) + b"]").json()
     assert (answer["accepted"], answer["duplicates"]) == (1, 9_999)
     too_many = {"allocations": [allocation_record()] * 10_001}
@@ -439,8 +392,7 @@ def test_the_schema_of_a_record_names_every_field(client: Any) -> None:
 
 
 def test_the_schema_generates_without_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
-    call_command("spectacular", "--validate", "--fail-on-warn")
-    assert "openapi" in capsys.readouterr().out
+    assert "openapi" in Manage(capsys)("spectacular", "--validate", "--fail-on-warn").out
 
 
 def test_the_process_answers(client: Any) -> None:
@@ -460,23 +412,3 @@ def test_readiness_says_when_a_migration_is_missing(client: Any) -> None:
     answer = client.get("/readyz")
     assert (answer.status_code, answer.json()["status"]) == (503, "unavailable")
     assert "not applied" in answer.json()["migrations"]
-
-
-# Over a socket
-
-
-def test_a_gateway_reports_over_a_real_socket(live_server: Any) -> None:
-    headers = {**bearer(secret()), "Content-Type": "application/json", "Content-Encoding": "gzip"}
-    packed = gzip.compress(json.dumps([token_record(1), {"bad": 1}]).encode())
-    with httpx.Client(base_url=live_server.url, timeout=30, trust_env=False) as http:
-        answer = http.post("/api/v1/usage/tokens", content=packed, headers=headers)
-        assert (answer.status_code, answer.json()["accepted"], len(answer.json()["rejected"])) == (200, 1, 1)
-        again = http.post("/api/v1/usage/tokens", content=packed, headers=headers)
-        assert (again.json()["accepted"], again.json()["duplicates"]) == (0, 1)
-        refused = http.post("/api/v1/usage/tokens", content=packed)
-        assert (refused.status_code, refused.headers["Content-Type"]) == (401, "application/problem+json")
-        assert http.get("/healthz").json() == {"status": "ok"}
-
-
-def test_the_set_up_of_these_tests_is_what_the_contract_shows() -> None:
-    assert SET_UP["billing"]["currency"] == "CNY"

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from billing.usage.epochs import ingest_lock_shared
 from billing.usage.gaps import metering_gaps
 from billing.usage.models import AllocationRevision, GpuAllocation, NodeCapacity, QuarantinedRecord
 from billing.usage.scope import EpochFilter
@@ -15,10 +14,8 @@ from billing.usage.services import (
     Reporter,
     capacity_ingest,
     efficiency_ingest,
-    quarantine_dismiss,
     rollups_fold,
     tokens,
-    watermark_advance,
 )
 from billing.usage.store.dimensions import dimensions_forget, remembered_dimensions
 from billing.usage.store.proofs import rollup_difference
@@ -138,19 +135,13 @@ def test_an_empty_batch_is_no_error() -> None:
     assert answer(ingest_allocations()) == (0, 0, 0, 0)
 
 
-@pytest.mark.parametrize("attributes", [{"n": 10**40}, {"n": -(2**63) - 1}, {"f": 1e300}, {"x": {"y": [1, None]}}])
-def test_attributes_of_any_json_never_fail_their_batch(attributes: dict[str, Any]) -> None:
-    outcome = ingest_tokens(token_record(1), token_record(2, attributes=attributes), token_record(3))
-    assert outcome.accepted >= 2
-    assert outcome.accepted + len(outcome.refusals) == 3
-
-
-@pytest.mark.parametrize("depth", [50, 200, 500, 900])
-def test_deeply_nested_attributes_never_fail_their_batch(depth: int) -> None:
-    nested = "[" * depth + "]" * depth
+@pytest.mark.parametrize(
+    "value", [f"{10**40}", f"{-(2**63) - 1}", "1e300", '{"y": [1, null]}', *("[" * n + "]" * n for n in (50, 200, 500, 900))]
+)
+def test_attributes_of_any_json_never_fail_their_batch(value: str) -> None:
     raws = [
         json.dumps(token_record(1)).encode(),
-        json.dumps(token_record(2, attributes={"x": "HERE"})).replace('"HERE"', nested).encode(),
+        json.dumps(token_record(2, attributes={"x": "HERE"})).replace('"HERE"', value).encode(),
     ]
     batch: Any = decode_batch(tokens.TokenUsage, raws)
     outcome = tokens.tokens_ingest(
@@ -255,27 +246,8 @@ def test_a_fraction_of_any_spelling_never_fails_its_batch(fraction: str) -> None
     assert outcome.accepted >= 1
 
 
-def test_a_heartbeat_that_stops_is_a_metering_gap_and_one_that_reaches_the_end_is_none() -> None:
-    ingest_allocations(running("2026-10-31T15:59:59.999999Z"))
-    (gap,) = metering_gaps(OCTOBER.end)
-    assert (gap.cluster, gap.subject, gap.seen_until, gap.allocations) == (
-        "hq-1", "nlp-train", datetime(2026, 10, 31, 15, 59, 59, 999999, tzinfo=UTC), 1,
-    )  # fmt: skip
-    ingest_allocations(running("2026-10-31T16:00:00Z"))
-    assert metering_gaps(OCTOBER.end) == []
-
-
 def test_an_allocation_from_a_file_needs_no_heartbeat() -> None:
     ingest_allocations(running("2026-10-10T01:00:00Z"), from_file=True)
-    assert metering_gaps(OCTOBER.end) == []
-
-
-def test_a_watermark_only_moves_forward_and_a_silent_agent_is_a_gap() -> None:
-    for hour in (3, 1, 2):
-        watermark_advance(agent="a", cluster="hq-1", watermark=OCTOBER.start + timedelta(hours=hour))
-    (gap,) = metering_gaps(OCTOBER.end)
-    assert (gap.cluster, gap.subject, gap.seen_until) == ("hq-1", "agent a", OCTOBER.start + timedelta(hours=3))
-    watermark_advance(agent="a", cluster="hq-1", watermark=OCTOBER.end)
     assert metering_gaps(OCTOBER.end) == []
 
 
@@ -303,21 +275,3 @@ def test_a_ratio_of_any_spelling_never_fails_its_batch(ratio: str) -> None:
     outcome = reports(EfficiencySample, efficiency_ingest, sample(), sample(pod_uid="uid-2", mfu=ratio))
     assert outcome.accepted + len(outcome.refusals) == 2
     assert outcome.accepted >= 1
-
-
-# Quarantine
-
-
-def test_a_dismissal_needs_a_reason_and_keeps_the_record() -> None:
-    ingest_tokens(token_record(output_tokens=-1))
-    record = QuarantinedRecord.objects.get()
-    with pytest.raises(ValueError, match="reason"):
-        quarantine_dismiss(record_id=record.pk, actor="ops", resolution="  ")
-    quarantine_dismiss(record_id=record.pk, actor="ops", resolution="a test")
-    record.refresh_from_db()
-    assert (record.status, record.resolved_by, record.resolution) == ("dismissed", "ops", "a test")
-    assert json.loads(record.record)["output_tokens"] == -1
-
-
-def test_the_epoch_of_an_untouched_ledger_is_zero() -> None:
-    assert ingest_lock_shared() == 0

@@ -9,14 +9,15 @@ from typing import Any
 
 import pytest
 
-from billing.tenancy.tokens import api_token_create
 from billing.usage.models import AgentWatermark, GpuAllocation, QuarantinedRecord
 from tests.factories import allocation_record, token_record
+from tests.factories.api import gateway
 from tests.gateway_records import lago_event, payload
 
 pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]
 
 Post = Callable[..., Any]
+HALF, WHOLE = "\ud83d", "\U0001f600 \\ud83d"  # WHOLE: a pair of escapes; a backslash before letters
 DEEP = "[" * 1_500 + "]" * 1_500
 CAPACITY = {"cluster": "hq-1", "node": "n-1", "accelerator": "NVIDIA-H800", "resource": "nvidia.com/gpu", "quantity": 8,
             "from": "2026-10-01T00:00:00Z", "until": "2026-10-02T00:00:00Z"}  # fmt: skip
@@ -31,15 +32,8 @@ EVENT = {
 
 
 @pytest.fixture
-def post(client: Any) -> Post:
-    presented = api_token_create(name="gateway", scopes=["usage:write"], actor="tests")[1]
-
-    def send(endpoint: str, body: str | bytes, kind: str = "application/json", **headers: str) -> Any:
-        return client.post(
-            f"/api/v1/{endpoint}", body, content_type=kind, headers={"Authorization": f"Bearer {presented}", **headers}
-        )
-
-    return send
+def post(db: None) -> Post:
+    return gateway()
 
 
 def array(*records: str) -> str:
@@ -57,7 +51,7 @@ WRONG = {
     "too deep": text(token_record(2, attributes={"a": 1}), '"a": 1', f'"a": {DEEP}'),
     "NaN": text(token_record(2), '"input_tokens": 1000', '"input_tokens": NaN'),
     "-Infinity": text(token_record(2, attributes={"a": 1}), '"a": 1', '"a": -Infinity'),
-    "half a character": text(token_record(2, consumer="\ud83d")),
+    "half a character": text(token_record(2, consumer=HALF)),
     "a raw control character": text(token_record(2), "llama", "llama\x01"),
     "no JSON": text(token_record(2), "1000", "1e"),
     "a word": "undefined",
@@ -100,6 +94,9 @@ def test_a_record_of_ten_thousand_that_cannot_be_read_fails_only_itself(post: Po
          text(lago_event(transaction_id="t-2"), '"prompt_tokens": 10', '"prompt_tokens": NaN')),
         ("events", "%s", text(EVENT), text({**EVENT, "id": "r-2"}, '"prompt_tokens": 9', f'"prompt_tokens": {DEEP}')),
         ("usage/litellm", "%s", text(payload(id="a")), text(payload(id="b"), '"prompt_tokens": 10', '"prompt_tokens": NaN')),
+        ("usage/gpu-allocations", '{"allocations": %s}', text(allocation_record(1)), text(allocation_record(2, pod=HALF))),
+        ("events/batch", '{"events": %s}', text(lago_event()),
+         text(lago_event(transaction_id="t-2", external_subscription_id=HALF))),
     ],
 )  # fmt: skip
 def test_so_does_a_record_of_every_other_endpoint(post: Post, endpoint: str, envelope: str, good: str, wrong: str) -> None:
@@ -114,6 +111,20 @@ def test_a_nan_in_what_is_thrown_away_costs_nobody_the_usage(post: Post) -> None
     printed = json.dumps(payload(id="b", saved_cache_cost=float("nan")), indent=1)
     assert post("usage/litellm", printed).json()["accepted"] == 1
     assert not QuarantinedRecord.objects.exists()
+
+
+def test_a_prompt_that_is_thrown_away_costs_nobody_the_usage(post: Post) -> None:
+    sent = [payload(id="a", messages=HALF), payload(id="b", messages=WHOLE)]
+    assert post("usage/litellm", json.dumps(sent)).json() == {
+        "accepted": 2, "duplicates": 0, "conflicts": 0, "rejected": [],
+    }  # fmt: skip
+
+
+def test_whole_characters_beside_half_a_one_stay_what_they_are(post: Post) -> None:
+    whole = text(token_record(1, consumer=WHOLE))
+    answer = post("usage/tokens", array(whole, text(token_record(2, consumer=HALF)))).json()
+    assert (answer["accepted"], "half a character" in answer["rejected"][0]["error"]) == (1, True)
+    assert post("usage/tokens", array(whole)).json()["duplicates"] == 1
 
 
 def test_the_watermark_of_a_report_with_an_unreadable_allocation_still_counts(post: Post) -> None:
