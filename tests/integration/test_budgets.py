@@ -199,21 +199,6 @@ def test_days_add_up_to_the_months_and_are_stored_once(tmp_path: Path) -> None:
     assert standing(budget).spent == money("1169.62")
 
 
-def test_the_forecast_stands_beside_the_actual_and_is_withheld_at_first(tmp_path: Path) -> None:
-    apply(tmp_path)
-    budget = put()
-    for day in range(1, 5):
-        until = f"2026-10-{day:02d}T10:00:00Z"
-        started = f"2026-10-{day:02d}T00:00:00Z"
-        record = allocation_record(day, quantity=1, started_at=started, ended_at=until, observed_until=until)
-        ingest_allocations(record)
-    assert _forecast_on(budget, 3).forecast_method == ""
-    assert _forecast_on(budget, 4).forecast_method == "line", "three whole days"
-    found = _forecast_on(budget, 5)
-    assert (found.forecast_method, found.forecast_p50, found.forecast_p10) == ("line", money("3100.00"), None)
-    assert found.spent == money("400.00")  # 4 days x 10 h x 10; 31 days at 100
-
-
 @pytest.mark.parametrize(
     ("begins", "gpu", "end"),
     [

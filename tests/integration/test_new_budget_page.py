@@ -10,8 +10,8 @@ import pytest
 from django.test import Client
 
 from billing.budgets.models import Budget, BudgetStatus
-from billing.budgets.services import BudgetError, BudgetWish, budget_new, standings_refresh
-from billing.tenancy.models import AuditEntry, Team
+from billing.budgets.services import standings_refresh
+from billing.tenancy.models import AuditEntry
 from tests.factories import apply, money, person
 
 pytestmark = pytest.mark.django_db
@@ -148,14 +148,6 @@ def test_a_budget_that_is_there_is_never_written_over(finance: Client) -> None:
     assert Budget.objects.get() == budget
     assert Budget.objects.get().amount == money("100000.50")
     assert AuditEntry.objects.filter(action="budget_put").count() == 1
-
-
-def test_the_service_alone_refuses_a_budget_that_is_there(finance: Client) -> None:
-    wish = BudgetWish(period="month", amount=money("10.00"))
-    team = Team.objects.get(code="cv")
-    assert budget_new(team=team, wish=wish, actor="ann").thresholds == [50, 80, 100]
-    with pytest.raises(BudgetError, match="budget of cv: another budget of the same scope and period"):
-        budget_new(team=team, wish=wish, actor="ann")
 
 
 def test_refusals_are_reported_in_chinese(finance: Client) -> None:

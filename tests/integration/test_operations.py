@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import psycopg
@@ -48,15 +46,6 @@ def test_a_worker_closes_and_issues_through_the_broker() -> None:
     ]
 
 
-def test_a_broker_that_loses_everything_loses_nothing() -> None:
-    close = operation_request(kind="close", month="2026-10", actor="finance", wake=operation_wake)
-    forget_everything()
-    with worker():
-        assert operations_resume() == 1  # what the scheduler does every few seconds
-        until(lambda: is_done(close))
-    assert BillingPeriod.objects.get().status == BillingPeriod.Status.CLOSED
-
-
 def test_a_worker_killed_in_the_middle_of_a_close_is_followed_by_another() -> None:
     with psycopg.connect(environment()["DATABASE_URL"]) as blocker:
         blocker.execute("SELECT pg_advisory_lock_shared(%s)", [USAGE_LOCK])  # an ingest that takes its time
@@ -82,22 +71,3 @@ def test_two_workers_woken_for_the_same_close_bring_it_about_once() -> None:
         until(lambda: is_done(close))
     assert close.attempts == 1
     assert Invoice.objects.count() == 2
-
-
-REQUEST = """
-import django; django.setup()
-from billing.closing.services.operations import operation_request
-from billing.closing.tasks import operation_wake
-print(operation_request(kind="close", month="2026-10", actor="finance", wake=operation_wake).status)
-"""
-
-
-def test_an_unreachable_broker_does_not_fail_the_request() -> None:
-    without_broker = {**environment(), "BROKER_URL": "redis://127.0.0.1:1/0"}
-    done = subprocess.run(
-        [sys.executable, "-c", REQUEST], env=without_broker, capture_output=True, text=True, timeout=60, check=True
-    )
-    assert done.stdout.strip() == "pending"
-    with worker():
-        assert operations_resume() == 1
-        until(lambda: is_done(Operation.objects.get()))
