@@ -5,14 +5,12 @@ harder (in any order, killed at any statement, on every address), and the last t
 """
 
 import csv
-import json
 import os
 import re
 import signal
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
@@ -24,7 +22,6 @@ import pyarrow.parquet as pq
 import pytest
 from django.core.management import call_command
 from django.db import DatabaseError, connection, connections, transaction
-from django.test import Client, override_settings
 
 from billing.budgets.models import Budget
 from billing.budgets.services import (
@@ -44,24 +41,17 @@ from billing.invoices.services.invoices import invoices_issue
 from billing.rating.models import Charge, EfficiencyVerdict
 from billing.setup.file import SetUpFileError
 from billing.tenancy.models import Team
-from billing.tenancy.tokens import api_token_create
-from billing.usage.services import Reporter, efficiency_ingest
-from metering.records import EfficiencySample, decode_batch
 from pricing.money import round_amount
+from tests import factories
 from tests.cli import PROJECT
-from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, money, person, token_record
+from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, money, token_record
+from tests.factories.api import program
 from tests.factories.corrections import NOVEMBER_OVER, OCTOBER_OVER, bill, credit, draft, part, people, proofs_hold, whole
 
+pytestmark = pytest.mark.filterwarnings("ignore:No directory at:UserWarning")
 PAGE = PROJECT / "docs" / "acceptance-checklist.md"
 BANDS = {"name": "bands", "valid_from": "2026-01-01", "hfu_below": "0.20", "penalty": "0.20", "mfu_above": "0.50",
          "reward": "0.10"}  # fmt: skip
-
-
-@pytest.fixture(autouse=True, scope="module")
-def static_root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """WhiteNoise warns where nobody has collected static files yet, and warnings are errors."""
-    with override_settings(STATIC_ROOT=tmp_path_factory.mktemp("static")):
-        yield
 
 
 @pytest.fixture
@@ -302,13 +292,10 @@ def test_11_missing_mfu_never_changes_the_price(db: None, tmp_path: Path) -> Non
     """Two jobs of 8 GPUs for 9433 s each: of one nothing was measured, of the other only that no score could be had."""
     apply(tmp_path, efficiency_policies=[BANDS])
     ingest_allocations(allocation_record(1), allocation_record(2))
-    raw = json.dumps(
-        {"cluster": "hq-1", "pod_uid": "uid-2", "start": "2026-10-10T00:00:00Z", "end": "2026-10-10T02:37:13Z",
-         "gpu_seconds": "75464", "mfu": None, "hfu": None, "dtype": "bf16", "coverage": "0", "reason": "no counters"}
-    ).encode()  # fmt: skip
-    batch: Any = decode_batch(EfficiencySample, [raw])
-    reporter = Reporter("tests", "usage/efficiency")
-    efficiency_ingest(records=[(0, batch.records[0][1], raw)], rejected=[], reporter=reporter, now=OCTOBER_OVER)
+    factories.ingest_sample(
+        pod_uid="uid-2", start="2026-10-10T00:00:00Z", end="2026-10-10T02:37:13Z", gpu_seconds="75464", mfu=None, hfu=None,
+        coverage="0", reason="no counters",
+    )  # fmt: skip
     bill()
     assert lines("2026-10") == [("41.924444", "10.0000", "419.24", "2026-10", None)]
     assert [(item.reason, item.multiplier) for item in EfficiencyVerdict.objects.all()] == [("neutral:missing", Decimal(1))]
@@ -345,23 +332,19 @@ def test_12_a_token_record_of_a_closed_period_refuses_a_change(billed: Path) -> 
 # 13
 
 
-def test_13_tenant_a_cannot_read_tenant_b(billed: Path, client: Client) -> None:
+def test_13_tenant_a_cannot_read_tenant_b(billed: Path) -> None:
     """A viewer of cv, and a token of cv: what is nlp's does not exist, in any format."""
-    client.force_login(person("vera", "viewer", team="cv"))
+    client = factories.signed_in(factories.person("vera", "viewer", team="cv"))
     own, other = Invoice.objects.get(team__code="cv"), Invoice.objects.get(team__code="nlp")
     forms = ("", "download.pdf", "download.csv", "download.xlsx")
     assert {client.get(f"/invoices/{other.pk}/{form}").status_code for form in forms} == {404}
     assert {client.get(f"/invoices/{own.pk}/{form}").status_code for form in forms} == {200}
     assert [client.get(f"/teams/{code}/?month=2026-10").status_code for code in ("nlp", "cv")] == [404, 200]
     assert str(other.number) not in client.get("/invoices/").content.decode()
-    _, secret = api_token_create(
-        name="reader", scopes=["invoices:read", "usage:read"], actor="tests", team=Team.objects.get(code="cv")
-    )
-    header = {"HTTP_AUTHORIZATION": f"Bearer {secret}"}
-    formats = ("", ".json", ".pdf", ".csv", ".xlsx")
-    assert {Client().get(f"/api/v1/invoices/{other.number}{form}", **header).status_code for form in formats} == {404}
+    reader, formats = program("invoices:read", "usage:read", team="cv"), ("", ".json", ".pdf", ".csv", ".xlsx")
+    assert {reader.get(f"/api/v1/invoices/{other.number}{form}").status_code for form in formats} == {404}
     for endpoint in ("invoices", "charges"):
-        found = Client().get(f"/api/v1/{endpoint}?month=2026-10", **header).json()["results"]
+        found = reader.get(f"/api/v1/{endpoint}?month=2026-10").json()["results"]
         assert {item["team"] for item in found} == {"cv"}
 
 

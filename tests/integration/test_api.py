@@ -2,14 +2,14 @@
 
 import gzip
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.db import connection
-from django.test import Client, override_settings
+from django.test import Client
 from django.utils import timezone
 
 from billing.closing.services.closing import period_close
@@ -23,17 +23,10 @@ from tests.factories import allocation_record, apply, ingest_allocations, token_
 from tests.factories.api import bearer, gateway, problem
 from tests.factories.commands import Manage
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]
 
 Call = Callable[..., Any]
 MIB = 1024 * 1024
-
-
-@pytest.fixture(autouse=True, scope="session")
-def static_root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """WhiteNoise warns where nobody has collected static files yet, and warnings are errors."""
-    with override_settings(STATIC_ROOT=tmp_path_factory.mktemp("static")):
-        yield
 
 
 def secret(*scopes: str, **bounds: Any) -> str:

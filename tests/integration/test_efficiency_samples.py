@@ -1,6 +1,5 @@
 """What agents measured of jobs, hour by hour, and what a close makes of hours without a score."""
 
-import json
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -10,15 +9,15 @@ import pytest
 from billing.closing.services.closing import period_close
 from billing.rating.models import EfficiencyVerdict
 from billing.usage.models import EfficiencySample as SampleRow
-from billing.usage.services import IngestOutcome, Reporter, efficiency_ingest
-from metering.records import EfficiencySample, decode_batch
+from billing.usage.services import IngestOutcome, efficiency_ingest
+from metering.records import EfficiencySample
 from tests.factories import allocation_record, apply, ingest_allocations
+from tests.factories.ingest import reports
+from tests.factories.usage import POLICY
 
 pytestmark = pytest.mark.django_db
 
 OCTOBER_OVER = datetime(2026, 11, 1, 0, 5, tzinfo=UTC)
-POLICY = {"name": "bands", "valid_from": "2026-10-01", "hfu_below": "0.20", "penalty": "0.20", "mfu_above": "0.50",
-          "reward": "0.10", "min_minutes": 30, "min_coverage": "0.95"}  # fmt: skip
 HOURS = 40
 
 
@@ -34,11 +33,8 @@ def hour(number: int, **changed: Any) -> dict[str, Any]:
 
 
 def report(*samples: dict[str, Any]) -> IngestOutcome:
-    raws = [json.dumps(sample).encode() for sample in samples]
-    batch: Any = decode_batch(EfficiencySample, raws)
-    records = [(index, record, raws[index]) for index, record in batch.records]
-    reporter = Reporter("tests", "usage/efficiency")
-    return efficiency_ingest(records=records, rejected=batch.rejected, reporter=reporter, now=OCTOBER_OVER)
+    outcome: IngestOutcome = reports(EfficiencySample, efficiency_ingest, *samples)
+    return outcome
 
 
 def no_score(number: int) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import csv
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from django.core.management import call_command
 from django.db import connection
-from django.test import override_settings
 from django.utils import timezone
 
 from billing.closing.services.closing import period_close
@@ -26,17 +25,10 @@ from billing.tenancy.models import Team
 from billing.tenancy.tokens import api_token_create
 from tests.factories import allocation_record, apply, ingest_allocations, ingest_tokens, token_record
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]
 
 OVER = datetime(2026, 11, 1, 0, 5, tzinfo=UTC)
 Get = Callable[..., Any]
-
-
-@pytest.fixture(autouse=True, scope="session")
-def static_root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """WhiteNoise warns where nobody has collected static files yet, and warnings are errors."""
-    with override_settings(STATIC_ROOT=tmp_path_factory.mktemp("static")):
-        yield
 
 
 @pytest.fixture

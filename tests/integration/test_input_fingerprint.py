@@ -17,15 +17,12 @@ from billing.usage.fingerprints import usage_fingerprint
 from billing.usage.services import rollups_fold
 from metering.intervals import billing_month
 from tests import factories
-from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, token_record
+from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, token_record, usage
 from tests.stored_rows import rewrite
 
 pytestmark = pytest.mark.django_db
 OCTOBER = billing_month("2026-10", "Asia/Shanghai")
-POLICY = {
-    "name": "bands", "valid_from": "2026-01-01", "hfu_below": "0.20", "penalty": "0.20", "mfu_above": "0.50",
-    "reward": "0.10", "min_minutes": 30, "min_coverage": "0.01",
-}  # fmt: skip
+POLICY = {**usage.POLICY, "min_coverage": "0.01"}
 
 
 def fingerprint() -> str:

@@ -1,11 +1,9 @@
 """The pages: who sees what, the same figures at every level, and nothing from outside ever runs in a browser."""
 
-import json
 import re
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
@@ -21,24 +19,13 @@ from billing.portal import drilldown
 from billing.portal.months import period_shown
 from billing.portal.statements import MonthStatements, Statement, StatementLine, month_statements
 from billing.tenancy.models import BillingSetup, Membership, Team
-from billing.usage.services import Reporter, efficiency_ingest
 from billing.usage.store.clickhouse import token_servers
-from metering.records import EfficiencySample, decode_batch
 from tests import factories
 from tests.factories import AFTER, SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, token_record
+from tests.factories.usage import POLICY, sample
 
 pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]
 MONTH = "2026-10"
-POLICY = {
-    "name": "bands-v1", "valid_from": "2026-10-01T00:00:00+08:00", "hfu_below": "0.20", "penalty": "0.20",
-    "mfu_above": "0.50", "reward": "0.10", "min_minutes": 30, "min_coverage": "0.95",
-}  # fmt: skip
-SAMPLE = {
-    "cluster": "hq-1", "pod_uid": "uid-1", "start": "2026-10-10T00:00:00Z", "end": "2026-10-10T02:37:13Z",
-    "gpu_seconds": "75464", "mfu": "0.55", "hfu": "0.6", "dtype": "bf16", "coverage": "1",
-}  # fmt: skip
-
-
 @pytest.fixture
 def month(tmp_path: Path) -> str:
     """Two teams: devices of three workloads over three local days, tokens of three hours, one rewarded job."""
@@ -57,9 +44,7 @@ def month(tmp_path: Path) -> str:
         token_record(2, input_tokens=3_333_333, time="2026-10-15T13:59:59+08:00"),
         token_record(3, input_tokens=7_777_777, time="2026-10-31T23:59:59+08:00"),
     )
-    sample: Any = decode_batch(EfficiencySample, [json.dumps(SAMPLE).encode()])
-    records = [(index, record, b"{}") for index, record in sample.records]
-    efficiency_ingest(records=records, reporter=Reporter("tests", "usage/efficiency"), now=AFTER)
+    sample("2026-10-10T00:00:00Z", "2026-10-10T02:37:13Z", "75464", "0.55", "0.6")
     return MONTH
 
 

@@ -30,15 +30,12 @@ from billing.tenancy.models import AuditEntry
 from pricing.tco import cost_of_gpu_hour, parse_cost_sheet
 from tests.factories import apply
 from tests.factories.prices import SHEET, TOKEN_SHEET
+from tests.factories.usage import POLICY
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("published")]
 
 NOW = datetime(2026, 11, 3, tzinfo=UTC)
 DECEMBER = datetime(2026, 11, 30, 16, tzinfo=UTC)
-POLICY = {
-    "name": "bands-v1", "valid_from": "2026-10-01T00:00:00+08:00", "hfu_below": "0.20", "penalty": "0.20",
-    "mfu_above": "0.50", "reward": "0.10", "min_minutes": 30, "min_coverage": "0.95",
-}  # fmt: skip
 TABLES = (PriceVersion, GpuPrice, TokenPrice, CostSheet, TokenCostSheet, EfficiencyPolicy, PriceDraft, Step)
 REFUSED = "never change|stays|only grows|keeps|never emptied|never forgotten|ends only where"
 

@@ -114,14 +114,6 @@ def test_a_record_is_corrected_in_its_field_and_refused_with_what_was_typed(tmp_
     assert json.loads(entry.corrected) == token_record(input_tokens=1000)
 
 
-def test_finance_sees_the_fields_and_no_button(tmp_path: Path) -> None:
-    apply(tmp_path)
-    ingest_tokens(token_record(input_tokens=-5))
-    page = signed_in(person("fin", "finance")).get(f"/quarantine/{QuarantinedRecord.objects.get().pk}/").content.decode()
-    assert "input_tokens" in page
-    assert 'name="action"' not in page
-
-
 def test_all_records_of_a_cause_are_decided_at_once_and_what_is_refused_again_stays(tmp_path: Path) -> None:
     apply(tmp_path)
     ingest_tokens(*(token_record(number, input_tokens=-number) for number in (1, 2, 3)))

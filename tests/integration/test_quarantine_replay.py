@@ -109,12 +109,6 @@ def test_what_was_reported_rightly_meanwhile_is_a_duplicate_and_counts_once(bad:
     assert AuditEntry.objects.get(action="quarantine_replay").detail["new"] is False
 
 
-def test_allocations_come_back_through_their_own_endpoint() -> None:
-    ingest_allocations(allocation_record(quantity=0))
-    replay(QuarantinedRecord.objects.get(), allocation_record(quantity=4))
-    assert GpuAllocation.objects.get().quantity == 4
-
-
 # The key of a corrected record
 
 

@@ -29,10 +29,6 @@ def test_a_line_is_rounded_half_up_away_from_zero(value: Any, rounded: str) -> N
     assert str(round_amount(value)) == rounded
 
 
-def test_a_price_has_four_decimals() -> None:
-    assert str(round_price(Fraction(20, 3))) == "6.6667"
-
-
 def test_large_amounts_are_not_rounded_to_28_digits() -> None:
     assert str(round_amount(Decimal("12345678901234567890123456789012345.675"))) == "12345678901234567890123456789012345.68"
 
