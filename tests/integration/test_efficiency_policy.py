@@ -163,11 +163,6 @@ def test_a_policy_that_penalises_on_mfu_is_not_escaped_by_recomputation(tmp_path
     assert "MFU</span>" in client.get("/prices/").content.decode()
 
 
-def test_only_hfu_and_mfu_are_penalised(tmp_path: Path) -> None:
-    with pytest.raises(SetUpFileError, match=r"penalise_on: 'gpu_util' must be one of hfu, mfu"):
-        factories.apply(tmp_path, efficiency_policies=[{**BANDS, "penalise_on": "gpu_util"}])
-
-
 def test_splitting_a_job_avoids_no_penalty(tmp_path: Path) -> None:
     """Two jobs of 20 minutes: 2 x 8/3 GPU-hours x 10 x 0.20 = 10.6667; alone on its day the third stays too short."""
     factories.apply(tmp_path, efficiency_policies=[{**BANDS, "gather_short": "true"}])
@@ -248,6 +243,7 @@ def test_a_price_that_was_another_one_moves_the_pool_with_it(tmp_path: Path) -> 
     ("changed", "reported"),
     [
         ({"form": "round"}, r"efficiency_policies\[0\].form: 'round' must be one of bands, linear"),
+        ({"penalise_on": "gpu_util"}, r"penalise_on: 'gpu_util' must be one of hfu, mfu"),
         ({"width": "0"}, r"efficiency_policies\[0\].width: '0' must be a decimal from 0.000001 to 1"),
         ({"penalty": "0_2"}, r"efficiency_policies\[0\].penalty: '0_2' must be a decimal from 0 to 1"),
         ({"hfu_below": "0.6"}, r"efficiency_policies\[0\].hfu_below: 0.6 must not be above mfu_above 0.50"),

@@ -33,7 +33,6 @@ from tests.factories.corrections import proofs_hold, wanted
 pytestmark = pytest.mark.django_db
 
 OCTOBER_OVER = datetime(2026, 11, 1, 0, 5, tzinfo=UTC)
-NOVEMBER_OVER = datetime(2026, 12, 1, 0, 5, tzinfo=UTC)
 POLICY = {"name": "sla-v1", "valid_from": "2026-10-01", "preempted": "platform", "node_lost": {"cap_hours": "1"},
           "evicted": "team"}  # fmt: skip
 
@@ -126,23 +125,6 @@ def test_the_policy_in_force_at_the_end_of_the_hold_decides(tmp_path: Path) -> N
     ]
 
 
-def test_an_end_that_becomes_known_after_a_close_moves_nothing_that_was_billed(tmp_path: Path) -> None:
-    apply(tmp_path, interruption_policies=[POLICY])
-    running = hold(1, "31T12:00", None, None, observed_until="2026-10-31T16:00:00Z")
-    ingest_allocations(running)
-    close()
-    assert lines() == [("gpu", "", "32.000000", "10.0000", "320.00")]
-    ingest_allocations(hold(1, "31T12:00", "10-31T18:00", "preempted"))
-    assert proofs_hold("2026-10")
-    close("2026-11", NOVEMBER_OVER)
-    assert lines("2026-11") == [
-        ("gpu", "", "16.000000", "10.0000", "160.00"),
-        ("interruption", "preempted", "16.000000", "-10.0000", "-160.00"),
-    ]
-    assert proofs_hold("2026-10")
-    assert proofs_hold("2026-11")
-
-
 def test_an_estimated_interruption_that_was_none_is_not_carried(tmp_path: Path) -> None:
     apply(tmp_path, interruption_policies=[POLICY])
     ingest_allocations(hold(1, "10T00:00", "10T03:00", "preempted", end_estimated=True))
@@ -150,19 +132,6 @@ def test_an_estimated_interruption_that_was_none_is_not_carried(tmp_path: Path) 
     ingest_allocations(hold(1, "10T00:00", "10T02:30", "completed"))
     close()
     assert lines() == [("gpu", "", "20.000000", "10.0000", "200.00")]
-
-
-def test_late_usage_that_was_interrupted_is_carried_as_a_correction(tmp_path: Path) -> None:
-    apply(tmp_path, interruption_policies=[POLICY])
-    ingest_allocations(hold(1, "09T00:00", "09T01:00", "completed"))
-    close()
-    ingest_allocations(hold(2, "10T00:00", "10T02:00", "preempted"))
-    close("2026-11", NOVEMBER_OVER)
-    document = json.loads(Invoice.objects.get(period__month="2026-11").document)
-    assert [(line["kind"], line["charge_class"], line["charge_period"], line["amount"]) for line in document["lines"]] == [
-        ("gpu", "Correction", "2026-10", "160.00"), ("interruption", "Correction", "2026-10", "-160.00"),
-    ]  # fmt: skip
-    assert proofs_hold("2026-11")
 
 
 def test_exports_carry_the_line_as_a_credit_split_over_its_hours(tmp_path: Path) -> None:
