@@ -6,15 +6,15 @@ from django.db import connection, transaction
 from billing.closing.services import operations
 from billing.closing.services.operations import operation_request, operation_run
 from billing.runtime.advisory_lock import advisory_lock
+from tests.stored_rows import query
 
 pytestmark = pytest.mark.django_db(transaction=True)
 OURS = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()"
 
 
 def own_locks() -> int:
-    with connection.cursor() as cursor:
-        cursor.execute(OURS)
-        return int(cursor.fetchone()[0])
+    ((number,),) = query(OURS)
+    return int(number)
 
 
 def test_one_has_it_until_its_block_ends_whatever_it_commits() -> None:

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.db import connection
 
 from billing.closing.report import Check, ReportedException, build_report
 from billing.invoices.selectors import period_of
@@ -17,6 +16,7 @@ from metering.intervals import Interval
 from tests.agent.claims import late
 from tests.factories import apply
 from tests.factories.agents import LedgerRig
+from tests.stored_rows import query
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -32,12 +32,10 @@ def here(live_server: Any, tmp_path: Path) -> Iterator[LedgerRig]:
 
 
 def gpu_seconds() -> dict[str, int]:
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """SELECT a.pod_uid, sum(a.quantity * extract(epoch FROM s.until - s.start))::bigint
-               FROM usage_gpuallocation a JOIN usage_allocationrevision s ON s.allocation_id = a.id GROUP BY 1"""
-        )
-        return dict(cursor.fetchall())
+    return dict(query(
+        """SELECT a.pod_uid, sum(a.quantity * extract(epoch FROM s.until - s.start))::bigint
+           FROM usage_gpuallocation a JOIN usage_allocationrevision s ON s.allocation_id = a.id GROUP BY 1"""
+    ))  # fmt: skip
 
 
 def test_the_ledger_holds_what_the_cluster_did_through_kills_and_a_lost_deletion(here: LedgerRig) -> None:
@@ -108,16 +106,14 @@ def test_a_card_that_pods_share_is_in_the_ledger_once_and_held_twice_by_nobody(c
     claims.report()
     claims.deliver()
     assert QuarantinedRecord.objects.count() == 0
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """SELECT a.pod_uid, a.accelerator,
-                      sum(a.quantity * a.device_fraction * extract(epoch FROM s.until - s.start))::float
-               FROM usage_gpuallocation a JOIN usage_allocationrevision s ON s.allocation_id = a.id
-               GROUP BY 1, 2 ORDER BY 1, 2"""
-        )
-        assert cursor.fetchall() == [
-            ("a", "NVIDIA-A100", 200.0), ("a", "NVIDIA-H800", 200.0 + 60 + 70), ("b", "NVIDIA-H800", 70.0),
-        ]  # fmt: skip
+    assert query(
+        """SELECT a.pod_uid, a.accelerator,
+                  sum(a.quantity * a.device_fraction * extract(epoch FROM s.until - s.start))::float
+           FROM usage_gpuallocation a JOIN usage_allocationrevision s ON s.allocation_id = a.id
+           GROUP BY 1, 2 ORDER BY 1, 2"""
+    ) == [
+        ("a", "NVIDIA-A100", 200.0), ("a", "NVIDIA-H800", 200.0 + 60 + 70), ("b", "NVIDIA-H800", 70.0),
+    ]  # fmt: skip
     report = build_report(period_of("2026-10"), now=datetime(2026, 11, 3, tzinfo=UTC))
     kinds = {item.kind for item in report.exceptions}
     assert "overlap" not in kinds
@@ -133,12 +129,10 @@ def test_the_ledger_takes_what_was_reported_of_a_shared_claim_before_all_its_pod
     claims.settle()
     late(claims)
     assert QuarantinedRecord.objects.count() == 0
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """SELECT a.pod_uid, round(sum(a.quantity * a.device_fraction * extract(epoch FROM s.until - s.start)), 3)::float
-               FROM usage_gpuallocation a JOIN usage_allocationrevision s ON s.allocation_id = a.id GROUP BY 1 ORDER BY 1"""
-        )
-        assert cursor.fetchall() == [("a", 20 + 20 + 13.333), ("b", 20 + 13.333), ("c", 13.333)]
+    assert query(
+        """SELECT a.pod_uid, round(sum(a.quantity * a.device_fraction * extract(epoch FROM s.until - s.start)), 3)::float
+           FROM usage_gpuallocation a JOIN usage_allocationrevision s ON s.allocation_id = a.id GROUP BY 1 ORDER BY 1"""
+    ) == [("a", 20 + 20 + 13.333), ("b", 20 + 13.333), ("c", 13.333)]
     assert allocated_twice_by_pod(Interval(datetime(2026, 10, 1, tzinfo=UTC), datetime(2026, 11, 1, tzinfo=UTC))) == []
 
 

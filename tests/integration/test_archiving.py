@@ -11,7 +11,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from django.core.management import call_command
 from django.db import IntegrityError, connection, transaction
 
 from billing.closing.management.commands import usage_drop
@@ -36,6 +35,7 @@ from metering.gateways.translation import UndatedUsage
 from metering.intervals import billing_month
 from metering.token_keys import token_key
 from tests.factories import apply, ingest_tokens, person, token_record
+from tests.factories.commands import Manage
 from tests.factories.token_reads import OCTOBER, RECORDS, reads
 from tests.stored_rows import postgresql_keeps, query, rewrite, token_events
 
@@ -147,8 +147,8 @@ def test_a_late_record_of_a_month_that_left_is_a_correction_in_the_next_close(ar
 
 def test_the_archive_of_a_month_that_left_is_recounted(archive: Path, capsys: pytest.CaptureFixture[str]) -> None:
     left()
-    call_command("period_recount", "2026-10", "--sealed", str(archive))
-    assert capsys.readouterr().out.endswith("0 lines differ from what was billed\n")
+    recounted = Manage(capsys)("period_recount", "2026-10", "--sealed", archive)
+    assert recounted.out.endswith("0 lines differ from what was billed\n")
 
 
 def test_a_flipped_byte_keeps_records_in_the_ledger(archive: Path) -> None:
@@ -251,33 +251,26 @@ def test_the_command_removes_months_older_than_the_setting_and_another_puts_them
     monkeypatch.setattr(usage_drop.timezone, "now", lambda: datetime(2026, 12, 31, 15, 59, 59, tzinfo=UTC))
     person("lin", "finance")
     person("kim", "auditor")
+    manage = Manage(capsys)
     asked = (("kim", 1, "takes an account with the right"), ("lin", 0, "is 0: records are kept for ever"),
              ("lin", 2, "not older than 2 months"))  # fmt: skip
     for by, months, printed in asked:
         settings.TOKEN_RETENTION_MONTHS = months
-        with pytest.raises(SystemExit) as ended:
-            call_command("usage_drop", "2026-10", "--by", by)
-        assert ended.value.code == 2
-        assert printed in capsys.readouterr().err
+        assert printed in manage("usage_drop", "2026-10", "--by", by).error
     settings.TOKEN_RETENTION_MONTHS = 1
-    call_command("usage_drop", "--by", "lin")
-    assert capsys.readouterr().out == "2026-10: 3 records are in the archive only\n"
-    call_command("usage_drop", "--by", "lin", "--json")
-    assert json.loads(capsys.readouterr().out) == {"removed": {}, "faults": []}
-    call_command("usage_restore", "2026-10", "--by", "lin")
-    assert capsys.readouterr().out == "2026-10: 3 records are in the database again\n"
-    with pytest.raises(SystemExit) as ended:
-        call_command("usage_restore", "2026-10", "--by", "lin")
-    assert (ended.value.code, capsys.readouterr().out) == (3, "FAIL 2026-10: its records are in the ledger\n")
+    assert manage("usage_drop", "--by", "lin").out == "2026-10: 3 records are in the archive only\n"
+    assert json.loads(manage("usage_drop", "--by", "lin", "--json").out) == {"removed": {}, "faults": []}
+    assert manage("usage_restore", "2026-10", "--by", "lin").out == "2026-10: 3 records are in the database again\n"
+    again = manage("usage_restore", "2026-10", "--by", "lin")
+    assert (again.status, again.out) == (3, "FAIL 2026-10: its records are in the ledger\n")
     entries = AuditEntry.objects.filter(action__in=("usage_drop", "usage_restore")).order_by("id")
     assert [(entry.action, entry.actor, entry.detail["rows"]) for entry in entries] == [
         ("usage_drop", "lin", 3), ("usage_restore", "lin", 3),
     ]  # fmt: skip
     (seal,) = seals("2026-10")
     flip(archive / seal.folder / "manifest.json")
-    with pytest.raises(SystemExit) as ended:
-        call_command("usage_drop", "--by", "lin")
-    assert (ended.value.code, "FAIL 2026-10/through-0001" in capsys.readouterr().out) == (3, True)
+    refused = manage("usage_drop", "--by", "lin")
+    assert (refused.status, "FAIL 2026-10/through-0001" in refused.out) == (3, True)
 
 
 def test_a_record_that_comes_back_between_two_look_ups_is_found(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
-from django.core.management import call_command
 from django.db import DatabaseError, connection, transaction
 
 from billing.closing.models import BlockedTeam, PeriodReopening
@@ -29,6 +28,7 @@ from billing.tenancy.models import AuditEntry
 from tests import factories
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, signed_in, token_record
 from tests.factories.closing import close, close_cut_off
+from tests.factories.commands import Manage
 from tests.stored_rows import rewrite_as_reported
 
 pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]
@@ -104,11 +104,9 @@ def test_once_repaired_closing_again_bills_the_team_and_closes_the_month(broken:
 
 
 def test_the_command_reports_who_is_held_and_exits_with_3(broken: None, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        call_command("period_close", MONTH, "--json")
-    printed: dict[str, Any] = json.loads(capsys.readouterr().out)
-    assert ended.value.code == 3
-    assert printed["status"] == "closing"
+    done = Manage(capsys)("period_close", MONTH, "--json")
+    printed: dict[str, Any] = json.loads(done.out)
+    assert (done.status, printed["status"]) == (3, "closing")
     assert [item["subject"] for item in printed["exceptions"] if item["blocks"]] == ["cv"]
     assert "cv: DataError: numeric field overflow" in printed["message"]
 

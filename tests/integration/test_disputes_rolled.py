@@ -4,7 +4,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from django.db import connection
 from django.test import Client
 from django.utils import translation
 
@@ -14,6 +13,7 @@ from billing.invoices.selectors import period_of
 from billing.runtime.translation import translated
 from tests.factories import person
 from tests.factories.disputes import FRIDAY, october, opened
+from tests.stored_rows import rewrite
 
 __all__ = ["october"]
 pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]
@@ -67,10 +67,7 @@ def test_a_month_that_runs_is_counted_to_now(october: str) -> None:
 )
 def test_a_state_without_its_step_shows(october: str, statement: str) -> None:
     opened(october)
-    with connection.cursor() as cursor:
-        cursor.execute("SET session_replication_role = replica")
-        cursor.execute(statement)
-        cursor.execute("SET session_replication_role = origin")
+    rewrite(statement)
     found = build_report(period_of("2026-11"), now=DECEMBER)
     assert (check("2026-11").ok, found.closable) == (False, False)
 

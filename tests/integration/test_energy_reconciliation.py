@@ -20,6 +20,7 @@ from billing.invoices.selectors import period_of
 from billing.tenancy.models import AuditEntry
 from tests.factories import allocation_record, apply, ingest_allocations, person, signed_in
 from tests.factories.carbon import PRICES, SHEET
+from tests.factories.commands import Manage
 
 pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]
 OVER = datetime(2026, 11, 1, 0, 5, tzinfo=UTC)
@@ -121,9 +122,9 @@ def test_the_command_and_the_page_take_a_reading(october: Path, capsys: pytest.C
     call_command("meter_reading", "2026-10", "--cluster", "hq-1", "--kwh", "208", "--source", "PDU", "--by", "lin", "--json")
     answer: dict[str, Any] = json.loads(capsys.readouterr().out)
     assert (answer["cluster"], Decimal(str(answer["metered_kwh"]))) == ("hq-1", Decimal(208))
-    with pytest.raises(SystemExit) as ended:
-        call_command("meter_reading", "2026-10", "--cluster", "hq-1", "--kwh", "x", "--source", "PDU", "--by", "lin")
-    assert (ended.value.code, "is not a decimal" in capsys.readouterr().err) == (2, True)
+    asked = ("meter_reading", "2026-10", "--cluster", "hq-1", "--kwh", "x", "--source", "PDU", "--by", "lin")
+    refused = Manage(capsys)(*asked).error
+    assert "is not a decimal" in refused
     person("fin", "finance")
     client = signed_in(User.objects.get(username="fin"))
     form = {"cluster": "hq-1", "metered_kwh": "1,000", "shared_kwh": "", "source": "PDU"}

@@ -20,7 +20,7 @@ from metering.gateways.naming import read_namings
 from tests.factories import token_record
 from tests.factories.api import gateway, problem
 from tests.gateway_records import SECRET, cloud_event, lago_event, payload
-from tests.stored_rows import token_events
+from tests.stored_rows import query, token_events
 
 pytestmark = pytest.mark.django_db
 
@@ -46,19 +46,16 @@ def post(db: None) -> Call:
 
 def ledger() -> dict[tuple[str, str, str], tuple[int, ...]]:
     """(source, consumer, model) -> requests, and the five counts, as every reader sums them."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"""SELECT source, consumer, model, count(*), sum(input_tokens), sum(cache_read_input_tokens),
-                      sum(cache_creation_input_tokens), sum(output_tokens), sum(reasoning_output_tokens)
-                 FROM {token_events()} JOIN token_dimension ON token_dimension.id = dimension GROUP BY 1, 2, 3"""
-        )
-        return {row[:3]: tuple(int(value) for value in row[3:]) for row in cursor.fetchall()}
+    rows = query(
+        f"""SELECT source, consumer, model, count(*), sum(input_tokens), sum(cache_read_input_tokens),
+                  sum(cache_creation_input_tokens), sum(output_tokens), sum(reasoning_output_tokens)
+             FROM {token_events()} JOIN token_dimension ON token_dimension.id = dimension GROUP BY 1, 2, 3"""
+    )
+    return {row[:3]: tuple(int(value) for value in row[3:]) for row in rows}
 
 
 def times() -> list[datetime]:
-    with connection.cursor() as cursor:
-        cursor.execute(f"SELECT time FROM {token_events()} ORDER BY time")
-        return [time for (time,) in cursor.fetchall()]
+    return [time for (time,) in query(f"SELECT time FROM {token_events()} ORDER BY time")]
 
 
 def answered(accepted: int, duplicates: int = 0, conflicts: int = 0) -> dict[str, Any]:
@@ -316,9 +313,8 @@ def test_usage_that_nobody_knows_is_in_quarantine_whole_and_in_no_ledger(post: C
 
 def test_what_a_gateway_guessed_can_be_found_in_the_ledger(post: Call) -> None:
     post("usage/litellm", [payload(error_information={"error_code": "499"})])
-    with connection.cursor() as cursor:
-        cursor.execute(f"SELECT attributes->>'usage_source', attributes->>'cache_counts' FROM {token_events()}")
-        assert cursor.fetchall() == [("gateway_estimate", "unknown")]
+    found = query(f"SELECT attributes->>'usage_source', attributes->>'cache_counts' FROM {token_events()}")
+    assert found == [("gateway_estimate", "unknown")]
 
 
 # Prompts and answers

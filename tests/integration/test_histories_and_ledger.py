@@ -15,7 +15,6 @@ from typing import Any, Final
 
 import httpx
 import pytest
-from django.db import connection
 from hypothesis import HealthCheck, Phase, event, given, settings
 from hypothesis import strategies as st
 
@@ -27,6 +26,7 @@ from metering.intervals import Interval, union, without
 from metering.k8s.description import Scope
 from metering.records import EARLIEST
 from tests.agent.histories import HISTORIES, NODES_CLOCK, OPERATIONS, History, MortalRig
+from tests.stored_rows import query
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(max(600, 2 * HISTORIES))]
 EXAMPLES: Final = max(10, HISTORIES // 10)
@@ -97,14 +97,11 @@ def test_the_ledger_holds_the_truth_or_says_when_nobody_watched(steps: list[tupl
 def held(cluster: str) -> dict[str, list[Interval]]:
     """What the ledger would bill of each pod; never twice."""
     found: dict[str, list[Interval]] = defaultdict(list)
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """SELECT a.pod_uid, s.start, s.until FROM usage_gpuallocation a
-               JOIN usage_allocationrevision s ON s.allocation_id = a.id WHERE a.cluster = %s""",
-            [cluster],
-        )
-        for uid, start, until in cursor.fetchall():
-            found[uid].append(Interval(start, until))
+    for uid, start, until in query(
+        """SELECT a.pod_uid, s.start, s.until FROM usage_gpuallocation a
+           JOIN usage_allocationrevision s ON s.allocation_id = a.id WHERE a.cluster = %s""", cluster,
+    ):  # fmt: skip
+        found[uid].append(Interval(start, until))
     for uid, pieces in found.items():
         assert sum(piece.microseconds for piece in pieces) == sum(piece.microseconds for piece in union(pieces)), uid
     return found

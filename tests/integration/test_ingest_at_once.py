@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from django.db import connection, connections
+from django.db import connections
 
 from billing.usage.models import AllocationRevision, GpuAllocation, NodeCapacity
 from billing.usage.services import (
@@ -22,7 +22,7 @@ from metering.records import EfficiencySample
 from metering.records import NodeCapacity as NodeCapacityRecord
 from tests.factories import allocation_record, ingest_allocations, ingest_tokens, token_record
 from tests.factories.ingest import NOON, OCTOBER, answer, capacity, held_seconds, reports, rows, sample
-from tests.stored_rows import token_events
+from tests.stored_rows import query, token_events
 
 THREADS = 8
 
@@ -98,9 +98,7 @@ def test_writers_that_meet_a_new_month_and_new_consumers_at_once_agree(ledger: N
 
     assert [answer(outcome) for outcome in at_once(work)] == [(20, 0, 0, 0)] * THREADS
     assert rows(token_events()) == 20 * THREADS
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT count(*) FROM token_dimension WHERE consumer LIKE 'new-%'")
-        assert cursor.fetchone()[0] == 4
+    assert query("SELECT count(*) FROM token_dimension WHERE consumer LIKE 'new-%%'") == [(4,)]
 
 
 def test_overlapping_allocation_reports_of_many_writers_end_in_the_furthest_state(ledger: None) -> None:

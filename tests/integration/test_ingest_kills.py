@@ -18,7 +18,6 @@ from typing import Any
 
 import httpx
 import pytest
-from django.db import connection
 
 from billing.runtime.home import PROJECT
 from billing.tenancy.tokens import api_token_create
@@ -27,7 +26,7 @@ from billing.usage.store.proofs import rollup_difference
 from metering.intervals import Interval
 from tests.factories import token_record
 from tests.factories.servers import WebProcess, environment, web_process
-from tests.stored_rows import token_events
+from tests.stored_rows import query, token_events
 
 CLIENTS, KEYS = 8, 3000
 VICTIMS = {"web": 2, "worker": 2, "task": 2, "web worker": 5}
@@ -95,18 +94,14 @@ def web(transactional_db: None) -> Iterator[WebProcess]:
 
 
 def stored() -> set[int]:
-    with connection.cursor() as cursor:
-        cursor.execute(f"SELECT id FROM {token_events()}")
-        rows = [int(row[0].removeprefix("req-")) for row in cursor.fetchall()]
+    rows = [int(name.removeprefix("req-")) for (name,) in query(f"SELECT id FROM {token_events()}")]
     assert len(rows) == len(set(rows)), "one row per key"
     return set(rows)
 
 
 def arrived() -> set[int]:
     """Numbers of which the ledger says that they arrived."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT generate_series(first, last) FROM token_sequence_island")
-        numbers = [row[0] for row in cursor.fetchall()]
+    numbers = [number for (number,) in query("SELECT generate_series(first, last) FROM token_sequence_island")]
     assert len(numbers) == len(set(numbers))
     return set(numbers)
 
@@ -139,12 +134,11 @@ def fold() -> None:
 
 
 def unfolded() -> int:
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """SELECT (SELECT count(*) FROM token_hour_delta) + (SELECT count(*) FROM token_sequence)
-                    - (SELECT count(*) FROM token_sequence_island)"""
-        )
-        return int(cursor.fetchone()[0])
+    ((number,),) = query(
+        """SELECT (SELECT count(*) FROM token_hour_delta) + (SELECT count(*) FROM token_sequence)
+                - (SELECT count(*) FROM token_sequence_island)"""
+    )
+    return int(number)
 
 
 def test_whatever_is_killed_every_key_is_one_row_and_every_answer_was_true(web: WebProcess) -> None:
@@ -168,9 +162,7 @@ def test_whatever_is_killed_every_key_is_one_row_and_every_answer_was_true(web: 
     assert sum(client.accepted for client in clients) <= len(stored())
     assert sum(client.failures for client in clients) > 0, "something was killed while it worked"
     assert arrived() == {key // 2 for key in stored() if key % 2 == 0}
-    with connection.cursor() as cursor:
-        cursor.execute(f"SELECT sum(output_tokens) FROM {token_events()}")
-        assert cursor.fetchone()[0] == sum(100 + key for key in stored())
+    assert query(f"SELECT sum(output_tokens) FROM {token_events()}") == [(sum(100 + key for key in stored()),)]
     _folds_on()
     assert set(rollup_difference(DAY).values()) == {0}
 

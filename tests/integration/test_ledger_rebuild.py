@@ -3,12 +3,12 @@
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
-from django.core.management import call_command
 from django.db import IntegrityError, connection, transaction
 
 from billing.closing.services.closing import period_close
@@ -23,6 +23,7 @@ from billing.usage.store import parts, rebuild
 from billing.usage.store.parts import PartsError
 from billing.usage.store.rebuild import ledger_rebuild
 from tests.factories import apply, ingest_tokens, person, token_record, uuid7
+from tests.factories.commands import Manage
 from tests.factories.token_reads import OCTOBER, RECORDS, reads
 from tests.stored_rows import query, rewrite
 
@@ -232,17 +233,11 @@ def test_a_reader_with_a_long_transaction_keeps_the_table_and_ingest_goes_on(mon
 def test_the_command_says_what_it_did(capsys: pytest.CaptureFixture[str]) -> None:
     person("lin", "finance")
     person("kim", "auditor")
-    with pytest.raises(SystemExit) as refused:
-        call_command("usage_partition", "--by", "kim")
-    assert (refused.value.code, "takes an account with the right" in capsys.readouterr().err) == (2, True)
-    with advisory_lock(parts.ALONE, wait=False), pytest.raises(SystemExit) as busy:
-        call_command("usage_partition", "--by", "lin")
-    assert (busy.value.code, capsys.readouterr().out) == (
-        3, "FAIL another usage_drop, usage_restore or usage_partition is at work\n",
-    )  # fmt: skip
-    call_command("usage_partition", "--by", "lin")
-    assert capsys.readouterr().out == "605 records are in parts by month\n"
-    call_command("usage_partition", "--by", "lin")
-    assert capsys.readouterr().out == "the ledger is in parts already\n"
-    call_command("usage_partition", "--by", "lin", "--json")
-    assert json.loads(capsys.readouterr().out) == {"records": None}
+    partition = partial(Manage(capsys), "usage_partition", "--by")
+    assert "takes an account with the right" in partition("kim").error
+    with advisory_lock(parts.ALONE, wait=False):
+        busy = partition("lin")
+    assert (busy.status, busy.out) == (3, "FAIL another usage_drop, usage_restore or usage_partition is at work\n")
+    assert partition("lin").out == "605 records are in parts by month\n"
+    assert partition("lin").out == "the ledger is in parts already\n"
+    assert json.loads(partition("lin", "--json").out) == {"records": None}

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.db import connection
 
 from billing.closing.completeness import in_quarantine
 from billing.closing.exceptions import Context
@@ -19,6 +18,7 @@ from billing.usage.reconciliation import sequence_gaps
 from billing.usage.services import quarantine_replay
 from metering.__main__ import main
 from metering.intervals import Interval
+from tests.stored_rows import query
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -31,13 +31,11 @@ def line(number: int, **changed: Any) -> str:
 
 
 def ledger() -> list[tuple[Any, ...]]:
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """SELECT d.source, d.consumer, d.model, d.status, sum(requests)::int, sum(input_tokens)::int,
-                      sum(cache_read_input_tokens)::int, sum(output_tokens)::int
-               FROM token_usage_hour t JOIN token_dimension d ON d.id = t.dimension GROUP BY 1, 2, 3, 4 ORDER BY 4"""
-        )
-        return cursor.fetchall()
+    return query(
+        """SELECT d.source, d.consumer, d.model, d.status, sum(requests)::int, sum(input_tokens)::int,
+                  sum(cache_read_input_tokens)::int, sum(output_tokens)::int
+           FROM token_usage_hour t JOIN token_dimension d ON d.id = t.dimension GROUP BY 1, 2, 3, 4 ORDER BY 4"""
+    )
 
 
 def test_a_log_is_in_the_ledger_once_however_often_it_is_read(tmp_path: Path, live_server: Any) -> None:

@@ -165,15 +165,13 @@ def test_a_flipped_byte_is_found_and_so_is_a_missing_file(
     octets = bytearray(path.read_bytes())
     octets[len(octets) // 2] ^= 1
     path.write_bytes(octets)
-    with pytest.raises(SystemExit) as ended:
-        call_command("usage_seal", "--verify", "2026-10")
-    assert ended.value.code == 3
-    assert f"{name}: has SHA-256" in capsys.readouterr().out
+    verify = partial(Manage(capsys), "usage_seal", "--verify")
+    found = verify("2026-10")
+    assert (found.status, f"{name}: has SHA-256" in found.out) == (3, True)
     path.unlink()
-    with pytest.raises(SystemExit) as ended:
-        call_command("usage_seal", "--verify", "--json")
-    (seal,) = json.loads(capsys.readouterr().out)["seals"]
-    assert (ended.value.code, len(seal["faults"])) == (3, 1)
+    found = verify("--json")
+    (seal,) = json.loads(found.out)["seals"]
+    assert (found.status, len(seal["faults"])) == (3, 1)
     assert "No such file" in seal["faults"][0]
 
 
@@ -186,10 +184,7 @@ def test_a_recount_of_a_damaged_archive_is_refused(
     octets = bytearray(path.read_bytes())
     octets[10] ^= 1
     path.write_bytes(octets)
-    with pytest.raises(SystemExit) as ended:
-        call_command("period_recount", "2026-10", "--sealed", str(archive))
-    assert ended.value.code == 2
-    assert "its manifest says" in capsys.readouterr().err
+    assert "its manifest says" in Manage(capsys)("period_recount", "2026-10", "--sealed", archive).error
 
 
 def test_the_sealed_month_gives_what_was_billed(
@@ -198,11 +193,10 @@ def test_the_sealed_month_gives_what_was_billed(
     """Input 2,400 at 2, cache 600 at 0.2, output 40,200 at 8 a million: 0.00 + 0.00 + 0.32."""
     archive = tmp_path / "archive"
     sealed(archive)
-    call_command("period_recount", "2026-10", "--sealed", str(archive))
-    assert capsys.readouterr().out == "3 records give 3 lines of 0.32 in sum; 0 lines differ from what was billed\n"
+    recount = partial(Manage(capsys), "period_recount", "2026-10", "--sealed")
+    assert recount(archive).out == "3 records give 3 lines of 0.32 in sum; 0 lines differ from what was billed\n"
     moved = archive.rename(tmp_path / "elsewhere")
-    call_command("period_recount", "2026-10", "--sealed", str(moved))
-    assert capsys.readouterr().out.endswith("0 lines differ from what was billed\n")
+    assert recount(moved).out.endswith("0 lines differ from what was billed\n")
 
 
 def test_a_recount_by_spark_without_pyspark_says_what_to_install(
@@ -211,12 +205,10 @@ def test_a_recount_by_spark_without_pyspark_says_what_to_install(
     sealed(tmp_path / "archive")
     monkeypatch.setitem(sys.modules, "pyspark", None)
     monkeypatch.setitem(sys.modules, "py4j", None)
-    asked = ("--sealed", str(tmp_path / "archive"), "--engine", "spark://127.0.0.1:7077")
-    with pytest.raises(SystemExit) as ended:
-        call_command("period_recount", "2026-10", *asked)
-    printed = capsys.readouterr()
-    assert (ended.value.code, printed.out) == (2, "")
-    assert "needs pyspark (`pip install -r requirements-cluster.txt`)" in printed.err
+    asked = ("--sealed", tmp_path / "archive", "--engine", "spark://127.0.0.1:7077")
+    printed = Manage(capsys)("period_recount", "2026-10", *asked)
+    assert printed.out == ""
+    assert "needs pyspark (`pip install -r requirements-cluster.txt`)" in printed.error
 
 
 def test_a_record_that_is_in_two_files_counts_once_and_one_of_a_later_epoch_not_at_all(
@@ -298,10 +290,7 @@ def test_an_address_that_names_no_archive_is_refused_in_one_line(
     october: None, capsys: pytest.CaptureFixture[str], address: str, printed: str
 ) -> None:
     person("lin", "finance")
-    with pytest.raises(SystemExit) as ended:
-        call_command("usage_seal", "2026-10", "--out", address, "--by", "lin")
-    assert ended.value.code == 2
-    assert printed in capsys.readouterr().err
+    assert printed in Manage(capsys)("usage_seal", "2026-10", "--out", address, "--by", "lin").error
 
 
 def test_the_command_needs_a_closed_month_and_an_account_that_may(
@@ -309,14 +298,12 @@ def test_the_command_needs_a_closed_month_and_an_account_that_may(
 ) -> None:
     person("lin", "finance")
     person("kim", "auditor")
-    for month, by, printed in (("2026-10", "kim", "takes an account with the right"), ("2026-11", "lin", "is not closed")):
-        with pytest.raises(SystemExit) as ended:
-            call_command("usage_seal", month, "--out", str(tmp_path / "a"), "--by", by)
-        assert ended.value.code == 2
-        assert printed in capsys.readouterr().err
-    document = json.loads(Manage(capsys)("usage_seal", "2026-10", "--out", str(tmp_path / "a"), "--by", "lin", "--json").out)
+    seal = partial(Manage(capsys), "usage_seal", "--out", tmp_path / "a")
+    assert "takes an account with the right" in seal("2026-10", "--by", "kim").error
+    assert "is not closed" in seal("2026-11", "--by", "lin").error
+    document = json.loads(seal("2026-10", "--by", "lin", "--json").out)
     assert (document["period"], document["made"], document["before"]) == ("2026-10", True, 1)
-    assert "(was sealed already)" in Manage(capsys)("usage_seal", "2026-10", "--out", str(tmp_path / "a"), "--by", "lin").out
+    assert "(was sealed already)" in seal("2026-10", "--by", "lin").out
 
 
 @pytest.fixture

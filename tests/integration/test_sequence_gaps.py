@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.db import connection
 from django.test import override_settings
 
 from billing.invoices.services.periods import period_open
@@ -13,6 +12,7 @@ from billing.usage.services import sequences_fold
 from tests.factories import apply, token_record
 from tests.factories.api import gateway, program
 from tests.gateway_records import cloud_event
+from tests.stored_rows import query
 
 pytestmark = pytest.mark.django_db
 FAR_AHEAD = 10**9
@@ -75,9 +75,7 @@ def numbered(numbers: Iterable[int], **changed: Any) -> list[dict[str, Any]]:
 
 
 def rows() -> int:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT count(*) FROM token_sequence")
-        return int(cursor.fetchone()[0])
+    return len(query("SELECT 1 FROM token_sequence"))
 
 
 def test_numbers_that_never_arrived_are_reported_by_source_until_they_arrive(post: Post, gaps: Any) -> None:

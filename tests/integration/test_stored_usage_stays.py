@@ -36,6 +36,7 @@ from billing.usage.store.archived import ArchivedMonth, month_note
 from metering.intervals import Interval
 from metering.records import EfficiencySample, EngineReading, NodeCapacity, TokenUsage, decode_batch
 from tests.factories import AFTER, allocation_record, apply, ingest_allocations, ingest_tokens, token_record
+from tests.stored_rows import query
 
 pytestmark = pytest.mark.django_db
 START = datetime(2026, 10, 10, tzinfo=UTC)
@@ -112,15 +113,11 @@ TABLES = """SELECT relname FROM pg_class WHERE relkind IN ('r', 'p') AND NOT rel
 
 
 def tables() -> list[str]:
-    with connection.cursor() as cursor:
-        cursor.execute(TABLES)
-        return [name for (name,) in cursor.fetchall()]
+    return [name for (name,) in query(TABLES)]
 
 
 def columns(table: str) -> set[str]:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT column_name FROM information_schema.columns WHERE table_name = %s", [table])
-        return {name for (name,) in cursor.fetchall()}
+    return {name for (name,) in query("SELECT column_name FROM information_schema.columns WHERE table_name = %s", table)}
 
 
 def test_every_column_that_may_change_is_there() -> None:
@@ -133,9 +130,7 @@ def test_the_database_refuses_to_change_empty_or_remove_stored_usage(something_o
     """Every column that is not declared to change, set to what it is not; no row of any table is missing."""
     unguarded = []
     for table in tables():
-        with connection.cursor() as cursor:
-            cursor.execute(f"SELECT count(*) FROM {table}")
-            assert cursor.fetchone()[0], table
+        assert query(f"SELECT 1 FROM {table} LIMIT 1"), table
         unguarded += [f"TRUNCATE {table}"] if not refused(f"TRUNCATE {table} CASCADE") else []
         for column in sorted(columns(table) - CHANGING.get(table, set())):
             changed = f'UPDATE {table} SET "{column}" = {another(table, column)}'
@@ -148,12 +143,10 @@ def test_the_database_refuses_to_change_empty_or_remove_stored_usage(something_o
 
 def another(table: str, column: str) -> str:
     """An expression of the column's type that is another value than each row has."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT data_type, is_identity FROM information_schema.columns WHERE table_name = %s AND column_name = %s",
-            [table, column],
-        )
-        kind, identity = cursor.fetchone()
+    ((kind, identity),) = query(
+        "SELECT data_type, is_identity FROM information_schema.columns WHERE table_name = %s AND column_name = %s",
+        table, column,
+    )  # fmt: skip
     quoted = f'"{column}"'
     return {
         "boolean": f"NOT {quoted}", "jsonb": """'{"x": 1}'""", "bytea": f"{quoted} || 'x'", "uuid": "gen_random_uuid()",
@@ -245,9 +238,8 @@ def test_deleting_what_waits_for_the_roll_up_is_folding_it() -> None:
     ingest_tokens(token_record(1), token_record(2))
     with connection.cursor() as cursor:
         cursor.execute("DELETE FROM token_hour_delta")
-        for table in ("token_hour", "token_day"):
-            cursor.execute(f"SELECT requests, input_tokens, output_tokens FROM {table}")
-            assert cursor.fetchall() == [(2, 2000, 200)]
+    for table in ("token_hour", "token_day"):
+        assert query(f"SELECT requests, input_tokens, output_tokens FROM {table}") == [(2, 2000, 200)]
     for statement in ("INSERT INTO token_hour SELECT * FROM token_hour", "INSERT INTO token_day SELECT * FROM token_day",
                       "UPDATE token_hour SET requests = 1", "DELETE FROM token_day"):  # fmt: skip
         assert refused(statement), statement
@@ -258,9 +250,7 @@ def test_numbers_that_have_arrived_are_joined_and_never_lost() -> None:
     ingest_tokens(token_record(2, sequence=2, sequence_run="a"))
     assert refused("DELETE FROM token_sequence WHERE first = 2")
     assert sequences_fold() == 2
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT first, last FROM token_sequence")
-        assert cursor.fetchall() == [(1, 2)]
+    assert query("SELECT first, last FROM token_sequence") == [(1, 2)]
     assert refused("DELETE FROM token_sequence")
 
 

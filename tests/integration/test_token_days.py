@@ -6,7 +6,6 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from django.db import connection
 
 from billing.usage.epochs import epoch_advance
 from billing.usage.scope import EpochFilter
@@ -17,6 +16,7 @@ from billing.usage.store.sums import FEW, token_sums
 from metering.intervals import Interval, billing_month
 from tests.factories import allocation_record as hold
 from tests.factories import ingest_allocations, ingest_tokens, token_record
+from tests.stored_rows import query
 
 OCTOBER = billing_month("2026-10", "Asia/Shanghai")
 MINUTES = 31 * 24 * 60
@@ -72,9 +72,8 @@ def test_sums_of_any_pieces_are_those_of_the_records(seed: int, cuts: int) -> No
     assert set(rollup_difference(OCTOBER).values()) == {0}
     rollups_fold()
     assert set(rollup_difference(OCTOBER).values()) == {0}
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT sum(requests), sum(output_tokens) FROM token_day")
-        assert cursor.fetchone() == (60, sum(one["output_tokens"] for one in records))
+    found = query("SELECT sum(requests), sum(output_tokens) FROM token_day")
+    assert found == [(60, sum(one["output_tokens"] for one in records))]
 
 
 MONTHS = [billing_month(f"2026-{month:02}", "Asia/Shanghai") for month in (6, 7, 8, 9)]

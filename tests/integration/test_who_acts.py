@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.core.management import call_command
 
 from billing.approvals.limits import AuthorityError
 from billing.corrections.note_lines import NoteError
@@ -14,6 +13,7 @@ from billing.corrections.services.corrections import LineCredit, correction_appr
 from billing.invoices.models import Correction, Invoice
 from billing.tenancy.app_command import operator
 from tests.factories import allocation_record, apply, approves, ingest_allocations, person
+from tests.factories.commands import Manage
 from tests.factories.corrections import FIRST, bill, draft, issue, people
 
 pytestmark = pytest.mark.django_db
@@ -40,9 +40,7 @@ def test_who_approves_at_a_command_shows_a_token_of_their_own(
     apply(tmp_path)
 
     def refused(by: str) -> str:
-        with pytest.raises(SystemExit, match="2"):
-            call_command(*command, "--by", by)
-        return capsys.readouterr().err
+        return Manage(capsys)(*command, "--by", by).error
 
     assert "no active account of that name" in refused("boss")
     boss = person("boss", "approver")
@@ -60,9 +58,8 @@ def test_who_approves_at_a_command_shows_a_token_of_their_own(
 def test_who_approves_at_a_command_has_the_right(
     command: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(SystemExit, match="2"):
-        call_command(*command, "--by", approves(monkeypatch, "lea", "finance"))
-    assert "this takes an account with the right approve" in capsys.readouterr().err
+    refused = Manage(capsys)(*command, "--by", approves(monkeypatch, "lea", "finance")).error
+    assert "this takes an account with the right approve" in refused
 
 
 def test_a_name_that_is_an_account_but_for_its_spelling_is_that_account(capsys: pytest.CaptureFixture[str]) -> None:
