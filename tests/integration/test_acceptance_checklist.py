@@ -4,7 +4,6 @@ Each test shows its line on a small month; `docs/acceptance-checklist.md` names,
 harder (in any order, killed at any statement, on every address), and the last test here collects every one of them.
 """
 
-import csv
 import os
 import re
 import signal
@@ -47,6 +46,7 @@ from tests.cli import PROJECT
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, money, token_record
 from tests.factories.api import program
 from tests.factories.corrections import NOVEMBER_OVER, OCTOBER_OVER, bill, credit, draft, part, people, proofs_hold, whole
+from tests.factories.pages import file_rows
 
 pytestmark = pytest.mark.filterwarnings("ignore:No directory at:UserWarning")
 PAGE = PROJECT / "docs" / "acceptance-checklist.md"
@@ -225,8 +225,7 @@ def test_07_journal_nets_to_zero(billed: Path) -> None:
 
 def _journal(directory: Path, month: str) -> list[dict[str, str]]:
     call_command("export_journal", month, "--out", str(directory / f"{month}.csv"))
-    with (directory / f"{month}.csv").open(newline="") as file:
-        return list(csv.DictReader(file))
+    return file_rows(directory / f"{month}.csv")
 
 
 # 8

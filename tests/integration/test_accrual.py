@@ -1,7 +1,5 @@
 """The estimate of an open month for an early book close: balanced, flagged, reversed, and the same each time."""
 
-import csv
-import io
 import json
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -18,12 +16,12 @@ from billing.closing.services.accrual import AccrualError, Accrued, accrual_make
 from billing.closing.services.closing import period_close
 from billing.exports.journal import Chart, JournalError
 from billing.invoices.models import Invoice
-from billing.invoices.services.invoices import invoices_issue
 from billing.tenancy.models import AuditEntry
 from billing.tenancy.tokens import api_token_create
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, person, token_record
 from tests.factories.commands import Manage
 from tests.factories.corrections import IN_NOVEMBER, NOVEMBER_OVER, OCTOBER_OVER, bill, credit, part, people
+from tests.factories.pages import csv_rows
 
 pytestmark = pytest.mark.django_db
 IN_OCTOBER = datetime(2026, 10, 28, 9, tzinfo=UTC)
@@ -46,10 +44,6 @@ def estimate(month: str = "2026-10", now: datetime = IN_OCTOBER, **changed: Any)
     return accrual_make(month=month, chart=Chart(), actor="fin", now=now, **changed)
 
 
-def rows(made: Accrued) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(made.csv.decode())))
-
-
 def sides(found: list[dict[str, str]]) -> dict[tuple[str, str], Decimal]:
     """Debits less credits by account and cost centre."""
     sums: dict[tuple[str, str], Decimal] = {}
@@ -64,7 +58,7 @@ def test_amounts_by_team_and_account_with_their_reversal() -> None:
     used()
     used(2, "cv", 1)
     made = estimate()
-    found = rows(made)
+    found = csv_rows(made.csv)
     reported = [(row["line_id"], row["reverses"], row["posting_date"], row["cost_center"], row["debit"], row["credit"])
             for row in found]  # fmt: skip
     name = "GL-ACC-AI-INFRA-2026-10-1"
@@ -94,7 +88,7 @@ def test_the_same_estimate_is_handed_out_until_another_is_asked_for() -> None:
     assert (again.csv, again.created) == (first.csv, False)
     second = estimate(now=OCTOBER_OVER, again=True)
     assert second.accrual.name == "ACC-AI-INFRA-2026-10-2"
-    posted = rows(first) + rows(second)
+    posted = csv_rows(first.csv) + csv_rows(second.csv)
     assert len({row["line_id"] for row in posted}) == len(posted)
     in_october = [row for row in posted if row["posting_date"] == "2026-10-31"]
     assert sides(in_october)["internal AI compute", "CC-210"] == Decimal("320.00")
@@ -118,7 +112,7 @@ def test_notes_of_the_open_month_are_part_of_it() -> None:
     people()
     credit(part("30.00"))
     used(2, day="2026-11-10")
-    found = rows(estimate("2026-11", IN_NOVEMBER))
+    found = csv_rows(estimate("2026-11", IN_NOVEMBER).csv)
     ours = [row for row in found if row["posting_date"] == "2026-11-30"]
     assert sides(ours)["internal AI compute", "CC-210"] == Decimal("130.00")
 
@@ -136,8 +130,7 @@ def test_the_estimate_of_a_complete_month_is_its_bill() -> None:
     used()
     ingest_tokens(token_record(input_tokens=3_000_000, output_tokens=500_000))
     document = estimate(now=OCTOBER_OVER).document
-    period_close(month="2026-10", actor="ops", now=OCTOBER_OVER)
-    invoices_issue(month="2026-10", actor="ops", now=OCTOBER_OVER)
+    bill()
     invoice = Invoice.objects.get()
     assert [journal["amount"] for journal in document["journals"]] == [str(invoice.total)]
 

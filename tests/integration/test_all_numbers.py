@@ -6,7 +6,6 @@ at 2, 250,000 from the cache at 0.2, 123,456 out at 8 a million: 1.50, 0.05, 0.9
 third of a GPU-hour. cv is only shown its 10.00. In November 4.00 of the first line are credited.
 """
 
-import csv
 import io
 import re
 from collections import Counter
@@ -34,11 +33,12 @@ from billing.closing.services.snapshots import month_assess
 from billing.corrections.services.proof import period_verify
 from billing.invoices.models import Invoice, Note
 from billing.invoices.selectors import document_of
-from billing.invoices.services.invoices import invoice_rebuild, invoice_void, invoices_issue
+from billing.invoices.services.invoices import invoice_rebuild, invoice_void
 from billing.portal.statements import lines_of as lines_of_invoice
 from tests import factories
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, person, token_record
-from tests.factories.corrections import NOVEMBER_OVER, OCTOBER_OVER, credit, people, whole
+from tests.factories.corrections import NOVEMBER_OVER, OCTOBER_OVER, bill, credit, people, whole
+from tests.factories.pages import csv_rows
 from tests.factories.usage import POLICY, hold, sample
 
 pytestmark = pytest.mark.django_db
@@ -86,8 +86,7 @@ def october(tmp_path: Path) -> None:
 @pytest.fixture
 def issued(october: None) -> None:
     """October closed and issued, one of its lines credited in November, November closed."""
-    period_close(month="2026-10", actor="ops", now=OCTOBER_OVER)
-    invoices_issue(month="2026-10", actor="ops", now=OCTOBER_OVER)
+    bill()
     mine = Invoice.objects.get(team__code="nlp")
     credit(whole(1, amount=Decimal("4.00")), number=str(mine.number))
     period_close(month="2026-11", actor="ops", now=NOVEMBER_OVER)
@@ -153,10 +152,6 @@ def file(client: Client, address: str) -> bytes:
     response = client.get(address)
     assert response.status_code == 200, (address, response.status_code)
     return b"".join(response) if response.streaming else response.content
-
-
-def csv_rows(body: bytes) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(body.decode("utf-8-sig"), newline="")))
 
 
 def amounts_of_pdf(body: bytes) -> list[str]:

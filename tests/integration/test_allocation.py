@@ -1,7 +1,5 @@
 """Idle time of pools and shared cost: shown to everybody, billed by a dated policy, to the cent and never twice."""
 
-import csv
-import io
 import json
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -17,15 +15,14 @@ from billing.closing.services.closing import CloseRefusedError, period_close
 from billing.invoices.models import Invoice
 from billing.invoices.selectors import document_of, period_of
 from billing.invoices.services.periods import period_open
-from billing.portal.months import period_shown
-from billing.portal.statements import month_statements
 from billing.rating.models import IdleShare
 from billing.setup.file import SetUpFileError
-from billing.tenancy.models import AuditEntry, BillingSetup, Team
+from billing.tenancy.models import AuditEntry
 from tests.factories import allocation_record, apply, ingest_allocations, person, signed_in
 from tests.factories.corrections import bill as close
 from tests.factories.corrections import proofs_hold
 from tests.factories.months import OCTOBER_OVER
+from tests.factories.pages import file_rows, statements_of
 from tests.factories.usage import capacity
 
 pytestmark = pytest.mark.django_db
@@ -214,9 +211,9 @@ def test_the_preview_is_the_invoice_and_the_pages_say_what_it_is(tmp_path: Path)
     used_ten_and_twenty(tmp_path, allocation_policies=[THIRDS])
     client = signed_in(person("fin", "finance"))
     preview = client.get("/teams/nlp/", {"month": "2026-10"}).content.decode()
-    before = month_statements(period_shown("2026-10", BillingSetup.objects.get()), Team.objects.filter(code="nlp"))
+    before = statements_of()
     close()
-    after = month_statements(period_shown("2026-10", BillingSetup.objects.get()), Team.objects.filter(code="nlp"))
+    after = statements_of()
     assert [(x.key, x.amount) for x in before.statements[0].lines] == [(x.key, x.amount) for x in after.statements[0].lines]
     issued = client.get("/teams/nlp/", {"month": "2026-10"}).content.decode()
     for page in (preview, issued):
@@ -235,7 +232,7 @@ def test_focus_and_journal_carry_the_parts_with_ratios_that_add_up_to_one(tmp_pa
     used_ten_and_twenty(tmp_path, allocation_policies=[THIRDS])
     close()
     call_command("export_focus", "2026-10", "--out", str(tmp_path))
-    rows = list(csv.DictReader(io.StringIO((tmp_path / "focus-cost-and-usage-2026-10.csv").read_text())))
+    rows = file_rows(tmp_path / "focus-cost-and-usage-2026-10.csv")
     parts = [row for row in rows if row["AllocatedMethodId"]]
     names = ("BillingAccountId", "ChargeCategory", "BilledCost", "AllocatedResourceId")
     assert [tuple(row[name] for name in names) for row in parts] == [

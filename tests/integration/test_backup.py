@@ -18,12 +18,11 @@ from billing.backup import programs, restore
 from billing.backup.dump import backup_take, manifest_path
 from billing.backup.ledger_facts import differences
 from billing.backup.restore import SCRATCH, restore_check
-from billing.closing.services.closing import period_close
-from billing.invoices.services.invoices import invoices_issue
 from billing.tenancy.models import AuditEntry
 from tests.cli import Home
 from tests.factories import allocation_record, apply, ingest_allocations
 from tests.factories.commands import Manage
+from tests.factories.corrections import bill
 from tests.stored_rows import rewrite
 
 NOW = datetime(2026, 11, 4, 12, tzinfo=UTC)
@@ -34,8 +33,7 @@ def issued(transactional_db: None, tmp_path: Path) -> None:
     """October 2026: two teams, 209.62 each, issued."""
     apply(tmp_path)
     ingest_allocations(allocation_record(), allocation_record(2, namespace="cv"))
-    period_close(month="2026-10", actor="ops", now=NOW)
-    invoices_issue(month="2026-10", actor="ops", now=NOW)
+    bill("2026-10", NOW)
 
 
 @pytest.fixture

@@ -20,7 +20,6 @@ from billing.budgets.services import days_store
 from billing.closing.services.closing import period_close
 from billing.corrections.services.disputes import Claim, dispute_open
 from billing.invoices.models import Invoice
-from billing.invoices.services.invoices import invoices_issue
 from billing.portal.tables import Column, Table, csv_of, xlsx_of
 from billing.tenancy.models import Team
 from billing.usage.gpu_time_by_job import devices_by_week_hour
@@ -28,7 +27,7 @@ from metering.intervals import Interval
 from tests import factories
 from tests.factories import SET_UP, apply, ingest_allocations, ingest_tokens, person, signed_in, token_record, watched
 from tests.factories.boards import SHEET, board, october
-from tests.factories.corrections import NOVEMBER_OVER, OCTOBER_OVER, credit, whole
+from tests.factories.corrections import NOVEMBER_OVER, OCTOBER_OVER, bill, credit, whole
 from tests.factories.pages import rows_of
 from tests.factories.usage import hold
 
@@ -45,8 +44,7 @@ def finance() -> Client:
 @pytest.fixture
 def issued(october: None) -> None:
     """October is issued; in November 4.00 of nlp's first line are credited."""
-    period_close(month="2026-10", actor="ops", now=OCTOBER_OVER)
-    invoices_issue(month="2026-10", actor="ops", now=OCTOBER_OVER)
+    bill()
     credit(whole(1, amount=Decimal("4.00")), number=str(Invoice.objects.get(shadow=False).number))
 
 

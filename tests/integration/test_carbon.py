@@ -9,16 +9,15 @@ import pytest
 from django.db import DatabaseError, connection, transaction
 from pypdf import PdfReader
 
-from billing.closing.services.closing import period_close
 from billing.corrections.services.proof import period_verify
 from billing.invoices.documents import PdfRenderer, render_csv
 from billing.invoices.models import Invoice
 from billing.invoices.selectors import document_of
-from billing.invoices.services.invoices import invoices_issue
 from billing.rates.models import CarbonFactors
 from billing.setup.file import SetUpFileError
 from tests import factories
 from tests.factories.carbon import PRICES, SHEET
+from tests.factories.corrections import bill
 
 pytestmark = pytest.mark.django_db
 FACTORS = {"cluster": "hq-1", "valid_from": "2026-01-01", "location_kg_per_kwh": "0.5306", "market_kg_per_kwh": "0.6096",
@@ -32,8 +31,7 @@ def billed(directory: Path, *carbon: dict[str, Any]) -> dict[str, Any]:
     factories.ingest_allocations(
         factories.allocation_record(ended_at="2026-10-10T01:00:00Z", observed_until="2026-10-10T01:00:00Z")
     )
-    period_close(month="2026-10", actor="ops", now=factories.AFTER)
-    invoices_issue(month="2026-10", actor="ops", now=factories.AFTER)
+    bill("2026-10", factories.AFTER)
     assert all(proof.holds for proof in period_verify(month="2026-10"))
     return document_of(Invoice.objects.get())
 

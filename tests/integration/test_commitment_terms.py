@@ -15,8 +15,6 @@ from django.test import Client
 from billing.corrections.services.proof import period_verify
 from billing.invoices.models import Invoice
 from billing.portal.commitments import commitment_uses
-from billing.portal.months import period_shown
-from billing.portal.statements import month_statements
 from billing.rates.models import Commitment, CommitmentDraft
 from billing.rates.services import CommitmentTerms, RateError
 from billing.rating.services.commitment_terms import (
@@ -26,14 +24,14 @@ from billing.rating.services.commitment_terms import (
     terms_reject,
     terms_withdraw,
 )
-from billing.tenancy.models import AuditEntry, BillingSetup, Team
+from billing.tenancy.models import AuditEntry, Team
 from billing.tenancy.tokens import api_token_create
 from tests.factories import allocation_record, apply, ingest_allocations, own_token, person, signed_in
 from tests.factories.closing import close
+from tests.factories.pages import statements_of
 
 pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]
 NOW = datetime(2026, 10, 12, tzinfo=UTC)
-OCTOBER_OVER = datetime(2026, 11, 1, 0, 5, tzinfo=UTC)
 OCTOBER = datetime(2026, 9, 30, 16, tzinfo=UTC)
 NOVEMBER = datetime(2026, 10, 31, 16, tzinfo=UTC)
 DECEMBER = datetime(2026, 11, 30, 16, tzinfo=UTC)
@@ -232,7 +230,7 @@ def test_an_open_month_says_what_is_used_up_by_its_end_and_what_the_rest_would_c
     """100 of 1,000 hours by the evening of the 10th of 31 days: 310 expected, 690 left; the list price is 10.0000."""
     approve(propose())
     now = datetime(2026, 10, 10, 16, tzinfo=UTC)
-    month = month_statements(period_shown("2026-10", BillingSetup.objects.get()), Team.objects.filter(code="nlp"))
+    month = statements_of()
     (use,) = commitment_uses(month, list(Team.objects.filter(code="nlp")), now)
     assert (use.used, use.unused) == (100, 900)
     assert (use.unused_amount, use.unused_at_list) == (Decimal("7200.00"), Decimal("9000.00"))

@@ -1,6 +1,5 @@
 """Take-or-pay commitments, to the cent: used, beyond, unused, a start in mid-month, late usage, other owners."""
 
-import csv
 import io
 import json
 from datetime import UTC, datetime
@@ -24,16 +23,15 @@ from billing.invoices.documents import PdfRenderer
 from billing.invoices.models import Invoice, Note
 from billing.invoices.selectors import document_of, period_of
 from billing.portal import drilldown
-from billing.portal.months import period_shown
 from billing.portal.selectors import team_rows
-from billing.portal.statements import MonthStatements, month_statements
 from billing.rates.models import Commitment
 from billing.setup.file import SetUpFileError
-from billing.tenancy.models import AuditEntry, BillingSetup, Team
+from billing.tenancy.models import AuditEntry
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, person, signed_in
 from tests.factories.api import program
 from tests.factories.corrections import IN_NOVEMBER, people, proofs_hold
 from tests.factories.corrections import bill as close
+from tests.factories.pages import file_rows, statements_of
 
 pytestmark = pytest.mark.django_db
 
@@ -58,10 +56,6 @@ def lines(month: str = "2026-10", team: str = "nlp") -> list[tuple[tuple[str, st
         ((line["kind"], line["reason"] or ""), line["quantity"], line["unit_price"], line["amount"])
         for line in document["lines"]
     ]
-
-
-def shown(month: str = "2026-10") -> MonthStatements:
-    return month_statements(period_shown(month, BillingSetup.objects.get()), Team.objects.filter(code="nlp"))
 
 
 SLA = {"name": "sla-v1", "valid_from": "2026-10-01", "preempted": "platform"}
@@ -153,7 +147,7 @@ def test_late_usage_takes_back_what_was_billed_as_unused_then_is_on_demand(tmp_p
     assert document["total"] == "500.00"
     ingest_allocations(hold(3, "21T00:00", "21T01:00"))
     period_close(month="2026-12", actor="ops", now=datetime(2027, 1, 2, tzinfo=UTC))
-    assert [line.amount for line in shown("2026-12").statements[0].lines] == [Decimal("100.00")]
+    assert [line.amount for line in statements_of("2026-12").statements[0].lines] == [Decimal("100.00")]
     assert proofs_hold("2026-10", "2026-11", "2026-12")
 
 
@@ -173,11 +167,11 @@ def test_slices_with_a_price_of_their_own_and_other_teams_are_not_covered(tmp_pa
 def test_the_preview_is_the_invoice_and_its_lines_open_to_what_used_them(tmp_path: Path) -> None:
     apply(tmp_path, commitments=[TERMS])
     ingest_allocations(hold(1, "05T00:00", "10T00:00"), hold(2, "10T00:00", "10T10:00"))  # 1,300 h
-    before = shown()
+    before = statements_of()
     (row,) = team_rows(before)
     assert (row.gpu, row.adjustments, row.total) == (Decimal("11000.00"), Decimal("0.00"), Decimal("11000.00"))
     close()
-    after = shown()
+    after = statements_of()
     assert [(x.key, x.quantity, x.amount) for x in before.statements[0].lines] == [
         (x.key, x.quantity, x.amount) for x in after.statements[0].lines
     ]
@@ -225,17 +219,13 @@ def test_an_amount_may_stand_for_the_hours(tmp_path: Path) -> None:
             apply(tmp_path, commitments=[entry])
 
 
-def rows_of(path: Path) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(path.read_text())))
-
-
 def test_focus_distinguishes_the_purchase_from_its_use(tmp_path: Path) -> None:
     """F13: bought 8,000 billed and 0 effective; used 6,800 and unused 1,200 effective and 0 billed."""
     apply(tmp_path, commitments=[TERMS])
     ingest_allocations(hold(1, "05T00:00", "08T13:00"))
     close()
     call_command("export_focus", "2026-10", "--out", str(tmp_path))
-    rows = rows_of(tmp_path / "focus-cost-and-usage-2026-10.csv")
+    rows = file_rows(tmp_path / "focus-cost-and-usage-2026-10.csv")
     sums: dict[tuple[str, str], list[Decimal]] = {}
     for row in rows:
         costs = sums.setdefault((row["ChargeCategory"], row["CommitmentDiscountStatus"]), [Decimal(0)] * 4)
@@ -258,7 +248,7 @@ def test_focus_distinguishes_the_purchase_from_its_use(tmp_path: Path) -> None:
     }]}  # fmt: skip
     used = [row for row in rows if row["CommitmentDiscountStatus"] == "Used"]
     assert (len(used), used[0]["ChargePeriodStart"], used[0]["ResourceName"]) == (85, "2026-10-05T00:00:00Z", "uid-1")
-    details = rows_of(tmp_path / "focus-invoice-detail-2026-10.csv")
+    details = file_rows(tmp_path / "focus-invoice-detail-2026-10.csv")
     assert sorted((row["ChargeCategory"], row["BilledCost"]) for row in details) == [
         ("Purchase", "1200.00"), ("Purchase", "6800.00"),
     ]  # fmt: skip
@@ -272,7 +262,7 @@ def test_focus_parts_an_hour_that_is_covered_in_part_and_follows_late_usage(tmp_
     ingest_allocations(hold(2, "05T01:00", "05T04:00"))
     close("2026-11", NOVEMBER_OVER)
     call_command("export_focus", "2026-11", "--out", str(tmp_path))
-    rows = rows_of(tmp_path / "focus-cost-and-usage-2026-11.csv")
+    rows = file_rows(tmp_path / "focus-cost-and-usage-2026-11.csv")
     reported = [
         (row["ChargePeriodStart"][11:13], row["ChargeCategory"], row["CommitmentDiscountStatus"], row["PricingQuantity"],
          row["BilledCost"], row["EffectiveCost"])
@@ -292,7 +282,7 @@ def test_the_journal_and_the_documents_name_the_commitment(tmp_path: Path) -> No
     ingest_allocations(hold(1, "05T00:00", "08T13:00"))
     close()
     call_command("export_journal", "2026-10", "--out", str(tmp_path / "journal.csv"))
-    entries = [(row["debit"], row["credit"], row["text"].partition(": ")[2]) for row in rows_of(tmp_path / "journal.csv")]
+    entries = [(row["debit"], row["credit"], row["text"].partition(": ")[2]) for row in file_rows(tmp_path / "journal.csv")]
     assert entries == [("8000.00", "", "commitments"), ("", "8000.00", "commitments")]
     invoice = Invoice.objects.get()
     pdf = PdfRenderer().render(document_of(invoice), sha256=invoice.sha256, issued_at=invoice.issued_at, language="en")
@@ -307,7 +297,7 @@ def test_every_line_has_a_page_that_says_what_it_is(tmp_path: Path) -> None:
     close()
     client = signed_in(person("fin", "finance"))
     reported = {}
-    for line in shown().statements[0].lines:
+    for line in statements_of().statements[0].lines:
         response = client.get(f"/teams/nlp/lines/{line.digest}/", {"month": "2026-10"})
         assert response.status_code == 200
         reported[line.key.reason] = response.content.decode()
@@ -343,7 +333,7 @@ def test_usage_that_turns_out_to_be_the_teams_is_taken_from_the_unused_share(tmp
     }  # fmt: skip
     assert proofs_hold("2026-10", "2026-11")
     call_command("export_focus", "2026-11", "--out", str(tmp_path))
-    rows = rows_of(tmp_path / "focus-cost-and-usage-2026-11.csv")
+    rows = file_rows(tmp_path / "focus-cost-and-usage-2026-11.csv")
     assert sum(Decimal(row["BilledCost"]) for row in rows) == Decimal("-1000.00")
 
 
@@ -366,7 +356,7 @@ def test_focus_states_the_terms_that_its_rows_refer_to(tmp_path: Path) -> None:
     apply(tmp_path, commitments=[TERMS, after, year])
     close()
     call_command("export_focus", "2026-10", "--out", str(tmp_path))
-    rows = {row["ContractCommitmentId"]: row for row in rows_of(tmp_path / "focus-contract-commitment-2026-10.csv")}
+    rows = {row["ContractCommitmentId"]: row for row in file_rows(tmp_path / "focus-contract-commitment-2026-10.csv")}
     names = ("PeriodStart", "PeriodEnd", "LifecycleStatus", "DurationType", "BenefitCategory", "DiscountPercentage",
              "Quantity", "Cost", "Unit")  # fmt: skip
     assert {name: tuple(row[f"ContractCommitment{column}"] for column in names) for name, row in rows.items()} == {
@@ -386,7 +376,7 @@ def test_focus_states_the_terms_that_its_rows_refer_to(tmp_path: Path) -> None:
     }
     table = pq.read_table(tmp_path / "focus-contract-commitment-2026-10.parquet")
     assert table.schema.equals(CONTRACT_COMMITMENT, check_metadata=False)
-    usage = rows_of(tmp_path / "focus-cost-and-usage-2026-10.csv")
+    usage = file_rows(tmp_path / "focus-cost-and-usage-2026-10.csv")
     assert {row["CommitmentDiscountId"] for row in usage} == set(rows)
 
 

@@ -1,6 +1,5 @@
 """Prices per bucket of prompt lengths: each request is billed by its own length, and every number says the same."""
 
-import csv
 import json
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -18,18 +17,16 @@ from billing.corrections.services.retroactive import retroactive_approve, retroa
 from billing.invoices.models import Invoice, Note
 from billing.invoices.selectors import document_of
 from billing.portal import drilldown
-from billing.portal.months import period_shown
-from billing.portal.statements import month_statements
 from billing.rates.models import PriceVersion
 from billing.rates.price_diff import price_changes
 from billing.rates.price_file import export_yaml
 from billing.rates.price_list import parse_price_list
 from billing.rates.selectors import hypothetical_version, plain_version, stored_sources
 from billing.rating.price_effect import price_effect
-from billing.tenancy.models import BillingSetup, Team
 from metering.intervals import Interval, billing_month
 from tests.factories import SET_UP, apply, ingest_tokens, money, signed_in, token_record
 from tests.factories.corrections import IN_NOVEMBER, NOVEMBER_OVER, bill, credit, part, people, proofs_hold, shown
+from tests.factories.pages import file_rows, statements_of
 
 pytestmark = pytest.mark.django_db
 ZONE = "Asia/Shanghai"
@@ -108,7 +105,7 @@ def test_lines_stand_in_the_order_of_the_buckets_not_of_their_digits(tmp_path: P
 
 
 def previewed() -> Any:
-    found = month_statements(period_shown("2026-10", BillingSetup.objects.get()), Team.objects.filter(code="nlp"))
+    found = statements_of()
     (statement,) = found.charged
     return statement
 
@@ -192,8 +189,7 @@ def test_the_price_of_one_bucket_is_corrected_after_the_close(october: None) -> 
 def test_focus_names_the_bucket_and_adds_up(october: None, tmp_path: Path) -> None:
     bill()
     call_command("export_focus", "2026-10", "--out", str(tmp_path))
-    with (tmp_path / "focus-cost-and-usage-2026-10.csv").open(newline="") as file:
-        rows = [row for row in csv.DictReader(file) if row["x_ModelId"] == MODEL]
+    rows = [row for row in file_rows(tmp_path / "focus-cost-and-usage-2026-10.csv") if row["x_ModelId"] == MODEL]
     assert sum(Decimal(row["BilledCost"]) for row in rows) == money("21.44")
     dear = [row for row in rows if row["SkuPriceId"] == f"2026-10/{MODEL}/output@4000001+"]
     assert [(row["BilledCost"], row["ConsumedQuantity"], row["SkuMeter"]) for row in dear] == [
@@ -209,16 +205,14 @@ def test_documents_print_the_bucket(october: None, tmp_path: Path) -> None:
     bill()
     call_command("export_invoices", "2026-10", "--out", str(tmp_path))
     (path,) = tmp_path.glob("*.csv")
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        contexts = [row["context"] for row in csv.DictReader(file)]
-    assert sorted(set(contexts)) == ["", "0-1000000", "1000001-4000000", "4000001+"]
+    assert sorted({row["context"] for row in file_rows(path)}) == ["", "0-1000000", "1000001-4000000", "4000001+"]
 
 
 @pytest.mark.parametrize("closed", [False, True])
 def test_every_level_of_a_line_adds_up_to_it(october: None, closed: bool) -> None:
     if closed:
         bill()
-    found = month_statements(period_shown("2026-10", BillingSetup.objects.get()), Team.objects.filter(code="nlp"))
+    found = statements_of()
     (statement,) = found.charged
     assert len(statement.lines) == len(HAND)
     for line in statement.lines:
@@ -254,7 +248,7 @@ def test_a_bucket_without_a_price_of_a_class_can_not_be_billed_at_another(tmp_pa
     without = [{name: value for name, value in row.items() if name != "cache_read"} for row in BUCKETS]
     apply(tmp_path, price_versions=[{**LISTED, "tokens": without}])
     requests_of_october()
-    found = month_statements(period_shown("2026-10", BillingSetup.objects.get()), Team.objects.filter(code="nlp"))
+    found = statements_of()
     assert found.assessment is not None
     assert [(item.sku, item.quantity) for item in found.assessment.unpriced] == [
         (f"{MODEL} cache_read@0-1000000", 200_000), (f"{MODEL} cache_read@1000001-4000000", 1),

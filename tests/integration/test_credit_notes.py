@@ -1,7 +1,5 @@
 """Credit notes and rebills: numbered, immutable, approved by a second person, never more than was charged."""
 
-import csv
-import io
 import json
 from collections import defaultdict
 from decimal import Decimal
@@ -45,6 +43,7 @@ from tests.factories.corrections import (
     wanted,
     whole,
 )
+from tests.factories.pages import csv_rows, file_rows
 
 pytestmark = pytest.mark.django_db
 
@@ -265,8 +264,7 @@ def test_documents_journal_and_focus_of_the_month_are_one_sum(corrected: Path) -
     expected = {note.number: note.total for note in Note.objects.all()}
     expected[str(Invoice.objects.get(period__month="2026-11").number)] = money("80.00")
     assert len(expected) == 5
-    with (corrected / "j.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
+    rows = file_rows(corrected / "j.csv")
     net: dict[str, Decimal] = defaultdict(Decimal)
     for row in rows:
         if row["account"] == "internal AI compute":
@@ -321,7 +319,7 @@ def test_a_note_is_rendered_in_every_format(corrected: Path) -> None:
     note = Note.objects.get(number="AI-INFRA-CN-2026-000002")
     facts: Any = {"sha256": note.sha256, "issued_at": note.issued_at}
     document = document_of(note)
-    rows = list(csv.DictReader(io.StringIO(render_csv(document, **facts).decode("utf-8-sig"))))
+    rows = csv_rows(render_csv(document, **facts))
     assert {row["document_kind"] for row in rows} == {"credit"}
     assert {(row["style"], row["credits_document"], row["credits_position"]) for row in rows} >= {
         ("reversal", document["invoice"]["number"], "1")

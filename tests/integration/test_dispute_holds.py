@@ -1,6 +1,5 @@
 """A large disputed amount is kept off the ledger until it is decided; the undisputed part is posted as ever."""
 
-import csv
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -26,6 +25,7 @@ from billing.tenancy.models import AuditEntry, BillingSetup
 from tests import factories
 from tests.factories import SET_UP, allocation_record, apply, ingest_tokens, person, signed_in, token_record
 from tests.factories.corrections import bill, issue, people
+from tests.factories.pages import file_rows
 
 pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]
 FRIDAY = datetime(2026, 11, 6, 7, tzinfo=UTC)
@@ -86,8 +86,7 @@ def test_the_undisputed_part_is_posted_and_the_rest_once_it_is_rejected(number: 
     second = export(tmp_path)
     assert posted(second) == {f"GL-{number}": ["70000.00", "20000.00"], f"GL-{number}-H1": ["30000.00"]}
     assert (second.debit, second.credit, second.held) == (Decimal("120000.00"), Decimal("120000.00"), {})
-    with (tmp_path / "journal.csv").open() as file:
-        rows = list(csv.DictReader(file))
+    rows = file_rows(tmp_path / "journal.csv")
     assert [row["line_id"] for row in rows[-2:]] == [f"GL-{number}-H1-001", f"GL-{number}-H1-002"]
     assert rows[-1]["text"] == f"{number} nlp 2026-10: GPU hours, dispute {dispute.pk}"
     again = [line.rsplit(",", 1)[0] for line in (tmp_path / "journal.csv").read_text().splitlines()]

@@ -3,7 +3,6 @@
 Every job holds 8 H800 at 10.0000 per GPU-hour; amounts are worked out beside each test.
 """
 
-import csv
 from datetime import UTC, datetime
 from decimal import Decimal
 from fractions import Fraction
@@ -18,15 +17,15 @@ from billing.corrections.services.proof import period_verify
 from billing.corrections.services.retroactive import retroactive_approve, retroactive_propose
 from billing.invoices.models import Invoice, Note
 from billing.invoices.selectors import document_of
-from billing.invoices.services.invoices import invoices_issue
 from billing.rating.evidence import evidence_of, find_verdict, verdicts_of
 from billing.rating.models import EfficiencyVerdict
 from billing.setup.file import SetUpFileError
 from metering.intervals import Interval
 from tests import factories
 from tests.factories import signed_in
-from tests.factories.corrections import IN_NOVEMBER, credit, people, proofs_hold, shown, whole
+from tests.factories.corrections import IN_NOVEMBER, bill, credit, people, proofs_hold, shown, whole
 from tests.factories.efficiency import BANDS, job, measured
+from tests.factories.pages import file_rows
 
 pytestmark = pytest.mark.django_db
 OCTOBER = Interval(*factories.SHANGHAI_OCTOBER)
@@ -34,8 +33,7 @@ OCTOBER = Interval(*factories.SHANGHAI_OCTOBER)
 
 def billed(directory: Path) -> list[tuple[str, str, str, str]]:
     """Close, issue, prove and export; then reason, quantity, unit price and amount of the efficiency lines of nlp."""
-    period_close(month="2026-10", actor="ops", now=factories.AFTER)
-    invoices_issue(month="2026-10", actor="ops", now=factories.AFTER)
+    bill("2026-10", factories.AFTER)
     assert all(proof.holds for proof in period_verify(month="2026-10"))
     call_command("export_focus", "2026-10", "--out", str(directory / "focus"))
     lines = document_of(Invoice.objects.get(team__code="nlp"))["lines"]
@@ -209,7 +207,7 @@ def test_a_line_of_the_pool_is_reversed_and_billed_again_like_any_other(tmp_path
     assert shown(rebill) == [("rebill", "efficiency", "12.000000", "-0.6666666666666667", "-8.00")]
     assert proofs_hold("2026-10")
     call_command("export_journal", "2026-10", "--out", str(tmp_path / "journal.csv"), "--provider-cost-center", "CC-900")
-    rows = list(csv.DictReader((tmp_path / "journal.csv").read_text().splitlines()))
+    rows = file_rows(tmp_path / "journal.csv")
     sides = [sum(Decimal(row[side] or 0) for row in rows) for side in ("debit", "credit")]
     assert sides[0] == sides[1] > 0
 

@@ -20,14 +20,13 @@ import pytest
 from django.http import QueryDict
 from django.test import Client
 
-from billing.closing.services.closing import period_close
 from billing.explorer.models import MonthCube
 from billing.explorer.selectors import Explored, Explorer
 from billing.invoices.models import Invoice
 from billing.invoices.selectors import document_of
-from billing.invoices.services.invoices import invoices_issue
 from tests.factories import AFTER, SET_UP, apply, ingest_allocations, ingest_tokens, person, token_record
 from tests.factories.carbon import PRICES, SHEET
+from tests.factories.corrections import bill
 from tests.factories.usage import hold
 
 pytestmark = pytest.mark.django_db
@@ -135,8 +134,7 @@ def test_what_has_no_factor_or_no_power_is_told_beside_the_figures(used: None, c
 
 
 def test_it_is_what_the_invoices_state(used: None) -> None:
-    period_close(month="2026-10", actor="ops", now=AFTER)
-    invoices_issue(month="2026-10", actor="ops", now=AFTER)
+    bill("2026-10", AFTER)
     MonthCube.objects.all().delete()
     assert_by_hand()
     stated = {one.team.code: document_of(one)["co2_location_kg"] for one in Invoice.objects.select_related("team")}

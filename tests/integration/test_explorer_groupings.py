@@ -15,19 +15,17 @@ from django.http import QueryDict
 from hypothesis import given
 from hypothesis import strategies as st
 
-from billing.closing.services.closing import period_close
 from billing.explorer.models import MonthCube
 from billing.explorer.query import DIMENSIONS, NAMELESS, STEPS
 from billing.explorer.selectors import Explored, Explorer
 from billing.exports.services.focus_rows import focus_rows
 from billing.invoices.models import Invoice, InvoiceLine, NoteLine
 from billing.invoices.selectors import period_of
-from billing.invoices.services.invoices import invoices_issue
 from billing.portal.statements import month_statements
 from billing.tenancy.models import Team
 from pricing.rating import LineKey
 from tests.factories import SET_UP, apply, ingest_allocations, ingest_tokens, person, token_record
-from tests.factories.corrections import credit, part, whole
+from tests.factories.corrections import bill, credit, part, whole
 from tests.factories.histories import BANDS, examples, measured
 from tests.factories.usage import capacity, hold
 
@@ -84,8 +82,7 @@ def used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def closed(used: None) -> None:
     """Both months closed and issued; in November a credit of 8.33, and a line of cv rebilled at 9.50."""
-    period_close(month="2026-10", actor="ops", now=CLOSED)
-    invoices_issue(month="2026-10", actor="ops", now=CLOSED)
+    bill("2026-10", CLOSED)
     ingest_allocations(
         hold(9, "2026-10-20T00:00:00Z", "2026-10-20T01:00:10Z", quantity=2),
         hold(10, "2026-11-02T00:00:00Z", "2026-11-03T01:30:00Z", quantity=1, namespace="cv"), now=NOTED,
@@ -96,8 +93,7 @@ def closed(used: None) -> None:
     credit(part("8.33"), number=numbers["nlp"])
     line = InvoiceLine.objects.filter(invoice__number=numbers["cv"], kind="commitment").first()
     credit(whole(line.position if line else 1, rebill_price=Decimal("7.5")), number=numbers["cv"])
-    period_close(month="2026-11", actor="ops", now=OVER)
-    invoices_issue(month="2026-11", actor="ops", now=OVER)
+    bill("2026-11", OVER)
 
 
 def asked(by: Names, step: str, month: str) -> str:

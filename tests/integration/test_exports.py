@@ -1,7 +1,5 @@
 """Journal and FOCUS of a month: what leaves the installation adds up to the invoices, and never leaves by halves."""
 
-import csv
-import io
 import json
 from collections import defaultdict
 from datetime import UTC, datetime
@@ -20,6 +18,7 @@ from tests.factories import SET_UP, allocation_record, apply, ingest_allocations
 from tests.factories.commands import Manage
 from tests.factories.corrections import bill
 from tests.factories.months import OCTOBER_OVER
+from tests.factories.pages import file_rows
 from tests.factories.usage import POLICY, hold, sample
 from tests.stored_rows import rewrite
 
@@ -35,16 +34,12 @@ def manage(capsys: pytest.CaptureFixture[str]) -> Manage:
     return Manage(capsys)
 
 
-def entries(path: Path) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(path.read_bytes().decode(), newline="")))
-
-
 def parquet(directory: Path, name: str = "cost-and-usage", month: str = "2026-10") -> list[dict[str, Any]]:
     return pq.read_table(directory / f"focus-{name}-{month}.parquet").to_pylist()
 
 
 def text(directory: Path, name: str = "cost-and-usage", month: str = "2026-10") -> list[dict[str, str]]:
-    return entries(directory / f"focus-{name}-{month}.csv")
+    return file_rows(directory / f"focus-{name}-{month}.csv")
 
 
 def hours_of(rows: list[dict[str, Any]], *columns: str) -> list[tuple[str, ...]]:
@@ -65,7 +60,7 @@ def test_the_journal_of_a_month_is_balanced_and_the_same_twice(tmp_path: Path, m
     assert json.loads(done.out) | {"file": ""} == {
         "period": "2026-10", "file": "", "journals": 2, "debit": "421.78", "credit": "421.78", "held": {},
     }  # fmt: skip
-    assert [(row["cost_center"], row["debit"], row["credit"], row["invoice_number"][-1]) for row in entries(first)] == [
+    assert [(row["cost_center"], row["debit"], row["credit"], row["invoice_number"][-1]) for row in file_rows(first)] == [
         ("CC-220", "209.62", "", "1"), ("CC-900", "", "209.62", "1"),
         ("CC-210", "209.62", "", "2"), ("CC-900", "", "209.62", "2"),
         ("CC-210", "2.54", "", "2"), ("CC-900", "", "2.54", "2"),
@@ -86,7 +81,7 @@ def test_the_chart_of_accounts_may_be_a_file_and_options_go_before_it(tmp_path: 
     )
     manage("export_journal", "2026-10", "--out", out, "--accounts", chart, "--company-code", "2000")
     assert [
-        tuple(row[name] for name in ("company_code", "account", "internal_order", "posting_date")) for row in entries(out)
+        tuple(row[name] for name in ("company_code", "account", "internal_order", "posting_date")) for row in file_rows(out)
     ] == [("2000", "6001", "IO-7", "2026-11-04"), ("2000", "6002", "", "2026-11-04")]
 
 

@@ -18,6 +18,7 @@ from billing.tenancy.models import ApiToken, AuditEntry, TokenAddress
 from billing.tenancy.token_addresses import token_address_note
 from billing.tenancy.tokens import api_token_create
 from tests.factories import allocation_record, apply, ingest_allocations, person, signed_in, token_record
+from tests.factories.corrections import bill
 
 pytestmark = pytest.mark.django_db(transaction=True)
 NOW = datetime(2026, 11, 4, 12, tzinfo=UTC)
@@ -45,13 +46,10 @@ def exports() -> list[tuple[str, str]]:
 @pytest.fixture
 def issued(tmp_path: Path) -> None:
     """October 2026: two teams, 209.62 each, issued."""
-    from billing.closing.services.closing import period_close
-    from billing.invoices.services.invoices import invoices_issue
 
     apply(tmp_path)
     ingest_allocations(allocation_record(), allocation_record(2, namespace="cv"))
-    period_close(month="2026-10", actor="ops", now=NOW)
-    invoices_issue(month="2026-10", actor="ops", now=NOW)
+    bill("2026-10", NOW)
 
 
 @pytest.fixture

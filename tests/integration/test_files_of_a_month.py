@@ -1,9 +1,7 @@
 """All documents of a month, its journal and its FOCUS files by button: the same as the commands write."""
 
-import csv
 import io
 import zipfile
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -11,18 +9,17 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.core.management import call_command
 from django.http import FileResponse, StreamingHttpResponse
 
-from billing.closing.services.closing import period_close
 from billing.closing.services.operations import operation_run, operations_pending
 from billing.exports.services import focus_rows
 from billing.invoices.models import JournalExport
 from billing.invoices.services.documents import invoices_export
-from billing.invoices.services.invoices import invoices_issue
 from billing.tenancy.models import AuditEntry
 from tests.factories import allocation_record, apply, ingest_allocations, person, signed_in
+from tests.factories.corrections import bill
+from tests.factories.pages import csv_rows
 from tests.full_scenario import build_scenario, pleasant
 
 pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]
-OVER = datetime(2026, 11, 1, 0, 5, tzinfo=UTC)
 
 
 def archive(answer: StreamingHttpResponse | FileResponse) -> dict[str, bytes]:
@@ -36,8 +33,7 @@ def archive(answer: StreamingHttpResponse | FileResponse) -> dict[str, bytes]:
 def two_teams(tmp_path: Path) -> None:
     apply(tmp_path)
     ingest_allocations(allocation_record(1), allocation_record(2, namespace="cv"))
-    period_close(month="2026-10", actor="ops", now=OVER)
-    invoices_issue(month="2026-10", actor="ops", now=OVER)
+    bill()
 
 
 def test_the_documents_of_a_month_are_one_archive_of_the_files_of_the_command(tmp_path: Path, two_teams: None) -> None:
@@ -80,7 +76,7 @@ def test_the_journal_by_button_is_the_file_of_the_command_and_waits_for_the_ledg
     out = tmp_path / "journal.csv"
     call_command("export_journal", "2026-10", out=out, accounts=chart, consumer_account="6602")
     assert answer.content == out.read_bytes()
-    rows = list(csv.DictReader(io.StringIO(answer.content.decode("utf-8-sig"))))
+    rows = csv_rows(answer.content)
     debited = [row for row in rows if row["debit"]]
     assert {(row["company_code"], row["account"]) for row in debited} == {("1000", "6602")}
     assert "CC-7" in {row["cost_center"] for row in debited}
@@ -127,8 +123,7 @@ def test_the_focus_files_have_the_commitments_that_are_billed(tmp_path: Path) ->
         "price_per_gpu_hour": "8.0000", "valid_from": "2026-10-01",
     }])  # fmt: skip
     ingest_allocations(allocation_record(1))
-    period_close(month="2026-10", actor="ops", now=OVER)
-    invoices_issue(month="2026-10", actor="ops", now=OVER)
+    bill()
     files = archive(signed_in(person("fin", "finance")).post("/close/2026-10/focus/"))
     call_command("export_focus", "2026-10", out=tmp_path / "focus")
     name = "focus-contract-commitment-2026-10.csv"

@@ -1,6 +1,5 @@
 """Cost and Usage with the columns of FOCUS 1.0: the same rows, and what the public validator asks of each column."""
 
-import csv
 import json
 import re
 from datetime import datetime, timedelta
@@ -16,6 +15,7 @@ from billing.exports.focus.version_1_0 import COLUMNS, RENAMED
 from tests.cli import PROJECT
 from tests.factories import allocation_record, apply, ingest_allocations, ingest_tokens, token_record
 from tests.factories.corrections import NOVEMBER_OVER, bill, credit, part, people
+from tests.factories.pages import file_rows
 
 pytestmark = pytest.mark.django_db
 
@@ -49,8 +49,7 @@ def exported(tmp_path: Path) -> Path:
 
 
 def rows_of(directory: Path, month: str, name: str = "1.0-cost-and-usage") -> list[dict[str, str]]:
-    with (directory / f"focus-{name}-{month}.csv").open(newline="") as file:
-        return list(csv.DictReader(file))
+    return file_rows(directory / f"focus-{name}-{month}.csv")
 
 
 @pytest.mark.parametrize("month", ["2026-10", "2026-11"])

@@ -1,6 +1,5 @@
 """FOCUS over HTTP: the rows of the files, page by page, of months whose documents are all issued."""
 
-import csv
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +23,8 @@ from billing.invoices.services.invoices import invoices_issue
 from billing.tenancy.models import Team
 from billing.tenancy.tokens import api_token_create
 from tests.factories import allocation_record, apply, ingest_allocations, ingest_tokens, token_record
+from tests.factories.corrections import bill
+from tests.factories.pages import file_rows
 
 pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]
 
@@ -51,16 +52,14 @@ def used(tmp_path: Path) -> None:
 
 @pytest.fixture
 def issued(used: None) -> None:
-    period_close(month="2026-10", actor="ops", now=OVER)
-    invoices_issue(month="2026-10", actor="ops", now=OVER)
+    bill()
 
 
 def assert_rows_are_those_of_the_files(get: Get, directory: Path) -> None:
     call_command("export_focus", "2026-10", "--out", str(directory))
     for data_set, count in (("cost-and-usage", 4), ("invoice-detail", 2), ("billing-period", 1)):
         page = get(f"2026-10?data_set={data_set}").json()
-        with (directory / f"focus-{data_set}-2026-10.csv").open(newline="") as file:
-            rows = list(csv.DictReader(file))
+        rows = file_rows(directory / f"focus-{data_set}-2026-10.csv")
         assert (page["count"], page["next"], page["previous"]) == (count, None, None)
         assert [{name: value or "" for name, value in row.items()} for row in page["results"]] == rows
 

@@ -3,7 +3,6 @@
 In most tests it is 22 November; agents report hourly until 1 November 01:00 in Shanghai and then nothing.
 """
 
-import csv
 import io
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -36,7 +35,7 @@ from billing.usage.models import AgentWatermark, CoverageNote
 from billing.usage.scope import EVERYTHING, UsageScope
 from metering.intervals import Interval, billing_month
 from tests.factories import apply, ingest_allocations, ingest_tokens, money, person, signed_in, token_record, watched
-from tests.factories.pages import rows_of, text_of
+from tests.factories.pages import csv_rows, rows_of, text_of
 from tests.factories.usage import hold
 from tests.full_scenario import build_scenario
 from tests.receivers import webhook
@@ -227,7 +226,7 @@ def test_every_page_that_a_person_reaches_says_since_when_metering_is_silent(
         assert all(f"Live estimate, data through {SPOKEN}" in page.text for page in estimates)
         files = {address: body for address, body in walk.files.items() if "as=csv" in address and "month=2026-11" in address}
         for address, body in files.items():
-            rows = list(csv.DictReader(io.StringIO(body.decode("utf-8-sig"))))
+            rows = csv_rows(body)
             dated = {row.get("data_through") for row in rows if row.get("month", "2026-11") == "2026-11"}
             if any(f"table={name}" in address for name in ("teams", "split", "lines", "pools", "commitments")):
                 assert dated <= {SILENT_SINCE.isoformat()}, address
@@ -337,7 +336,7 @@ def test_an_accrual_says_through_when_its_data_are_complete(tmp_path: Path) -> N
     silent_since_november(tmp_path)
     made = accrual_make(month="2026-11", chart=Chart(), actor="fin", now=NOW)
     assert made.document["data_through"] == "2026-10-31T17:00:00+00:00"
-    assert {row["data_through"] for row in csv.DictReader(io.StringIO(made.csv.decode()))} == {"2026-10-31T17:00:00+00:00"}
+    assert {row["data_through"] for row in csv_rows(made.csv)} == {"2026-10-31T17:00:00+00:00"}
 
 
 # Doors

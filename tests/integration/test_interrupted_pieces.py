@@ -18,11 +18,9 @@ from billing.invoices.models import Invoice
 from billing.invoices.selectors import period_of
 from billing.invoices.services.invoices import invoices_issue
 from billing.portal import drilldown
-from billing.portal.months import period_shown
-from billing.portal.statements import month_statements
-from billing.tenancy.models import BillingSetup, Team
 from metering.allocation import Rule
 from tests.factories import allocation_record, apply, ingest_allocations
+from tests.factories.pages import statements_of
 
 pytestmark = pytest.mark.django_db
 
@@ -87,7 +85,7 @@ def test_a_cap_is_counted_back_from_the_end_through_the_pieces(tmp_path: Path) -
     assert lines()[1:] == [("interruption", "2026-10", "node lost", "5.333333", "-53.33")]
     report = build_report(period_of("2026-10"), now=OCTOBER_OVER)
     assert int(report.gpu_seconds["platform"] or 0) == 8 * 2400
-    month = month_statements(period_shown("2026-10", BillingSetup.objects.get()), Team.objects.filter(code="nlp"))
+    month = statements_of()
     line = next(item for item in month.statements[0].lines if item.key.kind == "interruption")
     scope = drilldown.scope_of(line, period_of("2026-10"))
     (job,) = drilldown.workloads(line, scope).parts

@@ -1,7 +1,5 @@
 """Who pays for holds that preemption, eviction or the loss of a node ended: to the cent, and in the account of capacity."""
 
-import csv
-import io
 import json
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -18,17 +16,16 @@ from billing.corrections.services.sla import LostWork, sla_credit_draft
 from billing.invoices.models import Invoice
 from billing.invoices.selectors import period_of
 from billing.portal import drilldown
-from billing.portal.months import period_shown
 from billing.portal.selectors import team_rows
-from billing.portal.statements import month_statements
 from billing.rates.models import InterruptionPolicy
 from billing.setup.file import SetUpFileError
-from billing.tenancy.models import AuditEntry, BillingSetup, Membership, Team
+from billing.tenancy.models import AuditEntry, Membership
 from billing.usage.models import AllocationInterruption
 from metering.__main__ import main as metering
 from tests.factories import allocation_record, apply, ingest_allocations, ingest_capacity, person, signed_in
 from tests.factories.corrections import bill as close
 from tests.factories.corrections import proofs_hold, wanted
+from tests.factories.pages import file_rows, statements_of
 
 pytestmark = pytest.mark.django_db
 
@@ -139,7 +136,7 @@ def test_exports_carry_the_line_as_a_credit_split_over_its_hours(tmp_path: Path)
     ingest_allocations(hold(1, "11T00:00", "11T03:30", "node lost"), hold(2, "12T00:00", "12T02:00", "completed"))
     close()
     call_command("export_focus", "2026-10", "--out", str(tmp_path))
-    rows = list(csv.DictReader(io.StringIO((tmp_path / "focus-cost-and-usage-2026-10.csv").read_text())))
+    rows = file_rows(tmp_path / "focus-cost-and-usage-2026-10.csv")
     credits = [row for row in rows if row["ChargeCategory"] == "Credit"]
     assert [(row["ChargePeriodStart"], Decimal(row["BilledCost"])) for row in credits] == [
         ("2026-10-11T02:00:00Z", Decimal(-40)), ("2026-10-11T03:00:00Z", Decimal(-40)),
@@ -194,7 +191,7 @@ def test_the_line_opens_down_to_the_holds_that_make_it(tmp_path: Path) -> None:
         hold(3, "14T00:00", "14T02:00", "completed"),
     )  # fmt: skip
     close()
-    month = month_statements(period_shown("2026-10", BillingSetup.objects.get()), Team.objects.filter(code="nlp"))
+    month = statements_of()
     (row,) = team_rows(month)
     assert (row.gpu, row.adjustments, row.total) == (Decimal("450.00"), Decimal("-90.00"), Decimal("360.00"))
     line = next(item for item in month.statements[0].lines if item.key.kind == "interruption")

@@ -1,6 +1,5 @@
 """From draft to settled: what each state allows, drafts voided and rebuilt, shadows that nobody owes."""
 
-import csv
 import json
 from decimal import Decimal
 from pathlib import Path
@@ -30,6 +29,7 @@ from billing.tenancy.models import AuditEntry
 from tests.factories import SET_UP, allocation_record, apply, approves, ingest_allocations, money, operates
 from tests.factories.commands import Done, Manage
 from tests.factories.corrections import FIRST, IN_NOVEMBER, OCTOBER_OVER, bill, credit, part, people, proofs_hold
+from tests.factories.pages import file_rows
 
 pytestmark = pytest.mark.django_db
 FOUR_EYES = {**SET_UP["billing"], "review": "four-eyes"}
@@ -119,8 +119,7 @@ def test_a_shadow_has_no_number_and_is_in_no_journal_and_no_export(shadowed: Pat
     assert Invoice.objects.get(team__code="cv").number == FIRST
     call_command("invoice_issue", "2026-10")  # nothing waits for approval
     call_command("export_journal", "2026-10", "--out", str(shadowed / "j.csv"))
-    with (shadowed / "j.csv").open(newline="") as file:
-        assert {row["invoice_number"] for row in csv.DictReader(file)} == {FIRST}
+    assert {row["invoice_number"] for row in file_rows(shadowed / "j.csv")} == {FIRST}
     call_command("export_focus", "2026-10", "--out", str(shadowed))
     assert proofs_hold("2026-10")
     assert all(check.ok for check in build_report(BillingPeriod.objects.get(), now=OCTOBER_OVER).checks)

@@ -16,12 +16,12 @@ from billing.closing.services.operations import operation_run
 from billing.invoices.models import BillingPeriod, Invoice, Operation
 from billing.invoices.services.invoices import invoices_issue
 from billing.portal import drilldown
-from billing.portal.months import period_shown
-from billing.portal.statements import MonthStatements, Statement, StatementLine, month_statements
-from billing.tenancy.models import BillingSetup, Membership, Team
+from billing.portal.statements import MonthStatements, Statement, StatementLine
+from billing.tenancy.models import Membership, Team
 from billing.usage.store.clickhouse import token_servers
 from tests import factories
 from tests.factories import AFTER, SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, token_record
+from tests.factories.pages import statements_of
 from tests.factories.usage import POLICY, sample
 
 pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]
@@ -64,7 +64,7 @@ def signed_in(name: str, *teams: str, staff: bool = False) -> Client:
 
 
 def statements(month: str) -> MonthStatements:
-    return month_statements(period_shown(month, BillingSetup.objects.get()), Team.objects.filter(is_group=False))
+    return statements_of(month, is_group=False)
 
 
 def of_team(month: MonthStatements, code: str) -> Statement:

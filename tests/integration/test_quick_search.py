@@ -9,12 +9,10 @@ import pytest
 from django.test import Client
 from pytest_django import DjangoAssertNumQueries
 
-from billing.closing.services.closing import period_close
 from billing.invoices.models import Invoice, Note
-from billing.invoices.services.invoices import invoices_issue
 from billing.tenancy.models import Team
 from tests.factories import apply, ingest_allocations, ingest_tokens, person, signed_in, token_record
-from tests.factories.corrections import OCTOBER_OVER, credit, people, whole
+from tests.factories.corrections import bill, credit, people, whole
 from tests.factories.usage import hold
 
 pytestmark = pytest.mark.django_db
@@ -34,8 +32,7 @@ def october(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
              workload={"kind": "Job", "name": "train-cv"}),
     )  # fmt: skip
     ingest_tokens(token_record(input_tokens=1_400_000, cache_read_input_tokens=0, output_tokens=1_000_000))
-    period_close(month="2026-10", actor="ops", now=OCTOBER_OVER)
-    invoices_issue(month="2026-10", actor="ops", now=OCTOBER_OVER)
+    bill()
     for invoice in Invoice.objects.all():
         credit(whole(1, amount=Decimal("4.00")), number=str(invoice.number))
     person("lead", "lead", team="nlp")

@@ -3,7 +3,6 @@
 NVIDIA-H800 costs 10.0000 per GPU-hour on demand.
 """
 
-import csv
 from collections import defaultdict
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -12,22 +11,19 @@ from pathlib import Path
 import pytest
 
 from billing.budgets.spending import spent_in
-from billing.closing.services.closing import period_close
 from billing.corrections.services.retroactive import retroactive_acknowledge, retroactive_approve, retroactive_propose
 from billing.exports.services.focus import focus_export
 from billing.invoices.selectors import period_of
-from billing.invoices.services.invoices import invoices_issue
 from billing.portal import drilldown
-from billing.portal.months import period_shown
 from billing.portal.splits import Seen, by_job
-from billing.portal.statements import MonthStatements, StatementLine, month_statements
+from billing.portal.statements import MonthStatements, StatementLine
 from billing.rating.selectors import reference_data_known
-from billing.tenancy.models import BillingSetup, Team
 from metering.intervals import Interval
 from tests import factories
 from tests.factories import AFTER, allocation_record, apply, ingest_allocations
-from tests.factories.corrections import IN_NOVEMBER, people
+from tests.factories.corrections import IN_NOVEMBER, bill, people
 from tests.factories.efficiency import BANDS, measured
+from tests.factories.pages import file_rows, statements_of
 
 pytestmark = pytest.mark.django_db
 HOURS = {"name": "nlp-2026", "team": "nlp", "accelerator": "NVIDIA-H800", "gpu_hours_per_month": "12",
@@ -43,12 +39,7 @@ def ran(number: int, start: str, end: str, devices: int = 1, **changed: object) 
 
 
 def closed() -> None:
-    period_close(month="2026-10", actor="ops", now=AFTER)
-    invoices_issue(month="2026-10", actor="ops", now=AFTER)
-
-
-def statements() -> MonthStatements:
-    return month_statements(period_shown("2026-10", BillingSetup.objects.get()), Team.objects.filter(code="nlp"))
+    bill("2026-10", AFTER)
 
 
 def named(line: StatementLine) -> tuple[str, str]:
@@ -86,7 +77,7 @@ def exported(directory: Path) -> Parts:
     """What FOCUS says of resources: `BilledCost`, of what a commitment pays for `EffectiveCost`."""
     focus_export(month="2026-10", directory=directory)
     found: Parts = defaultdict(lambda: defaultdict(Decimal))
-    for row in csv.DictReader((directory / "focus-cost-and-usage-2026-10.csv").read_text().splitlines()):
+    for row in file_rows(directory / "focus-cost-and-usage-2026-10.csv"):
         status = row["CommitmentDiscountStatus"]
         if row["ChargeCategory"] == "Purchase" or status == "Unused":
             continue
@@ -103,7 +94,7 @@ def test_hours_that_were_bought_are_used_up_by_the_workload_that_ran_first(tmp_p
     ran(1, "05T00:00", "05T10:00")
     ran(2, "06T00:00", "06T10:00")
     closed()
-    month = statements()
+    month = statements_of()
     expected = {
         ("commitment", "used"): {"pod/uid-1": Decimal("80.00"), "pod/uid-2": Decimal("16.00")},
         ("gpu", ""): {"pod/uid-2": Decimal("80.00")},
@@ -119,7 +110,7 @@ def test_the_days_and_pods_of_hours_that_were_bought_are_those_on_which_they_wer
     ran(1, "05T00:00", "05T10:00")
     ran(2, "06T00:00", "06T10:00")
     closed()
-    lines = {named(line): line for line in statements().statements[0].lines}
+    lines = {named(line): line for line in statements_of().statements[0].lines}
     used, beyond = lines["commitment", "used"], lines["gpu", ""]
     scope = drilldown.scope_of(used, period_of("2026-10"))
     days = drilldown.days_allocated(used, scope).parts
@@ -154,7 +145,7 @@ def test_a_penalty_is_shared_by_the_time_that_its_policy_judged(tmp_path: Path) 
         span = [datetime.fromisoformat(f"2026-10-{at}:00+00:00") for at in (start, end)]
         measured(number, mfu, mfu, *span, gpus=1)
     closed()
-    month = statements()
+    month = statements_of()
     expected = {
         ("gpu", ""): {"Job/one": Decimal("300.00"), "pod/uid-2": Decimal("100.00")},
         ("efficiency", "penalty"): {"Job/one": Decimal("20.00"), "pod/uid-2": Decimal("20.00")},

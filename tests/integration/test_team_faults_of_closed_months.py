@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from django.core.management import call_command
 
-from billing.closing.services.closing import period_close
 from billing.closing.services.showback import billing_mode_put
 from billing.corrections.effect import effect_of
 from billing.corrections.services.proof import ClosedPeriodError, closed_periods_check, period_verify
@@ -20,14 +19,13 @@ from billing.corrections.services.retroactive import retroactive_approve, retroa
 from billing.exports.services.focus import UnexplainedError, focus_export
 from billing.invoices.models import Note
 from billing.invoices.selectors import period_of
-from billing.invoices.services.invoices import invoices_issue
 from billing.portal.statements import month_statements
 from billing.rating.models import RetroactiveChange
 from billing.rating.services.changes import ChangeError
 from billing.tenancy.models import Team
 from tests import factories
 from tests.factories import signed_in
-from tests.factories.corrections import people
+from tests.factories.corrections import bill, people
 from tests.factories.team_faults import MONTH, NOT_A_NUMBER, OVER, committed_is, measured_is, two_teams
 
 pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]
@@ -39,8 +37,7 @@ HOURS = {"name": "cv-2026", "team": "cv", "accelerator": "NVIDIA-H800", "gpu_hou
 def billed(directory: Path, **changed: Any) -> None:
     people()
     two_teams(directory, **changed)
-    period_close(month=MONTH, actor="ops", now=OVER)
-    invoices_issue(month=MONTH, actor="ops", now=OVER)
+    bill(MONTH, OVER)
 
 
 def cheaper() -> RetroactiveChange:
@@ -149,8 +146,7 @@ def test_an_export_by_hour_goes_on_without_a_team_that_is_in_no_document(tmp_pat
                           "shares": {"nlp": "0.5", "cv": "0.5"}}]}  # fmt: skip
     two_teams(tmp_path, commitments=[HOURS], allocation_policies=[shared])
     billing_mode_put(team="cv", from_month=MONTH, mode="shadow", reason="first", actor="fin", now=OVER)
-    period_close(month=MONTH, actor="ops", now=OVER)
-    invoices_issue(month=MONTH, actor="ops", now=OVER)
+    bill(MONTH, OVER)
     broken()
     exported = focus_export(month=MONTH, directory=tmp_path / "focus")
     assert (exported.invoices, exported.billed_cost) == (1, Decimal("259.62"))

@@ -8,14 +8,12 @@ from zoneinfo import ZoneInfo
 import pytest
 from django.test import Client
 
-from billing.closing.services.closing import period_close
 from billing.corrections.services.settlement import document_settle
 from billing.invoices.models import Invoice, Note
-from billing.invoices.services.invoices import invoices_issue
 from billing.tenancy.audit import audit_record
 from billing.tenancy.models import AuditEntry
 from tests.factories import allocation_record, apply, ingest_allocations, person, signed_in
-from tests.factories.corrections import IN_NOVEMBER, OCTOBER_OVER, credit, people, whole
+from tests.factories.corrections import IN_NOVEMBER, bill, credit, people, whole
 
 pytestmark = pytest.mark.django_db
 
@@ -26,8 +24,7 @@ def issued(for_all_tests: Path) -> Invoice:
     people()
     apply(for_all_tests)
     ingest_allocations(allocation_record(1), allocation_record(2, namespace="cv", quantity=3))
-    period_close(month="2026-10", actor="ops", now=OCTOBER_OVER)
-    invoices_issue(month="2026-10", actor="ops", now=OCTOBER_OVER)
+    bill()
     mine = Invoice.objects.get(team__code="nlp")
     credit(whole(1, amount=Decimal("4.00")), number=str(mine.number))
     document_settle(number=str(mine.number), reference="DOC-4711", actor="sam", now=IN_NOVEMBER)

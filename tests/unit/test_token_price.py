@@ -82,18 +82,8 @@ def test_a_phase_with_time_needs_tokens() -> None:
         phase_costs(10, prefill_share=25, uncached_tps=100, output_tps=100)
 
 
-def test_output_only_charges_nothing_for_input() -> None:
-    costs = output_only_costs(10, output_tps=500)
-    assert (costs.input, costs.cache_read, costs.output) == (0, 0, Fraction(50, 9))
-
-
 def shapes(*rows: tuple[int, int, int, int]) -> list[MeasuredRun]:
     return [MeasuredRun(*map(Fraction, row)) for row in rows]
-
-
-def test_least_squares_needs_four_runs() -> None:
-    with pytest.raises(LoadPointError, match="needs 4 runs of varied shape, there are 3"):
-        fit_gpu_seconds(shapes((10, 0, 1, 1000), (4, 0, 2, 1200), (1, 0, 3, 1550)))
 
 
 def test_runs_of_one_shape_say_nothing_about_the_classes() -> None:
