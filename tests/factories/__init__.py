@@ -195,6 +195,14 @@ def signed_in(who: User | str, language: str = "en") -> Client:
     return client
 
 
+def staff(name: str, *roles: str) -> Client:
+    """A browser of somebody with these roles who may open the administration."""
+    made = person(name, *roles)
+    made.is_staff = True
+    made.save()
+    return signed_in(made)
+
+
 def hours(count: int | float) -> timedelta:
     """So many hours."""
     return timedelta(hours=count)

@@ -1,16 +1,13 @@
 """Silence for five business days accepts a document; every deadline knows the holidays of the installation, and all
 agree."""
 
-import csv
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
 from django.db import connection
-from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from billing.closing.report import build_report
@@ -27,8 +24,9 @@ from billing.invoices.selectors import period_of, state_of
 from billing.setup.file import SetUpFileError
 from billing.tenancy.models import AuditEntry, BillingSetup
 from billing.tenancy.selectors import company_calendar
-from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, person
+from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, person, signed_in
 from tests.factories.corrections import FIRST, bill, credit, people
+from tests.factories.pages import file_rows
 
 pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]
 ZONE = "Asia/Shanghai"
@@ -114,15 +112,13 @@ def test_mail_page_dispute_window_and_focus_have_one_due_date(october: Path) -> 
     assert due_of(invoice("nlp"), ZONE, company_calendar()) == due
     assert dict(facts_of_mail(invoice("nlp")))["Due"] == "2026-11-16 (Asia/Shanghai)"
     focus_export(month="2026-10", directory=october / "f")
-    with (october / "f" / "focus-invoice-detail-2026-10.csv").open(newline="") as sheet:
-        assert {row["PaymentDueDate"] for row in csv.DictReader(sheet)} == {"2026-11-16T16:00:00Z"}
+    detail = file_rows(october / "f" / "focus-invoice-detail-2026-10.csv")
+    assert {row["PaymentDueDate"] for row in detail} == {"2026-11-16T16:00:00Z"}
     with pytest.raises(DisputeError, match="could be disputed until 2026-11-17T00:00:00"):
         dispute(due)
     assert dispute(due - timedelta(seconds=1))
     for name, language, words in (("tom", "en", "Can be disputed until"), ("tom", "zh-hans", "异议截止")):
-        client = Client(headers={"accept-language": language})
-        client.force_login(User.objects.get(username=name))
-        page = client.get(f"/invoices/{invoice('nlp').pk}/").content.decode()
+        page = signed_in(name, language).get(f"/invoices/{invoice('nlp').pk}/").content.decode()
         assert (words in page, "17 Nov" in page or "2026-11-17" in page or "11月17日" in page) == (True, True)
     assert Note.objects.get(pk=note.pk).number == "AI-INFRA-CN-2026-000001"
 

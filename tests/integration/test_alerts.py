@@ -2,13 +2,11 @@
 
 import logging
 import re
-import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, time, timedelta
 from pathlib import Path
 
 import pytest
-from django.db import connection
 
 from billing.budgets.models import Alert, Budget, BudgetStatus, Channel, Delivery
 from billing.budgets.services import (
@@ -25,6 +23,7 @@ from billing.budgets.services import (
 )
 from billing.tenancy.models import Team
 from tests.factories import allocation_record, apply, ingest_allocations, money, watched
+from tests.factories.threads import at_once
 from tests.receivers import MailServer, Webhook, mail_server, webhook
 from tests.stored_rows import rewrite
 
@@ -322,25 +321,12 @@ def test_many_evaluators_and_postmen_at_once_report_everything_once(tmp_path: Pa
     budget = budget_of(tmp_path, hook)
     recipients_put(budget=budget, names=["hook"], actor="tests")
     held(1, at(2), 100)
-    gate = threading.Barrier(6)
-    errors: list[Exception] = []
 
     def work() -> None:
-        try:
-            gate.wait()
-            for _ in range(3):
-                heard(at(8))
-        except Exception as error:  # noqa: BLE001 - the edge of a thread: the test reports it
-            errors.append(error)
-        finally:
-            connection.close()
+        for _ in range(3):
+            heard(at(8))
 
-    threads = [threading.Thread(target=work) for _ in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not errors
+    assert at_once(*[work] * 6) == [None] * 6
     alerts_deliver(now=at(8))
     assert Alert.objects.filter(kind="threshold").count() == 3
     assert Alert.objects.filter(kind="threshold", deliveries__status="sent").count() == 3

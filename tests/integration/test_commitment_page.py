@@ -3,27 +3,21 @@
 import csv
 import io
 import re
-from datetime import UTC, datetime
 from decimal import Decimal
 from html import unescape
 from pathlib import Path
 
 import pytest
 import yaml
-from django.contrib.auth.models import User
-from django.test import Client
 
-from billing.closing.services.closing import period_close
 from billing.corrections.note_lines import NoteError
 from billing.corrections.services.sla import LostWork, sla_credit_draft
 from billing.invoices.models import Correction, Invoice
-from billing.invoices.services.invoices import invoices_issue
 from billing.setup.apply import set_up_apply
-from tests.factories import allocation_record, apply, ingest_allocations, person
-from tests.factories.corrections import people, wanted
+from tests.factories import allocation_record, apply, ingest_allocations, person, signed_in
+from tests.factories.corrections import bill, people, wanted
 
 pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]
-OCTOBER_OVER = datetime(2026, 11, 1, 0, 5, tzinfo=UTC)
 TERMS = [
     {"name": "nlp-2026", "team": "nlp", "accelerator": "NVIDIA-H800", "gpu_hours_per_month": "1000",
      "price_per_gpu_hour": "8.0000", "valid_from": "2026-10-01"},
@@ -45,9 +39,7 @@ def october(tmp_path: Path) -> None:
 
 
 def get(who: str, address: str = PAGE, language: str = "en") -> str:
-    client = Client(headers={"accept-language": language})
-    client.force_login(User.objects.get(username=who))
-    return client.get(address).content.decode()
+    return signed_in(who, language).get(address).content.decode()
 
 
 def rows(who: str) -> list[dict[str, str]]:
@@ -62,8 +54,7 @@ def figures(row: dict[str, str]) -> tuple[Decimal, ...]:
 @pytest.mark.parametrize("issued", [False, True])
 def test_bought_used_unused_and_beyond_of_each_commitment(issued: bool) -> None:
     if issued:
-        period_close(month="2026-10", actor="ops", now=OCTOBER_OVER)
-        invoices_issue(month="2026-10", actor="ops", now=OCTOBER_OVER)
+        bill()
     cv, nlp = rows("sam")
     assert (cv["commitment"], nlp["commitment"]) == ("cv-2026", "nlp-2026")
     assert figures(nlp) == (1000, 850, 150, 0, 6800, 1200)
@@ -92,8 +83,7 @@ def test_the_page_shows_them_as_the_set_up_file_has_them(tmp_path: Path) -> None
 
 def test_work_lost_under_a_commitment_is_credited_at_its_price() -> None:
     """64 GPUs lose one hour of work at 8.0000 each: 512.00, not the 640.00 of the list price."""
-    period_close(month="2026-10", actor="ops", now=OCTOBER_OVER)
-    invoices_issue(month="2026-10", actor="ops", now=OCTOBER_OVER)
+    bill()
     invoice = Invoice.objects.get(team__code="nlp")
     positions = dict(invoice.lines.values_list("reason", "position"))
     lost = LostWork(64, Decimal("3.5"), Decimal("1"))

@@ -1,13 +1,12 @@
 """Reports of many at once, each with a connection of its own: as if they had come one after the other."""
 
 import random
-import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import pytest
-from django.db import connections
 
 from billing.usage.models import AllocationRevision, GpuAllocation, NodeCapacity
 from billing.usage.services import (
@@ -22,6 +21,7 @@ from metering.records import EfficiencySample
 from metering.records import NodeCapacity as NodeCapacityRecord
 from tests.factories import allocation_record, ingest_allocations, ingest_tokens, token_record
 from tests.factories.ingest import NOON, OCTOBER, answer, capacity, held_seconds, reports, rows, sample
+from tests.factories.threads import at_once
 from tests.stored_rows import query, token_events
 
 THREADS = 8
@@ -32,28 +32,12 @@ def ledger(transactional_db: None) -> None:
     """A database in which this test commits for real."""
 
 
-def at_once(work: Callable[[int], Any]) -> list[Any]:
+def all_at_once(work: Callable[[int], Any]) -> list[Any]:
     """`work(0)` to `work(7)` at the same time; raises the first error."""
-    start = threading.Barrier(THREADS)
-    results: list[Any] = [None] * THREADS
-    errors: list[BaseException] = []
-
-    def run(number: int) -> None:
-        try:
-            start.wait(timeout=30)
-            results[number] = work(number)
-        except Exception as error:  # noqa: BLE001 - handed to the test
-            errors.append(error)
-        finally:
-            connections.close_all()
-
-    threads = [threading.Thread(target=run, args=(number,)) for number in range(THREADS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(timeout=120)
-    if errors:
-        raise errors[0]
+    results = at_once(*(partial(work, number) for number in range(THREADS)))
+    for result in results:
+        if isinstance(result, Exception):
+            raise result
     return results
 
 
@@ -74,7 +58,7 @@ def test_overlapping_token_batches_of_many_writers_make_one_row_per_key(ledger: 
             rollups_fold()
         return outcomes
 
-    outcomes = [outcome for outcomes in at_once(work) for outcome in outcomes]
+    outcomes = [outcome for outcomes in all_at_once(work) for outcome in outcomes]
     answers = [answer(outcome) for outcome in outcomes]
     assert all(sum(counts) == 50 for counts in answers)
     reported = {key for number in range(THREADS) for key in random.Random(number).sample(range(keys), 250)}
@@ -96,7 +80,7 @@ def test_writers_that_meet_a_new_month_and_new_consumers_at_once_agree(ledger: N
         ]
         return ingest_tokens(*records)
 
-    assert [answer(outcome) for outcome in at_once(work)] == [(20, 0, 0, 0)] * THREADS
+    assert [answer(outcome) for outcome in all_at_once(work)] == [(20, 0, 0, 0)] * THREADS
     assert rows(token_events()) == 20 * THREADS
     assert query("SELECT count(*) FROM token_dimension WHERE consumer LIKE 'new-%%'") == [(4,)]
 
@@ -121,7 +105,7 @@ def test_overlapping_allocation_reports_of_many_writers_end_in_the_furthest_stat
             answers.append(answer(outcome))
         return answers
 
-    answers = [counts for results in at_once(work) for counts in results]
+    answers = [counts for results in all_at_once(work) for counts in results]
     assert all(sum(counts) == 10 and counts[2:] == (0, 0) for counts in answers)
     assert (GpuAllocation.objects.count(), AllocationRevision.objects.count()) == (40, 40)
     ended = GpuAllocation.objects.exclude(ended_at=None)
@@ -142,7 +126,7 @@ def test_two_agents_reporting_the_same_capacity_and_samples_at_once_count_them_o
             answer(reports(EfficiencySample, efficiency_ingest, *measured)),
         ]
 
-    results = at_once(work)
+    results = all_at_once(work)
     for index in (0, 1):
         answers = [result[index] for result in results]
         assert all(sum(counts) == 20 and counts[2:] == (0, 0) for counts in answers)

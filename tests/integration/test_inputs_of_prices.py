@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.test import Client
 from django.utils import timezone
 
 from billing.rates.models import CostSheet, PriceVersion, TokenCostSheet
@@ -66,8 +65,7 @@ def test_three_messages_from_the_workbench(scenario: None) -> None:
 
 
 def test_three_messages_in_chinese(scenario: None) -> None:
-    client = Client(headers={"accept-language": "zh-CN"})
-    client.force_login(factories.person("ana", "finance"))
+    client = factories.signed_in(factories.person("ana", "finance"), "zh-CN")
     for answer in (client.get("/prices/workbench/", BAD), client.post("/prices/workbench/draft/", BAD)):
         page = answer.content.decode().replace("&#x27;", "'")
         for wanted in (

@@ -13,6 +13,7 @@ from django.utils import timezone
 from billing.rates.models import PriceDraft, PriceVersion
 from billing.rates.services import price_draft_create, price_draft_submit, price_draft_withdraw, token_cost_sheet_put
 from tests import factories
+from tests.factories import staff
 from tests.factories.commands import since_2024
 from tests.factories.prices import LIST, TOKEN_SHEET
 
@@ -28,13 +29,6 @@ gpu:
 tokens: []
 """
 HISTORY = {"steps-TOTAL_FORMS": "0", "steps-INITIAL_FORMS": "0"}
-
-
-def staff(name: str, *roles: str) -> Client:
-    person = factories.person(name, *roles)
-    person.is_staff = True
-    person.save()
-    return factories.signed_in(person)
 
 
 @pytest.fixture

@@ -1,13 +1,11 @@
 """Several people at one draft in the same instant: published once, by one, and never a list that nobody looked at."""
 
-import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
-from django.db import connections
 
 from billing.rates.models import PriceDraft, PriceVersion
 from billing.rates.services import (
@@ -20,33 +18,23 @@ from billing.rates.services import (
 )
 from tests.factories import apply
 from tests.factories.prices import DECEMBER, LIST, NOW
+from tests.factories.threads import at_once
 
 pytestmark = pytest.mark.django_db(transaction=True)
 PEOPLE = 6
 
 
-def at_once(*calls: Callable[[], Any]) -> list[str]:
-    """Run each in a thread with a connection of its own; what became of each: "done" or the field that was refused."""
-    gate, ended = threading.Barrier(len(calls)), ["died"] * len(calls)
+def endings(*calls: Callable[[], Any]) -> list[str]:
+    """What became of each at the same time: "done" or the field that was refused."""
+    return [ending(found) for found in at_once(*calls)]
 
-    def run(number: int) -> None:
-        gate.wait()
-        try:
-            calls[number]()
-            ended[number] = "done"
-        except PriceDraftError as error:
-            ended[number] = next(iter(error.by_field))
-        except RateError:
-            ended[number] = "overlap"
-        finally:
-            connections.close_all()
 
-    threads = [threading.Thread(target=run, args=(number,)) for number in range(len(calls))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    return ended
+def ending(found: Any) -> str:
+    if isinstance(found, PriceDraftError):
+        return next(iter(found.by_field))
+    if isinstance(found, RateError):
+        return "overlap"
+    return repr(found) if isinstance(found, Exception) else "done"
 
 
 def submitted(name: str = "2026-12", start: datetime = DECEMBER) -> PriceDraft:
@@ -61,7 +49,7 @@ def approval(draft: PriceDraft, actor: str) -> Callable[[], Any]:
 def test_of_many_approvers_one_publishes(tmp_path: Path) -> None:
     apply(tmp_path)
     draft = submitted()
-    ended = at_once(*(approval(draft, f"approver-{number}") for number in range(PEOPLE)))
+    ended = endings(*(approval(draft, f"approver-{number}") for number in range(PEOPLE)))
     assert sorted(ended) == ["done", *["state"] * (PEOPLE - 1)]
     version = PriceVersion.objects.get(name="2026-12")
     assert version.published_by == f"approver-{ended.index('done')}"
@@ -72,7 +60,7 @@ def test_an_edit_and_an_approval_never_both_count(tmp_path: Path) -> None:
     apply(tmp_path)
     draft = submitted()
     edit = {"gpu": [{"accelerator": "NVIDIA-H800", "price_per_gpu_hour": "99"}]}
-    approved, edited = at_once(
+    approved, edited = endings(
         approval(draft, "ben"), lambda: price_draft_edit(draft=draft, actor="cem", now=NOW, content=edit)
     )
     draft.refresh_from_db()
@@ -85,7 +73,7 @@ def test_lists_that_are_approved_at_once_follow_each_other_without_gap(tmp_path:
     apply(tmp_path)
     starts = [datetime(2027, month, 1, tzinfo=UTC) for month in range(1, 5)]
     drafts = [submitted(f"2027-{number}", start) for number, start in enumerate(starts, start=1)]
-    assert at_once(*(approval(draft, "ben") for draft in drafts)) == ["done"] * len(drafts)
+    assert endings(*(approval(draft, "ben") for draft in drafts)) == ["done"] * len(drafts)
     rows = list(PriceVersion.objects.order_by("valid_from").values_list("name", "valid_from", "valid_until"))
     assert [row[0] for row in rows] == ["2026-10", "2027-1", "2027-2", "2027-3", "2027-4"]
     assert [row[2] for row in rows] == [*starts, None]
@@ -99,5 +87,5 @@ def test_two_drafts_of_one_name_made_at_once_are_one(tmp_path: Path) -> None:
         )
         for number in range(PEOPLE)
     ]
-    assert sorted(at_once(*calls)) == ["done", *["name"] * (PEOPLE - 1)]
+    assert sorted(endings(*calls)) == ["done", *["name"] * (PEOPLE - 1)]
     assert PriceDraft.objects.count() == 1

@@ -17,6 +17,7 @@ from billing.tenancy.models import AuditEntry
 from billing.tenancy.roles import role_grant
 from billing.tenancy.tokens import api_token_create
 from tests import factories
+from tests.factories import staff
 from tests.factories.api import bearer
 from tests.factories.commands import Manage, since_2024
 
@@ -36,13 +37,6 @@ price_versions:
     input: '2.0000'
     output: '8.0000'
 """
-
-
-def staff(name: str, *roles: str) -> Client:
-    person = factories.person(name, *roles)
-    person.is_staff = True
-    person.save()
-    return factories.signed_in(person)
 
 
 def test_file_api_portal_and_admin_write_one_draft_and_show_one_version(

@@ -4,7 +4,6 @@ import multiprocessing
 import os
 import secrets
 import socket
-import threading
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -23,6 +22,7 @@ from billing.local.process_list import free_port
 from billing.tenancy.ownership import Owner, OwnershipBook, OwnershipRow
 from pricing.rate_card import PriceVersion, RateCard
 from tests.factories.servers import until
+from tests.factories.threads import at_once
 
 NOW = datetime(2026, 10, 15, tzinfo=UTC)
 END = datetime(2026, 10, 31, 16, tzinfo=UTC)
@@ -298,16 +298,8 @@ def test_a_valkey_that_hears_and_says_nothing_holds_nobody_up_for_long(kept: Kep
 
 
 def test_threads_of_a_process_share_connections(kept: Kept) -> None:
-    allowed: list[bool] = []
-    gate = threading.Barrier(8)
+    def work() -> list[bool]:
+        return [kept.asked(line(amount="20.00"), amount=Decimal(1)).allowed for _ in range(25)]
 
-    def work() -> None:
-        gate.wait()
-        allowed.extend(kept.asked(line(amount="20.00"), amount=Decimal(1)).allowed for _ in range(25))
-
-    threads = [threading.Thread(target=work) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    allowed = [one for found in at_once(*[work] * 8) for one in found]
     assert (sum(allowed), len(allowed)) == (20, 200)

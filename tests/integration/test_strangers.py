@@ -1,6 +1,5 @@
 """What strangers meet: a description made once, days that are none, deep nesting, and no page without a role."""
 
-import threading
 import time
 from pathlib import Path
 
@@ -8,7 +7,6 @@ import pytest
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.core import mail
-from django.db import connections
 from django.test import Client
 
 from billing.tenancy.tokens import api_token_create
@@ -16,6 +14,7 @@ from pricing.documents import DocumentError, parse_yaml
 from tests import factories
 from tests.factories.api import bearer
 from tests.factories.roles import MATRIX, SIGNED_IN
+from tests.factories.threads import at_once
 
 pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]
 
@@ -30,22 +29,9 @@ def test_eight_ask_for_the_description_of_the_api_at_once(monkeypatch: pytest.Mo
     parse = SchemaGenerator.parse
     monkeypatch.setattr(SchemaGenerator, "parse", lambda *a, **k: (made.append(time.monotonic()), parse(*a, **k))[1])
     monkeypatch.setattr(schema.OneDescription, "_made", {})
-    answers = list[tuple[int, bytes]]()
-
-    def ask() -> None:
-        try:
-            answer = Client().get("/api/v1/schema/", headers={"accept": "application/json"})
-            answers.append((answer.status_code, answer.content))
-        finally:
-            connections.close_all()
-
-    threads = [threading.Thread(target=ask) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert [status for status, _ in answers] == [200] * 8
-    assert len({body for _, body in answers}) == 1
+    answers = at_once(*[lambda: Client().get("/api/v1/schema/", headers={"accept": "application/json"})] * 8)
+    assert [answer.status_code for answer in answers] == [200] * 8
+    assert len({answer.content for answer in answers}) == 1
     assert len(made) == 1
 
 

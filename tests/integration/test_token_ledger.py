@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -19,6 +20,7 @@ from billing.usage.services.token_batch import TokenBatch, token_batch
 from billing.usage.services.token_group import GroupCommit
 from metering.records import TokenUsage, decode_batch
 from tests.factories import AFTER, ingest_tokens, token_record
+from tests.factories.threads import at_once
 from tests.stored_rows import ledger_emptied, query, rewrite, token_events
 
 pytestmark = pytest.mark.django_db
@@ -133,23 +135,7 @@ def committing(transactional_db: None) -> Iterator[None]:
 
 
 def _submit_all(group: GroupCommit, batches: list[TokenBatch]) -> list[IngestOutcome | BaseException]:
-    answers: list[Any] = [None] * len(batches)
-
-    def run(number: int) -> None:
-        try:
-            answers[number] = group.submit(batches[number])
-        except Exception as error:  # noqa: BLE001 - looked at by the test
-            answers[number] = error
-        finally:
-            connections.close_all()
-
-    threads = [threading.Thread(target=run, args=(number,)) for number in range(len(batches))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(timeout=60)
-        assert not thread.is_alive()
-    return answers
+    return at_once(*(partial(group.submit, batch) for batch in batches))
 
 
 def test_reports_that_come_while_another_is_written_share_one_transaction(committing: None) -> None:

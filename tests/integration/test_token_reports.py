@@ -10,7 +10,7 @@ from django.test import Client
 
 from billing.portal.token_report import LARGEST_REPORT, kept_text
 from billing.rates.models import PriceDraft, TokenCostSheet
-from tests.factories import SET_UP, apply, person
+from tests.factories import SET_UP, apply, person, signed_in
 from tests.factories.load_reports import REPORT, THREE
 
 pytestmark = pytest.mark.django_db
@@ -26,9 +26,7 @@ NAMED = {"draft_name": "2099-01", "valid_from": "2099-01-01", "reason": "measure
 @pytest.fixture(scope="module")
 def finance(for_all_tests: Path) -> Client:
     apply(for_all_tests, price_versions=[{**SET_UP["price_versions"][0], "valid_from": "2024-01-01"}])
-    client = Client(headers={"accept-language": "en"})
-    client.force_login(person("ana", "finance"))
-    return client
+    return signed_in(person("ana", "finance"))
 
 
 def file(content: bytes, name: str = "report.json") -> SimpleUploadedFile:

@@ -20,7 +20,7 @@ from billing.runtime.translation import translated
 from billing.usage.models import AgentDiagnostic, QuarantinedRecord
 from billing.usage.services import watch_notes_add
 from metering.intervals import Interval
-from tests.factories import apply, ingest_tokens, person, token_record
+from tests.factories import apply, ingest_tokens, person, signed_in, token_record
 from tests.full_scenario import Scenario, build_scenario, pleasant
 
 pytestmark = pytest.mark.django_db
@@ -32,9 +32,7 @@ UNKNOWN = "未知的扩展资源：如果是设备，用 --resource 配置采集
 def reader(tmp_path: Path) -> Client:
     """An administrator with the right to close, whose browser asks for Chinese."""
     apply(tmp_path)
-    client = Client(headers={"accept-language": "zh-CN"})
-    client.force_login(person("li", "admin"))
-    return client
+    return signed_in(person("li", "admin"), "zh-CN")
 
 
 def page(client: Client, address: str) -> str:
@@ -50,9 +48,7 @@ def test_the_advice_for_an_unknown_resource_is_chinese_on_the_page_and_english_i
     AgentDiagnostic.objects.create(
         kind="unknown", agent="a", cluster="hq-1", subject="example.com/fpga", text="4", at=NOVEMBER
     )
-    finance = Client(headers={"accept-language": "zh-CN"})
-    finance.force_login(person("fang", "finance"))
-    assert UNKNOWN in page(finance, "/close/?month=2026-11")
+    assert UNKNOWN in page(signed_in(person("fang", "finance"), "zh-CN"), "/close/?month=2026-11")
     found = build_report(period_of("2026-11"), now=datetime(2026, 12, 2, tzinfo=UTC)).as_dict()
     (action,) = [item["action"] for item in found["exceptions"] if item["kind"] == "unknown_resource"]
     assert type(action) is str
@@ -119,8 +115,7 @@ def test_why_a_record_is_in_quarantine_is_chinese_on_the_page_and_stored_in_engl
 )
 def test_a_waiver_that_is_refused_says_why_in_the_readers_language(tmp_path: Path, until: str, expected: str) -> None:
     apply(tmp_path)
-    client = Client(headers={"accept-language": "zh-CN"})
-    client.force_login(person("fang", "finance"))
+    client = signed_in(person("fang", "finance"), "zh-CN")
     period_open(month="2026-11")
     sent = {"kind": "metering_gap", "subject": "hq-1", "reason": "test", "until": until}
     assert expected in shown(client.post("/close/2026-11/waivers/", sent).content)
