@@ -23,6 +23,7 @@ instants = st.one_of(inside, hourly)
 
 @contextmanager
 def world() -> Iterator[None]:
+    """A ledger that vanishes after each example."""
     with transaction.atomic():
         yield
         transaction.set_rollback(True)

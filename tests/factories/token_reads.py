@@ -1,19 +1,27 @@
-"""Whatever is read of token records, to compare what it gives before and after they moved, and wherever they are kept."""
+"""Whatever is read of token records, to compare what it gives before and after they moved, and wherever they are kept; and
+the sealed month that they leave.
+"""
 
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
+from billing.closing.services.closing import period_close
 from billing.corrections.services.proof import period_verify
+from billing.usage.archive.sealed import Seal
 from billing.usage.scope import EpochFilter
+from billing.usage.services.sealing import ClosedMonth, usage_seal
 from billing.usage.store.dimensions import token_names
 from billing.usage.store.proofs import rollup_difference
 from billing.usage.store.records import known_keys, record_stored, requests_of
 from billing.usage.store.sums import token_sums
 from metering.intervals import billing_month
 from metering.token_keys import token_key
-from tests.factories import token_record
+from tests.factories import ingest_tokens, token_record
+from tests.factories.months import OCTOBER_OVER
 
 OCTOBER = billing_month("2026-10", "Asia/Shanghai")
+CLOSED = ClosedMonth("2026-10", OCTOBER, "Asia/Shanghai", 1)
 MASKED = "0190b5a2-7c1e-7abc-8def-0123456789ab"
 LARGE = 3_000_000_000
 RECORDS = [
@@ -21,6 +29,19 @@ RECORDS = [
     token_record(2, id=MASKED, time="2026-10-15T07:59:59.000001+08:00", site="", provider="azure"),
     token_record(3, time="2026-10-15T08:00:00+08:00", input_tokens=LARGE, output_tokens=40_000, reasoning_output_tokens=0),
 ]
+
+
+def outcome(*records: dict[str, Any]) -> tuple[int, int, int]:
+    """How many of what is reported were accepted, known already, and known with another content."""
+    found = ingest_tokens(*records)
+    return found.accepted, found.duplicates, found.conflicts
+
+
+def sealed_october(archive: Path) -> Seal:
+    """October, closed and sealed in that folder."""
+    period_close(month="2026-10", actor="ops", now=OCTOBER_OVER)
+    seal, _ = usage_seal(closed=CLOSED, address=str(archive), actor="ops", now=OCTOBER_OVER)
+    return seal
 
 
 def reads() -> dict[str, Any]:

@@ -24,7 +24,7 @@ from billing.usage.scope import EpochFilter
 from billing.usage.services import archiving, tokens
 from billing.usage.services.archiving import records_archive, records_restore
 from billing.usage.services.outcome import Reporter
-from billing.usage.services.sealing import ClosedMonth, SealError, usage_seal
+from billing.usage.services.sealing import SealError, usage_seal
 from billing.usage.services.tokens import tokens_ingest
 from billing.usage.store.archived import archived_months
 from billing.usage.store.dimensions import token_names
@@ -36,16 +36,14 @@ from metering.intervals import billing_month
 from metering.token_keys import token_key
 from tests.factories import apply, ingest_tokens, person, token_record
 from tests.factories.commands import Manage
-from tests.factories.token_reads import OCTOBER, RECORDS, reads
+from tests.factories.months import NOVEMBER_OVER
+from tests.factories.token_reads import CLOSED, OCTOBER, RECORDS, outcome, reads, sealed_october
 from tests.stored_rows import postgresql_keeps, query, rewrite, token_events
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-OVER = datetime(2026, 11, 1, 0, 5, tzinfo=UTC)
-NOVEMBER_OVER = datetime(2026, 12, 1, 0, 5, tzinfo=UTC)
 NEXT = token_record(4, time="2026-11-01T00:00:00+08:00")
 ENTRIES = "SELECT * FROM token_entry ORDER BY key"
-CLOSED = ClosedMonth("2026-10", OCTOBER, "Asia/Shanghai", 1)
 
 
 @pytest.fixture
@@ -53,8 +51,7 @@ def archive(tmp_path: Path) -> Path:
     apply(tmp_path)
     with postgresql_keeps():
         ingest_tokens(*RECORDS, NEXT)
-    period_close(month="2026-10", actor="ops", now=OVER)
-    usage_seal(closed=CLOSED, address=str(tmp_path / "archive"), actor="ops", now=OVER)
+    sealed_october(tmp_path / "archive")
     return tmp_path / "archive"
 
 
@@ -62,11 +59,6 @@ def left(step: int = 2) -> Seal:
     (seal,) = seals("2026-10")
     assert records_archive(closed=CLOSED, seal=seal, actor="ops", step=step) == 3
     return seal
-
-
-def outcome(*records: dict[str, Any]) -> tuple[int, int, int]:
-    found = ingest_tokens(*records)
-    return found.accepted, found.duplicates, found.conflicts
 
 
 def flip(path: Path) -> None:
@@ -233,8 +225,7 @@ def test_a_record_that_came_was_closed_sealed_and_left_between_look_up_and_copy_
         monkeypatch.setattr(tokens, "sealed_among", real)
         with transaction.atomic():
             ingest_tokens(*RECORDS)
-        period_close(month="2026-10", actor="ops", now=OVER)
-        seal, _ = usage_seal(closed=CLOSED, address=str(tmp_path / "archive"), actor="ops", now=OVER)
+        seal = sealed_october(tmp_path / "archive")
         assert records_archive(closed=CLOSED, seal=seal, actor="ops") == 3
         return found
 

@@ -31,6 +31,7 @@ from tests.factories.corrections import (
     part,
     whole,
 )
+from tests.factories.kills import die_at
 
 pytestmark = pytest.mark.filterwarnings("ignore:No directory at:UserWarning")
 
@@ -169,20 +170,8 @@ def forked(work: Callable[[], Any], statement: int | None = None, *, executed: b
     connections.close_all()
     pid = os.fork()
     if not pid:
-        count = 0
-
-        def execute(call: Any, sql: Any, params: Any, many: bool, context: Any) -> Any:
-            nonlocal count
-            count += 1
-            if count == statement and not executed:
-                os.kill(os.getpid(), signal.SIGKILL)
-            result = call(sql, params, many, context)
-            if count == statement:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return result
-
         try:
-            with connection.execute_wrapper(execute):
+            with connection.execute_wrapper(die_at(statement or 0, executed=executed)):
                 work()
         finally:
             os._exit(0)

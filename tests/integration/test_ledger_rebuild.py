@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,18 +17,18 @@ from billing.tenancy.models import AuditEntry
 from billing.usage.archive.sealed import seals
 from billing.usage.services import archiving
 from billing.usage.services.archiving import records_archive, records_restore
-from billing.usage.services.sealing import ClosedMonth, SealError, usage_seal
+from billing.usage.services.sealing import SealError, usage_seal
 from billing.usage.store import parts, rebuild
 from billing.usage.store.parts import PartsError
 from billing.usage.store.rebuild import ledger_rebuild
 from tests.factories import apply, ingest_tokens, person, token_record, uuid7
 from tests.factories.commands import Manage
-from tests.factories.token_reads import OCTOBER, RECORDS, reads
+from tests.factories.months import OCTOBER_OVER
+from tests.factories.token_reads import CLOSED, RECORDS, outcome, reads
 from tests.stored_rows import query, rewrite
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.postgresql("it is its own table that is put in parts")]
 
-OVER = datetime(2026, 11, 1, 0, 5, tzinfo=UTC)
 FILES = ("tokens", "token_keys", "token_shards")
 ENTRIES = "SELECT * FROM token_entry ORDER BY key"
 KINDS = """SELECT relname, relkind FROM pg_class
@@ -52,7 +51,7 @@ def one_table(tmp_path: Path) -> Iterator[None]:
         cursor.execute(f"CREATE ROLE {READER}; GRANT SELECT ON token_entry TO {READER}")
     apply(tmp_path)
     ingest_tokens(*TIMED, *RECORDS, *HASHED)
-    period_close(month="2026-10", actor="ops", now=OVER)
+    period_close(month="2026-10", actor="ops", now=OCTOBER_OVER)
     ingest_tokens(token_record(5000), token_record(5001, id=uuid7("2026-10-17T04:00:00+00:00", 1)))
     yield
     with connection.cursor() as cursor:
@@ -61,11 +60,6 @@ def one_table(tmp_path: Path) -> Iterator[None]:
         for name in (*FILES, "token_parts"):
             cursor.execute(sql_file("billing.usage", name))
         cursor.execute(sql_file("billing.rating", "as_owner"))
-
-
-def outcome(*records: dict[str, Any]) -> tuple[int, int, int]:
-    found = ingest_tokens(*records)
-    return found.accepted, found.duplicates, found.conflicts
 
 
 def ended(entries: list[Any]) -> None:
@@ -156,25 +150,24 @@ def test_a_month_leaves_one_table_row_by_row_and_what_is_left_of_it_its_part(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Some rows before the ledger is put in parts, the others after; and all of them are back at the end."""
-    closed, before = ClosedMonth("2026-10", OCTOBER, "Asia/Shanghai", 1), reads()
-    seal, _ = usage_seal(closed=closed, address=str(tmp_path / "archive"), actor="ops", now=OVER)
+    before = reads()
+    seal, _ = usage_seal(closed=CLOSED, address=str(tmp_path / "archive"), actor="ops", now=OCTOBER_OVER)
     real, steps = archiving.records_leave, iter(range(3))
     monkeypatch.setattr(archiving, "records_leave", lambda *given: (next(steps), real(*given))[1])
     with pytest.raises(StopIteration):
-        records_archive(closed=closed, seal=seal, actor="ops", step=100)
+        records_archive(closed=CLOSED, seal=seal, actor="ops", step=100)
     monkeypatch.undo()
     assert (query("SELECT count(*) FROM token_entry"), reads()) == ([(305,)], before)
     assert ledger_rebuild(actor="lin") == 305
     assert (outcome(*TIMED, *RECORDS, *HASHED), reads()) == ((0, 603, 0), before)
-    assert records_archive(closed=closed, seal=seal, actor="ops", step=100) == 603
+    assert records_archive(closed=CLOSED, seal=seal, actor="ops", step=100) == 603
     assert (query("SELECT count(*) FROM token_entry"), reads()) == ([(2,)], before)
     assert records_restore(month="2026-10", actor="ops", step=100) == 603
     assert (query("SELECT count(*) FROM token_entry"), reads()) == ([(605,)], before)
 
 
 def test_months_do_not_leave_or_come_back_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    closed = ClosedMonth("2026-10", OCTOBER, "Asia/Shanghai", 1)
-    seal, _ = usage_seal(closed=closed, address=str(tmp_path / "archive"), actor="ops", now=OVER)
+    seal, _ = usage_seal(closed=CLOSED, address=str(tmp_path / "archive"), actor="ops", now=OCTOBER_OVER)
 
     def stopped(*_: Any) -> None:
         raise Stopped
@@ -184,10 +177,10 @@ def test_months_do_not_leave_or_come_back_meanwhile(tmp_path: Path, monkeypatch:
         ledger_rebuild(actor="lin")
     monkeypatch.undo()
     with pytest.raises(SealError, match="usage_partition was begun and has not ended; run it again first"):
-        records_archive(closed=closed, seal=seal, actor="ops")
+        records_archive(closed=CLOSED, seal=seal, actor="ops")
     before = reads()
     assert ledger_rebuild(actor="lin") == 605
-    assert records_archive(closed=closed, seal=seal, actor="ops") == 603
+    assert records_archive(closed=CLOSED, seal=seal, actor="ops") == 603
     assert seals("2026-10")
     assert reads() == before
     assert outcome(*TIMED, *RECORDS, *HASHED) == (0, 603, 0)

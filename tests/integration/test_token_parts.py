@@ -10,25 +10,22 @@ import psycopg
 import pytest
 from django.db import IntegrityError, connection, transaction
 
-from billing.closing.services.closing import period_close
 from billing.runtime.advisory_lock import advisory_lock
 from billing.usage import tasks
 from billing.usage.archive.sealed import seals
 from billing.usage.services.archiving import records_archive, records_restore
-from billing.usage.services.sealing import ClosedMonth, SealError, usage_seal
+from billing.usage.services.sealing import SealError
 from billing.usage.store import parts
 from billing.usage.store.parts import months_make, part_of
 from billing.usage.store.records import rows_known
 from metering.intervals import billing_month
 from metering.token_keys import token_key
 from tests.factories import apply, ingest_tokens, token_record, uuid7
-from tests.factories.token_reads import OCTOBER, RECORDS, reads
+from tests.factories.token_reads import CLOSED, RECORDS, outcome, reads, sealed_october
 from tests.stored_rows import query, token_events
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.postgresql("parts are those of its own table")]
 
-OVER = datetime(2026, 11, 1, 0, 5, tzinfo=UTC)
-CLOSED = ClosedMonth("2026-10", OCTOBER, "Asia/Shanghai", 1)
 ENTRIES = "SELECT * FROM token_entry ORDER BY key"
 PART = "token_entry_2026_10"
 WHERE = "SELECT tableoid::regclass::text, count(*)::int FROM token_entry GROUP BY 1 ORDER BY 1"
@@ -60,19 +57,13 @@ def months() -> Iterator[None]:
 def archive(tmp_path: Path) -> Path:
     apply(tmp_path)
     ingest_tokens(*OF_OCTOBER, STRAY)
-    period_close(month="2026-10", actor="ops", now=OVER)
-    usage_seal(closed=CLOSED, address=str(tmp_path / "archive"), actor="ops", now=OVER)
+    sealed_october(tmp_path / "archive")
     return tmp_path / "archive"
 
 
 def drop(step: int = 2) -> int:
     (seal,) = seals("2026-10")
     return records_archive(closed=CLOSED, seal=seal, actor="ops", step=step)
-
-
-def outcome(*records: dict[str, Any]) -> tuple[int, int, int]:
-    found = ingest_tokens(*records)
-    return found.accepted, found.duplicates, found.conflicts
 
 
 def test_an_id_that_tells_its_time_is_in_the_part_of_its_month_and_any_other_in_one_without(tmp_path: Path) -> None:
@@ -308,8 +299,7 @@ def test_the_room_of_a_month_is_given_back(tmp_path: Path) -> None:
     """2,000 records and the few that stay: an empty table with its indexes has 4 pages at most."""
     apply(tmp_path)
     ingest_tokens(*(timed(number) for number in range(2_000)), STRAY)
-    period_close(month="2026-10", actor="ops", now=OVER)
-    usage_seal(closed=CLOSED, address=str(tmp_path / "archive"), actor="ops", now=OVER)
+    sealed_october(tmp_path / "archive")
     (before,) = query("SELECT sum(pg_total_relation_size(relid))::int FROM pg_partition_tree('token_entry') WHERE isleaf")[0]
     (part,) = query("SELECT pg_total_relation_size(%s)::int", PART)[0]
     assert part > 200_000

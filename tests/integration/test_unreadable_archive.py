@@ -4,13 +4,11 @@ import json
 import re
 import shutil
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from django.test import Client
 
-from billing.closing.services.closing import period_close
 from billing.closing.services.operations import operation_request, operation_run
 from billing.portal.months import period_shown
 from billing.portal.statements import month_statements
@@ -18,17 +16,14 @@ from billing.tenancy.models import BillingSetup, Team
 from billing.usage.archive.sealed import seals
 from billing.usage.models import QuarantinedRecord
 from billing.usage.services.archiving import records_archive
-from billing.usage.services.sealing import ClosedMonth, usage_seal
-from metering.intervals import billing_month
 from tests.factories import SET_UP, apply, ingest_tokens, person, signed_in, token_record
 from tests.factories.api import program
 from tests.factories.commands import Manage
+from tests.factories.token_reads import CLOSED, sealed_october
 from tests.stored_rows import postgresql_keeps
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-OVER = datetime(2026, 11, 1, 0, 5, tzinfo=UTC)
-WINDOW = billing_month("2026-10", "Asia/Shanghai")
 FILE = "tokens-00000.parquet"
 MODEL = "llama-3-8b"
 PRICES = {
@@ -76,10 +71,8 @@ def october_left(tmp_path: Path, prices: dict[str, object], breaks: Callable[[Pa
     apply(tmp_path, price_versions=[prices])
     with postgresql_keeps():
         ingest_tokens(*RECORDS)
-    period_close(month="2026-10", actor="ops", now=OVER)
-    closed = ClosedMonth("2026-10", WINDOW, "Asia/Shanghai", 1)
-    seal, _ = usage_seal(closed=closed, address=str(tmp_path / "archive"), actor="ops", now=OVER)
-    assert records_archive(closed=closed, seal=seal, actor="ops") == 3
+    seal = sealed_october(tmp_path / "archive")
+    assert records_archive(closed=CLOSED, seal=seal, actor="ops") == 3
     return breaks(tmp_path / "archive" / seal.folder)
 
 

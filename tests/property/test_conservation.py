@@ -1,8 +1,7 @@
 """The same truth gives the same invoices however it is reported, and no change of prices or owners creates or loses
 usage."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from itertools import pairwise
@@ -10,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.db import transaction
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -24,6 +22,7 @@ from billing.usage.services import rollups_fold
 from metering.intervals import billing_month
 from pricing.money import EXACT
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, token_record
+from tests.factories.histories import world
 from tests.hypothesis_profile import examples
 
 pytestmark = pytest.mark.django_db
@@ -51,14 +50,6 @@ changes = st.lists(st.one_of(inside, hourly), max_size=3, unique=True).map(sorte
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("set-up")
-
-
-@contextmanager
-def world() -> Iterator[None]:
-    """A ledger that vanishes after each example."""
-    with transaction.atomic():
-        yield
-        transaction.set_rollback(True)
 
 
 def report_usage(story: Story, fold: Callable[[], bool] = lambda: False) -> None:
