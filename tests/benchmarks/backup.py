@@ -7,13 +7,11 @@ with that. The raw limit is what the dump and the restore take alone.
 import statistics
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from tests.benchmarks import month
 from tests.benchmarks.month import MONTH, Size
+from tests.benchmarks.processor import say, seconds_of
 
 Row = tuple[str, ...]
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,14 +31,14 @@ def measure(home: Path, rounds: int, share: float) -> list[Row]:
     taken, dumped, proven, restored = list[float](), list[float](), list[float](), list[float]()
     for number in range(rounds):
         plain, own = home / f"plain-{number}.dump", home / f"own-{number}.dump"
-        dumped.append(_seconds(run, "pg_dump", "--format=custom", "--no-privileges", f"--file={plain}"))
-        taken.append(_seconds(backup_take, path=own, now=timezone.now()))
-        restored.append(_seconds(_restored, plain))
-        proven.append(_seconds(_proven, own))
-        found = _seconds(_flipped_byte_found, own)
+        dumped.append(seconds_of(run, "pg_dump", "--format=custom", "--no-privileges", f"--file={plain}"))
+        taken.append(seconds_of(backup_take, path=own, now=timezone.now()))
+        restored.append(seconds_of(_restored, plain))
+        proven.append(seconds_of(_proven, own))
+        found = seconds_of(_flipped_byte_found, own)
         written = own.stat().st_size
         last = [f"{times[-1]:.1f} s" for times in (taken, dumped, proven, restored)]
-        _say(f"round {number + 1}: {last[0]}, pg_dump {last[1]}; {last[2]}, pg_restore {last[3]}; a byte {found:.1f} s")
+        say(f"round {number + 1}: {last[0]}, pg_dump {last[1]}; {last[2]}, pg_restore {last[3]}; a byte {found:.1f} s")
         for path in (plain, own):
             path.unlink()
     take, dump, prove, restore = (statistics.median(times) for times in (taken, dumped, proven, restored))
@@ -51,16 +49,6 @@ def measure(home: Path, rounds: int, share: float) -> list[Row]:
          f"{restore:.1f} s `pg_restore`", f"{prove / restore:.2f}"),
         ("B15 one flipped byte of it found", f"{found:.1f} s"),
     ]  # fmt: skip
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
-def _seconds(work: Callable[..., Any], *arguments: Any, **named: Any) -> float:
-    started = time.perf_counter()
-    work(*arguments, **named)
-    return time.perf_counter() - started
 
 
 def _restored(path: Path) -> None:

@@ -28,7 +28,7 @@ from billing.usage.token_file import files_text
 from metering.intervals import billing_month
 from tests.benchmarks import month
 from tests.benchmarks.month import MONTH, PRICE_CHANGE, Size
-from tests.benchmarks.processor import family_seconds, postmaster
+from tests.benchmarks.processor import family_seconds, postmaster, seconds_of
 
 Row = tuple[str, ...]
 ROOT = Path(__file__).resolve().parents[2]
@@ -66,8 +66,8 @@ def measure(home: Path, rounds: int, share: float) -> list[Row]:
     for _ in range(rounds):
         more.append(_closed(size, REPETITIONS))
         closes.append(_closed(size, 1, files))
-        sums.append(_seconds(lambda: add_up(files)))
-        starts.append(_seconds(lambda: _command("period_close", "--help")))
+        sums.append(seconds_of(lambda: add_up(files)))
+        starts.append(seconds_of(lambda: _command("period_close", "--help")))
     duck, own, large = statistics.median(sums), _median(closes), _median(more)
     rows = [
         (f"B5 close and issue: {size}", f"{own:.2f} s, {max(one.megabytes for one in closes)} MB",
@@ -187,12 +187,12 @@ def _proofs(size: Size, files: dict[str, list[Path]]) -> list[Row]:
 
     window = billing_month(MONTH, "Asia/Shanghai")
     turns = [(_processor(lambda: _bare(files["tokens"])), _processor(lambda: _rate_every_event(files["tokens"], size)),
-              _seconds(lambda: _rate_every_event(files["tokens"], size))) for _ in range(5)]  # fmt: skip
+              seconds_of(lambda: _rate_every_event(files["tokens"], size))) for _ in range(5)]  # fmt: skip
     bare, worked, rated = (statistics.median(column) for column in zip(*turns, strict=True))
-    raw = _seconds(lambda: _nothing_in(rollup_difference(window)))
-    verify = _seconds(lambda: _all_hold(period_verify(month=MONTH)))
-    check = _seconds(closed_periods_check)
-    unchanged = _seconds(closed_periods_check)
+    raw = seconds_of(lambda: _nothing_in(rollup_difference(window)))
+    verify = seconds_of(lambda: _all_hold(period_verify(month=MONTH)))
+    check = seconds_of(closed_periods_check)
+    unchanged = seconds_of(closed_periods_check)
     rate = size.tokens / rated
     return [
         ("B7 re-rating of every raw token event from Parquet, line by line what is billed", f"{rate:,.0f} events/s",
@@ -243,12 +243,6 @@ def _documents() -> list[Row]:
         renderer.render(document_of(invoice), sha256=invoice.sha256, issued_at=invoice.issued_at)
     rate = len(invoices) / (time.process_time() - started)
     return [(f"B13 invoices of {lines:.0f} lines as PDF", f"{rate:.1f} documents/s per core", "", "", ">= 20")]
-
-
-def _seconds(work: Callable[[], object]) -> float:
-    started = time.perf_counter()
-    work()
-    return time.perf_counter() - started
 
 
 def _processor(work: Callable[[], object]) -> float:

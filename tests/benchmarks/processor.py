@@ -67,6 +67,13 @@ def taken(work: Callable[..., Any], *arguments: Any) -> Taken:
     return Taken(time.perf_counter() - started, all_seconds() - used)
 
 
+def seconds_of(work: Callable[..., Any], *arguments: Any, **named: Any) -> float:
+    """What some work takes by the clock."""
+    started = time.perf_counter()
+    work(*arguments, **named)
+    return time.perf_counter() - started
+
+
 def say(text: str) -> None:
     """Progress, with the time and how many processes wait for a processor."""
     print(f"{time.strftime('%H:%M:%S')} [{os.getloadavg()[0]:.1f}] {text}", file=sys.stderr, flush=True)

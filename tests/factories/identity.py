@@ -3,10 +3,8 @@
 import base64
 import json
 import secrets
-import threading
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -19,21 +17,39 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from billing.settings.identity_settings import provider_apps, read_group_roles
+from tests.http_servers import HttpServer, Request, serving
 
 
-class Provider(ThreadingHTTPServer):
+class Provider(HttpServer):
     """The part of OpenID Connect that a sign-in needs; who signs in is set by the test."""
 
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Door)
+        super().__init__()
         self.person: dict[str, Any] = {}
         self.codes: dict[str, tuple[str, str]] = {}
         self.key = generate_private_key(65537, 2048)
         self.public = json.loads(jwt.algorithms.RSAAlgorithm.to_jwk(self.key.public_key()))
 
-    @property
-    def address(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}"
+    def answer(self, request: Request) -> tuple[int, bytes, dict[str, str]]:
+        base, path = self.address, urlsplit(request.path).path
+        found = self._tokens(request.body) if path == "/token" else {
+            "/.well-known/openid-configuration": {
+                "issuer": base, "authorization_endpoint": f"{base}/authorize", "token_endpoint": f"{base}/token",
+                "userinfo_endpoint": f"{base}/userinfo", "jwks_uri": f"{base}/jwks",
+                "token_endpoint_auth_methods_supported": ["client_secret_post"],
+            },
+            "/userinfo": self.person, "/jwks": {"keys": [self.public]},
+        }[path]  # fmt: skip
+        return 200, json.dumps(found).encode(), {"Content-Type": "application/json"}
+
+    def _tokens(self, body: bytes) -> dict[str, Any]:
+        form = parse_qs(body.decode())
+        assert form["client_secret"] == ["provider-secret"]
+        challenge, nonce = self.codes.pop(form["code"][0])
+        assert challenge == _challenge(form["code_verifier"][0])
+        facts = {"nonce": nonce, "iss": self.address, "aud": "suanpan", "iat": 1, "exp": 4_000_000_000}
+        token = jwt.encode({**self.person, **facts}, self.key, algorithm="RS256")
+        return {"access_token": "a", "token_type": "Bearer", "expires_in": 60, "id_token": token}
 
     def come_back(self, client: Client, away: Any) -> Any:
         """Sign the person in there, and bring the browser back with a code."""
@@ -44,42 +60,6 @@ class Provider(ThreadingHTTPServer):
         return client.get("/account/oidc/oidc/login/callback/", {"code": code, "state": asked["state"][0]})
 
 
-class _Door(BaseHTTPRequestHandler):
-    server: Provider
-
-    def do_GET(self) -> None:
-        base = self.server.address
-        self.answer({
-            "/.well-known/openid-configuration": {
-                "issuer": base, "authorization_endpoint": f"{base}/authorize", "token_endpoint": f"{base}/token",
-                "userinfo_endpoint": f"{base}/userinfo", "jwks_uri": f"{base}/jwks",
-                "token_endpoint_auth_methods_supported": ["client_secret_post"],
-            },
-            "/userinfo": self.server.person, "/jwks": {"keys": [self.server.public]},
-        }[urlsplit(self.path).path])  # fmt: skip
-
-    def do_POST(self) -> None:
-        form = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
-        assert form["client_secret"] == ["provider-secret"]
-        challenge, nonce = self.server.codes.pop(form["code"][0])
-        assert challenge == _challenge(form["code_verifier"][0])
-        facts = {"nonce": nonce, "iss": self.server.address, "aud": "suanpan", "iat": 1, "exp": 4_000_000_000}
-        claims = {**self.server.person, **facts}
-        token = jwt.encode(claims, self.server.key, algorithm="RS256")
-        self.answer({"access_token": "a", "token_type": "Bearer", "expires_in": 60, "id_token": token})
-
-    def answer(self, value: Any) -> None:
-        body = json.dumps(value).encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *arguments: Any) -> None:
-        pass
-
-
 def _challenge(verifier: str) -> str:
     from hashlib import sha256
 
@@ -88,19 +68,14 @@ def _challenge(verifier: str) -> str:
 
 @pytest.fixture
 def provider(settings: Any) -> Iterator[Provider]:
-    server = Provider()
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    apps = provider_apps({
-        "OIDC_SERVER_URL": server.address, "OIDC_CLIENT_ID": "suanpan", "OIDC_CLIENT_SECRET": "provider-secret",
-        "OIDC_NAME": "Company sign-in",
-    })  # fmt: skip
-    settings.SOCIALACCOUNT_PROVIDERS = {"openid_connect": {"OAUTH_PKCE_ENABLED": True, "APPS": apps}}
-    settings.OIDC_ROLES = read_group_roles('{"gpu-finance": "finance", "nlp-leads": ["lead:nlp", "lead:not-there"]}')
-    yield server
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with serving(Provider()) as server:
+        apps = provider_apps({
+            "OIDC_SERVER_URL": server.address, "OIDC_CLIENT_ID": "suanpan", "OIDC_CLIENT_SECRET": "provider-secret",
+            "OIDC_NAME": "Company sign-in",
+        })  # fmt: skip
+        settings.SOCIALACCOUNT_PROVIDERS = {"openid_connect": {"OAUTH_PKCE_ENABLED": True, "APPS": apps}}
+        settings.OIDC_ROLES = read_group_roles('{"gpu-finance": "finance", "nlp-leads": ["lead:nlp", "lead:not-there"]}')
+        yield server
 
 
 def sign_in_there(provider: Provider, **person: Any) -> Client:

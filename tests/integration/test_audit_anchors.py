@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from hashlib import sha256
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +28,7 @@ from billing.tenancy.models import AnchorDelivery, AuditEntry, AuditLink
 from tests.documented import OPERATIONS, filled, of_page, words
 from tests.factories.commands import Manage
 from tests.factories.servers import until
+from tests.http_servers import HttpServer, Request, serving
 from tests.stored_rows import rewrite
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -177,12 +177,10 @@ def test_syslog_gets_one_message_of_rfc_5424(transport: str) -> None:
             done.set()
 
     kind: Any = socketserver.UDPServer if transport == "udp" else socketserver.TCPServer
-    with kind(("127.0.0.1", 0), Datagram) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+    with serving(kind(("127.0.0.1", 0), Datagram)) as server:
         scheme = "syslog" if transport == "udp" else "syslog+tcp"
         anchor_place(f"{scheme}://127.0.0.1:{server.server_address[1]}").keep('{"sequence": 1}', ordinal=1, now=NOW)
         assert done.wait(10)
-        server.shutdown()
     (message,) = received
     if transport == "tcp":
         length, _, message = message.partition(b" ")
@@ -194,21 +192,15 @@ def test_syslog_gets_one_message_of_rfc_5424(transport: str) -> None:
 def test_a_webhook_gets_json_and_any_other_answer_than_2xx_is_a_failure(settings: Any) -> None:
     bodies, answers = [], [204, 500]
 
-    class Hook(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            bodies.append((self.path, self.rfile.read(int(self.headers["Content-Length"]))))
-            self.send_response(answers.pop(0))
-            self.end_headers()
-
-        def log_message(self, *_: Any) -> None:
-            """Quiet."""
+    class Hook(HttpServer):
+        def answer(self, request: Request) -> tuple[int, bytes]:
+            bodies.append((request.path, request.body))
+            return answers.pop(0), b""
 
     head = noted("1")
-    with HTTPServer(("127.0.0.1", 0), Hook) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        settings.AUDIT_ANCHOR = (f"http://127.0.0.1:{server.server_port}/hidden-word",)
+    with serving(Hook()) as server:
+        settings.AUDIT_ANCHOR = (f"{server.address}/hidden-word",)
         assert [anchors_send(now=NOW), anchors_send(now=NOW + DAY)] == [1, 0]
-        server.shutdown()
     assert [(path, json.loads(body)["hash"]) for path, body in bodies] == [("/hidden-word", head.digest)] * 2
     state = AnchorDelivery.objects.get()
     assert (state.place, state.error) == ("webhook 127.0.0.1", "OSError: webhook 127.0.0.1 answered 500")
@@ -287,30 +279,22 @@ def syslog_server(log: Path, transport: str) -> Iterator[str]:
                 file.write(message + b"\n")
 
     kind: Any = socketserver.UDPServer if transport == "udp" else socketserver.TCPServer
-    with kind(("127.0.0.1", 0), Message) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+    with serving(kind(("127.0.0.1", 0), Message)) as server:
         yield f"syslog{'+tcp' if transport == 'tcp' else ''}://127.0.0.1:{server.server_address[1]}"
-        server.shutdown()
 
 
 @contextmanager
 def hook_server(log: Path) -> Iterator[str]:
     """Writes each body to a file, a line each."""
 
-    class Hook(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
+    class Hook(HttpServer):
+        def answer(self, request: Request) -> tuple[int, bytes]:
             with log.open("ab") as file:
-                file.write(self.rfile.read(int(self.headers["Content-Length"])) + b"\n")
-            self.send_response(204)
-            self.end_headers()
+                file.write(request.body + b"\n")
+            return 204, b""
 
-        def log_message(self, *_: Any) -> None:
-            """Quiet."""
-
-    with HTTPServer(("127.0.0.1", 0), Hook) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}/anchors"
-        server.shutdown()
+    with serving(Hook()) as server:
+        yield f"{server.address}/anchors"
 
 
 @pytest.fixture
