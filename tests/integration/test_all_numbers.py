@@ -11,7 +11,6 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from decimal import Decimal
 from html.parser import HTMLParser
 from pathlib import Path
@@ -38,11 +37,11 @@ from billing.portal.statements import lines_of as lines_of_invoice
 from tests import factories
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, person, token_record
 from tests.factories.corrections import NOVEMBER_OVER, OCTOBER_OVER, bill, credit, people, whole
+from tests.factories.months import DECEMBER_OVER
 from tests.factories.pages import csv_rows
 from tests.factories.usage import POLICY, hold, sample
 
 pytestmark = pytest.mark.django_db
-DECEMBER_OVER = datetime(2027, 1, 1, 0, 5, tzinfo=UTC)
 
 NLP = Counter({
     ("NVIDIA-H800", "269.62"): 1, ("NVIDIA-H800", "12.00"): 1, ("NVIDIA-H800", "-20.96"): 1,

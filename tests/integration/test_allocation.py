@@ -19,15 +19,14 @@ from billing.rating.models import IdleShare
 from billing.setup.file import SetUpFileError
 from billing.tenancy.models import AuditEntry
 from tests.factories import allocation_record, apply, ingest_allocations, person, signed_in
+from tests.factories.corrections import NOVEMBER_OVER, proofs_hold
 from tests.factories.corrections import bill as close
-from tests.factories.corrections import proofs_hold
 from tests.factories.months import OCTOBER_OVER
 from tests.factories.pages import file_rows, statements_of
 from tests.factories.usage import capacity
 
 pytestmark = pytest.mark.django_db
 
-NOVEMBER_OVER = datetime(2026, 12, 1, 0, 5, tzinfo=UTC)
 POOL = {"cluster": "hq-1", "accelerator": "NVIDIA-H800", "price_per_gpu_hour": "6.0000"}
 THIRDS = {"name": "idle-v1", "valid_from": "2026-10-01", "idle": [{**POOL, "method": "proportional"}]}
 

@@ -205,7 +205,6 @@ def test_what_the_platform_took_over_to_close_is_billed_later_as_a_change_of_clo
     assert (note.team.code, note.kind, note.total) == ("cv", "rebill", Decimal("720000078.61"))
 
 
-
 @pytest.mark.parametrize(
     ("changed", "printed"),
     [

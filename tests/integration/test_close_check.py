@@ -14,12 +14,12 @@ from billing.invoices.models import BillingPeriod, Invoice
 from billing.invoices.services.periods import period_open
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, token_record
 from tests.factories.efficiency import BANDS
+from tests.factories.months import NOVEMBER_OVER
 from tests.factories.usage import sample
 
 pytestmark = pytest.mark.django_db
 
 OVER = datetime(2026, 11, 1, 0, 5, tzinfo=UTC)
-NOVEMBER_OVER = datetime(2026, 12, 1, 0, 5, tzinfo=UTC)
 
 
 def blocking(month: str = "2026-10", now: datetime = OVER) -> list[tuple[str, str, Decimal | None]]:

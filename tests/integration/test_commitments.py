@@ -29,14 +29,12 @@ from billing.setup.file import SetUpFileError
 from billing.tenancy.models import AuditEntry
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, person, signed_in
 from tests.factories.api import program
-from tests.factories.corrections import IN_NOVEMBER, people, proofs_hold
+from tests.factories.corrections import IN_NOVEMBER, NOVEMBER_OVER, OCTOBER_OVER, people, proofs_hold
 from tests.factories.corrections import bill as close
 from tests.factories.pages import file_rows, statements_of
 
 pytestmark = pytest.mark.django_db
 
-OCTOBER_OVER = datetime(2026, 11, 1, 0, 5, tzinfo=UTC)
-NOVEMBER_OVER = datetime(2026, 12, 1, 0, 5, tzinfo=UTC)
 TERMS = {"name": "nlp-2026", "team": "nlp", "accelerator": "NVIDIA-H800", "gpu_hours_per_month": "1000",
          "price_per_gpu_hour": "8.0000", "valid_from": "2026-10-01"}  # fmt: skip
 USED, UNUSED, ON_DEMAND = ("commitment", "used"), ("commitment", "unused"), ("gpu", "")

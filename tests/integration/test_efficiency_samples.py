@@ -1,6 +1,5 @@
 """What agents measured of jobs, hour by hour, and what a close makes of hours without a score."""
 
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +12,11 @@ from billing.usage.services import IngestOutcome, efficiency_ingest
 from metering.records import EfficiencySample
 from tests.factories import allocation_record, apply, ingest_allocations
 from tests.factories.ingest import reports
+from tests.factories.months import OCTOBER_OVER
 from tests.factories.usage import POLICY
 
 pytestmark = pytest.mark.django_db
 
-OCTOBER_OVER = datetime(2026, 11, 1, 0, 5, tzinfo=UTC)
 HOURS = 40
 
 

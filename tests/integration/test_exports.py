@@ -16,7 +16,7 @@ from billing.invoices.models import Invoice
 from billing.invoices.services.invoices import invoices_approve, invoices_issue
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, token_record
 from tests.factories.commands import Manage
-from tests.factories.corrections import bill
+from tests.factories.corrections import NOVEMBER_OVER, bill
 from tests.factories.months import OCTOBER_OVER
 from tests.factories.pages import file_rows
 from tests.factories.usage import POLICY, hold, sample
@@ -24,7 +24,6 @@ from tests.stored_rows import rewrite
 
 pytestmark = pytest.mark.django_db
 
-NOVEMBER_OVER = datetime(2026, 12, 1, 0, 5, tzinfo=UTC)
 FOUR_EYES = {**SET_UP["billing"], "review": "four-eyes"}
 SETS = ("cost-and-usage", "invoice-detail", "billing-period")
 

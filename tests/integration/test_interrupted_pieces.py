@@ -20,12 +20,11 @@ from billing.invoices.services.invoices import invoices_issue
 from billing.portal import drilldown
 from metering.allocation import Rule
 from tests.factories import allocation_record, apply, ingest_allocations
+from tests.factories.months import NOVEMBER_OVER, OCTOBER_OVER
 from tests.factories.pages import statements_of
 
 pytestmark = pytest.mark.django_db
 
-OCTOBER_OVER = datetime(2026, 11, 1, 0, 5, tzinfo=UTC)
-NOVEMBER_OVER = datetime(2026, 12, 1, 0, 5, tzinfo=UTC)
 CHANGED = Rule.SHARE_CHANGED.value
 POLICY = {"name": "sla-v1", "valid_from": "2026-10-01", "preempted": "platform", "node_lost": {"cap_hours": "1"},
           "evicted": "team"}  # fmt: skip

@@ -23,13 +23,12 @@ from billing.tenancy.models import AuditEntry, Membership
 from billing.usage.models import AllocationInterruption
 from metering.__main__ import main as metering
 from tests.factories import allocation_record, apply, ingest_allocations, ingest_capacity, person, signed_in
+from tests.factories.corrections import OCTOBER_OVER, proofs_hold, wanted
 from tests.factories.corrections import bill as close
-from tests.factories.corrections import proofs_hold, wanted
 from tests.factories.pages import file_rows, statements_of
 
 pytestmark = pytest.mark.django_db
 
-OCTOBER_OVER = datetime(2026, 11, 1, 0, 5, tzinfo=UTC)
 POLICY = {"name": "sla-v1", "valid_from": "2026-10-01", "preempted": "platform", "node_lost": {"cap_hours": "1"},
           "evicted": "team"}  # fmt: skip
 

@@ -15,11 +15,11 @@ from billing.invoices.services.periods import period_open
 from billing.usage.overallocation import overallocations
 from metering.intervals import Interval
 from tests.factories import allocation_record, apply, ingest_allocations, ingest_capacity
+from tests.factories.months import OCTOBER_OVER
 
 pytestmark = pytest.mark.django_db
 
 DAY = Interval(datetime(2026, 10, 10, tzinfo=UTC), datetime(2026, 10, 11, tzinfo=UTC))
-OCTOBER_OVER = datetime(2026, 11, 1, 0, 5, tzinfo=UTC)
 H800 = ("hq-1", "NVIDIA-H800")
 
 

@@ -1,7 +1,7 @@
 """A closed month of which nothing was issued is opened again by two persons, and closed anew with all that was learned."""
 
 import json
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +25,9 @@ from billing.usage.models import Close
 from tests.factories import SET_UP, allocation_record, apply, approves, ingest_allocations, person, signed_in
 from tests.factories.closing import sql
 from tests.factories.commands import Manage
+from tests.factories.months import OCTOBER_OVER
 
 pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]
-OCTOBER_OVER = datetime(2026, 11, 1, 0, 5, tzinfo=UTC)
 ALLOWED = {**SET_UP["billing"], "reopening": "two-persons"}
 TEN_HOURS = {"quantity": 1, "ended_at": "2026-10-10T10:00:00Z", "observed_until": "2026-10-10T10:00:00Z"}
 

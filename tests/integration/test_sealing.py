@@ -31,12 +31,12 @@ from tests import factories
 from tests.documented import OPERATIONS, filled, of_page, words
 from tests.factories import allocation_record, apply, ingest_capacity, ingest_sample, ingest_tokens, person, token_record
 from tests.factories.commands import Manage
+from tests.factories.months import NOVEMBER_OVER
 from tests.stored_rows import rewrite
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 OVER = datetime(2026, 11, 1, 0, 5, tzinfo=UTC)
-NOVEMBER_OVER = datetime(2026, 12, 1, 0, 5, tzinfo=UTC)
 OCTOBER = billing_month("2026-10", "Asia/Shanghai")
 COUNTS = ("requests", "input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens",
           "reasoning_output_tokens")  # fmt: skip

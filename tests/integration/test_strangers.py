@@ -84,5 +84,3 @@ def test_mails_of_accounts_come_from_the_address_that_is_set(monkeypatch: pytest
     monkeypatch.setattr(settings, "DEFAULT_FROM_EMAIL", "billing@example.org")
     assert Client().post("/account/password/reset/", {"email": "ann@example.org"}).status_code == 302
     assert [sent.from_email for sent in mail.outbox] == ["billing@example.org"]
-
-

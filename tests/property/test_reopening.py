@@ -17,11 +17,11 @@ from billing.invoices.models import Invoice
 from billing.invoices.services.invoices import invoices_issue
 from billing.usage.models import Close
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, person
+from tests.factories.months import OCTOBER_OVER
 from tests.hypothesis_profile import examples
 
 pytestmark = pytest.mark.django_db
 SEPTEMBER_OVER = datetime(2026, 10, 1, 0, 5, tzinfo=UTC)
-OCTOBER_OVER = datetime(2026, 11, 1, 0, 5, tzinfo=UTC)
 ALLOWED = {**SET_UP["billing"], "reopening": "two-persons"}
 PRICES = [{**SET_UP["price_versions"][0], "valid_from": "2026-09-01T00:00:00+08:00"}]
 STEPS = st.lists(
