@@ -53,7 +53,7 @@ class Running:
     def _report(self) -> None:
         number = 0
         with httpx.Client(base_url=f"http://127.0.0.1:{self.port}", headers=self.headers, timeout=5) as client:
-            while not self.stopping.wait(0.05):
+            while not self.stopping.wait(0.02):
                 number += 1
                 self.send(client, number)
 
