@@ -173,13 +173,20 @@ def _is_ours(host: str) -> bool:
 
 
 def _reporter(token: ApiToken | None) -> Reporter:
-    """Who reports with this token.  Raises NotAuthenticated without one, PermissionDenied if it may not report."""
+    """Who reports with this token: worked out once for each time that the database is asked for it, about once a second.
+
+    Raises NotAuthenticated without one, PermissionDenied if it may not report.
+    """
     if token is None:
         raise NotAuthenticated
-    actor = actor_of_token(token)
-    if not actor.has(REPORTS):
-        raise PermissionDenied(f"this needs the scope {REPORTS}")
-    return Reporter(str(actor), ENDPOINT, actor.source, settings.FUTURE_TOLERANCE_SECONDS)
+    known: Reporter | None = getattr(token, "_reporter", None)
+    if known is None:
+        actor = actor_of_token(token)
+        if not actor.has(REPORTS):
+            raise PermissionDenied(f"this needs the scope {REPORTS}")
+        known = Reporter(str(actor), ENDPOINT, actor.source, settings.FUTURE_TOLERANCE_SECONDS)
+        token._reporter = known  # type: ignore[attr-defined]
+    return known
 
 
 async def next_bytes(receive: Receive) -> tuple[bytes, bool]:

@@ -18,7 +18,6 @@ QUOTE: Final = ord('"')
 PLAIN_QUOTES: Final = 30
 """Of a record with nothing but what it must have: ten keys, five texts."""
 _attributes = attrgetter("attributes")
-_runs = attrgetter("sequence_run")
 _texts = tuple(attrgetter(name) for name in ("site", "provider", "status", "sequence_run"))
 _sequences = attrgetter("sequence")
 
@@ -52,7 +51,9 @@ def are_named(records: Iterable[UncheckedTokenUsage]) -> bool:
     for record in records:
         if name_problem(record.id) is not None or not is_named(record.dimension):
             return False
-    return are_texts(set(map(_runs, records)))
+        if record.sequence_run is not None and text_problem(record.sequence_run) is not None:
+            return False
+    return True
 
 
 @lru_cache(maxsize=65_536)
