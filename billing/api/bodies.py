@@ -78,7 +78,8 @@ def unpacked_body(meta: Mapping[str, Any], body: bytes, admitted: Admitted, acce
     if len(body) > limit:
         del body
         raise TooLarge(f"the body is larger than {limit} bytes: send smaller batches")
-    admitted.grow(max(len(body) - admitted.held, 0))
+    if len(body) > admitted.held:
+        admitted.grow(len(body) - admitted.held)
     if encoding == "identity":
         return without_mark(bytes(body))
     with _unpacking:  # one after the other: what only unpacking will show to be too large is in memory once

@@ -23,15 +23,7 @@ from rest_framework.exceptions import APIException, NotAuthenticated, Permission
 
 from billing.api.admission import Admitted, gate
 from billing.api.authentication import token_of
-from billing.api.bodies import (
-    RECORD_BODIES,
-    Answer,
-    TooLarge,
-    check_content_type,
-    declared_bytes,
-    problem_answer,
-    unpacked_body,
-)
+from billing.api.bodies import RECORD_BODIES, Answer, TooLarge, declared_bytes, problem_answer, unpacked_body
 from billing.api.budget_check import MOST_BODY, SCOPE, budget_answer
 from billing.api.problems import PROBLEM_JSON, api_problem, unavailable
 from billing.api.token_reports import report_read, report_read_now
@@ -41,7 +33,6 @@ from billing.tenancy.token_addresses import token_address_is_known
 from billing.tenancy.tokens import api_token_recent
 from billing.usage.services import IngestOutcome, LoopGroupCommit, Reporter, loop_group_commit
 from billing.usage.services.token_batch import TokenBatch
-from metering.raw_json import without_mark
 
 logger = logging.getLogger(__name__)
 Receive = Callable[[], Awaitable[dict[str, Any]]]
@@ -118,8 +109,7 @@ class GatewayRequests:
         with gate.admit(0) as admitted:
             body = await _body(receive, admitted, limit)
             if len(body) <= HERE_BYTES and "HTTP_CONTENT_ENCODING" not in meta:
-                check_content_type(meta, RECORD_BODIES)
-                batch = report_read_now(without_mark(body), reporter)
+                batch = report_read_now(unpacked_body(meta, body, admitted, RECORD_BODIES), reporter)
             else:
                 batch = await asyncio.to_thread(_read_apart, meta, body, admitted, reporter)
             return _taken(await self._commits.submit(batch))

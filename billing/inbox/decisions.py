@@ -11,8 +11,10 @@ from django.urls import reverse
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
+import billing.budgets.services.changes
 import billing.budgets.services.overrides
 import billing.closing.services.reopening
+import billing.corrections.services.correction_kind
 import billing.corrections.services.retroactive
 import billing.rates.services.drafts
 import billing.rating.services.commitment_terms  # noqa: F401 - these make known what may be proposed
