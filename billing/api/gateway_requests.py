@@ -1,6 +1,6 @@
 """What gateways send for each request, over ASGI: `POST usage/tokens`, `budgets/check`, `budgets/reservations`.
 
-The thread of the server reads and answers, another writes all reports that wait in one transaction, so that thousands of
+The thread of the server reads and answers; all reports that wait are written in one transaction, so that thousands of
 reports a second need no thread each. The code behind is that of the endpoints in Django, and so are the answers.
 """
 
@@ -31,7 +31,7 @@ from billing.tenancy.actors import actor_of_token
 from billing.tenancy.models import ApiToken
 from billing.tenancy.token_addresses import token_address_is_known
 from billing.tenancy.tokens import api_token_recent
-from billing.usage.services import IngestOutcome, LoopGroupCommit, Reporter, loop_group_commit
+from billing.usage.services import IngestOutcome, LoopWriter, Reporter
 from billing.usage.services.token_batch import TokenBatch
 
 logger = logging.getLogger(__name__)
@@ -63,7 +63,7 @@ class ClientGone(Exception):
 class GatewayRequests:
     """The ASGI application for requests with a token to these addresses; `start` and `stop` come with the server."""
 
-    _commits: LoopGroupCommit
+    _writer: LoopWriter
     _asking: ThreadPoolExecutor
     _checking: ThreadPoolExecutor
 
@@ -84,12 +84,12 @@ class GatewayRequests:
 
     def start(self) -> None:
         """Begin, in the loop of the server."""
-        self._commits = loop_group_commit()
+        self._writer = LoopWriter()
         self._asking, self._checking = ThreadPoolExecutor(1, "tokens"), ThreadPoolExecutor(1, "budgets")
 
     async def stop(self) -> None:
         """End when every report that was read is answered."""
-        await self._commits.stop()
+        await self._writer.stop()
         for thread in (self._asking, self._checking):
             thread.submit(connections.close_all)
             await asyncio.to_thread(thread.shutdown)
@@ -112,7 +112,7 @@ class GatewayRequests:
                 batch = report_read_now(unpacked_body(meta, body, admitted, RECORD_BODIES), reporter)
             else:
                 batch = await asyncio.to_thread(_read_apart, meta, body, admitted, reporter)
-            return _taken(await self._commits.submit(batch))
+            return _taken(await self._writer.commits.submit(batch))
 
     async def _token(self, meta: Meta) -> ApiToken | None:
         """Whose token this is; the database is asked where it was not asked lately, and of an address that is new here.

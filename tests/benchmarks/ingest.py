@@ -48,8 +48,11 @@ def measure(rounds: int, count: int, litellm: Path | None = None) -> list[Row]:
     _sql("CREATE TABLE raw_entry (LIKE token_entry INCLUDING ALL)", CREATE)
     with installation_server() as own:
         thousands = _thousands(own, rounds, count)
-    with installation_server(workers=2) as own, plain_server() as plain:  # as many as what they are compared with
-        return [*thousands, *_hundreds(own, plain, rounds, count), *_singles(own, plain, rounds, count, litellm)]
+    with plain_server() as plain:
+        with installation_server(workers=2) as own:  # as many as what they are compared with
+            hundreds = _hundreds(own, plain, rounds, count)
+        with installation_server() as own:  # LiteLLM is one process
+            return [*thousands, *hundreds, *_singles(own, plain, rounds, count, litellm)]
 
 
 def _thousands(own: Server, rounds: int, count: int) -> list[Row]:

@@ -18,7 +18,7 @@ from billing.api.admission import gate
 from billing.api.limited_connection import MOST_HEAD
 from billing.tenancy.tokens import GRACE_SECONDS, RECENT_SECONDS, api_token_create, api_token_revoke
 from billing.usage import epochs
-from billing.usage.services import token_group
+from billing.usage.services import token_group, tokens
 from billing.usage.store import records, wire
 from tests.factories import token_record
 from tests.factories.gateway_connection import DOOR, answers, dialled, head, port, queried, request, stored, token
@@ -243,6 +243,52 @@ def test_reports_that_come_while_another_is_written_share_a_commit(port: int, to
         assert cursor.fetchone() in ((40, 1), (40, 2))
 
 
+def test_few_records_need_no_thread_once_there_is_a_connection(
+    port: int, token: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert post(port, body(token_record(1)), token).json()["accepted"] == 1
+    with monkeypatch.context() as patched:
+        patched.setattr(tokens, "write_group", lambda *_: [OperationalError("refused")])
+        assert post(port, body(token_record(2), token_record(2)), token).json() == {
+            "accepted": 1, "duplicates": 1, "conflicts": 0, "rejected": [],
+        }  # fmt: skip
+        assert post(port, body(token_record(3, consumer="nobody-before")), token).status_code == 503
+    assert post(port, body(token_record(3, consumer="nobody-before")), token).json()["accepted"] == 1
+    assert stored() == 3
+
+
+def test_what_few_records_repeat_is_told_apart(port: int, token: str) -> None:
+    assert post(port, body(token_record(1), token_record(2)), token).json()["accepted"] == 2
+    others = [token_record(number, output_tokens=12_345) for number in (2, 3)]
+    sent = body(token_record(3), token_record(1), *others)
+    for accepted in (1, 0):
+        said = post(port, sent, token).json()
+        assert (said["accepted"], said["duplicates"], said["conflicts"]) == (accepted, 2 - accepted, 2)
+    assert stored() == 3
+    assert queried("SELECT reason, times_received FROM usage_quarantinedrecord") == [("conflict", 2)] * 2
+
+
+def test_few_records_may_be_more_bytes_than_the_connection_takes_at_once(port: int, token: str) -> None:
+    assert post(port, body(token_record(1)), token).json()["accepted"] == 1
+    large = body(*[token_record(number, attributes={"prompt": "x" * 8000}) for number in range(2, 60)])
+    assert post(port, large, token).json()["accepted"] == 58
+    assert queried("SELECT count(*), min(length(rest)), max(length(rest)) FROM token_entry WHERE rest <> ''") == [
+        (58, 8028, 8028)
+    ]  # fmt: skip
+
+
+def test_other_requests_are_answered_while_few_records_wait_for_the_database(port: int, token: str) -> None:
+    assert post(port, body(token_record(1)), token).json()["accepted"] == 1
+    with dialled(port) as channel:
+        with usage_held():
+            channel.sendall(request(token, token_record(2)))
+            until(lambda: gate.held > 0)
+            assert httpx.get(f"http://127.0.0.1:{port}/healthz", timeout=5).status_code == 200
+            assert post(port, body(token_record(3)), "wrong").status_code == 401
+            assert stored() == 1
+        assert answers(channel, 1)[0][1]["accepted"] == 1
+
+
 def test_what_the_loop_reads_waits_for_no_huge_report_to_be_decoded(port: int, token: str) -> None:
     small, large, huge = (body(*(token_record(number) for number in range(*ends))) for ends in (
         (0, 1), (10, 1_000), (1_000, 4_000),
@@ -376,8 +422,8 @@ def test_a_connection_that_cannot_even_be_closed_costs_one_report(
         raise OperationalError("the connection is lost")
 
     with monkeypatch.context() as patched:
-        patched.setattr(token_group, "write_group", lambda *_: [OperationalError("refused")])
-        patched.setattr(token_group, "close_old_connections", failing)
+        patched.setattr(tokens, "write_group", lambda *_: [OperationalError("refused")])
+        patched.setattr(tokens, "close_old_connections", failing)
         assert post(port, body(token_record()), token).status_code == 503
     assert post(port, body(token_record()), token).json()["accepted"] == 1
 

@@ -10,8 +10,7 @@ from billing.usage.services.replay import ReplayError, quarantine_decide_all, qu
 from billing.usage.services.sequences import sequences_fold
 from billing.usage.services.share_declarations import DeclarationError, no_accelerators_note, share_declare
 from billing.usage.services.token_batch import token_batch
-from billing.usage.services.token_group import LoopGroupCommit
-from billing.usage.services.tokens import batch_ingest, loop_group_commit, token_files_note, tokens_ingest
+from billing.usage.services.tokens import LoopWriter, batch_ingest, token_files_note, tokens_ingest
 from billing.usage.services.watermarks import (
     Scan,
     Watched,
@@ -26,7 +25,7 @@ from billing.usage.store.records import rollups_fold
 __all__ = [
     "DeclarationError",
     "IngestOutcome",
-    "LoopGroupCommit",
+    "LoopWriter",
     "ReplayError",
     "Reporter",
     "Scan",
@@ -38,7 +37,6 @@ __all__ = [
     "cluster_scans_add",
     "efficiency_ingest",
     "engine_readings_ingest",
-    "loop_group_commit",
     "months_make",
     "no_accelerators_note",
     "quarantine_decide_all",

@@ -8,16 +8,15 @@ next group.
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
-from queue import SimpleQueue
+from contextvars import Context
 from typing import TypeVar
 
-from django.db import DatabaseError, DataError, OperationalError, close_old_connections, connection, connections
+from django.db import DataError, OperationalError, connection
 
 from billing.usage.services.outcome import IngestOutcome
 from billing.usage.services.token_batch import TokenBatch
-from billing.usage.store.sharded import beside_close
 
 QUEUE_SECONDS = 15
 Write = Callable[[Sequence[TokenBatch]], list[IngestOutcome]]
@@ -82,19 +81,17 @@ class GroupCommit:
 
 
 class LoopGroupCommit:
-    """The same for an event loop, which reads the next reports while one thread writes a group.
+    """The same for an event loop, which reads the next reports while a group is written.
 
-    Made and called in the running loop.
+    Made and called in the running loop. `write` gives what became of each batch.
     """
 
-    def __init__(self, write: Write, *, most: int) -> None:
+    def __init__(self, write: Callable[[Sequence[TokenBatch]], Awaitable[Sequence[Result]]], *, most: int) -> None:
         self._write, self._most = write, most
         self._loop = asyncio.get_running_loop()
-        self._groups = SimpleQueue[list[_Queued]]()
-        self._thread = threading.Thread(target=self._work, name="token-writer", daemon=True)
-        self._thread.start()
         self._queue: deque[_Queued] = deque()
-        self._is_busy = self._is_timed = False
+        self._writing: asyncio.Task[None] | None = None
+        self._is_timed = False
 
     async def submit(self, batch: TokenBatch) -> IngestOutcome:
         """What became of the batch, once that is durable.
@@ -103,43 +100,27 @@ class LoopGroupCommit:
         """
         outcome, until = self._loop.create_future(), self._loop.time() + QUEUE_SECONDS
         self._queue.append((batch, outcome, until))
-        if not self._is_busy:
-            self._is_busy = True
-            self._loop.call_soon(self._begin)  # with whatever else came in by then
+        if self._writing is None or self._writing.done():  # it begins with whatever else came in by then
+            self._writing = self._loop.create_task(self._write_all(), context=Context())
         if not self._is_timed:
             self._is_timed = True
             self._loop.call_at(until, self._give_up)
         return await outcome
 
     async def stop(self) -> None:
-        """End the thread and its connection; every waiting report was answered before."""
-        self._groups.put([])
-        await asyncio.to_thread(self._thread.join)
+        """Return once nothing is being written."""
+        if self._writing is not None:
+            await self._writing
 
-    def _begin(self) -> None:
-        """Write the next group, if one waits."""
-        group = _next_group(self._queue, self._most)
-        self._is_busy = bool(group)
-        if group:
-            self._groups.put(group)
-
-    def _work(self) -> None:
-        """In the thread that writes: one group after the other, until an empty one comes."""
-        while group := self._groups.get():
+    async def _write_all(self) -> None:
+        """One group after the other; the next is on its way before clients are sent what became of this one."""
+        while group := _next_group(self._queue, self._most):
+            results: Sequence[Result]
             try:
-                results = write_group(self._write, [batch for batch, *_ in group])
-                if any(isinstance(result, DatabaseError) for result in results):
-                    close_old_connections()
+                results = await self._write([batch for batch, *_ in group])
             except Exception as error:  # noqa: BLE001 - who waits is answered whatever it is, and the next group written
                 results = [error] * len(group)
-            self._loop.call_soon_threadsafe(self._end, [outcome for _, outcome, _ in group], results)
-        connections.close_all()
-        beside_close()
-
-    def _end(self, outcomes: Sequence[asyncio.Future[IngestOutcome]], results: Sequence[Result]) -> None:
-        """The next group is on its way before this one is answered."""
-        self._begin()
-        _answer(outcomes, results)
+            _answer([outcome for _, outcome, _ in group], results)
 
     def _give_up(self) -> None:
         """Send away what waited too long for a writer, and look again when the next one will have."""

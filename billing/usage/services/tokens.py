@@ -5,29 +5,42 @@ key, so that two writers never deadlock on replays, looked up, and what is new g
 if another writer brought one of the keys meanwhile, the transaction is repeated.
 """
 
+import asyncio
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from itertools import accumulate
 from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
 import psycopg
-from django.db import IntegrityError, OperationalError, connection, transaction
+from django.db import (
+    DatabaseError,
+    IntegrityError,
+    OperationalError,
+    close_old_connections,
+    connection,
+    connections,
+    transaction,
+)
 
 from billing.usage.epochs import ingest_lock_shared
 from billing.usage.services.outcome import IngestOutcome, Refusal, Reporter
 from billing.usage.services.quarantine import quarantine_add
 from billing.usage.services.sequences import sequences_note
 from billing.usage.services.token_batch import TokenBatch, key_taken, token_batch
-from billing.usage.services.token_group import GroupCommit, LoopGroupCommit
+from billing.usage.services.token_group import GroupCommit, LoopGroupCommit, Result, write_group
 from billing.usage.store.archived import SealedRecord, sealed_among
 from billing.usage.store.columns import Flags, ReportedColumns, Rows, TokenColumns, reported_columns, token_columns
 from billing.usage.store.dimensions import dimensions_learn, dimensions_put, remembered_dimensions
 from billing.usage.store.records import Known, batches_seen, rows_copy, rows_known, takes_few
 from billing.usage.store.rows import content_of_row, is_narrow, narrow_columns
-from billing.usage.store.wire import token_take
+from billing.usage.store.sharded import beside_close
+from billing.usage.store.wire import token_take, token_take_async
 from metering.records import Dimension, Rejected, TokenUsage
 
 ATTEMPTS = 20
@@ -57,11 +70,6 @@ def tokens_ingest(
 def batch_ingest(batch: TokenBatch) -> IngestOutcome:
     """Take a batch, in one transaction with others that come at the same time; returns once it is durable."""
     return _groups.submit(batch)
-
-
-def loop_group_commit() -> LoopGroupCommit:
-    """The same for reports that come in through an event loop: made once for each loop."""
-    return LoopGroupCommit(_write_batches, most=GROUPED_RECORDS)
 
 
 def _write_batches(batches: Sequence[TokenBatch]) -> list[IngestOutcome]:
@@ -97,10 +105,14 @@ _groups = GroupCommit(_write_batches, most=GROUPED_RECORDS)
 
 def _write(group: "_Group") -> None:
     """Everything of these batches."""
-    if len(group.records) <= SMALL and is_narrow(group.records) and not group.is_numbered and takes_few():
-        _take(group)
+    if _is_few(group):
+        _take(_Few(group))
     else:
         _copy(group)
+
+
+def _is_few(group: "_Group") -> bool:
+    return len(group.records) <= SMALL and is_narrow(group.records) and not group.is_numbered and takes_few()
 
 
 class _Group:
@@ -155,29 +167,47 @@ class _Group:
         for batch, outcome in zip(self.batches, self.outcomes, strict=True):
             outcome.accepted = len(batch.records) - outcome.duplicates - outcome.conflicts
 
+    def has_refused(self) -> bool:
+        """Whether anything of it goes into quarantine."""
+        return any(outcome.refusals for outcome in self.outcomes)
+
     def keep_refused(self) -> None:
         """Into quarantine with what was refused."""
         for batch, outcome in zip(self.batches, self.outcomes, strict=True):
             quarantine_add(reporter=batch.reporter, refusals=outcome.refusals)
 
 
-def _take(group: _Group) -> None:
-    """In one statement, which is its own transaction. What is refused is kept in the next: both precede the answer."""
-    records, wanted = group.records, dict[bytes, int]()
-    for number, record in enumerate(records):
-        first = wanted.setdefault(record.key, number)
-        if first != number:
-            group.repeat(number, same=records[first].content == record.content)
-    if wanted:
-        kept = records if len(wanted) == len(records) else [records[number] for number in wanted.values()]
-        dimensions = list(map(_dimension, kept))
-        ids = _known_dimensions(dimensions)
-        known = token_take(narrow_columns(wanted, kept, [ids[name] for name in dimensions]))
+class _Few:
+    """A group that is written with one call of `token_take`: each key once, with the number of its record."""
+
+    def __init__(self, group: _Group) -> None:
+        self.group, self.numbers, records = group, dict[bytes, int](), group.records
+        for number, record in enumerate(records):
+            first = self.numbers.setdefault(record.key, number)
+            if first != number:
+                group.repeat(number, same=records[first].content == record.content)
+        is_all = len(self.numbers) == len(records)
+        self._records = records if is_all else [records[number] for number in self.numbers.values()]
+        self.dimensions = list(map(_dimension, self._records))
+
+    def arguments(self, ids: Mapping[Dimension, int]) -> list[bytes]:
+        """For `token_take`. `ids`: of the dimensions."""
+        return narrow_columns(self.numbers, self._records, [ids[name] for name in self.dimensions])
+
+    def count(self, known: str) -> None:
+        """These keys (in hex with commas between) were known, all others are written. What is refused is kept in the next
+        transaction: both precede the answer.
+        """
         if known:
-            _count_taken(group, known, wanted)
-    group.accept()
-    if any(outcome.refusals for outcome in group.outcomes):
-        _write_with_others(group)
+            _count_taken(self.group, known, self.numbers)
+        self.group.accept()
+        if self.group.has_refused():
+            _write_with_others(self.group)
+
+
+def _take(few: _Few) -> None:
+    """In one statement, which is its own transaction."""
+    few.count(token_take(few.arguments(_known_dimensions(few.dimensions))) if few.numbers else "")
 
 
 def _copy(group: _Group) -> None:
@@ -185,7 +215,7 @@ def _copy(group: _Group) -> None:
     columns = group.columns() if group.records else None
     new = _new_rows(group, columns) if columns else None
     group.accept()
-    if group.is_numbered or (new and len(new.rows)) or any(outcome.refusals for outcome in group.outcomes):
+    if group.is_numbered or (new and len(new.rows)) or group.has_refused():
         _write_with_others(group, new)
 
 
@@ -298,6 +328,61 @@ def _known_dimensions(wanted: Sequence[Dimension]) -> Mapping[Dimension, int]:
     if all(map(remembered.__contains__, wanted)):
         return remembered
     return dimensions_put(wanted)
+
+
+class LoopWriter:
+    """Writes the groups of an event loop: a few records in the thread of the loop, all that may take longer in another.
+
+    Both use the connection of the other thread, one at a time.
+    """
+
+    def __init__(self) -> None:
+        self.commits = LoopGroupCommit(self._write, most=GROUPED_RECORDS)
+        self._thread = ThreadPoolExecutor(1, "token-writer")
+        self._wire: psycopg.pq.abc.PGconn | None = None
+
+    async def stop(self) -> None:
+        """End the thread and its connections, once nothing is being written."""
+        await self.commits.stop()
+        self._thread.submit(_close)
+        await asyncio.to_thread(self._thread.shutdown)
+
+    async def _write(self, batches: Sequence[TokenBatch]) -> list[Result]:
+        """What became of each batch."""
+        group, ids, rest = _Group(batches), remembered_dimensions(), partial(write_group, _write_batches, batches)
+        if self._wire is not None and group.records and _is_few(group):
+            few = _Few(group)
+            if all(map(ids.__contains__, few.dimensions)):
+                with suppress(psycopg.Error):  # the thread writes the group again, and says what is amiss
+                    known = await token_take_async(self._wire, few.arguments(ids))
+                    if not known and not group.has_refused():
+                        few.count(known)
+                        return list(group.outcomes)
+                    rest = partial(_counted, few, known)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._write_apart, rest)
+
+    def _write_apart(self, write: Callable[[], list[Result]]) -> list[Result]:
+        """In the thread, which opens the connection, and again where it was lost."""
+        self._wire = None
+        results = write()
+        if any(isinstance(result, DatabaseError) for result in results):
+            close_old_connections()
+        if connection.connection is not None:
+            self._wire = connection.connection.pgconn
+        return results
+
+
+def _counted(few: _Few, known: str) -> list[Result]:
+    """What became of batches that are written but for these keys; where that cannot be told, they are written again."""
+    with suppress(DatabaseError), connection.wrap_database_errors:
+        few.count(known)
+        return list(few.group.outcomes)
+    return write_group(_write_batches, few.group.batches)
+
+
+def _close() -> None:
+    connections.close_all()
+    beside_close()
 
 
 def token_files_note(records: Iterable[TokenUsage]) -> None:
