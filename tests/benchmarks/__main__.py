@@ -80,11 +80,11 @@ def _measure(home: Path, options: argparse.Namespace) -> int:
         "seal": lambda: seal.measure(home, options.rounds, large, sharded=options.clickhouse),
         "growth": lambda: growth.measure(home, options.growth, options.records, sharded=options.clickhouse),
     }
-    rows = [row for name, part in measured.items() if options.only in (None, name) for row in part()]
     print(f"\n{_machine()}, {datetime.now(UTC):%Y-%m-%d}\n")
-    print("| What | Measured | Raw limit of the same run | Ratio | Target |\n|---|---|---|---|---|")
-    for row in rows:
-        print("| " + " | ".join([*row, "", ""][:5]) + " |")
+    print("| What | Measured | Raw limit of the same run | Ratio | Target |\n|---|---|---|---|---|", flush=True)
+    for name, part in measured.items():
+        for row in part() if options.only in (None, name) else ():
+            print("| " + " | ".join([*row, "", ""][:5]) + " |", flush=True)
     return 0
 
 
