@@ -31,9 +31,16 @@ TOLERANCE: Final = timedelta(seconds=5)
 """By how much the clocks of node, API server and agent may disagree before a time is not believed."""
 
 ADMISSION_REFUSALS: Final = frozenset({
-    "UnexpectedAdmissionError", "TopologyAffinityError", "NodeAffinity", "NodeName", "NodePorts", "TaintToleration",
+    "AppArmor", "InitContainerRestartPolicyForbidden", "InvalidNodeInfo", "NodeAffinity", "NodeName", "NodePorts",
+    "NodeShutdown", "PodFeatureUnsupported", "PodLevelResourcesNotSupported", "PodOSNotSupported",
+    "PodOSSelectorNodeLabelDoesNotMatch", "SupplementalGroupsPolicyNotSupported", "SysctlForbidden", "TaintToleration",
+    "TopologyAffinityError", "UnexpectedAdmissionError", "UnexpectedPredicateFailureType", "UnknownReason",
 })  # fmt: skip
-"""Reasons with which a kubelet turns a bound pod away before any device is given (besides `OutOf<resource>`)."""
+"""Reasons with which a kubelet turns a bound pod away before any device is given (besides `OutOf<resource>`).
+Source: kubernetes pkg/kubelet, admissionRejectionReasons, and the predicates behind them."""
+REFUSAL_MESSAGES: Final = ("Pod was rejected: ", "Pod The node had condition")
+"""How messages of such pods begin, whatever the reason; older kubelets write only `Pod `. A node under pressure refuses
+with the reason of an eviction, `Evicted`.  Source: kubernetes pkg/kubelet, rejectPod; eviction/helpers.go."""
 
 
 class EndReason(StrEnum):
@@ -258,7 +265,8 @@ def _finished(pod: PodSnapshot) -> tuple[datetime | None, bool]:
 def _refused(pod: PodSnapshot, seen: Sequence[PodSnapshot]) -> bool:
     """Whether the node turned the pod away, so that it was bound but never held a device."""
     ran = any(container.started for item in seen for container in item.containers)
-    return not ran and pod.phase == "Failed" and (pod.reason in ADMISSION_REFUSALS or pod.reason.startswith("OutOf"))
+    refusal = pod.reason in ADMISSION_REFUSALS or pod.reason.startswith("OutOf") or pod.message.startswith(REFUSAL_MESSAGES)
+    return not ran and pod.phase == "Failed" and refusal
 
 
 def _reason(pod: PodSnapshot, finished: datetime | None) -> EndReason:

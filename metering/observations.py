@@ -45,6 +45,7 @@ class PodSnapshot(msgspec.Struct, frozen=True, omit_defaults=True, tag="seen"):
     phase: str
     node: str = ""
     reason: str = ""
+    message: str = ""
     conditions: tuple[Condition, ...] = ()
     containers: tuple[ContainerState, ...] = ()
     start_time: Moment | None = None

@@ -133,6 +133,7 @@ class PodStatus(Fields, frozen=True, gc=False):
 
     phase: str = ""
     reason: str | None = None
+    message: str | None = None
     start_time: Stamp | None = None
     conditions: tuple[ObjectCondition, ...] | None = None
     container_statuses: tuple[ContainerStatus, ...] | None = None
@@ -230,7 +231,7 @@ class SeenPod(msgspec.Struct, frozen=True):
         statuses = (*(self.status.init_container_statuses or ()), *(self.status.container_statuses or ()))
         return PodSnapshot(
             uid=self.facts.uid, version=self.version, observed_at=observed_at, phase=self.status.phase, node=self.node,
-            reason=self.status.reason or "",
+            reason=self.status.reason or "", message=(self.status.message or "")[:200],
             conditions=tuple(
                 Condition(item.type, item.status, item.last_transition_time, item.reason or "", (item.message or "")[:200])
                 for item in self.status.conditions or () if item.type in TELLING

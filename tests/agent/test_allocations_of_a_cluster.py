@@ -69,6 +69,28 @@ def test_a_pod_that_ended_and_vanished_within_the_history_is_exact_after_a_resta
     assert not here.platform.hold("u")["end_estimated"]
 
 
+@pytest.mark.parametrize(
+    ("reason", "message"),
+    [
+        ("NodeShutdown", "Pod was rejected: Pod was rejected as the node is shutting down."),
+        ("Evicted", "Pod was rejected: The node had condition: [DiskPressure]. "),
+    ],
+)
+def test_a_pod_that_was_turned_away_while_the_agent_was_away_is_no_time(here: Rig, reason: str, message: str) -> None:
+    """Its object stays for days: what is billed must not depend on when somebody looks."""
+    here.settle()
+    here.kill()
+    here.cluster.launch("u", gpus=8)
+    here.cluster.advance(1)
+    pod = here.cluster.pod("u")
+    pod["status"] |= {"phase": "Failed", "reason": reason, "message": message}
+    here.cluster.put("pods", pod)
+    here.cluster.advance(3 * 86400)
+    here.start()
+    here.report()
+    assert (here.platform.seconds("u"), here.platform.hold("u")["end_reason"]) == (0, "admission failed")
+
+
 def test_a_missed_deletion_is_found_by_the_list_flagged_and_bounded(here: Rig) -> None:
     here.settle()
     here.cluster.launch("u")

@@ -108,13 +108,38 @@ def test_a_closed_hold_stays_closed_when_a_restarted_kubelet_fails_the_finished_
     assert hold(done, PodDeleted("u", 10, m(58), turned)) == hold(done)
 
 
-@pytest.mark.parametrize("reason", ["UnexpectedAdmissionError", "OutOfnvidia.com/gpu", "OutOfcpu", "NodeAffinity"])
-def test_a_pod_that_its_node_turned_away_holds_nothing(reason: str) -> None:
+@pytest.mark.parametrize(
+    ("reason", "message"),
+    [
+        ("UnexpectedAdmissionError", ""),
+        ("OutOfnvidia.com/gpu", ""),
+        ("OutOfcpu", ""),
+        ("NodeAffinity", ""),
+        ("NodeShutdown", "Pod Pod was rejected as the node is shutting down."),
+        ("SysctlForbidden", ""),
+        ("AppArmor", ""),
+        ("PodOSNotSupported", ""),
+        ("Evicted", "Pod was rejected: The node had condition: [DiskPressure]. "),
+        ("Evicted", "Pod The node had condition: [DiskPressure]. "),  # older kubelets
+        ("SMTAlignmentError", "Pod was rejected: SMT Alignment Error: requested 3 cpus not multiple cpus per core = 2"),
+    ],
+)
+def test_a_pod_that_its_node_turned_away_holds_nothing(reason: str, message: str) -> None:
+    """Also where the agent first sees it twenty minutes later, as it does after it was away."""
     bound = seen(2, m(0, 1), phase="Pending", containers=())
-    refused = seen(3, m(0, 4), phase="Failed", reason=reason, containers=(ContainerState("train"),))
-    found = hold(bound, refused)
-    assert end_of(found) == (m(0), Rule.NOT_ADMITTED, EndReason.ADMISSION_FAILED, False)
-    assert found.microseconds == 0
+    refused = seen(3, m(20), phase="Failed", reason=reason, message=message, containers=(ContainerState("train"),))
+    for found in (hold(bound, refused), hold(refused)):
+        assert end_of(found) == (m(0), Rule.NOT_ADMITTED, EndReason.ADMISSION_FAILED, False)
+        assert found.microseconds == 0
+
+
+def test_a_pod_that_is_evicted_while_it_pulls_its_image_was_admitted_and_held_until_then() -> None:
+    pulling = seen(2, m(3), phase="Pending", containers=(ContainerState("train"),))
+    evicted = seen(
+        3, m(4, 2), phase="Failed", reason="Evicted", message="The node was low on resource: ephemeral-storage. ",
+        containers=(ContainerState("train"),), conditions=disrupted("TerminationByKubelet", m(4)),
+    )  # fmt: skip
+    assert end_of(hold(pulling, evicted)) == (m(4), Rule.DISRUPTION_TARGET, EndReason.EVICTED, True)
 
 
 def test_a_pod_that_ran_is_billed_whatever_its_node_says_later() -> None:
