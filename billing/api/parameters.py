@@ -10,6 +10,7 @@ from rest_framework.request import Request
 from rest_framework.serializers import BaseSerializer
 
 from billing.tenancy.actors import actor_of
+from metering.intervals import IntervalError, billing_month
 
 Row = TypeVar("Row", bound=Model)
 MONTH = OpenApiParameter("month", str, description="billing month such as 2026-10")
@@ -26,6 +27,16 @@ def asked(request: Request, name: str, among: Collection[str] = ()) -> str | Non
     return value
 
 
+def _asked_month(request: Request) -> str | None:
+    value = asked(request, "month")
+    try:
+        if value:
+            billing_month(value, "UTC")
+    except IntervalError as error:
+        raise ParseError(str(error)) from error
+    return value
+
+
 def facts_of(body: type[BaseSerializer[Any]], request: Request) -> dict[str, Any]:
     """The validated fields of a body.  Raises ValidationError."""
     read = body(data=request.data)
@@ -37,15 +48,15 @@ def facts_of(body: type[BaseSerializer[Any]], request: Request) -> dict[str, Any
 def rows_seen(rows: QuerySet[Row], request: Request, *, team: str, month: str = "") -> QuerySet[Row]:
     """Rows of the teams that the client may see, and of the `team` and `month` of its query.
 
-    `team`, `month`: the lookups of a team's code and of a month.
+    `team`, `month`: the lookups of a team's code and of a month.  Raises ParseError for what is no month.
     """
     own = actor_of(request).teams()
     if own is not None:
         rows = rows.filter(**{f"{team}__in": list(own.values_list("code", flat=True))})
-    for name, lookup in (("team", team), ("month", month)):
-        value = asked(request, name) if lookup else None
-        if value:
-            rows = rows.filter(**{lookup: value})
+    if code := asked(request, "team"):
+        rows = rows.filter(**{team: code})
+    if month and (wanted := _asked_month(request)):
+        rows = rows.filter(**{month: wanted})
     return rows
 
 

@@ -347,6 +347,14 @@ def test_a_strange_query_is_answered_without_a_500(get: Call, issued: dict[str, 
     assert get(f"charges{query}", secret("invoices:read")).status_code in (200, 400, 404)
 
 
+@pytest.mark.parametrize("month", ["2026-13", "2026-1", "October", "2026-10-01"])
+@pytest.mark.parametrize("path", ["charges", "invoices", "credit-notes"])
+def test_what_is_no_month_is_refused_and_no_empty_list(get: Call, issued: dict[str, str], path: str, month: str) -> None:
+    """Who mistypes it must not read that nothing was billed."""
+    reported = problem(get(f"{path}?month={month}", secret("invoices:read")), 400)
+    assert reported["detail"] == f"month '{month}' must be written like 2026-10, from 2000 to 2199"
+
+
 @pytest.mark.parametrize("path", ["invoices/%00", "invoices/x%0Ay", "periods/%00", "periods/x%0A", "periods/%00/report"])
 def test_a_strange_path_is_answered_without_a_500(get: Call, path: str) -> None:
     problem(get(path, secret("invoices:read")), 404)
