@@ -19,7 +19,9 @@ Fields = Mapping[str, Any]
 MAX_FRAME_BYTES: Final = 32 << 20
 """A longer line is skipped as one bad line; MySQL writes INSERT statements of at most max_allowed_packet, often 16 MB."""
 
-_CRI: Final = re.compile(rb"\d{4}-\S+ (stdout|stderr) \S+ ")
+_CRI: Final = re.compile(rb"\d{4}-\S+ (stdout|stderr) (?:(P)(?::\S*)?|\S+) ")
+_DOCKER: Final = b'{"log":'
+_DOCKER_PART_BYTES: Final = 16 << 10
 _STRUCTURE: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}]', re.DOTALL)
 
 
@@ -43,17 +45,33 @@ class Container(ABC):
 
 
 class JsonLines(Container):
-    """One object a line, as the gateway wrote it or as a container runtime (CRI, Docker) wrapped what it printed."""
+    """One object a line, as the gateway wrote it or as a container runtime (CRI, Docker) wrapped what it printed.
+
+    A runtime cuts a long line into parts. They are one frame, with what was printed to stderr between them.
+    """
+
+    def frame_end(self, data: bytes, start: int) -> int:
+        """After the line; where a runtime cut it, after its last part."""
+        end = super().frame_end(data, start)
+        if end < 0 or not (data.startswith(_DOCKER, start) or _CRI.match(data, start)):
+            return end
+        goes_on = _unwrapped(data[start:end])[2]
+        while goes_on and (following := super().frame_end(data, end)) > 0:
+            stream, _, goes_on = _unwrapped(data[end:following])
+            end, goes_on = following, goes_on or stream != "stdout"
+        return -1 if goes_on else end
 
     def open(self, frame: bytes) -> Iterator[Fields]:
-        """The object of the line; nothing of a line that a container printed to stderr."""
-        wrapped = _CRI.match(frame)
-        if wrapped is None:
-            fields = _object(frame)
-            log = fields.get("log") if len(fields) <= 4 and "stream" in fields else None
-            yield _object(log.encode()) if isinstance(log, str) else fields
-        elif wrapped.group(1) == b"stdout":
-            yield _object(frame[wrapped.end() :])
+        """The object of the line; nothing of a line that a container printed to stderr, where CRI wrapped it."""
+        parts = b""
+        for line in frame.split(b"\n"):
+            stream, text, goes_on = _unwrapped(line)
+            if stream == "stdout":
+                parts, text = (parts + text, b"") if goes_on else (b"", parts + text)
+            if text.strip():
+                yield _object(text)
+        if parts:
+            yield _object(parts)
 
     def is_whole(self, tail: bytes) -> bool:
         """An object that is closed cannot go on."""
@@ -151,6 +169,31 @@ def container_of(head: bytes, *, table: str = "", context: str = "") -> Containe
     if re.match(rb"--|/\*|CREATE |INSERT |SET |DROP |LOCK |USE ", start, re.IGNORECASE):
         return SqlDump(table, context)
     return Csv(context)
+
+
+def _unwrapped(line: bytes) -> tuple[str, bytes, bool]:
+    """The stream of a wrapped line, what was printed, and whether the next line of that stream goes on with it.
+
+    Source: kubernetes CRI logging (tag P); moby daemon/logger/copier.go (defaultBufSize).
+    """
+    if wrapped := _CRI.match(line):
+        stdout = wrapped.group(1) == b"stdout"
+        return ("stdout", line[wrapped.end() :], bool(wrapped.group(2))) if stdout else ("stderr", b"", False)
+    log = _log_of_docker(line) if line.startswith(_DOCKER) else None
+    if log is None:
+        return "", line, False
+    stream, text = log
+    goes_on = stream == "stdout" and len(text) >= _DOCKER_PART_BYTES and not text.endswith(b"\n")
+    return stream if stream == "stdout" else "", text, goes_on
+
+
+def _log_of_docker(line: bytes) -> tuple[str, bytes] | None:
+    try:
+        fields = _object(line)
+    except RecordError:
+        return None
+    log, stream = fields.get("log"), fields.get("stream")
+    return (stream, log.encode()) if isinstance(log, str) and isinstance(stream, str) and len(fields) <= 4 else None
 
 
 def _object(frame: bytes) -> Fields:

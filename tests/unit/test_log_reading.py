@@ -209,6 +209,16 @@ def test_equal_lines_without_an_id_are_two_records_and_a_copy_of_their_file_is_n
     again.close()
 
 
+def test_a_line_that_containerd_cut_is_read_once_when_its_last_part_is_there(log: Path, reading: Make) -> None:
+    text = line(7, prompt="p" * 16_384).rstrip("\n")
+    log.write_text("2026-10-05T10:00:00.1Z stdout F " + line(1) + f"2026-10-05T10:00:01.1Z stdout P {text[:16_384]}\n")
+    reader = reading()
+    assert reader.read() == [1]
+    with log.open("a") as file:
+        file.write(f"2026-10-05T10:00:01.1Z stdout F {text[16_384:]}\n2026-10-05T10:00:02Z stdout F " + line(2))
+    assert (reader.read(), reader.rejected) == ([7, 2], [])
+
+
 def test_a_bad_line_is_kept_with_its_reason_and_costs_nothing_else(log: Path, reading: Make) -> None:
     bad = "garbage\n" + line(0, consumer=None) + line(0, start_time=None)
     log.write_text(line(1) + bad + line(2))
