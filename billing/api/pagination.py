@@ -8,3 +8,4 @@ class PageNumber(PageNumberPagination):
 
     page_size_query_param = "page_size"
     max_page_size = 1000
+    invalid_page_message = "page {page_number!r}: {message}"

@@ -347,6 +347,11 @@ def test_a_strange_query_is_answered_without_a_500(get: Call, issued: dict[str, 
     assert get(f"charges{query}", secret("invoices:read")).status_code in (200, 400, 404)
 
 
+@pytest.mark.parametrize("page", ["0", "x", "99", "1.5"])
+def test_a_page_that_is_none_is_named(get: Call, issued: dict[str, str], page: str) -> None:
+    assert problem(get(f"invoices?page={page}", secret("invoices:read")), 404)["detail"].startswith(f"page '{page}': ")
+
+
 @pytest.mark.parametrize("month", ["2026-13", "2026-1", "October", "2026-10-01"])
 @pytest.mark.parametrize("path", ["charges", "invoices", "credit-notes"])
 def test_what_is_no_month_is_refused_and_no_empty_list(get: Call, issued: dict[str, str], path: str, month: str) -> None:
