@@ -5,6 +5,7 @@ that the rating changes or does not.
 """
 
 from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from billing.usage.fingerprints import usage_fingerprint
 from billing.usage.services import rollups_fold
 from metering.intervals import billing_month
 from tests import factories
-from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, token_record, usage
+from tests.factories import SET_UP, allocation_record, apply, closing, ingest_allocations, ingest_tokens, token_record, usage
 from tests.stored_rows import rewrite
 
 pytestmark = pytest.mark.django_db
@@ -147,3 +148,17 @@ def test_the_close_number_is_part_of_it(tmp_path: Path) -> None:
     before = fingerprint()
     period_close(month="2026-09", actor="ops", now=datetime(2026, 10, 1, tzinfo=UTC))
     assert fingerprint() != before
+
+
+def test_a_month_with_the_largest_counts_that_a_record_may_have_is_closed_to_the_cent(tmp_path: Path) -> None:
+    """10**15 tokens of input at 2.00 and as many of output at 8.00 the million, on two days: 2 x 10**9 x 10.00."""
+    apply(tmp_path)
+    largest = {"input_tokens": 10**15, "cache_read_input_tokens": 0, "output_tokens": 10**15}
+    ingest_tokens(token_record(1, **largest), token_record(2, **largest, time="2026-10-16T12:00:00+08:00"))
+    before = fingerprint()
+    assert rollups_fold() > 0
+    assert fingerprint() == before
+    closing.close()
+    assert closing.issue() == 1
+    assert closing.total("nlp") == Decimal("20000000000.00")
+    assert closing.proofs_hold("2026-10")

@@ -38,7 +38,7 @@ def rollup_checksum(days: Sequence[Interval], hours: Sequence[Interval], epochs:
                UNION ALL {token_source("token_usage_hour", "hour", "requests", "h", by_hour, more="t.hour AS at, ")}"""
     (row,) = rows_read(
         f"""SELECT {', '.join(f'sum(t.{name})' for name in COUNTS)},
-                   sum((hash_record_extended(ROW(t.at, t.dimension), 0) & 65535) * ({WEIGHED})) FROM ({rows}) t""",
+                   sum((hash_record_extended(ROW(t.at, t.dimension), 0) & 65535)::numeric * ({WEIGHED})) FROM ({rows}) t""",
         {"first": epochs.first, "before": epochs.before, **ranged("d", by_day), **ranged("h", by_hour)},
     )
     return row
