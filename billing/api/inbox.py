@@ -10,7 +10,7 @@ from rest_framework.views import APIView
 
 from billing.api.authentication import has_scope
 from billing.inbox.reader import Item
-from billing.inbox.selectors import inbox_of
+from billing.inbox.selectors import inbox_of, months_checked_at
 from billing.tenancy.actors import Actor, actor_of
 from pricing.number_text import amount_text
 
@@ -42,14 +42,14 @@ class Inbox(APIView):
         actor = actor_of(request)
         if actor.account is None:
             return Response({"waiting": 0, "as_of": None, "kinds": []})
-        found, teams = inbox_of(actor.account, timezone.now()), _confined_to(actor)
+        found, teams, checked = inbox_of(actor.account, timezone.now()), _confined_to(actor), months_checked_at()
         kinds = []
         for group in found.groups:
             items = [_item(item) for item in group.items if teams is None or item.team in teams]
             if items:
                 kinds.append({"kind": group.kind.name, "items": items})
         waiting = sum(len(kind["items"]) for kind in kinds)
-        return Response({"waiting": waiting, "as_of": found.as_of and found.as_of.isoformat(), "kinds": kinds})
+        return Response({"waiting": waiting, "as_of": checked and checked.isoformat(), "kinds": kinds})
 
 
 def _confined_to(actor: Actor) -> set[str] | None:

@@ -1,27 +1,29 @@
 """What waits for a decision."""
 
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from django.db.models import QuerySet
 
 from billing.approvals.kinds import KINDS, Kind
 from billing.approvals.models import Proposal
-from billing.tenancy.access import access_of, same_person
+from billing.tenancy.access import access_of, same_persons
+
+SUBMITTED: Final = Proposal.objects.filter(state=Proposal.State.SUBMITTED)
+"""What waits for a decision of anybody."""
 
 
 def waiting(user: Any, now: datetime) -> list[Proposal]:
     """The proposals of every kind that `user` may decide on, the oldest first: none that they made or approved already."""
-    access, name = access_of(user), user.get_username()
-    mine = [kind for kind in KINDS.values() if any(access.may(right) for right in kind.deciders)]
-    if mine:
-        submitted = Proposal.objects.filter(state=Proposal.State.SUBMITTED).order_by()
-        known = set(submitted.values_list("kind", flat=True).distinct())
-        mine = [kind for kind in mine if kind.name in known]
+    access = access_of(user)
+    mine = [name for name, kind in KINDS.items() if any(access.may(right) for right in kind.deciders)]
+    known = set(SUBMITTED.filter(kind__in=mine).values_list("kind", flat=True).distinct().order_by()) if mine else ()
+    rows = [row for name in known for row in _submitted(KINDS[name])]
+    own = same_persons(user.get_username(), {name for row in rows for name in (*row.makers, *row.approvers)})
     found = [
-        row for kind in mine for row in _submitted(kind)
-        if not any(same_person(name, one) for one in (*row.makers, *row.approvers))
-        and not kind.lapsed(row, now) and any(access.may(right) for right in kind.rights(row, now))
+        row for row in rows
+        if own.isdisjoint((*row.makers, *row.approvers)) and not KINDS[row.kind].lapsed(row, now)
+        and any(access.may(right) for right in KINDS[row.kind].rights(row, now))
     ]  # fmt: skip
     return sorted(found, key=lambda row: (row.created_at, row.pk))
 

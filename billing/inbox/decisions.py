@@ -81,18 +81,25 @@ PROPOSALS: Final[Mapping[str, tuple[Any, Callable[[Any], str]]]] = {
 """What pages call each kind of proposal, and where it is decided."""
 
 
+UNISSUED: Final = Invoice.objects.filter(status__in=(State.DRAFT, State.PREVIEW, State.APPROVED), shadow=False)
+"""Invoices that somebody has to approve or issue, without those that are only shown."""
+DISPUTED: Final = Dispute.objects.filter(status__in=(*UNDECIDED, Dispute.Status.ESCALATED))
+ASKED: Final = Dispute.objects.filter(status=Dispute.Status.EVIDENCE)
+APPROVED: Final = Correction.objects.filter(status=Correction.Status.APPROVED)
+
+
 def _drafts(states: Iterable[str]) -> QuerySet[Any, dict[str, Any]]:
-    """Sums by month of invoices in some states, without those that are only shown."""
-    rows = Invoice.objects.filter(status__in=list(states), shadow=False).values("period__month", "period__closed_by")
+    """Sums by month of unissued invoices in some states."""
+    rows = UNISSUED.filter(status__in=list(states)).values("period__month", "period__closed_by")
     return rows.annotate(number=Count("pk"), sum=Sum("total"), since=Min("period__closed_at")).order_by("period__month")
 
 
 def invoices_to_approve(reader: Reader) -> Iterator[Item]:
     """Drafts that somebody else than who closed their month has to approve, by month."""
     if reader.setup.review != "none":
-        for row in _drafts((State.DRAFT, State.PREVIEW)):
-            if not reader.is_one_of(row["period__closed_by"]):
-                yield _of_month(row)
+        rows = list(_drafts((State.DRAFT, State.PREVIEW)))
+        own = reader.own(row["period__closed_by"] for row in rows)
+        yield from (_of_month(row) for row in rows if row["period__closed_by"] not in own)
 
 
 def invoices_to_issue(reader: Reader) -> Iterator[Item]:
@@ -113,21 +120,21 @@ def disputes_to_decide(reader: Reader) -> Iterator[Item]:
     """Disputes that the reader may decide: escalated ones are an approver's, nobody decides on one that they opened."""
     mine = Q(status=Dispute.Status.ESCALATED) if reader.access.may(Right.APPROVE) else Q(pk__in=[])
     mine |= Q(status__in=UNDECIDED) if reader.access.may(Right.CLOSE) else Q(pk__in=[])
-    for row in _disputes(mine):
-        if not reader.is_one_of(row.opened_by, row.decided_by):
-            yield _dispute(row)
+    rows = list(_disputes(DISPUTED.filter(mine)))
+    own = reader.own(name for row in rows for name in (row.opened_by, row.decided_by))
+    yield from (_dispute(row) for row in rows if own.isdisjoint((row.opened_by, row.decided_by)))
 
 
 def evidence_to_give(reader: Reader) -> Iterator[Item]:
     """Disputes of the reader's teams for which finance asked for evidence; finance itself answers for its own teams only."""
     access = reader.access
     own = [team for team, rights in access.by_team.items() if Right.DISPUTE in rights]
-    asked = Q(status=Dispute.Status.EVIDENCE, team__in=own if access.may(Right.CLOSE) else reader.teams(Right.DISPUTE))
+    asked = ASKED.filter(team__in=own if access.may(Right.CLOSE) else reader.teams(Right.DISPUTE))
     return (_dispute(row) for row in _disputes(asked))
 
 
-def _disputes(which: Q) -> QuerySet[Dispute]:
-    return Dispute.objects.filter(which).select_related("team", "invoice", "note").defer(
+def _disputes(which: QuerySet[Dispute]) -> QuerySet[Dispute]:
+    return which.select_related("team", "invoice", "note").defer(
         "invoice__draft", "invoice__document", "note__draft", "note__document"
     )
 
@@ -140,8 +147,7 @@ def _dispute(row: Dispute) -> Item:
 
 def corrections_to_issue(reader: Reader) -> Iterator[Item]:
     """Approved corrections whose notes nobody has issued."""
-    rows = Correction.objects.filter(status=Correction.Status.APPROVED).select_related("proposal")
-    for row in rows.prefetch_related("notes__team"):
+    for row in APPROVED.select_related("proposal").prefetch_related("notes__team"):
         teams = {note.team.code for note in row.notes.all()}
         title = gettext("Correction %(number)s") % {"number": row.pk}
         team = teams.pop() if len(teams) == 1 else ""

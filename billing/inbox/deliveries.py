@@ -1,6 +1,7 @@
 """What did not arrive, what failed, and what asks for an answer."""
 
 from collections.abc import Iterator
+from typing import Final
 
 from django.db.models import Count, Max, Min, OuterRef, Subquery
 from django.urls import reverse
@@ -13,10 +14,17 @@ from billing.inbox.reader import Item, Reader
 from billing.invoices.models import DocumentMail, JournalExport, Operation
 from billing.tenancy.access import Right
 
+UNANSWERED: Final = CostAnomaly.objects.filter(feedback="")
+REFUSED: Final = DocumentMail.objects.filter(status=DocumentMail.Status.FAILED)
+UNDELIVERED: Final = Delivery.objects.filter(status=Delivery.Status.PENDING, attempts__gt=0)
+UNSENT: Final = ReportSchedule.objects.filter(attempts__gt=0)
+UNACKNOWLEDGED: Final = JournalExport.objects.filter(acknowledged_at=None)
+FAILED: Final = Operation.objects.filter(status=Operation.Status.FAILED)
+
 
 def anomalies(reader: Reader) -> Iterator[Item]:
     """Unusual days of the reader's teams that nobody has answered, with what was spent beyond the usual."""
-    rows = CostAnomaly.objects.filter(feedback="", team__in=reader.teams(Right.BUDGET))
+    rows = UNANSWERED.filter(team__in=reader.teams(Right.BUDGET))
     for day, sku, team, amount, median, since in rows.order_by("-day", "pk").values_list(
         "day", "sku", "team__code", "amount", "median", "found_at"
     ):
@@ -25,7 +33,7 @@ def anomalies(reader: Reader) -> Iterator[Item]:
 
 def mails(reader: Reader) -> Iterator[Item]:
     """Documents that the mail server refused for good."""
-    rows = DocumentMail.objects.filter(status=DocumentMail.Status.FAILED).order_by("pk").values_list(
+    rows = REFUSED.order_by("pk").values_list(
         "address", "error", "queued_at", "invoice__number", "invoice__team__code", "invoice__total", "note__number",
         "note__team__code", "note__total",
     )  # fmt: skip
@@ -37,8 +45,7 @@ def mails(reader: Reader) -> Iterator[Item]:
 
 def alerts(reader: Reader) -> Iterator[Item]:
     """Channels that did not take alerts about the reader's teams."""
-    tried = Delivery.objects.filter(status=Delivery.Status.PENDING, attempts__gt=0)
-    rows = tried.filter(alert__team__in=reader.teams(Right.BUDGET)).values("channel__name").annotate(
+    rows = UNDELIVERED.filter(alert__team__in=reader.teams(Right.BUDGET)).values("channel__name").annotate(
         number=Count("pk"), since=Min("alert__fired_at"), error=Max("last_error")
     )
     for row in rows.order_by("channel__name"):
@@ -49,8 +56,7 @@ def alerts(reader: Reader) -> Iterator[Item]:
 
 def reports(reader: Reader) -> Iterator[Item]:
     """Reports of the reader's own views that their channel did not take."""
-    rows = ReportSchedule.objects.filter(view__owner=reader.user, attempts__gt=0).select_related("view", "channel")
-    for row in rows:
+    for row in UNSENT.filter(view__owner=reader.user).select_related("view", "channel"):
         title, link = f"{row.view} → {row.channel}", reverse("portal:saved_views")
         yield Item(title, link, since=row.last_sent_at, words=row.last_error)
 
@@ -58,7 +64,7 @@ def reports(reader: Reader) -> Iterator[Item]:
 def journals(reader: Reader) -> Iterator[Item]:
     """The last journal of a month where the ledger has not acknowledged it in time."""
     newest = JournalExport.objects.filter(period=OuterRef("period")).order_by("-id").values("pk")[:1]
-    rows = JournalExport.objects.filter(acknowledged_at=None, pk=Subquery(newest)).select_related("period")
+    rows = UNACKNOWLEDGED.filter(pk=Subquery(newest)).select_related("period")
     for export in rows.order_by("period__month"):
         for item in journal_unacknowledged(export, reader.now):
             link = f"{reverse('portal:close')}?month={export.period.month}"
@@ -68,6 +74,6 @@ def journals(reader: Reader) -> Iterator[Item]:
 def operations(reader: Reader) -> Iterator[Item]:
     """Work on a month that failed and that nobody has started again."""
     newest = Operation.objects.filter(month=OuterRef("month"), kind=OuterRef("kind")).order_by("-id").values("pk")[:1]
-    for row in Operation.objects.filter(status=Operation.Status.FAILED, pk=Subquery(newest)):
+    for row in FAILED.filter(pk=Subquery(newest)):
         link = f"{reverse('portal:close')}?month={row.month}"
         yield Item(f"{row.kind} {row.month}", link, since=row.finished_at, words=row.outcome)

@@ -9,7 +9,7 @@ from django.utils.translation import gettext
 
 from billing.closing.exception_kinds import kind_of
 from billing.closing.labels import subject_words
-from billing.inbox.findings import CHECK, Finding, findings_in
+from billing.inbox.findings import CHECK, Finding
 from billing.inbox.models import MonthFindings
 from billing.inbox.reader import Item, Reader
 from billing.tenancy.access import RIGHTS, Right
@@ -20,11 +20,13 @@ UNPRICED: Final = ("unpriced",)
 QUARANTINED: Final = ("quarantine", "conflict")
 SILENT: Final = ("silent_source", "silent_cluster")
 APART: Final = frozenset({*UNOWNED, *UNPRICED, *QUARANTINED, *SILENT})
+CLOSABLE: Final = MonthFindings.objects.filter(closable=True)
+FOUND: Final = MonthFindings.objects.exclude(content=[])
 
 
 def _of_kinds(*kinds: str) -> Callable[[Reader], Iterator[Item]]:
     def items(reader: Reader) -> Iterator[Item]:
-        return (_item(row, item) for row in reader.months for item in findings_in(row) if item.kind in kinds)
+        return (_item(row, item) for row, found in reader.months for item in found if item.kind in kinds)
 
     return items
 
@@ -37,15 +39,15 @@ silent = _of_kinds(*SILENT)
 
 def others(reader: Reader) -> Iterator[Item]:
     """Every other finding that the reader's role solves; reconciliations are for finance."""
-    for row in reader.months:
-        for item in findings_in(row):
+    for row, found in reader.months:
+        for item in found:
             if item.kind not in APART and reader.access.may(_solved_with(item)):
                 yield _item(row, item)
 
 
 def months_to_close(reader: Reader) -> Iterator[Item]:
     """Months that have ended and that nothing blocks."""
-    for row in reader.months:
+    for row, _ in reader.months:
         if row.closable:
             yield Item(gettext("%(month)s can be closed") % {"month": row.month}, _close_page(row.month), since=row.as_of)
 

@@ -1,5 +1,6 @@
 """For whom something waits, and what one thing that waits is."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -9,8 +10,9 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.db.models import QuerySet
 
+from billing.inbox.findings import Finding, findings_in
 from billing.inbox.models import MonthFindings
-from billing.tenancy.access import Access, Right, access_of, same_person
+from billing.tenancy.access import Access, Right, access_of, same_persons
 from billing.tenancy.models import BillingSetup, Team
 
 
@@ -48,12 +50,11 @@ class Reader:
         """The teams for which the person has the right."""
         return self.access.teams(right)
 
-    def is_one_of(self, *names: str) -> bool:
-        """Whether the person is one of these; nobody decides on what they made themselves."""
-        mine = self.user.get_username()
-        return any(same_person(mine, name) for name in names if name)
+    def own(self, names: Iterable[str]) -> set[str]:
+        """Those of the names that are the person; nobody decides on what they made themselves."""
+        return same_persons(self.user.get_username(), names)
 
     @cached_property
-    def months(self) -> list[MonthFindings]:
+    def months(self) -> list[tuple[MonthFindings, list[Finding]]]:
         """What the close check last found, by open month; read once."""
-        return list(MonthFindings.objects.all())
+        return [(row, findings_in(row)) for row in MonthFindings.objects.all()]

@@ -4,12 +4,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
-from functools import cached_property
+from functools import cache, cached_property
+from typing import Any
 
 from django.contrib.auth.models import User
+from django.db import connection
+from django.db.models import Min, Value
 
 from billing.inbox.kinds import KINDS, Kind
+from billing.inbox.models import MonthFindings
 from billing.inbox.reader import Item, Reader
+from billing.tenancy.models import BillingSetup
 from billing.tenancy.selectors import NoSetupError, billing_setup
 
 
@@ -29,26 +34,45 @@ class Group:
 
 @dataclass(frozen=True)
 class Inbox:
-    """What waits for one person. `groups`: the most money first. `as_of`: the oldest look at the open months."""
+    """What waits for one person. `groups`: the most money first."""
 
     groups: Sequence[Group]
-    as_of: datetime | None = None
 
     @cached_property
     def number(self) -> int:
         return sum(len(group.items) for group in self.groups)
 
 
-def inbox_of(user: User, now: datetime) -> Inbox:
-    """Everything that waits for the person; nothing before there is a set-up."""
+def inbox_of(user: User, now: datetime, setup: BillingSetup | None = None) -> Inbox:
+    """Everything that waits for the person; nothing before there is a set-up, which is read where it is not given."""
     try:
-        setup = billing_setup()
+        reader = Reader(user, now, setup or billing_setup())
     except NoSetupError:
         return Inbox(())
-    reader = Reader(user, now, setup)
-    groups = [Group(kind, sorted(items, key=_by_money)) for kind in KINDS if (items := kind.of(reader))]
-    ordered = sorted(groups, key=lambda group: (group.amount is None, -(group.amount or Decimal(0))))
-    return Inbox(ordered, min((row.as_of for row in reader.months), default=None))
+    stored = _kinds_stored()
+    asked = (kind for kind in KINDS if kind.name in stored)
+    groups = [Group(kind, sorted(items, key=_by_money)) for kind in asked if (items := kind.of(reader))]
+    return Inbox(sorted(groups, key=lambda group: (group.amount is None, -(group.amount or Decimal(0)))))
+
+
+def months_checked_at() -> datetime | None:
+    """The oldest look at the open months; None where nobody has looked."""
+    return MonthFindings.objects.aggregate(at=Min("as_of"))["at"]
+
+
+def _kinds_stored() -> set[str]:
+    """The kinds that have rows at all: one statement, so that a page on which little waits asks little."""
+    with connection.cursor() as cursor:
+        cursor.execute(*_which_are_stored())
+        return {name for (name,) in cursor.fetchall()}
+
+
+@cache
+def _which_are_stored() -> tuple[str, tuple[Any, ...]]:
+    """That statement; it is the same for everybody, so its text is made once."""
+    first, *others = (kind.rows.order_by().values_list(Value(kind.name))[:1] for kind in KINDS)
+    text, arguments = first.union(*others, all=True).query.sql_with_params()
+    return text, arguments
 
 
 def _by_money(item: Item) -> tuple[bool, Decimal, str]:

@@ -6,18 +6,19 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from billing.inbox.selectors import Inbox, inbox_of
+from billing.tenancy.models import BillingSetup
 
 
-def inbox_seen(request: Any) -> Inbox:
-    """What waits for who sends the request."""
+def inbox_seen(request: Any, setup: BillingSetup | None) -> Inbox:
+    """What waits for who sends the request. `setup`: where the page has read it."""
     known: Inbox | None = getattr(request, "_inbox", None)
     if known is None:
         user = getattr(request, "user", None)
-        known = inbox_of(user, timezone.now()) if isinstance(user, User) else Inbox(())
+        known = inbox_of(user, timezone.now(), setup) if isinstance(user, User) else Inbox(())
         request._inbox = known
     return known
 
 
-def waiting_number(request: Any) -> int:
+def waiting_number(request: Any, setup: BillingSetup | None) -> int:
     """How many things wait; 0 for nobody."""
-    return 0 if request is None else inbox_seen(request).number
+    return 0 if request is None else inbox_seen(request, setup).number

@@ -4,7 +4,7 @@ A role is held for all teams or for one team; held for a group it reaches every 
 `is_staff` only admits to Django's admin, a superuser has every right.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
@@ -58,6 +58,16 @@ def same_person(one: str, other: str) -> bool:
     with connection.cursor() as cursor:
         cursor.execute("SELECT suanpan_same_person(%s, %s)", [one, other])
         return bool(cursor.fetchone()[0])
+
+
+def same_persons(one: str, others: Iterable[str]) -> set[str]:
+    """Those of `others` who are the same person as `one`, asked in one statement."""
+    names = [name for name in {*others} if name]
+    if not names:
+        return set()
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT other FROM unnest(%s::text[]) other WHERE suanpan_same_person(%s, other)", [names, one])
+        return {other for (other,) in cursor.fetchall()}
 
 
 def account_named(name: str) -> str:

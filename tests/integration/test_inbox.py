@@ -9,17 +9,21 @@ from zoneinfo import ZoneInfo
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
+from pytest_django import DjangoAssertNumQueries
 
 from billing.approvals.kinds import KINDS as PROPOSALS
 from billing.budgets.models import Alert, Channel, CostAnomaly, Delivery
 from billing.closing.services.closing import period_close
 from billing.corrections.services.corrections import correction_approve
 from billing.corrections.services.disputes import dispute_ask_evidence, dispute_escalate, dispute_reject
+from billing.explorer.models import ReportSchedule, SavedView
 from billing.inbox import decisions
+from billing.inbox.findings import Finding, stored
 from billing.inbox.models import Digest, MonthFindings
 from billing.inbox.selectors import inbox_of
 from billing.inbox.services import digest_choose, digests_send, findings_refresh
-from billing.invoices.models import DocumentMail, Invoice, Operation
+from billing.invoices.models import DocumentMail, Invoice, JournalExport, Operation
+from billing.tenancy.access import access_of
 from billing.tenancy.models import ApiToken, AuditEntry, BillingSetup, Team
 from billing.tenancy.tokens import api_token_create
 from tests.factories import apply, ingest_allocations, person, signed_in, watched
@@ -157,6 +161,46 @@ def test_what_did_not_arrive_waits_for_who_can_send_it_again(october: str) -> No
     ]
     assert waits("tom") == [("alert", "hook: 1 alert", "", None)]
     assert waits("kim") == waits("viv") == []
+
+
+def test_a_journal_that_nobody_acknowledges_and_a_report_that_did_not_go_out_wait(october: str) -> None:
+    export = {"batch_hash": "ab" * 32, "journals": 1, "exported_by": "sam", "exported_at": FRIDAY - timedelta(days=5)}
+    JournalExport.objects.create(period=Invoice.objects.get().period, debit=money("1008.00"), **export)
+    view = SavedView.objects.create(owner=User.objects.get(username="tom"), name="mine", query="by=team")
+    channel = Channel.objects.create(name="hook", url="json://127.0.0.1:1/")
+    ReportSchedule.objects.create(view=view, channel=channel, cadence="daily", next_at=FRIDAY, attempts=1)
+    assert waits("sam") == [("journal", "2026-10", "", money("1008.00"))]
+    assert waits("tom") == [("report", f"{view} → hook", "", None)]
+    assert waits("kim") == waits("fin") == []
+
+
+def test_findings_of_every_sort_wait_for_whose_role_solves_them(october: str) -> None:
+    person("ada", "admin")
+    found = [
+        Finding(kind, subject, FRIDAY)
+        for kind, subject in (("unpriced", "H900"), ("quarantine", "hq-1"), ("silent_source", "gate"), ("check", "sums"))
+    ]
+    MonthFindings.objects.create(month="2026-11", as_of=FRIDAY, closable=False, content=stored(found))
+    assert [row[0] for row in waits("ada")] == ["quarantine", "silent"]
+    assert [row[0] for row in waits("sam")] == ["unpriced", "finding"]
+    assert waits("tom") == waits("fin") == []
+
+
+def test_where_nothing_waits_one_statement_says_so(october: str, django_assert_num_queries: DjangoAssertNumQueries) -> None:
+    for name in ("sam", "tom", "fin", "viv"):
+        user, setup = User.objects.get(username=name), BillingSetup.objects.get()
+        access_of(user)
+        with django_assert_num_queries(1):
+            assert inbox_of(user, FRIDAY, setup).number == 0
+
+
+def test_whose_disputes_they_are_is_asked_at_once(october: str, django_assert_num_queries: DjangoAssertNumQueries) -> None:
+    user, setup = User.objects.get(username="sam"), BillingSetup.objects.get()
+    access_of(user)
+    opened(october, positions=(1,), amount="100.00")
+    opened(october, positions=(2,), amount="8.00")
+    with django_assert_num_queries(3):  # what kinds there are, the disputes, whose they are
+        assert inbox_of(user, FRIDAY, setup).number == 2
 
 
 def test_an_unusual_day_waits_for_the_lead_with_what_was_spent_beyond_the_usual(october: str) -> None:

@@ -80,7 +80,7 @@ def _send(user_id: int, setup: BillingSetup, today: date, now: datetime) -> bool
         digest = rows.select_related("user", "channel").first()
         if digest is None or digest.day == today or (digest.next_at is not None and digest.next_at > now):
             return False  # done, not yet due again, or another process is at it
-        found = inbox_of(digest.user, now)
+        found = inbox_of(digest.user, now, setup)
         try:
             if found.number:
                 _deliver(digest, found, setup)

@@ -77,7 +77,7 @@ def menu(context: template.Context) -> dict[str, Any]:
 
     return {
         "sections": menu_of(context.get("may") or {}), "nav": context.get("nav"), "choice": context.get("choice"),
-        "waiting": waiting_number(context.get("request")),
+        "waiting": waiting_number(context.get("request"), context.get("setup")),
     }  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from billing.explorer.services import channels_allowed
 from billing.inbox.models import Digest
-from billing.inbox.selectors import Inbox
+from billing.inbox.selectors import Inbox, months_checked_at
 from billing.inbox.services import digest_choose, findings_refresh
 from billing.portal.access import page, reader_of, staff_page
 from billing.portal.forms import PageForm
@@ -57,17 +57,17 @@ class DigestForm(PageForm):
 @page
 def inbox(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """What waits for the reader, by kind, the most money first."""
-    found = inbox_seen(request)
+    found = inbox_seen(request, setup)
     file = download(request, {"inbox": lambda: _table(found)})
     return _shown(request, setup) if file is None else file
 
 
 def _shown(request: HttpRequest, setup: BillingSetup, refused: PageForm | None = None) -> HttpResponse:
-    found = inbox_seen(request)
+    found = inbox_seen(request, setup)
     context = {
-        "nav": "inbox", "setup": setup, "inbox": found, "fresh": metering(request), "refused": refused,
+        "nav": "inbox", "setup": setup, "inbox": found, "checked_at": months_checked_at(), "fresh": metering(request),
         "groups": [(group, group.items[:SHOWN], group.items[SHOWN:]) for group in found.groups],
-        "form": refused or DigestForm.of(reader_of(request)),
+        "refused": refused, "form": refused or DigestForm.of(reader_of(request)),
     }  # fmt: skip
     return render(request, "portal/inbox.html", context, status=409 if refused else 200)
 
