@@ -10,7 +10,6 @@ from django.utils import timezone
 from billing.invoices.models import BillingPeriod
 from billing.rating.freshness import Freshness, Unbilled, freshness
 from billing.tenancy.access import Right, access_of, teams_visible_to
-from billing.tenancy.selectors import NoSetupError, billing_setup
 from billing.usage.reported import Reported
 from billing.usage.scope import EVERYTHING, UsageScope
 from metering.intervals import Interval, billing_month, month_of
@@ -41,14 +40,10 @@ def page_freshness(
     return window_freshness(request, Interval(period.start, period.end), scope, unbilled=unbilled, as_of=as_of)
 
 
-def metering(request: HttpRequest) -> Freshness | None:
-    """How fresh the running month is of what the person sees; None before there is a set-up."""
+def metering(request: HttpRequest, zone: str) -> Freshness | None:
+    """How fresh the running month is of what the person sees; None for who sees nothing."""
     user = getattr(request, "user", AnonymousUser())
     if not user.is_authenticated or not access_of(user).somewhere(Right.READ):
-        return None
-    try:
-        zone = billing_setup().zone
-    except NoSetupError:
         return None
     window = billing_month(month_of(asked_at(request), zone), zone)
     return window_freshness(request, window, scope_seen(request))

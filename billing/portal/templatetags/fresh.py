@@ -44,8 +44,9 @@ def silence(context: template.Context) -> dict[str, Any]:
     """Who is silent: of the month that the page shows, or where it shows none of the running one."""
     from billing.portal.fresh import metering
 
-    fresh = context["fresh"] if "fresh" in context else metering(context["request"])
-    return {"metering": fresh, "setup": context.get("setup"), "may": context.get("may")}
+    setup = context["setup"]
+    fresh = context["fresh"] if "fresh" in context else metering(context["request"], setup.zone)
+    return {"metering": fresh, "setup": setup, "may": context.get("may")}
 
 
 @register.inclusion_tag("portal/parts/degraded.html", takes_context=True)

@@ -51,7 +51,7 @@ def explorer(request: HtmxRequest, setup: BillingSetup) -> HttpResponse:
     everything = "as" in request.GET and bool(request.GET.get("table"))
     by = ("team",) if len(teams) > 1 else ("namespace",)
     try:
-        found = reader.answer(request.GET, by=by, usual=_usual_range(request), everything=everything)
+        found = reader.answer(request.GET, by=by, usual=_usual_range(request, setup.zone), everything=everything)
     except QueryError as error:
         raise Http404(str(error)) from error
     query = found.query
@@ -92,9 +92,9 @@ def _why(request: HttpRequest, shown: ExplorerPage, reader: Explorer) -> HttpRes
     return render(request, "portal/parts/explorer_why.html", {"why": why, "page": shown, "query": shown.query})
 
 
-def _usual_range(request: HttpRequest) -> str:
+def _usual_range(request: HttpRequest, zone: str) -> str:
     """The running month once some days of it are complete, before that the month before."""
-    fresh = metering(request)
+    fresh = metering(request, zone)
     known = fresh is not None and fresh.data_through is not None and fresh.data_through >= fresh.window.start + FEWEST
     return "this-month" if known else "last-month"
 

@@ -65,9 +65,10 @@ def inbox(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
 def _shown(request: HttpRequest, setup: BillingSetup, refused: PageForm | None = None) -> HttpResponse:
     found = inbox_seen(request, setup)
     context = {
-        "nav": "inbox", "setup": setup, "inbox": found, "checked_at": months_checked_at(), "fresh": metering(request),
+        "nav": "inbox", "setup": setup, "inbox": found, "checked_at": months_checked_at(),
         "groups": [(group, group.items[:SHOWN], group.items[SHOWN:]) for group in found.groups],
-        "refused": refused, "form": refused or DigestForm.of(reader_of(request)),
+        "fresh": metering(request, setup.zone), "refused": refused,
+        "form": refused or DigestForm.of(reader_of(request)),
     }  # fmt: skip
     return render(request, "portal/inbox.html", context, status=409 if refused else 200)
 
