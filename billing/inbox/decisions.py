@@ -121,8 +121,8 @@ def disputes_to_decide(reader: Reader) -> Iterator[Item]:
     mine = Q(status=Dispute.Status.ESCALATED) if reader.access.may(Right.APPROVE) else Q(pk__in=[])
     mine |= Q(status__in=UNDECIDED) if reader.access.may(Right.CLOSE) else Q(pk__in=[])
     rows = list(_disputes(DISPUTED.filter(mine)))
-    own = reader.own(name for row in rows for name in (row.opened_by, row.decided_by))
-    yield from (_dispute(row) for row in rows if own.isdisjoint((row.opened_by, row.decided_by)))
+    own = reader.own(name for row in rows for name in (row["opened_by"], row["decided_by"]))
+    yield from (_dispute(row) for row in rows if own.isdisjoint((row["opened_by"], row["decided_by"])))
 
 
 def evidence_to_give(reader: Reader) -> Iterator[Item]:
@@ -133,16 +133,16 @@ def evidence_to_give(reader: Reader) -> Iterator[Item]:
     return (_dispute(row) for row in _disputes(asked))
 
 
-def _disputes(which: QuerySet[Dispute]) -> QuerySet[Dispute]:
-    return which.select_related("team", "invoice", "note").defer(
-        "invoice__draft", "invoice__document", "note__draft", "note__document"
+def _disputes(which: QuerySet[Dispute]) -> QuerySet[Dispute, Any]:
+    return which.values(
+        "pk", "invoice__number", "note__number", "team__code", "amount", "opened_at", "opened_by", "decided_by", "statement"
     )
 
 
-def _dispute(row: Dispute) -> Item:
-    title = gettext("Dispute of %(document)s") % {"document": row.document.number}
-    link = reverse("portal:dispute", args=[row.pk])
-    return Item(title, link, row.team.code, row.amount, row.opened_at, words=row.statement)
+def _dispute(row: Mapping[str, Any]) -> Item:
+    title = gettext("Dispute of %(document)s") % {"document": row["invoice__number"] or row["note__number"]}
+    link = reverse("portal:dispute", args=[row["pk"]])
+    return Item(title, link, row["team__code"], row["amount"], row["opened_at"], words=row["statement"])
 
 
 def corrections_to_issue(reader: Reader) -> Iterator[Item]:
