@@ -132,9 +132,11 @@ def period_of(month: str) -> BillingPeriod:
 
     Raises NoSetupError or IntervalError.
     """
-    period = BillingPeriod.objects.filter(month=month).first()
-    if period is not None:
-        return period
+    return BillingPeriod.objects.filter(month=month).first() or period_unopened(month)
+
+
+def period_unopened(month: str) -> BillingPeriod:
+    """The period of a month that is not stored, as it would be.  Raises NoSetupError or IntervalError."""
     zone = billing_setup().zone
     window = billing_month(month, zone)
     return BillingPeriod(month=month, zone=zone, start=window.start, end=window.end)

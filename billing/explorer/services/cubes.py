@@ -16,7 +16,7 @@ from billing.explorer.facts import CubeFacts
 from billing.explorer.models import CubeColumn, MonthCube
 from billing.explorer.month_lines import is_of_this_form, month_lines, sources_of
 from billing.invoices.models import BillingPeriod, InvoiceLine
-from billing.invoices.selectors import period_of
+from billing.invoices.selectors import period_of, period_unopened
 from billing.rating.models import RatingSnapshot
 from billing.rating.snapshots import due
 from billing.runtime.advisory_lock import advisory_lock
@@ -77,7 +77,7 @@ def cubes_ready(months: Iterable[str], *, now: datetime) -> tuple[list[MonthCube
 def _periods(months: Iterable[str]) -> list[BillingPeriod]:
     wanted = list(months)
     known = {period.month: period for period in BillingPeriod.objects.filter(month__in=wanted)}
-    return [known.get(month) or period_of(month) for month in wanted]
+    return [known.get(month) or period_unopened(month) for month in wanted]
 
 
 def is_current(cube: MonthCube | None, period: BillingPeriod, source: str, now: datetime) -> bool:

@@ -48,10 +48,11 @@ def ownership(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     pages = Paginator(range(max(namespaces.count(), consumers.count())), RULES_SHOWN)
     shown = pages.get_page(request.GET.get("page"))
     part = slice((shown.number - 1) * RULES_SHOWN, shown.number * RULES_SHOWN)
+    namespaces, consumers = namespaces[part], consumers[part]
     context = {
-        "nav": "ownership", "setup": setup, "namespaces": namespaces[part], "consumers": consumers[part], "q": wanted,
+        "nav": "ownership", "setup": setup, "namespaces": namespaces, "consumers": consumers, "q": wanted,
         "page": shown, "many": pages.num_pages > 1 or wanted, "month": month, "unowned": unowned,
-        "yaml": sections_text(owners_declared(namespaces[part], consumers[part])),
+        "yaml": sections_text(owners_declared(namespaces, consumers)),
     }  # fmt: skip
     return render(request, "portal/ownership.html", context)
 
