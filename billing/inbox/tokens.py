@@ -19,11 +19,11 @@ EXPIRING: Final = ApiToken.objects.filter(revoked_at=None, expires_at__isnull=Fa
 def ending(reader: Reader) -> Iterator[Item]:
     """The reader's own; and those that nobody owns, for who manages people. Only they may make the next one."""
     manages, zone = reader.access.somewhere(Right.MANAGE_PEOPLE), ZoneInfo(reader.setup.zone)
-    rows = list(api_tokens_ending(reader.now).select_related("owner"))
-    names = reader.own(token.owner.get_username() for token in rows if token.owner)
-    for token in rows:
-        own = token.owner is not None and token.owner.get_username() in names
-        if token.expires_at and (own or (token.owner is None and manages)):
+    rows = api_tokens_ending(reader.now).values_list("name", "source", "expires_at", "owner__username")
+    names = reader.own(owner for *_, owner in rows if owner is not None)
+    for name, source, expires_at, owner in rows:
+        own = owner in names
+        if expires_at and (own or (owner is None and manages)):
             page = reverse("portal:own_tokens" if own else "portal:people")
-            words = gettext("ends on %(day)s") % {"day": f"{token.expires_at.astimezone(zone):%Y-%m-%d}"}
-            yield Item(f"{token.name} {token.source}".strip(), page, words=words)
+            words = gettext("ends on %(day)s") % {"day": f"{expires_at.astimezone(zone):%Y-%m-%d}"}
+            yield Item(f"{name} {source}".strip(), page, words=words)
