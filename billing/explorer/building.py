@@ -9,7 +9,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Final
 from zoneinfo import ZoneInfo
@@ -45,7 +45,10 @@ BySlot = dict[int, dict[Workload, Decimal]]
 
 @dataclass(frozen=True)
 class Slots:
-    """Stretches of time that follow each other, by number: the days of a month, or hours. `first`: the day of number 0."""
+    """Stretches of time that follow each other, by number: the days of a month, or hours. `first`: the day of number 0.
+
+    In UTC: instants of one zone are subtracted and compared by their clocks, which a day of 23 or 25 hours misleads.
+    """
 
     first: date
     starts: Sequence[datetime]
@@ -57,7 +60,7 @@ class Slots:
         where = ZoneInfo(zone)
         day, after = (at.astimezone(where).date() for at in (window.start, window.end))
         number = (after - day).days
-        nights = [datetime.combine(day + n * DAY, time(), where) for n in range(number)]
+        nights = [datetime.combine(day + n * DAY, time(), where).astimezone(UTC) for n in range(number)]
         return cls(day, nights, window.end)
 
     def at(self, instant: datetime) -> int | None:

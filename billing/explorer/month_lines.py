@@ -23,7 +23,7 @@ from billing.usage.selectors import last_close_seq
 from metering.intervals import Interval
 from pricing.rating import Charge, LineKey
 
-FORM = 6
+FORM = 7
 """Of what is made of a month: another number is of another release."""
 
 

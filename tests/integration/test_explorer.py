@@ -161,6 +161,22 @@ def test_a_day_has_as_many_hours_as_the_clock_of_its_zone(tmp_path: Path) -> Non
     assert [step.name for step in found.steps][2:4] == ["2026-10-25T02:00:00+02:00", "2026-10-25T02:00:00+01:00"]
 
 
+@pytest.mark.parametrize(("month", "changed", "hours"), [("2026-10", 24, 25), ("2027-03", 27, 23)])
+def test_hours_that_were_bought_and_not_used_are_spread_by_the_length_of_each_day(
+    tmp_path: Path, month: str, changed: int, hours: int
+) -> None:
+    """An hour of the month at 1.00 each: 24.00 a day, on 25 October 25.00 and on 28 March 23.00."""
+    zone, whole = "Europe/Berlin", 30 * 24 + hours
+    apply(tmp_path, billing={**SET_UP["billing"], "zone": zone}, commitments=[
+        {"name": "nlp-2026", "team": "nlp", "accelerator": "NVIDIA-H800", "gpu_hours_per_month": str(whole),
+         "price_per_gpu_hour": "1.0000", "valid_from": "2026-10-01"},
+    ])  # fmt: skip
+    found = Explorer(frozenset({"nlp"}), datetime(2027, 4, 3, tzinfo=UTC), zone).explore(asked(f"month={month}&by=kind"))
+    expected = [Decimal("24.00")] * 31
+    expected[changed] = Decimal(f"{hours}.00")
+    assert (found.total.total, found.charted[0].bars) == (whole, expected)
+
+
 def test_hours_of_days_without_usage_are_nothing_whatever_other_days_of_the_month_have(used: None) -> None:
     """A first of October with usage: hours of the second are not those of the first."""
     ingest_allocations(hold(9, "2026-10-01T00:00:00Z", "2026-10-01T02:00:00Z", quantity=1))
