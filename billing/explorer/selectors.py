@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 from django.conf import settings
 
-from billing.explorer.building import NOTE
+from billing.explorer.building import LATE, NOTE
 from billing.explorer.compared import ComparedLines, compared_spans, priced_lines, priced_query
 from billing.explorer.cube import (
     MEASURES,
@@ -346,19 +346,26 @@ def _parts(
 ) -> list[Part]:  # fmt: skip
     """The months of a span with the columns that the query reads. `lines`: also what leads to the lines of one month.
 
+    Whichever open month is closed next bills what came late, so each shows it; of several only the first counts it.
+
     also: columns beside those of the query, of sums by their measure.  by_day: days are told apart whatever the query asks.
     """
     of_jobs = query.of_jobs or "jobs" in _asked_sums(query)
     found: dict[int, dict[str, Column]] = {cube.pk: {} for cube in cubes}
     wanted: list[tuple[int, str]] = []
+    left_out = {cube.pk: {LATE} for cube in [cube for cube in cubes if facts_of(cube).preview][1:]}
     for cube in cubes:
         sums = OF_ROWS if by_day else sums_of(cube.month, steps, of_jobs=of_jobs)
         names = _columns(query, sums, lines=lines) | {f"{sums}{name}" if name in MEASURES else name for name in also}
+        names |= {"kind"} if cube.pk in left_out else set()
         wanted += [(cube.pk, name) for name in names]
     asked = {"cubes": [number for number, _ in wanted], "names": [name for _, name in wanted]}
     for number, name, content in rows_read(COLUMNS_OF_CUBES, asked):
         found[number][name] = unpacked(content)
-    parts = [Part.of(Cube(found[cube.pk]), cube.month, steps, of_jobs=of_jobs) for cube in cubes]
+    parts = [
+        replace(Part.of(Cube(found[cube.pk]), cube.month, steps, of_jobs=of_jobs), left_out=left_out.get(cube.pk, set()))
+        for cube in cubes
+    ]
     return [replace(part, sums=OF_ROWS) for part in parts] if by_day else parts
 
 

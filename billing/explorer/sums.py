@@ -52,11 +52,13 @@ class Part:
     """A month of a span. `bars`: the bar of each of its days (-1: it is outside).
 
     `sums`: which sums are added up (OF_ROWS and so on). Where all of the month is in one bar no day is told apart.
+    `left_out`: kinds of charge that do not count here.
     """
 
     cube: Cube
     bars: Integers
     sums: str
+    left_out: Collection[str] = ()
 
     @classmethod
     def of(cls, cube: Cube, month: str, steps: Sequence[Step], *, of_jobs: bool) -> "Part":
@@ -130,6 +132,8 @@ def _named(part: Part, name: str, wanted: Collection[str]) -> Flags:
 def kept_lines(part: Part, query: Query, teams: Collection[str]) -> tuple[Flags, Flags | None]:
     """Which lines and workloads the filters and the rights keep."""
     lines, workloads = _named(part, "team", teams), None
+    if part.left_out:
+        lines &= ~_named(part, "kind", part.left_out)
     for name, wanted in query.filters:
         found = _named(part, name, {"" if value == NAMELESS else value for value in wanted})
         if name not in OF_A_WORKLOAD:

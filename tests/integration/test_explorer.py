@@ -151,6 +151,25 @@ def test_what_has_no_hour_of_its_own_is_spread_over_the_hours_of_its_days(used: 
     assert (hours[0], hours[-1]) == (Decimal("0.14"), Decimal("0.27"))  # 3.34 of 24 hours, 3.33 of 12
 
 
+@pytest.mark.parametrize(("asking", "amounts", "hours"), [
+    ("month=2026-11", "40.00", "4.000000"), ("month=2026-12", "35.00", "3.500000"),
+    ("from=2026-10-01&to=2026-12-31&step=month", "104.13", "9.333333"),
+    ("from=2026-11-01&to=2026-12-31&step=day&by=kind&by=namespace", "45.00", "4.500000"),
+    ("from=2026-11-20&to=2026-12-03&step=hour&kind=late", "11.00", "1.100000"),
+])  # fmt: skip
+def test_late_usage_counts_once_however_many_months_are_open(used: None, asking: str, amounts: str, hours: str) -> None:
+    """October was closed at 59.13 for 4.833333 h, then 3 h of it came late; November has 1 h, December half an hour."""
+    period_close(month="2026-10", actor="ops", now=OCTOBER_OVER)
+    now = datetime(2026, 12, 3, 4, tzinfo=UTC)
+    ingest_allocations(
+        hold(7, "2026-10-20T00:00:00Z", "2026-10-20T03:00:00Z", quantity=1),
+        hold(8, "2026-11-12T00:00:00Z", "2026-11-12T01:00:00Z", quantity=1),
+        hold(9, "2026-12-01T00:00:00Z", "2026-12-01T00:30:00Z", quantity=1), now=now,
+    )  # fmt: skip
+    assert explored(asking, now=now).total.total == Decimal(amounts)
+    assert explored(f"{asking}&metric=gpu_hours", now=now).total.total == Decimal(hours)
+
+
 def test_a_day_has_as_many_hours_as_the_clock_of_its_zone(tmp_path: Path) -> None:
     zone = "Europe/Berlin"
     apply(tmp_path, billing={**SET_UP["billing"], "zone": zone})
