@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
@@ -10,10 +10,15 @@ from fractions import Fraction
 from billing.invoices.line_rollups import StatementLine
 from billing.portal.statements import MonthStatements
 from billing.rates.selectors import commitment_book, rate_card
+from billing.rating.readings import NamesByTeam
+from billing.rating.selectors import reference_data_known
+from billing.rating.walk import Slice, cover_of
 from billing.tenancy.models import Team
+from billing.usage.scope import EpochFilter
+from billing.usage.selectors import last_close_seq
 from metering.intervals import Interval
-from pricing.commitments import UNUSED, USED, Commitment, Pace, pace_of
-from pricing.money import round_amount
+from pricing.commitments import HOURS_PLACES, UNUSED, USED, Commitment, CommitmentBook, Pace, pace_of
+from pricing.money import round_amount, round_to
 from pricing.rate_card import GPU_HOURS, RateCard
 from pricing.rating import DIVISOR
 
@@ -62,28 +67,45 @@ def commitment_uses(
     window = Interval(month.period.start, month.period.end)
     card = rate_card()
     return [
-        _use(known[one.team], one, window, of_team[one.team], card, now, paced=not stale)
+        _use(known[one.team], one, month, of_team[one.team], card, now, paced=not stale)
         for one in commitment_book().of_month(window)
         if one.team in known
     ]
 
 
 def _use(
-    team: Team, one: Commitment, window: Interval, lines: list[StatementLine], card: RateCard, now: datetime, *, paced: bool
-) -> CommitmentUse:
+    team: Team, one: Commitment, month: MonthStatements, lines: list[StatementLine], card: RateCard, now: datetime, *,
+    paced: bool,
+) -> CommitmentUse:  # fmt: skip
+    window = Interval(month.period.start, month.period.end)
     of_it = [line for line in lines if line.key.what.bought and line.key.policy == one.name]
     parts = {reason: [line for line in of_it if line.key.reason == reason] for reason in (USED, UNUSED)}
-    beyond = [
-        line for line in lines
-        if line.key.what.on_demand and (line.key.accelerator, line.key.unit) == (one.accelerator, GPU_HOURS)
-    ]  # fmt: skip
     bought, used, unused = one.bought(window) / DIVISOR[GPU_HOURS], _hours(parts[USED]), _hours(parts[UNUSED])
-    part = one.part_of(window)
+    part, beyond = one.part_of(window), _beyond(one, month, lines)
     return CommitmentUse(
         team, one, bought=bought, used=used, unused=unused, used_amount=_amount(parts[USED]),
-        unused_amount=_amount(parts[UNUSED]), beyond=_hours(beyond), unused_at_list=_at_list(unused, one, window, card, now),
-        pace=pace_of(bought=bought, held=used + _hours(beyond), part=part, now=now) if part and paced else None,
+        unused_amount=_amount(parts[UNUSED]), beyond=beyond, unused_at_list=_at_list(unused, one, window, card, now),
+        pace=pace_of(bought=bought, held=used + beyond, part=part, now=now) if part and paced else None,
     )  # fmt: skip
+
+
+def _beyond(one: Commitment, month: MonthStatements, lines: list[StatementLine]) -> Decimal:
+    """GPU-hours on demand while a commitment was in force.
+
+    Lines do not say when in the month their hours were, so in a month in which it begins or ends the usage does.
+    """
+    period = month.period
+    window = Interval(period.start, period.end)
+    listed = [line for line in lines if line.key.what.on_demand and line.key.accelerator == one.accelerator
+              and line.key.unit == GPU_HOURS and line.key.sku == one.accelerator]  # fmt: skip
+    if not listed or one.part_of(window) == window:
+        return _hours(listed)
+    before = period.close_seq if period.close_seq is not None else last_close_seq() + 1
+    known = replace(month.reference_data or reference_data_known(before), commitments=CommitmentBook([one]))
+    part = Slice.of(known, window, period.month, EpochFilter(before=before))
+    rest = cover_of(part, known, NamesByTeam(known).namespaces({one.team})).rest
+    held = (usage.device_us for usage in rest if known.commitments.for_usage(usage, known.card) is not None)
+    return round_to(Fraction(sum(held, ZERO)) / DIVISOR[GPU_HOURS], HOURS_PLACES)
 
 
 def _at_list(hours: Decimal, one: Commitment, window: Interval, card: RateCard, now: datetime) -> Decimal | None:
