@@ -32,6 +32,10 @@ class BillingModes:
         index = bisect_right(known, (month, True)) - 1
         return index >= 0 and known[index][1]
 
+    def teams(self, teams: Iterable[str], month: str, *, shadow: bool) -> frozenset[str]:
+        """Those of some teams that are charged for usage of `month`, or only shown it."""
+        return frozenset(team for team in teams if self.shadow(team, month) == shadow)
+
 
 def billing_modes() -> BillingModes:
     """The modes of all teams."""

@@ -16,6 +16,7 @@ from billing.closing.usage_profile import DaysBefore, WeekUse, named_by, of_hour
 from billing.invoices.line_rollups import Charged, WastingJob, invoiced_total, judged_wasting, most_wasteful, wasting_jobs
 from billing.invoices.line_rollups import statement_line as previewed
 from billing.invoices.models import BillingPeriod
+from billing.invoices.showback import billing_modes
 from billing.portal.bridge import Bridge, bridge_of
 from billing.portal.filters import Filters
 from billing.portal.months import period_shown
@@ -188,9 +189,14 @@ class Board:
         """Where a running month will end, or why nothing is forecast."""
         if not self.running or self.filters.of_jobs:
             return None
+        scope = replace(self.scope, teams=self._shown_in(self.period.month))
         return expected_of(
-            self.scope, self.window, self.total, self.now, self.period.zone, self.reference_data, silent=self.stale
+            scope, self.window, self.total, self.now, self.period.zone, self.reference_data, silent=self.stale
         )
+
+    def _shown_in(self, month: str) -> frozenset[str]:
+        """The teams whose usage of a month the board shows: those that are charged, or that are only shown it."""
+        return billing_modes().teams(self.codes, month, shadow=self.shadow)
 
     def last_month(self) -> Decimal | None:
         """What the month before was invoiced, under the same filters; None where it is not closed."""
@@ -235,13 +241,13 @@ class Board:
             board = self._of(period_shown(previous_month(self.period.month), self.setup))
             lines = _lines_of_pieces(board.pieces)
             return [line for line in lines if not (board.month.preview and line.key.correction)]
-        if self._kept and (kept := compared_of(self._kept, self.codes)) is not None:
+        codes = self._shown_in(previous_month(self.period.month))
+        if self._kept and (kept := compared_of(self._kept, codes)) is not None:
             return self.filters.kept(kept)
-        return self._days_before()
+        return self._days_before(codes)
 
-    def _days_before(self) -> Sequence[Charged]:
+    def _days_before(self, codes: frozenset[str]) -> Sequence[Charged]:
         days = DaysBefore.of(self.period, self.now, self.reference_data)
-        codes = set(self.codes)
         if days is None or days.assessed.entangled or codes & days.assessed.faults.keys():  # unknown: compared with nothing
             return []
         lines = self.filters.kept(previewed(line) for line in days.lines if line.charge.key.team in codes)

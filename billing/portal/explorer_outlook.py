@@ -15,6 +15,7 @@ from billing.explorer.query import NAMELESS, Query
 from billing.explorer.selectors import Explored, Explorer
 from billing.invoices.models import BillingPeriod
 from billing.invoices.selectors import period_of
+from billing.invoices.showback import billing_modes
 from billing.portal.charts import Chart, Series, Value
 from billing.portal.templatetags.portal import money
 from billing.rating.selectors import reference_data_known
@@ -39,7 +40,7 @@ class Budgeted:
 class Outlook:
     """The running month, as far as it is asked for. `expected`: not computed yet where it is None.
 
-    `spent`: without credit notes and rebills, which no budget counts.
+    `scope`: of teams that are charged, as `spent` is; that without credit notes and rebills, which no budget counts.
     """
 
     found: Explored
@@ -58,6 +59,7 @@ class Outlook:
         if month != today or query.metric != "cost" or found.shadow or scope is None:
             return None
         period = period_of(month)
+        scope = replace(scope, teams=billing_modes().teams(scope.teams, month, shadow=False))
         return cls(found, period, scope, _budget(scope, period), found.total.total - reader.noted(query))
 
     def forecast(self, reader: Explorer, *, silent: bool) -> "Outlook":
