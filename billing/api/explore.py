@@ -13,7 +13,7 @@ from billing.api.authentication import has_scope
 from billing.explorer.query import COLUMNS, DIMENSIONS, METRICS, PRESETS, SORTS, STEPS, QueryError
 from billing.explorer.results import Group
 from billing.explorer.selectors import Explored, Explorer, open_window
-from billing.rating.freshness import freshness
+from billing.rating.freshness import Freshness, freshness
 from billing.tenancy.actors import actor_of
 from billing.tenancy.models import Team
 from billing.tenancy.selectors import NoSetupError, billing_setup
@@ -45,8 +45,9 @@ class Explore(APIView):
         description=(
             "Local days of the billing zone, both ends included; each group with its bars by step. Amounts and quantities"
             " are exact decimal strings and equal lines and invoices. `compared` are the days that `before` is of, as many"
-            " as have wholly passed. `missing` and `months_missing` name what is in no figure; `unknown` is what energy and"
-            " CO2 leave out: kWh `without_co2`, GPU-hours `without_energy`, `slices_without_energy`."
+            " as have wholly passed; null while metering is silent. `missing` and `months_missing` name what is in no"
+            " figure; `unknown` is what energy and CO2 leave out: kWh `without_co2`, GPU-hours `without_energy`,"
+            " `slices_without_energy`."
         ),
         parameters=[
             OpenApiParameter("range", str, enum=PRESETS), OpenApiParameter("from", str), OpenApiParameter("to", str),
@@ -72,16 +73,20 @@ class Explore(APIView):
             found = reader.explore(reader.asked(request.query_params), everything=True)
         except QueryError as error:
             raise ParseError(str(error)) from error
-        return Response(_answer(found, setup.currency, setup.zone) | _complete(found, reader, everybody=own is None))
+        fresh = _fresh(found, reader, everybody=own is None)
+        if fresh is None:
+            return Response(_answer(found, setup.currency, setup.zone))
+        shown = found.uncompared if fresh.stale else found
+        return Response(_answer(shown, setup.currency, setup.zone) | fresh.as_dict())
 
 
-def _complete(found: Explored, reader: Explorer, *, everybody: bool) -> dict[str, Any]:
-    """How fresh the open months are, and what is in no figure; closed months are complete."""
+def _fresh(found: Explored, reader: Explorer, *, everybody: bool) -> Freshness | None:
+    """How fresh the open months are, and what is in no figure; None where all are closed, for these are complete."""
     window = open_window(found)
     if window is None:
-        return {}
+        return None
     scope = UsageScope(None if everybody else frozenset(reader.teams))
-    return freshness(scope, window, found.as_of or reader.now, unbilled=found.unbilled).as_dict()
+    return freshness(scope, window, found.as_of or reader.now, unbilled=found.unbilled)
 
 
 def _answer(found: Explored, currency: str, zone: str) -> dict[str, Any]:

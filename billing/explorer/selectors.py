@@ -74,6 +74,12 @@ class Explored:
     refused: TooFineError | None = None
 
     @property
+    def uncompared(self) -> "Explored":
+        """The same compared with nothing: so much may be missing that a change would say nothing."""
+        total, groups = replace(self.total, before=None), [replace(group, before=None) for group in self.groups]
+        return replace(self, total=total, groups=groups, compared=None)
+
+    @property
     def preview(self) -> bool:
         """Whether some of it can still change."""
         return any(facts.preview for facts in self.months.values())

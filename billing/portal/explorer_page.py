@@ -114,8 +114,8 @@ class Chip:
 
 @dataclass(frozen=True)
 class ExplorerPage:
-    """An answer as its page shows it. `stale`: so much may be missing that nothing is compared. `outlook`: of the running
-    month.
+    """An answer as its page shows it. `stale`: so much may be missing that it is compared with nothing (`uncompared`) and
+    nothing is forecast. `outlook`: of the running month.
     """
 
     found: Explored
@@ -136,7 +136,7 @@ class ExplorerPage:
     @property
     def compared(self) -> Span | None:
         """The days that are compared with; None where that would mislead."""
-        return None if self.stale else self.found.compared
+        return self.found.compared
 
     def text(self, value: Decimal | None) -> str:
         """A sum of the metric."""

@@ -229,6 +229,27 @@ def test_a_running_month_has_its_forecast_and_the_budget_a_day(daily: datetime) 
     assert "Budget of the month" not in text_of(client, "/explorer/?range=last-month")
 
 
+@pytest.mark.parametrize("silent", [False, True])
+def test_while_metering_is_silent_page_files_and_api_compare_with_nothing(daily: datetime, silent: bool) -> None:
+    """50.00 in the ten days of November that passed, 45.00 in those of October. One cluster is silent since the 4th."""
+    if silent:
+        watched(datetime(2026, 11, 4, tzinfo=UTC), "edge-1")
+    client = signed_in("fin")
+    page = text_of(client, "/explorer/?range=this-month")
+    answer = program("invoices:read").get("/api/v1/explore?range=this-month&by=none").json()
+    body = client.get("/explorer/?range=this-month&by=none&table=groups&as=csv").content.decode()
+    book = client.get("/explorer/?range=this-month&by=none&table=groups&as=xlsx").content
+    sheet = list(openpyxl.load_workbook(io.BytesIO(book)).active.values)
+    before, change = (None, None) if silent else ("45.00", "5.00")
+    assert ("Not compared while metering is silent." in page, "Against " in page) == (silent, True)
+    assert answer["total"] == {"total": "55.00", "before": before, "change": change}
+    assert answer["compared"] == (None if silent else {"from": "2026-10-01", "to": "2026-10-10"})
+    row = dict(zip(*(line.split(",") for line in body.removeprefix("\ufeff").splitlines()), strict=True))
+    assert (row["cost"], row["before"], row["change"]) == ("55.00", before or "", change or "")
+    written = dict(zip(*sheet, strict=True))
+    assert (written["before"], written["change"]) == ((None, None) if silent else (45, 5))
+
+
 def test_before_the_fourth_day_of_a_month_nothing_is_forecast(used: None) -> None:
     late = text_of(signed_in("fin"), "/explorer/?range=this-month&part=outlook")
     assert "Forecast, a day" not in late

@@ -58,13 +58,15 @@ def explorer(request: HtmxRequest, setup: BillingSetup) -> HttpResponse:
     if request.GET.get("part") == "filters":
         return _filters(request, reader, ExplorerPage(found, teams, setup.currency))
     fresh = _fresh(request, found, reader)
+    stale = fresh is not None and fresh.stale
+    found = found.uncompared if stale else found
     tables = {
         "groups": lambda: groups_table(found, teams), "series": lambda: series_table(found, teams),
         "unbilled": lambda: unbilled_table(query.span.months[-1], fresh),
     }  # fmt: skip
     if (file := download(request, tables, fresh)) is not None:
         return file
-    shown = ExplorerPage(found, teams, setup.currency, stale=fresh is not None and fresh.stale)
+    shown = ExplorerPage(found, teams, setup.currency, stale=stale)
     outlook = Outlook.of(found, reader)
     if request.GET.get("part") == "why":
         return _why(request, shown, reader)
@@ -88,7 +90,7 @@ def _why(request: HttpRequest, shown: ExplorerPage, reader: Explorer) -> HttpRes
     by = request.GET.get("why", usual)
     if by not in WHY_BY:
         raise Http404(f"{by!r}: a change is split by one of {', '.join(WHY_BY)}")
-    why = None if shown.stale else Why.of(shown.found, reader, by)
+    why = Why.of(shown.found, reader, by)
     return render(request, "portal/parts/explorer_why.html", {"why": why, "page": shown, "query": shown.query})
 
 
