@@ -1,8 +1,8 @@
 """Whether what is billed covers what the compute costs: each pool, tokens against the platform's own use, by month.
 
-A pool is the devices of one accelerator in one cluster. Its cost is the time its nodes offered (where that is unknown: the
-time that was held) times what an hour costs by the sheet behind the price in force, without the uplift for unsold hours and
-the reserve, since idle hours are counted here as they were. Late usage of earlier months is in no pool.
+A pool is the devices of one accelerator in one cluster. Its cost is the time its nodes offered (where that is unknown, or
+less than it: the time that was held) times what an hour costs by the sheet behind the price in force, without the uplift
+for unsold hours and the reserve, since idle hours are counted here as they were. Late usage of earlier months is in no pool.
 """
 
 from collections import defaultdict
@@ -210,9 +210,9 @@ def _pool(
     held = charged + platform + left
     cost = platform_cost = None
     if hour_cost is not None:
-        cost = round_amount(Fraction(offered if offered is not None else held) * Fraction(hour_cost))
+        cost = round_amount(Fraction(max(offered or held, held)) * Fraction(hour_cost))
         platform_cost = round_amount(Fraction(platform) * Fraction(hour_cost))
-    idle = None if offered is None else offered - held
+    idle = None if offered is None else max(offered - held, Decimal(0))
     return Pool(*name, charged, platform, left, idle, offered, hour_cost, cost, platform_cost, billed)
 
 

@@ -323,6 +323,20 @@ def test_the_recovery_of_a_pool_counts_idle_hours_at_what_an_hour_costs(tmp_path
     assert len(queries) <= 43  # thirteen of them for what waits, in the menu
 
 
+def test_a_pool_of_which_more_was_held_than_its_nodes_reported_costs_what_was_held(tmp_path: Path, finance: Client) -> None:
+    """24 hours at 5.00, half of them reported as offered: 120.00, not 60.00 of which 384.00 would be 640 %. None is idle."""
+    versions = [{**SET_UP["price_versions"][0], "gpu": [{"accelerator": "NVIDIA-H800", "cost_sheet": "h800"}]}]
+    apply(tmp_path, cost_sheets=[{"name": "h800", "sheet": SHEET}], price_versions=versions)
+    ingest_allocations(hold(1, "2026-10-11T00:00:00Z", "2026-10-11T06:00:00Z", quantity=4))
+    factories.ingest_capacity(
+        cluster="hq-1", node="node-1", accelerator="NVIDIA-H800", resource="nvidia.com/gpu", quantity=4,
+        **{"from": "2026-10-11T00:00:00Z", "until": "2026-10-11T03:00:00Z"},
+    )  # fmt: skip
+    (pool,) = page(finance, "/recovery/?month=2026-10").context["recovery"].pools
+    assert (pool.charged, pool.offered, pool.idle) == (24, 12, 0)
+    assert (pool.cost, pool.billed, pool.recovered) == (Decimal("120.00"), Decimal("384.00"), Decimal("3.2"))
+
+
 def test_months_are_compared_net_of_notes(issued: None, finance: Client) -> None:
     months = page(finance, "/recovery/?month=2026-10").context["months"]
 
