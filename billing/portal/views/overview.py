@@ -74,10 +74,11 @@ def _named(row: Statement, wanted: str) -> bool:
 
 
 def unbilled_table(month: str, fresh: Freshness | None) -> Table:
-    """Usage of the month that is in no charge yet."""
+    """Usage of the month that is in no charge yet. `partly_priced`: a part has no price and is in no amount."""
     cells = [
         constant("month", month), Column("reason", of="why"), Column("unit"), Column("quantity", "quantity"),
         Column("amount_at_list_price", "money", "amount"),
+        Column("partly_priced", of=lambda item: "yes" if item.partly else ""),
     ]  # fmt: skip
     return Table.of(f"not-billable-{month}", fresh.unbilled if fresh else (), cells)
 
