@@ -221,6 +221,29 @@ def test_a_price_that_is_published_already_counts_from_its_day_on(
     assert _forecast_on(budget, 5).forecast_p50 == money(end)
 
 
+@pytest.mark.parametrize("late", ["owner", "usage"])
+def test_what_was_known_late_of_a_month_goes_on_like_the_rest_from_the_next_day_on(tmp_path: Path, late: str) -> None:
+    """200 on each of twenty days, half of it known on the last of them only: 6,200 in 31 days, not 5,320."""
+    nobodys = [row for row in SET_UP["ownership"] if row["namespace"] != "cv"]
+    apply(tmp_path, ownership=nobodys)
+    budget = put(amount=money("9000.00"))
+    _ten_hours_a_day(range(1, 21))
+    others = []
+    for day in range(1, 21):
+        start, end = (f"2026-10-{day:02d}T{hour:02d}:00:00Z" for hour in (0, 1))
+        others.append(allocation_record(
+            100 + day, quantity=10, namespace="cv", started_at=start, ended_at=end, observed_until=end
+        ))  # fmt: skip
+    mine = {"cluster": "hq-1", "namespace": "cv", "team": "nlp", "valid_from": "2026-01-01"}
+    steps = [lambda: ingest_allocations(*others), lambda: apply(tmp_path, ownership=[*nobodys, mine])]
+    first, second = steps if late == "owner" else reversed(steps)
+    first()
+    _forecast_on(budget, 20)
+    second()
+    found = _forecast_on(budget, 21)
+    assert (found.spent, found.forecast_p50) == (money("4000.00"), money("6200.00"))
+
+
 def _ten_hours_a_day(days: range) -> None:
     for day in days:
         start = datetime(2026, 10, day, tzinfo=UTC) - timedelta(hours=6)

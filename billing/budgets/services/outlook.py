@@ -23,22 +23,25 @@ from metering.intervals import Interval
 from pricing.money import round_to
 
 REDONE_DAYS: Final = 3
-"""The newest stored days are summed again: usage comes late. Older ones only on demand."""
+"""The newest stored days are summed again: usage comes late."""
+REDONE_DAILY: Final = 62
+"""So many, the first time on a day: an owner or price that begins in the past, or the end of an outage, changes more."""
 STORE_LOCK: Final = 0x42445059
 
 
 def days_store(*, now: datetime, rebuild: bool = False) -> int:
     """Sum the complete days that are not stored yet, and the newest again; returns how many rows are new.
 
-    With `rebuild` every remembered day is summed again.
+    Of the newest more the first time on a day. With `rebuild` every remembered day is summed again.
     """
     zone = billing_setup().zone
     today = now.astimezone(ZoneInfo(zone)).date()
     with transaction.atomic():
         with connection.cursor() as cursor:
             cursor.execute("SELECT pg_advisory_xact_lock(%s)", [STORE_LOCK])
+        again = REDONE_DAYS if CountedDays.objects.filter(through=today - DAY).exists() else REDONE_DAILY
         CountedDays.objects.update_or_create(pk=1, defaults={"through": today - DAY})
-        first = _first_day(today, zone, rebuild)
+        first = _first_day(today, zone, REMEMBERED_DAYS if rebuild else again)
         if first is None or first >= today:
             return 0
         where = ZoneInfo(zone)
@@ -53,11 +56,12 @@ def days_store(*, now: datetime, rebuild: bool = False) -> int:
         return len(rows)
 
 
-def _first_day(today: date, zone: str, rebuild: bool) -> date | None:
+def _first_day(today: date, zone: str, again: int) -> date | None:
+    """From which day on days are summed, `again` of those that are stored; None where nothing was used."""
     oldest = today - REMEMBERED_DAYS * DAY
-    stored: date | None = None if rebuild else DailySpend.objects.aggregate(last=Max("day"))["last"]
+    stored: date | None = DailySpend.objects.aggregate(last=Max("day"))["last"]
     if stored is not None:
-        return max(oldest, stored - (REDONE_DAYS - 1) * DAY)
+        return max(oldest, stored - (again - 1) * DAY)
     used = usage_span()
     return None if used is None else max(oldest, used.start.astimezone(ZoneInfo(zone)).date())
 
