@@ -21,6 +21,10 @@ MINUTE = timedelta(minutes=1)
 EXPORTER = {"job": "dcgm-exporter", "namespace": "gpu-operator", "pod": "dcgm-exporter-x7k2p", "instance": "10.0.0.9:9400"}
 
 
+Samples = dict[str, dict[str, str]]
+"""By the UID of their pod."""
+
+
 @dataclass(frozen=True)
 class Site:
     prometheus: str
@@ -154,10 +158,15 @@ def samples(site: Site, start: datetime, end: datetime) -> list[dict[str, str]]:
     return [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
 
 
-def hour_of_the_10th(site: Site) -> dict[str, dict[str, str]]:
+def hour_of_the_10th(site: Site) -> Samples:
     found = samples(site, DAY_10, DAY_10 + HOUR)
     assert len({item["pod_uid"] for item in found}) == len(found)
     return {item["pod_uid"]: item for item in found}
+
+
+@pytest.fixture(scope="module")
+def hour(site: Site) -> Samples:
+    return hour_of_the_10th(site)
 
 
 def test_a_month_of_a_job_is_its_hours_to_the_last_digit(site: Site) -> None:
@@ -172,22 +181,22 @@ def test_a_month_of_a_job_is_its_hours_to_the_last_digit(site: Site) -> None:
     assert covered.count("0.95") == 743  # 57 of every 60 seconds were training
 
 
-def test_minutes_that_the_exporter_missed_are_not_covered(site: Site) -> None:
+def test_minutes_that_the_exporter_missed_are_not_covered(hour: Samples) -> None:
     # 15 of 120 device-minutes without a sample, 57 of 60 seconds of the others reported: 105 / 120 x 57 / 60
-    assert hour_of_the_10th(site)["uid-llama"]["coverage"] == "0.83125"
+    assert hour["uid-llama"]["coverage"] == "0.83125"
 
 
-def test_honoured_labels_new_metric_names_and_local_times_are_read(site: Site) -> None:
-    assert hour_of_the_10th(site)["uid-titan"] == {
+def test_honoured_labels_new_metric_names_and_local_times_are_read(hour: Samples) -> None:
+    assert hour["uid-titan"] == {
         "cluster": "hq-1", "start": "2026-10-10T08:00:00Z", "end": "2026-10-10T09:00:00Z", "gpu_seconds": "3600",
         "mfu": "0.4", "hfu": "0.4", "dtype": "bf16", "coverage": "1",
         "pod_uid": "uid-titan", "workload": None, "method": "palm (torchtitan)", "reason": None,
     }  # fmt: skip
 
 
-def test_an_ascend_pod_is_scored_by_its_progress_and_a_contract_peak(site: Site) -> None:
+def test_an_ascend_pod_is_scored_by_its_progress_and_a_contract_peak(hour: Samples) -> None:
     # 4.8e6 tokens in 2400 s on one device: 2000 tokens/s x 6 x 1e10 FLOP / 300e12 FLOP/s
-    found = hour_of_the_10th(site)["uid-ascend"]
+    found = hour["uid-ascend"]
     assert (found["mfu"], found["hfu"], found["coverage"]) == ("0.4", "0.4", "1")
     assert (found["start"], found["gpu_seconds"], found["method"]) == ("2026-10-10T08:20:00Z", "2400", "6N (progress)")
 
@@ -201,14 +210,14 @@ def test_an_ascend_pod_is_scored_by_its_progress_and_a_contract_peak(site: Site)
         ("uid-sliced-1", "device shared with another pod"),
     ],
 )
-def test_what_cannot_be_trusted_is_no_score(site: Site, uid: str, reason: str) -> None:
-    found = hour_of_the_10th(site)[uid]
+def test_what_cannot_be_trusted_is_no_score(hour: Samples, uid: str, reason: str) -> None:
+    found = hour[uid]
     assert (found["mfu"], found["hfu"], found["reason"], found["coverage"]) == (None, None, reason, "0")
     assert found["gpu_seconds"] == "3600"
 
 
-def test_pipes_that_are_busier_than_the_progress_explains_lift_no_score_and_are_reported(site: Site) -> None:
-    found = hour_of_the_10th(site)["uid-matmul"]
+def test_pipes_that_are_busier_than_the_progress_explains_lift_no_score_and_are_reported(hour: Samples) -> None:
+    found = hour["uid-matmul"]
     assert (found["mfu"], found["hfu"], found["coverage"]) == ("0.4", "0.4", "1")
     assert found["reason"] == "look at it: matrix pipes were busy 0.750, the progress explains 0.400"
 
