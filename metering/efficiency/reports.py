@@ -23,6 +23,18 @@ from metering.record_checks import EARLIEST, LATEST
 from metering.records import Count
 
 NUMBER: Final = r"[-+]?(?:\d+(?:,\d{3})+|\d+)?(?:\.\d*)?(?:[eE][-+]?\d+)?|nan|inf"
+
+
+def _after(label: str) -> re.Pattern[str]:
+    """The first number after a label."""
+    return re.compile(rf"(?<![\w]){re.escape(label)}\s*({NUMBER})")
+
+
+ELAPSED: Final = _after("elapsed time per iteration (ms):")
+THROUGHPUT: Final = _after("throughput per GPU (TFLOP/s/GPU):")
+TITAN_TFLOPS: Final = _after("tflops:")
+STEP_SECONDS: Final = _after("train_step_timing in s:")
+NEMO_TFLOPS: Final = _after("TFLOPS_per_GPU:")
 COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
 STAMP: Final = re.compile(r"\A(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)) ")
 CLOCK: Final = re.compile(
@@ -129,9 +141,9 @@ def _instant(line: _Line) -> datetime:
     return line.at
 
 
-def _value(text: str, label: str) -> Decimal | None:
-    """The first number after a label, or None where there is none or it is not finite."""
-    found = re.search(rf"(?<![\w]){re.escape(label)}\s*({NUMBER})", text)
+def _value(text: str, number: re.Pattern[str]) -> Decimal | None:
+    """The number that the pattern finds, or None where there is none or it is not finite."""
+    found = number.search(text)
     try:
         value = Decimal(found.group(1).replace(",", "")) if found else None
     except InvalidOperation:
@@ -153,8 +165,8 @@ def _megatron(lines: Iterator[_Line]) -> Iterator[JobReport]:
         step, last = int(found.group("step")), last if last is not None else int(found.group("step")) - 1
         iterations = step - last if step > last else 1  # a restart goes back to its checkpoint
         last = step
-        elapsed_ms = _value(line.text, "elapsed time per iteration (ms):")
-        tflops = _value(line.text, "throughput per GPU (TFLOP/s/GPU):")
+        elapsed_ms = _value(line.text, ELAPSED)
+        tflops = _value(line.text, THROUGHPUT)
         if elapsed_ms is None or not 0 < elapsed_ms / 1000 < LONGEST_ITERATION:
             continue
         end = _instant(line)
@@ -173,7 +185,7 @@ def _titan(lines: Iterator[_Line]) -> Iterator[JobReport]:
         start = last[1] if last and last[0] < step else None
         last = (step, end)
         if start is not None and start < end:
-            tflops = _value(line.text, "tflops:")
+            tflops = _value(line.text, TITAN_TFLOPS)
             problem = "job computed no MFU: it runs quantised" if re.search(r"\bmfu:\s*N/?A", line.text, re.I) else ""
             yield _flops_report(Interval(start, end), Formula.PALM, None if problem else tflops, problem or "no tflops")
 
@@ -183,8 +195,8 @@ def _nemo(lines: Iterator[_Line]) -> Iterator[JobReport]:
     for line in lines:
         if not NEMO.search(line.text):
             continue
-        seconds = _value(line.text, "train_step_timing in s:")
-        tflops = _value(line.text, "TFLOPS_per_GPU:")
+        seconds = _value(line.text, STEP_SECONDS)
+        tflops = _value(line.text, NEMO_TFLOPS)
         if seconds is None or not 0 < seconds < LONGEST_ITERATION:
             continue
         end = _instant(line)
