@@ -26,7 +26,8 @@ Row = tuple[str, ...]
 SUMS = ", ".join(f"sum({name})" for name in TOKEN_COUNTS)
 IN_POSTGRESQL = f"""SELECT d.consumer, d.model, {SUMS} FROM token_entry e JOIN token_dimension d ON d.id = e.dimension
     GROUP BY 1, 2"""
-SIZES = """SELECT pg_relation_size('token_entry'), pg_indexes_size('token_entry')"""
+SIZES = """SELECT sum(pg_relation_size(relid))::bigint, sum(pg_indexes_size(relid))::bigint
+    FROM pg_partition_tree('token_entry')"""
 PARTS = "SELECT sum(bytes_on_disk) FROM system.parts WHERE active AND table = '{}_{}'"
 SAID_EVERY = 5_000_000
 

@@ -28,6 +28,7 @@ COLUMNS = {"key": "V16", "time": ">i8", "dimension": ">i4", **dict.fromkeys(TOKE
 PAGES = 50_000
 RECORDS = f"""COPY (SELECT {', '.join(COLUMNS)} FROM token_entry WHERE ctid >= '({{0}},0)' AND ctid < '({{1}},0)')
     TO '{{2}}' (FORMAT binary)"""
+PAGES_OF_PARTS = "SELECT max(pg_relation_size(relid)) / 8192 FROM pg_partition_tree('token_entry')"
 HEADER = 19
 ROW = np.dtype([("fields", ">i2"), *(part for name, kind in COLUMNS.items()
                                      for part in ((f"{name} bytes", ">i4"), (name, kind)))])  # fmt: skip
@@ -68,7 +69,7 @@ def records_moved() -> None:
     assert token_store_begin(servers=servers, actor="bench")
     file, moved = Path(os.environ["SUANPAN_HOME"]) / "postgres" / "records", 0  # where the database may write
     with psycopg.connect(os.environ["DATABASE_URL"]) as connection:
-        (size,) = connection.execute("SELECT pg_relation_size('token_entry') / 8192").fetchone() or (0,)
+        (size,) = connection.execute(PAGES_OF_PARTS).fetchone() or (0,)
         for page in range(0, size, PAGES):
             connection.execute(RECORDS.format(page, page + PAGES, file).encode())
             rows = np.fromfile(file, ROW, (file.stat().st_size - HEADER) // ROW.itemsize, offset=HEADER)
@@ -76,6 +77,7 @@ def records_moved() -> None:
             for at in range(0, len(rows), AT_ONCE):
                 moved += _written(servers, rows[at : at + AT_ONCE])
             say(f"{moved:,} records moved")
+        assert connection.execute("SELECT count(*) FROM token_entry").fetchone() == (moved,)
         connection.execute("SET session_replication_role = replica")
         connection.execute("TRUNCATE token_entry")
 
