@@ -28,7 +28,7 @@ from billing.usage.queries import gpu_time
 from billing.usage.scope import EpochFilter
 from billing.usage.selectors import capacity_sums, last_close_seq
 from metering.accelerators import device_share
-from metering.intervals import Interval
+from metering.intervals import Interval, previous_month
 from pricing.money import round_amount, round_to, split_amount
 from pricing.token_contexts import figures_by_class
 
@@ -266,10 +266,10 @@ def _token_costs(period: BillingPeriod) -> dict[tuple[str, str], Decimal]:
 
 @dataclass(frozen=True, slots=True)
 class MonthSum:
-    """What was invoiced for a month by kind, what notes took back in it, and the change of the net since before.
+    """What was invoiced for a month by kind, what notes took back in it, and the change of the net since the month before.
 
-    `closed` False: its invoices are to come, and nothing can be compared with it; an `estimate` is what is known of it.
-    Without one it has no sums.
+    `change`: None where either is not closed. `closed` False: its invoices are to come, and nothing can be compared with it;
+    an `estimate` is what is known of it. Without one it has no sums.
     """
 
     month: str
@@ -294,6 +294,10 @@ class MonthSum:
         return self.gpu + self.tokens + self.adjustments + self.noted
 
 
+def _change(item: MonthSum, before: Decimal | None) -> Decimal | None:
+    return None if not item.closed or item.net is None or before is None else item.net - before
+
+
 def months_compared(teams: QuerySet[Team], still_open: Iterable[OpenMonth] = ()) -> list[MonthSum]:
     """The closed months, and open ones that have ended or in which notes were issued, the newest first; shadow invoices are
     in none.
@@ -313,6 +317,7 @@ def months_compared(teams: QuerySet[Team], still_open: Iterable[OpenMonth] = ())
         item = MonthSum(month, gpu, tokens, other, noted.get(month, ZERO), month in closed)
         if month in estimates:
             item = replace(item, estimate=True, **estimates[month])
-        before = found[-1].net if item.closed and found and found[-1].closed else None
-        found.append(item if before is None or item.net is None else replace(item, change=item.net - before))
+        found.append(item)
+    net = dict.fromkeys(closed, ZERO) | {item.month: item.net for item in found if item.closed}
+    found = [replace(item, change=_change(item, net.get(previous_month(item.month)))) for item in found]
     return found[: -MONTHS_COMPARED - 1 : -1]

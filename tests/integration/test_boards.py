@@ -28,6 +28,7 @@ from tests import factories
 from tests.factories import SET_UP, apply, ingest_allocations, ingest_tokens, person, signed_in, token_record, watched
 from tests.factories.boards import SHEET, board, october
 from tests.factories.corrections import NOVEMBER_OVER, OCTOBER_OVER, bill, credit, whole
+from tests.factories.months import DECEMBER_OVER
 from tests.factories.pages import rows_of
 from tests.factories.usage import hold
 
@@ -354,6 +355,20 @@ def test_a_month_is_compared_once_it_is_closed(issued: None, finance: Client) ->
     period_close(month="2026-11", actor="ops", now=NOVEMBER_OVER)
     months = page(finance, "/recovery/?month=2026-10").context["months"]
     assert [(item.month, item.change) for item in months] == [("2026-11", Decimal("-224.42")), ("2026-10", None)]
+
+
+@pytest.mark.parametrize("closed", [False, True])
+def test_a_month_is_compared_with_the_one_before_or_with_nothing(october: None, finance: Client, closed: bool) -> None:
+    """October was 220.42, December is 10.00 for an hour; November is not listed: it has nothing, or is open."""
+    bill()
+    ingest_allocations(hold(9, "2026-12-02T00:00:00Z", "2026-12-02T01:00:00Z", quantity=1), now=DECEMBER_OVER)
+    for month, over in (("2026-11", NOVEMBER_OVER), ("2026-12", DECEMBER_OVER)):
+        if closed or month == "2026-12":
+            period_close(month=month, actor="ops", now=over)
+    months = page(finance, "/recovery/?month=2026-10").context["months"]
+    assert [(item.month, item.net, item.change) for item in months if item.closed and item.net] == [
+        ("2026-12", Decimal("10.00"), Decimal("10.00") if closed else None), ("2026-10", Decimal("220.42"), None),
+    ]  # fmt: skip
 
 
 def test_every_download_that_a_page_offers_is_there(issued: None, finance: Client) -> None:
