@@ -158,13 +158,14 @@ class Charge(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Unpriced:
-    """Usage of a team for which no price is in force: an exception, never a charge of zero."""
+    """Usage of a team for which no price is in force: an exception, never a charge of zero. `late`: of a closed month."""
 
     sku: str
     version: str | None
     quantity: Decimal
     unit: str
     team: str = ""
+    late: bool = False
 
 
 @dataclass(frozen=True)

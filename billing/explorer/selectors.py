@@ -96,8 +96,10 @@ class Explored:
 
     @cached_property
     def unbilled(self) -> list[Unbilled]:
-        """Usage of open months that is in no sum."""
-        return [item for month in self.open_months for item in self.months[month].unbilled]
+        """Usage of open months that is in no sum; of what came late for closed ones, which each of them has, once."""
+        first = self.open_months[:1]
+        found = ((month in first, item) for month in self.open_months for item in self.months[month].unbilled)
+        return [item for is_first, item in found if is_first or not item.late]
 
 
 def open_window(found: Explored) -> Interval | None:

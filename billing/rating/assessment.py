@@ -46,13 +46,17 @@ _team: Final = attrgetter("team")
 
 @dataclass(frozen=True, slots=True)
 class Unowned:
-    """Usage that no team owns; `amount`: what it would be billed at its price, None where a part of it has none."""
+    """Usage that no team owns; `amount`: what it would be billed at its price, None where a part of it has none.
+
+    `late`: of a closed month.
+    """
 
     kind: str
     subject: str
     quantity: Decimal
     unit: str
     amount: Decimal | None = None
+    late: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +195,7 @@ def _rate_window(
         usages = [usage for usage in found.rest if usage.platform == platform]
         rated = rated_by_team(usages, _team, lambda part: rate_gpu(part, reference_data.card, reference_data.carbon.at))
         assessment.charges += rated.charges
-        (assessment.platform_unpriced if platform else assessment.unpriced).extend(rated.unpriced)
+        (assessment.platform_unpriced if platform else assessment.unpriced).extend(_missing(rated, late=correction))
     assessment.charges += committed
     carried = [item for item in interrupted if item.usage.team not in assessment.faults]
     rated = rated_by_team(carried, attrgetter("usage.team"), lambda part: rate_interruptions(part, reference_data.card))
@@ -199,7 +203,7 @@ def _rate_window(
     tokens = _own_tokens(assessment, reference_data, tokens_read())
     rated = rated_by_team(tokens, _team, lambda part: rate_tokens(part, reference_data.card))
     assessment.charges += rated.charges
-    assessment.unpriced += rated.unpriced
+    assessment.unpriced += _missing(rated, late=correction)
     if correction:
         _account_late(assessment, reference_data, owned, interrupted)
     else:
@@ -246,8 +250,13 @@ def _own_devices(assessment: RatingResult, reference_data: ReferenceData, found:
     for subject, usages in unowned.items():
         held = reduce(EXACT.add, (usage.device_us for usage in usages))
         worth = _worth(rate_gpu(usages, reference_data.card))
-        assessment.unowned.append(Unowned("unowned_namespace", subject, gpu_seconds(held), "gpu_seconds", worth))
+        late = usages[0].correction
+        assessment.unowned.append(Unowned("unowned_namespace", subject, gpu_seconds(held), "gpu_seconds", worth, late))
     return owned
+
+
+def _missing(rated: Rated, *, late: bool) -> list[Unpriced]:
+    return [replace(item, late=late) for item in rated.unpriced]
 
 
 def _worth(rated: Rated) -> Decimal | None:
@@ -278,7 +287,7 @@ def _own_tokens(
         count = sum(sum(item.tokens.values()) for item in items)
         assessment.tokens_left += 0 if items[0].correction else count
         worth = _worth(rate_tokens(items, reference_data.card))
-        assessment.unowned.append(Unowned("unowned_consumer", subject, Decimal(count), "tokens", worth))
+        assessment.unowned.append(Unowned("unowned_consumer", subject, Decimal(count), "tokens", worth, items[0].correction))
     return owned
 
 

@@ -30,7 +30,7 @@ class Unbilled:
 
     why: unowned, unpriced, quarantine, conflict, or as an agent says (agent problem, agent unknown). `team` None where it
     is of no team. `amount`: what of it would be billed at list price, None where no part has a price; `partly`: a part has
-    none.
+    none. `late`: of a closed month.
     """
 
     why: str
@@ -39,6 +39,7 @@ class Unbilled:
     amount: Decimal | None = None
     partly: bool = False
     team: str | None = None
+    late: bool = False
 
 
 @dataclass(frozen=True)
@@ -140,30 +141,32 @@ def freshness(
 
 
 def unbilled_in(assessment: RatingResult) -> list[Unbilled]:
-    """What an assessment left out, added up: usage without an owner, and by team usage without a price."""
+    """What an assessment left out, added up, its own and late usage apart: without an owner, and by team without a price."""
     nobodys = [
-        Unbilled("unowned", item.unit, item.quantity, item.amount, partly=item.amount is None) for item in assessment.unowned
+        Unbilled("unowned", item.unit, item.quantity, item.amount, partly=item.amount is None, late=item.late)
+        for item in assessment.unowned
     ]
     priceless = [
-        Unbilled("unpriced", "tokens", item.quantity, partly=True, team=item.team)
+        Unbilled("unpriced", "tokens", item.quantity, partly=True, team=item.team, late=item.late)
         if item.unit == "tokens"
-        else Unbilled("unpriced", "gpu_seconds", gpu_seconds(item.quantity), partly=True, team=item.team)
+        else Unbilled("unpriced", "gpu_seconds", gpu_seconds(item.quantity), partly=True, team=item.team, late=item.late)
         for item in assessment.unpriced
     ]
-    return _summed(nobodys + priceless, by_team=True)
+    return _summed(nobodys + priceless, apart=True)
 
 
-def _summed(items: Iterable[Unbilled], *, by_team: bool = False) -> list[Unbilled]:
-    found: dict[tuple[str, str, str | None], list[Unbilled]] = defaultdict(list)
+def _summed(items: Iterable[Unbilled], *, apart: bool = False) -> list[Unbilled]:
+    """`apart`: teams and late usage are told apart."""
+    found: dict[tuple[str, str, str | None, bool], list[Unbilled]] = defaultdict(list)
     for item in items:
-        found[item.why, item.unit, item.team if by_team else None].append(item)
+        found[item.why, item.unit, item.team if apart else None, apart and item.late].append(item)
     return [_sum(*key, parts) for key, parts in found.items()]
 
 
-def _sum(why: str, unit: str, team: str | None, parts: list[Unbilled]) -> Unbilled:
+def _sum(why: str, unit: str, team: str | None, late: bool, parts: list[Unbilled]) -> Unbilled:
     quantity = Decimal(0)
     for part in parts:
         quantity = EXACT.add(quantity, part.quantity)
     known = [part.amount for part in parts if part.amount is not None]
     amount = sum(known, Decimal("0.00")) if known else None
-    return Unbilled(why, unit, quantity, amount, any(part.partly for part in parts), team)
+    return Unbilled(why, unit, quantity, amount, any(part.partly for part in parts), team, late)

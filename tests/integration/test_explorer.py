@@ -14,10 +14,12 @@ from billing.explorer import hours
 from billing.explorer.models import CubeColumn, MonthCube
 from billing.explorer.query import Query, QueryError, TooFineError, query_of
 from billing.explorer.results import Group
-from billing.explorer.selectors import Explored, Explorer
+from billing.explorer.selectors import Explored, Explorer, open_window
 from billing.explorer.services import cubes_ready, cubes_refresh
 from billing.invoices.models import Invoice, Note
+from billing.rating.freshness import freshness
 from billing.rating.models import RatingSnapshot
+from billing.usage.scope import EVERYTHING
 from tests.factories import SET_UP, apply, ingest_allocations, ingest_tokens, token_record
 from tests.factories.corrections import bill, credit, draft, part, people, whole
 from tests.factories.months import OCTOBER_OVER
@@ -168,6 +170,31 @@ def test_late_usage_counts_once_however_many_months_are_open(used: None, asking:
     )  # fmt: skip
     assert explored(asking, now=now).total.total == Decimal(amounts)
     assert explored(f"{asking}&metric=gpu_hours", now=now).total.total == Decimal(hours)
+
+
+@pytest.mark.parametrize(("asking", "hours", "amount", "tokens"), [
+    ("month=2026-11", 3, "30.00", 1100), ("month=2026-12", 4, "40.00", 1100),
+    ("from=2026-10-01&to=2026-12-31&step=month", 4, "40.00", 1100),
+])  # fmt: skip
+def test_late_usage_that_nobody_can_be_billed_counts_once_however_many_months_are_open(
+    used: None, asking: str, hours: int, amount: str, tokens: int
+) -> None:
+    """Three hours of October come late, of a namespace that nobody owns, and tokens of nlp's that have no price; December
+    has one more hour of that namespace."""
+    period_close(month="2026-10", actor="ops", now=OCTOBER_OVER)
+    now = datetime(2026, 12, 3, 4, tzinfo=UTC)
+    ingest_allocations(
+        hold(7, "2026-10-20T00:00:00Z", "2026-10-20T03:00:00Z", quantity=1, namespace="nobodys"),
+        hold(8, "2026-12-01T00:00:00Z", "2026-12-01T01:00:00Z", quantity=1, namespace="nobodys"), now=now,
+    )  # fmt: skip
+    ingest_tokens(token_record(9, model="unheard-of"), now=now)
+    found = explored(asking, now=now)
+    window = open_window(found)
+    assert window is not None
+    left = freshness(EVERYTHING, window, now, unbilled=found.unbilled).unbilled
+    assert [(item.why, item.unit, item.quantity, item.amount) for item in left] == [
+        ("unowned", "gpu_seconds", hours * 3600, Decimal(amount)), ("unpriced", "tokens", tokens, None),
+    ]  # fmt: skip
 
 
 def test_a_day_has_as_many_hours_as_the_clock_of_its_zone(tmp_path: Path) -> None:
