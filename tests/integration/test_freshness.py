@@ -186,9 +186,12 @@ def test_usage_without_owner_or_price_is_reported_in_hours_tokens_and_money(tmp_
     assert [(item.why, item.unit, item.quantity) for item in nlp.unbilled] == [("unpriced", "tokens", Decimal(1100))]
 
 
-@pytest.mark.parametrize("address", ["/overview/?month=2026-11", "/explorer/?month=2026-11"])
+@pytest.mark.parametrize(("address", "months"), [
+    ("/overview/?month=2026-11", "2026-11"), ("/explorer/?month=2026-11", "2026-11"),
+    ("/explorer/?from=2026-10-20&to=2026-11-30", "2026-10 2026-11"),
+])  # fmt: skip
 def test_the_file_of_what_is_not_billable_says_where_an_amount_is_of_a_part(
-    tmp_path: Path, finance: Client, address: str
+    tmp_path: Path, finance: Client, address: str, months: str
 ) -> None:
     """Ten hours that nobody owns are 100.00; of as many more on a device without a price nobody knows the amount."""
     apply(tmp_path, watched=False)
@@ -199,7 +202,7 @@ def test_the_file_of_what_is_not_billable_says_where_an_amount_is_of_a_part(
     )
     (row,) = csv_rows(finance.get(f"{address}&table=unbilled&as=csv").content)
     assert (row["reason"], Decimal(row["quantity"]), row["amount_at_list_price"]) == ("unowned", 72_000, "100.00")
-    assert row["partly_priced"] == "yes"
+    assert (row["partly_priced"], row["month"]) == ("yes", months)
 
 
 def test_the_function_asks_few_questions_however_much_was_used(tmp_path: Path, django_assert_max_num_queries: Any) -> None:

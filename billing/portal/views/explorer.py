@@ -62,7 +62,7 @@ def explorer(request: HtmxRequest, setup: BillingSetup) -> HttpResponse:
     found = found.uncompared if stale else found
     tables = {
         "groups": lambda: groups_table(found, teams), "series": lambda: series_table(found, teams),
-        "unbilled": lambda: unbilled_table(query.span.months[-1], fresh),
+        "unbilled": lambda: unbilled_table(found.open_months, fresh),
     }  # fmt: skip
     if (file := download(request, tables, fresh)) is not None:
         return file

@@ -51,7 +51,7 @@ def overview(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     tables = {
         "teams": lambda: Table.of(f"teams-{choice.month}", found, [constant("month", choice.month), *TEAM]),
         "trend": lambda: trend_table(trend),
-        "unbilled": lambda: unbilled_table(choice.month, fresh),
+        "unbilled": lambda: unbilled_table([choice.month], fresh),
     }
     if (file := download(request, tables, fresh)) is not None:
         return file
@@ -73,14 +73,14 @@ def _named(row: Statement, wanted: str) -> bool:
     return any(wanted.casefold() in text.casefold() for text in (row.team.code, row.team.name, row.team.cost_center))
 
 
-def unbilled_table(month: str, fresh: Freshness | None) -> Table:
-    """Usage of the month that is in no charge yet. `partly_priced`: a part has no price and is in no amount."""
+def unbilled_table(months: Sequence[str], fresh: Freshness | None) -> Table:
+    """Usage of open months that is in no charge yet. `partly_priced`: a part has no price and is in no amount."""
     cells = [
-        constant("month", month), Column("reason", of="why"), Column("unit"), Column("quantity", "quantity"),
+        constant("month", " ".join(months)), Column("reason", of="why"), Column("unit"), Column("quantity", "quantity"),
         Column("amount_at_list_price", "money", "amount"),
         Column("partly_priced", of=lambda item: "yes" if item.partly else ""),
     ]  # fmt: skip
-    return Table.of(f"not-billable-{month}", fresh.unbilled if fresh else (), cells)
+    return Table.of(f"not-billable-{'-'.join(months)}", fresh.unbilled if fresh else (), cells)
 
 
 def trend_table(trend: Sequence[TrendPoint]) -> Table:

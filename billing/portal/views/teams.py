@@ -64,7 +64,7 @@ def team(request: HttpRequest, setup: BillingSetup, code: str) -> HttpResponse:
     tables = {
         "lines": lambda: _line_table(statement, choice.month), "trend": lambda: trend_table(trend),
         "verdicts": lambda: Table.of(f"efficiency-{found.code}-{choice.month}", month.verdicts(found), VERDICT),
-        "unbilled": lambda: unbilled_table(choice.month, fresh),
+        "unbilled": lambda: unbilled_table([choice.month], fresh),
     }  # fmt: skip
     if (file := download(request, tables, fresh)) is not None:
         return file
