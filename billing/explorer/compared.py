@@ -34,6 +34,8 @@ class ComparedLines:
 def compared_spans(span: Span, today: date) -> tuple[Span, Span] | None:
     """What has wholly passed of a span, and as many days of the span before; None where nothing has.
 
+    While a span goes on that is longer than the one before, no more days of it than that one has.
+
     >>> compared_spans(Span(date(2026, 11, 1), date(2026, 11, 30)), date(2026, 11, 3))[1].last
     datetime.date(2026, 10, 2)
     """
@@ -41,7 +43,10 @@ def compared_spans(span: Span, today: date) -> tuple[Span, Span] | None:
     if whole is None:
         return None
     before = span.before()
-    return whole, before if whole == span else before.first_days(whole.days)
+    if whole == span:
+        return whole, before
+    before = before.first_days(whole.days)
+    return whole.first_days(before.days), before
 
 
 def priced_query(query: Query, by: str) -> Query:

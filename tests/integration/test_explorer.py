@@ -1,6 +1,6 @@
 """The explorer's figures: exact, equal to lines and documents, and nobody's but the reader's."""
 
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -323,6 +323,24 @@ def test_a_range_is_compared_with_as_many_days_of_the_one_before(used: None) -> 
         ("nlp",), Decimal("30.00"), Decimal("10.00"), Decimal("20.00"),
     )  # fmt: skip
     assert group.change_ratio == 2
+
+
+@pytest.mark.parametrize(("day", "amounts"), [
+    (28, ("270.00", "270.00")), (31, ("280.00", "280.00")), (32, ("310.00", "280.00")),
+])  # fmt: skip
+def test_a_month_that_is_longer_than_the_one_before_is_compared_with_as_many_days_until_it_is_over(
+    tmp_path: Path, day: int, amounts: tuple[str, str]
+) -> None:
+    """An hour at 10.00 on each day of February and March 2027."""
+    apply(tmp_path)
+    now = datetime(2027, 3, 1, 4, tzinfo=UTC) + timedelta(days=day - 1)
+    days = [date(2027, 2, 1) + timedelta(days=number) for number in range(27 + day)]
+    ingest_allocations(
+        *(hold(number, f"{one}T01:00:00Z", f"{one}T02:00:00Z", quantity=1) for number, one in enumerate(days)), now=now
+    )
+    found = Explorer(frozenset({"nlp"}), now, ZONE).explore(query_of(QueryDict("month=2027-03"), now.date(), 1))
+    assert (found.total.comparable, found.total.before) == tuple(map(Decimal, amounts))
+    assert found.total.change == Decimal(amounts[0]) - Decimal(amounts[1])
 
 
 @pytest.fixture
