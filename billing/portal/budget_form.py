@@ -227,7 +227,7 @@ class BudgetForm(PlannedForm, ThresholdsForm):
         error_messages={"invalid_choice": _("must be month, quarter or plan")},
     )  # fmt: skip
     amount = Amount(label=_("Amount"), required=False)
-    valid_from = Midnight(label=_("From"), required=False, help_text=_("may stay empty"))
+    valid_from = Midnight(label=_("From"), required=False, help_text=_("may stay empty; its first period counts whole"))
     valid_until = Midnight(label=_("Ends on the morning of"), required=False, help_text=_("may stay empty"))
     plan = forms.Field(label=_("Amounts by month"), required=False)
 
