@@ -31,6 +31,7 @@ from billing.tenancy.selectors import namespace_book
 from billing.usage.scope import EpochFilter
 from billing.usage.selectors import last_close_seq
 from metering.intervals import Interval, billing_month
+from metering.record_checks import EARLIEST, LATEST
 from pricing.money import EXACT
 from pricing.rate_card import GPU_HOURS, RateCard, UnpricedError
 from pricing.rating import DIVISOR, LineKey
@@ -199,7 +200,7 @@ def _planned(text: str | None) -> datetime | None:
         planned = datetime.fromisoformat(text or "")
     except ValueError:
         return None
-    return planned.astimezone(UTC) if planned.tzinfo else None
+    return max(EARLIEST, min(planned, LATEST)).astimezone(UTC) if planned.tzinfo else None
 
 
 def by_team(items: Iterable[OfTeam]) -> dict[str, list[OfTeam]]:

@@ -136,3 +136,16 @@ def test_what_comes_late_of_a_closed_month_is_at_list_price(tmp_path: Path) -> N
     late = run(2, "2026-10-31T12:00:00Z", "2026-10-31T14:00:00Z", "2026-10-31T16:00:00Z")
     ingest_allocations(late, now=closed)
     assert expected(budget, closed)[1] == Decimal("160.00")
+
+
+@pytest.mark.parametrize("until", ["99991231T235959-0800", "9999-12-31T23:59:59Z", "9999-12-31T23:59:59+08:00"])
+def test_a_job_that_plans_never_to_end_goes_on_to_the_end_of_the_period(tmp_path: Path, until: str) -> None:
+    """10 hours were used; 270 are left from 10:00 on 20 October to the end of the month in Shanghai, at 8 x 10.00."""
+    job = run(1, "2026-10-20T00:00:00Z", "2026-10-20T10:00:00Z", until)
+    budget = prepared(tmp_path, job, bought=None)
+    assert expected(budget) == (Decimal("800.00"), Decimal("21600.00"))
+
+
+def test_a_planned_end_before_all_time_is_over(tmp_path: Path) -> None:
+    job = run(1, "2026-10-20T00:00:00Z", "2026-10-20T10:00:00Z", "0001-01-01T00:00:00+08:00")
+    assert expected(prepared(tmp_path, job, bought=None)) == (Decimal("800.00"), Decimal("0.00"))
