@@ -15,8 +15,8 @@ from billing.explorer.models import CubeColumn, MonthCube
 from billing.explorer.query import Query, QueryError, TooFineError, query_of
 from billing.explorer.results import Group
 from billing.explorer.selectors import Explored, Explorer, open_window
-from billing.explorer.services import cubes_ready, cubes_refresh
-from billing.invoices.models import Invoice, Note
+from billing.explorer.services import cubes, cubes_ready, cubes_refresh
+from billing.invoices.models import BillingPeriod, Invoice, Note
 from billing.rating.freshness import freshness
 from billing.rating.models import RatingSnapshot
 from billing.usage.scope import EVERYTHING
@@ -49,6 +49,23 @@ def used(tmp_path: Path) -> None:
 
 def asked(text: str) -> Query:
     return query_of(QueryDict(text), TODAY, 1)
+
+
+@pytest.mark.usefixtures("used")
+def test_a_month_that_cannot_be_summed_holds_up_no_other(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    make = cubes.cube_make
+
+    def failing(period: BillingPeriod, *, now: datetime) -> MonthCube:
+        if period.month != "2026-10":
+            raise ArithmeticError("too large")
+        return make(period, now=now)
+
+    monkeypatch.setattr(cubes, "cube_make", failing)
+    assert cubes_refresh() == 1
+    assert list(MonthCube.objects.values_list("month", flat=True)) == ["2026-10"]
+    assert "ArithmeticError: too large" in caplog.text
 
 
 def explored(text: str, *teams: str, now: datetime = NOW) -> Explored:

@@ -21,8 +21,8 @@ from billing.inbox import decisions
 from billing.inbox.findings import Finding, stored
 from billing.inbox.models import Digest, MonthFindings
 from billing.inbox.selectors import inbox_of
-from billing.inbox.services import digest_choose, digests_send, findings_refresh
-from billing.invoices.models import DocumentMail, Invoice, JournalExport, Operation
+from billing.inbox.services import digest_choose, digests_send, findings_refresh, month_findings
+from billing.invoices.models import BillingPeriod, DocumentMail, Invoice, JournalExport, Operation
 from billing.tenancy.access import access_of
 from billing.tenancy.models import ApiToken, AuditEntry, BillingSetup, Team
 from billing.tenancy.tokens import api_token_create
@@ -337,3 +337,20 @@ def test_a_day_on_which_nothing_waits_sends_nothing(hooked: list[tuple[str, str,
     User.objects.filter(username="sam").update(is_active=False)
     assert digests_send(now=MORNING) == 0
     assert hooked == []
+
+
+@pytest.mark.usefixtures("stray")
+def test_a_month_that_cannot_be_judged_holds_up_no_other(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    judge = month_findings.build_report
+
+    def failing(period: BillingPeriod, **how: Any) -> Any:
+        if period.month == "2026-10":
+            raise ArithmeticError("too large")
+        return judge(period, **how)
+
+    monkeypatch.setattr(month_findings, "build_report", failing)
+    findings_refresh(now=OCTOBER_OVER)
+    assert list(MonthFindings.objects.values_list("month", flat=True)) == ["2026-11"]
+    assert "ArithmeticError: too large" in caplog.text

@@ -11,6 +11,7 @@ from django.utils import timezone
 
 from billing.budgets.spending import month_lines
 from billing.closing.report import build_report
+from billing.closing.services import snapshots
 from billing.closing.services.closing import period_close
 from billing.closing.services.operations import operation_run
 from billing.closing.services.snapshots import month_assess, snapshots_refresh
@@ -382,6 +383,22 @@ def test_the_scheduler_rates_what_has_changed_when_it_is_time_to(month: str, mon
     RatingSnapshot.objects.update(as_of=earlier)
     assert snapshots_refresh() == 1
     assert amounts(statements())["cv"] == Decimal("104.81")
+
+
+def test_a_month_that_cannot_be_rated_holds_up_no_other(
+    month: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    make = snapshots.snapshot_make
+
+    def failing(period: BillingPeriod, **how: Any) -> Any:
+        if period.month != month:
+            raise ArithmeticError("too large")
+        return make(period, **how)
+
+    monkeypatch.setattr(snapshots, "snapshot_make", failing)
+    assert snapshots_refresh() > 0
+    assert list(RatingSnapshot.objects.values_list("month", flat=True)) == [month]
+    assert "ArithmeticError: too large" in caplog.text
 
 
 def test_the_scheduler_rates_nothing_that_is_valid_and_says_that_it_is_as_of_now(

@@ -31,6 +31,7 @@ from billing.rating.snapshots import (
     team_bytes,
 )
 from billing.runtime.advisory_lock import advisory_lock
+from billing.runtime.apart import each_apart
 from billing.runtime.bulk_copy import rows_copy
 from billing.runtime.gc_pause import collector_paused
 from billing.tenancy.selectors import NoSetupError, billing_setup
@@ -144,7 +145,7 @@ def snapshots_refresh() -> int:
     rated a month or made its report.
     """
     with advisory_lock(REFRESH_LOCK, wait=False) as taken:
-        return sum(_refresh(period, timezone.now()) for period in _newest_periods()) if taken else 0
+        return sum(each_apart(_newest_periods(), lambda period: _refresh(period, timezone.now()))) if taken else 0
 
 
 def _newest_periods() -> list[BillingPeriod]:

@@ -20,6 +20,7 @@ from billing.invoices.selectors import period_of, period_unopened
 from billing.rating.models import RatingSnapshot
 from billing.rating.snapshots import due
 from billing.runtime.advisory_lock import advisory_lock
+from billing.runtime.apart import each_apart
 from billing.runtime.bulk_copy import rows_copy
 from billing.runtime.gc_pause import collector_paused
 from billing.tenancy.selectors import NoSetupError, billing_setup
@@ -105,7 +106,7 @@ def _is_large(period: BillingPeriod) -> bool:
 def cubes_refresh() -> int:
     """Make the cubes that are missing or old, the newest month first, unless somebody is at it; returns how many."""
     with advisory_lock(REFRESH_LOCK, wait=False) as taken:
-        return sum(_refreshed(month) for month in _months()) if taken else 0
+        return sum(each_apart(_months(), _refreshed)) if taken else 0
 
 
 def _months() -> list[str]:

@@ -10,6 +10,7 @@ from billing.inbox.findings import findings_in, findings_of, stored
 from billing.inbox.models import MonthFindings
 from billing.invoices.models import BillingPeriod
 from billing.invoices.selectors import period_of
+from billing.runtime.apart import each_apart
 from billing.tenancy.selectors import NoSetupError, billing_setup
 from billing.usage.selectors import usage_months
 from metering.intervals import month_of
@@ -21,8 +22,7 @@ def findings_refresh(*, now: datetime) -> int:
     A large month is not rated for it: what its last rating found is judged again.
     """
     months = _open_months(now)
-    for month in months:
-        _keep(period_of(month), now)
+    each_apart(months, lambda month: _keep(period_of(month), now))
     MonthFindings.objects.exclude(month__in=months).delete()
     return len(months)
 
