@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, time, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,7 @@ from billing.budgets.services import (
     budget_put,
     budgets_evaluate,
     channel_put,
+    deliveries,
     mute_end,
     mute_put,
     recipients_put,
@@ -254,6 +256,30 @@ def test_a_failing_channel_hears_later_and_once_and_holds_up_nobody(
     errors = " ".join(Delivery.objects.values_list("last_error", flat=True)) + caplog.text
     assert "secret-path" not in errors
     assert caplog.text.count("hook: did not take the message") >= 2
+
+
+def test_alerts_of_which_no_message_can_be_made_hold_up_no_other_team(
+    tmp_path: Path, hook: Webhook, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    budget_of(tmp_path, hook)
+    wish = BudgetWish(period="month", amount=money("1000.00"), forecast_thresholds=(), channels=("hook",))
+    budget_put(team=Team.objects.get(code="cv"), wish=wish, actor="tests", approved=True)
+    held(1, at(2), 50)
+    held(2, at(2), 50, namespace="cv")
+    budgets_evaluate(now=at(5))
+    make = deliveries.message_of
+
+    def failing(alerts: list[Alert], *how: Any) -> tuple[str, str]:
+        if alerts[0].team.code == "cv":
+            raise ArithmeticError("too large")
+        return make(alerts, *how)
+
+    monkeypatch.setattr(deliveries, "message_of", failing)
+    assert alerts_deliver(now=at(5)) + alerts_deliver(now=at(5)) == 1
+    assert [text.split(" reached")[0] for text in hook.texts] == ["Suanpan: nlp"]
+    waiting = Delivery.objects.get(status="pending")
+    assert (waiting.alert.team.code, waiting.attempts, waiting.last_error) == ("cv", 1, "ArithmeticError")
+    assert "ArithmeticError: too large" in caplog.text
 
 
 def test_a_channel_that_fails_for_days_waits_longer_and_longer_but_never_gives_up(tmp_path: Path, hook: Webhook) -> None:

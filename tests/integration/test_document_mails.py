@@ -192,6 +192,29 @@ def test_a_refusal_is_reported_and_tried_again_later_and_later(server: MailServe
 
 
 @pytest.mark.usefixtures("scenario")
+def test_a_mail_that_cannot_be_made_holds_up_no_other(
+    server: MailServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    contact("ann@example.com")
+    contact("wang@example.com", "zh-hans")
+    bill()
+    make = service.mail_of
+
+    def failing(mail: DocumentMail) -> Any:
+        if mail.address == "ann@example.com":
+            raise RuntimeError("no such font")
+        return make(mail)
+
+    monkeypatch.setattr(service, "mail_of", failing)
+    assert mails_send(now=OCTOBER_OVER) == 1
+    assert [to for to, _ in server.mails] == ["wang@example.com"]
+    mail = DocumentMail.objects.get(address="ann@example.com")
+    assert (mail.status, mail.attempts, mail.next_attempt_at) == ("pending", 1, OCTOBER_OVER + MINUTE)
+    assert mail.error == "the mail cannot be made: RuntimeError: no such font"
+    assert "Traceback" in caplog.text
+
+
+@pytest.mark.usefixtures("scenario")
 def test_an_address_that_the_server_refuses_for_good_is_not_tried_again(
     server: MailServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

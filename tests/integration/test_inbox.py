@@ -20,7 +20,7 @@ from billing.explorer.models import ReportSchedule, SavedView
 from billing.inbox import decisions
 from billing.inbox.findings import Finding, stored
 from billing.inbox.models import Digest, MonthFindings
-from billing.inbox.selectors import inbox_of
+from billing.inbox.selectors import Inbox, inbox_of
 from billing.inbox.services import digest_choose, digests_send, findings_refresh, month_findings
 from billing.invoices.models import BillingPeriod, DocumentMail, Invoice, JournalExport, Operation
 from billing.tenancy.access import access_of
@@ -353,4 +353,24 @@ def test_a_month_that_cannot_be_judged_holds_up_no_other(
     monkeypatch.setattr(month_findings, "build_report", failing)
     findings_refresh(now=OCTOBER_OVER)
     assert list(MonthFindings.objects.values_list("month", flat=True)) == ["2026-11"]
+    assert "ArithmeticError: too large" in caplog.text
+
+
+def test_a_digest_that_cannot_be_made_holds_up_no_other(
+    hooked: list[tuple[str, str, str]], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    zoe = person("zoe", "finance")
+    digest_choose(user=zoe, wanted=True, channel=Channel.objects.create(name="zoe", url="json://127.0.0.1:1/"))
+
+    def failing(user: User, *how: Any) -> Inbox:
+        if user != zoe:
+            raise ArithmeticError("too large")
+        return inbox_of(user, *how)
+
+    monkeypatch.setattr("billing.inbox.services.digests.inbox_of", failing)
+    assert digests_send(now=MORNING) == 1
+    assert [name for name, _, _ in hooked] == ["zoe"]
+    digest = Digest.objects.get(user__username="sam")
+    assert (digest.attempts, digest.day, digest.next_at) == (1, None, MORNING + timedelta(minutes=1))
+    assert digest.last_error == "ArithmeticError"
     assert "ArithmeticError: too large" in caplog.text

@@ -166,6 +166,18 @@ def test_a_report_says_what_is_in_none_of_its_figures(used: None, hook: Webhook)
     assert lines[1:] == ["Energy: 0.000 kWh", "Against September 2026: +0.000 kWh", "", said]
 
 
+def test_a_report_of_a_view_that_nobody_can_ask_any_more_holds_up_no_other(used: None, hook: Webhook) -> None:
+    report = scheduled(hook.url)
+    old = SavedView.objects.create(name="Old", query="by=person", owner=report.view.owner)
+    ahead = report.next_at - timedelta(hours=1)
+    ReportSchedule.objects.create(view=old, channel=report.channel, cadence="weekly", hour=7, next_at=ahead)
+    assert reports_send(now=report.next_at) == 1
+    assert [message["title"] for message in hook.messages] == ["Suanpan: Our month, October 2026"]
+    waiting = ReportSchedule.objects.get(view=old)
+    assert (waiting.attempts, waiting.next_at) == (1, report.next_at + timedelta(minutes=1))
+    assert waiting.last_error.startswith("by 'person'")
+
+
 def test_nobody_has_reports_sent_to_a_channel_of_another_team(used: None) -> None:
     assert save("other") == 302
     channel = Channel.objects.create(name="nlp hook", url="json://127.0.0.1:1/", team=Team.objects.get(code="nlp"))

@@ -21,6 +21,7 @@ from django.utils.translation import gettext, override
 from billing.budgets.channels import ChannelError, send
 from billing.budgets.models import Alert, Channel, Delivery
 from billing.budgets.selectors import active_mutes
+from billing.runtime.apart import failure_text, log_failure
 from billing.tenancy.audit import audit_record
 from billing.tenancy.links import portal_link
 from billing.tenancy.models import BillingSetup
@@ -116,17 +117,21 @@ def is_quiet(start: time | None, end: time | None, moment: time) -> bool:
 def _send_group(
     channel: Channel, setup: BillingSetup, group: list[Delivery], ready: list[Delivery], now: datetime
 ) -> int:
-    """One message about alerts of one team. Where it is refused, all that is ready for the channel waits longer."""
-    title, body = message_of([delivery.alert for delivery in group], setup, channel.language)
+    """One message about alerts of one team. Where it is refused, all that is ready for the channel waits longer; where
+    it cannot be made, these alerts do.
+    """
     try:
-        send(channel, title=title, body=body)
-    except ChannelError as error:
-        log.warning("%d alerts wait: %s", len(ready), error)
-        for delivery in ready:
+        with transaction.atomic():
+            title, body = message_of([delivery.alert for delivery in group], setup, channel.language)
+            send(channel, title=title, body=body)
+    except Exception as error:  # noqa: BLE001 - the edge of the loop: whatever it is, it holds up no other team or channel
+        waiting = ready if isinstance(error, ChannelError) else group
+        log_failure(log, error, "%d alerts wait", len(waiting))
+        for delivery in waiting:
             delivery.next_attempt_at = now + min(FIRST_WAIT * 2 ** min(delivery.attempts, 10), LONGEST_WAIT)
             delivery.attempts += 1
-            delivery.last_error = str(error)[:300]
-        Delivery.objects.bulk_update(ready, ["next_attempt_at", "attempts", "last_error"])
+            delivery.last_error = failure_text(error)
+        Delivery.objects.bulk_update(waiting, ["next_attempt_at", "attempts", "last_error"])
         return 0
     rows = Delivery.objects.filter(pk__in=[delivery.pk for delivery in group])
     return rows.update(status=Delivery.Status.SENT, attempts=F("attempts") + 1, sent_at=now, last_error="")

@@ -24,6 +24,7 @@ from billing.explorer.picture import chart_png
 from billing.explorer.selectors import Explored, Explorer, open_window
 from billing.explorer.services.saved_views import channels_allowed, next_time
 from billing.rating.freshness import freshness
+from billing.runtime.apart import failure_text, log_failure
 from billing.tenancy.access import teams_visible_to
 from billing.tenancy.links import portal_link
 from billing.tenancy.models import BillingSetup
@@ -49,11 +50,12 @@ def _send(pk: int, now: datetime) -> bool:
             return False  # another process is at it
         setup = billing_setup()
         try:
-            _deliver(report, setup, now)
-        except ChannelError as error:
-            log.warning("report %s waits: %s", report.pk, error)
+            with transaction.atomic():
+                _deliver(report, setup, now)
+        except Exception as error:  # noqa: BLE001 - the edge of the loop: whatever it is, it holds up no other report
+            log_failure(log, error, "report %s waits", report.pk)
             report.next_at = now + min(FIRST_WAIT * 2 ** min(report.attempts, 10), LONGEST_WAIT)
-            report.attempts, report.last_error = report.attempts + 1, str(error)[:300]
+            report.attempts, report.last_error = report.attempts + 1, failure_text(error)
             report.save()
             return False
         report.next_at, report.attempts = next_time(report.cadence, report.hour, now, setup.zone), 0

@@ -21,6 +21,7 @@ from billing.budgets.services.deliveries import FIRST_WAIT, LONGEST_WAIT
 from billing.explorer.services.saved_views import channels_allowed
 from billing.inbox.models import Digest
 from billing.inbox.selectors import Inbox, inbox_of
+from billing.runtime.apart import failure_text, log_failure
 from billing.tenancy.audit import audit_record
 from billing.tenancy.links import portal_link
 from billing.tenancy.models import BillingSetup
@@ -80,14 +81,15 @@ def _send(user_id: int, setup: BillingSetup, today: date, now: datetime) -> bool
         digest = rows.select_related("user", "channel").first()
         if digest is None or digest.day == today or (digest.next_at is not None and digest.next_at > now):
             return False  # done, not yet due again, or another process is at it
-        found = inbox_of(digest.user, now, setup)
         try:
-            if found.number:
-                _deliver(digest, found, setup)
-        except ChannelError as error:
-            log.warning("digest of %s waits: %s", digest.user.pk, error)
+            with transaction.atomic():
+                found = inbox_of(digest.user, now, setup)
+                if found.number:
+                    _deliver(digest, found, setup)
+        except Exception as error:  # noqa: BLE001 - the edge of the loop: whatever it is, it holds up no other digest
+            log_failure(log, error, "digest of %s waits", digest.user.pk)
             wait: timedelta = min(FIRST_WAIT * 2 ** min(digest.attempts, 10), LONGEST_WAIT)
-            digest.attempts, digest.next_at, digest.last_error = digest.attempts + 1, now + wait, str(error)[:300]
+            digest.attempts, digest.next_at, digest.last_error = digest.attempts + 1, now + wait, failure_text(error)
             digest.save()
             return False
         digest.day, digest.attempts, digest.next_at, digest.last_error = today, 0, None, ""

@@ -5,6 +5,7 @@ A mail's row is locked while it is sent and marked in the same transaction. A pr
 the commit leaves a mail that is sent again, with the same Message-ID: never lost, twice only then, and known as the same.
 """
 
+import logging
 import smtplib
 from collections import defaultdict
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from django.db.models import Q, QuerySet
 
 from billing.invoices.mail_text import mail_of
 from billing.invoices.models import BillingContact, DocumentMail, Invoice, Note
+from billing.runtime.apart import log_failure
 from billing.tenancy.audit import audit_record
 from billing.tenancy.models import Team
 from billing.tenancy.selectors import billing_setup
@@ -31,6 +33,8 @@ MOST_ATTEMPTS: Final = 12
 OLDEST: Final = timedelta(days=7)
 """A mail that waited longer, say because no mail server was set, is not sent by itself any more: it would surprise."""
 Status = DocumentMail.Status
+
+log = logging.getLogger(__name__)
 
 
 class MailError(UserError, ValueError):
@@ -199,8 +203,11 @@ def _send(mail_id: int, now: datetime) -> bool:
             _give_up(mail, f"waited longer than {OLDEST.days} days: send it by hand if it is still wanted")
             return False
         try:
-            mail_of(mail).send()
-        except (OSError, smtplib.SMTPException) as error:
+            with transaction.atomic():
+                mail_of(mail).send()
+        except Exception as error:  # noqa: BLE001 - the edge of the loop: whatever it is, it holds up no other mail
+            if not isinstance(error, OSError):
+                log_failure(log, error, "mail %s waits", mail.pk)
             _failed(mail, error, now)
             return False
         mail.status, mail.sent_at, mail.error, mail.attempts = Status.SENT, now, "", mail.attempts + 1
@@ -208,7 +215,7 @@ def _send(mail_id: int, now: datetime) -> bool:
         return True
 
 
-def _failed(mail: DocumentMail, error: OSError | smtplib.SMTPException, now: datetime) -> None:
+def _failed(mail: DocumentMail, error: Exception, now: datetime) -> None:
     """Try again later, unless the server refused the mail for good or often enough."""
     mail.attempts += 1
     reason = _reason(error, mail.address)
@@ -239,4 +246,6 @@ def _reason(error: Exception, address: str) -> str:
     if isinstance(error, smtplib.SMTPResponseException):
         answer = error.smtp_error.decode("utf-8", "replace") if isinstance(error.smtp_error, bytes) else error.smtp_error
         return f"{error.smtp_code} {answer}"[:500]
-    return f"the mail server cannot be reached: {error}"[:500]
+    if isinstance(error, OSError):
+        return f"the mail server cannot be reached: {error}"[:500]
+    return f"the mail cannot be made: {type(error).__name__}: {error}"[:500]
