@@ -11,14 +11,17 @@ from billing.tenancy.models import BillingSetup
 def budgets_evaluate() -> int:
     """Refresh standings and fire thresholds and burn rates; returns how many alerts fired.
 
-    A period that has no forecast yet (the installation has just started, a month has just begun) gets one first.
+    A period that has no forecast yet (the installation has just started, a month has just begun) gets one afterwards:
+    alerts about what is spent need none.
     """
     if not _is_set_up():
         return 0
     now = timezone.now()
-    if services.forecast_is_missing(now=now):
+    is_missing = services.forecast_is_missing(now=now)
+    fired = services.budgets_evaluate(now=now)
+    if is_missing:
         outlook_update()
-    return len(services.budgets_evaluate(now=now))
+    return len(fired)
 
 
 @shared_task

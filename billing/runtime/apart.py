@@ -23,7 +23,7 @@ def each_apart(items: Iterable[Item], work: Callable[[Item], Done]) -> list[Done
         except (InterfaceError, OperationalError):
             raise
         except Exception:  # the edge of the loop: what fails now may work the next time
-            log.exception("%s failed, the others go on", item)
+            log.exception("%.200s failed, the others go on", item)
     return found
 
 

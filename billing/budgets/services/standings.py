@@ -12,6 +12,7 @@ from billing.budgets.scope import BudgetPeriod, Scope
 from billing.budgets.selectors import budgets_with_periods, scope_of, team_tree
 from billing.budgets.spending import MonthLines, Spent, by_team, covered, month_lines, running_jobs
 from billing.rating.freshness import freshness
+from billing.runtime.apart import each_apart
 from billing.runtime.parallel_reads import rows_read
 from billing.tenancy.selectors import billing_setup
 from billing.usage.reported import Reported
@@ -24,7 +25,7 @@ def standings_refresh(*, now: datetime, past: bool = False) -> list[BudgetStatus
 
     Takes its generation before it reads: a process that saw a record in the ledger and then this number finds the record in
     every standing of a higher one. An older refresh that ends later changes nothing. Budgets of a team that cannot be
-    rated stay as they were last known, with the time of that.
+    rated, and one that cannot be summed, stay as they were last known, with the time of that.
     """
     ((generation,),) = rows_read("SELECT nextval('budget_refresh')", {})
     zone = billing_setup().zone
@@ -35,10 +36,13 @@ def standings_refresh(*, now: datetime, past: bool = False) -> list[BudgetStatus
     scoped = [(budget, period, scope_of(budget, tree)) for budget, period in wanted]
     known = [item for item in scoped if lines.known(item[1].months, item[2])]
     reported = Reported(now)
-    rows = [_row(*item, lines, jobs, reported, generation) for item in known]
-    for row in rows:
+
+    def refresh(item: tuple[Budget, BudgetPeriod, Scope]) -> BudgetStatus:
+        row = _row(*item, lines, jobs, reported, generation)
         _store(row)
-    return _stored(rows)
+        return row
+
+    return _stored(each_apart(known, refresh))
 
 
 class _Lines:
