@@ -198,5 +198,8 @@ def rated_now(*, month: str, window: Interval, zone: str, close_seq: int | None)
 
 
 def due(as_of: datetime | None, took_ms: int | None, now: datetime) -> bool:
-    """Whether something that took so long should be made again: at most a twentieth of one core goes into it."""
-    return as_of is None or (now - as_of).total_seconds() * 1000 >= max(60_000, 20 * (took_ms or 0))
+    """Whether something that took so long should be made again: at most a twentieth of one core goes into it.
+
+    Also what is of a time so far ahead: it was made by a clock that was wrong.
+    """
+    return as_of is None or abs((now - as_of).total_seconds()) * 1000 >= max(60_000, 20 * (took_ms or 0))

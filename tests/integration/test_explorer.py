@@ -464,6 +464,13 @@ def test_a_month_is_summed_again_where_another_close_or_a_void_document_changed_
     assert totals(found) == {("nlp",): Decimal("39.13")}
 
 
+def test_a_month_that_a_clock_ahead_of_time_summed_is_summed_again(used: None) -> None:
+    cubes_ready(["2026-10"], now=NOW + timedelta(days=1))
+    ingest_allocations(hold(4, "2026-10-12T02:00:00Z", "2026-10-12T04:00:00Z", quantity=1, namespace="cv"))
+    found = Explorer(frozenset({"nlp", "cv"}), NOW, ZONE).explore(asked("month=2026-10"))
+    assert found.total.total == Decimal("79.13")
+
+
 def test_a_large_month_that_is_not_summed_yet_is_named_and_not_counted_as_nothing(
     used: None, settings: Any
 ) -> None:
