@@ -68,17 +68,22 @@ class MonthLines:
 
 
 def sources_of(periods: Iterable[BillingPeriod]) -> dict[str, str]:
-    """By month, what its lines come from: other documents or notes, another close or another rating is another text."""
+    """By month, what its lines come from: other documents or notes, another close or another rating is another text.
+
+    Of an open month also which close was the last: what that billed late is in the open months no more.
+    """
     found = list(periods)
     live = Invoice.objects.filter(period__in=[period for period in found if period.pk]).exclude(status=Invoice.Status.VOID)
     rows = live.order_by().values_list("period__month").annotate(Count("pk"), Max("pk"))
     documents = {month: f"{number}-{last}" for month, number, last in rows}
     kept = RatingSnapshot.objects.filter(month__in=[period.month for period in found]).values_list("month", "sha256")
+    closes = last_close_seq()
     ratings, notes = dict(kept), _notes_by_month([period.month for period in found])
+    forms = {period.month: f"{FORM}.{notes.get(period.month, 0)}" for period in found}
     return {
-        period.month: f"{FORM}.{notes.get(period.month, 0)} closed {period.close_seq} {documents.get(period.month, 'none')}"
+        period.month: f"{forms[period.month]} closed {period.close_seq} {documents.get(period.month, 'none')}"
         if period.status == BillingPeriod.Status.CLOSED
-        else f"{FORM}.{notes.get(period.month, 0)} open {period.close_seq or '-'} {ratings.get(period.month, '')}".strip()
+        else f"{forms[period.month]}.{closes} open {period.close_seq or '-'} {ratings.get(period.month, '')}".strip()
         for period in found
     }
 

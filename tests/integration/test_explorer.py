@@ -189,6 +189,20 @@ def test_late_usage_counts_once_however_many_months_are_open(used: None, asking:
     assert explored(f"{asking}&metric=gpu_hours", now=now).total.total == Decimal(hours)
 
 
+def test_late_usage_that_a_close_has_just_billed_is_no_longer_in_the_open_month_after_it(used: None) -> None:
+    """59.13 of October, 30.00 of it late, billed with the 10.00 of November; the sums of December are of the same moment."""
+    period_close(month="2026-10", actor="ops", now=OCTOBER_OVER)
+    now = datetime(2026, 12, 3, 4, tzinfo=UTC)
+    ingest_allocations(
+        hold(7, "2026-10-20T00:00:00Z", "2026-10-20T03:00:00Z", quantity=1),
+        hold(8, "2026-11-12T00:00:00Z", "2026-11-12T01:00:00Z", quantity=1), now=now,
+    )  # fmt: skip
+    asking = Explorer(frozenset({"nlp", "cv"}), now, ZONE), asked("from=2026-10-01&to=2026-12-31&step=month")
+    assert Explorer.explore(*asking).total.total == Decimal("99.13")
+    period_close(month="2026-11", actor="ops", now=now)
+    assert Explorer.explore(*asking).total.total == Decimal("99.13")
+
+
 @pytest.mark.parametrize(("asking", "hours", "amount", "tokens"), [
     ("month=2026-11", 3, "30.00", 1100), ("month=2026-12", 4, "40.00", 1100),
     ("from=2026-10-01&to=2026-12-31&step=month", 4, "40.00", 1100),
