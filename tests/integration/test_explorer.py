@@ -12,7 +12,7 @@ from django.http import QueryDict
 from billing.closing.services.closing import period_close
 from billing.explorer import hours
 from billing.explorer.models import CubeColumn, MonthCube
-from billing.explorer.query import Query, QueryError, TooFineError, query_of
+from billing.explorer.query import Query, TooFineError, query_of
 from billing.explorer.results import Group
 from billing.explorer.selectors import Explored, Explorer, open_window
 from billing.explorer.services import cubes, cubes_ready, cubes_refresh
@@ -448,25 +448,6 @@ def test_deleted_sums_are_made_again_to_the_same_bytes(used: None) -> None:
     assert cubes_refresh() >= 1
     assert {column.name: bytes(column.content) for column in MonthCube.objects.get(month="2026-10").columns.all()} == first
     assert "amount" in first
-
-
-@pytest.mark.parametrize("text", [
-    "metric=money", "by=person", "by=team&by=job&by=queue", "range=eternity", "from=2026-10-32",
-    "from=2026-10-02&to=2026-10-01", "from=2020-01-01&to=2026-10-01", "step=minute", "column=secrets", "sort=luck",
-])  # fmt: skip
-def test_an_address_that_asks_for_nothing_known_is_refused(text: str) -> None:
-    with pytest.raises(QueryError):
-        asked(text)
-
-
-@pytest.mark.parametrize("text", [
-    "", "range=last-90-days&by=namespace&by=model&team=nlp&team=cv&metric=tokens&step=day", "from=2026-10-01&to=2026-10-05",
-    "by=none&column=none&sort=name&search=a+b", "from=2026-10-01&to=2026-10-05&step=hour",
-    "month=2026-10&namespace=%E2%88%85&sort=-per_job&column=jobs&column=share",
-])  # fmt: skip
-def test_what_an_address_asks_is_written_back_to_the_same_question(text: str) -> None:
-    query = asked(text)
-    assert query_of(QueryDict(query.address), TODAY, 1) == query
 
 
 def test_a_month_is_summed_again_where_another_close_or_a_void_document_changed_its_lines(used: None) -> None:
