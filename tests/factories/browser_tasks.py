@@ -37,7 +37,10 @@ class Person:
 
     def follow(self, text: str) -> None:
         """A link by its words, or by a name that nobody translates."""
-        link = self.page.get_by_role("link", name=self.words(text)).first
+        name = self.words(text)
+        # The page may be on its way still, and a menu opened too early would lie over it.
+        self.page.get_by_role("link", name=name, include_hidden=True).first.wait_for(state="attached")
+        link = self.page.get_by_role("link", name=name).first
         if not link.is_visible():
             open_menu(self.page)
         address = urljoin(self.page.url, link.get_attribute("href") or "")
