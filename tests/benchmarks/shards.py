@@ -87,8 +87,9 @@ def _written(servers: Servers, rows: Any) -> int:
     keys = np.frombuffer(rows["key"].tobytes(), np.uint8).reshape(-1, 16)
     counts = np.stack([rows[name].astype(np.int64) for name in TOKEN_COUNTS], axis=1)
     columns = TokenColumns(
-        [], every, keys, flags, ~flags, rows["time"].astype(np.int64), counts, rows["dimension"].astype(np.int32), flags
-    )
+        [], every, keys, flags, ~flags, rows["time"].astype(np.int64), counts, rows["dimension"].astype(np.int32), flags,
+        frozenset(),
+    )  # fmt: skip
     with transaction.atomic():
         sharded_write(servers, columns, every, columns.dimensions, 0, batches_now(servers))
     return len(rows)

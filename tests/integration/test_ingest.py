@@ -51,7 +51,7 @@ def test_a_process_learns_from_repeats_what_they_are_summed_by() -> None:
     ingest_tokens(*batch)
     dimensions_forget()
     assert answer(ingest_tokens(*batch)) == (0, 100, 0, 0)
-    assert [name[:3] for name in remembered_dimensions()] == [("litellm-hq", "nlp-key-1", "llama-3-8b")]
+    assert [name[:3] for name in remembered_dimensions().ids] == [("litellm-hq", "nlp-key-1", "llama-3-8b")]
     assert answer(ingest_tokens(*batch)) == (0, 100, 0, 0)
 
 

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from billing.usage.store.columns import (
+    DimensionNumbers,
     TokenColumns,
     copied_deltas,
     copied_entries,
@@ -61,9 +62,10 @@ def columns_of(records: list[TokenUsage], data: Any) -> TokenColumns:
     cuts = sorted(data.draw(st.sets(st.integers(1, max(len(records) - 1, 1)), max_size=3)) - {len(records)})
     parts = [records[start:end] for start, end in pairwise([0, *cuts, len(records)])]
     known = st.sets(st.sampled_from(sorted({record.dimension for record in records}, key=str)))
-    return token_columns(
-        [reported_columns(part, {name: NUMBERS[name[1]] for name in data.draw(known)}) for part in parts]
-    )
+    return token_columns([
+        reported_columns(part, DimensionNumbers("", {name: NUMBERS[name[1]] for name in data.draw(known)}))
+        for part in parts
+    ])
 
 
 def numbers_of(columns: TokenColumns) -> Any:
@@ -116,7 +118,7 @@ def test_all_at_once_keep_the_rules_that_each_keeps(drawn: list[tuple[Any, ...]]
         dict(zip(("time", *COUNT_FIELDS), row, strict=True), id=f"{UUID(int=place, version=4)}", source="gw", consumer="c",
              model="m") for place, row in enumerate(drawn)
     ]  # fmt: skip
-    columns = reported_columns([UncheckedTokenUsage(**one) for one in fields], {})
+    columns = reported_columns([UncheckedTokenUsage(**one) for one in fields], DimensionNumbers("", {}))
     assert columns.keep_the_rules() == all(map(_is_valid, fields))
 
 

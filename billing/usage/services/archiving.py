@@ -38,7 +38,7 @@ from billing.usage.store.archived import (
 )
 from billing.usage.store.clickhouse import token_servers
 from billing.usage.store.columns import reported_columns, token_columns
-from billing.usage.store.dimensions import remembered_dimensions
+from billing.usage.store.dimensions import NOTHING
 from billing.usage.store.parts import (
     PartsError,
     ledger_alone,
@@ -185,7 +185,7 @@ def _put_back(item: ArchivedMonth, rows: list[_Archived]) -> None:
     away = sealed_among(leaving.keys)[1].keys() - records_here(leaving.keys)
     by_epoch = sorted((row for row in rows if row.key in away), key=attrgetter("epoch"))
     for epoch, those in groupby(by_epoch, key=attrgetter("epoch")):
-        entries_copy(token_columns([reported_columns([row.record() for row in those], remembered_dimensions())]), epoch)
+        entries_copy(token_columns([reported_columns([row.record() for row in those], NOTHING)]), epoch)
     if records_same(leaving, TOKENS.content()) != len(rows):
         raise SealError(f"{item.month}: a record would not come back as it left")
     keys_return(leaving)

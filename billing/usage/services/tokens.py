@@ -35,16 +35,25 @@ from billing.usage.services.sequences import sequences_note
 from billing.usage.services.token_batch import TokenBatch, key_taken, token_batch
 from billing.usage.services.token_group import GroupCommit, LoopGroupCommit, Result, write_group
 from billing.usage.store.archived import SealedRecord, sealed_among
-from billing.usage.store.columns import Flags, ReportedColumns, Rows, TokenColumns, reported_columns, token_columns
-from billing.usage.store.dimensions import dimensions_learn, dimensions_put, remembered_dimensions
+from billing.usage.store.columns import (
+    DimensionNumbers,
+    Flags,
+    ReportedColumns,
+    Rows,
+    TokenColumns,
+    reported_columns,
+    token_columns,
+)
+from billing.usage.store.dimensions import dimensions_forget, dimensions_learn, dimensions_put, remembered_dimensions
 from billing.usage.store.records import Known, batches_seen, rows_copy, rows_known, takes_few
 from billing.usage.store.rows import content_of_row, is_narrow, narrow_columns
 from billing.usage.store.sharded import beside_close
 from billing.usage.store.wire import token_take, token_take_async
-from metering.records import Dimension, Rejected, TokenUsage
+from metering.records import Rejected, TokenUsage
 
 ATTEMPTS = 20
 ANOTHER_CAME_FIRST = (psycopg.errors.UniqueViolation, psycopg.errors.DeadlockDetected)
+NUMBERS_DO_NOT_HOLD = psycopg.errors.SerializationFailure
 CONNECTION_STATES = ("08", "57P")
 GROUPED_RECORDS = 5_000
 SMALL = 60
@@ -76,7 +85,8 @@ def _write_batches(batches: Sequence[TokenBatch]) -> list[IngestOutcome]:
     """All batches in one transaction, which is repeated when another writer came first.
 
     It is repeated also where the connection was dead, as after a restart of the database. Writing again is safe even if the
-    transaction had been committed: its keys are known then.
+    transaction had been committed: its keys are known then. And it is repeated with numbers of dimensions that are asked for
+    anew where a server was promoted that may lack some of those that this process remembers.
     """
     for attempt in range(ATTEMPTS):
         group = _Group(batches)
@@ -85,12 +95,21 @@ def _write_batches(batches: Sequence[TokenBatch]) -> list[IngestOutcome]:
                 _write(group)
             return group.outcomes
         except (IntegrityError, OperationalError) as error:
-            lost = attempt == 0 and _is_lost(error)
-            if attempt == ATTEMPTS - 1 or not (lost or isinstance(error.__cause__, ANOTHER_CAME_FIRST)):
+            lost, do_not_hold = attempt == 0 and _is_lost(error), isinstance(error.__cause__, NUMBERS_DO_NOT_HOLD)
+            if attempt == ATTEMPTS - 1 or not (lost or do_not_hold or isinstance(error.__cause__, ANOTHER_CAME_FIRST)):
                 raise
             if lost:
                 connection.close()
+            if do_not_hold:
+                _forget_numbers(batches)
     raise AssertionError("unreachable")
+
+
+def _forget_numbers(batches: Sequence[TokenBatch]) -> None:
+    """Those that this process remembers, and those that these batches were given of them."""
+    dimensions_forget()
+    for batch in batches:
+        batch.columns = None
 
 
 def _is_lost(error: Exception) -> bool:
@@ -190,9 +209,9 @@ class _Few:
         self._records = records if is_all else [records[number] for number in self.numbers.values()]
         self.dimensions = list(map(_dimension, self._records))
 
-    def arguments(self, ids: Mapping[Dimension, int]) -> list[bytes]:
-        """For `token_take`. `ids`: of the dimensions."""
-        return narrow_columns(self.numbers, self._records, [ids[name] for name in self.dimensions])
+    def arguments(self, known: DimensionNumbers) -> list[bytes]:
+        """For `token_take`. `known`: has all their dimensions."""
+        return narrow_columns(self.numbers, self._records, [known.ids[name] for name in self.dimensions], known.timeline)
 
     def count(self, known: str) -> None:
         """These keys (in hex with commas between) were known, all others are written. What is refused is kept in the next
@@ -207,7 +226,7 @@ class _Few:
 
 def _take(few: _Few) -> None:
     """In one statement, which is its own transaction."""
-    few.count(token_take(few.arguments(_known_dimensions(few.dimensions))) if few.numbers else "")
+    few.count(token_take(few.arguments(dimensions_put(few.dimensions))) if few.numbers else "")
 
 
 def _copy(group: _Group) -> None:
@@ -282,7 +301,7 @@ def _same_as_stored(columns: TokenColumns, rows: Rows, stored: Sequence[Known]) 
 def _count_known(group: _Group, known: Sequence[Known], numbers: Mapping[bytes, int]) -> None:
     """Count each of these records, found by their keys, as duplicate or conflict."""
     numbered = [(numbers[key], dimension, row) for key, dimension, *row in known]
-    remembered = remembered_dimensions()
+    remembered = remembered_dimensions().ids
     own = {group.records[number].dimension for number, *_ in numbered} & remembered.keys()
     names = {remembered[name]: name for name in own}
     others = {dimension for _, dimension, _ in numbered} - names.keys()
@@ -322,14 +341,6 @@ def _count_sealed(group: _Group, sealed: Mapping[bytes, SealedRecord], numbers: 
         group.repeat(number, same=content.startswith(item.digest))
 
 
-def _known_dimensions(wanted: Sequence[Dimension]) -> Mapping[Dimension, int]:
-    """Ids of at least these dimensions; hardly ever is one of them new."""
-    remembered = remembered_dimensions()
-    if all(map(remembered.__contains__, wanted)):
-        return remembered
-    return dimensions_put(wanted)
-
-
 class LoopWriter:
     """Writes the groups of an event loop: a few records in the thread of the loop, all that may take longer in another.
 
@@ -349,16 +360,16 @@ class LoopWriter:
 
     async def _write(self, batches: Sequence[TokenBatch]) -> list[Result]:
         """What became of each batch."""
-        group, ids, rest = _Group(batches), remembered_dimensions(), partial(write_group, _write_batches, batches)
+        group, known, rest = _Group(batches), remembered_dimensions(), partial(write_group, _write_batches, batches)
         if self._wire is not None and group.records and _is_few(group):
             few = _Few(group)
-            if all(map(ids.__contains__, few.dimensions)):
+            if all(map(known.ids.__contains__, few.dimensions)):
                 with suppress(psycopg.Error):  # the thread writes the group again, and says what is amiss
-                    known = await token_take_async(self._wire, few.arguments(ids))
-                    if not known and not group.has_refused():
-                        few.count(known)
+                    repeats = await token_take_async(self._wire, few.arguments(known))
+                    if not repeats and not group.has_refused():
+                        few.count(repeats)
                         return list(group.outcomes)
-                    rest = partial(_counted, few, known)
+                    rest = partial(_counted, few, repeats)
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._write_apart, rest)
 
     def _write_apart(self, write: Callable[[], list[Result]]) -> list[Result]:

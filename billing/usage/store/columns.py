@@ -84,12 +84,21 @@ _LENGTH_BYTES: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
+class DimensionNumbers:
+    """Numbers of dimensions; they hold on the timeline of the database on which they were read."""
+
+    timeline: str
+    ids: Mapping[Dimension, int]
+
+
+@dataclass(frozen=True, slots=True)
 class ReportedColumns:
     """Records as they were reported.
 
     `keys`: (n, 16) bytes; `readable`: whether the id is read back from the key; `times`: microseconds since 2000;
     `counts`: (n, 5); `dimensions`: their numbers, NOT_KNOWN where nobody knew them yet. `bare`: which records have no more
-    than fits the columns: the id is read back, every count narrow, and there are no attributes.
+    than fits the columns: the id is read back, every count narrow, and there are no attributes. `timelines`: on which the
+    numbers hold; none where nobody knew any.
     """
 
     records: Sequence[UncheckedTokenUsage]
@@ -99,6 +108,7 @@ class ReportedColumns:
     counts: Numbers
     dimensions: Identities
     bare: Flags
+    timelines: frozenset[str]
 
     def keep_the_rules(self) -> bool:
         """Whether every record keeps the rules between its fields, as `TokenUsage` states them."""
@@ -136,6 +146,7 @@ class TokenColumns:
     counts: Numbers
     dimensions: Identities
     bare: Flags
+    timelines: frozenset[str]
 
     def new_dimensions(self) -> list[Dimension]:
         """The dimensions whose numbers nobody knew yet."""
@@ -175,15 +186,16 @@ class TokenColumns:
         return same
 
 
-def reported_columns(records: Sequence[UncheckedTokenUsage], known: Mapping[Dimension, int]) -> ReportedColumns:
-    """The columns of at least one record; `known`: numbers of dimensions."""
+def reported_columns(records: Sequence[UncheckedTokenUsage], known: DimensionNumbers) -> ReportedColumns:
+    """The columns of at least one record."""
     keys, readable = token_keys(records)
     counts = np.fromiter(chain.from_iterable(map(_counts, records)), np.int64, 5 * len(records)).reshape(-1, 5)
-    dimensions = np.fromiter(map(known.get, map(_dimensions, records), repeat(NOT_KNOWN)), np.int32, len(records))
+    dimensions = np.fromiter(map(known.ids.get, map(_dimensions, records), repeat(NOT_KNOWN)), np.int32, len(records))
     bare: Flags = readable & (counts <= LARGEST).all(axis=1)
     if any(map(_attributes, records)):
         bare &= ~np.fromiter(map(bool, map(_attributes, records)), np.bool_, len(records))
-    return ReportedColumns(records, keys, readable, _times(records), counts, dimensions, bare)
+    timelines = frozenset([known.timeline] if (dimensions != NOT_KNOWN).any() else [])
+    return ReportedColumns(records, keys, readable, _times(records), counts, dimensions, bare, timelines)
 
 
 def token_columns(parts: Sequence[ReportedColumns]) -> TokenColumns:
@@ -194,7 +206,7 @@ def token_columns(parts: Sequence[ReportedColumns]) -> TokenColumns:
         [record for part in parts for record in part.records], order, keys[order],
         _joined([part.readable for part in parts])[order], repeats, _joined([part.times for part in parts])[order],
         _joined([part.counts for part in parts])[order], _joined([part.dimensions for part in parts])[order],
-        _joined([part.bare for part in parts])[order],
+        _joined([part.bare for part in parts])[order], frozenset().union(*(part.timelines for part in parts)),
     )  # fmt: skip
 
 

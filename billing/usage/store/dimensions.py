@@ -1,34 +1,42 @@
 """What token records are summed by, as numbers that never change once they are committed: each process remembers them."""
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import blake2b
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 from django.db import DEFAULT_DB_ALIAS, connection, connections, transaction
+from psycopg.errors import SerializationFailure
 
 from billing.runtime.parallel_reads import rows_read
 from billing.usage.store.checks import is_named
+from billing.usage.store.columns import DimensionNumbers
 from metering.records import Dimension
 
 MAX_REMEMBERED = 100_000
-_remembered: dict[str, dict[Dimension, int]] = {}
+NOTHING: Final = DimensionNumbers("", {})
+_remembered: dict[str, DimensionNumbers] = {}
 _lock = threading.Lock()
 
 
-def remembered_dimensions() -> Mapping[Dimension, int]:
-    """The numbers that this process remembers of the database at hand; nobody changes what is given."""
-    return _remembered.get(_database(), {})
+def remembered_dimensions() -> DimensionNumbers:
+    """The numbers that this process remembers of the database at hand; nobody changes what is given.
+
+    Who writes them says of which timeline they are, and the database refuses those of another (SerializationFailure).
+    """
+    return _remembered.get(_database(), NOTHING)
 
 
-def dimensions_put(wanted: Sequence[Dimension]) -> Mapping[Dimension, int]:
+def dimensions_put(wanted: Sequence[Dimension]) -> DimensionNumbers:
     """Numbers of at least these dimensions, remembered or made now."""
     remembered = remembered_dimensions()
-    if all(map(remembered.__contains__, wanted)):
+    if all(map(remembered.ids.__contains__, wanted)):
         return remembered
-    found = {dimension: remembered[dimension] for dimension in wanted if dimension in remembered}
     with connection.cursor() as cursor:
+        now = _timeline_now()
+        known = remembered.ids if remembered.timeline == now else {}
+        found = {dimension: known[dimension] for dimension in wanted if dimension in known}
         for digest, dimension in sorted((_digest(dimension), dimension) for dimension in set(wanted) - found.keys()):
             cursor.execute(
                 """INSERT INTO token_dimension (digest, source, consumer, model, site, provider, status)
@@ -37,9 +45,15 @@ def dimensions_put(wanted: Sequence[Dimension]) -> Mapping[Dimension, int]:
             )
             cursor.execute("SELECT id FROM token_dimension WHERE digest = %s", [digest])
             found[dimension] = int(cursor.fetchone()[0])
-    database = _database()
-    transaction.on_commit(lambda: _remember(database, found))
-    return found
+    _remember_committed(DimensionNumbers(now, found))
+    return DimensionNumbers(now, found)
+
+
+def timelines_hold(timelines: Iterable[str]) -> None:
+    """Raise SerializationFailure where numbers of one of these timelines do not hold in the transaction at hand."""
+    now = _timeline_now()
+    if others := set(timelines) - {now}:
+        raise SerializationFailure(f"numbers of timeline {', '.join(sorted(others))}, but this is {now}")
 
 
 def dimension_names(numbers: Iterable[int]) -> dict[int, Dimension]:
@@ -54,8 +68,9 @@ def dimension_names(numbers: Iterable[int]) -> dict[int, Dimension]:
 
 def dimensions_learn(numbers: Iterable[int]) -> dict[int, Dimension]:
     """As `dimension_names`, and from now on this process remembers them: after a restart it may get nothing but repeats."""
-    names, database = dimension_names(numbers), _database()
-    transaction.on_commit(lambda: _remember(database, {dimension: number for number, dimension in names.items()}))
+    now = _timeline_now()
+    names = dimension_names(numbers)
+    _remember_committed(DimensionNumbers(now, {dimension: number for number, dimension in names.items()}))
     return names
 
 
@@ -83,7 +98,7 @@ def names_reported(column: Literal["source", "model"]) -> list[str]:
 
 
 def dimensions_forget() -> None:
-    """For a database that was emptied."""
+    """For a database that was emptied, or where a remembered number does not hold."""
     with _lock:
         _remembered.clear()
 
@@ -93,15 +108,26 @@ def _database() -> str:
     return str(connections.settings[DEFAULT_DB_ALIAS]["NAME"])
 
 
-def _remember(database: str, found: dict[Dimension, int]) -> None:
+def _timeline_now() -> str:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT token_timeline()")
+        return str(cursor.fetchone()[0])
+
+
+def _remember_committed(found: DimensionNumbers) -> None:
     """Committed numbers only: what a rolled back transaction made does not exist. Names that break the rule of names are not
     remembered, so that what is remembered needs no second look.
     """
-    found = {dimension: number for dimension, number in found.items() if is_named(dimension)}
-    with _lock:
-        kept = _remembered.get(database, {})
-        # a new dictionary: others read the one that is there without taking the lock
-        _remembered[database] = {**(kept if len(kept) < MAX_REMEMBERED else {}), **found}
+    database, ids = _database(), {name: number for name, number in found.ids.items() if is_named(name)}
+
+    def remember() -> None:
+        with _lock:
+            kept = _remembered.get(database, NOTHING)
+            stays = kept.timeline == found.timeline and len(kept.ids) < MAX_REMEMBERED
+            # a new dictionary: others read the one that is there without taking the lock
+            _remembered[database] = DimensionNumbers(found.timeline, {**kept.ids, **ids} if stays else ids)
+
+    transaction.on_commit(remember)
 
 
 def _digest(dimension: Dimension) -> bytes:

@@ -13,8 +13,8 @@ from billing.usage.contents import TOKEN_COUNTS
 from billing.usage.scope import EpochFilter
 from billing.usage.store.archived import IN_LEDGER, archived_among, sealed_among
 from billing.usage.store.clickhouse import Servers, token_servers
-from billing.usage.store.columns import Rows, TokenColumns, copied_deltas, copied_entries, dimension_ids
-from billing.usage.store.dimensions import TokenName, dimension_names, dimensions_put
+from billing.usage.store.columns import Identities, Rows, TokenColumns, copied_deltas, copied_entries, dimension_ids
+from billing.usage.store.dimensions import TokenName, dimension_names, dimensions_put, timelines_hold
 from billing.usage.store.sharded import (
     ShardedRecord,
     batches_now,
@@ -60,9 +60,10 @@ BY_CLASS: Final[Mapping[str, str]] = {
 
 def rows_copy(columns: TokenColumns, rows: Rows, epoch: int, seen: Mapping[int, int]) -> None:
     """Write these rows and what they add to each hour, in the transaction of the caller; `seen`: the `batches_seen` before
-    their keys were looked up.  Raises IntegrityError where somebody else brought one of the keys meanwhile.
+    their keys were looked up.  Raises IntegrityError where somebody else brought one of the keys meanwhile, and
+    SerializationFailure where numbers of dimensions do not hold here.
     """
-    ids = dimension_ids(columns, dimensions_put(columns.new_dimensions()))
+    ids = _dimension_ids(columns)
     _copy(COPY_DELTAS, copied_deltas(columns, rows, ids, epoch))
     if servers := token_servers():
         if _known_here(columns.hex_keys(rows)):
@@ -70,6 +71,14 @@ def rows_copy(columns: TokenColumns, rows: Rows, epoch: int, seen: Mapping[int, 
         sharded_write(servers, columns, rows, ids, epoch, seen)
     else:
         _copy(COPY_ENTRIES, copied_entries(columns, rows, ids, epoch))
+
+
+def _dimension_ids(columns: TokenColumns) -> Identities:
+    """The numbers of the dimensions of all rows, as they hold in the transaction of the caller."""
+    new = columns.new_dimensions()
+    known = dimensions_put(new)
+    timelines_hold(columns.timelines | ({known.timeline} if new else set()))
+    return dimension_ids(columns, known.ids)
 
 
 def _copy(statement: str, copied: bytes) -> None:
@@ -84,7 +93,7 @@ def takes_few() -> bool:
 
 def entries_copy(columns: TokenColumns, epoch: int) -> None:
     """Put records back that left; what they add to each hour never left."""
-    ids = dimension_ids(columns, dimensions_put(columns.new_dimensions()))
+    ids = _dimension_ids(columns)
     with connection.cursor() as cursor:
         cursor.execute("SELECT set_config('suanpan.records_return', 'on', true)")
     _copy(COPY_ENTRIES, copied_entries(columns, columns.first_rows(), ids, epoch))

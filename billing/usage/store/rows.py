@@ -26,8 +26,12 @@ def is_narrow(records: Iterable[TokenUsage]) -> bool:
     return all(record.input_tokens <= LARGEST_INT and record.output_tokens <= LARGEST_SHORT for record in records)
 
 
-def narrow_columns(keys: Collection[bytes], records: Sequence[TokenUsage], dimensions: Sequence[int]) -> list[bytes]:
-    """Arguments of `token_take`: a column each as PostgreSQL reads an array in binary, all counts narrow."""
+def narrow_columns(
+    keys: Collection[bytes], records: Sequence[TokenUsage], dimensions: Sequence[int], timeline: str
+) -> list[bytes]:
+    """Arguments of `token_take`: a column each as PostgreSQL reads an array in binary, all counts narrow; and the timeline
+    on which the numbers of the dimensions hold.
+    """
     number = len(records)
     counts = zip(*(record.counts for record in records), strict=True)
     return [
@@ -37,6 +41,7 @@ def narrow_columns(keys: Collection[bytes], records: Sequence[TokenUsage], dimen
         *(_integers(_INTEGER, "i", column) for column in counts),
         _texts(["" if is_masked(record.id) else record.id for record in records]),
         _texts([f'{{"attributes":{_json(record.attributes).decode()}}}' if record.attributes else "" for record in records]),
+        timeline.encode(),
     ]
 
 

@@ -1,7 +1,7 @@
 """A few token records in one statement, over libpq itself.
 
-For a single record, adapting ten arguments was measured to cost three times what storing it costs. Nothing stays with the
-session: the next statement may meet another one behind a pooler.
+For a single record, adapting as many arguments was measured to cost three times what storing it costs. Nothing stays with
+the session: the next statement may meet another one behind a pooler.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from psycopg.errors import error_from_result
 from psycopg.generators import execute
 from psycopg.waiting import wait_async
 
-ARGUMENTS: Final = 10
+ARGUMENTS: Final = 11
 STATEMENT: Final = f"SELECT token_take({', '.join(f'${number}' for number in range(1, ARGUMENTS + 1))})".encode()
 FORMATS: Final = [pq.Format.BINARY] * ARGUMENTS
 LOOK_SECONDS: Final = 1.0
