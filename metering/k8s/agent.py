@@ -73,6 +73,8 @@ class Agent:
             self._connection.execute("BEGIN IMMEDIATE")
             if isinstance(step, ListBegins):
                 self.store.list_begins(kind)
+                if step.versions_went_back:
+                    self._age(kind)
             elif kind in CLAIM_KINDS:
                 self._claim_step(kind, step)
             elif isinstance(step, ListPage):
@@ -81,6 +83,11 @@ class Agent:
                 self._list_ends(kind, step)
             else:
                 self._changes(kind, step)
+
+    def _age(self, kind: str) -> None:
+        """Versions are counted from an earlier one again: what is known becomes older than whatever comes."""
+        self.store.age(kind)
+        self.claims.kept.age(kind)
 
     def _claim_step(self, kind: str, step: ListPage[Any] | ListEnds | Changes[Any]) -> None:
         if isinstance(step, ListEnds):
@@ -185,8 +192,15 @@ class Agent:
         row = self.store.pod(pod.facts.uid)
         if row is not None and row.ended:
             self.store.mark_listed(row.uid, number)
+            if isinstance(observation, PodSnapshot) and not observation.terminal and pod.version > row.history[-1].version:
+                self._came_back(pod.facts, observation.observed_at)
             return None
         return self._fold(row, observation, pod.facts, pod.version, number)
+
+    def _came_back(self, facts: PodFacts, at: datetime) -> None:
+        """A pod that had ended is there again: the cluster's store was restored from before its end."""
+        text = f"{facts.uid} had ended and is there again: what it holds from now on is not metered"
+        self.store.note_problem(f"pod {facts.namespace}/{facts.name}", text, at)
 
     def _fold(
         self, row: PodRow | None, observation: Observation, facts: PodFacts, version: int, number: int

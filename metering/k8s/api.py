@@ -31,6 +31,10 @@ class VersionGoneError(ApiError):
     """410: the version is older than the server's history; list again."""
 
 
+class VersionsWentBackError(VersionGoneError):
+    """The server is at an earlier version than one that it reported: its store was restored from a backup; list again."""
+
+
 class ThrottledError(ApiError):
     """429 or 503 with the wait that the server asks for, in seconds where it says one."""
 

@@ -91,6 +91,11 @@ class ClaimStore:
         self.connection = connection
         connection.executescript(SCHEMA)
 
+    def age(self, kind: str) -> None:
+        """Make what is known of claims or slices older than every version."""
+        if kind in ("claims", "slices"):
+            self.connection.execute(f"UPDATE {'reservation' if kind == 'claims' else 'slice'} SET version = -1")  # noqa: S608
+
     def put_reservations(self, claim: Claim, version: int, seen_at: datetime) -> None:
         """Keep what the claim says for each pod that it is reserved for; the latest version stays."""
         body = _encode(claim)

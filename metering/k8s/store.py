@@ -164,6 +164,17 @@ class Store:
         self.connection.execute("INSERT OR IGNORE INTO stream (kind) VALUES (?)", (kind,))
         self.connection.execute("UPDATE stream SET list = list + 1 WHERE kind = ?", (kind,))
 
+    def age(self, kind: str) -> None:
+        """Make what is known of these objects older than every version, in the order that it has."""
+        if kind == "nodes":
+            self.connection.execute("UPDATE node SET version = 0")
+        if kind == "pods":
+            self.connection.execute("UPDATE pod SET version = 0")
+            for row in self._pods("1"):
+                aged = [msgspec.structs.replace(item, version=place - len(row.history))
+                        for place, item in enumerate(row.history)]  # fmt: skip
+                self.connection.execute("UPDATE pod SET history = ? WHERE uid = ?", (_encode(aged), row.uid))
+
     def reached(self, kind: str, version: str, synced_at: datetime | None, *, listed: bool = False) -> None:
         """Note up to where a stream was read; `synced_at` only moves forward."""
         self.connection.execute("INSERT OR IGNORE INTO stream (kind) VALUES (?)", (kind,))

@@ -23,6 +23,7 @@ from metering.k8s.api import (
     ThrottledError,
     UnreachableError,
     VersionGoneError,
+    VersionsWentBackError,
     error_of,
 )
 from metering.k8s.objects import (
@@ -127,9 +128,13 @@ class Event(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class ListBegins:
-    """A list is on its way; it was asked for at this time of the cluster."""
+    """A list is on its way; it was asked for at this time of the cluster.
+
+    `versions_went_back`: what is known has newer versions than what comes, and is older all the same.
+    """
 
     asked_at: datetime
+    versions_went_back: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +186,7 @@ class Stream:
         self._page = page
         self._failures = 0
         self._list_wanted = threading.Event()
+        self._unheard = self._went_back = False
         self.version = version
         self.error: ApiError | None = None
         self.wait_s = 0.0
@@ -201,15 +207,19 @@ class Stream:
         goes_on_from = None
         try:
             if self.version is not None:
+                if self._unheard:
+                    self._expect_reached(self.version)
                 yield from self._watched(self.version)
             goes_on_from = self.version
             if self.version is None or self._list_wanted.is_set():
                 yield from self._listed()
         except VersionGoneError as error:
-            log.info("%s: the server's history begins after version %s, listing again", self._kind.name, self.version)
+            log.info("%s: the server has no history from version %s on, listing again", self._kind.name, self.version)
             self.version = goes_on_from
+            self._went_back = self._went_back or isinstance(error, VersionsWentBackError)
             self._failed(error, 0.0)
         except ThrottledError as error:
+            self._unheard = False
             self._failed(error, error.retry_after_s)
         except ApiError as error:
             self._failed(error, None)
@@ -236,7 +246,7 @@ class Stream:
         """All pages of one list; it is consistent as of the version of its first page. A watch goes on where it was."""
         self.relists += 1
         asked_at, skew = self._api.clock.now(), self._api.clock.skew
-        yield ListBegins(asked_at)
+        yield ListBegins(asked_at, self._went_back)
         parameters = {"limit": str(self._page)}
         answered_at, version = None, ""
         while True:
@@ -253,19 +263,35 @@ class Stream:
             raise UnreachableError(f"{self._kind.path}: the list names no version")
         yield ListEnds(version, asked_at, answered_at, self.version)
         self.version = self.version or version
+        self._went_back = False
         self._list_wanted.clear()
+
+    def _expect_reached(self, version: str) -> None:
+        """Ask the server where it is, after a watch on which nothing came.
+
+        One that was restored from a backup takes a watch from a version that it has not reached, and sends nothing on it
+        until it has, not even bookmarks (kubernetes#107457).
+        """
+        metadata, _, _ = self._kind.items(self._api.get(self._kind.path, {"limit": "1"}))
+        self._expect_not_before(version, metadata.resource_version)
+
+    def _expect_not_before(self, version: str, reached: str) -> None:
+        if reached and int(reached) < int(version):
+            raise VersionsWentBackError(f"{self._kind.path}: the server went back from version {version} to {reached}")
 
     def _watched(self, version: str) -> Iterator[Step]:
         parameters = {
             "resourceVersion": version, "allowWatchBookmarks": "true",
             "timeoutSeconds": str(self._spread.randint(*WATCH_S)),
         }  # fmt: skip
-        current = False
+        current, self._unheard = False, True
         for lines in self._api.lines(self._kind.path, parameters):
             received_at = self._api.clock.now()
             for changes in self._changes([self._event(line) for line in lines], received_at, current):
+                self._expect_not_before(version, changes.version)
                 yield changes
                 self.version, current, self._failures = changes.version, changes.current, 0
+                self._unheard = False
             if self._list_wanted.is_set() and current:
                 return
 

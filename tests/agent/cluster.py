@@ -19,6 +19,7 @@ from urllib.parse import parse_qs, urlparse
 
 START = datetime(2026, 10, 10, 10, tzinfo=UTC)
 Object = dict[str, Any]
+Backup = tuple[int, dict[str, dict[str, Object]]]
 
 
 def stamp(at: datetime) -> str:
@@ -101,6 +102,18 @@ class Cluster:
             self.uids[self.version] = uid
             item["metadata"]["resourceVersion"] = str(self.version)
             self.history.append((self.version, kind, "DELETED", deepcopy(item)))
+
+    def backup(self) -> Backup:
+        """What a backup of the cluster's store would hold now."""
+        with self.lock:
+            return self.version, deepcopy(self.objects)
+
+    def restore(self, backup: Backup) -> None:
+        """Go back to a backup, as etcd does where its revision is not bumped: versions are counted on from there."""
+        with self.lock:
+            self.version, self.objects = backup[0], deepcopy(backup[1])
+            self.compacted = self.version
+            self.history.clear()
 
     def compact(self) -> None:
         """Forget the history: every older version is gone."""
@@ -233,7 +246,7 @@ class ApiServer(ThreadingHTTPServer):
                 for number, which, what, item in self.cluster.history
                 if which == kind and number > version and number not in self.drop
             ]
-            reached = str(self.cluster.version)
+            reached = self.cluster.version
         if self.reorder:
             for place in range(0, self._sent_whole(len(found)) - 1, 2):
                 found[place : place + 2] = reversed(found[place : place + 2])
@@ -241,8 +254,8 @@ class ApiServer(ThreadingHTTPServer):
             yield event
             if self.duplicate:
                 yield event
-        if self.bookmarks:
-            yield {"type": "BOOKMARK", "object": {"kind": "x", "metadata": {"resourceVersion": reached}}}
+        if self.bookmarks and reached >= version:  # of a version that is not reached yet nothing is said at all
+            yield {"type": "BOOKMARK", "object": {"kind": "x", "metadata": {"resourceVersion": str(reached)}}}
 
 
 class _Handler(BaseHTTPRequestHandler):
