@@ -1,8 +1,9 @@
 """From the spool to the platform: in order, until acknowledged, through outages of any length.
 
-A body leaves the spool only when the platform answered 2xx, which means durable. Everything else keeps it: the platform
-knows records by their keys, so sending again is harmless, while dropping would be silent. A body that the platform refuses
-for good holds the queue, loudly; its agent's watermark stops, so the platform sees a gap and not a zero.
+A body leaves the spool only when the platform itself answered 2xx, which means durable. Everything else keeps it, also the
+page that a proxy in between shows with 200: the platform knows records by their keys, so sending again is harmless, while
+dropping would be silent. A body that the platform refuses for good holds the queue, loudly; its agent's watermark stops, so
+the platform sees a gap and not a zero.
 """
 
 import gzip
@@ -155,7 +156,8 @@ class Delivery:
             raise _TemporaryError(_said(response), self._retry_after(response))
         if not response.is_success:
             raise _RefusedError(_said(response))
-        self._note_rejected(parcel, response)
+        if response.status_code != HTTPStatus.NO_CONTENT:
+            self._note_rejected(parcel, _receipt(response))
 
     def _post(self, parcel: Parcel, body: bytes) -> httpx.Response:
         headers = {"Content-Type": parcel.content_type, "Authorization": f"Bearer {self._token()}"}
@@ -167,14 +169,9 @@ class Delivery:
         except httpx.TransportError as error:
             raise _TemporaryError(f"{type(error).__name__}: {error}") from error
 
-    def _note_rejected(self, parcel: Parcel, response: httpx.Response) -> None:
+    def _note_rejected(self, parcel: Parcel, receipt: dict[str, Any]) -> None:
         """Records that the platform put into quarantine are safe there; say so here as well."""
-        try:
-            answer: Any = msgspec.json.decode(response.content) if response.content else {}
-        except msgspec.DecodeError:
-            answer = {}
-        rejected = answer.get("rejected") if isinstance(answer, dict) else None
-        if rejected:
+        if rejected := receipt.get("rejected"):
             self.rejected_records += len(rejected)
             log.error("%s: the platform put %d records into quarantine, first: %s", parcel.door, len(rejected), rejected[0])
 
@@ -203,6 +200,14 @@ class Delivery:
             return max(0.0, (parsedate_to_datetime(value) - self._now()).total_seconds()) if value else None
         except (ValueError, TypeError):
             return None
+
+
+def _receipt(response: httpx.Response) -> dict[str, Any]:
+    """What became of the records.  Raises _TemporaryError for what the platform never answers."""
+    try:
+        return msgspec.json.decode(response.content, type=dict[str, Any])
+    except msgspec.DecodeError as error:
+        raise _TemporaryError(f"{_said(response)}; is this an answer of the platform?") from error
 
 
 def _said(response: httpx.Response) -> str:

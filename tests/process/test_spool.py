@@ -114,6 +114,24 @@ def test_waits_grow_to_a_minute_and_start_again_after_a_success(desk: Desk) -> N
     assert sender.run_once().wait_s <= 1.0
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [b"<html><title>Sign in</title></html>", b"", b"OK", b'{"accepted": 1, "rej', b"[]"],
+    ids=["a page to sign in", "nothing", "a word", "half an answer", "a list"],
+)
+def test_a_200_that_is_no_answer_of_the_platform_acknowledges_nothing(desk: Desk, answer: bytes) -> None:
+    """A proxy in between shows its own page with 200; the platform never had the body."""
+    desk.put(b"[1]")
+    desk.platform.says = lambda body: (200, answer)
+    sender = desk.delivery()
+    assert sender.run_once().outcome is Outcome.TEMPORARY
+    assert sender.last_error.startswith("usage/tokens: 200 OK: ")
+    assert len(desk.spool) == 1
+    desk.platform.says = lambda body: (200, b'{"accepted": 1, "rejected": []}')
+    assert sender.run_once().outcome is Outcome.DELIVERED
+    assert len(desk.spool) == 0
+
+
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 405, 415, 422])
 def test_a_refused_body_holds_the_queue_and_nothing_behind_it_is_reported(
     desk: Desk, status: int, caplog: pytest.LogCaptureFixture
