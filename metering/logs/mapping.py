@@ -6,8 +6,8 @@ and a text that holds a JSON object is looked into, for Higress writes JSON insi
 prompts and answers in a log go nowhere.
 
 **A missing count is not zero.** A request that failed (status from 400 up, or `failure`) without counts used nothing. Any
-other that names a model and states no counts, such as a stream whose client hung up, is `Incomplete`: it is reported without
-counts, so that the platform keeps it in quarantine and the close shows it. The same becomes of counts that
+other that names a model and states no counts or only zeros, such as a stream whose client hung up, is `Incomplete`: it is
+reported without counts, so that the platform keeps it in quarantine and the close shows it. The same becomes of counts that
 `metering.token_usage` refuses, with the reason and the numbers of the usage object.
 """
 
@@ -122,8 +122,9 @@ class LineReader:
         if classes is NOTHING and model is None:
             return []
         row = self._fields(fields, derived_id, model, status)
-        if classes is NOTHING and not failed(status):
-            return [Incomplete(row, f"no token counts for model {model}, status {status or 'not reported'}")]
+        if not (classes.input_tokens or classes.output_tokens or failed(status)):
+            kept = None if classes is NOTHING else without_texts(counts if usage is None else usage)
+            return [Incomplete(row, f"no token counts for model {model}, status {status or 'not reported'}", kept)]
         attributes = {**classes.remarks, **(row["attributes"] or {})} or None
         return [from_row(TokenUsage, {**row, **classes.counts, "attributes": attributes})]
 

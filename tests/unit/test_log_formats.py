@@ -96,6 +96,26 @@ def test_a_request_without_counts_that_did_not_fail_is_incomplete_not_zero(code:
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("code", [200, 0, 499])
+def test_zeros_of_a_request_that_did_not_fail_are_no_counts(code: int) -> None:
+    """A model reads at least one token: a gateway writes zeros where the stream ended without its usage."""
+    line = envoy(response_code=code) | {name: 0 for name in envoy() if "usage" in name}
+    record = incomplete("envoy", line)
+    assert record.reason == f"no token counts for model qwen3, status {code}"
+    assert record.record["attributes"]["usage"]["input_tokens"] == 0
+
+
+def test_zeros_of_a_failure_are_zeros() -> None:
+    line = envoy(response_code=503) | {name: 0 for name in envoy() if "usage" in name}
+    assert counts(only("envoy", line)) == (0, 0, 0, 0, 0)
+
+
+def test_a_row_of_consumption_without_tokens_is_incomplete_not_zero() -> None:
+    """one-api and new-api write it where the provider did not say what was used, and for models paid by the call."""
+    record = incomplete("new-api", row(prompt_tokens=0, completion_tokens=0, other=""))
+    assert record.reason == "no token counts for model gpt-4o, status not reported"
+
+
 def test_output_that_is_not_reported_is_zero_only_if_the_total_says_so() -> None:
     line = envoy(**{"gen_ai.usage.output_tokens": None, "gen_ai.usage.reasoning.output_tokens": None})
     assert incomplete("envoy", line).reason == "counts by name: output is not stated"
