@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from metering.logs.mysql_dump import rows_of_insert, table_columns
+from metering.raw_json import without_mark
 from metering.record_checks import RecordError
 
 Fields = Mapping[str, Any]
@@ -198,7 +199,7 @@ def _log_of_docker(line: bytes) -> tuple[str, bytes] | None:
 
 def _object(frame: bytes) -> Fields:
     try:
-        fields = msgspec.json.decode(frame)
+        fields = msgspec.json.decode(without_mark(frame))
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise RecordError(f"not JSON: {error}") from error
     if not isinstance(fields, dict):

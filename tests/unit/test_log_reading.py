@@ -234,6 +234,12 @@ def test_a_bad_line_is_kept_with_its_reason_and_costs_nothing_else(log: Path, re
     assert reader.checkpoints.counts()["rejected"] == 3
 
 
+def test_a_byte_order_mark_costs_no_record(log: Path, reading: Make) -> None:
+    log.write_bytes(b"\xef\xbb\xbf" + line(1).encode() + line(2).replace("\n", "\r\n").encode())
+    reader = reading()
+    assert (reader.read(), reader.rejected) == ([1, 2], [])
+
+
 def test_a_line_without_end_does_not_fill_the_memory(log: Path, reading: Make) -> None:
     with log.open("wb") as file:
         file.write(b"x" * (70 << 20) + b"\n" + line(1).encode())
