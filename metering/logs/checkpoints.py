@@ -34,17 +34,18 @@ MAX_REJECTED_LINE: Final = 64 << 10
 
 @dataclass(frozen=True)
 class RejectedLine:
-    """A line that could not be read: where it stood, why, and itself (shortened)."""
+    """A line that could not be read: where it stood, why, and itself (shortened). `id`: of the record that it is not."""
 
     file: str
     offset: int
+    id: str = ""
     reason: str = ""
     line: bytes = field(default=b"", repr=False)
 
     def as_dict(self) -> dict[str, Any]:
         """For the reject file."""
         shown = self.line[:MAX_REJECTED_LINE].decode("utf-8", "backslashreplace").rstrip("\r\n")
-        return {"file": self.file, "offset": self.offset, "reason": self.reason, "line": shown}
+        return {"file": self.file, "offset": self.offset, "id": self.id, "reason": self.reason, "line": shown}
 
 
 @dataclass

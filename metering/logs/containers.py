@@ -26,6 +26,12 @@ _DOCKER_PART_BYTES: Final = 16 << 10
 _STRUCTURE: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}]', re.DOTALL)
 
 
+class NoRecordError(RecordError):
+    """Text that nobody would take for a record, such as what a program prints when it starts."""
+
+    code = "no_record"
+
+
 class Container(ABC):
     """One way of holding records. `context` is what a reader that starts in the middle has to know of the beginning."""
 
@@ -201,9 +207,11 @@ def _object(frame: bytes) -> Fields:
     try:
         fields = msgspec.json.decode(without_mark(frame))
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise RecordError(f"not JSON: {error}") from error
+        text = without_mark(frame).strip()
+        kind = RecordError if text.startswith(b"{") or text.endswith(b"}") else NoRecordError
+        raise kind(f"not JSON: {error}") from error
     if not isinstance(fields, dict):
-        raise RecordError("a line must be a JSON object")
+        raise NoRecordError("a line must be a JSON object")
     return fields
 
 

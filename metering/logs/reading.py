@@ -18,7 +18,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from metering.logs.checkpoints import Checkpoint, Checkpoints, RejectedLine
-from metering.logs.containers import MAX_FRAME_BYTES, Container, container_of
+from metering.logs.containers import MAX_FRAME_BYTES, Container, NoRecordError, container_of
 from metering.logs.files import LogFile, Stream
 from metering.logs.formats import Translate
 from metering.logs.mapping import Incomplete, LogRecord
@@ -37,12 +37,16 @@ ENDPOINT: Final = "usage/tokens"
 
 @dataclass
 class Harvest:
-    """What one piece of a file gave: `used` bytes of it, after which the chain of hashes is at `chain`."""
+    """What one piece of a file gave: `used` bytes of it, after which the chain of hashes is at `chain`.
+
+    `unreadable`: those of the rejected lines that are records, as far as the platform has to know them.
+    """
 
     chain: bytes
     used: int = 0
     records: list[LogRecord] = field(default_factory=list)
     rejected: list[RejectedLine] = field(default_factory=list)
+    unreadable: list[Incomplete] = field(default_factory=list)
     lines: int = 0
     without_usage: int = 0
 
@@ -174,20 +178,26 @@ class FileReader:
             for number, fields in enumerate(container.open(frame)):
                 self._record(fields, harvest.chain.hex() + (f"-{number}" if number else ""), place, harvest)
         except RecordError as error:
-            harvest.rejected.append(replace(place, reason=str(error)))
+            self._reject(harvest.chain.hex(), place, error, harvest)
 
     def _record(self, fields: Mapping[str, Any], derived_id: str, place: RejectedLine, harvest: Harvest) -> None:
         try:
             records = self._translate(fields, derived_id)
         except RecordError as error:
-            harvest.rejected.append(replace(place, reason=str(error)))
+            self._reject(derived_id, place, error, harvest)
             return
         harvest.records += records
         harvest.without_usage += not records
 
+    def _reject(self, derived_id: str, place: RejectedLine, error: RecordError, harvest: Harvest) -> None:
+        """Keep a bad line here. Of a record the platform learns that it is missing, so that the close waits for it."""
+        harvest.rejected.append(replace(place, id=derived_id, reason=str(error)))
+        if not isinstance(error, NoRecordError):
+            harvest.unreadable.append(Incomplete({"id": derived_id, "attributes": None}, str(error)))
+
     def _keep(self, harvest: Harvest, checkpoint: Checkpoint, context: str) -> None:
         """Hand a harvest on, count it and move the checkpoint behind it, in the transaction that is open."""
-        self._sink.put(harvest.records)
+        self._sink.put([*harvest.records, *harvest.unreadable])
         self._checkpoints.reject(harvest.rejected)
         incomplete = sum(isinstance(item, Incomplete) for item in harvest.records)
         self._checkpoints.count(

@@ -94,6 +94,26 @@ def test_usage_that_nobody_can_read_waits_in_quarantine_with_its_reason_until_so
     assert ledger() == [("own", "team-a", "gemini", "200", 1, 8, 0, 122)]
 
 
+def test_a_request_without_a_payer_blocks_the_close_and_what_a_program_prints_does_not(
+    tmp_path: Path, live_server: Any
+) -> None:
+    _, presented = api_token_create(name="reader", scopes=["usage:write"], actor="tests", source="envoy-hq")
+    token, log = tmp_path / "token", tmp_path / "access.log"
+    token.write_text(presented)
+    log.write_text("starting main dispatch loop\n" + line(0, consumer=None) + line(1))
+    read = ["tokens", "--format", "envoy", "--source", "envoy-hq", "--endpoint", live_server.url, "--token-file", str(token)]
+    for state in ("one", "two"):
+        assert main([*read, "--state", str(tmp_path / state), str(log)]) == 3
+    (entry,) = QuarantinedRecord.objects.all()
+    assert entry.error == (
+        "consumer is missing: none of consumer | x-consumer | user_id | x-user-id (Object missing required field `source`)"
+    )
+    kept = [json.loads(text) for text in (tmp_path / "one" / "rejected.jsonl").read_text().splitlines()]
+    assert json.loads(entry.record)["id"] == kept[1]["id"]
+    assert [item["line"][:8] for item in kept] == ["starting", line(0)[:8]]
+    assert [row[4] for row in ledger()] == [1]
+
+
 def test_what_a_reader_numbers_shows_no_gap_until_a_body_is_lost(tmp_path: Path, live_server: Any) -> None:
     _, presented = api_token_create(name="reader", scopes=["usage:write"], actor="tests", source="envoy-hq")
     token, log, state = tmp_path / "token", tmp_path / "access.log", tmp_path / "state"

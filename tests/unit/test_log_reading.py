@@ -223,7 +223,8 @@ def test_a_bad_line_is_kept_with_its_reason_and_costs_nothing_else(log: Path, re
     bad = "garbage\n" + line(0, consumer=None) + line(0, start_time=None)
     log.write_text(line(1) + bad + line(2))
     reader = reading()
-    assert reader.read() == [1, 2]
+    reader.read()
+    assert [number for number in reader.sink.numbers if number >= 0] == [1, 2]
     assert [(item["offset"], item["reason"]) for item in reader.rejected] == [
         (len(line(1)), "not JSON: JSON is malformed: invalid character (byte 0)"),
         (len(line(1)) + 8, "consumer is missing: none of consumer | x-consumer | user_id | x-user-id"),
@@ -232,6 +233,40 @@ def test_a_bad_line_is_kept_with_its_reason_and_costs_nothing_else(log: Path, re
     assert reader.rejected[0]["line"] == "garbage"
     assert (reader.state / "rejected.jsonl").stat().st_mode & 0o077 == 0
     assert reader.checkpoints.counts()["rejected"] == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (line(7, consumer=None), "consumer is missing: none of consumer | x-consumer | user_id | x-user-id"),
+        (line(7, start_time="5 Oct"), 'time "5 Oct": expected an RFC 3339 instant with an offset'),
+        (line(7)[:60] + line(8), "not JSON: JSON is malformed"),
+        (line(7)[60:], "not JSON: JSON is malformed"),
+    ],
+    ids=["who pays is missing", "a time that is none", "cut by a crash and written on", "the rest of a line"],
+)
+def test_a_record_that_cannot_be_read_is_reported_for_the_quarantine(
+    log: Path, reading: Make, text: str, reason: str
+) -> None:
+    """Only its id and the reason: the line itself stays with the reader."""
+    log.write_text(line(1) + text + line(2))
+    reader = reading()
+    assert sorted(reader.read()) == [-1, 1, 2]
+    (found,) = [item for item in reader.sink.reported if isinstance(item, Incomplete)]
+    (kept,) = reader.rejected
+    assert found.reason.startswith(reason)
+    assert found.record == {"id": kept["id"], "attributes": {"usage_refused": found.reason}}
+    again = Reading(log.parent, str(log))
+    again.read()
+    assert again.sink.ids == reader.sink.ids
+    again.close()
+
+
+@pytest.mark.parametrize("text", ["starting main dispatch loop\n", '"quoted"\n', "[2026-10-05] warning\n", "12\n"])
+def test_text_that_is_no_record_stays_with_the_reader(log: Path, reading: Make, text: str) -> None:
+    log.write_text(line(1) + text + line(2))
+    reader = reading()
+    assert (reader.read(), len(reader.rejected)) == ([1, 2], 1)
 
 
 def test_a_byte_order_mark_costs_no_record(log: Path, reading: Make) -> None:
