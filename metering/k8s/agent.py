@@ -193,14 +193,10 @@ class Agent:
         if row is not None and row.ended:
             self.store.mark_listed(row.uid, number)
             if isinstance(observation, PodSnapshot) and not observation.terminal and pod.version > row.history[-1].version:
-                self._came_back(pod.facts, observation.observed_at)
+                text = "had ended and is there again: what it holds from now on is not metered"
+                self.store.note_problem(pod.facts.subject, text, observation.observed_at)
             return None
         return self._fold(row, observation, pod.facts, pod.version, number)
-
-    def _came_back(self, facts: PodFacts, at: datetime) -> None:
-        """A pod that had ended is there again: the cluster's store was restored from before its end."""
-        text = f"{facts.uid} had ended and is there again: what it holds from now on is not metered"
-        self.store.note_problem(f"pod {facts.namespace}/{facts.name}", text, at)
 
     def _fold(
         self, row: PodRow | None, observation: Observation, facts: PodFacts, version: int, number: int
@@ -242,7 +238,7 @@ class Agent:
         try:
             return tuple(allocations_of(facts, hold, node, self.scope, around))
         except RecordError as error:
-            self.store.note_problem(f"pod {facts.namespace}/{facts.name}", str(error), at)
+            self.store.note_problem(facts.subject, str(error), at)
             log.error("pod %s/%s cannot be reported: %s", facts.namespace, facts.name, error)
             return ()
 

@@ -188,14 +188,14 @@ class ClaimBook:
         if unknown and self.waits(row.uid, claims, row.first_seen):
             return
         if unknown:
-            self._store.note_problem(f"pod {row.facts.namespace}/{row.facts.name}", "; ".join(unknown), now)
+            self._store.note_problem(row.facts.subject, "; ".join(unknown), now)
         before = self.kept.claimed(row.uid)
         if unknown and before is not None and before.parts == parts:
             return
         try:
             base = before.base if before else describe(row.facts, hold)
         except RecordError as error:
-            self._store.note_problem(f"pod {row.facts.namespace}/{row.facts.name}", str(error), now)
+            self._store.note_problem(row.facts.subject, str(error), now)
             return
         self.kept.put_claimed(row.uid, ClaimedHold(base, parts), whole=not unknown)
         self.kept.disturb(row.uid)

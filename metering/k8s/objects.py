@@ -212,6 +212,11 @@ class PodFacts(msgspec.Struct, frozen=True, omit_defaults=True):
     created_at: Stamp | None = None
     claims: PodClaims = NO_CLAIMS
 
+    @property
+    def subject(self) -> str:
+        """What a problem is about: a name alone is given again to other pods."""
+        return f"pod {self.namespace}/{self.name} ({self.uid})"
+
 
 class SeenPod(msgspec.Struct, frozen=True):
     """A pod with accelerators: its facts, and its snapshot by the time at which it was seen."""

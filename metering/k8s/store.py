@@ -49,6 +49,8 @@ CREATE TABLE IF NOT EXISTS scan (
 );
 CREATE TABLE IF NOT EXISTS problem (subject TEXT PRIMARY KEY, text TEXT NOT NULL, seen_us INTEGER NOT NULL) WITHOUT ROWID;
 """
+MOST_PROBLEMS: Final = 99
+"""The platform takes a hundred subjects of a report; the last says how many more there are."""
 MICROSECOND: Final = timedelta(microseconds=1)
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -390,13 +392,21 @@ class Store:
         self.connection.execute("DELETE FROM scan")
 
     def note_problem(self, subject: str, text: str, at: datetime) -> None:
-        """Something that could not be metered as it should."""
-        self.connection.execute("INSERT OR REPLACE INTO problem VALUES (?, ?, ?)", (subject, text[:500], to_us(at)))
+        """Something that could not be metered as it should.
 
-    def problems(self, limit: int = 20) -> dict[str, str]:
-        """The latest problems by what they are about."""
-        rows = self.connection.execute("SELECT subject, text FROM problem ORDER BY seen_us DESC, subject LIMIT ?", (limit,))
-        return dict(rows.fetchall())
+        The platform notes each subject once. It names the month, so that what goes on in the next one blocks that as well.
+        """
+        row = (f"{subject}, {at:%Y-%m}", text[:500], to_us(at))
+        self.connection.execute("INSERT OR REPLACE INTO problem VALUES (?, ?, ?)", row)
+
+    def problems(self) -> dict[str, str]:
+        """The latest problems by what they are about, and how many more there are."""
+        latest = "SELECT subject, text, seen_us FROM problem ORDER BY seen_us DESC, subject"
+        rows = self.connection.execute(latest).fetchall()
+        found = {subject: text for subject, text, _ in rows[:MOST_PROBLEMS]}
+        if more := len(rows) - len(found):
+            found[f"others, {from_us(rows[0][2]):%Y-%m}"] = f"{more} more cannot be metered: see the log of the agent"
+        return found
 
 
 CAPACITY: Final = "node, resource, start_us, until_us, accelerator, quantity, condition"

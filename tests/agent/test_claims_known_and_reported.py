@@ -61,7 +61,7 @@ def test_a_claim_that_is_not_reported_is_a_problem_and_is_metered_once_it_is(her
     here.cluster.advance(600)
     here.report()
     assert held(here, "u") == [("nvidia.com/gpu", "NVIDIA-H800", 1, "1", 0, 600, "open")]
-    assert here.platform.agent["problems"] == {"pod nlp/u": "claim late: not seen as reserved for the pod"}
+    assert here.platform.agent["problems"] == {"pod nlp/u (u), 2026-10": "claim late: not seen as reserved for the pod"}
     here.cluster.allocate("late", "gpu-0")
     here.cluster.reserve("late", "u")
     here.report()
@@ -91,7 +91,7 @@ def test_a_claim_that_is_reserved_for_something_else_than_pods_is_a_problem(here
     here.cluster.put("resourceclaims", item)
     here.report()
     assert here.platform.agent["problems"] == {
-        "claim nlp/group": "claim group: reserved for podgroups, whose pods were not reported"
+        "claim nlp/group, 2026-10": "claim group: reserved for podgroups, whose pods were not reported"
     }
 
 
@@ -113,7 +113,7 @@ def test_a_piece_too_small_to_be_billed_is_a_problem_and_stops_nobody(here: Rig)
     assert held(here, "with-dust") == []
     assert held(here, "with-half") == [(GPU, PRODUCT, 1, "0.5", 0, 200, "open")]
     assert here.platform.agent["problems"] == {
-        "pod nlp/with-dust": "device gpu.nvidia.com/lent/g: its share is too small"
+        "pod nlp/with-dust (with-dust), 2026-10": "device gpu.nvidia.com/lent/g: its share is too small"
     }
 
 
@@ -166,7 +166,8 @@ def test_a_refused_stream_is_a_problem_that_is_reported(here: Rig) -> None:
     assert isinstance(error, RefusedError)
     here.agent.refused("claims", error, here.api.clock.now())
     here.deliver()
-    assert here.platform.agent["problems"] == {"reading claims": "/apis/resource.k8s.io/v1/resourceclaims: 403 Fault"}
+    forbidden = "/apis/resource.k8s.io/v1/resourceclaims: 403 Fault"
+    assert here.platform.agent["problems"] == {"reading claims, 2026-10": forbidden}
 
 
 def capacity(here: Rig) -> list[tuple[Any, ...]]:

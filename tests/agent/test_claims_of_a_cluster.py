@@ -177,7 +177,7 @@ def test_a_claim_that_others_may_have_given_back_before_is_unknown(here: Rig, en
     unseen(here, ends_s)
     assert held(here, "a") == [(GPU, PRODUCT, 1, "1", 0, ends_s, "completed")]
     assert held(here, "b") == []
-    assert here.platform.agent["problems"] == {"pod nlp/b": "claim one: not seen as reserved for the pod"}
+    assert here.platform.agent["problems"] == {"pod nlp/b (b), 2026-10": "claim one: not seen as reserved for the pod"}
 
 
 def test_a_shared_claim_whose_pods_vanished_unseen_ends_within_bounds(here: Rig) -> None:
@@ -221,7 +221,7 @@ def test_a_pod_of_which_one_claim_stays_unknown_is_metered_for_the_others(here: 
     here.report()
     assert [item[3:6] for item in held(here, "b")] == [("0.5", 0, 200)]
     assert device_seconds(here, "a", "b") == 300
-    assert here.platform.agent["problems"] == {"pod nlp/b": "claim never: not seen as reserved for the pod"}
+    assert here.platform.agent["problems"] == {"pod nlp/b (b), 2026-10": "claim never: not seen as reserved for the pod"}
 
 
 def test_a_pod_that_its_node_turned_away_took_nothing_from_the_others(here: Rig) -> None:

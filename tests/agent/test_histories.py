@@ -71,7 +71,7 @@ def judge(history: History) -> None:
             elif product == "requested" or not records:
                 judge_untold(history, uid, truth, gaps)
             elif unnoted_hold(history, truth, gaps):
-                assert flagged(history, truth), f"{uid} is reported without its claim, and no problem says so"
+                assert flagged(history, uid, truth), f"{uid} is reported without its claim, and no problem says so"
     assert reported == {}
     if not history.overlapping:
         judge_shared(history, gaps)
@@ -169,7 +169,7 @@ def judge_untold(history: History, uid: str, truth: Truth, gaps: list[Interval])
     if not truth.products:
         return
     lost = truth.versions & history.lost
-    if not truth.gpus and (not lost or truth.reserved != truth.reserved_shown) and flagged(history, truth):
+    if not truth.gpus and (not lost or truth.reserved != truth.reserved_shown) and flagged(history, uid, truth):
         event("a claim is missing")
         return
     assert truth.gone_version is not None, f"{uid} is still there and was never told"
@@ -194,10 +194,10 @@ def clock_of_its_node(truth: Truth) -> timedelta:
     return timedelta(0) if truth.forced else NODES_CLOCK
 
 
-def flagged(history: History, truth: Truth) -> bool:
-    """Whether the agent has reported that it cannot meter claims of a pod of that name; none is missing that was shown."""
+def flagged(history: History, uid: str, truth: Truth) -> bool:
+    """Whether the agent has reported that it cannot meter claims of that pod; none is missing that was shown."""
     assert truth.reserved != truth.reserved_shown, "every claim of the pod was shown"
-    return f"pod nlp/{truth.name}" in history.rig.platform.problems
+    return any(subject.startswith(f"pod nlp/{truth.name} ({uid}), ") for subject in history.rig.platform.problems)
 
 
 def judge_one(

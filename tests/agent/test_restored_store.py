@@ -93,7 +93,7 @@ def test_a_pod_that_had_ended_and_runs_again_is_a_problem_and_not_silence(rig: R
     rig.watch(3)
     rig.deliver()
     assert told(rig, "ended") == (30, "finishedAt")
-    assert rig.platform.problems == {"pod nlp/ended"}
+    assert rig.platform.problems == {"pod nlp/ended (ended), 2026-10"}
 
 
 def test_nodes_are_followed_though_their_versions_are_those_of_before(rig: Rig) -> None:

@@ -11,7 +11,7 @@ from billing.closing.report import Check, ReportedException, build_report
 from billing.invoices.selectors import period_of
 from billing.tenancy.tokens import api_token_create
 from billing.usage.models import AgentWatermark, CoverageNote, GpuAllocation, NodeCapacity, QuarantinedRecord
-from billing.usage.selectors import allocated_twice_by_pod
+from billing.usage.selectors import allocated_twice_by_pod, not_taken_in
 from metering.intervals import Interval
 from tests.agent.claims import late
 from tests.factories import apply
@@ -65,6 +65,47 @@ def test_the_ledger_holds_what_the_cluster_did_through_kills_and_a_lost_deletion
     assert AgentWatermark.objects.get().watermark == here.cluster.now
     offered = NodeCapacity.objects.get()
     assert (offered.quantity, offered.accelerator, offered.until) == (8, "NVIDIA-H800", here.cluster.now)
+
+
+def unmetered(year: int, month: int) -> list[tuple[str, str]]:
+    window = Interval(datetime(year, month, 1, tzinfo=UTC), datetime(year, month + 1, 1, tzinfo=UTC))
+    return [(whose, text) for what, whose, _, text in not_taken_in(window) if what == "agent problem"]
+
+
+def test_what_cannot_be_metered_blocks_each_month_and_each_pod_of_a_name(
+    claims: LedgerRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pod has an unknown claim from 10 October on, another of that name (Volcano gives it again) from 10 November on."""
+    monkeypatch.setattr("django.utils.timezone.now", lambda: claims.cluster.now)
+    claims.settle()
+    for month, uid in ((10, "first"), (11, "second")):
+        claims.cluster.now = datetime(2026, month, 10, 10, tzinfo=UTC)
+        claims.cluster.create(uid, 0, name="job-0", resourceClaims=[{"name": "x", "resourceClaimName": "never"}])
+        claims.cluster.bind(uid)
+        claims.watch()
+        claims.cluster.advance(600)
+        claims.report()
+    unknown = "claim never: not seen as reserved for the pod"
+    assert unmetered(2026, 10) == [("hq-1/pod nlp/job-0 (first), 2026-10", unknown)]
+    assert unmetered(2026, 11) == [
+        ("hq-1/pod nlp/job-0 (first), 2026-11", unknown), ("hq-1/pod nlp/job-0 (second), 2026-11", unknown),
+    ]  # fmt: skip
+
+
+def test_however_many_pods_cannot_be_metered_none_is_left_out_in_silence(
+    claims: LedgerRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("django.utils.timezone.now", lambda: claims.cluster.now)
+    claims.settle()
+    for number in range(101):
+        claims.cluster.create(f"u{number:03}", 0, resourceClaims=[{"name": "x", "resourceClaimName": f"never-{number}"}])
+        claims.cluster.bind(f"u{number:03}")
+    claims.watch()
+    claims.cluster.advance(600)
+    claims.report()
+    found = unmetered(2026, 10)
+    assert len(found) == 100
+    assert found[0] == ("hq-1/others, 2026-10", "2 more cannot be metered: see the log of the agent")
 
 
 @pytest.fixture
