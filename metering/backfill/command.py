@@ -115,7 +115,7 @@ def read(options: argparse.Namespace, window: Interval) -> Found:
 def _report(found: Found, window: Interval) -> int:
     """Say what stays open of the gap."""
     for problem in found.problems:
-        sys.stderr.write(f"{problem}: give it with --accelerators; nothing of the gap is filled until all is described\n")
+        sys.stderr.write(f"{problem}; nothing of the gap is filled until all is described\n")
     left_us = window.microseconds - sum(piece.microseconds for piece in found.filled)
     claimed_us = sum(piece.microseconds for piece in found.claimed)
     if claimed_us:

@@ -62,10 +62,22 @@ def records_of(pod: PodSeries, scrapes: Scrapes, window: Interval, site: Site) -
 
 
 def _requests(pod: PodSeries) -> dict[str, int]:
-    """Effective request; the series do not show which init containers stay as sidecars, so none is taken for one."""
+    """Effective request, as far as it is the same whatever the series do not show: the order of init containers, and, where
+    kube-state-metrics keeps no series of them, which stay as sidecars.  Raises BackfillError.
+    """
     containers = [Container(name, requests) for name, requests in pod.requests.items()]
-    init = [Container(name, requests) for name, requests in pod.init_requests.items()]
-    return effective_requests(containers, init)
+    possible = []
+    for unshown in (False, True):
+        init = [Container(name, asked, {}, pod.stays.get(name, unshown)) for name, asked in pod.init_requests.items()]
+        for sidecars_last in (False, True):
+            ordered = sorted(init, key=lambda item: item.restartable is sidecars_last)
+            possible.append(effective_requests(containers, ordered))
+    if any(requests != possible[0] for requests in possible):
+        raise BackfillError(
+            f"{pod.namespace}/{pod.name} on {pod.node}: the series do not show which of its init containers stay beside the "
+            "others (kube_pod_init_container_info with restart_policy), or which begins first"
+        )
+    return possible[0]
 
 
 def _end_of(pod: PodSeries, scrapes: Scrapes) -> Ending | None:
@@ -97,7 +109,7 @@ def _record(
     labels = original_labels(site.nodes.get(pod.node), resource)
     accelerator = accelerator_name(resource, labels) or site.accelerators.get(pod.node) or site.accelerators.get("*")
     if accelerator is None:
-        what = f"kube_node_labels do not show the product of {resource}"
+        what = f"kube_node_labels do not show the product of {resource}: give it with --accelerators"
         raise BackfillError(f"{pod.namespace}/{pod.name} on {pod.node}: {what}")
     try:
         facts = NodeFacts(labels, site.capacity.get(pod.node, {}))

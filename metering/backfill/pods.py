@@ -23,6 +23,7 @@ REQUEST_METRICS: Final = ("kube_pod_container_resource_requests", "kube_pod_init
 POD_METRICS: Final = (
     "kube_pod_info", "kube_pod_owner", "kube_pod_status_scheduled_time", "kube_pod_start_time", "kube_pod_completion_time",
     "kube_pod_deletion_timestamp", "kube_pod_status_phase", "kube_pod_status_reason",
+    "kube_pod_init_container_info",
 )  # fmt: skip
 SCRAPE_METRIC: Final = "kube_node_info"
 """There is always a node: where it has samples, kube-state-metrics was scraped."""
@@ -36,7 +37,9 @@ TERMINAL: Final = ("Succeeded", "Failed")
 
 @dataclass(slots=True)
 class PodSeries:
-    """What the series say of one pod. `seen`: every scrape that had it bound to a node."""
+    """What the series say of one pod. `seen`: every scrape that had it bound to a node; `stays`: whether an init container
+    stays beside the others, as a sidecar.
+    """
 
     uid: str
     namespace: str = ""
@@ -54,6 +57,7 @@ class PodSeries:
     reasons: set[str] = field(default_factory=set)
     requests: dict[str, dict[str, int]] = field(default_factory=lambda: defaultdict(dict))
     init_requests: dict[str, dict[str, int]] = field(default_factory=lambda: defaultdict(dict))
+    stays: dict[str, bool] = field(default_factory=dict)
 
 
 def requesting_pods(series: Iterable[Series]) -> dict[str, PodSeries]:
@@ -90,6 +94,8 @@ def _add(pod: PodSeries, one: Series) -> None:
         setattr(pod, TIMES[one.name], EPOCH + timedelta(seconds=int(value)))
     elif one.name == "kube_pod_status_phase" and labels.get("phase") in TERMINAL:
         _add_terminal(pod, labels["phase"], one.samples)
+    elif one.name == "kube_pod_init_container_info":
+        pod.stays[workload_label(labels, "container")] = labels.get("restart_policy") == "Always"
     elif one.name == "kube_pod_status_reason":
         pod.reasons |= {labels.get("reason", "") for _, reported in one.samples if reported == 1}
 

@@ -71,6 +71,8 @@ class Cluster:
             labels = {**who, "node": node, "container": container, "resource": resource, "unit": "integer"}
             self.series.add(metric, labels, shown(count))
             self.series.add(metric, {**labels, "resource": "cpu", "unit": "core"}, shown("4"))
+            if container.startswith("init"):
+                self.series.add("kube_pod_init_container_info", {**who, "container": container, "image": "x"}, shown(1))
         if completed or reason:
             done = completed or scheduled
             ended = lambda moment: 1 if moment >= done else 0  # noqa: E731

@@ -6,7 +6,7 @@ from decimal import Decimal
 import pytest
 
 from metering.backfill.holds import BackfillError, Site, records_of
-from metering.backfill.pods import PodSeries, Scrapes
+from metering.backfill.pods import PodSeries, Scrapes, add_pod_series, requesting_pods
 from metering.intervals import Interval
 from metering.prometheus import Series
 
@@ -47,6 +47,45 @@ def test_a_slice_is_unknown_and_keeps_its_quantity(requests: dict[str, int], lab
     [(resource, quantity, fraction, why)] = backfilled(requests, labels, units=units)
     assert (resource, quantity, fraction) == ("nvidia.com/gpu", 1, None)
     assert why
+
+
+def with_init(main: int, init: dict[str, tuple[int, str | None]]) -> int:
+    """Units of a pod with init containers by name: what each asks for, and the restart policy that its series shows."""
+    pod = PodSeries("uid-1", "nlp", "train", "n-1", seen=SCRAPED[:60], scheduled_at=START)
+    requested = [("kube_pod_container_resource_requests", "main", main)]
+    requested += [("kube_pod_init_container_resource_requests", name, count) for name, (count, _) in init.items()]
+    asked = {"uid": "uid-1", "resource": "nvidia_com_gpu"}
+    pods = requesting_pods(
+        Series({**asked, "__name__": metric, "container": name}, [(START, Decimal(count))])
+        for metric, name, count in requested
+    )
+    pod.requests, pod.init_requests = pods["uid-1"].requests, pods["uid-1"].init_requests
+    shown = [
+        Series({"__name__": "kube_pod_init_container_info", "uid": "uid-1", "container": name, "restart_policy": policy},
+               [(START, Decimal(1))])
+        for name, (_, policy) in init.items() if policy is not None
+    ]  # fmt: skip
+    add_pod_series({"uid-1": pod}, shown)
+    site = Site("hq-1", {}, {"n-1": "NVIDIA-H800"})
+    [record] = records_of(pod, SCRAPES, WINDOW, site)
+    return record.quantity
+
+
+def test_an_init_container_that_stays_as_a_sidecar_holds_its_devices_beside_the_others() -> None:
+    assert with_init(2, {"check": (2, "")}) == 2
+    assert with_init(2, {"proxy": (1, "Always")}) == 3
+    assert with_init(2, {"data": (4, "")}) == 4
+    assert with_init(2, {"data": (2, ""), "proxy": (1, "Always")}) == 3
+
+
+@pytest.mark.parametrize(
+    "init",
+    [{"check": (2, None)}, {"data": (4, ""), "proxy": (1, "Always")}],
+    ids=["whether it stays is not shown", "which of them begins first is not shown"],
+)
+def test_what_the_series_do_not_show_of_init_containers_is_nobodys_guess(init: dict[str, tuple[int, str | None]]) -> None:
+    with pytest.raises(BackfillError, match="init containers"):
+        with_init(2, init)
 
 
 def test_gke_labels_are_read_as_the_agent_reads_them() -> None:
