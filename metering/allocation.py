@@ -120,11 +120,13 @@ class Hold:
         return (self.observed_until - self.start) // timedelta(microseconds=1)
 
 
-def hold_of(observations: Iterable[Observation]) -> Hold | None:
+def hold_of(observations: Iterable[Observation], created_at: datetime | None = None) -> Hold | None:
     """The allocation that observations of one pod show, in whatever order and however often they came.
 
     None where the pod was never bound. A pod that its node turned away has an empty hold at its start, so that what was
     reported open can be closed.  Raises ValueError for observations of several pods.
+
+    `created_at`: when the API server made the pod; a node that stamps an earlier start has a clock that is behind.
 
     Source: the life of a pod in kubernetes pod-lifecycle; KEP-3329 (DisruptionTarget).
     """
@@ -134,6 +136,7 @@ def hold_of(observations: Iterable[Observation]) -> Hold | None:
     if not bound:
         return None
     start, start_rule = _start(bound)
+    start = max(start, known(created_at) or start)
     alive = [item.observed_at for item in bound if not item.terminal and item in history]
     last_alive = max([start, *alive])
     ending = _end(history[-1], seen, start, last_alive)
@@ -207,7 +210,8 @@ def _end_of_terminal(pod: PodSnapshot, observed_at: datetime, start: datetime, l
     """The last container's end; else the disruption, which begins the grace period; else when it was seen."""
     finished, complete = _finished(pod)
     reason = _reason(pod, finished)
-    if finished and complete and _believable(finished, start, observed_at):
+    behind = (known(pod.start_time) or start) < start - TOLERANCE  # the node's clock: nobody starts a pod before it is bound
+    if finished and complete and not behind and _believable(finished, start, observed_at):
         return Ending(finished, reason, Rule.FINISHED_AT, False, finished, finished)
     disruption = pod.condition("DisruptionTarget")
     at = known(disruption.at) if disruption else None

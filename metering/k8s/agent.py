@@ -203,7 +203,7 @@ class Agent:
     ) -> Ending | None:
         """Add an observation to what is known of a pod; how it ended, if it did."""
         history = remember(_seen_again(row), observation) if row else (observation,)
-        hold = hold_of(history)
+        hold = hold_of(history, facts.created_at)
         if hold is None:
             return None
         records = row.records if row else None
@@ -319,7 +319,7 @@ class Agent:
 
     def _describe_late(self, now: datetime) -> None:
         for row in self.store.undescribed():
-            hold = hold_of(_seen_again(row))
+            hold = hold_of(_seen_again(row), row.facts.created_at)
             if hold is not None:
                 at = now if row.ending is None else hold.start + 2 * NODE_PATIENCE
                 self.store.put_pod(replace(row, records=self._describe(row.facts, hold, at)), self.store.cursor("pods").list)

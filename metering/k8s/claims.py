@@ -166,7 +166,7 @@ class ClaimBook:
         """
         for uid, known in self.kept.unsettled():
             row = self._store.pod(uid)
-            hold = hold_of(row.history) if row and row.records is not None else None
+            hold = hold_of(row.history, row.facts.created_at) if row and row.records is not None else None
             if row is None or hold is None:
                 continue
             if not known:
@@ -211,7 +211,7 @@ class ClaimBook:
         for name in row.facts.claims.counted:
             for uid, claim in self.kept.others(row.uid, row.facts.namespace, name):
                 other = self._store.pod(uid)
-                theirs = hold_of(other.history) if other else None
+                theirs = hold_of(other.history, other.facts.created_at) if other else None
                 if other is None or theirs is None:
                     continue
                 their_end = other.ending.earliest if other.ending else other.observed_until

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,23 @@ def test_a_thirty_second_pod_is_thirty_seconds(here: Rig) -> None:
     assert here.platform.seconds("u") == 30
     assert (reported["quantity"], reported["accelerator"], reported["node"]) == (4, "NVIDIA-H800", "n-1")
     assert (reported["end_rule"], reported["end_reason"], reported["end_estimated"]) == ("finishedAt", "completed", False)
+
+
+def test_a_pod_of_a_node_whose_clock_is_an_hour_behind_is_billed_from_its_creation(here: Rig) -> None:
+    """It was created with its node, so the node stamped all its times: 3600 s to 1800 s before it was there."""
+    here.settle()
+    here.cluster.create("u", gpus=8, nodeName="n-1")
+    behind = stamp(here.cluster.now - timedelta(hours=1))
+    pod = here.cluster.pod("u")
+    pod["status"] |= {"phase": "Running", "startTime": behind}
+    pod["status"]["conditions"] = [{"type": "PodScheduled", "status": "True", "lastTransitionTime": behind}]
+    here.cluster.put("pods", pod)
+    here.cluster.advance(1800)
+    here.cluster.finish("u", finished_at=here.cluster.now - timedelta(hours=1))
+    here.report()
+    reported = here.platform.hold("u")
+    assert (reported["started_at"], here.platform.seconds("u")) == ("2026-10-10T10:00:00Z", 1800)
+    assert (reported["end_rule"], reported["end_estimated"]) == ("terminal phase seen", True)
 
 
 def test_a_pod_that_ran_across_an_hour_of_downtime_is_whole(here: Rig) -> None:

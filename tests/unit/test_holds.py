@@ -3,7 +3,7 @@
 The pod of these stories is bound at 10:00:00. Minutes and seconds of that hour are written m(min, sec).
 """
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -44,6 +44,28 @@ def hold(*observations: Observation) -> Hold:
 
 def end_of(found: Hold) -> tuple[datetime | None, Rule | None, EndReason | None, bool]:
     return found.ending.at, found.ending.rule, found.ending.reason, found.ending.estimated
+
+
+def test_the_end_of_a_node_whose_clock_is_behind_is_not_believed() -> None:
+    """It acknowledged the pod ten minutes before the pod was bound: its clock is ten minutes behind, and so is its end."""
+    behind = m(0) - timedelta(minutes=10)
+    found = hold(seen(2, m(1), start_time=behind), ended(3, m(30, 1), m(20), start_time=behind))
+    assert (found.start, end_of(found)) == (m(0), (m(30, 1), Rule.TERMINAL_SEEN, EndReason.COMPLETED, True))
+    assert (found.ending.earliest, found.ending.latest) == (m(1), m(30, 1))
+    near = hold(seen(2, m(1), start_time=m(0) - timedelta(seconds=5)), ended(3, m(30, 1), m(30), start_time=m(0)))
+    assert end_of(near) == (m(30), Rule.FINISHED_AT, EndReason.COMPLETED, False)
+
+
+def test_a_pod_that_its_node_says_began_before_it_was_created_began_when_it_was_created() -> None:
+    """Nobody bound it (it was created with its node), so all its times are of the node, whose clock is an hour behind."""
+    behind = m(0) - timedelta(hours=1)
+    stamped = (Condition("PodScheduled", "True", behind),)
+    runs = seen(2, m(1), conditions=stamped, start_time=behind)
+    done = ended(3, m(30, 1), m(30) - timedelta(hours=1), conditions=stamped, start_time=behind)
+    found = hold_of([runs, done], m(0))
+    assert found is not None
+    assert (found.start, end_of(found)) == (m(0), (m(30, 1), Rule.TERMINAL_SEEN, EndReason.COMPLETED, True))
+    assert hold_of([runs], m(0)).microseconds == 60_000_000
 
 
 def test_an_unbound_pod_holds_nothing_though_it_is_nominated() -> None:
