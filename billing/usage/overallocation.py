@@ -6,6 +6,7 @@ from decimal import Decimal
 from typing import Final
 
 from billing.runtime.parallel_reads import rows_read
+from billing.usage.selectors import OFFERED
 from metering.accelerators import device_share
 from metering.intervals import Interval
 from pricing.money import round_to
@@ -35,12 +36,11 @@ def overallocations(window: Interval) -> dict[tuple[str, str], Overallocation]:
     if not resources:
         return {}
     rows = rows_read(
-        """WITH offer AS (
-               SELECT c.cluster, c.accelerator, greatest(c.start, %(lo)s) AS start, least(c.until, %(hi)s) AS until,
-                      c.quantity * r.share AS devices
-               FROM usage_nodecapacity c JOIN unnest(%(resources)s::text[], %(shares)s::numeric[]) AS r (resource, share)
+        f"""WITH offer AS (
+               SELECT c.cluster, c.accelerator, c.start, c.until, c.quantity * r.share AS devices
+               FROM ({OFFERED}) AS c JOIN unnest(%(resources)s::text[], %(shares)s::numeric[]) AS r (resource, share)
                     USING (resource)
-               WHERE c.start < %(hi)s AND c.until > %(lo)s
+               WHERE c.until > c.start
            ), hold AS (
                SELECT a.cluster, a.accelerator, greatest(s.start, %(lo)s) AS start, least(s.until, %(hi)s) AS until,
                       a.quantity * a.device_fraction AS devices

@@ -9,6 +9,7 @@ from datetime import datetime
 from decimal import Decimal
 from itertools import groupby
 from operator import itemgetter
+from typing import Final
 
 import msgspec
 from django.db.models import Count, Max, QuerySet
@@ -191,6 +192,15 @@ def job_holds(window: Interval, epochs: EpochFilter, job: JobName) -> list[Hold]
     return [Hold(*row) for row in rows]
 
 
+OFFERED: Final = """SELECT cluster, accelerator, resource, quantity, least(until, %(hi)s) AS until,
+           greatest(start, %(lo)s, max(until) OVER (PARTITION BY cluster, node, resource ORDER BY start, id
+                                                    ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)) AS start
+    FROM usage_nodecapacity WHERE start < %(hi)s AND until > %(lo)s"""
+"""What nodes offered in [lo, hi), each at any time once: an agent that takes over a Lease reports from its own first sight
+on, so its intervals overlap those of the agent before. A row that adds nothing ends before it begins.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class CapacitySum:
     """Units that nodes of a cluster offered in a window, in unit-microseconds."""
@@ -204,9 +214,8 @@ class CapacitySum:
 def capacity_sums(window: Interval) -> list[CapacitySum]:
     """Offered units per cluster, accelerator and resource."""
     rows = rows_read(
-        """SELECT cluster, accelerator, resource,
-                  sum(quantity::numeric * microseconds(least(until, %(hi)s) - greatest(start, %(lo)s)))
-           FROM usage_nodecapacity WHERE start < %(hi)s AND until > %(lo)s GROUP BY 1, 2, 3 ORDER BY 1, 2, 3""",
+        f"""SELECT cluster, accelerator, resource, sum(quantity::numeric * microseconds(until - start))
+            FROM ({OFFERED}) AS offered WHERE until > start GROUP BY 1, 2, 3 ORDER BY 1, 2, 3""",
         {"lo": window.start, "hi": window.end},
     )
     return [CapacitySum(*row) for row in rows]

@@ -12,6 +12,7 @@ from billing.closing.services.closing import CloseRefusedError, period_close
 from billing.closing.services.waivers import exception_waive
 from billing.invoices.selectors import period_of
 from billing.invoices.services.periods import period_open
+from billing.rating.allocation import capacity_of
 from billing.usage.overallocation import overallocations
 from metering.intervals import Interval
 from tests.factories import allocation_record, apply, ingest_allocations, ingest_capacity
@@ -65,6 +66,21 @@ def test_the_reconciliation_with_capacity_fails_where_more_was_held_than_offered
     assert (report.closable, report.adds_up) == (False, False)
     assert capacity_check().ok is False
     assert capacity_check().detail == "662,400 GPU-seconds offered; more was allocated than offered in hq-1/NVIDIA-H800"
+
+
+def test_what_two_agents_report_of_one_node_is_offered_once(tmp_path: Path) -> None:
+    """One agent reports the node from 00:00 to 10:00. Another, which waited for its lease since 04:00, reports it from then
+    until 20:00. Eight cards were there for 20 hours, and twelve were held for the hour from 05:00.
+    """
+    apply(tmp_path)
+    offered("00:00:00", "10:00:00", node="n-1")
+    offered("04:00:00", "20:00:00", node="n-1")
+    held(1, "05:00:00", "06:00:00")
+    held(2, "05:00:00", "06:00:00", 4)
+    assert capacity_of(DAY, None) == {H800: Decimal(8 * 20 * 3_600_000_000)}
+    assert beyond(DAY) == {H800: Decimal(4 * 3600)}
+    half = Interval(DAY.start, datetime(2026, 10, 10, 9, tzinfo=UTC))
+    assert capacity_of(half, None) == {H800: Decimal(8 * 9 * 3_600_000_000)}
 
 
 def close() -> None:
