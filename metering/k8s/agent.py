@@ -66,6 +66,7 @@ class Agent:
         self._look_around = look_around
         self.reconciliation: Difference | None = None
         self.spool_full = False
+        self._pods_went_back = False
 
     def apply(self, kind: str, step: Step) -> None:
         """Take one step of the stream of `pods` or `nodes`; durable when this returns."""
@@ -88,6 +89,7 @@ class Agent:
         """Versions are counted from an earlier one again: what is known becomes older than whatever comes."""
         self.store.age(kind)
         self.claims.kept.age(kind)
+        self._pods_went_back |= kind == "pods"
 
     def _claim_step(self, kind: str, step: ListPage[Any] | ListEnds | Changes[Any]) -> None:
         if isinstance(step, ListEnds):
@@ -118,6 +120,7 @@ class Agent:
             for name in self.store.absent_nodes(number):
                 self._node_gone(name, step.answered_at, seen_until=self.store.cursor(kind).synced_at)
         else:
+            self._pods_went_back = False
             watched_until = self._note_unwatched(step)
             for row in self.store.absent(number, int(step.version)):
                 missing = PodMissing(row.uid, int(step.version), step.answered_at, watched_until)
@@ -190,13 +193,23 @@ class Agent:
     def _observe(self, pod: SeenPod, observation: Observation, number: int) -> Ending | None:
         """Add what was seen of a pod; how it ended, where this ended it."""
         row = self.store.pod(pod.facts.uid)
+        if isinstance(observation, PodSnapshot) and not observation.terminal and self._had_ended(pod, observation, row):
+            text = "had ended and is there again: what it holds from now on is not metered"
+            self.store.note_problem(pod.facts.subject, text, observation.observed_at)
         if row is not None and row.ended:
             self.store.mark_listed(row.uid, number)
-            if isinstance(observation, PodSnapshot) and not observation.terminal and pod.version > row.history[-1].version:
-                text = "had ended and is there again: what it holds from now on is not metered"
-                self.store.note_problem(pod.facts.subject, text, observation.observed_at)
             return None
         return self._fold(row, observation, pod.facts, pod.version, number)
+
+    def _had_ended(self, pod: SeenPod, observation: PodSnapshot, row: PodRow | None) -> bool:
+        """Whether a pod that is there had ended: its cluster went back to before that. If it is forgotten since, the agent
+        does not know it though it watched when the pod was bound.
+        """
+        if row is not None:
+            return row.ended and pod.version > row.history[-1].version
+        hold = hold_of((observation,), pod.facts.created_at) if self._pods_went_back else None
+        synced_at = self.store.cursor("pods").synced_at
+        return hold is not None and synced_at is not None and hold.start < synced_at
 
     def _fold(
         self, row: PodRow | None, observation: Observation, facts: PodFacts, version: int, number: int

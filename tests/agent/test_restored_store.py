@@ -96,6 +96,49 @@ def test_a_pod_that_had_ended_and_runs_again_is_a_problem_and_not_silence(rig: R
     assert rig.platform.problems == {"pod nlp/ended (ended), 2026-10"}
 
 
+def test_a_pod_that_was_forgotten_and_runs_again_is_a_problem_too(rig: Rig) -> None:
+    """It ended and vanished at 20, and the backup of 10 is restored more than a day later."""
+    cluster = rig.cluster
+    cluster.advance(10)
+    backup = cluster.backup()
+    cluster.advance(10)
+    cluster.finish("ended")
+    cluster.delete("ended")
+    rig.watch()
+    rig.deliver()
+    cluster.advance(25 * 3600)
+    found = rig.scan()
+    rig.watch()
+    rig.judge(found)
+    assert rig.agent.store.pod("ended") is None
+    cluster.restore(backup)
+    cluster.advance(60)
+    rig.watch(3)
+    cluster.launch("new")
+    rig.watch()
+    rig.deliver()
+    assert told(rig, "ended")[0] == 20
+    assert rig.platform.problems == {"pod nlp/ended (ended), 2026-10"}
+
+
+def test_a_pod_that_was_bound_only_after_the_restore_is_no_problem(rig: Rig) -> None:
+    cluster = rig.cluster
+    cluster.create("waits")
+    cluster.advance(10)
+    backup = cluster.backup()
+    cluster.advance(10)
+    cluster.launch("lost")
+    rig.watch()
+    cluster.restore(backup)
+    cluster.advance(60)
+    cluster.bind("waits")
+    cluster.advance(20)
+    rig.watch(3)
+    rig.deliver()
+    assert (second(rig.platform.hold("waits")["started_at"]), rig.platform.seconds("waits")) == (80, 20)
+    assert rig.platform.problems == set()
+
+
 def test_nodes_are_followed_though_their_versions_are_those_of_before(rig: Rig) -> None:
     """The node was changed after the backup, so its version in the store of the agent is newer than any that comes."""
     cluster = rig.cluster
