@@ -169,6 +169,8 @@ def error_of(path: str, status: int, body: bytes, retry_after_s: float | None = 
     text = f"{path}: {status} {failure.reason or ''} {failure.message or ''}".rstrip()
     if status == 410 or failure.reason in ("Expired", "Gone"):
         return VersionGoneError(text)
+    if status == 504:  # somebody in between waited in vain, or the server, for a version that it has not reached
+        return UnreachableError(text)
     if status == 429 or status >= 500:
         return ThrottledError(text, retry_after_s)
     return RefusedError(text, status)

@@ -227,6 +227,21 @@ def test_a_row_of_500s_and_an_error_of_the_store_within_a_stream(script: Script)
     assert script.versions == [None, "100", "100", "100", "100", "106"]
 
 
+def test_a_server_that_says_that_it_has_not_reached_a_version_is_asked_where_it_is(script: Script) -> None:
+    """Servers of today wait in silence; kubernetes#135452 asks for this answer. One that lags behind gives it too."""
+    too_large = error(504, "Timeout")
+    script.then(0, listed(100, pod("a", 90), pod("b", 91)))
+    script.then(10, (too_large,))
+    script.then(20, listed(101, pod("a", 90)))
+    script.then(30, (bookmark(102),))
+    script.then(40, (too_large,))
+    script.then(50, listed(60, pod("a", 40)))
+    script.then(60, listed(60, pod("a", 40)))
+    script.requests(6)
+    assert script.sent() == {"a": (-600, 60, "open"), "b": (-600, 60, "absent from list", 0, 60)}
+    assert script.versions == [None, "100", None, "100", "102", None, None]
+
+
 def test_a_connection_that_falls_silent_is_given_up_and_nothing_it_reported_is_lost(server: Server, script: Script) -> None:
     script.then(0, listed(100, pod("a", 90)))
     script.then(10, (event("ADDED", pod("b", 101, bound=5)), bookmark(102), lambda: server.done.wait()))
