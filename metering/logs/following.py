@@ -17,6 +17,7 @@ from metering.spool import SpoolFullError
 log = logging.getLogger(__name__)
 FULL_WAIT_S: Final = 2.0
 STDIN: Final = "-"
+MISSING: Final = "no such file or directory"
 
 
 class Follower:
@@ -48,8 +49,8 @@ class Follower:
             self.close()
 
     def follow(self, stop: threading.Event, *, poll_s: float, at_end: Callable[[datetime], None]) -> None:
-        """Read until `stop` is set, looking for more every `poll_s` seconds; `at_end` with the
-        time at which there was nothing more.
+        """Read until `stop` is set, looking for more every `poll_s` seconds; `at_end` with the time at which there was
+        nothing more, unless there is a file that cannot be read.
         """
         self._pause = stop
         if self._read_stream():
@@ -57,7 +58,8 @@ class Follower:
         while not stop.is_set():
             began = datetime.now(UTC)
             if not self.look() and not stop.is_set():  # who is stopped while the spool is full is not at the end
-                at_end(began)
+                if not self._problems:
+                    at_end(began)
                 stop.wait(poll_s)
         self.close()
 
@@ -89,6 +91,11 @@ class Follower:
 
     def _find(self) -> None:
         paths = [Path(name) for name in self._given]
+        for path in paths:
+            if not path.exists():
+                self._problem(str(path), MISSING)
+            elif self._problems.get(str(path)) == MISSING:
+                del self._problems[str(path)]
         for path in log_paths(paths, pattern=self._pattern, since=self._since):
             try:
                 status = path.stat()

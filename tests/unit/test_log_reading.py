@@ -7,12 +7,14 @@ import shutil
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from metering.logs.checkpoints import Checkpoints
+from metering.logs.files import LogFile
 from metering.logs.following import Follower
 from metering.logs.formats import translator
 from metering.logs.mapping import Incomplete, LogRecord
@@ -324,6 +326,55 @@ def test_who_is_stopped_while_the_spool_is_full_does_not_say_that_all_was_read(
     monkeypatch.setattr(reader.sink, "put", put)
     reader.follower.follow(stop, poll_s=0.01, at_end=watched.append)
     assert (reader.sink.reported, watched) == ([], [])
+
+
+def said_to_be_read(reader: Reading) -> list[datetime]:
+    """When a reader that follows its logs for three looks says that it has read all of them."""
+    stop, watched, looks = threading.Event(), [], iter(range(3))
+
+    def look() -> bool:
+        if next(looks, None) is None:
+            stop.set()
+        return Follower.look(reader.follower)
+
+    reader.follower.look = look  # type: ignore[method-assign]
+    reader.follower.follow(stop, poll_s=0.01, at_end=watched.append)
+    return watched
+
+
+def test_who_cannot_open_a_log_does_not_say_that_all_was_read(
+    log: Path, reading: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log.write_text(line(1))
+
+    def forbidden(*_: object, **__: object) -> LogFile:
+        raise PermissionError(13, "Permission denied")
+
+    reader = reading()
+    with monkeypatch.context() as denied:
+        denied.setattr("metering.logs.following.LogFile", forbidden)
+        assert said_to_be_read(reader) == []
+    assert len(said_to_be_read(reader)) > 0
+    assert reader.sink.numbers == [1]
+
+
+def test_who_finds_no_log_does_not_say_that_all_was_read(log: Path, reading: Make) -> None:
+    """Its volume is not mounted, for example."""
+    reader = reading()
+    assert said_to_be_read(reader) == []
+    log.write_text("")
+    assert len(said_to_be_read(reader)) > 0
+
+
+def test_who_reads_a_damaged_log_does_not_say_that_all_was_read(log: Path, reading: Make) -> None:
+    packed = log.with_name("access.log.1.gz")
+    whole = gzip.compress("".join(line(number) for number in range(500)).encode())
+    packed.write_bytes(whole[:-20])
+    reader = reading(str(packed))
+    assert said_to_be_read(reader) == []
+    packed.write_bytes(whole)
+    assert len(said_to_be_read(reader)) > 0
+    assert sorted(set(reader.sink.numbers)) == list(range(500))
 
 
 def test_the_table_of_an_sqlite_file_is_read_by_its_key(tmp_path: Path, reading: Make) -> None:
