@@ -4,9 +4,9 @@ The counter of a budget is what the ledger has as spent (`spent`) plus what is r
 and are not in the ledger yet. A request passes while that is below the limit and takes its own reservation in the same step,
 so a burst passes the limit by at most one reservation, as long as each request costs no more than its own.
 
-A reservation ends when its record is in the ledger and in the counter (it was named by the record's id), when it is
-released, or when its time is over. Until then it counts, also in part twice: the counter is never too low, at times a
-little too high.
+A reservation ends when its record is in the ledger (it was named by the record's id), when it is released, or when its time
+is over. The counter of a budget that does not have the record yet, since the budget could not be summed, keeps it until it
+does. Until then it counts, also in part twice: the counter is never too low, at times a little too high.
 """
 
 from collections.abc import Sequence

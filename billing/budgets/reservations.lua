@@ -3,7 +3,8 @@
 -- Amounts are whole ten-thousandths, as text: Valkey adds them as 64-bit integers, where a Lua number would be rounded.
 -- KEYS[1]: the prefix of all keys. ARGV[1]: the operation, ARGV[2]: its arguments as JSON.
 --
--- <prefix>counter:<budget>:<period>  generation, spent, as_of: the newest from the ledger; used: spent + reserved
+-- <prefix>counter:<budget>:<period>  generation, spent, as_of: the newest from the ledger; used: spent + reserved + landed;
+--                                    landed: of records in the ledger that no refresh up to `since` has counted
 -- <prefix>reservation:<id>           amount, units, counters, name, until
 -- <prefix>ends                       ids by the millisecond in which they end
 -- <prefix>names                      name of a record -> id of the reservation that ends when it is counted
@@ -50,13 +51,20 @@ local function drop(id)
   return 1
 end
 
--- What the ledger says, if it is newer than what is known. A counter that nobody refreshes is forgotten and begins anew.
+-- What the ledger says, if it is newer than what is known. A counter that nobody asks for is forgotten and begins anew, and
+-- so is one that is ahead of the ledger: that was restored.
 local function put(line)
   local key = counter(line.id)
-  local known = redis.call('HMGET', key, 'generation', 'spent')
-  if known[1] and tonumber(known[1]) >= line.generation then return end
+  local known = redis.call('HMGET', key, 'generation', 'spent', 'landed', 'since')
+  local ahead = known[1] and tonumber(known[1]) - line.generation
+  if ahead == 0 then redis.call('EXPIRE', key, FORGOTTEN_SECONDS) end
+  if ahead and ahead >= 0 then return end
   if known[1] then
     redis.call('HINCRBY', key, 'used', negative(known[2]))
+    if known[3] and line.generation > tonumber(known[4]) then
+      redis.call('HINCRBY', key, 'used', negative(known[3]))
+      redis.call('HDEL', key, 'landed', 'since')
+    end
   else
     for _, id in ipairs(redis.call('ZRANGE', ENDS, 0, -1)) do
       local counters, units = counters_of(id)
@@ -66,6 +74,14 @@ local function put(line)
   redis.call('HINCRBY', key, 'used', line.spent)
   redis.call('HSET', key, 'generation', whole(line.generation), 'spent', line.spent, 'as_of', line.as_of)
   redis.call('EXPIRE', key, FORGOTTEN_SECONDS)
+end
+
+-- Count what a reservation kept for a record that is in the ledger, until a refresh of the budget above `since` does.
+local function land(line, units, since)
+  local key = counter(line)
+  redis.call('HINCRBY', key, 'used', units)
+  redis.call('HINCRBY', key, 'landed', units)
+  redis.call('HSET', key, 'since', whole(math.max(since, tonumber(redis.call('HGET', key, 'since') or 0))))
 end
 
 local function make(wanted, lines)
@@ -112,7 +128,7 @@ function operations.waiting()
   return names
 end
 
--- New counters. A reservation ends whose record is in the ledger, once every counter of it was read after that was seen.
+-- New counters. A reservation ends whose record is in the ledger; a counter that was read before that was seen keeps it.
 function operations.count()
   local is_behind = {}
   for _, line in ipairs(call.lines) do
@@ -121,9 +137,11 @@ function operations.count()
   end
   for _, name in ipairs(call.landed) do
     local id = redis.call('HGET', NAMES, name)
-    local waits = not id
-    if id then for line in counters_of(id) do waits = waits or is_behind[line] end end
-    if not waits then drop(id) end
+    if id then
+      local counters, units = counters_of(id)
+      for line in counters do if is_behind[line] then land(line, units, call.since) end end
+      drop(id)
+    end
   end
   return 0
 end

@@ -27,7 +27,7 @@ from billing.api.budget_check import MOST_BODY
 from billing.budgets.models import BudgetStatus
 from billing.budgets.reference import CurrentReference
 from billing.budgets.reservations import PREFIX, Reservations
-from billing.budgets.services import counters_refresh, standings_refresh
+from billing.budgets.services import counters_refresh, standings, standings_refresh
 from billing.local.process_list import free_port
 from billing.tenancy.models import ApiToken, Team
 from billing.tenancy.tokens import api_token_create, api_token_revoke
@@ -132,6 +132,23 @@ def test_a_named_reservation_ends_when_its_record_is_counted(asked: Asked) -> No
     counters_refresh(now=timezone.now())
     answer = asked.check(presented, reserve="0")
     assert (answer["spent"], Decimal(answer["held"])) == ("3.00", 0), "in the same step"
+
+
+def test_a_record_that_its_budget_could_not_count_stays_reserved(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*_: Any) -> BudgetStatus:
+        raise ArithmeticError("too large")
+
+    asked.check(asked.presented, id="req-77", reserve="9", seconds=1)
+    report(77)
+    with monkeypatch.context() as patched:
+        patched.setattr(standings, "_row", failing)
+        counters_refresh(now=timezone.now())
+    time.sleep(1.1)
+    answer = asked.check(asked.presented, reserve="0")
+    assert (answer["spent"], answer["held"], answer["remaining"]) == ("2.00", "9.0000", "48.00")
+    counters_refresh(now=timezone.now())
+    answer = asked.check(asked.presented, reserve="0")
+    assert (answer["spent"], Decimal(answer["held"])) == ("3.00", 0)
 
 
 WRONG: list[tuple[dict[str, str], str]] = [

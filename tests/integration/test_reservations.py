@@ -126,12 +126,48 @@ def test_a_reservation_ends_when_its_record_is_counted_and_not_before(kept: Kept
     assert (kept.reserved(line()), kept.store.waiting()) == ([0], [])
 
 
-def test_a_reservation_on_two_budgets_ends_when_both_count_it(kept: Kept) -> None:
-    kept.asked(line(1), line(2), key=b"record")
+def test_a_reservation_ends_on_each_budget_that_counts_its_record_and_stays_on_the_others(kept: Kept) -> None:
+    kept.asked(line(1), line(2), key=b"record", seconds=1)
     kept.store.count([line(1, generation=8), line(2, generation=6)], landed=[b"record"], since=7)
-    assert kept.reserved(line(1), line(2)) == [3, 3], "the team of the second could not be rated"
+    assert kept.reserved(line(1), line(2)) == [0, 3], "the team of the second could not be rated"
+    time.sleep(1.1)
+    assert kept.reserved(line(1), line(2)) == [0, 3], "its time is over, and the record is still not counted"
+    kept.store.count([line(2, generation=7)], landed=[], since=8)
+    assert kept.reserved(line(1), line(2)) == [0, 3], "refresh 7 may have begun before the record came"
+    kept.store.count([line(2, spent="3.00", generation=8)], landed=[], since=9)
+    assert kept.reserved(line(1), line(2, generation=8)) == [0, 0]
+
+
+def test_what_a_budget_cannot_count_adds_up_until_it_can(kept: Kept) -> None:
+    """10.00, of which 4.00 are known as spent: two requests of 3.00 pass, and nothing more until they are counted."""
+    behind = line(spent="4.00", generation=6)
+    for number, since in enumerate((7, 8)):
+        assert kept.asked(behind, key=b"%d" % number, seconds=1).allowed
+        kept.store.count([behind], landed=[b"%d" % number], since=since)
+    time.sleep(1.1)
+    answer = kept.asked(behind)
+    assert (answer.allowed, answer.reason, answer.reserved) == (False, "budget_reserved", 6)
+    kept.store.count([line(spent="7.00", generation=8)], landed=[], since=9)
+    assert kept.reserved(behind) == [6], "the second record may have come after refresh 8 began: too high, never too low"
+    counted = line(spent="9.00", generation=9)
+    kept.store.count([counted], landed=[], since=9)
+    assert (kept.reserved(counted), kept.asked(counted).allowed) == ([0], True)
+
+
+def test_the_counter_of_a_budget_that_cannot_be_summed_is_not_forgotten(kept: Kept) -> None:
+    kept.asked(line(generation=6))
+    kept.client.expire(f"{kept.prefix}counter:1:2026-10", 2)
+    kept.store.count([line(generation=6)], landed=[], since=7)
+    assert kept.client.ttl(f"{kept.prefix}counter:1:2026-10") > 200
+    kept.client.expire(f"{kept.prefix}counter:1:2026-10", 2)
+    kept.store.count([line(generation=5)], landed=[], since=7)
+    assert kept.client.ttl(f"{kept.prefix}counter:1:2026-10") <= 2, "of a database that was restored it is"
+
+
+def test_a_reservation_that_was_made_for_a_budget_no_longer_in_force_ends(kept: Kept) -> None:
+    kept.asked(line(1), line(2), key=b"record")
     kept.store.count([line(1, generation=9)], landed=[b"record"], since=8)
-    assert kept.reserved(line(1), line(2)) == [0, 0], "the second is no longer in force"
+    assert kept.reserved(line(1), line(2)) == [0, 0]
 
 
 def test_an_older_counter_never_replaces_a_newer_one(kept: Kept) -> None:
