@@ -13,6 +13,8 @@ from billing.budgets.thresholds import ACTIONS, Rung
 from billing.tenancy.models import Team, ValidRange
 
 LONGEST_PATTERN = 128
+MOST_DIGITS = 40
+"""Of sums: no number of records that are taken, at prices that are taken, adds up to more."""
 SCOPE_FIELDS = ("cluster", "namespace", "consumer", "accelerator", "model")
 
 
@@ -156,14 +158,14 @@ class BudgetStatus(models.Model):
     start = models.DateTimeField()
     end = models.DateTimeField()
     amount = models.DecimalField(max_digits=20, decimal_places=2)
-    spent = models.DecimalField(max_digits=20, decimal_places=2)
-    encumbered = models.DecimalField(max_digits=20, decimal_places=2)
+    spent = models.DecimalField(max_digits=MOST_DIGITS, decimal_places=2)
+    encumbered = models.DecimalField(max_digits=MOST_DIGITS, decimal_places=2)
     as_of = models.DateTimeField()
     generation = models.BigIntegerField()
     forecast_method = models.CharField(max_length=16, blank=True)
-    forecast_p10 = models.DecimalField(max_digits=20, decimal_places=2, null=True)
-    forecast_p50 = models.DecimalField(max_digits=20, decimal_places=2, null=True)
-    forecast_p90 = models.DecimalField(max_digits=20, decimal_places=2, null=True)
+    forecast_p10 = models.DecimalField(max_digits=MOST_DIGITS, decimal_places=2, null=True)
+    forecast_p50 = models.DecimalField(max_digits=MOST_DIGITS, decimal_places=2, null=True)
+    forecast_p90 = models.DecimalField(max_digits=MOST_DIGITS, decimal_places=2, null=True)
     forecast_errors = models.JSONField(default=dict, help_text="back-tested error by method, ratio as text")
     forecast_windows = models.IntegerField(default=0)
     forecast_at = models.DateTimeField(null=True)
@@ -190,7 +192,7 @@ class DailySpend(models.Model):
     consumer = models.CharField(max_length=512, blank=True)
     accelerator = models.CharField(max_length=512, blank=True)
     sku = models.CharField(max_length=512)
-    amount = models.DecimalField(max_digits=24, decimal_places=6)
+    amount = models.DecimalField(max_digits=MOST_DIGITS, decimal_places=6)
 
     class Meta:
         indexes = [models.Index(fields=["day", "team"], name="spend_day_team")]
@@ -201,7 +203,7 @@ class DailyTeamSpend(models.Model):
 
     day = models.DateField()
     team = models.CharField(max_length=64)
-    amount = models.DecimalField(max_digits=24, decimal_places=6)
+    amount = models.DecimalField(max_digits=MOST_DIGITS, decimal_places=6)
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["team", "day"], name="one_sum_per_team_and_day")]
@@ -225,9 +227,9 @@ class CostAnomaly(models.Model):
     kind = models.CharField(max_length=16)
     sku = models.CharField(max_length=512)
     day = models.DateField()
-    amount = models.DecimalField(max_digits=20, decimal_places=2)
-    median = models.DecimalField(max_digits=20, decimal_places=2)
-    mad = models.DecimalField(max_digits=20, decimal_places=2)
+    amount = models.DecimalField(max_digits=MOST_DIGITS, decimal_places=2)
+    median = models.DecimalField(max_digits=MOST_DIGITS, decimal_places=2)
+    mad = models.DecimalField(max_digits=MOST_DIGITS, decimal_places=2)
     z = models.DecimalField(max_digits=16, decimal_places=3)
     basis = models.CharField(max_length=16, help_text="own or peers")
     found_at = models.DateTimeField()
@@ -264,8 +266,8 @@ class Alert(models.Model):
     period = models.CharField(max_length=10, help_text="2026-10, 2026-Q4 or a day")
     basis = models.CharField(max_length=16, help_text="actual, forecast, commitment; 6h or 3d; own or peers")
     percent = models.IntegerField(null=True)
-    value = models.DecimalField(max_digits=20, decimal_places=2)
-    amount = models.DecimalField(max_digits=20, decimal_places=2, help_text="what the value is compared with")
+    value = models.DecimalField(max_digits=MOST_DIGITS, decimal_places=2)
+    amount = models.DecimalField(max_digits=MOST_DIGITS, decimal_places=2, help_text="what the value is compared with")
     owner = models.CharField(max_length=200, blank=True)
     data_time = models.DateTimeField(help_text="through when the usage in the value is complete")
     fired_at = models.DateTimeField()
