@@ -27,8 +27,9 @@ PREFIX: Final = "suanpan:{budgets}:"
 """The braces keep all keys in one slot of a cluster."""
 PLACES: Final = 4
 CENT: Final = Decimal("0.01")
-NO_LIMIT: Final = 4 * 10**18
-"""Units that a counter of 64 bits can still go beyond without running over."""
+MOST_UNITS: Final = 2 * 10**18
+"""More of the ledger, or of one reservation, is not counted: so a counter of 64 bits never runs over. It is the limit of a
+budget without a cap, too."""
 MOST_NAMES: Final = 5_000
 TIMEOUT_SECONDS: Final = 0.5
 AWAY_SECONDS: Final = 1.0
@@ -110,7 +111,8 @@ class Reservations:
         if answer.id:
             until = datetime.fromtimestamp(int(answer.ends) / 1000, UTC)
             made = Reservation(answer.id, Decimal(answer.amount), until)
-        return Taken([_counted(*state) for state in answer.states], made, answer.is_new)
+        counters = [_counted(line, *state) for (line, _), state in zip(lines, answer.states, strict=True)]
+        return Taken(counters, made, answer.is_new)
 
     def release(self, identity: str) -> bool:
         """End a reservation: its request came to nothing. False if there is none."""
@@ -152,14 +154,18 @@ def _line(line: BudgetLine) -> dict[str, Any]:
 
 
 def _units(amount: Decimal) -> int:
-    """Whole ten-thousandths; every amount has at most that many places."""
-    return int(amount.scaleb(PLACES))
+    """Whole ten-thousandths, MOST_UNITS at most; every amount has at most that many places."""
+    return max(-MOST_UNITS, min(int(amount.scaleb(PLACES)), MOST_UNITS))
 
 
 def _limit(limit: Decimal | None) -> str:
-    return str(NO_LIMIT if limit is None else min(_units(limit), NO_LIMIT))
+    return str(MOST_UNITS if limit is None else _units(limit))
 
 
-def _counted(used: str, spent: str, as_of: str) -> Counted:
+def _counted(line: BudgetLine, used: str, spent: str, as_of: str) -> Counted:
+    """The counter of a line; where that is as large as a counter gets, the line may say that more is spent."""
     cost = Decimal(spent).scaleb(-PLACES).quantize(CENT)  # exact: the ledger has no smaller one
-    return Counted(cost, Decimal(used).scaleb(-PLACES) - cost, datetime.fromisoformat(as_of))
+    reserved = Decimal(used).scaleb(-PLACES) - cost
+    if abs(int(spent)) == MOST_UNITS:
+        cost = max(cost, line.spent) if cost > 0 else min(cost, line.spent)
+    return Counted(cost, reserved, datetime.fromisoformat(as_of))

@@ -259,6 +259,30 @@ def test_amounts_beyond_what_a_float_holds_are_exact(kept: Kept) -> None:
     assert kept.asked(large, amount=Decimal("0.0001")).allowed is False
 
 
+@pytest.mark.parametrize(("spent", "allowed"), [("1000000000000000.00", False), ("-1000000000000000.00", True)])
+def test_a_sum_beyond_what_a_counter_holds_holds_up_no_other_budget(kept: Kept, spent: str, allowed: bool) -> None:
+    """One record can cost 10^15, which is more ten-thousandths than 64 bits count."""
+    absurd = line(1, spent=spent, generation=8)
+    kept.asked(line(1), line(2), key=b"record")
+    kept.store.count([absurd, line(2, spent="4.00", generation=8)], landed=[b"record"], since=7)
+    answer = kept.asked(line(2), reserve=False)
+    assert answer.budget is not None
+    assert (answer.budget.spent, answer.reserved) == (4, 0)
+    answer = kept.asked(absurd)
+    assert answer.budget is not None
+    assert (answer.allowed, answer.budget.spent) == (allowed, Decimal(spent))
+    stale = kept.asked(line(1), reserve=False)
+    assert (stale.allowed, stale.budget is not None and abs(stale.budget.spent)) == (allowed, Decimal(2 * 10**14))
+    kept.store.count([line(1, spent="5.00", generation=9)], landed=[], since=8)
+    assert kept.reserved(line(1, spent="5.00", generation=9)) == [0 if spent[0] != "-" else 3]
+    assert kept.asked(line(1, spent="5.00", generation=9), reserve=False).allowed
+
+
+def test_a_budget_without_a_cap_lets_through_whatever_was_spent(kept: Kept) -> None:
+    answer = kept.asked(line(spent="1000000000000000.00", ladder=(Rung(50, "require_approver"),)))
+    assert (answer.allowed, answer.reason) == (True, "over_budget")
+
+
 def test_a_reservation_is_the_price_of_the_tokens_or_of_an_ordinary_request(kept: Kept) -> None:
     def reserved(**changed: Any) -> Decimal:
         answer = kept.asked(line(), amount=None, **changed)
