@@ -47,7 +47,9 @@ class StandingSerializer(serializers.Serializer[Any]):
     forecast_p50 = serializers.CharField(allow_null=True)
     forecast_p90 = serializers.CharField(allow_null=True)
     forecast_errors = serializers.DictField(child=serializers.CharField())
-    forecast_withheld = serializers.CharField(help_text="why there is no forecast: silent, early, uncounted or history")
+    forecast_withheld = serializers.CharField(
+        help_text="why there is no forecast: silent, early, uncounted, history or failed"
+    )
     data_through = serializers.DateTimeField(allow_null=True, help_text="through when the usage in `spent` is complete")
     silent_since = serializers.DateTimeField(allow_null=True, help_text="a reporter is silent since then")
 

@@ -17,6 +17,7 @@ from billing.budgets.scope import Scope
 from billing.budgets.spending import Running, by_team, local_days, running_jobs
 from billing.rating.reference_data import ReferenceData
 from billing.rating.selectors import reference_data_known
+from billing.rating.team_isolation import TeamRatingError, rated_by_team
 from billing.usage.selectors import last_close_seq
 from metering.intervals import Interval
 from pricing.money import round_amount
@@ -26,7 +27,7 @@ from pricing.money import round_amount
 class Expected:
     """The expected total of a period; p10 and p90 None where the past is too short for a band.
 
-    withheld: why there is none: `silent`, `early`, `uncounted` or `history`; p50 is None then.
+    withheld: why there is none: `silent`, `early`, `uncounted`, `history` or `failed`; p50 is None then.
     errors, windows: as in Forecast.
     """
 
@@ -65,12 +66,26 @@ class Outlook:
         return by_team(running_jobs(self.now, self.reference_data))
 
     @cached_property
-    def bought(self) -> list[Bought]:
-        """What is left of the commitments of `buyers`."""
+    def _bought(self) -> tuple[list[Bought], Mapping[str, str]]:
+        """What is left of the commitments of `buyers`, and the teams for which that cannot be said, with what was raised."""
         if not self.buyers:
-            return []
+            return [], {}
         known = self.reference_data or reference_data_known(last_close_seq() + 1)
-        return bought_ahead(self.until, known, self.buyers, now=self.now, zone=self.zone)
+
+        def of(teams: Collection[str]) -> list[Bought]:
+            return bought_ahead(self.until, known, teams, now=self.now, zone=self.zone)
+
+        try:
+            return rated_by_team(self.buyers, str, of), {}
+        except TeamRatingError as error:
+            return of(set(self.buyers) - error.problems.keys()), error.problems
+
+    def bought(self, scope: Scope, until: date) -> list[Bought]:
+        """What teams of the scope have left before that day.  Raises TeamRatingError."""
+        bought, problems = self._bought
+        if unknown := {team: problems[team] for team in problems.keys() & scope.teams}:
+            raise TeamRatingError(unknown)
+        return [item for item in bought if item.team in scope.teams and item.first < until]
 
     @cached_property
     def counted(self) -> date | None:
@@ -81,7 +96,7 @@ class Outlook:
         """The forecast of a scope in the window, which contains `now`, by the method that erred least.
 
         `spent` is what the window costs so far; what of it is no regular usage (adjustments, corrections) does not go on.
-        `silent`: whether somebody who reports usage of the scope is silent.
+        `silent`: whether somebody who reports usage of the scope is silent.  Raises TeamRatingError.
         """
         start, days, elapsed = progress_of(window.start, window.end, self.now, self.zone)
         yesterday = midnight_before(self.now, self.zone).date() - DAY
@@ -96,8 +111,7 @@ class Outlook:
         answer, extra = forecast(progress, history), Fraction(spent) - regular
         if answer is None:
             return Expected(withheld="history")
-        bought = [item for item in self.bought if item.first < start + days * DAY]
-        answer = as_billed(answer, progress, scope, bought, self.past, jobs, by_day)
+        answer = as_billed(answer, progress, scope, self.bought(scope, start + days * DAY), self.past, jobs, by_day)
         low, high = (None if end is None else round_amount(end + extra) for end in (answer.p10, answer.p90))
         return Expected(
             round_amount(answer.p50 + extra), low, high, answer.method, errors=answer.errors, windows=answer.windows

@@ -177,6 +177,9 @@ class BudgetStatus(models.Model):
         ordering = ["-start"]
         constraints = [models.UniqueConstraint(fields=["budget", "period"], name="one_standing_per_period")]
 
+    def __str__(self) -> str:
+        return f"{self.budget} {self.period}"
+
 
 class DailySpend(models.Model):
     """What one line of usage cost on one local day at list price: the past that forecast and anomaly look at.

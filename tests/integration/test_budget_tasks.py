@@ -11,6 +11,7 @@ from billing.budgets import tasks
 from billing.budgets.models import Alert, Budget, BudgetStatus, DailyTeamSpend
 from billing.budgets.services import standings
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, token_record, watched
+from tests.factories.team_faults import committed_is
 
 pytestmark = pytest.mark.django_db
 NOW = datetime(2026, 10, 20, 12, tzinfo=UTC)
@@ -86,3 +87,52 @@ def test_a_sum_beyond_all_sense_is_stored_as_it_is_and_holds_up_nobody() -> None
     assert Alert.objects.get(kind="threshold", team__code="cv").value == Decimal(10**18 + 80)
     days = DailyTeamSpend.objects.filter(day="2026-10-19").order_by("team").values_list("team", "amount")
     assert list(days) == [("cv", Decimal(10**18 + 80)), ("nlp", Decimal(80))]
+
+
+def committed(directory: Path, **changed: str) -> None:
+    """cv has bought hours, of which nobody can say how many."""
+    bought = {
+        "name": "cv-2026", "team": "cv", "accelerator": "NVIDIA-H800", "gpu_hours_per_month": "10",
+        "price_per_gpu_hour": "8.0000", "valid_from": "2026-10-01", **changed,
+    }  # fmt: skip
+    apply(directory, price_versions=None, commitments=[bought])
+    committed_is("NaN")
+
+
+def test_a_forecast_that_cannot_be_made_holds_up_no_other(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for day in range(4, 19):
+        start, end = (f"2026-10-{day:02d}T0{hour}:00:00Z" for hour in (0, 1))
+        both = {"started_at": start, "ended_at": end, "observed_until": end}
+        theirs = allocation_record(200 + day, namespace="cv", **both)
+        ingest_allocations(allocation_record(100 + day, **both), theirs, now=NOW)
+    watched(NOW)
+    tasks.budgets_evaluate()
+    tasks.outlook_update()
+    made = BudgetStatus.objects.order_by("budget__team__code").values_list("forecast_p50", "forecast_withheld")
+    assert list(made) == [(Decimal("2000.67"), "")] * 2  # 1280 x 31 / (19 + 20/24) days
+    committed(tmp_path)
+    tasks.outlook_update()
+    assert list(made.all()) == [(None, "failed"), (Decimal("2000.67"), "")]
+    assert "cv: ValueError: cannot convert NaN to integer ratio" in caplog.text
+
+
+def test_what_is_contracted_and_cannot_be_summed_holds_up_the_alerts_of_no_other_budget(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    Budget.objects.filter(team__code="cv").update(period="quarter", commitment_thresholds=[80])
+    committed(tmp_path, valid_from="2026-11-01")
+    tasks.budgets_evaluate()
+    assert reached() == ["cv", "nlp"], "what is spent needs no contract"
+    assert "cv quarter 2026-Q4 failed, the others go on" in caplog.text
+
+
+def test_thresholds_fire_though_it_cannot_be_said_how_fast_budgets_burn(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def failing(*_: Any) -> None:
+        raise ArithmeticError("too large")
+
+    monkeypatch.setattr("billing.budgets.services.alerts.spent_in", failing)
+    tasks.budgets_evaluate()
+    assert reached() == ["cv", "nlp"]
+    assert "ArithmeticError: too large" in caplog.text

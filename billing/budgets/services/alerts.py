@@ -17,6 +17,7 @@ from billing.budgets.services.counters import counters_refresh
 from billing.budgets.spending import by_team, covered, spent_in
 from billing.budgets.thresholds import BURN_RULES, burning, reached, share_of
 from billing.rates.selectors import commitment_book
+from billing.runtime.apart import each_apart
 from billing.tenancy.selectors import billing_setup
 from metering.intervals import Interval
 from pricing.money import round_amount
@@ -28,7 +29,8 @@ FORECAST_STALE = timedelta(hours=26)
 def budgets_evaluate(*, now: datetime) -> list[Alert]:
     """Refresh every standing and fire what is due; returns the alerts that this call fired.
 
-    Any number of calls at once, or again, fire each cause once: threshold x period x revision of the amount.
+    Any number of calls at once, or again, fire each cause once: threshold x period x revision of the amount. A budget whose
+    thresholds cannot be looked at holds up no other, nor do burn rates that cannot be.
     """
     standings = counters_refresh(now=now, past=True)
     tree, book, zone = team_tree(), commitment_book(), billing_setup().zone
@@ -37,9 +39,15 @@ def budgets_evaluate(*, now: datetime) -> list[Alert]:
         period = Interval(standing.start, standing.end)
         return contracted_ahead(scope_of(standing.budget, tree), period, book, now=now, zone=zone)
 
-    candidates = [alert for standing in standings for alert in _reached(standing, ahead, now)]
     current = [standing for standing in standings if standing.start <= now < standing.end]
-    candidates += _burns(current, now)
+    candidates: list[Alert] = []
+
+    def look(due: Iterable[Alert]) -> None:
+        for alert in due:  # one by one: what is due before one fails is fired
+            candidates.append(alert)
+
+    each_apart(standings, lambda standing: look(_reached(standing, ahead, now)))
+    each_apart(["burn rates"], lambda _: look(_burns(current, now)))
     candidates += [_silence(standing, standing.silent_since, zone, now) for standing in current if standing.silent_since]
     known = set(Alert.objects.filter(cause__in=[alert.cause for alert in candidates]).values_list("cause", flat=True))
     return [alert for alert in candidates if alert.cause not in known and alert_fire(alert)]
@@ -65,13 +73,13 @@ def _reached(
     """`ahead`: what is contracted for the months to come. The running month has it among its lines, used or not."""
     budget = standing.budget
     yield from _of_basis(standing, "actual", standing.spent, budget.thresholds, now)
-    if budget.commitment_thresholds:
-        committed = standing.spent + standing.encumbered + ahead(standing)
-        yield from _of_basis(standing, "commitment", committed, budget.commitment_thresholds, now)
     made = standing.forecast_at
     current = made is not None and now - made < FORECAST_STALE and now < standing.end
     if standing.forecast_p50 is not None and current and standing.silent_since is None:
         yield from _of_basis(standing, "forecast", standing.forecast_p50, budget.forecast_thresholds, now)
+    if budget.commitment_thresholds:
+        committed = standing.spent + standing.encumbered + ahead(standing)
+        yield from _of_basis(standing, "commitment", committed, budget.commitment_thresholds, now)
 
 
 def _of_basis(

@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 from django.db import connection, transaction
 from django.db.models import Max, Q, Sum
 
-from billing.budgets.expected import Outlook
+from billing.budgets.expected import Expected, Outlook
 from billing.budgets.forecast import DAY
 from billing.budgets.history import REMEMBERED_DAYS
 from billing.budgets.models import BudgetStatus, CountedDays, DailySpend, DailyTeamSpend
@@ -16,6 +16,7 @@ from billing.budgets.selectors import scope_of, team_tree
 from billing.budgets.spending import Spent, local_days, spent_in
 from billing.rates.selectors import commitment_book
 from billing.rating.freshness import freshness
+from billing.runtime.apart import each_apart
 from billing.tenancy.selectors import billing_setup
 from billing.usage.reported import Reported
 from billing.usage.selectors import usage_span
@@ -79,22 +80,26 @@ def forecast_is_missing(*, now: datetime) -> bool:
 
 
 def forecasts_update(*, now: datetime) -> int:
-    """Forecast every standing of a period that contains `now`; returns how many have one."""
+    """Forecast every standing of a period that contains `now`; returns how many have one. One that fails stops no other."""
     zone = billing_setup().zone
     standings = list(BudgetStatus.objects.filter(start__lte=now, end__gt=now).select_related("budget__team"))
     if not standings:
         return 0
     until, buyers = max(standing.end for standing in standings), {one.team for one in commitment_book().commitments}
     outlook = Outlook(now, zone, until, buyers, prices_ahead(now, until, zone))
-    tree, reported, made = team_tree(), Reported(now), 0
-    for standing in standings:
+    tree, reported = team_tree(), Reported(now)
+
+    def expected(standing: BudgetStatus) -> tuple[int, Expected]:
         scope, window = scope_of(standing.budget, tree), Interval(standing.start, standing.end)
         stale = freshness(scope.usage, window, now, reported=reported).stale
-        found = outlook.of(scope, window, standing.spent, silent=stale)
-        made += found.p50 is not None
+        return standing.pk, outlook.of(scope, window, standing.spent, silent=stale)
+
+    made = dict(each_apart(standings, expected))
+    for standing in standings:
+        found = made.get(standing.pk, Expected(withheld="failed"))
         BudgetStatus.objects.filter(pk=standing.pk).update(
             forecast_p10=found.p10, forecast_p50=found.p50, forecast_p90=found.p90, forecast_method=found.method,
             forecast_errors={name: str(round_to(error, 4)) for name, error in found.errors.items()},
             forecast_windows=found.windows, forecast_at=now, forecast_withheld=found.withheld,
         )  # fmt: skip
-    return made
+    return sum(found.p50 is not None for found in made.values())
