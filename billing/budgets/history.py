@@ -82,6 +82,9 @@ def past_until(now: datetime, zone: str) -> Past:
 
 def midnight_before(now: datetime, zone: str) -> datetime:
     """The beginning of today."""
-    where = ZoneInfo(zone)
-    today = now.astimezone(where).date()
-    return datetime(today.year, today.month, today.day, tzinfo=where)
+    return midnight_of(now.astimezone(ZoneInfo(zone)).date(), zone)
+
+
+def midnight_of(day: date, zone: str) -> datetime:
+    """The beginning of a local day."""
+    return datetime(day.year, day.month, day.day, tzinfo=ZoneInfo(zone))

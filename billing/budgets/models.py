@@ -213,9 +213,13 @@ class DailyTeamSpend(models.Model):
 
 
 class CountedDays(models.Model):
-    """Through which local day the stored past is complete: a day without spending leaves no row of its own."""
+    """Through which local day the stored past is complete: a day without spending leaves no row of its own.
+
+    `judged`: through which day it was looked for anomalies.
+    """
 
     through = models.DateField()
+    judged = models.DateField(null=True)
 
 
 class CostAnomaly(models.Model):

@@ -1,6 +1,7 @@
 """Unusual days: found by robust z and money, reported once, judged by people, who thereby tune what is reported next."""
 
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -8,8 +9,16 @@ from django.test import Client
 from django.utils import timezone
 
 from billing.budgets.alert_quality import AlertQuality, alert_quality
-from billing.budgets.models import Alert, CostAnomaly
-from billing.budgets.services import BudgetError, BudgetWish, budget_put, days_store, feedback_put, findings_update
+from billing.budgets.models import Alert, BudgetStatus, CostAnomaly, CountedDays
+from billing.budgets.services import (
+    BudgetError,
+    BudgetWish,
+    budget_put,
+    days_store,
+    feedback_put,
+    findings_update,
+    standings_refresh,
+)
 from billing.tenancy.models import AuditEntry, Team
 from tests.factories import allocation_record, apply, ingest_allocations, money, person
 
@@ -62,6 +71,48 @@ def test_an_unusual_day_is_found_once_with_what_is_usual(usual: None) -> None:
     )  # fmt: skip
 
 
+def facts(findings: list[CostAnomaly]) -> list[tuple[str, Decimal, Decimal, Decimal, Decimal]]:
+    return [(str(one.day), one.amount, one.median, one.mad, one.z) for one in findings]
+
+
+@pytest.mark.parametrize("away", [False, True])
+def test_days_that_passed_while_nobody_judged_are_judged_later_as_they_would_have_been(usual: None, away: bool) -> None:
+    """The 22nd is a Thursday, the 26th a Monday; on the 24th and 25th nothing was used."""
+    for day, quantity in ((22, 16), (23, 2), (26, 16), (27, 2), (28, 1)):
+        held(day, quantity)
+    assert judged(at(21, 12)) == []
+    found = [] if away else [one for day in range(22, 29) for one in judged(at(day, 12))]
+    found += judged(at(29, 12))
+    # of the fourteen working days before the 26th six are 100, seven 200, and the 22nd is 1,600: z = 0.6745 x 1400 / 50
+    assert facts(found) == [
+        ("2026-10-22", money("1600.00"), money("150.00"), money("50.00"), money("19.561")),
+        ("2026-10-26", money("1600.00"), money("200.00"), money("50.00"), money("18.886")),
+    ]  # fmt: skip
+    assert [alert.period for alert in Alert.objects.order_by("pk")] == ["2026-10-22", "2026-10-26"]
+    CostAnomaly.objects.all().delete()
+    assert judged(at(29, 13)) == [], "each is judged once"
+
+
+def test_a_day_that_was_missed_is_compared_with_the_budget_of_its_own_time(usual: None) -> None:
+    """620,000 in October are 20,000 a day: an excess of 1,450 is no tenth of it. November has no budget."""
+    held(22, 16)
+    assert judged(at(21, 12)) == []
+    wish = BudgetWish(period="month", amount=money("620000.00"), valid_until=at(1, month=11))
+    budget_put(team=Team.objects.get(code="nlp"), wish=wish, actor="tests")
+    standings_refresh(now=at(21, 12))
+    assert judged(at(2, 12, month=11)) == []
+    BudgetStatus.objects.all().delete()
+    CountedDays.objects.update(judged="2026-10-21")
+    assert [str(one.day) for one in judged(at(2, 12, month=11))] == ["2026-10-22"]
+
+
+def test_of_a_long_absence_the_last_month_is_judged(usual: None) -> None:
+    held(22, 16)
+    held(23, 16)
+    assert judged(at(21, 12)) == []
+    assert [str(one.day) for one in judged(at(23, 12, month=11))] == ["2026-10-23"], "31 days before the 23rd of November"
+
+
 def test_an_excess_that_is_young_or_small_is_not_reported(usual: None) -> None:
     held(22, 4)  # 400 by 10:00: 250 above the median
     assert judged(at(22, 14)) == []
@@ -73,8 +124,6 @@ def test_an_excess_that_is_young_or_small_is_not_reported(usual: None) -> None:
 def test_a_tenth_of_the_daily_budget_is_the_least_that_matters(usual: None) -> None:
     wish = BudgetWish(period="month", amount=money("620000.00"))  # 20,000 a day
     budget_put(team=Team.objects.get(code="nlp"), wish=wish, actor="tests")
-    from billing.budgets.services import standings_refresh
-
     standings_refresh(now=at(22, 1))
     held(22, 16)
     assert judged(at(22, 13)) == []

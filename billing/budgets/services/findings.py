@@ -10,11 +10,12 @@ from django.db import transaction
 
 from billing.budgets.anomaly import LEAST_IMPACT, Score, comparable, is_anomaly, judged, least_impact, threshold_of
 from billing.budgets.forecast import DAY
-from billing.budgets.history import midnight_before, past_until
-from billing.budgets.models import Alert, Budget, BudgetStatus, Channel, CostAnomaly
+from billing.budgets.history import Past, midnight_before, midnight_of
+from billing.budgets.models import Alert, Budget, BudgetStatus, Channel, CostAnomaly, CountedDays
 from billing.budgets.services.alerts import alert_fire
 from billing.budgets.services.budgets import BudgetError
 from billing.budgets.spending import spent_in
+from billing.runtime.apart import each_apart
 from billing.tenancy.audit import audit_record
 from billing.tenancy.models import Team
 from billing.tenancy.selectors import billing_setup
@@ -25,41 +26,45 @@ from pricing.money import round_amount, round_to
 PERSISTS: Final = timedelta(hours=2)
 """A day is judged by what it had brought two hours ago, so that an excess has lasted that long."""
 FEEDBACK_COUNTS: Final = timedelta(days=90)
+MOST_DAYS: Final = 31
+"""So many days that ended while nobody judged are judged later; what is longer ago helps nobody any more."""
 
 Key = tuple[str, str, str]
 Days = Mapping[date, Fraction]
 
 
 def findings_update(*, now: datetime) -> list[CostAnomaly]:
-    """Judge yesterday and today of every team and SKU; returns what is new. A second call alerts nothing twice."""
+    """Judge yesterday, today, and the days before that nobody judged, of every team and SKU; returns what is new.
+
+    In the order of days, each as on the day after it. A second call alerts nothing twice.
+    """
     zone = billing_setup().zone
-    judge = _Judge(past_until(now, zone).by_sku(), now)
-    found: list[CostAnomaly] = []
-    for day, values in _days_judged(now, zone, judge.days):
-        for key, value in values.items():
-            finding = judge.finding(key, day, value)
-            if finding is not None:
-                found.append(finding)
+    until = now - PERSISTS
+    midnight = midnight_before(until, zone)
+    found = list[CostAnomaly]()
+    for day in _days_ended(midnight.date()):
+        judge = _Judge(day, zone, now)
+        found += judge.findings(day, {key: days[day] for key, days in judge.days.items() if day in days})
+    sums: dict[Key, Fraction] = defaultdict(Fraction)
+    for item in spent_in([Interval(midnight, until)] if midnight < until else []):
+        sums[item.team, item.kind, item.sku] += item.amount
+    found += judge.findings(midnight.date(), sums)
+    CountedDays.objects.update(judged=day)
     return found
 
 
-def _days_judged(now: datetime, zone: str, by_sku: Mapping[Key, Days]) -> list[tuple[date, dict[Key, Fraction]]]:
-    until = now - PERSISTS
-    midnight = midnight_before(until, zone)
-    today = midnight.date()
-    sums: dict[Key, Fraction] = {}
-    for item in spent_in([Interval(midnight, until)] if midnight < until else []):
-        key = (item.team, item.kind, item.sku)
-        sums[key] = sums.get(key, Fraction(0)) + item.amount
-    yesterday = {key: days[today - DAY] for key, days in by_sku.items() if today - DAY in days}
-    return [(today - DAY, yesterday), (today, sums)]
+def _days_ended(today: date) -> list[date]:
+    """Yesterday, and the days before it that passed since the last round, as far as they are judged later at all."""
+    judged = CountedDays.objects.values_list("judged", flat=True).first()
+    number = 1 if judged is None else min(max((today - DAY - judged).days, 1), MOST_DAYS)
+    return [today - back * DAY for back in range(number, 0, -1)]
 
 
 class _Judge:
-    """One round of judging: the past, the feedback on earlier findings, and peers, gathered when first needed."""
+    """Judges by what was known when a day had ended; with the feedback of now, and peers gathered when first needed."""
 
-    def __init__(self, days: Mapping[Key, Days], now: datetime) -> None:
-        self.days, self._now = days, now
+    def __init__(self, last: date, zone: str, now: datetime) -> None:
+        self.days, self._now, self._ended = Past(last, []).by_sku(), now, midnight_of(last + DAY, zone)
         self._teams = {team.code: team for team in Team.objects.all()}
         self._feedback: dict[Key, list[tuple[str, date]]] = defaultdict(list)
         answered = CostAnomaly.objects.exclude(feedback="").select_related("team")
@@ -71,6 +76,11 @@ class _Judge:
                 self._expected[key] = max(Fraction(row.amount), self._expected.get(key, Fraction(0)))
         self._peers: dict[tuple[str, str, date], dict[str, list[Fraction]]] = {}
 
+    def findings(self, day: date, values: Mapping[Key, Fraction]) -> list[CostAnomaly]:
+        """What is new of a day. A team and SKU that cannot be judged hold up no other."""
+        found = each_apart(values, lambda key: self.finding(key, day, values[key]))
+        return [finding for finding in found if finding is not None]
+
     def finding(self, key: Key, day: date, value: Fraction) -> CostAnomaly | None:
         """The finding, if the day is unusual and was not found before; not if as much was called expected lately."""
         if round_amount(value) <= self._expected.get(key, Fraction(-1)):
@@ -79,7 +89,7 @@ class _Judge:
         answer = judged(comparable(self._unplanned(key), day), lambda: self._peers_of(key, day), value)
         if team is None or answer is None or not is_anomaly(answer[0], threshold=self._threshold(key), impact=LEAST_IMPACT):
             return None
-        if answer[0].impact < least_impact(_daily_budget(team, self._now)):
+        if answer[0].impact < least_impact(_daily_budget(team, self._ended)):
             return None
         return _keep(key, day, value, *answer, team, self._now)
 
@@ -102,9 +112,9 @@ class _Judge:
         return [amount for other, days in self._peers[kind, sku, day].items() if other != team for amount in days]
 
 
-def _daily_budget(team: Team, now: datetime) -> Fraction | None:
-    """The amount per day of the team's largest budget of now."""
-    standings = BudgetStatus.objects.filter(budget__team=team, start__lte=now, end__gt=now)
+def _daily_budget(team: Team, at: datetime) -> Fraction | None:
+    """The amount per day of the team's largest budget of that instant."""
+    standings = BudgetStatus.objects.filter(budget__team=team, start__lte=at, end__gt=at)
     return max((Fraction(row.amount) / max((row.end - row.start).days, 1) for row in standings), default=None)
 
 
