@@ -27,12 +27,13 @@ Each function stores one entry and returns whether that changed anything, and in
 RateError.
 """
 
+from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
-from billing.rates.models import AllocationPolicy, InterruptionPolicy
+from billing.rates.models import AllocationPolicy, EfficiencyPolicy, InterruptionPolicy
 from billing.rates.selectors import reserved_price
 from billing.rates.services import (
     CommitmentTerms,
@@ -67,6 +68,7 @@ CARBON_PLACES: Final = 6
 
 def efficiency_policy_store(entry: Entry, zone: str, actor: str) -> Stored:
     """An entry of `efficiency_policies`."""
+    classes = list(entry.entries("classes"))
     fields: dict[str, Any] = {
         "name": entry.text("name"), "valid_from": entry.instant("valid_from", zone),
         **{name: entry.decimal(name, places=places, at_most=most) for name, (most, places) in BANDS.items()},
@@ -76,7 +78,7 @@ def efficiency_policy_store(entry: Entry, zone: str, actor: str) -> Stored:
         "form": entry.choice("form", tuple(Form), Form.BANDS.value),
         "width": entry.decimal("width", places=6, at_least="0.000001", at_most="1", default=Decimal("0.10")),
         "shadow": entry.flag("shadow"),
-        "classes": [_workload_class(item, zone) for item in entry.entries("classes")],
+        "classes": [_workload_class(item, zone) for item in classes],
         "unrewarded": entry.texts("unrewarded"),
         "gather_short": entry.flag("gather_short"),
         "neutral_pool": entry.flag("neutral_pool"),
@@ -85,11 +87,22 @@ def efficiency_policy_store(entry: Entry, zone: str, actor: str) -> Stored:
     for code in fields["unrewarded"]:
         if not Team.objects.filter(code=code).exists():
             raise entry.error("unrewarded", f"{code!r} is no team")
-    if fields["hfu_below"] > fields["mfu_above"]:
-        raise entry.error("hfu_below", f"{fields['hfu_below']} must not be above mfu_above {fields['mfu_above']}")
+    _bands_agree(entry, fields, fields)
+    if not EfficiencyPolicy.objects.filter(name=fields["name"]).exists():  # those that are stored stay as they are
+        for one, stored in zip(classes, fields["classes"], strict=True):
+            _bands_agree(one, stored, fields | stored)
     entry.finish()
     changed = efficiency_policy_publish(fields=fields, actor=actor)
     return changed, f"efficiency policy {fields['name']} from {fields['valid_from'].isoformat()}"
+
+
+def _bands_agree(entry: Entry, own: Mapping[str, Any], bands: Mapping[str, Any]) -> None:
+    """Refuse bands of which a job would earn the penalty and the reward, at the one that the entry gives itself."""
+    below, above = bands["hfu_below"], bands["mfu_above"]
+    if Decimal(below) > Decimal(above):
+        if "hfu_below" in own:
+            raise entry.error("hfu_below", f"{below} must not be above mfu_above {above}")
+        raise entry.error("mfu_above", f"{above} must not be below hfu_below {below}")
 
 
 def _workload_class(entry: Entry, zone: str) -> dict[str, Any]:

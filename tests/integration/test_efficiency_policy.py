@@ -3,6 +3,7 @@
 Every job holds 8 H800 at 10.0000 per GPU-hour; amounts are worked out beside each test.
 """
 
+import json
 from datetime import UTC, datetime
 from decimal import Decimal
 from fractions import Fraction
@@ -26,6 +27,7 @@ from tests.factories import signed_in
 from tests.factories.corrections import IN_NOVEMBER, bill, credit, people, proofs_hold, shown, whole
 from tests.factories.efficiency import BANDS, job, measured
 from tests.factories.pages import file_rows
+from tests.stored_rows import rewrite_as_reported
 
 pytestmark = pytest.mark.django_db
 OCTOBER = Interval(*factories.SHANGHAI_OCTOBER)
@@ -248,6 +250,18 @@ def test_a_price_that_was_another_one_moves_the_pool_with_it(tmp_path: Path) -> 
         ({"shadow": "maybe"}, r"efficiency_policies\[0\].shadow: 'maybe' must be one of true, false"),
         ({"unrewarded": ["nobody"]}, r"efficiency_policies\[0\].unrewarded: 'nobody' is no team"),
         ({"classes": [{"name": "x"}]}, r"efficiency_policies\[0\].classes\[0\].name: 'x' changes nothing"),
+        (
+            {"classes": [{"name": "x", "reward": "0.05"}, {"name": "y", "hfu_below": "0.500001"}]},
+            r"efficiency_policies\[0\].classes\[1\].hfu_below: 0.500001 must not be above mfu_above 0.50",
+        ),
+        (
+            {"classes": [{"name": "x", "mfu_above": "0.19"}]},
+            r"efficiency_policies\[0\].classes\[0\].mfu_above: 0.19 must not be below hfu_below 0.20",
+        ),
+        (
+            {"classes": [{"name": "x", "mfu_above": "0.30", "hfu_below": "0.40"}]},
+            r"efficiency_policies\[0\].classes\[0\].hfu_below: 0.40 must not be above mfu_above 0.30",
+        ),
         ({"classes": [{"name": "x", "reward": "2"}]}, r"classes\[0\].reward: '2' must be a decimal from 0 to 1"),
         ({"classes": [{"name": "x", "kind": "y"}]}, r"classes\[0\].kind: is no field here"),
     ],
@@ -285,3 +299,22 @@ def test_evidence_holds_what_the_verdict_weighed_and_never_changes_after_the_clo
     assert client.get("/teams/nlp/evidence/", {"month": "2026-10", **asked, "job": "x"}).status_code == 404
     page = client.get("/teams/nlp/", {"month": "2026-10"}).content.decode()
     assert "/teams/nlp/evidence/?month=2026-10&amp;cluster=hq-1&amp;namespace=nlp-train&amp;job=PyTorchJob%2Fjob-1" in page
+
+
+def test_a_class_may_go_as_far_as_the_policy_and_beyond_with_bands_of_its_own(tmp_path: Path) -> None:
+    classes = [{"name": "x", "hfu_below": "0.50"}, {"name": "y", "hfu_below": "0.60", "mfu_above": "0.60"}]
+    applied = factories.apply(tmp_path, efficiency_policies=[{**BANDS, "classes": classes}])
+    assert any("efficiency policy bands-v1" in change for change in applied.changes)
+
+
+def test_a_policy_that_is_stored_with_a_class_that_contradicts_it_stays_and_may_be_declared(tmp_path: Path) -> None:
+    """As one of before that was refused: an HFU below 0.60 costs the penalty first, 8 GPU-hours at 10 x 0.20."""
+    policy = {**BANDS, "classes": [{"name": "x", "hfu_below": "0.50"}]}
+    factories.apply(tmp_path, efficiency_policies=[policy])
+    rewrite_as_reported("UPDATE rates_efficiencypolicy SET classes = %s", [json.dumps([{"name": "x", "hfu_below": "0.60"}])])
+    declared = {**policy, "classes": [{"name": "x", "hfu_below": "0.60"}]}
+    assert factories.apply(tmp_path, efficiency_policies=[declared]).changes == []
+    job(1, "0.55", "0.55")
+    assert billed(tmp_path) == [("penalty", "8.000000", "2.0000", "16.00")]
+    with pytest.raises(SetUpFileError, match=r"classes\[0\].hfu_below: 0.60 must not be above mfu_above 0.50"):
+        factories.apply(tmp_path, efficiency_policies=[declared, {**declared, "name": "v2", "valid_from": "2026-12-01"}])
