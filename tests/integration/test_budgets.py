@@ -244,6 +244,21 @@ def test_what_was_known_late_of_a_month_goes_on_like_the_rest_from_the_next_day_
     assert (found.spent, found.forecast_p50) == (money("4000.00"), money("6200.00"))
 
 
+def test_what_was_spent_days_ago_makes_no_forecast(tmp_path: Path) -> None:
+    """100 on each day. The team could not be summed since the 10th: 900 spent and 3,100 - 1,000 to come are no 2,100."""
+    apply(tmp_path)
+    budget = put(amount=money("9000.00"))
+    _ten_hours_a_day(range(1, 10))
+    assert _forecast_on(budget, 10).forecast_p50 == money("3100.00")
+    _ten_hours_a_day(range(10, 20))
+    now = datetime(2026, 10, 20, tzinfo=UTC) - timedelta(hours=8)
+    days_store(now=now)
+    forecasts_update(now=now)
+    found = budget.standings.get()
+    assert (found.forecast_p50, found.forecast_withheld) == (None, "failed")
+    assert _forecast_on(budget, 20).forecast_p50 == money("3100.00")
+
+
 def _ten_hours_a_day(days: range) -> None:
     for day in days:
         start = datetime(2026, 10, day, tzinfo=UTC) - timedelta(hours=6)

@@ -1,6 +1,6 @@
 """The stored past of spending, and the forecasts made from it."""
 
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from typing import Final
 from zoneinfo import ZoneInfo
 
@@ -27,6 +27,8 @@ REDONE_DAYS: Final = 3
 """The newest stored days are summed again: usage comes late."""
 REDONE_DAILY: Final = 62
 """So many, the first time on a day: an owner or price that begins in the past, or the end of an outage, changes more."""
+SPENT_STALE: Final = timedelta(hours=1)
+"""A sum of longer ago lacks usage that is in the counted days by now, and the difference would come off the forecast."""
 STORE_LOCK: Final = 0x42445059
 
 
@@ -94,7 +96,7 @@ def forecasts_update(*, now: datetime) -> int:
         stale = freshness(scope.usage, window, now, reported=reported).stale
         return standing.pk, outlook.of(scope, window, standing.spent, silent=stale)
 
-    made = dict(each_apart(standings, expected))
+    made = dict(each_apart([one for one in standings if now - one.as_of < SPENT_STALE], expected))
     for standing in standings:
         found = made.get(standing.pk, Expected(withheld="failed"))
         BudgetStatus.objects.filter(pk=standing.pk).update(
