@@ -1,6 +1,6 @@
 """What a budget check needs from the database beside the reservations, read again after a few seconds."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -9,14 +9,14 @@ from typing import Final
 
 from django.db.models import Q
 
-from billing.budgets.models import BudgetStatus
+from billing.budgets.models import Budget, BudgetStatus
 from billing.budgets.scope import Scope
-from billing.budgets.selectors import cap_raises, ladder_of, scope_of, team_tree
+from billing.budgets.selectors import cap_raises, ladder_of, period_of, scope_of, team_tree
 from billing.budgets.thresholds import Rung
 from billing.rates.selectors import rate_card
 from billing.tenancy.models import BillingSetup
 from billing.tenancy.ownership import OwnershipBook
-from billing.tenancy.selectors import consumer_book
+from billing.tenancy.selectors import billing_setup, consumer_book
 from pricing.rate_card import RateCard
 
 AGAIN_AFTER: Final = timedelta(seconds=3)
@@ -84,12 +84,13 @@ def reference_read(now: datetime) -> Reference | None:
 def counters_read(now: datetime) -> list[BudgetLine]:
     """The counter of every budget in force."""
     tree, raises = team_tree(), cap_raises(now)
-    standings = (
+    standings = list(
         BudgetStatus.objects.filter(start__lte=now, end__gt=now)
         .filter(Q(budget__valid_from=None) | Q(budget__valid_from__lte=now))
         .filter(Q(budget__valid_until=None) | Q(budget__valid_until__gt=now))
         .select_related("budget__team").prefetch_related("budget__ladder").order_by("budget_id")
     )  # fmt: skip
+    standings += _not_summed(now, {row.budget_id for row in standings})
     return [
         BudgetLine(
             id=row.budget_id, name=str(row.budget), scope=scope_of(row.budget, tree), period=row.period, amount=row.amount,
@@ -98,6 +99,20 @@ def counters_read(now: datetime) -> list[BudgetLine]:
         )
         for row in standings
     ]  # fmt: skip
+
+
+def _not_summed(now: datetime, summed: Collection[int]) -> Iterator[BudgetStatus]:
+    """The budgets in force that were never summed in their period, as they were when it began: nothing was spent."""
+    others = Budget.objects.exclude(pk__in=summed).exclude(valid_from__gt=now).exclude(valid_until__lte=now)
+    zone = billing_setup().zone
+    for budget in others.select_related("team").prefetch_related("ladder", "plan"):
+        period = period_of(budget, now, zone)
+        if period is not None:
+            start, end = period.window.start, period.window.end
+            yield BudgetStatus(
+                budget=budget, period=period.label, start=start, end=end, amount=period.amount, spent=Decimal("0.00"),
+                as_of=start, generation=0,
+            )  # fmt: skip
 
 
 class CurrentReference:

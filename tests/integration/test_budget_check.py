@@ -25,12 +25,13 @@ from billing.api import budget_check, gateway_requests
 from billing.api.admission import gate
 from billing.api.budget_check import MOST_BODY
 from billing.budgets.models import BudgetStatus
-from billing.budgets.reference import CurrentReference
+from billing.budgets.reference import CurrentReference, counters_read
 from billing.budgets.reservations import PREFIX, Reservations
 from billing.budgets.services import counters_refresh, standings, standings_refresh
 from billing.local.process_list import free_port
 from billing.tenancy.models import ApiToken, Team
 from billing.tenancy.tokens import api_token_create, api_token_revoke
+from metering.intervals import billing_month, month_of
 from tests.cli import PROJECT
 from tests.factories import SET_UP, apply, ingest_tokens, token_record
 from tests.factories.servers import WebProcess, environment, served_web, until, web_process
@@ -149,6 +150,34 @@ def test_a_record_that_its_budget_could_not_count_stays_reserved(asked: Asked, m
     counters_refresh(now=timezone.now())
     answer = asked.check(asked.presented, reserve="0")
     assert (answer["spent"], Decimal(answer["held"])) == ("3.00", 0)
+
+
+def test_a_budget_that_was_never_summed_in_its_period_has_a_cap_too(asked: Asked) -> None:
+    """As from the first second of a month, and for as long as its team cannot be rated in it."""
+    BudgetStatus.objects.all().delete()
+    first = asked.check(asked.presented, id="req-77", reserve="49")
+    period = billing_month(month_of(timezone.now(), "Asia/Shanghai"), "Asia/Shanghai")
+    assert (first["reason"], first["budget"], first["spent"], first["as_of"], first["period"]) == (
+        "within_budget", "50.00", "0.00", period.start.isoformat(), month_of(period.start, "Asia/Shanghai")
+    )  # fmt: skip
+    assert asked.check(asked.presented, id="req-78", reserve="5")["allowed"]
+    refused = asked.check(asked.presented, id="req-79", reserve="5")
+    assert (refused["allowed"], refused["reason"], Decimal(refused["held"])) == (False, "budget_reserved", 54)
+    report(77, 49_000)
+    counters_refresh(now=timezone.now())
+    until(lambda: asked.check(asked.presented, reserve="0")["spent"] == "51.00")
+    assert Decimal(asked.check(asked.presented, reserve="0")["held"]) == 5
+
+
+def test_of_what_is_not_in_force_there_is_no_counter(tmp_path: Path) -> None:
+    now = timezone.now()
+    plan = {"team": "nlp", "period": "plan", "amounts": {"2024-02": "9.00"}}
+    set_up(tmp_path, valid_until=(now - timedelta(days=1)).isoformat())
+    apply(tmp_path, price_versions=None, budgets=[
+        plan, {"team": "cv", "amount": "9.00", "valid_from": (now + timedelta(days=1)).isoformat()},
+    ])  # fmt: skip
+    assert counters_read(now) == []
+    assert [(line.spent, line.generation) for line in counters_read(now + timedelta(days=2))] == [(Decimal("0.00"), 0)]
 
 
 WRONG: list[tuple[dict[str, str], str]] = [
