@@ -331,5 +331,5 @@ def _rate_changes(
         except UnpricedError:
             continue
         key = line.changed(kind=kind, policy=item.policy, reason=item.reason)
-        sums.add(key, measured(item.usage, price), price.price * change)
+        sums.add(key, measured(item.usage, price), EXACT.multiply(price.price, change))
     return sums.rated()

@@ -326,7 +326,7 @@ def _account_capacity(report: Report, context: Context) -> None:
             report.pools.append(pool | {"idle": None, "capacity": None})
             continue
         pool_capacity = gpu_seconds(offered[name])
-        pool_idle = EXACT.subtract(pool_capacity, sum(used.values(), Decimal(0)))
+        pool_idle = EXACT.subtract(pool_capacity, reduce(EXACT.add, used.values()))
         capacity, idle = EXACT.add(capacity, pool_capacity), EXACT.add(idle, pool_idle)
         pool |= {"idle": number(pool_idle), "capacity": number(pool_capacity)}
         report.pools.append(pool | allocated.get(name, {}))

@@ -309,10 +309,10 @@ def _account_carried(
     """What the platform carries is its own time, and no longer charged."""
     for item in interrupted:
         if _priced(reference_data.card, item.usage):
-            cluster, accelerator = item.usage.cluster, item.usage.accelerator
-            _add_time(assessment, cluster, accelerator, "charged", -item.usage.device_us)
+            cluster, accelerator, less = item.usage.cluster, item.usage.accelerator, EXACT.minus(item.usage.device_us)
+            _add_time(assessment, cluster, accelerator, "charged", less)
             _add_time(assessment, cluster, accelerator, "platform", item.usage.device_us)
-            _add_team_time(assessment, item.usage, -item.usage.device_us)
+            _add_team_time(assessment, item.usage, less)
 
 
 def _account_late(
@@ -330,7 +330,7 @@ def _account_late(
             add("" if usage.platform else usage.team, usage.device_us)
     for item in interrupted:
         if _priced(reference_data.card, item.usage):
-            add(item.usage.team, -item.usage.device_us)
+            add(item.usage.team, EXACT.minus(item.usage.device_us))
             add("", item.usage.device_us)
 
 

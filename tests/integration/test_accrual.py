@@ -105,6 +105,20 @@ def test_what_cannot_be_estimated_is_named() -> None:
     assert [journal["amount"] for journal in document["journals"]] == ["160.00"]
 
 
+def test_what_is_left_out_is_stated_to_the_last_digit() -> None:
+    """999,999 thirds of a device for 30 days less a microsecond, which takes 30 digits, and one device for a second."""
+    start, end, second = "2026-10-01T00:00:00Z", "2026-10-30T23:59:59.999999Z", "2026-10-01T00:00:01Z"
+    thirds = {"quantity": 999_999, "device_fraction": "0.333333333333", "ended_at": end, "observed_until": end}
+    one = {"quantity": 1, "ended_at": second, "observed_until": second}
+    ingest_allocations(
+        allocation_record(1, namespace="nobodys", started_at=start, **thirds),
+        allocation_record(2, namespace="strays", started_at=start, **one),
+    )
+    assert estimate(now=OCTOBER_OVER).document["left_out"] == [
+        {"kind": "unowned_namespace", "unit": "gpu_seconds", "exceptions": 2, "quantity": "863999135999.802667864000333333"}
+    ]
+
+
 def test_notes_of_the_open_month_are_part_of_it() -> None:
     """October is billed at 160.00; 30.00 of it are credited in November, where 160.00 more are used: 130.00."""
     used()

@@ -110,6 +110,28 @@ def test_carried_time_is_the_platforms_in_the_account_of_capacity(tmp_path: Path
     assert report.closable
 
 
+def test_accounts_and_exports_are_exact_however_many_digits_it_takes(tmp_path: Path) -> None:
+    """999,999 thirds of a device for 30 days less a microsecond: 863999135998.802667864000333333 device-seconds.
+
+    The platform carries all of it, to the last of the 30 digits; at 10 an hour it is 2,399,997,599.9967.
+    """
+    apply(tmp_path, interruption_policies=[POLICY])
+    end = "2026-10-30T23:59:59.999999Z"
+    ingest_allocations(
+        hold(1, "01T00:00", None, "preempted", quantity=999_999, device_fraction="0.333333333333", ended_at=end,
+             observed_until=end)
+    )  # fmt: skip
+    report = build_report(period_of("2026-10"), now=OCTOBER_OVER)
+    assert (report.gpu_seconds["charged"], report.gpu_seconds["platform"]) == (
+        Decimal(0), Decimal("863999135998.802667864000333333")
+    )  # fmt: skip
+    close()
+    assert [line[-1] for line in lines()] == ["2399997600.00", "-2399997600.00"]
+    call_command("export_focus", "2026-10", "--out", str(tmp_path))
+    rows = file_rows(tmp_path / "focus-cost-and-usage-2026-10.csv")
+    assert sum(Decimal(row["BilledCost"]) for row in rows if row["ChargeCategory"] == "Usage") == Decimal("2399997600.00")
+
+
 def test_the_policy_in_force_at_the_end_of_the_hold_decides(tmp_path: Path) -> None:
     later = {"name": "sla-v2", "valid_from": "2026-10-11T00:00:00Z", "preempted": {"cap_hours": "0.25"}}
     apply(tmp_path, interruption_policies=[POLICY, later])

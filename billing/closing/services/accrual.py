@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
+from functools import reduce
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -32,6 +33,7 @@ from billing.tenancy.selectors import billing_setup
 from billing.usage.scope import EVERYTHING
 from metering.intervals import Interval
 from metering.messages import Message, UserError
+from pricing.money import EXACT
 from pricing.number_text import plain_text
 
 
@@ -136,6 +138,6 @@ def _left_out(report: Report, assessment: RatingResult) -> list[dict[str, Any]]:
         for team, problem in sorted(assessment.faults.items())
     ]
     return unrated + [
-        {"kind": kind, "unit": unit, "exceptions": len(found), "quantity": plain_text(sum(found, Decimal(0)))}
+        {"kind": kind, "unit": unit, "exceptions": len(found), "quantity": plain_text(reduce(EXACT.add, found))}
         for (kind, unit), found in sorted(sums.items())
     ]

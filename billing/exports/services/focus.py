@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from decimal import Decimal
-from functools import cached_property
+from functools import cached_property, reduce
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ from metering.intervals import Interval
 from metering.messages import Message, UserError
 from pricing.allocation import ALLOCATED
 from pricing.contexts import priced_class
-from pricing.money import split_amount
+from pricing.money import EXACT, split_amount
 from pricing.rating import LineKey
 
 DOCUMENTS_AT_ONCE = 20
@@ -183,7 +183,7 @@ class _Splitter:
         self, document: Mapping[str, Any], line: Mapping[str, Any], key: LineKey, usage: HourlyUsage
     ) -> SplitLine:
         charged, ratios = self._charges
-        if sum(usage.places.get(key, {}).values()) != charged.get(key.digest()):
+        if reduce(EXACT.add, usage.places.get(key, {}).values(), Decimal(0)) != charged.get(key.digest()):
             raise _unexplained(usage, Message(
                 "line %(position)s of %(number)s no longer follows from its usage; run `manage.py period_verify %(month)s`",
                 position=line["position"], number=document["number"], month=document["period"]["month"],
