@@ -16,7 +16,7 @@ from billing.rating.assessment import rate_period
 from billing.rating.efficiency import Verdict
 from billing.rating.models import EfficiencyVerdict
 from billing.usage.scope import EpochFilter
-from billing.usage.selectors import efficiency_samples, job_holds, last_close_seq
+from billing.usage.selectors import Sample, efficiency_samples, job_holds, last_close_seq
 from metering.intervals import Interval
 from metering.peaks import dense_peak_tflops
 from pricing.efficiency import Metric
@@ -64,7 +64,7 @@ def evidence_of(verdict: Verdict | EfficiencyVerdict, *, window: Interval, close
         "verdict": {name: getattr(verdict, name) for name in SAID},
         "policy": {**fields, "unrewarded": unrewarded},
         "samples": [
-            {**structs.asdict(sample), "dense_peak_tflops": dense_peak_tflops(sample.accelerator, sample.dtype)}
+            {**_sample_facts(sample), "dense_peak_tflops": dense_peak_tflops(sample.accelerator, sample.dtype)}
             for sample in sorted(samples, key=lambda sample: (sample.start, sample.end))
         ],
         "holds": [asdict(hold) for hold in job_holds(window, epochs, job)],
@@ -72,6 +72,11 @@ def evidence_of(verdict: Verdict | EfficiencyVerdict, *, window: Interval, close
     document: dict[str, Any] = json.loads(json.dumps(bundle, default=_shown))
     text = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return {**document, "sha256": sha256(text.encode()).hexdigest()}
+
+
+def _sample_facts(sample: Sample) -> dict[str, Any]:
+    """What a sample says; the pod is left out, so that evidence given before keeps its SHA-256."""
+    return {name: value for name, value in structs.asdict(sample).items() if name != "pod"}
 
 
 def _shown(value: object) -> str:

@@ -1,17 +1,20 @@
 """PURE: what samples say of a job: measured minutes, coverage, and MFU and HFU weighted as FM2 says.
 
-Samples that a policy covers only in part count by the part of their time that it covers.
+Samples that a policy covers only in part count by the part of their time that it covers. Time that was measured twice counts
+once.
 """
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from fractions import Fraction
+from itertools import chain
 from typing import Any
 
 import msgspec
 
 from billing.usage.selectors import Sample
-from metering.intervals import MICROSECOND, Interval, union
+from metering.intervals import MICROSECOND, Interval, union, without
 from metering.peaks import dense_peak_tflops
 from pricing import efficiency
 from pricing.money import EXACT, exact_sum
@@ -54,7 +57,7 @@ def score_of(samples: Sequence[Sample], covered: Sequence[Interval], held_second
 
     A sample without both values covers nothing: one hour that could not be measured costs coverage, not the score.
     """
-    overlapping = [part for sample in samples if (part := _part(sample, covered)).inside]
+    overlapping = [part for sample, times in _once(samples, covered) if (part := _part(sample, times)).inside]
     parts = [part for part in overlapping if part.sample.mfu is not None and part.sample.hfu is not None] or overlapping
     measured_s: Decimal | Fraction = Decimal(0)
     for part in parts:
@@ -62,6 +65,37 @@ def score_of(samples: Sequence[Sample], covered: Sequence[Interval], held_second
     minutes = _rounded(_busy(parts, covered), 60 * MICRO, MINUTE_PLACES)
     weights = _weights([part for part in parts if part.sample.gpu_seconds])
     return Score(minutes, _coverage(measured_s, held_seconds), _mean(weights, "mfu"), _mean(weights, "hfu"))
+
+
+def _once(samples: Sequence[Sample], covered: Sequence[Interval]) -> Iterable[tuple[Sample, Sequence[Interval]]]:
+    """Each sample with the time in which it counts: of what was measured twice, what was reported first stays.
+
+    A pod is measured twice where two samples of it overlap, or one of it and one of its workload.
+    """
+    if not _overlap(samples):
+        return [(sample, covered) for sample in samples]  # as of most jobs
+    found: list[tuple[Sample, Sequence[Interval]]] = []
+    measured: dict[tuple[str, str], dict[str, list[Interval]]] = defaultdict(lambda: defaultdict(list))
+    for sample in samples:
+        if sample.mfu is None or sample.hfu is None:
+            found.append((sample, covered))
+            continue
+        by_pod = measured[sample.namespace, sample.job]
+        before = [*by_pod[sample.pod], *by_pod[""]] if sample.pod else chain.from_iterable(by_pod.values())
+        found.append((sample, without(covered, before)))
+        by_pod[sample.pod] = union([*by_pod[sample.pod], Interval(sample.start, sample.end)])
+    return found
+
+
+def _overlap(samples: Sequence[Sample]) -> bool:
+    """Whether something may have been measured twice; samples that came out of order are looked at, too."""
+    ends: dict[tuple[str, str, str], Any] = {}
+    for sample in samples:
+        name = (sample.namespace, sample.job, sample.pod)
+        if name in ends and sample.start < ends[name]:
+            return True
+        ends[name] = sample.end
+    return any(pod and (namespace, job, "") in ends for namespace, job, pod in ends)
 
 
 def _part(sample: Sample, covered: Sequence[Interval]) -> _Part:

@@ -118,7 +118,7 @@ def job_queues(window: Interval, epochs: EpochFilter) -> dict[JobName, str]:
 
 
 class Sample(msgspec.Struct, frozen=True, gc=False):
-    """One efficiency sample of a job, with the accelerator that it ran on."""
+    """One efficiency sample of a job, with the accelerator that it ran on. `pod`: its UID, "" of a whole workload."""
 
     cluster: str
     namespace: str
@@ -133,6 +133,7 @@ class Sample(msgspec.Struct, frozen=True, gc=False):
     coverage: Decimal
     method: str = ""
     reason: str = ""
+    pod: str = ""
 
 
 def efficiency_samples(window: Interval, before: int, last_sample: int = 0) -> list[Sample]:
@@ -152,7 +153,7 @@ def scored(window: Interval, before: int, last_sample: int = 0) -> Scored:
     """Samples that overlap `window`, with the job of the first of the pods that each measured; see `EpochFilter`."""
     rows = rows_read(
         f"""SELECT e.id, a.cluster, a.namespace, {JOB}, a.accelerator, e.start, e."end",
-                   e.gpu_seconds, e.mfu, e.hfu, e.dtype, e.coverage, e.method, e.reason
+                   e.gpu_seconds, e.mfu, e.hfu, e.dtype, e.coverage, e.method, e.reason, e.pod_uid
             FROM {SAMPLED}
             WHERE {KNOWN_SAMPLE} AND e.start < %(end)s AND e."end" > %(start)s
             ORDER BY e.id, a.namespace, a.allocation_id""",

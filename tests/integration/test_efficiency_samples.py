@@ -1,5 +1,6 @@
 """What agents measured of jobs, hour by hour, and what a close makes of hours without a score."""
 
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,37 @@ def test_a_sample_that_names_pods_of_two_namespaces_scores_one_job_and_leaves_th
     assert reported == [
         ("nlp-eval", "Job/train", "reward", 230_400), ("nlp-train", "Job/train", "neutral:missing", 230_400),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "again",
+    [
+        [{**hour(number), "pod_uid": None, "workload": "train"} for number in range(4)],
+        [hour(0, end="2026-10-10T04:00:00Z", gpu_seconds="115200")],
+    ],
+    ids=["the pod and its workload", "the same pod in another cut"],
+)
+def test_time_that_is_measured_twice_counts_once(tmp_path: Path, again: list[dict[str, Any]]) -> None:
+    """4 of 8 hours are measured: half, whichever way they are reported again, and no reward of 64 GPU-hours x 10 x 0.10."""
+    apply(tmp_path, efficiency_policies=[POLICY])
+    ingest_allocations(trained(1, "Job"))
+    assert report(*(hour(number) for number in range(4))).accepted == 4
+    assert report(*again).accepted == len(again)
+    period_close(month="2026-10", actor="ops", now=OCTOBER_OVER)
+    verdict = EfficiencyVerdict.objects.get()
+    assert (verdict.coverage, verdict.minutes, verdict.reason) == (Decimal("0.5"), Decimal(240), "neutral:coverage")
+    assert verdict.effect == 0
+
+
+def test_of_two_samples_of_the_same_time_the_first_is_weighed(tmp_path: Path) -> None:
+    """Four hours at 0.55 and four at 0.15 are 0.35; with the hours that came twice it would be 0.56, a reward."""
+    apply(tmp_path, efficiency_policies=[POLICY])
+    ingest_allocations(trained(1, "Job"))
+    report(*(hour(number) for number in range(4)), *(hour(number, mfu="0.15", hfu="0.15") for number in range(4, 8)))
+    report(*({**hour(number, mfu="0.99", hfu="0.99"), "pod_uid": None, "workload": "train"} for number in range(4)))
+    period_close(month="2026-10", actor="ops", now=OCTOBER_OVER)
+    verdict = EfficiencyVerdict.objects.get()
+    assert (verdict.mfu, verdict.hfu, verdict.reason) == (Decimal("0.35"), Decimal("0.375"), "neutral")
 
 
 def trained(number: int, kind: str) -> dict[str, Any]:
