@@ -76,7 +76,7 @@ class EfficiencyPolicy:
 
     `width`: over how much the linear form grows (FM4). `shadow`: judged and shown, but no money moves. `classes`: the first
     that matches a job gives its bands. `unrewarded`: teams whose rewards are suspended because their telemetry was switched
-    off (FM3). `gather_short`: jobs too short to be judged are judged together, by team, namespace and day, so that
+    off (FM3). `gather_short`: jobs too short to be judged are judged together, by team, namespace, class and day, so that
     splitting a job avoids no penalty. `neutral_pool`: rewards are paid from the penalties of the month (FM6).
     `penalise_on`: what `hfu_below` bounds; MFU where jobs recompute activations to escape the penalty (FM, gaming table).
     """

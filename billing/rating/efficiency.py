@@ -269,13 +269,13 @@ def _job(  # one job's facts, gathered once
 
 
 def _gather_short(jobs: list[_Job], zone: str) -> list[_Job]:
-    """Judge what is too short together, by team, namespace and local day: splitting a job avoids no penalty."""
+    """Judge what is too short together, by team, namespace, class and local day: splitting a job avoids no penalty."""
     groups: dict[tuple[str, ...], list[_Job]] = defaultdict(list)
     for job in jobs:
         if job.policy.gather_short and job.judgement.reason == "neutral:short":
             began = min((sample.start for sample in job.samples), default=job.covered[0].start)
             day = max(began, job.covered[0].start).astimezone(ZoneInfo(zone)).date().isoformat()
-            groups[job.team, job.cluster, job.namespace, job.policy.name, day].append(job)
+            groups[job.team, job.cluster, job.namespace, job.policy.name, _class_name(job), day].append(job)
     penalised: dict[int, _Job] = {}
     for (team, *_), group in groups.items():
         penalised |= of_teams([team], partial(_judged_together, group))
@@ -291,6 +291,12 @@ def _judged_together(group: Sequence[_Job]) -> dict[int, _Job]:
     if judgement.reason != "penalty":  # together they earn no reward: nobody is to be paid for splitting either
         return {}
     return {id(job): job.judged(judgement) for job in group}
+
+
+def _class_name(job: _Job) -> str:
+    """The class whose bands a job is judged by; empty: the policy's own."""
+    one = job.policy.class_of(job.workload)
+    return one.name if one else ""
 
 
 def _effect_us(job: _Job, reference_data: ReferenceData) -> Decimal:
@@ -311,9 +317,8 @@ def _effect_us(job: _Job, reference_data: ReferenceData) -> Decimal:
 
 
 def _verdict(job: _Job, reference_data: ReferenceData) -> Verdict:
-    one = job.policy.class_of(job.workload)
     return Verdict(
         job.team, job.cluster, job.namespace, job.name, job.policy.name, job.held, job.score.minutes, job.score.coverage,
-        job.score.mfu, job.score.hfu, job.judgement.multiplier, job.judgement.reason, one.name if one else "",
+        job.score.mfu, job.score.hfu, job.judgement.multiplier, job.judgement.reason, _class_name(job),
         job.policy.shadow, round_part(_effect_us(job, reference_data), MICROSECONDS_PER_HOUR, AMOUNT_PLACES),
     )  # fmt: skip

@@ -178,6 +178,26 @@ def test_splitting_a_job_avoids_no_penalty(tmp_path: Path) -> None:
     assert verdicts()["job-3"][0] == "neutral:short"
 
 
+@pytest.mark.parametrize("queues", [("small", "large"), ("large", "small")])
+def test_short_jobs_of_two_classes_are_not_judged_by_the_bands_of_one(tmp_path: Path, queues: tuple[str, str]) -> None:
+    """HFU 0.10 is enough for small models (from 0.05), not for the rest (from 0.20): alone in its class each is too short.
+
+    Together they were judged by the bands of the job whose name comes first: 0.00, or 5.3333 GPU-hours x 10 x 0.20 = 10.67.
+    """
+    small = {"name": "small", "queues": ["small"], "hfu_below": "0.05"}
+    factories.apply(tmp_path, efficiency_policies=[{**BANDS, "gather_short": "true", "classes": [small]}])
+    for number, queue in enumerate(queues, start=1):
+        start = datetime(2026, 10, 10, number, tzinfo=UTC)
+        end = start.replace(minute=20).isoformat()
+        factories.ingest_allocations(
+            factories.allocation_record(number, started_at=start.isoformat(), ended_at=end, observed_until=end, queue=queue,
+                                        workload={"kind": "PyTorchJob", "name": f"job-{number}"})
+        )  # fmt: skip
+        measured(number, "0.05", "0.10", start, start.replace(minute=20))
+    assert billed(tmp_path) == []
+    assert {reason for reason, *_ in verdicts().values()} == {"neutral:short"}
+
+
 def test_a_neutral_pool_over_several_teams_and_prices_is_split_to_the_cent(tmp_path: Path) -> None:
     """8 x 10 x 0.20 = 16.00 pays three rewards of 8, 8 and 8 promised: 5.33 1/3 each, the cent to the earliest line."""
     cv = {"cluster": "hq-1", "namespace": "cv-*", "team": "cv", "valid_from": "2026-01-01"}
