@@ -120,6 +120,12 @@ def closed_until() -> datetime | None:
     return last.end if last else None
 
 
+def closed_window_around(instant: datetime) -> Interval | None:
+    """The closed window that an instant cuts in two, or None."""
+    row = _active_closes().filter(start__lt=instant, end__gt=instant).first()
+    return None if row is None else Interval(row.start, row.end)
+
+
 def withdrawn_closes() -> list[int]:
     """Ordinals of the closes that were taken back: what they charged is nobody's bill."""
     return list(Close.objects.exclude(withdrawn_at=None).values_list("close_seq", flat=True))

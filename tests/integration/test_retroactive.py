@@ -192,6 +192,22 @@ def test_samples_that_came_after_the_close_count_once_somebody_lets_them(tmp_pat
     assert effect(again) == [("nlp", "2026-10", money("0.00"), money("-8.00"), money("-8.00"))]
 
 
+def test_late_samples_of_some_days_are_refused_since_they_would_bring_in_those_of_the_others(tmp_path: Path) -> None:
+    """A change from 15 October let a sample of the 10th count as well: 32.00 of penalties, where 16.00 were asked for."""
+    people()
+    apply(tmp_path, efficiency_policies=[POLICY])
+    ingest_allocations(hold(1, 8, 1), hold(2, 8, 1, day="2026-10-20"))
+    bill()
+    sample(*HOUR, "28800", "0.05", "0.10")
+    sample("2026-10-20T00:00:00Z", "2026-10-20T01:00:00Z", "28800", "0.05", "0.10", "uid-2")
+    middle = datetime(2026, 10, 15, tzinfo=UTC)
+    for bounds in ({"valid_from": middle}, {"valid_until": middle}):
+        with pytest.raises(ChangeError, match="late samples count for whole months, the one from 2026-09-30T16:00"):
+            propose("efficiency", {}, name="some days", **bounds)
+    change = propose("efficiency", {}, name="all of it")
+    assert effect(change) == [("nlp", "2026-10", money("0.00"), money("32.00"), money("32.00"))]
+
+
 # Who, and what is refused
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from billing.rates.selectors import rate_card
 from billing.rating.models import RetroactiveChange
-from billing.rating.selectors import closed_until
+from billing.rating.selectors import closed_until, closed_window_around
 from billing.tenancy.models import Team
 from billing.usage.selectors import last_close_seq, last_sample
 from metering.intervals import Interval
@@ -70,8 +70,19 @@ def _checked(kind: str, fact: dict[str, Any], when: Interval) -> dict[str, Any]:
     if kind in (Kind.NAMESPACE, Kind.CONSUMER):
         return _owner(fact)
     if kind == Kind.EFFICIENCY:
+        _check_whole_months(when)
         return {}
     raise ChangeError(Message("kind %(kind)s is none of %(names)s", kind=repr(kind), names=", ".join(Kind.values)))
+
+
+def _check_whole_months(when: Interval) -> None:
+    """A job is judged by all samples of its month: those of some of its days cannot count without the others."""
+    for at in (when.start, when.end):
+        if (month := closed_window_around(at)) is not None:
+            raise ChangeError(Message(
+                "%(at)s: late samples count for whole months, the one from %(start)s until %(end)s would be cut",
+                at=at.isoformat(), start=month.start.isoformat(), end=month.end.isoformat(),
+            ))
 
 
 def _check_name(name: str) -> None:
