@@ -268,11 +268,19 @@ def test_focus_parts_an_hour_that_is_covered_in_part_and_follows_late_usage(tmp_
     ]  # fmt: skip
     assert sorted(reported) == sorted([
         ("02", "Usage", "", "5", "50.00", "50.00"), ("03", "Usage", "", "10", "100.00", "100.00"),
-        ("16", "Purchase", "", "15", "-120.00", "0.00"), ("16", "Usage", "Unused", "15", "0.00", "-120.00"),
+        ("16", "Purchase", "", "-15", "-120.00", "0.00"), ("16", "Usage", "Unused", "-15", "0.00", "-120.00"),
         ("01", "Purchase", "", "15", "120.00", "0.00"),
         ("01", "Usage", "Used", "10", "0.00", "80.00"), ("02", "Usage", "Used", "5", "0.00", "40.00"),
     ])  # fmt: skip
     assert {row["ChargeClass"] for row in rows} == {"Correction"}
+    assert {row["ListUnitPrice"] for row in rows if row["ChargeCategory"] == "Purchase"} == {"8"}
+    call_command("export_focus", "2026-10", "--out", str(tmp_path))
+    rows += file_rows(tmp_path / "focus-cost-and-usage-2026-10.csv")
+    hours = dict.fromkeys(("", "Used", "Unused"), Decimal(0))
+    for row in rows:
+        if row["CommitmentDiscountId"]:
+            hours[row["CommitmentDiscountStatus"]] += Decimal(row["CommitmentDiscountQuantity"])
+    assert hours == {"": Decimal(25), "Used": Decimal(25), "Unused": Decimal(0)}  # bought, and what became of it
 
 
 def test_the_journal_and_the_documents_name_the_commitment(tmp_path: Path) -> None:

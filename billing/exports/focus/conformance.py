@@ -77,6 +77,7 @@ def _cost_rules() -> dict[str, pc.Expression]:
         "what a commitment pays for has no BilledCost": consumed & (billed != ZERO),
     }
     for cost, price in (("ListCost", "ListUnitPrice"), ("ContractedCost", "ContractedUnitPrice")):
+        rules[f"{price} is not negative"] = _of(price) < ZERO
         rules[f"{cost} = {price} x PricingQuantity"] = _of(cost) != _of(price) * quantity
         rules[f"{cost} = BilledCost without a price"] = ~COMMITTED & ~USAGE & (_of(cost) != billed.cast(PRODUCT))
     rounding = pc.abs(contracted.cast(WIDE) - billed.cast(WIDE)) - _of("ContractedUnitPrice") * QUANTITY_ERROR

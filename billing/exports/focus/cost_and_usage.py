@@ -86,6 +86,14 @@ def rows_of(document: Mapping[str, Any], split: Sequence[SplitLine]) -> pa.Table
     return pa.Table.from_arrays(columns, schema=COST_AND_USAGE)
 
 
+def stated(line: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A line as FOCUS states it: hours that late usage takes back are fewer hours, where an invoice has a negative price."""
+    if not of_commitment(line) or not line["unit_price"].startswith("-"):
+        return line
+    quantity = EXACT.minus(Decimal(line["quantity"]))
+    return {**line, "quantity": quantity_text(quantity), "unit_price": line["unit_price"].removeprefix("-")}
+
+
 def _faces(item: SplitLine) -> list[SplitLine]:
     """The line as it is, or as a purchase, in one row, and what became of it."""
     if not of_commitment(item.line):

@@ -18,7 +18,7 @@ from billing.exports.focus.billing_records import detail_rows, period_rows
 from billing.exports.focus.columns import BILLING_PERIOD, COST_AND_USAGE, INVOICE_DETAIL
 from billing.exports.focus.conformance import Conformance
 from billing.exports.focus.contract_commitments import CONTRACT_COMMITMENT, Issue, Terms, commitment_rows
-from billing.exports.focus.cost_and_usage import ALLOCATED_PLACES, SplitLine, of_commitment, rows_of
+from billing.exports.focus.cost_and_usage import ALLOCATED_PLACES, SplitLine, of_commitment, rows_of, stated
 from billing.exports.focus.files import data_set_files
 from billing.exports.focus.hours import HourlyUsage, UsageOfClose, windows_closed_before
 from billing.exports.focus.shares import shares_of
@@ -212,6 +212,7 @@ class _Splitter:
     def _split(
         self, line: Mapping[str, Any], key: LineKey, usage: HourlyUsage, ratio: Decimal | None = None
     ) -> SplitLine:
+        line = stated(line)
         shares = shares_of(line, usage.places[key], self._windows[line["charge_period"]])
         return SplitLine(line, shares, usage.evidence.get(key, {}), usage.list_prices.get(key), ratio)
 
