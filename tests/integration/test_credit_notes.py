@@ -27,7 +27,7 @@ from billing.invoices.models import Correction, Invoice, Note, NoteLine
 from billing.invoices.selectors import document_of
 from billing.runtime.canonical_json import document_hash
 from billing.tenancy.models import AuditEntry
-from tests.factories import allocation_record, apply, ingest_allocations, ingest_tokens, money, token_record
+from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, money, token_record
 from tests.factories.corrections import (
     FIRST,
     IN_NOVEMBER,
@@ -62,6 +62,33 @@ def october(tmp_path: Path) -> None:
 
 # What a note says
 
+
+
+def test_a_credit_returns_the_cost_to_the_cost_centre_that_was_charged(tmp_path: Path) -> None:
+    """1,000.00 are billed to CC-210, then nlp moves to CC-999: the credit and the corrected 950.00 are where they belong.
+
+    A credit of that rebill is again one of CC-999. In the end both centres have paid nothing.
+    """
+    billed_october(tmp_path)
+    apply(tmp_path, teams=[{"code": "nlp", "name": "NLP Research", "cost_center": "CC-999"}, *SET_UP["teams"][1:]])
+    _, rebill = credit(whole(rebill_price=Decimal("9.5")))
+    rebill.refresh_from_db()
+    bill("2026-11", NOVEMBER_OVER)
+    assert net_by_cost_centre(tmp_path, "2026-10") == {"CC-210": money("1000.00"), "CC-900": money("-1000.00")}
+    assert net_by_cost_centre(tmp_path, "2026-11") == {
+        "CC-210": money("-1000.00"), "CC-999": money("950.00"), "CC-900": money("50.00")
+    }  # fmt: skip
+    (again,) = credit(whole(), number=str(rebill.number))
+    assert document_of(again)["recipient"]["cost_center"] == "CC-999"
+
+
+def net_by_cost_centre(directory: Path, month: str) -> dict[str, Decimal]:
+    """Debits less credits of the journal of a month."""
+    call_command("export_journal", month, "--out", str(directory / "journal.csv"), "--provider-cost-center", "CC-900")
+    net: dict[str, Decimal] = defaultdict(Decimal)
+    for row in file_rows(directory / "journal.csv"):
+        net[row["cost_center"]] += Decimal(row["debit"] or 0) - Decimal(row["credit"] or 0)
+    return dict(net)
 
 def test_a_note_names_invoice_line_month_and_reason(october: None) -> None:
     note, _ = credit(whole(rebill_price=Decimal("9.5")))

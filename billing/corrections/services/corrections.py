@@ -41,6 +41,7 @@ from billing.invoices.models import (
     NoteLine,
     NumberSeries,
 )
+from billing.invoices.selectors import document_of
 from billing.invoices.services.mails import mails_queue
 from billing.invoices.services.periods import period_open
 from billing.rating.models import RetroactiveChange
@@ -276,7 +277,7 @@ def _store_note(correction: Correction, plan: NotePlan, setup: BillingSetup) -> 
     header = {
         "kind": plan.kind, "issuer": {"name": setup.issuer, **issuer_facts(setup)},
         "recipient": {
-            "team": team.code, "name": team.name, "cost_center": team.cost_center, **recipient_facts(team)
+            "team": team.code, "name": team.name, "cost_center": _cost_center(plan), **recipient_facts(team)
         },
         "currency": correction.currency, "reason": {"code": correction.reason_code, "text": correction.reason},
         "invoice": invoice and {"number": invoice.number, "sha256": invoice.sha256, "month": invoice.period.month},
@@ -294,6 +295,13 @@ def _store_note(correction: Correction, plan: NotePlan, setup: BillingSetup) -> 
     NoteLine.objects.bulk_create(
         _line_row(note, position, entry, own) for position, entry in entries if _of_own_note(entry)
     )
+
+
+def _cost_center(plan: NotePlan) -> str:
+    """Of a credit note the one that was charged, so that the ledger returns the cost there; else the team's own now."""
+    credited = {entry.of.document for entry in plan.entries if entry.of is not None and entry.of.document}
+    charged = {document_of(document_numbered(number))["recipient"]["cost_center"] for number in credited} - {""}
+    return charged.pop() if len(charged) == 1 else plan.team.cost_center
 
 
 def _of_own_note(entry: NoteEntry) -> bool:
