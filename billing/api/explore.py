@@ -29,6 +29,7 @@ ANSWER = {
         "compared": {"type": "object", "nullable": True}, "steps": {"type": "array", "items": {"type": "object"}},
         "total": {"type": "object"}, "groups": {"type": "array", "items": {"type": "object"}},
         "months_missing": {"type": "array", "items": {"type": "string"}}, "unknown": {"type": "object"},
+        "unrated": {"type": "array", "items": {"type": "string"}},
         "data_through": {"type": "string", "format": "date-time", "nullable": True}, "missing": {"type": "object"},
     },
 }  # fmt: skip
@@ -47,7 +48,7 @@ class Explore(APIView):
             " are exact decimal strings and equal lines and invoices. `compared` are the days that `before` is of, as many"
             " as have wholly passed; null while metering is silent. `missing` and `months_missing` name what is in no"
             " figure; `unknown` is what energy and CO2 leave out: kWh `without_co2`, GPU-hours `without_energy`,"
-            " `slices_without_energy`."
+            " `slices_without_energy`. `unrated` are teams of which an open month has no figure."
         ),
         parameters=[
             OpenApiParameter("range", str, enum=PRESETS), OpenApiParameter("from", str), OpenApiParameter("to", str),
@@ -75,9 +76,9 @@ class Explore(APIView):
             raise ParseError(str(error)) from error
         fresh = _fresh(found, reader, everybody=own is None)
         if fresh is None:
-            return Response(_answer(found, setup.currency, setup.zone))
+            return Response(_answer(found, reader, setup.currency))
         shown = found.uncompared if fresh.stale else found
-        return Response(_answer(shown, setup.currency, setup.zone) | fresh.as_dict())
+        return Response(_answer(shown, reader, setup.currency) | fresh.as_dict())
 
 
 def _fresh(found: Explored, reader: Explorer, *, everybody: bool) -> Freshness | None:
@@ -89,13 +90,14 @@ def _fresh(found: Explored, reader: Explorer, *, everybody: bool) -> Freshness |
     return freshness(scope, window, found.as_of or reader.now, unbilled=found.unbilled)
 
 
-def _answer(found: Explored, currency: str, zone: str) -> dict[str, Any]:
+def _answer(found: Explored, reader: Explorer, currency: str) -> dict[str, Any]:
     query, compared = found.query, found.compared
     return {
-        "from": query.first.isoformat(), "to": query.last.isoformat(), "zone": zone, "currency": currency,
+        "from": query.first.isoformat(), "to": query.last.isoformat(), "zone": reader.zone, "currency": currency,
         "metric": query.metric, "preview": found.preview, "shadow": found.shadow,
         "as_of": None if found.as_of is None else found.as_of.isoformat(), "months_missing": found.missing,
         "unknown": {name: format(number, "f") for name, number in found.unknown.items()},
+        "unrated": sorted(found.unrated.keys() & set(reader.teams)),
         "compared": None if compared is None else {"from": compared.first.isoformat(), "to": compared.last.isoformat()},
         "steps": [
             {"from": step.span.first.isoformat(), "to": step.span.last.isoformat(),

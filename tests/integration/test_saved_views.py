@@ -166,6 +166,21 @@ def test_a_report_says_what_is_in_none_of_its_figures(used: None, hook: Webhook)
     assert lines[1:] == ["Energy: 0.000 kWh", "Against September 2026: +0.000 kWh", "", said]
 
 
+def test_a_report_counts_the_groups_beyond_those_that_are_told_apart(
+    used: None, hook: Webhook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """15 namespaces, of which the page tells 12 apart and the report names 10: 5 are left."""
+    ingest_allocations(*(
+        hold(number, "2026-11-01T00:00:00Z", "2026-11-01T01:00:00Z", quantity=1, namespace=f"nlp-{number}")
+        for number in range(10, 25)
+    ))
+    monkeypatch.setattr("billing.explorer.selectors.LISTED", 12)
+    report = scheduled(hook.url)
+    SavedView.objects.update(query="range=this-month&by=namespace&team=nlp&column=none")
+    assert reports_send(now=report.next_at) == 1
+    assert "and 5 more" in hook.messages[0]["message"].splitlines()
+
+
 def test_a_report_of_a_view_that_nobody_can_ask_any_more_holds_up_no_other(used: None, hook: Webhook) -> None:
     report = scheduled(hook.url)
     old = SavedView.objects.create(name="Old", query="by=person", owner=report.view.owner)

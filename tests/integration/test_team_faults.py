@@ -18,7 +18,7 @@ import pytest
 from django.db import OperationalError, connections
 from django.test import Client
 
-from billing.budgets.models import BudgetStatus
+from billing.budgets.models import BudgetStatus, Channel
 from billing.budgets.services import standings_refresh
 from billing.closing.models import BlockedTeam
 from billing.closing.price_preview import month_effect
@@ -29,6 +29,8 @@ from billing.closing.services.closing import CloseRefusedError, TeamsBlockedErro
 from billing.closing.services.snapshots import month_assess
 from billing.corrections.services.proof import period_verify
 from billing.explorer.services import cubes_refresh
+from billing.explorer.services.reports import reports_send
+from billing.explorer.services.saved_views import report_put, view_put
 from billing.exports.journal import Chart
 from billing.invoices.models import BillingPeriod, Invoice
 from billing.invoices.selectors import period_of
@@ -49,6 +51,7 @@ from tests.factories.team_faults import (
     measured_is,
     two_teams,
 )
+from tests.receivers import webhook
 
 pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]
 LATER = datetime(2026, 11, 2, 0, 5, tzinfo=UTC)
@@ -118,6 +121,25 @@ def test_pages_of_others_go_on_and_say_who_is_missing_in_them(tmp_path: Path) ->
     own = nlp.get(f"/teams/nlp/?month={MONTH}").content.decode()
     assert ("209.62" in own, "cannot be rated" in own) == (True, False)
     assert reported in cv.get(f"/teams/cv/?month={MONTH}").content.decode()
+
+
+def test_a_report_and_the_api_say_who_is_in_none_of_their_figures(tmp_path: Path) -> None:
+    """Without cv the month is 209.62; who may not see cv is not told of it."""
+    two_teams(tmp_path)
+    measured_is("NaN")
+    finance, lead = factories.person("fin", "finance"), factories.person("tom", "lead", team="nlp")
+    answer = signed_in(finance).get(f"/api/v1/explore?month={MONTH}&by=team").json()
+    assert (answer["total"]["total"], answer["unrated"]) == ("209.62", ["cv"])
+    assert signed_in(lead).get(f"/api/v1/explore?month={MONTH}&by=team").json()["unrated"] == []
+    with webhook() as hook:
+        report_put(
+            view=view_put(owner=finance, name="Months", query=f"month={MONTH}"), cadence="daily", hour=8, actor="fin",
+            channel=Channel.objects.create(name="all", url=hook.url, language="en"), now=OVER, zone="Asia/Shanghai",
+        )  # fmt: skip
+        assert reports_send(now=LATER) == 1
+    lines = hook.messages[0]["message"].splitlines()
+    assert "Cost: 209.62 CNY (so far)" in lines
+    assert "cv cannot be rated: what it is charged is unknown, and in no figure." in lines
 
 
 @pytest.mark.parametrize(

@@ -82,14 +82,17 @@ def message_of(report: ReportSchedule, found: Explored, reader: Explorer, setup:
     """Title and text of a report: the total, the change, the largest groups, how complete it is, and where to look."""
     query, teams = found.query, reader.called
     unit = setup.currency if query.metric == "cost" else UNIT[query.metric]
-    rows = [(title_of(query, group.names, teams), f"{group.total:,f}") for group in found.groups[:LISTED]]
+    listed = found.groups[:LISTED]
+    rows = [(title_of(query, group.names, teams), f"{group.total:,f}") for group in listed]
     fresh = None
     if (window := open_window(found)) is not None:
         fresh = freshness(UsageScope(frozenset(reader.teams)), window, found.as_of or reader.now, unbilled=found.unbilled)
     link = portal_link("explorer")
     context = {
         "view": report.view, "found": found, "rows": rows, "unit": unit, "metric": METRIC[query.metric], "setup": setup,
-        "span": span_text(query.span, found.today), "more": max(0, len(found.groups) - LISTED), "fresh": fresh,
+        "span": span_text(query.span, found.today), "fresh": fresh,
+        "more": max(0, found.number - sum(group.counts for group in listed)),
+        "unrated": sorted(found.unrated.keys() & set(reader.teams)),
         "unknown": unknown_texts(found.unknown, "{:,f}".format),
         "compared": "" if found.compared is None or (fresh and fresh.stale) else span_text(found.compared, found.today),
         "inbox": portal_link("inbox"), "link": f"{link}?{query.address}" if link else "", "total": f"{found.total.total:,f}",
