@@ -13,6 +13,7 @@ from billing.budgets.models import Channel
 from billing.closing.services.closing import period_close
 from billing.explorer.models import ReportSchedule, SavedView
 from billing.explorer.services.reports import reports_send
+from billing.explorer.services.saved_views import report_put, view_put
 from billing.tenancy.models import AuditEntry, Membership, Team
 from tests.factories import apply, ingest_allocations, person, signed_in
 from tests.factories.months import OCTOBER_OVER
@@ -179,6 +180,22 @@ def test_a_report_counts_the_groups_beyond_those_that_are_told_apart(
     SavedView.objects.update(query="range=this-month&by=namespace&team=nlp&column=none")
     assert reports_send(now=report.next_at) == 1
     assert "and 5 more" in hook.messages[0]["message"].splitlines()
+
+
+def test_a_report_of_everything_says_that_some_usage_has_no_owner(used: None, hook: Webhook) -> None:
+    """2 GPU-hours of nobody are in no figure of the running month: who sees everything is told, as on the page."""
+    ingest_allocations(
+        hold(4, "2026-11-01T00:00:00Z", "2026-11-01T01:00:00Z", quantity=1),
+        hold(5, "2026-11-01T00:00:00Z", "2026-11-01T02:00:00Z", quantity=1, namespace="stray"),
+    )
+    finance, said = person("fay", "finance"), "Some usage is not billable yet and in no figure; the page names it."
+    for number, (query, is_said) in enumerate((("range=this-month", True), ("range=this-month&team=nlp", False))):
+        view = view_put(owner=finance, name=query, query=query)
+        channel = Channel.objects.create(name=query, url=hook.url, language="en")
+        report_put(view=view, channel=channel, cadence="daily", hour=8, actor="fay", now=NOW, zone="Asia/Shanghai")
+        assert reports_send(now=NOW + timedelta(days=1)) == 1
+        lines = hook.messages[number]["message"].splitlines()
+        assert ("Cost: 10.00 CNY (so far)" in lines, said in lines) == (True, is_said)
 
 
 def test_a_report_of_a_view_that_nobody_can_ask_any_more_holds_up_no_other(used: None, hook: Webhook) -> None:

@@ -11,6 +11,7 @@ from typing import Final
 from zoneinfo import ZoneInfo
 
 from django.conf import settings
+from django.contrib.auth.models import User
 from django.db import transaction
 from django.http import QueryDict
 from django.template.loader import render_to_string
@@ -21,15 +22,16 @@ from billing.budgets.services.deliveries import FIRST_WAIT, LONGEST_WAIT
 from billing.explorer.labels import METRIC, UNIT, span_text, title_of, unknown_texts
 from billing.explorer.models import ReportSchedule
 from billing.explorer.picture import chart_png
+from billing.explorer.query import Query
 from billing.explorer.selectors import Explored, Explorer, open_window
 from billing.explorer.services.saved_views import channels_allowed, next_time
 from billing.rating.freshness import freshness
 from billing.runtime.apart import failure_text, log_failure
-from billing.tenancy.access import teams_visible_to
+from billing.tenancy.access import Right, access_of, teams_visible_to
 from billing.tenancy.links import portal_link
 from billing.tenancy.models import BillingSetup
 from billing.tenancy.selectors import billing_setup
-from billing.usage.scope import UsageScope
+from billing.usage.scope import EVERYTHING, UsageScope
 from metering.messages import Message
 
 LISTED: Final = 10
@@ -78,6 +80,14 @@ def _deliver(report: ReportSchedule, setup: BillingSetup, now: datetime) -> None
         send(report.channel, title=title, body=body, attachment=picture)
 
 
+def _scope(owner: User, query: Query, reader: Explorer) -> UsageScope:
+    """The usage that the figures are of: of the teams that are asked for, else all that the owner sees."""
+    asked = frozenset(query.filter.get("team", ())) & frozenset(reader.teams)
+    if not asked and access_of(owner).may(Right.READ):
+        return EVERYTHING
+    return UsageScope(asked or frozenset(reader.teams))
+
+
 def message_of(report: ReportSchedule, found: Explored, reader: Explorer, setup: BillingSetup) -> tuple[str, str]:
     """Title and text of a report: the total, the change, the largest groups, how complete it is, and where to look."""
     query, teams = found.query, reader.called
@@ -86,7 +96,8 @@ def message_of(report: ReportSchedule, found: Explored, reader: Explorer, setup:
     rows = [(title_of(query, group.names, teams), f"{group.total:,f}") for group in listed]
     fresh = None
     if (window := open_window(found)) is not None:
-        fresh = freshness(UsageScope(frozenset(reader.teams)), window, found.as_of or reader.now, unbilled=found.unbilled)
+        scope = _scope(report.view.owner, query, reader)
+        fresh = freshness(scope, window, found.as_of or reader.now, unbilled=found.unbilled)
     link = portal_link("explorer")
     context = {
         "view": report.view, "found": found, "rows": rows, "unit": unit, "metric": METRIC[query.metric], "setup": setup,
