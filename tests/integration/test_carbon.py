@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.core.management import call_command
 from django.db import DatabaseError, connection, transaction
 from pypdf import PdfReader
 
@@ -18,6 +19,7 @@ from billing.setup.file import SetUpFileError
 from tests import factories
 from tests.factories.carbon import PRICES, SHEET
 from tests.factories.corrections import bill
+from tests.factories.pages import file_rows
 
 pytestmark = pytest.mark.django_db
 FACTORS = {"cluster": "hq-1", "valid_from": "2026-01-01", "location_kg_per_kwh": "0.5306", "market_kg_per_kwh": "0.6096",
@@ -46,6 +48,22 @@ def test_a_line_says_what_its_energy_emitted_by_location_and_by_contract(tmp_pat
     csv = render_csv(document, sha256=invoice.sha256, issued_at=invoice.issued_at, status="issued").decode()
     assert "5.518" in csv
     assert "6.34" in csv
+
+
+def test_focus_splits_energy_and_emissions_over_the_hours_of_a_line(tmp_path: Path) -> None:
+    """Half an hour before 01:00 UTC, an hour after: 5.2 + 10.4 kWh; 15.6 x 0.5306 = 8.277 kg, 2.759 and 5.518."""
+    sheets = [{"name": "h800", **SHEET}]
+    factories.apply(tmp_path, cost_sheets=sheets, price_versions=PRICES, consumers=None, carbon=[FACTORS])
+    end = "2026-10-10T02:00:00Z"
+    factories.ingest_allocations(
+        factories.allocation_record(started_at="2026-10-10T00:30:00Z", ended_at=end, observed_until=end)
+    )
+    bill("2026-10", factories.AFTER)
+    call_command("export_focus", "2026-10", "--out", str(tmp_path))
+    rows = file_rows(tmp_path / "focus-cost-and-usage-2026-10.csv")
+    assert [(Decimal(row["x_EnergyKwh"]), Decimal(row["x_CarbonKg"])) for row in rows] == [
+        (Decimal("5.2"), Decimal("2.759")), (Decimal("10.4"), Decimal("5.518"))
+    ]  # fmt: skip
 
 
 def test_a_region_and_a_year_stand_for_their_factors(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ PRICING_UNITS = {MILLION_TOKENS: "1000000 Tokens"}
 VARYING = (
     "ChargePeriodStart", "ChargePeriodEnd", "BilledCost", "EffectiveCost", "ListCost", "ContractedCost",
     "PricingQuantity", "ConsumedQuantity", "ResourceId", "ResourceName", "RegionId", "RegionName", "x_EnergyKwh",
-    "x_Mfu", "x_Hfu", "x_Coverage", "CommitmentDiscountQuantity", "ContractApplied",
+    "x_CarbonKg", "x_Mfu", "x_Hfu", "x_Coverage", "CommitmentDiscountQuantity", "ContractApplied",
 )  # fmt: skip
 
 
@@ -118,7 +118,7 @@ def _varying(item: SplitLine, share: Share) -> tuple[Any, ...]:
         consumed = None if item.line["reason"] == UNUSED else consumed
     return (
         share.start, share.end, billed, effective, list_cost, list_cost, share.quantity, consumed,
-        *_resource(item, share.place), site, site, share.energy_kwh, *measured, *_applied(item, share),
+        *_resource(item, share.place), site, site, share.energy_kwh, share.co2_kg, *measured, *_applied(item, share),
     )  # fmt: skip
 
 

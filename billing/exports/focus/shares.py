@@ -41,6 +41,7 @@ class Share(NamedTuple):
     quantity: Decimal | None
     consumed: Decimal | None
     energy_kwh: Decimal | None
+    co2_kg: Decimal | None = None
 
 
 def shares_of(line: Mapping[str, Any], places: Mapping[Place, Decimal], window: Interval) -> list[Share]:
@@ -54,15 +55,17 @@ def shares_of(line: Mapping[str, Any], places: Mapping[Place, Decimal], window: 
     nothing: list[Decimal | None] = [None] * len(ordered)
     priced = is_usage(line)
     quantities = [*split_amount(Decimal(line["quantity"]), weights, QUANTITY_PLACES)] if priced else nothing
-    energy = line["energy_kwh"]
-    energies = nothing if energy is None else [*split_amount(Decimal(energy), weights, ENERGY_PLACES)]
+    energies, emissions = (
+        nothing if text is None else [*split_amount(Decimal(text), weights, ENERGY_PLACES)]
+        for text in (line["energy_kwh"], line.get("co2_location_kg"))
+    )
     price = Decimal(line["unit_price"]) if priced else None
     return [
         Share(
             max(start, window.start), min(place.until or start + HOUR, window.end), place, amount,
-            _list_cost(price, quantity, amount), quantity, _consumed(line, quantity), kwh,
+            _list_cost(price, quantity, amount), quantity, _consumed(line, quantity), kwh, co2_kg,
         )
-        for place, amount, quantity, kwh in zip(ordered, amounts, quantities, energies, strict=True)
+        for place, amount, quantity, kwh, co2_kg in zip(ordered, amounts, quantities, energies, emissions, strict=True)
         for start in (place.start or window.start,)
     ]  # fmt: skip
 
