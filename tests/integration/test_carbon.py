@@ -116,6 +116,29 @@ def test_stored_factors_are_applied_again_without_change_and_never_edited(tmp_pa
             cursor.execute(statement.format("rates_carbonfactors"))
 
 
+def test_the_page_of_an_invoice_says_what_its_energy_and_its_co2_leave_out(tmp_path: Path) -> None:
+    """8 H800 for an hour at hq-1 are 10.4 kWh, 5.518 kg; 2 at hq-3, which has no factor, 2.6 kWh; the A800 has no sheet."""
+    elsewhere = {"cluster": "hq-3", "namespace": "nlp", "team": "nlp", "valid_from": "2026-01-01"}
+    a800 = {"accelerator": "NVIDIA-A800", "price_per_gpu_hour": "5"}
+    factories.apply(
+        tmp_path, cost_sheets=[{"name": "h800", **SHEET}], consumers=None, carbon=[FACTORS],
+        ownership=[*factories.SET_UP["ownership"], elsewhere],
+        price_versions=[{**PRICES[0], "gpu": [*PRICES[0]["gpu"], a800]}],
+    )  # fmt: skip
+    hour = {"ended_at": "2026-10-10T01:00:00Z", "observed_until": "2026-10-10T01:00:00Z"}
+    factories.ingest_allocations(
+        factories.allocation_record(1, **hour), factories.allocation_record(2, accelerator="NVIDIA-A800", **hour),
+        factories.allocation_record(3, cluster="hq-3", namespace="nlp", quantity=2, **hour),
+    )
+    bill("2026-10", factories.AFTER)
+    invoice = Invoice.objects.get()
+    document = document_of(invoice)
+    assert (document["energy_kwh"], document["co2_location_kg"]) == ("13.000", "5.518")
+    page = factories.signed_in(factories.person("fin", "finance")).get(f"/invoices/{invoice.pk}/").content.decode()
+    assert "2.6 kWh have no CO₂ factor and are in no figure of CO₂ here." in page
+    assert "8.0 GPU-hours have a price without a cost sheet: their energy is not known and in no figure here." in page
+
+
 def test_factors_for_a_closed_month_are_refused_because_its_documents_would_differ(tmp_path: Path) -> None:
     billed(tmp_path)
     with pytest.raises(SetUpFileError, match=r"carbon\[0\].valid_from: .* lies in a closed month"):

@@ -1,6 +1,8 @@
 """Invoices: the list, the document, its proof and its files."""
 
+from collections import defaultdict
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any
 
 from django.conf import settings
@@ -15,6 +17,7 @@ from django.views.decorators.http import require_POST, require_safe
 from billing.corrections.dispute_holdback import held_now
 from billing.corrections.disputed import disputes_of
 from billing.corrections.services.proof import period_verify
+from billing.explorer.labels import unknown_texts
 from billing.invoices.acceptance import acceptance_of, due_of
 from billing.invoices.models import BillingPeriod, Invoice, Note
 from billing.invoices.selectors import document_of, mails_of, state_of
@@ -26,10 +29,14 @@ from billing.portal.selectors import invoices_visible, notes_visible
 from billing.portal.statements import lines_of
 from billing.portal.tables import Column, Table, columns
 from billing.portal.tables import download as download_table
+from billing.portal.templatetags.portal import hours
 from billing.portal.totals import invoice_totals
 from billing.tenancy.access import Right, access_of, teams_visible_to
 from billing.tenancy.models import BillingSetup
 from billing.tenancy.selectors import company_calendar
+from pricing.commitments import UNUSED
+from pricing.meters import line_kind
+from pricing.rate_card import SLICE_HOURS
 
 PAGE_SIZE = 50
 MONTHS_SHOWN = 36
@@ -76,7 +83,7 @@ def invoice(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
     document = document_of(found)
     context = {
         "nav": "invoices", "setup": setup, "invoice": found, "document": document,
-        "sections": sections_of(document, _digests(found)),
+        "sections": sections_of(document, _digests(found)), "unknown": unknown_texts(_unknown(document), hours),
         "notes": notes_visible(teams_visible_to(request.user)).filter(invoice=found), "state": state_of(found),
         "disputes": disputes_of().filter(invoice=found), "held": held_now(found),
         "mails": mails_of(found), "mail_is_set": settings.MAIL_CONFIGURED,
@@ -100,6 +107,19 @@ def sections_of(document: dict[str, Any], digests: Mapping[int, str] | None = No
         {**subtotal, "lines": [line for line in lines if line["kind"] == subtotal["kind"]]}
         for subtotal in document["subtotals"]
     ]
+
+
+def _unknown(document: Mapping[str, Any]) -> dict[str, Decimal]:
+    """What the energy and the CO2 that a document states leave out, by the names of `unknown_texts`; only what there is."""
+    sums: dict[str, Decimal] = defaultdict(Decimal)
+    for line in document["lines"]:
+        if not line_kind(line["kind"]).takes_energy or line["reason"] == UNUSED:
+            continue
+        if line["energy_kwh"] is None:
+            sums["slices_without_energy" if line["unit"] == SLICE_HOURS else "without_energy"] += Decimal(line["quantity"])
+        elif line.get("co2_location_kg") is None and document.get("co2_location_kg"):
+            sums["without_co2"] += Decimal(line["energy_kwh"])
+    return sums if document["energy_kwh"] else {}
 
 
 def _digests(found: Invoice) -> dict[int, str]:
