@@ -31,6 +31,11 @@ class Group:
         known = [item.amount for item in self.items if item.amount is not None]
         return sum(known, Decimal("0.00")) if known else None
 
+    @property
+    def partly(self) -> bool:
+        """Whether the money of some items is not known, so that it may be more."""
+        return any(item.amount is None for item in self.items)
+
 
 @dataclass(frozen=True)
 class Inbox:

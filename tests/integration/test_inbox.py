@@ -22,9 +22,11 @@ from billing.inbox.findings import Finding, stored
 from billing.inbox.models import Digest, MonthFindings
 from billing.inbox.selectors import Inbox, inbox_of
 from billing.inbox.services import digest_choose, digests_send, findings_refresh, month_findings
+from billing.inbox.services.digests import message_of
 from billing.invoices.models import BillingPeriod, DocumentMail, Invoice, JournalExport, Operation
 from billing.tenancy.access import access_of
 from billing.tenancy.models import ApiToken, AuditEntry, BillingSetup, Team
+from billing.tenancy.selectors import billing_setup
 from billing.tenancy.tokens import api_token_create
 from tests.factories import apply, ingest_allocations, person, signed_in, watched
 from tests.factories.api import bearer
@@ -319,6 +321,17 @@ def test_a_digest_goes_by_mail_unless_somebody_opts_out(hooked: list[tuple[str, 
     assert digests_send(now=MORNING + timedelta(days=2)) == 1
     assert [name for name, _, _ in hooked].count("lea") == 1
     assert AuditEntry.objects.filter(action="digest_choose", subject="lea").count() == 1
+
+
+def test_money_that_is_known_in_part_is_called_the_least(stray: None) -> None:
+    """12 GPU-hours of nobody are 120.00, what those of a second one on a device without a price are worth is unknown."""
+    ingest_allocations(
+        hold(4, "2026-10-10T00:00:00Z", "2026-10-10T12:00:00Z", quantity=1, namespace="other", accelerator="NVIDIA-B200")
+    )
+    findings_refresh(now=FRIDAY)
+    _, text = message_of(inbox_of(User.objects.get(username="ada"), FRIDAY), billing_setup())
+    assert "Usage without owner (2): 120.00 or more CNY" in text.splitlines()
+    assert "120.00 or more" in text_of(signed_in("ada"), "/inbox/")
 
 
 def test_a_digest_that_was_refused_is_sent_again_after_a_while(
