@@ -239,6 +239,18 @@ def test_an_allocation_of_the_future_or_of_another_cluster_is_refused() -> None:
     assert sorted((reason, key) for reason, key, _ in quarantine()) == [("future", "alloc-1"), ("invalid", "alloc-2")]
 
 
+def test_what_lies_in_the_future_is_refused_by_the_name_of_its_field() -> None:
+    agent, clock = Reporter("agent", "usage/gpu-allocations", future_limit_s=60), datetime(2026, 10, 10, 2, tzinfo=UTC)
+    ended, running = allocation_record(1), allocation_record(2, ended_at=None, observed_until="2026-10-10T04:00:00Z")
+    outcome = ingest_allocations(ended, running, reporter=agent, now=clock)
+    said = "lies in the future; the clock of the ledger says 2026-10-10T02:00:00+00:00"
+    assert [str(refusal.error) for refusal in outcome.refusals] == [
+        f"ended_at 2026-10-10T02:37:13+00:00 {said}", f"observed_until 2026-10-10T04:00:00+00:00 {said}",
+    ]  # fmt: skip
+    request = ingest_tokens(token_record(), reporter=LIMITED, now=datetime(2026, 1, 1, tzinfo=UTC))
+    assert str(request.refusals[0].error).startswith("time 2026-10-15T12:00:00+08:00 lies in the future; the clock of the ")
+
+
 @pytest.mark.parametrize("fraction", ["1E-2000000", "0E-20000", f"0.{'9' * 40}", f"0.{'0' * 20000}1"])
 def test_a_fraction_of_any_spelling_never_fails_its_batch(fraction: str) -> None:
     outcome = ingest_allocations(allocation_record(1), allocation_record(2, device_fraction=fraction))

@@ -14,6 +14,7 @@ from billing.tenancy.tokens import api_token_create
 from billing.usage.models import GpuAllocation, QuarantinedRecord
 from billing.usage.scope import EpochFilter
 from billing.usage.services import ReplayError, Reporter, quarantine_dismiss, quarantine_replay, tokens_ingest
+from billing.usage.services.replay import refusal_of
 from billing.usage.store.sums import token_sums
 from metering.intervals import Interval
 from metering.records import TokenUsage, decode_batch
@@ -99,6 +100,14 @@ def test_what_lay_in_the_future_is_taken_when_somebody_says_so() -> None:
     quarantine_replay(record_id=entry.pk, actor="lin", reason="its clock", now=clock + timedelta(hours=2))
     entry.refresh_from_db()
     assert (entry.status, entry.corrected, output_tokens()) == ("replayed", "", 100)
+
+
+def test_the_page_names_the_field_that_lay_in_the_future() -> None:
+    clock = datetime(2026, 10, 10, 1, tzinfo=UTC)
+    agent = Reporter("agent", "usage/gpu-allocations", future_limit_s=60)
+    ingest_allocations(allocation_record(), reporter=agent, now=clock)
+    entry = QuarantinedRecord.objects.get(reason="future")
+    assert refusal_of(entry, clock) == "ended_at 2026-10-10T02:37:13+00:00 lies in the future"
 
 
 def test_what_was_reported_rightly_meanwhile_is_a_duplicate_and_counts_once(bad: QuarantinedRecord) -> None:

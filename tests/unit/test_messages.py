@@ -35,9 +35,10 @@ def test_a_message_is_its_english_sentence_in_whatever_language_a_thread_works()
 
 
 def test_a_message_within_a_message_is_translated_too_and_other_values_are_not() -> None:
-    refused = Message("refused again: %(error)s", error=Message("time %(time)s lies in the future", time="2027-01-01"))
+    future = Message("%(field)s %(time)s lies in the future", field="time", time="2027-01-01")
+    refused = Message("refused again: %(error)s", error=future)
     assert refused == "refused again: time 2027-01-01 lies in the future"
-    assert chinese(refused) == "再次被拒绝：时间 2027-01-01 在未来"
+    assert chinese(refused) == "再次被拒绝：time 2027-01-01 在未来"
     assert chinese(Message("refused again: %(error)s", error="a remark of a person")) == "再次被拒绝：a remark of a person"
 
 

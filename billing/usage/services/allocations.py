@@ -399,11 +399,10 @@ def _admitted(
     """What the reporter may report and does not lie in the future; the rest is refused."""
     admitted, limit = list[Indexed](), latest_instant(reporter, now)
     for index, record, raw in records:
-        latest = max(record.started_at, record.known_until)
         if error := may_not_report(reporter, "cluster", record.cluster):
             outcome.refusals.append(Refusal(index, record.allocation_id, error, "invalid", raw))
-        elif limit is not None and latest > limit:
-            outcome.refusals.append(Refusal(index, record.allocation_id, in_the_future(latest, now), "future", raw))
+        elif limit is not None and record.known_until > limit:
+            outcome.refusals.append(Refusal(index, record.allocation_id, in_the_future(record, now), "future", raw))
         else:
             admitted.append((index, record, raw))
     return admitted

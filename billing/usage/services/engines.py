@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Any
 
 from billing.usage.services.one_by_one import OneByOne, Problem
-from billing.usage.services.outcome import Meaning, Reporter, latest_instant, may_not_report
+from billing.usage.services.outcome import Meaning, Reporter, in_the_future, latest_instant, may_not_report
 from metering.messages import Message
 from metering.records import EngineReading
 
@@ -14,7 +14,7 @@ def _problem(record: EngineReading, reporter: Reporter, now: datetime) -> Proble
         return error, "invalid"
     latest = latest_instant(reporter, now)
     if latest is not None and record.time > latest:
-        return Message("time %(time)s lies in the future", time=record.time.isoformat()), "future"
+        return in_the_future(record, now), "future"
     return None
 
 

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from billing.usage.models import AcceptedRows
 from metering.messages import Message
+from metering.records import EngineReading, GpuAllocation, UncheckedTokenUsage
 
 
 class Meaning(Enum):
@@ -48,11 +49,19 @@ def latest_instant(reporter: Reporter, now: datetime) -> datetime | None:
     return None if reporter.future_limit_s is None else now + timedelta(seconds=reporter.future_limit_s)
 
 
-def in_the_future(instant: datetime, now: datetime) -> Message:
+def last_instant(record: UncheckedTokenUsage | GpuAllocation | EngineReading) -> tuple[str, datetime]:
+    """The field of a record that holds its latest instant, and that instant."""
+    if isinstance(record, GpuAllocation):
+        return "observed_until" if record.ended_at is None else "ended_at", record.known_until
+    return "time", record.time
+
+
+def in_the_future(record: UncheckedTokenUsage | GpuAllocation | EngineReading, now: datetime) -> Message:
     """What is answered to a record that lies after the latest instant."""
+    field, instant = last_instant(record)
     return Message(
-        "time %(time)s lies in the future; the clock of the ledger says %(now)s",
-        time=instant.isoformat(), now=now.isoformat(),
+        "%(field)s %(time)s lies in the future; the clock of the ledger says %(now)s",
+        field=field, time=instant.isoformat(), now=now.isoformat(),
     )
 
 

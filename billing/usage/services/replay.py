@@ -24,7 +24,7 @@ from billing.usage.models import QuarantinedRecord
 from billing.usage.services.allocations import ALTERED, OTHER_CONTENT, allocation_refused, allocations_ingest
 from billing.usage.services.capacity import capacity_ingest, capacity_taken
 from billing.usage.services.efficiency import efficiency_ingest, sample_taken
-from billing.usage.services.outcome import IngestOutcome, Reporter
+from billing.usage.services.outcome import IngestOutcome, Reporter, last_instant
 from billing.usage.services.quarantine import DismissalError, quarantine_dismiss
 from billing.usage.services.token_batch import key_taken
 from billing.usage.services.tokens import tokens_ingest
@@ -159,7 +159,8 @@ def refusal_of(entry: QuarantinedRecord, now: datetime) -> str:
         found = [record_error(error, raw).message]
     else:
         if entry.reason == QuarantinedRecord.Reason.FUTURE:
-            return Message("time %(time)s lies in the future", time=entry.at.isoformat())
+            field, instant = last_instant(record)
+            return Message("%(field)s %(time)s lies in the future", field=field, time=instant.isoformat())
         found = _conflicts(entry.key, record)
     return next((message for message in found if message == entry.error), entry.error)
 

@@ -67,7 +67,7 @@ def _sort_out(batch: TokenBatch, latest: datetime, now: datetime) -> None:
         if error := may_not_report(batch.reporter, "source", record.source):
             batch.refusals.append(Refusal(place, key, error, "invalid", batch.raw_at(place)))
         elif record.time > latest:
-            batch.refusals.append(Refusal(place, key, in_the_future(record.time, now), "future", batch.raw_at(place)))
+            batch.refusals.append(Refusal(place, key, in_the_future(record, now), "future", batch.raw_at(place)))
         else:
             kept.append((record, place))
     batch.records, batch.places = [record for record, _ in kept], [place for _, place in kept]
