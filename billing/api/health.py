@@ -3,23 +3,23 @@
 import logging
 
 from django.db import DatabaseError, connection
-from django.http import HttpRequest, JsonResponse
-from django.views.decorators.http import require_safe
+from django.http import HttpRequest, HttpResponse, JsonResponse
 
+from billing.api.problems import read_only
 from billing.monitoring.state import tasks_waiting
 from billing.runtime.schema_state import migrations_pending
 
 logger = logging.getLogger(__name__)
 
 
-@require_safe
-def healthz(request: HttpRequest) -> JsonResponse:
+@read_only
+def healthz(request: HttpRequest) -> HttpResponse:
     """The process answers."""
     return JsonResponse({"status": "ok"})
 
 
-@require_safe
-def readyz(request: HttpRequest) -> JsonResponse:
+@read_only
+def readyz(request: HttpRequest) -> HttpResponse:
     """Database and schema are there; 503 with what is missing otherwise.
 
     The broker is named and takes nothing away: pages and reports need it for no answer.

@@ -13,11 +13,11 @@ from django.conf import settings
 from django.db import DatabaseError, connection
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
-from django.views.decorators.http import require_safe
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from billing.api.problems import read_only
 from billing.api.request_metrics import processes
 from billing.closing.selectors import teams_blocked_count
 from billing.monitoring import state
@@ -130,7 +130,7 @@ def _timestamp(at: datetime | None) -> float:
     return at.timestamp() if at else 0.0
 
 
-@require_safe
+@read_only
 def metrics(request: HttpRequest) -> HttpResponse:
     """The metrics of the moment."""
     installation = CollectorRegistry(auto_describe=False)

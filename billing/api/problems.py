@@ -2,11 +2,13 @@
 
 import logging
 import traceback
+from collections.abc import Callable
+from functools import wraps
 from http import HTTPStatus
 from typing import Any
 
 from django.db import DatabaseError, InterfaceError, OperationalError
-from django.http import Http404, HttpRequest, JsonResponse
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.csrf import csrf_exempt
 from psycopg.errors import UndefinedColumn, UndefinedFunction, UndefinedTable
 from rest_framework import exceptions, status
@@ -115,6 +117,21 @@ def _title(error: Exception, status_code: int) -> str:
     text = str(getattr(error, "default_detail", "Error"))
     unfilled = status_code == status.HTTP_404_NOT_FOUND or "{" in text
     return HTTPStatus(status_code).phrase if unfilled else text.rstrip(".")
+
+
+def read_only(view: Callable[[HttpRequest], HttpResponse]) -> Callable[[HttpRequest], HttpResponse]:
+    """A view for programs that only answers; any other method is a 405 of the same shape as those of endpoints."""
+
+    @csrf_exempt
+    @wraps(view)
+    def answered(request: HttpRequest) -> HttpResponse:
+        if request.method in ("GET", "HEAD"):
+            return view(request)
+        refused = api_problem(exceptions.MethodNotAllowed(str(request.method)))
+        refused.headers["Allow"] = "GET, HEAD"
+        return refused
+
+    return answered
 
 
 @csrf_exempt

@@ -11,6 +11,7 @@ from django.urls import get_resolver
 
 from billing.settings.security_headers import policy_of
 from tests import factories
+from tests.factories.api import problem
 from tests.factories.identity import code_of, provider
 from tests.factories.roles import MATRIX, addresses, filled, scenario
 
@@ -32,6 +33,7 @@ def address(route: str, scenario: dict[str, Any]) -> str:
     return "/" + text.replace("^", "").replace("$", "")
 
 
+PROBES = ("healthz", "readyz", "metrics")
 ROUTES = [route for route in addresses(get_resolver().url_patterns) if route != "account/oidc/oidc/backchannel-logout/"]
 """Without the one that the identity provider asks: no session counts there, only a token that the provider signed."""
 
@@ -44,9 +46,18 @@ def test_a_form_of_another_site_changes_nothing(scenario: dict[str, Any], route:
     browser.force_login(root)
     for method in ("post", "put", "patch", "delete"):
         status = getattr(browser, method)(address(route, scenario)).status_code
-        # A door of programs that takes no such request of anybody says so; a page looks at the token first.
-        takes_none = route.startswith("api/") and MATRIX[route][0] != method.upper()
+        # What programs ask and takes no such request of anybody says so; a page looks at the token first.
+        takes_none = route in PROBES or (route.startswith("api/") and MATRIX[route][0] != method.upper())
         assert status in ((403, 404, 405) if takes_none else (403,)), (route, method, status)
+
+
+@pytest.mark.parametrize("method", ["post", "put", "patch", "delete", "options"])
+@pytest.mark.parametrize("path", PROBES)
+def test_a_probe_that_writes_is_answered_as_an_endpoint_answers(path: str, method: str) -> None:
+    """A load balancer that is set up to POST reads what is wrong in its log; a page of HTML about cookies says nothing."""
+    refused = problem(getattr(Client(enforce_csrf_checks=True), method)(f"/{path}"), 405)
+    assert refused["detail"] == f'Method "{method.upper()}" not allowed.'
+    assert getattr(Client(), method)(f"/{path}").headers["Allow"] == "GET, HEAD"
 
 
 @pytest.mark.parametrize("target", ELSEWHERE)
