@@ -13,7 +13,6 @@ from drf_spectacular.utils import (
     OpenApiParameter,
     extend_schema,
     extend_schema_field,
-    extend_schema_view,
     inline_serializer,
 )
 from rest_framework import serializers
@@ -24,7 +23,7 @@ from rest_framework.views import APIView
 
 from billing.api.authentication import has_scope
 from billing.api.budget_check import MOST_BODY, SCOPE, budget_check, read_fields, reservation_release
-from billing.api.parameters import TEAM, rows_seen
+from billing.api.parameters import TEAM, Endpoint, rows_seen
 from billing.api.problems import PROBLEM_JSON
 from billing.api.usage import AnyBody
 from billing.budgets.models import Budget
@@ -83,10 +82,10 @@ def _text(value: object) -> object:
     return str(value) if isinstance(value, Decimal) else value
 
 
-@extend_schema_view(get=extend_schema(parameters=[TEAM]))
-class Budgets(ListAPIView[Budget]):
+class Budgets(Endpoint, ListAPIView[Budget]):
     """Budgets and their status; a token or person confined to teams sees theirs."""
 
+    parameters = [TEAM]
     permission_classes = [has_scope("budgets:read")]
     serializer_class = BudgetSerializer
 

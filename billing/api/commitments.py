@@ -19,7 +19,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from billing.api.authentication import has_scope
-from billing.api.parameters import TEAM, facts_of, rows_seen
+from billing.api.parameters import TEAM, Endpoint, facts_of, rows_seen
 from billing.api.schema import PROBLEM
 from billing.rates.models import Commitment, CommitmentDraft
 from billing.rates.services import CommitmentTerms, RateError
@@ -116,10 +116,10 @@ class CommitmentStepSerializer(serializers.Serializer[Any]):
     reason = serializers.CharField(max_length=2000, required=False, default="", allow_blank=True)
 
 
-@extend_schema_view(get=extend_schema(parameters=[TEAM]))
-class Commitments(ListAPIView[Commitment]):
+class Commitments(Endpoint, ListAPIView[Commitment]):
     """Every commitment, by team, accelerator and start."""
 
+    parameters = [TEAM]
     permission_classes = [has_scope("invoices:read")]
     serializer_class = CommitmentSerializer
 
@@ -150,10 +150,11 @@ class TakesStep(BasePermission):
         return actor.has(step[1]) if step else actor.has("prices:write") or actor.has("prices:approve")
 
 
-@extend_schema_view(get=extend_schema(operation_id="list_commitment_drafts", parameters=[TEAM]))
-class CommitmentDrafts(ListAPIView[CommitmentDraft]):
+@extend_schema_view(get=extend_schema(operation_id="list_commitment_drafts"))
+class CommitmentDrafts(Endpoint, ListAPIView[CommitmentDraft]):
     """Terms that were proposed, the newest first."""
 
+    parameters = [TEAM]
     permission_classes = [ReadsOrProposes]
     serializer_class = CommitmentDraftSerializer
 

@@ -12,11 +12,10 @@ from rest_framework.exceptions import PermissionDenied
 from rest_framework.generics import ListAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
 from billing.api.authentication import has_scope
 from billing.api.invoices import IssuedDocument
-from billing.api.parameters import MONTH, TEAM, asked, facts_of, rows_seen
+from billing.api.parameters import MONTH, TEAM, Endpoint, asked, facts_of, rows_seen
 from billing.api.schema import PROBLEM
 from billing.corrections.disputed import dispute_as_dict, disputes_of
 from billing.corrections.models import Dispute
@@ -46,10 +45,10 @@ class NoteSerializer(serializers.Serializer[Note]):
         return note_as_dict(instance)
 
 
-@extend_schema_view(get=extend_schema(parameters=[MONTH, TEAM, KIND]))
-class CreditNotes(ListAPIView[Note]):
+class CreditNotes(Endpoint, ListAPIView[Note]):
     """Issued credit notes and rebills; `month` is the one in which they were issued."""
 
+    parameters = [MONTH, TEAM, KIND]
     permission_classes = [has_scope("invoices:read")]
     serializer_class = NoteSerializer
 
@@ -57,7 +56,7 @@ class CreditNotes(ListAPIView[Note]):
         notes = rows_seen(
             notes_issued().order_by("number"), self.request, team="team__code", month="correction__period__month"
         )
-        if kind := asked(self.request, "kind", Note.Kind.values):
+        if kind := asked(self.request, "kind"):
             notes = notes.filter(kind=kind)
         return notes
 
@@ -102,7 +101,6 @@ class ClaimSerializer(serializers.Serializer[Any]):
 
 
 @extend_schema_view(
-    get=extend_schema(parameters=[TEAM, STATUS]),
     post=extend_schema(
         operation_id="open_dispute", request=ClaimSerializer,
         responses={
@@ -111,9 +109,10 @@ class ClaimSerializer(serializers.Serializer[Any]):
         },
     ),
 )  # fmt: skip
-class Disputes(ListAPIView[Dispute]):
+class Disputes(Endpoint, ListAPIView[Dispute]):
     """Disputes about lines of issued documents, the newest first."""
 
+    parameters = [TEAM, STATUS]
     permission_classes = [has_scope("invoices:read", write="disputes:write")]
     serializer_class = DisputeSerializer
 
@@ -129,7 +128,7 @@ class Disputes(ListAPIView[Dispute]):
         disputes = disputes_of(actor_of(self.request).teams())
         if team := asked(self.request, "team"):
             disputes = disputes.filter(team__code=team)
-        if status := asked(self.request, "status", Dispute.Status.values):
+        if status := asked(self.request, "status"):
             disputes = disputes.filter(status=status)
         return disputes
 
@@ -145,7 +144,7 @@ def _opened(request: Request, claim: Claim) -> Dispute:
         raise Http404 from error
 
 
-class OneDispute(APIView):
+class OneDispute(Endpoint):
     """One dispute."""
 
     permission_classes = [has_scope("invoices:read")]

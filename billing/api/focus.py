@@ -7,14 +7,13 @@ from django.http import Http404, HttpResponse
 from django.utils import timezone
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
-from rest_framework.exceptions import ParseError
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
 from billing.api.admission import Busy
 from billing.api.authentication import has_scope
 from billing.api.pagination import PageNumber
+from billing.api.parameters import Endpoint
 from billing.api.schema import PROBLEM
 from billing.closing.services.operations import operation_request
 from billing.closing.tasks import operation_wake
@@ -34,13 +33,14 @@ PARAMETERS = [
 ]
 
 
-class FocusEndpoint(APIView):
+class FocusEndpoint(Endpoint):
     """A data set of FOCUS 1.4, as `export_focus` writes it; it shows every team."""
 
+    parameters = PARAMETERS
     permission_classes = [has_scope("invoices:read")]
 
     @extend_schema(
-        operation_id="focus_list", parameters=PARAMETERS,
+        operation_id="focus_list",
         responses={
             200: OpenApiTypes.OBJECT, 409: OpenApiResponse(PROBLEM, "the month's documents are not all issued"),
             503: OpenApiResponse(PROBLEM, "the rows of a large month are being made; Retry-After says when to ask again"),
@@ -51,8 +51,6 @@ class FocusEndpoint(APIView):
         if actor_of(request).teams() is not None or "\0" in month:
             raise Http404
         chosen: Any = request.query_params.get("data_set", DEFAULT)
-        if chosen not in DATA_SETS:
-            raise ParseError(f"data_set {chosen[:40]!r}: choose one of {', '.join(DATA_SETS)}")
         try:
             rows: Any = focus_rows(month=month, data_set=chosen, now=timezone.now(), request=_asking(request, month))
         except NoPeriodError:

@@ -6,9 +6,9 @@ from django.utils import timezone
 from drf_spectacular.utils import OpenApiResponse, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
 from billing.api.authentication import has_scope
+from billing.api.parameters import Endpoint
 from billing.inbox.reader import Item
 from billing.inbox.selectors import inbox_of, months_checked_at
 from billing.tenancy.actors import Actor, actor_of
@@ -24,7 +24,7 @@ ANSWER = {
 }  # fmt: skip
 
 
-class Inbox(APIView):
+class Inbox(Endpoint):
     """The inbox of the person who asks, or of the owner of the token."""
 
     permission_classes = [has_scope("invoices:read")]

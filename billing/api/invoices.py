@@ -12,10 +12,9 @@ from rest_framework import serializers
 from rest_framework.generics import ListAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
 from billing.api.authentication import has_scope
-from billing.api.parameters import MONTH, TEAM, rows_seen
+from billing.api.parameters import MONTH, TEAM, Endpoint, rows_seen
 from billing.closing.report import build_report
 from billing.closing.services.accrual import accrual_last
 from billing.invoices.models import BillingPeriod, Invoice
@@ -41,7 +40,7 @@ class TeamSerializer(serializers.ModelSerializer[Team]):
         fields = ("code", "name", "cost_center", "parent", "is_group")
 
 
-class Teams(ListAPIView[Team]):
+class Teams(Endpoint, ListAPIView[Team]):
     """Teams and groups."""
 
     permission_classes = [has_scope("invoices:read")]
@@ -80,7 +79,7 @@ class PriceVersionSerializer(serializers.ModelSerializer[PriceVersion]):
         fields: tuple[str, ...] = ("name", "currency", "valid_from", "valid_until", "gpu", "tokens")
 
 
-class PriceVersions(ListAPIView[PriceVersion]):
+class PriceVersions(Endpoint, ListAPIView[PriceVersion]):
     """Every published price version."""
 
     permission_classes = [has_scope("prices:read")]
@@ -105,10 +104,10 @@ class ChargeSerializer(serializers.ModelSerializer[Charge]):
         exclude = ("id", "line_key", "close_seq")
 
 
-@extend_schema_view(get=extend_schema(parameters=[MONTH, TEAM]))
-class Charges(ListAPIView[Charge]):
+class Charges(Endpoint, ListAPIView[Charge]):
     """Charges of closed periods."""
 
+    parameters = [MONTH, TEAM]
     permission_classes = [has_scope("invoices:read")]
     serializer_class = ChargeSerializer
 
@@ -136,10 +135,10 @@ def _issued() -> QuerySet[Invoice]:
     return issued.prefetch_related("events").order_by("number")
 
 
-@extend_schema_view(get=extend_schema(parameters=[MONTH, TEAM]))
-class Invoices(ListAPIView[Invoice]):
+class Invoices(Endpoint, ListAPIView[Invoice]):
     """Issued invoices."""
 
+    parameters = [MONTH, TEAM]
     permission_classes = [has_scope("invoices:read")]
     serializer_class = InvoiceSerializer
 
@@ -147,7 +146,7 @@ class Invoices(ListAPIView[Invoice]):
         return rows_seen(_issued(), self.request, team="team__code", month="period__month")
 
 
-class IssuedDocument(APIView):
+class IssuedDocument(Endpoint):
     """One of the `issued` documents, by its number."""
 
     permission_classes = [has_scope("invoices:read")]
@@ -180,7 +179,7 @@ class InvoiceDocument(IssuedDocument):
         return _issued()
 
 
-class Period(APIView):
+class Period(Endpoint):
     """One billing period."""
 
     permission_classes = [has_scope("invoices:read")]
@@ -199,7 +198,7 @@ class Period(APIView):
         )  # fmt: skip
 
 
-class PeriodReport(APIView):
+class PeriodReport(Endpoint):
     """Answers "can we close this month?" as JSON."""
 
     permission_classes = [has_scope("invoices:read")]
@@ -213,7 +212,7 @@ class PeriodReport(APIView):
         return HttpResponse(encoder.encode(report.as_dict()), content_type="application/json")
 
 
-class PeriodAccrual(APIView):
+class PeriodAccrual(Endpoint):
     """The estimated accrual of a month that finance booked before it was billed; the last one that was made."""
 
     permission_classes = [has_scope("invoices:read")]

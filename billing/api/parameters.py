@@ -1,13 +1,18 @@
 """What endpoints read of a request: parameters of the query, the facts of a body, and which teams the client may see."""
 
-from collections.abc import Collection
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import Any, ClassVar, TypeVar
 
 from django.db.models import Model, QuerySet
+from django.http import Http404
+from drf_spectacular.openapi import AutoSchema
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework.exceptions import ParseError, PermissionDenied
+from rest_framework.permissions import SAFE_METHODS
 from rest_framework.request import Request
 from rest_framework.serializers import BaseSerializer
+from rest_framework.settings import api_settings
+from rest_framework.views import APIView
 
 from billing.tenancy.actors import actor_of
 from metering.intervals import IntervalError, billing_month
@@ -17,17 +22,75 @@ MONTH = OpenApiParameter("month", str, description="billing month such as 2026-1
 TEAM = OpenApiParameter("team", str, description="team code")
 
 
-def asked(request: Request, name: str, among: Collection[str] = ()) -> str | None:
-    """A query parameter, one of those it is `among`; NUL, which PostgreSQL cannot compare with, is refused."""
+class EndpointSchema(AutoSchema):
+    """Describes the parameters of an `Endpoint` from the list against which it checks a request."""
+
+    def get_override_parameters(self) -> list[Any]:
+        return [*getattr(self.view, "parameters", ())] if self.method == "GET" else []
+
+
+class Endpoint(APIView):
+    """An endpoint whose query has the `parameters` of its description and no others, each at most once and never empty.
+
+    Whoever mistypes a filter, or leaves it empty, would take the figures of everybody for those of one team.
+    """
+
+    schema = EndpointSchema()
+    parameters: ClassVar[Sequence[OpenApiParameter]] = ()
+    """Of a request that reads; a list has those of its pages, and each endpoint the `format` of its answer."""
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        super().initial(request, *args, **kwargs)
+        if request.method in SAFE_METHODS:
+            self._check_query(request)
+
+    def perform_content_negotiation(self, request: Request, force: bool = False) -> Any:
+        try:
+            return super().perform_content_negotiation(request, force)
+        except Http404 as error:
+            known = [str(renderer.format) for renderer in self.get_renderers()]
+            raise ParseError(_none_of("format", str(request.query_params["format"]), known)) from error
+
+    def _check_query(self, request: Request) -> None:
+        """Raises ParseError with the name and the value of what is wrong."""
+        known = {parameter.name: parameter for parameter in self.parameters}
+        pages = getattr(self, "paginator", None)
+        names = {*known, *([pages.page_query_param, pages.page_size_query_param] if pages else [])}
+        for name, values in request.query_params.lists():
+            if name == api_settings.URL_FORMAT_OVERRIDE:
+                continue
+            if name not in names:
+                only = f"only {', '.join(sorted(names))}" if names else "and no other"
+                raise ParseError(f"{name[:40]!r}: this endpoint has no such parameter, {only}")
+            _check_values(name, values, known.get(name))
+        if pages:
+            pages.get_page_size(request)
+
+
+def _check_values(name: str, values: list[str], known: OpenApiParameter | None) -> None:
+    if len(values) > 1 and not (known and known.many):
+        raise ParseError(f"{name} is given {len(values)} times: {', '.join(repr(value[:40]) for value in values[:9])}")
+    for value in values:
+        if not value.strip():
+            raise ParseError(f"{name} {value!r} is empty: leave it out, or say which")
+        if "\0" in value:  # PostgreSQL cannot compare with it
+            raise ParseError(f"{name} {value[:40]!r} contains a NUL character")
+        if known and known.enum and value not in known.enum:
+            raise ParseError(_none_of(name, value, known.enum))
+
+
+def _none_of(name: str, value: str, known: Sequence[str]) -> str:
+    return f"{name} {value[:40]!r}: one of {', '.join(known)}"
+
+
+def asked(request: Request, name: str) -> str | None:
+    """A query parameter of an `Endpoint`."""
     value: str | None = request.query_params.get(name)
-    if value is not None and "\0" in value:
-        raise ParseError(f"{name} contains a NUL character")
-    if value and among and value not in among:
-        raise ParseError(f"{name} {value!r} is none of {', '.join(among)}")
     return value
 
 
-def _asked_month(request: Request) -> str | None:
+def asked_month(request: Request) -> str | None:
+    """The month of the query.  Raises ParseError for what is none."""
     value = asked(request, "month")
     try:
         if value:
@@ -55,7 +118,7 @@ def rows_seen(rows: QuerySet[Row], request: Request, *, team: str, month: str = 
         rows = rows.filter(**{f"{team}__in": list(own.values_list("code", flat=True))})
     if code := asked(request, "team"):
         rows = rows.filter(**{team: code})
-    if month and (wanted := _asked_month(request)):
+    if month and (wanted := asked_month(request)):
         rows = rows.filter(**{month: wanted})
     return rows
 

@@ -13,7 +13,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from billing.api.authentication import has_scope
-from billing.api.parameters import facts_of, rows_seen, sees_all_teams
+from billing.api.parameters import TEAM, Endpoint, facts_of, rows_seen, sees_all_teams
 from billing.api.schema import PROBLEM
 from billing.closing.models import BlockedTeam, MeterReading
 from billing.closing.services.energy import meter_reading_put
@@ -43,7 +43,7 @@ class ReportedReading(serializers.Serializer[Any]):
 
 
 @extend_schema_view(get=extend_schema(operation_id="list_meter_readings"))
-class MeterReadings(ListAPIView[MeterReading]):
+class MeterReadings(Endpoint, ListAPIView[MeterReading]):
     """What the building's meters counted in a month, in the order in which it was reported."""
 
     permission_classes = [has_scope("usage:read", write="usage:correct")]
@@ -82,9 +82,10 @@ class BlockedTeamSerializer(serializers.ModelSerializer[BlockedTeam]):
 
 
 @extend_schema_view(get=extend_schema(operation_id="list_held_teams"))
-class BlockedTeams(ListAPIView[BlockedTeam]):
+class BlockedTeams(Endpoint, ListAPIView[BlockedTeam]):
     """The teams that a month in the middle of its close holds while the others are billed."""
 
+    parameters = [TEAM]
     permission_classes = [has_scope("invoices:read")]
     serializer_class = BlockedTeamSerializer
 

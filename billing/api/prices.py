@@ -21,13 +21,12 @@ from rest_framework.parsers import BaseParser
 from rest_framework.permissions import SAFE_METHODS, BasePermission
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
 from billing.api.admission import gate
 from billing.api.authentication import has_scope
 from billing.api.bodies import declared_bytes, read_body
 from billing.api.invoices import PriceVersions
-from billing.api.parameters import asked
+from billing.api.parameters import Endpoint, asked
 from billing.api.price_shapes import (
     DiffSerializer,
     DraftChangeSerializer,
@@ -128,7 +127,7 @@ class SeesDrafts(BasePermission):
         return sees_drafts(request)
 
 
-class _PriceEndpoint(APIView):
+class _PriceEndpoint(Endpoint):
     """What the endpoints share: exact numbers in, refusals of a draft as problems by field."""
 
     parser_classes = [ExactJsonParser]
@@ -212,10 +211,9 @@ class PriceVersionEndpoint(_PriceEndpoint):
 class PriceDiffEndpoint(_PriceEndpoint):
     """Two lists, price by price."""
 
-    @extend_schema(
-        parameters=[OpenApiParameter("against", str, description="default: the published version before it")],
-        responses={200: DiffSerializer, **REFUSED},
-    )
+    parameters = [OpenApiParameter("against", str, description="default: the published version before it")]
+
+    @extend_schema(responses={200: DiffSerializer, **REFUSED})
     def get(self, request: Request, name: str) -> Response:
         """Compare a version or draft with another one."""
         new = self.listed(name)
@@ -231,12 +229,10 @@ class PriceDiffEndpoint(_PriceEndpoint):
 class PriceEffectEndpoint(_PriceEndpoint):
     """What a list would have done to the real usage of a month."""
 
+    parameters = [OpenApiParameter("month", str, description="default: the last month that has ended")]
     permission_classes = [SeesDrafts]
 
-    @extend_schema(
-        parameters=[OpenApiParameter("month", str, description="default: the last month that has ended")],
-        responses={200: EffectSerializer, **REFUSED},
-    )
+    @extend_schema(responses={200: EffectSerializer, **REFUSED})
     def get(self, request: Request, name: str) -> Response:
         """Price the usage of a month as it was and with this list; per team and SKU."""
         found, month = self.listed(name), asked(request, "month") or last_month(timezone.now())

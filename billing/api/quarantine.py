@@ -8,14 +8,13 @@ from django.http import Http404
 from django.utils import timezone
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema, extend_schema_view
 from rest_framework import serializers
-from rest_framework.exceptions import ParseError
 from rest_framework.generics import ListAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from billing.api.authentication import has_scope
-from billing.api.parameters import facts_of, sees_all_teams
+from billing.api.parameters import Endpoint, asked, facts_of, sees_all_teams
 from billing.api.schema import PROBLEM
 from billing.tenancy.actors import actor_of
 from billing.usage.models import QuarantinedRecord
@@ -44,26 +43,20 @@ class Decision(serializers.Serializer[Any]):
     record = serializers.DictField(required=False, help_text="replay: the corrected record, else it is taken as it came")
 
 
-@extend_schema_view(
-    get=extend_schema(
-        operation_id="list_quarantine",
-        parameters=[OpenApiParameter("status", str, enum=QuarantinedRecord.Status.values), OpenApiParameter("reason", str)],
-    )
-)
-class Quarantine(ListAPIView[QuarantinedRecord]):
+@extend_schema_view(get=extend_schema(operation_id="list_quarantine"))
+class Quarantine(Endpoint, ListAPIView[QuarantinedRecord]):
     """Records that could not enter the ledger, the newest first; open ones block the close of their month."""
 
+    parameters = [
+        OpenApiParameter("status", str, enum=QuarantinedRecord.Status.values),
+        OpenApiParameter("reason", str, enum=QuarantinedRecord.Reason.values),
+    ]
     permission_classes = [has_scope("usage:read")]
     serializer_class = Entry
 
     def get_queryset(self) -> QuerySet[QuarantinedRecord]:
         sees_all_teams(self.request, ALL_TEAMS)
-        wanted = {name: self.request.query_params.get(name) for name in ("status", "reason")}
-        known = {"status": QuarantinedRecord.Status.values, "reason": QuarantinedRecord.Reason.values}
-        for name, value in wanted.items():
-            if value is not None and value not in known[name]:
-                raise ParseError(f"{name} {value[:40]!r}: choose from {', '.join(known[name])}")
-        chosen = {name: value for name, value in wanted.items() if value is not None}
+        chosen = {name: value for name in ("status", "reason") if (value := asked(self.request, name))}
         return QuarantinedRecord.objects.filter(**chosen).order_by("-id")
 
 

@@ -9,10 +9,9 @@ from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_sche
 from rest_framework.exceptions import NotFound, ParseError
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
 from billing.api.authentication import has_scope
-from billing.api.parameters import asked
+from billing.api.parameters import Endpoint, asked
 from billing.rating.freshness import freshness
 from billing.rating.usage_by_day import devices_by_day, tokens_by_day
 from billing.tenancy.actors import actor_of
@@ -36,9 +35,15 @@ ANSWER = {
 }
 
 
-class UsageSummary(APIView):
+class UsageSummary(Endpoint):
     """Tokens and device time from the roll-up; a token of a team sees that team's."""
 
+    parameters = [
+        OpenApiParameter("from", str, required=True, description="first day, such as 2026-10-01"),
+        OpenApiParameter("until", str, required=True, description=f"day after the last, at most {MOST_DAYS} later"),
+        OpenApiParameter("team", str),
+        OpenApiParameter("model", str),
+    ]
     permission_classes = [has_scope("usage:read")]
 
     @extend_schema(
@@ -47,12 +52,6 @@ class UsageSummary(APIView):
             "Local days of the billing zone, [from, until). `team` is null where nobody owned the usage then."
             " The figures are complete through `data_through`; `missing` names who reports nothing, and since when."
         ),
-        parameters=[
-            OpenApiParameter("from", str, required=True, description="first day, such as 2026-10-01"),
-            OpenApiParameter("until", str, required=True, description=f"day after the last, at most {MOST_DAYS} later"),
-            OpenApiParameter("team", str),
-            OpenApiParameter("model", str),
-        ],
         responses={200: OpenApiResponse(ANSWER)},
     )
     def get(self, request: Request) -> Response:

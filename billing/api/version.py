@@ -7,8 +7,8 @@ from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
+from billing.api.parameters import Endpoint
 from metering import __version__
 
 
@@ -19,7 +19,7 @@ class Version(serializers.Serializer[Any]):
     postgresql = serializers.CharField()
 
 
-class VersionEndpoint(APIView):
+class VersionEndpoint(Endpoint):
     """For whoever is signed in or has a token of any scope; what a release lacks is nobody else's to know."""
 
     @extend_schema(operation_id="version", responses={200: Version})
