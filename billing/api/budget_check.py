@@ -21,6 +21,7 @@ from billing.budgets.reference import CurrentReference, Reference
 from billing.budgets.reservations import Reservation, ReservationsAwayError, reservations
 from billing.tenancy.access import Right, access_of, teams_visible_to
 from billing.tenancy.models import ApiToken
+from metering.raw_json import repeated_key
 from metering.token_keys import token_key
 
 SCOPE: Final = "budgets:read"
@@ -29,6 +30,13 @@ MOST_BODY: Final = 16 * 1024
 LONGEST_TEXT: Final = 512
 MOST_TOKENS: Final = 10**9
 MOST_AMOUNT: Final = Decimal(10**12)
+QUESTION: Final = {
+    "source": "gateway, as in its records", "consumer": "who is to pay, as in its records", "model": "model asked for",
+    "id": "id that the record of this request will have: its reservation ends when the record is in the ledger",
+    "reserve": "amount to reserve; 0 reserves nothing", "input_tokens": "tokens of the prompt, to reserve their price",
+    "output_tokens": "most tokens of the answer, to reserve their price", "seconds": "how long to hold at most",
+}  # fmt: skip
+"""The fields of a question. One that is mistyped would reserve something else than was meant."""
 
 _current = CurrentReference()
 
@@ -72,7 +80,7 @@ def budget_answer(token: ApiToken, method: str, path: str, query: str, body: byt
     """The answer of a process that has no other way to these addresses.  Raises Refused or TooLarge."""
     action = path.removeprefix(PREFIX)
     if action == "check" and method in ("GET", "HEAD"):
-        return _ok(budget_check(token, dict(parse_qsl(query, keep_blank_values=True))))
+        return _ok(budget_check(token, read_query(query)))
     if action == "reservations" and method == "POST":
         return _ok(budget_check(token, read_fields(body)))
     if action.startswith("reservations/") and method == "DELETE":
@@ -107,6 +115,8 @@ def read_ask(fields: Mapping[str, Any]) -> tuple[Ask, bool]:
     `reserve`: 0 asks without reserving, an amount reserves that much; without it the tokens given, or those of an ordinary
     request, are reserved at list price.
     """
+    if unknown := sorted(fields.keys() - QUESTION.keys()):
+        raise Refused(400, f"{unknown[0][:40]!r}: there is no such field, only {', '.join(QUESTION)}")
     source, consumer = _text(fields, "source", required=True), _text(fields, "consumer", required=True)
     identity = _text(fields, "id")
     amount = _decimal(fields, "reserve")
@@ -119,9 +129,11 @@ def read_ask(fields: Mapping[str, Any]) -> tuple[Ask, bool]:
 
 
 def _text(fields: Mapping[str, Any], name: str, *, required: bool = False) -> str:
-    value = fields.get(name) or ""
+    value = fields.get(name)
+    if value is None:
+        value = ""
     if not isinstance(value, str) or len(value) > LONGEST_TEXT or "\0" in value:
-        raise Refused(400, f"{name}: must be text of at most {LONGEST_TEXT} characters without NUL")
+        raise Refused(400, f"{name}: {_shown_value(value)} must be text of at most {LONGEST_TEXT} characters without NUL")
     if required and not value:
         raise Refused(400, f"{name}: is missing")
     return value
@@ -136,7 +148,8 @@ def _decimal(fields: Mapping[str, Any], name: str) -> Decimal | None:
     except InvalidOperation:
         value = Decimal("NaN")
     if not value.is_finite() or not 0 <= value <= MOST_AMOUNT or value != round(value, 4):
-        raise Refused(400, f"{name}: must be a decimal string from 0 to {MOST_AMOUNT} with at most 4 decimals")
+        bounds = f"from 0 to {MOST_AMOUNT} with at most 4 decimals"
+        raise Refused(400, f"{name}: {_shown_value(text)} must be a decimal string {bounds}")
     return value
 
 
@@ -146,8 +159,24 @@ def _count(fields: Mapping[str, Any], name: str, most: int) -> int | None:
         return None
     text = str(value) if isinstance(value, str | int) and not isinstance(value, bool) else ""
     if not text.isascii() or not text.isdigit() or len(text) > 12 or int(text) > most:
-        raise Refused(400, f"{name}: must be a whole number from 0 to {most}")
+        raise Refused(400, f"{name}: {_shown_value(value)} must be a whole number from 0 to {most}")
     return int(text)
+
+
+def _shown_value(value: object) -> str:
+    """A value of a question in an error, at most so much of it as is read at a glance."""
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def read_query(query: str) -> Mapping[str, str]:
+    """The question of a query.  Raises Refused."""
+    fields: dict[str, str] = {}
+    for name, value in parse_qsl(query, keep_blank_values=True):
+        if name in fields:
+            raise Refused(400, f"{name[:40]!r} is given twice")
+        fields[name] = value
+    return fields
 
 
 def read_fields(body: bytes) -> Mapping[str, Any]:
@@ -160,6 +189,8 @@ def read_fields(body: bytes) -> Mapping[str, Any]:
         raise Refused(400, f"the body is no JSON: {error}") from error
     if not isinstance(fields, dict):
         raise Refused(400, "the body must be a JSON object")
+    if key := repeated_key(body):
+        raise Refused(400, f"{key[:40]!r} is given twice")
     return fields
 
 

@@ -22,7 +22,15 @@ from rest_framework.request import Request
 from rest_framework.views import APIView
 
 from billing.api.authentication import has_scope
-from billing.api.budget_check import MOST_BODY, SCOPE, budget_check, read_fields, reservation_release
+from billing.api.budget_check import (
+    MOST_BODY,
+    QUESTION,
+    SCOPE,
+    budget_check,
+    read_fields,
+    read_query,
+    reservation_release,
+)
 from billing.api.parameters import TEAM, Endpoint, rows_seen
 from billing.api.problems import PROBLEM_JSON
 from billing.api.usage import AnyBody
@@ -107,12 +115,6 @@ ANSWER = inline_serializer(
         "actions": serializers.ListField(child=serializers.DictField()),
     },
 )  # fmt: skip
-QUESTION = {
-    "source": "gateway, as in its records", "consumer": "who is to pay, as in its records", "model": "model asked for",
-    "id": "id that the record of this request will have: its reservation ends when the record is in the ledger",
-    "reserve": "amount to reserve; 0 reserves nothing", "input_tokens": "tokens of the prompt, to reserve their price",
-    "output_tokens": "most tokens of the answer, to reserve their price", "seconds": "how long to hold at most",
-}  # fmt: skip
 
 
 class BearsToken(BasePermission):
@@ -149,7 +151,7 @@ class BudgetCheckEndpoint(Asked):
         responses={200: ANSWER, (503, PROBLEM_JSON): OpenApiTypes.OBJECT},
     )
     def get(self, request: Request) -> HttpResponse:
-        return self.answer(request, request.query_params)
+        return self.answer(request, read_query(request.META.get("QUERY_STRING", "")))
 
 
 class ReservationsEndpoint(Asked):

@@ -12,6 +12,7 @@ from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import httpx
 import pytest
@@ -213,6 +214,33 @@ def test_who_may_ask_what(asked: Asked, client: Client) -> None:
     assert asked.request("POST", "reservations", anyone, content=b"{" * 10_000).status_code == 400
     assert asked.request("POST", "reservations", anyone, content=b" " * 20_000).status_code == 413
     assert asked.request("GET", "check", anyone, params=ASK, headers={"Host": "evil.example"}).status_code == 400
+
+
+TEXT, WHOLE = "must be text of at most 512", "must be a whole number from 0 to"
+DECIMAL = "must be a decimal string from 0 to 1000000000000"
+IN_QUERY = {
+    "reserv": ("0", "'reserv': there is no such field, only source, consumer, model, id, reserve, input_tokens, output_"),
+    "model": ("a\0b", f"model: 'a\\x00b' {TEXT}"), "input_tokens": ("1.5", f"input_tokens: '1.5' {WHOLE} 1000000000"),
+    "seconds": ("x", f"seconds: 'x' {WHOLE}"), "reserve": ("1e400", f"reserve: '1e400' {DECIMAL}"),
+}  # fmt: skip
+IN_BODY = {
+    **IN_QUERY, "model": ([], f"model: [] {TEXT}"), "source": (0, f"source: 0 {TEXT}"), "id": (False, f"id: False {TEXT}"),
+    "reserve": (5.5, f"reserve: 5.5 {DECIMAL}"), "seconds": (True, f"seconds: True {WHOLE}"),
+}  # fmt: skip
+
+
+def test_what_is_wrong_with_a_question_is_named_and_reserves_nothing(asked: Asked, client: Client) -> None:
+    headers = {"Authorization": f"Bearer {asked.presented}"}
+    queries = {urlencode({**ASK, name: value}): said for name, (value, said) in IN_QUERY.items()}
+    bodies = {json.dumps({**ASK, name: value}): said for name, (value, said) in IN_BODY.items()}
+    for query, said in {**queries, f"{urlencode(ASK)}&source=other": "'source' is given twice"}.items():
+        answer = asked.request("GET", f"check?{query}", asked.presented)
+        assert (answer.status_code, answer.json()["detail"][: len(said)]) == (400, said)
+        assert client.get(f"{ADDRESS}check?{query}", headers=headers).json() == answer.json()
+    for body, said in {**bodies, json.dumps(ASK)[:-1] + ', "source": "other"}': "'source' is given twice"}.items():
+        answer = asked.request("POST", "reservations", asked.presented, content=body)
+        assert (answer.status_code, answer.json()["detail"][: len(said)]) == (400, said)
+    assert asked.check(asked.presented, reserve="0", model="")["held"] == "0.0000"
 
 
 def test_what_the_connection_says_of_each_answer(asked: Asked) -> None:
