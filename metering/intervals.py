@@ -12,6 +12,8 @@ from itertools import pairwise
 from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from metering.messages import Message
+
 MONTH: Final = re.compile(r"([0-9]{4})-(0[1-9]|1[0-2])\Z")
 MICROSECOND: Final = timedelta(microseconds=1)
 
@@ -179,7 +181,9 @@ def _month_after(month: str, months: int) -> str:
 def _year_and_number(month: str) -> tuple[int, int]:
     match = MONTH.match(month)
     if match is None or not 2000 <= int(match.group(1)) < 2200:
-        raise IntervalError(f"month {month!r} must be written like 2026-10, from 2000 to 2199")
+        raise IntervalError(
+            Message("month %(month)s must be written like 2026-10, from 2000 to 2199", month=repr(month[:40]))
+        )
     return int(match.group(1)), int(match.group(2))
 
 

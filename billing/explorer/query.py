@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 from zoneinfo import ZoneInfo
 
 from billing.explorer.cube import OF_A_WORKLOAD
-from metering.intervals import fiscal_quarter_of
+from metering.intervals import IntervalError, billing_month, fiscal_quarter_of
 from metering.messages import Message, UserError
 
 DAY: Final = timedelta(days=1)
@@ -265,7 +265,7 @@ def _span(address: Address, today: date, year_begins: int, usual: str) -> tuple[
     if name := address.get("range") or "":
         return preset(name, today, year_begins), name
     if month := address.get("month") or "":
-        start = _day("month", f"{month}-01")
+        start = _first_day(_month(month))
         return Span(start, _months_later(start, 1) - DAY), ""
     if not first and not last:
         return preset(usual, today, year_begins), usual
@@ -275,6 +275,14 @@ def _span(address: Address, today: date, year_begins: int, usual: str) -> tuple[
     if span.days > LONGEST_DAYS:
         raise QueryError(Message("from %(first)s to %(last)s: longer than three years", first=first, last=str(span.last)))
     return span, ""
+
+
+def _month(text: str) -> str:
+    try:
+        billing_month(text, "UTC")
+    except IntervalError as error:
+        raise QueryError(error.args[0]) from error
+    return text
 
 
 def _day(name: str, text: str) -> date:

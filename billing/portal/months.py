@@ -60,7 +60,7 @@ def _never_opened(month: str, setup: BillingSetup) -> BillingPeriod:
     try:
         window = billing_month(month, setup.zone)
     except IntervalError as error:
-        raise Http404(str(error)) from error
+        raise Http404(error.args[0]) from error
     return BillingPeriod(pk=0, month=month, zone=setup.zone, start=window.start, end=window.end)
 
 

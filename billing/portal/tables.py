@@ -24,6 +24,7 @@ from django.utils.text import slugify
 from billing.invoices.documents.delimited import BYTE_ORDER_MARK, harmless
 from billing.portal.labels import LABELS, MINUS, NOTHING
 from billing.rating.freshness import Freshness
+from metering.messages import Message
 from pricing.money import round_to
 
 XLSX = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
@@ -136,7 +137,10 @@ def download(
         return None
     name = request.GET.get("table", "")
     if kind not in KINDS or name not in tables:
-        raise Http404(f"table {name!r} as {kind!r}: this page has {sorted(tables)} as {sorted(KINDS)}")
+        raise Http404(Message(
+            "table %(name)s as %(kind)s: this page has %(names)s as %(kinds)s", name=repr(name[:40]), kind=repr(kind[:40]),
+            names=", ".join(sorted(tables)), kinds=", ".join(sorted(KINDS)),
+        ))  # fmt: skip
     table = _dated(tables[name](), fresh)
     body = csv_of(table) if kind == "csv" else xlsx_of(table)
     response = HttpResponse(body, content_type=KINDS[kind])

@@ -13,6 +13,7 @@ from django.utils.dates import WEEKDAYS_ABBR
 from django.views.decorators.http import require_safe
 
 from billing.portal.access import page
+from billing.portal.asked import chosen
 from billing.portal.board import OFFERED, Board, TooManyJobsError
 from billing.portal.charts import bridge_chart
 from billing.portal.filters import Filters
@@ -24,6 +25,7 @@ from billing.portal.tables import Column, Table, columns, constant, download
 from billing.tenancy.access import Right, access_of, teams_visible_to
 from billing.tenancy.models import BillingSetup, Team
 from metering.intervals import previous_month
+from metering.messages import Message
 
 DRILL = {"team": "namespace", "site": "namespace", "namespace": "workload", "accelerator": "namespace", "model": "consumer",
          "consumer": "model", "queue": "workload"}
@@ -43,17 +45,15 @@ def board(request: HtmxRequest, setup: BillingSetup) -> HttpResponse:
     month = month_facets(choice.period, teams)
     everybody = access_of(request.user).may(Right.READ)
     shown = Board(choice.period, setup, teams, filters, month, timezone.now(), "as" in request.GET, everybody)
-    by = request.GET.get("by", "")
-    by = by if by in NAMES else "namespace" if filters.team else "team"
+    by, part = chosen(request, "by", NAMES, "namespace" if filters.team else "team"), chosen(request, "part", PARTS)
     if (file := download(request, _tables(shown, by), shown.fresh if "as" in request.GET else None)) is not None:
         return file
     common = {
         "nav": "board", "setup": setup, "choice": choice, "period": choice.period, "board": shown, "filters": filters,
         "fresh": shown.fresh,
-        "before": previous_month(choice.month), "as_of": month.as_of, "then": request.GET.get("then", ""),
+        "before": previous_month(choice.month), "as_of": month.as_of, "then": chosen(request, "then", PARTS),
     }  # fmt: skip
-    part = request.GET.get("part", "")
-    if part in PARTS:
+    if part:
         name = f"portal/parts/board_{part}.html" if request.htmx else "portal/board_part.html"
         return render(request, name, common | PARTS[part](shown) | {"part": f"portal/parts/board_{part}.html"})
     team_options = _team_options(request)
@@ -78,7 +78,7 @@ def _asked(filters: Filters, teams: QuerySet[Team]) -> tuple[Filters, QuerySet[T
     named = Q(name__iexact=filters.team) | Q(cost_center__iexact=filters.team) | Q(code__iexact=filters.team)
     found = list(teams.filter(code=filters.team)) or list(teams.filter(named)[:2])
     if len(found) != 1:
-        raise Http404(f"no one team {filters.team!r} that the person may see")
+        raise Http404(Message("team %(team)s: there is no one team of that name that you may see", team=repr(filters.team)))
     return replace(filters, team=found[0].code), teams.filter(pk=found[0].pk)
 
 

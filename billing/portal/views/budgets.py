@@ -9,7 +9,6 @@ from operator import itemgetter
 from typing import Any
 
 from django.core.exceptions import PermissionDenied
-from django.core.paginator import Paginator
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
@@ -38,6 +37,7 @@ from billing.budgets.services.budgets import THRESHOLDS, loosens
 from billing.budgets.services.changes import changes_waiting
 from billing.portal.access import page
 from billing.portal.anomaly_days import unusual_days
+from billing.portal.asked import page_shown
 from billing.portal.budget_form import (
     BudgetForm,
     ChangeForm,
@@ -123,7 +123,7 @@ def budget_list(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     if (file := download(request, {"budgets": lambda: Table.of("budgets", rows, ROW)})) is not None:
         return file
     context = {
-        "nav": "budgets", "setup": setup, "q": wanted, "page": Paginator(rows, PAGE_SIZE).get_page(request.GET.get("page")),
+        "nav": "budgets", "setup": setup, "q": wanted, "page": page_shown(request, rows, PAGE_SIZE),
         "totals": budget_totals(rows, team_tree(), now) if len(rows) > 1 else [],
         "may_make": access_of(request.user).somewhere(Right.BUDGET),
         "yaml": budgets_text([row.budget for row in rows[:PAGE_SIZE]], setup.zone),
@@ -413,7 +413,7 @@ def anomalies(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     if (file := download(request, {"anomalies": lambda: Table.of("anomalies", findings, FINDING)})) is not None:
         return file
     waiting = findings.filter(feedback="").count()
-    shown = Paginator(findings, FINDINGS_SHOWN).get_page(request.GET.get("page"))
+    shown = page_shown(request, findings, FINDINGS_SHOWN)
     own = set(_teams(request, Right.BUDGET).values_list("pk", flat=True))
     rows = [(day, _feedback_form(day.finding, own)) for day in unusual_days(list(shown), setup.currency)]
     context = {

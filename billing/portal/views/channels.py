@@ -12,6 +12,7 @@ from django.views.decorators.http import require_POST, require_safe
 from billing.budgets.models import Channel
 from billing.budgets.services import ChannelWish, channel_put, channel_test
 from billing.portal.access import page_for
+from billing.portal.asked import chosen
 from billing.portal.forms import Line, PageForm, TeamChoice
 from billing.portal.tables import Column, Table, download
 from billing.setup.budgets import LONGEST_URL, channels_text
@@ -97,7 +98,8 @@ def _page(
     request: HttpRequest, setup: BillingSetup, *, refused: PageForm | None = None, sent: Channel | None = None
 ) -> HttpResponse:
     channels = list(_channels())
-    edited = next((channel for channel in channels if channel.url and channel.name == request.GET.get("edit")), None)
+    by_name = {channel.name: channel for channel in channels if channel.url}
+    edited = by_name.get(chosen(request, "edit", by_name))
     initial = {
         name: getattr(edited, name) for name in ("name", "digest_at", "quiet_from", "quiet_until", "language")
     } if edited else {}  # fmt: skip

@@ -7,7 +7,6 @@ from typing import Any
 from django import forms
 from django.conf import settings
 from django.core.exceptions import PermissionDenied
-from django.core.paginator import Paginator
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
@@ -30,6 +29,7 @@ from billing.invoices.labels import CORRECTION_REASON
 from billing.invoices.models import Correction, Invoice
 from billing.invoices.selectors import document_of, mails_of
 from billing.portal.access import invoice_or_404, note_or_404, page, page_for, staff_page, step_or_404
+from billing.portal.asked import page_shown
 from billing.portal.forms import Number, PageForm, ReasonForm, Text, acting
 from billing.portal.selectors import corrections_waiting, notes_visible
 from billing.portal.tables import Column, Table, columns, download
@@ -74,7 +74,7 @@ def _list(request: HttpRequest, setup: BillingSetup, refused: PageForm | None = 
     waiting = corrections_waiting() if access_of(request.user).may(Right.READ) else []
     context = {
         "nav": "corrections", "setup": setup, "refused": refused,
-        "page": Paginator(notes, PAGE_SIZE).get_page(request.GET.get("page")),
+        "page": page_shown(request, notes, PAGE_SIZE),
         "totals": note_totals(notes),
         "waiting": [(item, _net(item), _drop(key=item.pk).or_refused(refused)) for item in waiting],
     }  # fmt: skip

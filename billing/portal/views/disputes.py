@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from django import forms
-from django.core.paginator import Paginator
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
@@ -29,6 +28,7 @@ from billing.corrections.services.disputes import (
     dispute_withdraw,
 )
 from billing.portal.access import invoice_or_404, page, step_or_404, team_or_404
+from billing.portal.asked import page_shown
 from billing.portal.forms import Number, PageForm, Text, acting
 from billing.portal.tables import Column, Table, columns, constant, download
 from billing.portal.totals import aged_total, dispute_totals
@@ -71,7 +71,7 @@ def dispute_list(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     if (file := download(request, tables)) is not None:
         return file
     context: dict[str, Any] = {
-        "nav": "disputes", "setup": setup, "page": Paginator(disputes, PAGE_SIZE).get_page(request.GET.get("page")),
+        "nav": "disputes", "setup": setup, "page": page_shown(request, disputes, PAGE_SIZE),
         "totals": dispute_totals(disputes),
     }  # fmt: skip
     if access_of(request.user).may(Right.READ):

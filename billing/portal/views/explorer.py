@@ -14,6 +14,7 @@ from billing.explorer.query import DIMENSIONS, QueryError
 from billing.explorer.selectors import Explored, Explorer, open_window
 from billing.explorer.services import views_seen
 from billing.portal.access import page, reader_of
+from billing.portal.asked import chosen
 from billing.portal.explorer_files import groups_table, series_table
 from billing.portal.explorer_outlook import Outlook
 from billing.portal.explorer_page import ExplorerPage
@@ -48,14 +49,15 @@ def explorer(request: HtmxRequest, setup: BillingSetup) -> HttpResponse:
     """The answer to what the address asks; `part`: names of filters, where the month will end, or why it changed."""
     teams = dict(teams_visible_to(request.user).order_by("code").values_list("code", "name"))
     reader = Explorer(frozenset(teams), asked_at(request), setup.zone, teams)
+    part = chosen(request, "part", ("filters", "why", "outlook"))
     everything = "as" in request.GET and bool(request.GET.get("table"))
     by = ("team",) if len(teams) > 1 else ("namespace",)
     try:
         found = reader.answer(request.GET, by=by, usual=_usual_range(request, setup.zone), everything=everything)
     except QueryError as error:
-        raise Http404(str(error)) from error
+        raise Http404(error.message) from error
     query = found.query
-    if request.GET.get("part") == "filters":
+    if part == "filters":
         return _filters(request, reader, ExplorerPage(found, teams, setup.currency))
     fresh = _fresh(request, found, reader)
     stale = fresh is not None and fresh.stale
@@ -68,9 +70,9 @@ def explorer(request: HtmxRequest, setup: BillingSetup) -> HttpResponse:
         return file
     shown = ExplorerPage(found, teams, setup.currency, stale=stale)
     outlook = Outlook.of(found, reader)
-    if request.GET.get("part") == "why":
+    if part == "why":
         return _why(request, shown, reader)
-    late = request.GET.get("part") == "outlook"
+    late = part == "outlook"
     if late and outlook is not None:
         outlook = outlook.forecast(reader, silent=shown.stale)
     shown = replace(shown, outlook=outlook)
@@ -87,10 +89,7 @@ def explorer(request: HtmxRequest, setup: BillingSetup) -> HttpResponse:
 def _why(request: HttpRequest, shown: ExplorerPage, reader: Explorer) -> HttpResponse:
     """Why the cost changed, split by what the address says, else by what the answer is grouped by."""
     usual = next((name for name in shown.query.by if name in WHY_BY), "team" if len(reader.teams) > 1 else "namespace")
-    by = request.GET.get("why", usual)
-    if by not in WHY_BY:
-        raise Http404(f"{by!r}: a change is split by one of {', '.join(WHY_BY)}")
-    why = Why.of(shown.found, reader, by)
+    why = Why.of(shown.found, reader, chosen(request, "why", WHY_BY, usual))
     return render(request, "portal/parts/explorer_why.html", {"why": why, "page": shown, "query": shown.query})
 
 

@@ -13,6 +13,7 @@ from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_POST, require_safe
 
 from billing.portal.access import page_for
+from billing.portal.asked import chosen
 from billing.portal.forms import PageForm, Text
 from billing.portal.installing import Commands, reported_through
 from billing.tenancy.access import Right
@@ -69,8 +70,8 @@ def install_token(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
 
 def _asked(request: HttpRequest) -> dict[str, str]:
     """What the address says of who is going to report."""
-    kind = request.GET.get("kind", "")
-    return {"kind": kind} if kind in dict(KINDS) else {}
+    kind = chosen(request, "kind", dict(KINDS))
+    return {"kind": kind} if kind else {}
 
 
 def _page(

@@ -6,7 +6,6 @@ from decimal import Decimal
 from typing import Any
 
 from django.conf import settings
-from django.core.paginator import Paginator
 from django.db.models import Q, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -23,6 +22,7 @@ from billing.invoices.models import BillingPeriod, Invoice, Note
 from billing.invoices.selectors import document_of, mails_of, state_of
 from billing.invoices.services.documents import CONTENT_TYPES, document_file
 from billing.portal.access import invoice_or_404, page, staff_page
+from billing.portal.asked import page_shown
 from billing.portal.forms import PageForm
 from billing.portal.htmx import HtmxRequest
 from billing.portal.selectors import invoices_visible, notes_visible
@@ -68,7 +68,7 @@ def list_page(request: HttpRequest, setup: BillingSetup, refused: PageForm | Non
     invoices = _found(request)
     issued = invoices_visible(teams_visible_to(request.user)).filter(status=Invoice.Status.ISSUED)
     context = {
-        "nav": "invoices", "setup": setup, "page": Paginator(invoices, PAGE_SIZE).get_page(request.GET.get("page")),
+        "nav": "invoices", "setup": setup, "page": page_shown(request, invoices, PAGE_SIZE),
         "q": request.GET.get("q", "").strip(), "totals": invoice_totals(invoices), "refused": refused,
         "months": issued.order_by("-period__month").values_list("period__month", flat=True).distinct()[:MONTHS_SHOWN],
     }  # fmt: skip

@@ -3,13 +3,13 @@
 from collections.abc import Iterable
 from decimal import Decimal
 
-from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from billing.portal.access import page
+from billing.portal.asked import page_shown
 from billing.portal.fresh import page_freshness, scope_seen
 from billing.portal.late_usage import LateLine, late_lines
 from billing.portal.months import month_choice
@@ -31,7 +31,7 @@ def late(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
         return file
     context = {
         "nav": "overview", "setup": setup, "choice": choice, "period": choice.period,
-        "fresh": fresh, "page": Paginator(found, PAGE_SIZE).get_page(request.GET.get("page")),
+        "fresh": fresh, "page": page_shown(request, found, PAGE_SIZE),
         "total": sum((item.line.amount for item in found), Decimal("0.00")),
     }  # fmt: skip
     return render(request, "portal/late.html", context)

@@ -4,7 +4,6 @@ from typing import Any
 
 from django import forms
 from django.conf import settings
-from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
@@ -15,6 +14,7 @@ from billing.invoices.models import DocumentMail
 from billing.invoices.selectors import contacts_all, mails_all
 from billing.invoices.services.mails import ContactWish, contact_add, contact_end, mail_resend
 from billing.portal.access import page_for, staff_page
+from billing.portal.asked import page_shown
 from billing.portal.forms import Day, PageForm, TeamChoice, Text, acting
 from billing.portal.tables import Column, Table, columns, download
 from billing.setup.contacts import contacts_text
@@ -55,7 +55,7 @@ def _list(request: HttpRequest, setup: BillingSetup, refused: PageForm | None = 
     mails = mails_all()
     context = {
         "nav": "invoices", "setup": setup, "refused": refused, "mail_is_set": settings.MAIL_CONFIGURED,
-        "page": Paginator(mails, PAGE_SIZE).get_page(request.GET.get("page")), "contacts": contacts_all(),
+        "page": page_shown(request, mails, PAGE_SIZE), "contacts": contacts_all(),
         "form": ContactForm().or_refused(refused), "yaml": contacts_text(contacts_all()),
         "failed": mails.filter(status=DocumentMail.Status.FAILED).count(),
         "waiting": mails.filter(status=DocumentMail.Status.PENDING).count(),

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-from django.core.paginator import Paginator
 from django.db.models import Count
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -11,6 +10,7 @@ from django.views.decorators.http import require_safe
 
 from billing.invoices.models import BillingPeriod, Invoice
 from billing.portal.access import page_of_anybody
+from billing.portal.asked import page_shown
 from billing.portal.charts import trend_chart
 from billing.portal.fresh import page_freshness, scope_seen
 from billing.portal.late_usage import late_amount
@@ -58,7 +58,7 @@ def overview(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     context = {
         "nav": "overview", "setup": setup, "choice": choice, "period": period, "month": month, "rows": rows, "q": wanted,
         "fresh": fresh,
-        "page": Paginator(found, PAGE_SIZE).get_page(request.GET.get("page")), "page_size": PAGE_SIZE,
+        "page": page_shown(request, found, PAGE_SIZE), "page_size": PAGE_SIZE,
         "largest": max((row.gpu + row.tokens for row in rows), default=None),
         "late": late_amount(month.charged),
         "trend": trend, "net": trend[-1], "trend_chart": trend_chart(trend, choice.month, setup.currency),

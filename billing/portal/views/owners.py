@@ -15,6 +15,7 @@ from billing.invoices.labels import BILLING_MODE
 from billing.invoices.models import BillingMode, BillingPeriod
 from billing.invoices.showback import billing_modes
 from billing.portal.access import page, page_for
+from billing.portal.asked import chosen
 from billing.portal.forms import Day, Line, Midnight, PageForm, TeamChoice, Text, acting
 from billing.portal.months import open_periods
 from billing.portal.selectors import teams_shown
@@ -175,7 +176,8 @@ def teams(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
 
 def _teams(request: HttpRequest, setup: BillingSetup, refused: PageForm | None = None) -> HttpResponse:
     shown = list(teams_shown(request.user))
-    edited = next((team for team in shown if team.code == request.GET.get("edit")), None)
+    by_code = {team.code: team for team in shown}
+    edited = by_code.get(chosen(request, "edit", by_code))
     modes, month = billing_modes(), month_of(timezone.now(), setup.zone)
     context = {
         "nav": "teams", "setup": setup, "teams": shown, "edited": edited, "refused": refused,

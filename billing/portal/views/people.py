@@ -7,7 +7,6 @@ from typing import Any, Final
 from django import forms
 from django.conf import settings
 from django.contrib.auth.models import User
-from django.core.paginator import Paginator
 from django.db.models import Q, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
@@ -17,6 +16,7 @@ from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_POST, require_safe
 
 from billing.portal.access import page, page_for
+from billing.portal.asked import page_shown
 from billing.portal.forms import Line, PageForm, TeamChoice, Text, acting
 from billing.portal.labels import LABELS
 from billing.portal.tables import Column, Table, columns, download
@@ -279,7 +279,7 @@ def _page(
     request: HttpRequest, setup: BillingSetup, refused: PageForm | None = None, made: tuple[Any, str] | None = None
 ) -> HttpResponse:
     """The page; `made`: an account or token with its secret, which is shown this once."""
-    shown = Paginator(_people(request), PAGE_SIZE).get_page(request.GET.get("page"))
+    shown = page_shown(request, _people(request), PAGE_SIZE)
     subject, secret = made or (None, "")
     context = {
         "nav": "people", "setup": setup, "refused": refused, "page": shown, "wanted": request.GET.get("q", ""),

@@ -16,6 +16,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from billing.closing.price_preview import last_month, month_effect
 from billing.invoices.selectors import period_of
 from billing.portal.access import page, page_for, step_or_404
+from billing.portal.asked import chosen
 from billing.portal.first_prices import first_month, reported_rows
 from billing.portal.forms import PageForm, acting
 from billing.portal.htmx import HtmxRequest
@@ -162,9 +163,8 @@ def draft_new(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """A new draft, begun from the newest published version or the one asked for; the first from what was reported."""
     if request.method == "POST":
         return _store(request, setup, None)
-    asked = request.GET.get("from", "")
-    versions = published_versions()
-    source = get_object_or_404(versions, pk=int(asked)) if asked.isdecimal() and len(asked) < 10 else versions.first()
+    versions = {str(version.pk): version for version in published_versions()}
+    source = versions.get(chosen(request, "from", versions, next(iter(versions), "")))
     month, start = first_month(setup.zone) or first_month_with_notice(
         timezone.now(), setup.zone, settings.PRICE_NOTICE_BUSINESS_DAYS, company_calendar(setup)
     )
@@ -243,7 +243,7 @@ def draft_effect(request: HtmxRequest, setup: BillingSetup, pk: int) -> HttpResp
     try:
         effect = month_effect(period=period_of(month), prices=plain_version(found))
     except IntervalError as error:
-        raise Http404(str(error)) from error
+        raise Http404(error.args[0]) from error
     except PriceListError as error:
         effect, problems = None, error.messages
     else:
@@ -268,10 +268,8 @@ def compare(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     choices: dict[str, PriceDraft | PriceVersion] = {f"d{row.pk}": row for row in drafts}
     choices |= {f"v{row.pk}": row for row in versions}
     keys = list(choices)
-    new = request.GET.get("new", "") or (keys[0] if keys else "")
-    old = request.GET.get("old", "") or next((key for key in keys if key != new), "")
-    if (new and new not in choices) or (old and old not in choices):
-        raise Http404("no such price list")
+    new = chosen(request, "new", choices, keys[0] if keys else "")
+    old = chosen(request, "old", choices, next((key for key in keys if key != new), ""))
     changes = changes_against(choices.get(old), choices[new]) if new else None
     sheets = sheet_changes(choices.get(old), choices.get(new)) if sees_costs else []
     tables = {"changes": lambda: Table.of("price-changes", changes or (), CHANGE), "sheets": lambda: _sheets_table(sheets)}

@@ -11,6 +11,7 @@ from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from billing.portal.access import page_for, staff_page
+from billing.portal.asked import chosen
 from billing.portal.forms import PageForm, Text, acting
 from billing.portal.selectors import QUARANTINE_SHOWN, quarantine_causes, quarantined
 from billing.portal.tables import Column, Table, columns, download
@@ -103,8 +104,7 @@ def quarantine(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
 
 
 def _status(request: HttpRequest) -> str:
-    wanted = request.GET.get("status", "")
-    return wanted if wanted in QuarantinedRecord.Status.values else QuarantinedRecord.Status.OPEN
+    return chosen(request, "status", QuarantinedRecord.Status.values, QuarantinedRecord.Status.OPEN)
 
 
 def _list(request: HttpRequest, setup: BillingSetup, refused: PageForm | None = None) -> HttpResponse:

@@ -1,6 +1,5 @@
 """Ownership: who pays for what, since when, and what nobody owns."""
 
-from django.core.paginator import Paginator
 from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -9,6 +8,7 @@ from django.views.decorators.http import require_safe
 
 from billing.invoices.models import BillingPeriod
 from billing.portal.access import page
+from billing.portal.asked import page_shown
 from billing.portal.months import month_choice
 from billing.portal.selectors import consumers_owned, namespaces_owned
 from billing.portal.statements import month_statements
@@ -45,13 +45,12 @@ def ownership(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     named = Q(team__code__icontains=wanted)
     namespaces = namespaces_owned(teams).filter(named | Q(namespace__icontains=wanted))
     consumers = consumers_owned(teams).filter(named | Q(consumer__icontains=wanted))
-    pages = Paginator(range(max(namespaces.count(), consumers.count())), RULES_SHOWN)
-    shown = pages.get_page(request.GET.get("page"))
+    shown = page_shown(request, range(max(namespaces.count(), consumers.count())), RULES_SHOWN)
     part = slice((shown.number - 1) * RULES_SHOWN, shown.number * RULES_SHOWN)
     namespaces, consumers = namespaces[part], consumers[part]
     context = {
         "nav": "ownership", "setup": setup, "namespaces": namespaces, "consumers": consumers, "q": wanted,
-        "page": shown, "many": pages.num_pages > 1 or wanted, "month": month, "unowned": unowned,
+        "page": shown, "many": shown.paginator.num_pages > 1 or wanted, "month": month, "unowned": unowned,
         "yaml": sections_text(owners_declared(namespaces, consumers)),
     }  # fmt: skip
     return render(request, "portal/ownership.html", context)

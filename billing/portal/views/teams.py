@@ -28,6 +28,7 @@ from billing.tenancy.access import Right, access_of, teams_visible_to
 from billing.tenancy.models import BillingSetup, Team
 from billing.usage.archive.places import UnreadableArchiveError
 from metering.intervals import Interval
+from metering.messages import Message
 from pricing.meters import GPU_TIME, Explanation
 
 
@@ -195,16 +196,17 @@ def _day(text: str) -> date:
     try:
         return date.fromisoformat(text)
     except ValueError as error:
-        raise Http404(str(error)) from error
+        raise Http404(Message("day %(day)s: a day such as 2026-10-31", day=repr(text[:40]))) from error
 
 
 def _instant(text: str) -> datetime:
+    wrong = Http404(Message("hour %(hour)s: an hour such as 2026-10-31T09:00:00+08:00", hour=repr(text[:40])))
     try:
         instant = datetime.fromisoformat(text)
     except ValueError as error:
-        raise Http404(str(error)) from error
+        raise wrong from error
     if instant.tzinfo is None:
-        raise Http404(f"hour {text} has no offset")
+        raise wrong
     return instant
 
 

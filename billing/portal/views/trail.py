@@ -2,13 +2,13 @@
 
 from typing import Any
 
-from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from billing.portal.access import page, page_for
+from billing.portal.asked import page_shown
 from billing.portal.audit_queries import asked_in, entries, facts_of, kinds, why_of
 from billing.portal.document_search import SHOWN, documents_matching
 from billing.portal.htmx import HtmxRequest
@@ -70,7 +70,7 @@ def audit(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     found = entries(asked, setup.zone)
     if (file := download(request, {"audit": lambda: Table.of("audit", found[:IN_A_FILE], ENTRY)})) is not None:
         return file
-    pages = Paginator(found, PAGE_SIZE).get_page(request.GET.get("page"))
+    pages = page_shown(request, found, PAGE_SIZE)
     rows: list[dict[str, Any]] = [
         {"entry": entry, "why": why_of(entry), "facts": facts_of(entry)} for entry in pages.object_list
     ]

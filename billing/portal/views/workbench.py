@@ -10,6 +10,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from billing.closing.price_preview import last_month
 from billing.portal.access import page, page_for
+from billing.portal.asked import none_of
 from billing.portal.forms import acting
 from billing.portal.htmx import HtmxRequest
 from billing.portal.planner import in_groups, own_mfu_p90, planned, planner_values, published_prices
@@ -54,14 +55,15 @@ def workbench(request: HtmxRequest, setup: BillingSetup) -> HttpResponse:
 def _context(request: HttpRequest, setup: BillingSetup, asked: Any) -> dict[str, Any]:
     name = asked.get("sheet", "")
     sheets = {row.name: row for row in CostSheet.objects.order_by("name")[:SHOWN_SHEETS]}
-    if name and name not in sheets:
-        raise Http404(f"no cost sheet {name!r}")
+    against = asked.get("against", "") or name
+    for field, wanted in (("sheet", name), ("against", against)):
+        if wanted and wanted not in sheets:
+            raise none_of(field, wanted, sheets)
     stored = sheets.get(name)
     values, begun = form_values(asked, stored), "accelerator" in asked or stored is not None
     memory = memory_of(values["accelerator"], values[CARD_MEMORY])
     form = SheetForm({**values, CARD_MEMORY: str(memory)}, begun=begun)
     sheet = form.sheet if form.is_valid() else None
-    against = asked.get("against", "") or name
     old = sheets.get(against)
     month = next_month(month_of(timezone.now(), setup.zone))
     found = analysis(sheet, parse_cost_sheet(old.inputs) if old else None, memory) if sheet else None
@@ -88,7 +90,7 @@ def workbench_effect(request: HtmxRequest, setup: BillingSetup) -> HttpResponse:
     except (CostSheetError, PriceListError) as error:
         form.keep_all(error.problems)
     except IntervalError as error:
-        raise Http404(str(error)) from error
+        raise Http404(error.args[0]) from error
     context = {
         "nav": "workbench", "setup": setup, "month": month, "effect": effect, "problems": form.messages,
         "shown": ShownEffect.of(effect) if effect else None, "team_names": team_names(request),
