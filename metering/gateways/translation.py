@@ -112,6 +112,8 @@ def text(fields: Mapping[str, Any], name: str) -> str | None:
         return None
     if isinstance(value, bool) or not isinstance(value, str | int):
         raise RecordError(Message("%(name)s must be a text", name=name), name)
+    if any("\ud800" <= character <= "\udfff" for character in str(value)):
+        raise RecordError(Message("%(name)s contains half a character", name=name), name)
     return str(value)
 
 

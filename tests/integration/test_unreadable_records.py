@@ -97,6 +97,14 @@ def test_a_record_of_ten_thousand_that_cannot_be_read_fails_only_itself(post: Po
         ("usage/gpu-allocations", '{"allocations": %s}', text(allocation_record(1)), text(allocation_record(2, pod=HALF))),
         ("events/batch", '{"events": %s}', text(lago_event()),
          text(lago_event(transaction_id="t-2", external_subscription_id=HALF))),
+        ("events/batch", '{"events": %s}', text(lago_event()), text(lago_event(transaction_id="t-2", code=HALF))),
+        ("usage/tokens", "%s", text(token_record(1)), text(token_record(2, time=HALF))),
+        ("usage/gpu-allocations", '{"allocations": %s}', text(allocation_record(1)),
+         text(allocation_record(2, started_at=HALF))),
+        ("usage/capacity", '{"nodes": %s}', text(CAPACITY), text({**CAPACITY, "from": HALF})),
+        ("usage/efficiency", "%s", text(SAMPLE), text({**SAMPLE, "start": HALF})),
+        ("events", "%s", text(EVENT), text({**EVENT, "id": "r-2", "time": HALF})),
+        ("usage/litellm", "%s", text(payload(id="a")), text(payload(id="b", startTime=HALF))),
     ],
 )  # fmt: skip
 def test_so_does_a_record_of_every_other_endpoint(post: Post, endpoint: str, envelope: str, good: str, wrong: str) -> None:

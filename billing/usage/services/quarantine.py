@@ -99,7 +99,7 @@ def _instant(raw: bytes) -> datetime | None:
         if isinstance(value, str):
             try:
                 instant = msgspec.convert(value, datetime)
-            except msgspec.ValidationError:
+            except (msgspec.ValidationError, UnicodeEncodeError):  # half a character is in no instant
                 continue
             if instant.tzinfo and EARLIEST <= instant < LATEST:
                 return instant.astimezone(UTC)  # PostgreSQL refuses offsets of 16 hours and more
