@@ -12,10 +12,12 @@ import zstandard
 from django.conf import settings
 from django.http import HttpRequest
 from rest_framework.exceptions import APIException, ParseError, UnsupportedMediaType
+from rest_framework.parsers import BaseParser
 
-from billing.api.admission import Admitted
+from billing.api.admission import Admitted, gate
 from billing.api.problems import PROBLEM_JSON
 from metering.raw_json import UnreadableJSONError, array_items, object_members, without_mark
+from pricing.documents import DocumentError, parse_json
 
 T = TypeVar("T")
 MAX_RECORDS: Final = 10_000
@@ -153,6 +155,21 @@ def _after_padding(body: bytes, place: int) -> int:
 
 
 _UNPACKERS: Final = {"identity": lambda body, limit: body, "gzip": _gunzip, "zstd": _unzstd}
+
+
+class ExactJsonParser(BaseParser):
+    """JSON whose numbers never become binary floats, and whose fields occur once."""
+
+    media_type = "application/json"
+
+    def parse(self, stream: Any, media_type: str | None = None, parser_context: Any = None) -> Any:
+        try:
+            asked = parser_context["request"]._request
+            with gate.admit(declared_bytes(asked.META, settings.INGEST_MAX_BYTES)) as admitted:
+                body = read_body(asked, admitted, (self.media_type,))
+            return parse_json(body.decode(), "body") if body.strip() else {}
+        except (DocumentError, UnicodeDecodeError) as error:
+            raise ParseError(str(error)) from error
 
 
 def raw_records(body: bytes) -> list[msgspec.Raw | bytes]:

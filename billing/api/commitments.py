@@ -16,7 +16,6 @@ from rest_framework.generics import ListAPIView
 from rest_framework.permissions import SAFE_METHODS, BasePermission
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
 from billing.api.authentication import has_scope
 from billing.api.parameters import TEAM, Endpoint, facts_of, rows_seen
@@ -179,7 +178,7 @@ class CommitmentDrafts(Endpoint, ListAPIView[CommitmentDraft]):
         return Response(CommitmentDraftSerializer(draft).data, status=201)
 
 
-class CommitmentDraftStep(APIView):
+class CommitmentDraftStep(Endpoint):
     """A decision on proposed terms."""
 
     permission_classes = [TakesStep]

@@ -9,10 +9,9 @@ from drf_spectacular.utils import OpenApiResponse, extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
 from billing.api.authentication import has_scope
-from billing.api.parameters import facts_of, sees_all_teams
+from billing.api.parameters import Endpoint, facts_of, sees_all_teams
 from billing.api.schema import PROBLEM
 from billing.exports.services.journal import MAX_REFERENCE, journal_acknowledge
 from billing.invoices.selectors import journal_as_dict
@@ -26,7 +25,7 @@ class Acknowledgement(serializers.Serializer[Any]):
     reference = serializers.CharField(max_length=MAX_REFERENCE)
 
 
-class JournalAcknowledgement(APIView):
+class JournalAcknowledgement(Endpoint):
     """The acknowledgement of one month's journal."""
 
     permission_classes = [has_scope("journal:acknowledge")]

@@ -7,19 +7,22 @@ from django.db.models import Model, QuerySet
 from django.http import Http404
 from drf_spectacular.openapi import AutoSchema
 from drf_spectacular.utils import OpenApiParameter
-from rest_framework.exceptions import ParseError, PermissionDenied
+from rest_framework.exceptions import ParseError, PermissionDenied, ValidationError
 from rest_framework.permissions import SAFE_METHODS
 from rest_framework.request import Request
-from rest_framework.serializers import BaseSerializer
+from rest_framework.serializers import Serializer
 from rest_framework.settings import api_settings
 from rest_framework.views import APIView
 
+from billing.api.bodies import ExactJsonParser
 from billing.tenancy.actors import actor_of
 from metering.intervals import IntervalError, billing_month
 
 Row = TypeVar("Row", bound=Model)
 MONTH = OpenApiParameter("month", str, description="billing month such as 2026-10")
 TEAM = OpenApiParameter("team", str, description="team code")
+LONGEST_SHOWN = 40
+"""Characters of a name or a value that a client reads again."""
 
 
 class EndpointSchema(AutoSchema):
@@ -36,6 +39,7 @@ class Endpoint(APIView):
     """
 
     schema = EndpointSchema()
+    parser_classes = [ExactJsonParser]
     parameters: ClassVar[Sequence[OpenApiParameter]] = ()
     """Of a request that reads; a list has those of its pages, and each endpoint the `format` of its answer."""
 
@@ -61,7 +65,7 @@ class Endpoint(APIView):
                 continue
             if name not in names:
                 only = f"only {', '.join(sorted(names))}" if names else "and no other"
-                raise ParseError(f"{name[:40]!r}: this endpoint has no such parameter, {only}")
+                raise ParseError(f"{name[:LONGEST_SHOWN]!r}: this endpoint has no such parameter, {only}")
             _check_values(name, values, known.get(name))
         if pages:
             pages.get_page_size(request)
@@ -69,18 +73,19 @@ class Endpoint(APIView):
 
 def _check_values(name: str, values: list[str], known: OpenApiParameter | None) -> None:
     if len(values) > 1 and not (known and known.many):
-        raise ParseError(f"{name} is given {len(values)} times: {', '.join(repr(value[:40]) for value in values[:9])}")
+        given = ", ".join(repr(value[:LONGEST_SHOWN]) for value in values[:9])
+        raise ParseError(f"{name} is given {len(values)} times: {given}")
     for value in values:
         if not value.strip():
             raise ParseError(f"{name} {value!r} is empty: leave it out, or say which")
         if "\0" in value:  # PostgreSQL cannot compare with it
-            raise ParseError(f"{name} {value[:40]!r} contains a NUL character")
+            raise ParseError(f"{name} {value[:LONGEST_SHOWN]!r} contains a NUL character")
         if known and known.enum and value not in known.enum:
             raise ParseError(_none_of(name, value, known.enum))
 
 
 def _none_of(name: str, value: str, known: Sequence[str]) -> str:
-    return f"{name} {value[:40]!r}: one of {', '.join(known)}"
+    return f"{name} {value[:LONGEST_SHOWN]!r}: one of {', '.join(known)}"
 
 
 def asked(request: Request, name: str) -> str | None:
@@ -100,10 +105,13 @@ def asked_month(request: Request) -> str | None:
     return value
 
 
-def facts_of(body: type[BaseSerializer[Any]], request: Request) -> dict[str, Any]:
-    """The validated fields of a body.  Raises ValidationError."""
+def facts_of(body: type[Serializer[Any]], request: Request) -> dict[str, Any]:
+    """The validated fields of a body.  Raises ValidationError, also for a field that the body does not have."""
     read = body(data=request.data)
     read.is_valid(raise_exception=True)
+    if unknown := sorted(request.data.keys() - read.fields.keys()):
+        only = f"there is no such field, only {', '.join(read.fields)}"
+        raise ValidationError({name[:LONGEST_SHOWN]: [only] for name in unknown[:LONGEST_SHOWN]})
     facts: dict[str, Any] = read.validated_data
     return facts
 

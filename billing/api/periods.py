@@ -1,5 +1,6 @@
 """Endpoints of a period beside its figures: what the building's meters counted, and the teams that its close holds."""
 
+from decimal import Decimal
 from typing import Any
 
 from django.db.models import QuerySet
@@ -31,12 +32,19 @@ class ReadingSerializer(serializers.ModelSerializer[MeterReading]):
         fields = ("id", "cluster", "metered_kwh", "shared_kwh", "source", "told_by", "told_at")
 
 
+class KwhField(serializers.CharField):
+    """Text, also of a number of JSON, whose digits stay as they were written."""
+
+    def to_internal_value(self, data: Any) -> str:
+        return super().to_internal_value(str(data) if isinstance(data, Decimal) else data)
+
+
 class ReportedReading(serializers.Serializer[Any]):
     """What a meter counted in the month, in kWh with at most 3 decimals, and how much of it is shared by plan."""
 
     cluster = serializers.CharField(max_length=512)
-    metered_kwh = serializers.CharField(max_length=40)
-    shared_kwh = serializers.CharField(max_length=40, required=False, default="0")
+    metered_kwh = KwhField(max_length=40)
+    shared_kwh = KwhField(max_length=40, required=False, default="0")
     source = serializers.CharField(  # type: ignore[assignment]  # a field of the body; DRF keeps it apart from `Field.source`
         max_length=500, help_text="which meter, which export"
     )  # fmt: skip

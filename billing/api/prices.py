@@ -8,25 +8,20 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import quote
 
-from django.conf import settings
 from django.db.models import QuerySet
 from django.http import Http404, HttpResponse
 from django.utils import timezone
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_view
 from rest_framework import status
-from rest_framework.exceptions import ParseError
 from rest_framework.generics import ListAPIView
-from rest_framework.parsers import BaseParser
 from rest_framework.permissions import SAFE_METHODS, BasePermission
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from billing.api.admission import gate
 from billing.api.authentication import has_scope
-from billing.api.bodies import declared_bytes, read_body
 from billing.api.invoices import PriceVersions
-from billing.api.parameters import Endpoint, asked
+from billing.api.parameters import Endpoint, asked, facts_of
 from billing.api.price_shapes import (
     DiffSerializer,
     DraftChangeSerializer,
@@ -57,7 +52,6 @@ from billing.tenancy.actors import actor_of
 from billing.tenancy.selectors import billing_setup
 from metering.intervals import IntervalError
 from metering.messages import Message
-from pricing.documents import DocumentError, parse_json
 from pricing.fields import FieldProblem
 
 STEPS: Mapping[str, tuple[Callable[..., Any], str]] = {
@@ -74,21 +68,6 @@ REFUSED = {
     (404, PROBLEM_JSON): OpenApiTypes.OBJECT,
     (409, PROBLEM_JSON): OpenApiTypes.OBJECT,
 }
-
-
-class ExactJsonParser(BaseParser):
-    """JSON whose numbers never become binary floats, and whose fields occur once."""
-
-    media_type = "application/json"
-
-    def parse(self, stream: Any, media_type: str | None = None, parser_context: Any = None) -> Any:
-        try:
-            asked = parser_context["request"]._request
-            with gate.admit(declared_bytes(asked.META, settings.INGEST_MAX_BYTES)) as admitted:
-                body = read_body(asked, admitted)
-            return parse_json(body.decode(), "body") if body.strip() else {}
-        except (DocumentError, UnicodeDecodeError) as error:
-            raise ParseError(str(error)) from error
 
 
 def sees_drafts(request: Request) -> bool:
@@ -128,9 +107,8 @@ class SeesDrafts(BasePermission):
 
 
 class _PriceEndpoint(Endpoint):
-    """What the endpoints share: exact numbers in, refusals of a draft as problems by field."""
+    """What the endpoints share: refusals of a draft as problems by field."""
 
-    parser_classes = [ExactJsonParser]
     permission_classes = [WritesPrices]
 
     def handle_exception(self, error: Exception) -> Any:
@@ -269,10 +247,8 @@ class PriceStepEndpoint(_PriceEndpoint):
         """Take the step; an approval publishes the list for its instant."""
         if step not in STEPS:
             raise Http404
-        body = StepRequestSerializer(data=request.data)
-        body.is_valid(raise_exception=True)
+        asked = facts_of(StepRequestSerializer, request)
         draft = self.draft(name)
-        asked = {key: body.validated_data[key] for key in ("reason", "revision") if key in body.validated_data}
         if step == "reject":
             asked.setdefault("reason", "")
         STEPS[step][0](draft=draft, actor=actor_of(request), now=timezone.now(), **asked)

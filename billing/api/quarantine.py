@@ -11,7 +11,6 @@ from rest_framework import serializers
 from rest_framework.generics import ListAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
 from billing.api.authentication import has_scope
 from billing.api.parameters import Endpoint, asked, facts_of, sees_all_teams
@@ -60,7 +59,7 @@ class Quarantine(Endpoint, ListAPIView[QuarantinedRecord]):
         return QuarantinedRecord.objects.filter(**chosen).order_by("-id")
 
 
-class QuarantineEntry(APIView):
+class QuarantineEntry(Endpoint):
     """One record, and what becomes of it."""
 
     permission_classes = [has_scope("usage:correct")]
@@ -79,12 +78,20 @@ class QuarantineEntry(APIView):
         return Response(Entry(_decided(pk, facts_of(Decision, request), actor_of(request))).data)
 
 
+def _written(record: dict[str, Any]) -> str:
+    """The record with its numbers as they came.  Raises ValidationError."""
+    try:
+        return msgspec.json.Encoder(decimal_format="number").encode(record).decode()
+    except UnicodeEncodeError as error:
+        raise serializers.ValidationError({"record": ["contains half a character"]}) from error
+
+
 def _decided(pk: int, decision: dict[str, Any], actor: str) -> QuarantinedRecord:
     try:
         if decision["action"] == "dismiss":
             return quarantine_dismiss(record_id=pk, actor=actor, resolution=decision["reason"])
         record = decision.get("record")
-        corrected = None if record is None else msgspec.json.encode(record).decode()
+        corrected = None if record is None else _written(record)
         return quarantine_replay(
             record_id=pk, actor=actor, reason=decision["reason"], now=timezone.now(), corrected=corrected
         )

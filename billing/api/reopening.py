@@ -10,9 +10,8 @@ from rest_framework import serializers
 from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
-from billing.api.parameters import facts_of
+from billing.api.parameters import Endpoint, facts_of
 from billing.api.schema import PROBLEM
 from billing.closing.selectors import reopening_as_dict
 from billing.closing.services.reopening import reopening_step
@@ -37,7 +36,7 @@ class TwoPersons(BasePermission):
         return actor.may(Right.CLOSE) or actor.may(Right.APPROVE)
 
 
-class Reopenings(APIView):
+class Reopenings(Endpoint):
     """Opening one closed month again."""
 
     permission_classes = [TwoPersons]

@@ -143,7 +143,8 @@ def member_ids(value: Any) -> list[int]:
 
 def text_of(value: Any, name: str, most: int) -> str:
     """A text of at most so many characters.  Raises ScimError."""
-    if not isinstance(value, str) or len(value) > most or "\0" in value:
+    unfit = not isinstance(value, str) or len(value) > most
+    if unfit or any(character == "\0" or "\ud800" <= character <= "\udfff" for character in value):
         raise ScimError("invalidValue", f"{name}: a text of at most {most} characters")
     return value.strip()
 

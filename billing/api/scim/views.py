@@ -10,13 +10,13 @@ from django.db.models import QuerySet
 from django.http import Http404
 from drf_spectacular.utils import extend_schema
 from rest_framework import exceptions
-from rest_framework.parsers import JSONParser
 from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from billing.api.authentication import has_scope
+from billing.api.bodies import ExactJsonParser
 from billing.api.problems import problem_response
 from billing.api.scim.documents import (
     MESSAGES,
@@ -49,7 +49,7 @@ USER_FILTERS: Final = {"username": "user_name__iexact", "externalid": "external_
 GROUP_FILTERS: Final = {"displayname": "name__iexact", "id": "pk"}
 
 
-class ScimParser(JSONParser):
+class ScimParser(ExactJsonParser):
     """JSON by its name in SCIM."""
 
     media_type = "application/scim+json"
@@ -86,7 +86,7 @@ class ScimView(APIView):
     """What all endpoints of SCIM share."""
 
     permission_classes = [has_scope("people:provision")]
-    parser_classes = [ScimParser, JSONParser]
+    parser_classes = [ScimParser, ExactJsonParser]
     renderer_classes = [ScimRenderer, JSONRenderer]
 
     def get_exception_handler(self) -> Callable[[Exception, dict[str, Any]], Any]:
