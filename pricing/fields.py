@@ -18,6 +18,7 @@ from metering.names import MAX_NAME_BYTES, name_problem
 from pricing.money import CURRENCY
 
 NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?\Z")
+GROUPED: Final = re.compile(r"[+-]?[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?")
 LONGEST_NUMBER: Final = 60
 LARGEST_EXPONENT: Final = 60
 """1e999999999 is eleven characters and a gigabyte as an integer."""
@@ -105,6 +106,17 @@ class Bound:
             and not (self.below_high and number == high)
             and not (self.whole and number.denominator != 1)
         )
+
+
+def ungrouped(text: str) -> str:
+    """A number as people write it without the commas between its thousands; any other comma stays, and is no number.
+
+    "8,5" is eight and a half to half of the world: read as 85 it would be ten times as much money.
+
+    >>> ungrouped("1,234,567.50"), ungrouped("8,5"), ungrouped("1,23,456")
+    ('1234567.50', '8,5', '1,23,456')
+    """
+    return text.replace(",", "") if GROUPED.fullmatch(text) else text
 
 
 def exact_number(given: object) -> Fraction | None:

@@ -26,7 +26,7 @@ from billing.runtime.translation import translated
 from billing.tenancy.actors import actor_of
 from billing.tenancy.models import Team
 from metering.messages import UserError
-from pricing.fields import FieldProblem, exact_number, shown
+from pricing.fields import FieldProblem, exact_number, shown, ungrouped
 
 YEARS: Final = range(2000, 2200)
 
@@ -216,7 +216,7 @@ class Number(forms.DecimalField):
     default_error_messages = {"invalid": _("is not a decimal")}
 
     def to_python(self, value: Any) -> Any:
-        text = str(value or "").strip().replace(",", "")
+        text = ungrouped(str(value or "").strip())
         if text and exact_number(text) is None:
             raise ValidationError(self.error_messages["invalid"], code="invalid")
         return super().to_python(text)

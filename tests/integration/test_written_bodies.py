@@ -2,13 +2,16 @@
 
 import json
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
+from django.core.exceptions import ValidationError
 from django.test import Client
 
 from billing.closing.models import MeterReading
+from billing.portal.forms import Number
 from billing.usage.models import QuarantinedRecord
 from tests.factories import allocation_record, apply, ingest_allocations
 from tests.factories.api import problem, program
@@ -75,6 +78,16 @@ def test_a_number_is_taken_for_its_digits_as_a_text_is(send: Send) -> None:
     assert str(MeterReading.objects.get().metered_kwh) == "123456.789"
     wrong = json.dumps({**READING, "metered_kwh": "N"}).replace('"N"', "1e400")
     assert "metered_kwh" in problem(send("periods/2026-10/meter-readings", wrong), 400)["detail"]
+
+
+@pytest.mark.parametrize("text", ["8,5", "1,23", "1,2345", ",5", "1,234,5", "1.234,5"])
+def test_a_comma_that_parts_no_thousands_is_never_left_out(send: Send, text: str) -> None:
+    """A price of 8,5 was billed as 85."""
+    with pytest.raises(ValidationError, match="is not a decimal"):
+        Number().clean(text)
+    body = json.dumps({**READING, "metered_kwh": text})
+    assert f"metered_kwh {text!r} is not a decimal" in problem(send("periods/2026-10/meter-readings", body), 400)["detail"]
+    assert Number().clean("1,234,567.5") == Decimal("1234567.5")
 
 
 def test_a_corrected_record_keeps_its_numbers_and_half_a_character_is_refused(send: Send) -> None:

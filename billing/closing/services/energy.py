@@ -10,6 +10,7 @@ from billing.closing.models import MeterReading
 from billing.invoices.services.periods import period_open
 from billing.tenancy.audit import audit_record
 from metering.messages import Message, UserError
+from pricing.fields import ungrouped
 from pricing.money import round_to
 
 MOST = Decimal("1e12")
@@ -49,7 +50,7 @@ def meter_reading_put(
 
 def _kwh(name: str, text: str) -> Decimal:
     try:
-        value = Decimal(text.strip().replace(",", ""))
+        value = Decimal(ungrouped(text.strip()))
     except InvalidOperation as error:
         raise ReadingError(Message("%(name)s %(text)s is not a decimal", name=name, text=repr(text[:40]))) from error
     if not value.is_finite() or not 0 <= value <= MOST or round_to(value, KWH_PLACES) != value:
