@@ -247,6 +247,9 @@ def test_what_lies_in_the_future_is_refused_by_the_name_of_its_field() -> None:
     assert [str(refusal.error) for refusal in outcome.refusals] == [
         f"ended_at 2026-10-10T02:37:13+00:00 {said}", f"observed_until 2026-10-10T04:00:00+00:00 {said}",
     ]  # fmt: skip
+    seen = allocation_record(3, ended_at="2026-10-10T01:00:00Z", observed_until="2099-01-01T00:00:00Z")
+    outcome = ingest_allocations(seen, reporter=agent, now=clock)
+    assert [str(refusal.error) for refusal in outcome.refusals] == [f"observed_until 2099-01-01T00:00:00+00:00 {said}"]
     request = ingest_tokens(token_record(), reporter=LIMITED, now=datetime(2026, 1, 1, tzinfo=UTC))
     assert str(request.refusals[0].error).startswith("time 2026-10-15T12:00:00+08:00 lies in the future; the clock of the ")
 

@@ -22,6 +22,7 @@ from billing.usage.services.outcome import (
     Reporter,
     accepted_note,
     in_the_future,
+    last_instant,
     latest_instant,
     may_not_report,
 )
@@ -401,7 +402,7 @@ def _admitted(
     for index, record, raw in records:
         if error := may_not_report(reporter, "cluster", record.cluster):
             outcome.refusals.append(Refusal(index, record.allocation_id, error, "invalid", raw))
-        elif limit is not None and record.known_until > limit:
+        elif limit is not None and last_instant(record)[1] > limit:
             outcome.refusals.append(Refusal(index, record.allocation_id, in_the_future(record, now), "future", raw))
         else:
             admitted.append((index, record, raw))

@@ -1,11 +1,12 @@
 """Efficiency samples: measured MFU and HFU, one per subject and interval."""
 
+from datetime import datetime
 from typing import Any
 
 from billing.usage.contents import SAMPLE, content_sha256
 from billing.usage.models import AcceptedRows
-from billing.usage.services.one_by_one import OneByOne, other_cluster
-from billing.usage.services.outcome import Meaning
+from billing.usage.services.one_by_one import OneByOne, Problem, after_now, other_cluster
+from billing.usage.services.outcome import Meaning, Reporter
 from metering.messages import Message
 from metering.records import EfficiencySample
 
@@ -49,6 +50,10 @@ def sample_taken(key: str) -> Message:
     return Message("sample %(key)s was reported before with other content; the first one stays", key=key)
 
 
-efficiency_ingest = OneByOne(_key, _name, _store, sample_taken, other_cluster, AcceptedRows.Kind.SAMPLE, in_epochs=True)
+def _problem(record: EfficiencySample, reporter: Reporter, now: datetime) -> Problem | None:
+    return other_cluster(record, reporter, now) or after_now(record, reporter, now)
+
+
+efficiency_ingest = OneByOne(_key, _name, _store, sample_taken, _problem, AcceptedRows.Kind.SAMPLE, in_epochs=True)
 """The same interval of the same subject with other values conflicts. A name without a kind is that of every workload of that
 name, also of one that is reported with its kind at another time."""

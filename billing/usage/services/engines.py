@@ -3,8 +3,8 @@
 from datetime import datetime
 from typing import Any
 
-from billing.usage.services.one_by_one import OneByOne, Problem
-from billing.usage.services.outcome import Meaning, Reporter, in_the_future, latest_instant, may_not_report
+from billing.usage.services.one_by_one import OneByOne, Problem, after_now
+from billing.usage.services.outcome import Meaning, Reporter, may_not_report
 from metering.messages import Message
 from metering.records import EngineReading
 
@@ -12,10 +12,7 @@ from metering.records import EngineReading
 def _problem(record: EngineReading, reporter: Reporter, now: datetime) -> Problem | None:
     if error := may_not_report(reporter, "source", record.source):
         return error, "invalid"
-    latest = latest_instant(reporter, now)
-    if latest is not None and record.time > latest:
-        return in_the_future(record, now), "future"
-    return None
+    return after_now(record, reporter, now)
 
 
 def _key(record: EngineReading) -> tuple[str, str, str, datetime]:

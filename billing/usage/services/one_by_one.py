@@ -9,7 +9,17 @@ from django.db import connection, transaction
 
 from billing.usage.epochs import ingest_lock_shared
 from billing.usage.models import AcceptedRows
-from billing.usage.services.outcome import IngestOutcome, Meaning, Refusal, Reporter, accepted_note, may_not_report
+from billing.usage.services.outcome import (
+    IngestOutcome,
+    Meaning,
+    Refusal,
+    Reporter,
+    accepted_note,
+    in_the_future,
+    last_instant,
+    latest_instant,
+    may_not_report,
+)
 from billing.usage.services.quarantine import quarantine_add
 from metering.messages import Message
 from metering.records import EfficiencySample, EngineReading, NodeCapacity, Rejected
@@ -59,6 +69,12 @@ class OneByOne(Generic[R]):
                 accepted_note(cursor, self.kind, fresh)
         quarantine_add(reporter=reporter, refusals=refusals)
         return outcome
+
+
+def after_now(record: EfficiencySample | EngineReading, reporter: Reporter, now: datetime) -> Problem | None:
+    """The problem with what was measured at a time that has not come."""
+    latest = latest_instant(reporter, now)
+    return (in_the_future(record, now), "future") if latest is not None and last_instant(record)[1] > latest else None
 
 
 def other_cluster(record: NodeCapacity | EfficiencySample, reporter: Reporter, now: datetime) -> Problem | None:

@@ -3,11 +3,12 @@
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum
+from operator import itemgetter
 from typing import Any, Literal
 
 from billing.usage.models import AcceptedRows
 from metering.messages import Message
-from metering.records import EngineReading, GpuAllocation, UncheckedTokenUsage
+from metering.records import EfficiencySample, EngineReading, GpuAllocation, UncheckedTokenUsage
 
 
 class Meaning(Enum):
@@ -49,14 +50,18 @@ def latest_instant(reporter: Reporter, now: datetime) -> datetime | None:
     return None if reporter.future_limit_s is None else now + timedelta(seconds=reporter.future_limit_s)
 
 
-def last_instant(record: UncheckedTokenUsage | GpuAllocation | EngineReading) -> tuple[str, datetime]:
+Measured = UncheckedTokenUsage | GpuAllocation | EfficiencySample | EngineReading
+
+
+def last_instant(record: Measured) -> tuple[str, datetime]:
     """The field of a record that holds its latest instant, and that instant."""
     if isinstance(record, GpuAllocation):
-        return "observed_until" if record.ended_at is None else "ended_at", record.known_until
-    return "time", record.time
+        ends = {"ended_at": record.ended_at, "observed_until": record.observed_until}
+        return max(((field, at) for field, at in ends.items() if at is not None), key=itemgetter(1))
+    return ("end", record.end) if isinstance(record, EfficiencySample) else ("time", record.time)
 
 
-def in_the_future(record: UncheckedTokenUsage | GpuAllocation | EngineReading, now: datetime) -> Message:
+def in_the_future(record: Measured, now: datetime) -> Message:
     """What is answered to a record that lies after the latest instant."""
     field, instant = last_instant(record)
     return Message(
