@@ -17,6 +17,7 @@ from rest_framework.parsers import BaseParser
 from billing.api.admission import Admitted, gate
 from billing.api.problems import PROBLEM_JSON
 from metering.raw_json import UnreadableJSONError, array_items, object_members, without_mark
+from metering.records import record_error
 from pricing.documents import DocumentError, parse_json
 
 T = TypeVar("T")
@@ -208,9 +209,17 @@ def envelope(kind: type[T], body: bytes, records: str = "") -> tuple[T, list[msg
         rest: dict[str, Any] = {name: msgspec.Raw(value) for name, value in members.items()}
         if records in members:
             rest[records] = []
-        return msgspec.json.decode(msgspec.json.encode(rest), type=kind), raws
+        return _decoded(kind, msgspec.json.encode(rest)), raws
     except (*UNREADABLE, UnreadableJSONError) as error:
         raise ParseError(f"the body is not as documented: {error}") from error
+
+
+def _decoded(kind: type[T], body: bytes) -> T:
+    """Raises ParseError with the field and the value at fault, or UNREADABLE."""
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.ValidationError as error:
+        raise ParseError(f"the body is not as documented: {record_error(error, body)}") from error
 
 
 def object_parts(body: bytes) -> Iterable[tuple[str, msgspec.Raw | bytes]]:

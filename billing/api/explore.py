@@ -33,6 +33,8 @@ ANSWER = {
         "data_through": {"type": "string", "format": "date-time", "nullable": True}, "missing": {"type": "object"},
     },
 }  # fmt: skip
+DAYS = (("range",), ("month",), ("from", "to"))
+"""What says which days are asked for."""
 PARAMETERS = [
     OpenApiParameter("range", str, enum=PRESETS), OpenApiParameter("from", str), OpenApiParameter("to", str),
     OpenApiParameter("month", str), OpenApiParameter("metric", str, enum=METRICS),
@@ -66,6 +68,7 @@ class Explore(Endpoint):
             setup = billing_setup()
         except NoSetupError as error:
             raise NotFound(str(error)) from error
+        _check_days(request)
         own = actor_of(request).teams()
         teams = dict((Team.objects.filter(is_group=False) if own is None else own).values_list("code", "name"))
         reader = Explorer(frozenset(teams), timezone.now(), setup.zone, teams)
@@ -78,6 +81,13 @@ class Explore(Endpoint):
             return Response(_answer(found, reader, setup.currency))
         shown = found.uncompared if fresh.stale else found
         return Response(_answer(shown, reader, setup.currency) | fresh.as_dict())
+
+
+def _check_days(request: Request) -> None:
+    """Raises ParseError where a query says its days twice, of which one would be passed over."""
+    ways = [" and ".join(said) for names in DAYS if (said := [name for name in names if name in request.query_params])]
+    if len(ways) > 1:
+        raise ParseError(f"{', '.join(ways)}: give one of range, month, or from and to")
 
 
 def _fresh(found: Explored, reader: Explorer, *, everybody: bool) -> Freshness | None:

@@ -232,9 +232,9 @@ class AllocationsEndpoint(UsageEndpoint):
     )
     def post(self, request: Request) -> Response:
         body, raws = envelope(AllocationEnvelope, self.body(request), "allocations")
-        unwatched, filled = _stretches(body.unwatched), _stretches(body.filled)
+        unwatched, filled = _stretches("unwatched", body.unwatched), _stretches("filled", body.filled)
         for scan in body.scans:
-            _check_instant("at", scan.at)
+            _check_instant("scans.at", scan.at)
         name, clusters = self._agent(request, body, raws)
         answer = self.take(request, raws, GpuAllocation, allocations_ingest)
         if body.watermark is not None:  # after the records are durable: it never runs ahead of them
@@ -265,12 +265,12 @@ class AllocationsEndpoint(UsageEndpoint):
         if body.watched_since is not None:
             _check_instant("watched_since", body.watched_since)
         agent = body.agent or {}
-        name = _checked_name("agent.name", str(agent.get("name") or agent.get("id") or request.user))
+        name = _checked_name("agent.name", agent.get("name") or agent.get("id") or str(request.user))
         bound = actor_of(request).source
         if not agent.get("cluster"):
             clusters = _clusters(raws)
             return name, clusters & {bound} if bound else clusters
-        cluster = _checked_name("agent.cluster", str(agent["cluster"]))
+        cluster = _checked_name("agent.cluster", agent["cluster"])
         if bound and cluster != bound:
             raise PermissionDenied(f"agent.cluster {cluster!r}: this token may report for {bound!r} only")
         return name, {cluster}
@@ -307,19 +307,21 @@ def _check_instant(field: str, instant: datetime) -> None:
         raise ParseError(f"{field} {instant.isoformat()} is not between {EARLIEST.year} and now")
 
 
-def _stretches(given: list[Stretch]) -> list[Interval]:
+def _stretches(field: str, given: list[Stretch]) -> list[Interval]:
     for stretch in given:
-        _check_instant("from", stretch.start)
-        _check_instant("until", stretch.until)
+        _check_instant(f"{field}.from", stretch.start)
+        _check_instant(f"{field}.until", stretch.until)
         if stretch.until < stretch.start:
-            raise ParseError(f"until {stretch.until.isoformat()} is before from {stretch.start.isoformat()}")
+            raise ParseError(f"{field}.until {stretch.until.isoformat()} is before from {stretch.start.isoformat()}")
     return [Interval(stretch.start, stretch.until) for stretch in given]
 
 
-def _checked_name(field: str, value: str) -> str:
+def _checked_name(field: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise ParseError(f"{field} {str(value)[:40]} must be a text")
     problem = name_problem(value)
     if problem is not None:
-        raise ParseError(f"{field} {problem}")
+        raise ParseError(f"{field} {value[:40]!r} {problem}")
     return value
 
 

@@ -107,6 +107,47 @@ def test_what_is_no_json_array_is_one_clear_400(post: Call, body: bytes) -> None
     assert "body" in problem(post("usage/tokens", body), 400)["detail"]
 
 
+WATERMARK = "2026-10-11T00:00:00Z"
+
+
+@pytest.mark.parametrize(("changed", "said"), [
+    ({"agent": {"name": {"a": 1}}}, "agent.name {'a': 1} must be a text"),
+    ({"agent": {"name": "a", "cluster": [1]}}, "agent.cluster [1] must be a text"),
+    ({"agent": {"name": "a\u202eb"}}, "agent.name 'a\\u202eb' contains the character"),
+    ({"unwatched": [{"from": "2099-01-01T00:00:00Z", "until": "2099-01-02T00:00:00Z"}]},
+     "unwatched.from 2099-01-01T00:00:00+00:00 is not between 2000 and now"),
+    ({"filled": [{"from": WATERMARK, "until": "2026-10-10T00:00:00Z"}]},
+     "filled.until 2026-10-10T00:00:00+00:00 is before from 2026-10-11T00:00:00+00:00"),
+    ({"watermark": "2099-01-01T00:00:00Z"}, "watermark 2099-01-01T00:00:00+00:00 is not between 2000 and now"),
+    ({"watermark": "2016-12-31T23:59:60Z"},
+     'the body is not as documented: watermark "2016-12-31T23:59:60Z": invalid RFC3339 encoded datetime'),
+    ({"surprise": 1}, "the body is not as documented: Object contains unknown field `surprise`"),
+])  # fmt: skip
+def test_what_is_wrong_around_the_records_is_named_and_nothing_is_stored(post: Call, changed: Any, said: str) -> None:
+    body = {"allocations": [allocation_record()], "watermark": WATERMARK, "agent": {"name": "a", "cluster": "hq-1"}}
+    assert problem(post("usage/gpu-allocations", {**body, **changed}), 400)["detail"].startswith(said)
+    assert not GpuAllocation.objects.exists()
+    assert not AgentWatermark.objects.exists()
+
+
+def test_what_was_measured_has_an_end_that_has_come(post: Call) -> None:
+    sample = {
+        "cluster": "hq-1", "pod_uid": "u-1", "start": "2026-10-10T00:00:00Z", "end": "2099-01-01T00:00:00Z",
+        "gpu_seconds": "3600", "mfu": "0.4", "hfu": "0.5", "dtype": "bf16", "coverage": "1",
+    }  # fmt: skip
+    (refused,) = post("usage/efficiency", [sample]).json()["rejected"]
+    assert refused["error"].startswith("end 2099-01-01T00:00:00+00:00 lies in the future; the clock of the ledger says ")
+    assert QuarantinedRecord.objects.get().reason == "future"
+
+
+def test_a_leap_second_is_refused_by_the_name_of_its_field(post: Call) -> None:
+    """No clock of ours counts it, and a second more or less is money: the sender says which one it means."""
+    leap, said = "2016-12-31T23:59:60Z", '"2016-12-31T23:59:60Z": invalid RFC3339 encoded datetime'
+    tokens = post("usage/tokens", [token_record(time=leap)]).json()["rejected"]
+    holds = post("usage/gpu-allocations", {"allocations": [allocation_record(ended_at=leap)]}).json()["rejected"]
+    assert [one["error"] for one in (*tokens, *holds)] == [f"time {said}", f"ended_at {said}"]
+
+
 def test_an_array_that_is_not_utf_8_keeps_its_good_records(post: Call) -> None:
     body = b"[" + json.dumps(token_record(1)).encode() + b',{"id":"\xff"}]'
     answer = post("usage/tokens", body).json()

@@ -86,6 +86,13 @@ def test_a_page_has_the_size_that_was_asked_for_or_none(refused: Get, route: str
         assert refused(route, f"page_size={size}").startswith("page_size ")
 
 
+def test_the_days_of_the_explorer_are_said_once(refused: Get) -> None:
+    said = "give one of range, month, or from and to"
+    assert refused("explore", "month=2026-10&range=this-month") == f"range, month: {said}"
+    assert refused("explore", "month=2026-10&from=2026-01-01&to=2026-01-02") == f"month, from and to: {said}"
+    assert refused("explore", "month=2026-13") == "month '2026-13' must be written like 2026-10, from 2000 to 2199"
+
+
 def test_the_largest_page_is_answered(refused: Get) -> None:
     assert program("invoices:read").get("/api/v1/teams?page_size=1000").status_code == 200
     assert refused("teams", "page_size=1001") == "page_size '1001': a whole number from 1 to 1000"
