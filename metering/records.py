@@ -8,6 +8,7 @@ Unknown fields are refused by name. A misspelled `cache_read_input_tokens` that 
 input at the full price; what a sender keeps beside the contract goes into `attributes` or `labels`.
 """
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -442,9 +443,17 @@ def _shown(field: str, given: bytes | Mapping[str, Any]) -> str:
         value: Any = msgspec.json.decode(given) if isinstance(given, bytes) else given
         for step in field.split("."):
             value = value[step]
-        text = msgspec.json.encode(value, enc_hook=str).decode()
+        return shown(value)
     except (msgspec.MsgspecError, UnicodeError, RecursionError, KeyError, TypeError, ValueError):
         return ""
+
+
+def shown(value: object) -> str:
+    """A value in an error: as JSON has it, at most so much of it as is read at a glance; half a character as its escape."""
+    try:
+        text = msgspec.json.encode(value, enc_hook=str).decode()
+    except UnicodeEncodeError:
+        text = json.dumps(value, default=str)
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 

@@ -28,7 +28,7 @@ import msgspec
 
 from metering.messages import Message
 from metering.record_checks import RecordError
-from metering.records import MAX_COUNT
+from metering.records import MAX_COUNT, shown
 from metering.usage_dialects import CACHE_BESIDE, CACHE_INSIDE, DIALECTS, NOT_TOKENS, Dialect
 
 UsageSource = Literal["provider", "gateway_estimate", "none"]
@@ -361,7 +361,10 @@ def _is_whole(value: Any) -> bool:
 def _whole(value: Any, name: str) -> int:
     """Raises RecordError for what is no count."""
     if not _is_whole(value) or not 0 <= value <= MAX_COUNT:
-        raise RecordError(Message("%(name)s must be a whole number from 0 to %(most)s", name=name, most=MAX_COUNT), name)
+        raise RecordError(Message(
+            "%(name)s must be a whole number from 0 to %(most)s, not %(value)s",
+            name=name, value=shown(value), most=MAX_COUNT,
+        ), name)
     return int(value)
 
 

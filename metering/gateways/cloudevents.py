@@ -18,7 +18,7 @@ from metering.gateways.naming import Naming, data_usage, known_data, naming_of
 from metering.gateways.translation import Fields, required, scalars, text, usage_of
 from metering.messages import Message
 from metering.record_checks import RecordError
-from metering.records import MAX_SEQUENCE, TokenUsage
+from metering.records import MAX_SEQUENCE, TokenUsage, shown
 
 VERSION: Final = "1.0"
 CONTEXT: Final = ("specversion", "type", "source", "id", "time", "subject", "sequence", "sequencerun")
@@ -35,7 +35,9 @@ def redacted(event: Fields, *, namings: Mapping[str, Naming]) -> Fields:
 def usage(event: Fields, *, namings: Mapping[str, Naming], now: datetime) -> TokenUsage:
     """The usage that a redacted event reports.  Raises RecordError."""
     if event.get("specversion") != VERSION:
-        raise RecordError(Message("specversion must be %(version)s", version=repr(VERSION)), "specversion")
+        raise RecordError(Message(
+            "specversion must be %(version)s, not %(value)s", value=shown(event.get("specversion")), version=repr(VERSION)
+        ), "specversion")
     kind = required(event, "type")
     identity = {"id": required(event, "id"), "source": required(event, "source")}
     consumer = required(event, "subject")

@@ -13,7 +13,7 @@ from metering.gateways.naming import Naming, data_usage, known_data, naming_of
 from metering.gateways.translation import Fields, from_epoch, required, scalars, text, usage_of
 from metering.messages import Message
 from metering.record_checks import RecordError
-from metering.records import RFC_3339, TokenUsage
+from metering.records import RFC_3339, TokenUsage, shown
 
 EVENT: Final = ("transaction_id", "external_subscription_id", "external_customer_id", "code", "timestamp")
 
@@ -48,4 +48,6 @@ def _instant(timestamp: object) -> str | None:
             return from_epoch(float(timestamp), "timestamp")
         except (ValueError, OverflowError):
             pass
-    raise RecordError(Message("timestamp must be seconds since 1970 or an RFC 3339 instant"), "timestamp")
+    raise RecordError(Message(
+        "timestamp must be seconds since 1970 or an RFC 3339 instant, not %(value)s", value=shown(timestamp)
+    ), "timestamp")

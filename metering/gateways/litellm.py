@@ -29,7 +29,7 @@ import msgspec
 from metering.gateways.translation import Fields, UndatedUsage, from_epoch, required, scalars, text
 from metering.messages import Message
 from metering.record_checks import RecordError
-from metering.records import TokenUsage, from_row
+from metering.records import TokenUsage, from_row, shown
 from metering.token_usage import NOTHING, TokenClasses, token_classes, without_texts
 
 PAYLOAD: Final = (
@@ -85,7 +85,10 @@ def request(record: Fields, *, consumer: Sequence[str] = CONSUMER) -> Fields:
     payload: Fields = record["payload"]
     status = required(payload, "status")
     if record["time"] is None:
-        raise RecordError(Message("startTime must be seconds since 1970 or an RFC 3339 instant"), "startTime")
+        raise RecordError(Message(
+            "startTime must be seconds since 1970 or an RFC 3339 instant, not %(value)s",
+            value=shown(payload.get("startTime")),
+        ), "startTime")
     return {
         "id": identity(payload), "source": record["source"], "time": record["time"],
         "consumer": _consumer(payload["metadata"], consumer), "model": _model(payload, status),

@@ -23,6 +23,7 @@ from metering.records import (
     check_record,
     from_row,
     record_error,
+    shown,
 )
 
 MAX_KEPT_TEXT: Final = 512
@@ -85,7 +86,9 @@ def usage_of(fields: Fields, *, now: datetime) -> TokenUsage:
     time = fields.get("time")
     if time is not None:
         if not isinstance(time, str):
-            raise RecordError(Message("time must be an RFC 3339 instant with an offset"), "time")
+            raise RecordError(Message(
+                "time must be an RFC 3339 instant with an offset, not %(value)s", value=shown(time)
+            ), "time")
         return from_row(TokenUsage, fields)
     attributes = {**(fields.get("attributes") or {}), "time": "arrival"}
     return from_row(UndatedUsage, {**fields, "time": now, "attributes": attributes})
@@ -101,7 +104,10 @@ def whole(fields: Mapping[str, Any], name: str) -> int | None:
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= 16:
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_COUNT:
-        raise RecordError(Message("%(name)s must be a whole number from 0 to %(most)s", name=name, most=MAX_COUNT), name)
+        raise RecordError(Message(
+            "%(name)s must be a whole number from 0 to %(most)s, not %(value)s",
+            name=name, value=shown(fields.get(name)), most=MAX_COUNT,
+        ), name)
     return value
 
 
@@ -111,7 +117,7 @@ def text(fields: Mapping[str, Any], name: str) -> str | None:
     if value is None or value == "":
         return None
     if isinstance(value, bool) or not isinstance(value, str | int):
-        raise RecordError(Message("%(name)s must be a text", name=name), name)
+        raise RecordError(Message("%(name)s must be a text, not %(value)s", name=name, value=shown(value)), name)
     if any("\ud800" <= character <= "\udfff" for character in str(value)):
         raise RecordError(Message("%(name)s contains half a character", name=name), name)
     return str(value)
@@ -136,7 +142,9 @@ def from_epoch(seconds: float, name: str) -> str:
     try:
         return datetime.fromtimestamp(seconds, UTC).isoformat()
     except (OverflowError, ValueError, OSError):
-        raise RecordError(Message("%(name)s is no time in seconds since 1970", name=name), name) from None
+        raise RecordError(Message(
+            "%(name)s is no time in seconds since 1970: %(value)s", name=name, value=seconds
+        ), name) from None
 
 
 def _kept(fields: Fields) -> bytes:

@@ -16,6 +16,7 @@ from metering.records import RecordError, TokenUsage
 from tests.gateway_records import SECRET, cloud_event, lago_event, payload
 
 NOW = datetime(2026, 10, 15, 4, 0, 0, 123456, tzinfo=UTC)
+WHOLE = "a whole number from 0 to 1000000000000000"
 
 
 def events(*given: Any, now: datetime = NOW, namings: Any = DEFAULT) -> Translated:
@@ -116,15 +117,17 @@ def test_the_binary_form_is_the_same_event() -> None:
 @pytest.mark.parametrize(
     ("changed", "says"),
     [
-        ({"specversion": "0.3"}, "specversion"), ({"specversion": None}, "specversion"),
+        ({"specversion": "0.3"}, "specversion must be '1.0', not \"0.3\""),
+        ({"specversion": None}, "specversion must be '1.0', not null"),
         ({"subject": ""}, "subject is missing"), ({"subject": None}, "subject is missing"), ({"id": ""}, "id is missing"),
-        ({"source": 7.5}, "source must be a text"), ({"type": None}, "type is missing"), ({"data": None}, "no data"),
+        ({"source": 7.5}, "source must be a text, not 7.5"), ({"type": None}, "type is missing"),
+        ({"data": None}, "no data"),
         ({"data": [1]}, "no data"), ({"data": {"model": "m"}}, "prompt_tokens is missing"),
         ({"data": {"model": "", "prompt_tokens": 1, "completion_tokens": 1}}, "model is missing"),
         ({"data": {"model": "m", "prompt_tokens": 1, "completion_tokens": None}}, "completion_tokens is missing"),
-        ({"data": {"model": "m", "prompt_tokens": -1, "completion_tokens": 1}}, "prompt_tokens must be"),
+        ({"data": {"model": "m", "prompt_tokens": -1, "completion_tokens": 1}}, f"prompt_tokens must be {WHOLE}, not -1"),
         ({"data": {"model": "m", "prompt_tokens": 1.5, "completion_tokens": 1}}, "prompt_tokens must be"),
-        ({"data": {"model": "m", "prompt_tokens": True, "completion_tokens": 1}}, "prompt_tokens must be"),
+        ({"data": {"model": "m", "prompt_tokens": True, "completion_tokens": 1}}, f"{WHOLE}, not true"),
         ({"data": {"model": "m", "prompt_tokens": "x", "completion_tokens": 1}}, "prompt_tokens must be"),
         ({"type": "other"}, "input_tokens is missing"),
         ({"type": "x", "data": {"model": "m", "input_tokens": 1, "cache_read_input_tokens": 2, "output_tokens": 0}},
@@ -192,7 +195,7 @@ def test_the_customer_consumes_where_no_subscription_is_named() -> None:
         ({"transaction_id": ""}, "transaction_id is missing"), ({"code": None}, "code is missing"),
         ({"external_subscription_id": ""}, "external_subscription_id is missing"), ({"properties": None}, "no data"),
         ({"code": "storage", "properties": {"gb": 10}}, "input_tokens is missing"),
-        ({"timestamp": "noon"}, "timestamp must be"), ({"timestamp": True}, "timestamp must be"),
+        ({"timestamp": "noon"}, 'RFC 3339 instant, not "noon"'), ({"timestamp": True}, "timestamp must be"),
         ({"timestamp": 1e300}, "timestamp"), ({"timestamp": "nan"}, "timestamp"), ({"timestamp": 0}, "time"),
     ],
 )  # fmt: skip
@@ -296,7 +299,7 @@ def test_the_order_of_what_names_the_consumer_is_configured() -> None:
     ("changed", "says"),
     [
         ({"id": None}, "id is missing"), ({"status": None}, "status is missing"), ({"startTime": None}, "startTime must be"),
-        ({"startTime": 1e300}, "startTime must be"), ({"model": None, "model_group": None}, "model is missing"),
+        ({"startTime": 1e300}, "instant, not 1e300"), ({"model": None, "model_group": None}, "model is missing"),
         ({"metadata": {"usage_object": {"prompt_tokens": 1, "completion_tokens": 1,
                                         "prompt_tokens_details": {"cached_tokens": 2}}}}, "2 cached"),
     ],
