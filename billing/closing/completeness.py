@@ -17,7 +17,6 @@ from billing.tenancy.selectors import consumer_book, namespace_book
 from billing.usage.gaps import Gap, clusters_reported, metering_gaps
 from billing.usage.overallocation import Overallocation, overallocations
 from billing.usage.reconciliation import estimated_ends, sequence_gaps, silent_sources
-from billing.usage.reported import BEHIND
 from billing.usage.selectors import allocated_twice_by_pod, not_taken_in
 from billing.usage.unknown_shares import UnknownUse, unknown_shares
 from metering.intervals import Interval, union
@@ -35,15 +34,11 @@ HOUR_US: Final = 3_600_000_000
 
 
 def unwatched(context: Context) -> Iterator[ReportedException]:
-    """Seconds of the month, as far as it has passed, that nobody has watched and nobody filled.
-
-    While the month runs, what an agent has still to report that is not silent yet is no gap.
-    """
+    """Seconds of the month, as far as it has passed, that nobody has watched and nobody filled."""
     passed = context.passed
     if passed is None:
         return
-    due = passed.end if passed.end == context.period.end else passed.end - BEHIND
-    for gap in metering_gaps(passed.end, due=due):
+    for gap in metering_gaps(passed.end, period_end=context.period.end):
         missing_us = sum(cut.microseconds for piece in gap.unwatched if (cut := piece.overlap(passed)))
         if missing_us:
             subject, seconds = f"{gap.cluster}/{gap.subject}", Decimal(-(-missing_us // 1_000_000))

@@ -13,18 +13,14 @@ from django.db.models import Max, QuerySet
 
 from billing.invoices.models import BillingPeriod
 from billing.tenancy.models import ApiToken
-from billing.usage.gaps import metering_gaps
+from billing.usage.gaps import BEHIND, metering_gaps
 from billing.usage.grid import HOUR
 from billing.usage.models import AgentDiagnostic, AgentWatermark, QuarantinedRecord
-from billing.usage.reconciliation import SequenceGaps, sequence_gaps
+from billing.usage.reconciliation import SILENT_AFTER, SequenceGaps, sequence_gaps
 from billing.usage.store.dimensions import names_reported
 from billing.usage.store.hours import hours_used, last_used
 from metering.intervals import Interval
 
-SILENT = timedelta(minutes=5)
-"""A reporter without a report for so long is named as silent."""
-BEHIND = timedelta(hours=1)
-"""An agent whose watermark is further back is late, even if it is heard."""
 LOOKED_BACK = timedelta(days=31)
 RECENT = timedelta(hours=3)
 """Most sources have been used by then before the newest usage of all: only for the others a whole month is read."""
@@ -33,7 +29,10 @@ NOTES_SHOWN = 200
 
 @dataclass(frozen=True, slots=True)
 class Agent:
-    """An agent, or a reader of logs: `seconds` since it was heard, and how far its watermark lies back."""
+    """An agent, or a reader of logs: `seconds` since it was heard, and how far its watermark lies back.
+
+    One that is behind counts as silent elsewhere; here those that are heard meanwhile are told from those that are not.
+    """
 
     name: str
     source: str
@@ -44,7 +43,7 @@ class Agent:
 
     @property
     def silent(self) -> bool:
-        return self.seconds > SILENT.total_seconds()
+        return self.seconds > BEHIND.total_seconds()
 
     @property
     def behind(self) -> bool:
@@ -64,7 +63,7 @@ class Gateway:
 
     @property
     def silent(self) -> bool:
-        return self.seconds is None or self.seconds > SILENT.total_seconds()
+        return self.seconds is None or self.seconds > SILENT_AFTER.total_seconds()
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,14 +126,14 @@ class Sources:
 
     @cached_property
     def stretches(self) -> list[Stretch]:
-        """What is not watched of the month, as far as it has passed."""
+        """What is not watched of the month, as far as it has passed: the gaps that block its close."""
         until = min(self.period.end, self.now)
         if until <= self.period.start:
             return []
         passed = Interval(self.period.start, until)
         return [
             Stretch(gap.cluster, gap.subject, cut.start, cut.end, gap.allocations)
-            for gap in metering_gaps(until)
+            for gap in metering_gaps(until, period_end=self.period.end)
             for piece in gap.unwatched
             if (cut := piece.overlap(passed))
         ]

@@ -11,6 +11,8 @@ from metering.messages import Message
 
 BACKFILL: Final = "backfill"
 """The reporter that derives allocations from kube-state-metrics, which has requests and no claims."""
+BEHIND: Final = timedelta(hours=1)
+"""An agent whose watermark is further back is silent, even if it is heard."""
 EDGE: Final = timedelta(hours=1)
 """Devices that were offered to claims so shortly before a stretch are taken to be offered within it."""
 FILL_IT: Final = Message(
@@ -69,12 +71,13 @@ GAPS: Final = f"""SELECT 'open', cluster, namespace, min(observed_until), gone_b
                   ORDER BY 1, 2, 3, 4"""
 
 
-def metering_gaps(until: datetime, *, due: datetime | None = None) -> list[Gap]:
+def metering_gaps(until: datetime, *, period_end: datetime | None = None) -> list[Gap]:
     """What agents left open: running allocations not seen until then, agents silent before it, stretches not watched.
 
-    due: what was seen until this is not silent yet; as a rule until the end.
+    period_end: while the period goes on, what an agent has still to report that is not silent yet is no gap.
     """
-    return gaps_of(rows_read(GAPS, dict[str, Any](hi=until, due=due or until, edge=EDGE)))
+    due = until if period_end is None or until >= period_end else until - BEHIND
+    return gaps_of(rows_read(GAPS, dict[str, Any](hi=until, due=due, edge=EDGE)))
 
 
 def gaps_of(rows: Iterable[tuple[Any, ...]]) -> list[Gap]:

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from django.db import connection
 
-from billing.usage.gaps import EDGE, GAPS, Gap, gaps_of
+from billing.usage.gaps import BEHIND, EDGE, GAPS, Gap, gaps_of
 from billing.usage.grid import next_day
 from billing.usage.reconciliation import SILENT_AFTER, USUAL_DAYS
 from billing.usage.scope import UsageScope
@@ -23,8 +23,6 @@ from billing.usage.selectors import usage_span
 from billing.usage.store.hours import used_by_source
 from metering.intervals import MICROSECOND, Interval
 
-BEHIND: Final = timedelta(hours=1)
-"""An agent whose watermark is further back is silent, even if it is heard."""
 EXPECTED: Final = timedelta(days=31)
 """A reporter that has been silent for longer is expected no more, as long as another one of the scope reports."""
 

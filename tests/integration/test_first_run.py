@@ -18,6 +18,7 @@ from tests.factories import AFTER, allocation_record, apply, ingest_allocations,
 pytestmark = pytest.mark.django_db
 GIVEN = {"currency": "CNY", "zone": "Asia/Shanghai", "issuer": "AI-INFRA", "review": "four-eyes"}
 NUMBERS = ["AI-INFRA-2026-000001"]
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 
 
 def test_every_page_of_an_empty_installation_leads_the_admin_to_the_first_step() -> None:
@@ -101,9 +102,9 @@ def test_reporters_are_shown_with_their_last_word(tmp_path: Path) -> None:
     )
 
     by_name = {step.name: step for step in steps(now)}
-    assert by_name["cluster"].reporters == [Reporter("hq-1", 12)]
-    assert by_name["gateway"].reporters == [Reporter("gateway-2", 360), Reporter("litellm-hq", None)]
-    assert [item.silent for item in by_name["gateway"].reporters] == [True, True]
+    assert by_name["cluster"].reporters == [Reporter("hq-1", 12, HOUR)]
+    assert by_name["gateway"].reporters == [Reporter("gateway-2", 360, DAY), Reporter("litellm-hq", None, DAY)]
+    assert [item.silent for item in by_name["gateway"].reporters] == [False, True]
     admin = factories.signed_in(person("ada", "admin"))
     text = admin.get("/start/?part=steps", headers={"HX-Request": "true"}).content.decode()
     assert "cluster hq-1: last heartbeat 1" in text

@@ -1,7 +1,7 @@
 """First run: from an empty installation to the first bill, each step looked at while somebody works on it."""
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from django.contrib.auth.decorators import login_required
 from django.contrib.auth.models import User
@@ -18,26 +18,32 @@ from billing.invoices.models import BillingPeriod, Invoice
 from billing.portal.access import reader_of
 from billing.portal.htmx import HtmxRequest
 from billing.portal.setup_form import SetupForm
-from billing.portal.sources import SILENT, last_reports
+from billing.portal.sources import last_reports
 from billing.rates.models import PriceVersion
 from billing.tenancy.access import RIGHTS, Right, access_of
 from billing.tenancy.actors import actor_of
 from billing.tenancy.models import BillingSetup, ConsumerOwnership, NamespaceOwnership, Team
 from billing.tenancy.services import billing_setup_put
+from billing.usage.gaps import BEHIND
 from billing.usage.models import AgentWatermark, GpuAllocation
+from billing.usage.reconciliation import SILENT_AFTER
 from billing.usage.store.hours import hours_used
 
 
 @dataclass(frozen=True, slots=True)
 class Reporter:
-    """Somebody who reports: a cluster's agent or a gateway; `seconds` since it was heard, None where never."""
+    """Somebody who reports: a cluster's agent or a gateway; `seconds` since it was heard, None where never.
+
+    tolerated: after how long without a report it counts as silent.
+    """
 
     name: str
     seconds: int | None
+    tolerated: timedelta
 
     @property
     def silent(self) -> bool:
-        return self.seconds is None or self.seconds > SILENT.total_seconds()
+        return self.seconds is None or self.seconds > self.tolerated.total_seconds()
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +87,14 @@ def _used() -> tuple[bool, bool]:
 
 def _clusters(now: datetime) -> list[Reporter]:
     newest = AgentWatermark.objects.order_by("cluster").values_list("cluster").annotate(Max("reported_at"))
-    return [Reporter(cluster, _age(at, now)) for cluster, at in newest]
+    return [Reporter(cluster, _age(at, now), BEHIND) for cluster, at in newest]
 
 
 def _gateways(now: datetime) -> list[Reporter]:
     """Gateways by the tokens that were made for one source; clusters' agents have a watermark and are left out."""
     clusters = set(AgentWatermark.objects.values_list("cluster", flat=True))
     return [
-        Reporter(source, None if at is None else _age(at, now))
+        Reporter(source, None if at is None else _age(at, now), SILENT_AFTER)
         for source, at in last_reports().items() if source not in clusters
     ]  # fmt: skip
 
