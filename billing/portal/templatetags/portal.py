@@ -24,6 +24,7 @@ from billing.rates.labels import TOKEN_CLASS, token_class_words
 from billing.rates.price_diff import PriceChange
 from billing.runtime.progress import STEPS
 from billing.runtime.translation import translated
+from metering.intervals import MICROSECOND
 from pricing.contexts import class_and_context, priced_class
 
 register = template.Library()
@@ -230,6 +231,12 @@ def local(instant: datetime | None, zone: str) -> str:
 def local_minute(instant: datetime | None, zone: str) -> str:
     """An instant in the billing zone, to the minute."""
     return NOTHING if instant is None else instant.astimezone(ZoneInfo(zone)).strftime("%Y-%m-%d %H:%M")
+
+
+@register.filter
+def last_day(deadline: datetime, zone: str) -> str:
+    """The last day before a deadline, as documents and mails say it: deadlines are the midnights after a day."""
+    return f"{(deadline - MICROSECOND).astimezone(ZoneInfo(zone)):%Y-%m-%d}"
 
 
 @register.filter
