@@ -210,6 +210,6 @@ def course_chart(
     if standing.forecast_p50 is not None:
         series.append(Series(_("Forecast"), "dashed", "tokens", *towards(standing.forecast_p50)))
     if standing.forecast_p10 is not None and standing.forecast_p90 is not None:
-        series.append(Series(_("8 of 10 times above"), "edge", "tokens", *towards(standing.forecast_p10)))
-        series.append(Series(_("8 of 10 times below"), "band", "tokens", *towards(standing.forecast_p90)))
+        series.append(Series(_("80 % likely, from"), "edge", "tokens", *towards(standing.forecast_p10)))
+        series.append(Series(_("80 % likely, to"), "band", "tokens", *towards(standing.forecast_p90)))
     return Chart([(first + timedelta(days=day)).isoformat() for day in range(count)], series, currency, across=_("Day"))

@@ -139,6 +139,11 @@ class BudgetTotal:
         return self.spent / self.amount
 
     @property
+    def silent_since(self) -> datetime | None:
+        """Since when a reporter of one of them has been silent; None where none is."""
+        return min((row.silent_since for row in self.standings if row.silent_since is not None), default=None)
+
+    @property
     def forecast(self) -> Decimal | None:
         """Where all of them will end; None while one has no forecast."""
         known = [found for row in self.standings if (found := forecast_of(row)) is not None]

@@ -123,7 +123,7 @@ def budget_list(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     if (file := download(request, {"budgets": lambda: Table.of("budgets", rows, ROW)})) is not None:
         return file
     context = {
-        "nav": "budgets", "setup": setup, "q": wanted, "page": page_shown(request, rows, PAGE_SIZE),
+        "nav": "budgets", "setup": setup, "q": wanted, "now": now, "page": page_shown(request, rows, PAGE_SIZE),
         "totals": budget_totals(rows, team_tree(), now) if len(rows) > 1 else [],
         "may_make": access_of(request.user).somewhere(Right.BUDGET),
         "yaml": budgets_text([row.budget for row in rows[:PAGE_SIZE]], setup.zone),
@@ -211,6 +211,7 @@ def budget_page(
     standing = status_now(found, now)
     context = {
         "nav": "budgets", "setup": setup, "budget": found, "standing": standing, "row": BudgetRow(found, standing),
+        "now": now,
         "ladder": ladder_of(found), "refused": refused,
         "alerts": Alert.objects.filter(budget=found).prefetch_related("deliveries__channel")[:ALERTS_SHOWN],
         "forms": {name: form.or_refused(refused) for name, form in _forms(found, setup).items()},
