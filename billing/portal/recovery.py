@@ -96,12 +96,13 @@ class TokenMargin:
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """The answer for one month. `unpooled`: billed for devices, but of no one pool."""
+    """The answer for one month. `unpooled`: billed for devices, but of no one pool; `late`: billed for earlier months."""
 
     pools: list[Pool]
     tokens: TokenPool
     margins: list[TokenMargin]
     unpooled: Decimal
+    late: Decimal
 
     @property
     def billed(self) -> Decimal:
@@ -145,7 +146,8 @@ def recovery_of(period: BillingPeriod, month: MonthFacets) -> Recovery:
         sum((line.amount for line in lines if line.key.counts_tokens), ZERO), _platform_cost(pools)
     )
     unpooled = sum((amount for name, amount in billed.items() if name not in names), ZERO)
-    return Recovery(pools, tokens, _margins(lines, period), unpooled)
+    late = sum((line.amount for line in month.charged if line.key.correction), ZERO)
+    return Recovery(pools, tokens, _margins(lines, period), unpooled, late)
 
 
 def _device_time(period: BillingPeriod, month: MonthFacets) -> Mapping[tuple[str, str], DeviceTime | PoolTime]:

@@ -59,6 +59,9 @@ def test_why_the_bill_went_up_is_two_clicks_from_the_sign_in(
             why = walk.page.locator("#why")
             expect(why).to_contain_text("+40.00")  # 50.00 in October, 10.00 in September
             expect(why).to_contain_text("+10.00")  # of it the price: 4 h x 2.50
+            larger = "cell => cell.insertAdjacentHTML('beforeend', '<span class=under>By usage −1,016,902.81</span>')"
+            why.locator("tbody td.n").first.evaluate(larger)
+            assert why.locator(".card").evaluate("card => card.scrollWidth <= card.clientWidth"), (language, size)
             picture(walk.page, f"why-{language}-{size}")
             walk.page.emulate_media(color_scheme="dark")
             picture(walk.page, f"why-{language}-{size}-dark")

@@ -8,7 +8,7 @@ from django.test import Client
 
 from billing.closing.services.closing import period_close
 from tests import factories
-from tests.factories import allocation_record, apply, ingest_allocations, person
+from tests.factories import allocation_record, apply, ingest_allocations, money, person
 from tests.factories.corrections import NOVEMBER_OVER, OCTOBER_OVER
 
 pytestmark = pytest.mark.django_db
@@ -76,3 +76,15 @@ def test_agents_and_ownership_lead_on_to_what_came_late_and_what_has_no_owner() 
     assert 'href="/late/?month=2026-11"' in admin.get("/sources/?month=2026-11").content.decode()
     assert 'href="/close/#exceptions-title"' in admin.get("/ownership/").content.decode()
     assert "/close/" not in signed_in("lead", "nlp").get("/ownership/").content.decode()
+
+
+@pytest.mark.usefixtures("november")
+@pytest.mark.parametrize("closed", [False, True])
+def test_the_recovery_says_what_it_leaves_out_of_the_billed_total(closed: bool) -> None:
+    """Its 10.00 and the 40.00 that came late are the 50.00 of the overview."""
+    if closed:
+        period_close(month="2026-11", actor="ops", now=NOVEMBER_OVER)
+    page = signed_in("finance").get("/recovery/?month=2026-11")
+    found = page.context["recovery"]
+    assert (found.billed, found.late) == (money("10.00"), money("40.00"))
+    assert '<a href="/late/?month=2026-11">40.00</a>' in page.content.decode()
