@@ -86,14 +86,15 @@ class AppCommand(BaseCommand):
             sys.exit(status)
 
     def say(self, text: str = "") -> None:
-        """One line for people, on stdout; a line break that is in a name does not end it."""
+        """One line for people, on stdout, at once also into a pipe; a line break that is in a name does not end it."""
         self.stdout.write(visible(text))
+        self.stdout.flush()
 
     def progress(self) -> ProgressCallback:
         """A listener that writes a line to stderr where that is a terminal; programs that read it hear only refusals."""
         if not self.stderr.isatty():
             return no_progress
-        return throttled(lambda step, done, total: self.stderr.write(progress_text(step, done, total), self.style.NOTICE))
+        return throttled(lambda step, done, total: self.stderr.write(progress_text(step, done, total)))
 
     def print_json(self, value: object) -> None:
         """One JSON document on stdout; decimals keep their digits."""

@@ -12,6 +12,7 @@ from django.db import connections
 from billing.closing.services.operations import operation_request, operation_run
 from billing.invoices.models import Operation
 from billing.runtime.progress import progress_text, throttled
+from billing.tenancy.app_command import AppCommand
 from tests import factories
 from tests.factories import allocation_record, apply, ingest_allocations
 
@@ -77,13 +78,22 @@ def test_the_page_shows_the_step_and_its_count(used: None) -> None:
 def test_a_terminal_sees_the_steps_and_a_program_none(used: None) -> None:
     terminal, out = Terminal(), io.StringIO()
     factories.person("ops", "finance")
-    call_command("period_close", MONTH, "--json", "--by", "ops", stdout=out, stderr=terminal)
+    call_command("period_close", MONTH, "--json", "--by", "ops", stdout=out, stderr=terminal, force_color=True)
     assert "rating the usage\n" in terminal.getvalue()
+    assert "\x1b" not in terminal.getvalue()  # red would look like an error
     assert "drafting invoices 2 of 2\n" in terminal.getvalue()
     assert out.getvalue().startswith("{")
     pipe = io.StringIO()
     call_command("invoice_issue", MONTH, "--json", "--by", "ops", stdout=out, stderr=pipe)
     assert pipe.getvalue() == ""
+
+
+def test_a_line_for_people_reaches_a_pipe_at_once() -> None:
+    """`manage.py demo | tee log` would else show its addresses and passwords when it ends."""
+    pipe = io.BytesIO()
+    out = io.TextIOWrapper(pipe)
+    AppCommand(stdout=out).say("Portal: http://127.0.0.1:8000")
+    assert pipe.getvalue() == b"Portal: http://127.0.0.1:8000\n"
 
 
 def test_between_its_beginning_and_end_a_step_is_reported_twice_a_second_at_most() -> None:
