@@ -103,6 +103,11 @@ class AppCommand(BaseCommand):
                                    for letter in text]))  # fmt: skip
 
 
+def number_of(number: int, word: str) -> str:
+    """``1 invoice``, ``2 invoices``."""
+    return f"{number:,} {word}{'' if number == 1 else 's'}"
+
+
 def amount_text(amount: Decimal | None) -> str | None:
     """An amount or a price in JSON: a decimal string with the digits it has, which no reader takes for a float."""
     return None if amount is None else format(amount, "f")

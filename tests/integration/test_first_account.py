@@ -49,7 +49,7 @@ def test_the_set_up_file_makes_the_first_account_and_says_its_password_once(
     assert access_of(ada).may(Right.MANAGE_PEOPLE)
     assert signed_in("ada", password)
     for _ in range(2):
-        assert "0 changes, 2 facts as they were" in Manage(capsys)("apply", str(file), "--by", "ada").out
+        assert "0 changes, 2 unchanged" in Manage(capsys)("apply", str(file), "--by", "ada").out
     ben = factories.person("ben")
     call_command("role", "grant", "ben", "finance", "--by", "ada")
     assert access_of(User.objects.get(pk=ben.pk)).may(Right.CLOSE)

@@ -6,6 +6,7 @@ import pytest
 from django.utils.translation import override
 
 from billing.portal.templatetags.portal import amount_of_unit, compact
+from billing.tenancy.app_command import number_of
 
 
 @pytest.mark.parametrize(
@@ -33,3 +34,7 @@ def test_what_an_exception_counts_is_said_in_words(value: str, unit: str, englis
 )  # fmt: skip
 def test_a_figure_of_a_small_cell_is_never_a_thousand_thousands(figure: str | None, expected: str) -> None:
     assert compact(None if figure is None else Decimal(figure)) == expected
+
+
+def test_one_thing_is_no_plural() -> None:
+    assert [number_of(number, "invoice") for number in (0, 1, 1200)] == ["0 invoices", "1 invoice", "1,200 invoices"]

@@ -45,7 +45,7 @@ from billing.local.demo.small_months import (
 )
 from billing.runtime.atomic_file import atomic_file
 from billing.setup.apply import set_up_apply
-from billing.tenancy.app_command import progress
+from billing.tenancy.app_command import number_of, progress
 from billing.tenancy.models import ApiToken
 from billing.tenancy.tokens import api_token_create
 from metering.intervals import Interval, month_of, next_month, previous_month
@@ -150,7 +150,7 @@ class Demonstration:
         with atomic_file(path) as draft:
             draft.write_text(text, encoding="utf-8")
         applied = set_up_apply(path=path, actor=ACTOR)
-        self.say(f"  set-up {path.name}: {len(applied.changes)} changes, {applied.unchanged} facts as they were")
+        self.say(f"  set-up {path.name}: {number_of(len(applied.changes), 'change')}, {applied.unchanged:,} unchanged")
 
     def _client(self) -> httpx.Client:
         ApiToken.objects.filter(name="demo reporters", revoked_at=None).delete()
@@ -162,7 +162,7 @@ class Demonstration:
         self._report_devices(client, month)
         self._report_tokens(client, window)
         for door, answers in self.answers.items():
-            self.say(f"  {door}: {answers.accepted} accepted, {answers.duplicates} duplicates recognised")
+            self.say(f"  {door}: {answers.accepted:,} accepted, {answers.duplicates:,} duplicates recognised")
 
     def _report_devices(self, client: httpx.Client, month: Month) -> None:
         """Capacity, allocations and samples, as agents that have watched through the end of the month's window."""

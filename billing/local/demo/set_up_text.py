@@ -147,5 +147,12 @@ def _version(
     }
 
 
+class _Plain(yaml.SafeDumper):
+    """Writes what occurs often each time: people read the file as an example."""
+
+    def ignore_aliases(self, data: object) -> bool:
+        return True
+
+
 def _dump(sections: dict[str, Any]) -> str:
-    return yaml.safe_dump(sections, sort_keys=False, allow_unicode=True, width=160)
+    return yaml.dump(sections, Dumper=_Plain, sort_keys=False, allow_unicode=True, width=160)

@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from billing.backup.dump import STEPS, NoLedgerError, backup_take, backups_expire, manifest_path
 from billing.backup.programs import ProgramError, ProgramFailedError, whole_number
-from billing.tenancy.app_command import DONE, AppCommand, fail, operator, progress
+from billing.tenancy.app_command import DONE, AppCommand, fail, number_of, operator, progress
 from billing.tenancy.audit import audit_record
 from billing.tenancy.database_roles import as_owner
 
@@ -42,7 +42,8 @@ class Command(AppCommand):
             self.print_json({"file": str(out), "manifest": str(manifest_path(out)), **manifest})
         else:
             rows = sum(manifest["facts"]["rows"].values())
-            self.say(f"{out}: {manifest['bytes']:,} bytes, {rows:,} rows, {len(manifest['facts']['periods'])} periods")
+            months = number_of(len(manifest["facts"]["periods"]), "period")
+            self.say(f"{out}: {manifest['bytes']:,} bytes, {rows:,} rows, {months}")
             for path in gone:
                 self.say(f"  deleted {path}")
             self.say(f"  prove it with `manage.py restore_check {out}`")

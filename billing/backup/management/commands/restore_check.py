@@ -13,7 +13,7 @@ from django.db import connection
 
 from billing.backup.programs import ProgramError, whole_number
 from billing.backup.restore import STEPS, Checked, ManifestError, restore_check, running_check
-from billing.tenancy.app_command import DECIDE, DONE, AppCommand, fail, operator, progress
+from billing.tenancy.app_command import DECIDE, DONE, AppCommand, fail, number_of, operator, progress
 from billing.tenancy.audit import audit_record
 from billing.tenancy.database_roles import as_owner
 from billing.tenancy.models import AuditEntry
@@ -65,14 +65,13 @@ class Command(AppCommand):
             self.say(f"  {month} {period['status']:<8} {period['issued']:>6} issued {period['total']:>20}")
         for problem in checked.problems:
             self.say(f"  FAIL {problem}")
-        rows, periods = sum(facts["rows"].values()), len(facts["periods"])
-        months = f"{periods} period{'s' if periods != 1 else ''}"
+        rows, months = sum(facts["rows"].values()), number_of(len(facts["periods"]), "period")
         if checked.problems:
             self.stderr.write(f"{name}: {len(checked.problems)} things differ from the manifest of {_taken(checked)}")
         else:
             self.say(
                 f"{name} holds: {rows:,} rows in {len(facts['rows'])} tables, "
-                f"{months} and {checked.documents:,} documents are those of {_taken(checked)}"
+                f"{months} and {number_of(checked.documents, 'document')} are those of {_taken(checked)}"
             )
 
 

@@ -8,7 +8,7 @@ from billing.exports.focus.conformance import ConformanceError
 from billing.exports.services.focus import UnexplainedError, focus_export
 from billing.invoices.issued import NoPeriodError, NotIssuedError
 from billing.invoices.selectors import invoices_of
-from billing.tenancy.app_command import DECIDE, DONE, AppCommand, amount_text, fail, operator, progress
+from billing.tenancy.app_command import DECIDE, DONE, AppCommand, amount_text, fail, number_of, operator, progress
 from billing.tenancy.audit import export_record
 
 
@@ -43,7 +43,8 @@ class Command(AppCommand):
                 }
             )  # fmt: skip
         else:
-            self.say(f"{exported.rows:,} rows of {exported.invoices} invoices, {exported.billed_cost:,}, in {out}")
+            invoices = number_of(exported.invoices, "invoice")
+            self.say(f"{exported.rows:,} rows of {invoices}, {exported.billed_cost:,}, in {out}")
             for path in exported.files:
                 self.say(f"  {path.name}")
         return DONE

@@ -11,7 +11,7 @@ from billing.exports.journal import Chart, JournalError
 from billing.exports.services.journal import ChartError, Exported, chart_read, journal_export
 from billing.invoices.issued import NoPeriodError, NotIssuedError
 from billing.tenancy.access import Right
-from billing.tenancy.app_command import DECIDE, DONE, AppCommand, amount_text, fail, operator
+from billing.tenancy.app_command import DECIDE, DONE, AppCommand, amount_text, fail, number_of, operator
 from billing.tenancy.audit import export_record
 
 OPTIONS = ("company_code", "consumer_account", "provider_account", "provider_cost_center", "posting_date")
@@ -69,7 +69,8 @@ class Command(AppCommand):
                 }
             )  # fmt: skip
         else:
-            self.say(f"{len(exported.journals)} journals, debit {exported.debit:,} = credit {exported.credit:,}, in {out}")
+            journals = number_of(len(exported.journals), "journal")
+            self.say(f"{journals}, debit {exported.debit:,} = credit {exported.credit:,}, in {out}")
             for number, amount in exported.held.items():
                 self.say(f"  {number}: {amount:,} is disputed and kept off the ledger until that is decided")
 

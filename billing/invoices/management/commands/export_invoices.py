@@ -6,7 +6,7 @@ from typing import Any
 
 from billing.invoices.models import BillingPeriod
 from billing.invoices.services.documents import invoices_export
-from billing.tenancy.app_command import DONE, AppCommand, fail, operator, progress
+from billing.tenancy.app_command import DONE, AppCommand, fail, number_of, operator, progress
 from billing.tenancy.audit import export_record
 
 
@@ -38,5 +38,5 @@ class Command(AppCommand):
         if json:
             self.print_json({"period": month, "documents": [str(path) for path in written]})
         else:
-            self.say(f"{len(written)} files of {issued} invoices in {out}")
+            self.say(f"{number_of(len(written), 'file')} of {number_of(issued, 'invoice')} in {out}")
         return DONE

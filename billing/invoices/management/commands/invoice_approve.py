@@ -5,7 +5,7 @@ from typing import Any
 
 from billing.invoices.services.invoices import ApprovalError, invoices_approve
 from billing.tenancy.access import Right
-from billing.tenancy.app_command import DONE, AppCommand, approver, fail
+from billing.tenancy.app_command import DONE, AppCommand, approver, fail, number_of
 
 
 class Command(AppCommand):
@@ -28,5 +28,5 @@ class Command(AppCommand):
             return DONE
         for invoice in invoices:
             self.say(f"approved {invoice.team.code}: {invoice.total} {invoice.currency}")
-        self.say(f"{len(invoices)} drafts approved by {by}")
+        self.say(f"{number_of(len(invoices), 'draft')} approved by {by}")
         return DONE

@@ -6,7 +6,7 @@ from typing import Any
 
 from billing.setup.apply import set_up_apply
 from billing.tenancy.access import Right
-from billing.tenancy.app_command import DONE, AppCommand, operator
+from billing.tenancy.app_command import DONE, AppCommand, number_of, operator
 
 
 class Command(AppCommand):
@@ -29,5 +29,5 @@ class Command(AppCommand):
             self.say(f"{'would change' if dry_run else 'changed'}: {change}")
         if password:
             self.say(f"first account: sign in as {applied.first_user} with {password}, which is shown this once")
-        self.say(f"{len(applied.changes)} changes, {applied.unchanged} facts as they were")
+        self.say(f"{number_of(len(applied.changes), 'change')}, {applied.unchanged:,} unchanged")
         return DONE

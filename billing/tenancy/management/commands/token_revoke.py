@@ -6,7 +6,7 @@ from typing import Any
 from django.utils import timezone
 
 from billing.tenancy.access import Right
-from billing.tenancy.app_command import DONE, AppCommand, fail, operator
+from billing.tenancy.app_command import DONE, AppCommand, fail, number_of, operator
 from billing.tenancy.models import ApiToken
 from billing.tenancy.tokens import api_token_revoke
 
@@ -30,5 +30,5 @@ class Command(AppCommand):
         if json:
             self.print_json({"ended": [{"name": token.name, "prefix": token.prefix} for token in tokens]})
             return DONE
-        self.say(f"{len(tokens)} tokens ended")
+        self.say(f"{number_of(len(tokens), 'token')} ended")
         return DONE
