@@ -96,10 +96,13 @@ def trend_chart(trend: Sequence[TrendPoint], month: str, currency: str) -> Chart
 
 
 def days_chart(days: Sequence[tuple[date, Decimal, Decimal]], unit: str, currency: str, colour: str) -> Chart:
-    """(day, quantity, amount): bars of the quantity; the amount is shown with it."""
-    texts = [f"{quantity(used)} {unit}, {money(amount)} {currency}" for _day, used, amount in days]
-    series = Series("", "bars", colour, [used for _day, used, _amount in days], texts)
-    return Chart([day.isoformat() for day, _used, _amount in days], [series], axis=unit, across=_("Day"))
+    """(day, quantity, amount): bars of the quantity from the first day to the last; the amount is shown with it."""
+    found = {day: (used, amount) for day, used, amount in days}
+    every = [min(found) + timedelta(number) for number in range((max(found) - min(found)).days + 1)] if found else []
+    parts = [found.get(day, (Decimal(0), Decimal(0))) for day in every]
+    texts = [f"{quantity(used)} {unit}, {money(amount)} {currency}" for used, amount in parts]
+    series = Series("", "bars", colour, [used for used, _amount in parts], texts)
+    return Chart([day.isoformat() for day in every], [series], axis=unit, across=_("Day"))
 
 
 def bridge_chart(bridge: Bridge, currency: str) -> Chart:

@@ -60,6 +60,15 @@ def test_every_chart_says_what_both_of_its_axes_are() -> None:
     ]  # fmt: skip
 
 
+def test_a_day_without_use_has_its_place_between_the_others() -> None:
+    days = [(date(2026, 10, 7), D("2"), D("20.00")), (date(2026, 10, 9), D("1"), D("10.00"))]
+    shown = json.loads(days_chart(days, "GPU-hours", "CNY", "gpu").json)
+    assert shown["labels"] == ["2026-10-07", "2026-10-08", "2026-10-09"]
+    assert shown["series"][0]["values"] == ["2", "0", "1"]
+    assert shown["series"][0]["texts"][1] == "0.000000 GPU-hours, 0.00 CNY"
+    assert json.loads(days_chart([], "GPU-hours", "CNY", "gpu").json)["labels"] == []
+
+
 def test_the_course_of_a_budget_ends_where_the_forecast_says() -> None:
     standing = BudgetStatus(
         amount=D("500.00"), spent=D("35.00"), forecast_p10=D("90.00"), forecast_p50=D("100.00"), forecast_p90=D("120.00")
