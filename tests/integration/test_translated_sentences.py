@@ -129,7 +129,7 @@ def test_the_outcome_of_an_operation_is_kept_in_english_and_shown_in_the_readers
     assert done.message == "period 2099-01 cannot be closed: 1 exception blocks it"
     again = Operation.objects.get(pk=done.pk)
     with override("zh-hans"):
-        assert translated(again.outcome) == "账期 2099-01 无法关账：有 1 项例外阻碍"
+        assert translated(again.outcome) == "账期 2099-01 无法关账：有 1 项待处理问题阻碍"
     Operation.objects.filter(pk=done.pk).update(parameters={}, message="a text from before")
     assert translated(Operation.objects.get(pk=done.pk).outcome) == "a text from before"
 
