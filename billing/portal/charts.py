@@ -99,9 +99,9 @@ def days_chart(days: Sequence[tuple[date, Decimal, Decimal]], unit: str, currenc
     """(day, quantity, amount): bars of the quantity from the first day to the last; the amount is shown with it."""
     found = {day: (used, amount) for day, used, amount in days}
     every = [min(found) + timedelta(number) for number in range((max(found) - min(found)).days + 1)] if found else []
-    parts = [found.get(day, (Decimal(0), Decimal(0))) for day in every]
-    texts = [f"{quantity(used)} {unit}, {money(amount)} {currency}" for used, amount in parts]
-    series = Series("", "bars", colour, [used for used, _amount in parts], texts)
+    parts = [found.get(day) for day in every]
+    texts = [f"{quantity(part[0])} {unit}, {money(part[1])} {currency}" if part else "" for part in parts]
+    series = Series("", "bars", colour, [part[0] if part else None for part in parts], texts)
     return Chart([day.isoformat() for day in every], [series], axis=unit, across=_("Day"))
 
 

@@ -64,8 +64,7 @@ def test_a_day_without_use_has_its_place_between_the_others() -> None:
     days = [(date(2026, 10, 7), D("2"), D("20.00")), (date(2026, 10, 9), D("1"), D("10.00"))]
     shown = json.loads(days_chart(days, "GPU-hours", "CNY", "gpu").json)
     assert shown["labels"] == ["2026-10-07", "2026-10-08", "2026-10-09"]
-    assert shown["series"][0]["values"] == ["2", "0", "1"]
-    assert shown["series"][0]["texts"][1] == "0.000000 GPU-hours, 0.00 CNY"
+    assert shown["series"][0]["values"] == ["2", None, "1"]
     assert json.loads(days_chart([], "GPU-hours", "CNY", "gpu").json)["labels"] == []
 
 
