@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from billing.rating.assessment import RatingResult
 from billing.rating.reference_data import gpu_seconds
+from billing.usage.gaps import BEHIND
 from billing.usage.reconciliation import SILENT_AFTER
 from billing.usage.reported import Reported, ReportingState, Silent
 from billing.usage.scope import EVERYTHING, UsageScope
@@ -69,6 +70,13 @@ class Freshness:
     def gaps(self) -> tuple[Silent, ...]:
         """Earlier stretches of the window that nobody watched or filled."""
         return self.state.gaps
+
+    @property
+    def earlier_gaps(self) -> list[Silent]:
+        """The gaps without allocations that are open since the agent of their cluster fell silent, who is named himself."""
+        fell = [(one.place, one.since - BEHIND) for one in self.silent if one.kind == "agent"]
+        return [gap for gap in self.gaps if gap.kind != "allocations"
+                or not any(gap.place == place and gap.since > since for place, since in fell)]  # fmt: skip
 
     @property
     def running(self) -> bool:
