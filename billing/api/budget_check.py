@@ -36,7 +36,7 @@ QUESTION: Final = {
     "reserve": "amount to reserve; 0 reserves nothing", "input_tokens": "tokens of the prompt, to reserve their price",
     "output_tokens": "most tokens of the answer, to reserve their price", "seconds": "how long to hold at most",
 }  # fmt: skip
-"""The fields of a question. One that is mistyped would reserve something else than was meant."""
+"""The fields of a question. Gateways may add their own, which nobody reads."""
 
 _current = CurrentReference()
 
@@ -115,8 +115,6 @@ def read_ask(fields: Mapping[str, Any]) -> tuple[Ask, bool]:
     `reserve`: 0 asks without reserving, an amount reserves that much; without it the tokens given, or those of an ordinary
     request, are reserved at list price.
     """
-    if unknown := sorted(fields.keys() - QUESTION.keys()):
-        raise Refused(400, f"{unknown[0][:40]!r}: there is no such field, only {', '.join(QUESTION)}")
     source, consumer = _text(fields, "source", required=True), _text(fields, "consumer", required=True)
     identity = _text(fields, "id")
     amount = _decimal(fields, "reserve")

@@ -20,6 +20,6 @@ class PageNumber(PageNumberPagination):
         asked = request.query_params.get(self.page_size_query_param)
         if asked is None:
             return self.page_size
-        if not (asked.isascii() and asked.isdigit() and len(asked) < 10 and 1 <= int(asked) <= LARGEST):
-            raise ParseError(f"page_size {asked[:40]!r}: a whole number from 1 to {LARGEST}")
-        return int(asked)
+        if not (asked.isascii() and asked.isdigit() and len(asked) < 10 and int(asked) >= 1):
+            raise ParseError(f"page_size {asked[:40]!r}: a whole number from 1, of which {LARGEST} is used at most")
+        return min(int(asked), LARGEST)

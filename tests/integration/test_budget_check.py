@@ -219,7 +219,6 @@ def test_who_may_ask_what(asked: Asked, client: Client) -> None:
 TEXT, WHOLE = "must be text of at most 512", "must be a whole number from 0 to"
 DECIMAL = "must be a decimal string from 0 to 1000000000000"
 IN_QUERY = {
-    "reserv": ("0", "'reserv': there is no such field, only source, consumer, model, id, reserve, input_tokens, output_"),
     "model": ("a\0b", f"model: 'a\\x00b' {TEXT}"), "input_tokens": ("1.5", f"input_tokens: '1.5' {WHOLE} 1000000000"),
     "seconds": ("x", f"seconds: 'x' {WHOLE}"), "reserve": ("1e400", f"reserve: '1e400' {DECIMAL}"),
 }  # fmt: skip
@@ -240,7 +239,7 @@ def test_what_is_wrong_with_a_question_is_named_and_reserves_nothing(asked: Aske
     for body, said in {**bodies, json.dumps(ASK)[:-1] + ', "source": "other"}': "'source' is given twice"}.items():
         answer = asked.request("POST", "reservations", asked.presented, content=body)
         assert (answer.status_code, answer.json()["detail"][: len(said)]) == (400, said)
-    assert asked.check(asked.presented, reserve="0", model="")["held"] == "0.0000"
+    assert asked.check(asked.presented, reserve="0", model="", user="of the gateway")["held"] == "0.0000"
 
 
 def test_what_the_connection_says_of_each_answer(asked: Asked) -> None:

@@ -63,7 +63,6 @@ def october(tmp_path: Path) -> None:
 # What a note says
 
 
-
 def test_a_credit_returns_the_cost_to_the_cost_centre_that_was_charged(tmp_path: Path) -> None:
     """1,000.00 are billed to CC-210, then nlp moves to CC-999: the credit and the corrected 950.00 are where they belong.
 
@@ -89,6 +88,7 @@ def net_by_cost_centre(directory: Path, month: str) -> dict[str, Decimal]:
     for row in file_rows(directory / "journal.csv"):
         net[row["cost_center"]] += Decimal(row["debit"] or 0) - Decimal(row["credit"] or 0)
     return dict(net)
+
 
 def test_a_note_names_invoice_line_month_and_reason(october: None) -> None:
     note, _ = credit(whole(rebill_price=Decimal("9.5")))
