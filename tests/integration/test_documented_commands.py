@@ -24,7 +24,6 @@ import psycopg
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import yaml
 
 from billing.local.embedded import Services, attach
 from billing.local.embedded.binaries import postgres_directory
@@ -42,8 +41,6 @@ from tests.documented import (
     inside,
 )
 from tests.factories.servers import until
-from tests.golden.registry import SHEET
-from tests.pricing_cli import PLAN, load_test
 
 pytestmark = pytest.mark.postgresql("an installation of its own, for which `token_store` never ran")
 
@@ -51,7 +48,6 @@ SERVING = ("python -m billing.settings.serve", "python manage.py budget_counter 
 """Commands that serve until they are ended; a reader gives each a terminal of its own."""
 START = "python manage.py migrate\npython manage.py collectstatic"
 WORD = "a-word-of-the-reader"
-STORAGE = {"storage": [{"tier": "warm", "tb_months": "1350", "price_per_tb_month": "23"}]}
 ALLOCATION = """cluster,namespace,pod,pod_uid,resource,quantity,device_fraction,accelerator,started_at,ended_at
 hq-1,nlp-a,train-0,uid-1,nvidia.com/gpu,8,1,NVIDIA-H800,2024-10-01T00:00:00+08:00,2024-10-01T02:00:00+08:00
 """
@@ -113,14 +109,12 @@ class Reader:
 
     def prepare(self) -> None:
         """What a reader has: the project, the files that the pages name."""
-        for name in ("manage.py", "docker"):
+        for name in ("manage.py", "docker", "docs"):
             (self.folder / name).symlink_to(PROJECT / name)
         (self.folder / ".venv").symlink_to(sys.prefix)
         (set_up,) = blocks(README, "yaml")
         files = {
-            "set-up.yaml": dated(set_up.text), "october.csv": ALLOCATION, "h800.yaml": yaml.safe_dump(SHEET),
-            "report.json": json.dumps(load_test()), "storage.yaml": yaml.safe_dump(STORAGE),
-            "plan.yaml": yaml.safe_dump(PLAN),
+            "set-up.yaml": dated(set_up.text), "october.csv": ALLOCATION,
             "corrected.json": json.dumps({**BAD, "id": "bad-2", "cache_read_input_tokens": 0}),
             "passwords": f"*:*:*:suanpan_owner:{WORD}\n*:*:*:*:{urlsplit(self.owner_url).password}\n",
         }  # fmt: skip
