@@ -1,14 +1,16 @@
 """The lines of a month with what they were rated from: of a closed month those of its invoices, else those of its rating."""
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from decimal import Decimal
-from typing import Any
+from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 from django.db.models import Count, Max
 
+from billing.explorer.cube import whole_units
 from billing.explorer.models import MonthCube
 from billing.invoices.lines import Line, invoice_lines
 from billing.invoices.models import BillingPeriod, Invoice, InvoiceLine, Note, NoteLine
@@ -21,10 +23,13 @@ from billing.rating.snapshots import rated_now, result_of, snapshot_of, team_rat
 from billing.rating.walk import VerdictLike as AnyVerdict
 from billing.usage.selectors import last_close_seq
 from metering.intervals import Interval
+from metering.messages import Message
 from pricing.rating import Charge, LineKey
 
 FORM = 7
 """Of what is made of a month: another number is of another release."""
+MOST_UNITS: Final = 2**53
+"""Of a team in a month; so the 64 bits in which months and teams are added up hold a thousand of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +112,7 @@ def month_lines(period: BillingPeriod, now: datetime) -> MonthLines:
     before, notes = _before(period), list(_noted(period))
     if period.status == BillingPeriod.Status.CLOSED:
         verdicts = list(EfficiencyVerdict.objects.filter(close_seq=before))
-        return MonthLines(period, list(_invoiced(period)), verdicts, before, now, notes=notes)
+        return _countable(MonthLines(period, list(_invoiced(period)), verdicts, before, now, notes=notes))
     snapshot = snapshot_of(period.month, period.close_seq)
     if snapshot is not None:
         ratings = team_ratings(snapshot, snapshot.teams.values_list("team", flat=True)).values()
@@ -118,7 +123,31 @@ def month_lines(period: BillingPeriod, now: datetime) -> MonthLines:
         found = _rated_now(period)
         charges, as_of = found.charges, now
     lines = list(_rated(charges))
-    return MonthLines(period, lines, found.verdicts, before, as_of, True, dict(found.faults), unbilled_in(found), notes)
+    return _countable(
+        MonthLines(period, lines, found.verdicts, before, as_of, True, dict(found.faults), unbilled_in(found), notes)
+    )
+
+
+def _countable(month: MonthLines) -> MonthLines:
+    """The month without the teams whose sums are too large to be added up; it says so of them."""
+    units: dict[tuple[str, str], int] = defaultdict(int)
+    for line in month.lines:
+        values = {"amount": line.amount, "quantity": line.quantity, "energy": line.energy_kwh, "co2": line.co2_kg}
+        for name, value in values.items():
+            units[line.key.team, name] += abs(whole_units(value, name)) if value else 0
+    for noted in month.notes:
+        units[noted.key.team, "amount"] += abs(whole_units(noted.amount, "amount"))
+    beyond = {team for (team, _), number in units.items() if number > MOST_UNITS}
+    if not beyond:
+        return month
+    problem = Message(
+        "its sums of %(month)s are too large for the explorer; its documents have them", month=month.period.month
+    )
+    return replace(
+        month, lines=[line for line in month.lines if line.key.team not in beyond],
+        notes=[noted for noted in month.notes if noted.key.team not in beyond],
+        unrated=month.unrated | dict.fromkeys(beyond, problem),
+    )  # fmt: skip
 
 
 def judged_in(period: BillingPeriod, teams: Collection[str], *, judged: bool) -> tuple[Sequence[AnyVerdict], int]:
