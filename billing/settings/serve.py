@@ -9,6 +9,7 @@ from typing import Any, Final
 import uvicorn
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
+from uvicorn.supervisors import multiprocess
 
 OPTIONS: Final[dict[str, Any]] = {
     "http": "billing.api.limited_connection:LimitedConnection", "loop": "uvloop", "ws": "none", "lifespan": "on",
@@ -41,10 +42,25 @@ def main() -> None:
         )  # fmt: skip
 
 
+class Worker(multiprocess.Process):
+    """A worker whose pipe ends with it.
+
+    Uvicorn keeps the worker's end of the pipe open in the parent as well. Where a worker is killed while the parent waits
+    for its sign of life, as it does the whole time that a worker starts, the parent would learn of it only when the time for
+    that sign is over, and start no other worker until then.
+    """
+
+    def start(self) -> None:
+        """Start it."""
+        super().start()
+        self.child_conn.close()
+
+
 def serve(
     application: str, *, port: int, host: str = "127.0.0.1", workers: int = 1, log_level: str = "error", **more: Any
 ) -> None:
     """Serve an ASGI application, named as Uvicorn names it, until a signal ends it."""
+    multiprocess.Process = Worker  # type: ignore[misc]  # Uvicorn has no option for it
     uvicorn.run(
         application, host=host, port=port, workers=workers, log_level=log_level, timeout_worker_healthcheck=60,
         **OPTIONS, **more,
