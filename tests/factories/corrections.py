@@ -1,11 +1,13 @@
 """What tests of corrections share: people with levels, a billed month, notes as the tests state them."""
 
+from collections import defaultdict
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 from django.contrib.auth.models import User
+from django.core.management import call_command
 
 from billing.closing.services.closing import period_close
 from billing.corrections.services.corrections import (
@@ -21,6 +23,7 @@ from billing.invoices.selectors import document_of
 from billing.invoices.services.invoices import invoices_issue
 from billing.tenancy.models import Membership
 from tests.factories import allocation_record, apply, ingest_allocations
+from tests.factories.pages import file_rows
 
 OCTOBER_OVER = datetime(2026, 11, 1, 0, 5, tzinfo=UTC)
 NOVEMBER_OVER = datetime(2026, 12, 1, 0, 5, tzinfo=UTC)
@@ -92,6 +95,15 @@ def account(team: str) -> Decimal:
     invoices = Invoice.objects.filter(team__code=team, number__isnull=False)
     notes = Note.objects.filter(team__code=team, number__isnull=False)
     return sum((document.total for document in (*invoices, *notes)), Decimal("0.00"))
+
+
+def net_by_cost_centre(directory: Path, month: str) -> dict[str, Decimal]:
+    """Debits less credits of the journal of a month."""
+    call_command("export_journal", month, "--out", str(directory / "journal.csv"), "--provider-cost-center", "CC-900")
+    net: dict[str, Decimal] = defaultdict(Decimal)
+    for row in file_rows(directory / "journal.csv"):
+        net[row["cost_center"]] += Decimal(row["debit"] or 0) - Decimal(row["credit"] or 0)
+    return dict(net)
 
 
 def whole(position: int = 1, **changed: Any) -> LineCredit:

@@ -37,6 +37,7 @@ from tests.factories.corrections import (
     credit,
     draft,
     issue,
+    net_by_cost_centre,
     part,
     people,
     proofs_hold,
@@ -79,15 +80,6 @@ def test_a_credit_returns_the_cost_to_the_cost_centre_that_was_charged(tmp_path:
     }  # fmt: skip
     (again,) = credit(whole(), number=str(rebill.number))
     assert document_of(again)["recipient"]["cost_center"] == "CC-999"
-
-
-def net_by_cost_centre(directory: Path, month: str) -> dict[str, Decimal]:
-    """Debits less credits of the journal of a month."""
-    call_command("export_journal", month, "--out", str(directory / "journal.csv"), "--provider-cost-center", "CC-900")
-    net: dict[str, Decimal] = defaultdict(Decimal)
-    for row in file_rows(directory / "journal.csv"):
-        net[row["cost_center"]] += Decimal(row["debit"] or 0) - Decimal(row["credit"] or 0)
-    return dict(net)
 
 
 def test_a_note_names_invoice_line_month_and_reason(october: None) -> None:

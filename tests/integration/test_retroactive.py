@@ -10,6 +10,7 @@ from django.core.management import call_command
 from django.db import DatabaseError, connection, transaction
 
 from billing.approvals.limits import AuthorityError
+from billing.closing.services.accrual import accrual_make
 from billing.corrections.effect import effect_of
 from billing.corrections.note_lines import NoteError
 from billing.corrections.services.retroactive import (
@@ -18,7 +19,9 @@ from billing.corrections.services.retroactive import (
     retroactive_propose,
     retroactive_reject,
 )
+from billing.exports.journal import Chart
 from billing.invoices.models import BillingPeriod, Correction, Invoice, Note
+from billing.invoices.selectors import document_of
 from billing.portal.statements import month_statements
 from billing.rating.models import RetroactiveChange
 from billing.rating.services.changes import ChangeError
@@ -26,7 +29,18 @@ from billing.tenancy.models import AuditEntry, NamespaceOwnership, Team
 from tests import factories
 from tests.factories import SET_UP, apply, approves, ingest_allocations, money, person, signed_in, token_record
 from tests.factories.commands import Manage
-from tests.factories.corrections import IN_NOVEMBER, NOVEMBER_OVER, account, bill, people, proofs_hold, shown
+from tests.factories.corrections import (
+    IN_NOVEMBER,
+    NOVEMBER_OVER,
+    account,
+    bill,
+    credit,
+    net_by_cost_centre,
+    people,
+    proofs_hold,
+    shown,
+    whole,
+)
 from tests.factories.usage import POLICY, sample
 
 pytestmark = pytest.mark.django_db
@@ -96,6 +110,45 @@ def test_a_change_cuts_at_its_instant_and_only_its_prices(october: None) -> None
         ("rebill", "tokens", "1.000000", "7.0000", "7.00"),
     ]
     assert account("nlp") == money("987.00")
+
+
+def test_each_cost_centre_that_was_charged_gets_its_own_credit_note(tmp_path: Path) -> None:
+    """CC-210 was charged 1,200.00, of which 200.00 moved by hand to CC-999 as 180.00. Under CC-777 all of it is corrected.
+
+    1,000.00 go back to CC-210, 180.00 to CC-999, and CC-777 pays 950.00 + 190.00.
+    """
+    people()
+    apply(tmp_path)
+    ingest_allocations(hold(1, 10, 10), hold(2, 2, 10, namespace="nlp-eval"))
+    bill()
+    moves_to(tmp_path, "CC-999")
+    (evaluation,) = Invoice.objects.get().lines.filter(namespace="nlp-eval").values_list("position", flat=True)
+    credit(whole(evaluation, rebill_price=Decimal("9")))
+    moves_to(tmp_path, "CC-777")
+    change = approve(propose())
+    notes = Note.objects.filter(correction__change=change).order_by("kind", "sequence")
+    assert [(note.number, document_of(note)["recipient"]["cost_center"], note.total) for note in notes] == [
+        ("AI-INFRA-CN-2026-000002", "CC-999", money("-180.00")),
+        ("AI-INFRA-CN-2026-000003", "CC-210", money("-1000.00")),
+        ("AI-INFRA-RB-2026-000002", "CC-777", money("1140.00")),
+    ]
+    assert notes[0].correction.amount == money("1180.00")
+    accrued = accrual_make(month="2026-11", chart=Chart(), actor="fin", now=IN_NOVEMBER).document["journals"]
+    account_of_teams = Chart().consumer_account
+    consumers = [entry for journal in accrued for entry in journal["entries"] if entry["account"] == account_of_teams]
+    assert {(entry["cost_center"], entry["credit"]) for entry in consumers if entry["credit"]} == {
+        ("CC-210", "200.00"), ("CC-210", "1000.00"), ("CC-999", "180.00")
+    }  # fmt: skip
+    bill("2026-11", NOVEMBER_OVER)
+    assert net_by_cost_centre(tmp_path, "2026-10") == {"CC-210": money("1200.00"), "CC-900": money("-1200.00")}
+    assert net_by_cost_centre(tmp_path, "2026-11") == {
+        "CC-210": money("-1200.00"), "CC-999": money("0.00"), "CC-777": money("1140.00"), "CC-900": money("60.00")
+    }  # fmt: skip
+    assert proofs_hold("2026-10", "2026-11")
+
+
+def moves_to(directory: Path, cost_center: str) -> None:
+    apply(directory, teams=[{**SET_UP["teams"][0], "cost_center": cost_center}, *SET_UP["teams"][1:]])
 
 
 def moved(**changed: Any) -> dict[str, Any]:

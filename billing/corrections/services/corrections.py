@@ -4,6 +4,7 @@ An issued document never changes. What it charged wrongly is taken back by a cre
 should have been charged, charged again by a rebill; both are in the month that is open when they are issued.
 """
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -95,12 +96,33 @@ class Wanted:
 
 @dataclass(frozen=True)
 class NotePlan:
-    """A note to be: for a team, of an invoice where there is one, with its lines."""
+    """A note to be: for a team and its cost centre, of an invoice where there is one, with its lines."""
 
     kind: str
     team: Team
     invoice: Invoice | None
+    cost_center: str
     entries: Sequence[NoteEntry]
+
+
+def credit_plans(team: Team, invoice: Invoice | None, credits: Sequence[NoteEntry]) -> list[NotePlan]:
+    """A credit note for each cost centre that was charged, so that the ledger returns the cost there.
+
+    What a document without one charged goes back to the team's own of now.
+    """
+    charged: dict[str | None, str] = {}
+    parts: dict[str, list[NoteEntry]] = defaultdict(list)
+    for entry in ordered(credits):
+        number = entry.of.document if entry.of else None
+        if number and number not in charged:
+            charged[number] = document_of(document_numbered(number))["recipient"]["cost_center"]
+        parts[charged.get(number) or team.cost_center].append(entry)
+    return [NotePlan(Note.Kind.CREDIT, team, invoice, center, entries) for center, entries in parts.items()]
+
+
+def rebill_plan(team: Team, invoice: Invoice | None, entries: Sequence[NoteEntry]) -> NotePlan:
+    """A rebill, for the cost centre that the team has now."""
+    return NotePlan(Note.Kind.REBILL, team, invoice, team.cost_center, entries)
 
 
 def credit_note_draft(*, number: str, credits: Sequence[LineCredit], wanted: Wanted) -> Correction:
@@ -121,9 +143,9 @@ def credit_note_draft(*, number: str, credits: Sequence[LineCredit], wanted: Wan
             if credit.rebilled:
                 rebills.append((_rebill(line, credit), -before))
         invoice = document if isinstance(document, Invoice) else document.invoice
-        plans = [NotePlan(Note.Kind.CREDIT, document.team, invoice, ordered(entries))]
+        plans = credit_plans(document.team, invoice, entries)
         if rebills:
-            plans.append(NotePlan(Note.Kind.REBILL, document.team, invoice, carried_over(rebills)))
+            plans.append(rebill_plan(document.team, invoice, carried_over(rebills)))
         return correction_store(plans=plans, wanted=wanted)
 
 
@@ -277,7 +299,7 @@ def _store_note(correction: Correction, plan: NotePlan, setup: BillingSetup) -> 
     header = {
         "kind": plan.kind, "issuer": {"name": setup.issuer, **issuer_facts(setup)},
         "recipient": {
-            "team": team.code, "name": team.name, "cost_center": _cost_center(plan), **recipient_facts(team)
+            "team": team.code, "name": team.name, "cost_center": plan.cost_center, **recipient_facts(team)
         },
         "currency": correction.currency, "reason": {"code": correction.reason_code, "text": correction.reason},
         "invoice": invoice and {"number": invoice.number, "sha256": invoice.sha256, "month": invoice.period.month},
@@ -295,13 +317,6 @@ def _store_note(correction: Correction, plan: NotePlan, setup: BillingSetup) -> 
     NoteLine.objects.bulk_create(
         _line_row(note, position, entry, own) for position, entry in entries if _of_own_note(entry)
     )
-
-
-def _cost_center(plan: NotePlan) -> str:
-    """Of a credit note the one that was charged, so that the ledger returns the cost there; else the team's own now."""
-    credited = {entry.of.document for entry in plan.entries if entry.of is not None and entry.of.document}
-    charged = {document_of(document_numbered(number))["recipient"]["cost_center"] for number in credited} - {""}
-    return charged.pop() if len(charged) == 1 else plan.team.cost_center
 
 
 def _of_own_note(entry: NoteEntry) -> bool:

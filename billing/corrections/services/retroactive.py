@@ -14,7 +14,7 @@ from billing.approvals.limits import CREDITS, authority_for, require_right, same
 from billing.approvals.models import Step
 from billing.approvals.services import approve, locked, proposal_create, proposal_note, proposal_submit, reject
 from billing.corrections.effect import Effect, current_lines, effect_of
-from billing.corrections.note_lines import NoteEntry, ordered, rebill, reversal, withdrawal
+from billing.corrections.note_lines import NoteEntry, rebill, reversal, withdrawal
 from billing.corrections.services.correction_kind import correction_decided
 from billing.corrections.services.corrections import (
     NotePlan,
@@ -22,10 +22,12 @@ from billing.corrections.services.corrections import (
     carried_over,
     correction_issue,
     correction_store,
+    credit_plans,
+    rebill_plan,
     split_credit,
 )
 from billing.corrections.services.proof import closed_periods_check
-from billing.invoices.models import BillingPeriod, Correction, Note
+from billing.invoices.models import BillingPeriod, Correction
 from billing.rating.models import ChangeProposal, RetroactiveChange
 from billing.rating.services.changes import ChangeError, change_checked, change_known
 from billing.runtime.canonical_json import canonical_json, document_hash
@@ -219,7 +221,7 @@ def _bring_about(change: RetroactiveChange, effect: Effect, actor: str, now: dat
 
 
 def _plans(effect: Effect, change: RetroactiveChange) -> list[NotePlan]:
-    """Per close and team a credit note of the lines that were wrong and a rebill of what they should have been."""
+    """Per close and team credit notes of the lines that were wrong and a rebill of what they should have been."""
     teams = Team.objects.in_bulk(field_name="code")
     plans: list[NotePlan] = []
     for item in effect.moved:
@@ -247,11 +249,10 @@ def _team_plans(
         credited = standing.credit(line)
         credits += [*([withdrawal(line, credited)] if credited else []), reversal(line)]
         granted -= credited
-    plans = [NotePlan(Note.Kind.CREDIT, team, standing.invoice, ordered(credits))] if credits else []
+    plans = credit_plans(team, standing.invoice, credits)
     if after:
         entries = [rebill(charge, close_seq, change.change_seq or 0) for charge in after]
-        rebilled = carried_over(split_credit(granted, entries))
-        plans.append(NotePlan(Note.Kind.REBILL, team, standing.invoice, rebilled))
+        plans.append(rebill_plan(team, standing.invoice, carried_over(split_credit(granted, entries))))
     return plans
 
 
