@@ -106,7 +106,7 @@ def _answer(found: Explored, reader: Explorer, currency: str) -> dict[str, Any]:
         "metric": query.metric, "preview": found.preview, "shadow": found.shadow,
         "as_of": None if found.as_of is None else found.as_of.isoformat(), "months_missing": found.missing,
         "unknown": {name: format(number, "f") for name, number in found.unknown.items()},
-        "unrated": sorted(found.unrated.keys() & set(reader.teams)),
+        "unrated": list(found.unrated),
         "compared": None if compared is None else {"from": compared.first.isoformat(), "to": compared.last.isoformat()},
         "steps": [
             {"from": step.span.first.isoformat(), "to": step.span.last.isoformat(),

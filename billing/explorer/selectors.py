@@ -1,6 +1,6 @@
 """The one read of the explorer: what a query comes to for the teams that somebody may see."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from decimal import Decimal
@@ -54,6 +54,7 @@ class Explored:
     before that are compared with as many of this one, None where none are. `missing`: months that are not summed yet.
     `shadow`: everything is only shown and nobody charged. `refused`: why its bars are no hours, though hours were asked for.
     `unknown`: what energy and CO2 leave out because nobody knows it, by the names of UNKNOWN; only what there is.
+    `unrated`: why teams of the reader are in no sum of a month.
     """
 
     query: Query
@@ -71,6 +72,7 @@ class Explored:
     shadow: bool
     today: date
     unknown: Mapping[str, Decimal]
+    unrated: Mapping[str, str]
     refused: TooFineError | None = None
 
     @property
@@ -88,11 +90,6 @@ class Explored:
     def open_months(self) -> list[str]:
         """The months that are not closed, the oldest first."""
         return sorted(month for month, facts in self.months.items() if facts.preview)
-
-    @cached_property
-    def unrated(self) -> dict[str, str]:
-        """Why teams are in no sum of an open month."""
-        return {team: problem for facts in self.months.values() for team, problem in facts.unrated.items()}
 
     @cached_property
     def unbilled(self) -> list[Unbilled]:
@@ -160,8 +157,12 @@ class Explorer:
         sums.lines(ordered[:LINKED])
         return Explored(
             query, steps, ordered, charted, other, whole, sums.number, rest, compared, facts, as_of, missing,
-            selection.shadow, self.today, sums.unknown,
+            selection.shadow, self.today, sums.unknown, self._unrated(facts.values()),
         )  # fmt: skip
+
+    def _unrated(self, months: Iterable[CubeFacts]) -> dict[str, str]:
+        found = {team: problem for facts in months for team, problem in facts.unrated.items()}
+        return {team: found[team] for team in sorted(found.keys() & set(self.teams))}
 
     def _by_hour(self, cubes: Sequence[MonthCube], query: Query, steps: Sequence[Step]) -> list[Part]:
         months = []

@@ -121,6 +121,8 @@ def test_pages_of_others_go_on_and_say_who_is_missing_in_them(tmp_path: Path) ->
     own = nlp.get(f"/teams/nlp/?month={MONTH}").content.decode()
     assert ("209.62" in own, "cannot be rated" in own) == (True, False)
     assert reported in cv.get(f"/teams/cv/?month={MONTH}").content.decode()
+    explored = [client.get(f"/explorer/?month={MONTH}").content.decode() for client in (finance, cv, nlp)]
+    assert [(reported in page, NOT_A_NUMBER in page) for page in explored] == [(True, True), (True, True), (False, False)]
 
 
 def test_a_report_and_the_api_say_who_is_in_none_of_their_figures(tmp_path: Path) -> None:

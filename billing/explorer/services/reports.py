@@ -103,7 +103,7 @@ def message_of(report: ReportSchedule, found: Explored, reader: Explorer, setup:
         "view": report.view, "found": found, "rows": rows, "unit": unit, "metric": METRIC[query.metric], "setup": setup,
         "span": span_text(query.span, found.today), "fresh": fresh,
         "more": max(0, found.number - sum(group.counts for group in listed)),
-        "unrated": sorted(found.unrated.keys() & set(reader.teams)),
+        "unrated": list(found.unrated),
         "unknown": unknown_texts(found.unknown, "{:,f}".format),
         "compared": "" if found.compared is None or (fresh and fresh.stale) else span_text(found.compared, found.today),
         "inbox": portal_link("inbox"), "link": f"{link}?{query.address}" if link else "", "total": f"{found.total.total:,f}",
