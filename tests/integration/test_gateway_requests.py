@@ -366,6 +366,37 @@ def test_a_lock_that_is_not_given_in_time_is_a_503(port: int, token: str, monkey
     assert post(port, body(token_record()), token).json()["accepted"] == 1
 
 
+def test_few_records_wait_for_a_lock_once(port: int, token: str) -> None:
+    """For the 10 seconds of `token_take`; again in the thread they were 20."""
+    assert post(port, body(token_record(1)), token).json()["accepted"] == 1
+    began = time.monotonic()
+    with usage_held():
+        answer = post(port, body(token_record(2)), token)
+    assert (answer.status_code, answer.headers["Retry-After"], time.monotonic() - began < 18) == (503, "2", True)
+    assert "nothing is acknowledged" in answer.json()["detail"]
+    assert post(port, body(token_record(2)), token).json()["accepted"] == 1
+
+
+def test_what_few_records_leave_in_quarantine_waits_for_a_lock_once(
+    port: int, token: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A close comes between the record and the conflict; written again, they would wait the 10 seconds of `token_take`."""
+    conflict = token_record(1, output_tokens=12_345)
+    assert post(port, body(token_record(1)), token).json()["accepted"] == 1
+    monkeypatch.setattr(epochs, "ENTER", epochs.ENTER.replace("10s", "50ms"))
+    with ExitStack() as close, monkeypatch.context() as patched:
+        async def taken(*arguments: Any) -> str:
+            known = await wire.token_take_async(*arguments)
+            close.enter_context(usage_held())
+            return known
+
+        patched.setattr(tokens, "token_take_async", taken)
+        began = time.monotonic()
+        assert post(port, body(token_record(2), conflict), token).status_code == 503
+    assert time.monotonic() - began < 8
+    assert post(port, body(token_record(2), conflict), token).json()["conflicts"] == 1
+
+
 def test_connections_of_the_database_that_died_cost_no_report(port: int, token: str) -> None:
     assert post(port, body(token_record(1)), token).status_code == 200
     other = connections.create_connection("default")

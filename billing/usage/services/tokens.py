@@ -9,7 +9,6 @@ import asyncio
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from itertools import accumulate
@@ -53,6 +52,7 @@ from metering.records import Rejected, TokenUsage
 
 ATTEMPTS = 20
 ANOTHER_CAME_FIRST = (psycopg.errors.UniqueViolation, psycopg.errors.DeadlockDetected)
+LOCK_NOT_GIVEN = psycopg.errors.LockNotAvailable
 NUMBERS_DO_NOT_HOLD = psycopg.errors.SerializationFailure
 CONNECTION_STATES = ("08", "57P")
 GROUPED_RECORDS = 5_000
@@ -364,8 +364,13 @@ class LoopWriter:
         if self._wire is not None and group.records and _is_few(group):
             few = _Few(group)
             if all(map(known.ids.__contains__, few.dimensions)):
-                with suppress(psycopg.Error):  # the thread writes the group again, and says what is amiss
+                try:
                     repeats = await token_take_async(self._wire, few.arguments(known))
+                except LOCK_NOT_GIVEN as error:  # the thread would wait for it as long again
+                    return [OperationalError(str(error))] * len(batches)
+                except psycopg.Error:
+                    pass  # the thread writes the group again, and says what is amiss
+                else:
                     if not repeats and not group.has_refused():
                         few.count(repeats)
                         return list(group.outcomes)
@@ -385,9 +390,13 @@ class LoopWriter:
 
 def _counted(few: _Few, known: str) -> list[Result]:
     """What became of batches that are written but for these keys; where that cannot be told, they are written again."""
-    with suppress(DatabaseError), connection.wrap_database_errors:
-        few.count(known)
+    try:
+        with connection.wrap_database_errors:
+            few.count(known)
         return list(few.group.outcomes)
+    except DatabaseError as error:
+        if isinstance(error.__cause__, LOCK_NOT_GIVEN):
+            return [error] * len(few.group.batches)
     return write_group(_write_batches, few.group.batches)
 
 
