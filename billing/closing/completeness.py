@@ -69,6 +69,12 @@ def in_quarantine(context: Context) -> Iterator[ReportedException]:
             )
             units = Decimal(text) if text.isascii() and text.isdecimal() else quantity
             yield ReportedException("unknown_resource", whose, units, "resources", True, advice)
+        elif what == "paid_by_call":
+            advice = Message(
+                "these requests have no tokens, and nothing here prices a call: charge them elsewhere, then dismiss them "
+                "all on the page Quarantine"
+            )
+            yield ReportedException("paid_by_call", whose, quantity, "records", True, advice)
         else:
             kind = "conflict" if what == "conflict" else "quarantine"
             advice = Message("look at it with `manage.py quarantine`, then correct or dismiss it")

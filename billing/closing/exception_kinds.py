@@ -67,6 +67,9 @@ KINDS: Final[Mapping[str, ExceptionKind]] = {
     "conflict": ExceptionKind(
         _("Conflicting records"), OPERATOR, "quarantine", _("Decide which of the two records holds"), waivable=True,
     ),
+    "paid_by_call": ExceptionKind(
+        _("Requests paid by the call"), OPERATOR, "quarantine", _("Charge them elsewhere, then dismiss them"), waivable=True,
+    ),
     "overlap": ExceptionKind(
         _("Allocated twice"), OPERATOR, "close", _("Correct the double allocation at its source"), waivable=True
     ),

@@ -25,6 +25,7 @@ SUBJECTS: Final[dict[str, tuple[tuple[re.Pattern[str], Any], ...]]] = {
     ),
     "quarantine": QUARANTINED,
     "conflict": QUARANTINED,
+    "paid_by_call": QUARANTINED,
     "estimated_end": ((re.compile(r"(?P<cluster>.+)/others"), _("%(cluster)s/others")),),
     "unknown_share": ((re.compile(r"(?P<what>.+) on (?P<accelerator>.+)"), _("%(what)s on %(accelerator)s")),),
     "upheld_uncredited": (

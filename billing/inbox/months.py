@@ -17,7 +17,7 @@ from metering.names import as_name
 
 UNOWNED: Final = ("unowned_namespace", "unowned_consumer")
 UNPRICED: Final = ("unpriced",)
-QUARANTINED: Final = ("quarantine", "conflict")
+QUARANTINED: Final = ("quarantine", "conflict", "paid_by_call")
 SILENT: Final = ("silent_source", "silent_cluster")
 APART: Final = frozenset({*UNOWNED, *UNPRICED, *QUARANTINED, *SILENT})
 CLOSABLE: Final = MonthFindings.objects.filter(closable=True)

@@ -9,7 +9,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
-from django.db.models import Count, F, Max, Min, QuerySet, Sum
+from django.db.models import BooleanField, Count, ExpressionWrapper, F, Max, Min, Q, QuerySet, Sum
 from django.http import HttpRequest
 
 from billing.budgets.selectors import MICROSECOND, monthly_amounts
@@ -176,6 +176,10 @@ def quarantine_causes() -> Iterable[Any]:
 
 
 def quarantined(status: str, most: int | None = QUARANTINE_SHOWN) -> tuple[list[QuarantinedRecord], int]:
-    """The newest quarantined records of a status, at `most` so many, and how many there are."""
+    """Quarantined records of a status, at `most` so many, and how many there are.
+
+    The newest first, but requests that were paid by the call last: they are decided on together.
+    """
     rows = QuarantinedRecord.objects.filter(status=status)
-    return list(rows.order_by("-received_at", "-id")[:most]), rows.count()
+    by_call = ExpressionWrapper(Q(reason=QuarantinedRecord.Reason.PAID_BY_CALL), BooleanField())
+    return list(rows.order_by(by_call, "-received_at", "-id")[:most]), rows.count()

@@ -21,7 +21,7 @@ from billing.usage.selectors import not_taken_in
 from metering.intervals import Interval
 from pricing.money import EXACT
 
-QUARANTINED: Final = ("invalid", "future")
+QUARANTINED: Final = ("invalid", "future", "paid_by_call")
 UNITS: Final = {"agent problem": "objects", "agent unknown": "resources"}
 
 

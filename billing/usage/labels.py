@@ -11,6 +11,7 @@ QUARANTINE_REASON: Final = {
     QuarantinedRecord.Reason.INVALID: _("Invalid record"),
     QuarantinedRecord.Reason.CONFLICT: _("Conflicting records"),
     QuarantinedRecord.Reason.FUTURE: _("Lies in the future"),
+    QuarantinedRecord.Reason.PAID_BY_CALL: _("Paid by the call"),
 }
 END_REASON: Final = {
     EndReason.COMPLETED: _("Completed"),

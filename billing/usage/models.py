@@ -347,6 +347,7 @@ class QuarantinedRecord(models.Model):
         INVALID = "invalid", "breaks the contract"
         CONFLICT = "conflict", "same key, other content"
         FUTURE = "future", "lies in the future"
+        PAID_BY_CALL = "paid_by_call", "has no tokens, but the gateway charged it"
 
     class Status(models.TextChoices):
         OPEN = "open", "open"

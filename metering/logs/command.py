@@ -19,10 +19,11 @@ from metering.delivery import delivering
 from metering.logs.checkpoints import Checkpoints
 from metering.logs.following import Follower
 from metering.logs.formats import FORMATS, Translate, translator
-from metering.logs.mapping import Incomplete, LogRecord
+from metering.logs.mapping import LogRecord
 from metering.logs.reading import FileReader, Sink, SpoolSink
 from metering.numbering import Numbering
 from metering.record_checks import RecordError
+from metering.records import PAID_BY_CALL, TokenUsage
 from metering.spool import Spool, SpoolFullError, locked, open_state
 
 COLUMNS: Final = (
@@ -73,7 +74,10 @@ def run(options: argparse.Namespace) -> int:
 
 
 class CsvSink:
-    """Records as rows of a usage file; what is incomplete is printed on stderr, for a file has no place for it."""
+    """Records as rows of a usage file; what is incomplete is printed on stderr, for a file has no place for it.
+
+    Requests that were paid by the call are counted at the end.
+    """
 
     def __init__(self, out: IO[str]) -> None:
         self._writer = csv.DictWriter(out, COLUMNS, extrasaction="ignore", lineterminator="\n")
@@ -82,10 +86,10 @@ class CsvSink:
     def put(self, records: list[LogRecord]) -> None:
         """Write."""
         for item in records:
-            if isinstance(item, Incomplete):
-                log.error("%s: %s", item.fields["id"], item.reason)
-            else:
+            if isinstance(item, TokenUsage):
                 self._writer.writerow(msgspec.to_builtins(item))
+            elif not item.is_paid_by_call:
+                log.error("%s: %s", item.fields["id"], item.reason)
 
 
 def _check(options: argparse.Namespace) -> None:
@@ -187,10 +191,13 @@ def _read(options: argparse.Namespace, follower: Follower, at_end: Callable[[dat
 def _report(counts: Mapping[str, int], follower: Follower) -> int:
     """Say what was read; 3 if somebody has to look at something."""
     shown = {"records": "records", "without_usage": "lines without usage", "incomplete": "requests without counts",
-             "rejected": "bad lines", "rejected_not_kept": "bad lines that were not kept"}  # fmt: skip
+             "paid_by_call": "requests paid by the call", "rejected": "bad lines",
+             "rejected_not_kept": "bad lines that were not kept"}  # fmt: skip
     sys.stderr.write(", ".join(f"{counts.get(name, 0)} {words}" for name, words in shown.items()
                                if counts.get(name) or name == "records") + "\n")  # fmt: skip
+    if counts.get("paid_by_call"):
+        sys.stderr.write(f"{PAID_BY_CALL}: these have no tokens, and nothing bills them; charge them elsewhere\n")
     for problem in follower.problems():
         sys.stderr.write(f"{problem}\n")
-    bad = counts.get("rejected", 0) + counts.get("incomplete", 0)
+    bad = sum(counts.get(name, 0) for name in ("rejected", "incomplete", "paid_by_call"))
     return SOMEBODY_DECIDES if bad or follower.problems() else 0

@@ -14,9 +14,19 @@ from typing import Any, Final
 import msgspec
 
 from metering.gateways import litellm
-from metering.logs.mapping import Fields, Incomplete, LineMapping, LineReader, LogRecord, opened, path, read_mapping
+from metering.logs.mapping import (
+    NO_COUNTS,
+    Fields,
+    Incomplete,
+    LineMapping,
+    LineReader,
+    LogRecord,
+    opened,
+    path,
+    read_mapping,
+)
 from metering.record_checks import RecordError
-from metering.records import TokenUsage
+from metering.records import PAID_BY_CALL, TokenUsage
 from metering.token_usage import without_texts
 
 Translate = Callable[[Fields, str], list[LogRecord]]
@@ -165,7 +175,15 @@ class OneApi:
         if kind != CONSUME:
             return []
         anthropic = self._claude(fields) in (True, "true", 1) or self._semantic(fields) == "anthropic"
-        return self._read[anthropic](fields, derived_id)
+        return [_named_by_call(record, _count(fields, "quota") or 0) for record in self._read[anthropic](fields, derived_id)]
+
+
+def _named_by_call(record: LogRecord, quota: int) -> LogRecord:
+    """A request without tokens for which the gateway charged `quota` was paid by the call; for lost counts it charges 0."""
+    if isinstance(record, TokenUsage) or quota <= 0 or not record.reason.startswith(NO_COUNTS):
+        return record
+    reason = f"{PAID_BY_CALL}: model {record.fields['model']} has no tokens"
+    return Incomplete(record.fields, reason, {**(record.usage or {}), "quota": quota})
 
 
 def spend_log(fields: Fields, derived_id: str, *, source: str, consumer: tuple[str, ...]) -> list[LogRecord]:

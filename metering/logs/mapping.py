@@ -21,6 +21,7 @@ import msgspec
 from metering.gateways.translation import MAX_KEPT_TEXT, whole
 from metering.record_checks import RecordError
 from metering.records import (
+    PAID_BY_CALL,
     USAGE_REFUSED,
     TokenUsage,
     from_row,
@@ -29,6 +30,7 @@ from metering.token_usage import NOTHING, TokenClasses, classes_by_name, token_c
 
 Fields = Mapping[str, Any]
 NOT_TOLD: Final = frozenset({"", "-", "null"})
+NO_COUNTS: Final = "no token counts"
 CLIENT_LEFT: Final = 499
 UNITS: Final = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 
@@ -39,6 +41,11 @@ class Incomplete(msgspec.Struct, frozen=True):
     fields: dict[str, Any]
     reason: str
     usage: Any = None
+
+    @property
+    def is_paid_by_call(self) -> bool:
+        """Whether it has no tokens by its nature."""
+        return self.reason.startswith(PAID_BY_CALL)
 
     @property
     def record(self) -> dict[str, Any]:
@@ -124,7 +131,7 @@ class LineReader:
         row = self._fields(fields, derived_id, model, status)
         if not (classes.input_tokens or classes.output_tokens or failed(status)):
             kept = None if classes is NOTHING else without_texts(counts if usage is None else usage)
-            return [Incomplete(row, f"no token counts for model {model}, status {status or 'not reported'}", kept)]
+            return [Incomplete(row, f"{NO_COUNTS} for model {model}, status {status or 'not reported'}", kept)]
         attributes = {**classes.remarks, **(row["attributes"] or {})} or None
         return [from_row(TokenUsage, {**row, **classes.counts, "attributes": attributes})]
 

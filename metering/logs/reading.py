@@ -199,10 +199,11 @@ class FileReader:
         """Hand a harvest on, count it and move the checkpoint behind it, in the transaction that is open."""
         self._sink.put([*harvest.records, *harvest.unreadable])
         self._checkpoints.reject(harvest.rejected)
-        incomplete = sum(isinstance(item, Incomplete) for item in harvest.records)
+        incomplete = [item for item in harvest.records if isinstance(item, Incomplete)]
+        by_call = sum(item.is_paid_by_call for item in incomplete)
         self._checkpoints.count(
-            lines=harvest.lines, records=len(harvest.records) - incomplete, incomplete=incomplete,
-            rejected=len(harvest.rejected), without_usage=harvest.without_usage,
+            lines=harvest.lines, records=len(harvest.records) - len(incomplete), incomplete=len(incomplete) - by_call,
+            paid_by_call=by_call, rejected=len(harvest.rejected), without_usage=harvest.without_usage,
         )  # fmt: skip
         for line in harvest.rejected[:3]:
             log.error("%s at byte %d: %s", line.file, line.offset, line.reason)

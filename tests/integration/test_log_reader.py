@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.core.management import call_command
 
 from billing.closing.completeness import in_quarantine
 from billing.closing.exceptions import Context
@@ -18,6 +19,7 @@ from billing.usage.reconciliation import sequence_gaps
 from billing.usage.services import quarantine_replay
 from metering.__main__ import main
 from metering.intervals import Interval
+from tests.factories import apply, person, signed_in
 from tests.stored_rows import query
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -92,6 +94,60 @@ def test_usage_that_nobody_can_read_waits_in_quarantine_with_its_reason_until_so
         corrected=json.dumps({**kept, **counts}),
     )  # fmt: skip
     assert ledger() == [("own", "team-a", "gemini", "200", 1, 8, 0, 122)]
+
+
+@pytest.mark.filterwarnings("ignore:No directory at:UserWarning")
+def test_requests_paid_by_the_call_are_one_exception_of_their_own(
+    tmp_path: Path, live_server: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Three pictures for 50,000 of quota each, an answer that the provider did not count, and one that is billed."""
+    apply(tmp_path)
+    _, presented = api_token_create(name="reader", scopes=["usage:write"], actor="tests", source="new-api-hq")
+    token, table = tmp_path / "token", tmp_path / "logs.csv"
+    token.write_text(presented)
+    rows = [(1, "gpt-4o", 5, 100, 20), (2, "gpt-4o", 0, 0, 0), *((id, "mj_imagine", 50_000, 0, 0) for id in (3, 4, 5))]
+    table.write_text("id,created_at,type,username,model_name,quota,prompt_tokens,completion_tokens,other\n" + "".join(
+        f"{number},1791194400,2,alice,{model},{quota},{given},{made},\n" for number, model, quota, given, made in rows
+    ))  # fmt: skip
+    read = ["tokens", "--format", "new-api", "--source", "new-api-hq", "--endpoint", live_server.url,
+            "--token-file", str(token), "--state", str(tmp_path / "one"), str(table)]  # fmt: skip
+    assert main(read) == 3
+    said = "1 records, 1 requests without counts, 3 requests paid by the call"
+    assert said in capsys.readouterr().err
+    assert [row[:5] for row in ledger()] == [("new-api-hq", "alice", "gpt-4o", None, 1)]
+    october = BillingPeriod(start=datetime(2026, 10, 1, tzinfo=UTC), end=datetime(2026, 11, 1, tzinfo=UTC))
+    found = in_quarantine(Context(october, october.end, RatingResult()))
+    subject = "token:reader via usage/tokens"
+    assert [(item.kind, item.subject, item.quantity, item.blocks) for item in found] == [
+        ("quarantine", subject, 1, True), ("paid_by_call", subject, 3, True)
+    ]  # fmt: skip
+    call_command("quarantine")
+    listed = capsys.readouterr().out.splitlines()
+    assert "no token counts for model gpt-4o" in listed[0]
+    assert listed[1].startswith("3 x paid_by_call token:reader: paid by the call: model mj_imagine has no tokens")
+    assert listed[2:] == ["4 records in quarantine"]
+    admin = signed_in(person("ada", "admin"))
+    page = admin.get("/quarantine/").content.decode()
+    assert ("Paid by the call" in page, "Decide all 3…" in page, "Decide all 1…" in page) == (True, True, False)
+    cause = {"reason": "paid_by_call", "door": "usage/tokens", "reporter": "token:reader"}
+    admin.post("/quarantine/cause/", {**cause, "action": "dismiss", "why": "in the invoice of the picture service"})
+    (left,) = QuarantinedRecord.objects.filter(status="open")
+    assert left.error.startswith("no token counts for model gpt-4o")
+
+
+def test_a_file_says_once_how_many_requests_paid_by_the_call_it_leaves_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table, out = tmp_path / "logs.csv", tmp_path / "usage.csv"
+    table.write_text("id,created_at,type,username,model_name,quota,prompt_tokens,completion_tokens\n" + "".join(
+        f"{number},1791194400,2,alice,mj_imagine,50000,0,0\n" for number in range(500)
+    ))  # fmt: skip
+    assert main(["tokens", "--format", "one-api", "--source", "one-api", "--out", str(out), str(table)]) == 3
+    assert capsys.readouterr().err.splitlines() == [
+        "0 records, 500 requests paid by the call",
+        "paid by the call: these have no tokens, and nothing bills them; charge them elsewhere",
+    ]
+    assert len(out.read_text().splitlines()) == 1
 
 
 def test_a_request_without_a_payer_blocks_the_close_and_what_a_program_prints_does_not(

@@ -107,9 +107,19 @@ def test_zeros_of_a_request_that_did_not_fail_are_no_counts(code: int) -> None:
 
 
 def test_a_row_of_consumption_without_tokens_is_incomplete_not_zero() -> None:
-    """one-api and new-api write it where the provider did not say what was used, and for models paid by the call."""
-    record = incomplete("new-api", row(prompt_tokens=0, completion_tokens=0, other=""))
+    """one-api and new-api write it where the provider did not say what was used; then they charged nothing either."""
+    record = incomplete("new-api", row(prompt_tokens=0, completion_tokens=0, quota=0, other=""))
     assert record.reason == "no token counts for model gpt-4o, status not reported"
+
+
+@pytest.mark.parametrize("name", ["one-api", "new-api"])
+def test_a_request_that_was_paid_by_the_call_is_named_so_with_what_the_gateway_charged(name: str) -> None:
+    by_call = row(model_name="mj_imagine", prompt_tokens=0, completion_tokens=0, quota="50000", other='{"model_price": 0.1}')
+    record = incomplete(name, by_call)
+    assert record.reason == "paid by the call: model mj_imagine has no tokens"
+    assert (record.fields["consumer"], record.record["attributes"]["usage"]["quota"]) == ("alice", 50000)
+    cached = incomplete(name, by_call | {"other": '{"cache_tokens": 64}'})
+    assert "paid by the call" not in cached.reason, "its tokens cannot be read"
 
 
 def test_output_that_is_not_reported_is_zero_only_if_the_total_says_so() -> None:

@@ -11,6 +11,7 @@ SUBJECT = [
     ("metering_gap", "hq-1/nlp-train", "hq-1/nlp-train"),
     ("quarantine", "litellm via usage/tokens", "litellm，经 usage/tokens"),
     ("conflict", "bj-2 via usage/gpu-allocations", "bj-2，经 usage/gpu-allocations"),
+    ("paid_by_call", "token:reader via usage/tokens", "token:reader，经 usage/tokens"),
     ("estimated_end", "hq-1/others", "hq-1/其他"),
     ("estimated_end", "hq-1/train-1", "hq-1/train-1"),
     ("unknown_share", "hq-1/nlp/nvidia.com/gpu on NVIDIA-H800", "hq-1/nlp/nvidia.com/gpu（NVIDIA-H800）"),

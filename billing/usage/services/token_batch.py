@@ -12,7 +12,7 @@ from metering.messages import Message
 from metering.names import visible
 from metering.raw_json import readable_members
 from metering.record_checks import LATEST
-from metering.records import Rejected, TokenUsage
+from metering.records import PAID_BY_CALL, Rejected, TokenUsage
 
 COLUMNS_FROM = 64
 _times = attrgetter("time")
@@ -85,5 +85,6 @@ def key_taken(record: TokenUsage) -> Message:
 def _invalid(item: Rejected) -> Refusal:
     members = dict(readable_members(item.raw))
     key = visible(f"{members['source']}/{members['id']}") if {"source", "id"} <= members.keys() else ""
-    return Refusal(item.index, key[:500], item.error.message, "invalid", item.raw)
+    reason = "paid_by_call" if str(item.error).startswith(PAID_BY_CALL) else "invalid"
+    return Refusal(item.index, key[:500], item.error.message, reason, item.raw)
 

@@ -4,6 +4,7 @@ from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
 
+from django.db.models import Count
 from django.utils import timezone
 
 from billing.invoices.selectors import period_of
@@ -51,8 +52,12 @@ class Command(AppCommand):
             fields = ("id", "door", "reporter", "reason", "error", "key", "record", "times_received")
             self.print_json({"records": list(records.values(*fields))})
             return DONE
-        for entry in records:
+        by_call = QuarantinedRecord.Reason.PAID_BY_CALL
+        for entry in records.exclude(reason=by_call):
             self.say(f"{entry.pk} {entry.at:%Y-%m-%d %H:%M} {entry.reason} {entry.reporter}: {entry.error}")
+        alike = records.filter(reason=by_call).order_by().values_list("reporter", "error").annotate(number=Count("id"))
+        for reporter, why, number in alike.order_by("reporter", "error"):
+            self.say(f"{number} x {by_call} {reporter}: {why}; dismiss them all on the page Quarantine")
         self.say(f"{records.count()} records in quarantine")
         return DONE
 
