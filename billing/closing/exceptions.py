@@ -17,11 +17,11 @@ from billing.closing.exception_kinds import ExceptionKind, kind_of
 from billing.closing.models import ExceptionWaiver
 from billing.corrections.models import Dispute
 from billing.invoices.models import BillingPeriod, Correction, JournalExport
-from billing.invoices.showback import billing_modes
 from billing.rates.selectors import allocation_policy_at
 from billing.rating.assessment import RatingResult
 from billing.rating.reference_data import gpu_seconds
 from billing.tenancy.models import BillingSetup, Team
+from billing.tenancy.showback import billing_modes
 from billing.usage.reconciliation import engine_days
 from billing.usage.selectors import ScanSum, scan_sums, usage_months
 from metering.intervals import Interval

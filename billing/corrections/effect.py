@@ -20,10 +20,10 @@ from billing.invoices.models import (
     Note,
     NoteLine,
 )
-from billing.invoices.showback import billing_modes
 from billing.rating.assessment import RatingResult, rate_slice
 from billing.rating.models import RetroactiveChange
 from billing.rating.selectors import billed_slices, changes_through, reference_data_with
+from billing.tenancy.showback import billing_modes
 from billing.usage.selectors import last_close_seq
 from metering.messages import Message
 from pricing.number_text import amount_text

@@ -5,7 +5,8 @@ from typing import Final
 from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 
-from billing.invoices.models import BillingMode, BillingPeriod, Correction, Invoice, Note, NoteLine, Operation
+from billing.invoices.models import BillingPeriod, Correction, Invoice, Note, NoteLine, Operation
+from billing.tenancy.models import BillingMode
 
 PERIOD_STATUS: Final = {
     BillingPeriod.Status.OPEN: _("Not closed"),

@@ -16,7 +16,6 @@ from billing.closing.usage_profile import DaysBefore, WeekUse, named_by, of_hour
 from billing.invoices.line_rollups import Charged, WastingJob, invoiced_total, judged_wasting, most_wasteful, wasting_jobs
 from billing.invoices.line_rollups import statement_line as previewed
 from billing.invoices.models import BillingPeriod
-from billing.invoices.showback import billing_modes
 from billing.portal.bridge import Bridge, bridge_of
 from billing.portal.filters import Filters
 from billing.portal.months import period_shown
@@ -28,6 +27,7 @@ from billing.rating.models import RatingSnapshot
 from billing.rating.reference_data import ReferenceData
 from billing.rating.selectors import reference_data_known
 from billing.tenancy.models import BillingSetup, Team
+from billing.tenancy.showback import billing_modes
 from billing.usage.gpu_time_by_job import HOUR_US, WeekHours, devices_by_week_hour, queues_of, tokens_by_week_hour
 from billing.usage.selectors import last_close_seq
 from metering.intervals import Interval, previous_month

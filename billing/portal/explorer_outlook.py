@@ -15,11 +15,11 @@ from billing.explorer.query import NAMELESS, Query
 from billing.explorer.selectors import Explored, Explorer
 from billing.invoices.models import BillingPeriod
 from billing.invoices.selectors import period_of
-from billing.invoices.showback import billing_modes
 from billing.portal.charts import Chart, Series, Value
 from billing.portal.templatetags.portal import money
 from billing.rating.selectors import reference_data_known
 from billing.tenancy.models import Team
+from billing.tenancy.showback import billing_modes
 from billing.usage.selectors import last_close_seq
 from metering.intervals import Interval
 from pricing.money import round_amount

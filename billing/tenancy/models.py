@@ -1,4 +1,6 @@
-"""Who is billed: the set-up of the installation, teams, and dated ownership of namespaces and consumers."""
+"""Who is billed: the set-up of the installation, teams with their billing modes, and dated ownership of namespaces and
+consumers.
+"""
 
 from decimal import Decimal
 
@@ -71,6 +73,29 @@ class Team(models.Model):
 
     def __str__(self) -> str:
         return self.code
+
+
+class BillingMode(models.Model):
+    """From `from_month` on a team is shown what it would owe (shadow), or owes it (chargeback, also where none is set).
+
+    The month is that of the usage; once it is closed its mode never changes.
+    """
+
+    class Mode(models.TextChoices):
+        SHADOW = "shadow", "shown, not charged"
+        CHARGEBACK = "chargeback", "charged"
+
+    team = models.ForeignKey(Team, on_delete=models.PROTECT, related_name="billing_modes")
+    from_month = models.CharField(max_length=7)
+    mode = models.CharField(max_length=16, choices=Mode.choices)
+    reason = models.TextField()
+    set_by = models.CharField(max_length=200)
+    set_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "invoices_billingmode"  # where 1.0.0 made it
+        ordering = ["team_id", "from_month"]
+        constraints = [models.UniqueConstraint(fields=["team", "from_month"], name="one_billing_mode_per_month")]
 
 
 def _one_owner_at_a_time(place: str, kind: str) -> list[models.BaseConstraint]:

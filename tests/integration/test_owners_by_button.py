@@ -11,7 +11,7 @@ import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
-from billing.invoices.models import BillingMode, BillingPeriod
+from billing.invoices.models import BillingPeriod
 from billing.invoices.services.periods import period_open
 from billing.setup.apply import set_up_apply
 from billing.setup.file import SetUpFileError
@@ -25,7 +25,7 @@ from billing.setup.owners import (
     team_ending,
     teams_declared,
 )
-from billing.tenancy.models import AuditEntry, ConsumerOwnership, NamespaceOwnership, Team
+from billing.tenancy.models import AuditEntry, BillingMode, ConsumerOwnership, NamespaceOwnership, Team
 from tests.factories import allocation_record, apply, ingest_allocations, person, signed_in
 from tests.full_scenario import build_scenario, pleasant
 

@@ -7,10 +7,10 @@ from typing import Any
 from django.db import transaction
 
 from billing.approvals.limits import require_right
-from billing.invoices.models import BillingMode, BillingPeriod
+from billing.invoices.models import BillingPeriod
 from billing.tenancy.access import Right
 from billing.tenancy.audit import audit_record
-from billing.tenancy.models import Team
+from billing.tenancy.models import BillingMode, Team
 from billing.usage.epochs import ingest_lock_shared
 from metering.intervals import IntervalError, billing_month
 from metering.messages import Message, UserError

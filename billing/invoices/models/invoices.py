@@ -1,4 +1,4 @@
-"""Periods, invoices with their lines, number series, and since when a team is billed."""
+"""Periods, invoices with their lines, and number series."""
 
 from django.db import models
 from django.db.models import Q
@@ -65,28 +65,6 @@ class NumberSeries(models.Model):
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["kind", "issuer", "fiscal_year"], name="one_counter_per_series")]
-
-
-class BillingMode(models.Model):
-    """From `from_month` on a team is shown what it would owe (shadow), or owes it (chargeback, also where none is set).
-
-    The month is that of the usage; once it is closed its mode never changes.
-    """
-
-    class Mode(models.TextChoices):
-        SHADOW = "shadow", "shown, not charged"
-        CHARGEBACK = "chargeback", "charged"
-
-    team = models.ForeignKey(Team, on_delete=models.PROTECT, related_name="billing_modes")
-    from_month = models.CharField(max_length=7)
-    mode = models.CharField(max_length=16, choices=Mode.choices)
-    reason = models.TextField()
-    set_by = models.CharField(max_length=200)
-    set_at = models.DateTimeField()
-
-    class Meta:
-        ordering = ["team_id", "from_month"]
-        constraints = [models.UniqueConstraint(fields=["team", "from_month"], name="one_billing_mode_per_month")]
 
 
 class Invoice(models.Model):

@@ -17,10 +17,10 @@ from billing.invoices.lines import (
     total_of,
 )
 from billing.invoices.models import BillingPeriod, Invoice, InvoiceLine, InvoiceSums
-from billing.invoices.showback import billing_modes
 from billing.rating.models import LineDimensions
 from billing.runtime.bulk_copy import instances_copy, rows_copy
 from billing.tenancy.models import BillingSetup, Team
+from billing.tenancy.showback import billing_modes
 from metering.intervals import Interval
 from pricing.rating import Charge
 

@@ -12,8 +12,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from billing.closing.services.showback import billing_modes_put
 from billing.invoices.labels import BILLING_MODE
-from billing.invoices.models import BillingMode, BillingPeriod
-from billing.invoices.showback import billing_modes
+from billing.invoices.models import BillingPeriod
 from billing.portal.access import page, page_for
 from billing.portal.asked import chosen
 from billing.portal.forms import Day, Line, Midnight, PageForm, TeamChoice, Text, acting
@@ -32,7 +31,8 @@ from billing.setup.owners import (
 )
 from billing.tenancy.access import Right
 from billing.tenancy.actors import actor_of
-from billing.tenancy.models import BillingSetup, Team
+from billing.tenancy.models import BillingMode, BillingSetup, Team
+from billing.tenancy.showback import billing_modes
 from metering.intervals import month_of
 from metering.names import MAX_NAME_BYTES, name_problem
 

@@ -8,7 +8,10 @@ from billing.runtime.sql_files import sql_applied
 
 class Migration(migrations.Migration):
     atomic = False
-    dependencies = [("tenancy", "0006_audit_indexes")]
+    dependencies = [
+        ("tenancy", "0006_audit_indexes"),
+        ("socialaccount", "0006_alter_socialaccount_extra_data"),  # JSON from there on, as `persons.sql` reads it
+    ]
     operations = [
         AddIndexConcurrently(
             "auditentry",

@@ -9,10 +9,10 @@ from billing.approvals.limits import AuthorityError
 from billing.closing.services.showback import ModeError, billing_mode_put
 from billing.corrections.note_lines import NoteError
 from billing.corrections.services.settlement import SettlementError, document_settle
-from billing.invoices.models import BillingMode
 from billing.invoices.services.invoices import ApprovalError, invoice_rebuild, invoice_void, invoices_preview
 from billing.tenancy.access import Right
 from billing.tenancy.app_command import DONE, AppCommand, fail, operator
+from billing.tenancy.models import BillingMode
 
 
 class Command(AppCommand):

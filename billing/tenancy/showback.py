@@ -4,7 +4,7 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from billing.invoices.models import BillingMode
+from billing.tenancy.models import BillingMode
 
 
 @dataclass
