@@ -72,6 +72,8 @@ class Judged:
     verdicts: list[Verdict] = field(default_factory=list)
 
 
+Pool = tuple[str, bool]
+"""A policy, and whether the teams are only shown what they would owe: penalties that nobody pays pay no rewards."""
 JobUsage = tuple[GpuUsage, GpuTime]
 """Usage with its owner, and the row of its job."""
 
@@ -149,9 +151,10 @@ def judge_jobs(
     if reads is None:
         return Judged()
     jobs = _gather_short(list(_jobs(reference_data, part, reads, without)), zone)
-    payouts = _payouts(jobs, reference_data)
-    jobs = [_paid(job, payouts.get(job.policy.name)) for job in jobs]
-    charges = _settled(_rated([job for job in jobs if not job.policy.shadow], reference_data), payouts)
+    shown = reference_data.modes.teams({job.team for job in jobs}, part.month, shadow=True)
+    payouts = _payouts(jobs, shown, reference_data)
+    jobs = [_paid(job, payouts.get((job.policy.name, job.team in shown))) for job in jobs]
+    charges = _settled(_rated([job for job in jobs if not job.policy.shadow], reference_data), shown, payouts)
     return Judged(charges, [of_teams([job.team], partial(_verdict, job, reference_data)) for job in jobs])
 
 
@@ -168,14 +171,14 @@ def _rated(jobs: Iterable[_Job], reference_data: ReferenceData) -> list[Charge]:
     )
 
 
-def _payouts(jobs: Sequence[_Job], reference_data: ReferenceData) -> dict[str, Payout]:
-    """What revenue-neutral policies pay of their rewards, by name, where their penalties fall short (FM6)."""
-    pools: dict[str, list[_Job]] = defaultdict(list)
+def _payouts(jobs: Sequence[_Job], shown: Collection[str], reference_data: ReferenceData) -> dict[Pool, Payout]:
+    """What revenue-neutral policies pay of their rewards, by pool, where its penalties fall short (FM6)."""
+    pools: dict[Pool, list[_Job]] = defaultdict(list)
     for job in jobs:
         if job.policy.neutral_pool:
-            pools[job.policy.name].append(job)
-    found = {name: payout_of(_rated(pool, reference_data)) for name, pool in pools.items()}
-    return {name: payout for name, payout in found.items() if payout is not None}
+            pools[job.policy.name, job.team in shown].append(job)
+    found = {pool: payout_of(_rated(own, reference_data)) for pool, own in pools.items()}
+    return {pool: payout for pool, payout in found.items() if payout is not None}
 
 
 def _paid(job: _Job, payout: Payout | None) -> _Job:
@@ -185,12 +188,14 @@ def _paid(job: _Job, payout: Payout | None) -> _Job:
     return job.judged(pooled(Judgement(job.judgement.multiplier, "reward"), payout.share))
 
 
-def _settled(charges: Sequence[Charge], payouts: Mapping[str, Payout]) -> list[Charge]:
+def _settled(charges: Sequence[Charge], shown: Collection[str], payouts: Mapping[Pool, Payout]) -> list[Charge]:
     """The lines of every policy, those of a pool with the amounts that it pays."""
-    settled = [charge for charge in charges if charge.key.policy not in payouts]
-    for name, payout in payouts.items():
-        settled += paid_out([charge for charge in charges if charge.key.policy == name], payout)
-    return settled
+    pools: dict[Pool, list[Charge]] = defaultdict(list)
+    for charge in charges:
+        pools[charge.key.policy, charge.key.team in shown].append(charge)
+    return list(chain.from_iterable(
+        paid_out(own, payouts[pool]) if pool in payouts else own for pool, own in pools.items()
+    ))
 
 
 def pools_rewards(policies: PolicyBook, window: Interval) -> bool:

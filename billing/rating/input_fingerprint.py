@@ -1,11 +1,12 @@
 """What a month is rated from, as one fingerprint: while it is equal, `rate_period` gives the same result.
 
 It takes in whatever `rate_period` reads: usage known before the close, owners, prices, policies, commitments and
-corrections as far as they reach into the windows that the close bills, and what pools offered. Facts are cut at the bounds
-of those windows, so that what begins or ends later changes nothing.
+corrections as far as they reach into the windows that the close bills, what pools offered, and which teams are only shown
+what they would owe. Facts are cut at the bounds of those windows, so that what begins or ends later changes nothing.
 
 Of a month that is not cut off yet, everything counts as it is known now, and so does the program that rates. Of a closed
-one only the owners of the names that its usage has count, and its stored charges: they are to follow again.
+one only the owners of the names that its usage has count, and its stored charges: they are to follow again. Its billing
+modes never change.
 """
 
 import json
@@ -35,21 +36,23 @@ from billing.rating.allocation import capacity_of
 from billing.rating.models import RetroactiveChange
 from billing.rating.reference_data import ReferenceData
 from billing.rating.selectors import reference_data_with
-from billing.tenancy.models import ConsumerOwnership, NamespaceOwnership
+from billing.tenancy.models import BillingMode, ConsumerOwnership, NamespaceOwnership
 from billing.tenancy.ownership import OwnershipBook, OwnershipRow
 from billing.tenancy.selectors import consumer_book, namespace_book
+from billing.tenancy.showback import BillingModes, billing_modes
 from billing.usage.fingerprints import names_before, usage_fingerprint
 from billing.usage.models import Close, NodeCapacity
 from billing.usage.selectors import close_before, last_close_seq, late_windows
 from billing.usage.store.hours import Name
-from metering.intervals import Interval
+from metering.intervals import Interval, month_of
 from pricing.rate_card import RateCard
 
 FORM: Final = 3
 """Raise it where the way of taking the fingerprint changes."""
 DATED: Final[tuple[type[Model], ...]] = (PriceVersion, EfficiencyPolicy, AllocationPolicy, CarbonFactors, Commitment)
 REFERENCE_DATA: Final[tuple[type[Model], ...]] = (
-    *DATED, InterruptionPolicy, GpuPrice, TokenPrice, RetroactiveChange, NamespaceOwnership, ConsumerOwnership, NodeCapacity
+    *DATED, InterruptionPolicy, GpuPrice, TokenPrice, RetroactiveChange, NamespaceOwnership, ConsumerOwnership,
+    BillingMode, NodeCapacity,
 )
 CHARGES: Final = """SELECT coalesce(sum(hash_record_extended(ROW(line_key, usage_quantity, unit_price), 0)), 0), count(*)
     FROM rating_charge WHERE close_seq = %s"""
@@ -69,6 +72,7 @@ class Facts:
     changes: Sequence[RetroactiveChange]
     standing: Sequence[Close]
     card: RateCard
+    modes: BillingModes
 
 
 def facts_now() -> Facts:
@@ -79,7 +83,7 @@ def facts_now() -> Facts:
         # what ended after a window decides of time within it
         [dict(row) for row in InterruptionPolicy.objects.order_by("pk").values()],
         _prices(), list(RetroactiveChange.objects.exclude(epoch=None).order_by("change_seq")),
-        list(Close.objects.filter(withdrawn_at=None).order_by("close_seq")), rate_card(),
+        list(Close.objects.filter(withdrawn_at=None).order_by("close_seq")), rate_card(), billing_modes(),
     )  # fmt: skip
 
 
@@ -142,6 +146,8 @@ def input_fingerprint(
         "offered": [[*pool, capacity] for pool, capacity in sorted(capacity_of(window, close_seq).items())],
         "made by": PROGRAM if close_seq is None else _charges(close_seq),
     }  # fmt: skip
+    if close_seq is None:
+        made_of["shown"] = sorted(facts.modes.teams(facts.modes.by_team, month_of(window.start, zone), shadow=True))
     return sha256(json.dumps(made_of, sort_keys=True, default=str).encode()).hexdigest()
 
 

@@ -8,6 +8,7 @@ from functools import cached_property
 from billing.rates.selectors import CarbonBook, PolicyBook, interruption_rules
 from billing.rating.retroactive import CorrectedRateCard
 from billing.tenancy.ownership import OwnershipBook
+from billing.tenancy.showback import BillingModes, billing_modes
 from metering.intervals import Interval
 from pricing.commitments import CommitmentBook
 from pricing.interruptions import InterruptionRule
@@ -35,6 +36,11 @@ class ReferenceData:
     def carried(self) -> Sequence[InterruptionRule]:
         """What the platform carries of allocations that were ended; asked for once, of however many windows."""
         return interruption_rules()
+
+    @cached_property
+    def modes(self) -> BillingModes:
+        """Which teams are charged, and which are only shown what they would owe; asked for once."""
+        return billing_modes()
 
     def device_pieces(self, window: Interval) -> list[Interval]:
         """The window, cut wherever an owner, price, policy, carbon factor or commitment changes.

@@ -14,6 +14,7 @@ import pytest
 from django.core.management import call_command
 
 from billing.closing.services.closing import period_close
+from billing.closing.services.showback import billing_mode_put
 from billing.corrections.services.proof import period_verify
 from billing.corrections.services.retroactive import retroactive_approve, retroactive_propose
 from billing.invoices.models import Invoice, Note
@@ -210,8 +211,47 @@ def test_a_neutral_pool_over_several_teams_and_prices_is_split_to_the_cent(tmp_p
     assert billed(tmp_path) == [
         ("penalty", "8.000000", "2.0000", "16.00"), ("reward:0.933333333333", "8.000000", "-0.66625", "-5.33"),
     ]  # fmt: skip
-    document = document_of(Invoice.objects.get(team__code="cv"))
-    assert [line["amount"] for line in document["lines"] if line["kind"] == "efficiency"] == ["-5.34", "-5.33"]
+    assert efficiency_of("cv") == ["-5.34", "-5.33"]
+
+
+SHOWN: dict[str, Any] = {
+    "a penalty that nobody pays pays no reward": ([("nlp-train", MERIT, 60), ("cv", WASTE, 60)], [], ["16.00"]),
+    "a reward that is only shown takes nothing of what the others are paid": (
+        [("nlp-train", WASTE, 60), ("nlp-dev", MERIT, 180), ("cv", MERIT, 180)], ["-16.00", "16.00"], [],
+    ),
+    "teams that are only shown have a pool of their own": (
+        [("nlp-train", WASTE, 60), ("nlp-dev", MERIT, 180), ("cv", WASTE, 120), ("cv", MERIT, 180)],
+        ["-16.00", "16.00"], ["32.00", "-24.00"],
+    ),
+}  # fmt: skip
+"""Jobs of nlp, which is charged, and of cv, which is only shown it; then the efficiency lines of both.
+
+An hour of waste is a penalty of 8 GPU-hours x 10 x 0.20 = 16.00, one of merit a promise of 8 x 10 x 0.10 = 8.00.
+"""
+
+
+@pytest.mark.parametrize(("jobs", "charged", "shown_only"), SHOWN.values(), ids=SHOWN)
+def test_a_pool_is_of_the_teams_that_are_charged(
+    tmp_path: Path, jobs: Any, charged: list[str], shown_only: list[str]
+) -> None:
+    people()
+    factories.apply(tmp_path, efficiency_policies=[{**BANDS, **POOL}])
+    for number, (namespace, (mfu, hfu), minutes) in enumerate(jobs, start=1):
+        job(number, mfu, hfu, day=10 + number, minutes=minutes, namespace=namespace)
+    only_shown("cv")
+    billed(tmp_path)
+    assert (efficiency_of("nlp"), efficiency_of("cv")) == (charged, shown_only)
+
+
+def only_shown(team: str) -> None:
+    billing_mode_put(
+        team=team, from_month="2026-10", mode="shadow", reason="first quarter", actor="fin", now=factories.AFTER
+    )
+
+
+def efficiency_of(team: str) -> list[str]:
+    document = document_of(Invoice.objects.get(team__code=team))
+    return [line["amount"] for line in document["lines"] if line["kind"] == "efficiency"]
 
 
 def test_a_line_of_the_pool_is_reversed_and_billed_again_like_any_other(tmp_path: Path) -> None:
@@ -234,12 +274,16 @@ def test_a_line_of_the_pool_is_reversed_and_billed_again_like_any_other(tmp_path
     assert sides[0] == sides[1] > 0
 
 
-def test_a_price_that_was_another_one_moves_the_pool_with_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside a team that is only shown its costs"])
+def test_a_price_that_was_another_one_moves_the_pool_with_it(tmp_path: Path, beside: bool) -> None:
     """At 5 instead of 10 per GPU-hour the penalty is 8.00, and so is what it pays: both lines are billed anew."""
     people()
     factories.apply(tmp_path, efficiency_policies=[{**BANDS, "neutral_pool": "true"}])
     job(1, "0.05", "0.10")
     job(2, "0.60", "0.60", minutes=180)
+    if beside:
+        job(3, "0.05", "0.10", namespace="cv")
+        only_shown("cv")
     billed(tmp_path)
     change = retroactive_propose(
         kind="price", name="half", valid_from=OCTOBER.start, valid_until=None, reason="typed twice", evidence="INC-1",

@@ -12,13 +12,24 @@ from typing import Any
 import pytest
 
 from billing.closing.services.closing import period_close
+from billing.closing.services.showback import billing_mode_put
 from billing.rating.assessment import rate_period
 from billing.rating.input_fingerprint import fingerprint_now
 from billing.usage.fingerprints import usage_fingerprint
 from billing.usage.services import rollups_fold
 from metering.intervals import billing_month
 from tests import factories
-from tests.factories import SET_UP, allocation_record, apply, closing, ingest_allocations, ingest_tokens, token_record, usage
+from tests.factories import (
+    SET_UP,
+    allocation_record,
+    apply,
+    closing,
+    efficiency,
+    ingest_allocations,
+    ingest_tokens,
+    token_record,
+    usage,
+)
 from tests.stored_rows import rewrite
 
 pytestmark = pytest.mark.django_db
@@ -128,6 +139,24 @@ def test_reference_data_counts_as_far_as_it_reaches_into_the_month(
     before = fingerprint()
     apply(tmp_path, **sections)
     assert (fingerprint() == before) is same
+
+
+def test_which_teams_are_only_shown_their_costs_counts_in_the_months_that_it_is_about(tmp_path: Path) -> None:
+    """Whose penalties pay whose rewards follows from it; what a mode was before, and who set it, does not matter."""
+    apply(tmp_path, efficiency_policies=[{**POLICY, "neutral_pool": True}])
+    factories.person("app", "approver")
+    efficiency.job(1, "0.05", "0.10", namespace="cv")
+    efficiency.job(2, "0.60", "0.65", namespace="nlp-train")
+    before = fingerprint()
+
+    def switched(month: str, mode: str) -> str:
+        billing_mode_put(team="cv", from_month=month, mode=mode, reason="first quarter", actor="app", now=factories.AFTER)
+        return fingerprint()
+
+    assert switched("2026-11", "shadow") == switched("2026-10", "chargeback") == before
+    assert [reason for *_, reason in verdicts()] == ["penalty", "reward"]
+    assert switched("2026-10", "shadow") != before
+    assert [reason for *_, reason in verdicts()] == ["penalty", "neutral"]
 
 
 def test_tokens_of_a_day_count_as_one_where_nothing_cuts_it() -> None:

@@ -14,6 +14,7 @@ from billing.closing.report import build_report
 from billing.closing.services import snapshots
 from billing.closing.services.closing import period_close
 from billing.closing.services.operations import operation_run
+from billing.closing.services.showback import billing_mode_put
 from billing.closing.services.snapshots import month_assess, snapshots_refresh
 from billing.closing.services.waivers import exception_waive
 from billing.corrections.services.proof import closed_periods_check, period_verify
@@ -410,6 +411,16 @@ def test_the_scheduler_rates_nothing_that_is_valid_and_says_that_it_is_as_of_now
     monkeypatch.setattr("billing.closing.services.snapshots.rate_period", None)
     assert snapshots_refresh() == 0
     assert RatingSnapshot.objects.get(month=month).as_of > earlier + timedelta(minutes=1)
+
+
+def test_a_team_that_is_only_shown_its_costs_from_now_on_is_so_in_every_sum(month: str) -> None:
+    assert snapshots_refresh() > 0
+    factories.person("app", "approver")
+    billing_mode_put(team="cv", from_month=month, mode="shadow", reason="first quarter", actor="app", now=ASSESSED)
+    RatingSnapshot.objects.update(as_of=RatingSnapshot.objects.get(month=month).as_of - timedelta(minutes=2))
+    assert snapshots_refresh() > 0
+    for kept in (statements(), statements(summed=True)):
+        assert [(item.team.code, item.shadow) for item in kept.statements] == [("cv", True), ("nlp", False)]
 
 
 def test_a_closed_month_that_was_kept_for_pages_needs_no_other_rating_to_prove_it(month: str) -> None:

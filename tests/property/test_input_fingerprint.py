@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from billing.closing.services.closing import period_close
+from billing.closing.services.showback import ModeError, billing_mode_put
 from billing.invoices.services.periods import period_open
 from billing.rating.assessment import RatingResult, rate_period
 from billing.rating.input_fingerprint import fingerprint_now
@@ -117,6 +118,23 @@ def set_up(draw: st.DrawFn) -> Step:
     return change
 
 
+@st.composite
+def modes(draw: st.DrawFn) -> Step:
+    """A team that is charged, or only shown its costs, from the month before or this or the next one on."""
+    facts = {
+        "team": draw(st.sampled_from(["nlp", "cv"])), "from_month": draw(st.sampled_from(["2026-09", "2026-10", "2026-11"])),
+        "mode": draw(st.sampled_from(["shadow", "chargeback"])),
+    }  # fmt: skip
+
+    def switch(state: State, _: Path) -> None:
+        try:
+            billing_mode_put(**facts, reason="first quarter", actor="app", now=BEGIN)
+        except ModeError as error:  # of a closed month
+            state["refused"] = error
+
+    return switch
+
+
 def september_is_closed(state: State, _: Path) -> None:
     if not state.get("closed"):
         try:
@@ -132,8 +150,8 @@ def folded(_: State, __: Path) -> None:
 
 STEPS = st.lists(
     st.one_of(
-        allocations(), allocations(), requests(), samples(), capacity(), set_up(), st.just(september_is_closed),
-        st.just(folded),
+        allocations(), allocations(), requests(), samples(), capacity(), set_up(), modes(),
+        st.just(september_is_closed), st.just(folded),
     ), min_size=2, max_size=9,
 )  # fmt: skip
 
@@ -150,15 +168,16 @@ def billed() -> tuple[str, str]:
 
 
 @settings(max_examples=examples(30), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(steps=STEPS)
-def test_another_result_has_another_fingerprint(steps: list[Step]) -> None:
+@given(steps=STEPS, pooled=st.booleans())
+def test_another_result_has_another_fingerprint(steps: list[Step], pooled: bool) -> None:
     with TemporaryDirectory() as directory, transaction.atomic():
         sections = {
             "price_versions": [{**SET_UP["price_versions"][0], **SINCE}], "ownership": SET_UP["ownership"],
-            "consumers": SET_UP["consumers"], "efficiency_policies": [POLICY],
+            "consumers": SET_UP["consumers"], "efficiency_policies": [{**POLICY, "neutral_pool": pooled}],
         }  # fmt: skip
         state: State = {"sections": {**sections, "interruption_policies": [PREEMPTED]}}
         apply(Path(directory), **state["sections"])
+        factories.person("app", "approver")
         known = dict([billed()])
         for step in steps:
             step(state, Path(directory))
