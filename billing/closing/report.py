@@ -16,6 +16,7 @@ from billing.closing.exceptions import Context, ReportedException, as_answered_f
 from billing.closing.models import PeriodReopening
 from billing.closing.selectors import reopening_as_dict, reopenings_of
 from billing.invoices.acceptance import acceptance_counts
+from billing.invoices.issued import issued_notes
 from billing.invoices.models import BillingPeriod, Invoice, JournalExport
 from billing.invoices.selectors import journal_as_dict, last_export
 from billing.rating.allocation import capacity_of
@@ -387,7 +388,8 @@ def _charges_agree(period: BillingPeriod, assessment: RatingResult, *, thorough:
         charged += Decimal(0) if platform else round_part(EXACT.multiply(quantity, price), DIVISOR[unit], AMOUNT_PLACES)
     live = list(period.invoices.exclude(status=Invoice.Status.VOID).values_list("total", "number"))
     checks = [_charges_follow(stored, assessment), _invoices_equal_charges([total for total, _ in live], charged)]
-    return checks + ([_documents_agree(period)] if thorough and any(number for _, number in live) else [])
+    issued = thorough and (any(number for _, number in live) or bool(issued_notes(period.month)))
+    return checks + ([_documents_agree(period)] if issued else [])
 
 
 def _charges_follow(stored: Mapping[str, Decimal], assessment: RatingResult) -> Check:

@@ -5,7 +5,7 @@ were issued while the month was open belong to it.
 """
 
 from billing.invoices.models import BillingPeriod, Invoice, Note
-from billing.invoices.selectors import drafts_of_close, invoices_of
+from billing.invoices.selectors import invoices_of, unbuilt_drafts
 from metering.messages import Message, UserError
 
 Issued = Invoice | Note
@@ -54,15 +54,12 @@ def issued_documents(month: str, *, texts: bool = True) -> tuple[BillingPeriod, 
 
 def _refuse_unbuilt(period: BillingPeriod) -> None:
     """A voided draft that nobody rebuilt leaves a team without its invoice."""
-    drafts = drafts_of_close(period)
-    kept = drafts.exclude(status=Invoice.Status.VOID).values_list("team_id", "shadow")
-    for invoice in drafts.filter(status=Invoice.Status.VOID).select_related("team"):
-        if (invoice.team_id, invoice.shadow) not in kept:
-            raise NotIssuedError(Message(
-                "the draft of %(code)s for %(month)s was voided: build it again with `manage.py invoice rebuild "
-                "%(month)s --team %(code)s`",
-                code=invoice.team.code, month=period.month,
-            ))
+    for invoice in unbuilt_drafts(period):
+        raise NotIssuedError(Message(
+            "the draft of %(code)s for %(month)s was voided: build it again with `manage.py invoice rebuild "
+            "%(month)s --team %(code)s`",
+            code=invoice.team.code, month=period.month,
+        ))
 
 
 def issued_notes(month: str) -> list[Note]:

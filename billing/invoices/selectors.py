@@ -34,6 +34,23 @@ def drafts_of_close(period: BillingPeriod) -> QuerySet[Invoice]:
     return Invoice.objects.filter(period=period, pk__gt=taken_back)
 
 
+def unbuilt_drafts(period: BillingPeriod) -> list[Invoice]:
+    """Drafts that were voided and that nobody built again, one a team: each leaves its team without an invoice."""
+    drafts = drafts_of_close(period)
+    kept = set(drafts.exclude(status=Invoice.Status.VOID).values_list("team_id", "shadow"))
+    voided = drafts.filter(status=Invoice.Status.VOID).select_related("team").order_by("team__code", "id")
+    found = {(invoice.team_id, invoice.shadow): invoice for invoice in voided.defer("draft", "document")}
+    return [invoice for name, invoice in found.items() if name not in kept]
+
+
+def teams_without_invoice(period: BillingPeriod) -> list[str]:
+    """Teams that a month charges and that have no issued invoice of it: their drafts wait, were voided, or are blocked."""
+    waiting = invoices_of(period.month).filter(shadow=False).exclude(status=Invoice.Status.ISSUED)
+    unbuilt = (invoice.team.code for invoice in unbuilt_drafts(period) if not invoice.shadow)
+    blocked = period.held_teams.values_list("team", flat=True)
+    return sorted({*waiting.values_list("team__code", flat=True), *unbuilt, *blocked})
+
+
 def invoices_as_dict(month: str) -> dict[str, Any]:
     """The JSON of the contract: every invoice and draft of the month with its lines."""
     return {"period": month, "invoices": [invoice_as_dict(invoice) for invoice in invoices_of(month)]}

@@ -47,7 +47,7 @@ def invoices_export(
     *, month: str, directory: Path, language: str = "zh-en", advance: Callable[[int], None] = lambda _: None
 ) -> list[Path]:
     """PDF, CSV and XLSX of each issued invoice and note; a file appears whole, under its final name, or not at all."""
-    documents = _issued(month)
+    documents = issued_so_far(month)
     names = {f"{document.number}.{suffix}" for document in documents for suffix in EXPORTED}
     written: list[Path] = []
     setup, renderer = billing_setup(), PdfRenderer()
@@ -60,7 +60,8 @@ def invoices_export(
     return written
 
 
-def _issued(month: str) -> list[Invoice | Note]:
+def issued_so_far(month: str) -> list[Invoice | Note]:
+    """The issued invoices and notes of a month; of one that is not complete those that there are."""
     return [*invoices_of(month).filter(status=Invoice.Status.ISSUED), *issued_notes(month)]
 
 
@@ -92,7 +93,7 @@ def documents_archive(*, month: str, teams: QuerySet[Team], language: str = "zh-
     Raises NotIssuedError at once where these teams have no document of the month.
     """
     seen: set[int] = set(teams.values_list("pk", flat=True))
-    documents = [document for document in _issued(month) if document.team_id in seen]
+    documents = [document for document in issued_so_far(month) if document.team_id in seen]
     if not documents:
         raise NotIssuedError(Message("no document of %(month)s is issued", month=month))
     return _zipped(documents, language)

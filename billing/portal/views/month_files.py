@@ -18,6 +18,8 @@ from billing.closing.tasks import operation_wake
 from billing.exports.journal import Chart
 from billing.exports.services.focus_rows import KIND, FocusNotReadyError, focus_files
 from billing.exports.services.journal import chart_of, journal_export
+from billing.invoices.models import BillingPeriod
+from billing.invoices.selectors import teams_without_invoice
 from billing.invoices.services.documents import documents_archive
 from billing.portal.access import page, page_for, staff_page
 from billing.portal.forms import PageForm
@@ -35,12 +37,18 @@ MOST_BYTES = 1024 * 1024
 @require_safe
 @page
 def documents(request: HttpRequest, setup: BillingSetup, month: str) -> HttpResponse:
-    """Every issued document of a month that the reader may see, as PDF, CSV and XLSX in one archive."""
-    form, asked = PageForm({}), period_shown(month, setup).month
-    if not form.done(documents_archive, month=asked, teams=teams_visible_to(request.user)):
+    """Every issued document of a month that the reader may see, as PDF, CSV and XLSX in one archive.
+
+    Its name says where invoices of these teams are to come.
+    """
+    form, period, teams = PageForm({}), period_shown(month, setup), teams_visible_to(request.user)
+    asked, codes = period.month, teams.values_list("code", flat=True)
+    if not form.done(documents_archive, month=asked, teams=teams):
         return list_page(request, setup, form)
     export_record(actor=actor_of(request), what=f"documents {asked}")
-    named = {"Content-Disposition": f'attachment; filename="documents-{asked}.zip"'}
+    to_come = period.status == BillingPeriod.Status.OPEN or not set(codes).isdisjoint(teams_without_invoice(period))
+    name = f"documents-{asked}{'-incomplete' if to_come else ''}.zip"
+    named = {"Content-Disposition": f'attachment; filename="{name}"'}
     response: Any = StreamingHttpResponse(form.made, content_type="application/zip", headers=named)
     return response
 

@@ -9,6 +9,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from billing.invoices.models import BillingPeriod, Invoice
+from billing.invoices.selectors import unbuilt_drafts
 from billing.portal.access import page_of_anybody
 from billing.portal.asked import page_shown
 from billing.portal.charts import trend_chart
@@ -91,9 +92,11 @@ def trend_table(trend: Sequence[TrendPoint]) -> Table:
 
 
 def stage_of(month: Month) -> str:
-    """Where the month stands: preview, closing, closed, or issued once every visible invoice that is charged is."""
+    """Where the month stands: preview, closing, closed, or issued once all visible teams that are charged have theirs."""
     if month.preview:
         return "closing" if month.period.status == BillingPeriod.Status.CLOSING else "preview"
     invoices = month.period.invoices.filter(team__in=month.teams, shadow=False).exclude(status=Invoice.Status.VOID)
     found = invoices.aggregate(all=Count("pk"), numbered=Count("number"))
-    return "issued" if found["all"] and found["all"] == found["numbered"] else "closed"
+    issued = found["all"] and found["all"] == found["numbered"]
+    teams = {team.pk for team in month.teams} if issued else set()
+    return "issued" if issued and teams.isdisjoint(row.team_id for row in unbuilt_drafts(month.period)) else "closed"

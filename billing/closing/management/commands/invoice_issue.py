@@ -5,7 +5,7 @@ from typing import Any
 
 from billing.closing.services.operations import operation_request, operation_run
 from billing.invoices.models import BillingPeriod, Invoice
-from billing.invoices.selectors import invoices_as_dict, invoices_of
+from billing.invoices.selectors import invoices_as_dict, invoices_of, unbuilt_drafts
 from billing.invoices.services.invoices import billed
 from billing.tenancy.access import Right
 from billing.tenancy.app_command import DECIDE, DONE, AppCommand, fail, operator
@@ -38,4 +38,8 @@ class Command(AppCommand):
         waiting = invoices_of(month).filter(status__in=unapproved, shadow=False).count()
         if waiting:
             self.stderr.write(f"{waiting} drafts wait for approval: `manage.py invoice_approve {month} --by USER`")
-        return DECIDE if waiting else DONE
+        unbuilt = [invoice.team.code for invoice in unbuilt_drafts(period)]
+        for team in unbuilt:
+            again = f"build it again with `manage.py invoice rebuild {month} --team {team}`"
+            self.stderr.write(f"the draft of {team} was voided: {again}")
+        return DECIDE if waiting or unbuilt else DONE
