@@ -3,15 +3,21 @@ them."""
 
 import io
 import json
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import openpyxl
+import pyarrow.parquet as pq
 import pypdf
 import pytest
 
+from billing.closing.services.closing import period_close
 from billing.closing.services.waivers import exception_waive
 from billing.corrections.note_proof import note_again
+from billing.exports.journal import Chart
+from billing.exports.services.focus import focus_export
+from billing.exports.services.journal import journal_export
 from billing.invoices.documents import PdfRenderer, render_xlsx
 from billing.invoices.models import Invoice
 from billing.invoices.selectors import document_of
@@ -19,7 +25,8 @@ from billing.invoices.services.periods import period_open
 from billing.setup.file import SetUpFileError
 from billing.tenancy.models import AuditEntry, BillingSetup, Team
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, person, signed_in
-from tests.factories.corrections import OCTOBER_OVER, bill, credit, people, proofs_hold, whole
+from tests.factories.corrections import NOVEMBER_OVER, OCTOBER_OVER, bill, credit, people, proofs_hold, whole
+from tests.factories.pages import csv_rows
 
 pytestmark = pytest.mark.django_db
 ISSUER = {
@@ -123,3 +130,27 @@ def test_the_first_steps_ask_for_it(db: None) -> None:
     assert admin.post("/start/billing/", given).status_code == 302
     setup = BillingSetup.objects.get()
     assert {name: getattr(setup, name) for name in ISSUER} == ISSUER
+
+
+def test_a_credit_note_is_of_the_issuer_who_charged(october: Path, tmp_path: Path) -> None:
+    """Since November another unit issues: it takes nothing back that was never its own, and bills anew in its own name."""
+    response(october, issuer="NEWCO", legal_entity="Newco 有限公司")
+    taken, billed = credit(whole(rebill_price=Decimal("9.5")))
+    assert (taken.number, billed.number) == ("AI-INFRA-CN-2026-000001", "NEWCO-RB-2026-000001")
+    assert document_of(taken)["issuer"] == {"name": "AI-INFRA", **ISSUER}
+    assert document_of(billed)["issuer"] == {"name": "NEWCO", **ISSUER, "legal_entity": "Newco 有限公司"}
+
+    period_close(month="2026-11", actor="ops", now=NOVEMBER_OVER)
+    assert proofs_hold("2026-10", "2026-11")
+    journal_export(month="2026-11", path=tmp_path / "journal.csv", chart=Chart())
+    recovered = [
+        (row["company_code"], row["cost_center"], row["debit"], row["credit"])
+        for row in csv_rows((tmp_path / "journal.csv").read_bytes())
+        if row["account"] == "internal AI compute recovered"
+    ]
+    assert recovered == [("AI-INFRA", "AI-INFRA", "209.62", ""), ("NEWCO", "NEWCO", "", "199.14")]
+    focus_export(month="2026-11", directory=tmp_path)
+    rows = pq.read_table(tmp_path / "focus-cost-and-usage-2026-11.parquet").to_pylist()
+    assert {(row["InvoiceIssuerName"], row["InvoiceId"]) for row in rows} == {
+        ("AI-INFRA", taken.number), ("NEWCO", billed.number)
+    }  # fmt: skip

@@ -49,7 +49,7 @@ from billing.rating.models import RetroactiveChange
 from billing.runtime.canonical_json import canonical_json, document_hash
 from billing.tenancy.access import Right
 from billing.tenancy.audit import audit_record
-from billing.tenancy.models import BillingSetup, Team
+from billing.tenancy.models import Team
 from billing.tenancy.selectors import billing_setup
 from metering.intervals import fiscal_quarter_of, month_of
 from metering.messages import Message
@@ -96,33 +96,49 @@ class Wanted:
 
 @dataclass(frozen=True)
 class NotePlan:
-    """A note to be: for a team and its cost centre, of an invoice where there is one, with its lines."""
+    """A note to be: of an issuer, for a team and its cost centre, of an invoice where there is one, with its lines."""
 
     kind: str
     team: Team
     invoice: Invoice | None
+    issuer: Mapping[str, str]
     cost_center: str
     entries: Sequence[NoteEntry]
 
 
 def credit_plans(team: Team, invoice: Invoice | None, credits: Sequence[NoteEntry]) -> list[NotePlan]:
-    """A credit note for each cost centre that was charged, so that the ledger returns the cost there.
+    """A credit note for each issuer who charged and each cost centre that was charged: the ledger takes costs back where
+    they are.
 
-    What a document without one charged goes back to the team's own of now.
+    What a document without a cost centre charged goes back to the team's own of now. An issuer who still issues has the
+    facts of now.
     """
-    charged: dict[str | None, str] = {}
-    parts: dict[str, list[NoteEntry]] = defaultdict(list)
+    now = _issuer_now()
+    issuers = {now["name"]: now}
+    charged: dict[str, tuple[str, str]] = {}
+    parts: dict[tuple[str, str], list[NoteEntry]] = defaultdict(list)
     for entry in ordered(credits):
         number = entry.of.document if entry.of else None
         if number and number not in charged:
-            charged[number] = document_of(document_numbered(number))["recipient"]["cost_center"]
-        parts[charged.get(number) or team.cost_center].append(entry)
-    return [NotePlan(Note.Kind.CREDIT, team, invoice, center, entries) for center, entries in parts.items()]
+            document = document_of(document_numbered(number))
+            name = document["issuer"]["name"]
+            issuers.setdefault(name, document["issuer"])
+            charged[number] = name, document["recipient"]["cost_center"] or team.cost_center
+        parts[charged[number] if number else (now["name"], team.cost_center)].append(entry)
+    return [
+        NotePlan(Note.Kind.CREDIT, team, invoice, issuers[name], center, entries)
+        for (name, center), entries in parts.items()
+    ]
 
 
 def rebill_plan(team: Team, invoice: Invoice | None, entries: Sequence[NoteEntry]) -> NotePlan:
-    """A rebill, for the cost centre that the team has now."""
-    return NotePlan(Note.Kind.REBILL, team, invoice, team.cost_center, entries)
+    """A rebill, of who issues now, for the cost centre that the team has now."""
+    return NotePlan(Note.Kind.REBILL, team, invoice, _issuer_now(), team.cost_center, entries)
+
+
+def _issuer_now() -> dict[str, str]:
+    setup = billing_setup()
+    return {"name": setup.issuer, **issuer_facts(setup)}
 
 
 def credit_note_draft(*, number: str, credits: Sequence[LineCredit], wanted: Wanted) -> Correction:
@@ -283,7 +299,7 @@ def correction_store(
     )  # fmt: skip
     correction = Correction.objects.create(**facts, currency=setup.currency, amount=amount, change=change, proposal=proposal)
     for plan in plans:
-        _store_note(correction, plan, setup)
+        _store_note(correction, plan)
     if isinstance(proposal, CorrectionProposal):
         proposal_submit(CORRECTION, proposal, actor=wanted.actor, now=wanted.now, reason=wanted.reason)
     else:
@@ -294,10 +310,10 @@ def correction_store(
     return correction
 
 
-def _store_note(correction: Correction, plan: NotePlan, setup: BillingSetup) -> None:
+def _store_note(correction: Correction, plan: NotePlan) -> None:
     invoice, team = plan.invoice, plan.team
     header = {
-        "kind": plan.kind, "issuer": {"name": setup.issuer, **issuer_facts(setup)},
+        "kind": plan.kind, "issuer": plan.issuer,
         "recipient": {
             "team": team.code, "name": team.name, "cost_center": plan.cost_center, **recipient_facts(team)
         },
@@ -306,7 +322,7 @@ def _store_note(correction: Correction, plan: NotePlan, setup: BillingSetup) -> 
     }  # fmt: skip
     note = Note.objects.create(
         correction=correction, kind=plan.kind, team=team, invoice=invoice, currency=correction.currency,
-        issuer=setup.issuer, total=total_of_entries(plan.entries), draft=note_draft(header, plan.entries),
+        issuer=plan.issuer["name"], total=total_of_entries(plan.entries), draft=note_draft(header, plan.entries),
     )  # fmt: skip
     entries = list(enumerate(plan.entries, start=1))
     # one statement: a reversal and the withdrawal of earlier credits are judged together
