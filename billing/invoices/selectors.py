@@ -3,7 +3,9 @@
 import json
 from typing import Any
 
-from django.db.models import Case, F, QuerySet, When
+from django.db.models import Case, F, JSONField, QuerySet, When
+from django.db.models.fields.json import KT
+from django.db.models.functions import Cast
 
 from billing.approvals.models import Proposal
 from billing.invoices.models import (
@@ -78,6 +80,11 @@ def document_of(invoice: Invoice | Note) -> dict[str, Any]:
     """The document as issued, or what a draft would say."""
     document: dict[str, Any] = json.loads(invoice.document) if invoice.document else invoice.draft
     return document
+
+
+def with_cost_center(invoices: QuerySet[Invoice]) -> QuerySet[Any]:
+    """Invoices and drafts with the `cost_center` that each names: its team may have another one by now."""
+    return invoices.alias(said=Cast("draft", JSONField())).annotate(cost_center=KT("said__recipient__cost_center"))
 
 
 def state_of(document: Invoice | Note) -> str:

@@ -19,7 +19,7 @@ from billing.corrections.services.proof import period_verify
 from billing.explorer.labels import unknown_texts
 from billing.invoices.acceptance import acceptance_of, due_of
 from billing.invoices.models import BillingPeriod, Invoice, Note
-from billing.invoices.selectors import document_of, mails_of, state_of
+from billing.invoices.selectors import document_of, mails_of, state_of, with_cost_center
 from billing.invoices.services.documents import CONTENT_TYPES, document_file
 from billing.portal.access import invoice_or_404, page, staff_page
 from billing.portal.asked import page_shown
@@ -42,7 +42,7 @@ PAGE_SIZE = 50
 MONTHS_SHOWN = 36
 LISTED = [
     Column("number"), Column("month", of="period.month"), Column("team", of="team.code"),
-    Column("cost_center", of="team.cost_center"), Column("status"),
+    Column("cost_center"), Column("status"),
     Column("mode", of=lambda invoice: "shadow" if invoice.shadow else "chargeback"), *columns("issued_at", "currency"),
     Column("total", "money"),
 ]  # fmt: skip
@@ -52,8 +52,7 @@ LISTED = [
 @page
 def invoice_list(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """All invoices and drafts that somebody may see, found by number or team."""
-    invoices = _found(request)
-    file = download_table(request, {"invoices": lambda: Table.of("invoices", invoices, LISTED)})
+    file = download_table(request, {"invoices": lambda: Table.of("invoices", with_cost_center(_found(request)), LISTED)})
     return list_page(request, setup) if file is None else file
 
 

@@ -9,7 +9,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from billing.invoices.models import BillingPeriod, Invoice
-from billing.invoices.selectors import unbuilt_drafts
+from billing.invoices.selectors import unbuilt_drafts, with_cost_center
 from billing.portal.access import page_of_anybody
 from billing.portal.asked import page_shown
 from billing.portal.charts import trend_chart
@@ -50,7 +50,7 @@ def overview(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     still_open = open_months(request, teams, scope, earlier)
     trend = invoiced_trend(teams, shown, still_open=[item.point() for item in still_open])
     tables = {
-        "teams": lambda: Table.of(f"teams-{choice.month}", found, [constant("month", choice.month), *TEAM]),
+        "teams": lambda: Table.of(f"teams-{choice.month}", found, [constant("month", choice.month), *_columns(month)]),
         "trend": lambda: trend_table(trend),
         "unbilled": lambda: unbilled_table([choice.month], fresh),
     }
@@ -67,6 +67,14 @@ def overview(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
         "stage": stage_of(month), "as_of": month.as_of,
     }  # fmt: skip
     return render(request, "portal/overview.html", context)
+
+
+def _columns(month: Month) -> list[Column]:
+    """TEAM with the cost centre that an invoice names, which a journal has too, not the one that its team has now."""
+    invoices = with_cost_center(month.period.invoices.all())
+    named = {} if month.preview else dict(invoices.values_list("pk", "cost_center"))
+    center = Column("cost_center", of=lambda row: named[row.invoice.pk] if row.invoice else row.team.cost_center)
+    return [center if column.name == center.name else column for column in TEAM]
 
 
 def _named(row: Statement, wanted: str) -> bool:
