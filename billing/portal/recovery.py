@@ -16,10 +16,10 @@ from typing import Any
 from django.db.models import Q, QuerySet, Sum
 
 from billing.invoices.line_rollups import Charged
-from billing.invoices.models import BillingPeriod, Invoice, InvoiceSums
+from billing.invoices.models import BillingPeriod, Invoice, InvoiceLine, InvoiceSums
 from billing.portal.selectors import OpenMonth, notes_by_month
 from billing.portal.statements import MonthFacets
-from billing.rates.models import GpuPrice, TokenPrice
+from billing.rates.models import Commitment, GpuPrice, TokenPrice
 from billing.rating.assessment import DeviceTime, rate_period
 from billing.rating.models import PoolTime
 from billing.rating.selectors import pool_times
@@ -300,6 +300,14 @@ def _change(item: MonthSum, before: Decimal | None) -> Decimal | None:
     return None if not item.closed or item.net is None or before is None else item.net - before
 
 
+def _bought(teams: QuerySet[Team]) -> dict[str, Decimal]:
+    """What was invoiced under commitments, used or not, by month."""
+    live = Invoice.objects.filter(team__in=teams, shadow=False).exclude(status=Invoice.Status.VOID)
+    live = live.filter(team__in=Commitment.objects.values("team"))
+    lines = InvoiceLine.objects.filter(kind="commitment", invoice__in=live)
+    return dict(lines.order_by().values_list("invoice__period__month").annotate(Sum("amount")))
+
+
 def months_compared(teams: QuerySet[Team], still_open: Iterable[OpenMonth] = ()) -> list[MonthSum]:
     """The closed months, and open ones that have ended or in which notes were issued, the newest first; shadow invoices are
     in none.
@@ -307,6 +315,9 @@ def months_compared(teams: QuerySet[Team], still_open: Iterable[OpenMonth] = ())
     live = InvoiceSums.objects.filter(invoice__team__in=teams, invoice__shadow=False, invoice__period__isnull=False)
     rows = live.exclude(invoice__status=Invoice.Status.VOID).order_by().values_list("invoice__period__month")
     sums = {month: parts for month, *parts in rows.annotate(Sum("gpu"), Sum("tokens"), Sum("other"))}
+    for month, amount in _bought(teams).items():  # stored sums have them in `other`; every page counts them as devices
+        gpu, tokens, other = sums[month]
+        sums[month] = [gpu + amount, tokens, other - amount]
     noted = notes_by_month(teams)
     closed = set(BillingPeriod.objects.filter(status=BillingPeriod.Status.CLOSED).values_list("month", flat=True))
     found: list[MonthSum] = []

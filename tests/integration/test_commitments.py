@@ -31,7 +31,7 @@ from tests.factories import SET_UP, allocation_record, apply, ingest_allocations
 from tests.factories.api import program
 from tests.factories.corrections import IN_NOVEMBER, NOVEMBER_OVER, OCTOBER_OVER, people, proofs_hold
 from tests.factories.corrections import bill as close
-from tests.factories.pages import file_rows, statements_of
+from tests.factories.pages import file_rows, rows_of, statements_of
 
 pytestmark = pytest.mark.django_db
 
@@ -398,3 +398,22 @@ def test_a_team_sees_its_own_commitments_through_the_api(tmp_path: Path) -> None
         {"name": "nlp-2026", "team": "nlp", "accelerator": "NVIDIA-H800", "gpu_hours_per_month": "1000.000000",
          "price_per_gpu_hour": "8.0000", "valid_from": "2026-09-30T16:00:00Z", "valid_until": None}
     ]  # fmt: skip
+
+
+def test_months_compared_count_a_commitment_as_devices_before_and_after_the_close(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """100 hours bought at 8.00, of which 2 are used: 800.00 of devices on the estimate, the overview and the invoice."""
+    people()
+    apply(tmp_path, commitments=[{**TERMS, "gpu_hours_per_month": "100"}])
+    ingest_allocations(hold(1, "10T00:00", "10T01:00", quantity=2))
+    monkeypatch.setattr("django.utils.timezone.now", lambda: OCTOBER_OVER)
+    finance, parts = signed_in("sam"), ("gpu", "tokens", "adjustments")
+
+    def shown() -> list[list[str]]:
+        files = ("/recovery/?month=2026-10&table=months&as=csv", "/overview/?month=2026-10&table=teams&as=csv")
+        return [[row[part] for part in parts] for name in files for row in rows_of(finance, name)]
+
+    assert shown() == [["800.00", "0.00", "0.00"]] * 2
+    close()
+    assert shown() == [["800.00", "0.00", "0.00"]] * 2
