@@ -98,15 +98,19 @@ def why_not_held(dispute: Dispute, setup: BillingSetup | None = None) -> Message
     return None
 
 
-def held_parts(documents: Iterable[Invoice | Note]) -> dict[str, list[HeldPart]]:
-    """The parts of documents that post on their own, by number of the document, in the order of their holds."""
+def held_parts(documents: Iterable[Invoice | Note], at: datetime | None = None) -> dict[str, list[HeldPart]]:
+    """The parts of documents that post on their own, by number of the document, in the order of their holds.
+
+    `at`: as they were at an instant; without it, as they are.
+    """
     numbers = [document.number for document in documents]
     parts: dict[str, list[HeldPart]] = defaultdict(list)
     for field in ("invoice", "note"):
         mine = DisputeHoldback.objects.filter(**{f"dispute__{field}__number__in": numbers})
         for hold in mine.select_related(f"dispute__{field}").order_by("sequence"):
             amounts = {kind: Decimal(text) for kind, text in hold.kinds.items()}
-            part = HeldPart(hold.sequence, hold.dispute_id, amounts, ended=hold.ended_at is not None)
+            ended = hold.ended_at is not None and (at is None or hold.ended_at <= at)
+            part = HeldPart(hold.sequence, hold.dispute_id, amounts, ended=ended)
             parts[str(hold.dispute.document.number)].append(part)
     return dict(parts)
 

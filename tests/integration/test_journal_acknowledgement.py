@@ -1,5 +1,6 @@
 """The ledger acknowledges a journal: over the API, on the page, once; what it has not confirmed in time is reported."""
 
+import json
 from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -9,14 +10,17 @@ import pytest
 from django.db import DatabaseError, connection, transaction
 
 from billing.closing.report import build_report
+from billing.corrections.services.dispute_holdback import dispute_hold, dispute_let_go
+from billing.corrections.services.disputes import Claim, dispute_open
 from billing.exports.journal import Chart, batch_hash
 from billing.exports.services.journal import AcknowledgementError, journal_acknowledge, journal_export
 from billing.invoices.models import JournalExport
 from billing.invoices.selectors import period_of
 from billing.tenancy.models import AuditEntry
-from tests.factories import person, signed_in
+from tests.factories import SET_UP, apply, person, signed_in
 from tests.factories.api import program
-from tests.factories.corrections import OCTOBER_OVER, billed_october
+from tests.factories.commands import Manage
+from tests.factories.corrections import FIRST, OCTOBER_OVER, billed_october
 
 pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]
 DOOR = "/api/v1/periods/2026-10/journal"
@@ -118,3 +122,40 @@ def test_finance_says_so_on_the_page(batch: str) -> None:
     assert "The ledger took it" not in page
     refused = client.post("/close/2026-10/journal/", {"batch_hash": batch, "reference": "SAP-8"})
     assert (refused.status_code, "was acknowledged as SAP-9" in refused.content.decode()) == (409, True)
+
+
+def test_what_the_ledger_has_is_not_exported_with_other_accounts_in_silence(
+    batch: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The ids are those of the first export: a ledger that knows them posts nothing, one that does not posts twice."""
+    manage, out = Manage(capsys), tmp_path / "journal.csv"
+    other = ("export_journal", "2026-10", "--out", out, "--consumer-account", "6602")
+    assert manage(*other).status == 0, "nobody has posted the first one"
+    acknowledge(batch)
+    assert manage("export_journal", "2026-10", "--out", out).err == ""
+
+    done = manage(*other)
+    assert (done.status, done.err) == (3, (
+        "the ledger has journals of this file as SAP-4711 with another chart: under the same ids nothing is posted anew\n"
+    ))  # fmt: skip
+    answer = json.loads(manage(*other, "--json").out)
+    assert (answer["debit"], answer["posted_otherwise"]) == ("1000.00", ["SAP-4711"])
+
+
+def test_what_comes_on_top_of_an_acknowledged_journal_is_no_other_one(tmp_path: Path) -> None:
+    """1000.00 of nlp are posted without the 400.00 that are disputed; these follow once they are let go."""
+    billed_october(tmp_path)
+    apply(tmp_path, billing={**SET_UP["billing"], "dispute_hold_share": "0.01", "dispute_hold_amount": "10.00"})
+    person("tom", "lead", team="nlp")
+    claim = Claim(FIRST, [1], "price", "too dear", "INC-1", Decimal("400.00"))
+    dispute = dispute_open(claim=claim, actor="tom", now=OCTOBER_OVER)
+    dispute_hold(dispute_id=dispute.pk, actor="sam", now=OCTOBER_OVER, text="large")
+    acknowledge(export(tmp_path))
+    dispute_let_go(dispute_id=dispute.pk, actor="sam", now=LATER, text="small after all")
+    facts: dict[str, Any] = {"month": "2026-10", "path": tmp_path / "journal.csv", "exported_by": "sam", "now": LATER}
+    exported = journal_export(chart=Chart(), **facts)
+    assert [(journal.journal_id, journal.debit) for journal in exported.journals] == [
+        (f"GL-{FIRST}", Decimal("600.00")), (f"GL-{FIRST}-H1", Decimal("400.00"))
+    ]  # fmt: skip
+    assert exported.posted_otherwise == []
+    assert journal_export(chart=Chart(company_code="CN01"), **facts).posted_otherwise == ["SAP-4711"]

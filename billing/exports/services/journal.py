@@ -1,7 +1,7 @@
 """Writing the ledger journal of a month to a file, and reading the chart of accounts it is posted to."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 from django.db import transaction
 
-from billing.corrections.dispute_holdback import all_held, held_parts
+from billing.corrections.dispute_holdback import HeldPart, all_held, held_parts
 from billing.corrections.services.settlement import documents_settle
 from billing.exports.journal import Chart, Journal, batch_hash, journal_csv, journals_of
 from billing.invoices.acceptance import acceptance_of
@@ -48,6 +48,8 @@ class Exported:
     credit: Decimal
     held: dict[str, Decimal] = field(default_factory=dict)
     """What disputes keep off the ledger, by number of the document."""
+    posted_otherwise: list[str] = field(default_factory=list)
+    """References of what the ledger acknowledged of the same journals with other rows: of another chart."""
 
 
 def journal_export(
@@ -65,9 +67,10 @@ def journal_export(
     with transaction.atomic():
         list(BillingPeriod.objects.select_for_update(no_key=True).filter(month=month))  # no hold comes or goes meanwhile
         period, documents = issued_documents(month)
+        otherwise = _posted_otherwise(period, documents, chart)
         if accepted_at is not None:
             documents = _accepted(period, documents, accepted_at)
-        exported = _exported(documents, chart)
+        exported = replace(_exported(documents, chart), posted_otherwise=otherwise)
         with atomic_file(path) as draft:
             draft.write_bytes(journal_csv(exported.journals))
         if now is not None:
@@ -75,10 +78,28 @@ def journal_export(
     return exported
 
 
+def _posted_otherwise(period: BillingPeriod, documents: Sequence[Issued], chart: Chart) -> list[str]:
+    """References of acknowledged exports whose journals, made again with this chart, are not what the ledger has."""
+    found = []
+    for export in period.journal_exports.exclude(acknowledged_at=None).order_by("id"):
+        known = {*export.documents, *export.in_part}
+        part = [document for document in documents if document.number in known]
+        if batch_hash(_journals(part, chart, held_parts(part, at=export.exported_at))) != export.batch_hash:
+            found.append(export.reference)
+    return found
+
+
+def _journals(documents: Sequence[Issued], chart: Chart, parts: Mapping[str, Sequence[HeldPart]]) -> list[Journal]:
+    return [
+        journal
+        for document in documents
+        for journal in journals_of(document_of(document), chart, parts.get(str(document.number), ()))
+    ]
+
+
 def _exported(documents: Sequence[Issued], chart: Chart) -> Exported:
-    parts, journals = held_parts(documents), []
-    for document in documents:
-        journals += journals_of(document_of(document), chart, parts.get(str(document.number), ()))
+    parts = held_parts(documents)
+    journals = _journals(documents, chart, parts)
     waiting = {number: sum(p.amount for p in held if not p.ended) for number, held in parts.items()}
     held = {number: amount for number, amount in waiting.items() if amount}
     return Exported(journals, sum((j.debit for j in journals), ZERO), sum((j.credit for j in journals), ZERO), held)

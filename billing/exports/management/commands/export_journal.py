@@ -57,7 +57,12 @@ class Command(AppCommand):
         detail = {"journals": len(exported.journals), "debit": str(exported.debit)}
         export_record(actor=actor, what=f"journal {month}", detail=detail)
         self._answer(month, out, exported, json)
-        return DONE
+        for reference in exported.posted_otherwise:
+            self.stderr.write(
+                f"the ledger has journals of this file as {reference} with another chart: under the same ids nothing is "
+                "posted anew"
+            )
+        return DECIDE if exported.posted_otherwise else DONE
 
     def _answer(self, month: str, out: Path, exported: Exported, json: bool) -> None:
         if json:
@@ -66,6 +71,7 @@ class Command(AppCommand):
                     "period": month, "file": str(out), "journals": len(exported.journals),
                     "debit": amount_text(exported.debit), "credit": amount_text(exported.credit),
                     "held": {number: amount_text(amount) for number, amount in exported.held.items()},
+                    "posted_otherwise": exported.posted_otherwise,
                 }
             )  # fmt: skip
         else:
