@@ -325,8 +325,8 @@ def months_compared(teams: QuerySet[Team], still_open: Iterable[OpenMonth] = ())
         item.month: {**item.statements.sums, "data_through": item.data_through} for item in still_open if item.statements
     }
     for month in sorted({*sums, *noted, *estimates}):
-        unknown = ZERO if month in closed else None
-        gpu, tokens, other = sums.get(month, (unknown, unknown, unknown))
+        # drafts of a close that blocks some teams are a part of their month: until it is closed it has no sums
+        gpu, tokens, other = sums.get(month, [ZERO] * 3) if month in closed else [None] * 3
         item = MonthSum(month, gpu, tokens, other, noted.get(month, ZERO), month in closed)
         if month in estimates:
             item = replace(item, estimate=True, **estimates[month])
