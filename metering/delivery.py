@@ -26,7 +26,7 @@ import httpx
 import msgspec
 
 from metering.command_line import token_of
-from metering.spool import Parcel, Spool, open_state
+from metering.spool import JSON, Parcel, Spool, open_state
 
 log = logging.getLogger(__name__)
 FIRST_WAIT_S: Final = 0.5
@@ -37,7 +37,7 @@ HINDERED_WAIT_S: Final = 5.0
 COMPRESS_FROM_BYTES: Final = 1024
 TEMPORARY: Final = frozenset({408, 421, 425, 429, 500, 502, 503, 504, 507, 509, 598, 599})
 OF_THE_WHOLE: Final = ("watermark", "watched_since", "unwatched", "filled")
-LISTS: Final = ("allocations", "nodes", "records")
+LISTS: Final = ("allocations", "nodes")
 Item = TypeVar("Item")
 _array: Final = msgspec.json.Decoder(list[msgspec.Raw])
 _envelope: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -160,7 +160,7 @@ class Delivery:
             self._note_rejected(parcel, _receipt(response))
 
     def _post(self, parcel: Parcel, body: bytes) -> httpx.Response:
-        headers = {"Content-Type": parcel.content_type, "Authorization": f"Bearer {self._token()}"}
+        headers = {"Content-Type": JSON, "Authorization": f"Bearer {self._token()}"}
         if len(body) >= COMPRESS_FROM_BYTES:
             body = gzip.compress(body, compresslevel=3, mtime=0)
             headers["Content-Encoding"] = "gzip"
@@ -270,25 +270,21 @@ def delivering(state: Path, *, endpoint: str, token_file: Path) -> Iterator[Deli
 
 
 class UnsplittableError(Exception):
-    """A body that holds one record, or none that can be found in it."""
+    """A body that holds one record, or no list of them."""
 
 
 def halves(body: bytes) -> tuple[bytes, bytes]:
-    """The same records in the same order, in two bodies: JSON array, envelope with a list, or one record a line.
+    """The same records in the same order, in two bodies: arrays, or envelopes with a list.
 
     A watermark, and the reports about the time before it, stay with the second half alone: it stands for both.
 
-    Raises UnsplittableError.
+    Raises UnsplittableError, msgspec.DecodeError.
     """
     text = body.strip()
     if text.startswith(b"["):
         first, second = _cut(_array.decode(text))
         return msgspec.json.encode(first), msgspec.json.encode(second)
-    try:
-        envelope = _envelope.decode(text)
-    except msgspec.DecodeError:
-        lines, rest = _cut(text.split(b"\n"))
-        return b"\n".join(lines), b"\n".join(rest)
+    envelope = _envelope.decode(text)
     field = next((name for name in LISTS if name in envelope), None)
     if field is None:
         raise UnsplittableError("the body is one record")

@@ -46,7 +46,6 @@ class Parcel:
 
     id: int
     door: str
-    content_type: str
     body: bytes
     put_at: float
 
@@ -92,18 +91,14 @@ class Spool:
         self._max_bytes = max_bytes
         connection.executescript(SCHEMA)
 
-    def put(self, door: str, body: bytes, *, content_type: str = JSON) -> int:
-        """Add a body, in the transaction that is open on the connection; the caller commits.  Raises SpoolFullError."""
+    def put(self, door: str, body: bytes) -> None:
+        """Add a body (JSON), in the transaction open on the connection; the caller commits.  Raises SpoolFullError."""
         if self.bytes + len(body) > self._max_bytes:
             raise SpoolFullError(
                 f"the spool holds {self.bytes} of {self._max_bytes} bytes and cannot take {len(body)} more: "
                 "the platform has not acknowledged them; check the endpoint and the token, or give the spool more room"
             )
-        added = self._connection.execute(
-            "INSERT INTO spool (door, content_type, body) VALUES (?, ?, ?)", (door, content_type, body)
-        )
-        assert added.lastrowid is not None  # noqa: S101  (an INSERT of one row has one)
-        return added.lastrowid
+        self._connection.execute("INSERT INTO spool (door, content_type, body) VALUES (?, ?, ?)", (door, JSON, body))
 
     def put_watermark(self, agent: str, source: str, until: datetime) -> None:
         """Add that `agent` has reported all of `source` before `until`, like `put`.  Raises SpoolFullError."""
@@ -111,9 +106,7 @@ class Spool:
 
     def oldest(self) -> Parcel | None:
         """What has to be delivered next."""
-        row = self._connection.execute(
-            "SELECT id, door, content_type, body, put_at FROM spool ORDER BY id LIMIT 1"
-        ).fetchone()
+        row = self._connection.execute("SELECT id, door, body, put_at FROM spool ORDER BY id LIMIT 1").fetchone()
         return Parcel(*row) if row else None
 
     def acknowledge(self, parcel_id: int) -> None:

@@ -252,7 +252,6 @@ def test_every_body_that_was_committed_survives_kill_9(tmp_path: Path) -> None:
     ("body", "first", "second"),
     [
         (b"[1,2,3]", b"[1]", b"[2,3]"),
-        (b'{"a":1}\n{"a":2}\n', b'{"a":1}', b'{"a":2}'),
         (b'{"nodes":[1,2],"agent":{"x":1}}', b'{"nodes":[1],"agent":{"x":1}}', b'{"nodes":[2],"agent":{"x":1}}'),
     ],
 )
