@@ -35,11 +35,9 @@ ENDS_SOON = timedelta(days=14)
 IN_USE = timedelta(days=2)
 """A token that was used within this time is missed when it ends."""
 RECENT_SECONDS = 1.0
-GRACE_SECONDS = 0.2
 MOST_RECENT = 10_000
 
 _recent: dict[str, tuple[ApiToken, float]] = {}
-_asking = Lock()
 _valid: tuple[frozenset[str], float] = frozenset(), float("-inf")
 _listing = Lock()
 
@@ -134,27 +132,16 @@ def api_token_rotate(*, token: ApiToken, actor: str, now: datetime, days: int) -
 def api_token_find(*, presented: str, now: datetime) -> ApiToken | None:
     """The valid token with this secret, or None. The secret has 256 random bits, so a plain hash protects it.
 
-    A process asks the database at most once in RECENT_SECONDS for each token, and one thread asks for the others that
-    come meanwhile: so long, and GRACE_SECONDS, another process may still take a token that was revoked.
+    A process asks the database again after RECENT_SECONDS: so long another process may still take a token that was revoked.
     """
-    digest = token_digest(presented)
-    token, seen = _recent.get(digest, (None, 0.0))
-    age = monotonic() - seen
-    if token is None or age > RECENT_SECONDS + GRACE_SECONDS:
-        token = _ask(digest)
-    elif age > RECENT_SECONDS and _asking.acquire(blocking=False):
-        try:
-            token = _ask(digest)
-        finally:
-            _asking.release()
+    token = _recently_seen(token_digest(presented)) or _ask(token_digest(presented))
     return token if token and (token.expires_at is None or now < token.expires_at) else None
 
 
 def api_token_recent(*, presented: str, now: datetime) -> ApiToken | None:
     """The same where the database was asked in the last RECENT_SECONDS, without asking it; else None."""
-    token, seen = _recent.get(token_digest(presented), (None, 0.0))
-    is_recent = token is not None and monotonic() - seen <= RECENT_SECONDS
-    return token if token and is_recent and (token.expires_at is None or now < token.expires_at) else None
+    token = _recently_seen(token_digest(presented))
+    return token if token and (token.expires_at is None or now < token.expires_at) else None
 
 
 def api_token_is_listed(*, presented: str) -> bool:
@@ -174,6 +161,11 @@ def api_tokens_ending(now: datetime) -> QuerySet[ApiToken]:
 
 def _active() -> QuerySet[ApiToken]:
     return ApiToken.objects.filter(Q(owner=None) | Q(owner__is_active=True), revoked_at=None)
+
+
+def _recently_seen(digest: str) -> ApiToken | None:
+    token, seen = _recent.get(digest, (None, 0.0))
+    return token if monotonic() - seen <= RECENT_SECONDS else None
 
 
 def _ask(digest: str) -> ApiToken | None:
