@@ -1,7 +1,6 @@
 """Which of several agents speaks: a Lease. It saves load and no more; that two speak at once must be harmless, and is."""
 
 import logging
-from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -13,22 +12,6 @@ CONFLICT: Final = 409
 """Another agent was faster."""
 log = logging.getLogger(__name__)
 LEASE_S: Final = 60
-
-
-class _Spec(msgspec.Struct, frozen=True, rename="camel"):
-    holder_identity: str | None = None
-    renew_time: datetime | None = None
-    lease_duration_seconds: int | None = None
-    lease_transitions: int | None = None
-
-
-class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
-    resource_version: str | None = None
-
-
-class _Lease(msgspec.Struct, frozen=True):
-    spec: _Spec = _Spec()
-    metadata: _Metadata = _Metadata()
 
 
 class Leader:
@@ -56,42 +39,31 @@ class Leader:
         return self.leading
 
     def _claim(self) -> bool:
-        now = self._api.clock.now()
-        known = self._known()
-        spec = known.spec if known else _Spec()
-        if known and spec.holder_identity not in (None, "", self._identity) and _valid(spec, now):
+        now, (known, lease) = self._api.clock.now(), self._lease()
+        spec = lease["spec"]
+        holder = spec.get("holderIdentity")
+        if holder not in (None, "", self._identity) and _valid(spec, now):
             return False
-        body = self._body(known, now)
-        if known is None:
-            self._api.send("POST", self._folder, body)
-        else:
-            self._api.send("PUT", f"{self._folder}/{self._name}", body)
+        spec |= {
+            "holderIdentity": self._identity, "leaseDurationSeconds": LEASE_S,
+            "renewTime": now.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+            "leaseTransitions": (spec.get("leaseTransitions") or 0) + (holder != self._identity),
+        }  # fmt: skip
+        self._api.send("PUT" if known else "POST", f"{self._folder}/{self._name}" if known else self._folder, lease)
         return True
 
-    def _known(self) -> _Lease | None:
+    def _lease(self) -> tuple[bool, dict[str, Any]]:
+        """Whether there is one, and the Lease as it is, or a new one."""
         try:
-            return msgspec.json.decode(self._api.get(f"{self._folder}/{self._name}", {}), type=_Lease)
+            found: dict[str, Any] = msgspec.json.decode(self._api.get(f"{self._folder}/{self._name}", {}))
+            return True, {**found, "spec": found.get("spec") or {}}
         except RefusedError as error:
-            if error.status == 404:
-                return None
-            raise
-
-    def _body(self, known: _Lease | None, now: datetime) -> Mapping[str, Any]:
-        spec = known.spec if known else _Spec()
-        taken = spec.holder_identity != self._identity
+            if error.status != 404:
+                raise
         metadata = {"name": self._name, "namespace": self._namespace}
-        if known and known.metadata.resource_version:
-            metadata["resourceVersion"] = known.metadata.resource_version
-        return {
-            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata,
-            "spec": {
-                "holderIdentity": self._identity, "leaseDurationSeconds": LEASE_S,
-                "renewTime": now.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
-                "leaseTransitions": (spec.lease_transitions or 0) + taken,
-            },
-        }  # fmt: skip
+        return False, {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": {}}
 
 
-def _valid(spec: _Spec, now: datetime) -> bool:
-    duration = timedelta(seconds=spec.lease_duration_seconds or LEASE_S)
-    return spec.renew_time is not None and now < spec.renew_time + duration
+def _valid(spec: dict[str, Any], now: datetime) -> bool:
+    duration = timedelta(seconds=spec.get("leaseDurationSeconds") or LEASE_S)
+    return bool(spec.get("renewTime")) and now < datetime.fromisoformat(spec["renewTime"]) + duration
