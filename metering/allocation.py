@@ -114,11 +114,6 @@ class Hold:
     observed_until: datetime
     ending: Ending | None = None
 
-    @property
-    def microseconds(self) -> int:
-        """Time held as far as it is known."""
-        return (self.observed_until - self.start) // timedelta(microseconds=1)
-
 
 def hold_of(observations: Iterable[Observation], created_at: datetime | None = None) -> Hold | None:
     """The allocation that observations of one pod show, in whatever order and however often they came.

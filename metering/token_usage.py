@@ -71,11 +71,6 @@ class TokenClasses(msgspec.Struct, frozen=True):
             ))
 
     @property
-    def uncached_input_tokens(self) -> int:
-        """Input that was neither read from nor written to the cache, as far as the API states it."""
-        return self.input_tokens - self.cache_read_input_tokens - self.cache_creation_input_tokens
-
-    @property
     def counts(self) -> dict[str, int]:
         """The five counts by the names of `TokenUsage`."""
         return {
@@ -114,8 +109,8 @@ def token_classes(usage: Mapping[str, Any] | None, *, input_only: bool = False) 
     (100, 30, False)
     >>> anthropic = token_classes({"input_tokens": 10, "cache_read_input_tokens": 80,
     ...                            "cache_creation_input_tokens": 10, "output_tokens": 5})
-    >>> anthropic.input_tokens, anthropic.uncached_input_tokens
-    (100, 10)
+    >>> anthropic.input_tokens, anthropic.cache_read_input_tokens
+    (100, 80)
     >>> token_classes({"prompt_tokens": 12, "completion_tokens": 20, "total_tokens": 40})
     Traceback (most recent call last):
     metering.record_checks.RecordError: OpenAI chat: total 40 is not input 12 + output 20

@@ -154,7 +154,6 @@ class Taint(Fields, frozen=True, gc=False):
     """spec.taints[] of a node."""
 
     key: str
-    effect: str = ""
 
 
 class NodeSpec(Fields, frozen=True, gc=False):

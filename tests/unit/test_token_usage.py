@@ -68,8 +68,8 @@ def test_fields_of_unknown_meaning_inside_a_total_are_named_in_the_record() -> N
 def test_the_disjoint_parts_add_up_to_the_total() -> None:
     classes = token_classes({"input_tokens": 50, "cache_creation_input_tokens": 248, "cache_read_input_tokens": 1800,
                              "output_tokens": 503})  # fmt: skip
-    assert classes.uncached_input_tokens == 50
-    assert classes.uncached_input_tokens + classes.cache_read_input_tokens + classes.cache_creation_input_tokens == 2098
+    cached = (classes.cache_read_input_tokens, classes.cache_creation_input_tokens)
+    assert (classes.input_tokens, cached) == (50 + 248 + 1800, (1800, 248))
 
 
 # Counts that a mapping finds one by one
