@@ -16,6 +16,17 @@ from metering.messages import Message
 
 MONTH: Final = re.compile(r"([0-9]{4})-(0[1-9]|1[0-2])\Z")
 MICROSECOND: Final = timedelta(microseconds=1)
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def to_us(instant: datetime) -> int:
+    """Microseconds since 1970."""
+    return (instant - EPOCH) // MICROSECOND
+
+
+def from_us(microseconds: int) -> datetime:
+    """The instant of so many microseconds since 1970."""
+    return EPOCH + microseconds * MICROSECOND
 
 
 class IntervalError(ValueError):

@@ -7,7 +7,7 @@ each step that repeats the last sample for up to five minutes, which makes gaps 
 import argparse
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any, Final
@@ -16,10 +16,9 @@ import httpx
 import msgspec
 
 from metering.command_line import token_of
-from metering.intervals import Interval
+from metering.intervals import EPOCH, MICROSECOND, Interval
 
 CHUNK: Final = timedelta(hours=1)
-EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class PrometheusError(Exception):
@@ -117,7 +116,7 @@ def workload_label(labels: Mapping[str, str], name: str) -> str:
 
 
 def _chunks(window: Interval) -> list[Interval]:
-    hours = -(-window.microseconds // (CHUNK // timedelta(microseconds=1)))
+    hours = -(-window.microseconds // (CHUNK // MICROSECOND))
     return window.cut(window.start + CHUNK * number for number in range(1, hours)) if window.microseconds else []
 
 

@@ -8,15 +8,15 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
 from billing.usage.contents import TOKEN_COUNTS
 from billing.usage.files import UsageFileError
-from billing.usage.store.sums import EPOCH, Bounds, TokenSums
+from billing.usage.store.sums import Bounds, TokenSums
 from billing.usage.token_file import Cut, bucket_context
-from metering.intervals import Interval
+from metering.intervals import Interval, to_us
 
 IDLE_SECONDS: Final = 300
 """How long a recount may wait without a worker that computes; Spark itself waits for ever."""
@@ -34,7 +34,7 @@ class SparkCut(Cut):
     """Time in microseconds since 1970; a text by its bytes, for in a literal a backslash would mean something."""
 
     def instant(self, at: datetime) -> str:
-        return str((at - EPOCH) // timedelta(microseconds=1))
+        return str(to_us(at))
 
     def text(self, value: str) -> str:
         return f"CAST(X'{value.encode().hex()}' AS STRING)"

@@ -15,9 +15,9 @@ from typing import Final
 
 from metering.accelerator_resources import FALLBACK_PRODUCT_LABEL, KNOWN_SHARING, PRODUCT_LABELS
 from metering.claims import OTHER_DRIVERS
-from metering.intervals import Interval, union
+from metering.intervals import EPOCH, Interval, union
 from metering.kube_state import resource_of, sanitised
-from metering.prometheus import EPOCH, Series, workload_label
+from metering.prometheus import Series, workload_label
 
 REQUEST_METRICS: Final = ("kube_pod_container_resource_requests", "kube_pod_init_container_resource_requests")
 POD_METRICS: Final = (

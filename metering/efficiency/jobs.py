@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Literal
@@ -13,8 +12,7 @@ import yaml
 
 from metering.efficiency.formulas import Formula, ModelShape, Positive, Recomputation
 from metering.efficiency.reports import JobReport, read_reports
-from metering.intervals import Interval
-from metering.record_checks import EARLIEST
+from metering.intervals import Interval, to_us
 
 Text = Annotated[str, msgspec.Meta(min_length=1)]
 
@@ -86,7 +84,7 @@ class ReportedJob:
 
 def _hours(span: Interval) -> range:
     hour = 3600 * 1_000_000
-    start = (span.start - EARLIEST) // timedelta(microseconds=1)
+    start = to_us(span.start)
     return range(start // hour, (start + span.microseconds) // hour + 1)
 
 

@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from metering.claims import Claim, ClaimedDevices, Device, Devices, Place
-from metering.k8s.store import from_us, to_us
+from metering.intervals import from_us, to_us
 from metering.records import GpuAllocation
 from metering.slice_capacity import SliceOffer
 

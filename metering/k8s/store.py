@@ -7,13 +7,14 @@ to be reported about it are there together after a crash, or not at all. Instant
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any, Final
 
 import msgspec
 
 from metering.accelerators import NodeFacts
 from metering.allocation import Ending
+from metering.intervals import from_us, to_us
 from metering.k8s.objects import PodFacts
 from metering.observations import Observation, PodDeleted, PodMissing, PodSnapshot
 from metering.records import GpuAllocation
@@ -51,8 +52,6 @@ CREATE TABLE IF NOT EXISTS problem (subject TEXT PRIMARY KEY, text TEXT NOT NULL
 """
 MOST_PROBLEMS: Final = 99
 """The platform takes a hundred subjects of a report; the last says how many more there are."""
-MICROSECOND: Final = timedelta(microseconds=1)
-EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class StoredNode(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -135,16 +134,6 @@ POD_COLUMNS: Final = (
     "uid, node, version, first_version, first_seen_us, seen_us, ended, gone_us, dirty, observed_us, history, facts, "
     "records, ending"
 )
-
-
-def to_us(instant: datetime) -> int:
-    """Microseconds since 1970."""
-    return (instant - EPOCH) // MICROSECOND
-
-
-def from_us(microseconds: int) -> datetime:
-    """The instant of so many microseconds since 1970."""
-    return EPOCH + microseconds * MICROSECOND
 
 
 class Store:

@@ -7,19 +7,19 @@ prices by the length of prompts, and the requests behind a line.
 import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime, timedelta
+from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from billing.usage.archive.places import ArchiveError, UnreadableArchiveError
-from billing.usage.archive.sealed import EPOCH, Seal, sealed_files, seals
+from billing.usage.archive.sealed import Seal, sealed_files, seals
 from billing.usage.contents import TOKEN_COUNTS
 from billing.usage.scope import EpochFilter
 from billing.usage.store.archived import ArchivedMonth, archived_among
 from billing.usage.store.sums import NO_BUCKET
 from billing.usage.token_file import engine_connected, files_text, quoted
-from metering.intervals import Interval
+from metering.intervals import MICROSECOND, Interval, from_us, to_us
 from metering.messages import Message
 from metering.records import Dimension
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 NAMES: Final = ("source", "consumer", "model", "site", "provider", "status")
-MICROSECOND: Final = timedelta(microseconds=1)
 
 
 def seal_of(item: ArchivedMonth) -> Seal:
@@ -64,7 +63,7 @@ def archived_sums(
     found: list[tuple[Any, ...]] = []
     for item in archived_among([Interval(start, end) for _, start, end in ranges], epochs):
         known = item.known(epochs)
-        places = ", ".join(f"({piece}, {_us(start)}, {_us(end)})" for piece, start, end in ranges)
+        places = ", ".join(f"({piece}, {to_us(start)}, {to_us(end)})" for piece, start, end in ranges)
         statement = """SELECT r.piece, {names}, epoch_us(t.time) // 3600000000 * 3600 AS hour, {bucket} AS bucket,
                 count(*), {sums}
             FROM {table} t JOIN (VALUES {places}) AS r (piece, lo, hi)
@@ -102,7 +101,7 @@ def archived_requests(
     used = sorted({dimension[:3] for dimension in dimensions})
     for item in archived_among([window for _, window in ranges], epochs) if used else []:
         known = item.known(epochs)
-        places = ", ".join(f"({quoted(source)}, {_us(at.start)}, {_us(at.end)})" for source, at in ranges)
+        places = ", ".join(f"({quoted(source)}, {to_us(at.start)}, {to_us(at.end)})" for source, at in ranges)
         named = ", ".join(f"({', '.join(map(quoted, names))})" for names in used)
         longest = "" if prompts[1] is None else f" AND t.input_tokens <= {prompts[1]}"
         with archived_records(item) as (engine, table):
@@ -114,7 +113,7 @@ def archived_requests(
                     AND t.epoch < {known.before} AND {usage} > 0 AND t.input_tokens >= {prompts[0]}{longest}
                 ORDER BY 1, 3, 2 LIMIT {most}""").fetchall()
         found.append([
-            {"time": EPOCH + at * MICROSECOND, "id": name, "source": source, "status": status, "usage": Decimal(used_now),
+            {"time": from_us(at), "id": name, "source": source, "status": status, "usage": Decimal(used_now),
              "usage_of_all": Decimal(of_all), "number": number}
             for at, name, source, status, used_now, of_all, number in rows
         ])  # fmt: skip
@@ -129,9 +128,5 @@ def archived_record(key: bytes, at: datetime) -> dict[str, Any] | None:
             asked = f"SELECT {', '.join(columns)} FROM {table} WHERE lower(hex(key)) = '{key.hex()}'"
             for row in engine.execute(asked).fetchall():
                 values = dict(zip(columns, row, strict=True))
-                return values | {"time": EPOCH + values.pop("epoch_us(time)") * MICROSECOND}
+                return values | {"time": from_us(values.pop("epoch_us(time)"))}
     return None
-
-
-def _us(at: datetime) -> int:
-    return (at - EPOCH) // MICROSECOND

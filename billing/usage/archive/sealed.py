@@ -6,7 +6,7 @@ The audit log has of each seal where it is and the SHA-256 of its manifest; the 
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
@@ -17,13 +17,12 @@ from billing.usage.archive.places import Archive, ArchiveError, archive_at, dige
 from billing.usage.archive.rows import KINDS
 from billing.usage.contents import TOKEN_COUNTS
 from billing.usage.token_file import engine_connected, files_text
-from metering.intervals import Interval
+from metering.intervals import Interval, from_us, to_us
 
 SCHEMA: Final = "suanpan/usage-seal/1"
 ACTION: Final = "usage_seal"
 MANIFEST: Final = "manifest.json"
 DAY_US: Final = 86_400_000_000
-EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 FRACTIONS: Final = 10**12
 """Devices are shared in parts of so many."""
@@ -136,7 +135,8 @@ def file_facts(kind: str, path: Path, window: Interval) -> FileFacts:
         asked = f"SELECT count(*), count(*) FILTER (WHERE {KINDS[kind].content_again()} <> lower(hex(content))) FROM {file}"
         ((rows, damaged),) = engine.execute(asked).fetchall()
         statement = SUMS.get(kind)
-        found = engine.execute(statement.format(file=file, **_bounds(window))).fetchall() if statement else []
+        bounds = {"start": to_us(window.start), "end": to_us(window.end)}
+        found = engine.execute(statement.format(file=file, **bounds)).fetchall() if statement else []
     return FileFacts(rows, damaged, {(row[0], day_text(row[1])): tuple(map(int, row[2:])) for row in found})
 
 
@@ -151,18 +151,13 @@ SUMS: Final[Mapping[str, str]] = {
 }
 
 
-def _bounds(window: Interval) -> dict[str, int]:
-    microsecond = timedelta(microseconds=1)
-    return {"start": (window.start - EPOCH) // microsecond, "end": (window.end - EPOCH) // microsecond}
-
-
 def day_text(number: int) -> str:
     """The day so many days after 1970-01-01.
 
     >>> day_text(20742)
     '2026-10-16'
     """
-    return (EPOCH + timedelta(days=number)).date().isoformat()
+    return from_us(number * DAY_US).date().isoformat()
 
 
 def sums_add(sums: Sums, name: tuple[str, str], values: tuple[int, ...]) -> None:

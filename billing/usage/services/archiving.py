@@ -18,9 +18,9 @@ from django.db import transaction
 
 from billing.tenancy.audit import audit_record
 from billing.usage.archive.places import ArchiveError
-from billing.usage.archive.reading import MICROSECOND, seal_of
+from billing.usage.archive.reading import seal_of
 from billing.usage.archive.rows import KINDS, rows_in_ledger
-from billing.usage.archive.sealed import EPOCH, Seal, file_facts, seal_faults, sealed_files
+from billing.usage.archive.sealed import Seal, file_facts, seal_faults, sealed_files
 from billing.usage.contents import TOKEN_COUNTS
 from billing.usage.epochs import ingest_lock_exclusive
 from billing.usage.grid import this_hour
@@ -53,7 +53,7 @@ from billing.usage.store.proofs import rollup_difference
 from billing.usage.store.records import entries_copy, records_here
 from billing.usage.store.sharded_reads import sharded_number
 from billing.usage.token_file import engine_connected, files_text
-from metering.intervals import Interval
+from metering.intervals import Interval, from_us
 from metering.records import TokenUsage
 
 STEP: Final = 20_000
@@ -75,7 +75,7 @@ class _Archived(msgspec.Struct, frozen=True):
     def record(self) -> TokenUsage:
         values = dict(zip(NAMES, self.fields, strict=True))
         attributes = msgspec.json.decode(self.attributes) if self.attributes else None
-        return TokenUsage(time=EPOCH + self.time * MICROSECOND, attributes=attributes, **values)
+        return TokenUsage(time=from_us(self.time), attributes=attributes, **values)
 
 
 def records_archive(

@@ -8,7 +8,6 @@ that stays open, so its rows count for nobody whenever they arrive, and the send
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import timedelta
 from threading import local
 from typing import Any, Final, NamedTuple
 
@@ -24,7 +23,6 @@ from billing.usage.store.columns import Identities, Numbers, Rows, TokenColumns,
 from metering.token_keys import masked_id
 
 SHARD_LOCK: Final = 0x53484152
-MICROSECOND: Final = timedelta(microseconds=1)
 AT_ONCE: Final = 4_000
 """Keys of one statement."""
 BEYOND: Final = 1_000_000

@@ -1,7 +1,7 @@
 """Token records that ClickHouse keeps, read by their time: sums, checksums, requests behind a line, and all of a month."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from decimal import Decimal
 from typing import Any, Final
 
@@ -11,14 +11,14 @@ from billing.usage.scope import EpochFilter
 from billing.usage.store.clickhouse import Servers, literals
 from billing.usage.store.dimensions import dimension_names
 from billing.usage.store.sharded import RECORD, Shard, cut, identity_of, record_read, shards_state
-from metering.intervals import Interval
+from metering.intervals import EPOCH, MICROSECOND, Interval
 from metering.record_checks import EARLIEST
+from metering.records import microseconds
 
 HOUR_US: Final = 3_600_000_000
-SINCE_1970: Final = int((EARLIEST - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds())
+SINCE_1970: Final = int((EARLIEST - EPOCH).total_seconds())
 HOUR: Final = f"intDiv(time, {HOUR_US}) * 3600 + {SINCE_1970}"
 """In seconds since 1970."""
-MICROSECOND: Final = timedelta(microseconds=1)
 SORTED: Final = 4_000_000
 """About how many records are sorted at a time."""
 PARTS: Final = 40
@@ -26,12 +26,8 @@ PARTS: Final = 40
 SUMS: Final = ", ".join(f"sum(toDecimal128({name}, 0))" for name in TOKEN_COUNTS)
 
 
-def _us(at: datetime) -> int:
-    return (at - EARLIEST) // MICROSECOND
-
-
 def _within(window: Interval, epochs: EpochFilter) -> str:
-    first, end = _us(window.start), _us(window.end)
+    first, end = microseconds(window.start), microseconds(window.end)
     return f"time >= {first} AND time < {end} AND epoch >= {epochs.first} AND epoch < {epochs.before}"
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final
 
 import msgspec
@@ -15,10 +15,9 @@ from billing.usage.store.archived import IN_LEDGER, ArchivedMonth, archived_amon
 from billing.usage.store.clickhouse import token_servers
 from billing.usage.store.dimensions import dimension_names
 from billing.usage.store.sharded_reads import sharded_sums
-from metering.intervals import Interval
+from metering.intervals import EPOCH, Interval
 from pricing.contexts import contexts_of, priced_class
 
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 NO_BUCKET: Final = -1
 """The bucket of a model that has none in its piece, where sums come from elsewhere."""
 COUNTS = ("requests", *TOKEN_COUNTS)
