@@ -45,22 +45,25 @@ def add_prometheus_options(parser: argparse.ArgumentParser, *, required: bool, h
 
 
 class Prometheus:
-    """Reads below `url`/api/v1/. `token`: a function that reads the bearer token anew, or None."""
+    """Reads below `url`/api/v1/, of the series that all `matchers` hold for.
+
+    `token`: a function that reads the bearer token anew, or None.
+    """
 
     def __init__(
-        self, url: str, *, client: httpx.Client | None = None, token: Callable[[], str] | None = None
+        self, url: str, *, client: httpx.Client | None = None, token: Callable[[], str] | None = None, matchers: str = ""
     ) -> None:
         self._base = url.rstrip("/").removesuffix("/api/v1") + "/api/v1/"
         self._client = client or httpx.Client(
             timeout=httpx.Timeout(120, connect=10), transport=httpx.HTTPTransport(retries=2)
         )
-        self._token = token
+        self._token, self._matchers = token, matchers
 
     @classmethod
     def of(cls, options: argparse.Namespace) -> "Prometheus":
         """The server of a command line (`add_prometheus_options`)."""
         token_file = options.prometheus_token_file
-        return cls(options.prometheus, token=token_of(token_file) if token_file else None)
+        return cls(options.prometheus, token=token_of(token_file) if token_file else None, matchers=options.matchers)
 
     def close(self) -> None:
         """Give the connections back."""
@@ -71,7 +74,8 @@ class Prometheus:
 
         `matchers`: further label matchers such as `cluster="hq-1"`.  Raises PrometheusError.
         """
-        selector = f'{{__name__=~"{"|".join(names)}"{"," + matchers if matchers else ""}}}'
+        name = f'__name__=~"{"|".join(names)}"'
+        selector = f"{{{','.join(filter(None, (name, self._matchers, matchers)))}}}"
         found: dict[tuple[tuple[str, str], ...], list[tuple[datetime, Decimal]]] = {}
         for chunk in _chunks(window):
             for one in self._instant(selector, chunk):

@@ -11,6 +11,7 @@ from pathlib import Path
 import httpx
 from django.contrib.auth.models import User
 
+from billing.local.embedded.ports import is_free
 from billing.local.supervisor import Child
 from billing.runtime.atomic_file import atomic_file
 from billing.runtime.home import PROJECT, home_dir
@@ -25,12 +26,8 @@ class PortTakenError(RuntimeError):
 
 def check_port(port: int) -> None:
     """Raise PortTakenError if `port` is in use on loopback."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError as error:
-            raise PortTakenError(f"port {port} on 127.0.0.1 is in use: choose another with --port") from error
+    if not is_free(port):
+        raise PortTakenError(f"port {port} on 127.0.0.1 is in use: choose another with --port")
 
 
 def free_port() -> int:

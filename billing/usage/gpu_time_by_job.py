@@ -10,6 +10,7 @@ from decimal import Decimal
 from zoneinfo import ZoneInfo
 
 from billing.runtime.parallel_reads import rows_read
+from billing.usage.queries import IN_NAMESPACES, namespace_lists
 from billing.usage.selectors import JOB
 from billing.usage.store.hours import model_hours
 from metering.intervals import Interval
@@ -20,23 +21,15 @@ WeekHour = tuple[int, int]
 """Weekday, Monday 0, and hour of the day, both local."""
 
 
-_INSIDE = "(a.cluster, a.namespace) IN (SELECT * FROM unnest(%(clusters)s::text[], %(namespaces)s::text[]))"
-
-
-def _places(places: Collection[tuple[str, str]]) -> dict[str, list[str]]:
-    ordered = sorted(places)
-    return {"clusters": [place[0] for place in ordered], "namespaces": [place[1] for place in ordered]}
-
-
 def queues_of(window: Interval, places: Collection[tuple[str, str]]) -> set[str]:
     """The queues of what was held in `places`; without a queue is no name."""
     if not places:
         return set()
     rows = rows_read(
-        f"""SELECT DISTINCT a.queue FROM usage_gpuallocation a WHERE a.queue <> '' AND {_INSIDE} AND EXISTS (
+        f"""SELECT DISTINCT a.queue FROM usage_gpuallocation a WHERE a.queue <> '' AND {IN_NAMESPACES} AND EXISTS (
                 SELECT 1 FROM usage_allocationrevision s
                 WHERE s.allocation_id = a.id AND s.start < %(hi)s AND s.until > %(lo)s)""",
-        {"lo": window.start, "hi": window.end, **_places(places)},
+        {"lo": window.start, "hi": window.end, **namespace_lists(places)},
     )
     return {queue for (queue,) in rows}
 
@@ -61,7 +54,7 @@ def devices_by_week_hour(
                 SELECT greatest(s.start, %(lo)s) AS start, least(s.until, %(hi)s) AS until,
                        a.cluster, a.accelerator, a.resource, a.quantity * a.device_fraction AS devices
                 FROM usage_allocationrevision s JOIN usage_gpuallocation a ON a.id = s.allocation_id
-                WHERE s.start < %(hi)s AND s.until > %(lo)s AND {_INSIDE}
+                WHERE s.start < %(hi)s AND s.until > %(lo)s AND {IN_NAMESPACES}
                       AND (%(accelerator)s = '' OR %(accelerator)s IN (a.accelerator, a.resource))
                       AND (%(queue)s = '' OR a.queue = %(queue)s) AND (%(job)s = '' OR {JOB} = %(job)s)),
             changes AS (SELECT cluster, accelerator, resource, start AS at, devices FROM held
@@ -71,7 +64,7 @@ def devices_by_week_hour(
             FROM changes GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4""",
         {
             "lo": window.start, "hi": window.end, "accelerator": accelerator, "job": job, "queue": queue,
-            **_places(places),
+            **namespace_lists(places),
         },
     )  # fmt: skip
     changes: dict[DeviceName, list[tuple[datetime, Decimal, Decimal]]] = defaultdict(list)

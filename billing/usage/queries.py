@@ -22,6 +22,7 @@ from pricing.interruptions import InterruptionRule
 FOREVER: Final = datetime(9999, 12, 31, tzinfo=UTC)
 Namespaces = Collection[tuple[str, str]]
 """(cluster, namespace) of what is read, None for all."""
+IN_NAMESPACES: Final = "(a.cluster, a.namespace) IN (SELECT * FROM unnest(%(clusters)s::text[], %(namespaces)s::text[]))"
 
 Detail = Literal["job", "queue", "site", "hour", "allocation", "pool", "tier"]
 DETAILS: Final[Mapping[Detail, str]] = {
@@ -150,7 +151,8 @@ def _summed(
         {
             "lo": [piece.start for piece in pieces], "hi": [piece.end for piece in pieces],
             "start": min(piece.start for piece in pieces), "end": max(piece.end for piece in pieces), "first": epochs.first,
-            "before": epochs.before, **_names(namespaces, jobs), **given,
+            "before": epochs.before, **namespace_lists(namespaces or ()),
+            "jobs": msgspec.json.encode(list(jobs or ())).decode(), **given,
         },
     )  # fmt: skip
     return (GpuTime(*(*row[:10], None if row[10] is None else hour_of(row[10]), *row[11:])) for row in found)
@@ -162,9 +164,7 @@ def _only(namespaces: Namespaces | None, jobs: Collection[JobName] | None) -> st
     """
     conditions = ["TRUE"]
     if namespaces is not None:
-        conditions.append(
-            "(a.cluster, a.namespace) IN (SELECT * FROM unnest(%(clusters)s::text[], %(namespaces)s::text[]))"
-        )
+        conditions.append(IN_NAMESPACES)
     if jobs is not None:
         conditions.append(
             f"""((a.cluster, a.namespace, {JOB}) IN (
@@ -173,9 +173,7 @@ def _only(namespaces: Namespaces | None, jobs: Collection[JobName] | None) -> st
     return " AND ".join(conditions)
 
 
-def _names(namespaces: Namespaces | None, jobs: Collection[JobName] | None) -> dict[str, Any]:
-    ordered = sorted(namespaces or ())
-    return {
-        "clusters": [cluster for cluster, _ in ordered], "namespaces": [namespace for _, namespace in ordered],
-        "jobs": msgspec.json.encode(list(jobs or ())).decode(),
-    }  # fmt: skip
+def namespace_lists(namespaces: Namespaces) -> dict[str, list[str]]:
+    """The parameters of IN_NAMESPACES."""
+    ordered = sorted(namespaces)
+    return {"clusters": [cluster for cluster, _ in ordered], "namespaces": [namespace for _, namespace in ordered]}

@@ -88,16 +88,14 @@ def read(options: argparse.Namespace, window: Interval) -> Found:
     """All holds that reach into the window.  Raises PrometheusError."""
     prometheus = Prometheus.of(options)
     wider = Interval(window.start - MARGIN, window.end + MARGIN)
-    matched = [options.matchers] if options.matchers else []
     try:
-        scrapes = Scrapes(prometheus.series([SCRAPE_METRIC], wider, matchers=",".join(matched)))
-        nodes = node_labels(prometheus.series([NODE_LABELS], wider, matchers=",".join(matched)))
-        capacity = node_capacity(prometheus.series([CAPACITY_METRIC], wider, matchers=",".join([*matched, NATIVE])))
-        drivers, claimed = claims_in_use(prometheus.series([CLAIM_METRIC], wider, matchers=",".join(matched)), window)
-        pods = requesting_pods(prometheus.series(REQUEST_METRICS, wider, matchers=",".join([*matched, NATIVE])))
+        scrapes = Scrapes(prometheus.series([SCRAPE_METRIC], wider))
+        nodes = node_labels(prometheus.series([NODE_LABELS], wider))
+        capacity = node_capacity(prometheus.series([CAPACITY_METRIC], wider, matchers=NATIVE))
+        drivers, claimed = claims_in_use(prometheus.series([CLAIM_METRIC], wider), window)
+        pods = requesting_pods(prometheus.series(REQUEST_METRICS, wider, matchers=NATIVE))
         for uids in in_batches(sorted(pods), PODS_PER_QUERY):
-            of_pods = f'uid=~"{"|".join(uids)}"'
-            add_pod_series(pods, prometheus.series(POD_METRICS, wider, matchers=",".join([*matched, of_pods])))
+            add_pod_series(pods, prometheus.series(POD_METRICS, wider, matchers=f'uid=~"{"|".join(uids)}"'))
     finally:
         prometheus.close()
     site = Site(options.cluster, nodes, options.accelerators, capacity)

@@ -105,7 +105,6 @@ class Scorer:
         self._jobs = [read_job(job, options.jobs.parent) for job in jobs_file.jobs]
         self._scoring = Scoring(options.cluster, peaks_of(jobs_file), options.trust_reports)
         self._prometheus = Prometheus.of(options) if options.prometheus else None
-        self._matchers = options.matchers
 
     def samples(self, window: Interval) -> list[EfficiencySample]:
         """All samples of one hour; what cannot be attributed is printed on stderr."""
@@ -114,8 +113,8 @@ class Scorer:
         return by_pod + [sample for sample in by_workload if sample]
 
     def _of_pods(self, prometheus: Prometheus, window: Interval) -> list[EfficiencySample]:
-        devices = prometheus.series(METRICS, window, matchers=self._matchers)
-        pods = prometheus.series(POD_METRICS, window, matchers=self._matchers)
+        devices = prometheus.series(METRICS, window)
+        pods = prometheus.series(POD_METRICS, window)
         telemetry = telemetry_of(devices, pods, window)
         for name in telemetry.unknown_pods:
             whose = f"{name.namespace}/{name.pod}"

@@ -184,11 +184,7 @@ class Store:
     def put_pod(self, row: PodRow, list_number: int) -> None:
         """Write all that is known of a pod."""
         self.connection.execute(
-            f"""INSERT INTO pod ({POD_COLUMNS}, list) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)
-                ON CONFLICT (uid) DO UPDATE SET node = excluded.node, version = excluded.version,
-                seen_us = excluded.seen_us, ended = excluded.ended, gone_us = excluded.gone_us, dirty = excluded.dirty,
-                observed_us = excluded.observed_us, history = excluded.history, facts = excluded.facts,
-                records = excluded.records, ending = excluded.ending, list = excluded.list""",  # noqa: S608
+            f"INSERT OR REPLACE INTO pod ({POD_COLUMNS}, list) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",  # noqa: S608
             (
                 row.uid, row.node, row.version, row.first_version, to_us(row.first_seen), to_us(row.seen), row.ended,
                 to_us(row.gone) if row.gone else None, row.dirty, to_us(row.observed_until), _encode(row.history),

@@ -16,7 +16,7 @@ def port_for(layout: Layout, name: str, *, another: bool = False) -> int:
     another: the remembered one has just proved to be taken.
     """
     ports = read_json(layout.ports) or {}
-    if another or not _is_free(ports.get(name)):
+    if another or not is_free(ports.get(name)):
         ports[name] = _free_port(set(ports.values()))
         write_json(layout.ports, ports)
     return int(ports[name])
@@ -24,13 +24,14 @@ def port_for(layout: Layout, name: str, *, another: bool = False) -> int:
 
 def _free_port(avoid: set[int]) -> int:
     for port in random.sample(_BELOW_EPHEMERAL, 200):
-        if port not in avoid and _is_free(port):
+        if port not in avoid and is_free(port):
             return port
     with socket.create_server((LOOPBACK, 0)) as server:
         return int(server.getsockname()[1])
 
 
-def _is_free(port: int | None) -> bool:
+def is_free(port: int | None) -> bool:
+    """Whether nobody listens on it; no port is not free."""
     if port is None:
         return False
     try:
