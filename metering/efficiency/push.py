@@ -109,11 +109,9 @@ class Push:
         subject = {"pod_uid": pod_uid} if pod_uid else {"workload": workload}
         self._subject, self._peak = {"cluster": cluster, **subject}, float(peak_tflops) * 1e12
         self.waiting: list[dict[str, Any]] = []
-        self.dropped = 0
 
     def __call__(self, progress: dict[str, Any]) -> None:
         self.waiting.append({**self._subject, **self._sample(progress)})
-        self.dropped += max(len(self.waiting) - self._most_kept, 0)
         self.waiting = self.waiting[-self._most_kept :]
         self.send()
 

@@ -308,18 +308,16 @@ class Stream:
         events: list[Event[Any]] = []
         unreadable: list[str] = []
         for event in part:
-            if event.type != "BOOKMARK":
-                self._read(event, events, unreadable)
+            if event.type == "BOOKMARK":
+                continue
+            try:
+                events.append(Event(self._kind.decode(event.object), event.type == "DELETED"))
+            except msgspec.ValidationError as error:
+                unreadable.append(str(error))
         version = version_of.decode(part[-1].object).metadata.resource_version
         if not version:
             raise UnreachableError(f"{self._kind.path}: an event of the stream names no version")
         return Changes(events, version, received_at, current, unreadable)
-
-    def _read(self, event: WatchEvent, events: list[Event[Any]], unreadable: list[str]) -> None:
-        try:
-            events.append(Event(self._kind.decode(event.object), event.type == "DELETED"))
-        except msgspec.ValidationError as error:
-            unreadable.append(str(error))
 
     def _event(self, line: bytes) -> WatchEvent:
         try:

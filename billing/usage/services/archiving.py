@@ -90,7 +90,8 @@ def records_archive(
         raise SealError(f"{seal.month}: was sealed for close {seal.close_seq}, and is billed by {closed.close_seq}")
     if (servers := token_servers()) and sharded_number(servers, item.window, item.before):
         raise SealError(f"{seal.month}: ClickHouse has records of it, and keeps them")
-    _require_whole(seal)
+    for fault in seal_faults(seal, lambda _: None):
+        raise ArchiveError(fault)
     with _alone(item.month), tempfile.TemporaryDirectory() as scratch:
         files = _files_proven(seal, closed.window, Path(scratch))
         begun = [other for other in archived_months() if other.month == item.month]
@@ -140,11 +141,16 @@ def _begin(item: ArchivedMonth, seal: Seal, files: list[Path], actor: str, step:
         number = rows_in_ledger("tokens", item.window, item.before)
         if number != item.records:
             raise SealError(f"{item.month}: {number} records in the ledger, {item.records} in {item.folder}")
-        if differing := {name: count for name, count in rollup_difference(item.window).items() if count}:
-            raise SealError(f"{item.month}: roll-ups and records differ: {differing}")
+        _proven_and_logged(item, seal, actor, "usage_drop")
         month_note(item)
-        detail = {"folder": item.folder, "manifest_sha256": seal.manifest_sha256, "before": item.before, "rows": number}
-        audit_record(actor=actor, action="usage_drop", subject=item.month, detail=detail)
+
+
+def _proven_and_logged(item: ArchivedMonth, seal: Seal, actor: str, action: str) -> None:
+    """Roll-ups and records agree while the month is not in its archive: before it goes, or when it is back."""
+    if differing := {name: count for name, count in rollup_difference(item.window).items() if count}:
+        raise SealError(f"{item.month}: roll-ups and records differ: {differing}")
+    facts = {"folder": item.folder, "manifest_sha256": seal.manifest_sha256, "before": item.before, "rows": item.records}
+    audit_record(actor=actor, action=action, subject=item.month, detail=facts)
 
 
 def records_restore(
@@ -172,11 +178,7 @@ def records_restore(
         if back != item.records:
             raise SealError(f"{month}: {back} of {item.records} records are back")
         month_forget(item)
-        differing = {name: count for name, count in rollup_difference(item.window).items() if count}
-        if differing:
-            raise SealError(f"{month}: roll-ups and records differ: {differing}")
-        detail = {"folder": item.folder, "manifest_sha256": seal.manifest_sha256, "before": item.before, "rows": back}
-        audit_record(actor=actor, action="usage_restore", subject=month, detail=detail)
+        _proven_and_logged(item, seal, actor, "usage_restore")
     return back
 
 
@@ -202,11 +204,6 @@ def archive_faults(month: str) -> Iterator[str]:
                     yield f"{item.folder}: roll-ups of {item.month} are not the sums of its manifest"
             except ArchiveError as error:
                 yield str(error)
-
-
-def _require_whole(seal: Seal) -> None:
-    for fault in seal_faults(seal, lambda _: None):
-        raise ArchiveError(fault)
 
 
 def _files_proven(seal: Seal, window: Interval, scratch: Path) -> list[Path]:
