@@ -34,6 +34,7 @@ from billing.api.budget_check import (
 from billing.api.parameters import TEAM, Endpoint, rows_seen
 from billing.api.problems import PROBLEM_JSON
 from billing.api.usage import AnyBody
+from billing.budgets.expected import expected_by
 from billing.budgets.models import Budget
 from billing.budgets.selectors import status_now
 from billing.tenancy.actors import actor_of
@@ -55,7 +56,7 @@ class StandingSerializer(serializers.Serializer[Any]):
     forecast_p90 = serializers.CharField(allow_null=True)
     forecast_errors = serializers.DictField(child=serializers.CharField())
     forecast_withheld = serializers.CharField(
-        help_text="why there is no forecast: silent, early, uncounted, history or failed"
+        help_text="why there is no forecast: silent, early, uncounted, history, failed or passed"
     )
     data_through = serializers.DateTimeField(allow_null=True, help_text="through when the usage in `spent` is complete")
     silent_since = serializers.DateTimeField(allow_null=True, help_text="a reporter is silent since then")
@@ -81,9 +82,9 @@ class BudgetSerializer(serializers.ModelSerializer[Budget]):
         if found is None:
             return None
         kept = {name: _text(getattr(found, name)) for name in StandingSerializer().get_fields() if name != "remaining"}
-        if found.silent_since is not None:
-            kept |= {"forecast_withheld": "silent", **dict.fromkeys(("forecast_p10", "forecast_p50", "forecast_p90"))}
-        return {**kept, "remaining": str(found.amount - found.spent)}
+        expected = expected_by(found)
+        forecast = {f"forecast_{name}": _text(getattr(expected, name)) for name in ("p10", "p50", "p90", "withheld")}
+        return {**kept, **forecast, "remaining": str(found.amount - found.spent)}
 
 
 def _text(value: object) -> object:

@@ -2,32 +2,38 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property, partial
+from typing import Final
 from zoneinfo import ZoneInfo
 
 from billing.budgets.committed_forecast import Bought, as_billed, bought_ahead
 from billing.budgets.forecast import DAY, Progress, forecast, withheld
 from billing.budgets.history import Past, midnight_before, past_until
-from billing.budgets.models import CountedDays
-from billing.budgets.repricing import PricesAhead
+from billing.budgets.models import SCOPE_FIELDS, BudgetStatus, CountedDays
+from billing.budgets.repricing import PricesAhead, prices_ahead
 from billing.budgets.scope import Scope
+from billing.budgets.selectors import scope_of, team_tree
 from billing.budgets.spending import Running, by_team, local_days, running_jobs
 from billing.rating.reference_data import ReferenceData
 from billing.rating.selectors import reference_data_known
 from billing.rating.team_isolation import TeamRatingError, rated_by_team
+from billing.tenancy.models import Team
 from billing.usage.selectors import last_close_seq
 from metering.intervals import Interval
 from pricing.money import round_amount
+
+FORECAST_LATE: Final = timedelta(minutes=30)
+"""Budgets are forecast every quarter of an hour: an older forecast was not made again in time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Expected:
     """The expected total of a period; p10 and p90 None where the past is too short for a band.
 
-    withheld: why there is none: `silent`, `early`, `uncounted`, `history` or `failed`; p50 is None then.
+    withheld: why there is none: `silent`, `early`, `uncounted`, `history`, `failed` or `passed`; p50 is None then.
     errors, windows: as in Forecast.
     """
 
@@ -44,15 +50,15 @@ class Expected:
 class Outlook:
     """What the forecasts of an instant are made from, each part read when it is first needed.
 
-    `until`: when the last period ends. `buyers`: teams that may have commitments. `prices`: published ones to come; without,
-    every day is forecast at the prices of now. `reference_data`: owners and prices; without, those of now.
+    `until`: when the last period ends. `buyers`: teams that may have commitments. `prices`: published ones to come.
+    `reference_data`: owners and prices; without, those of now.
     """
 
     now: datetime
     zone: str
     until: datetime
     buyers: Collection[str]
-    prices: PricesAhead | None = None
+    prices: PricesAhead
     reference_data: ReferenceData | None = None
 
     @cached_property
@@ -106,7 +112,7 @@ class Outlook:
         regular = sum((amount for day, amount in history.items() if start <= day < today), self.past.today_of(scope))
         jobs = [job for team in scope.teams for job in self.jobs.get(team, ())]
         by_day = partial(encumbered_by_day, now=self.now, end=window.end, zone=self.zone)
-        dearer = self.prices.dearer(scope, window.end) if self.prices else {}
+        dearer = self.prices.dearer(scope, window.end)
         progress = Progress(start, days, elapsed, regular, by_day([job for job in jobs if scope.covers(job)]), dearer)
         answer, extra = forecast(progress, history), Fraction(spent) - regular
         if answer is None:
@@ -121,11 +127,43 @@ class Outlook:
 def expected_of(
     scope: Scope, window: Interval, spent: Decimal, now: datetime, zone: str, reference_data: ReferenceData, *, silent: bool
 ) -> Expected | None:
-    """The forecast of a scope in the window that contains `now`, at the prices of now; None outside it."""
+    """The forecast of a scope in the window that contains `now`; None outside it.
+
+    Where a budget is about just that, its forecast, so that all pages say the same; else one as of `now`.
+    """
     if not window.start <= now < window.end:
         return None
-    outlook = Outlook(now, zone, window.end, scope.teams, reference_data=reference_data)
+    if not silent and (budgeted := _of_budget(scope, window, spent, now)) is not None:
+        return budgeted
+    outlook = Outlook(now, zone, window.end, scope.teams, prices_ahead(now, window.end, zone), reference_data)
     return outlook.of(scope, window, spent, silent=silent)
+
+
+def _of_budget(scope: Scope, window: Interval, spent: Decimal, now: datetime) -> Expected | None:
+    """The forecast of a budget of just this scope and window; None without one, and where it is not of now any more."""
+    patterns = {f"budget__{name}": getattr(scope, name) for name in SCOPE_FIELDS}
+    lately = {"forecast_at__gt": now - FORECAST_LATE, "as_of__gt": now - FORECAST_LATE, "silent_since": None}
+    made = BudgetStatus.objects.filter(start=window.start, end=window.end, **lately, **patterns)
+    tree, groups = team_tree(), set(Team.objects.filter(is_group=True).values_list("code", flat=True))
+    for standing in made.select_related("budget__team").order_by("-forecast_at", "pk"):
+        if scope_of(standing.budget, tree).teams - groups == scope.teams:
+            return None if (standing.forecast_p50 or spent) < max(spent, standing.spent) else expected_by(standing)
+    return None
+
+
+def expected_by(standing: BudgetStatus) -> Expected:
+    """The forecast that is stored of a budget; none while metering is silent, and once more was spent than it foretold."""
+    if standing.silent_since is not None:
+        return Expected(withheld="silent")
+    if standing.forecast_p50 is None:
+        return Expected(withheld=standing.forecast_withheld or "uncounted")
+    if standing.forecast_p50 < standing.spent:
+        return Expected(withheld="passed")
+    return Expected(
+        standing.forecast_p50, standing.forecast_p10, standing.forecast_p90, standing.forecast_method,
+        errors={name: Fraction(error) for name, error in standing.forecast_errors.items()},
+        windows=standing.forecast_windows,
+    )  # fmt: skip
 
 
 def progress_of(start: datetime, end: datetime, now: datetime, zone: str) -> tuple[date, int, Fraction]:

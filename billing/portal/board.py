@@ -186,12 +186,13 @@ class Board:
         return self.fresh is not None and self.fresh.stale
 
     def expected(self) -> Expected | None:
-        """Where a running month will end, or why nothing is forecast."""
+        """Where a running month will end as of when its sums are, or why nothing is forecast."""
         if not self.running or self.filters.of_jobs:
             return None
         scope = replace(self.scope, teams=self._shown_in(self.period.month))
+        as_of = self.month.as_of or self.now
         return expected_of(
-            scope, self.window, self.total, self.now, self.period.zone, self.reference_data, silent=self.stale
+            scope, self.window, self.total, as_of, self.period.zone, self.reference_data, silent=self.stale
         )
 
     def _shown_in(self, month: str) -> frozenset[str]:

@@ -15,6 +15,7 @@ from typing import Any
 
 from django.utils.translation import gettext as _
 
+from billing.budgets.expected import expected_by
 from billing.budgets.models import BudgetStatus
 from billing.portal.bridge import Bridge
 from billing.portal.input_names import input_name
@@ -210,9 +211,10 @@ def course_chart(
     spent = placed({**{number: row.total for number, row in enumerate(rows)}, today: standing.spent})
     series = [Series(_("Spent"), "line", "gpu", *spent)]
     series.append(Series(_("Budget"), "limit", "unowned", *placed(dict.fromkeys(range(count), standing.amount))))
-    if standing.forecast_p50 is not None:
-        series.append(Series(_("Forecast"), "dashed", "tokens", *towards(standing.forecast_p50)))
-    if standing.forecast_p10 is not None and standing.forecast_p90 is not None:
-        series.append(Series(_("80 % likely, from"), "edge", "tokens", *towards(standing.forecast_p10)))
-        series.append(Series(_("80 % likely, to"), "band", "tokens", *towards(standing.forecast_p90)))
+    expected = expected_by(standing)
+    if expected.p50 is not None:
+        series.append(Series(_("Forecast"), "dashed", "tokens", *towards(expected.p50)))
+    if expected.p10 is not None and expected.p90 is not None:
+        series.append(Series(_("80 % likely, from"), "edge", "tokens", *towards(expected.p10)))
+        series.append(Series(_("80 % likely, to"), "band", "tokens", *towards(expected.p90)))
     return Chart([(first + timedelta(days=day)).isoformat() for day in range(count)], series, currency, across=_("Day"))

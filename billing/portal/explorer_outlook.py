@@ -52,22 +52,22 @@ class Outlook:
 
     @classmethod
     def of(cls, found: Explored, reader: Explorer) -> "Outlook | None":
-        """None where another range is asked for, or something that no budget can be about."""
+        """None where another range is asked for, something that no budget can be about, or sums that are not made yet."""
         query = found.query
         month, today = query.span.month, f"{found.today:%Y-%m}"
         scope = scope_of(query, reader)
-        if month != today or query.metric != "cost" or found.shadow or scope is None:
+        if month != today or query.metric != "cost" or found.shadow or found.missing or scope is None:
             return None
         period = period_of(month)
         scope = replace(scope, teams=billing_modes().teams(scope.teams, month, shadow=False))
         return cls(found, period, scope, _budget(scope, period), found.total.total - reader.noted(query))
 
     def forecast(self, reader: Explorer, *, silent: bool) -> "Outlook":
-        """The same with where the month will end."""
+        """The same with where the month will end, as of when its sums are."""
         window = Interval(self.period.start, self.period.end)
         known = reference_data_known(last_close_seq() + 1)
         return replace(self, expected=expected_of(
-            self.scope, window, self.spent, reader.now, self.period.zone, known, silent=silent
+            self.scope, window, self.spent, self.found.as_of or reader.now, self.period.zone, known, silent=silent
         ))  # fmt: skip
 
     @property

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from django.db.models import Case, CharField, Count, F, QuerySet, Sum, Value, When
 
+from billing.budgets.expected import expected_by
 from billing.budgets.models import Budget, BudgetStatus
 from billing.corrections.dispute_holdback import AgedDisputes
 from billing.corrections.models import Dispute
@@ -146,17 +147,8 @@ class BudgetTotal:
     @property
     def forecast(self) -> Decimal | None:
         """Where all of them will end; None while one has no forecast."""
-        known = [found for row in self.standings if (found := forecast_of(row)) is not None]
+        known = [found for row in self.standings if (found := expected_by(row).p50) is not None]
         return sum(known, ZERO) if len(known) == len(self.standings) else None
-
-
-def forecast_of(standing: BudgetStatus) -> Decimal | None:
-    """Where the period will end; None where nothing foretold it, more was spent since than was foretold, or metering has
-    fallen silent.
-    """
-    expected = standing.forecast_p50
-    known = expected is not None and expected >= standing.spent and standing.silent_since is None
-    return expected if known else None
 
 
 def budget_totals(rows: Iterable[Row], tree: Mapping[str, frozenset[str]], now: datetime) -> list[BudgetTotal]:

@@ -36,6 +36,7 @@ WITHHELD = {
     "early": _("Not enough data: a forecast is made from the fourth day of the period on."),
     "uncounted": _("Not enough data: the days of the period are being added up. Look again in a quarter of an hour."),
     "history": _("Not enough data: spending began less than three days ago."),
+    "passed": _("More is spent by now than was forecast. Look again in a quarter of an hour."),
     "failed": _("The forecast could not be made: usage or terms of the team cannot be rated. The worker's log says why."),
 }
 

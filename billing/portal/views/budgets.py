@@ -18,7 +18,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from billing.budgets import services
 from billing.budgets.alert_quality import alert_quality
 from billing.budgets.committed_forecast import contracted_ahead
-from billing.budgets.expected import progress_of
+from billing.budgets.expected import Expected, expected_by, progress_of
 from billing.budgets.models import SCOPE_FIELDS, Alert, Budget, BudgetStatus, CapOverride, CostAnomaly, DailySpend, Mute
 from billing.budgets.selectors import active_mutes, ladder_of, scope_of, status_now, team_tree
 from billing.budgets.services import (
@@ -50,7 +50,7 @@ from billing.portal.budget_form import (
 from billing.portal.charts import Chart, DayRow, course_chart, day_rows
 from billing.portal.forms import PageForm, acting
 from billing.portal.tables import Column, Table, columns, download
-from billing.portal.totals import budget_totals, forecast_of
+from billing.portal.totals import budget_totals
 from billing.rates.selectors import commitment_book
 from billing.rating.freshness import freshness
 from billing.setup.budgets import budget_text, budgets_text
@@ -69,10 +69,15 @@ def _counted_as(name: str, look: str = "text") -> Column:
     return Column(name, look, lambda row: getattr(row.standing, name, None))
 
 
+def _forecast(name: str) -> Column:
+    """A column of its forecast."""
+    return Column(f"forecast_{name}", "money", lambda row: getattr(row.expected, name, None))
+
+
 ROW = [
     Column("budget", of=lambda row: str(row.budget)), Column("team", of="budget.team.code"), _counted_as("period"),
-    *(_counted_as(name, "money") for name in ("amount", "spent", "encumbered", "forecast_p10", "forecast_p50",
-                                              "forecast_p90")),
+    *(_counted_as(name, "money") for name in ("amount", "spent", "encumbered")),
+    *(_forecast(name) for name in ("p10", "p50", "p90")),
     _counted_as("data_through"),
 ]  # fmt: skip
 DAY = [Column("day"), Column("spent_at_list_price", "money", "amount"), Column("sum", "money", "total")]
@@ -104,11 +109,16 @@ class BudgetRow:
         return None if self.standing is None else self.standing.spent / self.standing.amount
 
     @property
-    def expected(self) -> Decimal | None:
-        """Forecast over planned, as a ratio; None without one that is as new as the spending."""
-        if self.standing is None or (forecast := forecast_of(self.standing)) is None:
+    def expected(self) -> Expected | None:
+        """Where the period will end, or why that is not forecast."""
+        return None if self.standing is None else expected_by(self.standing)
+
+    @property
+    def expected_used(self) -> Decimal | None:
+        """Forecast over planned, as a ratio; None without a forecast."""
+        if self.standing is None or self.expected is None or self.expected.p50 is None:
             return None
-        return forecast / self.standing.amount
+        return self.expected.p50 / self.standing.amount
 
 
 @require_safe

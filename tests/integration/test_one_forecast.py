@@ -1,0 +1,141 @@
+"""Where a team's month will end is one number, whichever page says it.
+
+nlp spends 5.00 on each day of November at 9:00 local, of a budget of 300.00, and goes on at the mean rate of the days so
+far. At 11:50 on the 11th that is 55.00 in 10 days and 710 minutes, 157.25 in 30 days; at noon 157.14, at 12:40 156.73.
+"""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from billing.budgets.models import Budget, BudgetStatus
+from billing.budgets.services import days_store, forecasts_update, standings_refresh
+from billing.closing.services.snapshots import month_assess
+from billing.explorer.models import MonthCube
+from billing.explorer.services import cubes_refresh
+from billing.tenancy.models import Team
+from tests.factories import SET_UP, apply, ingest_allocations, person, signed_in, watched
+from tests.factories.api import program
+from tests.factories.pages import text_of
+from tests.factories.usage import hold
+
+pytestmark = pytest.mark.django_db
+MADE = datetime(2026, 11, 11, 3, 50, tzinfo=UTC)
+"""11:50 local."""
+SOON, LATER = timedelta(minutes=10), timedelta(minutes=50)
+EXPLORER = "/explorer/?range=this-month&part=outlook"
+
+
+class Clock:
+    """The time of the pages."""
+
+    now = MADE
+
+
+@pytest.fixture
+def clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """Budget and forecast of 11:50, which it is until somebody changes it."""
+    clock = Clock()
+    monkeypatch.setattr("django.utils.timezone.now", lambda: clock.now)
+    apply(tmp_path, budgets=[{"team": "nlp", "amount": "300.00", "thresholds": [80]}])
+    starts = [datetime(2026, 11, 1, 1, tzinfo=UTC) + timedelta(days=n) for n in range(11)]
+    ingest_allocations(
+        *(hold(n, f"{at:%FT%T}Z", f"{at + timedelta(minutes=30):%FT%T}Z", quantity=1) for n, at in enumerate(starts)),
+        now=MADE,
+    )  # fmt: skip
+    watched(MADE + timedelta(days=1))
+    counted(MADE)
+    person("fin", "finance")
+    person("lead", "lead", team="nlp")
+    return clock
+
+
+def counted(now: datetime) -> None:
+    """What the worker does every quarter of an hour."""
+    days_store(now=now)
+    standings_refresh(now=now)
+    forecasts_update(now=now)
+
+
+def pages(who: str = "fin") -> dict[str, str]:
+    """Every page that says where the month of nlp will end."""
+    budget = Budget.objects.get(team__code="nlp").pk
+    own = "" if who == "lead" else "&team=nlp"
+    paths = {
+        "budget": f"/budgets/{budget}/", "budgets": "/budgets/", "explorer": f"{EXPLORER}{own}",
+        "team": "/spending/?month=2026-11&team=nlp&part=end",
+    }  # fmt: skip
+    client = signed_in(who)
+    return {name: text_of(client, path) for name, path in paths.items()}
+
+
+@pytest.mark.parametrize("who", ["fin", "lead"])
+def test_every_page_says_the_forecast_of_the_budget(clock: Clock, who: str) -> None:
+    clock.now = MADE + SOON
+    assert {name: "157.25" in text for name, text in pages(who).items()} == dict.fromkeys(pages(who), True)
+
+
+@pytest.mark.parametrize("budget", ["without", "of a part", "of another team"])
+def test_what_no_budget_is_about_is_forecast_as_of_now(clock: Clock, budget: str) -> None:
+    clock.now = MADE + SOON
+    if budget == "without":
+        Budget.objects.all().delete()
+    else:
+        Budget.objects.update(**{"namespace": "nlp-*"} if budget == "of a part" else {"team": Team.objects.get(code="cv")})
+    assert "157.14" in text_of(signed_in("fin"), f"{EXPLORER}&team=nlp")
+
+
+def test_a_forecast_that_was_not_made_again_in_time_is_none_of_the_explorer(clock: Clock) -> None:
+    clock.now = MADE + LATER
+    found = pages()
+    assert {name: ("157.25" in text, "156.73" in text) for name, text in found.items()} == {
+        "budget": (True, False), "budgets": (True, False), "explorer": (False, True), "team": (False, True)
+    }  # fmt: skip
+
+
+def test_more_spent_than_was_foretold_is_no_forecast_anywhere(clock: Clock) -> None:
+    clock.now = MADE + SOON
+    BudgetStatus.objects.update(forecast_p50="41.23", forecast_p10="41.23", forecast_p90="41.23")
+    found = pages()
+    assert not [name for name, text in found.items() if "41.23" in text]
+    assert ("157.14" in found["explorer"], "157.14" in found["team"]) == (True, True)
+    (row,) = program("budgets:read").get("/api/v1/budgets").json()["results"]
+    assert (row["standing"]["forecast_p50"], row["standing"]["forecast_withheld"]) == (None, "passed")
+
+
+def test_a_published_price_counts_for_what_has_no_budget_too(clock: Clock, tmp_path: Path) -> None:
+    """The whole company and nlp, which alone spends: twice the price from the 21st on, 10 of the 19.5 days to come.
+
+    55.00 in 10.5 days go on: 5.238 a day for 9.5 days and twice that for 10 days are 154.52, and 209.52 in all.
+    """
+    clock.now = MADE + SOON
+    dearer = [{"accelerator": "NVIDIA-H800", "price_per_gpu_hour": "20.0000"}]
+    later = {**SET_UP["price_versions"][0], "name": "later", "valid_from": "2026-11-21T00:00:00+08:00", "gpu": dearer}
+    apply(tmp_path, price_versions=[*SET_UP["price_versions"], later])
+    counted(clock.now)
+    assert [text_of(signed_in("fin"), address).count("209.52") for address in (f"{EXPLORER}&team=nlp", EXPLORER)] == [1, 1]
+
+
+@pytest.fixture
+def large(clock: Clock, settings: Any) -> None:
+    """The month is a large one, assessed and summed at 11:50, and no budget is about it."""
+    settings.CACHE_STATEMENTS_ABOVE_LINES = 1
+    Budget.objects.all().delete()
+    month_assess(month="2026-11", now=MADE)
+    cubes_refresh()
+
+
+def test_sums_that_are_kept_are_forecast_as_of_their_own_time(clock: Clock, large: None) -> None:
+    """What was used since is in no sum, so the time since must not count as time in which nothing was used."""
+    clock.now = MADE + timedelta(hours=2)
+    ingest_allocations(hold(50, "2026-11-11T04:30:00Z", "2026-11-11T05:00:00Z", quantity=1), now=clock.now)
+    texts = [text_of(signed_in("fin"), address) for address in (EXPLORER, "/spending/?month=2026-11&part=end")]
+    assert ["157.25" in text for text in texts] == [True, True]
+
+
+def test_a_month_that_is_not_summed_is_not_forecast_from_nothing(clock: Clock, large: None) -> None:
+    MonthCube.objects.all().delete()
+    late = text_of(signed_in("fin"), EXPLORER)
+    assert ("Expected at the end of the month" in late, "Forecast, a day" in late) == (False, False)
