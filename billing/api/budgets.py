@@ -49,11 +49,12 @@ class StandingSerializer(serializers.Serializer[Any]):
     spent = serializers.CharField()
     encumbered = serializers.CharField()
     remaining = serializers.CharField()
-    as_of = serializers.DateTimeField()
+    as_of = serializers.DateTimeField(help_text="as of when `spent` and `encumbered` are")
     forecast_method = serializers.CharField()
     forecast_p10 = serializers.CharField(allow_null=True)
     forecast_p50 = serializers.CharField(allow_null=True)
     forecast_p90 = serializers.CharField(allow_null=True)
+    forecast_at = serializers.DateTimeField(allow_null=True, help_text="as of when the forecast is")
     forecast_errors = serializers.DictField(child=serializers.CharField())
     forecast_withheld = serializers.CharField(
         help_text="why there is no forecast: silent, early, uncounted, history, failed or passed"

@@ -2,17 +2,16 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from datetime import date, datetime, timedelta
+from datetime import date, datetime
 from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property, partial
-from typing import Final
 from zoneinfo import ZoneInfo
 
 from billing.budgets.committed_forecast import Bought, as_billed, bought_ahead
 from billing.budgets.forecast import DAY, Progress, forecast, withheld
 from billing.budgets.history import Past, midnight_before, past_until
-from billing.budgets.models import SCOPE_FIELDS, BudgetStatus, CountedDays
+from billing.budgets.models import FORECAST_LATE, SCOPE_FIELDS, BudgetStatus, CountedDays
 from billing.budgets.repricing import PricesAhead, prices_ahead
 from billing.budgets.scope import Scope
 from billing.budgets.selectors import scope_of, team_tree
@@ -24,9 +23,6 @@ from billing.tenancy.models import Team
 from billing.usage.selectors import last_close_seq
 from metering.intervals import Interval
 from pricing.money import round_amount
-
-FORECAST_LATE: Final = timedelta(minutes=30)
-"""Budgets are forecast every quarter of an hour: an older forecast was not made again in time."""
 
 
 @dataclass(frozen=True, slots=True)

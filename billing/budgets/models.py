@@ -1,7 +1,7 @@
 """Budgets: how much a team plans to spend on what, what came of it, and which alerts were sent when."""
 
-from datetime import UTC
-from typing import Any, ClassVar, Self
+from datetime import UTC, datetime, timedelta
+from typing import Any, ClassVar, Final, Self
 
 from django.contrib.postgres.constraints import ExclusionConstraint
 from django.contrib.postgres.fields import ArrayField, RangeOperators
@@ -16,6 +16,10 @@ LONGEST_PATTERN = 128
 MOST_DIGITS = 40
 """Of sums: no number of records that are taken, at prices that are taken, adds up to more."""
 SCOPE_FIELDS = ("cluster", "namespace", "consumer", "accelerator", "model")
+SPENT_LATE: Final = timedelta(minutes=5)
+"""Budgets are summed every minute: an older sum was not made again in time."""
+FORECAST_LATE: Final = timedelta(minutes=30)
+"""They are forecast every quarter of an hour."""
 
 
 class Channel(models.Model):
@@ -179,6 +183,15 @@ class BudgetStatus(models.Model):
 
     def __str__(self) -> str:
         return f"{self.budget} {self.period}"
+
+    def spent_as_of(self, now: datetime) -> datetime | None:
+        """As of when the sum is, where it was not made again in time: then a reader has to see that; else None."""
+        return self.as_of if now - self.as_of > SPENT_LATE else None
+
+    def forecast_as_of(self, now: datetime) -> datetime | None:
+        """The same of the forecast."""
+        made = self.forecast_at
+        return made if made is not None and now - made > FORECAST_LATE else None
 
 
 class DailySpend(models.Model):

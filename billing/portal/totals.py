@@ -114,6 +114,7 @@ class BudgetTotal:
     kind: str
     standings: Sequence[BudgetStatus]
     inside: int
+    now: datetime
 
     @property
     def number(self) -> int:
@@ -138,6 +139,16 @@ class BudgetTotal:
     def used(self) -> Decimal:
         """Spent over allowed, as a ratio."""
         return self.spent / self.amount
+
+    @property
+    def spent_as_of(self) -> datetime | None:
+        """As of when the oldest of the sums is; None where none is old."""
+        return min((at for row in self.standings if (at := row.spent_as_of(self.now))), default=None)
+
+    @property
+    def forecast_as_of(self) -> datetime | None:
+        """The same of the forecasts."""
+        return min((at for row in self.standings if (at := row.forecast_as_of(self.now))), default=None)
 
     @property
     def silent_since(self) -> datetime | None:
@@ -168,7 +179,7 @@ def budget_totals(rows: Iterable[Row], tree: Mapping[str, frozenset[str]], now: 
         below = _below({budget.team.code for budget, _active_closes in listed if budget.is_whole_team}, tree)
         added = [row for budget, row in listed if budget.is_whole_team and budget.team.code not in below]
         if added:
-            totals.append(BudgetTotal(period, kind, added, len(listed) - len(added)))
+            totals.append(BudgetTotal(period, kind, added, len(listed) - len(added), now))
     return totals
 
 

@@ -231,6 +231,6 @@ def test_a_budget_that_ended_is_in_no_total() -> None:
     lasting = Budget.objects.create(team=team, period="month", amount=Decimal(20), thresholds=[], valid_from=now)
     for budget in (ended, lasting):
         stand(budget, "2026-11", "5.00", None)
-    rows = [budget_views.BudgetRow(budget, budget.standings.get()) for budget in (ended, lasting)]
+    rows = [budget_views.BudgetRow(budget, budget.standings.get(), now) for budget in (ended, lasting)]
     (total,) = budget_totals(rows, {"nlp": frozenset({"nlp"})}, now)
     assert (total.number, total.amount, total.spent, total.used) == (1, money("20.00"), money("5.00"), Decimal("0.25"))

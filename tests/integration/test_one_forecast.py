@@ -1,9 +1,11 @@
-"""Where a team's month will end is one number, whichever page says it.
+"""Where a team's month will end is one number, whichever page says it; and what was stored too long ago says when.
 
 nlp spends 5.00 on each day of November at 9:00 local, of a budget of 300.00, and goes on at the mean rate of the days so
 far. At 11:50 on the 11th that is 55.00 in 10 days and 710 minutes, 157.25 in 30 days; at noon 157.14, at 12:40 156.73.
 """
 
+import json
+import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -11,14 +13,14 @@ from typing import Any
 import pytest
 
 from billing.budgets.models import Budget, BudgetStatus
-from billing.budgets.services import days_store, forecasts_update, standings_refresh
+from billing.budgets.services import budgets_evaluate, days_store, forecasts_update, standings_refresh
 from billing.closing.services.snapshots import month_assess
 from billing.explorer.models import MonthCube
 from billing.explorer.services import cubes_refresh
 from billing.tenancy.models import Team
 from tests.factories import SET_UP, apply, ingest_allocations, person, signed_in, watched
 from tests.factories.api import program
-from tests.factories.pages import text_of
+from tests.factories.pages import rows_of, text_of
 from tests.factories.usage import hold
 
 pytestmark = pytest.mark.django_db
@@ -139,3 +141,50 @@ def test_a_month_that_is_not_summed_is_not_forecast_from_nothing(clock: Clock, l
     MonthCube.objects.all().delete()
     late = text_of(signed_in("fin"), EXPLORER)
     assert ("Expected at the end of the month" in late, "Forecast, a day" in late) == (False, False)
+
+
+def test_a_stored_sum_and_forecast_say_when_once_they_were_not_made_again_in_time(clock: Clock) -> None:
+    """The worker is away from 11:50 on: spending is counted every minute, forecasts are made every quarter of an hour."""
+    named = dict.fromkeys(("budget", "budgets"), 0)
+    clock.now = MADE + timedelta(minutes=4)
+    assert {name: pages()[name].count("as of 11 Nov 11:50") for name in named} == {"budget": 0, "budgets": 0}
+    clock.now = MADE + timedelta(minutes=6)
+    assert {name: pages()[name].count("as of 11 Nov 11:50") for name in named} == {"budget": 1, "budgets": 1}
+    clock.now = MADE + LATER
+    assert {name: pages()[name].count("as of 11 Nov 11:50") for name in named} == {"budget": 2, "budgets": 2}
+
+
+def test_a_total_of_budgets_is_as_of_the_oldest_of_them(clock: Clock) -> None:
+    Budget.objects.create(team=Team.objects.get(code="cv"), period="month", amount="1.00", thresholds=[])
+    counted(MADE)
+    clock.now = MADE + LATER
+    BudgetStatus.objects.filter(budget__team__code="cv").update(as_of=clock.now, forecast_at=clock.now)
+    assert pages()["budgets"].count("as of 11 Nov 11:50") == 4, "the sum and the forecast of nlp, and those of the total"
+
+
+def test_files_and_api_have_both_times(clock: Clock) -> None:
+    clock.now = MADE + LATER
+    (listed,) = rows_of(signed_in("fin"), "/budgets/?table=budgets&as=csv")
+    assert (listed["as_of"], listed["forecast_at"]) == ("2026-11-11T03:50:00+00:00", "2026-11-11T03:50:00+00:00")
+    (row,) = program("budgets:read").get("/api/v1/budgets").json()["results"]
+    times = [datetime.fromisoformat(row["standing"][name]) for name in ("as_of", "forecast_at")]
+    assert times == [MADE, MADE]
+
+
+def test_days_that_nobody_added_up_are_not_days_without_spending(clock: Clock) -> None:
+    """The worker comes to no day after the 10th; on the 14th the page knows ten days, and the sum of 11:50 on the 11th."""
+    clock.now = MADE + timedelta(days=3)
+    watched(clock.now)
+    address = f"/budgets/{Budget.objects.get().pk}/"
+    rows = rows_of(signed_in("fin"), f"{address}?table=days&as=csv")
+    assert (len(rows), rows[-1]) == (10, {"day": "2026-11-10", "spent_at_list_price": "5.000000", "sum": "50.000000"})
+    chart = json.loads(re.findall(r"""data-chart="(\{.*?\})"></canvas>""", pages()["budget"])[0])
+    assert chart["series"][0]["values"][9:15] == ["50.000000", "55.00", None, None, None, None]
+
+
+def test_no_alert_is_sent_of_a_forecast_that_was_not_made_again_in_time(clock: Clock) -> None:
+    """The worker is back after an hour: what it sends first must not be the forecast from before."""
+    Budget.objects.update(forecast_thresholds=[50])
+    assert [alert.basis for alert in budgets_evaluate(now=MADE + timedelta(hours=1))] == []
+    counted(MADE + timedelta(hours=1))
+    assert [alert.basis for alert in budgets_evaluate(now=MADE + timedelta(hours=1))] == ["forecast"]

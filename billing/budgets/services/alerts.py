@@ -1,7 +1,7 @@
 """What fires an alert: thresholds and burn rates. Each cause fires once; rows in the database see to that."""
 
 from collections.abc import Callable, Iterable, Iterator
-from datetime import datetime, timedelta
+from datetime import datetime
 from decimal import Decimal
 from fractions import Fraction
 from itertools import pairwise
@@ -23,7 +23,6 @@ from metering.intervals import Interval
 from pricing.money import round_amount
 
 WARNING_FROM, URGENT_FROM = 80, 100
-FORECAST_STALE = timedelta(hours=26)
 
 
 def budgets_evaluate(*, now: datetime) -> list[Alert]:
@@ -73,8 +72,7 @@ def _reached(
     """`ahead`: what is contracted for the months to come. The running month has it among its lines, used or not."""
     budget = standing.budget
     yield from _of_basis(standing, "actual", standing.spent, budget.thresholds, now)
-    made = standing.forecast_at
-    current = made is not None and now - made < FORECAST_STALE and now < standing.end
+    current = standing.forecast_as_of(now) is None and now < standing.end
     if standing.forecast_p50 is not None and current and standing.silent_since is None:
         yield from _of_basis(standing, "forecast", standing.forecast_p50, budget.forecast_thresholds, now)
     if budget.commitment_thresholds:

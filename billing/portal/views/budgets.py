@@ -19,7 +19,17 @@ from billing.budgets import services
 from billing.budgets.alert_quality import alert_quality
 from billing.budgets.committed_forecast import contracted_ahead
 from billing.budgets.expected import Expected, expected_by, progress_of
-from billing.budgets.models import SCOPE_FIELDS, Alert, Budget, BudgetStatus, CapOverride, CostAnomaly, DailySpend, Mute
+from billing.budgets.models import (
+    SCOPE_FIELDS,
+    Alert,
+    Budget,
+    BudgetStatus,
+    CapOverride,
+    CostAnomaly,
+    CountedDays,
+    DailySpend,
+    Mute,
+)
 from billing.budgets.selectors import active_mutes, ladder_of, scope_of, status_now, team_tree
 from billing.budgets.services import (
     BudgetError,
@@ -78,7 +88,7 @@ ROW = [
     Column("budget", of=lambda row: str(row.budget)), Column("team", of="budget.team.code"), _counted_as("period"),
     *(_counted_as(name, "money") for name in ("amount", "spent", "encumbered")),
     *(_forecast(name) for name in ("p10", "p50", "p90")),
-    _counted_as("data_through"),
+    *(_counted_as(name) for name in ("data_through", "as_of", "forecast_at")),
 ]  # fmt: skip
 DAY = [Column("day"), Column("spent_at_list_price", "money", "amount"), Column("sum", "money", "total")]
 THRESHOLD = [
@@ -102,6 +112,17 @@ class BudgetRow:
 
     budget: Budget
     standing: BudgetStatus | None
+    now: datetime
+
+    @property
+    def spent_as_of(self) -> datetime | None:
+        """As of when the sum is, where it is old."""
+        return None if self.standing is None else self.standing.spent_as_of(self.now)
+
+    @property
+    def forecast_as_of(self) -> datetime | None:
+        """As of when the forecast is, where it is old."""
+        return None if self.standing is None else self.standing.forecast_as_of(self.now)
 
     @property
     def used(self) -> Decimal | None:
@@ -128,7 +149,7 @@ def budget_list(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     now = timezone.now()
     wanted = request.GET.get("q", "").replace("\0", "").strip()
     standings = {row.budget_id: row for row in BudgetStatus.objects.filter(start__lte=now, end__gt=now)}
-    rows = [BudgetRow(budget, standings.get(budget.pk)) for budget in _visible(request) if _matches(budget, wanted)]
+    rows = [BudgetRow(budget, standings.get(budget.pk), now) for budget in _visible(request) if _matches(budget, wanted)]
     rows.sort(key=lambda row: (row.used is None, -(row.used or 0), str(row.budget)))
     if (file := download(request, {"budgets": lambda: Table.of("budgets", rows, ROW)})) is not None:
         return file
@@ -201,7 +222,7 @@ def _tables(found: Budget, setup: BillingSetup) -> dict[str, Callable[[], Table]
     now = timezone.now()
     standing = status_now(found, now)
     return {
-        "days": lambda: Table.of("budget-by-day", _course(found, standing, now, setup)[0] if standing else (), DAY),
+        "days": lambda: Table.of("budget-by-day", _course(found, standing, setup)[0] if standing else (), DAY),
         "thresholds": lambda: Table.of("thresholds", _thresholds(found, standing) if standing else (), THRESHOLD),
         "methods": lambda: Table(
             "forecast-methods", [Column("method"), Column("error", "ratio"), Column("chosen")],
@@ -220,7 +241,7 @@ def budget_page(
     now = timezone.now()
     standing = status_now(found, now)
     context = {
-        "nav": "budgets", "setup": setup, "budget": found, "standing": standing, "row": BudgetRow(found, standing),
+        "nav": "budgets", "setup": setup, "budget": found, "standing": standing, "row": BudgetRow(found, standing, now),
         "now": now,
         "ladder": ladder_of(found), "refused": refused,
         "alerts": Alert.objects.filter(budget=found).prefetch_related("deliveries__channel")[:ALERTS_SHOWN],
@@ -251,22 +272,27 @@ def _counted(found: Budget, standing: BudgetStatus, now: datetime, setup: Billin
     window, scope = Interval(standing.start, standing.end), scope_of(found, team_tree())
     left = standing.amount - standing.spent
     contracted = contracted_ahead(scope, window, commitment_book(), now=now, zone=setup.zone)
-    days, chart = _course(found, standing, now, setup)
+    days, chart = _course(found, standing, setup)
+    fresh = freshness(scope.usage, window, now)
     return {
         "remaining": left, "available": left - standing.encumbered - contracted, "contracted": contracted, "days": days,
-        "chart": chart, "thresholds": _thresholds(found, standing), "fresh": freshness(scope.usage, window, now),
+        "chart": chart, "thresholds": _thresholds(found, standing), "fresh": fresh,
+        "counted": freshness(scope.usage, window, standing.as_of) if standing.spent_as_of(now) else fresh,
         "errors": _errors(standing),
     }  # fmt: skip
 
 
-def _course(found: Budget, standing: BudgetStatus, now: datetime, setup: BillingSetup) -> tuple[list[DayRow], Chart]:
-    first, count, elapsed = progress_of(standing.start, standing.end, now, setup.zone)
+def _course(found: Budget, standing: BudgetStatus, setup: BillingSetup) -> tuple[list[DayRow], Chart]:
+    """The period as of when it was summed; of its days those that were added up."""
+    first, count, elapsed = progress_of(standing.start, standing.end, standing.as_of, setup.zone)
+    through = CountedDays.objects.values_list("through", flat=True).first()
+    counted = 0 if through is None else max(0, (through - first).days + 1)
     scope = scope_of(found, team_tree())
     sums: dict[date, Decimal] = defaultdict(Decimal)
     for row in DailySpend.objects.filter(day__gte=first, team__in=scope.teams):
         if scope.covers(row):
             sums[row.day] += row.amount
-    rows = day_rows(sorted(sums.items()), first, min(int(elapsed), count))
+    rows = day_rows(sorted(sums.items()), first, min(int(elapsed), count, counted))
     return rows, course_chart(standing, rows, first, count, elapsed, setup.currency)
 
 
