@@ -93,9 +93,16 @@ def sources_of(periods: Iterable[BillingPeriod]) -> dict[str, str]:
     }
 
 
-def is_of_this_form(cube: MonthCube) -> bool:
-    """Whether this release can read it."""
-    return cube.source.split(".")[0] == str(FORM)
+def is_of_these_closes(cube: MonthCube, source: str) -> bool:
+    """Whether this release can read it, and no month was closed or opened again since."""
+    return _closes_of(cube.source) == _closes_of(source)
+
+
+def _closes_of(source: str) -> tuple[str, ...]:
+    """What a source says but for notes, documents and ratings."""
+    first, *rest = source.split()
+    form, _notes, *closes = first.split(".")
+    return form, *closes, *rest[:2]
 
 
 def _notes_by_month(months: Collection[str]) -> dict[str, int]:
@@ -113,7 +120,7 @@ def month_lines(period: BillingPeriod, now: datetime) -> MonthLines:
     if period.status == BillingPeriod.Status.CLOSED:
         verdicts = list(EfficiencyVerdict.objects.filter(close_seq=before))
         return _countable(MonthLines(period, list(_invoiced(period)), verdicts, before, now, notes=notes))
-    snapshot = snapshot_of(period.month, period.close_seq)
+    snapshot = _snapshot(period)
     if snapshot is not None:
         ratings = team_ratings(snapshot, snapshot.teams.values_list("team", flat=True)).values()
         charges = [charge for rating in ratings for charge in rating.charges]
@@ -161,6 +168,13 @@ def judged_in(period: BillingPeriod, teams: Collection[str], *, judged: bool) ->
     if snapshot is None:
         return _rated_now(period).verdicts, before
     return [verdict for rating in team_ratings(snapshot, teams).values() for verdict in rating.verdicts], before
+
+
+def _snapshot(period: BillingPeriod) -> RatingSnapshot | None:
+    """The rating that is kept of a large open month; none of before the last close, which may have billed its late usage."""
+    kept = snapshot_of(period.month, period.close_seq)
+    closed = BillingPeriod.objects.aggregate(last=Max("closed_at"))["last"]
+    return None if kept and closed and kept.as_of and kept.as_of <= closed else kept
 
 
 def _before(period: BillingPeriod) -> int:

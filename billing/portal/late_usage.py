@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime
 from decimal import Decimal
 
 from django.db.models import QuerySet
@@ -26,8 +27,8 @@ class LateLine:
         return key.consumer or " / ".join(part for part in (key.cluster, key.namespace) if part)
 
 
-def late_lines(period: BillingPeriod, teams: QuerySet[Team]) -> list[LateLine]:
-    """Lines of a month, closed or not, for usage of earlier months, the largest amounts first.
+def late_lines(period: BillingPeriod, teams: QuerySet[Team]) -> tuple[list[LateLine], datetime | None]:
+    """Lines of a month, closed or not, for usage of earlier months, the largest amounts first; and `as_of` of the month.
 
     teams: those that somebody may see. Sums say which of them have any, so only their lines are read.
     """
@@ -37,7 +38,7 @@ def late_lines(period: BillingPeriod, teams: QuerySet[Team]) -> list[LateLine]:
         month = month_statements(period, teams.filter(code__in=[statement.team.code for statement in late]))
         late = month.charged
     found = [LateLine(statement.team, line) for statement in late for line in _lines(statement)]
-    return sorted(found, key=lambda item: (-abs(item.line.amount), item.team.code, item.line.digest))
+    return sorted(found, key=lambda item: (-abs(item.line.amount), item.team.code, item.line.digest)), month.as_of
 
 
 def late_amount(statements: Iterable[Statement]) -> Decimal | None:

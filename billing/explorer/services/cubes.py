@@ -14,7 +14,7 @@ from billing.explorer.building import month_rows
 from billing.explorer.cube import packed
 from billing.explorer.facts import CubeFacts
 from billing.explorer.models import CubeColumn, MonthCube
-from billing.explorer.month_lines import is_of_this_form, month_lines, sources_of
+from billing.explorer.month_lines import is_of_these_closes, month_lines, sources_of
 from billing.invoices.models import BillingPeriod, InvoiceLine
 from billing.invoices.selectors import period_of, period_unopened
 from billing.rating.models import RatingSnapshot
@@ -57,7 +57,7 @@ def cubes_ready(months: Iterable[str], *, now: datetime) -> tuple[list[MonthCube
     """The cubes of the months in their order, and the months that the scheduler has yet to make one of.
 
     A small month is made for the reader where its cube is missing or old; a large one waits for the scheduler, and is shown
-    as it was last made.
+    as it was last made; not as it was before a close or a reopening.
     """
     periods = _periods(months)
     sources, found, missing = sources_of(periods), list[MonthCube](), list[str]()
@@ -65,9 +65,10 @@ def cubes_ready(months: Iterable[str], *, now: datetime) -> tuple[list[MonthCube
     for period in periods:
         cube = kept.get(period.month)
         if not is_current(cube, period, sources[period.month], now):
+            is_closed = period.status == BillingPeriod.Status.CLOSED
             if not _is_large(period):
                 cube = cube_make(period, now=now)
-            elif cube is None or period.status == BillingPeriod.Status.CLOSED or not is_of_this_form(cube):
+            elif cube is None or is_closed or not is_of_these_closes(cube, sources[period.month]):
                 missing.append(period.month)
                 continue
         if cube is not None:

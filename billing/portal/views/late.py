@@ -25,13 +25,13 @@ PAGE_SIZE = 100
 def late(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """Every line of a month for usage of earlier months, of the teams that somebody may see."""
     choice = month_choice(request.GET.get("month", ""), setup, timezone.now())
-    found = late_lines(choice.period, teams_visible_to(request.user))
-    fresh = page_freshness(request, choice.period, scope_seen(request))
+    found, as_of = late_lines(choice.period, teams_visible_to(request.user))
+    fresh = page_freshness(request, choice.period, scope_seen(request), as_of=as_of)
     if (file := download(request, {"lines": lambda: _table(choice.month, found)}, fresh)) is not None:
         return file
     context = {
         "nav": "overview", "setup": setup, "choice": choice, "period": choice.period,
-        "fresh": fresh, "page": page_shown(request, found, PAGE_SIZE),
+        "fresh": fresh, "as_of": as_of, "page": page_shown(request, found, PAGE_SIZE),
         "total": sum((item.line.amount for item in found), Decimal("0.00")),
     }  # fmt: skip
     return render(request, "portal/late.html", context)
