@@ -55,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
     document = read_document(arguments.sheet)
     with problems_of(document):
         sheet = parse_cost_sheet(document.value)
-    cost = cost_of_gpu_hour(replace(sheet, listing=_listing(sheet.listing, arguments)))
+    cost = cost_of_gpu_hour(replace(sheet, listing=_listing(sheet, arguments)))
     try:
         shown = cost.as_dict()
     except AdjustmentError as error:
@@ -67,19 +67,21 @@ def run(arguments: argparse.Namespace) -> int:
     return OK
 
 
-def _listing(listing: Listing, arguments: argparse.Namespace) -> Listing:
-    """The terms of the sheet, with the options in their place.  Raises CommandError where options go together."""
+def _listing(sheet: CostSheet, arguments: argparse.Namespace) -> Listing:
+    """The terms of the sheet, with the options in their place.  Raises CommandError for options that contradict."""
     for names in (CONVERSION, LAST_YEAR):
         missing = [name for name in names if getattr(arguments, name) is None]
         if missing and len(missing) < len(names):
             given = next(name for name in names if name not in missing)
             flags = ", ".join(f"--{name.replace('_', '-')}" for name in missing)
             raise CommandError([f"{flags}: missing, but --{given.replace('_', '-')} is given"])
+    if arguments.list_currency == sheet.currency:
+        raise CommandError([f"--list-currency: {sheet.currency!r} must differ from currency: the sheet is in it already"])
     asked = {name: getattr(arguments, name) for name in NUMBERS if getattr(arguments, name) is not None}
-    numbers = {**listing.numbers, **asked}
+    numbers = {**sheet.listing.numbers, **asked}
     if arguments.list_currency is not None:
         return Listing(arguments.list_currency, arguments.rate_date, numbers)
-    return replace(listing, numbers=numbers)
+    return replace(sheet.listing, numbers=numbers)
 
 
 def _lines(cost: GpuHourCost, shown: dict[str, Any]) -> list[str]:

@@ -28,7 +28,7 @@ def test_grouped_digits_are_no_number(desk: Desk) -> None:
 
 
 LISTED = (
-    "--list-currency", "CNY", "--exchange-rate", "7.1234", "--rate-date", "2026-10-01", "--actual-cost", "10000000",
+    "--list-currency", "EUR", "--exchange-rate", "7.1234", "--rate-date", "2026-10-01", "--actual-cost", "10000000",
     "--recovered", "9400000", "--planned-gpu-hours", "1200000", "--reserved-ratio", "0.80", "--preemptible-ratio", "0.05",
 )  # fmt: skip
 
@@ -37,7 +37,7 @@ def test_the_list_has_tiers_in_its_currency_with_the_true_up_of_last_year(desk: 
     """(9.655097103311 x 1.2 + 0.5) x 7.1234 = 86.09424...; 80 % of it; and no less than 1.326 x 7.1234 of power."""
     answer = desk.json("gpu-hour", desk.file("a.json", SHEET), *LISTED)
     assert answer.pop("list_prices") == {
-        "currency": "CNY", "exchange_rate": "7.12340000", "rate_date": "2026-10-01",
+        "currency": "EUR", "exchange_rate": "7.12340000", "rate_date": "2026-10-01",
         "true_up_per_gpu_hour": "0.500000000000", "on_demand": "86.0942", "reserved": "68.8754", "preemptible": "9.4456",
     }  # fmt: skip
     assert answer == GPU_HOUR
@@ -77,6 +77,7 @@ def test_the_sheet_keeps_what_the_list_is_made_with_and_an_option_stands_in_its_
         (("--preemptible-ratio", "40"), "up to 1 (ratio of the on-demand price): 80 % is 0.80"),
         (("--rate-date", "tomorrow"), "'tomorrow' must be a day such as 2026-10-01"),
         (("--list-currency", "yuan"), "'yuan' must be three capital letters such as CNY"),
+        (("--list-currency", "CNY", *LISTED[2:6]), "--list-currency: 'CNY' must differ from currency: the sheet is in it"),
     ],
 )
 def test_a_bad_option_of_the_list_is_named(desk: Desk, options: tuple[str, ...], says: str) -> None:
