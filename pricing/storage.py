@@ -20,6 +20,7 @@ COUNT: Final = Bound("0", "1e18", "requests", whole=True)
 PER_1000: Final = Bound("0", "1e6", "currency per 1000 requests")
 STORAGE: Final = "storage"
 REQUESTS: Final = "requests"
+STORE_FIELDS: Final = (STORAGE, REQUESTS, "month_seconds")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +89,7 @@ def parse_store_use(fields: object) -> StoreUse:
     """A whole document of storage and requests.  Raises InputError with a message for every bad field."""
     reader = FieldReader(fields, "a month of storage")
     if not reader.problems:
-        reader.finish((STORAGE, REQUESTS, "month_seconds", "currency"))
+        reader.finish((*STORE_FIELDS, "currency"))
         if not reader.has(STORAGE) and not reader.has(REQUESTS):
             reader.refuse(STORAGE, Message("is missing, and so is requests: give at least one of them"))
     found = read_store_use(reader) if reader.is_mapping else StoreUse()

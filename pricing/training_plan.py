@@ -15,7 +15,7 @@ from metering.peaks import dense_peak_tflops
 from pricing.carbon import OF_A_REGION, kg_co2, read_factor
 from pricing.fields import Bound, FieldReader, InputError
 from pricing.money import exact_decimal, round_amount
-from pricing.storage import StoreUse, read_store_use
+from pricing.storage import STORE_FIELDS, StoreUse, read_store_use
 from pricing.training_checks import FACTS, Check, plan_checks, read_facts
 
 SECONDS_PER_HOUR: Final = 3600
@@ -272,7 +272,7 @@ def parse_training_plan(fields: object) -> TrainingPlan:
     if reader.problems:
         raise TrainingPlanError(reader.problems)
     known = (*FIELDS, *DEFAULTED, *ATTENTION, *RANGES, *STORAGE, *FACTS, "accelerator", "dtype", "overheads", "peak_tflops")
-    reader.finish((*known, "attention", "storage", "requests", "sequences_per_step", "contingency_method", *OF_A_REGION))
+    reader.finish((*known, "attention", *STORE_FIELDS, "sequences_per_step", "contingency_method", *OF_A_REGION))
     found = {name: reader.number(name, bound) for name, bound in FIELDS.items() if name != CARBON}
     found[CARBON] = read_factor(reader, CARBON, FIELDS[CARBON], required=True)
     found |= {name: reader.number(name, bound, default) for name, (bound, default) in DEFAULTED.items()}

@@ -52,7 +52,7 @@ from pricing.efficiency import SECONDS_PER_GPU_HOUR, Form, Metric
 from pricing.fields import InputError
 from pricing.money import round_to
 from pricing.number_text import plain_text
-from pricing.storage import parse_store_use
+from pricing.storage import STORE_FIELDS, parse_store_use
 
 Stored = tuple[bool, str]
 BANDS: Final = {"hfu_below": ("1", 6), "penalty": ("10", 4), "mfu_above": ("1", 6), "reward": ("1", 4)}
@@ -180,7 +180,7 @@ def _idle(rule: Entry) -> dict[str, Any]:
 
 
 def _shared(rule: Entry) -> dict[str, Any]:
-    made_of = {name: rule.value(name) for name in ("storage", "requests", "month_seconds") if rule.has(name)}
+    made_of = {name: rule.value(name) for name in STORE_FIELDS if rule.has(name)}
     amount = _store_cost(rule, made_of) if made_of else rule.decimal("amount_per_month", places=2, at_least="0.01")
     content = {"name": rule.text("name"), "amount": format(amount, "f"), **made_of, **_split(rule)}
     rule.finish()

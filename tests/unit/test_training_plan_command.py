@@ -85,6 +85,15 @@ def test_a_plan_stores_by_tier_says_its_steps_and_what_its_flop_are_best_spent_o
     assert "optimizer_steps" not in bare
 
 
+def test_a_plan_stores_bytes_over_the_seconds_of_a_month(desk: Desk) -> None:
+    """3 TB over half of 31 days are 1.5 TB a month: 1.5 x 23 for each of 2.32918... months of 730 h, and its contingency."""
+    bare = desk.json("training-plan", desk.file("a.json", PLAN))
+    kept = {"storage": STORE["storage"][1:], "month_seconds": 2_678_400}  # type: ignore[index]
+    reported = desk.json("training-plan", desk.file("b.json", PLAN | kept))
+    stored = Decimal(bare["days"]) * 24 / 730 * Decimal("34.5")
+    assert abs(Decimal(reported["total_cost"]) - Decimal(bare["total_cost"]) - stored * Decimal("1.2")) < Decimal("0.01")
+
+
 def test_contingency_may_be_a_share_of_the_total(desk: Desk) -> None:
     """1.45 / 0.8 = 1.8125 in place of 1.45 x 1.2 = 1.74."""
     reported = desk.json("training-plan", desk.file("a.json", PLAN | {"contingency_method": "share-of-total"}))
