@@ -14,7 +14,7 @@ BYTES_PER_TB: Final = 10**12
 REQUESTS_PER_PRICE: Final = 1000
 TB_MONTHS: Final = Bound("0", "1e9", "decimal TB over the whole month, 0.2 PB are 200")
 BYTE_SECONDS: Final = Bound("0", "1e30", "bytes x seconds that they were kept", whole=True)
-MONTH_SECONDS: Final = Bound("2419200", "2764800", "seconds of the month", whole=True)
+MONTH_SECONDS: Final = Bound("2419200", "2682000", "seconds of the month", whole=True)
 PER_TB_MONTH: Final = Bound("0", "1e7", "currency per TB and month")
 COUNT: Final = Bound("0", "1e18", "requests", whole=True)
 PER_1000: Final = Bound("0", "1e6", "currency per 1000 requests")

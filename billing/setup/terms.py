@@ -46,10 +46,11 @@ from billing.rating.selectors import closed_until
 from billing.setup.file import Entry
 from billing.tenancy.models import Team
 from billing.tenancy.selectors import billing_setup
+from metering.intervals import billing_month, month_of
 from pricing.allocation import AllocationError, Method, Split
 from pricing.carbon import BASES, OFFICIAL, RESIDUAL, CarbonError, carbon_factor
 from pricing.efficiency import SECONDS_PER_GPU_HOUR, Form, Metric
-from pricing.fields import InputError
+from pricing.fields import InputError, exact_number
 from pricing.money import round_to
 from pricing.number_text import plain_text
 from pricing.storage import STORE_FIELDS, parse_store_use
@@ -158,6 +159,9 @@ def allocation_policy_store(entry: Entry, zone: str, actor: str) -> Stored:
         "shared": [_shared(rule) for rule in entry.entries("shared")],
     }
     entry.finish()
+    if not AllocationPolicy.objects.filter(name=name).exists():  # those that are stored stay as they are
+        for rule in entry.entries("shared"):
+            _refuse_other_month(rule, month_of(valid_from, zone), zone)
     named = {field: [(rule.get("name"), rule.get("cluster"), rule.get("accelerator")) for rule in rules[field]]
              for field in rules}  # fmt: skip
     for field, names in named.items():
@@ -198,6 +202,13 @@ def _store_cost(rule: Entry, made_of: dict[str, Any]) -> Decimal:
     if not amount:
         raise rule.error("storage", "costs nothing: there is nothing to share")
     return amount
+
+
+def _refuse_other_month(rule: Entry, month: str, zone: str) -> None:
+    """Refuse bytes kept over the seconds of another month than that of the policy: they are figures of one month."""
+    given, seconds = rule.value("month_seconds"), billing_month(month, zone).microseconds // 10**6
+    if given is not None and exact_number(given) != seconds:
+        raise rule.error("month_seconds", f"{given} must be {seconds}, the seconds of {month}, with which the policy begins")
 
 
 def _split(rule: Entry) -> dict[str, Any]:

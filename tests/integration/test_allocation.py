@@ -15,6 +15,7 @@ from billing.closing.services.closing import CloseRefusedError, period_close
 from billing.invoices.models import Invoice
 from billing.invoices.selectors import document_of, period_of
 from billing.invoices.services.periods import period_open
+from billing.rates.models import AllocationPolicy
 from billing.rating.models import IdleShare
 from billing.setup.file import SetUpFileError
 from billing.tenancy.models import AuditEntry
@@ -110,6 +111,19 @@ def test_a_bad_store_is_refused_with_its_field(tmp_path: Path, changed: dict[str
     rule = {name: value for name, value in {**STORE, **changed}.items() if value is not None}
     with pytest.raises(SetUpFileError, match=says):
         apply(tmp_path, allocation_policies=[{"name": "store-v1", "valid_from": "2026-10-01", "shared": [rule]}])
+
+
+def test_bytes_are_kept_over_the_seconds_of_the_policys_own_month(tmp_path: Path) -> None:
+    """2 TB over 30 of November's 30 days are 2 TB-months; over October's 31 days they would be 1.935."""
+    kept = {"tier": "hot", "byte_seconds": 2 * 10**12 * 2_592_000, "price_per_tb_month": "150"}
+    rule = {"name": "datasets", "method": "even", "storage": [kept], "month_seconds": 2_678_400}
+    policy = {"name": "store-2026-11", "valid_from": "2026-11-01", "shared": [rule]}
+    says = r"shared\[0\].month_seconds: 2678400 must be 2592000, the seconds of 2026-11, with which the policy begins"
+    with pytest.raises(SetUpFileError, match=says):
+        apply(tmp_path, allocation_policies=[policy])
+    for _ in range(2):  # what is stored may be declared again
+        apply(tmp_path, allocation_policies=[{**policy, "shared": [{**rule, "month_seconds": 2_592_000}]}])
+    assert AllocationPolicy.objects.get().rules["shared"][0]["amount"] == "300.00"
 
 
 def lines(team: str, *kinds: str, month: str = "2026-10") -> list[tuple[str, str, str, str, str]]:

@@ -56,7 +56,8 @@ def test_a_month_of_a_store_is_priced_by_tier_and_class(desk: Desk) -> None:
     [
         ({"storage": None, "requests": None}, "storage: is missing, and so is requests: give at least one of them"),
         ({"month_seconds": None}, "storage[1].byte_seconds: needs month_seconds of the document"),
-        ({"month_seconds": 31}, "month_seconds: 31 must be a whole number from 2419200 to 2764800 (seconds of the month)"),
+        ({"month_seconds": 2764800}, "month_seconds: 2764800 must be a whole number from 2419200 to 2682000"),
+        ({"month_seconds": 31}, "month_seconds: 31 must be a whole number from 2419200 to 2682000 (seconds of the month)"),
         ({"storage": [{"tier": "a", "tb_months": 1, "byte_seconds": 1, "price_per_tb_month": 1}]},
          "storage[0].byte_seconds: is given beside tb_months: give one of them"),
         ({"storage": [{"tier": "a", "price_per_tb_month": 1}]},
