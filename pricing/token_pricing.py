@@ -4,15 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from metering.messages import Message
-from pricing.loadtests.own import LoadRun, LoadTest, merge_load_tests
+from pricing.loadtests.own import NAMES, LoadRun, LoadTest, merge_load_tests, refuse_differences
 from pricing.money import exact_decimal, round_price
 from pricing.token_price import (
     MILLION,
     ClassCosts,
     LatencyBounds,
     LoadPoint,
-    LoadPointError,
     MeasuredRun,
     deciding_point,
     fit_gpu_seconds,
@@ -99,10 +97,10 @@ def _fitted(tests: Sequence[LoadTest], terms: TokenTerms) -> tuple[LoadRun, Clas
 def fitted_runs(tests: Sequence[LoadTest], bounds: LatencyBounds) -> list[tuple[LoadRun, MeasuredRun]]:
     """What least squares takes: the sustainable run of every report, or the passing prefix of a single report.
 
-    Raises LoadPointError where a report has no sustainable run, ValueError for reports of two models or accelerators.
+    The reports may differ in GPUs, which the fit counts, and in nothing else.  Raises LoadPointError where a report has no
+    sustainable run, DeploymentsError where they are of two models, accelerators, engines or precisions.
     """
-    if len({(test.model, test.accelerator) for test in tests}) > 1:
-        raise LoadPointError(Message("the reports are not of one model on one accelerator"))
+    refuse_differences(tests, NAMES)
     chosen: list[tuple[LoadRun, MeasuredRun]] = []
     for test in tests:
         points = [run.point for run in test.runs]

@@ -12,6 +12,7 @@ from billing.rates.services import cost_sheet_put, token_cost_sheet_put
 from billing.setup.file import Entry, Fields, SetUpFileError, read_fields
 from pricing.cost_sheet import CostSheetError
 from pricing.fields import Path as FieldPath
+from pricing.loadtests.own import DeploymentsError
 from pricing.tco import cost_of_gpu_hour, parse_cost_sheet
 from pricing.token_price import LoadPointError
 from pricing.token_sheet import TokenSheetError
@@ -44,7 +45,7 @@ def token_cost_sheet_store(entry: Entry, actor: str) -> tuple[bool, str]:
         sheet, changed = token_cost_sheet_put(name=name, inputs=fields, actor=actor)
     except TokenSheetError as error:
         raise SetUpFileError(f"{source}: token cost sheet {name}: {'; '.join(error.messages)}") from error
-    except LoadPointError as error:
+    except (LoadPointError, DeploymentsError) as error:
         raise SetUpFileError(f"{source}: token cost sheet {name}: report: {error}") from error
     return changed, f"token cost sheet {name}: {sheet.model}, method {sheet.method}"
 

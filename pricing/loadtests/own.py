@@ -118,13 +118,18 @@ def _refuse_contradictions(reader: FieldReader, run: dict[str, Fraction]) -> Non
 
 def merge_load_tests(tests: Sequence[LoadTest]) -> LoadTest:
     """One load test of the runs of all reports.  Raises DeploymentsError."""
+    refuse_differences(tests, (*NAMES, "gpus"))
+    first, runs = tests[0], tuple(run for test in tests for run in test.runs)
+    return LoadTest(first.accelerator, first.gpus, first.model, first.engine, first.precision, runs)
+
+
+def refuse_differences(tests: Sequence[LoadTest], names: Sequence[str]) -> None:
+    """Refuse reports of which one of these facts differs.  Raises DeploymentsError."""
     first = tests[0]
     for other in tests[1:]:
-        for name in (*NAMES, "gpus"):
+        for name in names:
             if getattr(other, name) != getattr(first, name):
                 raise DeploymentsError(Message(
                     "the reports are not of one deployment: %(name)s is %(one)s and %(other)s",
                     name=name, one=repr(getattr(first, name)), other=repr(getattr(other, name)),
                 ))
-    runs = tuple(run for test in tests for run in test.runs)
-    return LoadTest(first.accelerator, first.gpus, first.model, first.engine, first.precision, runs)

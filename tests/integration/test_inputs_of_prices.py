@@ -10,6 +10,7 @@ from django.utils import timezone
 
 from billing.rates.models import CostSheet, PriceVersion, TokenCostSheet
 from billing.rates.services import price_draft_approve, price_draft_submit, price_draft_write
+from billing.setup.file import SetUpFileError
 from billing.tenancy.models import AuditEntry
 from pricing.__main__ import main
 from tests import factories
@@ -52,6 +53,18 @@ def test_three_messages_from_the_api(scenario: None) -> None:
         for line in (MISSING, CONTRADICTORY, ABSURD)
     }
     assert not CostSheet.objects.exists()
+
+
+def test_reports_of_two_deployments_are_named_with_file_and_sheet(tmp_path: Path) -> None:
+    other = {**TOKEN_SHEET["report"], "precision": "bf16"}
+    for method in ("ratio", "least-squares"):
+        sheet = {**TOKEN_SHEET, "method": method, "report": [TOKEN_SHEET["report"], other]}
+        with pytest.raises(SetUpFileError) as refused:
+            factories.apply(tmp_path, **since_2024(token_cost_sheets=[{"name": "llama", "sheet": sheet}]))
+        assert str(refused.value) == (
+            f"{tmp_path / 'set-up.yaml'}: token cost sheet llama: report: the reports are not of one deployment: "
+            "precision is 'fp8' and 'bf16'"
+        )
 
 
 def test_three_messages_from_the_workbench(scenario: None) -> None:

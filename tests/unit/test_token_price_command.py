@@ -64,6 +64,19 @@ def test_least_squares_takes_one_report_per_shape(desk: Desk) -> None:
     assert costs(answer) == {"input": "0.138888888889", "cache_read": "0.013888888889", "output": "1.388888888889"}
 
 
+@pytest.mark.parametrize(
+    ("name", "other"), [("precision", "fp8"), ("engine", "sglang"), ("model", "n"), ("accelerator", "H20")]
+)
+def test_least_squares_takes_no_report_of_another_deployment(desk: Desk, name: str, other: str) -> None:
+    """A precision halves the cost of a token: one fit over both would price neither."""
+    shapes = [(10_000, 0, 1_000, 1), (4_000, 20_000, 3_400, 2), (0, 0, 2_000, 1), (30_000, 100_000, 0, 2)]
+    reports = [shape(*values) for values in shapes]
+    files = [desk.file(f"{number}.json", report) for number, report in enumerate([*reports[:3], reports[3] | {name: other}])]
+    status, out, err = desk.run("tokens", *files, "--gpu-hour-cost", "10", "--method", "least-squares", *SLA)
+    assert (status, out) == (2, "")
+    assert err[0].endswith(f"the reports are not of one deployment: {name} is {reports[0][name]!r} and {other!r}")
+
+
 def test_no_sustainable_run_is_for_a_person_to_decide(desk: Desk) -> None:
     report = desk.file("a.json", load_test())
     status, _, err = desk.run("tokens", report, "--gpu-hour-cost", "10", "--ttft-p99-ms", "50", "--tpot-p99-ms", "80")
