@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from metering.messages import Message
 from pricing.contexts import LONGEST, Context, contexts_of, priced_class
-from pricing.loadtests.own import LoadRun, LoadTest
+from pricing.loadtests.own import LoadRun, LoadTest, gpus_of
 from pricing.money import exact_decimal
 from pricing.token_price import ClassCosts, LoadPointError
 from pricing.token_pricing import TokenTerms, class_rows, price_tokens
@@ -81,7 +81,7 @@ def one_price(tests: Sequence[LoadTest], terms: TokenTerms) -> tuple[ClassCosts,
         costs = shared_costs(lengths)
     else:
         selected, costs = price_tokens(tests, terms)
-        lengths = [MeasuredLength(0, selected, costs, tests[0].gpus)]
+        lengths = [MeasuredLength(0, selected, costs, gpus_of(tests, selected))]
     return costs, sum((item.recovered(costs) for item in lengths), Fraction(0)) / len(lengths)
 
 
@@ -211,4 +211,4 @@ def _measured(tests: Sequence[LoadTest], runs: Sequence[tuple[int, LoadRun]], te
         selected, costs = price_tokens(of_length, terms)
     except LoadPointError as error:
         raise LoadPointError(Message("prompts of %(tokens)s tokens: %(error)s", tokens=tokens, error=error)) from error
-    return MeasuredLength(tokens, selected, costs, of_length[0].gpus)
+    return MeasuredLength(tokens, selected, costs, gpus_of(of_length, selected))

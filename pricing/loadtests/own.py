@@ -133,3 +133,8 @@ def refuse_differences(tests: Sequence[LoadTest], names: Sequence[str]) -> None:
                     "the reports are not of one deployment: %(name)s is %(one)s and %(other)s",
                     name=name, one=repr(getattr(first, name)), other=repr(getattr(other, name)),
                 ))
+
+
+def gpus_of(tests: Sequence[LoadTest], run: LoadRun) -> int:
+    """The GPUs of the report that a run is of: least squares takes reports of different ones."""
+    return next(test.gpus for test in tests if any(one is run for one in test.runs))

@@ -120,6 +120,18 @@ def test_a_method_that_cannot_says_why() -> None:
     assert fitted.refusal == "the runs do not distinguish the token classes: vary the ratio of input to output"
 
 
+def test_least_squares_recovers_the_hour_of_each_gpu_of_the_selected_run() -> None:
+    """Every GPU spends its second: 50 a million of input and 500 of output. The run that is selected is of eight GPUs."""
+    shapes = [(1, 2000, 1800), (8, 8000, 1200), (1, 4000, 1600), (1, 10000, 1000)]
+    reports = [
+        {**sheet()["report"], "gpus": gpus, "runs": [run(gpus, gpus * fresh, gpus * out)]} for gpus, fresh, out in shapes
+    ]
+    *_, fitted = compared_methods(parse_token_sheet({**sheet(), "method": "least-squares", "report": reports}))
+    assert fitted.costs is not None
+    assert (fitted.costs.input, fitted.costs.output) == (Fraction(50 * 10, 3600), Fraction(500 * 10, 3600))
+    assert fitted.recovered == 10
+
+
 @pytest.mark.parametrize("used", ["0.5", "1"])
 def test_what_is_recovered_of_provisioned_time_is_the_cost_of_the_hour(used: str) -> None:
     ratio, *_ = compared_methods(parse_token_sheet(sheet(*TABLE, serving_utilisation=used)))
