@@ -49,7 +49,7 @@ def read_report(raw: bytes, name: str, extra: Supplement) -> Document:
     """A report in the own format, from a tool's own file.  Raises DocumentError."""
     text = read_text(raw, name)
     if locust.is_report(text):
-        return _of_tool(name, extra.complete(locust.own_format(text, name)))
+        return _noted(name, extra.complete(locust.own_format(text, name)))
     values = _values(raw, text, name)
     tool = next((own_format for matches, own_format in READERS if all(map(matches, values))), None)
     if tool is None:
@@ -58,24 +58,24 @@ def read_report(raw: bytes, name: str, extra: Supplement) -> Document:
                 "%(name)s: holds %(values)s documents that are no report of a known tool", name=name, values=len(values)
             ))
         fields = values[0]
-        return Document(name, text, fields if not _is_own(fields) else extra.complete(dict(fields)))
+        return _noted(name, extra.complete(dict(fields)), text) if _is_own(fields) else Document(name, text, fields)
     try:
         parts = [tool(value) for value in values]
     except DocumentError as error:
         raise DocumentError(Message("%(field)s: %(text)s", field=name, text=error)) from error
     merged = {**parts[0], "runs": [run for part in parts for run in part["runs"]]}
-    return _of_tool(name, extra.complete(merged))
+    return _noted(name, extra.complete(merged))
 
 
-def _of_tool(name: str, fields: dict[str, Any]) -> Document:
-    """What a tool reported. Where it does not state cached input its price says so: unknown is not zero."""
+def _noted(name: str, fields: dict[str, Any], text: str = "") -> Document:
+    """What was reported. Where it does not state cached input its price says so: unknown is not zero."""
     runs = fields["runs"]
     silent = sum(1 for run in runs if run.get(CACHED) is None)
     note = (
         f"{name}: does not state cached input of {silent} of {len(runs)} runs: it is priced as uncached; give "
         "cached_input_share, 0 where nothing came from the cache"
     )
-    return Document(name, "", fields, (note,) if silent else ())
+    return Document(name, text, fields, (note,) if silent else ())
 
 
 def _values(raw: bytes, text: str, name: str) -> list[Any]:

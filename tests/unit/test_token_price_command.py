@@ -123,15 +123,22 @@ def test_a_bad_option_is_one_line_with_its_value(desk: Desk, option: str, value:
     assert repr(value) in err[0]
 
 
-def test_a_report_that_does_not_state_its_cached_input_is_priced_and_the_command_says_so(desk: Desk) -> None:
-    """A vLLM report of 5000 tokens/s in and 500 out on one GPU: method R divides by 5000 + 4 x 500, or with 3000 cached by
+VLLM: dict[str, Any] = {
+    "model_id": "m", "num_prompts": 3000, "request_rate": 5, "duration": 600, "completed": 3000, "failed": 0,
+    "total_input_tokens": 3_000_000, "total_output_tokens": 300_000, "request_throughput": 5, "p99_ttft_ms": 410,
+    "p99_tpot_ms": 38, "accelerator": "NVIDIA-H800", "gpus": "1",
+}  # fmt: skip
+OWN = {name: value for name, value in load_test()["runs"][3].items() if name != "cached_input_tps"}
+
+
+@pytest.mark.parametrize("content", [VLLM, load_test(runs=[OWN])])
+def test_a_report_that_does_not_state_its_cached_input_is_priced_and_the_command_says_so(
+    desk: Desk, content: dict[str, Any]
+) -> None:
+    """A report of 5000 tokens/s in and 500 out on one GPU: method R divides by 5000 + 4 x 500, or with 3000 cached by
     2000 + 300 + 2000.
     """
-    report = desk.file("vllm.json", {
-        "model_id": "m", "num_prompts": 3000, "request_rate": 5, "duration": 600, "completed": 3000, "failed": 0,
-        "total_input_tokens": 3_000_000, "total_output_tokens": 300_000, "request_throughput": 5, "p99_ttft_ms": 410,
-        "p99_tpot_ms": 38, "accelerator": "NVIDIA-H800", "gpus": "1",
-    })  # fmt: skip
+    report = desk.file("report.json", content)
     status, out, err = desk.run("tokens", report, "--gpu-hour-cost", "10", *SLA, "--json")
     note = (
         f"{report}: does not state cached input of 1 of 1 runs: it is priced as uncached; give cached_input_share, 0 where "
