@@ -10,7 +10,8 @@ import gzip
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -156,18 +157,22 @@ def _parquet_rows(path: Path, columns: Columns) -> Iterator[tuple[int, Row]]:
             for batch in file.iter_batches(batch_size=10_000):
                 for row in batch.to_pylist():
                     number += 1
-                    yield number, {name: _value_text(name, value, number, path) for name, value in row.items()}
+                    where = place(path, number)
+                    yield number, {name: _value_text(name, value, columns, where) for name, value in row.items()}
     except pa.ArrowException as error:
         raise TableError(f"{path}: not a readable Parquet file: {str(error).splitlines()[0]}") from error
 
 
-def _value_text(name: str, value: object, number: int, path: Path) -> str | None:
+def _value_text(name: str, value: object, columns: Columns, where: str) -> str | None:
+    """A value of a Parquet file as text. What a name cannot be is refused: NaN would be one, and 7.0 another than 7."""
     if value is None or value == "":
         return None
     if isinstance(value, datetime):
         if value.tzinfo is None:
-            raise TableError(f"{place(path, number)}: {name} {value.isoformat()} has no offset")
+            raise TableError(f"{where}: {name} {value.isoformat()} has no offset")
         return value.isoformat()
-    if isinstance(value, float):
-        return repr(value)
-    return str(value)
+    if isinstance(value, float) and (name not in columns.numbers or value != value):
+        raise TableError(f"{where}: {name}: {value!r} is a float: write text, or null where there is no value")
+    if isinstance(value, bool) or not isinstance(value, str | int | float | Decimal | date):
+        raise TableError(f"{where}: {name}: {value!r} is a {type(value).__name__}: write text")
+    return repr(value) if isinstance(value, float) else str(value)

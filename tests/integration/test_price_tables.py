@@ -4,9 +4,12 @@ import csv
 import io
 from collections.abc import Callable
 from datetime import UTC, date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from openpyxl import Workbook
 
@@ -197,6 +200,32 @@ def test_a_cell_that_is_not_exact_is_refused(
     path = as_workbook(tmp_path / "prices.xlsx", changed(index, **cells)())
     assert manage("price_version", "import", path).error.startswith(f"{path} {message}")
     assert not PriceDraft.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("cells", "message"),
+    [
+        ({"resource": float("nan")}, "resource: nan is a float: write text, or null where there is no value"),
+        ({"accelerator": 7.0}, "accelerator: 7.0 is a float: write text, or null where there is no value"),
+        ({"accelerator": b"NVIDIA-H800"}, "accelerator: b'NVIDIA-H800' is a bytes: write text"),
+        ({"accelerator": True}, "accelerator: True is a bool: write text"),
+        ({"accelerator": ["NVIDIA-H800"]}, "accelerator: ['NVIDIA-H800'] is a list: write text"),
+        ({"price": float("nan")}, "price: nan is a float: write text, or null where there is no value"),
+        ({"price": float("inf")}, "price: 'inf' must be a number from 0 to 1000000 "),
+    ],
+)
+def test_a_value_of_parquet_that_is_no_name_is_refused(
+    manage: Manage, tmp_path: Path, cells: dict[str, Any], message: str
+) -> None:
+    path = tmp_path / "prices.parquet"
+    row = {"version": "2099-01", "valid_from": START, "accelerator": "NVIDIA-H800", "unit": "GPU-Hours", "price": 10.5}
+    pq.write_table(pa.Table.from_pylist([row | cells]), path)
+    assert manage("price_version", "import", path).error.startswith(f"{path} row 1: {message}")
+    assert not PriceDraft.objects.exists()
+    numbers = {"price": Decimal("10.5000"), "accelerator": "NVIDIA-H800", "valid_from": date(2099, 1, 1)}
+    pq.write_table(pa.Table.from_pylist([row | numbers]), path)
+    assert manage("price_version", "import", path).out == "draft 2099-01, revision 1: made\n"
+    assert PriceDraft.objects.get().content["gpu"] == [{"accelerator": "NVIDIA-H800", "price_per_gpu_hour": "10.5000"}]
 
 
 def test_a_table_without_rows_or_with_other_columns_is_refused(manage: Manage, tmp_path: Path) -> None:
