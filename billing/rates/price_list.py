@@ -13,6 +13,7 @@ keeps the name, so that it can be traced.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from fractions import Fraction
 from typing import Final
 
 from billing.rates.models import GpuPrice
@@ -154,7 +155,19 @@ def _sheet_price(
             value=shown(name), currency=sheet.currency, other=currency,
         ))
         return None
+    if _too_much(reader, name, sheet.price):
+        return None
     return GpuPriceInput(sheet.price, accelerator, resource, cost_sheet=name, facility_kw=sheet.facility_kw)
+
+
+def _too_much(reader: FieldReader, sheet: str, price: Decimal) -> bool:
+    """Whether a sheet gives a price that nobody could write; then it is noted."""
+    above = not PRICE.holds(Fraction(price))
+    if above:
+        reader.refuse("cost_sheet", Message(
+            "%(value)s gives %(price)s, which %(range)s", value=shown(sheet), price=price_text(price), range=PRICE.expected
+        ))
+    return above
 
 
 @dataclass(frozen=True)
@@ -264,7 +277,7 @@ def _token_sheet_prices(
             "%(value)s is in %(currency)s, prices are in %(other)s",
             value=shown(name), currency=sheet.currency, other=currency,
         ))
-    else:
+    elif not _too_much(reader, name, max(sheet.by_class.values())):
         return dict(sheet.by_class)
     return {}
 

@@ -67,6 +67,23 @@ def test_reports_of_two_deployments_are_named_with_file_and_sheet(tmp_path: Path
         )
 
 
+def test_a_sheet_gives_no_price_that_nobody_could_write(scenario: None) -> None:
+    """10,070,000 over a life of 8.76 hours, with 3.461056... for the rest of each, x 1.2; a token in a thousand seconds."""
+    slow = {**TOKEN_SHEET["report"], "runs": [{**TOKEN_SHEET["report"]["runs"][0], "output_tps": "0.001"}]}
+    body = {
+        **BODY, "gpu": [{"accelerator": "NVIDIA-H800", "cost_sheet": "dear"}],
+        "tokens": [{"model": "llama-3-8b", "cost_sheet": "slow"}],
+        "cost_sheets": [{"name": "dear", "sheet": {**SHEET, "gpu_price": "1e7", "life_years": "0.001"}}],
+        "token_cost_sheets": [{"name": "slow", "sheet": {**TOKEN_SHEET, "report": slow}}],
+    }  # fmt: skip
+    errors = problem(signed_in("ana", "finance")("POST", "price-versions", body), 400)["errors"]
+    says = "which must be a number from 0 to 1000000 (currency per unit, at most 4 decimals)"
+    assert errors == {
+        "gpu[0].cost_sheet": [f"'dear' gives 1379456.2081, {says}"],
+        "tokens[0].cost_sheet": [f"'slow' gives 3333333.3333, {says}"],
+    }
+
+
 def test_three_messages_from_the_workbench(scenario: None) -> None:
     client = factories.signed_in(factories.person("ana", "finance"))
     sent = {**BAD, "accelerator": "NVIDIA-H800"}
