@@ -162,11 +162,10 @@ def _sheet_change(accelerator: str, old: dict[str, Any] | None, new: dict[str, A
     costs = [cost_of_gpu_hour(parse_cost_sheet(inputs)) if inputs else None for inputs in (old, new)]
     parts = [{part.name: part.cost_per_gpu_hour for part in cost.components} if cost else {} for cost in costs]
     rows = [ComponentChange(name, parts[0].get(name), parts[1].get(name)) for name in dict.fromkeys([*parts[1], *parts[0]])]
-    both = bool(old and new)
-    components = [(row.name, _money(row.old), _money(row.new), _difference(row) if both else "—") for row in rows]
+    components = [(row.name, _money(row.old), _money(row.new), difference_text(row, *costs)) for row in rows]
     fields = in_written_order({**(old or {}), **(new or {})})
     pairs = [(name, str((old or {}).get(name, "—")), str((new or {}).get(name, "—"))) for name in fields]
-    differing = [pair for pair in pairs if pair[1] != pair[2]] if both else []
+    differing = [pair for pair in pairs if pair[1] != pair[2]] if old and new else []
     return SheetChange(accelerator, costs[0], costs[1], components, differing)
 
 
@@ -174,9 +173,16 @@ def _money(value: Fraction | None) -> str:
     return "—" if value is None else price_text(value)
 
 
-def _difference(row: ComponentChange) -> str:
-    """Signed; a component that one of two sheets does not have costs nothing there."""
+def difference_text(row: ComponentChange, old: GpuHourCost | None, new: GpuHourCost | None) -> str:
+    """Signed; a component that one of two sheets does not have costs nothing there. None between two currencies."""
+    if old is None or new is None or old.currency != new.currency:
+        return "—"
     return f"{'+' if row.difference > 0 else ''}{price_text(row.difference)}"
+
+
+def in_currency(heading: str, cost: GpuHourCost | None, other: GpuHourCost | None) -> str:
+    """The heading of a sheet's figures, with its currency where the sheet beside it is in another one."""
+    return f"{heading}, {cost.currency}" if cost and other and cost.currency != other.currency else heading
 
 
 @dataclass(frozen=True, slots=True)

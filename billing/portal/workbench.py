@@ -24,7 +24,7 @@ from billing.invoices.selectors import period_of
 from billing.portal.charts import Chart, tornado_chart, waterfall_chart
 from billing.portal.forms import Input, InputsForm, PageForm, Text
 from billing.portal.input_names import hint_of
-from billing.portal.price_lists import published_versions
+from billing.portal.price_lists import difference_text, in_currency, published_versions
 from billing.portal.slices import Card, SlicePrice, memory_of, slice_prices, with_slices
 from billing.portal.tables import Cell, Column, Table
 from billing.rates.models import CostSheet as StoredSheet
@@ -303,7 +303,7 @@ def analysis(sheet: CostSheet, old: CostSheet | None, memory_gb: int) -> Analysi
         cost, _waterfall_bars(cost, simple), swings, here, _by_share(sheet), simple, published,
         break_even(sheet, sheet.listing.price_of_sheet(Fraction(published))) if published else None,
         break_even(sheet, Fraction(cost.price)),
-        [(row, _money(row.old), _money(row.new), _money(row.difference)) for row in rows], before,
+        [(row, _money(row.old), _money(row.new), difference_text(row, before, cost)) for row in rows], before,
         slices_of(Card(sheet.accelerator, cost.list_price, published, memory_gb), published_versions().first()),
     )  # fmt: skip
 
@@ -415,7 +415,10 @@ def bench_tables(found: Analysis, against: str = "") -> dict[str, Callable[[], T
     """
     name, currency, parts = found.cost.accelerator, found.cost.currency, {"words": "price_part"}
     named, value, price = Column("name", heading=_("Name"), **parts), {"value": _("Value")}, found.cost.price
-    compared = {"before": against, "now": _("Now"), "difference": _("Difference")}
+    compared = {
+        "before": in_currency(against, found.before, found.cost),
+        "now": in_currency(gettext("Now"), found.cost, found.before), "difference": _("Difference"),
+    }  # fmt: skip
     before = found.before.price if found.before else None
     return {
         "parts": _table(

@@ -106,6 +106,30 @@ def test_the_bench_shows_it_saves_it_and_prices_a_month_with_it(scenario: Path) 
     assert PriceVersion.objects.get(name="2099-02").gpu.get(accelerator="NVIDIA-H800").price == IN_THE_LIST
 
 
+def test_no_difference_is_taken_between_two_currencies(scenario: Path) -> None:
+    """6.164383561644 a GPU-hour in USD beside the same in CNY is no difference of 0.0000."""
+    versions = [
+        {"name": name, "valid_from": f"{name}-01", "gpu": [{"accelerator": "NVIDIA-H800", "cost_sheet": sheet}]}
+        for name, sheet in (("2099-01", "cny"), ("2099-02", "usd"))
+    ]  # fmt: skip
+    sheets = [{"name": "cny", "sheet": SHEET}, {"name": "usd", "sheet": LISTED}]
+    apply(scenario, **since_2024(cost_sheets=sheets, price_versions=[*since_2024()["price_versions"], *versions]))
+    client = signed_in(person("ana", "finance"))
+    bench: Any = client.get("/prices/workbench/?sheet=usd&against=cny")
+    keys = [f"v{PriceVersion.objects.get(name=name).pk}" for name in ("2099-01", "2099-02")]
+    lists: Any = client.get("/prices/compare/", dict(zip(("old", "new"), keys, strict=True)))
+    ((_one, of_lists, _inputs),) = lists.context["sheets"]
+    for table, headings, nothing in (
+        (bench.context["tables"]["compared"](), ["Component", "cny, CNY", "Now, USD", "Difference"], None),
+        (of_lists, ["Component", "2099-01, CNY", "2099-02, USD", "Difference"], "—"),
+    ):
+        assert [str(column.heading) for column in table.columns] == headings
+        assert [row[-1] for row in table.rows] == [nothing] * 4
+    same: Any = client.get("/prices/workbench/?sheet=usd&against=usd")
+    table = same.context["tables"]["compared"]()
+    assert ([str(column.heading) for column in table.columns][1:3], {row[-1] for row in table.rows}) == (["usd", "Now"], {0})
+
+
 def test_a_bad_term_of_the_list_is_named_beside_its_field(scenario: Path) -> None:
     sent = {name: str(value) for name, value in LISTED.items() if name != "rate_date"} | {"exchange_rate": "-7"}
     shown: Any = signed_in(person("ana", "finance")).get("/prices/workbench/", sent)

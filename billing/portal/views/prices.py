@@ -28,6 +28,7 @@ from billing.portal.price_lists import (
     changes_against,
     changes_of,
     first_month_with_notice,
+    in_currency,
     open_drafts,
     published_versions,
     sheet_changes,
@@ -323,7 +324,9 @@ def _sheet_tables(one: SheetChange, old: str, new: str) -> tuple[SheetChange, Ta
     prices = [cost.price if cost else None for cost in (one.old, one.new)]
     components = Table(
         "components",
-        [Column("name", heading=_("Component"), words="price_part"), *sides,
+        [Column("name", heading=_("Component"), words="price_part"),
+         Column("old", "price", heading=in_currency(old, one.old, one.new)),
+         Column("new", "price", heading=in_currency(new, one.new, one.old)),
          Column("difference", "price", heading=_("Difference"))],
         one.components, foot=(gettext("Price"), *prices, ""),
     )  # fmt: skip
