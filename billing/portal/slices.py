@@ -14,11 +14,13 @@ from typing import Final
 from django.utils.translation import gettext
 
 from metering.accelerators import MIG
+from pricing.fields import Bound, exact_number
 from pricing.mig import MigProfileError, share_of_price, slice_fraction, slice_list_price
 from pricing.money import exact_decimal
 
 SLICE_HOUR: Final = "price_per_slice_hour"
 MEMORY_IN_NAME: Final = re.compile(r"(?:^|[-_ ])([0-9]{2,4})GB(?:$|[-_ ])", re.IGNORECASE)
+MEMORY: Final = Bound("1", "9999", "GB of a whole card", whole=True)
 USUAL_MEMORY: Final = 80
 """GB of the cards that are cut into slices most: asked for on the page, where the name does not say."""
 
@@ -51,8 +53,9 @@ def memory_of(accelerator: str, written: str) -> int:
     >>> memory_of("NVIDIA-A100-SXM4-40GB", ""), memory_of("NVIDIA-H200", "141"), memory_of("NVIDIA-H800", "")
     (40, 141, 80)
     """
-    if written.isdecimal() and 0 < int(written) < 10_000:
-        return int(written)
+    number = exact_number(written)
+    if number is not None and MEMORY.holds(number):
+        return int(number)
     named = MEMORY_IN_NAME.search(accelerator)
     return int(named.group(1)) if named else USUAL_MEMORY
 

@@ -25,7 +25,7 @@ from billing.portal.charts import Chart, tornado_chart, waterfall_chart
 from billing.portal.forms import Input, InputsForm, PageForm, Text
 from billing.portal.input_names import hint_of
 from billing.portal.price_lists import difference_text, in_currency, published_versions
-from billing.portal.slices import Card, SlicePrice, memory_of, slice_prices, with_slices
+from billing.portal.slices import MEMORY, Card, SlicePrice, memory_of, slice_prices, with_slices
 from billing.portal.tables import Cell, Column, Table
 from billing.rates.models import CostSheet as StoredSheet
 from billing.rates.models import PriceDraft, PriceVersion
@@ -38,7 +38,7 @@ from metering.messages import Message
 from pricing.carbon import OF_A_REGION
 from pricing.cost_sheet import COMPLETE, DEFAULTS, FOOTPRINT, SIMPLE, CostSheet, CostSheetError
 from pricing.documents import DocumentError, parse_document
-from pricing.fields import FieldProblem
+from pricing.fields import FieldProblem, exact_number, shown
 from pricing.listing import FIELDS as LISTING_FIELDS
 from pricing.listing import NUMBERS as LISTING_NUMBERS
 from pricing.money import exact_decimal
@@ -128,6 +128,11 @@ class SheetForm(InputsForm):
             self.sheet = parse_cost_sheet(sheet_fields(self.cleaned_data))
         except CostSheetError as error:
             self.keep_all(error.problems)
+        written = self.cleaned_data[CARD_MEMORY]
+        number = exact_number(written)
+        if written and (number is None or not MEMORY.holds(number)):
+            text = Message("%(value)s %(range)s", value=shown(written), range=MEMORY.expected)
+            self.keep_all([FieldProblem((CARD_MEMORY,), text)])
 
 
 def _input(name: str) -> Input:

@@ -89,3 +89,20 @@ def test_the_page_shows_the_slices_and_the_draft_takes_them_over(tmp_path: Path)
     ]
     smaller = client.get("/prices/workbench/", {**sent, "card_memory_gb": "20"}).content.decode()
     assert re.search(r'<td class="n">1.7143</td>\s*<td class="n">\s*5.7753\s*</td>', smaller)
+
+
+@pytest.mark.parametrize("written", ["141GB", "141 GB", "0", "12.5", "10000"])
+def test_a_memory_that_is_none_is_refused_and_not_taken_for_the_usual_one(tmp_path: Path, written: str) -> None:
+    """1g.18gb is an eighth of 141 GB and a quarter of 80 GB."""
+    apply(tmp_path)
+    client = signed_in(person("ana", "finance"))
+    sent: dict[str, Any] = {**SHEET, "accelerator": "NVIDIA-H200", "card_memory_gb": written}
+    says = [f"card_memory_gb: {written!r} must be a whole number from 1 to 9999 (GB of a whole card)"]
+    shown: Any = client.get("/prices/workbench/", sent)
+    assert (shown.context["refusals"], shown.context["found"]) == (says, None)
+    assert shown.context["form"]["card_memory_gb"].value() == written
+    effect: Any = client.get("/prices/workbench/effect/", {**sent, "month": "2026-10"})
+    assert (effect.context["problems"], effect.context["effect"]) == (says, None)
+    saved = {"draft_name": "2099-01", "valid_from": "2099-01-01", "reason": "new cards", "new_sheet": "h200"}
+    answer: Any = client.post("/prices/workbench/draft/", {**sent, **saved})
+    assert (answer.status_code, answer.context["refusals"], PriceDraft.objects.count()) == (400, says, 0)

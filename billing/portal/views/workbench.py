@@ -62,7 +62,7 @@ def _context(request: HttpRequest, setup: BillingSetup, asked: Any) -> dict[str,
     stored = sheets.get(name)
     values, begun = form_values(asked, stored), "accelerator" in asked or stored is not None
     memory = memory_of(values["accelerator"], values[CARD_MEMORY])
-    form = SheetForm({**values, CARD_MEMORY: str(memory)}, begun=begun)
+    form = SheetForm({**values, CARD_MEMORY: values[CARD_MEMORY] or str(memory)}, begun=begun)
     sheet = form.sheet if form.is_valid() else None
     old = sheets.get(against)
     month = next_month(month_of(timezone.now(), setup.zone))
