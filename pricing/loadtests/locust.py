@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from metering.messages import Message
 from pricing.documents import DocumentError
-from pricing.fields import exact_number
+from pricing.fields import exact_number, shown
 from pricing.loadtests.rates import error_rate, number_or_given, per_second, present
 from pricing.money import exact_decimal
 
@@ -37,13 +37,13 @@ def own_format(text: str, name: str) -> dict[str, Any]:
             "%(name)s: Locust counts no tokens, fire entries of type metric named %(names)s",
             name=name, names=", ".join(absent),
         ))
-    count, failed = (sum(_count(row, column) for row in requests) for column in ("Request Count", "Failure Count"))
+    count, failed = (sum(_count(row, column, name) for row in requests) for column in ("Request Count", "Failure Count"))
     duration = number_or_given(fired["duration_s"].get(SIZE))
     run = {
         "offered_rps": number_or_given(fired["offered_rps"].get(SIZE)),
         "completed_rps": per_second(count - failed, duration),
-        "input_tps": per_second(_total(fired["input_tokens"]), duration),
-        "output_tps": per_second(_total(fired["output_tokens"]), duration),
+        "input_tps": per_second(_total(fired["input_tokens"], name), duration),
+        "output_tps": per_second(_total(fired["output_tokens"], name), duration),
         "ttft_p99_ms": fired["ttft_ms"].get(PERCENTILE),
         "tpot_p99_ms": fired["tpot_ms"].get(PERCENTILE),
         "error_rate": error_rate(completed=count - failed, failed=failed),
@@ -52,12 +52,18 @@ def own_format(text: str, name: str) -> dict[str, Any]:
     return present({"runs": [run]})
 
 
-def _count(row: dict[str, str], column: str) -> int:
+def _count(row: dict[str, str], column: str, name: str) -> int:
+    """A count as Locust writes it.  Raises DocumentError: what cannot be read is not zero."""
     value = row.get(column) or ""
-    return int(value) if value.isascii() and value.isdigit() else 0
+    if not value.isascii() or not value.isdigit():
+        raise DocumentError(Message(
+            "%(name)s: %(column)s of %(entry)s: %(value)s must be a whole number",
+            name=name, column=column, entry=row.get("Name"), value=shown(value),
+        ))
+    return int(value)
 
 
-def _total(row: dict[str, str]) -> str | None:
+def _total(row: dict[str, str], name: str) -> str | None:
     """Mean content size times the count of entries."""
     mean = exact_number(row.get(SIZE))
-    return None if mean is None else exact_decimal(mean * _count(row, "Request Count"))
+    return None if mean is None else exact_decimal(mean * _count(row, "Request Count", name))

@@ -236,6 +236,20 @@ def test_locust_alone_knows_no_tokens() -> None:
         read(plain, name="run_stats.csv")
 
 
+@pytest.mark.parametrize(
+    ("there", "written", "says"),
+    [
+        ("completions,3000,6,", 'completions,3000,"1,200",', "Failure Count of /v1/chat/completions: '1,200'"),
+        ("completions,3000,6,", "completions,3000,,", "Failure Count of /v1/chat/completions: ''"),
+        ("input_tokens,3000,", "input_tokens,3000.0,", "Request Count of input_tokens: '3000.0'"),
+    ],
+)
+def test_a_count_of_locust_that_cannot_be_read_is_not_zero(there: str, written: str, says: str) -> None:
+    assert there in LOCUST
+    with pytest.raises(DocumentError, match=f"run_stats.csv: {says} must be a whole number"):
+        read(LOCUST.replace(there, written), name="run_stats.csv")
+
+
 @pytest.mark.parametrize("report", [VLLM, SGLANG, AIPERF])
 def test_a_report_without_the_deployment_names_what_is_missing(report: dict[str, Any]) -> None:
     bare = {name: value for name, value in report.items() if name not in ("gpus", "accelerator")}
