@@ -22,21 +22,15 @@ from billing.api.parameters import TEAM, Endpoint, facts_of, rows_seen
 from billing.api.schema import PROBLEM
 from billing.rates.models import Commitment, CommitmentDraft
 from billing.rates.services import CommitmentTerms, RateError
-from billing.rating.services.commitment_terms import (
-    terms_approve,
-    terms_propose,
-    terms_propose_end,
-    terms_reject,
-    terms_withdraw,
-)
+from billing.rating.services import commitment_terms as services
 from billing.tenancy.actors import actor_of
 from billing.tenancy.models import Team
 from metering.messages import Message
 
 STEPS: Mapping[str, tuple[Callable[..., CommitmentDraft], str]] = {
-    "approve": (terms_approve, "prices:approve"),
-    "reject": (terms_reject, "prices:approve"),
-    "withdraw": (terms_withdraw, "prices:write"),
+    "approve": (services.terms_approve, "prices:approve"),
+    "reject": (services.terms_reject, "prices:approve"),
+    "withdraw": (services.terms_withdraw, "prices:write"),
 }
 STEP = OpenApiParameter("step", str, OpenApiParameter.PATH, enum=list(STEPS))
 REFUSED = OpenApiResponse(PROBLEM, "not like this; nothing has changed")
@@ -170,11 +164,11 @@ class CommitmentDrafts(Endpoint, ListAPIView[CommitmentDraft]):
         """Propose terms, or the end of a commitment; nothing changes before somebody else approves."""
         facts, actor, now = facts_of(ProposalSerializer, request), actor_of(request), timezone.now()
         if facts["ends"]:
-            draft = terms_propose_end(
+            draft = services.terms_propose_end(
                 name=facts["name"], at=facts["valid_until"], reason=facts["reason"], actor=actor, now=now
             )
         else:
-            draft = terms_propose(terms=_terms(facts), reason=facts["reason"], actor=actor, now=now)
+            draft = services.terms_propose(terms=_terms(facts), reason=facts["reason"], actor=actor, now=now)
         return Response(CommitmentDraftSerializer(draft).data, status=201)
 
 

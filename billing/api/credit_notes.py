@@ -4,6 +4,7 @@ from typing import Any
 
 from django.db.models import QuerySet
 from django.http import Http404
+from django.shortcuts import get_object_or_404
 from django.utils import timezone
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema, extend_schema_view
@@ -151,7 +152,5 @@ class OneDispute(Endpoint):
 
     @extend_schema(responses={200: DisputeSerializer})
     def get(self, request: Request, pk: int) -> Response:
-        dispute = disputes_of(actor_of(request).teams()).filter(pk=pk).first()
-        if dispute is None:
-            raise Http404
+        dispute = get_object_or_404(disputes_of(actor_of(request).teams()), pk=pk)
         return Response(dispute_as_dict(dispute, timezone.now()))

@@ -45,6 +45,8 @@ class Endpoint(APIView):
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super().initial(request, *args, **kwargs)
+        if any("\0" in str(value) for value in kwargs.values()):
+            raise Http404  # no name and no month has a NUL, and PostgreSQL cannot compare with it
         if request.method in SAFE_METHODS:
             self._check_query(request)
 

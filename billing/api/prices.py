@@ -120,14 +120,14 @@ class _PriceEndpoint(Endpoint):
 
     def listed(self, name: str) -> PriceDraft | PriceVersion:
         """The version or draft, if the client may see it.  Raises Http404."""
-        found = None if "\0" in name else price_list_named(name)
+        found = price_list_named(name)
         if found is None or (isinstance(found, PriceDraft) and not sees_drafts(self.request)):
             raise Http404
         return found
 
     def draft(self, name: str) -> PriceDraft:
         """The draft of that name.  Raises Http404, or PriceDraftError where the name is of a declared version."""
-        found = None if "\0" in name else price_draft_named(name)
+        found = price_draft_named(name)
         if found is None:
             self.listed(name)
             wrong = Message("%(name)s is published and never changes: draft another list", name=name)

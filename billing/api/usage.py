@@ -22,22 +22,7 @@ from billing.api.bodies import JSON_BODY, RECORD_BODIES, UNREADABLE, declared_by
 from billing.api.schema import INGEST_ANSWER, record_schema
 from billing.api.token_reports import report_read
 from billing.tenancy.actors import actor_of
-from billing.usage.services import (
-    IngestOutcome,
-    Reporter,
-    Scan,
-    Watched,
-    agent_notes_add,
-    allocations_ingest,
-    batch_ingest,
-    capacity_ingest,
-    cluster_scans_add,
-    efficiency_ingest,
-    engine_readings_ingest,
-    no_accelerators_note,
-    watch_notes_add,
-    watermark_advance,
-)
+from billing.usage import services
 from metering.intervals import Interval
 from metering.names import name_problem
 from metering.record_checks import EARLIEST
@@ -80,17 +65,17 @@ class UsageEndpoint(APIView):
         admitted = self.admission.enter_context(gate.admit(declared_bytes(request.META, settings.INGEST_MAX_BYTES)))
         return read_body(request._request, admitted, accepted)
 
-    def reporter(self, request: Request) -> Reporter:
+    def reporter(self, request: Request) -> services.Reporter:
         """Who reports, with the limits of its token."""
         actor = actor_of(request)
-        return Reporter(str(actor), self.door, actor.source, settings.FUTURE_TOLERANCE_SECONDS)
+        return services.Reporter(str(actor), self.door, actor.source, settings.FUTURE_TOLERANCE_SECONDS)
 
     def take(
         self,
         request: Request,
         raws: list[Any],
         kind: type[Any],
-        ingest: Callable[..., IngestOutcome],
+        ingest: Callable[..., services.IngestOutcome],
     ) -> Response:
         """Decode the records, let `ingest` take them, and answer what became of each."""
         batch: Any = decode_batch(kind, raws)
@@ -118,7 +103,7 @@ class TokensEndpoint(UsageEndpoint):
     )
     def post(self, request: Request) -> Response:
         batch = report_read(self.body(request, RECORD_BODIES), self.reporter(request))
-        return Response(batch_ingest(batch).answer())
+        return Response(services.batch_ingest(batch).answer())
 
 
 class EfficiencyEndpoint(UsageEndpoint):
@@ -132,7 +117,8 @@ class EfficiencyEndpoint(UsageEndpoint):
         responses={200: OpenApiResponse(INGEST_ANSWER, "durable")},
     )
     def post(self, request: Request) -> Response:
-        return self.take(request, raw_records(self.body(request, RECORD_BODIES)), EfficiencySample, efficiency_ingest)
+        raws = raw_records(self.body(request, RECORD_BODIES))
+        return self.take(request, raws, EfficiencySample, services.efficiency_ingest)
 
 
 class Stretch(msgspec.Struct, forbid_unknown_fields=True, rename={"start": "from"}):
@@ -172,7 +158,7 @@ class WatermarksEndpoint(UsageEndpoint):
             raise PermissionDenied(f"source {body.source!r}: this token may report for {bound!r} only")
         for field, value in (("agent", body.agent), ("source", body.source)):
             _checked_name(field, value)
-        watermark_advance(agent=body.agent, cluster=body.source, watermark=body.watermark)
+        services.watermark_advance(agent=body.agent, cluster=body.source, watermark=body.watermark)
         return Response(status=HTTPStatus.NO_CONTENT)
 
 
@@ -191,7 +177,8 @@ class EngineCountersEndpoint(UsageEndpoint):
         responses={200: OpenApiResponse(INGEST_ANSWER, "durable")},
     )
     def post(self, request: Request) -> Response:
-        return self.take(request, raw_records(self.body(request, RECORD_BODIES)), EngineReading, engine_readings_ingest)
+        raws = raw_records(self.body(request, RECORD_BODIES))
+        return self.take(request, raws, EngineReading, services.engine_readings_ingest)
 
 
 class AllocationEnvelope(msgspec.Struct, forbid_unknown_fields=True):
@@ -210,7 +197,7 @@ class AllocationEnvelope(msgspec.Struct, forbid_unknown_fields=True):
     watched_since: datetime | None = None
     unwatched: list[Stretch] = []
     filled: list[Stretch] = []
-    scans: list[Scan] = []
+    scans: list[services.Scan] = []
 
 
 class CapacityEnvelope(msgspec.Struct, forbid_unknown_fields=True):
@@ -236,22 +223,23 @@ class AllocationsEndpoint(UsageEndpoint):
         for scan in body.scans:
             _check_instant("scans.at", scan.at)
         name, clusters = self._agent(request, body, raws)
-        answer = self.take(request, raws, GpuAllocation, allocations_ingest)
+        answer = self.take(request, raws, GpuAllocation, services.allocations_ingest)
         if body.watermark is not None:  # after the records are durable: it never runs ahead of them
-            watched = Watched(body.watched_since, tuple(unwatched), _stateless(body))
+            stateless = (body.agent or {}).get("version") == STATELESS_VERSION
+            watched = services.Watched(body.watched_since, tuple(unwatched), stateless)
             for cluster in sorted(clusters):
-                watermark_advance(
+                services.watermark_advance(
                     agent=name, cluster=cluster, watermark=body.watermark, watched=watched, now=timezone.now()
                 )
         for cluster in sorted(clusters):
             if body.watermark is None:
-                watch_notes_add(agent=name, cluster=cluster, kind="unwatched", stretches=unwatched)
-            watch_notes_add(agent=name, cluster=cluster, kind="filled", stretches=filled)
-            cluster_scans_add(agent=name, cluster=cluster, scans=body.scans)
+                services.watch_notes_add(agent=name, cluster=cluster, kind="unwatched", stretches=unwatched)
+            services.watch_notes_add(agent=name, cluster=cluster, kind="filled", stretches=filled)
+            services.cluster_scans_add(agent=name, cluster=cluster, scans=body.scans)
             for kind, notes in _agent_notes(body.agent).items():
-                agent_notes_add(agent=name, cluster=cluster, kind=kind, notes=notes, now=timezone.now())
+                services.agent_notes_add(agent=name, cluster=cluster, kind=kind, notes=notes, now=timezone.now())
             if ignored := _no_accelerators(body.agent):
-                no_accelerators_note(agent=name, cluster=cluster, resources=ignored, now=timezone.now())
+                services.no_accelerators_note(agent=name, cluster=cluster, resources=ignored, now=timezone.now())
         return answer
 
     def _agent(
@@ -274,10 +262,6 @@ class AllocationsEndpoint(UsageEndpoint):
         if bound and cluster != bound:
             raise PermissionDenied(f"agent.cluster {cluster!r}: this token may report for {bound!r} only")
         return name, {cluster}
-
-
-def _stateless(body: AllocationEnvelope) -> bool:
-    return (body.agent or {}).get("version") == STATELESS_VERSION
 
 
 def _agent_notes(agent: dict[str, Any] | None) -> dict[str, dict[str, str]]:
@@ -337,7 +321,7 @@ class CapacityEndpoint(UsageEndpoint):
     )
     def post(self, request: Request) -> Response:
         _, raws = envelope(CapacityEnvelope, self.body(request), "nodes")
-        return self.take(request, raws, NodeCapacity, capacity_ingest)
+        return self.take(request, raws, NodeCapacity, services.capacity_ingest)
 
 
 def _clusters(raws: Sequence[bytes | msgspec.Raw]) -> set[str]:
