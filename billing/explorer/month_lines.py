@@ -14,6 +14,7 @@ from billing.explorer.cube import whole_units
 from billing.explorer.models import MonthCube
 from billing.invoices.lines import Line, invoice_lines
 from billing.invoices.models import BillingPeriod, Invoice, InvoiceLine, Note, NoteLine
+from billing.invoices.selectors import known_before
 from billing.invoices.services.drafts import charges_by_invoice
 from billing.rating.assessment import RatingResult
 from billing.rating.efficiency import Verdict
@@ -116,7 +117,7 @@ def month_lines(period: BillingPeriod, now: datetime) -> MonthLines:
 
     Of notes those that were issued in it, whichever month they correct.
     """
-    before, notes = _before(period), list(_noted(period))
+    before, notes = known_before(period), list(_noted(period))
     if period.status == BillingPeriod.Status.CLOSED:
         verdicts = list(EfficiencyVerdict.objects.filter(close_seq=before))
         return _countable(MonthLines(period, list(_invoiced(period)), verdicts, before, now, notes=notes))
@@ -159,7 +160,7 @@ def _countable(month: MonthLines) -> MonthLines:
 
 def judged_in(period: BillingPeriod, teams: Collection[str], *, judged: bool) -> tuple[Sequence[AnyVerdict], int]:
     """The verdicts on jobs of teams, none where nothing was `judged`; and what the close knew, or the next will."""
-    before = _before(period)
+    before = known_before(period)
     if not judged:
         return [], before
     if period.status == BillingPeriod.Status.CLOSED:
@@ -175,10 +176,6 @@ def _snapshot(period: BillingPeriod) -> RatingSnapshot | None:
     kept = snapshot_of(period.month, period.close_seq)
     closed = BillingPeriod.objects.aggregate(last=Max("closed_at"))["last"]
     return None if kept and closed and kept.as_of and kept.as_of <= closed else kept
-
-
-def _before(period: BillingPeriod) -> int:
-    return period.close_seq if period.close_seq is not None else last_close_seq() + 1
 
 
 def _rated_now(period: BillingPeriod) -> RatingResult:

@@ -19,6 +19,7 @@ from billing.invoices.models import (
     Note,
 )
 from billing.tenancy.selectors import billing_setup
+from billing.usage.selectors import last_close_seq
 from metering.intervals import billing_month
 from pricing.number_text import amount_text
 
@@ -164,6 +165,11 @@ def period_unopened(month: str) -> BillingPeriod:
     zone = billing_setup().zone
     window = billing_month(month, zone)
     return BillingPeriod(month=month, zone=zone, start=window.start, end=window.end)
+
+
+def known_before(period: BillingPeriod) -> int:
+    """The close number before which a month is known: its own, of an open month that of the next close of any."""
+    return period.close_seq if period.close_seq is not None else last_close_seq() + 1
 
 
 def mails_of(document: Invoice | Note) -> QuerySet[DocumentMail]:

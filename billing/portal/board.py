@@ -16,6 +16,7 @@ from billing.closing.usage_profile import DaysBefore, WeekUse, named_by, of_hour
 from billing.invoices.line_rollups import Charged, WastingJob, invoiced_total, judged_wasting, most_wasteful, wasting_jobs
 from billing.invoices.line_rollups import statement_line as previewed
 from billing.invoices.models import BillingPeriod
+from billing.invoices.selectors import known_before
 from billing.portal.bridge import Bridge, bridge_of
 from billing.portal.filters import Filters
 from billing.portal.months import period_shown
@@ -29,7 +30,6 @@ from billing.rating.selectors import reference_data_known
 from billing.tenancy.models import BillingSetup, Team
 from billing.tenancy.showback import billing_modes
 from billing.usage.gpu_time_by_job import HOUR_US, WeekHours, devices_by_week_hour, queues_of, tokens_by_week_hour
-from billing.usage.selectors import last_close_seq
 from metering.intervals import Interval, previous_month
 
 ZERO = Decimal("0.00")
@@ -88,7 +88,7 @@ class Board:
             raise TooManyJobsError
         shown = [item for item in self.whole.statements if item.shadow == self.shadow]
         lines = self.filters.kept(line for item in shown for line in item.lines)
-        seen = Seen(self.window, self.period.month, self._closing, self.reference_data)
+        seen = Seen(self.window, self.period.month, known_before(self.period), self.reference_data)
         pieces = by_job(lines, seen, self.verdicts)
         return [piece for piece in pieces if self.filters.keeps_job(piece.job, piece.queue)]
 
@@ -96,14 +96,10 @@ class Board:
     def window(self) -> Interval:
         return Interval(self.period.start, self.period.end)
 
-    @property
-    def _closing(self) -> int:
-        return self.period.close_seq if self.period.close_seq is not None else last_close_seq() + 1
-
     @cached_property
     def reference_data(self) -> ReferenceData:
         """What the month is rated by."""
-        return self.month.reference_data or reference_data_known(self._closing)
+        return self.month.reference_data or reference_data_known(known_before(self.period))
 
     @cached_property
     def total(self) -> Decimal:

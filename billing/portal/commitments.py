@@ -8,6 +8,7 @@ from decimal import Decimal
 from fractions import Fraction
 
 from billing.invoices.line_rollups import StatementLine
+from billing.invoices.selectors import known_before
 from billing.portal.statements import MonthStatements
 from billing.rates.selectors import commitment_book, rate_card
 from billing.rating.readings import NamesByTeam
@@ -15,7 +16,6 @@ from billing.rating.selectors import reference_data_known
 from billing.rating.walk import Slice, cover_of
 from billing.tenancy.models import Team
 from billing.usage.scope import EpochFilter
-from billing.usage.selectors import last_close_seq
 from metering.intervals import Interval
 from pricing.commitments import HOURS_PLACES, UNUSED, USED, Commitment, CommitmentBook, Pace, pace_of
 from pricing.money import round_amount, round_to
@@ -100,7 +100,7 @@ def _beyond(one: Commitment, month: MonthStatements, lines: list[StatementLine])
               and line.key.unit == GPU_HOURS and line.key.sku == one.accelerator]  # fmt: skip
     if not listed or one.part_of(window) == window:
         return _hours(listed)
-    before = period.close_seq if period.close_seq is not None else last_close_seq() + 1
+    before = known_before(period)
     known = replace(month.reference_data or reference_data_known(before), commitments=CommitmentBook([one]))
     part = Slice.of(known, window, period.month, EpochFilter(before=before))
     rest = cover_of(part, known, NamesByTeam(known).namespaces({one.team})).rest

@@ -15,6 +15,7 @@ from zoneinfo import ZoneInfo
 
 from billing.invoices.line_rollups import StatementLine
 from billing.invoices.models import BillingPeriod
+from billing.invoices.selectors import known_before
 from billing.portal.tables import Cell, Column, Table, constant
 from billing.rating.efficiency import Verdict
 from billing.rating.grains import Grain
@@ -24,7 +25,7 @@ from billing.rating.selectors import reference_data_known
 from billing.rating.walk import RatedUsage, Slice, Verdicts, rated_usage, token_ranges
 from billing.usage.models import GpuAllocation
 from billing.usage.scope import EpochFilter
-from billing.usage.selectors import last_close_seq, late_epochs
+from billing.usage.selectors import late_epochs
 from billing.usage.store.dimensions import token_names
 from billing.usage.store.records import requests_of
 from metering.intervals import Interval
@@ -99,7 +100,7 @@ def scope_of(
 
 
 def _seen(line: StatementLine, period: BillingPeriod) -> tuple[Interval, EpochFilter]:
-    close_seq = period.close_seq if period.close_seq is not None else last_close_seq() + 1
+    close_seq = known_before(period)
     if not line.key.correction:
         return Interval(period.start, period.end), EpochFilter(before=close_seq)
     late = BillingPeriod.objects.get(month=line.key.charge_period)

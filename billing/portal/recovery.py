@@ -17,6 +17,7 @@ from django.db.models import Q, QuerySet, Sum
 
 from billing.invoices.line_rollups import Charged
 from billing.invoices.models import BillingPeriod, Invoice, InvoiceLine, InvoiceSums
+from billing.invoices.selectors import known_before
 from billing.portal.selectors import OpenMonth, notes_by_month
 from billing.portal.statements import MonthFacets
 from billing.rates.models import Commitment, GpuPrice, TokenPrice
@@ -26,7 +27,7 @@ from billing.rating.selectors import pool_times
 from billing.tenancy.models import Team
 from billing.usage.queries import gpu_time
 from billing.usage.scope import EpochFilter
-from billing.usage.selectors import capacity_sums, last_close_seq
+from billing.usage.selectors import capacity_sums
 from metering.accelerators import device_share
 from metering.intervals import Interval, previous_month
 from pricing.money import round_amount, round_to, split_amount
@@ -183,9 +184,8 @@ def _billed(lines: Iterable[Charged], period: BillingPeriod) -> dict[tuple[str, 
 
 def _cards(period: BillingPeriod) -> dict[tuple[str, str, str], dict[str, Decimal]]:
     """Device-microseconds of the month by (cluster, namespace, resource), on each card, as its close saw them."""
-    before = period.close_seq if period.close_seq is not None else last_close_seq() + 1
     found: dict[tuple[str, str, str], dict[str, Decimal]] = defaultdict(lambda: defaultdict(Decimal))
-    for item in gpu_time([Interval(period.start, period.end)], EpochFilter(before=before)):
+    for item in gpu_time([Interval(period.start, period.end)], EpochFilter(before=known_before(period))):
         if item.device_us:
             found[item.cluster, item.namespace, item.resource][item.accelerator] += item.device_us
     return found

@@ -20,6 +20,7 @@ from billing.invoices.line_rollups import Charged, StatementLine, WastingJob, in
 from billing.invoices.line_rollups import statement_line as previewed
 from billing.invoices.lines import invoice_lines
 from billing.invoices.models import BillingPeriod, Invoice, InvoiceLine
+from billing.invoices.selectors import known_before
 from billing.invoices.services.drafts import charges_by_invoice
 from billing.rating.assessment import RatingResult
 from billing.rating.efficiency import Verdict
@@ -29,7 +30,6 @@ from billing.rating.reference_data import ReferenceData, gpu_seconds
 from billing.rating.selectors import reference_data_known
 from billing.rating.snapshots import result_of
 from billing.tenancy.models import Team
-from billing.usage.selectors import last_close_seq
 from pricing.meters import Role, line_kind
 from pricing.number_text import price_text
 from pricing.rating import LineKey
@@ -177,7 +177,7 @@ class Month:
         """What a preview was rated by; an invoice was by what its close knew."""
         if self.assessment is None:
             return None
-        return self.assessment.reference_data or reference_data_known(self.period.close_seq or last_close_seq() + 1)
+        return self.assessment.reference_data or reference_data_known(known_before(self.period))
 
 
 @dataclass(frozen=True)
