@@ -17,7 +17,7 @@ from billing.budgets.labels import BUDGET_PERIOD, FEEDBACK
 from billing.budgets.models import LONGEST_PATTERN, Budget
 from billing.budgets.services.budgets import MOST_PERCENT, THRESHOLDS, BudgetWish, loosens
 from billing.budgets.services.changes import wish_of
-from billing.portal.forms import YEARS, Line, Midnight, Moment, Number, PageForm, RowForm, TeamChoice, Text
+from billing.portal.forms import YEARS, Line, Midnight, Moment, Number, PageForm, RowForm, RowsForm, TeamChoice, Text
 from billing.runtime.canonical_json import canonical_json
 from billing.tenancy.models import Team
 from metering.intervals import MONTH
@@ -101,22 +101,7 @@ class OverrideForm(PageForm):
     reason = Text(label=_("Reason"), max_length=500)
 
 
-class PlannedForm(PageForm):
-    """A form with rows of months beside its fields."""
-
-    rows: "list[PlanRow]"
-
-    def is_valid(self) -> bool:
-        """Whether neither a field nor a month is refused."""
-        return super().is_valid() and not any(row.errors for row in self.rows)
-
-    @property
-    def messages(self) -> list[str]:
-        """Every refusal in the order of the page."""
-        return super().messages + [text for row in self.rows for text in row.messages]
-
-
-class ChangeForm(PlannedForm):
+class ChangeForm(RowsForm):
     """Another name, amount or end of a budget, looked at before it is saved: `looked` is what was looked at."""
 
     name = Line(label=_("Name"), max_length=LONGEST_NAME, required=False)
@@ -131,7 +116,6 @@ class ChangeForm(PlannedForm):
         super().__init__(data, key="change", initial=facts)
         self.budget, self.fields["amount"].help_text = budget, currency
         plan = {row.month: row.amount for row in budget.plan.all()}
-        self.rows = []
         if plan:
             del self.fields["amount"]
             amounts = [{"plan_month": month, "plan_amount": f"{amount:,.2f}"} for month, amount in plan.items()]
@@ -211,7 +195,7 @@ def _pattern(label: Any, example: str) -> Line:
     return Line(label=label, max_length=LONGEST_PATTERN, required=False, widget=widget)
 
 
-class BudgetForm(PlannedForm, ThresholdsForm):
+class BudgetForm(RowsForm, ThresholdsForm):
     """A new budget: its scope, its amount or the amounts of its plan, its time and its thresholds."""
 
     team = TeamOrGroup(Team.objects.order_by("-is_group", "code"), label=_("Team or group"), empty_label=_("choose"))

@@ -148,6 +148,25 @@ class RowForm(PageForm):
         return [cls(row, number=number) for number, row in enumerate(asking, 1)]
 
 
+class RowsForm(PageForm):
+    """A form with the rows of tables beside its fields."""
+
+    rows: Sequence[RowForm] = ()
+
+    def is_valid(self) -> bool:
+        """Whether neither a field nor a row is refused."""
+        return super().is_valid() and not any(row.errors for row in self.rows)
+
+    @property
+    def messages(self) -> list[str]:
+        """Every refusal in the order of the page."""
+        return super().messages + self.row_messages()
+
+    def row_messages(self) -> list[str]:
+        """The refusals of the rows."""
+        return [text for row in self.rows for text in row.messages]
+
+
 class Text(forms.CharField):
     """Text without NUL characters and without blanks around it."""
 
@@ -198,12 +217,13 @@ class ReasonForm(PageForm):
 
 
 class TeamChoice(forms.ModelChoiceField):
-    """A team by its code."""
+    """A team by its code: any that is no group, or one of `teams`."""
 
     default_error_messages = {"invalid_choice": _("there is no such team")}
 
-    def __init__(self, teams: QuerySet[Team], **options: Any) -> None:
-        super().__init__(teams, to_field_name="code", **{"label": _("Team"), "empty_label": None, **options})
+    def __init__(self, teams: QuerySet[Team] | None = None, **options: Any) -> None:
+        offered = Team.objects.filter(is_group=False).order_by("code") if teams is None else teams
+        super().__init__(offered, to_field_name="code", **{"label": _("Team"), "empty_label": None, **options})
 
     def label_from_instance(self, obj: Any) -> str:
         return str(obj.name or obj.code)

@@ -1,7 +1,7 @@
 """The forms of policies and carbon factors: each makes the section that `apply` takes, the latest policy first."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any, Final
 
@@ -11,7 +11,7 @@ from django.utils import timezone
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from billing.portal.forms import Line, Midnight, Number, PageForm, RowForm, Text
+from billing.portal.forms import Line, Midnight, Number, PageForm, RowForm, RowsForm, Text
 from billing.portal.setup_form import BillingForm
 from billing.setup.policies import SECTIONS, policies_text
 from billing.setup.terms import REASONS
@@ -168,7 +168,7 @@ class SharedRow(_Split):
     shared_shares = Line(label=_("Shares"), max_length=1000, widget=forms.TextInput(attrs=SHARES_EXAMPLE))
 
 
-class AllocationForm(PolicyForm):
+class AllocationForm(RowsForm, PolicyForm):
     """What of idle time and shared cost is billed, from the start of a month on. A row that is emptied is left out.
 
     A shared cost that follows from what a store keeps is left as it is where its amount stays empty.
@@ -180,6 +180,7 @@ class AllocationForm(PolicyForm):
         super().__init__(data, latest=latest)
         self.idle = IdleRow.table(data, self._rows("idle", {}))
         self.shared = SharedRow.table(data, self._rows("shared", {"name": "cost"}))
+        self.rows = [*self.idle, *self.shared]
 
     def shown(self) -> dict[str, Any]:
         """Its rows are shown apart."""
@@ -195,16 +196,6 @@ class AllocationForm(PolicyForm):
             for row in self.latest.get(kind, ())
         ]  # fmt: skip
         return [*found, *({} for _blank in range(BLANK_ROWS))]
-
-    def is_valid(self) -> bool:
-        """Whether neither a field nor a row is refused."""
-        rows: Sequence[RowForm] = [*self.idle, *self.shared]
-        return super().is_valid() and not any(row.errors for row in rows)
-
-    @property
-    def messages(self) -> list[str]:
-        """Every refusal in the order of the page."""
-        return super().messages + [text for row in (*self.idle, *self.shared) for text in row.messages]
 
     def entry(self) -> Entry:
         """The rows of the form."""

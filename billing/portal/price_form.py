@@ -8,7 +8,7 @@ from django.http import QueryDict
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from billing.portal.forms import Moment, PageForm, RowForm
+from billing.portal.forms import Moment, PageForm, RowForm, RowsForm
 from billing.rates.labels import PRICE_SOURCE, token_class_words
 from billing.rates.price_list import GPU_PRICES, UP_TO
 from billing.runtime.translation import translated
@@ -77,7 +77,7 @@ TokenRow = type("TokenRow", (_TokenRow,), {
 """A column for each class of tokens that has a price."""
 
 
-class PriceForm(PageForm):
+class PriceForm(RowsForm):
     """A complete price list: its name, its start, why it is made, and its prices."""
 
     name = forms.CharField(label=_("Name"), required=False, widget=forms.TextInput(attrs={"maxlength": 200}))
@@ -91,6 +91,7 @@ class PriceForm(PageForm):
         super().__init__(data, initial=initial)
         self.fields["valid_from"].widget.attrs["step"] = 1
         self.gpu, self.tokens = self._rows(GpuRow, "gpu", content), self._rows(TokenRow, "tokens", content)
+        self.rows = [*self.gpu, *self.tokens]
 
     def _rows(self, row: Any, table: str, content: Content | None) -> list[Any]:
         """The rows of a table as they were sent or are stored, with some blank ones below."""
@@ -98,20 +99,15 @@ class PriceForm(PageForm):
         rows = row.table(self.data if self.is_bound else None, map(row.of, entries))
         return rows + [row(number=len(rows) + ahead) for ahead in range(1, BLANK_ROWS + 1)]
 
-    def is_valid(self) -> bool:
-        """Whether neither a field nor a row is refused."""
-        return super().is_valid() and not any(row.errors for row in (*self.gpu, *self.tokens))
-
     def content(self) -> dict[str, list[dict[str, str]]]:
         """The list as the services take it; blank rows are left out."""
         tables = {"gpu": self.gpu, "tokens": self.tokens}
         return {table: [row.entry() for row in rows if row.is_bound] for table, rows in tables.items()}
 
-    @property
-    def messages(self) -> list[str]:
-        """Every refusal, those of rows with the place of the row."""
+    def row_messages(self) -> list[str]:
+        """The refusals of the rows, each with the place of its row."""
         rows = [(gettext("GPU prices"), self.gpu), (gettext("token prices"), self.tokens)]
-        return super().messages + [
+        return [
             gettext("%(table)s, row %(number)d: %(text)s") % {"table": table, "number": number, "text": text}
             for table, found in rows
             for number, row in enumerate(found, start=1)
