@@ -9,9 +9,10 @@ from django.contrib.auth.decorators import login_required
 from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
-from django.shortcuts import render
+from django.shortcuts import get_object_or_404, render
 from django.utils import timezone
 from django.utils.cache import patch_cache_control
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from billing.invoices.models import Invoice, Note
 from billing.tenancy.access import Right, access_of, teams_visible_to
@@ -20,20 +21,9 @@ from billing.tenancy.selectors import NoSetupError, billing_setup
 from billing.usage.archive.places import UnreadableArchiveError
 
 View = Callable[..., HttpResponseBase]
+Decorator = Callable[[View], View]
 Step = TypeVar("Step")
 logger = logging.getLogger(__name__)
-
-
-def page(view: View) -> View:
-    """A page for people who have a role, as `page_of_anybody`."""
-
-    @wraps(view)
-    def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
-        if not access_of(request.user).somewhere(Right.READ):
-            raise PermissionDenied
-        return view(request, *args, **kwargs)
-
-    return page_of_anybody(guarded)
 
 
 def page_of_anybody(view: View) -> View:
@@ -42,7 +32,44 @@ def page_of_anybody(view: View) -> View:
     The view gets the set-up as its second argument; the zone in force is the billing zone. Pages show other people's
     money: no cache keeps them.
     """
+    return require_safe(_signed_in(view))
 
+
+def page(view: View) -> View:
+    """A page for people who have a role, as `page_of_anybody`."""
+    return require_safe(_with_role(view))
+
+
+def action(view: View) -> View:
+    """What somebody who has a role sends by the button of a page."""
+    return require_POST(_with_role(view))
+
+
+def form_page(view: View) -> View:
+    """A page with a form that sends to itself, for people who have a role."""
+    return require_http_methods(["GET", "HEAD", "POST"])(_with_role(view))
+
+
+def page_for(right: Right) -> Decorator:
+    """A page for people with `right` for the whole installation; everybody else gets an answer that it is not for them."""
+    return lambda view: page(_holding(right, view))
+
+
+def action_for(right: Right) -> Decorator:
+    """What somebody with `right` for the whole installation sends by the button of a page."""
+    return lambda view: action(_holding(right, view))
+
+
+def form_page_for(right: Right) -> Decorator:
+    """A page with a form that sends to itself, for people with `right` for the whole installation."""
+    return lambda view: form_page(_holding(right, view))
+
+
+staff_page = page_for(Right.READ)  # people who see every team: finance, approvers, platform admins, auditors
+staff_action = action_for(Right.READ)
+
+
+def _signed_in(view: View) -> View:
     @login_required
     @wraps(view)
     def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
@@ -63,6 +90,26 @@ def page_of_anybody(view: View) -> View:
     return guarded
 
 
+def _with_role(view: View) -> View:
+    @wraps(view)
+    def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        if not access_of(request.user).somewhere(Right.READ):
+            raise PermissionDenied
+        return view(request, *args, **kwargs)
+
+    return _signed_in(guarded)
+
+
+def _holding(right: Right, view: View) -> View:
+    @wraps(view)
+    def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        if not access_of(request.user).may(right):
+            raise PermissionDenied
+        return view(request, *args, **kwargs)
+
+    return guarded
+
+
 def _unreadable(request: HttpRequest, setup: BillingSetup, error: UnreadableArchiveError) -> HttpResponse:
     """Which archive, and what to do; in the place of a part where a page asks for one, which takes no answer that failed."""
     part = bool(getattr(request, "htmx", False))
@@ -75,25 +122,6 @@ def _refuse_nul(request: HttpRequest, named: dict[str, Any]) -> None:
     asked = [*named.values(), *(value for values in request.GET.lists() for value in values[1])]
     if any("\0" in str(value) for value in asked):
         raise Http404(f"a NUL in {request.get_full_path()!r} is in no name")
-
-
-def page_for(right: Right) -> Callable[[View], View]:
-    """A page for people with `right` for the whole installation; everybody else gets an answer that it is not for them."""
-
-    def decorate(view: View) -> View:
-        @page
-        @wraps(view)
-        def guarded(request: HttpRequest, setup: BillingSetup, *args: Any, **kwargs: Any) -> HttpResponseBase:
-            if not access_of(request.user).may(right):
-                raise PermissionDenied
-            return view(request, setup, *args, **kwargs)
-
-        return guarded
-
-    return decorate
-
-
-staff_page = page_for(Right.READ)  # people who see every team: finance, approvers, platform admins, auditors
 
 
 def rights(request: HttpRequest) -> dict[str, Any]:
@@ -117,9 +145,7 @@ def step_or_404(steps: Mapping[str, Step], name: str) -> Step:
 
 def team_or_404(request: HttpRequest, code: str, right: Right = Right.READ) -> Team:
     """The team, if the person may see it; with another right, if they hold that for it.  Raises Http404."""
-    team = teams_visible_to(request.user).filter(code=code).first()
-    if team is None:
-        raise Http404(f"no team {code!r} that {request.user} may see")
+    team = get_object_or_404(teams_visible_to(request.user), code=code)
     if not access_of(request.user).may(right, team):
         raise PermissionDenied
     return team
@@ -127,17 +153,11 @@ def team_or_404(request: HttpRequest, code: str, right: Right = Right.READ) -> T
 
 def note_or_404(request: HttpRequest, pk: int) -> Note:
     """The issued credit note or rebill, if the person may see its team.  Raises Http404."""
-    notes = Note.objects.select_related("team", "correction__period", "invoice").filter(number__isnull=False)
-    found = notes.filter(pk=pk, team__in=teams_visible_to(request.user)).first()
-    if found is None:
-        raise Http404(f"no note {pk} that {request.user} may see")
-    return found
+    notes = Note.objects.select_related("team", "correction__period", "invoice")
+    return get_object_or_404(notes, pk=pk, number__isnull=False, team__in=teams_visible_to(request.user))
 
 
 def invoice_or_404(request: HttpRequest, pk: int) -> Invoice:
     """The invoice, if the person may see its team.  Raises Http404."""
     invoices = Invoice.objects.select_related("team", "period")
-    found = invoices.filter(pk=pk, team__in=teams_visible_to(request.user)).first()
-    if found is None:
-        raise Http404(f"no invoice {pk} that {request.user} may see")
-    return found
+    return get_object_or_404(invoices, pk=pk, team__in=teams_visible_to(request.user))

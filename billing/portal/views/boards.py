@@ -10,7 +10,6 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
 from django.utils.dates import WEEKDAYS_ABBR
-from django.views.decorators.http import require_safe
 
 from billing.portal.access import page
 from billing.portal.asked import chosen
@@ -33,7 +32,6 @@ DRILL = {"team": "namespace", "site": "namespace", "namespace": "workload", "acc
 ITEMS_SHOWN = 8
 
 
-@require_safe
 @page
 def board(request: HtmxRequest, setup: BillingSetup) -> HttpResponse:
     """A month under filters, one split at a time; `part` (why, end, hours) is loaded when the page stands.

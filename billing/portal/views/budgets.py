@@ -13,7 +13,6 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.utils.translation import get_language
-from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from billing.budgets import services
 from billing.budgets.alert_quality import alert_quality
@@ -45,7 +44,7 @@ from billing.budgets.services import (
 )
 from billing.budgets.services.budgets import THRESHOLDS, loosens
 from billing.budgets.services.changes import changes_waiting
-from billing.portal.access import page
+from billing.portal.access import action, form_page, page
 from billing.portal.anomaly_days import unusual_days
 from billing.portal.asked import page_shown
 from billing.portal.budget_form import (
@@ -142,7 +141,6 @@ class BudgetRow:
         return self.expected.p50 / self.standing.amount
 
 
-@require_safe
 @page
 def budget_list(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """Every budget that somebody may see, the fullest first, found by name, scope or team."""
@@ -190,8 +188,7 @@ def own_budget(request: HttpRequest, pk: int) -> Budget:
     return budget
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
-@page
+@form_page
 def budget_new(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """The form, and the budget that it asks for; a refusal loses nothing that was typed. A lead has the own teams."""
     teams = access_of(request.user).budget_teams
@@ -209,7 +206,6 @@ def budget_new(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     return render(request, "portal/budget_new.html", context, status=400 if form.is_bound else 200)
 
 
-@require_safe
 @page
 def budget(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
     """One budget: so far, where it will end, thresholds, and which alerts were sent to whom."""
@@ -319,8 +315,7 @@ def _thresholds(found: Budget, standing: BudgetStatus) -> list[dict[str, Any]]:
     ]
 
 
-@require_POST
-@page
+@action
 def recipients(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
     """Replace the recipients of alerts: one mail address or channel per line."""
 
@@ -332,8 +327,7 @@ def recipients(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpRespon
     return redirect("portal:budget", pk=pk) if form.done(put) else budget_page(request, setup, found, form)
 
 
-@require_POST
-@page
+@action
 def thresholds(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
     """Replace the percentages at which somebody is alerted: of spending, of the forecast, with running jobs."""
 
@@ -344,8 +338,7 @@ def thresholds(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpRespon
     return redirect("portal:budget", pk=pk) if form.done(put) else budget_page(request, setup, found, form)
 
 
-@require_POST
-@page
+@action
 def mute(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
     """Hold back alerts until a local time, with a reason."""
     found, form = own_budget(request, pk), MuteForm(request.POST, key="mute")
@@ -354,8 +347,7 @@ def mute(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
     return budget_page(request, setup, found, form)
 
 
-@require_POST
-@page
+@action
 def unmute(request: HttpRequest, setup: BillingSetup, pk: int, mute_pk: int) -> HttpResponse:
     """End a mute now."""
     found = own_budget(request, pk)
@@ -366,8 +358,7 @@ def unmute(request: HttpRequest, setup: BillingSetup, pk: int, mute_pk: int) -> 
     return redirect("portal:budget", pk=pk)
 
 
-@require_POST
-@page
+@action
 def override_ask(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
     """Ask for a higher cap: amount, end, reason."""
     found, form = own_budget(request, pk), OverrideForm(request.POST, key="override")
@@ -376,8 +367,7 @@ def override_ask(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResp
     return budget_page(request, setup, found, form)
 
 
-@require_POST
-@page
+@action
 def override_step(request: HttpRequest, setup: BillingSetup, pk: int, override_pk: int, step: str) -> HttpResponse:
     """Approve what somebody else asked for, or end it."""
     found = budget_or_404(request, pk)
@@ -398,8 +388,7 @@ def _step(
     return redirect("portal:budget", pk=found.pk) if done else budget_page(request, setup, found, form, 409)
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
-@page
+@form_page
 def budget_change(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
     """Another name, amount or end: the form, then what it changes, then saved, or asked for where a second person agrees."""
     found, now = own_budget(request, pk), timezone.now()
@@ -429,8 +418,7 @@ def _look(found: Budget, wish: BudgetWish, now: datetime, setup: BillingSetup) -
     return {**look, "spent": spent, **left}
 
 
-@require_POST
-@page
+@action
 def budget_change_step(request: HttpRequest, setup: BillingSetup, pk: int, change_pk: int, step: str) -> HttpResponse:
     """Approve a change that somebody else asked for, or take it back."""
     found = budget_or_404(request, pk)
@@ -442,7 +430,6 @@ def budget_change_step(request: HttpRequest, setup: BillingSetup, pk: int, chang
     return _step(request, setup, found, services.budget_change_end, change_id=change_pk)
 
 
-@require_safe
 @page
 def anomalies(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """Unusual days of the teams that somebody may see, the newest first."""
@@ -472,8 +459,7 @@ def _teams(request: HttpRequest, right: Right) -> Any:
     return Team.objects.all() if access.may(right) else access.teams(right)
 
 
-@require_POST
-@page
+@action
 def feedback(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
     """Say whether a day was unusual, planned, or a false alarm."""
     finding = CostAnomaly.objects.select_related("team").filter(pk=pk, team__in=_teams(request, Right.READ)).first()

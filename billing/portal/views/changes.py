@@ -10,7 +10,6 @@ from django import forms
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext_lazy as _
-from django.views.decorators.http import require_POST, require_safe
 
 from billing.corrections.effect import TeamMonth, effect_of
 from billing.corrections.services.retroactive import (
@@ -19,7 +18,7 @@ from billing.corrections.services.retroactive import (
     retroactive_propose,
     retroactive_reject,
 )
-from billing.portal.access import page, page_for, step_or_404
+from billing.portal.access import action, action_for, page, step_or_404
 from billing.portal.forms import Line, Midnight, Number, PageForm, ReasonForm, TeamChoice, Text, acting
 from billing.portal.selectors import team_names
 from billing.portal.tables import Column, Table, download
@@ -129,7 +128,6 @@ STEPS: Mapping[str, tuple[Callable[..., object], Callable[..., PageForm]]] = {
 }
 
 
-@require_safe
 @page
 def change_list(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """Changes that reach a team that somebody may see; for finance all of them."""
@@ -175,8 +173,7 @@ def _shown(request: HttpRequest, change: RetroactiveChange, refused: PageForm | 
     return ShownChange(change, effect, teams if asked else [], unrated, whole.entangled, form)
 
 
-@require_POST
-@page_for(Right.CLOSE)
+@action_for(Right.CLOSE)
 def change_new(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """Propose a change; nothing moves before somebody else approves it."""
     form = ChangeForm(request.POST)
@@ -192,8 +189,7 @@ def change_new(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     return redirect("portal:changes") if form.done(propose) else _list(request, setup, form)
 
 
-@require_POST
-@page
+@action
 def change_step(request: HttpRequest, setup: BillingSetup, pk: int, step: str) -> HttpResponse:
     """Take note of a change for a team, approve or reject it."""
     change = RetroactiveChange.objects.filter(pk=pk).first()

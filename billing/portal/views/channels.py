@@ -7,11 +7,10 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils.translation import gettext_lazy as _
-from django.views.decorators.http import require_POST, require_safe
 
 from billing.budgets.models import Channel
 from billing.budgets.services import ChannelWish, channel_put, channel_test
-from billing.portal.access import page_for
+from billing.portal.access import action_for, page_for
 from billing.portal.asked import chosen
 from billing.portal.forms import Line, PageForm, TeamChoice
 from billing.portal.tables import Column, Table, download
@@ -61,7 +60,6 @@ class ChannelForm(PageForm):
     )  # fmt: skip
 
 
-@require_safe
 @page_for(Right.BUDGET)
 def channel_list(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """Every channel, with the form that changes one."""
@@ -69,8 +67,7 @@ def channel_list(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     return _page(request, setup) if file is None else file
 
 
-@require_POST
-@page_for(Right.OPERATE)
+@action_for(Right.OPERATE)
 def channel_store(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """Store a channel."""
 
@@ -81,8 +78,7 @@ def channel_store(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     return redirect("portal:channels") if form.done(put) else _page(request, setup, refused=form)
 
 
-@require_POST
-@page_for(Right.BUDGET)
+@action_for(Right.BUDGET)
 def channel_try(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
     """Send a test message."""
     form = PageForm(request.POST, key=pk)

@@ -15,7 +15,6 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
-from django.views.decorators.http import require_POST, require_safe
 
 from billing.closing.exception_kinds import WAIVABLE, kind_of
 from billing.closing.exceptions import ReportedException
@@ -32,7 +31,7 @@ from billing.exports.services.journal import journal_acknowledge
 from billing.invoices.models import BillingPeriod, Invoice, Operation
 from billing.invoices.services.invoices import invoices_approve
 from billing.invoices.services.periods import period_open
-from billing.portal.access import page_for, staff_page
+from billing.portal.access import action_for, staff_action, staff_page
 from billing.portal.charts import pools_chart
 from billing.portal.forms import Day, Line, Number, PageForm, Text, acting
 from billing.portal.fresh import page_freshness
@@ -68,7 +67,6 @@ CHECK = [
 NEEDED = {"request": (Right.CLOSE,), "approve": (Right.APPROVE,), "reject": (Right.APPROVE, Right.CLOSE)}
 
 
-@require_safe
 @staff_page
 def close(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """Every reconciliation and exception of a month, with what to do about each."""
@@ -265,8 +263,7 @@ def _answer(
     return close_page(request, setup, period.month, form)
 
 
-@require_POST
-@page_for(Right.CLOSE)
+@action_for(Right.CLOSE)
 def acknowledge(request: HttpRequest, setup: BillingSetup, month: str) -> HttpResponse:
     """Record that the ledger took the journal of a month."""
 
@@ -277,8 +274,7 @@ def acknowledge(request: HttpRequest, setup: BillingSetup, month: str) -> HttpRe
     return _answer(request, setup, period, AcknowledgementForm(request.POST, key="journal"), put)
 
 
-@require_POST
-@page_for(Right.CLOSE)
+@action_for(Right.CLOSE)
 def waive(request: HttpRequest, setup: BillingSetup, month: str) -> HttpResponse:
     """Answer for an exception until a day."""
 
@@ -291,8 +287,7 @@ def waive(request: HttpRequest, setup: BillingSetup, month: str) -> HttpResponse
     return _answer(request, setup, period, WaiverForm(request.POST), put)
 
 
-@require_POST
-@page_for(Right.CLOSE)
+@action_for(Right.CLOSE)
 def waive_cause(request: HttpRequest, setup: BillingSetup, month: str) -> HttpResponse:
     """Answer for everything that has one cause, as far as it was shown, until a day."""
 
@@ -303,8 +298,7 @@ def waive_cause(request: HttpRequest, setup: BillingSetup, month: str) -> HttpRe
     return _answer(request, setup, period, CauseForm(request.POST), put)
 
 
-@require_POST
-@page_for(Right.CLOSE)
+@action_for(Right.CLOSE)
 def meter(request: HttpRequest, setup: BillingSetup, month: str) -> HttpResponse:
     """Store what a meter counted."""
 
@@ -317,16 +311,14 @@ def meter(request: HttpRequest, setup: BillingSetup, month: str) -> HttpResponse
     return _answer(request, setup, period, MeterForm(request.POST, key="meter"), put)
 
 
-@require_POST
-@page_for(Right.APPROVE)
+@action_for(Right.APPROVE)
 def approve(request: HttpRequest, setup: BillingSetup, month: str) -> HttpResponse:
     """Approve the drafts of a closed month; not by who closed it."""
     period = period_shown(month, setup)
     return _answer(request, setup, period, PageForm(request.POST), invoices_approve, month=period.month)
 
 
-@require_POST
-@staff_page
+@staff_action
 def reopening(request: HttpRequest, setup: BillingSetup, month: str) -> HttpResponse:
     """Take one `step` (request, approve, reject): one person asks, another one approves or turns it down."""
     form = ReopeningForm(request.POST)
@@ -339,8 +331,7 @@ def reopening(request: HttpRequest, setup: BillingSetup, month: str) -> HttpResp
     return _answer(request, setup, period, form, reopening_step, month=period.month, now=timezone.now())
 
 
-@require_POST
-@page_for(Right.CLOSE)
+@action_for(Right.CLOSE)
 def accrual(request: HttpRequest, setup: BillingSetup, month: str) -> HttpResponse:
     """The estimated accrual of an open month as CSV for the ledger; the same one until `again` asks for another."""
     period, form = period_shown(month, setup), AccrualForm(request.POST)
@@ -351,8 +342,7 @@ def accrual(request: HttpRequest, setup: BillingSetup, month: str) -> HttpRespon
     return response
 
 
-@require_POST
-@page_for(Right.CLOSE)
+@action_for(Right.CLOSE)
 def operation_start(request: HttpRequest, setup: BillingSetup, month: str) -> HttpResponse:
     """Record that the month is to be closed, issued or assessed again; a worker does it."""
 
@@ -366,7 +356,6 @@ def operation_start(request: HttpRequest, setup: BillingSetup, month: str) -> Ht
     return _answer(request, setup, period, form, start)
 
 
-@require_safe
 @staff_page
 def operation(request: HtmxRequest, setup: BillingSetup, pk: int) -> HttpResponse:
     """How far an operation is; once it is finished the page around it is loaded again, unless something is typed on it."""

@@ -11,9 +11,8 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
-from django.views.decorators.http import require_POST, require_safe
 
-from billing.portal.access import page, page_for, step_or_404
+from billing.portal.access import action, action_for, page, step_or_404
 from billing.portal.commitments import CommitmentUse, commitment_uses
 from billing.portal.forms import Midnight, Number, PageForm, ReasonForm, TeamChoice, Text, acting
 from billing.portal.fresh import page_freshness, scope_seen
@@ -79,7 +78,6 @@ def _decision(pk: int, data: Any = None) -> PageForm:
     return ReasonForm(data, key=pk, label=_("Reason"), required=False)
 
 
-@require_safe
 @page
 def commitment_list(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """The commitments of the teams that somebody may see, in a month."""
@@ -135,8 +133,7 @@ def _table(month: str, uses: list[CommitmentUse]) -> Table:
     return Table.of(f"commitments-{month}", uses, facts)
 
 
-@require_POST
-@page_for(Right.EDIT_PRICES)
+@action_for(Right.EDIT_PRICES)
 def draft_new(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """Propose terms, or (`ends`) the earlier end of a commitment."""
 
@@ -152,8 +149,7 @@ def draft_new(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     return redirect("portal:commitments") if form.done(act) else _list(request, setup, form)
 
 
-@require_POST
-@page
+@action
 def draft_step(request: HttpRequest, setup: BillingSetup, pk: int, step: str) -> HttpResponse:
     """Approve, reject or withdraw proposed terms."""
     service, right = step_or_404(STEPS, step)

@@ -13,7 +13,6 @@ from django.utils import timezone
 from django.utils.text import slugify
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
-from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from billing.corrections.credited_lines import credited_by_position
 from billing.corrections.services.corrections import (
@@ -28,7 +27,7 @@ from billing.invoices.acceptance import acceptance_of, due_of
 from billing.invoices.labels import CORRECTION_REASON
 from billing.invoices.models import Correction, Invoice
 from billing.invoices.selectors import document_of, mails_of
-from billing.portal.access import invoice_or_404, note_or_404, page, page_for, staff_page, step_or_404
+from billing.portal.access import form_page_for, invoice_or_404, note_or_404, page, staff_action, step_or_404
 from billing.portal.asked import page_shown
 from billing.portal.forms import Number, PageForm, ReasonForm, Text, acting
 from billing.portal.selectors import corrections_waiting, notes_visible
@@ -54,7 +53,6 @@ WAITING = [
 ]  # fmt: skip
 
 
-@require_safe
 @page
 def correction_list(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """Issued notes of the teams that somebody may see; for finance also what waits."""
@@ -87,7 +85,6 @@ def _net(correction: Correction) -> Decimal | None:
     return sum(totals, Decimal("0.00")) if len(totals) > 1 else None
 
 
-@require_safe
 @page
 def note(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
     """One credit note or rebill, as its document says."""
@@ -104,7 +101,6 @@ def note(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
     return render(request, "portal/note.html", context)
 
 
-@require_safe
 @page
 def note_download(request: HttpRequest, setup: BillingSetup, pk: int, kind: str) -> HttpResponse:
     """The note as a file."""
@@ -162,8 +158,7 @@ def _amount_of(position: int) -> str:
     return f"amount-{position}"
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
-@page_for(Right.CLOSE)
+@form_page_for(Right.CLOSE)
 def correction_new(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
     """Ask for a correction of lines of an issued invoice."""
     invoice = invoice_or_404(request, pk)
@@ -198,8 +193,7 @@ STEPS: Mapping[str, tuple[Callable[..., object], Callable[..., PageForm]]] = {
 }
 
 
-@require_POST
-@staff_page
+@staff_action
 def correction_step(request: HttpRequest, setup: BillingSetup, pk: int, step: str) -> HttpResponse:
     """Approve, issue or drop a correction."""
     service, form_of = step_or_404(STEPS, step)

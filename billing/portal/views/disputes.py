@@ -9,7 +9,6 @@ from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
-from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from billing.corrections.dispute_holdback import AgedDisputes, aged, hold_of, why_not_held
 from billing.corrections.disputed import dispute_figures, disputes_of, overdue
@@ -27,7 +26,7 @@ from billing.corrections.services.disputes import (
     dispute_uphold,
     dispute_withdraw,
 )
-from billing.portal.access import invoice_or_404, page, step_or_404, team_or_404
+from billing.portal.access import action, form_page, invoice_or_404, page, step_or_404, team_or_404
 from billing.portal.asked import page_shown
 from billing.portal.forms import Number, PageForm, Text, acting
 from billing.portal.tables import Column, Table, columns, constant, download
@@ -58,7 +57,6 @@ STEPS: dict[str, Callable[..., Any]] = {
 }
 
 
-@require_safe
 @page
 def dispute_list(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """Disputes of the teams that somebody may see; for finance with how well they are handled."""
@@ -122,8 +120,7 @@ class StepForm(PageForm):
     text = Text(label=_("What is said, shown or decided"), required=False)
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
-@page
+@form_page
 def dispute_new(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
     """Open a dispute on lines of an issued invoice; `line` in the address ticks one."""
     invoice = invoice_or_404(request, pk)
@@ -143,7 +140,6 @@ def dispute_new(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpRespo
     return render(request, "portal/invoice_lines.html", context, status=422 if form.is_bound else 200)
 
 
-@require_safe
 @page
 def dispute(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
     """One dispute: what is claimed, what happened, and what the person may do next."""
@@ -194,8 +190,7 @@ def _is_held(found: Dispute) -> bool:
     return hold is not None and hold.ended_at is None
 
 
-@require_POST
-@page
+@action
 def dispute_step(request: HttpRequest, setup: BillingSetup, pk: int, step: str) -> HttpResponse:
     """Move a dispute on."""
     found = _found(request, pk)

@@ -43,7 +43,6 @@ def home(request: HttpRequest) -> HttpResponseBase:
     return overview(request) if request.GET else redirect("portal:explorer")
 
 
-@require_safe
 @page
 def explorer(request: HtmxRequest, setup: BillingSetup) -> HttpResponse:
     """The answer to what the address asks; `part`: names of filters, where the month will end, or why it changed."""

@@ -10,13 +10,12 @@ from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
-from django.views.decorators.http import require_POST, require_safe
 
 from billing.explorer.services import channels_allowed
 from billing.inbox.models import Digest
 from billing.inbox.selectors import Inbox, months_checked_at
 from billing.inbox.services import digest_choose, findings_refresh
-from billing.portal.access import page, reader_of, staff_page
+from billing.portal.access import action, page, reader_of, staff_action
 from billing.portal.forms import PageForm
 from billing.portal.fresh import metering
 from billing.portal.tables import Column, Table, download
@@ -53,7 +52,6 @@ class DigestForm(PageForm):
         return form
 
 
-@require_safe
 @page
 def inbox(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """What waits for the reader, by kind, the most money first."""
@@ -77,16 +75,14 @@ def _table(found: Inbox) -> Table:
     return Table.of("inbox", [(group, item) for group in found.groups for item in group.items], ITEM)
 
 
-@require_POST
-@staff_page
+@staff_action
 def refresh(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """Ask the close check again, for somebody who has just solved something."""
     findings_refresh(now=timezone.now())
     return redirect("portal:inbox")
 
 
-@require_POST
-@page
+@action
 def digest(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """Keep where the reader's digest goes."""
     user = reader_of(request)

@@ -10,9 +10,8 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
-from django.views.decorators.http import require_POST, require_safe
 
-from billing.portal.access import page_for
+from billing.portal.access import action_for, page_for
 from billing.portal.asked import chosen
 from billing.portal.forms import PageForm, Text
 from billing.portal.installing import Commands, reported_through
@@ -42,7 +41,6 @@ class InstallForm(PageForm):
     days = forms.IntegerField(label=_("Days until it ends"), min_value=1, max_value=MOST_DAYS, initial=DAYS)
 
 
-@require_safe
 @page_for(Right.MANAGE_PEOPLE)
 def install_agent(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """The form; with `?token=ID` only the part that says whether its first report has come."""
@@ -55,8 +53,7 @@ def install_agent(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     return render(request, "portal/parts/first_report.html", context)
 
 
-@require_POST
-@page_for(Right.MANAGE_PEOPLE)
+@action_for(Right.MANAGE_PEOPLE)
 def install_token(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """Make the token; it is shown this once, in the commands."""
 

@@ -2,7 +2,6 @@
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
-from django.views.decorators.http import require_safe
 
 from billing.portal.access import page_for
 from billing.runtime.schema_state import migrations_pending
@@ -13,7 +12,6 @@ from billing.tenancy.models import BillingSetup
 from metering import __version__
 
 
-@require_safe
 @page_for(Right.MANAGE_PEOPLE)
 def installation(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """The release, its schema, the last backups and where the head of the audit log was sent."""

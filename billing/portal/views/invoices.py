@@ -11,7 +11,6 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
 from django.utils.text import slugify
-from django.views.decorators.http import require_POST, require_safe
 
 from billing.corrections.dispute_holdback import held_now
 from billing.corrections.disputed import disputes_of
@@ -21,7 +20,7 @@ from billing.invoices.acceptance import acceptance_of, due_of
 from billing.invoices.models import BillingPeriod, Invoice, Note
 from billing.invoices.selectors import document_of, mails_of, state_of, with_cost_center
 from billing.invoices.services.documents import CONTENT_TYPES, document_file
-from billing.portal.access import invoice_or_404, page, staff_page
+from billing.portal.access import invoice_or_404, page, staff_action
 from billing.portal.asked import page_shown
 from billing.portal.forms import PageForm
 from billing.portal.htmx import HtmxRequest
@@ -48,7 +47,6 @@ LISTED = [
 ]  # fmt: skip
 
 
-@require_safe
 @page
 def invoice_list(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """All invoices and drafts that somebody may see, found by number or team."""
@@ -74,7 +72,6 @@ def list_page(request: HttpRequest, setup: BillingSetup, refused: PageForm | Non
     return render(request, "portal/invoices.html", context, status=409 if refused else 200)
 
 
-@require_safe
 @page
 def invoice(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
     """One invoice, as its document says."""
@@ -128,8 +125,7 @@ def _digests(found: Invoice) -> dict[int, str]:
     return {line.position: line.digest for line in lines_of(found)}
 
 
-@require_POST
-@staff_page
+@staff_action
 def proof(request: HtmxRequest, setup: BillingSetup, pk: int) -> HttpResponse:
     """Rate the period again from its usage and say whether this document follows, to the byte."""
     found = invoice_or_404(request, pk)
@@ -143,7 +139,6 @@ def proof(request: HtmxRequest, setup: BillingSetup, pk: int) -> HttpResponse:
     return render(request, "portal/parts/proof.html" if request.htmx else "portal/proof.html", context)
 
 
-@require_safe
 @page
 def download(request: HttpRequest, setup: BillingSetup, pk: int, kind: str) -> HttpResponse:
     """The document as a file; a draft is marked as one."""

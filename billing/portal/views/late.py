@@ -6,7 +6,6 @@ from decimal import Decimal
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
-from django.views.decorators.http import require_safe
 
 from billing.portal.access import page
 from billing.portal.asked import page_shown
@@ -20,7 +19,6 @@ from billing.tenancy.models import BillingSetup
 PAGE_SIZE = 100
 
 
-@require_safe
 @page
 def late(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """Every line of a month for usage of earlier months, of the teams that somebody may see."""

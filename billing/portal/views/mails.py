@@ -8,12 +8,11 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
-from django.views.decorators.http import require_POST, require_safe
 
 from billing.invoices.models import DocumentMail
 from billing.invoices.selectors import contacts_all, mails_all
 from billing.invoices.services.mails import ContactWish, contact_add, contact_end, mail_resend
-from billing.portal.access import page_for, staff_page
+from billing.portal.access import action_for, staff_page
 from billing.portal.asked import page_shown
 from billing.portal.forms import Day, PageForm, TeamChoice, Text, acting
 from billing.portal.tables import Column, Table, columns, download
@@ -30,7 +29,6 @@ MAIL = [
 CONTACT = [Column("team", of="team.code"), *columns("address", "language", "valid_from", "valid_until", "set_by")]
 
 
-@require_safe
 @staff_page
 def mail_list(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """Every mail, failures first, and every billing contact."""
@@ -63,8 +61,7 @@ def _list(request: HttpRequest, setup: BillingSetup, refused: PageForm | None = 
     return render(request, "portal/mails.html", context, status=409 if refused else 200)
 
 
-@require_POST
-@page_for(Right.CLOSE)
+@action_for(Right.CLOSE)
 def contact_new(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """Let an address have the documents of a team."""
 
@@ -75,8 +72,7 @@ def contact_new(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     return redirect("portal:mails") if form.done(add) else _list(request, setup, form)
 
 
-@require_POST
-@page_for(Right.CLOSE)
+@action_for(Right.CLOSE)
 def contact_stop(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
     """Send nothing to a contact from today on."""
     form = PageForm(request.POST)
@@ -85,8 +81,7 @@ def contact_stop(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResp
     return _list(request, setup, form)
 
 
-@require_POST
-@page_for(Right.CLOSE)
+@action_for(Right.CLOSE)
 def resend(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
     """Queue a mail once more."""
     form = PageForm(request.POST)

@@ -11,7 +11,6 @@ from django.http import FileResponse, HttpRequest, HttpResponse, StreamingHttpRe
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils import timezone
-from django.views.decorators.http import require_POST, require_safe
 
 from billing.closing.services.operations import operation_request
 from billing.closing.tasks import operation_wake
@@ -21,7 +20,7 @@ from billing.exports.services.journal import chart_of, journal_export
 from billing.invoices.models import BillingPeriod
 from billing.invoices.selectors import teams_without_invoice
 from billing.invoices.services.documents import documents_archive
-from billing.portal.access import page, page_for, staff_page
+from billing.portal.access import action_for, page, staff_action
 from billing.portal.forms import PageForm
 from billing.portal.months import period_shown
 from billing.portal.views.closing import JournalForm, close_page
@@ -34,7 +33,6 @@ from billing.tenancy.models import BillingSetup
 MOST_BYTES = 1024 * 1024
 
 
-@require_safe
 @page
 def documents(request: HttpRequest, setup: BillingSetup, month: str) -> HttpResponse:
     """Every issued document of a month that the reader may see, as PDF, CSV and XLSX in one archive.
@@ -53,8 +51,7 @@ def documents(request: HttpRequest, setup: BillingSetup, month: str) -> HttpResp
     return response
 
 
-@require_POST
-@page_for(Right.CLOSE)
+@action_for(Right.CLOSE)
 def journal(request: HttpRequest, setup: BillingSetup, month: str) -> HttpResponse:
     """The journal of a month's documents; from then on the ledger's acknowledgement is awaited."""
     period = period_shown(month, setup)
@@ -80,8 +77,7 @@ def journal(request: HttpRequest, setup: BillingSetup, month: str) -> HttpRespon
     return HttpResponse(body, content_type="text/csv; charset=utf-8", headers=named)
 
 
-@require_POST
-@staff_page
+@staff_action
 def focus(request: HttpRequest, setup: BillingSetup, month: str) -> HttpResponse:
     """The FOCUS files of a month in one archive; those of a large month are made by a worker first."""
     period, form, actor = period_shown(month, setup), PageForm({}, key="focus"), actor_of(request)

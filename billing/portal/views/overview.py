@@ -6,7 +6,6 @@ from django.db.models import Count
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
-from django.views.decorators.http import require_safe
 
 from billing.invoices.models import BillingPeriod, Invoice
 from billing.invoices.selectors import unbuilt_drafts, with_cost_center
@@ -33,7 +32,6 @@ TEAM = [
 ]  # fmt: skip
 
 
-@require_safe
 @page_of_anybody
 def overview(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """What every visible team owes for a month, how much of its budget that is, and the stage of the month."""

@@ -8,12 +8,11 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
-from django.views.decorators.http import require_POST, require_safe
 
 from billing.closing.services.showback import billing_modes_put
 from billing.invoices.labels import BILLING_MODE
 from billing.invoices.models import BillingPeriod
-from billing.portal.access import page, page_for
+from billing.portal.access import action_for, page, page_for
 from billing.portal.asked import chosen
 from billing.portal.forms import Day, Line, Midnight, PageForm, TeamChoice, Text, acting
 from billing.portal.months import open_periods
@@ -165,7 +164,6 @@ class TextForm(PageForm):
 FORMS: Final[Mapping[str, type[PageForm]]] = {"team": TeamForm, "end": EndForm, "claim": ClaimForm, "file": FileForm}
 
 
-@require_safe
 @page
 def teams(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """Teams and groups, with the forms that change them."""
@@ -191,8 +189,7 @@ def _teams(request: HttpRequest, setup: BillingSetup, refused: PageForm | None =
     return render(request, "portal/teams.html", context, status=409 if refused else 200)
 
 
-@require_POST
-@page_for(Right.APPROVE)
+@action_for(Right.APPROVE)
 def mode(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """Charge teams, or only show them what they would owe, from an open month on."""
 
@@ -204,7 +201,6 @@ def mode(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     return redirect("portal:teams") if form.done(put) else _teams(request, setup, form)
 
 
-@require_safe
 @page_for(Right.OPERATE)
 def claim(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """Who is to pay for a namespace or consumer; the address may say which, and from when."""
@@ -217,8 +213,7 @@ def _claim(request: HttpRequest, setup: BillingSetup, form: PageForm) -> HttpRes
     return render(request, "portal/claim.html", context, status=409 if form.is_bound else 200)
 
 
-@require_POST
-@page_for(Right.OPERATE)
+@action_for(Right.OPERATE)
 def owners_look(request: HttpRequest, setup: BillingSetup, kind: str) -> HttpResponse:
     """What a form would change, and what moves with it in open months; nothing is stored."""
     if kind not in FORMS:
@@ -250,8 +245,7 @@ def looked_at(
     }  # fmt: skip
 
 
-@require_POST
-@page_for(Right.OPERATE)
+@action_for(Right.OPERATE)
 def owners_store(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """Apply a text that was looked at."""
     form = TextForm(request.POST, key="text")

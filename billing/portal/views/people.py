@@ -13,9 +13,8 @@ from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
-from django.views.decorators.http import require_POST, require_safe
 
-from billing.portal.access import page, page_for
+from billing.portal.access import action, action_for, page, page_for
 from billing.portal.asked import page_shown
 from billing.portal.forms import Line, PageForm, TeamChoice, Text, acting
 from billing.portal.labels import LABELS
@@ -130,7 +129,6 @@ class TokenForm(OwnTokenForm):
         owner.queryset, owner.initial = User.objects.filter(username=actor), actor
 
 
-@require_safe
 @page_for(Right.MANAGE_PEOPLE)
 def people(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """Everybody with their roles, and every token that is in force."""
@@ -142,8 +140,7 @@ def people(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     return _page(request, setup) if file is None else file
 
 
-@require_POST
-@page_for(Right.MANAGE_PEOPLE)
+@action_for(Right.MANAGE_PEOPLE)
 def account_new(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """Make a local account: its mail address gets an invitation, or its first password is shown once."""
     form = AccountForm(request.POST)
@@ -152,8 +149,7 @@ def account_new(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     return _page(request, setup, made=form.made) if done else _page(request, setup, form)
 
 
-@require_POST
-@page_for(Right.MANAGE_PEOPLE)
+@action_for(Right.MANAGE_PEOPLE)
 def account_active(request: HttpRequest, setup: BillingSetup, pk: int, step: str) -> HttpResponse:
     """Switch an account on or off."""
     if step not in ("enable", "disable"):
@@ -163,8 +159,7 @@ def account_active(request: HttpRequest, setup: BillingSetup, pk: int, step: str
     return redirect("portal:people") if done else _page(request, setup, form)
 
 
-@require_POST
-@page_for(Right.MANAGE_PEOPLE)
+@action_for(Right.MANAGE_PEOPLE)
 def role_new(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """Give somebody a role."""
     form = RoleForm(request.POST)
@@ -172,8 +167,7 @@ def role_new(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     return redirect("portal:people") if done else _page(request, setup, form)
 
 
-@require_POST
-@page_for(Right.MANAGE_PEOPLE)
+@action_for(Right.MANAGE_PEOPLE)
 def role_end(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
     """Take a role away."""
     form = PageForm(request.POST)
@@ -181,8 +175,7 @@ def role_end(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse
     return redirect("portal:people") if done else _page(request, setup, form)
 
 
-@require_POST
-@page_for(Right.MANAGE_PEOPLE)
+@action_for(Right.MANAGE_PEOPLE)
 def token_new(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """Make a token; it is shown once."""
     form = TokenForm(actor_of(request), request.POST)
@@ -190,8 +183,7 @@ def token_new(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     return _page(request, setup, made=form.made) if done else _page(request, setup, form)
 
 
-@require_POST
-@page_for(Right.MANAGE_PEOPLE)
+@action_for(Right.MANAGE_PEOPLE)
 def token_step(request: HttpRequest, setup: BillingSetup, pk: int, step: str) -> HttpResponse:
     """End a token at once, or make another one in its place: of somebody else's nobody sees the new one."""
     own = Q(owner=None) | Q(owner_id=request.user.pk)
@@ -213,7 +205,6 @@ def _token_step(
     return page(request, setup, made=form.made) if done else page(request, setup, form)
 
 
-@require_safe
 @page
 def own_tokens(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """The tokens of the reader that are in force."""
@@ -221,8 +212,7 @@ def own_tokens(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     return _own_page(request, setup) if file is None else file
 
 
-@require_POST
-@page
+@action
 def own_token_new(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """Make a token of the reader; it is shown once."""
     actor = actor_of(request)
@@ -231,8 +221,7 @@ def own_token_new(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     return _own_page(request, setup, made=form.made) if done else _own_page(request, setup, form)
 
 
-@require_POST
-@page
+@action
 def own_token_step(request: HttpRequest, setup: BillingSetup, pk: int, step: str) -> HttpResponse:
     """End a token of the reader at once, or make another one in its place."""
     token = _own_tokens(request).filter(pk=pk).first()

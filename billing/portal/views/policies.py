@@ -10,10 +10,9 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
-from django.views.decorators.http import require_POST, require_safe
 
 from billing.invoices.models import BillingPeriod
-from billing.portal.access import page_for, staff_page
+from billing.portal.access import action_for, staff_page
 from billing.portal.forms import PageForm
 from billing.portal.months import open_periods
 from billing.portal.policy_form import FORMS, SECTION_OF
@@ -32,7 +31,6 @@ POLICY: Final = [
 ]  # fmt: skip
 
 
-@require_safe
 @staff_page
 def policies(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """Every policy and carbon factor, with the forms that add one."""
@@ -67,8 +65,7 @@ def _form(kind: str, setup: BillingSetup, stored: Any, data: Any = None) -> Any:
     return FORMS[kind](data, latest=latest)
 
 
-@require_POST
-@page_for(Right.OPERATE)
+@action_for(Right.OPERATE)
 def policy_look(request: HttpRequest, setup: BillingSetup, kind: str) -> HttpResponse:
     """What a form would change, and what moves with it in open months; nothing is stored."""
     if kind not in FORMS:
@@ -88,8 +85,7 @@ def _after(periods: Sequence[BillingPeriod], begins: datetime | None) -> str:
     return timezone.localtime(begins).date().isoformat() if later else ""
 
 
-@require_POST
-@page_for(Right.OPERATE)
+@action_for(Right.OPERATE)
 def policy_store(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """Apply a text that was looked at."""
     form = TextForm(request.POST, key="text")

@@ -11,11 +11,10 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
-from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from billing.closing.price_preview import last_month, month_effect
 from billing.invoices.selectors import period_of
-from billing.portal.access import page, page_for, step_or_404
+from billing.portal.access import action, form_page_for, page, page_for, step_or_404
 from billing.portal.asked import chosen
 from billing.portal.first_prices import first_month, reported_rows
 from billing.portal.forms import PageForm, acting
@@ -79,7 +78,6 @@ POLICY = [
 ]  # fmt: skip
 
 
-@require_safe
 @page
 def prices(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """Every price version with its validity, the efficiency policies, and for some the drafts."""
@@ -100,7 +98,6 @@ def prices(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     return render(request, "portal/prices.html", context)
 
 
-@require_safe
 @page
 def version(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
     """One published version: its prices, what changed with it, who made and who approved it."""
@@ -121,7 +118,6 @@ def version(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
     return render(request, "portal/price_version.html", context)
 
 
-@require_safe
 @page_for(Right.READ_COSTS)
 def draft(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
     """One draft: its prices and what they change, and the steps that the reader may take."""
@@ -158,8 +154,7 @@ def _draft_page(
     return render(request, "portal/price_draft.html", context, status=status)
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
-@page_for(Right.EDIT_PRICES)
+@form_page_for(Right.EDIT_PRICES)
 def draft_new(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """A new draft, begun from the newest published version or the one asked for; the first from what was reported."""
     if request.method == "POST":
@@ -175,8 +170,7 @@ def draft_new(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     return _form_page(request, setup, PriceForm(initial=initial, content=content), None)
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
-@page_for(Right.EDIT_PRICES)
+@form_page_for(Right.EDIT_PRICES)
 def draft_edit(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
     """The prices, start and reason of a draft."""
     found = get_object_or_404(PriceDraft, pk=pk)
@@ -209,8 +203,7 @@ def _form_page(request: HttpRequest, setup: BillingSetup, form: PriceForm, known
     return render(request, "portal/price_form.html", context, status=400 if form.is_bound else 200)
 
 
-@require_POST
-@page
+@action
 def draft_step(request: HttpRequest, setup: BillingSetup, pk: int, step: str) -> HttpResponse:
     """Submit, approve, reject or withdraw a draft; an approval publishes it."""
     service, right = step_or_404(STEPS, step)
@@ -234,7 +227,6 @@ def draft_step(request: HttpRequest, setup: BillingSetup, pk: int, step: str) ->
     return redirect("portal:price_draft", pk=pk)
 
 
-@require_safe
 @page_for(Right.READ_COSTS)
 def draft_effect(request: HtmxRequest, setup: BillingSetup, pk: int) -> HttpResponse:
     """What a draft would have done to the real usage of a month, per team and SKU."""
@@ -259,7 +251,6 @@ def draft_effect(request: HtmxRequest, setup: BillingSetup, pk: int) -> HttpResp
     return render(request, part, context)
 
 
-@require_safe
 @page
 def compare(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """Two lists side by side, price by price."""
@@ -284,7 +275,6 @@ def compare(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     return render(request, "portal/price_compare.html", context)
 
 
-@require_safe
 @page_for(Right.READ_COSTS)
 def price_file(request: HttpRequest, setup: BillingSetup, kind: str, pk: int) -> HttpResponse:
     """A list as the YAML of the set-up file, with its cost sheets."""

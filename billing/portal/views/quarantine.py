@@ -8,9 +8,8 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
-from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from billing.portal.access import page_for, staff_page
+from billing.portal.access import action_for, form_page_for, staff_page
 from billing.portal.asked import chosen
 from billing.portal.forms import PageForm, Text, acting
 from billing.portal.selectors import QUARANTINE_SHOWN, quarantine_causes, quarantined
@@ -90,7 +89,6 @@ class CauseForm(PageForm):
     why = _why()
 
 
-@require_safe
 @staff_page
 def quarantine(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """Records that could not enter the ledger, with the reason."""
@@ -122,8 +120,7 @@ def _list(request: HttpRequest, setup: BillingSetup, refused: PageForm | None = 
     return render(request, "portal/quarantine.html", context, status=409 if refused else 200)
 
 
-@require_POST
-@page_for(Right.OPERATE)
+@action_for(Right.OPERATE)
 def decide_cause(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """Take in or dismiss all open records of one cause; what is refused again stays."""
 
@@ -142,8 +139,7 @@ def decide_cause(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     return _list(request, setup, form)
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
-@staff_page
+@form_page_for(Right.READ)
 def record(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
     """A record as a form, beside what the ledger has; sent, it is taken in or dismissed."""
     if request.method == "POST" and not access_of(request.user).may(Right.OPERATE):

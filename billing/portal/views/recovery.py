@@ -5,7 +5,6 @@ from collections.abc import Callable
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
-from django.views.decorators.http import require_safe
 
 from billing.portal.access import page_for
 from billing.portal.fresh import page_freshness
@@ -20,7 +19,6 @@ from billing.tenancy.models import BillingSetup
 from billing.usage.scope import EVERYTHING
 
 
-@require_safe
 @page_for(Right.READ_COSTS)
 def recovery(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """Recovery of each pool, idle and capacity, token price against cost, and the months beside each other."""

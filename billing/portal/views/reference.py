@@ -4,7 +4,6 @@ from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
-from django.views.decorators.http import require_safe
 
 from billing.invoices.models import BillingPeriod
 from billing.portal.access import page
@@ -28,7 +27,6 @@ CONSUMER = [*columns("source", "consumer"), TEAM, *columns("valid_from", "valid_
 UNOWNED = [*columns("kind", "subject"), Column("quantity", "quantity"), Column("unit"), Column("amount", "money")]
 
 
-@require_safe
 @page
 def ownership(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """Who owns which namespaces and consumers, since when."""

@@ -8,7 +8,6 @@ from django.http import Http404, HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
-from django.views.decorators.http import require_POST, require_safe
 
 from billing.budgets.models import Channel
 from billing.explorer.models import ReportSchedule, SavedView
@@ -21,7 +20,7 @@ from billing.explorer.services import (
     view_put,
     views_seen,
 )
-from billing.portal.access import page, reader_of
+from billing.portal.access import action, page, reader_of
 from billing.portal.forms import Line, PageForm, TeamChoice, acting
 from billing.portal.tables import Column, Table, download
 from billing.tenancy.access import teams_visible_to
@@ -76,7 +75,6 @@ class ReportForm(PageForm):
         return form
 
 
-@require_safe
 @page
 def saved_views(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """The views of the reader, and those that their teams share; with the reports of one's own."""
@@ -101,8 +99,7 @@ def _page(
     return render(request, "portal/saved_views.html", context, status=status)
 
 
-@require_POST
-@page
+@action
 def view_new(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """Keep a question under a name."""
     form = ViewForm.of(request, request.POST)
@@ -111,16 +108,14 @@ def view_new(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     return _page(request, setup, form, 400)
 
 
-@require_POST
-@page
+@action
 def view_end(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
     """Forget a view of one's own."""
     view_delete(view=_own(request, pk))
     return redirect("portal:saved_views")
 
 
-@require_POST
-@page
+@action
 def report_new(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
     """Have a view of one's own sent."""
     view = _own(request, pk)
@@ -130,8 +125,7 @@ def report_new(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpRespon
     return _page(request, setup, form, 400)
 
 
-@require_POST
-@page
+@action
 def report_stop(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
     """Send a report of one's own no longer."""
     own = ReportSchedule.objects.filter(pk=pk, view__owner=reader_of(request))

@@ -3,7 +3,6 @@
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
-from django.views.decorators.http import require_safe
 
 from billing.portal.access import staff_page
 from billing.portal.months import month_choice
@@ -20,7 +19,6 @@ GAP = [*columns("cluster", "subject", "start", "end"), Column("seconds", "count"
 NOTE = columns("at", "cluster", "agent", "kind", "subject", "text")
 
 
-@require_safe
 @staff_page
 def sources(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """Every agent and gateway, and the gaps of a month."""

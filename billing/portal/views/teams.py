@@ -8,7 +8,6 @@ from zoneinfo import ZoneInfo
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
 from django.utils import timezone
-from django.views.decorators.http import require_safe
 
 from billing.invoices.line_rollups import StatementLine
 from billing.invoices.models import BillingPeriod
@@ -47,7 +46,6 @@ VERDICT = [
 ]  # fmt: skip
 
 
-@require_safe
 @page
 def team(request: HttpRequest, setup: BillingSetup, code: str) -> HttpResponse:
     """The lines of a team's month by kind and place, with the verdicts behind its efficiency lines."""
@@ -92,7 +90,6 @@ def _statement(request: HttpRequest, team: Team, period: BillingPeriod) -> tuple
     return month, next(iter(month.statements), Statement(team, []))
 
 
-@require_safe
 @page
 def line(request: HttpRequest, setup: BillingSetup, code: str, digest: str) -> HttpResponse:
     """One line and what it is made of; `workload`, `day` and `hour` open the level below."""
@@ -210,7 +207,6 @@ def _instant(text: str) -> datetime:
     return instant
 
 
-@require_safe
 @page
 def evidence(request: HttpRequest, setup: BillingSetup, code: str) -> HttpResponse:
     """The evidence for the verdict on one job, as a JSON file."""

@@ -6,9 +6,8 @@ from typing import Any
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
-from django.views.decorators.http import require_POST, require_safe
 
-from billing.portal.access import page_for
+from billing.portal.access import action_for, page_for
 from billing.portal.forms import acting
 from billing.portal.token_bench import CLASSES, TermsForm, sheet_asked, token_bench
 from billing.portal.token_report import ReportForm, TokenDraftForm, kept_text, token_draft_write
@@ -20,7 +19,6 @@ from metering.intervals import month_of, next_month
 SHOWN_SHEETS = 500
 
 
-@require_safe
 @page_for(Right.READ_COSTS)
 def token_workbench(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """What 1M tokens of a model cost by each method; the address holds every term."""
@@ -29,8 +27,7 @@ def token_workbench(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     return _page(request, setup, given, sheet_name=name)
 
 
-@require_POST
-@page_for(Right.READ_COSTS)
+@action_for(Right.READ_COSTS)
 def token_report(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """The same of reports in files, or of those that the page keeps already under other terms; nothing is stored."""
     form = ReportForm(request.POST, request.FILES.getlist("file"))
@@ -38,8 +35,7 @@ def token_report(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     return _page(request, setup, given, upload=form, report=kept_text(form.reports) if given else "")
 
 
-@require_POST
-@page_for(Right.EDIT_PRICES)
+@action_for(Right.EDIT_PRICES)
 def token_save(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """Store the report with its terms, and a draft in which it prices its model; every other price stays as published."""
     form, draft, name = ReportForm(request.POST), TokenDraftForm(request.POST), request.POST.get("sheet", "")

@@ -5,7 +5,6 @@ from typing import Any
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
-from django.views.decorators.http import require_safe
 
 from billing.portal.access import page, page_for
 from billing.portal.asked import page_shown
@@ -36,7 +35,6 @@ ENTRY = [
 ]  # fmt: skip
 
 
-@require_safe
 @page
 def search(request: HtmxRequest, setup: BillingSetup) -> HttpResponse:
     """Documents by number, team, month, amount or reference outside; every word must fit.
@@ -62,7 +60,6 @@ def _everything(request: HttpRequest, setup: BillingSetup, wanted: str) -> HttpR
     return render(request, "portal/parts/found.html", context)
 
 
-@require_safe
 @page_for(Right.READ_AUDIT)
 def audit(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """The audit log under filters, with before and after."""

@@ -6,10 +6,9 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.utils.http import urlencode
-from django.views.decorators.http import require_POST, require_safe
 
 from billing.closing.price_preview import last_month
-from billing.portal.access import page, page_for
+from billing.portal.access import action_for, page, page_for
 from billing.portal.asked import none_of
 from billing.portal.forms import acting
 from billing.portal.htmx import HtmxRequest
@@ -41,7 +40,6 @@ from pricing.tco import parse_cost_sheet
 SHOWN_SHEETS = 500
 
 
-@require_safe
 @page_for(Right.READ_COSTS)
 def workbench(request: HtmxRequest, setup: BillingSetup) -> HttpResponse:
     """A cost sheet, its price and what moves it; the address holds every input."""
@@ -77,7 +75,6 @@ def _context(request: HttpRequest, setup: BillingSetup, asked: Any) -> dict[str,
     }  # fmt: skip
 
 
-@require_safe
 @page_for(Right.READ_COSTS)
 def workbench_effect(request: HtmxRequest, setup: BillingSetup) -> HttpResponse:
     """What a month would have cost with the sheet of the address, per team; the rest as published."""
@@ -108,8 +105,7 @@ def _month(asked: Any) -> str:
     return month
 
 
-@require_POST
-@page_for(Right.READ_COSTS)
+@action_for(Right.READ_COSTS)
 def workbench_upload(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """Open a YAML or JSON sheet from a file: nothing is stored, a refusal loses nothing."""
     values, refusals = uploaded_values(request.FILES.get("file"))
@@ -119,8 +115,7 @@ def workbench_upload(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     return render(request, "portal/workbench.html", context, status=400 if refusals else 200)
 
 
-@require_POST
-@page_for(Right.EDIT_PRICES)
+@action_for(Right.EDIT_PRICES)
 def workbench_save(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """Store the sheet and a draft in which it prices its accelerator; every other price stays as published."""
     values = form_values(request.POST, None)
@@ -132,7 +127,6 @@ def workbench_save(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     return render(request, "portal/workbench.html", context, status=400)
 
 
-@require_safe
 @page
 def planner(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """What a training run takes: low, base and high; the address holds every input."""
