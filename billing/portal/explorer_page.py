@@ -355,34 +355,17 @@ class ExplorerPage:
     # What can be chosen
 
     @property
-    def presets(self) -> list[Option]:
-        return [Option(code, PRESET[code], code == self.query.preset) for code in PRESETS]
-
-    @property
-    def metrics(self) -> list[Option]:
-        return [Option(code, METRIC[code], code == self.query.metric) for code in METRICS]
-
-    @property
-    def steps(self) -> list[Option]:
-        """The steps; none is chosen where it is the usual one of the range."""
-        usual = usual_step(self.query.span)
-        offered = [code for code in STEPS if code != "hour" or self.query.span.days <= LONGEST_OF_HOURS]
-        return [Option(code, STEP[code], code == self.query.step != usual) for code in offered]
-
-    @property
-    def first_groups(self) -> list[Option]:
-        """What the bars can be split by."""
-        return [Option(code, DIMENSION[code], self.query.by[:1] == (code,)) for code in DIMENSIONS]
-
-    @property
-    def second_groups(self) -> list[Option]:
-        """What each of them can be split by once more."""
-        others = [code for code in DIMENSIONS if code not in self.query.by[:1]]
-        return [Option(code, DIMENSION[code], self.query.by[1:] == (code,)) for code in others]
-
-    @property
-    def columns(self) -> list[Option]:
-        return [Option(code, COLUMN[code], code in self.query.columns) for code in COLUMNS]
+    def options(self) -> dict[str, list[Option]]:
+        """What each field of the form offers. The usual step of a range is never a chosen one."""
+        query = self.query
+        steps = [code for code in STEPS if code != "hour" or query.span.days <= LONGEST_OF_HOURS]
+        others = [code for code in DIMENSIONS if code not in query.by[:1]]
+        return {
+            "range": _options(PRESETS, PRESET, query.preset), "metric": _options(METRICS, METRIC, query.metric),
+            "step": _options(steps, STEP, *({query.step} - {usual_step(query.span)})),
+            "by": _options(DIMENSIONS, DIMENSION, *query.by[:1]), "then_by": _options(others, DIMENSION, *query.by[1:]),
+            "column": _options(COLUMNS, COLUMN, *query.columns),
+        }  # fmt: skip
 
     @property
     def chips(self) -> list[Chip]:
@@ -417,6 +400,10 @@ class ExplorerPage:
         other_way = down if now else code == "name"
         wanted = replace(self.query, sort=code if other_way else f"-{code}")
         return code, text, f"?{wanted.address}", ("descending" if down else "ascending") if now else "none"
+
+
+def _options(codes: Iterable[str], words: Mapping[str, Any], *chosen: str) -> list[Option]:
+    return [Option(code, words[code], code in chosen) for code in codes]
 
 
 def _percent(changed: Decimal | None) -> str:

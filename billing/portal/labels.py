@@ -79,5 +79,9 @@ LABELS: Final[Mapping[str, Mapping[Any, Any]]] = {
     },
     "approved_by": {"review: none": _("Nobody: drafts are not reviewed")},
     "role": tenancy.ROLE,
+    "stage": {
+        "preview": _("Open, live preview"), "closing": _("Closing"), "closed": _("Closed, not all issued"),
+        "issued": _("Issued"),
+    },
     "heat": {"devices": _("Devices in use, on average"), "tokens": _("Tokens an hour, on average")},
 }  # fmt: skip

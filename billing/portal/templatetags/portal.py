@@ -71,6 +71,24 @@ def in_context(name: str, context: str) -> Any:
     return token_class_words(priced_class(name, context))
 
 
+@register.filter
+def line_name(line: Any) -> str:
+    """What is charged or has a price: the SKU, its class of tokens, and why. `line`: of a document, or its key."""
+    fact = line.get if isinstance(line, Mapping) else lambda name: getattr(line, name, "")
+    words = [fact("sku")]
+    if token_class := fact("token_class"):
+        words.append(in_context(token_class, fact("context") or ""))
+    if reason := fact("reason"):
+        words.append(label(reason, "line_reason"))
+    return " · ".join(map(str, words))
+
+
+@register.inclusion_tag("portal/parts/press.html")
+def press(page: str, *where: Any, button: Any, look: str = "", **sent: str) -> dict[str, Any]:
+    """A button alone, which sends a POST with `sent` to a page; `look`: its class."""
+    return {"to": reverse(f"portal:{page}", args=where), "button": button, "look": look, "sent": sent.items()}
+
+
 @register.inclusion_tag("portal/parts/menu.html", takes_context=True)
 def menu(context: template.Context) -> dict[str, Any]:
     """The menu for the reader of the page."""
@@ -285,6 +303,12 @@ def evidence_address(verdict: Any, month: str) -> str:
     """The file of the evidence for a verdict."""
     asked = {"month": month} | {name: getattr(verdict, name) for name in ("cluster", "namespace", "job", "policy")}
     return f"{reverse('portal:evidence', args=[verdict.team])}?{urlencode(asked, quote_via=quote, safe='')}"
+
+
+@register.simple_tag
+def board_link(month: str, **asked: str) -> str:
+    """The page of what a month costs, under some of its filters."""
+    return f"{reverse('portal:board')}?{urlencode({'month': month, **asked}, quote_via=quote, safe='')}"
 
 
 @register.simple_tag(takes_context=True)

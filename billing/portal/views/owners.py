@@ -74,10 +74,9 @@ class TeamForm(PageForm):
 class EndForm(PageForm):
     """A team that ends: who has what it owns, from which day."""
 
-    team = TeamChoice(Team.objects.filter(is_group=False).order_by("code"))
+    team = TeamChoice()
     successor = TeamChoice(
-        Team.objects.filter(is_group=False).order_by("code"), label=_("New owner of what it owns"), required=False,
-        empty_label=_("Nobody: unowned from then on"),
+        label=_("New owner of what it owns"), required=False, empty_label=_("Nobody: unowned from then on")
     )
     day = Midnight(label=_("From"))
 
@@ -102,7 +101,7 @@ class ClaimForm(PageForm):
     )
     place = Name(label=_("Cluster or gateway"), max_length=MAX_NAME_BYTES)
     name = Name(label=_("Name or pattern"), max_length=MAX_NAME_BYTES)
-    team = TeamChoice(Team.objects.filter(is_group=False).order_by("code"), required=False, empty_label=_("A new team"))
+    team = TeamChoice(required=False, empty_label=_("A new team"))
     new_team = Line(label=_("Code of the new team"), max_length=64, required=False)
     platform = forms.BooleanField(label=_("Paid by the platform, recovered through token prices"), required=False)
     valid_from = Day(label=_("From"), required=False, help_text=_("empty: always"))
@@ -136,9 +135,7 @@ class ClaimForm(PageForm):
 class ModeForm(PageForm):
     """Whether a team, or every team, is charged or only shown what it would owe, from a month on."""
 
-    team = TeamChoice(
-        Team.objects.filter(is_group=False).order_by("code"), required=False, empty_label=_("All teams"),
-    )
+    team = TeamChoice(required=False, empty_label=_("All teams"))
     mode = forms.ChoiceField(label=_("Billing"), choices=list(BILLING_MODE.items()))
     from_month = Line(label=_("From month"), max_length=7, widget=forms.TextInput(attrs={"placeholder": "2026-10"}))
     reason = Text(label=_("Reason"), max_length=2000)
@@ -167,13 +164,13 @@ FORMS: Final[Mapping[str, type[PageForm]]] = {"team": TeamForm, "end": EndForm, 
 @page
 def teams(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """Teams and groups, with the forms that change them."""
-    shown = teams_shown(request.user)
-    file = download(request, {"teams": lambda: Table.of("teams", shown, TEAM)})
-    return _teams(request, setup) if file is None else file
+    return _teams(request, setup)
 
 
 def _teams(request: HttpRequest, setup: BillingSetup, refused: PageForm | None = None) -> HttpResponse:
     shown = list(teams_shown(request.user))
+    if (file := download(request, {"teams": lambda: Table.of("teams", shown, TEAM)})) is not None:
+        return file
     by_code = {team.code: team for team in shown}
     edited = by_code.get(chosen(request, "edit", by_code))
     modes, month = billing_modes(), month_of(timezone.now(), setup.zone)
@@ -222,15 +219,18 @@ def owners_look(request: HttpRequest, setup: BillingSetup, kind: str) -> HttpRes
     looked = looked_at(request, form, owners_preview, open_periods(setup, timezone.now()))
     if looked is None:
         return _claim(request, setup, form) if kind == "claim" else _teams(request, setup, form)
-    page = "ownership" if kind == "claim" else "teams"
-    context = {"nav": page, "setup": setup, "back": page, "asked": None if kind == "file" else form, **looked}
-    return render(request, "portal/owners_preview.html", context)
+    page, called = ("ownership", _("Ownership")) if kind == "claim" else ("teams", _("Teams"))
+    context = {
+        "nav": page, "setup": setup, "back": page, "called": called, "store": "owners_store",
+        "nothing": _("No usage of an open month changes its payer."), "asked": None if kind == "file" else form, **looked,
+    }  # fmt: skip
+    return render(request, "portal/preview.html", context)
 
 
 def looked_at(
     request: HttpRequest, form: Any, preview: Callable[..., Preview], periods: Sequence[BillingPeriod]
 ) -> dict[str, Any] | None:
-    """What `parts/preview.html` shows of the text that a form makes; None where it is refused."""
+    """What `preview.html` shows of the text that a form makes; None where it is refused."""
 
     def look(**_facts: Any) -> tuple[str, Preview]:
         text = form.text()

@@ -9,6 +9,7 @@ from typing import Any, Final
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from billing.invoices.models import BillingPeriod
@@ -34,14 +35,14 @@ POLICY: Final = [
 @staff_page
 def policies(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """Every policy and carbon factor, with the forms that add one."""
-    stored = policies_declared(setup.zone)
-    rows = [(section, entry) for section, entries in stored.items() for entry in entries]
-    file = download(request, {"policies": lambda: Table.of("policies", rows, POLICY)})
-    return _page(request, setup) if file is None else file
+    return _page(request, setup)
 
 
 def _page(request: HttpRequest, setup: BillingSetup, refused: PageForm | None = None, kind: str = "") -> HttpResponse:
     stored = policies_declared(setup.zone)
+    rows = [(section, entry) for section, entries in stored.items() for entry in entries]
+    if (file := download(request, {"policies": lambda: Table.of("policies", rows, POLICY)})) is not None:
+        return file
     context = {
         "nav": "policies", "setup": setup, "stored": stored,
         "carbon": [(entry, _source_words(entry["source"])) for entry in stored["carbon"]], "refused": refused,
@@ -75,14 +76,19 @@ def policy_look(request: HttpRequest, setup: BillingSetup, kind: str) -> HttpRes
     looked = looked_at(request, form, policies_preview, periods)
     if looked is None:
         return _page(request, setup, form, kind)
-    context = {"nav": "policies", "setup": setup, "begins": _after(periods, form.cleaned_data.get("valid_from")), **looked}
-    return render(request, "portal/policies_preview.html", context)
+    context = {
+        "nav": "policies", "setup": setup, "back": "policies", "called": _("Policies"), "store": "policy_store",
+        "nothing": _nothing_moves(periods, form.cleaned_data.get("valid_from")), **looked,
+    }  # fmt: skip
+    return render(request, "portal/preview.html", context)
 
 
-def _after(periods: Sequence[BillingPeriod], begins: datetime | None) -> str:
-    """The day on which a policy begins that begins after every one of the months; else empty."""
-    later = begins is not None and all(begins >= period.end for period in periods)
-    return timezone.localtime(begins).date().isoformat() if later else ""
+def _nothing_moves(periods: Sequence[BillingPeriod], begins: datetime | None) -> str:
+    """Why no amount of the months changes: that a policy begins after every one of them, if it does."""
+    if begins is None or any(begins < period.end for period in periods):
+        return gettext("No amount of an open month changes.")
+    text = gettext("It begins on %(begins)s, after the last open month: there is no month to compare.")
+    return text % {"begins": timezone.localtime(begins).date().isoformat()}
 
 
 @action_for(Right.OPERATE)
