@@ -13,6 +13,8 @@ from django.http import Http404, HttpRequest
 
 from metering.messages import Message
 
+PAGE_SIZE = 50
+"""So many rows a page of a list usually has."""
 SHOWN = 40
 """Characters of a value that a person is shown again."""
 
@@ -34,9 +36,12 @@ def none_of(name: str, value: str, among: Collection[str]) -> Http404:
     ))  # fmt: skip
 
 
-def page_shown(request: HttpRequest, items: Sequence[Any] | QuerySet[Any], size: int) -> Page[Any]:
-    """The page of a list that is asked for, else the first.  Raises Http404 for one that there is not."""
-    pages, number = Paginator(items, size), request.GET.get("page") or "1"
+def page_shown(request: HttpRequest, items: Sequence[Any] | QuerySet[Any], size: int = 0) -> Page[Any]:
+    """The page of a list that is asked for, else the first; `size`: of other than so many rows as usual.
+
+    Raises Http404 for one that there is not.
+    """
+    pages, number = Paginator(items, size or PAGE_SIZE), request.GET.get("page") or "1"
     try:
         return pages.page(number)
     except InvalidPage as error:

@@ -30,7 +30,7 @@ class Filters:
     @classmethod
     def of(cls, query: QueryDict) -> Self:
         """The filters of an address."""
-        return cls(**{item.name: query.get(item.name, "").replace("\0", "").strip() for item in fields(cls)})
+        return cls(**{item.name: query.get(item.name, "").strip() for item in fields(cls)})
 
     @property
     def chosen(self) -> list[tuple[str, str]]:

@@ -16,7 +16,6 @@ from billing.corrections.services.disputes import Claim, dispute_open
 from billing.invoices.models import BillingPeriod, Invoice
 from billing.portal.totals import budget_totals, invoice_totals
 from billing.portal.views import budgets as budget_views
-from billing.portal.views import invoices as invoice_views
 from billing.tenancy.models import Team
 from tests import factories
 from tests.factories import allocation_record, apply, ingest_allocations, ingest_tokens, money, person, token_record
@@ -100,7 +99,7 @@ def test_the_total_follows_the_filter_and_the_teams_that_somebody_sees() -> None
 
 @pytest.mark.usefixtures("october")
 def test_every_page_of_a_long_list_says_the_total_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(invoice_views, "PAGE_SIZE", 1)
+    monkeypatch.setattr("billing.portal.asked.PAGE_SIZE", 1)
     client = signed_in("finance")
     for page in ("1", "2"):
         assert foot(client, f"/invoices/?page={page}") == ["Total 2 documents 1,034.20"]
@@ -217,7 +216,7 @@ def test_a_forecast_that_the_spending_has_overtaken_is_not_shown() -> None:
 
 @pytest.mark.usefixtures("planned")
 def test_a_long_list_of_budgets_has_pages_and_the_total_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(budget_views, "PAGE_SIZE", 2)
+    monkeypatch.setattr("billing.portal.asked.PAGE_SIZE", 2)
     client = signed_in("finance")
     text = client.get("/budgets/?page=3").content.decode()
     assert "3 / 3" in text

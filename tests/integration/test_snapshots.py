@@ -446,7 +446,7 @@ def test_a_preview_is_as_confined_as_the_month(month: str) -> None:
 
 
 def test_many_teams_are_paged_and_found(month: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("billing.portal.views.overview.PAGE_SIZE", 1)
+    monkeypatch.setattr("billing.portal.asked.PAGE_SIZE", 1)
     client = signed_in(factories.person("fin", "finance"))
     first = client.get(f"/?month={month}").content.decode()
     assert "/teams/nlp/" in first

@@ -10,7 +10,7 @@ from typing import Any
 
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
 from django.utils.translation import get_language
 
@@ -30,23 +30,11 @@ from billing.budgets.models import (
     Mute,
 )
 from billing.budgets.selectors import active_mutes, ladder_of, scope_of, status_now, team_tree
-from billing.budgets.services import (
-    BudgetError,
-    BudgetWish,
-    cap_override_approve,
-    cap_override_ask,
-    cap_override_end,
-    feedback_put,
-    mute_end,
-    mute_put,
-    recipients_put,
-    thresholds_put,
-)
 from billing.budgets.services.budgets import THRESHOLDS, loosens
 from billing.budgets.services.changes import changes_waiting
 from billing.portal.access import action, form_page, page
 from billing.portal.anomaly_days import unusual_days
-from billing.portal.asked import page_shown
+from billing.portal.asked import PAGE_SIZE, page_shown
 from billing.portal.budget_form import (
     BudgetForm,
     ChangeForm,
@@ -68,7 +56,6 @@ from billing.tenancy.actors import actor_of
 from billing.tenancy.models import BillingSetup, Team
 from metering.intervals import Interval
 
-PAGE_SIZE = 50
 FINDINGS_SHOWN = 10
 ALERTS_SHOWN = 20
 
@@ -145,14 +132,14 @@ class BudgetRow:
 def budget_list(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """Every budget that somebody may see, the fullest first, found by name, scope or team."""
     now = timezone.now()
-    wanted = request.GET.get("q", "").replace("\0", "").strip()
+    wanted = request.GET.get("q", "").strip()
     standings = {row.budget_id: row for row in BudgetStatus.objects.filter(start__lte=now, end__gt=now)}
     rows = [BudgetRow(budget, standings.get(budget.pk), now) for budget in _visible(request) if _matches(budget, wanted)]
     rows.sort(key=lambda row: (row.used is None, -(row.used or 0), str(row.budget)))
     if (file := download(request, {"budgets": lambda: Table.of("budgets", rows, ROW)})) is not None:
         return file
     context = {
-        "nav": "budgets", "setup": setup, "q": wanted, "now": now, "page": page_shown(request, rows, PAGE_SIZE),
+        "nav": "budgets", "setup": setup, "q": wanted, "now": now, "page": page_shown(request, rows),
         "totals": budget_totals(rows, team_tree(), now) if len(rows) > 1 else [],
         "may_make": access_of(request.user).somewhere(Right.BUDGET),
         "yaml": budgets_text([row.budget for row in rows[:PAGE_SIZE]], setup.zone),
@@ -174,8 +161,9 @@ def _visible(request: HttpRequest) -> list[Budget]:
 
 def budget_or_404(request: HttpRequest, pk: int) -> Budget:
     """A budget that the person may see.  Raises Http404."""
-    budget = Budget.objects.select_related("team").prefetch_related("ladder", "channels", "plan").filter(pk=pk).first()
-    if budget is None or not access_of(request.user).may(Right.READ, budget.team):
+    budgets = Budget.objects.select_related("team").prefetch_related("ladder", "channels", "plan")
+    budget = get_object_or_404(budgets, pk=pk)
+    if not access_of(request.user).may(Right.READ, budget.team):
         raise Http404(f"no budget {pk} that {request.user} may see")
     return budget
 
@@ -196,7 +184,7 @@ def budget_new(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
         raise PermissionDenied
 
     def make(team: Team, **wish: Any) -> Any:
-        return services.budget_new(team=team, wish=BudgetWish(**wish), actor=actor_of(request))
+        return services.budget_new(team=team, wish=services.BudgetWish(**wish), actor=actor_of(request))
 
     sent = request.POST if request.method == "POST" else None
     form = BudgetForm(sent, teams=teams, currency=setup.currency, today=timezone.localdate())
@@ -321,7 +309,7 @@ def recipients(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpRespon
 
     def put(recipients: list[str]) -> bool:
         actor, language = actor_of(request), get_language() or ""
-        return recipients_put(budget=found, names=recipients, actor=actor, language=language)
+        return services.recipients_put(budget=found, names=recipients, actor=actor, language=language)
 
     found, form = own_budget(request, pk), RecipientsForm(request.POST, key="recipients")
     return redirect("portal:budget", pk=pk) if form.done(put) else budget_page(request, setup, found, form)
@@ -332,7 +320,7 @@ def thresholds(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpRespon
     """Replace the percentages at which somebody is alerted: of spending, of the forecast, with running jobs."""
 
     def put(**percents: tuple[int, ...]) -> bool:
-        return thresholds_put(budget=found, percents=percents, actor=actor_of(request))
+        return services.thresholds_put(budget=found, percents=percents, actor=actor_of(request))
 
     found, form = own_budget(request, pk), ThresholdsForm(request.POST, key="thresholds")
     return redirect("portal:budget", pk=pk) if form.done(put) else budget_page(request, setup, found, form)
@@ -342,7 +330,7 @@ def thresholds(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpRespon
 def mute(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
     """Hold back alerts until a local time, with a reason."""
     found, form = own_budget(request, pk), MuteForm(request.POST, key="mute")
-    if form.done(mute_put, budget=found, **acting(request)):
+    if form.done(services.mute_put, budget=found, **acting(request)):
         return redirect("portal:budget", pk=pk)
     return budget_page(request, setup, found, form)
 
@@ -351,10 +339,7 @@ def mute(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
 def unmute(request: HttpRequest, setup: BillingSetup, pk: int, mute_pk: int) -> HttpResponse:
     """End a mute now."""
     found = own_budget(request, pk)
-    held = Mute.objects.filter(pk=mute_pk, budget=found).first()
-    if held is None:
-        raise Http404(f"no mute {mute_pk} of budget {pk}")
-    mute_end(mute=held, now=timezone.now(), actor=actor_of(request))
+    services.mute_end(mute=get_object_or_404(Mute, pk=mute_pk, budget=found), **acting(request))
     return redirect("portal:budget", pk=pk)
 
 
@@ -362,7 +347,7 @@ def unmute(request: HttpRequest, setup: BillingSetup, pk: int, mute_pk: int) -> 
 def override_ask(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
     """Ask for a higher cap: amount, end, reason."""
     found, form = own_budget(request, pk), OverrideForm(request.POST, key="override")
-    if form.done(cap_override_ask, budget=found, **acting(request)):
+    if form.done(services.cap_override_ask, budget=found, **acting(request)):
         return redirect("portal:budget", pk=pk)
     return budget_page(request, setup, found, form)
 
@@ -371,13 +356,13 @@ def override_ask(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResp
 def override_step(request: HttpRequest, setup: BillingSetup, pk: int, override_pk: int, step: str) -> HttpResponse:
     """Approve what somebody else asked for, or end it."""
     found = budget_or_404(request, pk)
-    override = CapOverride.objects.select_related("budget__team").filter(pk=override_pk, budget=found).first()
-    if override is None or step not in ("approve", "end"):
-        raise Http404(f"no override {override_pk} of budget {pk}, or no step {step[:20]!r}")
+    override = get_object_or_404(CapOverride.objects.select_related("budget__team"), pk=override_pk, budget=found)
     if step == "approve":
-        return _step(request, setup, found, cap_override_approve, override_id=override.pk)
+        return _step(request, setup, found, services.cap_override_approve, override_id=override.pk)
+    if step != "end":
+        raise Http404(f"no step {step[:20]!r}")
     own_budget(request, pk)
-    return _step(request, setup, found, cap_override_end, override=override)
+    return _step(request, setup, found, services.cap_override_end, override=override)
 
 
 def _step(
@@ -397,7 +382,7 @@ def budget_change(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpRes
     if seen and form.cleaned_data["looked"] == seen:
         try:
             services.budget_change(team=found.team, wish=form.wish, reason=form.cleaned_data["reason"], **acting(request))
-        except BudgetError as error:
+        except services.BudgetError as error:
             form.refuse(error)
         else:
             return redirect("portal:budget", pk=pk)
@@ -409,7 +394,7 @@ def budget_change(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpRes
     return render(request, "portal/budget_change.html", context, status=400 if refused else 200)
 
 
-def _look(found: Budget, wish: BudgetWish, now: datetime, setup: BillingSetup) -> dict[str, Any]:
+def _look(found: Budget, wish: services.BudgetWish, now: datetime, setup: BillingSetup) -> dict[str, Any]:
     """What a wish changes; what is left in the period of now, where the budget has one amount."""
     look = {"wish": wish, "loose": loosens(found, wish), "yaml": budget_text(found, wish, setup.zone)}
     standing = None if wish.plan else status_now(found, now)
@@ -462,12 +447,11 @@ def _teams(request: HttpRequest, right: Right) -> Any:
 @action
 def feedback(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
     """Say whether a day was unusual, planned, or a false alarm."""
-    finding = CostAnomaly.objects.select_related("team").filter(pk=pk, team__in=_teams(request, Right.READ)).first()
-    if finding is None:
-        raise Http404(f"no finding {pk} that {request.user} may see")
+    findings = CostAnomaly.objects.select_related("team").filter(team__in=_teams(request, Right.READ))
+    finding = get_object_or_404(findings, pk=pk)
     if not access_of(request.user).may(Right.BUDGET, finding.team):
         raise PermissionDenied
     form = FeedbackForm(request.POST)
-    if not form.done(feedback_put, finding=finding, **acting(request)):
+    if not form.done(services.feedback_put, finding=finding, **acting(request)):
         raise Http404(form.message)
     return redirect("portal:anomalies")

@@ -8,16 +8,11 @@ from typing import Any
 
 from django import forms
 from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import get_object_or_404, redirect, render
 from django.utils.translation import gettext_lazy as _
 
 from billing.corrections.effect import TeamMonth, effect_of
-from billing.corrections.services.retroactive import (
-    retroactive_acknowledge,
-    retroactive_approve,
-    retroactive_propose,
-    retroactive_reject,
-)
+from billing.corrections.services import retroactive as services
 from billing.portal.access import action, action_for, page, step_or_404
 from billing.portal.forms import Line, Midnight, Number, PageForm, ReasonForm, TeamChoice, Text, acting
 from billing.portal.selectors import team_names
@@ -28,7 +23,7 @@ from billing.rating.models import RetroactiveChange
 from billing.rating.selectors import changes_all
 from billing.rating.services.changes import NAME_LIMIT
 from billing.tenancy.access import Right, access_of, teams_visible_to
-from billing.tenancy.models import BillingSetup, Team
+from billing.tenancy.models import BillingSetup
 
 SHOWN = 50
 Kind = RetroactiveChange.Kind
@@ -76,7 +71,7 @@ class ChangeForm(PageForm):
     price = Number(label=_("Price that was due"), required=False)
     scope = Line(label=_("Cluster or gateway"), max_length=512, required=False)
     thing = Line(label=_("Namespace or consumer"), max_length=512, required=False)
-    team = TeamChoice(Team.objects.filter(is_group=False).order_by("code"), required=False, empty_label="—")
+    team = TeamChoice(required=False, empty_label="—")
     onwards = forms.BooleanField(label=_("From the end of closed time on too"), required=False)
     reason = Text(label=_("Reason"), max_length=2000)
     evidence = Line(label=_("Evidence"), max_length=512, required=False)
@@ -122,9 +117,9 @@ def _rejection(data: Any = None, *, key: int) -> PageForm:
 
 
 STEPS: Mapping[str, tuple[Callable[..., object], Callable[..., PageForm]]] = {
-    "approve": (retroactive_approve, PageForm),
-    "reject": (retroactive_reject, _rejection),
-    "acknowledge": (retroactive_acknowledge, NoticeForm),
+    "approve": (services.retroactive_approve, PageForm),
+    "reject": (services.retroactive_reject, _rejection),
+    "acknowledge": (services.retroactive_acknowledge, NoticeForm),
 }
 
 
@@ -181,7 +176,7 @@ def change_new(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     def propose(
         kind: str, name: str, valid_from: datetime, valid_until: datetime | None, reason: str, evidence: str, **_fields: Any
     ) -> object:
-        return retroactive_propose(
+        return services.retroactive_propose(
             kind=kind, name=name, fact=form.fact(), valid_from=valid_from, valid_until=valid_until, reason=reason,
             evidence=evidence, **acting(request),
         )  # fmt: skip
@@ -192,8 +187,8 @@ def change_new(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
 @action
 def change_step(request: HttpRequest, setup: BillingSetup, pk: int, step: str) -> HttpResponse:
     """Take note of a change for a team, approve or reject it."""
-    change = RetroactiveChange.objects.filter(pk=pk).first()
-    if change is None or _shown(request, change) is None:
+    change = get_object_or_404(RetroactiveChange, pk=pk)
+    if _shown(request, change) is None:
         raise Http404(f"no change {pk} that {request.user} may see")
     service, form_of = step_or_404(STEPS, step)
     form = form_of(request.POST, key=pk)

@@ -23,17 +23,10 @@ from billing.portal.views.overview import stage_of
 from billing.rates.models import Commitment, CommitmentDraft
 from billing.rates.selectors import commitment_drafts
 from billing.rates.services import CommitmentTerms
-from billing.rating.services.commitment_terms import (
-    MAX_REASON,
-    terms_approve,
-    terms_propose,
-    terms_propose_end,
-    terms_reject,
-    terms_withdraw,
-)
+from billing.rating.services import commitment_terms as services
 from billing.setup.policies import commitments_text
 from billing.tenancy.access import Right, access_of, teams_visible_to
-from billing.tenancy.models import BillingSetup, Team
+from billing.tenancy.models import BillingSetup
 
 SHOWN = 50
 TERMS = [
@@ -43,9 +36,9 @@ TERMS = [
     *columns("requested_at", "decided_by", "decided_at", "decision"),
 ]  # fmt: skip
 STEPS: dict[str, tuple[Callable[..., CommitmentDraft], Right]] = {
-    "approve": (terms_approve, Right.APPROVE),
-    "reject": (terms_reject, Right.APPROVE),
-    "withdraw": (terms_withdraw, Right.EDIT_PRICES),
+    "approve": (services.terms_approve, Right.APPROVE),
+    "reject": (services.terms_reject, Right.APPROVE),
+    "withdraw": (services.terms_withdraw, Right.EDIT_PRICES),
 }
 
 
@@ -53,7 +46,7 @@ class TermsForm(PageForm):
     """The terms of a new commitment, and why it is made."""
 
     name = Text(label=_("Name"), max_length=200)
-    team = TeamChoice(Team.objects.filter(is_group=False).order_by("code"))
+    team = TeamChoice()
     accelerator = Text(
         label=_("Accelerator"), max_length=512, widget=forms.TextInput(attrs={"placeholder": "NVIDIA-H800"})
     )
@@ -61,7 +54,7 @@ class TermsForm(PageForm):
     price_per_gpu_hour = Number(label=_("Price per GPU-hour"))
     valid_from = Midnight(label=_("From"))
     valid_until = Midnight(label=_("Until"), required=False)
-    reason = Text(label=_("Reason"), max_length=MAX_REASON)
+    reason = Text(label=_("Reason"), max_length=services.MAX_REASON)
 
 
 class EndForm(PageForm):
@@ -71,7 +64,7 @@ class EndForm(PageForm):
     ends = Text(widget=forms.HiddenInput, initial="yes")
     name = Text(widget=forms.HiddenInput)
     valid_until = Midnight(label=_("Ends on the morning of"))
-    reason = Text(label=_("Reason"), max_length=MAX_REASON)
+    reason = Text(label=_("Reason"), max_length=services.MAX_REASON)
 
 
 def _decision(pk: int, data: Any = None) -> PageForm:
@@ -139,10 +132,10 @@ def draft_new(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
 
     def propose(reason: str, gpu_hours_per_month: Decimal, price_per_gpu_hour: Decimal, **terms: Any) -> object:
         asked = CommitmentTerms(gpu_hours=gpu_hours_per_month, price=price_per_gpu_hour, **terms)
-        return terms_propose(terms=asked, reason=reason, **acting(request))
+        return services.terms_propose(terms=asked, reason=reason, **acting(request))
 
     def propose_end(name: str, valid_until: datetime, ends: str, reason: str) -> object:
-        return terms_propose_end(name=name, at=valid_until, reason=reason, **acting(request))
+        return services.terms_propose_end(name=name, at=valid_until, reason=reason, **acting(request))
 
     ends = EndForm(request.POST)
     form, act = (ends, propose_end) if ends["ends"].value() else (TermsForm(request.POST), propose)

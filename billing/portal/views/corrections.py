@@ -15,14 +15,7 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from billing.corrections.credited_lines import credited_by_position
-from billing.corrections.services.corrections import (
-    LineCredit,
-    Wanted,
-    correction_approve,
-    correction_issue,
-    correction_void,
-    credit_note_draft,
-)
+from billing.corrections.services import corrections as services
 from billing.invoices.acceptance import acceptance_of, due_of
 from billing.invoices.labels import CORRECTION_REASON
 from billing.invoices.models import Correction, Invoice
@@ -38,7 +31,6 @@ from billing.tenancy.access import Right, access_of, teams_visible_to
 from billing.tenancy.models import BillingSetup
 from billing.tenancy.selectors import company_calendar
 
-PAGE_SIZE = 50
 CORRECTS = Column("corrects", of=lambda note: note.invoice and note.invoice.number)
 NOTE = [
     *columns("number", "kind"), Column("team", of="team.code"),
@@ -56,23 +48,21 @@ WAITING = [
 @page
 def correction_list(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """Issued notes of the teams that somebody may see; for finance also what waits."""
-    notes = notes_visible(teams_visible_to(request.user))
-    sees_waiting = access_of(request.user).may(Right.READ)
-    waiting = corrections_waiting() if sees_waiting else []
-    tables = {
-        "notes": lambda: Table.of("notes", notes, NOTE),
-        "waiting": lambda: Table.of("corrections-waiting", (note for row in waiting for note in row.notes.all()), WAITING),
-    }
-    file = download(request, tables)
-    return _list(request, setup) if file is None else file
+    return _list(request, setup)
 
 
 def _list(request: HttpRequest, setup: BillingSetup, refused: PageForm | None = None) -> HttpResponse:
     notes = notes_visible(teams_visible_to(request.user))
     waiting = corrections_waiting() if access_of(request.user).may(Right.READ) else []
+    tables = {
+        "notes": lambda: Table.of("notes", notes, NOTE),
+        "waiting": lambda: Table.of("corrections-waiting", (note for row in waiting for note in row.notes.all()), WAITING),
+    }
+    if (file := download(request, tables)) is not None:
+        return file
     context = {
         "nav": "corrections", "setup": setup, "refused": refused,
-        "page": page_shown(request, notes, PAGE_SIZE),
+        "page": page_shown(request, notes),
         "totals": note_totals(notes),
         "waiting": [(item, _net(item), _drop(key=item.pk).or_refused(refused)) for item in waiting],
     }  # fmt: skip
@@ -142,15 +132,15 @@ class CorrectionForm(PageForm):
         ]
         self.below = [self[name] for name in ("code", "reason", "evidence", "rebill_price", "rebill_quantity")]
 
-    def credits(self) -> list[LineCredit]:
+    def credits(self) -> list[services.LineCredit]:
         """What is asked for, line by line; an amount goes before the whole."""
         asked, credits = self.cleaned_data, []
         for row in self.rows:
             position, amount = row["position"], asked[_amount_of(row["position"])]
             if amount is not None:
-                credits.append(LineCredit(position, amount))
+                credits.append(services.LineCredit(position, amount))
             elif position in asked["whole"]:
-                credits.append(LineCredit(position, None, asked["rebill_price"], asked["rebill_quantity"]))
+                credits.append(services.LineCredit(position, None, asked["rebill_price"], asked["rebill_quantity"]))
         return credits
 
 
@@ -167,8 +157,8 @@ def correction_new(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpRe
         raise Http404(f"invoice {pk} is not issued: change what it is made of instead")
 
     def draft(code: str, reason: str, evidence: str, **_: object) -> object:
-        wanted = Wanted(code, reason, evidence, **acting(request))
-        return credit_note_draft(number=number, credits=form.credits(), wanted=wanted)
+        wanted = services.Wanted(code, reason, evidence, **acting(request))
+        return services.credit_note_draft(number=number, credits=form.credits(), wanted=wanted)
 
     form = CorrectionForm(lines_of(invoice), request.POST if request.method == "POST" else None)
     if form.is_bound and form.done(draft):
@@ -187,9 +177,9 @@ def lines_of(invoice: Invoice) -> list[dict[str, Any]]:
 
 
 STEPS: Mapping[str, tuple[Callable[..., object], Callable[..., PageForm]]] = {
-    "approve": (correction_approve, PageForm),
-    "issue": (correction_issue, PageForm),
-    "void": (correction_void, _drop),
+    "approve": (services.correction_approve, PageForm),
+    "issue": (services.correction_issue, PageForm),
+    "void": (services.correction_void, _drop),
 }
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from django import forms
 from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
@@ -14,18 +14,8 @@ from billing.corrections.dispute_holdback import AgedDisputes, aged, hold_of, wh
 from billing.corrections.disputed import dispute_figures, disputes_of, overdue
 from billing.corrections.labels import DISPUTE_REASON
 from billing.corrections.models import Dispute
+from billing.corrections.services import disputes as services
 from billing.corrections.services.dispute_holdback import dispute_hold, dispute_let_go
-from billing.corrections.services.disputes import (
-    Claim,
-    dispute_add_evidence,
-    dispute_ask_evidence,
-    dispute_escalate,
-    dispute_open,
-    dispute_reject,
-    dispute_triage,
-    dispute_uphold,
-    dispute_withdraw,
-)
 from billing.portal.access import action, form_page, invoice_or_404, page, step_or_404, team_or_404
 from billing.portal.asked import page_shown
 from billing.portal.forms import Number, PageForm, Text, acting
@@ -36,7 +26,6 @@ from billing.tenancy.access import Right, access_of, teams_visible_to
 from billing.tenancy.models import BillingSetup
 from pricing.money import round_to
 
-PAGE_SIZE = 50
 DISPUTE = [
     Column("id", of=lambda row: str(row.pk)), Column("document", of="document.number"), Column("team", of="team.code"),
     Column("positions", of=lambda row: " ".join(map(str, row.positions))), Column("reason", of="reason_code"),
@@ -45,13 +34,13 @@ DISPUTE = [
 STEP = [*columns("at", "actor"), Column("step", of="kind"), Column("text")]
 Status = Dispute.Status
 STEPS: dict[str, Callable[..., Any]] = {
-    "triage": dispute_triage,
-    "ask": dispute_ask_evidence,
-    "evidence": dispute_add_evidence,
-    "uphold": dispute_uphold,
-    "reject": dispute_reject,
-    "escalate": dispute_escalate,
-    "withdraw": dispute_withdraw,
+    "triage": services.dispute_triage,
+    "ask": services.dispute_ask_evidence,
+    "evidence": services.dispute_add_evidence,
+    "uphold": services.dispute_uphold,
+    "reject": services.dispute_reject,
+    "escalate": services.dispute_escalate,
+    "withdraw": services.dispute_withdraw,
     "hold": dispute_hold,
     "let_go": dispute_let_go,
 }
@@ -69,7 +58,7 @@ def dispute_list(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     if (file := download(request, tables)) is not None:
         return file
     context: dict[str, Any] = {
-        "nav": "disputes", "setup": setup, "page": page_shown(request, disputes, PAGE_SIZE),
+        "nav": "disputes", "setup": setup, "page": page_shown(request, disputes),
         "totals": dispute_totals(disputes),
     }  # fmt: skip
     if access_of(request.user).may(Right.READ):
@@ -130,7 +119,7 @@ def dispute_new(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpRespo
         raise Http404(f"invoice {pk} is not issued: talk to finance before it is")
 
     def start(line: list[int], code: str, **claim: Any) -> Dispute:
-        return dispute_open(claim=Claim(number, line, code, **claim), **acting(request))
+        return services.dispute_open(claim=services.Claim(number, line, code, **claim), **acting(request))
 
     sent = request.POST if request.method == "POST" else None
     form = DisputeForm(lines_of(invoice), sent, request.GET.get("line", ""))
@@ -149,10 +138,7 @@ def dispute(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
 
 
 def _found(request: HttpRequest, pk: int) -> Dispute:
-    found = disputes_of(teams_visible_to(request.user)).filter(pk=pk).first()
-    if found is None:
-        raise Http404(f"no dispute {pk} that {request.user} may see")
-    return found
+    return get_object_or_404(disputes_of(teams_visible_to(request.user)), pk=pk)
 
 
 def _shown(request: HttpRequest, setup: BillingSetup, found: Dispute, refused: PageForm | None = None) -> HttpResponse:

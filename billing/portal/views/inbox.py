@@ -13,7 +13,7 @@ from django.utils.translation import gettext_lazy as _
 
 from billing.explorer.services import channels_allowed
 from billing.inbox.models import Digest
-from billing.inbox.selectors import Inbox, months_checked_at
+from billing.inbox.selectors import months_checked_at
 from billing.inbox.services import digest_choose, findings_refresh
 from billing.portal.access import action, page, reader_of, staff_action
 from billing.portal.forms import PageForm
@@ -55,13 +55,14 @@ class DigestForm(PageForm):
 @page
 def inbox(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """What waits for the reader, by kind, the most money first."""
-    found = inbox_seen(request, setup)
-    file = download(request, {"inbox": lambda: _table(found)})
-    return _shown(request, setup) if file is None else file
+    return _shown(request, setup)
 
 
 def _shown(request: HttpRequest, setup: BillingSetup, refused: PageForm | None = None) -> HttpResponse:
     found = inbox_seen(request, setup)
+    items = [(group, item) for group in found.groups for item in group.items]
+    if (file := download(request, {"inbox": lambda: Table.of("inbox", items, ITEM)})) is not None:
+        return file
     context = {
         "nav": "inbox", "setup": setup, "inbox": found, "checked_at": months_checked_at(),
         "groups": [(group, group.items[:SHOWN], group.items[SHOWN:]) for group in found.groups],
@@ -69,10 +70,6 @@ def _shown(request: HttpRequest, setup: BillingSetup, refused: PageForm | None =
         "form": refused or DigestForm.of(reader_of(request)),
     }  # fmt: skip
     return render(request, "portal/inbox.html", context, status=409 if refused else 200)
-
-
-def _table(found: Inbox) -> Table:
-    return Table.of("inbox", [(group, item) for group in found.groups for item in group.items], ITEM)
 
 
 @staff_action

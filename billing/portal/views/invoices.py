@@ -37,7 +37,6 @@ from pricing.commitments import UNUSED
 from pricing.meters import line_kind
 from pricing.rate_card import SLICE_HOURS
 
-PAGE_SIZE = 50
 MONTHS_SHOWN = 36
 LISTED = [
     Column("number"), Column("month", of="period.month"), Column("team", of="team.code"),
@@ -65,7 +64,7 @@ def list_page(request: HttpRequest, setup: BillingSetup, refused: PageForm | Non
     invoices = _found(request)
     issued = invoices_visible(teams_visible_to(request.user)).filter(status=Invoice.Status.ISSUED)
     context = {
-        "nav": "invoices", "setup": setup, "page": page_shown(request, invoices, PAGE_SIZE),
+        "nav": "invoices", "setup": setup, "page": page_shown(request, invoices),
         "q": request.GET.get("q", "").strip(), "totals": invoice_totals(invoices), "refused": refused,
         "months": issued.order_by("-period__month").values_list("period__month", flat=True).distinct()[:MONTHS_SHOWN],
     }  # fmt: skip

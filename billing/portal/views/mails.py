@@ -21,7 +21,6 @@ from billing.tenancy.access import Right
 from billing.tenancy.actors import actor_of
 from billing.tenancy.models import BillingSetup, Team
 
-PAGE_SIZE = 50
 MAIL = [
     *columns("address", "language"), Column("document", of="document.number"), Column("team", of="document.team.code"),
     *columns("status", "sent_at", "error"), Column("attempts", "count"),
@@ -53,7 +52,7 @@ def _list(request: HttpRequest, setup: BillingSetup, refused: PageForm | None = 
     mails = mails_all()
     context = {
         "nav": "invoices", "setup": setup, "refused": refused, "mail_is_set": settings.MAIL_CONFIGURED,
-        "page": page_shown(request, mails, PAGE_SIZE), "contacts": contacts_all(),
+        "page": page_shown(request, mails), "contacts": contacts_all(),
         "form": ContactForm().or_refused(refused), "yaml": contacts_text(contacts_all()),
         "failed": mails.filter(status=DocumentMail.Status.FAILED).count(),
         "waiting": mails.filter(status=DocumentMail.Status.PENDING).count(),

@@ -22,7 +22,6 @@ from billing.rating.freshness import Freshness
 from billing.tenancy.access import teams_visible_to
 from billing.tenancy.models import BillingSetup
 
-PAGE_SIZE = 50
 TEAM = [
     Column("team", of="team.code"), Column("name", of="team.name"), Column("cost_center", of="team.cost_center"),
     Column("mode", of=lambda row: "shadow" if row.shadow else "chargeback"),
@@ -39,7 +38,7 @@ def overview(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     period = choice.period
     teams = teams_visible_to(request.user)
     month = month_statements(period, teams, summed=True)
-    rows, wanted = team_rows(month), request.GET.get("q", "").replace("\0", "").strip()
+    rows, wanted = team_rows(month), request.GET.get("q", "").strip()
     found = [row for row in rows if _named(row, wanted)]
     scope = scope_seen(request)
     fresh = page_freshness(request, period, scope, unbilled=month.unbilled, as_of=month.as_of)
@@ -57,7 +56,7 @@ def overview(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     context = {
         "nav": "overview", "setup": setup, "choice": choice, "period": period, "month": month, "rows": rows, "q": wanted,
         "fresh": fresh,
-        "page": page_shown(request, found, PAGE_SIZE), "page_size": PAGE_SIZE,
+        "page": page_shown(request, found),
         "largest": max((row.gpu + row.tokens for row in rows), default=None),
         "late": late_amount(month.charged),
         "trend": trend, "net": trend[-1], "trend_chart": trend_chart(trend, choice.month, setup.currency),

@@ -39,7 +39,6 @@ from billing.tenancy.tokens import (
     scopes_of_own,
 )
 
-PAGE_SIZE: Final = 50
 SCOPE_WORDS: Final = {
     "usage:write": _("Report usage: agents, gateways, log readers"),
     "usage:read": _("Read usage, its quarantine and its sums"),
@@ -268,7 +267,7 @@ def _page(
     request: HttpRequest, setup: BillingSetup, refused: PageForm | None = None, made: tuple[Any, str] | None = None
 ) -> HttpResponse:
     """The page; `made`: an account or token with its secret, which is shown this once."""
-    shown = page_shown(request, _people(request), PAGE_SIZE)
+    shown = page_shown(request, _people(request))
     subject, secret = made or (None, "")
     context = {
         "nav": "people", "setup": setup, "refused": refused, "page": shown, "wanted": request.GET.get("q", ""),

@@ -5,7 +5,7 @@ from typing import Any
 from django import forms
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
@@ -144,9 +144,7 @@ def record(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
     """A record as a form, beside what the ledger has; sent, it is taken in or dismissed."""
     if request.method == "POST" and not access_of(request.user).may(Right.OPERATE):
         raise PermissionDenied
-    entry = QuarantinedRecord.objects.filter(pk=pk).first()
-    if entry is None:
-        raise Http404(f"no record {pk}")
+    entry = get_object_or_404(QuarantinedRecord, pk=pk)
     rows, unreadable = _fields(entry)
     if request.method != "POST":
         return _record(request, setup, entry, DecisionForm(entry, rows), unreadable)

@@ -39,7 +39,7 @@ def ownership(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     }
     if (file := download(request, tables)) is not None:
         return file
-    wanted = request.GET.get("q", "").replace("\0", "").strip()
+    wanted = request.GET.get("q", "").strip()
     named = Q(team__code__icontains=wanted)
     namespaces = namespaces_owned(teams).filter(named | Q(namespace__icontains=wanted))
     consumers = consumers_owned(teams).filter(named | Q(consumer__icontains=wanted))

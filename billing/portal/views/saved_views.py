@@ -4,22 +4,15 @@ from typing import Any
 
 from django import forms
 from django.conf import settings
-from django.http import Http404, HttpRequest, HttpResponse, QueryDict
-from django.shortcuts import redirect, render
+from django.http import HttpRequest, HttpResponse, QueryDict
+from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from billing.budgets.models import Channel
+from billing.explorer import services
 from billing.explorer.models import ReportSchedule, SavedView
 from billing.explorer.query import QueryError, query_of
-from billing.explorer.services import (
-    channels_allowed,
-    report_end,
-    report_put,
-    view_delete,
-    view_put,
-    views_seen,
-)
 from billing.portal.access import action, page, reader_of
 from billing.portal.forms import Line, PageForm, TeamChoice, acting
 from billing.portal.tables import Column, Table, download
@@ -71,14 +64,14 @@ class ReportForm(PageForm):
         """With the channels that the reader may send to."""
         form = cls(data, key=view.pk)
         channels: Any = form.fields["channel"]
-        channels.queryset = channels_allowed(reader_of(request))
+        channels.queryset = services.channels_allowed(reader_of(request))
         return form
 
 
 @page
 def saved_views(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """The views of the reader, and those that their teams share; with the reports of one's own."""
-    tables = {"views": lambda: Table.of("explorer-views", views_seen(reader_of(request)), VIEW)}
+    tables = {"views": lambda: Table.of("explorer-views", services.views_seen(reader_of(request)), VIEW)}
     file = download(request, tables)
     return _page(request, setup) if file is None else file
 
@@ -86,7 +79,7 @@ def saved_views(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
 def _page(
     request: HttpRequest, setup: BillingSetup, refused: PageForm | None = None, status: int = 200
 ) -> HttpResponse:
-    views = views_seen(reader_of(request)).prefetch_related("schedules__channel")
+    views = services.views_seen(reader_of(request)).prefetch_related("schedules__channel")
     rows = [
         (view, ReportForm.of(request, view).or_refused(refused) if view.owner_id == request.user.pk else None)
         for view in views
@@ -94,7 +87,8 @@ def _page(
     form = ViewForm.of(request, query=request.GET.get("query", "")).or_refused(refused)
     context = {
         "nav": "explorer", "setup": setup, "rows": rows, "form": form, "refused": refused, "cadences": CADENCE,
-        "channels": channels_allowed(reader_of(request)).exists(), "asked": "query" in request.GET or refused is form,
+        "channels": services.channels_allowed(reader_of(request)).exists(),
+        "asked": "query" in request.GET or refused is form,
     }  # fmt: skip
     return render(request, "portal/saved_views.html", context, status=status)
 
@@ -103,7 +97,7 @@ def _page(
 def view_new(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """Keep a question under a name."""
     form = ViewForm.of(request, request.POST)
-    if form.done(view_put, owner=reader_of(request)):
+    if form.done(services.view_put, owner=reader_of(request)):
         return redirect("portal:saved_views")
     return _page(request, setup, form, 400)
 
@@ -111,7 +105,7 @@ def view_new(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
 @action
 def view_end(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
     """Forget a view of one's own."""
-    view_delete(view=_own(request, pk))
+    services.view_delete(view=_own(request, pk))
     return redirect("portal:saved_views")
 
 
@@ -120,7 +114,7 @@ def report_new(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpRespon
     """Have a view of one's own sent."""
     view = _own(request, pk)
     form = ReportForm.of(request, view, request.POST)
-    if form.done(report_put, view=view, zone=setup.zone, **acting(request)):
+    if form.done(services.report_put, view=view, zone=setup.zone, **acting(request)):
         return redirect("portal:saved_views")
     return _page(request, setup, form, 400)
 
@@ -128,16 +122,10 @@ def report_new(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpRespon
 @action
 def report_stop(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
     """Send a report of one's own no longer."""
-    own = ReportSchedule.objects.filter(pk=pk, view__owner=reader_of(request))
-    report = own.select_related("view__owner", "channel").first()
-    if report is None:
-        raise Http404(f"no report {pk} of {request.user}")
-    report_end(report=report, actor=actor_of(request))
+    reports = ReportSchedule.objects.select_related("view__owner", "channel")
+    services.report_end(report=get_object_or_404(reports, pk=pk, view__owner=reader_of(request)), actor=actor_of(request))
     return redirect("portal:saved_views")
 
 
 def _own(request: HttpRequest, pk: int) -> SavedView:
-    view = SavedView.objects.filter(pk=pk, owner=reader_of(request)).select_related("owner").first()
-    if view is None:
-        raise Http404(f"no view {pk} of {request.user}")
-    return view
+    return get_object_or_404(SavedView.objects.select_related("owner"), pk=pk, owner=reader_of(request))

@@ -60,7 +60,6 @@ def steps(now: datetime) -> list[Step]:
     """Every step in its order, looked at anew."""
     setup = BillingSetup.objects.first()
     codes = list(Team.objects.filter(is_group=False).values_list("code", flat=True)[:6])
-    allocations, tokens = _used()
     clusters, gateways = _clusters(now), _gateways(now)
     version = PriceVersion.objects.filter(sealed=True).order_by("-valid_from").first()
     namespaces = NamespaceOwnership.objects.order_by("id").values_list("namespace", flat=True)
@@ -71,18 +70,13 @@ def steps(now: datetime) -> list[Step]:
     return [
         Step("billing", setup is not None, [f"{setup.currency}, {setup.zone}, {setup.issuer}"] if setup else [], []),
         Step("teams", bool(codes), codes, []),
-        Step("cluster", allocations, [], clusters),
-        Step("gateway", tokens, [], gateways),
+        Step("cluster", GpuAllocation.objects.exists(), [], clusters),
+        Step("gateway", hours_used() is not None, [], gateways),
         Step("owners", bool(owned), owned, []),
         Step("price", version is not None, [version.name] if version else [], []),
         Step("close", bool(closed), closed, []),
         Step("invoice", bool(invoices), invoices, []),
     ]
-
-
-def _used() -> tuple[bool, bool]:
-    """Whether any device was held, and any token used."""
-    return GpuAllocation.objects.exists(), hours_used() is not None
 
 
 def _clusters(now: datetime) -> list[Reporter]:

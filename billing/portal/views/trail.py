@@ -17,7 +17,6 @@ from billing.portal.tables import Column, Table, columns, download
 from billing.tenancy.access import Right, access_of, teams_visible_to
 from billing.tenancy.models import AuditEntry, BillingSetup
 
-PAGE_SIZE = 50
 IN_A_FILE = 20_000
 DOCUMENT = [
     *columns("kind", "number"), Column("team", of="team.code"), *columns("month", "status"), Column("total", "money"),
@@ -67,7 +66,7 @@ def audit(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     found = entries(asked, setup.zone)
     if (file := download(request, {"audit": lambda: Table.of("audit", found[:IN_A_FILE], ENTRY)})) is not None:
         return file
-    pages = page_shown(request, found, PAGE_SIZE)
+    pages = page_shown(request, found)
     rows: list[dict[str, Any]] = [
         {"entry": entry, "why": why_of(entry), "facts": facts_of(entry)} for entry in pages.object_list
     ]
