@@ -6,7 +6,7 @@ for unsold hours and the reserve, since idle hours are counted here as they were
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
@@ -123,8 +123,7 @@ class Recovery:
     @property
     def cost(self) -> Decimal | None:
         """The cost of all pools; None where one is not known: a part would look like more recovery than there is."""
-        costs = [pool.cost for pool in self.pools]
-        return None if None in costs else sum((cost for cost in costs if cost is not None), ZERO)
+        return _sum_known([pool.cost for pool in self.pools])
 
     @property
     def recovered(self) -> Decimal | None:
@@ -143,9 +142,8 @@ def recovery_of(period: BillingPeriod, month: MonthFacets) -> Recovery:
         _pool(name, times.get(name, DeviceTime()), offered.get(name), costs.get(name[1]), billed[name])
         for name in names
     ]
-    tokens = TokenPool(
-        sum((line.amount for line in lines if line.key.counts_tokens), ZERO), _platform_cost(pools)
-    )
+    of_platform = [pool.platform_cost for pool in pools if pool.platform]
+    tokens = TokenPool(sum((line.amount for line in lines if line.key.counts_tokens), ZERO), _sum_known(of_platform))
     unpooled = sum((amount for name, amount in billed.items() if name not in names), ZERO)
     late = sum((line.amount for line in month.charged if line.key.correction), ZERO)
     return Recovery(pools, tokens, _margins(lines, period), unpooled, late)
@@ -191,8 +189,7 @@ def _cards(period: BillingPeriod) -> dict[tuple[str, str, str], dict[str, Decima
     return found
 
 
-def _platform_cost(pools: Iterable[Pool]) -> Decimal | None:
-    costs = [pool.platform_cost for pool in pools if pool.platform]
+def _sum_known(costs: Sequence[Decimal | None]) -> Decimal | None:
     return None if None in costs else sum((cost for cost in costs if cost is not None), ZERO)
 
 
