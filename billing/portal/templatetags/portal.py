@@ -83,6 +83,13 @@ def line_name(line: Any) -> str:
     return " · ".join(map(str, words))
 
 
+@register.simple_tag
+def th(look: str, *names: object) -> str:
+    """Heads of columns that look alike: `look` is the class of each, empty for text that every screen shows."""
+    kind = format_html(' class="{}"', look) if look else ""
+    return format_html_join("", '<th scope="col"{}>{}</th>', ((kind, name) for name in names))
+
+
 @register.inclusion_tag("portal/parts/press.html")
 def press(page: str, *where: Any, button: Any, look: str = "", **sent: str) -> dict[str, Any]:
     """A button alone, which sends a POST with `sent` to a page; `look`: its class."""
