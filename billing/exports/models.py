@@ -4,7 +4,10 @@ from django.db import models
 
 
 class FocusSet(models.Model):
-    """A data set of a month as it was last made; `documents` is the hash of the numbers and hashes of those it is of."""
+    """A data set of a month as it was last made.
+
+    `documents`: the hash of the numbers and hashes of those it is of, and of the release that made it.
+    """
 
     month = models.CharField(max_length=7)
     data_set = models.CharField(max_length=32)

@@ -5,9 +5,12 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from hashlib import sha256
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from django.core.management import call_command
 from django.db import connection
@@ -15,14 +18,14 @@ from django.utils import timezone
 
 from billing.closing.services.closing import period_close
 from billing.closing.services.operations import operation_run, operations_pending
-from billing.exports.models import FocusSet
+from billing.exports.models import FocusPart, FocusSet
 from billing.exports.services import focus_rows
 from billing.exports.services.focus import UnexplainedError
-from billing.invoices.models import Operation
+from billing.invoices.models import Invoice, Operation
 from billing.invoices.services.invoices import invoices_issue
 from billing.tenancy.models import Team
 from billing.tenancy.tokens import api_token_create
-from tests.factories import allocation_record, apply, ingest_allocations, ingest_tokens, token_record
+from tests.factories import allocation_record, apply, ingest_allocations, ingest_tokens, person, signed_in, token_record
 from tests.factories.corrections import bill
 from tests.factories.pages import file_rows
 
@@ -193,6 +196,22 @@ def test_two_who_ask_first_at_once_are_both_answered(get: Get, issued: None, mon
 
 def died(**_: Any) -> None:
     raise KeyboardInterrupt
+
+
+def test_what_an_older_release_kept_is_made_again(get: Get, issued: None, tmp_path: Path) -> None:
+    """It knew the same documents by the hash of their names, and one column less."""
+    get("2026-10")
+    part = FocusPart.objects.get(focus_set__data_set="cost-and-usage")
+    older, content = pq.read_table(BytesIO(part.content)).drop_columns(["x_CarbonKg"]), BytesIO()
+    pq.write_table(older, content)
+    FocusPart.objects.filter(pk=part.pk).update(content=content.getvalue())
+    names = [f"{invoice.number} {invoice.sha256}" for invoice in Invoice.objects.all()]
+    FocusSet.objects.update(documents=sha256("\n".join(names).encode()).hexdigest())
+
+    assert_rows_are_those_of_the_files(get, tmp_path)
+    archive = signed_in(person("fin", "finance")).post("/close/2026-10/focus/")
+    assert archive.status_code == 200
+    archive.close()
 
 
 def test_only_the_months_that_were_made_last_are_kept(get: Get, issued: None) -> None:

@@ -25,6 +25,7 @@ from billing.exports.services.focus import DATA_SETS, UnexplainedError, commitme
 from billing.invoices.issued import issued_documents
 from billing.invoices.models import InvoiceLine, NoteLine, Operation
 from billing.runtime.progress import ProgressCallback, no_progress
+from metering import __version__
 from metering.messages import Message, UserError
 
 AT_ONCE: Final = 1_000
@@ -136,7 +137,9 @@ def _issued(month: str) -> list[str]:
 
 
 def _hash_of(issued: list[str]) -> str:
-    return sha256("\n".join(issued).encode()).hexdigest()
+    """Of the documents and of the release with its columns: another one may state the same documents otherwise."""
+    columns = (f"{field.name} {field.type}" for schema in DATA_SETS.values() for field in schema)
+    return sha256("\n".join([*issued, __version__, *columns]).encode()).hexdigest()
 
 
 def _small(month: str) -> bool:
