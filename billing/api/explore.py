@@ -58,8 +58,9 @@ class Explore(Endpoint):
             "Local days of the billing zone, both ends included; each group with its bars by step. Amounts and quantities"
             " are exact decimal strings and equal lines and invoices. `compared` are the days that `before` is of, as many"
             " as have wholly passed; null while metering is silent. `missing` and `months_missing` name what is in no"
-            " figure; `unknown` is what energy and CO2 leave out: kWh `without_co2`, GPU-hours `without_energy`,"
-            " `slices_without_energy`. `unrated` are teams of which an open month has no figure."
+            " figure, in all of the open months, whatever part of them is asked for; `unknown` is what energy and CO2 leave"
+            " out: kWh `without_co2`, GPU-hours `without_energy`, `slices_without_energy`."
+            " `unrated` are teams of which an open month has no figure."
         ),
         responses={200: OpenApiResponse(ANSWER)},
     )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import date, timedelta
 from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
@@ -51,6 +52,7 @@ from billing.portal.explorer_outlook import Outlook
 from billing.portal.labels import NOTHING
 from billing.portal.templatetags.portal import count, hours, money, ratio, sign, signed_money, signed_percent
 from billing.runtime.translation import translated
+from metering.intervals import next_month
 from pricing.money import AMOUNT_PLACES, round_to
 
 ROWS_SHOWN: Final = 50
@@ -153,6 +155,17 @@ class ExplorerPage:
     @property
     def total_ratio_text(self) -> str:
         return _percent(self.found.total.change_ratio)
+
+    @property
+    def is_part(self) -> bool:
+        """Whether it leaves out days of its open months, or some of what was used by the teams that are asked for."""
+        query, months = self.query, self.found.open_months
+        if query.search or query.filter.keys() - {"team"}:
+            return True
+        if not months:
+            return False
+        first, after = (date.fromisoformat(f"{month}-01") for month in (months[0], next_month(months[-1])))
+        return query.first > first or query.last < min(after - timedelta(days=1), self.found.today)
 
     @property
     def mean_text(self) -> str:

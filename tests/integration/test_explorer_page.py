@@ -383,3 +383,29 @@ def test_a_fiscal_year_begins_with_the_month_of_the_setting(used: None, settings
         "this-year": ("2026-04-01", "2027-03-31"), "last-year": ("2025-04-01", "2026-03-31"),
         "this-quarter": ("2026-10-01", "2026-12-31"), "last-quarter": ("2026-07-01", "2026-09-30"),
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(("asking", "part"), [
+    ("range=this-month", False), ("from=2026-10-01&to=2026-11-11", False), ("range=this-month&team=nlp", False),
+    ("range=last-7-days", True), ("from=2026-11-11&to=2026-11-11", True), ("from=2026-11-01&to=2026-11-10", True),
+    ("range=this-month&namespace=nlp-train", True), ("range=this-month&search=nlp", True),
+])  # fmt: skip
+def test_what_cannot_be_billed_is_the_whole_months_and_says_so_beside_a_part_of_it(
+    daily: datetime, asking: str, part: bool
+) -> None:
+    """Two hours of nobody's and one of nlp's on a device without a price, both on 2 November: the 11th has neither."""
+    ingest_allocations(
+        hold(200, "2026-11-02T00:00:00Z", "2026-11-02T02:00:00Z", quantity=1, namespace="nobodys"),
+        hold(201, "2026-11-02T00:00:00Z", "2026-11-02T01:00:00Z", quantity=1, accelerator="NVIDIA-L20"), now=daily,
+    )  # fmt: skip
+    MonthCube.objects.all().delete()
+    text = text_of(signed_in("fin"), f"/explorer/?{asking}")
+    assert ("Not billable yet" in text, "Used in 2026-11, and in no total" in text) == (True, True)
+    assert ("It is all of 2026-11, whatever part of that is selected above." in text) is part
+    assert 'href="/close/?month=2026-11"' in text
+
+
+def test_what_cannot_be_billed_of_a_month_is_named_on_its_overview(daily: datetime) -> None:
+    ingest_allocations(hold(200, "2026-11-02T00:00:00Z", "2026-11-02T02:00:00Z", quantity=1, namespace="nobodys"), now=daily)
+    text = text_of(signed_in("fin"), "/overview/?month=2026-11")
+    assert ("Used in 2026-11, and in no total" in text, "It is all of" in text) == (True, False)
