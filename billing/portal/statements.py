@@ -80,6 +80,7 @@ class Statement:
     """A team's month. `invoice` is None while the month is a preview; a `shadow` is shown and never charged.
 
     budget: what the team may spend in the month, where `team_rows` read it and there is one.
+    charged_center: the cost centre that the invoice names, where somebody read it.
     """
 
     team: Team
@@ -87,6 +88,12 @@ class Statement:
     invoice: Invoice | None = None
     shadow: bool = False
     budget: Decimal | None = None
+    charged_center: str | None = None
+
+    @property
+    def cost_center(self) -> str:
+        """Which was charged, as far as that is read; else the one of now."""
+        return self.team.cost_center if self.charged_center is None else self.charged_center
 
     @property
     def total(self) -> Decimal:

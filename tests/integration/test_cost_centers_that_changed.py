@@ -68,6 +68,14 @@ def test_all_files_of_a_month_add_up_by_cost_centre(
     assert summed(teams, "total") == wanted
 
 
+def test_the_page_shows_and_finds_the_cost_centre_that_was_charged(moved: None) -> None:
+    finance = signed_in("sam")
+    pages = [finance.get(f"/overview/?month=2026-10{asked}").content.decode() for asked in ("", "&q=00120", "&q=00130")]
+    assert [("00120" in page, "00130" in page, ">Language<" in page) for page in pages] == [
+        (True, False, True), (True, False, True), (False, True, False)
+    ]  # fmt: skip
+
+
 def test_a_month_that_is_open_has_the_cost_centre_of_now(moved: None) -> None:
     ingest_allocations(hold(5, "2026-12-10T00:00:00Z", "2026-12-10T01:00:00Z", quantity=3))
     teams = csv_rows(signed_in("sam").get("/overview/?month=2026-12&table=teams&as=csv").content)

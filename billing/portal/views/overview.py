@@ -1,6 +1,7 @@
 """A month at a glance."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from django.db.models import Count
 from django.http import HttpRequest, HttpResponse
@@ -23,7 +24,7 @@ from billing.tenancy.access import teams_visible_to
 from billing.tenancy.models import BillingSetup
 
 TEAM = [
-    Column("team", of="team.code"), Column("name", of="team.name"), Column("cost_center", of="team.cost_center"),
+    Column("team", of="team.code"), Column("name", of="team.name"), Column("cost_center"),
     Column("mode", of=lambda row: "shadow" if row.shadow else "chargeback"),
     *columns("gpu", "tokens", "adjustments", "total", "budget", look="money"), Column("budget_used", "ratio"),
     Column("invoice", of=lambda row: row.invoice.number if row.invoice else None),
@@ -39,7 +40,7 @@ def overview(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     teams = teams_visible_to(request.user)
     month = month_statements(period, teams, summed=True)
     rows, wanted = team_rows(month), request.GET.get("q", "").strip()
-    found = [row for row in rows if _named(row, wanted)]
+    found = [row for row in _charged(rows) if _named(row, wanted)] if wanted else rows
     scope = scope_seen(request)
     fresh = page_freshness(request, period, scope, unbilled=month.unbilled, as_of=month.as_of)
     shown = TrendPoint(choice.month, month.total, month.preview, data_through=fresh.data_through if fresh else None)
@@ -47,16 +48,18 @@ def overview(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     still_open = open_months(request, teams, scope, earlier)
     trend = invoiced_trend(teams, shown, still_open=[item.point() for item in still_open])
     tables = {
-        "teams": lambda: Table.of(f"teams-{choice.month}", found, [constant("month", choice.month), *_columns(month)]),
+        "teams": lambda: Table.of(f"teams-{choice.month}", _charged(found), [constant("month", choice.month), *TEAM]),
         "trend": lambda: trend_table(trend),
         "unbilled": lambda: unbilled_table([choice.month], fresh),
     }
     if (file := download(request, tables, fresh)) is not None:
         return file
+    page = page_shown(request, found)
+    page.object_list = _charged(page.object_list)
     context = {
         "nav": "overview", "setup": setup, "choice": choice, "period": period, "month": month, "rows": rows, "q": wanted,
         "fresh": fresh,
-        "page": page_shown(request, found),
+        "page": page,
         "largest": max((row.gpu + row.tokens for row in rows), default=None),
         "late": late_amount(month.charged),
         "trend": trend, "net": trend[-1], "trend_chart": trend_chart(trend, choice.month, setup.currency),
@@ -66,17 +69,17 @@ def overview(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     return render(request, "portal/overview.html", context)
 
 
-def _columns(month: Month) -> list[Column]:
-    """TEAM with the cost centre that an invoice names, which a journal has too, not the one that its team has now."""
-    invoices = with_cost_center(month.period.invoices.all())
-    named = {} if month.preview else dict(invoices.values_list("pk", "cost_center"))
-    center = Column("cost_center", of=lambda row: named[row.invoice.pk] if row.invoice else row.team.cost_center)
-    return [center if column.name == center.name else column for column in TEAM]
+def _charged(rows: Iterable[Statement]) -> list[Statement]:
+    """Rows with the cost centre that their invoices name, as a journal has it, not the one that the team has now."""
+    listed = list(rows)
+    invoices = Invoice.objects.filter(pk__in=[row.invoice.pk for row in listed if row.invoice])
+    named = dict(with_cost_center(invoices).values_list("pk", "cost_center"))
+    return [replace(row, charged_center=named[row.invoice.pk]) if row.invoice else row for row in listed]
 
 
 def _named(row: Statement, wanted: str) -> bool:
     """Whether a team is meant: by its code, its name or its cost centre."""
-    return any(wanted.casefold() in text.casefold() for text in (row.team.code, row.team.name, row.team.cost_center))
+    return any(wanted.casefold() in text.casefold() for text in (row.team.code, row.team.name, row.cost_center))
 
 
 def unbilled_table(months: Sequence[str], fresh: Freshness | None) -> Table:
