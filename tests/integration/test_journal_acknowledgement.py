@@ -141,6 +141,13 @@ def test_what_the_ledger_has_is_not_exported_with_other_accounts_in_silence(
     answer = json.loads(manage(*other, "--json").out)
     assert (answer["debit"], answer["posted_otherwise"]) == ("1000.00", ["SAP-4711"])
 
+    finance = signed_in(person("kay", "finance"))
+    files = [finance.post("/close/2026-10/journal/file/", {"consumer_account": account}) for account in ("", "6602")]
+    assert [answer.headers["Content-Disposition"] for answer in files] == [
+        'attachment; filename="journal-2026-10.csv"',
+        'attachment; filename="journal-2026-10-posted-with-another-chart.csv"',
+    ]
+
 
 def test_what_comes_on_top_of_an_acknowledged_journal_is_no_other_one(tmp_path: Path) -> None:
     """1000.00 of nlp are posted without the 400.00 that are disputed; these follow once they are let go."""

@@ -53,7 +53,10 @@ def documents(request: HttpRequest, setup: BillingSetup, month: str) -> HttpResp
 
 @action_for(Right.CLOSE)
 def journal(request: HttpRequest, setup: BillingSetup, month: str) -> HttpResponse:
-    """The journal of a month's documents; from then on the ledger's acknowledgement is awaited."""
+    """The journal of a month's documents; from then on the ledger's acknowledgement is awaited.
+
+    Its name says where the ledger has these journals already, posted with another chart.
+    """
     period = period_shown(month, setup)
     form = JournalForm(request.POST, files=request.FILES, key="journal-file")
     now, actor = timezone.now(), actor_of(request)
@@ -73,7 +76,8 @@ def journal(request: HttpRequest, setup: BillingSetup, month: str) -> HttpRespon
         body = path.read_bytes()
     detail = {"journals": len(form.made.journals), "debit": str(form.made.debit)}
     export_record(actor=actor, what=f"journal {period.month}", detail=detail)
-    named = {"Content-Disposition": f'attachment; filename="journal-{period.month}.csv"'}
+    name = f"journal-{period.month}{'-posted-with-another-chart' if form.made.posted_otherwise else ''}.csv"
+    named = {"Content-Disposition": f'attachment; filename="{name}"'}
     return HttpResponse(body, content_type="text/csv; charset=utf-8", headers=named)
 
 
