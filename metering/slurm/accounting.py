@@ -15,7 +15,8 @@ from metering.intervals import Interval
 from metering.records import GpuAllocation
 from metering.slurm.jobs import RejectedEntry, ReportError
 
-SACCT: Final = ("sacct", "--json", "--duplicates", "--allusers")
+SACCT: Final = ("sacct", "--json", "--duplicates", "--allusers", "--local")
+"""`--local`: the head nodes of a federation would else report each other's jobs, each under its own cluster."""
 SACCT_S: Final = 600
 LATE: Final = timedelta(minutes=10)
 """The controller hands jobs to the database a little later than they start and end."""

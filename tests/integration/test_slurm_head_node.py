@@ -22,13 +22,18 @@ pytestmark = pytest.mark.django_db(transaction=True)
 CAPTURE = Path(__file__).parents[1] / "golden/captures/slurm-22.05-sacct.json"
 DAY_S = 86_400
 SACCT = """#!{python}
-import pathlib, sys
+import json, pathlib, sys
 pathlib.Path({folder!r}, "asked").write_text(" ".join(sys.argv[1:]))
 failing = pathlib.Path({folder!r}, "failing")
 if failing.exists():
     sys.exit("sacct: error: Problem talking to the database: Connection refused")
 table = "--parsable2" in sys.argv
-print(pathlib.Path({folder!r}, "report.txt" if table else "report.json").read_text())
+report = pathlib.Path({folder!r}, "report.txt" if table else "report.json").read_text()
+if not table and "--local" not in sys.argv:  # as with FederationParameters=fed_display: those of all clusters
+    everywhere = json.loads(report)
+    everywhere["jobs"] += [{{**job, "cluster": "sibling", "job_id": job["job_id"] + 1000}} for job in everywhere["jobs"]]
+    report = json.dumps(everywhere)
+print(report)
 """
 ROW = {
     "JobIDRaw": "1", "Cluster": "sandbox", "JobName": "a|b", "Account": "team-a", "User": "ann", "Partition": "main",
@@ -89,7 +94,7 @@ def test_jobs_that_ended_and_jobs_that_run_are_in_the_ledger_once(head_node: Hea
     head_node.jobs((1, 7200, 3600, {}), (2, 5000, None, {}))
     assert head_node.report() == 0
     asked = (head_node.folder / "asked").read_text()
-    assert asked == "--json --duplicates --allusers --starttime=now-604800seconds"
+    assert asked == "--json --duplicates --allusers --local --starttime=now-604800seconds"
     assert kept() == {"1": (2, 3600), "2": (2, None)}
     head_node.jobs((1, 7200, 3600, {}), (2, 5000, 4000, {}))
     assert head_node.report() == 0
