@@ -18,6 +18,8 @@ from metering.slurm.jobs import RejectedEntry, ReportError
 SACCT: Final = ("sacct", "--json", "--duplicates", "--allusers", "--local")
 """`--local`: the head nodes of a federation would else report each other's jobs, each under its own cluster."""
 SACCT_S: Final = 600
+MOST_PROBLEMS: Final = 99
+"""The platform takes a hundred subjects of a report; the last says how many more there are."""
 LATE: Final = timedelta(minutes=10)
 """The controller hands jobs to the database a little later than they start and end."""
 
@@ -41,9 +43,30 @@ def report_window(
     options: argparse.Namespace, records: Sequence[GpuAllocation], rejected: Sequence[RejectedEntry], window: Interval
 ) -> int:
     """Send the records, with the entries that cannot be taken as problems that somebody must solve; the exit status."""
-    problems = {item.error.job or str(item.error): str(item.error) for item in rejected}
     return report_allocations(
         options.state, records, endpoint=options.endpoint, token_file=options.token_file,
-        agent={"name": "slurm", "cluster": options.cluster, "problems": problems},
+        agent={"name": "slurm", "cluster": options.cluster, "problems": problems(rejected, window.end)},
         last={"watermark": window.end - LATE, "watched_since": window.start},
     )  # fmt: skip
+
+
+def problems(rejected: Sequence[RejectedEntry], now: datetime) -> dict[str, str]:
+    """Why runs cannot be billed, by run and month, and how many more there are.
+
+    The platform notes each subject once. So a run that goes on blocks every month that it reaches, one that has ended only
+    that of its end, and a later run of the same job blocks whatever was decided of the one before.
+    """
+    latest = sorted(rejected, key=lambda item: (item.run.end or now) if item.run else now, reverse=True)
+    found = {_subject(item, now): str(item.error) for item in latest}
+    kept = dict(list(found.items())[:MOST_PROBLEMS])
+    if more := len(found) - len(kept):
+        kept[f"others, {now:%Y-%m}"] = f"{more} more cannot be billed: see what the command printed"
+    return kept
+
+
+def _subject(item: RejectedEntry, now: datetime) -> str:
+    run = item.run
+    if run is None:
+        return f"{item.error.job or item.error}, {now:%Y-%m}"
+    began = f" of {run.submit:%Y-%m-%dT%H:%M:%SZ}" if run.submit else ""
+    return f"{run.job_id}{began}, {run.end or now:%Y-%m}"

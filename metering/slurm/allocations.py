@@ -70,7 +70,7 @@ def allocations_of(
             for record in _of_job(job, cluster, now, accelerators or {}, gres, site):
                 found.setdefault(record.allocation_id, []).append((job, record))
         except SacctError as error:
-            rejected.append(RejectedEntry(job.source, error))
+            rejected.append(RejectedEntry(job.source, error, job))
     ambiguous = {key: runs for key, runs in found.items() if any(record != runs[0][1] for _, record in runs)}
     rejected += [_shares_key(job, record) for runs in ambiguous.values() for job, record in runs]
     return [runs[0][1] for key, runs in found.items() if key not in ambiguous], rejected
@@ -78,7 +78,7 @@ def allocations_of(
 
 def _shares_key(job: SlurmJob, record: GpuAllocation) -> RejectedEntry:
     problem = f"two runs share the key {record.pod_uid}: ask sacct for SLUID or DBIndex"
-    return RejectedEntry(job.source, SacctError(job.job_id, "SLUID", problem))
+    return RejectedEntry(job.source, SacctError(job.job_id, "SLUID", problem), job)
 
 
 def uncounted_gres(jobs: Iterable[SlurmJob], gres: Sequence[str] = ("gpu",)) -> list[str]:

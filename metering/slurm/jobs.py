@@ -35,10 +35,11 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class RejectedEntry:
-    """An entry that cannot be taken, and why: somebody must look."""
+    """An entry that cannot be taken, and why: somebody must look. `run`: what it says, where it could be read."""
 
     source: Source
     error: SacctError
+    run: "SlurmJob | None" = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -126,7 +126,8 @@ def test_a_job_that_cannot_be_billed_is_a_problem_that_the_platform_shows(head_n
     assert head_node.report() == 3
     assert kept() == {"1": (2, 3600)}
     (problem,) = AgentDiagnostic.objects.filter(cluster="hq-1", agent="slurm")
-    assert (problem.kind, problem.subject) == ("problem", "2")
+    submitted, ended = (datetime.fromtimestamp(head_node.now - ago, UTC) for ago in (5000, 4940))
+    assert (problem.kind, problem.subject) == ("problem", f"2 of {submitted:%Y-%m-%dT%H:%M:%SZ}, {ended:%Y-%m}")
     assert problem.text == "job 2: Account: missing: nobody would be charged"
 
 

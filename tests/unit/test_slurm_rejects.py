@@ -12,6 +12,10 @@ import pytest
 from billing.usage.files import UsageFileError, read_records
 from metering.__main__ import main
 from metering.records import GpuAllocation, Workload
+from metering.slurm.accounting import problems
+from metering.slurm.allocations import allocations_of
+from metering.slurm.jobs import RejectedEntry
+from metering.slurm.report import read_report
 
 HEADER = (
     "JobIDRaw", "Account", "User", "Partition", "JobName", "State", "Submit", "Start", "End", "ElapsedRaw", "AllocTRES",
@@ -237,3 +241,29 @@ def test_what_others_named_does_nothing_to_a_terminal(tmp_path: Path, capsys: py
     shown = capsys.readouterr().err
     assert r"jobs\x1b[31m.txt: " in shown
     assert "\x1b" not in shown
+
+
+def rejected(*rows: dict[str, str]) -> list[RejectedEntry]:
+    report = read_report(table(*rows).encode())
+    return [*report.rejected, *allocations_of(report.jobs, cluster="hpc-1", now=datetime.now(UTC))[1]]
+
+
+def test_a_run_that_goes_on_is_a_problem_of_every_month_and_one_that_ended_only_of_its_last() -> None:
+    """The platform notes a subject once: without the month, what was decided of October would hold for November."""
+    runs = row(1, account="", state="RUNNING") | {"End": "Unknown"}, row(2, account="")
+    october, november = (problems(rejected(*runs), datetime(2026, month, 4, tzinfo=UTC)) for month in (10, 11))
+    assert sorted(october) == ["1 of 2026-10-03T03:59:00Z, 2026-10", "2 of 2026-10-03T03:59:00Z, 2026-10"]
+    assert sorted(november) == ["1 of 2026-10-03T03:59:00Z, 2026-11", "2 of 2026-10-03T03:59:00Z, 2026-10"]
+    assert set(october.values()) == {f"job {job}: Account: missing: nobody would be charged" for job in (1, 2)}
+
+
+def test_a_later_run_of_a_job_is_a_problem_of_its_own() -> None:
+    times = {"Submit": 7000, "Start": 7200, "End": 10_800}
+    again = row(1, account="") | {name: str(OCTOBER + at) for name, at in times.items()}
+    assert len(problems(rejected(row(1, account=""), again), datetime(2026, 10, 4, tzinfo=UTC))) == 2
+
+
+def test_more_problems_than_the_platform_takes_are_said_to_be_more() -> None:
+    """It takes 100 subjects: 99 of the 120, and that there are 21 more."""
+    found = problems(rejected(*(row(job, account="") for job in range(120))), datetime(2026, 10, 4, tzinfo=UTC))
+    assert (len(found), found["others, 2026-10"]) == (100, "21 more cannot be billed: see what the command printed")
