@@ -60,7 +60,8 @@ def allocations_of(
 ) -> tuple[list[GpuAllocation], list[RejectedEntry]]:
     """Records of all runs that held devices, and the runs of which none can be made.
 
-    A run that still goes on is open and known until `now`. The same run reported twice is taken once. Of two different
+    A run that still goes on is open and known until `now`; one that ended when it began takes back what was reported of it
+    while it seemed to go on, as that of a runaway job. The same run reported twice is taken once. Of two different
     runs under one key neither is taken: nobody can say which of them is right.
     """
     found: dict[str, list[tuple[SlurmJob, GpuAllocation]]] = {}
@@ -93,7 +94,7 @@ def _of_job(
     """Records of one run.  Raises SacctError."""
     devices = [(name, kind, count) for name in gres for kind, count in gres_counts(job, name)]
     start = job.allocated_from if devices else None
-    if start is None or start == job.end:
+    if start is None:
         return []
     if job.end is None and job.states[0] in END_REASONS:
         raise SacctError(job.job_id, "End", f"missing, though the job is {job.states[0]}")

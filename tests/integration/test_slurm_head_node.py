@@ -13,7 +13,7 @@ import pytest
 from django.core.management import call_command
 
 from billing.tenancy.tokens import api_token_create
-from billing.usage.models import AgentDiagnostic, AgentWatermark, CoverageNote, GpuAllocation
+from billing.usage.models import AgentDiagnostic, AgentWatermark, AllocationRevision, CoverageNote, GpuAllocation
 from metering.__main__ import main
 from tests.documented import AGENTS, filled, of_page, words
 from tests.factories import apply
@@ -99,6 +99,17 @@ def test_jobs_that_ended_and_jobs_that_run_are_in_the_ledger_once(head_node: Hea
     head_node.jobs((1, 7200, 3600, {}), (2, 5000, 4000, {}))
     assert head_node.report() == 0
     assert kept() == {"1": (2, 3600), "2": (2, 4000)}
+
+
+def test_a_job_that_held_nothing_after_all_takes_back_what_was_reported(head_node: HeadNode) -> None:
+    """`sacctmgr show runawayjobs` ends a job whose end was lost at its start: what it seemed to hold since is no usage."""
+    head_node.jobs((1, 7200, None, {}))
+    assert head_node.report() == 0
+    assert AllocationRevision.objects.count() == 1
+    head_node.jobs((1, 7200, 0, {}))
+    assert head_node.report() == 0
+    assert kept() == {"1": (2, 0)}
+    assert not AllocationRevision.objects.exists()
 
 
 def test_it_says_how_far_its_jobs_are_complete(head_node: HeadNode) -> None:

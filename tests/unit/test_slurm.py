@@ -176,13 +176,18 @@ def test_an_eligible_time_in_the_place_of_the_start_is_seen_and_mended() -> None
     [
         job(state={"current": ["PENDING"]}, time={"start": 0, "end": 0, "elapsed": 0}),
         job(state={"current": ["PENDING"]}, time={"start": START, "end": 0, "elapsed": 0}),  # expected start
-        job(state={"current": ["CANCELLED"]}, time={"end": START, "elapsed": 0}),
+        job(state={"current": ["CANCELLED"]}, time={"end": START, "elapsed": 0}, tres={"allocated": []}),
         job(tres={"allocated": [{"type": "cpu", "name": None, "count": 8}]}),
         job(tres=gres(gpu=0)),
     ],
 )
 def test_what_never_ran_or_has_no_device_holds_nothing(waiting: dict[str, Any]) -> None:
     assert allocations(report(waiting)) == []
+
+
+def test_a_run_that_ended_when_it_began_is_reported_with_no_time() -> None:
+    (record,) = allocations(report(job(state={"current": ["COMPLETED"]}, time={"end": START, "elapsed": 0})))
+    assert record.ended_at == record.started_at == datetime.fromtimestamp(START, UTC)
 
 
 @pytest.mark.parametrize(
