@@ -63,9 +63,10 @@ def in_quarantine(context: Context) -> Iterator[ReportedException]:
             advice = Message("%(text)s: is not metered: mend what the agent names, or waive it", text=text)
             yield ReportedException("agent_problem", whose, quantity, "objects", True, advice)
         elif what == "agent unknown":
+            option = "--claim-driver" if "/dra/" in whose else "--gres" if "/slurm/" in whose else "--resource"
             advice = Message(
                 "this extended resource is unknown: if it is a device, configure the agent with %(option)s; if it is none, "
-                "declare it with `manage.py gpu_share`", option="--claim-driver" if "/dra/" in whose else "--resource",
+                "declare it with `manage.py gpu_share`", option=option,
             )
             units = Decimal(text) if text.isascii() and text.isdecimal() else quantity
             yield ReportedException("unknown_resource", whose, units, "resources", True, advice)

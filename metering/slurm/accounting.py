@@ -40,12 +40,20 @@ def read_sacct(days: int) -> tuple[bytes, Interval]:
 
 
 def report_window(
-    options: argparse.Namespace, records: Sequence[GpuAllocation], rejected: Sequence[RejectedEntry], window: Interval
+    options: argparse.Namespace,
+    records: Sequence[GpuAllocation],
+    rejected: Sequence[RejectedEntry],
+    uncounted: Sequence[str],
+    window: Interval,
 ) -> int:
-    """Send the records, with the entries that cannot be taken as problems that somebody must solve; the exit status."""
+    """Send the records, with what somebody must solve: the entries that cannot be taken, and generic resources that are not
+    counted; the exit status.
+    """
+    unknown = {f"slurm/{name}": "" for name in uncounted}
     return report_allocations(
         options.state, records, endpoint=options.endpoint, token_file=options.token_file,
-        agent={"name": "slurm", "cluster": options.cluster, "problems": problems(rejected, window.end)},
+        agent={"name": "slurm", "cluster": options.cluster, "problems": problems(rejected, window.end),
+               "unknown_resources": unknown},
         last={"watermark": window.end - LATE, "watched_since": window.start},
     )  # fmt: skip
 

@@ -44,6 +44,8 @@ MIG_TYPE: Final = re.compile(r"[_.:-]?([1-7]g\.\d+gb(?:[.+]me)?)\Z")
 PARTITIONED: Final = re.compile(r"(?i)(?<![a-z])mig(?![a-z])|\dg\.\d+gb")
 PIECES: Final = frozenset({"shard", "mps"})
 """Generic resources that count pieces of a GPU.  Source: Slurm, Generic Resource (GRES) Scheduling."""
+DEVICES: Final = ("gpu", *sorted(PIECES))
+"""Generic resources that are devices wherever Slurm has them."""
 USAGE_ONLY: Final = frozenset({"gpumem", "gpuutil"})
 """Generic resources that measure and allocate nothing."""
 MAX_NODES: Final = 1000
@@ -55,7 +57,7 @@ def allocations_of(
     cluster: str,
     now: datetime,
     accelerators: Mapping[str, str] | None = None,
-    gres: Sequence[str] = ("gpu",),
+    gres: Sequence[str] = DEVICES,
     site: str | None = None,
 ) -> tuple[list[GpuAllocation], list[RejectedEntry]]:
     """Records of all runs that held devices, and the runs of which none can be made.
@@ -82,7 +84,7 @@ def _shares_key(job: SlurmJob, record: GpuAllocation) -> RejectedEntry:
     return RejectedEntry(job.source, SacctError(job.job_id, "SLUID", problem), job)
 
 
-def uncounted_gres(jobs: Iterable[SlurmJob], gres: Sequence[str] = ("gpu",)) -> list[str]:
+def uncounted_gres(jobs: Iterable[SlurmJob], gres: Sequence[str] = DEVICES) -> list[str]:
     """Generic resources that jobs held and that no record counts, so that somebody can decide about them."""
     names = {name.removeprefix(GRES).partition(":")[0] for job in jobs for name in job.tres if name.startswith(GRES)}
     return sorted(names - set(gres) - USAGE_ONLY)

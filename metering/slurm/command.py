@@ -24,7 +24,7 @@ from metering.command_line import (
 )
 from metering.records import GpuAllocation
 from metering.slurm.accounting import read_sacct, report_window
-from metering.slurm.allocations import allocations_of, uncounted_gres
+from metering.slurm.allocations import DEVICES, allocations_of, uncounted_gres
 from metering.slurm.jobs import RejectedEntry, ReportError
 from metering.slurm.report import read_report
 
@@ -50,7 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="product of each GRES type; gpu=NAME for devices without a type",
     )  # fmt: skip
     parser.add_argument(
-        "--gres", type=_names, default=["gpu"], metavar="NAME,...", help="generic resources that are devices (default: gpu)"
+        "--gres", type=_names, default=list(DEVICES), metavar="NAME,...",
+        help=f"generic resources that are devices (default: {','.join(DEVICES)})",
     )
     parser.add_argument("--site", help="name of the site, where the platform knows several")
     parser.add_argument("--delimiter", type=_delimiter, default="|", help="the one given to sacct (default: |)")
@@ -93,17 +94,15 @@ def run(options: argparse.Namespace) -> int:
         gres=options.gres,
         site=options.site,
     )
-    uncounted = [
-        f"gres/{name} is not counted; add it with --gres if it is a device"
-        for name in uncounted_gres(report.jobs, options.gres)
-    ]
-    for note in (*report.notes, *uncounted):
+    uncounted = uncounted_gres(report.jobs, options.gres)
+    notes = [f"gres/{name} is not counted; add it with --gres if it is a device" for name in uncounted]
+    for note in (*report.notes, *notes):
         sys.stderr.write(f"{options.file}: {note}\n")
     rejected = [*report.rejected, *without]
     as_csv = (options.format or ("csv" if options.out and options.out.suffix == ".csv" else "json")) == "csv"
     try:
         if window and options.endpoint:
-            return max(report_window(options, records, rejected, window), _keep(rejected, options))
+            return max(report_window(options, records, rejected, uncounted, window), _keep(rejected, options))
         write_text(csv_of(records, options.omit) if as_csv else json_lines(records), options.out)
         return _keep(rejected, options)
     except OSError as error:

@@ -14,7 +14,10 @@ from django.core.management import call_command
 
 from billing.tenancy.tokens import api_token_create
 from billing.usage.models import AgentDiagnostic, AgentWatermark, AllocationRevision, CoverageNote, GpuAllocation
+from billing.usage.selectors import not_taken_in
+from billing.usage.services import share_declare
 from metering.__main__ import main
+from metering.intervals import Interval
 from tests.documented import AGENTS, filled, of_page, words
 from tests.factories import apply
 
@@ -90,6 +93,13 @@ def kept() -> dict[str, tuple[int, int | None]]:
     }
 
 
+def unknown_resources() -> list[str]:
+    """Resources of which the report of a month of today says that nobody knows them."""
+    now = datetime.now(UTC)
+    noted = not_taken_in(Interval(now - timedelta(days=1), now + timedelta(days=1)))
+    return [subject for what, subject, _, _ in noted if what == "agent unknown"]
+
+
 def test_jobs_that_ended_and_jobs_that_run_are_in_the_ledger_once(head_node: HeadNode) -> None:
     head_node.jobs((1, 7200, 3600, {}), (2, 5000, None, {}))
     assert head_node.report() == 0
@@ -140,6 +150,21 @@ def test_a_job_that_cannot_be_billed_is_a_problem_that_the_platform_shows(head_n
     submitted, ended = (datetime.fromtimestamp(head_node.now - ago, UTC) for ago in (5000, 4940))
     assert (problem.kind, problem.subject) == ("problem", f"2 of {submitted:%Y-%m-%dT%H:%M:%SZ}, {ended:%Y-%m}")
     assert problem.text == "job 2: Account: missing: nobody would be charged"
+
+
+def test_a_generic_resource_that_nobody_counts_blocks_until_somebody_decides(head_node: HeadNode) -> None:
+    """Cards under a name of their own would else be billed to nobody, with a line in the log of the head node alone."""
+    tres = [{"type": "gres", "name": name, "count": count} for name, count in (("npu", 8), ("nic", 1), ("gpumem", 100))]
+    head_node.jobs((1, 7200, 3600, {"tres": {"allocated": tres}}))
+    assert head_node.report() == 0
+    assert unknown_resources() == ["hq-1/slurm/nic", "hq-1/slurm/npu"]
+    share_declare(
+        cluster="hq-1", resource="slurm/nic", device_fraction=None, actor="tests", reason="a network card",
+        now=datetime.now(UTC),
+    )
+    assert unknown_resources() == ["hq-1/slurm/npu"]
+    assert head_node.report(*head_node.sending, "--gres", "gpu,npu") == 0
+    assert kept() == {"1": (8, 3600)}
 
 
 def test_an_sacct_that_fails_reports_nothing_and_moves_no_watermark(

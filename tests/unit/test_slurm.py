@@ -323,8 +323,8 @@ def test_a_broken_row_is_rejected_with_job_and_field_and_the_rest_is_taken(row: 
 
 
 def test_other_devices_are_counted_on_request_and_shown_otherwise() -> None:
-    entry = job(tres=gres(npu=8, gpumem=100, shard=4))
-    assert uncounted_gres(read_report(report(entry).encode()).jobs) == ["npu", "shard"]
+    entry = job(tres=gres(npu=8, gpumem=100, nic=4))
+    assert uncounted_gres(read_report(report(entry).encode()).jobs) == ["nic", "npu"]
     (record,) = allocations(report(entry), gres=["gpu", "npu"], accelerators={"npu": "Ascend-910B3"})
     assert (record.resource, record.quantity, record.accelerator) == ("slurm/npu", 8, "Ascend-910B3")
 
@@ -335,10 +335,26 @@ def test_pieces_of_a_device_are_never_whole_devices() -> None:
         {"type": "gres", "name": "shard", "count": 3}, {"type": "gres", "name": "gpu:a100_mig_half", "count": 1},
         {"type": "gres", "name": "gpu:h800", "count": 2},
     ]}))  # fmt: skip
-    records = allocations(text, gres=("gpu", "shard"))
+    records = allocations(text)
     assert {record.resource: (record.quantity, record.device_fraction) for record in records} == {
         "slurm/gpu:a100_mig_half": (1, None), "slurm/gpu:h800": (2, Decimal(1)), "slurm/shard": (3, None),
     }  # fmt: skip
+
+
+def test_shards_and_mps_are_reported_unless_they_are_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """They are pieces of GPUs wherever Slurm has them, so a job that holds nothing else is no job without devices."""
+    file = tmp_path / "sacct.json"
+    file.write_text(report(job(tres=gres(shard=4)), job(job_id=78, tres=gres(mps=50))))
+    assert main(["slurm", str(file), "--cluster", "hpc-1"]) == 0
+    said = capsys.readouterr()
+    lines = [json.loads(line) for line in said.out.splitlines()]
+    assert [(line["resource"], line["quantity"], line["device_fraction"]) for line in lines] == [
+        ("slurm/shard", 4, None), ("slurm/mps", 50, None),
+    ]  # fmt: skip
+    assert main(["slurm", str(file), "--cluster", "hpc-1", "--gres", "gpu"]) == 0
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "gres/mps is not counted; add it with --gres if it is a device" in said.err
 
 
 def test_json_lines_are_the_records_and_the_csv_has_the_columns_of_a_usage_file() -> None:
