@@ -7,7 +7,7 @@ sacct does not escape its delimiter, and users choose the names of their jobs. W
 and exactly one column may contain the delimiter, the surplus belongs to that column; otherwise the row is rejected.
 
 sacct writes local times without an offset. `SLURM_TIME_FORMAT=%s` makes them exact; otherwise the zone of the machine
-that ran sacct must be given, and an hour that happens twice is settled by the elapsed time.
+that ran sacct must be given, and an hour that happens twice is settled by the elapsed time, or the row is rejected.
 """
 
 import re
@@ -18,6 +18,7 @@ from typing import Final
 from zoneinfo import ZoneInfo
 
 from metering.slurm.jobs import (
+    GRES,
     Report,
     ReportError,
     SacctError,
@@ -126,13 +127,20 @@ def _text(row: Mapping[str, str], column: str) -> str:
 def _bounds(
     row: Mapping[str, str], job: str, zone: ZoneInfo | None, elapsed: int | None, suspended: int
 ) -> tuple[datetime | None, datetime | None]:
-    """Start and end; of the readings of an hour that happens twice those that agree with the elapsed time."""
+    """Start and end; of the readings of an hour that happens twice those that agree with the elapsed time.
+
+    Raises SacctError where none does and the job held devices.
+    """
     starts = _instants(row["start"], job, "Start", zone)
     ends = _instants(row["end"], job, "End", zone)
     for start in starts:
         for end in ends:
             if start and end and elapsed is not None and agree(start, end, elapsed, suspended):
                 return start, end
+    for field, readings in (("Start", starts), ("End", ends)):
+        if len(readings) > 1 and GRES in row["alloctres"]:
+            advice = "happens twice when clocks go back: set SLURM_TIME_FORMAT=%s for sacct"
+            raise SacctError(job, field, f"{row[field.lower()]} {advice}")
     return starts[0], ends[0]
 
 

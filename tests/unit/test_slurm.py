@@ -273,6 +273,25 @@ def test_an_hour_that_happens_twice_is_settled_by_the_elapsed_time(elapsed: int,
     assert record.known_until - record.started_at == timedelta(seconds=elapsed)
 
 
+@pytest.mark.parametrize(("field", "changed"), [
+    ("Start", {"2026-10-10T10:00:00": "2026-10-25T02:30:00", "2026-10-10T11:00:00": "2026-10-25T11:00:00", "|3600|": "||"}),
+    ("End", {"2026-10-10T11:00:00": "2026-10-25T02:30:00", "|3600|": "||"}),
+    ("Start", {"2026-10-10T10:00:00": "2026-10-25T02:30:00", "2026-10-10T11:00:00": "Unknown", "COMPLETED": "RUNNING"}),
+])  # fmt: skip
+def test_an_hour_that_happens_twice_and_that_nothing_settles_is_not_guessed_at(field: str, changed: dict[str, str]) -> None:
+    """Berlin, 25 October 2026: 02:30 is 00:30 or 01:30 UTC, an hour of 8 devices more or less."""
+    row = ROW
+    for value, other in changed.items():
+        row = row.replace(value, other)
+    records, (rejected,) = taken(table(row), zone="Europe/Berlin")
+    assert records == []
+    assert str(rejected.error) == (
+        f"job 77: {field}: 2026-10-25T02:30:00 happens twice when clocks go back: set SLURM_TIME_FORMAT=%s for sacct"
+    )
+    without_devices = row.replace("gres/gpu:h800=8,gres/gpu=8,", "")
+    assert taken(table(without_devices), zone="Europe/Berlin") == ([], [])
+
+
 def test_a_running_job_of_the_table_is_open_until_now() -> None:
     row = ROW.replace("COMPLETED", "RUNNING").replace("2026-10-10T11:00:00", "Unknown")
     (record,) = allocations(table(row), zone="UTC")
