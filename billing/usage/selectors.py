@@ -246,20 +246,28 @@ def allocated_twice_by_pod(window: Interval) -> list[tuple[str, str, int]]:
     """(cluster, pod uid, overlapping microseconds) where reports hold the same resource of a pod twice at a time.
 
     Claimed devices (`dra/DRIVER`) of two products are two resources under one name. Pieces of one allocation never
-    overlap, so only pods with several are read; an index finds these at any time.
+    overlap, so only pods with several are read; an index finds these at any time. A run of Slurm has another uid where its
+    reports know another key of it, so its job tells who holds: runs of one job follow each other.
     """
     return rows_read(
         """WITH several AS MATERIALIZED (
-               SELECT cluster, pod_uid FROM usage_gpuallocation GROUP BY 1, 2 HAVING count(*) > 1)
-           SELECT cluster, pod_uid, sum(microseconds(least(until, before) - start))::bigint FROM (
-               SELECT a.cluster, a.pod_uid, s.start, s.until,
-                      max(s.until) OVER (PARTITION BY a.cluster, a.pod_uid, a.resource,
-                                                      CASE WHEN a.resource LIKE 'dra/%%' THEN a.accelerator END
-                                         ORDER BY s.start, s.id
-                                         ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
+               SELECT cluster, pod_uid FROM usage_gpuallocation GROUP BY 1, 2 HAVING count(*) > 1
+           ), holds AS (
+               SELECT a.cluster, a.pod_uid AS holder, a.resource, s.start, s.until, s.id,
+                      CASE WHEN a.resource LIKE 'dra/%%' THEN a.accelerator END AS product
                FROM several JOIN usage_gpuallocation a USING (cluster, pod_uid)
                JOIN usage_allocationrevision s ON s.allocation_id = a.id
-               WHERE s.start < %(hi)s AND s.until > %(lo)s) held
+               WHERE s.start < %(hi)s AND s.until > %(lo)s AND a.resource NOT LIKE 'slurm/%%'
+               UNION ALL
+               SELECT a.cluster, split_part(a.pod_uid, '/', 1) || '/' || a.pod, a.resource, s.start, s.until, s.id, NULL
+               FROM usage_gpuallocation a JOIN usage_allocationrevision s ON s.allocation_id = a.id
+               WHERE s.start < %(hi)s AND s.until > %(lo)s AND a.resource LIKE 'slurm/%%'
+           )
+           SELECT cluster, holder, sum(microseconds(least(until, before) - start))::bigint FROM (
+               SELECT cluster, holder, start, until,
+                      max(until) OVER (PARTITION BY cluster, holder, resource, product ORDER BY start, id
+                                       ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
+               FROM holds) held
            WHERE before > start GROUP BY 1, 2 ORDER BY 1, 2""",
         {"lo": window.start, "hi": window.end},
     )

@@ -14,7 +14,7 @@ from django.core.management import call_command
 
 from billing.tenancy.tokens import api_token_create
 from billing.usage.models import AgentDiagnostic, AgentWatermark, AllocationRevision, CoverageNote, GpuAllocation
-from billing.usage.selectors import not_taken_in
+from billing.usage.selectors import allocated_twice_by_pod, not_taken_in
 from billing.usage.services import share_declare
 from metering.__main__ import main
 from metering.intervals import Interval
@@ -93,11 +93,14 @@ def kept() -> dict[str, tuple[int, int | None]]:
     }
 
 
+def these_days() -> Interval:
+    now = datetime.now(UTC)
+    return Interval(now - timedelta(days=1), now + timedelta(days=1))
+
+
 def unknown_resources() -> list[str]:
     """Resources of which the report of a month of today says that nobody knows them."""
-    now = datetime.now(UTC)
-    noted = not_taken_in(Interval(now - timedelta(days=1), now + timedelta(days=1)))
-    return [subject for what, subject, _, _ in noted if what == "agent unknown"]
+    return [subject for what, subject, _, _ in not_taken_in(these_days()) if what == "agent unknown"]
 
 
 def test_jobs_that_ended_and_jobs_that_run_are_in_the_ledger_once(head_node: HeadNode) -> None:
@@ -120,6 +123,19 @@ def test_a_job_that_held_nothing_after_all_takes_back_what_was_reported(head_nod
     assert head_node.report() == 0
     assert kept() == {"1": (2, 0)}
     assert not AllocationRevision.objects.exists()
+
+
+def test_a_run_that_is_reported_under_another_key_is_held_twice(head_node: HeadNode) -> None:
+    """Slurm 25.11 gives runs a SLUID, by which they are known from then on: those of the last days are reported again.
+
+    Job 1 held its devices for 3600 s, and is there twice. Job 2 ran a second time after its first, and is no such case.
+    """
+    head_node.jobs((1, 7200, 3600, {}), (2, 7200, 600, {}))
+    assert head_node.report() == 0
+    head_node.jobs((1, 7200, 3600, {"sluid": "s1abc"}), (2, 6000, 600, {"sluid": "s2abc"}))
+    assert head_node.report() == 0
+    assert GpuAllocation.objects.count() == 4
+    assert allocated_twice_by_pod(these_days()) == [("hq-1", "sandbox/1", 3_600_000_000)]
 
 
 def test_it_says_how_far_its_jobs_are_complete(head_node: HeadNode) -> None:
