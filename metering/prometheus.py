@@ -22,7 +22,10 @@ CHUNK: Final = timedelta(hours=1)
 
 
 class PrometheusError(Exception):
-    """The server cannot be reached, refuses the query, or answers what is no answer."""
+    """The server cannot be reached, refuses the query, or answers what is no answer, or not all of it.
+
+    Thanos and VictoriaMetrics answer with success where a store is away, and say so beside the data.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +107,8 @@ class Prometheus:
         if not isinstance(answer, dict) or answer.get("status") != "success":
             error_text = answer.get("error") if isinstance(answer, dict) else answer
             raise PrometheusError(f"{self._base}{path}: {response.status_code}: {error_text}")
+        if missing := answer.get("warnings") or (answer.get("isPartial") and ["a part of its stores did not answer"]):
+            raise PrometheusError(f"{self._base}{path}: the answer may be incomplete: {'; '.join(map(str, missing))[:500]}")
         if answer["data"]["resultType"] != kind:
             raise PrometheusError(f"{self._base}{path}: expected a {kind}, got a {answer['data']['resultType']}")
         result: list[dict[str, Any]] = answer["data"]["result"]
