@@ -393,7 +393,7 @@ def _columns(query: Query, of: str, *, lines: bool) -> set[str]:
     """The columns that the query reads of the sums of a month."""
     asked = _asked_sums(query) | set(_unknown(query))
     found = {"team", "shadow", *query.by, *query.filter}
-    found |= {"job", "namespace", "unit"} if "jobs" in asked else set()
+    found |= {"job", "namespace", "cluster", "unit"} if "jobs" in asked else set()
     metrics = [METRIC[name] for name in {query.metric, *asked} & METRIC.keys()]
     measures = {metric.measure for metric in metrics} | ({"quantity"} if "jobs" in asked else set())
     found |= {flag for metric in metrics for flag in ("unit", "meter", "lacks", "kind") if getattr(metric, flag)}

@@ -261,11 +261,12 @@ class Selection:
 
     @cached_property
     def jobs(self) -> tuple[Integers, int]:
-        """How many workloads used devices: of each group, and of all. One of a name in two namespaces counts twice."""
-        job, namespace = self._joined("job"), self._joined("namespace")
+        """How many workloads used devices: of each group, and of all. One name in two namespaces or clusters is two."""
+        job, namespace, cluster = self._joined("job"), self._joined("namespace"), self._joined("cluster")
         used = self.values(METRIC["gpu_hours"]) + self.values(METRIC["slice_hours"]) > 0
         used &= job.codes != job.places([""])[0]
-        every, one = np.unique(namespace.codes[used] * job.size + job.codes[used], return_inverse=True)
+        place = cluster.codes * namespace.size + namespace.codes
+        every, one = np.unique(place[used] * job.size + job.codes[used], return_inverse=True)
         whose = np.unique(self.group[used] * every.size + one) // max(1, every.size)
         return _summed(whose, np.ones(whose.size, dtype=np.int64), self.number), int(every.size)
 
