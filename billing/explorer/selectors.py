@@ -191,13 +191,14 @@ class Explorer:
         spans = compared_spans(query.span, self.today)
         if spans is None:
             return None
-        sums = []
+        sums, late_in = [], None
         for span in spans:
             cubes, missing = self._cubes(span)
             if missing or not cubes:
                 return None
             asked = priced_query(query.during(span), by)
-            parts = _parts(cubes, asked, [Step(span, "")], lines=False, also=("quantity",))
+            late_in = _late_in(cubes) if late_in is None else late_in
+            parts = _parts(cubes, asked, [Step(span, "")], lines=False, also=("quantity",), late_in=late_in)
             sums.append(priced_lines(Selection(parts, asked, self.teams, self.called, shadow=shadow), by))
         return ComparedLines(*spans, *sums)
 
@@ -211,13 +212,14 @@ class Explorer:
         cubes, missing = self._cubes(before)
         if missing or not cubes:
             return None, None
-        then = self._selected(cubes, query.during(before), selection.shadow)
-        same = selection if whole == query.span else self._selected(here, query.during(whole), selection.shadow)
+        late_in = _late_in(here)
+        then = self._selected(cubes, query.during(before), selection.shadow, late_in)
+        same = selection if whole == query.span else self._selected(here, query.during(whole), selection.shadow, late_in)
         return before, _Earlier(same, then)
 
-    def _selected(self, cubes: Sequence[MonthCube], query: Query, shadow: bool) -> Selection:
+    def _selected(self, cubes: Sequence[MonthCube], query: Query, shadow: bool, late_in: str) -> Selection:
         asked = replace(query, columns=())
-        parts = _parts(cubes, asked, [Step(query.span, "")], lines=False)
+        parts = _parts(cubes, asked, [Step(query.span, "")], lines=False, late_in=late_in)
         return Selection(parts, asked, self.teams, self.called, shadow=shadow)
 
 
@@ -349,20 +351,29 @@ class _Sums:
             group.line = largest.get(self.place.get(group.names, -1))
 
 
+def _late_in(cubes: Iterable[MonthCube]) -> str:
+    """The first open month, or nothing.
+
+    Whichever open month is closed next bills what came late, so each shows it; of several only the first counts it, and the
+    days before not once more.
+    """
+    return next((cube.month for cube in cubes if facts_of(cube).preview), "")
+
+
 def _parts(
     cubes: Sequence[MonthCube], query: Query, steps: Sequence[Step], *, lines: bool = True, also: Collection[str] = (),
-    by_day: bool = False,
+    by_day: bool = False, late_in: str | None = None,
 ) -> list[Part]:  # fmt: skip
     """The months of a span with the columns that the query reads. `lines`: also what leads to the lines of one month.
 
-    Whichever open month is closed next bills what came late, so each shows it; of several only the first counts it.
-
     also: columns beside those of the query, of sums by their measure.  by_day: days are told apart whatever the query asks.
+    late_in: the one open month that counts what came late, the first where it is None.
     """
     of_jobs = query.of_jobs or "jobs" in _asked_sums(query)
     found: dict[int, dict[str, Column]] = {cube.pk: {} for cube in cubes}
     wanted: list[tuple[int, str]] = []
-    left_out = {cube.pk: {LATE} for cube in [cube for cube in cubes if facts_of(cube).preview][1:]}
+    counting = _late_in(cubes) if late_in is None else late_in
+    left_out = {cube.pk: {LATE} for cube in cubes if facts_of(cube).preview and cube.month != counting}
     for cube in cubes:
         sums = OF_ROWS if by_day else sums_of(cube.month, steps, of_jobs=of_jobs)
         names = _columns(query, sums, lines=lines) | {f"{sums}{name}" if name in MEASURES else name for name in also}

@@ -11,14 +11,18 @@ from typing import Any
 
 import openpyxl
 import pytest
+from django.http import QueryDict
 
 from billing.budgets.services import days_store
 from billing.closing.services.closing import period_close
 from billing.explorer.models import MonthCube
+from billing.explorer.selectors import Explorer
 from billing.invoices.models import BillingPeriod, Invoice, Note
 from billing.invoices.services.invoices import invoices_issue
 from billing.portal.board import Board
+from billing.portal.explorer_why import Why
 from billing.portal.filters import Filters
+from billing.portal.months import period_shown
 from billing.portal.statements import month_facets
 from billing.tenancy.models import BillingSetup, Team
 from tests.factories import apply, ingest_allocations, ingest_tokens, person, signed_in, token_record, watched
@@ -315,6 +319,37 @@ def test_the_change_is_told_apart_by_price_and_usage_to_the_cent(changed: None) 
     assert [(effect.name, effect.amount) for effect in board.effects] == [
         ("price", Decimal("10.00")), ("usage", Decimal("30.00")), ("ended", Decimal("-20.00"))
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("month", "before", "effects"), [
+    ("2026-10", "0.00", {"begun": "20.00"}),
+    ("2026-11", "20.00", {"usage": "-10.00", "late": "30.00"}),
+    ("2026-12", "10.00", {"usage": "10.00", "late": "30.00"}),
+])  # fmt: skip
+def test_what_came_late_is_not_counted_again_in_an_open_month_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, month: str, before: str, effects: dict[str, str]
+) -> None:
+    """October was closed at 20.00, 30.00 of it came late; November has 10.00, December 20.00. All but October are open."""
+    now = datetime(2027, 1, 3, 4, tzinfo=UTC)
+    monkeypatch.setattr("django.utils.timezone.now", lambda: now)
+    apply(tmp_path)
+    ingest_allocations(hold(1, "2026-10-10T00:00:00Z", "2026-10-10T02:00:00Z", quantity=1))
+    period_close(month="2026-10", actor="ops", now=OCTOBER_OVER)
+    ingest_allocations(
+        hold(2, "2026-10-11T00:00:00Z", "2026-10-11T03:00:00Z", quantity=1),
+        hold(3, "2026-11-11T00:00:00Z", "2026-11-11T01:00:00Z", quantity=1),
+        hold(4, "2026-12-01T00:00:00Z", "2026-12-01T02:00:00Z", quantity=1), now=now,
+    )  # fmt: skip
+    reader = Explorer(frozenset({"nlp", "cv"}), now, "Asia/Shanghai")
+    found = reader.explore(reader.asked(QueryDict(f"month={month}")))
+    why = Why.of(found, reader, "team")
+    assert why is not None
+    assert (found.total.before, why.bridge.before) == (Decimal(before), Decimal(before))
+    assert {effect.name: str(effect.amount) for effect in why.bridge.effects} == effects
+    assert (found.total.change, why.bridge.after) == (sum(map(Decimal, effects.values())), found.total.total)
+    period, teams = period_shown(month, BillingSetup.objects.get()), Team.objects.all()
+    spending = Board(period, BillingSetup.objects.get(), teams, Filters(), month_facets(period, teams), now).bridge()
+    assert spending is None or spending.steps == why.bridge.steps
 
 
 def test_the_change_by_job_names_the_new_one_and_leads_to_it(changed: None) -> None:
