@@ -136,6 +136,20 @@ def test_a_report_that_is_ended_is_sent_no_longer_and_the_audit_log_says_who_did
     ]  # fmt: skip
 
 
+def test_another_question_of_a_view_that_is_sent_and_its_end_are_in_the_audit_log(used: None, hook: Webhook) -> None:
+    report = scheduled(hook.url)
+    assert save("lead") == 302, "the same question again is no change"
+    assert save("lead", query="range=last-month&by=job") == 302
+    assert signed_in("lead").post(f"/explorer/views/{report.view_id}/end/").status_code == 302
+    assert not ReportSchedule.objects.exists()
+    noted = AuditEntry.objects.filter(action__startswith="explorer_report_").order_by("id")
+    assert [(entry.action, entry.actor, entry.detail["channel"], entry.detail.get("query")) for entry in noted] == [
+        ("explorer_report_put", "lead", "nlp hook", "range=last-month&by=namespace&team=nlp"),
+        ("explorer_report_put", "lead", "nlp hook", "range=last-month&by=job"),
+        ("explorer_report_ended", "lead", "nlp hook", None),
+    ]  # fmt: skip
+
+
 def test_a_report_that_was_refused_is_sent_again_after_a_while(used: None, hook: Webhook) -> None:
     report = scheduled(hook.url)
     hook.failing = True
@@ -190,7 +204,7 @@ def test_a_report_of_everything_says_that_some_usage_has_no_owner(used: None, ho
     )
     finance, said = person("fay", "finance"), "Some usage is not billable yet and in no figure; the page names it."
     for number, (query, is_said) in enumerate((("range=this-month", True), ("range=this-month&team=nlp", False))):
-        view = view_put(owner=finance, name=query, query=query)
+        view = view_put(owner=finance, name=query, query=query, actor="fay")
         channel = Channel.objects.create(name=query, url=hook.url, language="en")
         report_put(view=view, channel=channel, cadence="daily", hour=8, actor="fay", now=NOW, zone="Asia/Shanghai")
         assert reports_send(now=NOW + timedelta(days=1)) == 1

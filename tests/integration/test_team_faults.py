@@ -135,8 +135,9 @@ def test_a_report_and_the_api_say_who_is_in_none_of_their_figures(tmp_path: Path
     assert signed_in(lead).get(f"/api/v1/explore?month={MONTH}&by=team").json()["unrated"] == []
     with webhook() as hook:
         report_put(
-            view=view_put(owner=finance, name="Months", query=f"month={MONTH}"), cadence="daily", hour=8, actor="fin",
-            channel=Channel.objects.create(name="all", url=hook.url, language="en"), now=OVER, zone="Asia/Shanghai",
+            view=view_put(owner=finance, name="Months", query=f"month={MONTH}", actor="fin"), cadence="daily", hour=8,
+            actor="fin", channel=Channel.objects.create(name="all", url=hook.url, language="en"), now=OVER,
+            zone="Asia/Shanghai",
         )  # fmt: skip
         assert reports_send(now=LATER) == 1
     lines = hook.messages[0]["message"].splitlines()

@@ -38,8 +38,11 @@ def channels_allowed(user: User) -> QuerySet[Channel]:
     return Channel.objects.filter(team__in=access.teams(Right.BUDGET))
 
 
-def view_put(*, owner: User, name: str, query: str, team: Team | None = None) -> SavedView:
-    """Keep a question under a name, in place of an earlier one of that name.  Raises SavedViewError."""
+def view_put(*, owner: User, name: str, query: str, actor: str, team: Team | None = None) -> SavedView:
+    """Keep a question under a name, in place of an earlier one of that name; its reports answer the new one from then on.
+
+    Raises SavedViewError.
+    """
     name = " ".join(name.split())
     if not name or len(name) > LONGEST_NAME:
         raise SavedViewError(Message("a view needs a name of at most %(n)s characters", n=LONGEST_NAME))
@@ -48,13 +51,20 @@ def view_put(*, owner: User, name: str, query: str, team: Team | None = None) ->
     with transaction.atomic():
         if SavedView.objects.filter(owner=owner).exclude(name=name).count() >= MOST_VIEWS:
             raise SavedViewError(Message("at most %(n)s views of one person are kept", n=MOST_VIEWS))
+        earlier = SavedView.objects.select_for_update().filter(owner=owner, name=name).first()
         view, _ = SavedView.objects.update_or_create(owner=owner, name=name, defaults={"query": query, "team": team})
+        if earlier is not None and earlier.query != query:
+            for report in view.schedules.select_related("view", "channel"):
+                _record_put(report, actor)
     return view
 
 
-def view_delete(*, view: SavedView) -> None:
-    """Forget a view and its reports."""
-    view.delete()
+def view_delete(*, view: SavedView, actor: str) -> None:
+    """Forget a view and end its reports."""
+    with transaction.atomic():
+        for report in view.schedules.select_related("view", "channel"):
+            report_end(report=report, actor=actor)
+        view.delete()
 
 
 def report_put(
@@ -68,9 +78,15 @@ def report_put(
             view=view, channel=channel, cadence=cadence,
             defaults={"hour": hour, "next_at": next_time(cadence, hour, now, zone), "attempts": 0, "last_error": ""},
         )  # fmt: skip
-        detail = {"channel": channel.name, "cadence": cadence, "hour": hour, "query": view.query}
-        audit_record(actor=actor, action="explorer_report_put", subject=str(view), detail=detail)
+        _record_put(report, actor)
     return report
+
+
+def _record_put(report: ReportSchedule, actor: str) -> None:
+    """Note what is sent where and when from now on."""
+    view = report.view
+    detail = {"channel": report.channel.name, "cadence": report.cadence, "hour": report.hour, "query": view.query}
+    audit_record(actor=actor, action="explorer_report_put", subject=str(view), detail=detail)
 
 
 def report_end(*, report: ReportSchedule, actor: str) -> None:

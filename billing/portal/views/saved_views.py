@@ -97,7 +97,7 @@ def _page(
 def view_new(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     """Keep a question under a name."""
     form = ViewForm.of(request, request.POST)
-    if form.done(services.view_put, owner=reader_of(request)):
+    if form.done(services.view_put, owner=reader_of(request), actor=actor_of(request)):
         return redirect("portal:saved_views")
     return _page(request, setup, form, 400)
 
@@ -105,7 +105,7 @@ def view_new(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
 @action
 def view_end(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
     """Forget a view of one's own."""
-    services.view_delete(view=_own(request, pk))
+    services.view_delete(view=_own(request, pk), actor=actor_of(request))
     return redirect("portal:saved_views")
 
 
