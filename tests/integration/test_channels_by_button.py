@@ -4,8 +4,11 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
+from django.utils import timezone
 
-from billing.budgets.models import Budget, Channel
+from billing.budgets.models import Alert, Budget, Channel
+from billing.budgets.services.alerts import alert_fire
+from billing.budgets.services.deliveries import alerts_deliver
 from billing.setup.apply import set_up_apply
 from billing.setup.budgets import budgets_text, channels_text
 from billing.setup.owners import owners_apply
@@ -47,6 +50,47 @@ def test_a_channel_is_changed_without_its_address(tmp_path: Path) -> None:
     assert (stored.url, f"{stored.digest_at:%H:%M}", stored.team.code) == ("json://127.0.0.1:1/x", "08:30", "nlp")
     new = admin.post("/budgets/channels/store/", {**BLANK, "name": "other"})
     assert (new.status_code, "no address that Apprise knows" in new.content.decode()) == (409, True)
+
+
+def test_the_audit_log_says_that_a_channel_has_another_address_and_not_which(tmp_path: Path) -> None:
+    apply(tmp_path, channels=[{"name": "ops", "url": "json://127.0.0.1:1/secret-path"}])
+    admin = signed_in(person("ada", "admin"))
+    for changed in ({"url": "json://127.0.0.1:2/secret-path"}, {"digest_at": "08:30"}):
+        assert admin.post("/budgets/channels/store/", {**BLANK, "name": "ops", **changed}).status_code == 302
+    details = [entry.detail for entry in AuditEntry.objects.filter(action="channel_put").order_by("id")]
+    assert [detail.get("url") for detail in details] == [None, "(changed)", None]
+    assert "secret-path" not in str(details)
+
+
+def test_a_channel_that_is_given_to_one_team_hears_nothing_more_of_others(tmp_path: Path) -> None:
+    budgets = [{"team": code, "amount": "1.00", "recipients": ["shared"]} for code in ("nlp", "cv")]
+    with webhook() as hook:
+        apply(tmp_path, channels=[{"name": "shared", "url": hook.url, "language": "en"}], budgets=budgets)
+        alerted = [alert(budget) for budget in Budget.objects.select_related("team").order_by("team__code")]
+        assert signed_in(person("ada", "admin")).post(
+            "/budgets/channels/store/", {**BLANK, "name": "shared", "team": "cv", "language": "en"}
+        ).status_code == 302  # fmt: skip
+        alerted += [alert(budget, "later") for budget in Budget.objects.select_related("team").order_by("team__code")]
+        assert alerted == [True] * 4
+        alerts_deliver(now=timezone.now())
+    assert len(hook.texts) == 1
+    assert ("cv month" in hook.texts[0], "nlp" in hook.texts[0]) == (True, False)
+    assert {row.team.code: [channel.name for channel in row.channels.all()] for row in Budget.objects.all()} == {
+        "cv": ["shared"], "nlp": [],
+    }  # fmt: skip
+    (entry,) = AuditEntry.objects.filter(action="budget_recipients_put")
+    detail = (entry.detail["before"], entry.detail["after"])
+    assert (entry.actor, entry.subject, detail) == ("ada", "nlp month", (["shared"], []))
+
+
+def alert(budget: Budget, what: str = "spent") -> bool:
+    """An alert about a budget, as a threshold fires it."""
+    now = timezone.now()
+    return alert_fire(Alert(
+        cause=f"{what} {budget.pk}", kind="threshold", level="urgent", basis="actual", percent=100, value=Decimal(5),
+        period="2026-10", team=budget.team, budget=budget, amount=budget.amount, owner=budget.team.code, data_time=now,
+        fired_at=now,
+    ))  # fmt: skip
 
 
 def test_the_yaml_of_budgets_and_channels_is_what_apply_finds_unchanged(tmp_path: Path) -> None:

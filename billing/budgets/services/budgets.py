@@ -12,7 +12,7 @@ from django.core.validators import validate_email
 from django.db import IntegrityError, transaction
 
 from billing.budgets.channels import is_address
-from billing.budgets.models import SCOPE_FIELDS, Budget, BudgetAction, Channel, Mute, PlanAmount
+from billing.budgets.models import SCOPE_FIELDS, Budget, BudgetAction, Channel, Delivery, Mute, PlanAmount
 from billing.budgets.thresholds import Rung, cap_percent
 from billing.tenancy.audit import audit_record
 from billing.tenancy.models import Team
@@ -233,7 +233,8 @@ class ChannelWish:
 def channel_put(*, wish: ChannelWish, actor: str) -> bool:
     """Store a channel; True if anything changed.  Raises BudgetError, which never repeats the address.
 
-    An empty `url` keeps the address of a channel that is there, for who may not see it.
+    An empty `url` keeps the address of a channel that is there, for who may not see it. One that is given to a team is no
+    recipient of others any more.
     """
     stored_url = Channel.objects.filter(name=wish.name).exclude(url="").values_list("url", flat=True).first()
     wish = replace(wish, url=wish.url or stored_url or "")
@@ -255,10 +256,22 @@ def channel_put(*, wish: ChannelWish, actor: str) -> bool:
         stored = Channel.objects.filter(name=wish.name).first()
         if stored and all(getattr(stored, name) == value for name, value in values.items()):
             return False
-        Channel.objects.update_or_create(name=wish.name, defaults=values)
+        channel, _ = Channel.objects.update_or_create(name=wish.name, defaults=values)
         shown = {name: str(value) for name, value in values.items() if name != "url" and value not in (None, "")}
+        if stored is not None and stored.url != wish.url:
+            shown["url"] = "(changed)"
         audit_record(actor=actor, action="channel_put", subject=wish.name, detail=shown)
+        if wish.team is not None:
+            _leave_others(channel, wish.team, actor)
     return True
+
+
+def _leave_others(channel: Channel, team: Team, actor: str) -> None:
+    """Send the alerts of other teams than `team` to a channel no longer, those that wait included."""
+    for budget in channel.budgets.exclude(team=team).select_related("team"):
+        kept = budget.channels.exclude(pk=channel.pk).values_list("name", flat=True)
+        recipients_put(budget=budget, names=kept, actor=actor)
+    channel.deliveries.filter(status=Delivery.Status.PENDING).exclude(alert__team=team).delete()
 
 
 def recipients_put(*, budget: Budget, names: Iterable[str], actor: str, language: str = "") -> bool:
