@@ -1,8 +1,8 @@
 """Who may ask for which credit, and who may approve it: by amount, and never the same person.
 
-Up to 1,000 a second person of finance is enough, up to 50,000 it takes an approver, above that two of them; a write-off
-takes an approver whatever its amount, and so does a correction of usage of a fiscal year that is over. An actor is the
-name of an account; a name without one may nothing.
+Up to 1,000 a second person of finance is enough, up to 50,000 it takes an approver, above that two of them, by what is
+credited or what is billed again, whichever is more; a write-off takes an approver whatever its amount, and so does a
+correction of usage of a fiscal year that is over. An actor is the name of an account; a name without one may nothing.
 """
 
 from dataclasses import dataclass

@@ -12,6 +12,7 @@ from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.db import DatabaseError, connection, transaction
 
+from billing.approvals.limits import AuthorityError
 from billing.approvals.selectors import waiting
 from billing.corrections.note_lines import NoteError
 from billing.corrections.services.corrections import (
@@ -205,6 +206,20 @@ def test_a_correction_waits_for_whom_its_amount_takes_and_not_for_who_asked(octo
 
 
 # Issue
+
+
+@pytest.mark.parametrize(("price", "persons"), [("9.5", ["lea"]), ("400", ["fin"]), ("501", ["fin", "head"])])
+def test_what_is_billed_again_takes_as_many_as_a_credit_of_it(tmp_path: Path, price: str, persons: list[str]) -> None:
+    """A line of 1,000.00 is credited and billed again with 950.00, with 40,000.00 and with 50,100.00."""
+    billed_october(tmp_path)
+    correction = draft(whole(rebill_price=money(price)))
+    if "lea" not in persons:
+        with pytest.raises(AuthorityError, match="the right approve"):
+            correction_approve(correction_id=correction.pk, actor="lea", now=IN_NOVEMBER)
+    for approver in persons:
+        assert Correction.objects.get().status == "draft"
+        correction_approve(correction_id=correction.pk, actor=approver, now=IN_NOVEMBER)
+    assert Correction.objects.get().status == "approved"
 
 
 def test_a_draft_has_no_number_and_a_second_issue_changes_nothing(october: None) -> None:

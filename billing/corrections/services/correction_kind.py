@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any
 
 from django.conf import settings
+from django.db.models import Sum
 
 from billing.approvals.kinds import Action, Approval, Kind, Refused, Why, register
 from billing.approvals.limits import (
@@ -18,7 +19,7 @@ from billing.approvals.limits import (
 )
 from billing.approvals.models import Step
 from billing.corrections.note_lines import NoteError
-from billing.invoices.models import Correction, CorrectionProposal, NoteLine
+from billing.invoices.models import Correction, CorrectionProposal, Note, NoteLine
 from billing.runtime.canonical_json import canonical_json, document_hash
 from billing.tenancy.access import Right
 from billing.tenancy.selectors import billing_setup
@@ -105,11 +106,15 @@ def correction_decided(correction: Correction, status: str, actor: str, now: dat
 
 
 def authority_of(correction: Correction, now: datetime) -> Authority:
-    """Who may approve a correction at `now`, and how many of them it takes."""
+    """Who may approve a correction at `now`, and how many of them it takes: by what it credits or by what it bills again,
+    whichever is more.
+    """
+    rebills = correction.notes.filter(kind=Note.Kind.REBILL).aggregate(total=Sum("total"))
+    moved = max(abs(correction.amount), rebills["total"] or correction.amount)
     if prior_year(correction, now):
-        return authority_for(correction.amount, PRIOR_YEARS)
+        return authority_for(moved, PRIOR_YEARS)
     written_off = correction.reason_code == Correction.Reason.WRITE_OFF
-    return authority_for(correction.amount, WRITE_OFFS if written_off else CREDITS)
+    return authority_for(moved, WRITE_OFFS if written_off else CREDITS)
 
 
 def prior_year(correction: Correction, now: datetime) -> bool:
