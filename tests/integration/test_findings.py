@@ -129,10 +129,21 @@ def test_a_tenth_of_the_daily_budget_is_the_least_that_matters(usual: None) -> N
     assert judged(at(22, 13)) == []
 
 
-def test_a_newcomer_is_compared_with_its_peers_and_without_them_not_judged(usual: None) -> None:
+@pytest.mark.parametrize("others", [("nlp", "ocr", "ads"), ("nlp", "ocr")])
+def test_a_newcomer_is_compared_with_three_peers_and_with_fewer_not_judged(tmp_path: Path, others: tuple[str, ...]) -> None:
+    """What is usual of one or two teams would say what they spend to whoever compares with them."""
+    codes = (*others, "cv")
+    apply(
+        tmp_path, teams=[{"code": code, "name": code, "cost_center": code} for code in codes], consumers=None,
+        ownership=[{"cluster": "hq-1", "namespace": code, "team": code, "valid_from": "2026-01-01"} for code in codes],
+    )  # fmt: skip
+    for number, code in enumerate(others, start=1):
+        for day in range(1, 22):
+            held(day, number + day % 2, namespace=code)
     held(22, 16, namespace="cv")
-    (finding,) = judged(at(22, 13))
-    assert (finding.team.code, finding.basis) == ("cv", "peers")
+    found = [(finding.team.code, finding.basis, finding.median) for finding in judged(at(22, 13))]
+    # of each of the three the last fourteen working days, seven even and seven odd: 100 and 200, 200 and 300, 300 and 400
+    assert found == ([("cv", "peers", money("250.00"))] if len(others) == 3 else [])
 
 
 def test_nobody_to_compare_with_says_nothing(tmp_path: Path) -> None:

@@ -8,7 +8,16 @@ from typing import Final
 
 from django.db import transaction
 
-from billing.budgets.anomaly import LEAST_IMPACT, Score, comparable, is_anomaly, judged, least_impact, threshold_of
+from billing.budgets.anomaly import (
+    FEWEST_DAYS,
+    LEAST_IMPACT,
+    Score,
+    comparable,
+    is_anomaly,
+    judged,
+    least_impact,
+    threshold_of,
+)
 from billing.budgets.forecast import DAY
 from billing.budgets.history import Past, midnight_before, midnight_of
 from billing.budgets.models import Alert, Budget, BudgetStatus, Channel, CostAnomaly, CountedDays
@@ -26,6 +35,8 @@ from pricing.money import round_amount, round_to
 PERSISTS: Final = timedelta(hours=2)
 """A day is judged by what it had brought two hours ago, so that an excess has lasted that long."""
 FEEDBACK_COUNTS: Final = timedelta(days=90)
+FEWEST_TEAMS: Final = 3
+"""A team is compared with the others only where so many have enough days: what is usual then says of none what it spends."""
 MOST_DAYS: Final = 31
 """So many days that ended while nobody judged are judged later; what is longer ago helps nobody any more."""
 
@@ -104,12 +115,13 @@ class _Judge:
         return threshold_of(answers.count(CostAnomaly.Feedback.FALSE), answers.count(CostAnomaly.Feedback.TRUE))
 
     def _peers_of(self, key: Key, day: date) -> list[Fraction]:
-        """Comparable days of the same SKU of all other teams."""
+        """Comparable days of the same SKU of the other teams; of too few of them it would say what they spend."""
         team, kind, sku = key
         if (kind, sku, day) not in self._peers:
             alike = {other[0]: comparable(days, day) for other, days in self.days.items() if other[1:] == (kind, sku)}
             self._peers[kind, sku, day] = alike
-        return [amount for other, days in self._peers[kind, sku, day].items() if other != team for amount in days]
+        others = [days for other, days in self._peers[kind, sku, day].items() if other != team and len(days) >= FEWEST_DAYS]
+        return [amount for days in others for amount in days] if len(others) >= FEWEST_TEAMS else []
 
 
 def _daily_budget(team: Team, at: datetime) -> Fraction | None:
