@@ -188,3 +188,30 @@ def test_no_alert_is_sent_of_a_forecast_that_was_not_made_again_in_time(clock: C
     assert [alert.basis for alert in budgets_evaluate(now=MADE + timedelta(hours=1))] == []
     counted(MADE + timedelta(hours=1))
     assert [alert.basis for alert in budgets_evaluate(now=MADE + timedelta(hours=1))] == ["forecast"]
+
+
+@pytest.mark.parametrize(("asked", "spent", "forecast"), [
+    ("NVIDIA-H800", "55.00", ""), ("nvidia.com/mig-1g.10gb", "11.00", "31.45"),  # 11.00 in 10 days and 710 minutes of 30
+])  # fmt: skip
+def test_an_accelerator_has_no_forecast_of_its_slices_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: str, spent: str, forecast: str
+) -> None:
+    """Half an hour of each a day: a budget of the H800 counts its slices, in the explorer these have a name of their own."""
+    monkeypatch.setattr("django.utils.timezone.now", lambda: MADE)
+    first, resource = SET_UP["price_versions"][0], "nvidia.com/mig-1g.10gb"
+    slices = {"accelerator": "NVIDIA-H800", "resource": resource, "price_per_slice_hour": "2.0000"}
+    apply(tmp_path, price_versions=[{**first, "gpu": [first["gpu"][0], slices]}])
+    for number in range(22):
+        at = datetime(2026, 11, 1 + number % 11, 1, tzinfo=UTC)
+        part = {"resource": resource} if number > 10 else {}
+        ingest_allocations(
+            hold(number, f"{at:%FT%T}Z", f"{at + timedelta(minutes=30):%FT%T}Z", quantity=1, **part), now=MADE
+        )
+    watched(MADE + timedelta(days=1))
+    counted(MADE)
+    person("fin", "finance")
+    asking = f"range=this-month&accelerator={asked}"
+    assert f">{spent}<" in text_of(signed_in("fin"), f"/explorer/?{asking}")
+    outlook = text_of(signed_in("fin"), f"/explorer/?{asking}&part=outlook")
+    assert re.findall(r"<dd>\s*(\d+\.\d\d)\s*<small>", outlook) == [forecast][: bool(forecast)]
+    assert ("Expected at the end of the month" in outlook) == bool(forecast)
