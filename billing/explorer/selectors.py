@@ -210,7 +210,8 @@ class Explorer:
             return None, None
         whole, before = spans
         cubes, missing = self._cubes(before)
-        if missing or not cubes:
+        unrated = self._unrated(facts_of(cube) for cube in (*here, *cubes)).keys() & query.filter.get("team", self.teams)
+        if missing or not cubes or unrated:
             return None, None
         late_in = _late_in(here)
         then = self._selected(cubes, query.during(before), selection.shadow, late_in)

@@ -215,10 +215,15 @@ class Board:
 
         None where nothing was used then, and where so much may be missing that the figure would be too small.
         """
-        if self.stale:
+        if self.stale or self._lacks_teams:
             return None
         before = self._lines_before()
         return bridge_of(before, _lines_of_pieces(self.pieces)) if before else None
+
+    @property
+    def _lacks_teams(self) -> bool:
+        """Whether a team that is asked for is in no figure of the month."""
+        return not self.month.unrated.keys().isdisjoint([self.filters.team] if self.filters.team else self.codes)
 
     @property
     def compared_until(self) -> datetime | None:
@@ -236,7 +241,7 @@ class Board:
     def _lines_before(self) -> Sequence[Charged]:
         if not self.running:
             board = self._of(period_shown(previous_month(self.period.month), self.setup))
-            lines = _lines_of_pieces(board.pieces)
+            lines = [] if board._lacks_teams else _lines_of_pieces(board.pieces)
             return [line for line in lines if not (board.month.preview and line.key.correction)]
         codes = self._shown_in(previous_month(self.period.month))
         if self._kept and (kept := compared_of(self._kept, codes)) is not None:

@@ -125,6 +125,28 @@ def test_pages_of_others_go_on_and_say_who_is_missing_in_them(tmp_path: Path) ->
     assert [(reported in page, NOT_A_NUMBER in page) for page in explored] == [(True, True), (True, True), (False, False)]
 
 
+@pytest.mark.parametrize("month", [MONTH, "2026-11"])
+def test_a_month_that_lacks_a_team_is_compared_with_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, month: str
+) -> None:
+    """nlp uses devices in September, October and November; cv cannot be rated in October, whose change nobody knows."""
+    monkeypatch.setattr("django.utils.timezone.now", lambda: datetime(2026, 12, 2, 4, tzinfo=UTC))
+    two_teams(tmp_path)
+    every = [f"2026-{month:02d}-10T0{hour}:00:00Z" for month in (9, 11) for hour in (0, 1)]
+    ingest_allocations(*(
+        allocation_record(number, started_at=start, ended_at=end, observed_until=end)
+        for number, (start, end) in enumerate([every[:2], every[2:]], start=7)
+    ))  # fmt: skip
+    measured_is("NaN")
+    client = signed_in(factories.person("fin", "finance"))
+    for page in ("spending", "explorer"):
+        assert "Nothing to compare with" in client.get(f"/{page}/?month={month}&part=why").content.decode()
+    answer = client.get(f"/api/v1/explore?month={month}").json()
+    assert (answer["compared"], answer["total"]["before"]) == (None, None)
+    others = client.get(f"/api/v1/explore?month={month}&team=nlp").json()
+    assert others["compared"] is not None
+
+
 def test_a_report_and_the_api_say_who_is_in_none_of_their_figures(tmp_path: Path) -> None:
     """Without cv the month is 209.62; who may not see cv is not told of it."""
     two_teams(tmp_path)
