@@ -50,7 +50,7 @@ from billing.explorer.selectors import Explored
 from billing.portal.charts import Chart, Series
 from billing.portal.explorer_outlook import Outlook
 from billing.portal.labels import NOTHING
-from billing.portal.templatetags.portal import count, hours, money, ratio, sign, signed_money, signed_percent
+from billing.portal.templatetags.portal import count, hours, money, price, ratio, sign, signed_money, signed_percent
 from billing.runtime.translation import translated
 from metering.intervals import next_month
 from pricing.money import AMOUNT_PLACES, round_to
@@ -249,7 +249,7 @@ class ExplorerPage:
             return ratio(group.total / whole) if whole else NOTHING
         value = group.cell(code)
         if code in UNIT_COSTS:
-            return money(value)
+            return price(value)
         return amount(value, self.query.metric if code in ("total", "before") else code)
 
     @property

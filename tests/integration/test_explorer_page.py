@@ -25,7 +25,7 @@ from billing.portal.filters import Filters
 from billing.portal.months import period_shown
 from billing.portal.statements import month_facets
 from billing.tenancy.models import BillingSetup, Team
-from tests.factories import apply, ingest_allocations, ingest_tokens, person, signed_in, token_record, watched
+from tests.factories import SET_UP, apply, ingest_allocations, ingest_tokens, person, signed_in, token_record, watched
 from tests.factories.api import program
 from tests.factories.corrections import credit, part
 from tests.factories.months import OCTOBER_OVER
@@ -286,6 +286,21 @@ def test_the_page_opens_with_the_last_month_until_two_days_of_this_one_are_compl
     ingest_allocations(hold(8, "2026-11-02T00:00:00Z", "2026-11-03T00:00:00Z", quantity=1), now=NOW)
     watched(NOW)
     assert '<option value="this-month" selected>' in text_of(client, "/explorer/")
+
+
+def test_a_unit_cost_has_the_decimals_of_a_price_on_the_page_as_in_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """10M tokens at 0.0040 per million are 0.04: on the page the cost of a million was 0.00."""
+    monkeypatch.setattr("django.utils.timezone.now", lambda: NOW)
+    small = {"model": "small", "input": "0.0040", "output": "0.0040"}
+    apply(tmp_path, price_versions=[{**SET_UP["price_versions"][0], "tokens": [small]}])
+    tokens = {"input_tokens": 10_000_000, "cache_read_input_tokens": 0, "output_tokens": 0, "reasoning_output_tokens": 0}
+    ingest_tokens(token_record(model="small", **tokens))
+    client = signed_in(person("fin", "finance"))
+    asking = "/explorer/?month=2026-10&column=per_1m_tokens"
+    assert re.search(r">\s*0\.0040\s*<", text_of(client, asking))
+    assert rows_of(client, f"{asking}&as=csv&table=groups")[0]["per_1m_tokens"] == "0.0040"
 
 
 @pytest.fixture
