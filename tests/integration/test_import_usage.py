@@ -220,3 +220,18 @@ def test_conflicting_rows_of_a_sheet_exit_3_and_name_its_row(manage: Manage, tmp
 
 def test_an_unknown_kind_is_bad_usage(manage: Manage, tmp_path: Path) -> None:
     assert "storage" in manage("import_usage", "storage", tmp_path).error
+
+
+def test_capacity_that_contradicts_what_was_reported_of_the_same_time_is_a_conflict(manage: Manage, tmp_path: Path) -> None:
+    """A node of 8 GPUs for the whole of October; a corrected file says 4 since the 15th, and 8 is what idle time counts."""
+    october = ROWS["capacity"] | {"quantity": "8", "from": "2024-10-01T00:00:00Z", "until": "2024-11-01T00:00:00Z"}
+    half = october | {"quantity": "4", "from": "2024-10-15T12:00:00Z"}
+    first, second = file(tmp_path, csv_text("capacity", october)), file(tmp_path, csv_text("capacity", half), "second.csv")
+    assert manage("import_usage", "capacity", first).status == 0
+    done = manage("import_usage", "capacity", second)
+    assert (done.status, done.out) == (3, f"{second}: 0 accepted, 0 duplicates, 1 conflicts\n")
+    assert "overlaps 8 units of NVIDIA-H800 from 2024-10-01T00:00:00+00:00" in done.err
+    november = half | {"from": "2024-11-01T00:00:00Z", "until": "2024-12-01T00:00:00Z"}
+    again = october | {"from": "2024-10-31T00:00:00Z", "until": "2024-11-01T00:00:00Z"}
+    beside = file(tmp_path, csv_text("capacity", october, november, again, half | {"node": "other"}), "third.csv")
+    assert manage("import_usage", "capacity", beside).status == 0

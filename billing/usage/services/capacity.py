@@ -1,16 +1,19 @@
 """Node capacity: what could have been sold."""
 
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from billing.usage.contents import CAPACITY, content_sha256
 from billing.usage.models import AcceptedRows
-from billing.usage.services.one_by_one import OneByOne, other_cluster
-from billing.usage.services.outcome import Meaning
+from billing.usage.models import NodeCapacity as NodeCapacityRow
+from billing.usage.services.one_by_one import OneByOne, Problem, other_cluster
+from billing.usage.services.outcome import Meaning, Reporter
 from metering.messages import Message
 from metering.records import NodeCapacity
+
+FILE: Final = "import_usage capacity"
 
 
 def _key(record: NodeCapacity) -> tuple[str, str, str, datetime]:
@@ -51,10 +54,30 @@ def _store(cursor: Any, record: NodeCapacity, _: int) -> Meaning:
     return Meaning.UPDATE
 
 
+def _problem(record: NodeCapacity, reporter: Reporter, now: datetime) -> Problem | None:
+    """Agents see a change seconds apart, and one that takes over reports from its own first sight on; a file was written."""
+    return other_cluster(record, reporter, now) or (_contradiction(record) if reporter.door == FILE else None)
+
+
+def _contradiction(record: NodeCapacity) -> Problem | None:
+    """That other content is known of a part of the time: sums would count that, and this without a word not at all."""
+    others = NodeCapacityRow.objects.filter(
+        cluster=record.cluster, node=record.node, resource=record.resource, start__lt=record.until, until__gt=record.start
+    ).exclude(start=record.start).exclude(quantity=record.quantity, accelerator=record.accelerator)
+    if (other := others.order_by("start").first()) is None:
+        return None
+    return Message(
+        "capacity %(key)s overlaps %(n)s units of %(accelerator)s from %(start)s to %(until)s, which were reported before "
+        "and stay",
+        key=_name(record), n=other.quantity, accelerator=other.accelerator, start=other.start.isoformat(),
+        until=other.until.isoformat(),
+    ), "conflict"
+
+
 def capacity_taken(key: str) -> Message:
     """The refusal of a record whose key is taken by other content."""
     return Message("capacity %(key)s was reported before with other content; the first one stays", key=key)
 
 
-capacity_ingest = OneByOne(_key, _name, _store, capacity_taken, other_cluster, AcceptedRows.Kind.CAPACITY)
-"""A report of the same start with a later `until` extends, other content conflicts."""
+capacity_ingest = OneByOne(_key, _name, _store, capacity_taken, _problem, AcceptedRows.Kind.CAPACITY)
+"""A report of the same start with a later `until` extends, other content conflicts, of a file also with what it overlaps."""

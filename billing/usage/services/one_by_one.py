@@ -59,6 +59,7 @@ class OneByOne(Generic[R]):
                 name, problem = self.name(record), self.refuse(record, reporter, now)
                 if problem is not None:
                     refusals.append(Refusal(index, name, *problem, raw))
+                    outcome.conflicts += problem[1] == "conflict"
                     continue
                 meaning = self.store(cursor, record, epoch)
                 outcome.count(meaning)
