@@ -22,7 +22,7 @@ from metering.records import (
     from_row,
     hold_id,
 )
-from metering.slurm.jobs import GRES, RejectedEntry, SacctError, SlurmJob, gres_counts
+from metering.slurm.jobs import GRES, WAITING, RejectedEntry, SacctError, SlurmJob, Source, gres_counts
 
 END_REASONS: Final[Mapping[str, str]] = {
     "COMPLETED": "completed",
@@ -88,6 +88,18 @@ def uncounted_gres(jobs: Iterable[SlurmJob], gres: Sequence[str] = DEVICES) -> l
     """Generic resources that jobs held and that no record counts, so that somebody can decide about them."""
     names = {name.removeprefix(GRES).partition(":")[0] for job in jobs for name in job.tres if name.startswith(GRES)}
     return sorted(names - set(gres) - USAGE_ONLY)
+
+
+def untracked(jobs: Iterable[SlurmJob]) -> list[RejectedEntry]:
+    """That jobs ran and none shows a generic resource: Slurm accounts for those only that AccountingStorageTRES names."""
+    ran = [job for job in jobs if job.start is not None and job.start != job.end and not WAITING & set(job.states)]
+    if not ran or any(name.startswith(GRES) for job in ran for name in job.tres):
+        return []
+    problem = (
+        "no job of these days shows a generic resource: name gres/gpu in AccountingStorageTRES of slurm.conf, or waive this "
+        "where no job asked for a GPU"
+    )
+    return [RejectedEntry(Source("report"), SacctError("", "AllocTRES", problem))]
 
 
 def _of_job(

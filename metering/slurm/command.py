@@ -24,7 +24,7 @@ from metering.command_line import (
 )
 from metering.records import GpuAllocation
 from metering.slurm.accounting import read_sacct, report_window
-from metering.slurm.allocations import DEVICES, allocations_of, uncounted_gres
+from metering.slurm.allocations import DEVICES, allocations_of, uncounted_gres, untracked
 from metering.slurm.jobs import RejectedEntry, ReportError
 from metering.slurm.report import read_report
 
@@ -98,7 +98,7 @@ def run(options: argparse.Namespace) -> int:
     notes = [f"gres/{name} is not counted; add it with --gres if it is a device" for name in uncounted]
     for note in (*report.notes, *notes):
         sys.stderr.write(f"{options.file}: {note}\n")
-    rejected = [*report.rejected, *without]
+    rejected = [*report.rejected, *without, *(untracked(report.jobs) if window else ())]
     as_csv = (options.format or ("csv" if options.out and options.out.suffix == ".csv" else "json")) == "csv"
     try:
         if window and options.endpoint:

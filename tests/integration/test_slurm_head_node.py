@@ -183,6 +183,20 @@ def test_a_generic_resource_that_nobody_counts_blocks_until_somebody_decides(hea
     assert kept() == {"1": (8, 3600)}
 
 
+def test_an_accounting_that_tracks_no_devices_blocks(head_node: HeadNode, capsys: pytest.CaptureFixture[str]) -> None:
+    """By default Slurm accounts for no generic resources: without AccountingStorageTRES every job looks like one of CPUs."""
+    head_node.jobs((1, 7200, 3600, {"tres": {"allocated": [{"type": "cpu", "name": None, "count": 64}]}}))
+    assert head_node.report() == 3
+    assert "AccountingStorageTRES" in capsys.readouterr().err
+    (problem,) = AgentDiagnostic.objects.filter(cluster="hq-1", agent="slurm")
+    assert problem.text == (
+        "AllocTRES: no job of these days shows a generic resource: name gres/gpu in AccountingStorageTRES of slurm.conf, or "
+        "waive this where no job asked for a GPU"
+    )
+    head_node.jobs()
+    assert head_node.report() == 0
+
+
 def test_an_sacct_that_fails_reports_nothing_and_moves_no_watermark(
     head_node: HeadNode, capsys: pytest.CaptureFixture[str]
 ) -> None:
