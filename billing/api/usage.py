@@ -239,7 +239,9 @@ class AllocationsEndpoint(UsageEndpoint):
             for kind, notes in _agent_notes(body.agent).items():
                 services.agent_notes_add(agent=name, cluster=cluster, kind=kind, notes=notes, now=timezone.now())
             if ignored := _no_accelerators(body.agent):
-                services.no_accelerators_note(agent=name, cluster=cluster, resources=ignored, now=timezone.now())
+                services.no_accelerators_note(
+                    agent=name, cluster=cluster, resources=ignored, actor=actor_of(request), now=timezone.now()
+                )
         return answer
 
     def _agent(

@@ -14,7 +14,8 @@ from billing.closing.services.closing import period_close
 from billing.closing.services.waivers import exception_waive
 from billing.invoices.selectors import period_of
 from billing.invoices.services.periods import period_open
-from billing.usage.models import GpuAllocation, QuarantinedRecord, UnknownShare
+from billing.tenancy.models import ApiToken, AuditEntry
+from billing.usage.models import GpuAllocation, QuarantinedRecord, ShareDeclaration, UnknownShare
 from billing.usage.services import DeclarationError, share_declare
 from tests.factories import allocation_record, apply, ingest_allocations, person
 from tests.factories.api import gateway
@@ -173,6 +174,19 @@ def test_a_resource_of_an_older_agent_blocks_with_its_units_until_it_is_declared
     for _ in range(2):
         post(no_accelerators=["example.com/nic"])
     assert [item.subject for item in found()] == ["hq-1/koordinator.sh/gpu-core"]
+
+
+def test_what_an_agent_declares_is_kept_under_the_token_and_under_no_name_that_the_report_gives() -> None:
+    person("ops", "admin")
+    report = gateway()
+    body = {"agent": {"name": "ops", "cluster": "hq-1", "no_accelerators": ["example.com/nic"]}, "allocations": [],
+            "watermark": "2026-11-01T00:00:00Z"}  # fmt: skip
+    assert report("usage/gpu-allocations", body).status_code == 200
+    token = f"token:{ApiToken.objects.get().name}"
+    entry = AuditEntry.objects.get(action="share_declare")
+    assert (entry.actor, entry.detail["acting"]["token"]) == (token, ApiToken.objects.get().pk)
+    assert entry.detail["reason"] == "the agent ops was started with --no-accelerator"
+    assert ShareDeclaration.objects.get().declared_by == token
 
 
 def test_a_file_may_say_that_a_share_is_unknown(tmp_path: Path) -> None:

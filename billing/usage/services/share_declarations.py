@@ -80,11 +80,14 @@ def _take(kept: Iterable[UnknownShare], actor: str, now: datetime) -> None:
         )  # fmt: skip
 
 
-def no_accelerators_note(*, agent: str, cluster: str, resources: Iterable[str], now: datetime) -> None:
-    """Keep what an agent is configured to take for no accelerators; earlier declarations stay."""
+def no_accelerators_note(*, agent: str, cluster: str, resources: Iterable[str], actor: str, now: datetime) -> None:
+    """Keep what an agent is configured to take for no accelerators; earlier declarations stay.
+
+    `actor`: who reported it. The agent chose its name itself, so that it may be that of anybody.
+    """
     known = set(ShareDeclaration.objects.filter(cluster=cluster).values_list("resource", flat=True))
     for resource in sorted(set(resources) - known):
         share_declare(
-            cluster=cluster, resource=resource, device_fraction=None, actor=agent, now=now,
-            reason="the agent was started with --no-accelerator",
+            cluster=cluster, resource=resource, device_fraction=None, actor=actor, now=now,
+            reason=f"the agent {agent} was started with --no-accelerator",
         )  # fmt: skip
