@@ -1,6 +1,7 @@
 """From draft to settled: what each state allows, drafts voided and rebuilt, shadows that nobody owes."""
 
 import json
+import re
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from billing.invoices.services.invoices import (
     invoices_issue,
 )
 from billing.tenancy.models import AuditEntry
-from tests.factories import SET_UP, allocation_record, apply, approves, ingest_allocations, money, operates
+from tests.factories import SET_UP, allocation_record, apply, approves, ingest_allocations, money, operates, signed_in
 from tests.factories.commands import Done, Manage
 from tests.factories.corrections import FIRST, IN_NOVEMBER, OCTOBER_OVER, bill, credit, part, people, proofs_hold
 from tests.factories.pages import file_rows
@@ -64,6 +65,21 @@ def test_a_note_is_settled_like_an_invoice(drafted: Path) -> None:
     with pytest.raises(DatabaseError), transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("UPDATE invoices_documentevent SET reference = 'x'")
     assert DocumentEvent.objects.get().reference == "FI-9"
+
+
+def test_a_draft_that_was_made_since_the_approver_looked_is_not_approved_with_the_others(drafted: Path) -> None:
+    approver = signed_in("fin")
+    page = approver.get("/close/?month=2026-10").content.decode()
+    (seen,) = re.findall(r'name="seen" value="(\d+)"', page)
+    invoice_void(month="2026-10", team="nlp", reason="wrong cost centre", actor="sam")
+    apply(drafted, billing=FOUR_EYES, teams=[{**SET_UP["teams"][0], "cost_center": "CC-999"}, SET_UP["teams"][1]])
+    rebuilt = invoice_rebuild(month="2026-10", team="nlp", actor="sam")
+    refused = approver.post("/close/2026-10/approve/", {"seen": seen})
+    assert (refused.status_code, set(states().values())) == (409, {"draft"})
+    assert "drafts were made since you looked" in refused.content.decode()
+    assert f'name="seen" value="{rebuilt.pk}"' in refused.content.decode(), "the page that refuses shows the new one"
+    assert approver.post("/close/2026-10/approve/", {"seen": str(rebuilt.pk)}).status_code == 302
+    assert states() == {"cv": "approved", "nlp": "approved"}
 
 
 def test_void_is_before_issue_only_and_a_void_draft_is_built_again(drafted: Path) -> None:

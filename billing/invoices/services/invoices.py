@@ -34,8 +34,12 @@ class ApprovalError(UserError, ValueError):
     code = "approval"
 
 
-def invoices_approve(*, month: str, actor: str, team: str | None = None) -> list[Invoice]:
+def invoices_approve(
+    *, month: str, actor: str, team: str | None = None, seen: int | None = None
+) -> list[Invoice]:
     """Approve the drafts of a closed month, by somebody else than who closed it; `team` names one of them.
+
+    `seen`: the newest draft that the approver looked at; where there is a newer one by now, none is approved.
 
     Raises ApprovalError. Approving again changes nothing.
     """
@@ -52,6 +56,10 @@ def invoices_approve(*, month: str, actor: str, team: str | None = None) -> list
                 raise ApprovalError(Message("team %(team)s: has no invoice of %(month)s", team=repr(team), month=month))
             drafts = drafts.filter(team__code=team)
         invoices = list(drafts)
+        if seen is not None and any(invoice.pk > seen for invoice in invoices):
+            raise ApprovalError(Message(
+                "%(month)s: drafts were made since you looked: look at them, then approve", month=month
+            ))
         for invoice in invoices:
             invoice.status = Invoice.Status.APPROVED
             invoice.approved_by = actor

@@ -93,15 +93,16 @@ def close_page(request: HttpRequest, setup: BillingSetup, month: str, refused: P
     operations = operations_of(choice.month)
     never_closed = period.status == BillingPeriod.Status.OPEN
     drafted = Invoice.objects.filter(period__month=choice.month, shadow=False)
-    invoices = [] if never_closed else list(drafted.values_list("status", flat=True))
+    invoices = [] if never_closed else list(drafted.values_list("status", "pk"))
+    drafts = [pk for status, pk in invoices if status in (Invoice.Status.DRAFT, Invoice.Status.PREVIEW)]
     context = {
         "nav": "close", "setup": setup, "choice": choice, "period": period, "report": report,
         "pools_chart": pools_chart(report.pools, USES), "operations": operations, "reported": sum(report.tokens.values()),
         "fresh": fresh,
         "busy": any(item.status == Operation.Status.PENDING for item in operations),
-        "drafts": sum(status in (Invoice.Status.DRAFT, Invoice.Status.PREVIEW) for status in invoices),
-        "approved": sum(status == Invoice.Status.APPROVED for status in invoices),
-        "issued": sum(status == Invoice.Status.ISSUED for status in invoices),
+        "drafts": len(drafts), "newest_draft": max(drafts, default=0),
+        "approved": sum(status == Invoice.Status.APPROVED for status, _ in invoices),
+        "issued": sum(status == Invoice.Status.ISSUED for status, _ in invoices),
         "is_closed": period.status == BillingPeriod.Status.CLOSED, "as_of": as_of, "refused": refused,
         "exceptions": [
             (item, _waiver(item).or_refused(refused) if item.blocks and item.kind in WAIVABLE else None)
@@ -233,6 +234,12 @@ class OperationForm(PageForm):
     kind = forms.ChoiceField(choices=[(name, name) for name in ("close", "issue", "assess")])
 
 
+class ApprovalForm(PageForm):
+    """The newest draft that the page showed."""
+
+    seen = forms.IntegerField(required=False, widget=forms.HiddenInput)
+
+
 class AccrualForm(PageForm):
     """An estimate, or a new one."""
 
@@ -315,7 +322,7 @@ def meter(request: HttpRequest, setup: BillingSetup, month: str) -> HttpResponse
 def approve(request: HttpRequest, setup: BillingSetup, month: str) -> HttpResponse:
     """Approve the drafts of a closed month; not by who closed it."""
     period = period_shown(month, setup)
-    return _answer(request, setup, period, PageForm(request.POST), invoices_approve, month=period.month)
+    return _answer(request, setup, period, ApprovalForm(request.POST), invoices_approve, month=period.month)
 
 
 @staff_action
