@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.db import DatabaseError, connection, transaction
 
@@ -26,7 +27,7 @@ from billing.invoices.services.invoices import (
     invoices_approve,
     invoices_issue,
 )
-from billing.tenancy.models import AuditEntry
+from billing.tenancy.models import AuditEntry, Membership
 from tests.factories import SET_UP, allocation_record, apply, approves, ingest_allocations, money, operates, signed_in
 from tests.factories.commands import Done, Manage
 from tests.factories.corrections import FIRST, IN_NOVEMBER, OCTOBER_OVER, bill, credit, part, people, proofs_hold
@@ -80,6 +81,17 @@ def test_a_draft_that_was_made_since_the_approver_looked_is_not_approved_with_th
     assert f'name="seen" value="{rebuilt.pk}"' in refused.content.decode(), "the page that refuses shows the new one"
     assert approver.post("/close/2026-10/approve/", {"seen": str(rebuilt.pk)}).status_code == 302
     assert states() == {"cv": "approved", "nlp": "approved"}
+
+
+def test_nobody_approves_a_draft_that_they_made_again(drafted: Path) -> None:
+    Membership.objects.create(user=User.objects.get(username="sam"), role="approver")
+    invoice_void(month="2026-10", team="nlp", reason="wrong cost centre", actor="sam")
+    invoice_rebuild(month="2026-10", team="nlp", actor="sam")
+    with pytest.raises(ApprovalError, match="sam made a draft of 2026-10 again: somebody else must approve"):
+        invoices_approve(month="2026-10", actor="sam")
+    assert set(states().values()) == {"draft"}
+    assert [one.team.code for one in invoices_approve(month="2026-10", actor="sam", team="cv")] == ["cv"]
+    assert [one.team.code for one in invoices_approve(month="2026-10", actor="fin")] == ["nlp"]
 
 
 def test_void_is_before_issue_only_and_a_void_draft_is_built_again(drafted: Path) -> None:

@@ -19,8 +19,9 @@ from billing.rating.assessment import rate_period
 from billing.runtime.canonical_json import document_hash
 from billing.runtime.gc_pause import collector_paused
 from billing.runtime.progress import ProgressCallback, no_progress
-from billing.tenancy.access import same_person
+from billing.tenancy.access import same_person, same_persons
 from billing.tenancy.audit import audit_record, audit_record_each
+from billing.tenancy.models import AuditEntry
 from billing.tenancy.selectors import billing_setup
 from metering.intervals import Interval, fiscal_quarter_of
 from metering.messages import Message, UserError
@@ -41,7 +42,7 @@ def invoices_approve(
 
     `seen`: the newest draft that the approver looked at; where there is a newer one by now, none is approved.
 
-    Raises ApprovalError. Approving again changes nothing.
+    Nobody approves a draft that they made again.  Raises ApprovalError. Approving again changes nothing.
     """
     with transaction.atomic():
         period = BillingPeriod.objects.filter(month=month).first()
@@ -60,12 +61,25 @@ def invoices_approve(
             raise ApprovalError(Message(
                 "%(month)s: drafts were made since you looked: look at them, then approve", month=month
             ))
+        if same_persons(actor, _rebuilders(period, invoices)):
+            raise ApprovalError(Message(
+                "%(actor)s made a draft of %(month)s again: somebody else must approve", actor=actor, month=month
+            ))
         for invoice in invoices:
             invoice.status = Invoice.Status.APPROVED
             invoice.approved_by = actor
             invoice.save(update_fields=["status", "approved_by"])
             audit_record(actor=actor, action="invoice_approve", subject=f"{month} {invoice.team.code}")
     return invoices
+
+
+def _rebuilders(period: BillingPeriod, drafts: Iterable[Invoice]) -> set[str]:
+    """Who made one of the drafts again, after another one of its team was voided."""
+    voided = set(period.invoices.filter(status=Invoice.Status.VOID).values_list("team", flat=True))
+    again = [f"{period.month} {draft.team.code}" for draft in drafts if draft.team_id in voided]
+    if not again:
+        return set()
+    return set(AuditEntry.objects.filter(action="invoice_rebuild", subject__in=again).values_list("actor", flat=True))
 
 
 def billed(period: BillingPeriod) -> bool:
