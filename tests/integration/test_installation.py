@@ -223,8 +223,9 @@ def test_a_day_without_end_is_unusual(facts: dict[str, Any], planned: Planned) -
 
 
 def test_a_line_is_credited_by_two_persons_and_another_one_disputed(facts: dict[str, Any], planned: Planned) -> None:
+    """The note is of the issuer of the months before, who charged the line."""
     before = planned.months[-2]
-    number = f"AI-INFRA-CN-{planned.until.astimezone(ZoneInfo(ZONE)).year}-000001"
+    number = f"AI-LAB-CN-{planned.until.astimezone(ZoneInfo(ZONE)).year}-000001"
     assert facts["notes"] == [[number, "multimodal", "-800.00", before, "finance", ["controller"]]]
     assert facts["disputes"] == [["cv", "open", "1250.00", before]]
 
