@@ -141,16 +141,17 @@ def _begin(item: ArchivedMonth, seal: Seal, files: list[Path], actor: str, step:
         number = rows_in_ledger("tokens", item.window, item.before)
         if number != item.records:
             raise SealError(f"{item.month}: {number} records in the ledger, {item.records} in {item.folder}")
-        _proven_and_logged(item, seal, actor, "usage_drop")
+        audit_record(actor=actor, action="usage_drop", subject=item.month, detail=_proven(item, seal))
         month_note(item)
 
 
-def _proven_and_logged(item: ArchivedMonth, seal: Seal, actor: str, action: str) -> None:
-    """Roll-ups and records agree while the month is not in its archive: before it goes, or when it is back."""
+def _proven(item: ArchivedMonth, seal: Seal) -> dict[str, Any]:
+    """What the audit log keeps of a month that goes into its archive, or is back from it: while it is not in the archive,
+    roll-ups and records agree.
+    """
     if differing := {name: count for name, count in rollup_difference(item.window).items() if count}:
         raise SealError(f"{item.month}: roll-ups and records differ: {differing}")
-    facts = {"folder": item.folder, "manifest_sha256": seal.manifest_sha256, "before": item.before, "rows": item.records}
-    audit_record(actor=actor, action=action, subject=item.month, detail=facts)
+    return {"folder": item.folder, "manifest_sha256": seal.manifest_sha256, "before": item.before, "rows": item.records}
 
 
 def records_restore(
@@ -178,7 +179,7 @@ def records_restore(
         if back != item.records:
             raise SealError(f"{month}: {back} of {item.records} records are back")
         month_forget(item)
-        _proven_and_logged(item, seal, actor, "usage_restore")
+        audit_record(actor=actor, action="usage_restore", subject=month, detail=_proven(item, seal))
     return back
 
 
