@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import httpx
 import pytest
 from django.db import connection
 
@@ -39,6 +40,15 @@ def queried(statement: str) -> list[tuple[Any, ...]]:
     with connection.cursor() as cursor:
         cursor.execute(statement)
         return list(cursor.fetchall())
+
+
+def post(
+    port: int, content: bytes | Iterator[bytes], presented: str | None, path: str = DOOR, **headers: str
+) -> httpx.Response:
+    named = {"Content-Type": "application/json", **{name.replace("_", "-"): value for name, value in headers.items()}}
+    if presented is not None:
+        named["Authorization"] = f"Bearer {presented}"
+    return httpx.post(f"http://127.0.0.1:{port}{path}", content=content, headers=named, timeout=60)
 
 
 @contextmanager

@@ -4,7 +4,6 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from typing import Any
 
@@ -21,22 +20,13 @@ from billing.usage import epochs
 from billing.usage.services import token_group, tokens
 from billing.usage.store import records, wire
 from tests.factories import token_record
-from tests.factories.gateway_connection import DOOR, answers, dialled, head, port, queried, request, stored, token
+from tests.factories.gateway_connection import DOOR, answers, dialled, head, port, post, queried, request, stored, token
 from tests.factories.servers import heard_until_closed, until, web_process
 from tests.factories.token_endpoint import CASES, EXPECTED, body, refused_busy, through_django
 from tests.integration.usage_held import usage_held
 from tests.stored_rows import ledger_emptied
 
 __all__ = ["port", "token"]
-
-
-def post(
-    port: int, content: bytes | Iterator[bytes], presented: str | None, path: str = DOOR, **headers: str
-) -> httpx.Response:
-    named = {"Content-Type": "application/json", **{name.replace("_", "-"): value for name, value in headers.items()}}
-    if presented is not None:
-        named["Authorization"] = f"Bearer {presented}"
-    return httpx.post(f"http://127.0.0.1:{port}{path}", content=content, headers=named, timeout=60)
 
 
 # The same answers
@@ -243,20 +233,6 @@ def test_reports_that_come_while_another_is_written_share_a_commit(port: int, to
         assert cursor.fetchone() in ((40, 1), (40, 2))
 
 
-def test_few_records_need_no_thread_once_there_is_a_connection(
-    port: int, token: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert post(port, body(token_record(1)), token).json()["accepted"] == 1
-    with monkeypatch.context() as patched:
-        patched.setattr(tokens, "write_group", lambda *_: [OperationalError("refused")])
-        assert post(port, body(token_record(2), token_record(2)), token).json() == {
-            "accepted": 1, "duplicates": 1, "conflicts": 0, "rejected": [],
-        }  # fmt: skip
-        assert post(port, body(token_record(3, consumer="nobody-before")), token).status_code == 503
-    assert post(port, body(token_record(3, consumer="nobody-before")), token).json()["accepted"] == 1
-    assert stored() == 3
-
-
 def test_what_few_records_repeat_is_told_apart(port: int, token: str) -> None:
     assert post(port, body(token_record(1), token_record(2)), token).json()["accepted"] == 2
     others = [token_record(number, output_tokens=12_345) for number in (2, 3)]
@@ -266,15 +242,6 @@ def test_what_few_records_repeat_is_told_apart(port: int, token: str) -> None:
         assert (said["accepted"], said["duplicates"], said["conflicts"]) == (accepted, 2 - accepted, 2)
     assert stored() == 3
     assert queried("SELECT reason, times_received FROM usage_quarantinedrecord") == [("conflict", 2)] * 2
-
-
-def test_few_records_may_be_more_bytes_than_the_connection_takes_at_once(port: int, token: str) -> None:
-    assert post(port, body(token_record(1)), token).json()["accepted"] == 1
-    large = body(*[token_record(number, attributes={"prompt": "x" * 8000}) for number in range(2, 60)])
-    assert post(port, large, token).json()["accepted"] == 58
-    assert queried("SELECT count(*), min(length(rest)), max(length(rest)) FROM token_entry WHERE rest <> ''") == [
-        (58, 8028, 8028)
-    ]  # fmt: skip
 
 
 def test_other_requests_are_answered_while_few_records_wait_for_the_database(port: int, token: str) -> None:
@@ -375,26 +342,6 @@ def test_few_records_wait_for_a_lock_once(port: int, token: str) -> None:
     assert (answer.status_code, answer.headers["Retry-After"], time.monotonic() - began < 18) == (503, "2", True)
     assert "nothing is acknowledged" in answer.json()["detail"]
     assert post(port, body(token_record(2)), token).json()["accepted"] == 1
-
-
-def test_what_few_records_leave_in_quarantine_waits_for_a_lock_once(
-    port: int, token: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A close comes between the record and the conflict; written again, they would wait the 10 seconds of `token_take`."""
-    conflict = token_record(1, output_tokens=12_345)
-    assert post(port, body(token_record(1)), token).json()["accepted"] == 1
-    monkeypatch.setattr(epochs, "ENTER", epochs.ENTER.replace("10s", "50ms"))
-    with ExitStack() as close, monkeypatch.context() as patched:
-        async def taken(*arguments: Any) -> str:
-            known = await wire.token_take_async(*arguments)
-            close.enter_context(usage_held())
-            return known
-
-        patched.setattr(tokens, "token_take_async", taken)
-        began = time.monotonic()
-        assert post(port, body(token_record(2), conflict), token).status_code == 503
-    assert time.monotonic() - began < 8
-    assert post(port, body(token_record(2), conflict), token).json()["conflicts"] == 1
 
 
 def test_connections_of_the_database_that_died_cost_no_report(port: int, token: str) -> None:
