@@ -1,12 +1,13 @@
 """Any load-test report -> a document in the own format; the tool is recognised by what the report looks like."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Final
 
 from metering.messages import Message
 from pricing.documents import Document, DocumentError, parse_document, parse_json_lines, read_text
+from pricing.fields import exact_number, shown
 from pricing.loadtests import aiperf, engines, guidellm, locust
 from pricing.loadtests.own import CACHED
 from pricing.loadtests.rates import share_of
@@ -32,11 +33,19 @@ class Supplement:
     error_rate: Fraction | None = None
     cached_input_share: Fraction | None = None
 
-    def complete(self, fields: dict[str, Any]) -> dict[str, Any]:
-        """Fill in what is missing; what the report says stays."""
+    def complete(self, fields: dict[str, Any], name: str) -> dict[str, Any]:
+        """Fill in what is missing; what the report says stays.  Raises DocumentError where it says something else."""
         given: dict[str, Any] = {"accelerator": self.accelerator, "model": self.model}
         if self.gpus is not None:
             given["gpus"] = str(self.gpus)
+        for field, value in given.items():
+            stated = fields.get(field)
+            if value and stated and (exact_number(stated) != self.gpus if field == "gpus" else stated != value):
+                raise DocumentError(Message(
+                    "%(name)s: states %(field)s %(stated)s, but %(given)s was given beside it: "
+                    "leave that out, or correct the report",
+                    name=name, field=field, stated=shown(stated), given=value,
+                ))
         for run in fields.get("runs", ()):
             if run.get("error_rate") is None and self.error_rate is not None:
                 run["error_rate"] = exact_decimal(self.error_rate)
@@ -44,12 +53,20 @@ class Supplement:
                 run[CACHED] = share_of(run.get("input_tps"), self.cached_input_share)
         return {**fields, **{name: value for name, value in given.items() if value and not fields.get(name)}}
 
+    def unused(self, runs: Sequence[Mapping[str, Any]]) -> list[str]:
+        """What was given although every run states it by itself."""
+        given = {"error_rate": (self.error_rate, "error_rate"), "cached_input_share": (self.cached_input_share, CACHED)}
+        return [
+            name for name, (value, field) in given.items()
+            if value is not None and runs and all(run.get(field) is not None for run in runs)
+        ]  # fmt: skip
+
 
 def read_report(raw: bytes, name: str, extra: Supplement) -> Document:
     """A report in the own format, from a tool's own file.  Raises DocumentError."""
     text = read_text(raw, name)
     if locust.is_report(text):
-        return _noted(name, extra.complete(locust.own_format(text, name)))
+        return _completed(name, locust.own_format(text, name), extra)
     values = _values(raw, text, name)
     tool = next((own_format for matches, own_format in READERS if all(map(matches, values))), None)
     if tool is None:
@@ -58,24 +75,42 @@ def read_report(raw: bytes, name: str, extra: Supplement) -> Document:
                 "%(name)s: holds %(values)s documents that are no report of a known tool", name=name, values=len(values)
             ))
         fields = values[0]
-        return _noted(name, extra.complete(dict(fields)), text) if _is_own(fields) else Document(name, text, fields)
+        return _completed(name, dict(fields), extra, text) if _is_own(fields) else Document(name, text, fields)
     try:
         parts = [tool(value) for value in values]
     except DocumentError as error:
         raise DocumentError(Message("%(field)s: %(text)s", field=name, text=error)) from error
-    merged = {**parts[0], "runs": [run for part in parts for run in part["runs"]]}
-    return _noted(name, extra.complete(merged))
+    return _completed(name, {**_one_deployment(name, parts), "runs": [run for part in parts for run in part["runs"]]}, extra)
 
 
-def _noted(name: str, fields: dict[str, Any], text: str = "") -> Document:
-    """What was reported. Where it does not state cached input its price says so: unknown is not zero."""
+def _one_deployment(name: str, parts: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """What all lines of a file say of the deployment.  Raises DocumentError where two differ."""
+    first = parts[0]
+    for other in parts[1:]:
+        for field in sorted({*first, *other} - {"runs"}):
+            if first.get(field) != other.get(field):
+                raise DocumentError(Message("%(field)s: %(text)s", field=name, text=Message(
+                    "the reports are not of one deployment: %(name)s is %(one)s and %(other)s",
+                    name=field, one=repr(first.get(field)), other=repr(other.get(field)),
+                )))
+    return first
+
+
+def _completed(name: str, reported: dict[str, Any], extra: Supplement, text: str = "") -> Document:
+    """What was reported, with what it leaves out.
+
+    Where nobody states cached input the price says so: unknown is not zero. So it does where what was given is not used.
+    """
+    unused = extra.unused(reported["runs"])
+    fields = extra.complete(reported, name)
     runs = fields["runs"]
     silent = sum(1 for run in runs if run.get(CACHED) is None)
     note = (
         f"{name}: does not state cached input of {silent} of {len(runs)} runs: it is priced as uncached; give "
         "cached_input_share, 0 where nothing came from the cache"
     )
-    return Document(name, text, fields, (note,) if silent else ())
+    ignored = [f"{name}: states {field} of every run by itself: what was given beside it is not used" for field in unused]
+    return Document(name, text, fields, (*([note] if silent else []), *ignored))
 
 
 def _values(raw: bytes, text: str, name: str) -> list[Any]:

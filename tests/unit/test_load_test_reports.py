@@ -98,11 +98,40 @@ def test_the_report_of_every_tool_gives_the_same_load_point(content: Any, engine
     assert [run.point for run in test.runs] == [POINT]
 
 
-def test_what_the_report_says_is_not_replaced() -> None:
-    test = read(VLLM, Supplement(accelerator="other", gpus=Fraction(1), model="other", error_rate=Fraction(1, 2)))
-    assert (test.model, test.gpus, test.accelerator, test.runs[0].point.error_rate) == (
-        "llama-3-8b", 8, "NVIDIA-H800", Fraction("0.002"),
-    )  # fmt: skip
+@pytest.mark.parametrize(
+    ("extra", "says"),
+    [
+        (Supplement(gpus=Fraction(16)), "gpus '8', but 16"), (Supplement(model="other"), "model 'llama-3-8b', but other"),
+        (Supplement(accelerator="H20"), "accelerator 'NVIDIA-H800', but H20"),
+    ],
+    ids=["gpus", "model", "accelerator"],
+)  # fmt: skip
+def test_a_deployment_that_is_not_the_one_of_the_report_is_refused(extra: Supplement, says: str) -> None:
+    with pytest.raises(DocumentError) as refused:
+        read(VLLM, extra)
+    assert str(refused.value) == (
+        f"report.json: states {says} was given beside it: leave that out, or correct the report"
+    )
+
+
+def test_an_error_rate_does_not_replace_that_of_the_report_and_the_command_says_so() -> None:
+    extra = Supplement(error_rate=Fraction(1, 2), cached_input_share=Fraction(0))
+    assert read(VLLM, extra).runs[0].point.error_rate == Fraction("0.002")
+    assert notes(VLLM, extra) == (
+        "report.json: states error_rate of every run by itself: what was given beside it is not used",
+    )
+
+
+@pytest.mark.parametrize(("field", "other"), [("gpus", "4"), ("model_id", "llama-3-70b"), ("accelerator", "H20")])
+def test_lines_of_one_file_are_of_one_deployment(field: str, other: str) -> None:
+    """A run of 8 GPUs that was priced as one of 4 would cost half."""
+    lines = [json.dumps({**VLLM, field: other, "request_rate": 2.0, "request_throughput": 2.0}), json.dumps(VLLM)]
+    with pytest.raises(DocumentError) as refused:
+        read("\n".join(lines), name="report.jsonl")
+    name = field.removesuffix("_id")
+    assert str(refused.value) == (
+        f"report.jsonl: the reports are not of one deployment: {name} is {other!r} and {VLLM[field]!r}"
+    )
 
 
 @pytest.mark.parametrize("report", [VLLM, SGLANG])
@@ -268,4 +297,4 @@ def test_an_unknown_document_is_no_load_test() -> None:
 
 def test_two_deployments_do_not_merge() -> None:
     with pytest.raises(ValueError, match="gpus is 8 and 4"):
-        merge_load_tests([read(VLLM), read({**VLLM, "gpus": 4})])
+        merge_load_tests([read(VLLM), read({**VLLM, "gpus": 4}, Supplement())])

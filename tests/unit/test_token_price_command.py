@@ -151,3 +151,20 @@ def test_a_report_that_does_not_state_its_cached_input_is_priced_and_the_command
     reported = desk.json("tokens", report, "--gpu-hour-cost", "10", *SLA, "--cached-input-share", "0.6")
     assert "notes" not in reported
     assert costs(reported)["input"] == "0.645994832041"
+
+
+def test_gpus_that_the_report_contradicts_are_refused_not_passed_over(desk: Desk) -> None:
+    """1M of input cost 0.396825396825 on the one GPU of the report; on two they would cost twice as much."""
+    report = desk.file("report.json", load_test())
+    status, out, err = desk.run("tokens", report, "--gpu-hour-cost", "10", *SLA, "--gpus", "2")
+    assert (status, out) == (2, "")
+    assert err == [f"{report}: states gpus 1, but 2 was given beside it: leave that out, or correct the report"]
+    answer = desk.json("tokens", report, "--gpu-hour-cost", "10", *SLA, "--gpus", "1")
+    assert costs(answer)["input"] == "0.396825396825"
+
+
+def test_a_share_that_the_report_leaves_no_room_for_is_named(desk: Desk) -> None:
+    report = desk.file("report.json", load_test())
+    status, out, err = desk.run("tokens", report, "--gpu-hour-cost", "10", *SLA, "--cached-input-share", "0.6", "--json")
+    note = f"{report}: states cached_input_share of every run by itself: what was given beside it is not used"
+    assert (status, err, json.loads(out)["notes"]) == (0, [note], [note])
