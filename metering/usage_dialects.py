@@ -61,12 +61,13 @@ NOT_TOKENS: Final = frozenset({
     "latencyMs", "e2e_latency", "invocationLatency", "firstByteLatency", "total_duration", "load_duration",
     "prompt_eval_duration", "eval_duration", "created", "created_at", "seconds", "prompt_audio_seconds", "tokens_per_second",
     "prompt_ms", "prompt_per_token_ms", "prompt_per_second", "predicted_ms", "predicted_per_token_ms",
-    "predicted_per_second", "video_length_seconds",
+    "predicted_per_second", "video_length_seconds", "audio_length_seconds",
     # requests, searches, pictures, characters
     "num_sources_used", "num_server_side_tools_used", "num_search_queries", "search_units", "classifications", "images",
     "web_search_requests", "web_fetch_requests", "tool_search_requests", "web_search_calls", "x_search_calls",
     "code_interpreter_calls", "file_search_calls", "mcp_calls", "document_search_calls", "image_generation_calls",
-    "generated_images", "total_characters", "character_count", "image_count",
+    "generated_images", "total_characters", "character_count", "image_count", "output_image_count", "query_count",
+    "google_maps_grounding_requests", "browser_open_requests",
     # what speculative decoding tried
     "draft_n", "draft_n_accepted", "spec_verify_ct", "spec_accept_length", "spec_accept_rate",
 })  # fmt: skip
@@ -91,7 +92,8 @@ REASONING: Final = _any(*_each(PRODUCED, "reasoning_tokens"), "output_token_deta
 READ_ON_TOP: Final = "cache_read_input_tokens | prompt_cache_hit_tokens"
 WRITTEN_ON_TOP: Final = f"cache_creation_input_tokens | {_lifetimes('cache_creation')}"
 WITHIN_INPUT: Final = (
-    *_each(GIVEN, *KINDS, "input_tokens_per_turn[]", "cached_tokens_per_turn[]"), "input_token_details.audio",
+    *_each(GIVEN, *KINDS, "tool_use_tokens", "input_tokens_per_turn[]", "cached_tokens_per_turn[]"),
+    "input_token_details.audio",
     *_each(_each(GIVEN, "cached_tokens_details"), *KINDS), "cached_tokens_details.device", "cached_tokens_details.host",
 )  # fmt: skip
 WITHIN_OUTPUT: Final = (
@@ -118,6 +120,12 @@ CHAT_REASONING_BESIDE: Final = replace(
     output=("completion_tokens", REASONING),
 )  # fmt: skip
 """xAI."""
+CHAT_TOOLS_BESIDE: Final = replace(
+    CHAT, name="OpenAI chat with tool use beside the prompt",
+    needs=("prompt_tokens", "total_tokens", "prompt_tokens_details.tool_use_tokens"),
+    input=("prompt_tokens", "prompt_tokens_details.tool_use_tokens"),
+)  # fmt: skip
+"""LiteLLM of a Gemini that searched."""
 DEEPSEEK: Final = replace(
     CHAT, name="DeepSeek", needs=("prompt_tokens", "prompt_cache_miss_tokens"),
     input=("prompt_tokens | prompt_cache_hit_tokens + prompt_cache_miss_tokens",),
@@ -248,10 +256,10 @@ def _snake(dialect: Dialect) -> Dialect:
 
 
 DIALECTS: Final = (
-    CHAT, CHAT_CACHE_BESIDE, CHAT_REASONING_BESIDE, DEEPSEEK, ANTHROPIC, RESPONSES, RESPONSES_CACHE_ON_TOP,
-    GEMINI, GEMINI_THOUGHTS_INSIDE, _snake(GEMINI), _snake(GEMINI_THOUGHTS_INSIDE), CONVERSE, INVOKE, INVOKE_LLAMA,
-    INVOKE_TITAN, OLLAMA, TGI, LLAMA_CPP, LLAMA_CPP_WITHOUT_CACHE, LLAMA_CPP_TIMINGS, COHERE, COHERE_BILLED, OTEL,
-    OTEL_CACHE_BESIDE, KONG_BEFORE_3_8, HUNYUAN,
+    CHAT, CHAT_CACHE_BESIDE, CHAT_REASONING_BESIDE, CHAT_TOOLS_BESIDE, DEEPSEEK, ANTHROPIC, RESPONSES,
+    RESPONSES_CACHE_ON_TOP, GEMINI, GEMINI_THOUGHTS_INSIDE, _snake(GEMINI), _snake(GEMINI_THOUGHTS_INSIDE), CONVERSE, INVOKE,
+    INVOKE_LLAMA, INVOKE_TITAN, OLLAMA, TGI, LLAMA_CPP, LLAMA_CPP_WITHOUT_CACHE, LLAMA_CPP_TIMINGS, COHERE, COHERE_BILLED,
+    OTEL, OTEL_CACHE_BESIDE, KONG_BEFORE_3_8, HUNYUAN,
 )  # fmt: skip
 
 NAMED: Final = Dialect(
