@@ -31,7 +31,7 @@ from metering.record_checks import RecordError
 from metering.records import MAX_COUNT, shown
 from metering.usage_dialects import CACHE_BESIDE, CACHE_INSIDE, DIALECTS, NOT_TOKENS, Dialect
 
-UsageSource = Literal["provider", "gateway_estimate", "none"]
+UsageSource = Literal["provider", "gateway_estimate", "gateway_cache", "none"]
 Values = Mapping[str, list[Any]]
 """Every value of a usage object by its path; those of a list together."""
 
@@ -96,6 +96,8 @@ class TokenClasses(msgspec.Struct, frozen=True):
 
 NOTHING: Final = TokenClasses(0, 0, 0, 0, 0, cache_known=False, usage_source="none")
 """Of a request without any stated usage: no tokens, and the remark that nobody counted."""
+REPEATED: Final = TokenClasses(0, 0, 0, 0, 0, cache_known=True, usage_source="gateway_cache")
+"""Of an answer that a gateway had in a cache of its own: no model worked, whatever counts the answer still states."""
 
 
 def token_classes(usage: Mapping[str, Any] | None, *, input_only: bool = False) -> TokenClasses:

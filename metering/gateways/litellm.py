@@ -13,9 +13,11 @@ alias, which anybody with the admin page may change and two keys may share; not 
 the body of its request, and so could let others pay.
 
 **Counts.** Those of `usage_object`, which states the cache; else the three totals. What cannot be read for certain, and
-a success that states none, is refused for quarantine. When a client hangs up, LiteLLM
-counts for itself (error code 499): marked as `gateway_estimate`. A failure without tokens is a record with zero tokens,
-so that it is counted and known when it is sent again. The cost that LiteLLM computed is not ours and is dropped.
+a success that states none, is refused for quarantine. When a client hangs up (error code 499) or a stream breaks, LiteLLM
+counts for itself: marked as `gateway_estimate`. Of a failure without output it estimates what was sent, whether or not
+anybody worked on it: that is no usage. An answer from LiteLLM's own cache repeats the counts of the first one: no usage
+either. Both are records with zero tokens, so that they are counted and known when they are sent again. The cost that
+LiteLLM computed is not ours and is dropped.
 
 Source: reference/METERING_FACTS.md, B2.1.
 """
@@ -30,11 +32,11 @@ from metering.gateways.translation import Fields, UndatedUsage, from_epoch, requ
 from metering.messages import Message
 from metering.record_checks import RecordError
 from metering.records import TokenUsage, from_row, shown
-from metering.token_usage import NOTHING, TokenClasses, token_classes, without_texts
+from metering.token_usage import NOTHING, REPEATED, TokenClasses, token_classes, without_texts
 
 PAYLOAD: Final = (
     "id", "litellm_call_id", "call_type", "status", "stream", "startTime", "model", "model_group", "custom_llm_provider",
-    "prompt_tokens", "completion_tokens", "total_tokens",
+    "prompt_tokens", "completion_tokens", "total_tokens", "cache_hit",
 )  # fmt: skip
 METADATA: Final = (
     "user_api_key_hash", "user_api_key_alias", "user_api_key_team_id", "user_api_key_team_alias", "user_api_key_user_id",
@@ -147,15 +149,26 @@ def classes(record: Fields) -> TokenClasses:
     Raises RecordError where they cannot be read for certain.
     """
     payload: Fields = record["payload"]
+    if payload.get("cache_hit") in (True, "True"):  # the table of spend logs has it as a text
+        return REPEATED
     input_only = payload.get("call_type") in INPUT_ONLY
     totals = {name: payload.get(name) for name in ("prompt_tokens", "completion_tokens", "total_tokens")}
     for stated in (payload["metadata"]["usage_object"], totals):
         counted = token_classes(stated, input_only=input_only)
         if counted.input_tokens or counted.output_tokens:
-            return counted.as_estimate() if payload["error_code"] == CLIENT_LEFT else counted
+            return _of_status(counted, payload)
     if payload.get("status") == SUCCESS and payload.get("call_type") in COUNTED:
         raise RecordError(Message("a success that states no token counts"), "usage_object")
     return NOTHING
+
+
+def _of_status(counted: TokenClasses, payload: Fields) -> TokenClasses:
+    """What these counts are worth by how the call ended."""
+    if payload["error_code"] == CLIENT_LEFT:
+        return counted.as_estimate()
+    if payload.get("status") != FAILURE:
+        return counted
+    return counted.as_estimate() if counted.output_tokens else NOTHING
 
 
 def _trace(payload: Fields) -> dict[str, str]:

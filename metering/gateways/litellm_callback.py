@@ -13,7 +13,8 @@ two response ids where it bridges one API to another, and its own call id is wha
 client that repeats call ids can neither hide a call nor double it. Where the two reports differ, the outbox decides.
 
 An answer that only repeats an earlier one (`GET /v1/responses/ID`) is no record; a finished batch is one record, however
-often it is asked for. Usage that LiteLLM counted itself because the client had left is marked as an estimate.
+often it is asked for. What LiteLLM answers from its own cache is a record without tokens. Usage that LiteLLM counted itself
+because the client had left or the stream broke is marked as an estimate.
 
 Settings, all from the environment: SUANPAN_ENDPOINT, SUANPAN_TOKEN_FILE (or SUANPAN_TOKEN), SUANPAN_OUTBOX (a folder on a
 disk that survives the container), SUANPAN_SOURCE (default: litellm), SUANPAN_CONSUMER (default: team_id,hash),
@@ -44,6 +45,7 @@ log = logging.getLogger(__name__)
 MARK: Final = "suanpan_call"
 CHAT: Final = frozenset({"completion", "acompletion"})
 TEXT_COMPLETION: Final = frozenset({"text_completion", "atext_completion"})
+EMBEDDING: Final = frozenset({"embedding", "aembedding"})
 REPEATING: Final = ("get_", "retrieve_", "list_", "cancel_", "delete_", "file_")
 """Call types, without the leading `a` of the asynchronous ones, that fetch what an earlier call made."""
 STREAM_WAIT_S: Final = 5.0
@@ -175,12 +177,13 @@ class Hooks:
         if call is None or _repeats(details.get("call_type")):
             return  # a route that names no call, or nothing new: LiteLLM's log decides
         for place, answer in enumerate(_flat(response)):
-            usage = _usage(answer)
-            if usage is not None:
-                payload = answer_payload(data, details, answer, usage)
-                if call.models:
-                    payload |= {"place": place, "model_group": call.models[place % len(call.models)]}
-                await self.outbox().write(payload, call)
+            usage, cached = _usage(answer), _is_cached(answer, data, call)
+            if usage is None or cached is None:
+                continue
+            payload = answer_payload(data, details, answer, usage) | {"cache_hit": cached}
+            if call.models:
+                payload |= {"place": place, "model_group": call.models[place % len(call.models)]}
+            await self.outbox().write(payload, call)
 
     async def async_post_call_success_deployment_hook(
         self, request_data: dict[str, Any], response: Any, call_type: Any
@@ -241,11 +244,13 @@ class Hooks:
     async def _await_stream(self, outbox: CallbackOutbox, written: asyncio.Event, data: dict[str, Any], call: Call) -> None:
         """Wait for LiteLLM's own count; where guardrails put that off until the stream is closed, take it as assembled."""
         logging_object = data.get("litellm_logging_obj")
-        assembled = getattr(logging_object, "_deferred_stream_complete_args", None)
-        response = assembled[0] if isinstance(assembled, tuple) and assembled else None
+        given = getattr(logging_object, "_deferred_stream_complete_args", None)
+        assembled = given if isinstance(given, tuple) else ()
+        response = assembled[0] if assembled else None
         usage = _usage(response)
         if usage is not None:
-            await outbox.write(answer_payload(data, _details(data) or {}, response, usage), call)
+            cached = {"cache_hit": assembled[1:2] == (True,)}
+            await outbox.write(answer_payload(data, _details(data) or {}, response, usage) | cached, call)
             return
         try:
             await asyncio.wait_for(written.wait(), STREAM_WAIT_S)
@@ -293,6 +298,19 @@ def _rerank_usage(response: Any) -> dict[str, Any] | None:
     tokens, billed = _field(meta, "tokens") or {}, _field(meta, "billed_units") or {}
     given = _field(tokens, "input_tokens") or _field(billed, "total_tokens")
     return {"prompt_tokens": given, "completion_tokens": _field(tokens, "output_tokens") or 0} if given else None
+
+
+def _is_cached(response: Any, data: Mapping[str, Any], call: Call) -> bool | None:
+    """Whether LiteLLM had the answer in its own cache; None where it had some of several embeddings.
+
+    Such an answer adds what was cached to what was not: only LiteLLM's log counts what a model worked on. An answer of
+    Anthropic's API has no mark of its own, and several models share one logging object.
+    """
+    marked = _field(_field(response, "_hidden_params") or {}, "cache_hit") is True
+    details = getattr(data.get("litellm_logging_obj"), "caching_details", None) or {}
+    whole = _field(details, "cache_hit") is True and not call.models
+    embedding = (_details(data) or {}).get("call_type") in EMBEDDING
+    return None if marked and embedding and not whole else marked or whole
 
 
 def _call(details: Mapping[str, Any]) -> Call | None:

@@ -7,7 +7,7 @@ chosen anew for each format, since which name pays is the operator's decision.
 Source: reference/METERING_FACTS.md, B2.3.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -73,6 +73,7 @@ HIGRESS: Final = LineMapping(
     ),
     tool_use_input_tokens="ai_log.input_token_details.tool_use_prompt_token_count",
     total_tokens="ai_log.total_token",
+    gateway_cache="ai_log.cache_status",
     status="response_code",
 )
 APISIX: Final = LineMapping(
@@ -98,6 +99,7 @@ KONG: Final = LineMapping(
     model="plugin.meta.request_model | plugin.meta.response_model",
     usage="plugin.usage",
     provider="plugin.meta.provider_name",
+    gateway_cache="plugin.cache.cache_status",
     status="response.status",
 )
 ONE_API: Final = LineMapping(
@@ -108,10 +110,11 @@ ONE_API: Final = LineMapping(
     input_tokens="prompt_tokens",
     output_tokens="completion_tokens",
     cache_read_input_tokens="other.cache_tokens",
-    cache_creation_input_tokens="other.cache_creation_tokens",
+    cache_creation_input_tokens="other.cache_write_tokens | other.cache_creation_tokens",
     attributes={"channel": "channel | channel_id"},
 )
 CONSUME, REFUND = "2", "6"
+RAG: Final = "rag-inject"
 
 LOGS: Final[Mapping[str, LineMapping]] = {"envoy": ENVOY, "higress": HIGRESS, "apisix": APISIX, "kong": KONG}
 TABLES: Final = ("one-api", "new-api", "litellm-spend")
@@ -148,10 +151,23 @@ class KongPlugins:
         plugins = fields.get("ai")
         found: list[LogRecord] = []
         for name, plugin in sorted(plugins.items()) if isinstance(plugins, Mapping) else ():
-            if isinstance(plugin, Mapping) and (plugin.get("usage") or plugin.get("meta")):
-                records = self._read({**fields, "plugin": plugin}, derived_id)
-                found += [_suffixed(record, name) for record in records] if found else records
+            for called, call in _calls(name, plugin):
+                records = self._read({**fields, "plugin": call}, derived_id)
+                found += [_suffixed(record, called) for record in records] if found else records
         return found
+
+
+def _calls(name: str, plugin: Any) -> Iterator[tuple[str, Fields]]:
+    """The calls of models that an entry of Kong's log tells of: its own, and that of the RAG injector for its embeddings."""
+    if not isinstance(plugin, Mapping):
+        return
+    if plugin.get("usage") or plugin.get("meta"):
+        yield name, plugin
+    injected = plugin.get(RAG)
+    tokens = injected.get("embeddings_tokens") if isinstance(injected, Mapping) else None
+    if tokens and isinstance(injected, Mapping):
+        meta = {"request_model": injected.get("embeddings_model"), "provider_name": injected.get("embeddings_provider")}
+        yield f"{name}:{RAG}", {"usage": {"prompt_tokens": tokens, "total_tokens": tokens}, "meta": meta}
 
 
 class OneApi:

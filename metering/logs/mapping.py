@@ -8,7 +8,8 @@ prompts and answers in a log go nowhere.
 **A missing count is not zero.** A request that failed (status from 400 up, or `failure`) without counts used nothing. Any
 other that names a model and states no counts or only zeros, such as a stream whose client hung up, is `Incomplete`: it is
 reported without counts, so that the platform keeps it in quarantine and the close shows it. The same becomes of counts that
-`metering.token_usage` refuses, with the reason and the numbers of the usage object.
+`metering.token_usage` refuses, with the reason and the numbers of the usage object. An answer from the gateway's own cache
+used nothing, though it repeats the counts of the first one.
 """
 
 from collections.abc import Callable, Mapping
@@ -26,10 +27,11 @@ from metering.records import (
     TokenUsage,
     from_row,
 )
-from metering.token_usage import NOTHING, TokenClasses, classes_by_name, token_classes, without_texts
+from metering.token_usage import NOTHING, REPEATED, TokenClasses, classes_by_name, token_classes, without_texts
 
 Fields = Mapping[str, Any]
 NOT_TOLD: Final = frozenset({"", "-", "null"})
+HIT: Final = frozenset({"hit", "true"})
 NO_COUNTS: Final = "no token counts"
 CLIENT_LEFT: Final = 499
 UNITS: Final = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
@@ -61,7 +63,8 @@ class LineMapping(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Paths to what a record needs. `id` lists the parts of the identity, `usage` a usage object of a model API.
 
     `tool_use_input_tokens` is input that `input_tokens` leaves out. `input_only`: the log is of requests that make no
-    output (embeddings, rerank), so that a total alone is input.
+    output (embeddings, rerank), so that a total alone is input. `gateway_cache` says `hit` or true of an answer that the
+    gateway had in a cache of its own.
 
     `consumer` should be a name that the gateway itself has checked, never a header that any client can set.
     """
@@ -81,6 +84,7 @@ class LineMapping(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     provider: str = ""
     site: str = ""
     status: str = ""
+    gateway_cache: str = ""
     attributes: dict[str, str] = {}
     time_unit: Literal["s", "ms", "us", "ns"] = "s"
     zone: str = ""
@@ -121,15 +125,16 @@ class LineReader:
         status = _text(self._find["status"](fields), "status")
         usage = self._find["usage"](fields)
         counts = {name: self._find[name](fields) for name in _COUNTS} if usage is None else {}
+        hit = str(self._find["gateway_cache"](fields)).lower() in HIT
         try:
-            classes = self._by_name(counts) if usage is None else self._of_object(usage)
+            classes = REPEATED if hit else self._by_name(counts) if usage is None else self._of_object(usage)
         except RecordError as error:
             kept = without_texts(counts if usage is None else usage)
             return [Incomplete(self._fields(fields, derived_id, model, status), str(error), kept)]
-        if classes is NOTHING and model is None:
+        if classes in (NOTHING, REPEATED) and model is None:
             return []
         row = self._fields(fields, derived_id, model, status)
-        if not (classes.input_tokens or classes.output_tokens or failed(status)):
+        if not (classes.input_tokens or classes.output_tokens or hit or failed(status)):
             kept = None if classes is NOTHING else without_texts(counts if usage is None else usage)
             return [Incomplete(row, f"{NO_COUNTS} for model {model}, status {status or 'not reported'}", kept)]
         attributes = {**classes.remarks, **(row["attributes"] or {})} or None
@@ -276,4 +281,4 @@ _COUNTS: Final = (
     "input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "reasoning_output_tokens",
     "tool_use_input_tokens", "total_tokens",
 )  # fmt: skip
-_PATHS: Final = ("time", "consumer", "model", "usage", "provider", "site", "status", *_COUNTS)
+_PATHS: Final = ("time", "consumer", "model", "usage", "provider", "site", "status", "gateway_cache", *_COUNTS)

@@ -260,6 +260,41 @@ def test_a_failure_is_a_record_without_tokens() -> None:
     }  # fmt: skip
 
 
+def test_an_answer_from_litellms_own_cache_used_no_tokens() -> None:
+    """It repeats the counts of the first answer and costs nothing in LiteLLM: no model worked on it.
+
+    At 2.0000 and 8.0000 for 1M tokens, 10,000 such answers of 100 + 30 tokens would be charged 2.00 + 2.40.
+    """
+    record = only(payloads(payload(id="chatcmpl-1_cache_hit1795209040.25", cache_hit=True)))
+    assert counts(record) == (0, 0, 0, 0, 0)
+    assert (record.attributes or {})["usage_source"] == "gateway_cache"
+    assert counts(only(payloads(payload(cache_hit=False)))) == (100, 64, 0, 30, 12)
+
+
+@pytest.mark.parametrize(
+    ("code", "usage", "classes", "source"),
+    [
+        ("400", {"prompt_tokens": 2900, "completion_tokens": 0, "total_tokens": 2900}, (0, 0, 0, 0, 0), "none"),
+        ("408", {"prompt_tokens": 2900, "completion_tokens": 0, "total_tokens": 2900}, (0, 0, 0, 0, 0), "none"),
+        ("503", {"prompt_tokens": 2900, "completion_tokens": 40, "total_tokens": 2940}, (2900, 0, 0, 40, 0),
+         "gateway_estimate"),
+        ("499", {"prompt_tokens": 2900, "completion_tokens": 0, "total_tokens": 2900}, (2900, 0, 0, 0, 0),
+         "gateway_estimate"),
+    ],
+)  # fmt: skip
+def test_what_litellm_estimates_of_a_failure_is_usage_only_where_something_was_answered(
+    code: str, usage: dict[str, int], classes: tuple[int, int, int, int, int], source: str
+) -> None:
+    """Of what failed LiteLLM counts the prompt by itself, also where the provider refused it unread.
+
+    At 2.0000 for 1M tokens, 1,000 requests of 2,900 tokens that fell back after a 400 are 5.80, not 11.60.
+    """
+    given = payload(status="failure", error_information={"error_code": code}, metadata={"usage_object": usage}, **usage)
+    record = only(payloads(given))
+    assert counts(record) == classes
+    assert (record.status, (record.attributes or {})["usage_source"]) == ("failure", source)
+
+
 def test_an_aborted_stream_is_marked_as_an_estimate_of_the_gateway() -> None:
     guessed = {"prompt_tokens": 11, "completion_tokens": 3, "prompt_tokens_details": {"cached_tokens": 0}}
     given = payload(error_information={"error_code": "499"}, metadata={"usage_object": guessed})

@@ -231,6 +231,44 @@ def test_of_several_models_for_the_fastest_answer_one_is_recorded(tmp_path: Path
     assert [counts(record) for record in kept(tmp_path)] == [(110, 10, 0, 13, 4)]
 
 
+@pytest.mark.parametrize(
+    ("call_type", "response"),
+    [
+        ("acompletion", SimpleNamespace(id="chatcmpl-1", usage=CHAT, _hidden_params={"cache_hit": True})),
+        ("aresponses", SimpleNamespace(id="resp_1", usage=RESPONSES, _hidden_params=SimpleNamespace(cache_hit=True))),
+        ("anthropic_messages", {"id": "msg_11", "usage": MESSAGES}),  # it has no mark, its logging object has
+    ],
+)
+def test_an_answer_from_litellms_own_cache_is_one_record_without_tokens(
+    tmp_path: Path, hooks: Hooks, call_type: str, response: Any
+) -> None:
+    data = begun(hooks, call_type)
+    data["litellm_logging_obj"].caching_details = {"cache_hit": True}
+    answer(hooks, data, response)
+    log(hooks, data, CHAT, id="chatcmpl-1_cache_hit1795389812.25", cache_hit=True)
+    (record,) = kept(tmp_path)
+    assert (counts(record), record["attributes"]["usage_source"]) == ((0, 0, 0, 0, 0), "gateway_cache")
+
+
+def test_of_embeddings_that_were_cached_in_part_the_others_are_charged(tmp_path: Path, hooks: Hooks) -> None:
+    """The answer adds 60 cached tokens to the 40 that a model read; LiteLLM's log has the 40."""
+    data = begun(hooks, "aembedding")
+    both = SimpleNamespace(id=None, usage={"prompt_tokens": 100, "total_tokens": 100}, _hidden_params={"cache_hit": True})
+    answer(hooks, data, both)
+    log(hooks, data, {"prompt_tokens": 40, "completion_tokens": 0, "total_tokens": 40}, cache_hit=False)
+    assert [counts(record) for record in kept(tmp_path)] == [(40, 0, 0, 0, 0)]
+
+
+def test_of_several_models_the_one_that_was_cached_is_not_charged(tmp_path: Path, hooks: Hooks) -> None:
+    data = begun(hooks, model="big,small")
+    data["litellm_logging_obj"].caching_details = {"cache_hit": True}  # they share it
+    cached = SimpleNamespace(id="1", usage=CHAT, _hidden_params={"cache_hit": True})
+    answer(hooks, data, [cached, SimpleNamespace(id="2", usage=CHAT, _hidden_params={})])
+    assert [(record["model"], counts(record)) for record in kept(tmp_path)] == [
+        ("big", (0, 0, 0, 0, 0)), ("small", (110, 10, 0, 13, 4)),
+    ]  # fmt: skip
+
+
 def test_fetching_a_response_again_is_no_usage(tmp_path: Path, hooks: Hooks) -> None:
     data = begun(hooks, "aget_responses")
     answer(hooks, data, SimpleNamespace(id="resp_1", usage=RESPONSES))
@@ -313,11 +351,16 @@ def test_a_stream_ends_for_its_client_when_its_usage_is_written(tmp_path: Path, 
     assert seen == [0, 1]
 
 
-def test_a_stream_whose_count_guardrails_put_off_is_written_as_assembled(tmp_path: Path, hooks: Hooks) -> None:
+@pytest.mark.parametrize(
+    ("cache_hit", "classes"), [(None, (110, 10, 0, 13, 4)), (False, (110, 10, 0, 13, 4)), (True, (0, 0, 0, 0, 0))]
+)
+def test_a_stream_whose_count_guardrails_put_off_is_written_as_assembled(
+    tmp_path: Path, hooks: Hooks, cache_hit: bool | None, classes: tuple[int, ...]
+) -> None:
     data = begun(hooks)
-    data["litellm_logging_obj"]._deferred_stream_complete_args = (SimpleNamespace(id="chatcmpl-1", usage=CHAT), None)
+    data["litellm_logging_obj"]._deferred_stream_complete_args = (SimpleNamespace(id="chatcmpl-1", usage=CHAT), cache_hit)
     assert asyncio.run(streamed(hooks, data)) == ["one", "two"]
-    assert [counts(record) for record in kept(tmp_path)] == [(110, 10, 0, 13, 4)]
+    assert [counts(record) for record in kept(tmp_path)] == [classes]
 
 
 def test_a_stream_of_which_nothing_is_reported_ends_all_the_same(

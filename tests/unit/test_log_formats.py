@@ -184,6 +184,15 @@ def test_a_line_of_higress_without_a_model_call_gives_no_record() -> None:
     assert reported("higress", {"ai_log": "-", "start_time": "2026-10-05T10:00:00Z", "response_code": "200"}) == []
 
 
+def test_an_answer_from_the_cache_of_higress_used_no_tokens_and_is_no_lost_count() -> None:
+    """The plugin ai-cache answers with zeros, under the model `from-cache`; that was a request whose counts were lost."""
+    record = only("higress", higress(model="from-cache", input_token=0, output_token=0, total_token=0, cache_status="hit"))
+    assert (record.model, counts(record), record.attributes) == (
+        "from-cache", (0, 0, 0, 0, 0), {"usage_source": "gateway_cache"},
+    )  # fmt: skip
+    assert reported("higress", {"ai_log": '{"cache_status": "hit"}', "start_time": "2026-10-05T10:00:00Z"}) == []
+
+
 # Kong
 
 
@@ -229,6 +238,33 @@ def test_each_plugin_of_kong_that_called_a_model_is_a_record() -> None:
 )  # fmt: skip
 def test_kong_of_every_version(usage: dict[str, Any], classes: tuple[int, int, int, int, int]) -> None:
     assert counts(only("kong", kong(ai={"proxy": {"usage": usage, "meta": {"request_model": "m"}}}))) == classes
+
+
+def test_the_embeddings_of_kongs_rag_injector_are_a_call_of_their_own() -> None:
+    line = kong()
+    line["ai"]["proxy"]["rag-inject"] = {"injected": True, "fetch_latency": 154, "embeddings_tokens": 62,
+                                         "embeddings_provider": "openai", "embeddings_model": "embed-small"}  # fmt: skip
+    first, second = reported("kong", line)
+    assert isinstance(first, TokenUsage)
+    assert isinstance(second, TokenUsage)
+    assert (first.id, first.model, counts(first)) == ("k-1:1791194400250", "gpt-4o", (30, 0, 0, 5, 0))
+    assert (second.id, second.model, second.provider, second.consumer, counts(second)) == (
+        "k-1:1791194400250:proxy:rag-inject", "embed-small", "openai", "nlp", (62, 0, 0, 0, 0),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("status", "classes"),
+    [("Hit", (0, 0, 0, 0, 0)), ("Miss", (30, 0, 0, 5, 0)), ("Bypass", (30, 0, 0, 5, 0)), ("Refresh", (30, 0, 0, 5, 0))],
+)
+def test_an_answer_from_the_semantic_cache_of_kong_used_no_tokens(status: str, classes: tuple[int, ...]) -> None:
+    """Its line repeats the counts of the first answer."""
+    line = kong()
+    line["ai"]["proxy"]["cache"] = {"cache_status": status, "fetch_latency": 12}
+    record = only("kong", line)
+    assert (counts(record), (record.attributes or {}).get("usage_source")) == (
+        classes, "gateway_cache" if status == "Hit" else None,
+    )  # fmt: skip
 
 
 def test_a_line_of_kong_with_a_total_only_goes_to_quarantine() -> None:
@@ -294,6 +330,12 @@ def test_claude_in_new_api_counts_its_cache_beside_the_prompt() -> None:
     assert counts(only("new-api", row(prompt_tokens=10, other=other))) == (100, 80, 10, 20, 0)
 
 
+def test_what_claude_cached_by_lifetime_alone_is_in_the_total_that_new_api_makes_of_it() -> None:
+    other = {"usage_semantic": "anthropic", "cache_tokens": 0, "cache_creation_tokens": 0, "cache_creation_tokens_5m": 148,
+             "cache_creation_tokens_1h": 100, "cache_write_tokens": 248}  # fmt: skip
+    assert counts(only("new-api", row(prompt_tokens=50, other=json.dumps(other)))) == (298, 0, 248, 20, 0)
+
+
 def test_other_types_of_rows_bill_nothing_and_a_refund_of_tokens_is_for_a_person() -> None:
     assert [reported("one-api", row(type=kind)) for kind in (1, "3", 4, 5)] == [[], [], [], []]
     assert reported("new-api", row(type=6, prompt_tokens=0, completion_tokens=0)) == []
@@ -352,6 +394,20 @@ def test_spend_of_a_client_that_hung_up_is_marked_as_a_guess() -> None:
     record = only("litellm-spend", spend(metadata=metadata))
     assert record.attributes is not None
     assert record.attributes["usage_source"] == "gateway_estimate"
+
+
+def test_spend_from_the_cache_of_litellm_used_no_tokens() -> None:
+    record = only("litellm-spend", spend(request_id="chatcmpl-1_cache_hit1791194401.5", cache_hit="True", spend=0.0))
+    assert counts(record) == (0, 0, 0, 0, 0)
+    assert counts(only("litellm-spend", spend(cache_hit="None"))) == (100, 64, 0, 30, 12)
+
+
+def test_spend_of_a_request_that_was_refused_is_not_the_prompt_that_litellm_estimates() -> None:
+    """Such a row has the tokens of its prompt by LiteLLM's own count, and a spend of 0."""
+    metadata = {"status": "failure", "usage_object": {}, "error_information": {"error_code": "400"}}
+    refused = spend(status="failure", prompt_tokens=2900, completion_tokens=0, total_tokens=2900, metadata=metadata)
+    record = only("litellm-spend", refused)
+    assert (record.status, counts(record)) == ("failure", (0, 0, 0, 0, 0))
 
 
 # Plain JSON by a mapping of one's own
