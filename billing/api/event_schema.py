@@ -90,6 +90,8 @@ LITELLM_PAYLOAD: dict[str, Any] = {
         "model": {"type": "string"},
         "model_group": {"type": "string"},
         "custom_llm_provider": {"type": "string", "nullable": True},
+        "call_type": {"type": "string"},
+        "cache_hit": {"type": "boolean", "nullable": True, "description": "true: LiteLLM's own cache answered, no tokens"},
         "prompt_tokens": COUNT,
         "completion_tokens": COUNT,
         "total_tokens": COUNT,

@@ -289,12 +289,14 @@ def test_every_log_format_of_litellm_is_taken(post: Call) -> None:
     assert ledger() == {("litellm", "team-1", "demo-chat"): (3, 300, 192, 0, 90, 36)}
 
 
-def test_a_failure_and_its_fallback_are_two_records_and_one_bad_payload_costs_itself(post: Call) -> None:
-    failed = payload(id="call-1", status="failure", prompt_tokens=0, completion_tokens=0, total_tokens=0,
-                     metadata={"usage_object": {}})  # fmt: skip
-    answer = post("usage/litellm", [failed, payload(), payload(status=None), payload()]).json()
-    assert (answer["accepted"], answer["duplicates"], [item["index"] for item in answer["rejected"]]) == (2, 1, [2])
-    assert ledger() == {("litellm", "team-1", "demo-chat"): (2, 100, 64, 0, 30, 12)}
+def test_a_failure_its_fallback_and_the_same_answer_from_the_cache_are_charged_once(post: Call) -> None:
+    """LiteLLM states tokens of all three: those of the prompt that was refused, by its own count, and the answer twice."""
+    failed = payload(id="call-1", status="failure", prompt_tokens=2900, completion_tokens=0, total_tokens=2900,
+                     metadata={"usage_object": {}}, error_information={"error_code": "400"})  # fmt: skip
+    cached = payload(id="chatcmpl-1_cache_hit1795209040.25", litellm_call_id="call-2", cache_hit=True)
+    answer = post("usage/litellm", [failed, payload(), payload(status=None), payload(), cached]).json()
+    assert (answer["accepted"], answer["duplicates"], [item["index"] for item in answer["rejected"]]) == (3, 1, [2])
+    assert ledger() == {("litellm", "team-1", "demo-chat"): (3, 100, 64, 0, 30, 12)}
 
 
 def test_usage_that_nobody_knows_is_in_quarantine_whole_and_in_no_ledger(post: Call) -> None:
