@@ -1,7 +1,8 @@
 """PURE: AIPerf (and GenAI-Perf) `profile_export_aiperf.json` -> own format.
 
 Each metric is an object of statistics with its unit; `inter_token_latency` is the mean gap of a request, which other
-tools call TPOT.
+tools call TPOT. Tokens are those that the server counted, as on a bill, where that is more: the tool counts a prompt without
+what the server's template adds, and some APIs leave cached input out of their count.
 """
 
 from collections.abc import Mapping
@@ -28,9 +29,13 @@ def own_format(report: Mapping[str, Any]) -> dict[str, Any]:
     run = {
         "offered_rps": _request_rate(report.get("input_config")),
         "completed_rps": number_or_given(_statistic(report, "request_throughput", "avg")),
-        "input_tps": per_second(_statistic(report, "total_isl", "avg"), seconds),
+        "input_tps": _larger(
+            per_second(_statistic(report, "total_isl", "avg"), seconds), _served(report, "prompt", seconds)
+        ),
         "cached_input_tps": per_second(_statistic(report, "total_usage_prompt_cache_read_tokens", "avg"), seconds),
-        "output_tps": number_or_given(_statistic(report, "output_token_throughput", "avg")),
+        "output_tps": _larger(
+            number_or_given(_statistic(report, "output_token_throughput", "avg")), _served(report, "completion", seconds)
+        ),
         "ttft_p99_ms": as_text(_milliseconds(report, "time_to_first_token", "p99")),
         "tpot_p99_ms": as_text(_milliseconds(report, "inter_token_latency", "p99")),
         "error_rate": error_rate(
@@ -45,6 +50,17 @@ def own_format(report: Mapping[str, Any]) -> dict[str, Any]:
 def _statistic(report: Mapping[str, Any], metric: str, name: str) -> Any:
     statistics = report.get(metric)
     return statistics.get(name) if isinstance(statistics, Mapping) else None
+
+
+def _served(report: Mapping[str, Any], kind: str, seconds: Fraction | None) -> str | None:
+    """Tokens per second by the usage objects of the server's answers."""
+    return per_second(_statistic(report, f"total_usage_{kind}_tokens", "avg"), seconds)
+
+
+def _larger(measured: Any, served: str | None) -> Any:
+    """The larger of two rates, or the one that is known."""
+    own, other = exact_number(measured), exact_number(served)
+    return served if other is not None and (own is None or own < other) else measured
 
 
 def _milliseconds(report: Mapping[str, Any], metric: str, name: str) -> Fraction | None:

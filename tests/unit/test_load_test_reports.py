@@ -165,6 +165,21 @@ def test_cached_input_is_read_where_it_was_reported() -> None:
     assert read(usage).runs[0].point.cached_input_tps == 3000
 
 
+def test_tokens_of_aiperf_are_those_that_the_server_counted_where_it_did() -> None:
+    """The tool's own count of a prompt is without the chat template, 100 of 1,100 tokens here; bills are of all of them.
+
+    1,800,000 cached of 3,300,000 leave 2500 tokens/s uncached, not 2000. Method R at 10 an hour on one GPU:
+    10 x 10^6 / 3600 / (2500 + 300 + 4 x 550) is 0.555556 for 1M of input; by the tool's counts it was 0.645995.
+    """
+    counted = {"total_usage_prompt_tokens": 3_300_000, "total_usage_completion_tokens": 330_000,
+               "total_usage_prompt_cache_read_tokens": 1_800_000}  # fmt: skip
+    usage = {name: {"unit": "tokens", "avg": float(count)} for name, count in counted.items()}
+    point = read({**AIPERF, **usage}).runs[0].point
+    assert (point.input_tps, point.cached_input_tps, point.output_tps) == (5500, 3000, 550)
+    beside = usage | {"total_usage_prompt_tokens": {"unit": "tokens", "avg": 1_500_000.0}}
+    assert read({**AIPERF, **beside}).runs[0].point.input_tps == 5000, "an API that leaves cached input out of its count"
+
+
 @pytest.mark.parametrize("rate", ["inf", None])
 def test_as_fast_as_possible_is_no_sustained_rate(rate: Any) -> None:
     with pytest.raises(LoadTestError, match=r"runs\[0\]\.offered_rps"):
