@@ -40,14 +40,17 @@ def of_sglang(report: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _run(report: Mapping[str, Any], failed: Any) -> dict[str, Any]:
-    """`request_rate` may be "inf": then nothing was sustained, and the own format refuses it."""
+    """`request_rate` may be "inf": then nothing was sustained, and the own format refuses it.
+
+    Both tools write a time to first token of 0 where the server did not stream: nobody measured one.
+    """
     duration = report.get("duration")
     return {
         "offered_rps": report.get("request_rate"),
         "completed_rps": number_or_given(report.get("request_throughput")),
         "input_tps": per_second(report.get("total_input_tokens"), duration),
         "output_tps": per_second(report.get("total_output_tokens"), duration),
-        "ttft_p99_ms": report.get("p99_ttft_ms"),
+        "ttft_p99_ms": report.get("p99_ttft_ms") or None,
         "tpot_p99_ms": report.get("p99_tpot_ms"),
         "error_rate": error_rate(completed=report.get("completed"), sent=report.get("num_prompts"), failed=failed),
         "duration_s": duration,

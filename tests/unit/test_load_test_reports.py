@@ -180,6 +180,13 @@ def test_tokens_of_aiperf_are_those_that_the_server_counted_where_it_did() -> No
     assert read({**AIPERF, **beside}).runs[0].point.input_tps == 5000, "an API that leaves cached input out of its count"
 
 
+@pytest.mark.parametrize("report", [VLLM, SGLANG], ids=["vllm", "sglang"])
+def test_a_first_token_after_no_time_was_not_measured(report: dict[str, Any]) -> None:
+    """Both write 0 where the server did not stream: every load would keep the bound."""
+    with pytest.raises(LoadTestError, match=r"runs\[0\]\.ttft_p99_ms: is missing"):
+        read({**report, "p99_ttft_ms": 0.0})
+
+
 @pytest.mark.parametrize("rate", ["inf", None])
 def test_as_fast_as_possible_is_no_sustained_rate(rate: Any) -> None:
     with pytest.raises(LoadTestError, match=r"runs\[0\]\.offered_rps"):
