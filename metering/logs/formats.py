@@ -89,6 +89,7 @@ APISIX: Final = LineMapping(
     reasoning_output_tokens="llm_summary.reasoning_tokens",
     total_tokens="llm_summary.total_tokens",
     provider="llm_summary.provider",
+    gateway_cache="response.headers.x-ai-cache-status",
     status="response.status | status",
 )
 KONG: Final = LineMapping(

@@ -31,7 +31,7 @@ from metering.token_usage import NOTHING, REPEATED, TokenClasses, classes_by_nam
 
 Fields = Mapping[str, Any]
 NOT_TOLD: Final = frozenset({"", "-", "null"})
-HIT: Final = frozenset({"hit", "true"})
+HIT: Final = ("hit", "true")
 NO_COUNTS: Final = "no token counts"
 CLIENT_LEFT: Final = 499
 UNITS: Final = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
@@ -63,8 +63,8 @@ class LineMapping(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Paths to what a record needs. `id` lists the parts of the identity, `usage` a usage object of a model API.
 
     `tool_use_input_tokens` is input that `input_tokens` leaves out. `input_only`: the log is of requests that make no
-    output (embeddings, rerank), so that a total alone is input. `gateway_cache` says `hit` or true of an answer that the
-    gateway had in a cache of its own.
+    output (embeddings, rerank), so that a total alone is input. `gateway_cache` is true or begins with `hit` for an answer
+    that the gateway had in a cache of its own.
 
     `consumer` should be a name that the gateway itself has checked, never a header that any client can set.
     """
@@ -125,7 +125,7 @@ class LineReader:
         status = _text(self._find["status"](fields), "status")
         usage = self._find["usage"](fields)
         counts = {name: self._find[name](fields) for name in _COUNTS} if usage is None else {}
-        hit = str(self._find["gateway_cache"](fields)).lower() in HIT
+        hit = str(self._find["gateway_cache"](fields)).lower().startswith(HIT)
         try:
             classes = REPEATED if hit else self._by_name(counts) if usage is None else self._of_object(usage)
         except RecordError as error:

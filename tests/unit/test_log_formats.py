@@ -181,16 +181,8 @@ def test_details_of_higress_are_json_in_a_text_in_a_text() -> None:
 
 
 def test_a_line_of_higress_without_a_model_call_gives_no_record() -> None:
-    assert reported("higress", {"ai_log": "-", "start_time": "2026-10-05T10:00:00Z", "response_code": "200"}) == []
-
-
-def test_an_answer_from_the_cache_of_higress_used_no_tokens_and_is_no_lost_count() -> None:
-    """The plugin ai-cache answers with zeros, under the model `from-cache`; that was a request whose counts were lost."""
-    record = only("higress", higress(model="from-cache", input_token=0, output_token=0, total_token=0, cache_status="hit"))
-    assert (record.model, counts(record), record.attributes) == (
-        "from-cache", (0, 0, 0, 0, 0), {"usage_source": "gateway_cache"},
-    )  # fmt: skip
-    assert reported("higress", {"ai_log": '{"cache_status": "hit"}', "start_time": "2026-10-05T10:00:00Z"}) == []
+    for ai_log in ("-", '{"cache_status": "hit"}'):
+        assert reported("higress", {"ai_log": ai_log, "start_time": "2026-10-05T10:00:00Z", "response_code": "200"}) == []
 
 
 # Kong
@@ -253,20 +245,6 @@ def test_the_embeddings_of_kongs_rag_injector_are_a_call_of_their_own() -> None:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("status", "classes"),
-    [("Hit", (0, 0, 0, 0, 0)), ("Miss", (30, 0, 0, 5, 0)), ("Bypass", (30, 0, 0, 5, 0)), ("Refresh", (30, 0, 0, 5, 0))],
-)
-def test_an_answer_from_the_semantic_cache_of_kong_used_no_tokens(status: str, classes: tuple[int, ...]) -> None:
-    """Its line repeats the counts of the first answer."""
-    line = kong()
-    line["ai"]["proxy"]["cache"] = {"cache_status": status, "fetch_latency": 12}
-    record = only("kong", line)
-    assert (counts(record), (record.attributes or {}).get("usage_source")) == (
-        classes, "gateway_cache" if status == "Hit" else None,
-    )  # fmt: skip
-
-
 def test_a_line_of_kong_with_a_total_only_goes_to_quarantine() -> None:
     record = incomplete("kong", kong(ai={"proxy": {"usage": {"total_tokens": 48}, "meta": {"request_model": "m"}}}))
     assert (record.reason, record.usage) == ("usage of no known API: total_tokens", {"total_tokens": 48})
@@ -303,6 +281,33 @@ def test_cached_tokens_that_fit_no_total_go_to_quarantine_with_all_that_is_known
     }  # fmt: skip
 
 
+def kong_cache(status: str) -> dict[str, Any]:
+    return kong(ai={"proxy": {**kong()["ai"]["proxy"], "cache": {"cache_status": status, "fetch_latency": 12}}})
+
+
+def apisix_cache(status: str) -> dict[str, Any]:
+    summary = {"request_model": "qwen3", "model": "", "prompt_tokens": "0", "completion_tokens": "0"}
+    return {"llm_summary": summary, "start_time": 1791194400250, "consumer_name": "cv",
+            "response": {"status": 200, "headers": {"x-ai-cache-status": status}}}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("kong", kong_cache("Hit")), ("apisix", apisix_cache("HIT-L1")), ("apisix", apisix_cache("HIT-L2")),
+        ("higress", higress(model="from-cache", input_token=0, output_token=0, total_token=0, cache_status="hit")),
+    ],
+)  # fmt: skip
+def test_an_answer_from_the_gateways_own_cache_used_no_tokens(name: str, line: dict[str, Any]) -> None:
+    """Kong repeats the counts of the first answer, the others write zeros, which were taken for lost counts."""
+    record = only(name, line)
+    assert (counts(record), record.attributes) == ((0, 0, 0, 0, 0), {"usage_source": "gateway_cache"})
+
+
+def test_an_answer_that_the_cache_did_not_have_used_its_tokens() -> None:
+    assert {counts(only("kong", kong_cache(status))) for status in ("Miss", "Bypass", "Refresh")} == {(30, 0, 0, 5, 0)}
+
+
 # one-api and new-api
 
 
@@ -317,11 +322,8 @@ def row(**changed: Any) -> dict[str, Any]:
 def test_a_row_of_new_api() -> None:
     record = only("new-api", row())
     assert (record.id, record.consumer, record.model, record.attributes) == (
-        "17:1791194400",
-        "alice",
-        "gpt-4o",
-        {"channel": "4"},
-    )
+        "17:1791194400", "alice", "gpt-4o", {"channel": "4"},
+    )  # fmt: skip
     assert counts(record) == (100, 64, 0, 20, 0)
 
 
