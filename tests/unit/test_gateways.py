@@ -287,7 +287,7 @@ def test_what_litellm_estimates_of_a_failure_is_usage_only_where_something_was_a
 ) -> None:
     """Of what failed LiteLLM counts the prompt by itself, also where the provider refused it unread.
 
-    At 2.0000 for 1M tokens, 1,000 requests of 2,900 tokens that fell back after a 400 are 5.80, not 11.60.
+    At 2.0000 for 1M tokens, 1,000 refused requests of 2,900 tokens were charged 5.80.
     """
     given = payload(status="failure", error_information={"error_code": code}, metadata={"usage_object": usage}, **usage)
     record = only(payloads(given))
