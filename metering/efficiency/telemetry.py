@@ -144,9 +144,10 @@ def _pod_of(one: Series) -> PodName:
 
 
 def _device_of(labels: Mapping[str, str]) -> str:
-    """Identity of a card or of a MIG instance on it."""
+    """Identity of a card or of a MIG instance on it, whatever port it was scraped at."""
     card = next((labels[key] for key in ("UUID", "uuid", "vdie_id", "pcie_bus_info", "gpu", "id") if labels.get(key)), "")
-    node = labels.get("hostname") or labels.get("Hostname") or labels.get("instance", "")
+    address = labels.get("instance", "")
+    node = labels.get("hostname") or labels.get("Hostname") or address.rpartition(":")[0] or address
     instance = labels.get("GPU_I_ID", "")
     whole = card if card.startswith(("GPU-", "MIG-")) else f"{node}/{card}"
     return f"{whole}/{instance}" if instance else whole

@@ -17,7 +17,7 @@ import msgspec
 
 from metering.command_line import SOMEBODY_DECIDES, add_platform_options, bad_input, log_to_stderr, stop_on_signal
 from metering.delivery import delivering
-from metering.engines.readings import WANTED, readings
+from metering.engines.readings import WANTED, readings, scraped_once
 from metering.engines.samples import Sample, SampleError, read_answer, read_text
 from metering.record_checks import RecordError
 from metering.records import EngineReading
@@ -80,13 +80,13 @@ def _readers(
         address = options.prometheus.rstrip("/")
         query = QUERY if not options.selector else f"{QUERY[:-1]},{options.selector}}}"
 
+        def replica_of(labels: Mapping[str, str]) -> str:
+            return labels.get(options.replica_label) or labels.get("instance") or ""
+
         def ask(now: datetime) -> list[EngineReading]:
             answer = client.get(f"{address}/api/v1/query", params={"query": query, "time": now.timestamp()})
-            samples = list(read_answer(answer.content))
-            return readings(
-                _counted(samples), source=options.source, now=now, models=models,
-                replica_of=lambda labels: labels.get(options.replica_label) or labels.get("instance") or "",
-            )  # fmt: skip
+            samples = scraped_once(_counted(list(read_answer(answer.content))), replica_of)
+            return readings(samples, source=options.source, now=now, models=models, replica_of=replica_of)
 
         yield address, ask
         return

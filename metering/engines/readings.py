@@ -1,7 +1,8 @@
 """PURE: samples of vLLM or SGLang -> one reading for each replica and model.
 
-Series of one replica and model that differ in other labels (data parallel ranks) are added up. `started_at` is the start of
-the process or, where the server does not report it, the creation of its counter.
+Series of one replica and model that differ in other labels (data parallel ranks) are added up. A server that several jobs or
+Prometheis scrape is counted once. `started_at` is the start of the process or, where the server does not report it, the
+creation of its counter.
 
 Source: reference/METERING_FACTS.md, B3 (vllm:prompt_tokens_total, vllm:generation_tokens_total).
 """
@@ -20,6 +21,11 @@ PROMPT, GENERATION, STARTED = "prompt_tokens_total", "generation_tokens_total", 
 CREATED: Final = ("prompt_tokens_created", "generation_tokens_created")
 WANTED: Final = re.compile(r"(?:vllm|sglang):(?:prompt|generation)_tokens_(?:total|created)\b|process_start_time_seconds\b")
 MODEL_LABELS: Final = ("model_name", "model")
+OF_SCRAPES: Final = frozenset({
+    "instance", "job", "endpoint", "service", "container", "namespace", "node", "pod",
+    "prometheus", "prometheus_replica", "replica", "__replica__",
+})  # fmt: skip
+"""Labels that say who scraped a series and where, not what was counted."""
 
 
 def readings(
@@ -54,6 +60,29 @@ def readings(
         )
         for (replica, model), counted in sorted(counts.items())
     ]  # fmt: skip
+
+
+def scraped_once(samples: Iterable[Sample], replica_of: Callable[[Mapping[str, str]], str]) -> list[Sample]:
+    """Of series of one server that differ only in who scraped them the largest, as it is the latest.
+
+    Addresses of a replica at which processes began at one instant are of one server; where no start is reported, each is a
+    server.
+    """
+    every = list(samples)
+    started = {_address(sample): str(sample.value) for sample in every if sample.name == STARTED}
+    found: dict[tuple[object, ...], Sample] = {}
+    for sample in every:
+        own = frozenset((name, value) for name, value in sample.labels.items() if name not in OF_SCRAPES)
+        server = started.get(_address(sample), _address(sample))
+        key = (replica_of(sample.labels), server, sample.name, own)
+        known = found.get(key)
+        if known is None or known.value.max(sample.value) != known.value:
+            found[key] = sample
+    return list(found.values())
+
+
+def _address(sample: Sample) -> str:
+    return sample.labels.get("instance", "")
 
 
 def _model(sample: Sample) -> str:

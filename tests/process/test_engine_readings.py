@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from metering.__main__ import main
-from metering.engines.readings import WANTED, readings
+from metering.engines.readings import WANTED, readings, scraped_once
 from metering.engines.samples import Sample, SampleError, read_answer, read_text
 from metering.records import EngineReading
 from tests.http_servers import HttpServer, Request, serving
@@ -105,6 +105,34 @@ def test_an_answer_of_prometheus_is_read_with_its_time() -> None:
         list(read_answer(b'{"status": "error", "error": "bad query", "data": {}}'))
     with pytest.raises(SampleError, match="not an answer of Prometheus"):
         list(read_answer(b"<html>"))
+
+
+def counted(*found: dict[str, Any]) -> int:
+    """Prompt tokens of pod-a by what a Prometheus has of it."""
+    answer = {"status": "success", "data": {"resultType": "vector", "result": found}}
+    samples = scraped_once(read_answer(json.dumps(answer).encode()), lambda labels: labels["pod"])
+    (reading,) = readings(samples, source="hq", replica_of=lambda labels: labels["pod"], now=NOW, models={})
+    return reading.prompt_tokens
+
+
+def scraped(value: int, **labels: str) -> dict[str, Any]:
+    named = {"pod": "pod-a", "model_name": "m", "engine": "0", "instance": "a:8000", "job": "vllm"} | labels
+    return series("vllm:prompt_tokens_total", str(value), **named)
+
+
+def begun(at: str, **labels: str) -> dict[str, Any]:
+    return series("process_start_time_seconds", at, **{"pod": "pod-a", "instance": "a:8000", "job": "vllm"} | labels)
+
+
+def test_a_server_that_is_scraped_twice_is_counted_once() -> None:
+    """By two monitors, by a pair of Prometheis, and at two ports of one process; ranks and servers of a pod are added up."""
+    assert counted(scraped(100), scraped(101, job="monitor-2", endpoint="http", service="llm")) == 101
+    assert counted(scraped(100, prometheus_replica="p-0"), scraped(100, prometheus_replica="p-1")) == 100
+    other = {"instance": "a:9090", "job": "all-ports"}
+    assert counted(scraped(100), begun("1791921600.25"), scraped(100, **other), begun("1791921600.25", **other)) == 100
+    assert counted(scraped(100), begun("1791921600.25"), scraped(60, **other), begun("1791921600.26", **other)) == 160
+    assert counted(scraped(100), scraped(60, instance="a:8001")) == 160
+    assert counted(scraped(100), scraped(60, engine="1")) == 160
 
 
 class Servers(HttpServer):
