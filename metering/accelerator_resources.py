@@ -151,7 +151,10 @@ ROWS: Final[tuple[Row, ...]] = (
     Row(r"habana\.ai/gaudi", "habana", Kind.DEVICE),  # [M]
     Row(r"google\.com/tpu", "google", Kind.DEVICE),  # [M]
     # Extended resources that accelerator nodes commonly carry and that are none [M]
-    Row(r"(?:rdma|devices\.kubevirt\.io|vpc\.amazonaws\.com|k8s\.ks\.tencent\.com)/.+", "", Kind.IGNORE, ShareRule.NONE),
+    Row(r"rdma/.+", "", Kind.IGNORE, ShareRule.NONE),
+    Row(r"devices\.kubevirt\.io/.+", "", Kind.IGNORE, ShareRule.NONE),
+    Row(r"vpc\.amazonaws\.com/.+", "", Kind.IGNORE, ShareRule.NONE),
+    Row(r"k8s\.ks\.tencent\.com/.+", "", Kind.IGNORE, ShareRule.NONE),
 )  # fmt: skip
 
 MIG_COMPUTE_SLICES: Final = 7
@@ -189,6 +192,12 @@ PRODUCT_LABELS: Final[dict[str, tuple[str, ...]]] = {
     "google": ("cloud.google.com/gke-tpu-accelerator",),
 }  # fmt: skip
 """Node labels that name the product, best first. AKS' `kubernetes.azure.com/accelerator` names only the vendor."""
+DISCOVERED: Final[dict[str, tuple[str, ...]]] = {
+    "nvidia": ("nvidia.com/gpu.product", "cloud.google.com/gke-accelerator"),
+    "amd": PRODUCT_LABELS["amd"],
+    "huawei": PRODUCT_LABELS["huawei"],
+}
+"""Node labels with which those come that say how devices are shared: GPU feature discovery writes all of its at once."""
 FALLBACK_PRODUCT_LABEL: Final = "node.kubernetes.io/instance-type"
 
 NODE_REGISTERS: Final = re.compile(

@@ -12,6 +12,8 @@ from typing import Final
 
 import msgspec
 
+from metering.accelerators import is_extended
+
 BAD_INPUT: Final = 2
 SOMEBODY_DECIDES: Final = 3
 """Exit statuses: usage or input is wrong; the command ran, and a person must look at what it reports."""
@@ -23,6 +25,31 @@ def add_platform_options(parser: argparse.ArgumentParser, *, required: bool = Fa
     parser.add_argument(
         "--token-file", type=Path, required=required, metavar="FILE", help="its bearer token, with the scope usage:write"
     )
+
+
+def add_resource_options(parser: argparse.ArgumentParser) -> None:
+    """Extended resources that the table of accelerators does not know."""
+    parser.add_argument(
+        "--resource", action="append", default=[], metavar="NAME[=PRODUCT]", type=_resource,
+        help="count an extended resource that the table does not know, one unit as one device",
+    )  # fmt: skip
+    parser.add_argument(
+        "--no-accelerator", action="append", default=[], metavar="NAME", type=_extended,
+        help="an extended resource that is no accelerator, such as a network card: nothing is metered of it",
+    )  # fmt: skip
+
+
+def _extended(text: str) -> str:
+    if not is_extended(text):
+        raise argparse.ArgumentTypeError(f"{text!r} must be written DOMAIN/NAME")
+    return text
+
+
+def _resource(text: str) -> tuple[str, str]:
+    name, _, product = text.partition("=")
+    if "/" not in name:
+        raise argparse.ArgumentTypeError(f"{text!r} must be written DOMAIN/NAME or DOMAIN/NAME=PRODUCT")
+    return name, product
 
 
 def token_of(path: Path) -> Callable[[], str]:

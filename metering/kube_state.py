@@ -37,9 +37,8 @@ def resource_of(label: str) -> str | None:
         prefix = f"{sanitised(domain)}_"
         if label.startswith(prefix):
             parts = label.removeprefix(prefix).split("_")
-            if len(parts) > MOST_SEPARATORS + 1:
-                return None
-            for marks in product(SEPARATORS, repeat=len(parts) - 1):
+            separators = SEPARATORS if len(parts) <= MOST_SEPARATORS + 1 else SEPARATORS[:1]
+            for marks in product(separators, repeat=len(parts) - 1):
                 rest = "".join(f"{part}{mark}" for part, mark in zip(parts, (*marks, ""), strict=True))
                 name = f"{domain}/{rest}"
                 if is_extended(name) and resource_row(name).kind is not Kind.UNKNOWN:

@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Final
@@ -17,17 +17,18 @@ from metering.backfill.pods import (
     NODE_LABELS,
     POD_METRICS,
     REQUEST_METRICS,
-    SCRAPE_METRIC,
-    Scrapes,
+    PodSeries,
     add_pod_series,
     claims_in_use,
     node_capacity,
     node_labels,
     requesting_pods,
 )
+from metering.backfill.scrapes import LASTING_PODS, SCRAPE_METRICS, SHARDS_METRIC, Scrapes
 from metering.command_line import (
     SOMEBODY_DECIDES,
     add_platform_options,
+    add_resource_options,
     bad_input,
     instant,
     json_lines,
@@ -35,7 +36,7 @@ from metering.command_line import (
     write_text,
 )
 from metering.intervals import Interval, without
-from metering.prometheus import Prometheus, PrometheusError, add_prometheus_options
+from metering.prometheus import Prometheus, PrometheusError, add_prometheus_options, workload_label
 from metering.records import GpuAllocation
 from metering.slurm.command import csv_of
 
@@ -65,6 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--accelerators", type=names_by("NODE"), default={}, metavar="NODE=NAME,...",
         help="products of nodes whose labels are not in Prometheus and whose devices nobody shares; *=NAME for all",
     )  # fmt: skip
+    add_resource_options(parser)
     parser.add_argument("--out", type=Path, metavar="FILE", help="FILE.csv is read by `manage.py import_usage gpu`")
     add_platform_options(parser)
     parser.add_argument("--state", type=Path, default=Path("suanpan-backfill.db"), metavar="FILE", help="durable spool")
@@ -87,20 +89,20 @@ def run(options: argparse.Namespace) -> int:
 def read(options: argparse.Namespace, window: Interval) -> Found:
     """All holds that reach into the window.  Raises PrometheusError."""
     prometheus = Prometheus.of(options)
-    wider = Interval(window.start - MARGIN, window.end + MARGIN)
+    wider, further = Interval(window.start - MARGIN, window.end + MARGIN), dict(options.resource)
     try:
-        scrapes = Scrapes(prometheus.series([SCRAPE_METRIC], wider))
         nodes = node_labels(prometheus.series([NODE_LABELS], wider))
         capacity = node_capacity(prometheus.series([CAPACITY_METRIC], wider, matchers=NATIVE))
         drivers, claimed = claims_in_use(prometheus.series([CLAIM_METRIC], wider), window)
-        pods = requesting_pods(prometheus.series(REQUEST_METRICS, wider, matchers=NATIVE))
+        requests = prometheus.series(REQUEST_METRICS, wider, matchers=NATIVE)
+        pods = requesting_pods(requests, further, options.no_accelerator)
         for uids in in_batches(sorted(pods), PODS_PER_QUERY):
             add_pod_series(pods, prometheus.series(POD_METRICS, wider, matchers=f'uid=~"{"|".join(uids)}"'))
+        scrapes, problems = _scrapes(prometheus, wider, pods, capacity)
     finally:
         prometheus.close()
-    site = Site(options.cluster, nodes, options.accelerators, capacity)
+    site = Site(options.cluster, nodes, options.accelerators, capacity, further)
     records: list[GpuAllocation] = []
-    problems: list[str] = []
     for uid in sorted(pods):
         try:
             records += records_of(pods[uid], scrapes, window, site)
@@ -108,6 +110,30 @@ def read(options: argparse.Namespace, window: Interval) -> Found:
             problems.append(str(error))
     filled = () if problems else tuple(without(scrapes.watched(window), claimed))
     return Found(tuple(records), filled, tuple(problems), tuple(claimed), drivers)
+
+
+def _scrapes(
+    prometheus: Prometheus, wider: Interval, pods: Mapping[str, PodSeries], capacity: Mapping[str, Mapping[str, int]]
+) -> tuple[Scrapes, list[str]]:
+    """When kube-state-metrics was scraped, and of what nothing shows that it was.  Raises PrometheusError."""
+    lasting = prometheus.series(SCRAPE_METRICS, wider)
+    scrapes, problems = Scrapes(lasting), list[str]()
+    elsewhere = {pod.target[1] for pod in pods.values() if pod.seen and pod.target not in scrapes}
+    if elsewhere:
+        instances = "|".join(sorted(elsewhere))
+        shown = prometheus.series(["kube_pod_info"], wider, matchers=f'{LASTING_PODS},instance=~"{instances}"')
+        scrapes = Scrapes([*lasting, *shown])
+        offering = {node for node, units in capacity.items() if any(units.values())}
+        unseen = offering - {one.labels.get("node") for one in shown}
+        problems += [f"{node}: no kube-state-metrics shows the pods of this node" for node in sorted(unseen)]
+    for metric, names in zip(SCRAPE_METRICS, ("node", "namespace"), strict=True):
+        every = {workload_label(one.labels, names) for one in lasting if one.name == metric}
+        unshown = {getattr(pod, names) for pod in pods.values() if pod.seen} - every if every else ()
+        problems += [f"{metric} does not show {name}: a shard of kube-state-metrics is missing" for name in sorted(unshown)]
+    declared = [value for one in prometheus.series([SHARDS_METRIC], wider) for _, value in one.samples]
+    if declared and (shards := int(max(declared))) > max(len(scrapes), 1):
+        problems.append(f"kube-state-metrics has {shards} shards, and series show {len(scrapes)}")
+    return scrapes, problems
 
 
 def _report(found: Found, window: Interval) -> int:
@@ -123,7 +149,8 @@ def _report(found: Found, window: Interval) -> int:
         )
     if left_us > claimed_us and not found.problems:
         sys.stderr.write(
-            f"{(left_us - claimed_us) / 1_000_000:.0f} s of the gap have no scrape of kube-state-metrics and stay a gap\n"
+            f"{(left_us - claimed_us) / 1_000_000:.0f} s of the gap have no scrape of kube-state-metrics, or not of each "
+            "shard, and stay a gap\n"
         )
     return SOMEBODY_DECIDES if left_us else 0
 

@@ -3,12 +3,14 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from fractions import Fraction
 from typing import Final
 
 from metering.accelerator_resources import KAI_RESERVATIONS
 from metering.accelerators import NodeFacts, accelerator_name, device_fraction, split_request
 from metering.allocation import REASONS, Ending, EndReason
-from metering.backfill.pods import PodSeries, Scrapes, original_labels
+from metering.backfill.pods import PodSeries, original_labels
+from metering.backfill.scrapes import Scrapes
 from metering.intervals import Interval
 from metering.prometheus import Series
 from metering.records import GpuAllocation, Workload, hold_id
@@ -26,14 +28,15 @@ class BackfillError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Where holds are: the cluster's name in the ledger, its nodes' labels, products of nodes without a label, and the units
-    of each resource that nodes have.
+    """Where holds are: the cluster's name in the ledger, its nodes' labels, products of nodes without a label, the units of
+    each resource that nodes have, and resources beyond the table, each unit of which is a device, with their product.
     """
 
     cluster: str
     nodes: Mapping[str, Series]
     accelerators: Mapping[str, str]
     capacity: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    extra_resources: Mapping[str, str] = field(default_factory=dict)
 
 
 def records_of(pod: PodSeries, scrapes: Scrapes, window: Interval, site: Site) -> list[GpuAllocation]:
@@ -44,6 +47,10 @@ def records_of(pod: PodSeries, scrapes: Scrapes, window: Interval, site: Site) -
     start = pod.scheduled_at or pod.start_time or (pod.seen[0] if pod.seen else None)
     if start is None or not pod.seen or start >= window.end:
         return []
+    if pod.target not in scrapes:
+        raise BackfillError(
+            f"{pod.namespace}/{pod.name} on {pod.node}: nothing shows when kube-state-metrics at {pod.target[1]} was scraped"
+        )
     end = _end_of(pod, scrapes)
     if end is None and pod.seen[-1] < window.start:
         return []
@@ -52,6 +59,11 @@ def records_of(pod: PodSeries, scrapes: Scrapes, window: Interval, site: Site) -
         return []
     if end is not None and end.at > window.end:
         end = None
+    if pod.unknown:
+        raise BackfillError(
+            f"{pod.namespace}/{pod.name} on {pod.node}: {', '.join(sorted(pod.unknown))} is unknown: name it with "
+            "--resource if it is an accelerator, else with --no-accelerator"
+        )
     if pod.namespace in KAI_RESERVATIONS:
         raise BackfillError(f"{pod.namespace}/{pod.name} on {pod.node}: series do not show which pods share the card of KAI")
     asked = split_request(_requests(pod))
@@ -90,7 +102,7 @@ def _end_of(pod: PodSeries, scrapes: Scrapes) -> Ending | None:
         if pod.completed_at is not None and pod.completed_at <= seen_at:
             return Ending(pod.completed_at, reason, "kube_pod_completion_time", True, pod.completed_at, pod.completed_at)
         return Ending(seen_at, reason, "kube_pod_status_phase", True, alive, seen_at)
-    gone = scrapes.after(last)
+    gone = scrapes.after(last, pod.target)
     if gone is None:
         return None
     reason = _disruption(pod) or (EndReason.DELETED if pod.deletion_at else EndReason.UNKNOWN)
@@ -106,14 +118,16 @@ def _disruption(pod: PodSeries) -> EndReason | None:
 def _record(
     pod: PodSeries, start: datetime, end: Ending | None, window: Interval, site: Site, resource: str, count: int
 ) -> GpuAllocation:
-    labels = original_labels(site.nodes.get(pod.node), resource)
-    accelerator = accelerator_name(resource, labels) or site.accelerators.get(pod.node) or site.accelerators.get("*")
+    labels, extra = original_labels(site.nodes.get(pod.node), resource), site.extra_resources.get(resource)
+    named = extra or accelerator_name(resource, labels)
+    accelerator = named or site.accelerators.get(pod.node) or site.accelerators.get("*")
     if accelerator is None:
         what = f"kube_node_labels do not show the product of {resource}: give it with --accelerators"
         raise BackfillError(f"{pod.namespace}/{pod.name} on {pod.node}: {what}")
     try:
         facts = NodeFacts(labels, site.capacity.get(pod.node, {}))
-        fraction, unknown = device_fraction(allocated_share(resource, count, _requests(pod), {}, facts)), None
+        share = Fraction(1) if extra is not None else allocated_share(resource, count, _requests(pod), {}, facts)
+        fraction, unknown = device_fraction(share), None
     except ShareUnknownError as error:
         fraction, unknown = None, str(error)
     until = min(pod.seen[-1], window.end) if end is None else end.at

@@ -5,7 +5,6 @@ so at some time between the last scrape with it and the first one without.
 """
 
 import re
-from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from decimal import Decimal
 from typing import Final
 
 from metering.accelerator_resources import FALLBACK_PRODUCT_LABEL, KNOWN_SHARING, PRODUCT_LABELS
+from metering.backfill.scrapes import Target, target_of
 from metering.claims import OTHER_DRIVERS
 from metering.intervals import EPOCH, Interval, union
 from metering.kube_state import resource_of, sanitised
@@ -25,26 +25,24 @@ POD_METRICS: Final = (
     "kube_pod_deletion_timestamp", "kube_pod_status_phase", "kube_pod_status_reason",
     "kube_pod_init_container_info",
 )  # fmt: skip
-SCRAPE_METRIC: Final = "kube_node_info"
-"""There is always a node: where it has samples, kube-state-metrics was scraped."""
 NODE_LABELS: Final = "kube_node_labels"
 CLAIM_METRIC: Final = "dra_resource_claims_in_use"
 """Of kubelets (since 1.34): claims in use on a node, by driver; that there were some is all that can be known of them."""
-LONGEST_SCRAPE: Final = timedelta(minutes=5)
-"""Scrapes further apart leave time in which nobody looked."""
 TERMINAL: Final = ("Succeeded", "Failed")
 
 
 @dataclass(slots=True)
 class PodSeries:
-    """What the series say of one pod. `seen`: every scrape that had it bound to a node; `stays`: whether an init container
-    stays beside the others, as a sidecar.
+    """What the series say of one pod. `seen`: every scrape that had it bound to a node, the last of them of `target`;
+    `stays`: whether an init container stays beside the others, as a sidecar; `unknown`: extended resources that nobody
+    knows, as series write them.
     """
 
     uid: str
     namespace: str = ""
     name: str = ""
     node: str = ""
+    target: Target = ("", "")
     priority_class: str = ""
     owner_kind: str = ""
     owner_name: str = ""
@@ -58,17 +56,28 @@ class PodSeries:
     requests: dict[str, dict[str, int]] = field(default_factory=lambda: defaultdict(dict))
     init_requests: dict[str, dict[str, int]] = field(default_factory=lambda: defaultdict(dict))
     stays: dict[str, bool] = field(default_factory=dict)
+    unknown: set[str] = field(default_factory=set)
 
 
-def requesting_pods(series: Iterable[Series]) -> dict[str, PodSeries]:
-    """Pods with requests of accelerators (REQUEST_METRICS), by UID."""
+def requesting_pods(
+    series: Iterable[Series], further: Iterable[str] = (), none: Iterable[str] = ()
+) -> dict[str, PodSeries]:
+    """Pods with requests of extended resources (REQUEST_METRICS), by UID.
+
+    `further`: accelerators beyond the table; `none`: resources that are no accelerators.
+    """
     pods: dict[str, PodSeries] = {}
+    named, ignored = {sanitised(name): name for name in further}, {sanitised(name) for name in none}
     for one in series:
-        uid, resource = one.labels.get("uid", ""), resource_of(one.labels.get("resource", ""))
-        if uid and resource and one.samples:
-            pod = pods.setdefault(uid, PodSeries(uid))
-            kept = pod.requests if one.name == REQUEST_METRICS[0] else pod.init_requests
-            kept[workload_label(one.labels, "container")][resource] = int(one.samples[-1][1])
+        uid, written = one.labels.get("uid", ""), one.labels.get("resource", "")
+        if not uid or written in ignored or not one.samples:
+            continue
+        pod, count = pods.setdefault(uid, PodSeries(uid)), int(one.samples[-1][1])
+        kept = pod.requests if one.name == REQUEST_METRICS[0] else pod.init_requests
+        if resource := named.get(written) or resource_of(written):
+            kept[workload_label(one.labels, "container")][resource] = count
+        elif count:
+            pod.unknown.add(written)
     return pods
 
 
@@ -87,6 +96,8 @@ def _add(pod: PodSeries, one: Series) -> None:
     if one.name == "kube_pod_info" and labels.get("node"):
         pod.namespace, pod.name = workload_label(labels, "namespace"), workload_label(labels, "pod")
         pod.node, pod.priority_class = labels["node"], labels.get("priority_class", "")
+        if not pod.seen or one.samples[-1][0] > max(pod.seen):
+            pod.target = target_of(labels)
         pod.seen += [at for at, _ in one.samples]
     elif one.name == "kube_pod_owner" and labels.get("owner_is_controller") == "true":
         pod.owner_kind, pod.owner_name = labels.get("owner_kind", ""), labels.get("owner_name", "")
@@ -113,24 +124,6 @@ def _add_terminal(pod: PodSeries, phase: str, samples: Sequence[tuple[datetime, 
     first = next((at for at, reported in samples if reported == 1), None)
     if first is not None and (pod.terminal is None or first < pod.terminal[0]):
         pod.terminal = (first, phase)
-
-
-class Scrapes:
-    """When kube-state-metrics was scraped."""
-
-    def __init__(self, series: Iterable[Series]) -> None:
-        self._at = sorted({at for one in series for at, _ in one.samples})
-
-    def after(self, instant: datetime) -> datetime | None:
-        """The first scrape after an instant, unless the one before it is too long ago."""
-        place = bisect_right(self._at, instant)
-        return self._at[place] if place < len(self._at) else None
-
-    def watched(self, window: Interval) -> list[Interval]:
-        """The part of the window in which scrapes followed each other closely."""
-        pairs = zip(self._at, self._at[1:], strict=False)
-        near = [Interval(first, second) for first, second in pairs if second - first <= LONGEST_SCRAPE]
-        return union([cut for piece in near if (cut := piece.overlap(window))])
 
 
 def claims_in_use(series: Iterable[Series], window: Interval) -> tuple[tuple[str, ...], list[Interval]]:

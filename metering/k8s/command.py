@@ -9,8 +9,14 @@ from typing import Any, Final
 
 from kubernetes.config import ConfigException
 
-from metering.accelerators import is_extended
-from metering.command_line import add_platform_options, bad_input, log_to_stderr, stop_on_signal, token_of
+from metering.command_line import (
+    add_platform_options,
+    add_resource_options,
+    bad_input,
+    log_to_stderr,
+    stop_on_signal,
+    token_of,
+)
 from metering.k8s.agent import Agent
 from metering.k8s.api import Api, ClusterClock, configuration_of
 from metering.k8s.description import Scope
@@ -36,10 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--site", help="where the cluster is")
     add("--namespace-label", action="append", default=[], metavar="KEY", help="pass on this label of namespaces")
     add("--pod-label", action="append", default=[], metavar="KEY", help="pass on this label of pods")
-    add("--resource", action="append", default=[], metavar="NAME[=PRODUCT]", type=_resource,
-        help="count an extended resource that the table does not know, one unit as one device")  # fmt: skip
-    add("--no-accelerator", action="append", default=[], metavar="NAME", type=_extended,
-        help="an extended resource that is no accelerator, such as a network card: nothing is metered of it")  # fmt: skip
+    add_resource_options(parser)
     add("--owner", action="append", default=[], metavar="KIND=GROUP/VERSION/PLURAL", type=_owner,
         help="look up who owns controllers of this kind; the agent needs the right to get them")  # fmt: skip
     add("--claim-driver", action="append", default=[], metavar="NAME[=VENDOR]", type=_driver,
@@ -119,16 +122,3 @@ def _driver(text: str) -> tuple[str, str]:
     if not name:
         raise argparse.ArgumentTypeError(f"{text!r} must be written NAME, NAME=VENDOR or NAME=")
     return name, vendor if equals else "other"
-
-
-def _extended(text: str) -> str:
-    if not is_extended(text):
-        raise argparse.ArgumentTypeError(f"{text!r} must be written DOMAIN/NAME")
-    return text
-
-
-def _resource(text: str) -> tuple[str, str]:
-    name, _, product = text.partition("=")
-    if "/" not in name:
-        raise argparse.ArgumentTypeError(f"{text!r} must be written DOMAIN/NAME or DOMAIN/NAME=PRODUCT")
-    return name, product

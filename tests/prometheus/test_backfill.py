@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,14 +36,23 @@ def at(text: str) -> datetime:
 class Cluster:
     """What kube-state-metrics would have shown, scraped each 30 seconds."""
 
-    def __init__(self) -> None:
-        self.series = OpenMetrics()
+    def __init__(self, away: Callable[[datetime], bool] = lambda moment: False) -> None:
+        """`away`: when the second of two shards of kube-state-metrics was not scraped, which has gpu-2."""
+        self.series, self._away = OpenMetrics(), away
         for node, labels in (
             ("gpu-1", {"label_nvidia_com_gpu_product": "NVIDIA-H800"}),
             ("gpu-2", {"label_nvidia_com_gpu_product": "NVIDIA-H800", "label_nvidia_com_mig_strategy": "mixed"}),
         ):
-            self.series.add("kube_node_info", {"node": node}, every(*WATCHED, SCRAPE, 1))
-            self.series.add("kube_node_labels", {"node": node, **labels}, every(*WATCHED, SCRAPE, 1))
+            for name, shown in (("kube_node_info", {"node": node}), ("kube_node_labels", {"node": node, **labels})):
+                self._show(name, shown, start=WATCHED[0], end=WATCHED[1], value=1, second=node == "gpu-2")
+
+    def _show(
+        self, name: str, labels: dict[str, str], *, start: datetime, end: datetime, value: Any, second: bool
+    ) -> None:
+        """Samples of one of the shards."""
+        shown = lambda moment: None if second and self._away(moment) else value(moment) if callable(value) else value  # noqa: E731
+        scraped = {"job": "kube-state-metrics", "instance": f"10.0.0.{2 if second else 1}:8080"}
+        self.series.add(name, {**scraped, **labels}, every(start, end, SCRAPE, shown))
 
     def pod(
         self,
@@ -56,32 +66,33 @@ class Cluster:
         node: str = "gpu-1",
         phase: str = "Succeeded",
         reason: str | None = None,
+        second: bool = False,
     ) -> None:
         """A pod that objects show until `gone`; `requests` by container, those of init containers as `init-...`."""
         who = {"namespace": "nlp-train", "pod": name, "uid": f"uid-{name}"}
         start, end = max(WATCHED[0], scheduled), min(WATCHED[1], gone)
         start = datetime.fromtimestamp(-(-int(start.timestamp()) // SCRAPE) * SCRAPE, UTC)  # its first scrape
-        shown = lambda value: every(start, end, SCRAPE, value)  # noqa: E731
-        self.series.add("kube_pod_info", {**who, "node": node, "priority_class": "", "host_ip": "10.0.0.1"}, shown(1))
-        self.series.add("kube_pod_status_scheduled_time", who, shown(int(scheduled.timestamp())))
+        show = partial(self._show, start=start, end=end, second=second)
+        show("kube_pod_info", {**who, "node": node, "priority_class": "", "host_ip": "10.0.0.1"}, value=1)
+        show("kube_pod_status_scheduled_time", who, value=int(scheduled.timestamp()))
         owner = {**who, "owner_kind": "PyTorchJob", "owner_name": "llm", "owner_is_controller": "true"}
-        self.series.add("kube_pod_owner", owner, shown(1))
+        show("kube_pod_owner", owner, value=1)
         for container, count in requests.items():
             metric = "kube_pod_init_container_resource_requests" if container.startswith("init") else REQUESTS
             labels = {**who, "node": node, "container": container, "resource": resource, "unit": "integer"}
-            self.series.add(metric, labels, shown(count))
-            self.series.add(metric, {**labels, "resource": "cpu", "unit": "core"}, shown("4"))
+            show(metric, labels, value=count)
+            show(metric, {**labels, "resource": "cpu", "unit": "core"}, value="4")
             if container.startswith("init"):
-                self.series.add("kube_pod_init_container_info", {**who, "container": container, "image": "x"}, shown(1))
+                show("kube_pod_init_container_info", {**who, "container": container, "image": "x"}, value=1)
         if completed or reason:
             done = completed or scheduled
             ended = lambda moment: 1 if moment >= done else 0  # noqa: E731
-            self.series.add("kube_pod_status_phase", {**who, "phase": phase}, shown(ended))
+            show("kube_pod_status_phase", {**who, "phase": phase}, value=ended)
         if completed:
             after = lambda moment: int(completed.timestamp()) if moment >= completed else None  # noqa: E731
-            self.series.add("kube_pod_completion_time", who, shown(after))
+            show("kube_pod_completion_time", who, value=after)
         if reason:
-            self.series.add("kube_pod_status_reason", {**who, "reason": reason}, shown(1))
+            show("kube_pod_status_reason", {**who, "reason": reason}, value=1)
 
 
 REQUESTS = "kube_pod_container_resource_requests"
@@ -155,7 +166,8 @@ def test_hours_without_a_scrape_stay_a_gap(prometheus: str, tmp_path: Path, caps
     gap = ["--from", GAP[0].isoformat(), "--until", (GAP[1] + timedelta(hours=1)).isoformat()]
     assert main(["backfill", "--cluster", "hq-1", "--prometheus", prometheus, *gap, "--out", out]) == 3
     # scrapes end at 12:14:30, and the gap at 13:00
-    assert "2730 s of the gap have no scrape of kube-state-metrics and stay a gap" in capsys.readouterr().err
+    said = "2730 s of the gap have no scrape of kube-state-metrics, or not of each shard, and stay a gap"
+    assert said in capsys.readouterr().err
 
 
 def test_stretches_with_claims_in_use_stay_a_gap(
@@ -174,6 +186,26 @@ def test_stretches_with_claims_in_use_stay_a_gap(
     assert "1830 s of the gap had claims of gpu.nvidia.com in use" in reported
     assert "no scrape" not in reported
     assert len(out.read_text(encoding="utf-8").splitlines()) == 1
+
+
+def test_what_a_shard_shows_is_known_only_while_it_was_scraped(
+    prometheus_of: Callable[[OpenMetrics], str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The second of two was scraped at 08:59:30 and again at 10:00:00; a pod of it was gone at 09:30."""
+    cluster = Cluster(away=lambda moment: at("09:00:00") <= moment < at("10:00:00"))
+    cluster.pod("vanishes", at("08:00:00"), at("09:30:00"), {"main": 8}, second=True)
+    cluster.pod("vanishes-of-the-first", at("08:00:00"), at("09:30:00"), {"main": 8})
+    cluster.pod("card", at("08:00:00"), at("09:30:00"), {"main": 1}, resource="example_com_nic")
+    shown, out = prometheus_of(cluster.series), tmp_path / "holds.json"
+    assert main(arguments(shown, "--out", str(out))) == 3
+    assert "nlp-train/card on gpu-1: example_com_nic is unknown: name it with --resource" in capsys.readouterr().err
+    assert main(arguments(shown, "--out", str(out), "--no-accelerator", "example.com/nic")) == 3
+    assert "3630 s of the gap have no scrape of kube-state-metrics, or not of each shard" in capsys.readouterr().err
+    ends = {item["pod"]: (item["end_earliest"][11:19], item["ended_at"][11:19], item["end_latest"][11:19])
+            for item in map(json.loads, out.read_text(encoding="utf-8").splitlines())}  # fmt: skip
+    assert ends == {
+        "vanishes": ("08:59:30", "10:00:00", "10:00:00"), "vanishes-of-the-first": ("09:29:30", "09:30:00", "09:30:00"),
+    }
 
 
 # Through the platform

@@ -6,14 +6,15 @@ from decimal import Decimal
 import pytest
 
 from metering.backfill.holds import BackfillError, Site, records_of
-from metering.backfill.pods import PodSeries, Scrapes, add_pod_series, requesting_pods
+from metering.backfill.pods import PodSeries, add_pod_series, requesting_pods
+from metering.backfill.scrapes import Scrapes
 from metering.intervals import Interval
 from metering.prometheus import Series
 
 START = datetime(2026, 10, 20, 8, tzinfo=UTC)
 WINDOW = Interval(START, START + timedelta(hours=1))
 SCRAPED = [START + timedelta(seconds=30 * number) for number in range(121)]
-SCRAPES = Scrapes([Series({"node": "n-1"}, [(at, Decimal(1)) for at in SCRAPED])])
+SCRAPES = Scrapes([Series({"__name__": "kube_node_info", "node": "n-1"}, [(at, Decimal(1)) for at in SCRAPED])])
 
 
 def backfilled(
@@ -99,3 +100,45 @@ def test_gke_labels_are_read_as_the_agent_reads_them() -> None:
 def test_the_pod_by_which_kai_keeps_a_card_is_billed_to_nobody() -> None:
     with pytest.raises(BackfillError, match="which pods share the card of KAI"):
         backfilled({"nvidia.com/gpu": 1}, {}, namespace="kai-resource-reservation")
+
+
+def shown(node: str, instance: str, first: int, last: int) -> Series:
+    """A node that an instance of kube-state-metrics showed in so many minutes of the window, each half a minute."""
+    found = [at for at in SCRAPED if START + timedelta(minutes=first) <= at < START + timedelta(minutes=last)]
+    return Series({"__name__": "kube_node_info", "node": node, "instance": instance}, [(at, Decimal(1)) for at in found])
+
+
+def test_an_instance_that_was_started_again_is_the_same_shard_and_another_one_is_not() -> None:
+    again = Scrapes([shown("n-1", "a", 0, 20), shown("n-1", "b", 22, 60)])
+    assert (len(again), again.watched(WINDOW)) == (1, [Interval(START, START + timedelta(minutes=59.5))])
+    assert again.after(START + timedelta(minutes=19.5), ("", "a")) == START + timedelta(minutes=22)
+    shards = Scrapes([shown("n-1", "a", 0, 60), shown("n-2", "b", 0, 20), shown("n-2", "b", 40, 60)])
+    first, last, end = (START + timedelta(minutes=number) for number in (19.5, 40, 59.5))
+    assert (len(shards), shards.watched(WINDOW)) == (2, [Interval(START, first), Interval(last, end)])
+    assert shards.after(START + timedelta(minutes=19.5), ("", "b")) == START + timedelta(minutes=40)
+
+
+def test_a_pod_of_an_instance_of_which_nothing_shows_when_it_was_scraped_is_no_guess() -> None:
+    pod = PodSeries("uid-1", "nlp", "train", "n-1", ("ksm", "c"), seen=SCRAPED[:60], requests={"c": {"nvidia.com/gpu": 1}})
+    with pytest.raises(BackfillError, match="nothing shows when kube-state-metrics at c was scraped"):
+        records_of(pod, SCRAPES, WINDOW, Site("hq-1", {}, {"n-1": "NVIDIA-H800"}))
+
+
+def test_an_extended_resource_that_nobody_knows_is_named_by_somebody_or_nothing_is_filled() -> None:
+    asked = Series({"__name__": "kube_pod_container_resource_requests", "uid": "uid-1", "container": "c",
+                    "resource": "koordinator_sh_gpu_core"}, [(START, Decimal(2))])  # fmt: skip
+
+    def quantities(further: dict[str, str]) -> list[tuple[str, int, Decimal | None, str]]:
+        pod = requesting_pods([asked], further)["uid-1"]
+        pod.node, pod.seen = "n-1", SCRAPED[:60]
+        site = Site("hq-1", {}, {"n-1": "NVIDIA-A100"}, {}, further)
+        return [(item.resource, item.quantity, item.device_fraction, item.accelerator)
+                for item in records_of(pod, SCRAPES, WINDOW, site)]  # fmt: skip
+
+    with pytest.raises(BackfillError, match="koordinator_sh_gpu_core is unknown: name it with --resource"):
+        quantities({})
+    named = {"koordinator.sh/gpu-core": "NVIDIA-H800"}
+    assert quantities(named) == [("koordinator.sh/gpu-core", 2, Decimal(1), "NVIDIA-H800")]
+    assert requesting_pods([asked], {}, ["koordinator.sh/gpu-core"]) == {}
+    rdma = Series({**asked.labels, "resource": "rdma_hca_shared_devices_a_b_c_d_e"}, asked.samples)
+    assert requesting_pods([rdma])["uid-1"].unknown == set()
