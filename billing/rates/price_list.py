@@ -55,20 +55,25 @@ class GpuPriceInput:
 
 @dataclass(frozen=True)
 class SheetPrice:
-    """What a stored cost sheet gives for a GPU-hour."""
+    """What a stored cost sheet gives for a GPU-hour; `lost`: it costs something, and no decimal of the price shows that."""
 
     price: Decimal
     currency: str
     facility_kw: Decimal
+    lost: bool = False
 
 
 @dataclass(frozen=True)
 class TokenSheetPrice:
-    """What a stored token cost sheet gives for 1M tokens of a model, by class (with its bucket, if it derives some)."""
+    """What a stored token cost sheet gives for 1M tokens of a model, by class (with its bucket, if it derives some).
+
+    `lost`: classes that cost something, though no decimal of their price shows that.
+    """
 
     model: str
     currency: str
     by_class: Mapping[str, Decimal]
+    lost: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -155,7 +160,7 @@ def _sheet_price(
             value=shown(name), currency=sheet.currency, other=currency,
         ))
         return None
-    if _too_much(reader, name, sheet.price):
+    if _too_much(reader, name, sheet.price) or _lost(reader, name, ["price_per_gpu_hour"] if sheet.lost else ()):
         return None
     return GpuPriceInput(sheet.price, accelerator, resource, cost_sheet=name, facility_kw=sheet.facility_kw)
 
@@ -168,6 +173,16 @@ def _too_much(reader: FieldReader, sheet: str, price: Decimal) -> bool:
             "%(value)s gives %(price)s, which %(range)s", value=shown(sheet), price=price_text(price), range=PRICE.expected
         ))
     return above
+
+
+def _lost(reader: FieldReader, sheet: str, prices: Sequence[str]) -> bool:
+    """Whether a sheet gives prices that would bill at zero what costs something; then it is noted."""
+    if prices:
+        reader.refuse("cost_sheet", Message(
+            "%(value)s gives less than 0.00005 for %(prices)s, which a list shows as %(zero)s: write the prices yourself",
+            value=shown(sheet), prices=", ".join(prices), zero=price_text(Decimal(0)),
+        ))
+    return bool(prices)
 
 
 @dataclass(frozen=True)
@@ -277,7 +292,7 @@ def _token_sheet_prices(
             "%(value)s is in %(currency)s, prices are in %(other)s",
             value=shown(name), currency=sheet.currency, other=currency,
         ))
-    elif not _too_much(reader, name, max(sheet.by_class.values())):
+    elif not _too_much(reader, name, max(sheet.by_class.values())) and not _lost(reader, name, sheet.lost):
         return dict(sheet.by_class)
     return {}
 

@@ -71,7 +71,8 @@ def _sheet_price(name: str) -> SheetPrice | None:
     if sheet is None:
         return None
     cost = cost_of_gpu_hour(parse_cost_sheet(sheet.inputs))
-    return SheetPrice(cost.list_price, cost.list_currency, cost.facility_kw.quantize(Decimal("1e-6")))
+    lost = cost.cost > 0 and not cost.list_price
+    return SheetPrice(cost.list_price, cost.list_currency, cost.facility_kw.quantize(Decimal("1e-6")), lost)
 
 
 def reserved_price(name: str, currency: str) -> Decimal | None:
@@ -85,7 +86,9 @@ def _token_sheet_price(name: str) -> TokenSheetPrice | None:
     sheet = TokenCostSheet.objects.filter(name=name).first()
     if sheet is None:
         return None
-    return TokenSheetPrice(sheet.model, sheet.inputs["currency"], figures_by_class(sheet.result, "price_per_1m"))
+    prices, costs = (figures_by_class(sheet.result, figure) for figure in ("price_per_1m", "cost_per_1m"))
+    lost = tuple(name for name, price in prices.items() if costs[name] > 0 and not price)
+    return TokenSheetPrice(sheet.model, sheet.inputs["currency"], prices, lost)
 
 
 def price_draft_named(name: str) -> PriceDraft | None:

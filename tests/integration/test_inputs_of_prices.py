@@ -84,6 +84,24 @@ def test_a_sheet_gives_no_price_that_nobody_could_write(scenario: None) -> None:
     }
 
 
+def test_a_sheet_gives_no_price_that_bills_at_nothing_what_costs_something(scenario: None) -> None:
+    """9.66 x 1.2 x 0.000001 for a GPU-hour, and 10 x 10^6 / (3600 x 2 x 10^8) x 1.2 = 0.0000167 for 1M tokens of output."""
+    fast = {**TOKEN_SHEET["report"], "runs": [{**TOKEN_SHEET["report"]["runs"][0], "output_tps": "200000000"}]}
+    listed = {"currency": "USD", "list_currency": "CNY", "exchange_rate": "0.000001", "rate_date": "2026-10-01"}
+    body = {
+        **BODY, "gpu": [{"accelerator": "NVIDIA-H800", "cost_sheet": "cheap"}],
+        "tokens": [{"model": "llama-3-8b", "cost_sheet": "fast"}],
+        "cost_sheets": [{"name": "cheap", "sheet": {**SHEET, **listed}}],
+        "token_cost_sheets": [{"name": "fast", "sheet": {**TOKEN_SHEET, "report": fast}}],
+    }  # fmt: skip
+    errors = problem(signed_in("ana", "finance")("POST", "price-versions", body), 400)["errors"]
+    says = "which a list shows as 0.0000: write the prices yourself"
+    assert errors == {
+        "gpu[0].cost_sheet": [f"'cheap' gives less than 0.00005 for price_per_gpu_hour, {says}"],
+        "tokens[0].cost_sheet": [f"'fast' gives less than 0.00005 for output, {says}"],
+    }
+
+
 def test_three_messages_from_the_workbench(scenario: None) -> None:
     client = factories.signed_in(factories.person("ana", "finance"))
     sent = {**BAD, "accelerator": "NVIDIA-H800"}
