@@ -39,6 +39,10 @@ PRODUCT_ATTRIBUTES: Final = ("productName", "model", "acceleratorType", "instanc
 PROFILE_ATTRIBUTES: Final = ("profile", "partitionProfile")
 
 
+CUT: Final = frozenset(DEVICE_DRIVERS.values())
+"""Vendors whose profiles say how a card is cut; a driver that somebody named counts its devices, whatever they are."""
+
+
 class ClaimError(ValueError):
     """What of a claim or a slice cannot be counted, or breaks the API's form."""
 
@@ -273,12 +277,17 @@ def _unit(result: _Result, device: Device | None, vendor: str) -> tuple[str, str
 
 
 def kind_of(driver: str, device: Device, vendor: str) -> tuple[str, str | None, Fraction]:
-    """Resource name, product and share of its card of a device, as far as nobody lends it in pieces."""
+    """Resource name, product and share of its card of a device, as far as nobody lends it in pieces.
+
+    Raises ClaimError where it is a slice of which nobody knows how much of its card that is.
+    """
     product = next((device.attributes[key] for key in PRODUCT_ATTRIBUTES if device.attributes.get(key)), None)
     accelerator = re.sub(r"\s+", "-", product.strip()) if product else None
     profile = next((device.attributes[key] for key in PROFILE_ATTRIBUTES if device.attributes.get(key)), "")
     resource, share = f"dra/{driver}", Fraction(1)
     slice_share = _slice_share(profile, vendor, accelerator or "")
+    if slice_share is None and ((profile and vendor in CUT) or device.attributes.get("type") == "mig"):
+        raise ClaimError(f"a slice of profile {profile[:40]!r}, of which nobody knows how much of its card it is")
     if slice_share is not None and slice_share != 1:
         resource, share = f"{resource}/{'mig-' if vendor == 'nvidia' else ''}{profile}", slice_share
     return resource, accelerator, share

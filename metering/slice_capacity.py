@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from metering.claims import DEVICE_DRIVERS, OTHER_DRIVERS, Devices, kind_of
+from metering.claims import DEVICE_DRIVERS, OTHER_DRIVERS, ClaimError, Devices, kind_of
 
 KEEPS_AWAY: Final = frozenset({"NoSchedule", "NoExecute"})
 
@@ -37,7 +37,10 @@ def slice_offer(spec: Mapping[str, Any], devices: Devices, drivers: Mapping[str,
     units: Counter[tuple[str, str | None]] = Counter()
     for given in spec.get("devices") or () if vendor else ():
         basic = given.get("basic") or given  # v1beta1 nests them
-        resource, product, share = kind_of(driver, devices[driver, str(pool["name"]), str(given["name"])], vendor)
+        try:
+            resource, product, share = kind_of(driver, devices[driver, str(pool["name"]), str(given["name"])], vendor)
+        except ClaimError:
+            continue  # claims of it are a problem of their pods
         tainted = any(taint.get("effect") in KEEPS_AWAY for taint in basic.get("taints") or ())
         if not tainted and (share == 1 or not basic.get("consumesCounters")):
             units[resource, product] += 1

@@ -192,3 +192,15 @@ def test_an_older_form_of_slices_is_read() -> None:
 def test_a_quantity_of_another_form_is_refused() -> None:
     with pytest.raises(ClaimError, match="1 GiB"):
         quantity_of("1 GiB")
+
+
+@pytest.mark.parametrize("profile", [{"profile": {"string": "1c.3g.40gb"}}, {}], ids=["unknown profile", "no profile"])
+def test_a_slice_of_which_nobody_knows_the_share_is_no_whole_card(profile: dict[str, Any]) -> None:
+    odd = device("m", {**H100, "type": {"string": "mig"}, **profile})
+    found = held(pod("c"), claim("c", result("m")), slices=[resource_slice(odd)])
+    assert found.held == ()
+    assert [text for text in found.unknown if "of which nobody knows how much of its card it is" in text]
+    named = {"drivers": {"gpu.example.com": "other"}}
+    counted = claim("c", result("m", driver="gpu.example.com"))
+    own = resource_slice(device("m", {**H100, **profile}), driver="gpu.example.com")
+    assert [item.share for item in held(pod("c"), counted, slices=[own], **named).held] == [Fraction(1)]

@@ -37,6 +37,11 @@ def test_a_card_that_is_cut_for_good_is_offered_by_its_partitions() -> None:
     assert device_share("dra/gpu.nvidia.com/mig-1g.10gb") == Fraction(1, 7)
 
 
+def test_a_slice_of_unknown_share_is_no_capacity() -> None:
+    odd = {**H100, "profile": {"string": "1c.3g.40gb"}}
+    assert offered(spec(device("a"), device("m", odd))) == {"dra/gpu.nvidia.com": (PRODUCT, 1)}
+
+
 def test_a_card_that_can_be_cut_on_demand_counts_once() -> None:
     counters = {"consumesCounters": [{"counterSet": "card-0", "counters": {"memory": {"value": "10Gi"}}}]}
     whole, parts = device("a", **counters), [device(f"m{number}", MIG, **counters) for number in range(7)]
