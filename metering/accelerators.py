@@ -19,6 +19,7 @@ from metering.accelerator_resources import (
     ASCEND_CORES_OF_CHIP,
     ASCEND_CORES_OF_TEMPLATE,
     COUNTED,
+    DISCOVERED,
     FALLBACK_PRODUCT_LABEL,
     GKE_SHARING,
     MIG_COMPUTE_SLICES,
@@ -187,6 +188,16 @@ def accelerator_name(resource: str, labels: Mapping[str, str]) -> str | None:
     keys = (*PRODUCT_LABELS.get(resource_row(resource).vendor, ()), FALLBACK_PRODUCT_LABEL)
     found = next((labels[key].strip() for key in keys if labels.get(key, "").strip()), None)
     return found and normalised_product(found)
+
+
+def is_discovered(resource: str, labels: Mapping[str, str]) -> bool:
+    """Whether a node has the labels that a vendor's discovery gives it, or needs none.
+
+    >>> is_discovered("nvidia.com/gpu", {}), is_discovered("nvidia.com/gpu", {"nvidia.com/gpu.product": "NVIDIA-H800"})
+    (False, True)
+    """
+    keys = DISCOVERED.get(resource_row(resource).vendor, ())
+    return not keys or any(labels.get(key) for key in keys)
 
 
 def normalised_product(product: str) -> str:

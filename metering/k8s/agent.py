@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
+from metering.accelerators import is_discovered
 from metering.allocation import Ending, Hold, Rule, hold_of, remember
 from metering.k8s.api import ApiError
 from metering.k8s.capacity import CLAIMED, capacity_records, offers, stored_node
@@ -35,7 +36,10 @@ BODY_RECORDS: Final = 1000
 KEEP_GONE: Final = timedelta(days=1)
 """How long an ended pod is remembered after its object vanished, so that an event that comes late cannot reopen it."""
 NODE_PATIENCE: Final = timedelta(minutes=2)
-"""How long a pod waits for its node to be seen, and for its start to be reported, before it is reported without."""
+"""How long a pod waits for its node to be seen and described, and for its start to be reported, before it is reported
+without. On a node that has just come, pods are bound within a second of its devices, and the labels that say how those are
+shared come up to a minute later.
+"""
 READ_LATE: Final = (Rule.DELETED_SEEN, Rule.TERMINAL_SEEN)
 """Ends of which only the reading is known: read late, they may lie anywhere in the time before."""
 
@@ -243,7 +247,8 @@ class Agent:
         """What identifies the pod's allocations, once its node, its start and what is around it are known or waited for."""
         node = self.store.node(hold.node)
         waited = at - hold.start > NODE_PATIENCE
-        if (node is None or hold.start_rule is Rule.FIRST_SEEN) and not waited:
+        undescribed = node is None or any(not is_discovered(name, node.labels) for name in facts.requests)
+        if (undescribed or hold.start_rule is Rule.FIRST_SEEN) and not waited:
             return None
         around = self._look_around(facts)
         if not around.complete and not waited:
@@ -334,8 +339,8 @@ class Agent:
         for row in self.store.undescribed():
             hold = hold_of(_seen_again(row), row.facts.created_at)
             if hold is not None:
-                at = now if row.ending is None else hold.start + 2 * NODE_PATIENCE
-                self.store.put_pod(replace(row, records=self._describe(row.facts, hold, at)), self.store.cursor("pods").list)
+                records = self._describe(row.facts, hold, now)
+                self.store.put_pod(replace(row, records=records), self.store.cursor("pods").list)
 
     def _put(self, pods_until: datetime, nodes_until: datetime | None, *, refresh: bool) -> int:
         count = self._put_allocations(pods_until, refresh=refresh)

@@ -268,6 +268,38 @@ def test_a_relabelled_node_does_not_change_what_a_pod_was_bound_to(here: Rig) ->
     assert here.platform.hold("u")["accelerator"] == "NVIDIA-H800"
 
 
+def test_a_pod_on_a_node_that_has_just_come_waits_for_how_its_cards_are_shared(here: Rig) -> None:
+    """Eight cards, ten pods on each: the plugin offers 80 units first, and feature discovery explains them 40 s later.
+
+    Of a node that nobody explains a pod is reported two minutes after it was bound, as before.
+    """
+    bare = [here.cluster.add_node(name, gpus=80) for name in ("fresh", "plain")]
+    for node in bare:
+        node["metadata"]["labels"].clear()
+        here.cluster.put("nodes", node)
+    here.settle()
+    for uid, node_name in (("u", "fresh"), ("short", "fresh"), ("v", "plain")):
+        here.cluster.create(uid)
+        here.cluster.bind(uid, node_name)
+    here.cluster.advance(20)
+    here.cluster.finish("short")
+    here.report()
+    assert here.platform.holds == {}
+    assert here.platform.watermark == "2026-10-10T10:00:00Z"
+    bare[0]["metadata"]["labels"] |= {
+        "nvidia.com/gpu.product": "NVIDIA-H800-SHARED", "nvidia.com/gpu.count": "8", "nvidia.com/gpu.replicas": "10",
+    }  # fmt: skip
+    here.cluster.put("nodes", bare[0])
+    here.cluster.advance(20)
+    here.report()
+    shown = {uid: (here.platform.hold(uid)["device_fraction"], here.platform.seconds(uid)) for uid in ("u", "short")}
+    assert shown == {"u": ("0.1", 40), "short": ("0.1", 20)}
+    assert here.platform.hold("u")["accelerator"] == "NVIDIA-H800"
+    here.cluster.advance(100)
+    here.report()
+    assert (here.platform.hold("v")["accelerator"], here.platform.seconds("v")) == ("unknown", 140)
+
+
 def test_a_resource_that_nobody_knows_is_reported_and_not_ignored(here: Rig) -> None:
     resources = {"resources": {"limits": {"example.com/fpga": "2"}}}
     here.cluster.launch("u", gpus=0, containers=[{"name": "c", **resources}])
