@@ -242,9 +242,13 @@ def scan_sums(window: Interval) -> list[ScanSum]:
     return [ScanSum(*row) for row in rows]
 
 
+KUBERNETES_UID: Final = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
+
+
 def allocated_twice_by_pod(window: Interval) -> list[tuple[str, str, int]]:
     """(cluster, pod uid, overlapping microseconds) where reports hold the same resource of a pod twice at a time.
 
+    A UID that Kubernetes gave is of one pod everywhere: a cluster that is reported under two names holds everything twice.
     Claimed devices (`dra/DRIVER`) of two products are two resources under one name. Pieces of one allocation never
     overlap, so only pods with several are read; an index finds these at any time. A run of Slurm has another uid where its
     reports know another key of it, so its job tells who holds: runs of one job follow each other.
@@ -252,24 +256,29 @@ def allocated_twice_by_pod(window: Interval) -> list[tuple[str, str, int]]:
     return rows_read(
         """WITH several AS MATERIALIZED (
                SELECT cluster, pod_uid FROM usage_gpuallocation GROUP BY 1, 2 HAVING count(*) > 1
+               UNION
+               SELECT unnest(array_agg(DISTINCT cluster)), pod_uid FROM usage_gpuallocation GROUP BY pod_uid
+               HAVING min(cluster) < max(cluster)
            ), holds AS (
-               SELECT a.cluster, a.pod_uid AS holder, a.resource, s.start, s.until, s.id,
+               SELECT a.cluster, CASE WHEN a.pod_uid ~ %(uid)s THEN '' ELSE a.cluster END AS whose, a.pod_uid AS holder,
+                      a.resource, s.start, s.until, s.id,
                       CASE WHEN a.resource LIKE 'dra/%%' THEN a.accelerator END AS product
                FROM several JOIN usage_gpuallocation a USING (cluster, pod_uid)
                JOIN usage_allocationrevision s ON s.allocation_id = a.id
                WHERE s.start < %(hi)s AND s.until > %(lo)s AND a.resource NOT LIKE 'slurm/%%'
                UNION ALL
-               SELECT a.cluster, split_part(a.pod_uid, '/', 1) || '/' || a.pod, a.resource, s.start, s.until, s.id, NULL
+               SELECT a.cluster, a.cluster, split_part(a.pod_uid, '/', 1) || '/' || a.pod, a.resource,
+                      s.start, s.until, s.id, NULL
                FROM usage_gpuallocation a JOIN usage_allocationrevision s ON s.allocation_id = a.id
                WHERE s.start < %(hi)s AND s.until > %(lo)s AND a.resource LIKE 'slurm/%%'
            )
            SELECT cluster, holder, sum(microseconds(least(until, before) - start))::bigint FROM (
                SELECT cluster, holder, start, until,
-                      max(until) OVER (PARTITION BY cluster, holder, resource, product ORDER BY start, id
+                      max(until) OVER (PARTITION BY whose, holder, resource, product ORDER BY start, id
                                        ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
                FROM holds) held
            WHERE before > start GROUP BY 1, 2 ORDER BY 1, 2""",
-        {"lo": window.start, "hi": window.end},
+        {"lo": window.start, "hi": window.end, "uid": KUBERNETES_UID},
     )
 
 
