@@ -23,6 +23,7 @@ from billing.api.schema import INGEST_ANSWER, record_schema
 from billing.api.token_reports import report_read
 from billing.tenancy.actors import actor_of
 from billing.usage import services
+from billing.usage.services.watermarks import AgentNote
 from metering.intervals import Interval
 from metering.names import name_problem
 from metering.record_checks import EARLIEST
@@ -266,15 +267,24 @@ class AllocationsEndpoint(UsageEndpoint):
         return name, {cluster}
 
 
-def _agent_notes(agent: dict[str, Any] | None) -> dict[str, dict[str, str]]:
+def _agent_notes(agent: dict[str, Any] | None) -> dict[str, dict[str, str | AgentNote]]:
     """What an agent could not meter, by kind; whatever has another form says nothing."""
     fields = {"problem": "problems", "unknown": "unknown_resources"}
     found = {kind: (agent or {}).get(field) for kind, field in fields.items()}
     return {
-        kind: {str(subject): str(text) for subject, text in list(notes.items())[:MOST_NOTES]}
+        kind: {str(subject): _note(note) for subject, note in list(notes.items())[:MOST_NOTES]}
         for kind, notes in found.items()
         if isinstance(notes, dict)
     }
+
+
+def _note(given: Any) -> str | AgentNote:
+    try:
+        note = msgspec.convert(given, AgentNote)
+    except msgspec.ValidationError:
+        return str(given)
+    known = all(at.tzinfo and at >= EARLIEST for at in (note.since, note.until)) and note.since <= note.until
+    return note if known else note.text
 
 
 def _no_accelerators(agent: dict[str, Any] | None) -> list[str]:

@@ -289,14 +289,15 @@ def not_taken_in(window: Interval) -> list[tuple[str, str, int, str]]:
     once it is declared, or where its allocations are kept with their quantity (`usage.unknown_shares`).
     """
     return rows_read(
-        """SELECT reason, reporter || ' via ' || door, count(*), '' FROM usage_quarantinedrecord
+        r"""SELECT reason, reporter || ' via ' || door, count(*), '' FROM usage_quarantinedrecord
            WHERE status = 'open' AND at >= %(start)s AND at < %(end)s GROUP BY 1, 2
            UNION ALL
-           SELECT 'agent ' || kind, cluster || '/' || subject, 1, text FROM usage_agentdiagnostic n
+           SELECT 'agent ' || kind, cluster || '/' || subject, 1, text
+           FROM usage_agentdiagnostic n, regexp_replace(subject, ', \d{4}-\d{2}$', '') AS named (resource)
            WHERE at >= %(start)s AND at < %(end)s AND (kind <> 'unknown' OR NOT EXISTS (
-                     SELECT 1 FROM usage_sharedeclaration d WHERE d.cluster = n.cluster AND d.resource = n.subject
+                     SELECT 1 FROM usage_sharedeclaration d WHERE d.cluster = n.cluster AND d.resource = named.resource
                      UNION ALL
-                     SELECT 1 FROM usage_unknownshare u WHERE u.cluster = n.cluster AND u.resource = n.subject))
+                     SELECT 1 FROM usage_unknownshare u WHERE u.cluster = n.cluster AND u.resource = named.resource))
            ORDER BY 1, 2""",
         {"start": window.start, "end": window.end},
     )

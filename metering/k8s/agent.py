@@ -292,6 +292,12 @@ class Agent:
             self._connection.execute("BEGIN IMMEDIATE")
             self.store.note_problem(f"reading {kind}", str(error), at)
 
+    def listed_unreadable(self, texts: Iterable[str], at: datetime) -> None:
+        """Pods that an independent list cannot read either: no watch says again of a pod that does not change."""
+        with self._connection:
+            self._connection.execute("BEGIN IMMEDIATE")
+            self._complain("pods", texts, at)
+
     def _complain(self, kind: str, unreadable: Iterable[str], at: datetime) -> None:
         for text in unreadable:
             log.error("%s: an object cannot be read: %s", kind, text)
@@ -398,7 +404,7 @@ class Agent:
     def info(self) -> dict[str, Any]:
         """Who reports, and what it could not meter."""
         info: dict[str, Any] = {"name": self._name, "cluster": self.scope.cluster, "version": self._version}
-        if unknown := {name: units for name, units in self.store.unknown_resources().items() if self.scope.is_unknown(name)}:
+        if unknown := {name: note for name, note in self.store.unknown_resources().items() if self.scope.is_unknown(name)}:
             info["unknown_resources"] = unknown
         if self.scope.no_accelerators:
             info["no_accelerators"] = sorted(self.scope.no_accelerators)

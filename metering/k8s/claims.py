@@ -181,23 +181,23 @@ class ClaimBook:
             reported = self._of_others(row, hold) | reported
         places = {place for claim in reported.values() for place in places_of(claim)}
         found = allocated_through_claims(claims, reported, self.kept.devices(places), drivers=self._drivers)
-        unknown = found.unknown
+        unknown, at = found.unknown, min(now, row.ending.at) if row.ending else now
         parts = tuple(msgspec.structs.replace(item, accelerator=item.accelerator or UNKNOWN) for item in found.held)
         for driver, count in found.drivers.items():
-            self._store.note_unknown(f"dra/{driver}", count, now)
+            self._store.note_unknown(f"dra/{driver}", count, at)
         if unknown and self.waits(row.uid, claims, row.first_seen):
             return
         if unknown:
-            self._store.note_problem(row.facts.subject, "; ".join(unknown), now)
-        before = self.kept.claimed(row.uid)
-        if unknown and before is not None and before.parts == parts:
+            self._store.note_problem(row.facts.subject, "; ".join(unknown), at)
+        before, whole = self.kept.claimed(row.uid), not unknown and not found.drivers
+        if not whole and before is not None and before.parts == parts:
             return
         try:
             base = before.base if before else describe(row.facts, hold)
         except RecordError as error:
-            self._store.note_problem(row.facts.subject, str(error), now)
+            self._store.note_problem(row.facts.subject, str(error), at)
             return
-        self.kept.put_claimed(row.uid, ClaimedHold(base, parts), whole=not unknown)
+        self.kept.put_claimed(row.uid, ClaimedHold(base, parts), whole=whole)
         self.kept.disturb(row.uid)
 
     def _of_others(self, row: PodRow, hold: Hold) -> dict[str, Claim]:

@@ -24,12 +24,14 @@ class Scan:
     """Pods that hold accelerators according to a list, with their units by uid, as of a version.
 
     `suspects`: pods on which list and store did not agree then; some only because the watch was behind the list.
+    `unreadable`: what is wrong with pods that cannot be read.
     """
 
     version: int
     at: datetime
     holding: Mapping[str, int]
     suspects: frozenset[str]
+    unreadable: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,26 +61,30 @@ def scan(api: Api, scope: Scope, store: Store) -> Scan:
     """List all pods, and compare them with the open ones of the store.  Raises ApiError."""
     at = api.clock.now()
     holding: dict[str, int] = {}
+    unreadable: list[str] = []
     version = 0
     parameters = {"limit": str(PAGE)}
     while True:
-        metadata, pods, _ = PODS.items(api.get(PODS.path, parameters))
+        metadata, pods, bad = PODS.items(api.get(PODS.path, parameters))
         if not metadata.resource_version.isdecimal():
             raise UnreachableError(f"{PODS.path}: the list names no version")
         version = version or int(metadata.resource_version)
-        holding |= _holding(pods, scope)
+        holding |= _holding(pods, scope, unreadable)
+        unreadable += bad
         if not metadata.continue_:
-            return Scan(version, at, holding, frozenset(holding.keys() ^ store.open_versions().keys()))
+            suspects = frozenset(holding.keys() ^ store.open_versions().keys())
+            return Scan(version, at, holding, suspects, tuple(unreadable))
         parameters = {"limit": str(PAGE), "continue": metadata.continue_}
 
 
-def _holding(pods: Iterable[Pod], scope: Scope) -> dict[str, int]:
-    """Units by uid of the pods that hold any; those that cannot be read are a problem that the watch has reported."""
+def _holding(pods: Iterable[Pod], scope: Scope, unreadable: list[str]) -> dict[str, int]:
+    """Units by uid of the pods that hold any; what is wrong with those that cannot be read is added to `unreadable`."""
     found = {}
     for pod in pods:
         try:
             seen = seen_pod(pod)
-        except (msgspec.DecodeError, RequestError):
+        except (msgspec.DecodeError, RequestError) as error:
+            unreadable.append(str(error))
             continue
         if seen and seen.node and seen.status.phase not in TERMINAL:
             found[seen.facts.uid] = _units_of(seen.facts, scope)

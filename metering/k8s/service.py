@@ -184,6 +184,7 @@ class Service:
             except ApiError as error:
                 log.warning("the scan has to wait: %s", error)
                 return
+            agent.listed_unreadable(self._scan.unreadable, self._scan.at)
             self._compare_queues(agent, api)
         if self._scan is None:
             return

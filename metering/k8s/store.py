@@ -7,7 +7,7 @@ to be reported about it are there together after a crash, or not at all. Instant
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 import msgspec
@@ -40,18 +40,32 @@ CREATE TABLE IF NOT EXISTS capacity (
     quantity INTEGER NOT NULL, condition TEXT NOT NULL, dirty INTEGER NOT NULL, PRIMARY KEY (node, resource, start_us)
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS capacity_open ON capacity (node) WHERE until_us IS NULL;
-CREATE TABLE IF NOT EXISTS unknown_resource (name TEXT PRIMARY KEY, units INTEGER NOT NULL, seen_us INTEGER NOT NULL)
-    WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS unwatched (start_us INTEGER PRIMARY KEY, end_us INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS watched_since (only_row INTEGER PRIMARY KEY CHECK (only_row = 1), at_us INTEGER NOT NULL);
 INSERT OR IGNORE INTO watched_since SELECT 1, listed_us FROM stream WHERE kind = 'pods' AND listed_us IS NOT NULL;
 CREATE TABLE IF NOT EXISTS scan (
     at_us INTEGER PRIMARY KEY, watched INTEGER NOT NULL, scanned INTEGER NOT NULL, differing INTEGER NOT NULL
 );
+CREATE TABLE IF NOT EXISTS note (
+    kind TEXT NOT NULL, subject TEXT NOT NULL, text TEXT NOT NULL, since_us INTEGER NOT NULL, seen_us INTEGER NOT NULL,
+    PRIMARY KEY (kind, subject)
+) WITHOUT ROWID;
+"""
+NOTES_BEFORE: Final = """
 CREATE TABLE IF NOT EXISTS problem (subject TEXT PRIMARY KEY, text TEXT NOT NULL, seen_us INTEGER NOT NULL) WITHOUT ROWID;
+INSERT OR IGNORE INTO note
+    SELECT 'problem', substr(subject, 1, length(subject) - 9 * (subject GLOB '*, [0-9][0-9][0-9][0-9]-[0-9][0-9]')),
+           max(text), min(seen_us), max(seen_us) FROM problem GROUP BY 2;
+DROP TABLE problem;
+DROP TABLE IF EXISTS unknown_resource;
+"""
+"""Earlier versions named the month (", 2026-10") at the end of a subject; the platform does now, in its own time zone. What
+they noted of resources is noted again.
 """
 MOST_PROBLEMS: Final = 99
 """The platform takes a hundred subjects of a report; the last says how many more there are."""
+LATELY: Final = timedelta(days=31)
+PROBLEM, UNKNOWN_RESOURCE = "problem", "unknown"
 
 
 class StoredNode(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -116,6 +130,15 @@ class ScanRow:
 
 
 @dataclass(frozen=True, slots=True)
+class Note:
+    """What somebody must look at, and from when to when it was so: the platform knows in which billing months that is."""
+
+    text: str
+    since: datetime
+    until: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class Cursor:
     """How far a stream was read: its version, the instant up to which everything is known, and the number of its list."""
 
@@ -141,7 +164,7 @@ class Store:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.connection = connection
-        connection.executescript(SCHEMA)
+        connection.executescript(SCHEMA + NOTES_BEFORE)
 
     def cursor(self, kind: str) -> Cursor:
         """How far a stream was read; nowhere, before its first list."""
@@ -330,14 +353,6 @@ class Store:
         self.connection.execute("DELETE FROM capacity WHERE until_us IS NOT NULL")
         self.connection.execute("UPDATE capacity SET dirty = 0 WHERE dirty = 1")
 
-    def note_unknown(self, name: str, units: int, at: datetime) -> None:
-        """Pods request an unknown extended resource."""
-        self.connection.execute("INSERT OR REPLACE INTO unknown_resource VALUES (?, ?, ?)", (name, units, to_us(at)))
-
-    def unknown_resources(self) -> dict[str, int]:
-        """Unknown extended resources, with the units of the last request."""
-        return dict(self.connection.execute("SELECT name, units FROM unknown_resource ORDER BY name"))
-
     def begin_watching(self, at: datetime) -> None:
         """The first list is complete: what came and went before is in no state of this agent."""
         self.connection.execute("INSERT OR IGNORE INTO watched_since VALUES (1, ?)", (to_us(at),))
@@ -377,21 +392,40 @@ class Store:
         self.connection.execute("DELETE FROM scan")
 
     def note_problem(self, subject: str, text: str, at: datetime) -> None:
-        """Something that could not be metered as it should.
+        """Something that could not be metered as it should."""
+        self._note(PROBLEM, subject, text[:500], at)
 
-        The platform notes each subject once. It names the month, so that what goes on in the next one blocks that as well.
-        """
-        row = (f"{subject}, {at:%Y-%m}", text[:500], to_us(at))
-        self.connection.execute("INSERT OR REPLACE INTO problem VALUES (?, ?, ?)", row)
+    def note_unknown(self, name: str, units: int, at: datetime) -> None:
+        """Pods request an unknown extended resource, or claim devices of an unknown driver."""
+        self._note(UNKNOWN_RESOURCE, name, str(units), at)
 
-    def problems(self) -> dict[str, str]:
-        """The latest problems by what they are about, and how many more there are."""
-        latest = "SELECT subject, text, seen_us FROM problem ORDER BY seen_us DESC, subject"
-        rows = self.connection.execute(latest).fetchall()
-        found = {subject: text for subject, text, _ in rows[:MOST_PROBLEMS]}
-        if more := len(rows) - len(found):
-            found[f"others, {from_us(rows[0][2]):%Y-%m}"] = f"{more} more cannot be metered: see the log of the agent"
+    def _note(self, kind: str, subject: str, text: str, at: datetime) -> None:
+        self.connection.execute(
+            """INSERT INTO note VALUES (?1, ?2, ?3, ?4, ?4) ON CONFLICT (kind, subject) DO UPDATE
+               SET text = excluded.text, since_us = min(since_us, ?4), seen_us = max(seen_us, ?4)""",
+            (kind, subject, text, to_us(at)),
+        )
+
+    def unknown_resources(self) -> dict[str, Note]:
+        """Unknown extended resources, with the units of the last request."""
+        return {subject: note for subject, note in self._notes(UNKNOWN_RESOURCE)}
+
+    def problems(self) -> dict[str, Note]:
+        """The latest problems by what they are about, and how many more there were lately."""
+        every = self._notes(PROBLEM)
+        rest = [note for _, note in every[MOST_PROBLEMS:] if every[0][1].until - note.until < LATELY]
+        found = dict(every[:MOST_PROBLEMS])
+        if rest:
+            text = f"{len(rest)} more cannot be metered: see the log of the agent"
+            found["others"] = Note(text, rest[0].until, rest[0].until)
         return found
+
+    def _notes(self, kind: str) -> list[tuple[str, Note]]:
+        """The latest first."""
+        rows = self.connection.execute(
+            "SELECT subject, text, since_us, seen_us FROM note WHERE kind = ? ORDER BY seen_us DESC, subject", (kind,)
+        )
+        return [(subject, Note(text, from_us(since), from_us(seen))) for subject, text, since, seen in rows.fetchall()]
 
 
 CAPACITY: Final = "node, resource, start_us, until_us, accelerator, quantity, condition"

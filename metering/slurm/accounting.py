@@ -6,9 +6,9 @@ no run looked back to the one before.
 
 import argparse
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from metering.allocation_reports import report_allocations
 from metering.intervals import Interval
@@ -43,13 +43,13 @@ def report_window(
     options: argparse.Namespace,
     records: Sequence[GpuAllocation],
     rejected: Sequence[RejectedEntry],
-    uncounted: Sequence[str],
+    uncounted: Mapping[str, datetime | None],
     window: Interval,
 ) -> int:
     """Send the records, with what somebody must solve: the entries that cannot be taken, and generic resources that are not
     counted; the exit status.
     """
-    unknown = {f"slurm/{name}": "" for name in uncounted}
+    unknown = {f"slurm/{name}": _note("", held_until or window.end) for name, held_until in uncounted.items()}
     return report_allocations(
         options.state, records, endpoint=options.endpoint, token_file=options.token_file,
         agent={"name": "slurm", "cluster": options.cluster, "problems": problems(rejected, window.end),
@@ -58,23 +58,31 @@ def report_window(
     )  # fmt: skip
 
 
-def problems(rejected: Sequence[RejectedEntry], now: datetime) -> dict[str, str]:
-    """Why runs cannot be billed, by run and month, and how many more there are.
+def problems(rejected: Sequence[RejectedEntry], now: datetime) -> dict[str, dict[str, Any]]:
+    """Why runs cannot be billed, by run, with the time of which that is, and how many more there are.
 
-    The platform notes each subject once. So a run that goes on blocks every month that it reaches, one that has ended only
-    that of its end, and a later run of the same job blocks whatever was decided of the one before.
+    The platform notes each subject once in each month. So a run that goes on blocks every month that it reaches, one that
+    has ended only that of its end, and a later run of the same job blocks whatever was decided of the one before.
     """
-    latest = sorted(rejected, key=lambda item: (item.run.end or now) if item.run else now, reverse=True)
-    found = {_subject(item, now): str(item.error) for item in latest}
+    latest = sorted(rejected, key=lambda item: _last(item, now), reverse=True)
+    found = {_subject(item): _note(str(item.error), _last(item, now)) for item in latest}
     kept = dict(list(found.items())[:MOST_PROBLEMS])
     if more := len(found) - len(kept):
-        kept[f"others, {now:%Y-%m}"] = f"{more} more cannot be billed: see what the command printed"
+        kept["others"] = _note(f"{more} more cannot be billed: see what the command printed", now)
     return kept
 
 
-def _subject(item: RejectedEntry, now: datetime) -> str:
+def _note(text: str, at: datetime) -> dict[str, Any]:
+    return {"text": text, "since": at, "until": at}
+
+
+def _last(item: RejectedEntry, now: datetime) -> datetime:
+    return (item.run.end or now) if item.run else now
+
+
+def _subject(item: RejectedEntry) -> str:
     run = item.run
     if run is None:
-        return f"{item.error.job or item.error}, {now:%Y-%m}"
+        return str(item.error.job or item.error)
     began = f" of {run.submit:%Y-%m-%dT%H:%M:%SZ}" if run.submit else ""
-    return f"{run.job_id}{began}, {run.end or now:%Y-%m}"
+    return f"{run.job_id}{began}"

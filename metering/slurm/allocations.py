@@ -84,10 +84,16 @@ def _shares_key(job: SlurmJob, record: GpuAllocation) -> RejectedEntry:
     return RejectedEntry(job.source, SacctError(job.job_id, "SLUID", problem), job)
 
 
-def uncounted_gres(jobs: Iterable[SlurmJob], gres: Sequence[str] = DEVICES) -> list[str]:
-    """Generic resources that jobs held and that no record counts, so that somebody can decide about them."""
-    names = {name.removeprefix(GRES).partition(":")[0] for job in jobs for name in job.tres if name.startswith(GRES)}
-    return sorted(names - set(gres) - USAGE_ONLY)
+def uncounted_gres(jobs: Iterable[SlurmJob], gres: Sequence[str] = DEVICES) -> dict[str, datetime | None]:
+    """Generic resources that jobs held and that no record counts, so that somebody can decide about them, and until when
+    they were held; None where they are still.
+    """
+    counted, found = {*gres, *USAGE_ONLY}, dict[str, datetime | None]()
+    for job in jobs:
+        for name in {name.removeprefix(GRES).partition(":")[0] for name in job.tres if name.startswith(GRES)} - counted:
+            before = found.get(name, job.end)
+            found[name] = max(before, job.end) if before and job.end else None
+    return dict(sorted(found.items()))
 
 
 def untracked(jobs: Iterable[SlurmJob]) -> list[RejectedEntry]:

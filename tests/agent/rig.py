@@ -56,7 +56,13 @@ class Platform(httpx.BaseTransport):
 
     def take(self, path: str, response: dict[str, Any]) -> None:
         self.agent = response["agent"]
-        self.problems |= set(self.agent.get("problems", {}))
+        if "problems" in self.agent:
+            given = self.agent["problems"].items()
+            self.agent["problems"] = {f"{subject}, {note['until'][:7]}": note["text"] for subject, note in given}
+            self.problems |= set(self.agent["problems"])
+        if "unknown_resources" in self.agent:
+            given = self.agent["unknown_resources"].items()
+            self.agent["unknown_resources"] = {name: int(note["text"]) for name, note in given}
         self.unwatched += response.get("unwatched", [])
         if "watermark" in response:
             self._begun(response["watched_since"])
@@ -218,7 +224,9 @@ class Rig:
 
     def scan(self) -> Scan:
         """List independently of the streams, as the service does once an hour."""
-        return scan(self.api, self.agent.scope, self.agent.store)
+        found = scan(self.api, self.agent.scope, self.agent.store)
+        self.agent.listed_unreadable(found.unreadable, found.at)
+        return found
 
     def judge(self, found: Scan) -> Difference:
         """Compare a scan with what the watch has reported since; what was found is kept."""

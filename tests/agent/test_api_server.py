@@ -153,6 +153,16 @@ def test_an_object_that_cannot_be_read_costs_none_of_its_neighbours(here: Rig) -
     assert len(here.platform.agent["problems"]) == 2
 
 
+def test_a_pod_that_cannot_be_read_is_a_problem_of_every_month_though_no_event_comes(here: Rig) -> None:
+    here.cluster.create("bad", containers=[{"name": "c", "resources": {"limits": {"nvidia.com/gpu": "half"}}}])
+    here.settle()
+    here.deliver()
+    here.cluster.advance(40 * 86_400)
+    here.scan()
+    here.report()
+    assert {subject[-7:] for subject in here.platform.problems} == {"2026-10", "2026-11"}
+
+
 def test_the_scan_finds_a_lost_event_and_not_one_that_is_on_its_way(here: Rig) -> None:
     here.settle()
     for uid in ("a", "b"):

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from metering.intervals import to_us
 from metering.k8s.api import RefusedError
 from metering.k8s.description import Scope
 from metering.k8s.stream import claim_kinds
+from metering.spool import open_state
 from tests.agent.claims import GPU, H100, MIG, PRODUCT, claims, device_seconds, held, launch, second
 from tests.agent.cluster import START, stamp
 from tests.agent.rig import Rig, rig
@@ -82,6 +84,37 @@ def test_an_unknown_driver_is_reported_and_a_configured_one_counts(tmp_path: Pat
             assert held(made, "u") == (counted if number == 1 else [])
             unknown = made.platform.agent.get("unknown_resources")
             assert unknown == ({"dra/fpga.example.com": 1} if number == 0 else None)
+
+
+def test_a_device_of_an_unknown_driver_is_unknown_for_as_long_as_it_is_held(here: Rig) -> None:
+    """Held from 10 October to 10 November: what was decided of October says nothing of November, and nothing of December."""
+    here.cluster.add_slice("n-1", {"f-0": {"model": {"string": "F1"}}}, driver="fpga.example.com")
+    here.cluster.allocate("odd", "f-0", driver="fpga.example.com")
+    launch(here, "u", "odd")
+    here.report()
+    for days in (20, 11):
+        here.cluster.advance(days * 86_400)
+        here.report()
+    here.cluster.finish("u")
+    here.report()
+    here.cluster.advance(30 * 86_400)
+    here.report()
+    note = here.agent.store.unknown_resources()["dra/fpga.example.com"]
+    assert (note.since, note.until) == (START, START + timedelta(days=31))
+
+
+def test_what_an_earlier_version_noted_goes_on_under_its_subject(tmp_path: Path) -> None:
+    """It named the month at the end of a subject; version 1 did not."""
+    connection = open_state(tmp_path / "agent.sqlite")
+    connection.execute("CREATE TABLE problem (subject TEXT PRIMARY KEY, text TEXT NOT NULL, seen_us INTEGER NOT NULL)")
+    rows = [("pod nlp/a (a), 2026-09", 1), ("pod nlp/a (a), 2026-10", 5), ("pods: half", 3)]
+    connection.executemany("INSERT INTO problem VALUES (?, 'why', ?)", rows)
+    connection.commit()
+    connection.close()
+    with rig(tmp_path / "agent.sqlite") as made:
+        made.restart()
+        noted = {subject: (to_us(note.since), to_us(note.until)) for subject, note in made.agent.store.problems().items()}
+    assert noted == {"pod nlp/a (a)": (1, 5), "pods: half": (3, 3)}
 
 
 def test_a_claim_that_is_reserved_for_something_else_than_pods_is_a_problem(here: Rig) -> None:

@@ -1,7 +1,7 @@
 """A fake API server -> the agent -> HTTP -> the real ledger: GPU-seconds of each pod, through kills and outages."""
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +10,12 @@ import pytest
 from billing.closing.report import Check, ReportedException, build_report
 from billing.invoices.selectors import period_of
 from billing.tenancy.tokens import api_token_create
-from billing.usage.models import AgentWatermark, CoverageNote, GpuAllocation, NodeCapacity, QuarantinedRecord
+from billing.usage.models import AgentWatermark, Close, CoverageNote, GpuAllocation, NodeCapacity, QuarantinedRecord
 from billing.usage.selectors import allocated_twice_by_pod, not_taken_in
-from metering.intervals import Interval
+from billing.usage.services.watermarks import AgentNote, agent_notes_add
+from metering.intervals import Interval, billing_month
 from tests.agent.claims import late
-from tests.factories import apply
+from tests.factories import SET_UP, allocation_record, apply, ingest_allocations
 from tests.factories.agents import LedgerRig
 from tests.stored_rows import query
 
@@ -90,6 +91,54 @@ def test_what_cannot_be_metered_blocks_each_month_and_each_pod_of_a_name(
     assert unmetered(2026, 11) == [
         ("hq-1/pod nlp/job-0 (first), 2026-11", unknown), ("hq-1/pod nlp/job-0 (second), 2026-11", unknown),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("zone", "told"),
+    [
+        # already November in UTC, not yet in New York, where the same goes on until the 20th
+        ("America/New_York", ["2026-10-10T12:00:00Z", "2026-11-01T00:00:30Z", "2026-11-20T12:00:00Z"]),
+        # the last that is known of it is of November in Shanghai, though still of October in UTC
+        ("Asia/Shanghai", ["2026-10-10T12:00:00Z", "2026-10-31T17:00:00Z"]),
+        # the platform was away when the month ended, and hears of the last hours of October in November alone
+        ("Asia/Shanghai", ["2026-11-02T00:00:00Z"]),
+    ],
+)
+def test_what_cannot_be_metered_blocks_the_months_of_the_billing_zone(zone: str, told: list[str], tmp_path: Path) -> None:
+    apply(tmp_path, billing={**SET_UP["billing"], "zone": zone}, price_versions=[], ownership=[])
+    since = datetime(2026, 10, 10, 12, tzinfo=UTC)
+    for at in map(datetime.fromisoformat, told):
+        for _ in range(2):
+            notes = {"pod nlp/job-0 (first)": AgentNote("claim never", since, at)}
+            agent_notes_add(agent="agent-1", cluster="hq-1", kind="problem", notes=notes, now=at + timedelta(minutes=1))
+    for month in ("2026-10", "2026-11"):
+        found = [whose for _, whose, _, _ in not_taken_in(billing_month(month, zone))]
+        assert found == [f"hq-1/pod nlp/job-0 (first), {month}"]
+
+
+def test_what_was_not_metered_in_a_closed_month_blocks_the_next(tmp_path: Path) -> None:
+    closed = billing_month("2026-10", "UTC")
+    Close.objects.create(start=closed.start, end=closed.end, close_seq=1)
+    at = closed.end - timedelta(hours=1)
+    agent_notes_add(
+        agent="agent-1", cluster="hq-1", kind="problem", notes={"pod nlp/a (a)": AgentNote("claim never", at, at)},
+        now=closed.end + timedelta(days=3),
+    )
+    assert not not_taken_in(closed)
+    assert [whose for _, whose, _, _ in not_taken_in(billing_month("2026-11", "UTC"))] == ["hq-1/pod nlp/a (a), 2026-10"]
+
+
+def test_a_cluster_that_is_reported_under_two_names_is_held_twice(tmp_path: Path) -> None:
+    """After `hq-1` was renamed, its agent reports a pod again that ran for 600 s. Other UIDs are of their cluster alone."""
+    uid = "0b4f2c1e-5d3a-4c57-9a10-3f2e6d7c8b90"
+    for cluster, seconds in (("hq-1", 400), ("hq-new", 600)):
+        for name in (uid, "job-1"):
+            start = datetime(2026, 10, 10, tzinfo=UTC)
+            ingest_allocations(allocation_record(
+                cluster=cluster, pod_uid=name, allocation_id=f"{cluster}/{name}", started_at=start.isoformat(),
+                ended_at=(start + timedelta(seconds=seconds)).isoformat(),
+            ))  # fmt: skip
+    assert allocated_twice_by_pod(billing_month("2026-10", "UTC")) == [("hq-new", uid, 400_000_000)]
 
 
 def test_however_many_pods_cannot_be_metered_none_is_left_out_in_silence(

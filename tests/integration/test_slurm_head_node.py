@@ -17,7 +17,7 @@ from billing.usage.models import AgentDiagnostic, AgentWatermark, AllocationRevi
 from billing.usage.selectors import allocated_twice_by_pod, not_taken_in
 from billing.usage.services import share_declare
 from metering.__main__ import main
-from metering.intervals import Interval
+from metering.intervals import Interval, month_of
 from tests.documented import AGENTS, filled, of_page, words
 from tests.factories import apply
 
@@ -164,7 +164,8 @@ def test_a_job_that_cannot_be_billed_is_a_problem_that_the_platform_shows(head_n
     assert kept() == {"1": (2, 3600)}
     (problem,) = AgentDiagnostic.objects.filter(cluster="hq-1", agent="slurm")
     submitted, ended = (datetime.fromtimestamp(head_node.now - ago, UTC) for ago in (5000, 4940))
-    assert (problem.kind, problem.subject) == ("problem", f"2 of {submitted:%Y-%m-%dT%H:%M:%SZ}, {ended:%Y-%m}")
+    month = month_of(ended, "Asia/Shanghai")
+    assert (problem.kind, problem.subject) == ("problem", f"2 of {submitted:%Y-%m-%dT%H:%M:%SZ}, {month}")
     assert problem.text == "job 2: Account: missing: nobody would be charged"
 
 
@@ -173,14 +174,29 @@ def test_a_generic_resource_that_nobody_counts_blocks_until_somebody_decides(hea
     tres = [{"type": "gres", "name": name, "count": count} for name, count in (("npu", 8), ("nic", 1), ("gpumem", 100))]
     head_node.jobs((1, 7200, 3600, {"tres": {"allocated": tres}}))
     assert head_node.report() == 0
-    assert unknown_resources() == ["hq-1/slurm/nic", "hq-1/slurm/npu"]
+    month = month_of(datetime.fromtimestamp(head_node.now - 3600, UTC), "Asia/Shanghai")
+    assert unknown_resources() == [f"hq-1/slurm/nic, {month}", f"hq-1/slurm/npu, {month}"]
     share_declare(
         cluster="hq-1", resource="slurm/nic", device_fraction=None, actor="tests", reason="a network card",
         now=datetime.now(UTC),
     )
-    assert unknown_resources() == ["hq-1/slurm/npu"]
+    assert unknown_resources() == [f"hq-1/slurm/npu, {month}"]
     assert head_node.report(*head_node.sending, "--gres", "gpu,npu") == 0
     assert kept() == {"1": (8, 3600)}
+
+
+def test_a_generic_resource_that_nobody_counts_blocks_every_month_in_which_it_was_held(head_node: HeadNode) -> None:
+    """Forty days ago and today; the reports after them say nothing of a month in which no job held any."""
+    tres = {"tres": {"allocated": [{"type": "gres", "name": "npu", "count": 8}]}}
+    head_node.jobs((1, 40 * DAY_S, 3600, tres))
+    assert head_node.report() == head_node.report() == 0
+    head_node.jobs((1, 40 * DAY_S, 3600, tres), (2, 7200, 3600, tres))
+    assert head_node.report() == head_node.report() == 0
+    ends = (head_node.now - 40 * DAY_S + 3600, head_node.now - 3600)
+    months = [month_of(datetime.fromtimestamp(end, UTC), "Asia/Shanghai") for end in ends]
+    rows = AgentDiagnostic.objects.filter(kind="unknown").order_by("at")
+    assert [row.subject for row in rows] == [f"slurm/npu, {month}" for month in months]
+    assert [int(row.at.timestamp()) for row in rows] == list(ends)
 
 
 def test_an_accounting_that_tracks_no_devices_blocks(head_node: HeadNode, capsys: pytest.CaptureFixture[str]) -> None:

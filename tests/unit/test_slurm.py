@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import re
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -343,7 +344,9 @@ def test_a_broken_row_is_rejected_with_job_and_field_and_the_rest_is_taken(row: 
 
 def test_other_devices_are_counted_on_request_and_shown_otherwise() -> None:
     entry = job(tres=gres(npu=8, gpumem=100, nic=4))
-    assert uncounted_gres(read_report(report(entry).encode()).jobs) == ["nic", "npu"]
+    jobs = read_report(report(entry).encode()).jobs
+    assert uncounted_gres(jobs) == {"nic": jobs[0].end, "npu": jobs[0].end}
+    assert uncounted_gres([*jobs, replace(jobs[0], end=None)]) == {"nic": None, "npu": None}
     (record,) = allocations(report(entry), gres=["gpu", "npu"], accelerators={"npu": "Ascend-910B3"})
     assert (record.resource, record.quantity, record.accelerator) == ("slurm/npu", 8, "Ascend-910B3")
 

@@ -249,12 +249,14 @@ def rejected(*rows: dict[str, str]) -> list[RejectedEntry]:
 
 
 def test_a_run_that_goes_on_is_a_problem_of_every_month_and_one_that_ended_only_of_its_last() -> None:
-    """The platform notes a subject once: without the month, what was decided of October would hold for November."""
+    """The platform notes a subject once in a month: what was decided of October does not hold for November."""
     runs = row(1, account="", state="RUNNING") | {"End": "Unknown"}, row(2, account="")
     october, november = (problems(rejected(*runs), datetime(2026, month, 4, tzinfo=UTC)) for month in (10, 11))
-    assert sorted(october) == ["1 of 2026-10-03T03:59:00Z, 2026-10", "2 of 2026-10-03T03:59:00Z, 2026-10"]
-    assert sorted(november) == ["1 of 2026-10-03T03:59:00Z, 2026-11", "2 of 2026-10-03T03:59:00Z, 2026-10"]
-    assert set(october.values()) == {f"job {job}: Account: missing: nobody would be charged" for job in (1, 2)}
+    first, second = (f"{job} of 2026-10-03T03:59:00Z" for job in (1, 2))
+    assert {name: note["until"].month for name, note in october.items()} == {first: 10, second: 10}
+    assert {name: note["until"].month for name, note in november.items()} == {first: 11, second: 10}
+    said = {note["text"] for note in october.values()}
+    assert said == {f"job {job}: Account: missing: nobody would be charged" for job in (1, 2)}
 
 
 def test_a_later_run_of_a_job_is_a_problem_of_its_own() -> None:
@@ -266,4 +268,4 @@ def test_a_later_run_of_a_job_is_a_problem_of_its_own() -> None:
 def test_more_problems_than_the_platform_takes_are_said_to_be_more() -> None:
     """It takes 100 subjects: 99 of the 120, and that there are 21 more."""
     found = problems(rejected(*(row(job, account="") for job in range(120))), datetime(2026, 10, 4, tzinfo=UTC))
-    assert (len(found), found["others, 2026-10"]) == (100, "21 more cannot be billed: see what the command printed")
+    assert (len(found), found["others"]["text"]) == (100, "21 more cannot be billed: see what the command printed")

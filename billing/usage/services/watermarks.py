@@ -5,7 +5,7 @@ fills one from other sources says that. An agent that lost its state cannot know
 knows how far that one reported, and notes the time from there to the first list of the new state.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Annotated, Final
@@ -13,10 +13,14 @@ from typing import Annotated, Final
 import msgspec
 from django.db import connection, transaction
 
+from billing.tenancy.models import BillingSetup
 from billing.usage.models import AgentDiagnostic, AgentWatermark, ClusterScan, CoverageNote
-from metering.intervals import Interval
+from billing.usage.services.quarantine import closed_windows, still_open
+from metering.intervals import MICROSECOND, Interval, billing_month, month_of
 
 NOTE_LENGTH = 512
+LATELY: Final = timedelta(days=27)
+"""Shorter than any month, so that a note of it concerns two months at most."""
 STEADY: Final = timedelta(minutes=2)
 """An agent that says nothing of its state is believed to have kept it while its reports are no further apart."""
 
@@ -85,15 +89,52 @@ def watch_notes_add(*, agent: str, cluster: str, kind: str, stretches: Iterable[
     )
 
 
-def agent_notes_add(*, agent: str, cluster: str, kind: str, notes: Mapping[str, str], now: datetime) -> None:
-    """Keep what `agent` could not meter in `cluster`, by subject; what was reported before keeps its instant."""
+@dataclass(frozen=True, slots=True)
+class AgentNote:
+    """What an agent could not meter, and from when to when."""
+
+    text: str
+    since: datetime
+    until: datetime
+
+
+def agent_notes_add(
+    *, agent: str, cluster: str, kind: str, notes: Mapping[str, str | AgentNote], now: datetime
+) -> None:
+    """Keep what `agent` could not meter in `cluster`, by subject; what was reported before keeps its instant.
+
+    A note that says when it was so is kept for each billing month that it concerns. A text alone is kept once: older agents
+    name a month of UTC in the subject.
+    """
+    setup, closed = BillingSetup.objects.first(), closed_windows()
+    zone = setup.zone if setup else "UTC"
+    rows = {
+        _within(name): (_within(text), at)
+        for subject, note in notes.items() for name, text, at in _by_month(subject, note, now, zone, closed)
+    }  # fmt: skip
     AgentDiagnostic.objects.bulk_create(
         (
-            AgentDiagnostic(kind=kind, agent=agent, cluster=cluster, subject=_within(subject), text=_within(text), at=now)
-            for subject, text in notes.items()
+            AgentDiagnostic(kind=kind, agent=agent, cluster=cluster, subject=subject, text=text, at=at)
+            for subject, (text, at) in rows.items()
         ),
         ignore_conflicts=True,
     )
+
+
+def _by_month(
+    subject: str, note: str | AgentNote, now: datetime, zone: str, closed: list[tuple[datetime, datetime]]
+) -> Iterator[tuple[str, str, datetime]]:
+    """Subject, text and instant of a note in each of its months; what is of a closed month blocks the next that is open.
+
+    An agent repeats all that it knows with each report, so months further back were kept before.
+    """
+    if isinstance(note, str):
+        yield subject, note, now
+        return
+    last = min(note.until, now)
+    for month in dict.fromkeys(month_of(at, zone) for at in (min(max(note.since, last - LATELY), last), last)):
+        within = min(last, billing_month(month, zone).end - MICROSECOND)
+        yield f"{subject}, {month}", note.text, still_open(within, closed)
 
 
 def _within(text: str) -> str:
