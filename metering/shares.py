@@ -34,7 +34,7 @@ def allocated_share(
         raise ShareUnknownError(WHY_NOT_COUNTED.get(row.kind, "an extended resource that nobody knows"))
     if node is None:
         raise ShareUnknownError("the node was never seen")
-    share = _granted(row, quantity, annotations, node)
+    share = _granted(resource, row, quantity, annotations, node)
     if share is None:
         share = _kai_share(annotations, node) if row.share is ShareRule.KAI else _ungranted(resource, row, requests, node)
     if not 0 < share <= 1 or not device_fraction(share):
@@ -48,17 +48,29 @@ WHY_NOT_COUNTED: Final = {
 }
 
 
-def _granted(row: Row, quantity: int, annotations: Mapping[str, str], node: NodeFacts) -> Fraction | None:
-    """Mean of the pieces that a scheduler gave, one for each unit; None where it wrote nothing."""
+def _granted(
+    resource: str, row: Row, quantity: int, annotations: Mapping[str, str], node: NodeFacts
+) -> Fraction | None:
+    """Mean of the pieces that a scheduler gave, one for each unit; None where it wrote nothing.
+
+    Anybody may write an annotation on a pod of their own, so it says nothing where each unit of the node is a card.
+    """
     texts = {annotations[name] for name in row.grants if name in annotations}
     if not texts:
         return None
     if len(texts) > 1:
         raise ShareUnknownError(f"{' and '.join(row.grants)} contradict each other")
+    if row.kind is Kind.DEVICE and shared_devices(row, node) is None and _gives_whole(resource, node):
+        raise ShareUnknownError(f"{' or '.join(row.grants)} is written on the pod, and its node gives whole cards")
     grants = [grant for container in parse_grants(texts.pop()) for grant in container]
     if len(grants) != quantity:
         raise ShareUnknownError(f"{len(grants)} pieces were granted for {quantity} units")
     return sum((_grant_share(grant, _device_of(grant, row, node)) for grant in grants), Fraction(0)) / quantity
+
+
+def _gives_whole(resource: str, node: NodeFacts) -> bool:
+    """Whether labels say that a node offers no more units than it has cards."""
+    return "nvidia.com/gpu.count" in node.labels and unit_share(resource, node) == 1
 
 
 def _device_of(grant: Grant, row: Row, node: NodeFacts) -> SharedDevice:

@@ -71,6 +71,16 @@ def test_a_slice_in_mib_is_unknown_on_a_node_that_does_not_say_its_memory() -> N
     assert why == "4096 MiB of a NVIDIA: the node does not say how much one has"
 
 
+def test_a_slice_that_somebody_wrote_on_a_pod_is_none_where_its_node_gives_whole_cards() -> None:
+    """One MiB of 80 GiB would be 0.0012 % of the card that the pod holds. HAMi offers ten units of a card, or lists them."""
+    forged = {"hami.io/vgpu-devices-allocated": "GPU-1,NVIDIA,1,0:;"}
+    labels = {**H800, "nvidia.com/gpu.memory": "81920", "nvidia.com/gpu.count": "8"}
+    why = share_of("nvidia.com/gpu", annotations=forged, node=NodeFacts(labels, {"nvidia.com/gpu": 8}))
+    assert why == "hami.io/vgpu-devices-allocated is written on the pod, and its node gives whole cards"
+    of_hami = NodeFacts(labels, {"nvidia.com/gpu": 80})
+    assert share_of("nvidia.com/gpu", annotations=forged, node=of_hami) == Fraction(1, 81920)
+
+
 VENDORS = [
     # resource, annotation of the pod, piece, what the node reports, share (HAMi pkg/device/*/device.go of August 2026)
     ("nvidia.com/gpu", "hami.io/vgpu-devices-allocated", "u1,NVIDIA,20480,30:;",
