@@ -222,8 +222,9 @@ def allocated_through_claims(
     units: Counter[tuple[str, str, str, Fraction]] = Counter()
     foreign: Counter[str] = Counter()
     for claim in (claims[name] for name in pod.counted if name in claims):
-        if claim.problem:
-            unknown.add(claim.problem)
+        foreign_claim = claim.hidden and claim.metadata.name != pod.hidden
+        if claim.problem or foreign_claim:
+            unknown.add(claim.problem or f"claim {claim.metadata.name}: of an extended resource, and not of this pod's")
             continue
         for result in _billed_results(claim, pod):
             vendor = vendors.get(result.driver)
@@ -259,7 +260,7 @@ def _billed_results(claim: Claim, pod: PodClaims) -> list[_Result]:
     """Allocated devices that no request of the pod counts already."""
     results = [item for item in claim.results if not item.admin_access]
     if pod.hidden != claim.metadata.name:
-        return [] if claim.hidden else results
+        return results
     return [item for item in results if item.request in pod.by_class]
 
 

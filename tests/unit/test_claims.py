@@ -136,8 +136,10 @@ def test_a_resource_that_only_a_device_class_names_counts_by_its_claim() -> None
     assert [item.quantity for item in held(trainer, hidden).held] == [1]
 
 
-def test_a_hidden_claim_of_another_pod_is_not_counted_though_it_is_named() -> None:
-    assert held(pod("foreign"), claim("foreign", result("gpu-0"), **HIDDEN)).held == ()
+def test_a_hidden_claim_of_another_pod_is_not_counted_though_it_is_named_and_not_nothing_either() -> None:
+    """Anybody may copy a claim with its annotations: its devices are held, and no request counts them."""
+    found = held(pod("foreign"), claim("foreign", result("gpu-0"), **HIDDEN))
+    assert (found.held, found.unknown) == ((), ("claim foreign: of an extended resource, and not of this pod's",))
 
 
 def test_a_mig_device_is_a_slice_of_its_card_and_its_own_resource() -> None:
