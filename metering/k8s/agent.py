@@ -25,7 +25,7 @@ from metering.k8s.reconciliation import Difference
 from metering.k8s.store import CapacityRow, PodRow, ScanRow, Store
 from metering.k8s.stream import CLAIMS, SLICES, Changes, Event, ListBegins, ListEnds, ListPage, Step
 from metering.observations import Observation, PodDeleted, PodMissing, PodSnapshot
-from metering.record_checks import RecordError
+from metering.record_checks import EARLIEST, RecordError
 from metering.records import GpuAllocation
 from metering.requests import RequestError
 from metering.spool import Spool, SpoolFullError
@@ -274,9 +274,22 @@ class Agent:
         self._node(event.object, at, number)
 
     def _node(self, node: Node, at: datetime, number: int) -> None:
-        name = node.metadata.name
-        self.store.put_node(name, int(node.metadata.resource_version), number, stored_node(node))
-        self.store.follow_capacity(self._offered(name), offers(node, at, self.scope), at)
+        """A node that is explained while it is new has been so from its start: nothing of it was reported yet."""
+        labels, version = node.metadata.labels or {}, int(node.metadata.resource_version)
+        known, now = self._offered(node.metadata.name), offers(node, at, self.scope)
+        explained = {
+            resource: known.pop(resource) for resource, row in tuple(known.items())
+            if is_discovered(resource, labels) and self._is_unexplained(row, at)
+        }  # fmt: skip
+        now |= {name: replace(row, start=explained[name].start) for name, row in now.items() if name in explained}
+        self.store.put_node(node.metadata.name, version, number, stored_node(node))
+        self.store.follow_capacity(explained, {}, EARLIEST)
+        self.store.follow_capacity(known, now, at)
+
+    def _is_unexplained(self, row: CapacityRow, at: datetime) -> bool:
+        """Whether labels may still come that explain what a node offers, which is not reported until then."""
+        node = self.store.node(row.node) if row.until is None and at - row.start <= NODE_PATIENCE else None
+        return node is not None and not is_discovered(row.resource, node.labels)
 
     def _node_gone(self, name: str, at: datetime, seen_until: datetime | None = None) -> None:
         self.store.follow_capacity(self._offered(name), {}, min(at, seen_until or at))
@@ -351,6 +364,7 @@ class Agent:
     def _put(self, pods_until: datetime, nodes_until: datetime | None, *, refresh: bool) -> int:
         count = self._put_allocations(pods_until, refresh=refresh)
         intervals = self.store.unreported_capacity(everything=refresh) if nodes_until else []
+        intervals = [row for row in intervals if not self._is_unexplained(row, nodes_until or pods_until)]
         slices_until = self.store.cursor(SLICES).synced_at
         nodes = capacity_records(intervals, nodes_until or pods_until, slices_until, self.scope)
         for place in range(0, len(nodes), BODY_RECORDS):

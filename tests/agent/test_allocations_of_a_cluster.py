@@ -286,6 +286,7 @@ def test_a_pod_on_a_node_that_has_just_come_waits_for_how_its_cards_are_shared(h
     here.report()
     assert here.platform.holds == {}
     assert here.platform.watermark == "2026-10-10T10:00:00Z"
+    assert [node for node, _, _ in here.platform.capacity] == ["n-1"]
     bare[0]["metadata"]["labels"] |= {
         "nvidia.com/gpu.product": "NVIDIA-H800-SHARED", "nvidia.com/gpu.count": "8", "nvidia.com/gpu.replicas": "10",
     }  # fmt: skip
@@ -298,6 +299,13 @@ def test_a_pod_on_a_node_that_has_just_come_waits_for_how_its_cards_are_shared(h
     here.cluster.advance(100)
     here.report()
     assert (here.platform.hold("v")["accelerator"], here.platform.seconds("v")) == ("unknown", 140)
+    capacity = here.platform.capacity.items()
+    offered = {node: (row["accelerator"], row["quantity"], row["from"]) for (node, _, _), row in capacity}
+    start = "2026-10-10T10:00:00Z"
+    assert offered == {
+        "n-1": ("NVIDIA-H800", 8, start), "fresh": ("NVIDIA-H800", 8, start), "plain": ("unknown", 80, start),
+    }  # fmt: skip
+    assert (len(capacity), here.platform.conflicts) == (3, [])
 
 
 def test_a_resource_that_nobody_knows_is_reported_and_not_ignored(here: Rig) -> None:
