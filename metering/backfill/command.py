@@ -126,9 +126,10 @@ def _scrapes(
         offering = {node for node, units in capacity.items() if any(units.values())}
         unseen = offering - {one.labels.get("node") for one in shown}
         problems += [f"{node}: no kube-state-metrics shows the pods of this node" for node in sorted(unseen)]
+    held = [pod for pod in pods.values() if pod.seen and (pod.terminal is None or pod.terminal[0] >= wider.start + MARGIN)]
     for metric, names in zip(SCRAPE_METRICS, ("node", "namespace"), strict=True):
         every = {workload_label(one.labels, names) for one in lasting if one.name == metric}
-        unshown = {getattr(pod, names) for pod in pods.values() if pod.seen} - every if every else ()
+        unshown = {getattr(pod, names) for pod in held} - every if every else ()
         problems += [f"{metric} does not show {name}: a shard of kube-state-metrics is missing" for name in sorted(unshown)]
     declared = [value for one in prometheus.series([SHARDS_METRIC], wider) for _, value in one.samples]
     if declared and (shards := int(max(declared))) > max(len(scrapes), 1):

@@ -208,6 +208,35 @@ def test_what_a_shard_shows_is_known_only_while_it_was_scraped(
     }
 
 
+def test_an_instance_that_was_away_all_the_time_is_missed(
+    prometheus_of: Callable[[OpenMetrics], str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An instance on each node shows the pods of that node, and one the nodes; that on gpu-2 showed nothing.
+
+    Of a third shard only its number is known, and of gpu-9, on which a pod ran, nothing but its name.
+    """
+    series, always = OpenMetrics(), lambda value: every(*WATCHED, SCRAPE, value)
+    for node in ("gpu-1", "gpu-2"):
+        series.add("kube_node_info", {"node": node, "instance": "nodes:1"}, always(1))
+        series.add("kube_node_labels", {"node": node, "label_nvidia_com_gpu_product": "NVIDIA-H800"}, always(1))
+        series.add("kube_node_status_capacity", {"node": node, "resource": "nvidia_com_gpu"}, always(8))
+    for pod, node, kind in (("train", "gpu-1", "Job"), ("proxy", "gpu-1", "DaemonSet"), ("lost", "gpu-9", "Job")):
+        who = {"namespace": "nlp", "pod": pod, "uid": f"uid-{pod}", "instance": "gpu-1:1"}
+        series.add("kube_pod_info", {**who, "node": node, "created_by_kind": kind}, always(1))
+        if kind == "Job":
+            series.add(REQUESTS, {**who, "container": "main", "resource": "nvidia_com_gpu"}, always(8))
+    series.add("kube_state_metrics_total_shards", {"instance": "nodes:2"}, always(3))
+    out = tmp_path / "holds.json"
+    assert main(arguments(prometheus_of(series), "--out", str(out), "--accelerators", "*=NVIDIA-H800")) == 3
+    said = capsys.readouterr().err.splitlines()
+    assert [line.partition(";")[0] for line in said] == [
+        "gpu-2: no kube-state-metrics shows the pods of this node",
+        "kube_node_info does not show gpu-9: a shard of kube-state-metrics is missing",
+        "kube-state-metrics has 3 shards, and series show 2",
+    ]
+    assert {item["pod"] for item in map(json.loads, out.read_text(encoding="utf-8").splitlines())} == {"train", "lost"}
+
+
 # Through the platform
 
 
