@@ -39,8 +39,8 @@ class Leader:
         return self.leading
 
     def _claim(self) -> bool:
-        now, (known, lease) = self._api.clock.now(), self._lease()
-        spec = lease["spec"]
+        known, lease = self._lease()
+        spec, now = lease["spec"], self._api.clock.now()  # after an answer, which corrects the clock
         holder = spec.get("holderIdentity")
         if holder not in (None, "", self._identity) and _valid(spec, now):
             return False
