@@ -200,10 +200,7 @@ DISCOVERED: Final[dict[str, tuple[str, ...]]] = {
 """Node labels with which those come that say how devices are shared: GPU feature discovery writes all of its at once."""
 FALLBACK_PRODUCT_LABEL: Final = "node.kubernetes.io/instance-type"
 
-NODE_REGISTERS: Final = re.compile(
-    r"hami\.io/node-(?:register-.+|.+-register)|volcano\.sh/node-vgpu-register|metax-tech\.com/node-gpu-devices"
-    r"|enflame\.com/gcu-drs-capacity"
-)
+NODE_REGISTERS: Final = re.compile("|".join(re.escape(row.register).replace(r"\\1", ".+") for row in ROWS if row.register))
 """Annotations in which nodes list the devices that they share."""
 
 GKE_SHARING: Final = frozenset({"time-sharing", "mps"})

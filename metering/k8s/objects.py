@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, Generic, Literal, TypeVar
 
 import msgspec
 
-from metering.accelerator_resources import KAI_RESERVATIONS, KAI_SHARE
+from metering.accelerator_resources import KAI_RESERVATIONS, KAI_SHARE, ROWS
 from metering.accelerators import is_extended
 from metering.attribution import Owner
 from metering.claims import HiddenClaim, PodClaim, PodClaims, claims_named
@@ -20,10 +20,9 @@ from metering.requests import Container, RequestError, effective_requests, quant
 from metering.shares import KAI_ANNOTATIONS, KAI_FRACTION, KAI_MEMORY, kai_devices
 
 Stamp = Annotated[datetime, msgspec.Meta(tz=True)]
-BILLED_DOMAINS: Final = (
-    "volcano.sh", "scheduling.k8s.io", "yunikorn.apache.org", "x-k8s.io", "kubeflow.org", "ray.io", "hami.io",
-    "resource.kubernetes.io",
-)  # fmt: skip
+BILLED_DOMAINS: Final = {
+    "volcano.sh", "scheduling.k8s.io", "yunikorn.apache.org", "x-k8s.io", "kubeflow.org", "ray.io", "resource.kubernetes.io",
+} | {grant.partition("/")[0] for row in ROWS for grant in row.grants}  # fmt: skip
 """Annotations that say whose a pod is or what it was granted. The others are not kept: a last-applied configuration
 holds environment values."""
 CLASS_DOMAIN: Final = "deviceclass.resource.kubernetes.io/"
