@@ -278,9 +278,7 @@ class _Application:
     def _price_version(self, entry: Entry) -> tuple[bool, str]:
         found = price_entry(entry, zone=self.zone, currency=self.currency)
         prices = found.prices
-        wanted = PriceVersionInput(
-            found.name, self.currency, found.valid_from, prices.gpu, prices.tokens, prices.token_sheets
-        )
+        wanted = PriceVersionInput(found.name, self.currency, found.valid_from, prices)
         changed = price_version_publish(wanted=wanted, actor=self.actor)
         counted = f"{len(prices.gpu)} GPU and {len(prices.tokens)} token prices"
         return changed, f"price version {found.name} from {found.valid_from.isoformat()}: {counted}"

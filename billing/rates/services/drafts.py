@@ -114,9 +114,7 @@ class PriceListKind(Kind[PriceDraft]):
         problems = _publication_problems(row, now)
         _lock_sheets(row.content)
         prices = _checked(row.content, row.currency, problems)
-        wanted = PriceVersionInput(
-            row.name, row.currency, row.valid_from, prices.gpu, prices.tokens, prices.token_sheets, row
-        )
+        wanted = PriceVersionInput(row.name, row.currency, row.valid_from, prices, row)
         origin = f"draft {row.pk} of {', '.join(row.makers)}"
         return Approval(partial(price_version_publish, wanted=wanted, actor=actor, origin=origin))
 

@@ -4,14 +4,13 @@ The caller checks in the same transaction that no closed period changes with it
 (`billing.corrections.services.proof.closed_periods_check`): this package does not know which periods are closed.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
-from decimal import Decimal
 
 from django.db import connection
 
 from billing.rates.models import CostSheet, GpuPrice, PriceDraft, PriceVersion, TokenCostSheet, TokenPrice
-from billing.rates.price_list import GpuPriceInput
+from billing.rates.price_list import PriceList
 from billing.rates.services.sheets import RateError
 from billing.rates.services.succession import alone_in_time, take_over
 from billing.tenancy.audit import audit_record
@@ -22,17 +21,12 @@ PUBLISH_LOCK = 0x50524943
 
 @dataclass(frozen=True)
 class PriceVersionInput:
-    """A complete price list to publish; `token_sheets` names the source of a model's prices.
-
-    `draft`: what it was before its approval; None for a declared list.
-    """
+    """A complete price list to publish. `draft`: what it was before its approval; None for a declared list."""
 
     name: str
     currency: str
     valid_from: datetime
-    gpu: list[GpuPriceInput] = field(default_factory=list)
-    tokens: dict[tuple[str, str], Decimal] = field(default_factory=dict)
-    token_sheets: dict[str, str] = field(default_factory=dict)
+    prices: PriceList
     draft: PriceDraft | None = None
 
 
@@ -65,6 +59,7 @@ def publish_lock() -> None:
 
 def _publish(wanted: PriceVersionInput, actor: str, origin: str) -> None:
     publish_lock()
+    prices = wanted.prices
     until = take_over(PriceVersion.objects.all(), wanted.valid_from)
     version = PriceVersion.objects.create(
         name=wanted.name, currency=wanted.currency, valid_from=wanted.valid_from, valid_until=until, published_by=actor,
@@ -76,22 +71,22 @@ def _publish(wanted: PriceVersionInput, actor: str, origin: str) -> None:
             version=version, accelerator=item.accelerator, resource=item.resource, unit=item.unit, price=item.price,
             cost_sheet=sheets[item.cost_sheet] if item.cost_sheet else None, facility_kw=item.facility_kw,
         )
-        for item in wanted.gpu
+        for item in prices.gpu
     )  # fmt: skip
     token_sheets = {sheet.name: sheet for sheet in TokenCostSheet.objects.all()}
     TokenPrice.objects.bulk_create(
         TokenPrice(
             version=version, model=model, token_class=token_class, price=price,
-            cost_sheet=token_sheets[wanted.token_sheets[model]] if model in wanted.token_sheets else None,
+            cost_sheet=token_sheets[prices.token_sheets[model]] if model in prices.token_sheets else None,
         )
-        for (model, token_class), price in wanted.tokens.items()
+        for (model, token_class), price in prices.tokens.items()
     )  # fmt: skip
     version.sealed = True
     version.save(update_fields=["sealed"])
     audit_record(
         actor=actor, action="price_version_publish", subject=wanted.name,
         detail={
-            "valid_from": wanted.valid_from.isoformat(), "gpu": len(wanted.gpu), "tokens": len(wanted.tokens),
+            "valid_from": wanted.valid_from.isoformat(), "gpu": len(prices.gpu), "tokens": len(prices.tokens),
             "origin": origin, "approved_by": actor,
         },
     )  # fmt: skip
@@ -104,12 +99,12 @@ def _difference(known: PriceVersion, wanted: PriceVersionInput) -> str:
     if known.currency != wanted.currency:
         return f"currency ({known.currency}, not {wanted.currency})"
     published = {(row.accelerator, row.resource): (row.price, row.unit) for row in known.gpu.all()}
-    asked = {(item.accelerator, item.resource): (item.price, str(item.unit)) for item in wanted.gpu}
+    asked = {(item.accelerator, item.resource): (item.price, str(item.unit)) for item in wanted.prices.gpu}
     for sku in sorted(published.keys() | asked.keys()):
         if published.get(sku) != asked.get(sku):
             return f"the price of {sku[1] or sku[0]}"
     listed = {(row.model, row.token_class): row.price for row in known.tokens.all()}
-    for key in sorted(listed.keys() | wanted.tokens.keys()):
-        if listed.get(key) != wanted.tokens.get(key):
+    for key in sorted(listed.keys() | wanted.prices.tokens.keys()):
+        if listed.get(key) != wanted.prices.tokens.get(key):
             return f"the {key[1]} price of {key[0]}"
     return ""
