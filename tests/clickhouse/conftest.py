@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from billing.local.process_list import free_port
 from billing.usage.services.token_shards import token_store_begin
 from billing.usage.store.clickhouse import Servers, client, token_servers
 from billing.usage.store.sharded import beside_close
-from tests.clickhouse.servers import Replica, free_port, replicas, wait_for
+from tests.clickhouse.servers import Replica, replicas, wait_for
 
 
 @pytest.fixture(scope="session")

@@ -14,6 +14,8 @@ from typing import Final
 
 import httpx
 
+from billing.local.process_list import free_port
+
 JARS: Final = Path("/usr/share/java")
 CONFIG: Final = """<yandex><logger><level>warning</level><log>{d}/log</log><errorlog>{d}/err</errorlog></logger>
 <listen_host>127.0.0.1</listen_host><http_port>{http}</http_port><tcp_port>{tcp}</tcp_port>
@@ -28,12 +30,6 @@ USERS: Final = """<yandex><profiles><default><max_threads>2</max_threads></defau
 <password></password><networks><ip>127.0.0.1</ip></networks><profile>default</profile><quota>default</quota></default></users>
 <quotas><default/></quotas></yandex>"""
 SECONDS: Final = 90
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 def wait_for(address: str, log: Path) -> None:

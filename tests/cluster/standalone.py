@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -14,6 +13,8 @@ from typing import Any
 from urllib.request import urlopen
 
 import pyspark
+
+from billing.local.process_list import free_port
 
 HOME = Path(pyspark.__file__).parent
 SECONDS = 120
@@ -60,12 +61,6 @@ class Cluster:
         """What an application has logged up to now; the last line of one that runs may not be whole."""
         found = [path.read_text().rpartition("\n")[0] for path in self.logs.glob(f"{application}*")]
         return [json.loads(line) for text in found for line in text.splitlines()]
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 def end(process: subprocess.Popen[bytes]) -> None:

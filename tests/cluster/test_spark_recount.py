@@ -16,6 +16,7 @@ import pytest
 from django.core.management import call_command
 
 from billing.closing.services.closing import period_close
+from billing.local.process_list import free_port
 from billing.usage import token_spark
 from billing.usage.archive import rows
 from billing.usage.archive.sealed import sealed_files, seals
@@ -25,7 +26,7 @@ from billing.usage.services.sealing import ClosedMonth, usage_seal
 from billing.usage.token_file import file_token_sums
 from billing.usage.token_spark import spark_token_sums
 from metering.intervals import billing_month
-from tests.cluster.standalone import PARTITIONS, Cluster, end, free_port, spark_cluster, wait_until
+from tests.cluster.standalone import PARTITIONS, Cluster, end, spark_cluster, wait_until
 from tests.factories import SET_UP, apply, ingest_tokens, token_record
 from tests.stored_rows import query
 

@@ -6,7 +6,6 @@ Everything is logged at DEBUG, more than any installation does, while each secre
 import json
 import logging
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -22,6 +21,7 @@ from django.utils import timezone
 
 from billing.budgets.models import Budget, Channel, Delivery
 from billing.budgets.services import alerts_deliver, budgets_evaluate
+from billing.local.process_list import free_port
 from billing.settings.identity_settings import provider_apps
 from billing.tenancy.models import AuditEntry
 from billing.tenancy.tokens import api_token_create, api_token_revoke
@@ -41,9 +41,7 @@ LATEST = {**SET_UP["price_versions"][0], "valid_from": "2024-01-01T00:00:00+08:0
 @pytest.fixture
 def closed_port() -> int:
     """A port of loopback where nobody listens."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
+    return free_port()
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """A real Prometheus on loopback over series of the tests, one per module; it ends with them, by its own pid."""
 
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -10,6 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from billing.local.process_list import free_port
 from tests.prometheus.open_metrics import OpenMetrics
 
 
@@ -55,9 +55,3 @@ def wait_until_ready(url: str, server: subprocess.Popen[bytes], log: Path) -> No
             pass
         time.sleep(0.1)
     pytest.fail(f"Prometheus is not ready: {log.read_text(encoding='utf-8')[-2000:]}")
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])

@@ -10,12 +10,12 @@ from django.core.management import call_command
 from django.test import override_settings
 
 from billing.closing.services.closing import period_close
+from billing.local.process_list import free_port
 from billing.rating.models import EfficiencyVerdict
 from billing.tenancy.tokens import api_token_create
 from billing.usage.models import EfficiencySample
 from metering.__main__ import main
 from tests.factories import allocation_record, apply, ingest_allocations
-from tests.prometheus.conftest import free_port
 from tests.prometheus.open_metrics import OpenMetrics, every
 
 pytestmark = pytest.mark.django_db
