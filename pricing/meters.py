@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from pricing.rate_card import GPU_HOURS, MILLION_TOKENS, SLICE_HOURS, TOKEN_CLASSES
+from pricing.rate_card import GPU_HOURS, MILLION_TOKENS, SLICE_HOURS
 
 MICROSECONDS_PER_HOUR: Final = 3_600_000_000
 
@@ -19,23 +19,17 @@ class Meter(msgspec.Struct, frozen=True):
     """A thing that is counted exactly and priced per unit.
 
     `base_unit`: what is counted, in integers or exact decimals; `units`: each pricing unit with the base units in one.
-    `keyed_by`: the dimensions of a line that say who used it; `sku`: what the SKU of its lines names; `classes`: the classes
-    that have prices of their own.
     """
 
     name: str
     base_unit: str
     units: Mapping[str, int]
-    keyed_by: tuple[str, ...]
-    sku: str
-    classes: tuple[str, ...] = ()
 
 
 GPU_TIME: Final = Meter(
-    "gpu", "device-microseconds", {GPU_HOURS: MICROSECONDS_PER_HOUR, SLICE_HOURS: MICROSECONDS_PER_HOUR},
-    ("cluster", "namespace"), "accelerator",
-)  # fmt: skip
-TOKENS: Final = Meter("tokens", "tokens", {MILLION_TOKENS: 1_000_000}, ("consumer",), "model", TOKEN_CLASSES)
+    "gpu", "device-microseconds", {GPU_HOURS: MICROSECONDS_PER_HOUR, SLICE_HOURS: MICROSECONDS_PER_HOUR}
+)
+TOKENS: Final = Meter("tokens", "tokens", {MILLION_TOKENS: 1_000_000})
 METERS: Final = {meter.name: meter for meter in (GPU_TIME, TOKENS)}
 
 
@@ -90,8 +84,8 @@ LINE_KINDS: Final = {
 def line_kind(name: str) -> LineKind:
     """The row of a kind.  Raises KeyError for a name that no line has.
 
-    >>> line_kind("tokens").meter.sku, line_kind("idle").role
-    ('model', <Role.ALLOCATED: 'allocated'>)
+    >>> line_kind("tokens").meter.name, line_kind("idle").role
+    ('tokens', <Role.ALLOCATED: 'allocated'>)
     """
     return LINE_KINDS[name]
 

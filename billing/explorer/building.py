@@ -14,7 +14,7 @@ from decimal import Decimal
 from typing import Final
 from zoneinfo import ZoneInfo
 
-from billing.explorer.cube import NO_CO2, NO_ENERGY, Rows, digest_of_note, priced_name, whole_units
+from billing.explorer.cube import METER, NO_CO2, NO_ENERGY, UNIT, Rows, digest_of_note, priced_name, whole_units
 from billing.explorer.month_lines import BilledLine, MonthLines
 from billing.rating.grains import Grain, Place
 from billing.rating.readings import NamesByTeam, Reading
@@ -23,9 +23,8 @@ from billing.rating.walk import RatedUsage, Slice, adjusting, rated_usage
 from billing.usage.scope import EpochFilter
 from metering.intervals import Interval
 from pricing.commitments import UNUSED
-from pricing.meters import GPU_TIME, TOKENS, Role
+from pricing.meters import Role
 from pricing.money import EXACT, split_units
-from pricing.rate_card import GPU_HOURS, MILLION_TOKENS, SLICE_HOURS
 from pricing.rating import LineKey
 
 DAY: Final = timedelta(days=1)
@@ -34,9 +33,6 @@ LATE: Final = "late"
 """The kind of what corrects earlier months, whatever it corrects."""
 NOTE: Final = "note"
 """The kind of credit notes and rebills: money alone, for the usage stays what it was."""
-UNITS: Final = (GPU_HOURS, SLICE_HOURS, MILLION_TOKENS)
-METERS: Final = (GPU_TIME, TOKENS)
-"""Units in which a line counts usage, and what it is about; flags of a line are their places, from 1."""
 NOWHERE: Final = ("", "", "", "", "")
 WEIGHT_PLACES: Final = 12
 Workload = tuple[str, str, str, str, str]
@@ -187,16 +183,14 @@ def _measures(line: BilledLine) -> list[int]:
 
 
 def unit_of(key: LineKey) -> int:
-    """In which of UNITS a line counts usage; an adjustment counts none again, and what was left unused was not used."""
-    if key.what.role is not Role.USAGE or key.reason == UNUSED or key.unit not in UNITS:
-        return 0
-    return UNITS.index(key.unit) + 1
+    """The UNIT in which a line counts usage, 0 for none: an adjustment counts none again, and what was left was not used."""
+    return 0 if key.what.role is not Role.USAGE or key.reason == UNUSED else UNIT.get(key.unit, 0)
 
 
 def _flags(line: BilledLine) -> tuple[int, int, int, int]:
     unit, meter = unit_of(line.key), line.key.what.meter
     lacks = _lacks(line) if unit and line.key.what.takes_energy else 0
-    return unit, 0 if meter is None else METERS.index(meter) + 1, int(line.shadow), lacks
+    return unit, 0 if meter is None else METER[meter.name], int(line.shadow), lacks
 
 
 def _lacks(line: BilledLine) -> int:

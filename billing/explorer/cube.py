@@ -14,6 +14,7 @@ import numpy as np
 import zstandard
 
 from billing.explorer.names import Coded, Integers
+from pricing.meters import METERS
 from pricing.money import EXACT
 
 OF_A_LINE: Final = ("team", "kind", "cluster", "namespace", "consumer", "accelerator", "model", "priced")
@@ -22,6 +23,9 @@ OF_A_WORKLOAD: Final = ("job", "queue", "site", "pool", "tier")
 FLAGS: Final = ("unit", "meter", "shadow", "lacks")
 """Of a line, as small numbers: the unit in which it counts usage (0: it counts none), the meter it is about, whether it is
 only shown, and what it should say of its energy and does not (0: nothing)."""
+UNIT: Final = {unit: number for number, unit in enumerate((one for meter in METERS.values() for one in meter.units), 1)}
+METER: Final = {name: number for number, name in enumerate(METERS, 1)}
+"""The numbers of units and of meters in the flags of a line."""
 NO_CO2, NO_ENERGY = 1, 2
 OF_A_ROW: Final = ("line", "workload", "day")
 MEASURES: Final = ("amount", "quantity", "requests", "energy", "co2")

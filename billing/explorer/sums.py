@@ -9,14 +9,16 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from billing.explorer.cube import NO_CO2, NO_ENERGY, OF_A_WORKLOAD, OF_LINES, OF_PAIRS, OF_ROWS, Cube
+from billing.explorer.cube import METER, NO_CO2, NO_ENERGY, OF_A_WORKLOAD, OF_LINES, OF_PAIRS, OF_ROWS, UNIT, Cube
 from billing.explorer.names import Integers, Joined, joined
 from billing.explorer.query import NAMELESS, Query, Step
 from metering.intervals import next_month
+from pricing.meters import GPU_TIME, TOKENS
+from pricing.rate_card import GPU_HOURS, MILLION_TOKENS, SLICE_HOURS
 
 Flags = npt.NDArray[np.bool_]
-GPU_HOUR, SLICE_HOUR, TOKEN = 1, 2, 3
-OF_GPU, OF_TOKENS = 1, 2
+GPU_HOUR, SLICE_HOUR, TOKEN = UNIT[GPU_HOURS], UNIT[SLICE_HOURS], UNIT[MILLION_TOKENS]
+OF_GPU, OF_TOKENS = METER[GPU_TIME.name], METER[TOKENS.name]
 LONGEST_MONTH: Final = 31
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from billing.exports.journal import KIND_TEXT
-from billing.invoices.documents.labels import KINDS
+from billing.invoices.documents.labels import KINDS, UNITS
 from billing.rating.models import LineDimensions
 from pricing.meters import LINE_KINDS, METERS, line_kind
 from pricing.rating import AMOUNT, DIVISOR, LineKey
@@ -39,9 +39,10 @@ def test_nobody_compares_the_kind_of_a_line_with_a_name() -> None:
     assert found == []
 
 
-def test_each_kind_of_line_has_its_text_in_documents_and_journals() -> None:
+def test_each_kind_of_line_and_each_unit_has_its_text_in_documents_and_journals() -> None:
     assert LINE_KINDS.keys() == KIND_TEXT.keys()
     assert LINE_KINDS.keys() <= KINDS.keys()
+    assert DIVISOR.keys() == UNITS.keys()
 
 
 def test_the_units_of_the_meters_are_those_that_charges_divide_by() -> None:
