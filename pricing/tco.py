@@ -28,6 +28,10 @@ HOURS_PER_YEAR: Final = 8760
 KW_PLACES: Final = 6
 VARIABLE: Final = ("power", "energy_gap")
 """Components that only a used hour costs."""
+SURCHARGES: Final = ("reserve",)
+"""Components that are a share of all others."""
+BEYOND_AN_INSTALLED_HOUR: Final = ("unsold", *SURCHARGES)
+"""Components that a recovery leaves out of the cost of an hour, whether it was sold or not."""
 
 ROOTS: Final = Context(prec=50)
 """Half years of life have an irrational annuity: 50 digits, then exact again."""

@@ -14,7 +14,7 @@ from pricing.cost_sheet import COMPLETE, FOOTPRINT, SIMPLE, CostSheet
 from pricing.fields import Bound
 from pricing.money import exact_decimal, round_price
 from pricing.tariff import flat
-from pricing.tco import VARIABLE, GpuHourCost, capital_per_gpu, cost_of_gpu_hour, power_kw
+from pricing.tco import SURCHARGES, VARIABLE, GpuHourCost, capital_per_gpu, cost_of_gpu_hour, power_kw
 
 SWING: Final = Fraction(1, 10)
 """Each input is moved by a tenth of itself, as far as its range allows; counts move by whole pieces."""
@@ -152,7 +152,7 @@ def break_even(sheet: CostSheet, price: Fraction) -> Fraction | None:
     the energy that a sold hour takes.  Source: FE3, break-even; with F the cost of an hour that is sold in full.
     """
     full = cost_of_gpu_hour(at_sold_share(sheet, Fraction(1)))
-    apart = (*VARIABLE, "reserve")
+    apart = (*VARIABLE, *SURCHARGES)
     fixed = sum((part.cost_per_gpu_hour for part in full.components if part.name not in apart), Fraction(0))
     left = price / (1 + sheet.get("reserve_ratio")) - full.variable_cost
     return fixed / left if left > 0 else None

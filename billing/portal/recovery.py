@@ -32,10 +32,9 @@ from metering.accelerators import device_share
 from metering.intervals import Interval, previous_month
 from pricing.money import round_amount, round_to, split_amount
 from pricing.token_contexts import figures_by_class
+from pricing.tco import BEYOND_AN_INSTALLED_HOUR
 
 ZERO = Decimal("0.00")
-HOUR_US = 3_600_000_000
-NOT_OF_THE_HOUR = ("unsold", "reserve")
 MONTHS_COMPARED = 12
 
 
@@ -228,7 +227,7 @@ def _hour_costs(period: BillingPeriod) -> dict[str, Decimal]:
             (
                 Decimal(part["cost_per_gpu_hour"])
                 for part in row.cost_sheet.result["components"]
-                if part["name"] not in NOT_OF_THE_HOUR
+                if part["name"] not in BEYOND_AN_INSTALLED_HOUR
             ),
             Decimal(0),
         )

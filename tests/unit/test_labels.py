@@ -32,7 +32,9 @@ from billing.tenancy.models import Membership
 from billing.usage import labels as usage
 from billing.usage.models import QuarantinedRecord
 from metering.allocation import EndReason
+from pricing import tco
 from pricing.efficiency import Form
+from pricing.meters import LINE_KINDS
 from pricing.rate_card import TOKEN_CLASSES
 from pricing.token_sheet import METHODS as TOKEN_METHODS
 
@@ -82,6 +84,12 @@ def test_lists_of_codes_that_are_no_enum_have_their_labels_too() -> None:
     assert set(usage.END_REASON) == set(EndReason)
     assert set(closing.OPERATION_KIND) == set(OPERATIONS)
     assert {kind.owner for kind in KINDS.values()} == set(closing.EXCEPTION_OWNER)
+    assert set(rating.LINE_KIND) == set(LINE_KINDS)
+
+
+def test_each_component_of_a_gpu_hour_has_its_label() -> None:
+    made = set(re.findall(r'Component\("(\w+)"', Path(str(tco.__file__)).read_text()))
+    assert {"hardware", "energy_gap", "unsold", "reserve"} < made <= set(rates.PRICE_PART)
 
 
 def test_a_code_of_two_enums_has_a_label_in_each() -> None:
