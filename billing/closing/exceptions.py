@@ -19,7 +19,7 @@ from billing.corrections.models import Dispute
 from billing.invoices.models import BillingPeriod, Correction, JournalExport
 from billing.rates.selectors import allocation_policy_at
 from billing.rating.assessment import RatingResult
-from billing.rating.reference_data import gpu_seconds
+from billing.rating.reference_data import as_counted
 from billing.tenancy.models import BillingSetup, Team
 from billing.tenancy.showback import billing_modes
 from billing.usage.reconciliation import engine_days
@@ -174,11 +174,8 @@ def without_price(context: Context) -> Iterator[ReportedException]:
 def _unpriced_sums(items: list[Unpriced], action: Message, *, blocks: bool) -> Iterator[ReportedException]:
     totals: dict[tuple[str, str], Decimal] = defaultdict(Decimal)
     for item in items:
-        if item.unit == "tokens":
-            key, quantity = (item.sku, "tokens"), item.quantity
-        else:
-            key, quantity = (item.sku, "gpu_seconds"), gpu_seconds(item.quantity)
-        totals[key] = EXACT.add(totals[key], quantity)
+        quantity, unit = as_counted(item)
+        totals[item.sku, unit] = EXACT.add(totals[item.sku, unit], quantity)
     for (sku, unit), quantity in sorted(totals.items()):
         name = sku.rpartition(" ")[0] if unit == "tokens" else sku
         yield ReportedException("unpriced", sku, quantity, unit, blocks, _spelled(action, name, as_name(name)))

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from billing.rating.assessment import RatingResult
-from billing.rating.reference_data import gpu_seconds
+from billing.rating.reference_data import as_counted
 from billing.usage.gaps import BEHIND
 from billing.usage.reconciliation import SILENT_AFTER
 from billing.usage.reported import Reported, ReportingState, Silent
@@ -155,10 +155,9 @@ def unbilled_in(assessment: RatingResult) -> list[Unbilled]:
         for item in assessment.unowned
     ]
     priceless = [
-        Unbilled("unpriced", "tokens", item.quantity, partly=True, team=item.team, late=item.late)
-        if item.unit == "tokens"
-        else Unbilled("unpriced", "gpu_seconds", gpu_seconds(item.quantity), partly=True, team=item.team, late=item.late)
+        Unbilled("unpriced", unit, quantity, partly=True, team=item.team, late=item.late)
         for item in assessment.unpriced
+        for quantity, unit in [as_counted(item)]
     ]
     return _summed(nobodys + priceless, apart=True)
 

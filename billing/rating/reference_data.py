@@ -12,7 +12,9 @@ from billing.tenancy.showback import BillingModes, billing_modes
 from metering.intervals import Interval
 from pricing.commitments import CommitmentBook
 from pricing.interruptions import InterruptionRule
+from pricing.meters import GPU_TIME
 from pricing.money import EXACT
+from pricing.rating import Unpriced
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,12 @@ class ReferenceData:
     def last_sample(self, window: Interval) -> int:
         """The last efficiency sample that counts for a window although it came after its close; 0 for none."""
         return max((last for when, last in self.late_samples if when.overlap(window)), default=0)
+
+
+def as_counted(item: Unpriced) -> tuple[Decimal, str]:
+    """What has no price, as exceptions count it: device time in GPU-seconds, anything else in the base unit of its meter."""
+    in_seconds = item.unit == GPU_TIME.base_unit
+    return (gpu_seconds(item.quantity), "gpu_seconds") if in_seconds else (item.quantity, item.unit)
 
 
 def gpu_seconds(device_us: Decimal) -> Decimal:
