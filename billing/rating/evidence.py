@@ -16,7 +16,7 @@ from billing.rating.assessment import rate_period
 from billing.rating.efficiency import Verdict
 from billing.rating.models import EfficiencyVerdict
 from billing.usage.scope import EpochFilter
-from billing.usage.selectors import Sample, efficiency_samples, job_holds, last_close_seq
+from billing.usage.selectors import Sample, job_holds, last_close_seq, scored
 from metering.intervals import Interval
 from metering.peaks import dense_peak_tflops
 from pricing.efficiency import Metric
@@ -53,7 +53,7 @@ def evidence_of(verdict: Verdict | EfficiencyVerdict, *, window: Interval, close
     epochs = EpochFilter(before=close_seq if close_seq is not None else last_close_seq() + 1)
     job = (verdict.cluster, verdict.namespace, verdict.job)
     policy = EfficiencyPolicy.objects.get(name=verdict.policy)
-    samples = [s for s in efficiency_samples(window, epochs.before) if (s.cluster, s.namespace, s.job) == job]
+    samples = [s for s in scored(window, epochs.before).samples if (s.cluster, s.namespace, s.job) == job]
     fields = model_to_dict(policy, exclude=["id"])
     if fields["penalise_on"] == Metric.HFU:  # what policies could not say before: evidence given then keeps its SHA-256
         del fields["penalise_on"]

@@ -253,11 +253,10 @@ def _used_before(reference_data: ReferenceData, late: Slice) -> dict[str, Decima
 
 
 def listed_usage(
-    part: Slice, reference_data: ReferenceData, grain: Grain, reading: Reading | None = None, *,
-    cuts: Collection[datetime] = (),
-) -> Iterator[RatedUsage]:  # fmt: skip
+    part: Slice, reference_data: ReferenceData, grain: Grain, *, cuts: Collection[datetime] = ()
+) -> Iterator[RatedUsage]:
     """Usage of teams on the lines and at the prices of the list, without what nobody owns or prices."""
-    lines = _Lines(part, reference_data, reading, CommitmentBook(()))
+    lines = _Lines(part, reference_data, None, CommitmentBook(()))
     yield from _devices(lines, grain, cuts, UNJUDGED)
     yield from _tokens(lines, grain, cuts)
 

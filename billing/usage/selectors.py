@@ -136,11 +136,6 @@ class Sample(msgspec.Struct, frozen=True, gc=False):
     pod: str = ""
 
 
-def efficiency_samples(window: Interval, before: int, last_sample: int = 0) -> list[Sample]:
-    """Samples that overlap `window`, each once, with the job of its pod or workload; see `EpochFilter`."""
-    return scored(window, before, last_sample).samples
-
-
 @dataclass(frozen=True, slots=True)
 class Scored:
     """Samples, each once, and every job of which they measured a pod: a sample may name the pods of several."""

@@ -160,7 +160,7 @@ def _follower(
 
 
 def heartbeat(
-    connection: sqlite3.Connection, spool: Spool, agent: str, source: str, *, every_s: float = 60.0
+    connection: sqlite3.Connection, spool: Spool, agent: str, source: str
 ) -> Callable[[datetime], None]:
     """Reports once a minute that the log was read to its end, so that silence of the gateway is not taken for a gap."""
     due = 0.0
@@ -170,7 +170,7 @@ def heartbeat(
         nonlocal due
         if time.monotonic() < due:
             return
-        due = time.monotonic() + every_s
+        due = time.monotonic() + 60.0
         try:
             with connection:
                 spool.put_watermark(agent, source, watched_until)

@@ -32,13 +32,13 @@ def log_size(log: Path) -> int:
     return log.stat().st_size if log.exists() else 0
 
 
-def log_since(log: Path, offset: int, lines: int = 12) -> str:
-    """The last lines written to a log after `offset` bytes."""
+def log_since(log: Path, offset: int) -> str:
+    """The last 12 lines written to a log after `offset` bytes."""
     if not log.exists():
         return ""
     with log.open("rb") as file:
         file.seek(max(offset, log_size(log) - 16_384))
-        return "\n".join(file.read().decode(errors="replace").splitlines()[-lines:])
+        return "\n".join(file.read().decode(errors="replace").splitlines()[-12:])
 
 
 def start_failed(what: str, log: Path, offset: int) -> EmbeddedError:
