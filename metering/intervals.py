@@ -1,4 +1,4 @@
-"""PURE: half-open intervals in UTC, exact to the microsecond, and billing months in a zone.
+"""PURE: half-open intervals in UTC, exact to the microsecond, and days and billing months in a zone.
 
 A billing month runs from local midnight to local midnight of the billing zone, so it may have 743 or 745 hours.
 """
@@ -6,7 +6,7 @@ A billing month runs from local midnight to local midnight of the billing zone, 
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from functools import cache
 from itertools import pairwise
 from typing import Final
@@ -104,6 +104,32 @@ def without(intervals: Iterable[Interval], holes: Iterable[Interval]) -> list[In
         pieces = [piece for one in left for piece in one.cut((hole.start, hole.end))]
         left = [piece for piece in pieces if not piece.overlap(hole)]
     return left
+
+
+def day_of(instant: datetime, zone: str) -> date:
+    """The local day of an instant.
+
+    >>> day_of(datetime(2026, 10, 1, 16, tzinfo=UTC), "Asia/Shanghai")
+    datetime.date(2026, 10, 2)
+    """
+    return instant.astimezone(_zone(zone)).date()
+
+
+def midnight_of(day: date, zone: str) -> datetime:
+    """The beginning of a local day, as a local time."""
+    return datetime(day.year, day.month, day.day, tzinfo=_zone(zone))
+
+
+def midnights(start: datetime, end: datetime, zone: str) -> list[datetime]:
+    """The beginnings of the local days from that of `start` to that of `end`, in UTC: a local day may have 23 or 25 hours.
+
+    >>> found = midnights(datetime(2026, 10, 24, tzinfo=UTC), datetime(2026, 10, 26, tzinfo=UTC), "Europe/Berlin")
+    >>> [f"{at:%d %H}" for at in found]
+    ['23 22', '24 22', '25 23']
+    """
+    first = day_of(start, zone)
+    days = (first + timedelta(days=number) for number in range((day_of(end, zone) - first).days + 1))
+    return [midnight_of(day, zone).astimezone(UTC) for day in days]
 
 
 def billing_month(month: str, zone: str) -> Interval:

@@ -1,8 +1,7 @@
 """Usage by day, team and model, for dashboards of others."""
 
-from datetime import date, datetime, time, timedelta
+from datetime import date, timedelta
 from glob import escape
-from zoneinfo import ZoneInfo
 
 from django.utils import timezone
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
@@ -17,7 +16,7 @@ from billing.rating.usage_by_day import devices_by_day, tokens_by_day
 from billing.tenancy.actors import actor_of
 from billing.tenancy.selectors import NoSetupError, billing_setup
 from billing.usage.scope import UsageScope
-from metering.intervals import Interval, IntervalError
+from metering.intervals import Interval, IntervalError, midnight_of
 
 MOST_DAYS = 100
 ANSWER = {
@@ -63,7 +62,7 @@ class UsageSummary(Endpoint):
         if not timedelta() < last - first <= timedelta(days=MOST_DAYS):
             raise ParseError(f"until {last}: must be 1 to {MOST_DAYS} days after from {first}")
         try:
-            window = Interval(*(datetime.combine(day, time(), ZoneInfo(zone)) for day in (first, last)))
+            window = Interval(*(midnight_of(day, zone) for day in (first, last)))
         except (IntervalError, OverflowError) as error:
             raise ParseError(f"from {first}: is outside the calendar") from error
         teams = _teams(request)

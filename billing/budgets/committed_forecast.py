@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from datetime import date, datetime
 from decimal import Decimal
 from fractions import Fraction
-from zoneinfo import ZoneInfo
 
 from billing.budgets.forecast import DAY, METHODS, Forecast, Progress, line
 from billing.budgets.history import Past
@@ -20,7 +19,7 @@ from billing.budgets.spending import Running, Spent
 from billing.rating.reference_data import ReferenceData
 from billing.rating.walk import Slice, cover_of
 from billing.usage.scope import EpochFilter
-from metering.intervals import Interval, billing_month, month_of, next_month
+from metering.intervals import Interval, billing_month, day_of, month_of, next_month
 from pricing.commitments import KIND, CommitmentBook
 from pricing.meters import MICROSECONDS_PER_HOUR
 from pricing.money import AMOUNT_PLACES, EXACT, round_part
@@ -79,7 +78,7 @@ def bought_ahead(
         reference_data,
         commitments=CommitmentBook(one for one in reference_data.commitments.commitments if one.team in teams),
     )
-    found, month, where = list[Bought](), month_of(now, zone), ZoneInfo(zone)
+    found, month = list[Bought](), month_of(now, zone)
     while (window := billing_month(month, zone)).start < until:
         to_come = window.start > now
         left = {} if to_come else _left(reference_data, window, month)
@@ -87,7 +86,7 @@ def bought_ahead(
             part, listed = one.part_of(window), reference_data.card.list_price(one.accelerator, now)
             hours = Fraction(one.bought(window) if to_come else left.get(one.name, 0)) / MICROSECONDS_PER_HOUR
             if part is not None and listed:
-                first, last = (at.astimezone(where).date() for at in (part.start, part.end))
+                first, last = (day_of(at, zone) for at in (part.start, part.end))
                 found.append(
                     Bought(one.team, one.accelerator, first, last, hours, Fraction(one.price), Fraction(listed), to_come)
                 )

@@ -6,11 +6,10 @@ from datetime import date, datetime
 from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property, partial
-from zoneinfo import ZoneInfo
 
 from billing.budgets.committed_forecast import Bought, as_billed, bought_ahead
 from billing.budgets.forecast import DAY, Progress, forecast, withheld
-from billing.budgets.history import Past, midnight_before, past_until
+from billing.budgets.history import Past, past_until
 from billing.budgets.models import FORECAST_LATE, SCOPE_FIELDS, BudgetStatus, CountedDays
 from billing.budgets.repricing import PricesAhead, prices_ahead
 from billing.budgets.scope import Scope
@@ -21,7 +20,7 @@ from billing.rating.selectors import reference_data_known
 from billing.rating.team_isolation import TeamRatingError, rated_by_team
 from billing.tenancy.models import Team
 from billing.usage.selectors import last_close_seq
-from metering.intervals import Interval
+from metering.intervals import Interval, day_of, midnight_of
 from pricing.money import round_amount
 
 
@@ -101,7 +100,7 @@ class Outlook:
         `silent`: whether somebody who reports usage of the scope is silent.  Raises TeamRatingError.
         """
         start, days, elapsed = progress_of(window.start, window.end, self.now, self.zone)
-        yesterday = midnight_before(self.now, self.zone).date() - DAY
+        yesterday = day_of(self.now, self.zone) - DAY
         if reason := withheld(elapsed, yesterday, silent=silent, counted=self.counted):
             return Expected(withheld=reason)
         history, today = self.past.of_scope(scope), start + int(elapsed) * DAY
@@ -164,18 +163,16 @@ def expected_by(standing: BudgetStatus) -> Expected:
 
 def progress_of(start: datetime, end: datetime, now: datetime, zone: str) -> tuple[date, int, Fraction]:
     """First local day, how many local days, and how many of them have passed, the part of today included."""
-    where = ZoneInfo(zone)
-    first, last, today = (at.astimezone(where).date() for at in (start, end, now))
-    midnight, tomorrow = (datetime(day.year, day.month, day.day, tzinfo=where) for day in (today, today + DAY))
+    first, last, today = (day_of(at, zone) for at in (start, end, now))
+    midnight, tomorrow = (midnight_of(day, zone) for day in (today, today + DAY))
     so_far = Fraction(Interval(midnight, now).microseconds, Interval(midnight, tomorrow).microseconds)
     return first, (last - first).days, (today - first).days + so_far
 
 
 def encumbered_by_day(jobs: list[Running], now: datetime, end: datetime, zone: str) -> Mapping[date, Fraction]:
     """What running jobs are expected to cost on each remaining local day of the period; what began stays with today."""
-    where = ZoneInfo(zone)
     costs = {
-        day.start.astimezone(where).date(): sum((job.cost_in(day) for job in jobs), Fraction(0))
+        day_of(day.start, zone): sum((job.cost_in(day) for job in jobs), Fraction(0))
         for day in local_days(now, end, zone)
     }
     return {day: cost for day, cost in costs.items() if cost}

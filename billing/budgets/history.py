@@ -4,7 +4,6 @@ from collections import defaultdict
 from dataclasses import dataclass
 from datetime import date, datetime
 from fractions import Fraction
-from zoneinfo import ZoneInfo
 
 from django.db.models import Q, QuerySet, Sum
 
@@ -12,7 +11,7 @@ from billing.budgets.forecast import DAY
 from billing.budgets.models import DailySpend, DailyTeamSpend
 from billing.budgets.scope import Scope
 from billing.budgets.spending import Spent, spent_in
-from metering.intervals import Interval
+from metering.intervals import Interval, day_of, midnight_of
 
 REMEMBERED_DAYS = 240
 """Windows of 92 days over three months, and eight weeks before them to learn weekdays from."""
@@ -76,15 +75,6 @@ def filled(sums: dict[date, Fraction], last: date) -> dict[date, Fraction]:
 
 def past_until(now: datetime, zone: str) -> Past:
     """The past as of now, at list price."""
-    midnight = midnight_before(now, zone)
-    return Past(midnight.date() - DAY, spent_in([Interval(midnight, now)] if midnight < now else []))
-
-
-def midnight_before(now: datetime, zone: str) -> datetime:
-    """The beginning of today."""
-    return midnight_of(now.astimezone(ZoneInfo(zone)).date(), zone)
-
-
-def midnight_of(day: date, zone: str) -> datetime:
-    """The beginning of a local day."""
-    return datetime(day.year, day.month, day.day, tzinfo=ZoneInfo(zone))
+    today = day_of(now, zone)
+    midnight = midnight_of(today, zone)
+    return Past(today - DAY, spent_in([Interval(midnight, now)] if midnight < now else []))

@@ -9,16 +9,14 @@ from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from fractions import Fraction
 from typing import Final
-from zoneinfo import ZoneInfo
 
 from billing.budgets.scope import Scope
 from billing.budgets.spending import Spent, by_team, covered, local_days, spent_in
 from billing.rates.selectors import rate_card
-from metering.intervals import Interval
+from metering.intervals import MICROSECOND, Interval, day_of
 from pricing.rate_card import PriceVersion, RateCard
 
 LOOKED_AT: Final = timedelta(days=14)
-MICROSECOND: Final = timedelta(microseconds=1)
 ByTeam = Mapping[str, list[Spent]]
 
 
@@ -38,8 +36,7 @@ class PricesAhead:
         changes = [(at, _ratio(base, covered(dict(spent), scope), total)) for at, spent in self.later if at < until]
         if not total or not changes:
             return {}
-        where = ZoneInfo(self.zone)
-        days = {day.start.astimezone(where).date(): _of_day(day, changes) for day in local_days(self.now, until, self.zone)}
+        days = {day_of(day.start, self.zone): _of_day(day, changes) for day in local_days(self.now, until, self.zone)}
         return {day: factor for day, factor in days.items() if factor != 1}
 
 

@@ -1,7 +1,7 @@
 """Reads of budgets: which are in force with which period, their status, mutes and raised caps."""
 
 from collections.abc import Iterable, Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from decimal import Decimal
 
 from django.conf import settings
@@ -15,8 +15,7 @@ from billing.budgets.thresholds import DEFAULT_LADDER, Rung
 from billing.invoices.models import BillingPeriod
 from billing.tenancy.access import BELOW
 from billing.tenancy.models import Team
-
-MICROSECOND = timedelta(microseconds=1)
+from metering.intervals import MICROSECOND
 
 
 def team_tree() -> dict[str, frozenset[str]]:

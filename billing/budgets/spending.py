@@ -8,12 +8,11 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from decimal import Decimal
 from fractions import Fraction
 from itertools import pairwise
 from typing import Any, TypeVar
-from zoneinfo import ZoneInfo
 
 from billing.budgets.scope import Scope, Spending
 from billing.invoices.lines import invoice_lines
@@ -30,8 +29,9 @@ from billing.tenancy.ownership import OwnershipBook
 from billing.tenancy.selectors import namespace_book
 from billing.usage.scope import EpochFilter
 from billing.usage.selectors import last_close_seq
-from metering.intervals import Interval, billing_month
+from metering.intervals import Interval, billing_month, midnights
 from metering.record_checks import EARLIEST, LATEST
+from pricing.meters import MICROSECONDS_PER_HOUR
 from pricing.money import EXACT
 from pricing.rate_card import GPU_HOURS, RateCard, UnpricedError
 from pricing.rating import DIVISOR, LineKey
@@ -158,7 +158,7 @@ class Running:
     def cost_in(self, window: Interval) -> Fraction:
         """What it is expected to cost in the window beyond what was reported, at list price."""
         ahead = self.ahead.overlap(window) if self.ahead else None
-        return Fraction(ahead.microseconds, 3_600_000_000) * self.per_hour if ahead else Fraction(0)
+        return Fraction(ahead.microseconds, MICROSECONDS_PER_HOUR) * self.per_hour if ahead else Fraction(0)
 
 
 def running_jobs(now: datetime, reference_data: ReferenceData | None = None) -> list[Running]:
@@ -218,8 +218,4 @@ def covered(items: Mapping[str, Iterable[OfTeam]], scope: Scope) -> list[OfTeam]
 
 def local_days(first: datetime, until: datetime, zone: str) -> list[Interval]:
     """Whole local days from the one that contains `first` up to, and not with, the one that contains `until`."""
-    where = ZoneInfo(zone)
-    day, last = first.astimezone(where).date(), until.astimezone(where).date()
-    midnights = [day + timedelta(days=number) for number in range((last - day).days + 1)]
-    bounds = [datetime(at.year, at.month, at.day, tzinfo=where) for at in midnights]
-    return [Interval(lo, hi) for lo, hi in pairwise(bounds)]
+    return [Interval(lo, hi) for lo, hi in pairwise(midnights(first, until, zone))]

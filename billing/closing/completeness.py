@@ -21,6 +21,7 @@ from billing.usage.selectors import allocated_twice_by_pod, not_taken_in
 from billing.usage.unknown_shares import UnknownUse, unknown_shares
 from metering.intervals import Interval, union
 from metering.messages import Message
+from pricing.meters import MICROSECONDS_PER_HOUR
 from pricing.money import EXACT, round_amount
 from pricing.rate_card import RateCard
 
@@ -30,7 +31,6 @@ SCAN_TOLERANCE: Final = Decimal("0.001")
 """Of all units that scans listed, how many may differ from what was watched."""
 SHOWN_GAPS: Final = 10
 """How many gaps of a source an exception spells out."""
-HOUR_US: Final = 3_600_000_000
 
 
 def unwatched(context: Context) -> Iterator[ReportedException]:
@@ -103,7 +103,7 @@ def _at_most(use: UnknownUse, card: RateCard, window: Interval) -> Decimal | Non
     prices = [price for at in instants if (price := card.list_price(use.accelerator, at)) is not None]
     if len(prices) < len(instants):
         return None
-    return round_amount(Fraction(use.unit_us) * Fraction(max(prices)) / HOUR_US)
+    return round_amount(Fraction(use.unit_us) * Fraction(max(prices)) / MICROSECONDS_PER_HOUR)
 
 
 def clusters_silent(context: Context) -> Iterator[ReportedException]:

@@ -14,9 +14,9 @@ from billing.invoices.models import BillingPeriod
 from billing.rating.assessment import RatingResult
 from metering.messages import Message
 from pricing.money import round_to
+from pricing.number_text import ENERGY_PLACES
 
 TOLERANCE: Final = Fraction(3, 100)
-KWH_PLACES: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class EnergyComparison:
     @property
     def difference(self) -> Decimal:
         """Metered less charged and shared."""
-        return round_to(Fraction(self.metered) - self.charged - Fraction(self.shared), KWH_PLACES)
+        return round_to(Fraction(self.metered) - self.charged - Fraction(self.shared), ENERGY_PLACES)
 
     @property
     def exceeds(self) -> bool:
@@ -49,7 +49,7 @@ class EnergyComparison:
             )
         return Message(
             "%(cluster)s: %(metered)s kWh metered, %(charged)s charged, %(shared)s shared, %(difference)s differ",
-            cluster=self.cluster, metered=f"{self.metered:,}", charged=f"{round_to(self.charged, KWH_PLACES):,}",
+            cluster=self.cluster, metered=f"{self.metered:,}", charged=f"{round_to(self.charged, ENERGY_PLACES):,}",
             shared=f"{self.shared:,}", difference=f"{self.difference:,}",
         )
 

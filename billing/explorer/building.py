@@ -9,10 +9,9 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Final
-from zoneinfo import ZoneInfo
 
 from billing.explorer.cube import METER, NO_CO2, NO_ENERGY, UNIT, Rows, digest_of_note, priced_name, whole_units
 from billing.explorer.month_lines import BilledLine, MonthLines
@@ -21,14 +20,13 @@ from billing.rating.readings import NamesByTeam, Reading
 from billing.rating.selectors import reference_data_known
 from billing.rating.walk import RatedUsage, Slice, adjusting, rated_usage
 from billing.usage.scope import EpochFilter
-from metering.intervals import Interval
+from metering.intervals import MICROSECOND, Interval, day_of, midnights
 from pricing.commitments import UNUSED
 from pricing.meters import Role
 from pricing.money import EXACT, split_units
 from pricing.rating import LineKey
 
 DAY: Final = timedelta(days=1)
-MICROSECOND: Final = timedelta(microseconds=1)
 LATE: Final = "late"
 """The kind of what corrects earlier months, whatever it corrects."""
 NOTE: Final = "note"
@@ -53,11 +51,7 @@ class Slots:
     @classmethod
     def days(cls, window: Interval, zone: str) -> "Slots":
         """The local days of a window that begins at a local midnight."""
-        where = ZoneInfo(zone)
-        day, after = (at.astimezone(where).date() for at in (window.start, window.end))
-        number = (after - day).days
-        nights = [datetime.combine(day + n * DAY, time(), where).astimezone(UTC) for n in range(number)]
-        return cls(day, nights, window.end)
+        return cls(day_of(window.start, zone), midnights(window.start, window.end, zone)[:-1], window.end)
 
     def at(self, instant: datetime) -> int | None:
         """The number of the stretch with an instant; None where none has it."""

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any, Final
-from zoneinfo import ZoneInfo
 
 from django.db.models import Count, Max
 
@@ -23,7 +22,7 @@ from billing.rating.models import EfficiencyVerdict, RatingSnapshot
 from billing.rating.snapshots import rated_now, result_of, snapshot_of, team_ratings
 from billing.rating.walk import VerdictLike as AnyVerdict
 from billing.usage.selectors import last_close_seq
-from metering.intervals import Interval
+from metering.intervals import Interval, day_of
 from metering.messages import Message
 from pricing.rating import Charge, LineKey
 
@@ -206,12 +205,12 @@ def _invoiced(period: BillingPeriod) -> Iterator[BilledLine]:
 
 
 def _noted(period: BillingPeriod) -> Iterator[NotedLine]:
-    where, rows = ZoneInfo(period.zone), NoteLine.objects.filter(note__correction__period__month=period.month)
-    first = period.start.astimezone(where).date()
+    rows = NoteLine.objects.filter(note__correction__period__month=period.month)
+    first = day_of(period.start, period.zone)
     for row in rows.filter(note__number__isnull=False).select_related("note__team").order_by("note_id", "position"):
         if row.note.issued_at is not None:  # what has a number has it
             key = LineKey.of(row, team=row.note.team.code, platform=False, correction=False)
-            day = row.note.issued_at.astimezone(where).date()
+            day = day_of(row.note.issued_at, period.zone)
             yield NotedLine(key, row.amount, max(first, day), row.note_id)
 
 

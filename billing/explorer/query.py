@@ -6,13 +6,13 @@ address, so that a link, a saved view, a report and a call of the API are one th
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Final, Protocol
 from urllib.parse import urlencode
 from zoneinfo import ZoneInfo
 
 from billing.explorer.cube import OF_A_WORKLOAD
-from metering.intervals import IntervalError, billing_month, fiscal_quarter_of
+from metering.intervals import IntervalError, billing_month, fiscal_quarter_of, midnight_of
 from metering.messages import Message, UserError
 
 DAY: Final = timedelta(days=1)
@@ -346,6 +346,5 @@ def hours_of(day: date, zone: str) -> list[datetime]:
     >>> len(hours_of(date(2026, 10, 25), "Europe/Berlin")), len(hours_of(date(2026, 10, 25), "Asia/Shanghai"))
     (25, 24)
     """
-    where = ZoneInfo(zone)
-    start, end = (datetime.combine(one, time(), where).astimezone(UTC) for one in (day, day + DAY))
-    return [(start + number * HOUR).astimezone(where) for number in range(-(-(end - start) // HOUR))]
+    start, end = (midnight_of(one, zone).astimezone(UTC) for one in (day, day + DAY))
+    return [(start + number * HOUR).astimezone(ZoneInfo(zone)) for number in range(-(-(end - start) // HOUR))]

@@ -6,7 +6,6 @@ from datetime import date, datetime
 from decimal import Decimal
 from functools import cached_property
 from typing import Final
-from zoneinfo import ZoneInfo
 
 import numpy as np
 from django.conf import settings
@@ -33,7 +32,7 @@ from billing.explorer.sums import METRIC, UNKNOWN, Part, Selection, kept_lines, 
 from billing.invoices.selectors import period_of
 from billing.rating.freshness import Unbilled
 from billing.runtime.parallel_reads import rows_read
-from metering.intervals import Interval
+from metering.intervals import Interval, day_of
 
 COLUMNS_OF_CUBES: Final = """
     SELECT cube_id, name, content FROM explorer_cubecolumn
@@ -117,7 +116,7 @@ class Explorer:
 
     @property
     def today(self) -> date:
-        return self.now.astimezone(ZoneInfo(self.zone)).date()
+        return day_of(self.now, self.zone)
 
     def asked(
         self, address: Address, *, by: Sequence[str] = ("team",), usual: str = "this-month", coarser: bool = False

@@ -6,9 +6,8 @@ A line can still be disputed to the end of the tenth day, when the amount is fin
 
 from collections import Counter
 from dataclasses import dataclass
-from datetime import datetime, time, timedelta
+from datetime import datetime, timedelta
 from typing import Literal
-from zoneinfo import ZoneInfo
 
 from django.db.models import Max
 
@@ -16,6 +15,7 @@ from billing.invoices.models import BillingPeriod, DocumentEvent, Invoice, Note
 from billing.invoices.selectors import document_of
 from billing.tenancy.models import BillingSetup
 from billing.tenancy.selectors import company_calendar
+from metering.intervals import day_of, midnight_of
 from pricing.business_days import BusinessCalendar
 
 TRIAGE_DAYS = 2
@@ -48,11 +48,11 @@ def end_of_business_day(start: datetime, days: int, zone: str, calendar: Busines
     >>> end_of_business_day(friday, 2, "UTC", BusinessCalendar(frozenset({date(2026, 11, 9)}))).isoformat()
     '2026-11-12T00:00:00+00:00'
     """
-    day = start.astimezone(ZoneInfo(zone)).date()
+    day = day_of(start, zone)
     while days:
         day += timedelta(days=1)
         days -= calendar.works(day)
-    return datetime.combine(day + timedelta(days=1), time(), ZoneInfo(zone))
+    return midnight_of(day + timedelta(days=1), zone)
 
 
 def due_of(document: Invoice | Note, zone: str, calendar: BusinessCalendar) -> datetime | None:

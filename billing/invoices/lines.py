@@ -15,6 +15,7 @@ from msgspec import UNSET, Raw, UnsetType
 from billing.runtime.canonical_json import canonical_json
 from metering.intervals import Interval
 from pricing.contexts import SEPARATOR, class_and_context, in_order
+from pricing.meters import MICROSECONDS_PER_HOUR
 from pricing.money import round_to
 from pricing.number_text import (
     ENERGY_PLACES,
@@ -237,6 +238,6 @@ def numbered_text(draft: str, *, number: str, previous_sha256: str) -> str:
     return canonical_json(numbered_document(fields, number=number, previous_sha256=previous_sha256))
 
 
-def hours_shown(microseconds: Decimal) -> Decimal:
-    """Device-microseconds as GPU-hours with 6 decimals, for display only."""
-    return round_to(Fraction(microseconds) / 3_600_000_000, QUANTITY_PLACES)
+def hours_shown(microseconds: Decimal | Fraction) -> Decimal:
+    """Device-microseconds as GPU-hours with 6 decimals; the amount of a line never follows from it."""
+    return round_to(Fraction(microseconds) / MICROSECONDS_PER_HOUR, QUANTITY_PLACES)

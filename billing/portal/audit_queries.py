@@ -3,14 +3,14 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import date, datetime, time, timedelta
+from datetime import date, timedelta
 from typing import Any
-from zoneinfo import ZoneInfo
 
 from django.db.models import Q, QuerySet
 from django.http import QueryDict
 
 from billing.tenancy.models import AuditEntry
+from metering.intervals import midnight_of
 
 WHY = ("reason", "comment", "decision", "resolution", "why")
 """Under which names services keep the reason of a change."""
@@ -56,14 +56,10 @@ def entries(asked: Asked, zone: str) -> QuerySet[AuditEntry]:
             meant |= Q(subject__icontains=text)
         found = found.filter(meant)
     if asked.since:
-        found = found.filter(at__gte=_midnight(asked.since, zone))
+        found = found.filter(at__gte=midnight_of(asked.since, zone))
     if asked.until:
-        found = found.filter(at__lt=_midnight(asked.until + timedelta(days=1), zone))
+        found = found.filter(at__lt=midnight_of(asked.until + timedelta(days=1), zone))
     return found
-
-
-def _midnight(day: date, zone: str) -> datetime:
-    return datetime.combine(day, time(), ZoneInfo(zone))
 
 
 def kinds() -> list[str]:

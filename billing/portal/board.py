@@ -29,8 +29,9 @@ from billing.rating.reference_data import ReferenceData
 from billing.rating.selectors import reference_data_known
 from billing.tenancy.models import BillingSetup, Team
 from billing.tenancy.showback import billing_modes
-from billing.usage.gpu_time_by_job import HOUR_US, WeekHours, devices_by_week_hour, queues_of, tokens_by_week_hour
+from billing.usage.gpu_time_by_job import WeekHours, devices_by_week_hour, queues_of, tokens_by_week_hour
 from metering.intervals import Interval, previous_month
+from pricing.meters import MICROSECONDS_PER_HOUR
 
 ZERO = Decimal("0.00")
 JOBS_OF = 2_000
@@ -266,7 +267,7 @@ class Board:
         window = Interval(self.period.start, until)
         hours = hours_of(window, self.period.zone)
         devices, tokens = self._summed_use(window) if self.kept_use is None else self._kept_sums(self.kept_use)
-        found = [heat_of("devices", devices, hours, HOUR_US, 1), heat_of("tokens", tokens, hours, 1, 0)]
+        found = [heat_of("devices", devices, hours, MICROSECONDS_PER_HOUR, 1), heat_of("tokens", tokens, hours, 1, 0)]
         return [item for item in found if item is not None]
 
     @cached_property

@@ -11,7 +11,6 @@ from decimal import Decimal
 from fractions import Fraction
 from functools import partial
 from typing import Any
-from zoneinfo import ZoneInfo
 
 from billing.invoices.line_rollups import StatementLine
 from billing.invoices.models import BillingPeriod
@@ -28,7 +27,7 @@ from billing.usage.scope import EpochFilter
 from billing.usage.selectors import late_epochs
 from billing.usage.store.dimensions import token_names
 from billing.usage.store.records import requests_of
-from metering.intervals import Interval
+from metering.intervals import Interval, day_of, midnight_of, midnights
 from pricing.money import EXACT, round_to, split_amount
 from pricing.number_text import QUANTITY_PLACES
 from pricing.rating import DIVISOR
@@ -158,7 +157,8 @@ def _rated(
     namespaces: Sequence[tuple[str, str]] = (), dimensions: Sequence[int] = (),
 ) -> Iterator[RatedUsage]:  # fmt: skip
     """The parts of the line. A team that can no longer be rated has none under its commitments."""
-    cuts = _midnights(scope) if grain is Grain.DAY else ()
+    window = scope.part.window
+    cuts = midnights(window.start, window.end, scope.zone) if grain is Grain.DAY else ()
     reading = Reading({line.key.team}, namespaces, dimensions, frozenset({line.key.kind}))
     items = rated_usage(scope.part, scope.reference_data, grain, reading, verdicts=verdicts, cuts=cuts, faults={})
     return (item for item in items if item.key == line.key and item.place.until is None)
@@ -188,7 +188,7 @@ def _span(items: Collection[RatedUsage]) -> dict[str, datetime]:
 
 
 def _day(item: RatedUsage, scope: Scope) -> date:
-    return (item.place.start or scope.part.window.start).astimezone(ZoneInfo(scope.zone)).date()
+    return day_of(item.place.start or scope.part.window.start, scope.zone)
 
 
 def days_of_tokens(line: StatementLine, scope: Scope) -> Breakdown:
@@ -201,9 +201,9 @@ def days_of_tokens(line: StatementLine, scope: Scope) -> Breakdown:
     return share_out(line, rows, kept=scope.kept)
 
 
-def hours_of_tokens(line: StatementLine, scope: Scope, day: datetime, share: Part) -> Breakdown:
+def hours_of_tokens(line: StatementLine, scope: Scope, day: date, share: Part) -> Breakdown:
     """One day of a token line by hour."""
-    inside = _within(scope, Interval(day, _next_midnight(day, scope.zone)))
+    inside = _within(scope, Interval(*(midnight_of(one, scope.zone) for one in (day, day + DAY))))
     rows = [
         {"hour": hour, "requests": _requests(items), "usage": _usage(items)}
         for hour, items in _grouped(_tokens(line, inside, Grain.HOUR), lambda item: item.place.start)
@@ -287,17 +287,3 @@ def _within(scope: Scope, inside: Interval) -> Scope:
     """The tokens of a part of the time."""
     tokens = [cut for piece in scope.part.tokens if (cut := piece.overlap(inside))]
     return replace(scope, part=replace(scope.part, tokens=tokens))
-
-
-def _midnights(scope: Scope) -> list[datetime]:
-    found, at = [], scope.part.window.start
-    while at < scope.part.window.end:
-        found.append(at)
-        at = _next_midnight(at, scope.zone)
-    return found
-
-
-def _next_midnight(instant: datetime, zone: str) -> datetime:
-    """The local midnight after `instant`: a local day may have 23 or 25 hours."""
-    day = instant.astimezone(ZoneInfo(zone)).date() + DAY
-    return datetime(day.year, day.month, day.day, tzinfo=ZoneInfo(zone))

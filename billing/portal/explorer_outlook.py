@@ -10,7 +10,7 @@ from django.utils.translation import gettext as _
 
 from billing.budgets.expected import Expected, expected_of
 from billing.budgets.scope import Scope
-from billing.budgets.selectors import MICROSECOND, monthly_amounts
+from billing.budgets.selectors import monthly_amounts
 from billing.explorer.query import NAMELESS, Query
 from billing.explorer.selectors import Explored, Explorer
 from billing.invoices.models import BillingPeriod
@@ -22,7 +22,7 @@ from billing.rating.selectors import reference_data_known
 from billing.tenancy.models import Team
 from billing.tenancy.showback import billing_modes
 from billing.usage.selectors import last_close_seq
-from metering.intervals import Interval
+from metering.intervals import MICROSECOND, Interval
 from pricing.money import round_amount
 
 PATTERNS: Final = ("cluster", "namespace", "consumer", "accelerator", "model")

@@ -16,6 +16,7 @@ from typing import Any
 from django.db.models import Q, QuerySet, Sum
 
 from billing.invoices.line_rollups import Charged
+from billing.invoices.lines import hours_shown
 from billing.invoices.models import BillingPeriod, Invoice, InvoiceLine, InvoiceSums
 from billing.invoices.selectors import known_before
 from billing.portal.selectors import OpenMonth, notes_by_month
@@ -31,8 +32,8 @@ from billing.usage.selectors import capacity_sums
 from metering.accelerators import device_share
 from metering.intervals import Interval, previous_month
 from pricing.money import round_amount, round_to, split_amount
-from pricing.token_contexts import figures_by_class
 from pricing.tco import BEYOND_AN_INSTALLED_HOUR
+from pricing.token_contexts import figures_by_class
 
 ZERO = Decimal("0.00")
 MONTHS_COMPARED = 12
@@ -196,15 +197,13 @@ def _offered(window: Interval) -> dict[tuple[str, str], Decimal]:
     sums: dict[tuple[str, str], Fraction] = defaultdict(Fraction)
     for item in capacity_sums(window):
         sums[item.cluster, item.accelerator] += Fraction(item.unit_us) * device_share(item.resource)
-    return {name: round_to(amount / HOUR_US, 6) for name, amount in sums.items()}
+    return {name: hours_shown(amount) for name, amount in sums.items()}
 
 
 def _pool(
     name: tuple[str, str], time: DeviceTime | PoolTime, offered: Decimal | None, hour_cost: Decimal | None, billed: Decimal
 ) -> Pool:
-    charged, platform, left = (
-        round_to(Fraction(us) / HOUR_US, 6) for us in (time.charged, time.platform, time.unowned + time.unpriced)
-    )
+    charged, platform, left = map(hours_shown, (time.charged, time.platform, time.unowned + time.unpriced))
     held = charged + platform + left
     cost = platform_cost = None
     if hour_cost is not None:

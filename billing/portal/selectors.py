@@ -12,7 +12,7 @@ from typing import Any
 from django.db.models import BooleanField, Count, ExpressionWrapper, F, Max, Min, Q, QuerySet, Sum
 from django.http import HttpRequest
 
-from billing.budgets.selectors import MICROSECOND, monthly_amounts
+from billing.budgets.selectors import monthly_amounts
 from billing.invoices.models import BillingPeriod, Correction, Invoice, Note, Operation
 from billing.invoices.selectors import corrections_all, notes_issued
 from billing.portal.fresh import page_freshness
@@ -22,6 +22,7 @@ from billing.tenancy.access import Right, access_of, teams_visible_to
 from billing.tenancy.models import ConsumerOwnership, NamespaceOwnership, Team
 from billing.usage.models import QuarantinedRecord
 from billing.usage.scope import UsageScope
+from metering.intervals import MICROSECOND
 
 ZERO = Decimal("0.00")
 TREND_MONTHS = 12

@@ -20,11 +20,10 @@ from billing.rates.models import GpuPrice
 from metering.messages import Message
 from pricing.contexts import LONGEST, Context, priced_class
 from pricing.fields import Bound, FieldReader, InputError, exact_number, shown
-from pricing.money import exact_decimal
+from pricing.money import PRICE_PLACES, exact_decimal
 from pricing.rate_card import TOKEN_CLASSES
 
 PRICE_LIMIT: Final = "1000000"
-PLACES: Final = 4
 PRICE: Final = Bound("0", PRICE_LIMIT, "currency per unit, at most 4 decimals")
 GPU_PRICES: Final = ("price_per_gpu_hour", "price_per_slice_hour", "cost_sheet")
 GPU_FIELDS: Final = ("accelerator", "resource", *GPU_PRICES)
@@ -113,7 +112,7 @@ def parse_price_list(fields: object, *, currency: str, sources: Sources) -> Pric
 
 def price_text(price: Decimal) -> str:
     """A price as it is stored, with its 4 decimals."""
-    return exact_decimal(price, PLACES)
+    return exact_decimal(price, PRICE_PLACES)
 
 
 def _gpu_entry(reader: FieldReader, found: PriceList, currency: str, sources: Sources) -> None:
@@ -301,7 +300,7 @@ def _price(reader: FieldReader, name: str) -> Decimal | None:
     """A price with at most 4 decimals; None where a problem was noted."""
     given = reader.fields[name]
     number = exact_number(given)
-    if number is None or not PRICE.holds(number) or (number * 10**PLACES).denominator != 1:
+    if number is None or not PRICE.holds(number) or (number * 10**PRICE_PLACES).denominator != 1:
         reader.refuse(name, Message("%(value)s %(range)s", value=shown(given), range=PRICE.expected))
         return None
-    return Decimal(exact_decimal(number, PLACES))
+    return Decimal(exact_decimal(number, PRICE_PLACES))

@@ -11,7 +11,6 @@ from decimal import Decimal
 from functools import lru_cache, partial, reduce
 from hashlib import sha256
 from itertools import chain
-from zoneinfo import ZoneInfo
 
 import msgspec
 from msgspec import structs
@@ -24,7 +23,7 @@ from billing.rating.walk import Slice, device_usage
 from billing.runtime.parallel_reads import deferred_query
 from billing.usage.queries import GpuTime
 from billing.usage.selectors import JobName, Sample, job_queues, scored
-from metering.intervals import Interval, union
+from metering.intervals import Interval, day_of, union
 from pricing.efficiency import MULTIPLIER_PLACES, EfficiencyPolicy, Workload, judge_workload, pooled
 from pricing.efficiency import Verdict as Judgement
 from pricing.meters import MICROSECONDS_PER_HOUR
@@ -279,7 +278,7 @@ def _gather_short(jobs: list[_Job], zone: str) -> list[_Job]:
     for job in jobs:
         if job.policy.gather_short and job.judgement.reason == "neutral:short":
             began = min((sample.start for sample in job.samples), default=job.covered[0].start)
-            day = max(began, job.covered[0].start).astimezone(ZoneInfo(zone)).date().isoformat()
+            day = day_of(max(began, job.covered[0].start), zone).isoformat()
             groups[job.team, job.cluster, job.namespace, job.policy.name, _class_name(job), day].append(job)
     penalised: dict[int, _Job] = {}
     for (team, *_), group in groups.items():

@@ -7,10 +7,9 @@ change of owner cuts is read from the events.
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, time, timedelta
+from datetime import datetime
 from decimal import Decimal
 from operator import itemgetter
-from zoneinfo import ZoneInfo
 
 from billing.rating.reference_data import ReferenceData
 from billing.rating.selectors import reference_data_known
@@ -18,7 +17,7 @@ from billing.rating.walk import Slice, device_usage, stretches, token_usage
 from billing.usage.scope import EpochFilter
 from billing.usage.selectors import last_close_seq
 from billing.usage.store.sums import COUNTS
-from metering.intervals import Interval
+from metering.intervals import Interval, day_of, midnights
 
 MICROSECONDS = 1_000_000
 
@@ -70,15 +69,13 @@ def devices_by_day(window: Interval, zone: str, teams: Collection[str] | None = 
     return [DayOfDevices(day, team or None, name, us / MICROSECONDS) for (day, team, name), us in sorted(sums.items())]
 
 
-def _slice(window: Interval, zone: str) -> tuple[ReferenceData, Slice, set[datetime]]:
-    """All usage of the window, with its owners, as known now, and the local midnights within it."""
-    reference_data, local = reference_data_known(last_close_seq() + 1), ZoneInfo(zone)
-    day, last = (at.astimezone(local).date() for at in (window.start, window.end))
-    nights = (datetime.combine(day + timedelta(days=n), time(), local).astimezone(UTC) for n in range((last - day).days + 1))
-    midnights = {at for at in nights if window.start < at < window.end}
-    return reference_data, Slice.of(reference_data, window, "", EpochFilter()), midnights
+def _slice(window: Interval, zone: str) -> tuple[ReferenceData, Slice, list[datetime]]:
+    """All usage of the window, with its owners, as known now, and the local midnights that cut it."""
+    reference_data = reference_data_known(last_close_seq() + 1)
+    cuts = midnights(window.start, window.end, zone)
+    return reference_data, Slice.of(reference_data, window, "", EpochFilter()), cuts
 
 
-def _days(pieces: Sequence[Interval], midnights: Collection[datetime], zone: str) -> list[str]:
+def _days(pieces: Sequence[Interval], cuts: Collection[datetime], zone: str) -> list[str]:
     """The local day of each stretch that the midnights cut the pieces into."""
-    return [time.start.astimezone(ZoneInfo(zone)).date().isoformat() for time, _ in stretches(pieces, midnights)]
+    return [day_of(time.start, zone).isoformat() for time, _ in stretches(pieces, cuts)]

@@ -49,6 +49,7 @@ from billing.tenancy.selectors import billing_setup
 from metering.intervals import billing_month, month_of
 from pricing.allocation import AllocationError, Method, Split
 from pricing.carbon import BASES, OFFICIAL, RESIDUAL, CarbonError, carbon_factor
+from pricing.commitments import HOURS_PLACES
 from pricing.efficiency import SECONDS_PER_GPU_HOUR, Form, Metric
 from pricing.fields import InputError, exact_number
 from pricing.money import round_to
@@ -63,7 +64,6 @@ REASONS: Final = {
 }  # fmt: skip
 """Field of the file, and the end reason of the contract."""
 METHODS: Final = tuple(method.value for method in Method)
-HOURS_PLACES: Final = 6
 CARBON_PLACES: Final = 6
 
 

@@ -14,9 +14,9 @@ from billing.usage.queries import IN_NAMESPACES, namespace_lists
 from billing.usage.selectors import JOB
 from billing.usage.store.hours import model_hours
 from metering.intervals import Interval
+from pricing.meters import MICROSECONDS_PER_HOUR
 
 HOUR = timedelta(hours=1)
-HOUR_US = 3_600_000_000
 WeekHour = tuple[int, int]
 """Weekday, Monday 0, and hour of the day, both local."""
 
@@ -79,9 +79,9 @@ def _levels(changes: Sequence[tuple[datetime, Decimal, Decimal]]) -> list[tuple[
     level, reached = Decimal(0), None
     for hour, change, partial in changes:
         while reached is not None and reached < hour:
-            found.append((reached, level * HOUR_US))
+            found.append((reached, level * MICROSECONDS_PER_HOUR))
             reached += HOUR
-        found.append((hour, level * HOUR_US + partial))
+        found.append((hour, level * MICROSECONDS_PER_HOUR + partial))
         level, reached = level + change, hour + HOUR
     return found
 

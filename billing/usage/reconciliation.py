@@ -18,14 +18,13 @@ from datetime import date, datetime, timedelta
 from decimal import Decimal
 from itertools import groupby, pairwise
 from operator import itemgetter
-from zoneinfo import ZoneInfo
 
 from billing.runtime.parallel_reads import rows_read
 from billing.usage.grid import HOUR, this_day, this_hour
 from billing.usage.models import AgentWatermark, TokenFile
 from billing.usage.store.dimensions import names_reported
 from billing.usage.store.hours import last_used, model_hours, used_by_source
-from metering.intervals import Interval
+from metering.intervals import Interval, day_of
 
 ENGINE_DAYS = """
     WITH reading AS (
@@ -108,7 +107,7 @@ def engine_days(window: Interval, zone: str) -> list[EngineDay]:
     rows = rows_read(ENGINE_DAYS, {"start": window.start, "end": window.end, "zone": zone})
     gateways: dict[tuple[str, date], tuple[int, int]] = {}
     for model, hour, given, made in model_hours(window, models={row[0] for row in rows}) if rows else ():
-        day = model, hour.astimezone(ZoneInfo(zone)).date()
+        day = model, day_of(hour, zone)
         before = gateways.get(day, (0, 0))
         gateways[day] = before[0] + given, before[1] + made
     return [

@@ -1,7 +1,7 @@
 """Prices per bucket of prompt lengths: each request is billed by its own length, and every number says the same."""
 
 import json
-from datetime import datetime, timedelta
+from datetime import timedelta
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -221,8 +221,7 @@ def test_every_level_of_a_line_adds_up_to_it(october: None, closed: bool) -> Non
         assert sum(day.quantity for day in days.parts) == days.quantity == line.quantity
         assert sum(day.amount for day in days.parts) == line.amount
         for day in days.parts:
-            at = datetime.fromisoformat(f"{day.facts['day']}T00:00:00+08:00")
-            for hour in drilldown.hours_of_tokens(line, scope, at, day).parts:
+            for hour in drilldown.hours_of_tokens(line, scope, day.facts["day"], day).parts:
                 asked = drilldown.requests(line, scope, hour.facts["hour"], hour)
                 assert sum(part.usage for part in asked.parts) == hour.usage
                 assert sum(part.amount for part in asked.parts) == hour.amount

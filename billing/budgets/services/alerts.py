@@ -6,7 +6,6 @@ from decimal import Decimal
 from fractions import Fraction
 from itertools import pairwise
 from typing import Any
-from zoneinfo import ZoneInfo
 
 from django.db import transaction
 
@@ -19,7 +18,7 @@ from billing.budgets.thresholds import BURN_RULES, burning, reached, share_of
 from billing.rates.selectors import commitment_book
 from billing.runtime.apart import each_apart
 from billing.tenancy.selectors import billing_setup
-from metering.intervals import Interval
+from metering.intervals import Interval, day_of
 from pricing.money import round_amount
 
 WARNING_FROM, URGENT_FROM = 80, 100
@@ -113,7 +112,7 @@ def _burns(standings: list[BudgetStatus], now: datetime) -> Iterator[Alert]:
     bounds = sorted({now, *(now - span for rule in BURN_RULES for span in (rule.window, rule.confirm))})
     parts = [Interval(lo, hi) for lo, hi in pairwise(bounds)]
     spent, tree = by_team(spent_in(parts)), team_tree()
-    day = now.astimezone(ZoneInfo(billing_setup().zone)).date()
+    day = day_of(now, billing_setup().zone)
     for standing in standings:
         own = covered(spent, scope_of(standing.budget, tree))
         for rule in BURN_RULES:
@@ -137,7 +136,7 @@ def _silence(standing: BudgetStatus, since: datetime, zone: str, now: datetime) 
 
     Once per period and day on which the silence began, so that a reporter that is late again and again fires once a day.
     """
-    day = since.astimezone(ZoneInfo(zone)).date()
+    day = day_of(since, zone)
     return _alert(
         standing, now, kind=Alert.Kind.SILENCE, level=Alert.Level.WARNING, basis="silence", value=standing.spent,
         data_time=since, cause=f"silence:{standing.budget_id}:{standing.period}:{day}",

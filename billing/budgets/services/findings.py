@@ -19,7 +19,7 @@ from billing.budgets.anomaly import (
     threshold_of,
 )
 from billing.budgets.forecast import DAY
-from billing.budgets.history import Past, midnight_before, midnight_of
+from billing.budgets.history import Past
 from billing.budgets.models import Alert, Budget, BudgetStatus, Channel, CostAnomaly, CountedDays
 from billing.budgets.services.alerts import alert_fire
 from billing.budgets.services.budgets import BudgetError
@@ -28,7 +28,7 @@ from billing.runtime.apart import each_apart
 from billing.tenancy.audit import audit_record
 from billing.tenancy.models import Team
 from billing.tenancy.selectors import billing_setup
-from metering.intervals import Interval
+from metering.intervals import Interval, day_of, midnight_of
 from metering.messages import Message
 from pricing.money import round_amount, round_to
 
@@ -51,15 +51,16 @@ def findings_update(*, now: datetime) -> list[CostAnomaly]:
     """
     zone = billing_setup().zone
     until = now - PERSISTS
-    midnight = midnight_before(until, zone)
+    today = day_of(until, zone)
+    midnight = midnight_of(today, zone)
     found = list[CostAnomaly]()
-    for day in _days_ended(midnight.date()):
+    for day in _days_ended(today):
         judge = _Judge(day, zone, now)
         found += judge.findings(day, {key: days[day] for key, days in judge.days.items() if day in days})
     sums: dict[Key, Fraction] = defaultdict(Fraction)
     for item in spent_in([Interval(midnight, until)] if midnight < until else []):
         sums[item.team, item.kind, item.sku] += item.amount
-    found += judge.findings(midnight.date(), sums)
+    found += judge.findings(today, sums)
     CountedDays.objects.update(judged=day)
     return found
 

@@ -2,7 +2,6 @@
 
 from datetime import date, datetime, timedelta
 from typing import Final
-from zoneinfo import ZoneInfo
 
 from django.db import connection, transaction
 from django.db.models import Max, Q, Sum
@@ -20,7 +19,7 @@ from billing.runtime.apart import each_apart
 from billing.tenancy.selectors import billing_setup
 from billing.usage.reported import Reported
 from billing.usage.selectors import usage_span
-from metering.intervals import Interval
+from metering.intervals import Interval, day_of, midnight_of
 from pricing.money import round_to
 
 REDONE_DAYS: Final = 3
@@ -38,7 +37,7 @@ def days_store(*, now: datetime, rebuild: bool = False) -> int:
     Of the newest more the first time on a day. With `rebuild` every remembered day is summed again.
     """
     zone = billing_setup().zone
-    today = now.astimezone(ZoneInfo(zone)).date()
+    today = day_of(now, zone)
     with transaction.atomic():
         with connection.cursor() as cursor:
             cursor.execute("SELECT pg_advisory_xact_lock(%s)", [STORE_LOCK])
@@ -47,8 +46,7 @@ def days_store(*, now: datetime, rebuild: bool = False) -> int:
         first = _first_day(today, zone, REMEMBERED_DAYS if rebuild else again)
         if first is None or first >= today:
             return 0
-        where = ZoneInfo(zone)
-        parts = local_days(datetime(first.year, first.month, first.day, tzinfo=where), now, zone)
+        parts = local_days(midnight_of(first, zone), now, zone)
         for model in (DailySpend, DailyTeamSpend):
             model.objects.filter(Q(day__gte=first) | Q(day__lt=today - REMEMBERED_DAYS * DAY)).delete()
         rows = [_day_row(first + item.part * DAY, item) for item in spent_in(parts)]
@@ -66,7 +64,7 @@ def _first_day(today: date, zone: str, again: int) -> date | None:
     if stored is not None:
         return max(oldest, stored - (again - 1) * DAY)
     used = usage_span()
-    return None if used is None else max(oldest, used.start.astimezone(ZoneInfo(zone)).date())
+    return None if used is None else max(oldest, day_of(used.start, zone))
 
 
 def _day_row(day: date, item: Spent) -> DailySpend:

@@ -8,7 +8,6 @@ from datetime import datetime
 from decimal import Decimal
 from functools import reduce
 from typing import Any
-from zoneinfo import ZoneInfo
 
 import msgspec
 from django.db import transaction
@@ -31,7 +30,7 @@ from billing.tenancy.audit import audit_record
 from billing.tenancy.models import Team
 from billing.tenancy.selectors import billing_setup
 from billing.usage.scope import EVERYTHING
-from metering.intervals import Interval
+from metering.intervals import Interval, day_of
 from metering.messages import Message, UserError
 from pricing.money import EXACT
 from pricing.number_text import plain_text
@@ -99,7 +98,7 @@ def _refuse(period: BillingPeriod, now: datetime) -> None:
 def _store(period: BillingPeriod, last: Accrual | None, chart: Chart, actor: str, now: datetime) -> Accrual:
     setup, revision = billing_setup(), last.revision + 1 if last else 1
     name = f"ACC-{setup.issuer}-{period.month}-{revision}"
-    ends = period.end.astimezone(ZoneInfo(period.zone)).date()
+    ends = day_of(period.end, period.zone)
     window = Interval(period.start, period.end)
     assessment = rated_now(month=period.month, window=window, zone=period.zone, close_seq=None)
     left_out = _left_out(build_report(period, now=now, thorough=False, assessment=assessment), assessment)

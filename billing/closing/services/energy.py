@@ -5,13 +5,13 @@ from decimal import Decimal, InvalidOperation
 
 from django.db import transaction
 
-from billing.closing.energy import KWH_PLACES
 from billing.closing.models import MeterReading
 from billing.invoices.services.periods import period_open
 from billing.tenancy.audit import audit_record
 from metering.messages import Message, UserError
 from pricing.fields import ungrouped
 from pricing.money import round_to
+from pricing.number_text import ENERGY_PLACES
 
 MOST = Decimal("1e12")
 
@@ -53,9 +53,9 @@ def _kwh(name: str, text: str) -> Decimal:
         value = Decimal(ungrouped(text.strip()))
     except InvalidOperation as error:
         raise ReadingError(Message("%(name)s %(text)s is not a decimal", name=name, text=repr(text[:40]))) from error
-    if not value.is_finite() or not 0 <= value <= MOST or round_to(value, KWH_PLACES) != value:
+    if not value.is_finite() or not 0 <= value <= MOST or round_to(value, ENERGY_PLACES) != value:
         raise ReadingError(Message(
             "%(name)s %(text)s: must be 0 or more, with at most %(places)s decimals",
-            name=name, text=repr(text[:40]), places=KWH_PLACES,
+            name=name, text=repr(text[:40]), places=ENERGY_PLACES,
         ))
     return value

@@ -1,9 +1,8 @@
 """Waivers: somebody answers for an exception that cannot be solved, with a reason and until a day."""
 
 from collections.abc import Iterable, Sequence
-from datetime import date, datetime, time, timedelta
+from datetime import date, datetime, timedelta
 from typing import Final
-from zoneinfo import ZoneInfo
 
 from django.db import transaction
 
@@ -13,6 +12,7 @@ from billing.closing.models import ExceptionWaiver
 from billing.closing.report import build_report
 from billing.invoices.models import BillingPeriod
 from billing.tenancy.audit import audit_record
+from metering.intervals import day_of, midnight_of
 from metering.messages import Message, UserError
 from metering.names import visible
 
@@ -105,14 +105,13 @@ def _store(
 
 def _expiry(period: BillingPeriod, last_day: date | None, now: datetime) -> datetime:
     """Local midnight after the last day.  Raises WaiverError."""
-    zone = ZoneInfo(period.zone)
-    today = now.astimezone(zone).date()
+    today = day_of(now, period.zone)
     day = today + timedelta(days=DEFAULT_DAYS) if last_day is None else last_day
     if not today <= day <= today + timedelta(days=LONGEST_DAYS):
         raise WaiverError(Message(
             "until %(day)s: choose a day from today on, within %(days)s days", day=day.isoformat(), days=LONGEST_DAYS
         ))
-    return datetime.combine(day + timedelta(days=1), time(), zone)
+    return midnight_of(day + timedelta(days=1), period.zone)
 
 
 def last_day(text: str | None) -> date | None:

@@ -12,6 +12,7 @@ from billing.explorer.models import ReportSchedule, SavedView
 from billing.tenancy.access import Right, access_of
 from billing.tenancy.audit import audit_record
 from billing.tenancy.models import Team
+from metering.intervals import day_of
 from metering.messages import Message, UserError
 
 LONGEST_NAME = 100
@@ -106,10 +107,9 @@ def next_time(cadence: str, hour: int, now: datetime, zone: str) -> datetime:
     >>> next_time("monthly", 8, datetime(2026, 11, 23, 4, tzinfo=UTC), "UTC").isoformat()
     '2026-12-01T08:00:00+00:00'
     """
-    where = ZoneInfo(zone)
-    day = now.astimezone(where).date()
+    day = day_of(now, zone)
     while True:
-        at = datetime.combine(day, time(hour), where)
+        at = datetime.combine(day, time(hour), ZoneInfo(zone))
         fits = {"daily": True, "weekly": day.weekday() == 0, "monthly": day.day == 1}[cadence]
         if fits and at > now:
             return at

@@ -11,7 +11,6 @@ from collections import defaultdict
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from typing import Any, Final
-from zoneinfo import ZoneInfo
 
 from django.conf import settings
 from django.core.exceptions import ValidationError
@@ -25,6 +24,7 @@ from billing.runtime.apart import log_failure
 from billing.tenancy.audit import audit_record
 from billing.tenancy.models import Team
 from billing.tenancy.selectors import billing_setup
+from metering.intervals import day_of
 from metering.messages import Message, UserError
 
 FIRST_WAIT: Final = timedelta(minutes=1)
@@ -154,7 +154,7 @@ def in_force(contacts: QuerySet[BillingContact], day: date) -> QuerySet[BillingC
 
 def mails_queue(*documents: Invoice | Note, now: datetime) -> int:
     """Queue documents that are being issued for the contacts of their teams; to be called in the issuing transaction."""
-    day = now.astimezone(ZoneInfo(billing_setup().zone)).date()
+    day = day_of(now, billing_setup().zone)
     contacts: dict[int, list[BillingContact]] = defaultdict(list)
     for contact in in_force(BillingContact.objects.filter(team__in={item.team_id for item in documents}), day):
         contacts[contact.team_id].append(contact)

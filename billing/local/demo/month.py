@@ -24,6 +24,7 @@ from billing.local.demo.company import (
     Node,
 )
 from metering.intervals import Interval
+from pricing.meters import MICROSECONDS_PER_HOUR
 
 SEED = 20261001
 LAYOUTS = ((8,), (8,), (4, 4), (4, 2, 2), (8,), (2, 2, 2, 2))
@@ -177,7 +178,7 @@ def measure(
 def token_records(window: Interval, count: int, seed: int = SEED) -> Iterator[Json]:
     """`count` gateway requests in the order of their time: busy by day, quiet at night, quieter at weekends."""
     random = Random(seed + 1)  # noqa: S311 - repeatable on purpose
-    hours = window.microseconds // 3_600_000_000
+    hours = window.microseconds // MICROSECONDS_PER_HOUR
     weights = [_busy(window.start + timedelta(hours=hour)) for hour in range(hours)]
     callers = [
         (gateway, f"{team.code}-{app}", team.requests * (3 if app == "app" else 1))

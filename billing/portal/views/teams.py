@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from datetime import date, datetime
 from typing import Any
-from zoneinfo import ZoneInfo
 
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
@@ -171,8 +170,7 @@ def _token_levels(found: dict[str, Any], request: HttpRequest, line: StatementLi
         return
     day = _day(request.GET["day"])
     part = _part(by_day, "day", day)
-    midnight = datetime(day.year, day.month, day.day, tzinfo=ZoneInfo(period.zone))
-    by_hour = drilldown.hours_of_tokens(line, scope, midnight, part)
+    by_hour = drilldown.hours_of_tokens(line, scope, day, part)
     found |= {"day": day, "part": part, "by_hour": by_hour, "levels": {"hours": by_hour}}
     if "hour" not in request.GET:
         return

@@ -22,10 +22,10 @@ from billing.tenancy.access import Right
 from billing.usage.epochs import ingest_lock_shared
 from metering.messages import Message
 from metering.names import name_problem
+from pricing.commitments import HOURS_PLACES
 from pricing.money import PRICE_PLACES, round_to
 
 MAX_NAME, MAX_REASON = 200, 2000
-HOURS_PLACES = 6
 VERBS = {
     Action.APPROVED: Message("approved"), Action.REJECTED: Message("turned down"), Action.WITHDRAWN: Message("withdrawn"),
 }  # fmt: skip

@@ -21,9 +21,9 @@ from billing.usage.store.checks import are_ids, are_texts, is_named
 from metering.record_checks import EARLIEST, LATEST, WIDEST_OFFSET
 from metering.records import Dimension, UncheckedTokenUsage
 from metering.token_keys import UUID_LENGTH, source_mask, token_key
+from pricing.meters import MICROSECONDS_PER_HOUR
 
-HOUR_US: Final = 3_600_000_000
-DAY_US: Final = 24 * HOUR_US
+DAY_US: Final = 24 * MICROSECONDS_PER_HOUR
 LATEST_US: Final = (LATEST - EARLIEST).days * DAY_US
 LARGEST_INT: Final = 2**31 - 1
 LARGEST_SHORT: Final = 2**15 - 1
@@ -324,7 +324,7 @@ def _rest(record: UncheckedTokenUsage, wide: bool) -> bytes:
 
 def copied_deltas(columns: TokenColumns, rows: Rows, dimensions: Identities, epoch: int) -> bytes:
     """What these rows add to each hour and dimension, as COPY reads it for `token_hour_delta`."""
-    group = columns.times[rows] // HOUR_US * BEYOND_DIMENSIONS + dimensions[rows]
+    group = columns.times[rows] // MICROSECONDS_PER_HOUR * BEYOND_DIMENSIONS + dimensions[rows]
     order = np.argsort(group, kind="stable")
     group = group[order]
     starts = np.flatnonzero(np.concatenate(([True], group[1:] != group[:-1])))
@@ -333,7 +333,7 @@ def copied_deltas(columns: TokenColumns, rows: Rows, dimensions: Identities, epo
         counts = counts.astype(object)  # a sum that passes 64 bits is to be refused, not to begin anew
     sums = np.add.reduceat(counts, starts, axis=0)
     table = np.full(len(starts), _DELTA)
-    table["hour"] = group[starts] // BEYOND_DIMENSIONS * HOUR_US
+    table["hour"] = group[starts] // BEYOND_DIMENSIONS * MICROSECONDS_PER_HOUR
     table["dimension"], table["epoch"] = group[starts] % BEYOND_DIMENSIONS, epoch
     table["requests"] = np.diff(np.append(starts, len(rows)))
     for place in range(5):

@@ -14,10 +14,10 @@ from billing.usage.store.sharded import RECORD, Shard, cut, identity_of, record_
 from metering.intervals import EPOCH, MICROSECOND, Interval
 from metering.record_checks import EARLIEST
 from metering.records import microseconds
+from pricing.meters import MICROSECONDS_PER_HOUR
 
-HOUR_US: Final = 3_600_000_000
 SINCE_1970: Final = int((EARLIEST - EPOCH).total_seconds())
-HOUR: Final = f"intDiv(time, {HOUR_US}) * 3600 + {SINCE_1970}"
+HOUR: Final = f"intDiv(time, {MICROSECONDS_PER_HOUR}) * 3600 + {SINCE_1970}"
 """In seconds since 1970."""
 SORTED: Final = 4_000_000
 """About how many records are sorted at a time."""
