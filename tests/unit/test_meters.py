@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,9 @@ import pytest
 from billing.exports.journal import KIND_TEXT
 from billing.invoices.documents.labels import KINDS, UNITS
 from billing.rating.models import LineDimensions
+from billing.rating.reference_data import as_counted
 from pricing.meters import LINE_KINDS, METERS, line_kind
-from pricing.rating import AMOUNT, DIVISOR, LineKey
+from pricing.rating import AMOUNT, DIVISOR, LineKey, Unpriced
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -49,6 +51,14 @@ def test_the_units_of_the_meters_are_those_that_charges_divide_by() -> None:
     assert DIVISOR == {"GPU-Hours": 3_600_000_000, "Slice-Hours": 3_600_000_000, "1M Tokens": 1_000_000, AMOUNT: 1}
     assert [kind.order for kind in LINE_KINDS.values()] == list(range(8))
     assert {kind.meter.name for kind in LINE_KINDS.values() if kind.meter} == METERS.keys()
+
+
+def test_what_has_no_price_is_counted_in_seconds_of_devices_or_in_the_base_unit_of_its_meter() -> None:
+    """An hour of a device is 3,600 GPU-seconds; 7 images are 7 images, and no millionths of a second."""
+    found = [as_counted(Unpriced("x", "v1", Decimal(n), unit)) for n, unit in (
+        (3_600_000_000, "device-microseconds"), (12, "tokens"), (7, "images"),
+    )]  # fmt: skip
+    assert found == [(Decimal(3600), "gpu_seconds"), (Decimal(12), "tokens"), (Decimal(7), "images")]
 
 
 def test_a_key_names_a_model_or_a_device_by_its_meter() -> None:
