@@ -20,7 +20,7 @@ from metering.requests import Container, RequestError, effective_requests, quant
 from metering.shares import KAI_ANNOTATIONS, KAI_FRACTION, KAI_MEMORY, kai_devices
 
 Stamp = Annotated[datetime, msgspec.Meta(tz=True)]
-BILLED_DOMAINS: Final = {
+KEPT_DOMAINS: Final = {
     "volcano.sh", "scheduling.k8s.io", "yunikorn.apache.org", "x-k8s.io", "kubeflow.org", "ray.io", "resource.kubernetes.io",
 } | {grant.partition("/")[0] for row in ROWS for grant in row.grants}  # fmt: skip
 """Annotations that say whose a pod is or what it was granted. The others are not kept: a last-applied configuration
@@ -327,7 +327,7 @@ def seen_pod(pod: Pod) -> SeenPod | None:
         return None
     facts = PodFacts(
         namespace=metadata.namespace, name=metadata.name, uid=metadata.uid, requests=requests,
-        labels=metadata.labels or {}, annotations=_billed(metadata.annotations or {}),
+        labels=metadata.labels or {}, annotations=_kept(metadata.annotations or {}),
         owners=owners_of(metadata.owner_references)[:1],
         scheduler=pod.spec.scheduler_name or "", priority_class=pod.spec.priority_class_name or "",
         created_at=metadata.creation_timestamp, claims=claims,
@@ -408,9 +408,9 @@ def _only_extended(given: Quantities, container: str) -> dict[str, int]:
     return quantities_of(named, container) if named else {}
 
 
-def _billed(annotations: Mapping[str, str]) -> dict[str, str]:
+def _kept(annotations: Mapping[str, str]) -> dict[str, str]:
     return {
-        key: value for key, value in annotations.items() if _is_billed(key.partition("/")[0]) or key in KAI_ANNOTATIONS
+        key: value for key, value in annotations.items() if _is_kept(key.partition("/")[0]) or key in KAI_ANNOTATIONS
     }
 
 
@@ -421,8 +421,8 @@ def _asks_kai(metadata: msgspec.Raw) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def _is_billed(domain: str) -> bool:
-    return any(domain == name or domain.endswith(f".{name}") for name in BILLED_DOMAINS)
+def _is_kept(domain: str) -> bool:
+    return any(domain == name or domain.endswith(f".{name}") for name in KEPT_DOMAINS)
 
 
 def _container_state(item: ContainerStatus) -> ContainerState:

@@ -13,7 +13,7 @@ from metering.accelerators import NodeFacts
 from metering.allocation import Hold, Rule
 from metering.k8s.capacity import devices_behind
 from metering.k8s.description import Scope, Surroundings, allocations_of
-from metering.k8s.objects import BILLED_DOMAINS, PodFacts
+from metering.k8s.objects import KEPT_DOMAINS, PodFacts
 from metering.k8s.store import StoredNode
 from metering.shared_devices import ShareUnknownError
 from metering.shares import allocated_share
@@ -113,7 +113,7 @@ def test_each_vendor_writes_its_pieces_and_its_devices_under_names_of_its_own(
     resource: str, name: str, piece: str, listed: dict[str, str], capacity: dict[str, int], share: Fraction
 ) -> None:
     node = NodeFacts({}, capacity, listed)
-    assert name.partition("/")[0] in BILLED_DOMAINS  # the agent keeps it of a pod, and of a node what follows
+    assert name.partition("/")[0] in KEPT_DOMAINS  # the agent keeps it of a pod, and of a node what follows
     assert all(NODE_REGISTERS.fullmatch(annotation) for annotation in listed)
     assert share_of(resource, annotations={name: piece}, node=node) == share
     assert isinstance(share_of(resource, annotations={name: piece}), str)  # nobody lists the devices
