@@ -19,6 +19,7 @@ from typing import Final
 from billing.budgets.reference import BudgetLine, Reference, Route
 from billing.budgets.reservations import Reservation, Reservations
 from billing.budgets.thresholds import Rung, actions_asked
+from pricing.contexts import contexts_of, priced_class
 from pricing.money import round_to
 
 SECONDS: Final = 60
@@ -159,10 +160,11 @@ def _cost(reference: Reference, ask: Ask, now: datetime) -> Decimal | None:
         "input": ASSUMED_INPUT_TOKENS if ask.input_tokens is None else ask.input_tokens,
         "output": ASSUMED_OUTPUT_TOKENS if ask.output_tokens is None else ask.output_tokens,
     }
-    models = [ask.model] if ask.model else sorted({model for model, _ in version.tokens})
-    costs = [
-        sum(Fraction(count) * Fraction(version.tokens[model, name]) for name, count in counts.items())
-        for model in models
-        if all((model, name) in version.tokens for name in counts)
-    ]
+    bounds = reference.prices.context_bounds(now)
+    costs = []
+    for model in [ask.model] if ask.model else sorted({model for model, _ in version.tokens}):
+        context = next((str(one) for one in contexts_of(bounds.get(model, ())) if one.holds(counts["input"])), "")
+        priced = {name: version.tokens.get((model, priced_class(name, context))) for name in counts}
+        if None not in priced.values():
+            costs.append(sum(Fraction(count) * Fraction(priced[name] or 0) for name, count in counts.items()))
     return round_to(Fraction(max(costs)) / 1_000_000, PLACES) if costs else None
