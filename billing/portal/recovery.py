@@ -2,11 +2,12 @@
 
 A pool is the devices of one accelerator in one cluster. Its cost is the time its nodes offered (where that is unknown, or
 less than it: the time that was held) times what an hour costs by the sheet behind the price in force, without the uplift
-for unsold hours and the reserve, since idle hours are counted here as they were. Late usage of earlier months is in no pool.
+for unsold hours and the reserve, since idle hours are counted here as they were. As in the sheet, an idle hour takes no
+energy. Late usage of earlier months is in no pool.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
@@ -21,7 +22,7 @@ from billing.invoices.models import BillingPeriod, Invoice, InvoiceLine, Invoice
 from billing.invoices.selectors import known_before
 from billing.portal.selectors import OpenMonth, notes_by_month
 from billing.portal.statements import MonthFacets
-from billing.rates.models import Commitment, GpuPrice, TokenPrice
+from billing.rates.models import Commitment, CostSheet, GpuPrice, TokenPrice
 from billing.rating.assessment import DeviceTime, rate_period
 from billing.rating.models import PoolTime
 from billing.rating.selectors import pool_times
@@ -32,10 +33,11 @@ from billing.usage.selectors import capacity_sums
 from metering.accelerators import device_share
 from metering.intervals import Interval, previous_month
 from pricing.money import round_amount, round_to, split_amount
-from pricing.tco import BEYOND_AN_INSTALLED_HOUR
+from pricing.tco import BEYOND_AN_INSTALLED_HOUR, VARIABLE
 from pricing.token_contexts import figures_by_class
 
 ZERO = Decimal("0.00")
+OF_USED_HOURS = (*BEYOND_AN_INSTALLED_HOUR, *VARIABLE)
 MONTHS_COMPARED = 12
 
 
@@ -201,16 +203,17 @@ def _offered(window: Interval) -> dict[tuple[str, str], Decimal]:
 
 
 def _pool(
-    name: tuple[str, str], time: DeviceTime | PoolTime, offered: Decimal | None, hour_cost: Decimal | None, billed: Decimal
+    name: tuple[str, str], time: DeviceTime | PoolTime, offered: Decimal | None, hour: "_HourCost | None", billed: Decimal
 ) -> Pool:
     charged, platform, left = map(hours_shown, (time.charged, time.platform, time.unowned + time.unpriced))
     held = charged + platform + left
-    cost = platform_cost = None
-    if hour_cost is not None:
-        cost = round_amount(Fraction(max(offered or held, held)) * Fraction(hour_cost))
-        platform_cost = round_amount(Fraction(platform) * Fraction(hour_cost))
     idle = None if offered is None else max(offered - held, Decimal(0))
-    return Pool(*name, charged, platform, left, idle, offered, hour_cost, cost, platform_cost, billed)
+    cost = platform_cost = None
+    if hour is not None:
+        cost = round_amount(Fraction(held) * Fraction(hour.used) + Fraction(idle or 0) * Fraction(hour.idle))
+        platform_cost = round_amount(Fraction(platform) * Fraction(hour.used))
+    used = None if hour is None else hour.used
+    return Pool(*name, charged, platform, left, idle, offered, used, cost, platform_cost, billed)
 
 
 def _in_force(period: BillingPeriod) -> Q:
@@ -218,22 +221,30 @@ def _in_force(period: BillingPeriod) -> Q:
     return Q(version__valid_from__lt=period.end, cost_sheet__isnull=False) & ends
 
 
-def _hour_costs(period: BillingPeriod) -> dict[str, Decimal]:
-    """What an hour costs by accelerator, in the currency of the list: of several lists in the month, by the last."""
+@dataclass(frozen=True, slots=True)
+class _HourCost:
+    """What a used and an idle hour of a device cost, in the currency of the list."""
+
+    used: Decimal
+    idle: Decimal
+
+
+def _hour_costs(period: BillingPeriod) -> dict[str, _HourCost]:
+    """What an hour costs by accelerator: of several lists in the month, by the last."""
     rows = GpuPrice.objects.filter(_in_force(period), resource="").select_related("cost_sheet")
     return {
-        row.accelerator: sum(
-            (
-                Decimal(part["cost_per_gpu_hour"])
-                for part in row.cost_sheet.result["components"]
-                if part["name"] not in BEYOND_AN_INSTALLED_HOUR
-            ),
-            Decimal(0),
+        row.accelerator: _HourCost(
+            used=_without(row.cost_sheet, BEYOND_AN_INSTALLED_HOUR), idle=_without(row.cost_sheet, OF_USED_HOURS)
         )
-        * Decimal(row.cost_sheet.inputs.get("exchange_rate") or 1)
         for row in rows.order_by("version__valid_from")
         if row.cost_sheet is not None
     }
+
+
+def _without(sheet: CostSheet, names: Collection[str]) -> Decimal:
+    parts = [part for part in sheet.result["components"] if part["name"] not in names]
+    cost = sum((Decimal(part["cost_per_gpu_hour"]) for part in parts), Decimal(0))
+    return cost * Decimal(sheet.inputs.get("exchange_rate") or 1)
 
 
 def _margins(lines: Iterable[Charged], period: BillingPeriod) -> list[TokenMargin]:

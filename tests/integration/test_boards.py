@@ -338,6 +338,20 @@ def test_a_pool_of_which_more_was_held_than_its_nodes_reported_costs_what_was_he
     assert (pool.cost, pool.billed, pool.recovered) == (Decimal("120.00"), Decimal("384.00"), Decimal("3.2"))
 
 
+def test_an_idle_hour_of_a_pool_costs_no_energy(tmp_path: Path, finance: Client) -> None:
+    """1 kW at 2.00 is in the price once an hour is used: 24 offered hours x 5 and 4 used ones x 2 are 128.00."""
+    versions = [{**SET_UP["price_versions"][0], "gpu": [{"accelerator": "NVIDIA-H800", "cost_sheet": "h800"}]}]
+    sheet = {**SHEET, "gpu_power_kw": "1", "electricity_price_per_kwh": "2"}
+    apply(tmp_path, cost_sheets=[{"name": "h800", "sheet": sheet}], price_versions=versions)
+    ingest_allocations(hold(1, "2026-10-11T00:00:00Z", "2026-10-11T01:00:00Z", quantity=4))
+    factories.ingest_capacity(
+        cluster="hq-1", node="node-1", accelerator="NVIDIA-H800", resource="nvidia.com/gpu", quantity=4,
+        **{"from": "2026-10-11T00:00:00Z", "until": "2026-10-11T06:00:00Z"},
+    )  # fmt: skip
+    (pool,) = page(finance, "/recovery/?month=2026-10").context["recovery"].pools
+    assert (pool.idle, pool.hour_cost, pool.cost) == (20, 7, Decimal("128.00"))
+
+
 def test_months_are_compared_net_of_notes(issued: None, finance: Client) -> None:
     months = page(finance, "/recovery/?month=2026-10").context["months"]
 
