@@ -1,8 +1,9 @@
 """PURE: take-or-pay commitments: which part of a month's usage they cover, and what of them stays unused.
 
 A team buys so many GPU-hours of an accelerator per month at a price of their own, used or not. Within a month the hours
-are used up in the order of time; where several namespaces hold devices at once, in the order of their names. What is
-beyond them is on-demand. Hours do not roll over. Time that the platform carries uses up nothing.
+are used up in the order of time; where several namespaces hold devices at once, in the order of their names. Of several
+commitments that are in force at once the one that ends first is used up first. What is beyond them is on-demand. Hours
+do not roll over. Time that the platform carries uses up nothing.
 
 Source: FE13 and vector F13.
 """
@@ -45,6 +46,10 @@ class Commitment:
     def covers(self, instant: datetime) -> bool:
         """Whether `instant` lies in [valid_from, valid_until)."""
         return self.valid_from <= instant and (self.valid_until is None or instant < self.valid_until)
+
+    def overlaps(self, start: datetime, end: datetime | None) -> bool:
+        """Whether it is in force at some time from `start` to `end`, which is None where there is no end."""
+        return (self.valid_until is None or start < self.valid_until) and (end is None or self.valid_from < end)
 
     def part_of(self, month: Interval) -> Interval | None:
         """The part of a month in which it is in force, or None."""
@@ -91,7 +96,7 @@ class Cover:
 
 
 class CommitmentBook:
-    """All commitments, dated; those of one team on one accelerator do not overlap."""
+    """All commitments, dated; those of one team on one accelerator add up where they overlap."""
 
     def __init__(self, commitments: Iterable[Commitment]) -> None:
         self.commitments = sorted(commitments, key=lambda one: (one.team, one.accelerator, one.valid_from))
@@ -104,19 +109,33 @@ class CommitmentBook:
         """The commitments that are in force in any part of a month."""
         return [one for one in self.commitments if one.part_of(month) is not None]
 
-    def for_usage(self, usage: GpuUsage, card: RateCard) -> Commitment | None:
-        """The commitment that may pay for a piece of usage, or None; slices with a price of their own are in none."""
-        found = next(
-            (one for one in self.commitments
-             if one.team == usage.team and one.accelerator == usage.accelerator and one.covers(usage.at)), None
-        )  # fmt: skip
-        if found is None or usage.platform:
-            return None
+    def beside(self, one: Commitment, month: Interval) -> list[Commitment]:
+        """Others that pay for the same usage at some time of a month."""
+        part = one.part_of(month)
+        found = self.of_month(part) if part else []
+        alike = [other for other in found if (other.team, other.accelerator) == (one.team, one.accelerator)]
+        return [other for other in alike if other.name != one.name]
+
+    def for_usage(self, usage: GpuUsage, card: RateCard) -> list[Commitment]:
+        """The commitments that may pay for a piece of usage, in the order in which they do; slices with a price of their own
+        are in none.
+        """
+        found = [
+            one for one in self.commitments
+            if one.team == usage.team and one.accelerator == usage.accelerator and one.covers(usage.at)
+        ]  # fmt: skip
+        if not found or usage.platform:
+            return []
         try:
             _, price = card.gpu_price(usage.accelerator, usage.resource, usage.at)
         except UnpricedError:
-            return None
-        return found if _whole_device(price) else None
+            return []
+        return sorted(found, key=first_to_end) if _whole_device(price) else []
+
+
+def first_to_end(one: Commitment) -> tuple[bool, datetime, datetime, str]:
+    """Sorts commitments as they are used up: what ends first would be lost first."""
+    return one.valid_until is None, one.valid_until or one.valid_from, one.valid_from, one.name
 
 
 def _whole_device(price: GpuPrice) -> bool:
@@ -140,18 +159,6 @@ def carried_of(carried: Iterable[GpuUsage]) -> dict[UsageId, Decimal]:
     return sums
 
 
-def used_of(
-    usages: Iterable[GpuUsage], carried: Iterable[GpuUsage], book: CommitmentBook, card: RateCard
-) -> dict[str, Decimal]:
-    """Device-microseconds that commitments would pay for if they were large enough, by name of the commitment."""
-    free, sums = carried_of(carried), dict[str, Decimal]()
-    for usage in usages:
-        commitment = book.for_usage(usage, card)
-        if commitment is not None:
-            sums[commitment.name] = EXACT.add(sums.get(commitment.name, Decimal(0)), _eligible(usage, free))
-    return sums
-
-
 def _eligible(usage: GpuUsage, carried: dict[UsageId, Decimal]) -> Decimal:
     return max(EXACT.subtract(usage.device_us, carried.get(usage_id(usage), Decimal(0))), Decimal(0))
 
@@ -162,8 +169,8 @@ def cover(
 ) -> Cover:  # fmt: skip
     """Part the usage of a month.
 
-    `used_before` is None for the month's own close, which bills what stays unused. Of late usage it says what earlier
-    closes saw: hours that were billed as unused pay for it, and are taken back as such.
+    `used_before` is None for the month's own close, which bills what stays unused. Of late usage it says what the
+    commitments paid for in earlier closes: hours that were billed as unused pay for it, and are taken back as such.
     """
     late = used_before is not None
     bought = {one.name: one.bought(window) for one in book.of_month(window)}
@@ -173,15 +180,17 @@ def cover(
     }
     free, found, taken = carried_of(carried), Cover(), dict.fromkeys(bought, Decimal(0))
     for usage in sorted(usages, key=usage_id):
-        commitment = book.for_usage(usage, card)
-        name = commitment.name if commitment else ""
-        part = min(_eligible(usage, free), left[name]) if commitment else Decimal(0)
-        rest = EXACT.subtract(usage.device_us, part)
-        if commitment is not None and part:
-            left[name], taken[name] = EXACT.subtract(left[name], part), EXACT.add(taken[name], part)
-            found.covered.append(Covered(_part(usage, part), commitment))
-        if rest or not part:
-            found.rest.append(_part(usage, rest) if part else usage)
+        rest, eligible = usage.device_us, _eligible(usage, free)
+        for commitment in book.for_usage(usage, card):
+            name = commitment.name
+            if part := min(eligible, left[name]):
+                left[name], taken[name] = EXACT.subtract(left[name], part), EXACT.add(taken[name], part)
+                eligible, rest = EXACT.subtract(eligible, part), EXACT.subtract(rest, part)
+                found.covered.append(Covered(_part(usage, part), commitment))
+        if rest == usage.device_us:
+            found.rest.append(usage)
+        elif rest:
+            found.rest.append(_part(usage, rest))
     quantities = taken if late else left
     found.unused = [
         Unused(one, quantities[one.name], month, late) for one in book.of_month(window) if quantities[one.name]

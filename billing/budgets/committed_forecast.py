@@ -103,7 +103,7 @@ def _left(reference_data: ReferenceData, window: Interval, month: str) -> Mappin
 @dataclass(frozen=True, slots=True)
 class _Use:
     """What is expected of one accelerator of one team on the remaining days, at the list price of now: by the team, and of
-    that by the scope; with the hours that pay for it.
+    that by the scope; with the hours that pay for it, in the order in which they do.
     """
 
     days: list[date]
@@ -116,10 +116,12 @@ class _Use:
         left = [item.hours for item in self.bought]
         change = sum((item.hours * item.price for item in self.bought if item.to_come and item.counts(scope)), Fraction(0))
         for day, of_team, of_scope in zip(self.days, self.team, self.scope, strict=True):
+            expected = share * of_team
             for number, item in enumerate(self.bought):
-                if item.first <= day < item.until and share * of_team > 0:
-                    used = min(share * of_team / item.list_price, left[number])
+                if item.first <= day < item.until and expected > 0:
+                    used = min(expected / item.list_price, left[number])
                     left[number] -= used
+                    expected -= used * item.list_price
                     own = used * of_scope / of_team
                     change -= own * item.list_price * dearer.get(day, Fraction(1))
                     change += Fraction(0) if item.counts(scope) else own * item.price
@@ -149,6 +151,7 @@ def as_billed(
             _expected(answer.method, progress, past.of_devices(seen, team, accelerator),
                       by_day([job for job in own if seen.covers(job)])) for seen in (whole, scope)
         )  # fmt: skip
+        items.sort(key=lambda item: item.until)
         uses.append(_Use([day for day, _ in progress.rest()], of_team, of_scope, items))
     to_come = answer.p50 - progress.spent
 

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
@@ -13,14 +13,15 @@ from billing.portal.statements import MonthStatements
 from billing.rates.selectors import commitment_book, rate_card
 from billing.rating.readings import NamesByTeam
 from billing.rating.selectors import reference_data_known
-from billing.rating.walk import Slice, cover_of
+from billing.rating.walk import Slice, carried_usage, cover_of
 from billing.tenancy.models import Team
 from billing.usage.scope import EpochFilter
 from metering.intervals import Interval
-from pricing.commitments import HOURS_PLACES, UNUSED, USED, Commitment, CommitmentBook, Pace, pace_of
+from pricing.commitments import HOURS_PLACES, UNUSED, USED, Commitment, Pace, pace_of
+from pricing.meters import Explanation
 from pricing.money import round_amount, round_to
 from pricing.rate_card import GPU_HOURS, RateCard
-from pricing.rating import DIVISOR
+from pricing.rating import DIVISOR, GpuUsage
 
 ZERO = Decimal(0)
 
@@ -57,7 +58,8 @@ def commitment_uses(
     """The commitments of some teams that are in force in a month, by team, accelerator and start.
 
     `unused_at_list`: what the unused hours would have cost at the list price in force at the end of what is known, None
-    where the accelerator has none. `pace`: where an open month is heading for, as of `now`; None where it is `stale`.
+    where the accelerator has none. `pace`: where an open month is heading for, as of `now`; None where it is `stale`, or
+    where another commitment pays at the same time.
     Usage that came late is in the month that billed it and is left out here.
     """
     of_team: dict[str, list[StatementLine]] = defaultdict(list)
@@ -65,10 +67,10 @@ def commitment_uses(
         of_team[statement.team.code] += [line for line in statement.lines if not line.key.correction]
     known = {team.code: team for team in teams}
     window = Interval(month.period.start, month.period.end)
-    card = rate_card()
+    card, book = rate_card(), commitment_book()
     return [
-        _use(known[one.team], one, month, of_team[one.team], card, now, paced=not stale)
-        for one in commitment_book().of_month(window)
+        _use(known[one.team], one, month, of_team[one.team], card, now, paced=not stale and not book.beside(one, window))
+        for one in book.of_month(window)
         if one.team in known
     ]
 
@@ -90,22 +92,32 @@ def _use(
 
 
 def _beyond(one: Commitment, month: MonthStatements, lines: list[StatementLine]) -> Decimal:
-    """GPU-hours on demand while a commitment was in force.
+    """GPU-hours on demand while a commitment was in force, without those that the platform carries.
 
     Lines do not say when in the month their hours were, so in a month in which it begins or ends the usage does.
     """
     period = month.period
     window = Interval(period.start, period.end)
-    listed = [line for line in lines if line.key.what.on_demand and line.key.accelerator == one.accelerator
-              and line.key.unit == GPU_HOURS and line.key.sku == one.accelerator]  # fmt: skip
+    of_it = [line for line in lines if line.key.accelerator == one.accelerator and line.key.unit == GPU_HOURS
+             and line.key.sku == one.accelerator]  # fmt: skip
+    listed = [line for line in of_it if line.key.what.on_demand]
     if not listed or one.part_of(window) == window:
-        return _hours(listed)
+        return _hours(listed) - _hours(line for line in of_it if line.key.what.explained_by is Explanation.ENDS)
     before = known_before(period)
-    known = replace(month.reference_data or reference_data_known(before), commitments=CommitmentBook([one]))
+    known = month.reference_data or reference_data_known(before)
     part = Slice.of(known, window, period.month, EpochFilter(before=before))
-    rest = cover_of(part, known, NamesByTeam(known).namespaces({one.team})).rest
-    held = (usage.device_us for usage in rest if known.commitments.for_usage(usage, known.card) is not None)
-    return round_to(Fraction(sum(held, ZERO)) / DIVISOR[GPU_HOURS], HOURS_PLACES)
+    names = NamesByTeam(known).namespaces({one.team})
+
+    def held(usages: Iterable[GpuUsage]) -> Decimal:
+        """Of usage that the commitment might have paid for."""
+        return sum((
+            usage.device_us for usage in usages
+            if any(paying.name == one.name for paying in known.commitments.for_usage(usage, known.card))
+        ), ZERO)  # fmt: skip
+
+    carried = (item.usage for item, _ in carried_usage(part, known, namespaces=names))
+    beyond = held(cover_of(part, known, names).rest) - held(carried)
+    return round_to(Fraction(beyond) / DIVISOR[GPU_HOURS], HOURS_PLACES)
 
 
 def _at_list(hours: Decimal, one: Commitment, window: Interval, card: RateCard, now: datetime) -> Decimal | None:

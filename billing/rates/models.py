@@ -1,6 +1,6 @@
 """Prices as dated facts: cost sheets, price versions, efficiency policies. Published rows never change."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 from functools import cached_property
@@ -245,7 +245,8 @@ class CarbonFactors(models.Model):
 class Commitment(models.Model):
     """So many GPU-hours of an accelerator a month that a team pays for, used or not, in [valid_from, valid_until).
 
-    A stored commitment never changes; another one of the same team and accelerator follows it and ends it.
+    A stored commitment never changes; it may end earlier. Those of one team and accelerator add up where they overlap; one
+    without an end runs until another one without an end follows.
     """
 
     name = models.CharField(max_length=200, unique=True)
@@ -261,13 +262,8 @@ class Commitment(models.Model):
     class Meta:
         ordering = ["team", "accelerator", "valid_from"]
         constraints = [
-            ExclusionConstraint(
-                name="one_commitment_of_a_team_at_a_time",
-                expressions=[
-                    ("team", RangeOperators.EQUAL),
-                    ("accelerator", RangeOperators.EQUAL),
-                    (ValidRange("valid_from", "valid_until"), RangeOperators.OVERLAPS),
-                ],
+            models.UniqueConstraint(
+                fields=["team", "accelerator"], condition=Q(valid_until=None), name="one_commitment_without_an_end"
             ),
             models.CheckConstraint(condition=Q(gpu_hours__gt=0), name="commitment_has_hours"),
             models.CheckConstraint(condition=Q(price__gt=0), name="commitment_has_a_price"),
@@ -299,6 +295,10 @@ class CommitmentDraft(Proposal):
     price = fact("price", Decimal)
     valid_from = fact("valid_from", datetime.fromisoformat)
     valid_until = fact("valid_until", datetime.fromisoformat)
+    replaces: Sequence[str] = ()
+    """Names of what will end where it begins, for who decides."""
+    beside: Sequence[str] = ()
+    """Names of what runs at the same time, and goes on."""
 
     @cached_property
     def team(self) -> Team:

@@ -161,11 +161,17 @@ def commitment_book() -> CommitmentBook:
 
 
 def commitment_drafts(teams: QuerySet[Team]) -> list[CommitmentDraft]:
-    """Proposed terms of some teams, each with its team and its history, the newest first."""
+    """Proposed terms of some teams, each with its team, its history and what it meets, the newest first."""
     by_code = {team.code: team for team in teams}
     drafts = list(CommitmentDraft.objects.filter(payload__team__in=list(by_code)).prefetch_related("steps"))
+    stored = commitment_book().commitments
     for draft in drafts:
         draft.team = by_code[draft.team_code]
+        if draft.waits and not draft.ends:
+            met = [one for one in stored if (one.team, one.accelerator) == (draft.team_code, draft.accelerator)
+                   and one.overlaps(draft.valid_from, draft.valid_until)]  # fmt: skip
+            draft.replaces = [one.name for one in met if one.valid_until is None and draft.valid_until is None]
+            draft.beside = [one.name for one in met if one.name not in draft.replaces]
     return drafts
 
 

@@ -19,11 +19,12 @@ from billing.rates.selectors import PolicyBook
 from billing.rating.reference_data import ReferenceData, gpu_seconds
 from billing.rating.scores import Score, score_of
 from billing.rating.team_isolation import of_teams, rated_by_team
-from billing.rating.walk import Slice, device_usage
+from billing.rating.walk import Slice, carried_usage, device_usage
 from billing.runtime.parallel_reads import deferred_query
 from billing.usage.queries import GpuTime
 from billing.usage.selectors import JobName, Sample, job_queues, scored
 from metering.intervals import Interval, day_of, union
+from pricing.commitments import UsageId, usage_id
 from pricing.efficiency import MULTIPLIER_PLACES, EfficiencyPolicy, Workload, judge_workload, pooled
 from pricing.efficiency import Verdict as Judgement
 from pricing.meters import MICROSECONDS_PER_HOUR
@@ -135,9 +136,22 @@ def job_reads(reference_data: ReferenceData, part: Slice) -> JobReads | None:
 
 
 def _samples_and_usage(reference_data: ReferenceData, part: Slice) -> tuple[list[Sample], list[JobUsage]]:
-    """The samples of the window, and what the jobs that they measured held, asked for by the names that were found."""
+    """The samples of the window, and what the jobs that they measured held, asked for by the names that were found.
+
+    The usage is without what the platform carries, which costs nothing that could be adjusted; the row has all of it.
+    """
     read = scored(part.window, part.epochs.before, part.epochs.last_sample)
-    return read.samples, list(device_usage(part, reference_data, {"job"}, jobs=read.jobs))
+    carried: dict[tuple[UsageId, str], list[Decimal]] = defaultdict(lambda: [Decimal(0), Decimal(0)])
+    for item, row in carried_usage(part, reference_data, {"job"}):
+        sums = carried[usage_id(item.usage), row.job]
+        sums[:] = EXACT.add(sums[0], row.device_us), EXACT.add(sums[1], row.unit_us)
+    used = []
+    for usage, row in device_usage(part, reference_data, {"job"}, jobs=read.jobs):
+        if less := carried.get((usage_id(usage), row.job)):
+            device_us, unit_us = EXACT.subtract(usage.device_us, less[0]), EXACT.subtract(usage.unit_us, less[1])
+            usage = structs.replace(usage, device_us=device_us, unit_us=unit_us)
+        used.append((usage, row))
+    return read.samples, used
 
 
 def judge_jobs(

@@ -28,7 +28,7 @@ from billing.usage.selectors import JobName
 from billing.usage.store.sums import TokenSums, token_sums
 from metering.intervals import Interval
 from pricing.commitments import KIND as COMMITMENT
-from pricing.commitments import CommitmentBook, Cover, UsageId, cover, unused_charge, usage_id, used_line, used_of
+from pricing.commitments import CommitmentBook, Cover, UsageId, cover, unused_charge, usage_id, used_line
 from pricing.money import EXACT
 from pricing.rate_card import SLICE_HOURS, UnpricedError
 from pricing.rating import GpuUsage, InterruptedUsage, LineKey, TokenSum, gpu_line, token_line
@@ -68,6 +68,10 @@ AnyVerdict = TypeVar("AnyVerdict", bound=VerdictLike)
 Verdicts = Mapping[tuple[str, str, str, str, str], VerdictLike]
 """Verdicts that change an amount, by team, cluster, namespace, job and policy."""
 UNJUDGED: Final[Verdicts] = {}
+Order = tuple[object, ...]
+"""Where a part of a line is in the order in which commitments are used up."""
+Used = tuple[LineKey, Decimal, Decimal]
+"""The line and the price of what a commitment pays for of a piece of usage, and how much."""
 
 
 def adjusting(verdicts: Iterable[AnyVerdict]) -> Mapping[tuple[str, str, str, str, str], AnyVerdict]:
@@ -236,7 +240,7 @@ def _together(usages: Iterable[GpuUsage]) -> list[GpuUsage]:
 
 
 def _used_before(reference_data: ReferenceData, late: Slice) -> dict[str, Decimal]:
-    """What the closes before saw of the month: its own close, and each that billed late usage of it."""
+    """What commitments paid for of the month in the closes before: its own, and each that billed late usage of it."""
     sums: dict[str, Decimal] = defaultdict(Decimal)
     standing = Close.objects.filter(withdrawn_at=None)
     own = standing.get(start=late.window.start).close_seq
@@ -247,8 +251,12 @@ def _used_before(reference_data: ReferenceData, late: Slice) -> dict[str, Decima
         part = replace(late, epochs=epochs)
         owned = [usage for usage, _ in device_usage(part, reference_data) if usage.team]
         carried = [item.usage for item, _ in carried_usage(part, reference_data)]
-        for name, quantity in used_of(owned, carried, reference_data.commitments, reference_data.card).items():
-            sums[name] = EXACT.add(sums[name], quantity)
+        found = cover(
+            owned, carried, reference_data.commitments, reference_data.card, window=late.window, month=late.month,
+            used_before=sums,
+        )  # fmt: skip
+        for item in found.covered:
+            sums[item.commitment.name] = EXACT.add(sums[item.commitment.name], item.usage.device_us)
     return dict(sums)
 
 
@@ -284,13 +292,16 @@ def rated_usage(
 
 @dataclass(slots=True)
 class _Line:
-    """The line of a piece of usage, and its parts that wait, in the order of time, where a commitment may pay for some."""
+    """The line of a piece of usage, and its parts that wait where a commitment may pay for some of them.
+
+    Each with its order, and how much of it the platform does not carry.
+    """
 
     key: LineKey
     price: Decimal
     usage: GpuUsage
     committed: bool
-    waiting: list[tuple[tuple[object, ...], RatedUsage]] = field(default_factory=list)
+    waiting: list[tuple[Order, RatedUsage, Decimal]] = field(default_factory=list)
 
     def at(self, place: Place, row: GpuTime) -> RatedUsage:
         """A part of the line, at the price of the list."""
@@ -337,8 +348,19 @@ class _Lines:
             key, price = gpu_line(usage, self.reference_data.card)
         except UnpricedError:
             return None
-        committed = usage.team in self.teams and self.book.for_usage(usage, self.reference_data.card) is not None
+        committed = usage.team in self.teams and bool(self.book.for_usage(usage, self.reference_data.card))
         return _Line(key, price.price, usage, committed)
+
+    def carried(
+        self, by: Collection[Detail], namespaces: Namespaces | None, cuts: Collection[datetime]
+    ) -> Mapping[tuple[UsageId, Order], Decimal]:
+        """What the platform carries of the parts of lines: no commitment pays for it, and no policy adjusts it."""
+        parts: dict[tuple[UsageId, Order], Decimal] = defaultdict(Decimal)
+        for item, row in carried_usage(self.part, self.reference_data, by, namespaces=namespaces, cuts=cuts):
+            line, name = self.line(item.usage), (usage_id(item.usage), _order(row))
+            if line is not None:
+                parts[name] = EXACT.add(parts[name], line.at(Place(), row).quantity)
+        return parts
 
     def token_line(self, usage: TokenSum, source: str, token_class: str) -> tuple[LineKey, Decimal] | None:
         """The line of tokens of a class, and its price; None as for devices."""
@@ -370,13 +392,13 @@ class _Lines:
             yield from of(self.teams - error.problems.keys())
 
     def _parts(self, found: Cover, teams: Collection[str]) -> Iterator[RatedUsage]:
-        used = {usage_id(item.usage): item for item in found.covered}
+        used: dict[UsageId, list[Used]] = defaultdict(list)
+        for item in found.covered:
+            key, price = used_line(item, self.reference_data.card)
+            used[usage_id(item.usage)].append((key, price.price, item.usage.device_us))
         for name, line in self._lines.items():
             if line is not None and line.committed and line.usage.team in teams:
-                item = used.get(name)
-                key, price = used_line(item, self.reference_data.card) if item else (line.key, None)
-                committed_price = price.price if price else line.price
-                yield from _in_order(line, key, committed_price, item.usage.device_us if item else NOTHING)
+                yield from _in_order(line, used[name])
         for left in found.unused:
             span = left.commitment.part_of(self.part.window)
             if span is not None:
@@ -385,15 +407,17 @@ class _Lines:
                 yield RatedUsage(charge.key, charge.unit_price, charge.usage_quantity, place)
 
 
-def _in_order(line: _Line, used: LineKey, price: Decimal, covered: Decimal) -> Iterator[RatedUsage]:
-    """The parts of a line: the first of them, as much as is covered, on the line of what a commitment pays for."""
-    for _, item in sorted(line.waiting, key=itemgetter(0)):
-        first = min(covered, item.quantity)
-        covered = EXACT.subtract(covered, first)
-        if first:
-            yield structs.replace(item, key=used, price=price, quantity=first, list_price=line.price)
-        if item.quantity > first:
-            yield structs.replace(item, quantity=EXACT.subtract(item.quantity, first))
+def _in_order(line: _Line, covered: list[Used]) -> Iterator[RatedUsage]:
+    """The parts of a line: the first of them, as much as is covered, on the lines of what commitments pay for."""
+    for _, item, free in sorted(line.waiting, key=itemgetter(0)):
+        rest = item.quantity
+        for number, (key, price, hours) in enumerate(covered):
+            if part := min(free, hours):
+                covered[number] = key, price, EXACT.subtract(hours, part)
+                free, rest = EXACT.subtract(free, part), EXACT.subtract(rest, part)
+                yield structs.replace(item, key=key, price=price, quantity=part, list_price=line.price)
+        if rest:
+            yield structs.replace(item, quantity=rest)
 
 
 def _devices(lines: _Lines, grain: Grain, cuts: Collection[datetime], verdicts: Verdicts) -> Iterator[RatedUsage]:
@@ -402,20 +426,24 @@ def _devices(lines: _Lines, grain: Grain, cuts: Collection[datetime], verdicts: 
     policies = {piece.start: reference_data.policies.at(piece.start) for piece in part.devices} if verdicts else {}
     job: frozenset[Detail] = frozenset({"job"}) if verdicts else frozenset()
     for by, namespaces in lines.readings(grain):
+        told_apart = bool(verdicts) or (bool(lines.teams) and grain is not Grain.LINE)
+        carried = lines.carried(by | job, namespaces, cuts) if told_apart else {}
         for usage, row in device_usage(part, reference_data, by | job, namespaces=namespaces, cuts=cuts):
             line = lines.line(usage)
             if line is None:
                 continue
-            item = line.at(_place(grain, row, starts), row)
+            order, item = _order(row), line.at(_place(grain, row, starts), row)
+            free = max(EXACT.subtract(item.quantity, carried.get((usage_id(usage), order), NOTHING)), NOTHING)
             if line.committed:
-                line.waiting.append(((row.piece, row.hour, row.job, row.site, row.queue, row.allocation), item))
+                line.waiting.append((order, item, free))
             else:
                 yield item
             policy = policies.get(usage.at)
             verdict = policy and verdicts.get((usage.team, usage.cluster, usage.namespace, row.job, policy.name))
-            if policy and verdict:
+            if policy and verdict and free:
                 adjusted = line.key.changed(kind="efficiency", policy=policy.name, reason=verdict.reason)
-                yield structs.replace(item, key=adjusted, price=EXACT.multiply(line.price, verdict.multiplier - 1))
+                change = EXACT.multiply(line.price, verdict.multiplier - 1)
+                yield structs.replace(item, key=adjusted, price=change, quantity=free)
 
 
 def _carried(lines: _Lines, grain: Grain, cuts: Collection[datetime]) -> Iterator[RatedUsage]:
@@ -443,6 +471,10 @@ def _tokens(lines: _Lines, grain: Grain, cuts: Collection[datetime]) -> Iterator
             if line is not None:
                 yield RatedUsage(*line, Decimal(count), place, requests=row.requests, requests_once=once)
                 once = 0
+
+
+def _order(row: GpuTime) -> Order:
+    return row.piece, row.hour, row.job, row.site, row.queue, row.allocation, row.pool, row.tier
 
 
 def _place(grain: Grain, row: GpuTime | TokenSums, starts: Sequence[datetime]) -> Place:

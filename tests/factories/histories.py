@@ -16,6 +16,7 @@ from tests.factories import SET_UP, allocation_record, ingest_sample, token_reco
 OCTOBER, NOVEMBER = (billing_month(month, "Asia/Shanghai") for month in ("2026-10", "2026-11"))
 OVER = datetime(2026, 11, 1, 0, 5, tzinfo=UTC)
 BANDS = {"hfu_below": "0.20", "penalty": "0.20", "mfu_above": "0.50", "reward": "0.10"}
+TERMS = {"team": "nlp", "accelerator": "NVIDIA-H800"}
 inside = st.integers(1, OCTOBER.microseconds - 1).map(lambda us: OCTOBER.start + timedelta(microseconds=us))
 hourly = st.integers(1, 743).map(lambda hour: OCTOBER.start + timedelta(hours=hour))
 instants = st.one_of(inside, hourly)
@@ -33,6 +34,7 @@ def world() -> Iterator[None]:
 def set_ups(draw: st.DrawFn) -> dict[str, Any]:
     """An owner, a price, a policy and a commitment that change within October, each at an instant of its own."""
     owner, price, policy, bought = (draw(instants).isoformat() for _ in range(4))
+    begin, end = sorted(draw(st.lists(instants, min_size=2, max_size=2, unique=True)))
     first = SET_UP["price_versions"][0]
     dearer = [{**entry, **{name: "12.3457" for name in entry if name.startswith("price_per")}} for entry in first["gpu"]]
     tokens = [{"model": "llama-3-8b", "input": "1.9", "cache_read": "0.3", "cache_creation": "2.1", "output": "7.7"}]
@@ -46,8 +48,10 @@ def set_ups(draw: st.DrawFn) -> dict[str, Any]:
         "price_versions": [first, {"name": "later", "valid_from": price, "gpu": dearer, "tokens": tokens}],
         "efficiency_policies": [{**BANDS, "name": "first", "valid_from": "2026-10-01"},
                                 {**BANDS, "name": "second", "valid_from": policy, "form": "linear"}],
-        "commitments": [{"name": "nlp-2026", "team": "nlp", "accelerator": "NVIDIA-H800", "price_per_gpu_hour": "8.0000",
-                         "gpu_hours_per_month": str(draw(st.integers(1, 3000))), "valid_from": bought}],
+        "commitments": [{**TERMS, "name": "nlp-2026", "price_per_gpu_hour": "8.0000", "valid_from": bought,
+                         "gpu_hours_per_month": str(draw(st.integers(1, 3000)))},
+                        {**TERMS, "name": "nlp-more", "price_per_gpu_hour": "7.5000", "valid_from": begin.isoformat(),
+                         "valid_until": end.isoformat(), "gpu_hours_per_month": str(draw(st.integers(1, 3000)))}],
         "interruption_policies": [{"name": "sla", "valid_from": "2026-10-01", "preempted": "platform",
                                    "node_lost": {"cap_hours": "7"}}],
     }  # fmt: skip

@@ -122,6 +122,12 @@ def test_hours_that_are_bought_from_a_later_day_on_pay_from_that_day(tmp_path: P
     assert standing(prepared(tmp_path, bought("100", valid_from="2026-10-17"))).forecast_p50 == Decimal("3003.23")
 
 
+def test_two_commitments_pay_for_different_hours(tmp_path: Path) -> None:
+    """200 x 8 and 200 x 9 are spent, of which 360 hours are left: they pay for all 270 to come."""
+    more = bought("200", name="more", price_per_gpu_hour="9", valid_from="2026-09-01", valid_until="2026-11-01")
+    assert standing(prepared(tmp_path, bought("200"), more)).forecast_p50 == Decimal("3400.00")
+
+
 def test_the_month_on_the_overview_ends_where_its_budget_does(tmp_path: Path) -> None:
     found = standing(prepared(tmp_path, bought("100")))
     scope, window = Scope(frozenset({"nlp"})), billing_month("2026-10", ZONE)

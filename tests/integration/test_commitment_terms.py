@@ -84,8 +84,19 @@ def test_proposed_terms_bill_nothing_before_somebody_else_approves_them() -> Non
 
 def test_new_terms_follow_and_end_those_before_them() -> None:
     approve(propose())
-    approve(propose(terms("nlp-2027", "500", DECEMBER)))
+    draft = propose(terms("nlp-2027", "500", DECEMBER))
+    assert "ends nlp-2026" in signed_in("ada").get("/commitments/?month=2026-10").content.decode()
+    approve(draft)
     assert stored() == [("nlp-2026", OCTOBER, DECEMBER, "ada"), ("nlp-2027", DECEMBER, None, "ada")]
+
+
+@pytest.mark.parametrize("until", [None, datetime(2027, 9, 30, 16, tzinfo=UTC)])
+def test_hours_bought_for_a_month_are_added_and_end_no_longer_ones(until: datetime | None) -> None:
+    approve(propose(terms(until=until)))
+    draft = propose(terms("more", "500", NOVEMBER, until=DECEMBER))
+    assert "added to nlp-2026" in signed_in("ada").get("/commitments/?month=2026-10").content.decode()
+    approve(draft)
+    assert stored() == [("nlp-2026", OCTOBER, until, "ada"), ("more", NOVEMBER, DECEMBER, "ada")]
 
 
 @pytest.mark.parametrize("actor", ["lin", " LIN "])

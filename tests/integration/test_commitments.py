@@ -58,6 +58,9 @@ def lines(month: str = "2026-10", team: str = "nlp") -> list[tuple[tuple[str, st
 
 SLA = {"name": "sla-v1", "valid_from": "2026-10-01", "preempted": "platform"}
 AFTER = {**TERMS, "name": "nlp-2026-b", "gpu_hours_per_month": "500", "price_per_gpu_hour": "7", "valid_from": "2026-10-16"}
+YEAR = {**TERMS, "valid_until": "2027-10-01"}
+TEN_DAYS = {**TERMS, "name": "nlp-more", "gpu_hours_per_month": "310", "price_per_gpu_hour": "9",
+            "valid_from": "2026-10-06", "valid_until": "2026-10-16"}  # fmt: skip
 CASES: dict[str, Any] = {
     "F13: of 1,000 hours at 8 850 are used": (
         {}, [hold(1, "05T00:00", "08T13:00")],
@@ -76,6 +79,16 @@ CASES: dict[str, Any] = {
     "another version follows: 15 of 31 days at 1,000 x 8, 16 of 31 at 500 x 7": (
         {"commitments": [TERMS, AFTER]}, [],
         [(UNUSED, "483.870968", "8.0000", "3870.97"), (UNUSED, "258.064516", "7.0000", "1806.45")],
+    ),
+    "100 h for ten days beside 1,000 h a month: they end first and go first, and the 1,000 go on after them": (
+        {"commitments": [YEAR, TEN_DAYS]}, [hold(1, "10T00:00", "11T06:00"), hold(2, "20T00:00", "20T20:00")],
+        [(UNUSED, "600.000000", "8.0000", "4800.00"), (USED, "400.000000", "8.0000", "3200.00"),
+         (USED, "100.000000", "9.0000", "900.00")],
+    ),
+    "ten days beside terms without an end do not end these": (
+        {"commitments": [TERMS, TEN_DAYS]}, [hold(1, "20T00:00", "20T20:00")],
+        [(UNUSED, "800.000000", "8.0000", "6400.00"), (UNUSED, "100.000000", "9.0000", "900.00"),
+         (USED, "200.000000", "8.0000", "1600.00")],
     ),
     "100 h preempted use up nothing: at the list price and taken back; the other 100 h are covered": (
         {"interruption_policies": [SLA]},
@@ -149,6 +162,26 @@ def test_late_usage_takes_back_what_was_billed_as_unused_then_is_on_demand(tmp_p
     assert proofs_hold("2026-10", "2026-11", "2026-12")
 
 
+def test_late_usage_takes_back_what_two_commitments_together_left_unused(tmp_path: Path) -> None:
+    """1,050 h use up the 100 that began first and 950 of 1,000. Of 80 late hours 50 were paid for, 30 are on demand."""
+    more = {**TERMS, "name": "nlp-more", "gpu_hours_per_month": "100", "price_per_gpu_hour": "9"}
+    until = {"valid_until": "2026-11-01"}
+    apply(tmp_path, commitments=[{**TERMS, **until}, {**more, **until, "valid_from": "2026-09-01"}])
+    ingest_allocations(hold(1, "05T00:00", "09T09:00"))
+    close()
+    assert lines() == [
+        (UNUSED, "50.000000", "8.0000", "400.00"), (USED, "950.000000", "8.0000", "7600.00"),
+        (USED, "100.000000", "9.0000", "900.00"),
+    ]  # fmt: skip
+    ingest_allocations(hold(2, "20T00:00", "20T08:00"))
+    close("2026-11", NOVEMBER_OVER)
+    assert lines("2026-11") == [
+        (ON_DEMAND, "30.000000", "10.0000", "300.00"), (UNUSED, "50.000000", "-8.0000", "-400.00"),
+        (USED, "50.000000", "8.0000", "400.00"),
+    ]  # fmt: skip
+    assert proofs_hold("2026-10", "2026-11")
+
+
 def test_slices_with_a_price_of_their_own_and_other_teams_are_not_covered(tmp_path: Path) -> None:
     apply(tmp_path, commitments=[{**TERMS, "gpu_hours_per_month": "10"}])
     ingest_allocations(
@@ -190,6 +223,10 @@ def test_a_commitment_is_stored_once_audited_and_never_changes(tmp_path: Path) -
             cursor.execute(statement)
     with pytest.raises(SetUpFileError, match="overlaps a later one"):
         apply(tmp_path, commitments=[{**TERMS, "name": "earlier", "valid_from": "2026-09-01"}])
+    ended = {**TERMS, "valid_until": "2026-12-01"}
+    assert apply(tmp_path, commitments=[ended]).changes
+    assert Commitment.objects.get().valid_until == datetime(2026, 11, 30, 16, tzinfo=UTC)
+    assert apply(tmp_path, commitments=[ended]).changes == []
 
 
 def test_a_commitment_that_would_change_a_closed_month_is_refused(tmp_path: Path) -> None:

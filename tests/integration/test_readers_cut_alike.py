@@ -28,6 +28,7 @@ from tests.factories.pages import file_rows, statements_of
 pytestmark = pytest.mark.django_db
 HOURS = {"name": "nlp-2026", "team": "nlp", "accelerator": "NVIDIA-H800", "gpu_hours_per_month": "12",
          "price_per_gpu_hour": "8.0000", "valid_from": "2026-10-01"}  # fmt: skip
+SLA = {"name": "sla-v1", "valid_from": "2026-10-01", "preempted": "platform"}
 Parts = dict[tuple[str, str], dict[str, Decimal]]
 """Amounts by kind and reason of the line, then by workload."""
 
@@ -154,6 +155,47 @@ def test_a_penalty_is_shared_by_the_time_that_its_policy_judged(tmp_path: Path) 
     assert exported(tmp_path / "focus") == expected
     assert drilled(month) == expected
     assert split(month) == expected
+
+
+def test_a_commitment_pays_for_no_workload_that_the_platform_carries(tmp_path: Path) -> None:
+    """uid-1 is preempted after 10 hours at 10.00, which it gets back; uid-2 uses 10 of the 12 hours bought at 8.00."""
+    apply(tmp_path, commitments=[HOURS], interruption_policies=[SLA])
+    ran(1, "05T00:00", "05T10:00", end_reason="preempted")
+    ran(2, "06T00:00", "06T10:00")
+    closed()
+    month = statements_of()
+    expected = {
+        ("commitment", "used"): {"pod/uid-2": Decimal("80.00")}, ("gpu", ""): {"pod/uid-1": Decimal("100.00")},
+        ("interruption", "preempted"): {"pod/uid-1": Decimal("-100.00")},
+    }  # fmt: skip
+    assert drilled(month) == split(month) == expected
+    rows = exported(tmp_path / "focus")
+    assert (rows["commitment", "used"], rows["gpu", ""]) == ({"pod/uid-2": 80}, {"pod/uid-1": 100})
+
+
+def test_what_the_platform_carries_earns_no_reward_and_costs_no_penalty(tmp_path: Path) -> None:
+    """Of 20 hours at 60 % the first 10 are given back: 10 % of 100.00. All 10 hours at 10 % are given back: no penalty."""
+    apply(tmp_path, efficiency_policies=[BANDS], interruption_policies=[SLA])
+    job, preempted = {"workload": {"kind": "Job", "name": "one"}}, {"end_reason": "preempted"}
+    for number, day, mfu, changed in ((1, "05", "0.60", {**job, **preempted}), (2, "06", "0.60", job),
+                                      (3, "07", "0.10", preempted)):  # fmt: skip
+        ran(number, f"{day}T00:00", f"{day}T10:00", **changed)
+        start = datetime.fromisoformat(f"2026-10-{day}T00:00:00+00:00")
+        measured(number, mfu, mfu, start, start.replace(hour=10), gpus=1)
+    closed()
+    month = statements_of()
+    (statement,) = month.statements
+    assert {one.job: (one.reason, one.effect) for one in month.verdicts(statement.team)} == {
+        "Job/one": ("reward", Decimal("-10.00")), "pod/uid-3": ("penalty", Decimal("0.00")),
+    }  # fmt: skip
+    expected = {
+        ("gpu", ""): {"Job/one": Decimal("200.00"), "pod/uid-3": Decimal("100.00")},
+        ("efficiency", "reward"): {"Job/one": Decimal("-10.00")},
+        ("interruption", "preempted"): {"Job/one": Decimal("-100.00"), "pod/uid-3": Decimal("-100.00")},
+    }
+    assert drilled(month) == split(month) == expected
+    credits = {"Job/one": Decimal("-110.00"), "pod/uid-3": Decimal("-100.00")}
+    assert exported(tmp_path / "focus") == {("gpu", ""): expected["gpu", ""], ("efficiency", "reward"): credits}
 
 
 def test_a_retroactive_owner_is_the_owner_of_daily_spending(tmp_path: Path) -> None:

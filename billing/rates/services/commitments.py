@@ -1,11 +1,14 @@
-"""What teams commit to, from an instant on. A stored commitment is never edited; another one follows and ends it."""
+"""What teams commit to, from an instant on. A stored commitment is never edited; it may end earlier.
+
+One with an end runs to it, and the hours of several add up. One without an end runs until another without an end follows.
+"""
 
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
-from typing import Any
 
 from django.db import transaction
+from django.db.models import QuerySet
 
 from billing.rates.models import Commitment
 from billing.rates.services.sheets import RateError
@@ -31,23 +34,25 @@ class CommitmentTerms:
 
 
 def commitment_put(*, terms: CommitmentTerms, actor: str) -> bool:
-    """Store a commitment; the one before it of that team and accelerator ends where it begins. False where it is stored.
+    """Store a commitment. Without an end, it ends the one without an end before it, of that team and accelerator.
 
-    Raises RateError where a commitment of that name differs, or others of the team and accelerator overlap it.
+    An earlier end of a stored one ends it. False where it is stored.  Raises RateError where a commitment of that name
+    differs, or it has no end and a later one of the team and accelerator has none either.
     """
     if terms.valid_until is not None and terms.valid_until <= terms.valid_from:
         raise RateError(Message("commitment %(name)s: valid_until must be after valid_from", name=terms.name))
     known = Commitment.objects.filter(name=terms.name).select_related("team").first()
-    if stored_alike(known, _comparable(terms, known), lambda differing: Message(
+    if known is not None and stored_alike(known, {name: getattr(terms, name) for name in FIELDS}, lambda differing: Message(
         "commitment %(name)s is stored and differs in %(differing)s: give the new one a new name",
         name=terms.name, differing=differing,
     )):
-        return False
+        return _ends_earlier(known, terms, actor)
     with alone_in_time(Message(
         "commitment %(name)s overlaps a later one of %(team)s on %(accelerator)s: give it a valid_until",
         name=terms.name, team=terms.team.code, accelerator=terms.accelerator,
     )):
-        take_over(Commitment.objects.filter(team=terms.team, accelerator=terms.accelerator), terms.valid_from)
+        if terms.valid_until is None:
+            take_over(_endless(terms), terms.valid_from)
         Commitment.objects.create(
             **{name: getattr(terms, name) for name in (*FIELDS, "name", "valid_until")}, created_by=actor
         )
@@ -60,12 +65,16 @@ def commitment_put(*, terms: CommitmentTerms, actor: str) -> bool:
     return True
 
 
-def _comparable(terms: CommitmentTerms, known: Commitment | None) -> dict[str, Any]:
-    """What a stored commitment must be; its end may have come earlier since, where another one follows it."""
-    wanted = {name: getattr(terms, name) for name in FIELDS}
-    if known is not None and terms.valid_until is not None and (known.valid_until or terms.valid_until) > terms.valid_until:
-        wanted["valid_until"] = terms.valid_until
-    return wanted
+def _endless(terms: CommitmentTerms) -> QuerySet[Commitment]:
+    return Commitment.objects.filter(team=terms.team, accelerator=terms.accelerator, valid_until=None)
+
+
+def _ends_earlier(known: Commitment, terms: CommitmentTerms, actor: str) -> bool:
+    """End a stored commitment where its terms say an earlier end; it may have ended before that, where another follows."""
+    if terms.valid_until is None or (known.valid_until is not None and known.valid_until <= terms.valid_until):
+        return False
+    commitment_end(commitment=known, at=terms.valid_until, actor=actor)
+    return True
 
 
 def commitment_end(*, commitment: Commitment, at: datetime, actor: str) -> None:

@@ -85,9 +85,7 @@ register(TERMS)
 
 
 def terms_propose(*, terms: CommitmentTerms, actor: str, now: datetime, reason: str) -> CommitmentDraft:
-    """Propose a commitment that begins in open time; the one before it of that team and accelerator will end where it
-    begins.  Raises RateError.
-    """
+    """Propose a commitment that begins in open time.  Raises RateError."""
     _check_terms(terms)
     _refuse_closed(terms.name, terms.valid_from)
     return _propose(terms, actor, now, reason, ends=False)
