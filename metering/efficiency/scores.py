@@ -63,7 +63,7 @@ def pod_sample(
     if reported:
         score = _pod_score(pod, reported.job, reports, span, shares, scoring)
     coverage = sum(shares.values(), Fraction(0)) / (pod.devices * len(pieces)) if score.mfu is not None else Fraction(0)
-    seconds = Fraction(span.microseconds, 1_000_000) * pod.devices
+    seconds = Fraction(span.microseconds, 1_000_000) * pod.devices * pod.share
     return _sample(scoring.cluster, span, seconds, coverage, score, pod_uid=pod.pod_uid)
 
 

@@ -179,6 +179,14 @@ def test_late_usage_takes_back_what_two_commitments_together_left_unused(tmp_pat
         (ON_DEMAND, "30.000000", "10.0000", "300.00"), (UNUSED, "50.000000", "-8.0000", "-400.00"),
         (USED, "50.000000", "8.0000", "400.00"),
     ]  # fmt: skip
+    hours: dict[tuple[str, str], Decimal] = {}
+    for month in ("2026-10", "2026-11"):
+        call_command("export_focus", month, "--out", str(tmp_path))
+        for row in file_rows(tmp_path / f"focus-cost-and-usage-{month}.csv"):
+            name = row["CommitmentDiscountId"], row["CommitmentDiscountStatus"]
+            if row["ChargeCategory"] == "Usage" and name[0]:
+                hours[name] = hours.get(name, Decimal(0)) + Decimal(row["CommitmentDiscountQuantity"])
+    assert hours == {("nlp-2026", "Used"): 1000, ("nlp-2026", "Unused"): 0, ("nlp-more", "Used"): 100}
     assert proofs_hold("2026-10", "2026-11")
 
 

@@ -5,6 +5,7 @@ import json
 import urllib.error
 from contextlib import redirect_stdout
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,8 @@ from metering.efficiency.formulas import (
 )
 from metering.efficiency.jobs import JobsFileError, read_jobs_file
 from metering.efficiency.reports import JobReport, ReportError, read_reports
+from metering.efficiency.scores import Scoring, pod_sample
+from metering.efficiency.telemetry import PodTelemetry
 from metering.intervals import Interval
 
 SHAPE = ModelShape(70_000_000_000, layers=80, heads=64, head_dim=128, seq_len=4096)
@@ -329,3 +332,11 @@ def test_an_hour_that_cannot_be_read_is_read_in_the_next_turn(tmp_path: Path) ->
     command_module._deliver_and_wait(options, outbox, Undelivered(), waits.append)
     assert (len(outbox.spool), waits) == (1, [60.0] * 3)  # nothing is read twice
     outbox.close()
+
+
+def test_an_hour_of_a_slice_is_its_part_of_a_gpu_hour() -> None:
+    """Two slices of a seventh of a card for an hour are 7,200 / 7 GPU-seconds, as the allocation holds them."""
+    measured = {f"GPU-a/{number}": set(range(60)) for number in (1, 2)}
+    pod = PodTelemetry("lab", "sliced-0", "uid-1", "NVIDIA-H800", Fraction(1, 7), measured, {})
+    sample = pod_sample(pod, [], Interval(START, START + timedelta(hours=1)), Scoring("hq-1", {}))
+    assert sample.gpu_seconds == Decimal("1028.571429")
