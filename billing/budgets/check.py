@@ -164,7 +164,7 @@ def _cost(reference: Reference, ask: Ask, now: datetime) -> Decimal | None:
     costs = []
     for model in [ask.model] if ask.model else sorted({model for model, _ in version.tokens}):
         context = next((str(one) for one in contexts_of(bounds.get(model, ())) if one.holds(counts["input"])), "")
-        priced = {name: version.tokens.get((model, priced_class(name, context))) for name in counts}
-        if None not in priced.values():
-            costs.append(sum(Fraction(count) * Fraction(priced[name] or 0) for name, count in counts.items()))
+        prices = {name: version.tokens.get((model, priced_class(name, context))) for name in counts}
+        parts = [counts[name] * Fraction(price) for name, price in prices.items() if price is not None]
+        costs += [sum(parts)] if parts else []
     return round_to(Fraction(max(costs)) / 1_000_000, PLACES) if costs else None

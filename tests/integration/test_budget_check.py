@@ -48,9 +48,9 @@ ASK = {"source": "litellm-hq", "consumer": "nlp-key-1", "model": "llama-3-8b"}
 ADDRESS = "/api/v1/budgets/"
 
 
-def set_up(directory: Path, amount: str = "50.00", prices: Any = (), **budget: Any) -> None:
-    consumers, budgets = [{**SET_UP["consumers"][0], "valid_from": SINCE}], [{"team": "nlp", "amount": amount, **budget}]
-    apply(directory, price_versions=[PRICE, *prices], consumers=consumers, budgets=budgets)
+def set_up(directory: Path, amount: str = "50.00", **budget: Any) -> None:
+    consumers = [{**SET_UP["consumers"][0], "valid_from": SINCE}]
+    apply(directory, price_versions=[PRICE], consumers=consumers, budgets=[{"team": "nlp", "amount": amount, **budget}])
 
 
 def report(number: int | str, tokens: int = 1000) -> None:
@@ -110,19 +110,6 @@ def test_the_answer_of_the_contract(asked: Asked) -> None:
     assert answer["as_of"] == standing.as_of.isoformat()
     assert answer["period"] == standing.period
     assert (answer["currency"], answer["team"], answer["reservation"]) == ("CNY", "nlp", None)
-
-
-def test_a_request_is_estimated_at_the_price_of_its_prompt_length(
-    asked: Asked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """4,096 x 1,000 and 1,000 x 8 a million; from 4,097 on 5,000 x 2,000 and 1,000 x 16; 8,000 where none are stated."""
-    model = {"model": "llama-3-8b"}
-    rows = [{**model, "up_to_tokens": "4096", "input": "1000", "output": "8"}, {**model, "input": "2000", "output": "16"}]
-    set_up(tmp_path, prices=[{"name": "by length", "valid_from": "2024-02-01T00:00:00+08:00", "gpu": [], "tokens": rows}])
-    monkeypatch.setattr(budget_check, "_current", CurrentReference())
-    for stated, amount in (({"input_tokens": "4096", "output_tokens": "1000"}, "4.104"),
-                           ({"input_tokens": "5000", "output_tokens": "1000"}, "10.016"), ({}, "16.016")):  # fmt: skip
-        assert Decimal(asked.check(asked.presented, **stated)["reservation"]["amount"]) == Decimal(amount)
 
 
 def test_a_reservation_is_stated_counted_and_can_be_released(asked: Asked) -> None:

@@ -28,7 +28,9 @@ NOW = datetime(2026, 10, 15, tzinfo=UTC)
 END = datetime(2026, 10, 31, 16, tzinfo=UTC)
 CAP = (Rung(100, "cap"),)
 PRICES = {("small", "input"): Decimal(2), ("small", "output"): Decimal(8), ("large", "input"): Decimal(20),
-          ("large", "output"): Decimal(80)}  # fmt: skip
+          ("large", "output"): Decimal(80), ("embeddings", "input"): Decimal(1),
+          ("long", "input@0-4096"): Decimal(2), ("long", "output@0-4096"): Decimal(8),
+          ("long", "input@4097+"): Decimal(4), ("long", "output@4097+"): Decimal(16)}  # fmt: skip
 
 
 def line(number: int = 1, *, amount: str = "10.00", spent: str = "0.00", generation: int = 5, **changed: Any) -> BudgetLine:
@@ -293,6 +295,9 @@ def test_a_reservation_is_the_price_of_the_tokens_or_of_an_ordinary_request(kept
     assert reserved(model="small") == Decimal("0.0240")  # 8,000 x 2 + 1,000 x 8 per million
     assert reserved() == Decimal("0.2400"), "of an unknown model the dearest"
     assert reserved(model="small", input_tokens=0, output_tokens=0) == Decimal("0.0001")
+    assert reserved(model="long", input_tokens=4096, output_tokens=1000) == Decimal("0.0162"), "8,192 + 8,000 millionths"
+    assert reserved(model="long", input_tokens=4097, output_tokens=1000) == Decimal("0.0324"), "16,388 + 16,000"
+    assert reserved(model="embeddings") == Decimal("0.0080"), "their output has no price, since they have none"
     stated = kept.asked(line(reservation=Decimal("0.5")), amount=None, model="small").reservation
     assert stated is not None
     assert stated.amount == Decimal("0.5")
