@@ -299,6 +299,8 @@ class CommitmentDraft(Proposal):
     """Names of what will end where it begins, for who decides."""
     beside: Sequence[str] = ()
     """Names of what runs at the same time, and goes on."""
+    unlisted = False
+    """Whether the price list of then has no price of the accelerator, so that nothing could use the hours up."""
 
     @cached_property
     def team(self) -> Team:

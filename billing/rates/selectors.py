@@ -164,7 +164,7 @@ def commitment_drafts(teams: QuerySet[Team]) -> list[CommitmentDraft]:
     """Proposed terms of some teams, each with its team, its history and what it meets, the newest first."""
     by_code = {team.code: team for team in teams}
     drafts = list(CommitmentDraft.objects.filter(payload__team__in=list(by_code)).prefetch_related("steps"))
-    stored = commitment_book().commitments
+    stored, card = commitment_book().commitments, rate_card()
     for draft in drafts:
         draft.team = by_code[draft.team_code]
         if draft.waits and not draft.ends:
@@ -172,6 +172,7 @@ def commitment_drafts(teams: QuerySet[Team]) -> list[CommitmentDraft]:
                    and one.overlaps(draft.valid_from, draft.valid_until)]  # fmt: skip
             draft.replaces = [one.name for one in met if one.valid_until is None and draft.valid_until is None]
             draft.beside = [one.name for one in met if one.name not in draft.replaces]
+            draft.unlisted = card.list_price(draft.accelerator, draft.valid_from) is None
     return drafts
 
 

@@ -94,7 +94,9 @@ def test_new_terms_follow_and_end_those_before_them() -> None:
 def test_hours_bought_for_a_month_are_added_and_end_no_longer_ones(until: datetime | None) -> None:
     approve(propose(terms(until=until)))
     draft = propose(terms("more", "500", NOVEMBER, until=DECEMBER))
-    assert "added to nlp-2026" in signed_in("ada").get("/commitments/?month=2026-10").content.decode()
+    propose(terms("unknown", "500", NOVEMBER, accelerator="NVIDIA-H80"))
+    page = signed_in("ada").get("/commitments/?month=2026-10").content.decode()
+    assert (page.count("added to nlp-2026"), page.count("not in the price list")) == (1, 1)
     approve(draft)
     assert stored() == [("nlp-2026", OCTOBER, until, "ada"), ("more", NOVEMBER, DECEMBER, "ada")]
 
