@@ -236,7 +236,8 @@ def commitment_store(entry: Entry, team: Team, zone: str, actor: str) -> Stored:
     entry.finish()
     changed = commitment_put(terms=terms, actor=actor)
     hours = f"{plain_text(terms.gpu_hours)} GPU-hours of {terms.accelerator} a month at {price}"
-    return changed, f"commitment {name} of {team.code}: {hours} from {terms.valid_from.isoformat()}"
+    until = f" until {terms.valid_until.isoformat()}" if terms.valid_until else ""
+    return changed, f"commitment {name} of {team.code}: {hours} from {terms.valid_from.isoformat()}{until}"
 
 
 def _committed_price(entry: Entry) -> Decimal:

@@ -232,7 +232,8 @@ def test_a_commitment_is_stored_once_audited_and_never_changes(tmp_path: Path) -
     with pytest.raises(SetUpFileError, match="overlaps a later one"):
         apply(tmp_path, commitments=[{**TERMS, "name": "earlier", "valid_from": "2026-09-01"}])
     ended = {**TERMS, "valid_until": "2026-12-01"}
-    assert apply(tmp_path, commitments=[ended]).changes
+    (said,) = apply(tmp_path, commitments=[ended]).changes
+    assert said.endswith("from 2026-09-30T16:00:00+00:00 until 2026-11-30T16:00:00+00:00")
     assert Commitment.objects.get().valid_until == datetime(2026, 11, 30, 16, tzinfo=UTC)
     assert apply(tmp_path, commitments=[ended]).changes == []
 
