@@ -17,6 +17,7 @@ from msgspec import structs
 
 from billing.rates.selectors import PolicyBook
 from billing.rating.reference_data import ReferenceData, gpu_seconds
+from billing.rating.rules import RatingRules, rules_of
 from billing.rating.scores import Score, score_of
 from billing.rating.team_isolation import of_teams, rated_by_team
 from billing.rating.walk import Slice, carried_usage, device_usage
@@ -163,8 +164,10 @@ def judge_jobs(
     """
     if reads is None:
         return Judged()
-    jobs = _gather_short(list(_jobs(reference_data, part, reads, without)), zone)
-    shown = reference_data.modes.teams({job.team for job in jobs}, part.month, shadow=True)
+    rules = rules_of(part.epochs.before)
+    jobs = _gather_short(list(_jobs(reference_data, part, reads, without, rules)), zone, rules)
+    apart = {job.team for job in jobs} if rules.pool_by_mode else ()
+    shown = reference_data.modes.teams(apart, part.month, shadow=True)
     payouts = _payouts(jobs, shown, reference_data)
     jobs = [_paid(job, payouts.get((job.policy.name, job.team in shown))) for job in jobs]
     charges = _settled(_rated([job for job in jobs if not job.policy.shadow], reference_data), shown, payouts)
@@ -218,7 +221,7 @@ def pools_rewards(policies: PolicyBook, window: Interval) -> bool:
 
 
 def _jobs(
-    reference_data: ReferenceData, part: Slice, reads: JobReads, without: Collection[str]
+    reference_data: ReferenceData, part: Slice, reads: JobReads, without: Collection[str], rules: RatingRules
 ) -> Iterable[_Job]:
     policies = [(piece, reference_data.policies.at(piece.start)) for piece in part.devices]
     measured_by, used = reads()
@@ -242,7 +245,9 @@ def _jobs(
         if without and usages.keys() & without:
             continue
         held = [row for _, row in items]
-        judge = partial(_job, usages, held, samples[job], covered[policy_name], by_name[policy_name], queues.get(job, ""))
+        judge = partial(
+            _job, usages, held, samples[job], covered[policy_name], by_name[policy_name], queues.get(job, ""), rules
+        )
         yield from of_teams(usages, judge)
 
 
@@ -267,13 +272,14 @@ def _job(  # one job's facts, gathered once
     covered: tuple[Interval, ...],
     policy: EfficiencyPolicy,
     queue: str,
+    rules: RatingRules,
 ) -> list[_Job]:
     """The job, once per team that held part of it; it is judged as a whole."""
     first = items[0]
     if not by_team:
         return []
     held = gpu_seconds(first.device_us if len(items) == 1 else reduce(EXACT.add, (item.device_us for item in items)))
-    score = score_of(samples, covered, held)
+    score = score_of(samples, covered, held, once=rules.measured_once)
     workload = Workload(first.job.partition("/")[0], queue, first.accelerator)
     told, facts, found = tuple(samples), score.facts(held), []
     for team, usages in sorted(by_team.items()) if len(by_team) > 1 else by_team.items():
@@ -286,25 +292,26 @@ def _job(  # one job's facts, gathered once
     return found
 
 
-def _gather_short(jobs: list[_Job], zone: str) -> list[_Job]:
+def _gather_short(jobs: list[_Job], zone: str, rules: RatingRules) -> list[_Job]:
     """Judge what is too short together, by team, namespace, class and local day: splitting a job avoids no penalty."""
     groups: dict[tuple[str, ...], list[_Job]] = defaultdict(list)
     for job in jobs:
         if job.policy.gather_short and job.judgement.reason == "neutral:short":
             began = min((sample.start for sample in job.samples), default=job.covered[0].start)
             day = day_of(max(began, job.covered[0].start), zone).isoformat()
-            groups[job.team, job.cluster, job.namespace, job.policy.name, _class_name(job), day].append(job)
+            workload_class = _class_name(job) if rules.gathered_by_class else ""
+            groups[job.team, job.cluster, job.namespace, job.policy.name, workload_class, day].append(job)
     penalised: dict[int, _Job] = {}
     for (team, *_), group in groups.items():
-        penalised |= of_teams([team], partial(_judged_together, group))
+        penalised |= of_teams([team], partial(_judged_together, group, rules))
     return [penalised.get(id(job), job) for job in jobs]
 
 
-def _judged_together(group: Sequence[_Job]) -> dict[int, _Job]:
+def _judged_together(group: Sequence[_Job], rules: RatingRules) -> dict[int, _Job]:
     held = reduce(EXACT.add, (job.held for job in group), Decimal(0))
     samples = list(chain.from_iterable(job.samples for job in group))
     first = group[0]
-    score = score_of(samples, first.covered, held)
+    score = score_of(samples, first.covered, held, once=rules.measured_once)
     judgement = judge_workload(first.policy, first.workload, at=first.covered[0].start, team=first.team, **score.facts(held))
     if judgement.reason != "penalty":  # together they earn no reward: nobody is to be paid for splitting either
         return {}

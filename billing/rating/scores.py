@@ -1,7 +1,7 @@
 """PURE: what samples say of a job: measured minutes, coverage, and MFU and HFU weighted as FM2 says.
 
 Samples that a policy covers only in part count by the part of their time that it covers. Time that was measured twice counts
-once.
+once, but in months that were closed by older rules (`billing.rating.rules`).
 """
 
 from collections import defaultdict
@@ -52,12 +52,16 @@ class _Part(msgspec.Struct, frozen=True, gc=False):
         return value if self.inside == self.whole else Fraction(value) * Fraction(self.inside, self.whole)
 
 
-def score_of(samples: Sequence[Sample], covered: Sequence[Interval], held_seconds: Decimal) -> Score:
+def score_of(
+    samples: Sequence[Sample], covered: Sequence[Interval], held_seconds: Decimal, *, once: bool = True
+) -> Score:
     """Weigh samples by GPU-seconds x dense peak; coverage is measured GPU-seconds over all that were held.
 
-    A sample without both values covers nothing: one hour that could not be measured costs coverage, not the score.
+    A sample without both values covers nothing: one hour that could not be measured costs coverage, not the score. `once`:
+    whether what was measured twice counts once.
     """
-    overlapping = [part for sample, times in _once(samples, covered) if (part := _part(sample, times)).inside]
+    counted = _once(samples, covered) if once else [(sample, covered) for sample in samples]
+    overlapping = [part for sample, times in counted if (part := _part(sample, times)).inside]
     parts = [part for part in overlapping if part.sample.mfu is not None and part.sample.hfu is not None] or overlapping
     measured_s: Decimal | Fraction = Decimal(0)
     for part in parts:

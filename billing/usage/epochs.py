@@ -35,10 +35,10 @@ def ingest_lock_shared() -> int:
         return int(cursor.fetchone()[0])
 
 
-def epoch_advance(*, start: datetime, end: datetime) -> int:
+def epoch_advance(*, start: datetime, end: datetime, rating_rules: int) -> int:
     """Close [start, end) to regular usage; returns the number of this close. `ingest_lock_exclusive` was called before."""
     close_seq = last_close_seq() + 1
-    Close.objects.create(close_seq=close_seq, start=start, end=end)
+    Close.objects.create(close_seq=close_seq, start=start, end=end, rating_rules=rating_rules)
     return close_seq
 
 

@@ -331,13 +331,15 @@ class Close(models.Model):
     """[start, end) of a billing month that was closed as number `close_seq`; usage learned later is late.
 
     A close that was taken back counts as none: its month is open again, and what it had billed the next close bills.
-    Its number stays used, so that no row learned since then is older than it was.
+    Its number stays used, so that no row learned since then is older than it was. It is rated for ever by the rules of
+    number `rating_rules` (`billing.rating.rules`); 1.0.0 knows no others and leaves the number to the database.
     """
 
     close_seq = models.IntegerField(primary_key=True)
     start = models.DateTimeField()
     end = models.DateTimeField()
     withdrawn_at = models.DateTimeField(null=True)
+    rating_rules = models.SmallIntegerField(db_default=1)
 
 
 class QuarantinedRecord(models.Model):

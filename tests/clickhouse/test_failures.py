@@ -120,7 +120,7 @@ def test_what_a_writer_inserts_after_it_lost_its_lock_counts_for_nobody(
     for _ in range(closes):
         with transaction.atomic():
             ingest_lock_exclusive()
-            epoch_advance(start=OCTOBER.start, end=OCTOBER.end)
+            epoch_advance(start=OCTOBER.start, end=OCTOBER.end, rating_rules=1)
     assert answer(ingest_tokens(*RECORDS)) == (40, 0, 0, 0)
     go_on.set()
     thread.join(60)

@@ -100,7 +100,7 @@ def something_of_everything() -> None:
     watch_notes_add(agent="a", cluster="hq-1", kind="unwatched", stretches=[stretch])
     agent_notes_add(agent="a", cluster="hq-1", kind="problem", notes={"pod": "1.5"}, now=START)
     cluster_scans_add(agent="a", cluster="hq-1", scans=[Scan(START, 1, 1, 0)])
-    epoch_advance(start=START - timedelta(days=30), end=START - timedelta(days=20))
+    epoch_advance(start=START - timedelta(days=30), end=START - timedelta(days=20), rating_rules=1)
     month_note(ArchivedMonth("2026-09", Interval(START - timedelta(days=30), START - timedelta(days=20)), 1, 1, "2026-09"))
     with connection.cursor() as cursor:
         cursor.execute("INSERT INTO token_sealed VALUES (1, decode(repeat('07', 32), 'hex'))")
@@ -206,7 +206,7 @@ def test_what_a_close_has_billed_of_an_allocation_stays_and_the_rest_is_cut(tmp_
     apply(tmp_path)
     seen = {"started_at": "2026-10-31T12:00:00Z", "ended_at": None, "end_reason": None}
     ingest_allocations(allocation_record(1, **seen, observed_until="2026-11-02T00:00:00Z"))
-    epoch_advance(start=datetime(2026, 9, 30, 16, tzinfo=UTC), end=datetime(2026, 10, 31, 16, tzinfo=UTC))
+    epoch_advance(start=datetime(2026, 9, 30, 16, tzinfo=UTC), end=datetime(2026, 10, 31, 16, tzinfo=UTC), rating_rules=1)
     update = "UPDATE usage_allocationrevision SET until = "
     for change in ("'2026-10-31T15:59:59Z'", "'2026-11-02T00:00:01Z'"):
         assert refused(update + change), change

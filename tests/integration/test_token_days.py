@@ -91,12 +91,12 @@ MONTHS = [billing_month(f"2026-{month:02}", "Asia/Shanghai") for month in (6, 7,
 )  # fmt: skip
 def test_a_window_is_late_where_tokens_of_it_came_since_the_close_before(at: str, late: list[int], folded: bool) -> None:
     for window in MONTHS[:3]:
-        epoch_advance(start=window.start, end=window.end)
+        epoch_advance(start=window.start, end=window.end, rating_rules=1)
     ingest_tokens(token_record(1, time=at))
     if folded:
         rollups_fold()
     assert [span.close_seq for span in late_windows(4)] == late
-    epoch_advance(start=MONTHS[3].start, end=MONTHS[3].end)
+    epoch_advance(start=MONTHS[3].start, end=MONTHS[3].end, rating_rules=1)
     assert late_windows(5) == []  # the close before has billed it
 
 
@@ -110,6 +110,6 @@ def test_a_window_is_late_where_tokens_of_it_came_since_the_close_before(at: str
 )  # fmt: skip
 def test_a_window_is_late_where_holds_of_it_came_since_the_close_before(start: str, end: str, late: list[int]) -> None:
     for window in MONTHS[:3]:
-        epoch_advance(start=window.start, end=window.end)
+        epoch_advance(start=window.start, end=window.end, rating_rules=1)
     ingest_allocations(hold(1, started_at=start, ended_at=end, observed_until=end))
     assert [span.close_seq for span in late_windows(4)] == late

@@ -23,6 +23,7 @@ from billing.invoices.lines import invoice_lines
 from billing.invoices.models import BillingPeriod, Invoice
 from billing.invoices.services.drafts import Draft, charges_by_invoice, drafts_write, parties_of
 from billing.invoices.services.periods import PeriodError, period_open
+from billing.rating import rules
 from billing.rating.assessment import RatingResult, rate_period
 from billing.rating.input_fingerprint import reference_data_lock
 from billing.rating.services.charges import capacity_freeze, charges_write, idle_shares_write, pool_times_write
@@ -129,7 +130,7 @@ def _cut_off(month: str, actor: str, now: datetime, checked: CloseCheck | None =
         reference_data_lock()
         report, rated = (checked or close_check(period, now=now)).at_cut_off(period, now=now)
         _require_closable(report)
-        period.close_seq = epoch_advance(start=period.start, end=period.end)
+        period.close_seq = epoch_advance(start=period.start, end=period.end, rating_rules=rules.NOW)
         capacity_freeze(window=Interval(period.start, period.end), close_seq=period.close_seq)
         period.status = BillingPeriod.Status.CLOSING
         period.closed_by = actor

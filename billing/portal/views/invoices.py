@@ -30,6 +30,7 @@ from billing.portal.tables import Column, Table, columns
 from billing.portal.tables import download as download_table
 from billing.portal.templatetags.portal import hours
 from billing.portal.totals import invoice_totals
+from billing.rating.rules import rules_of
 from billing.tenancy.access import Right, access_of, teams_visible_to
 from billing.tenancy.models import BillingSetup
 from billing.tenancy.selectors import company_calendar
@@ -133,8 +134,9 @@ def proof(request: HtmxRequest, setup: BillingSetup, pk: int) -> HttpResponse:
     proofs = period_verify(month=found.period.month, usage=False)
     mine = next(item for item in proofs if item.team == found.team.code)
     context = {
-        "setup": setup, "invoice": found, "proof": mine, "proofs": proofs, "all_hold": all(p.holds for p in proofs)
-    }
+        "setup": setup, "invoice": found, "proof": mine, "proofs": proofs, "all_hold": all(p.holds for p in proofs),
+        "release": rules_of(found.period.close_number).release,
+    }  # fmt: skip
     return render(request, "portal/parts/proof.html" if request.htmx else "portal/proof.html", context)
 
 

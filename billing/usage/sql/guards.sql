@@ -8,6 +8,7 @@
 -- - Capacity is extended, a watermark goes forward.
 -- - An allocation of unknown share is seen further on, ends, or is known.
 -- - A quarantined record is counted again, dismissed or taken in.
+-- Closes are guarded in `closes.sql`.
 -- `tests/integration/test_stored_usage_stays.py` lists the columns that may change, and tries all others.
 
 SELECT suanpan_append_only(name::regclass, 'reported usage is never changed')
@@ -116,15 +117,3 @@ SELECT suanpan_refused_where('usage_quarantinedrecord', 'decided_once', changing
 SELECT suanpan_refused_where('usage_quarantinedrecord', 'received_again', '{times_received}',
     'NEW.times_received < OLD.times_received', 'a record in quarantine stays as it came');
 SELECT suanpan_rows_are_kept('usage_quarantinedrecord', 'a record in quarantine stays as it came');
-
-CREATE OR REPLACE FUNCTION usage_close_guard() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-    IF TG_OP = 'UPDATE' AND (NEW.close_seq, NEW.start, NEW."end") = (OLD.close_seq, OLD.start, OLD."end")
-       AND OLD.withdrawn_at IS NULL AND NEW.withdrawn_at IS NOT NULL THEN
-        RETURN NEW;
-    END IF;
-    RAISE EXCEPTION 'close % is taken back once or never, and stays as it was', OLD.close_seq USING ERRCODE = 'restrict_violation';
-END $$;
-CREATE OR REPLACE TRIGGER a_close_stays BEFORE UPDATE OR DELETE ON usage_close
-    FOR EACH ROW EXECUTE FUNCTION usage_close_guard();
-SELECT suanpan_never_emptied('usage_close', 'a close stays as it was');

@@ -5,6 +5,7 @@ from typing import Any
 
 from billing.corrections.services.proof import period_verify
 from billing.invoices.models import BillingPeriod
+from billing.rating.rules import rules_of
 from billing.tenancy.app_command import DECIDE, DONE, AppCommand, fail
 
 
@@ -31,11 +32,13 @@ class Command(AppCommand):
             proofs = period_verify(month=month)
         except BillingPeriod.DoesNotExist:
             fail(f"month {month!r}: is not closed")
+        release = rules_of(BillingPeriod.objects.get(month=month).close_number).release
         documents = [proof for proof in proofs if not proof.of_usage]
         changed = [proof for proof in proofs if proof.of_usage]
         if json:
             self.print_json({
                 "period": month,
+                "rules_of": release or None,
                 "proofs": [
                     {"team": p.team, "number": p.number, "sha256": p.stored, "recomputed": p.recomputed, "ok": p.holds}
                     for p in documents
@@ -48,5 +51,7 @@ class Command(AppCommand):
                 self.say(f"  {mark} {proof.number or '(draft)':<24} {proof.team:<20} {proof.stored}")
             for proof in changed:
                 self.say(f"  FAIL the usage of {month}: {proof.stored} expected, found {proof.recomputed}")
-            self.say(f"{sum(proof.holds for proof in documents)} of {len(documents)} documents follow from their usage")
+            rules = f", by the rules of {release}" if release else ""
+            held = sum(proof.holds for proof in documents)
+            self.say(f"{held} of {len(documents)} documents follow from their usage{rules}")
         return DONE if all(proof.holds for proof in proofs) else DECIDE

@@ -1,0 +1,40 @@
+"""The rules of rating, by number: a closed month is computed again by those with which it was closed (ADR 0040).
+
+Whoever changes what the same usage costs adds a number, once per release, and keeps the condition of before beside the new
+one: documents follow again from their usage, and a correction of an old month moves what it is about and nothing else.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from billing.usage.models import Close
+
+
+@dataclass(frozen=True, slots=True)
+class RatingRules:
+    """What rules of one number say; `release`: the last that closed months by them, none of those of now.
+
+    `measured_once`: GPU time of which two samples say something counts once. `gathered_by_class`: short jobs are judged
+    together by class, not by the bands of the first. `pool_by_mode`: teams that are only shown their costs have a
+    revenue-neutral pool of their own.
+    """
+
+    release: str = ""
+    measured_once: bool = True
+    gathered_by_class: bool = True
+    pool_by_mode: bool = True
+
+
+RULES: Final[Mapping[int, RatingRules]] = {
+    1: RatingRules("1.0.0", measured_once=False, gathered_by_class=False, pool_by_mode=False),
+    2: RatingRules(),
+}
+NOW: Final = max(RULES)
+"""Those by which months are closed now."""
+
+
+def rules_of(close_seq: int) -> RatingRules:
+    """The rules of a close; those of now where it is yet to come, or a later release made it."""
+    number = Close.objects.filter(close_seq=close_seq).values_list("rating_rules", flat=True).first()
+    return RULES.get(number or NOW, RULES[NOW])

@@ -1,0 +1,14 @@
+from django.db import migrations, models
+
+from billing.runtime.sql_files import sql_applied
+
+
+class Migration(migrations.Migration):
+    dependencies = [
+        ("usage", "0006_paid_by_call"),
+    ]
+
+    operations = [
+        migrations.AddField("close", "rating_rules", models.SmallIntegerField(db_default=1)),
+        *sql_applied("billing.usage", "closes"),
+    ]
