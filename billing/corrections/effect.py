@@ -20,13 +20,15 @@ from billing.invoices.models import (
     Note,
     NoteLine,
 )
+from billing.invoices.selectors import unbuilt_drafts
 from billing.rating.assessment import RatingResult, rate_slice
 from billing.rating.models import RetroactiveChange
 from billing.rating.selectors import billed_slices, changes_through, reference_data_with
 from billing.tenancy.showback import billing_modes
 from billing.usage.selectors import last_close_seq
 from metering.messages import Message
-from pricing.number_text import amount_text
+from pricing.money import round_to
+from pricing.number_text import QUANTITY_PLACES, amount_text, price_text, quantity_text
 from pricing.rating import Charge, LineKey
 
 ZERO = Decimal("0.00")
@@ -140,14 +142,24 @@ class CurrentLines:
     credited: Mapping[tuple[str | None, int], Decimal]
 
     def line(self, charge: Charge) -> BilledLine:
-        """The line of a charge.  Raises NoteError where a person took it back already."""
-        found = self.lines.get(charge.key)
+        """The line of a charge.  Raises NoteError where a person took it back already, or billed something else instead."""
+        found, key = self.lines.get(charge.key), charge.key
+        facts = {
+            "team": key.team, "charge_period": key.charge_period, "sku": key.sku, "price_version": key.price_version
+        }
         if found is None:
-            key = charge.key
             raise NoteError(Message(
                 "%(team)s %(charge_period)s %(sku)s %(price_version)s: its line was credited in full by hand; this "
-                "change cannot say what is due there: bill or credit it by hand and leave that time out",
-                team=key.team, charge_period=key.charge_period, sku=key.sku, price_version=key.price_version,
+                "change cannot say what is due there: bill or credit it by hand and leave that time out", **facts,
+            ))
+        quantity = round_to(charge.quantity, QUANTITY_PLACES)
+        if (found.quantity, found.unit_price) != (quantity, charge.unit_price):
+            raise NoteError(Message(
+                "%(team)s %(charge_period)s %(sku)s %(price_version)s: its line was billed again by hand, as line "
+                "%(line)s of %(number)s; this change cannot say what is due there: bill that line again with "
+                "%(quantity)s at %(price)s, as its close did, and correct it after the change", **facts,
+                line=found.position, number=found.document, quantity=quantity_text(quantity),
+                price=price_text(charge.unit_price),
             ))
         return found
 
@@ -160,6 +172,8 @@ def current_lines(close_seq: int, team: str) -> CurrentLines:
     """What stands of close `close_seq` for a team; locked.  Raises NoteError where its invoice is not issued."""
     invoices = Invoice.objects.filter(period__close_seq=close_seq, team__code=team, shadow=False)
     invoice = invoices.exclude(status=Invoice.Status.VOID).select_related("team", "period").first()
+    if invoice is None:
+        _refuse_unbuilt(close_seq, team)
     if invoice is not None and invoice.status != Invoice.Status.ISSUED:
         raise NoteError(Message(
             "the invoice of %(team)s for %(month)s is %(status)s: issue it first, then correct it",
@@ -172,6 +186,15 @@ def current_lines(close_seq: int, team: str) -> CurrentLines:
     reversed_rows = _reversed(lines)
     standing = [line for line in lines if (type(line.row), line.row.pk) not in reversed_rows]
     return CurrentLines(invoice, {line.key: line for line in standing}, credited_of(standing))
+
+
+def _refuse_unbuilt(close_seq: int, team: str) -> None:
+    period = BillingPeriod.objects.get(close_seq=close_seq)
+    if any(draft.team.code == team and not draft.shadow for draft in unbuilt_drafts(period)):
+        raise NoteError(Message(
+            "the draft of %(team)s for %(month)s was voided: build it again and issue it first, then correct it",
+            team=team, month=period.month,
+        ))
 
 
 def _reversed(lines: Iterable[BilledLine]) -> set[tuple[type, int]]:

@@ -18,6 +18,8 @@ from billing.corrections.note_lines import (
 )
 from billing.invoices.models import Correction, InvoiceLine, Note, NoteLine
 from billing.invoices.selectors import document_of
+from pricing.money import round_to
+from pricing.number_text import QUANTITY_PLACES
 from pricing.rating import Charge
 
 
@@ -72,21 +74,25 @@ def _corrected(note: Note, row: NoteLine, months: dict[int, str]) -> BilledLine:
 
 
 def correction_follows(correction: Correction) -> bool:
-    """Whether the charges of a correction follow again from its change of closed time; by hand there is none to follow."""
+    """Whether the charges of a correction follow again from its change of closed time; by hand there is none to follow.
+
+    What is taken back is compared as documents print it: a line may have been billed again by hand as its close printed it.
+    """
     if correction.change is None:
         return True
     moved = effect_of(correction.change).moved
     rows = list(NoteLine.objects.filter(note__correction=correction).select_related("note__team"))
     months = month_of_close()
 
-    def charge(row: NoteLine) -> tuple[Any, ...]:
-        key = row_key(row, row.note.team.code, correction=row.charge_period != months[row.close_seq])
-        return (row.close_seq, key, row.usage_quantity)
+    def line(row: NoteLine) -> tuple[Any, ...]:
+        return row.close_seq, row_key(row, row.note.team.code, correction=row.charge_period != months[row.close_seq])
 
-    taken = Counter(charge(row) for row in rows if row.style == NoteLine.Style.REVERSAL)
-    billed = Counter((*charge(row), row.unit_price) for row in rows if row.style == NoteLine.Style.REBILL)
+    taken = Counter((*line(row), -given(row.quantity)) for row in rows if row.style == NoteLine.Style.REVERSAL)
+    billed = Counter(
+        (*line(row), row.usage_quantity, row.unit_price) for row in rows if row.style == NoteLine.Style.REBILL
+    )
     return taken == Counter(
-        (item.close_seq, one.key, one.usage_quantity) for item in moved for one in item.before
+        (item.close_seq, one.key, round_to(one.quantity, QUANTITY_PLACES)) for item in moved for one in item.before
     ) and billed == Counter(
         (item.close_seq, one.key, one.usage_quantity, one.unit_price) for item in moved for one in item.after
     )

@@ -22,6 +22,7 @@ from billing.corrections.services.retroactive import (
 from billing.exports.journal import Chart
 from billing.invoices.models import BillingPeriod, Correction, Invoice, Note
 from billing.invoices.selectors import document_of
+from billing.invoices.services.invoices import invoice_void
 from billing.portal.statements import month_statements
 from billing.rating.models import RetroactiveChange
 from billing.rating.services.changes import ChangeError
@@ -113,9 +114,9 @@ def test_a_change_cuts_at_its_instant_and_only_its_prices(october: None) -> None
 
 
 def test_each_cost_centre_that_was_charged_gets_its_own_credit_note(tmp_path: Path) -> None:
-    """CC-210 was charged 1,200.00, of which 200.00 moved by hand to CC-999 as 180.00. Under CC-777 all of it is corrected.
+    """CC-210 was charged 1,200.00, of which 200.00 moved by hand to CC-999. Under CC-777 all of it is corrected.
 
-    1,000.00 go back to CC-210, 180.00 to CC-999, and CC-777 pays 950.00 + 190.00.
+    1,000.00 go back to CC-210, 200.00 to CC-999, and CC-777 pays 950.00 + 190.00.
     """
     people()
     apply(tmp_path)
@@ -123,21 +124,21 @@ def test_each_cost_centre_that_was_charged_gets_its_own_credit_note(tmp_path: Pa
     bill()
     moves_to(tmp_path, "CC-999")
     (evaluation,) = Invoice.objects.get().lines.filter(namespace="nlp-eval").values_list("position", flat=True)
-    credit(whole(evaluation, rebill_price=Decimal("9")))
+    credit(whole(evaluation, rebill_price=Decimal("10")))
     moves_to(tmp_path, "CC-777")
     change = approve(propose())
     notes = Note.objects.filter(correction__change=change).order_by("kind", "sequence")
     assert [(note.number, document_of(note)["recipient"]["cost_center"], note.total) for note in notes] == [
-        ("AI-INFRA-CN-2026-000002", "CC-999", money("-180.00")),
+        ("AI-INFRA-CN-2026-000002", "CC-999", money("-200.00")),
         ("AI-INFRA-CN-2026-000003", "CC-210", money("-1000.00")),
         ("AI-INFRA-RB-2026-000002", "CC-777", money("1140.00")),
     ]
-    assert notes[0].correction.amount == money("1180.00")
+    assert notes[0].correction.amount == money("1200.00")
     accrued = accrual_make(month="2026-11", chart=Chart(), actor="fin", now=IN_NOVEMBER).document["journals"]
     account_of_teams = Chart().consumer_account
     consumers = [entry for journal in accrued for entry in journal["entries"] if entry["account"] == account_of_teams]
     assert {(entry["cost_center"], entry["credit"]) for entry in consumers if entry["credit"]} == {
-        ("CC-210", "200.00"), ("CC-210", "1000.00"), ("CC-999", "180.00")
+        ("CC-210", "200.00"), ("CC-210", "1000.00"), ("CC-999", "200.00")
     }  # fmt: skip
     bill("2026-11", NOVEMBER_OVER)
     assert net_by_cost_centre(tmp_path, "2026-10") == {"CC-210": money("1200.00"), "CC-900": money("-1200.00")}
@@ -279,13 +280,14 @@ def test_who_asks_does_not_approve_and_finance_asks(october: None) -> None:
     assert list(steps) == [("sam", "change_propose"), ("fin", "change_reject")]
 
 
-def test_a_large_change_takes_two_approvers(tmp_path: Path) -> None:
+@pytest.mark.parametrize("price", ["9", "11"])
+def test_a_large_change_takes_two_approvers_whatever_its_sign(tmp_path: Path, price: str) -> None:
     people()
     apply(tmp_path)
     ingest_allocations(hold(1, 8000, 20))
     bill()
-    change = propose(fact={"gpu": [{"accelerator": "NVIDIA-H800", "price": "9"}]})
-    assert effect(change)[0][-1] == money("-160000.00")
+    change = propose(fact={"gpu": [{"accelerator": "NVIDIA-H800", "price": price}]})
+    assert abs(effect(change)[0][-1]) == money("160000.00")
     assert approve(change).status == "proposed"
     assert approve(change).status == "proposed"
     assert not Note.objects.exists()
@@ -326,8 +328,12 @@ def test_an_invoice_that_is_not_issued_is_issued_first(tmp_path: Path) -> None:
     apply(tmp_path, billing={**SET_UP["billing"], "review": "four-eyes"})
     ingest_allocations(hold(1, 10, 10))
     bill()
+    change = propose()
     with pytest.raises(NoteError, match="is draft: issue it first"):
-        approve(propose())
+        approve(change)
+    invoice_void(month="2026-10", team="nlp", reason="looked at again", actor="sam")
+    with pytest.raises(NoteError, match="the draft of nlp for 2026-10 was voided: build it again and issue it"):
+        approve(change)
     assert RetroactiveChange.objects.get().epoch is None
 
 

@@ -98,3 +98,42 @@ def test_a_line_that_was_taken_back_by_hand_stops_the_change(october: Company) -
         october.approves_change(change)
     change.refresh_from_db()
     assert (change.status, october.notes()) == ("proposed", ["AI-INFRA-CN-2026-000001 nlp -1000.00"])
+
+
+@pytest.mark.parametrize("instead", [{"rebill_quantity": "90"}, {"rebill_price": "9.8"}])
+def test_a_line_that_was_billed_again_by_hand_stops_the_change(october: Company, instead: dict[str, str]) -> None:
+    """90 hours were 900.00. The change would have shown 1000.00 -> 950.00, taken back 900.00 and billed 100 hours, 950.00.
+
+    Once the line is billed as its close billed it, the change is 1000.00 -> 950.00; then 90 hours of it are 855.00.
+    """
+    october.credits(october.number("nlp", "2026-10"), whole(**instead), because="quantity")
+    change, before = october.proposes_price("9.5", since=OCTOBER), october.notes()
+    with pytest.raises(NoteError, match="its line was billed again by hand"):
+        october.approves_change(change)
+    assert october.notes() == before
+    october.credits("AI-INFRA-RB-2026-000001", whole(rebill_quantity="100", rebill_price="10"), because="quantity")
+    october.approves_change(change)
+    assert october.owes("nlp") == "958.00"
+    october.credits("AI-INFRA-RB-2026-000004", whole(rebill_quantity="90"), because="quantity")
+    assert october.owes("nlp") == "863.00"
+    october.bills("2026-11")
+    assert october.proven("2026-10", "2026-11")
+
+
+def test_hours_that_do_not_come_out_even_are_billed_again_as_they_are_printed(company: Company) -> None:
+    """8 GPUs for 9,433 s, 20.9622... hours, were billed again by hand as 20; then as printed, for 209.62.
+
+    The change bills the exact hours: 75,464 s / 3,600 x 9.5 = 199.1411.
+    """
+    company.uses("nlp-train", gpus=8, since="2026-10-10 08:00:00", until="2026-10-10 10:37:13")
+    company.bills("2026-10")
+    company.credits(company.number("nlp", "2026-10"), whole(rebill_quantity="20"), because="quantity")
+    change = company.proposes_price("9.5", since=OCTOBER)
+    with pytest.raises(NoteError, match=r"bill that line again with 20\.962222 at 10\.0000, as its close did"):
+        company.approves_change(change)
+    company.credits("AI-INFRA-RB-2026-000001", whole(rebill_quantity="20.962222"), because="quantity")
+    assert (company.owes("nlp"), effect(change)) == ("209.62", ["nlp 2026-10: 209.62 -> 199.14 (-10.48)"])
+    company.approves_change(change)
+    assert company.owes("nlp") == "199.14"
+    company.bills("2026-11")
+    assert company.proven("2026-10", "2026-11")

@@ -51,7 +51,9 @@ REASONS = {
 
 
 class ChangeKind(Kind[ChangeProposal]):
-    """A change of closed time: finance asks, and as many approvers decide as what it gives back takes."""
+    """A change of closed time: finance asks, and as many approvers decide as what it gives back or charges takes, whichever
+    is more.
+    """
 
     name = "retroactive_change"
     model = ChangeProposal
@@ -97,8 +99,10 @@ class ChangeKind(Kind[ChangeProposal]):
         effect = effect_of(change)
         _require_rated(change, effect)
         _require_note_taken(change, effect)
-        taken_back = sum((max(-month.difference, NOTHING) for month in effect.by_team_and_month()), start=NOTHING)
-        return Approval(partial(_bring_about, change, effect, actor, now), authority_for(taken_back, CREDITS).persons)
+        moved = [month.difference for month in effect.by_team_and_month()]
+        given, taken = sum(one for one in moved if one < 0), sum(one for one in moved if one > 0)
+        authority = authority_for(Decimal(max(-given, taken)), CREDITS)
+        return Approval(partial(_bring_about, change, effect, actor, now), authority.persons)
 
     def fingerprint(self, row: ChangeProposal) -> str:
         """What the change says where rating reads it."""
