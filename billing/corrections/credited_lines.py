@@ -14,6 +14,8 @@ from billing.rating.models import Charge
 from billing.rating.selectors import changes_known, last_change
 from metering.intervals import Interval
 from metering.messages import Message
+from pricing.money import split_amount
+from pricing.number_text import amount_text
 from pricing.rating import LineKey
 
 ZERO = Decimal("0.00")
@@ -124,6 +126,17 @@ def credited_by_position(invoice: Invoice) -> dict[int, Decimal]:
     """What issued notes credited of each line of an invoice, negative, by position."""
     credits = NoteLine.objects.filter(invoice_line__invoice=invoice, note__number__isnull=False)
     return dict(credits.values_list("invoice_line__position").annotate(sum=Sum("amount")))
+
+
+def split_over(amount: Decimal, lines: Sequence[BilledLine]) -> list[Decimal]:
+    """An amount over lines of one document in proportion to what is left of each.  Raises NoteError where less is left."""
+    left = list(left_of(lines).values())
+    if amount > sum(left, ZERO):
+        raise NoteError(Message(
+            "less than %(amount)s is left of these lines of %(number)s: they were credited meanwhile",
+            amount=amount_text(amount), number=lines[0].document,
+        ))
+    return split_amount(amount, left)
 
 
 def left_of(lines: Sequence[BilledLine]) -> dict[int, Decimal]:

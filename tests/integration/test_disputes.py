@@ -24,9 +24,9 @@ from billing.corrections.services.disputes import (
 from billing.invoices.models import Invoice
 from billing.invoices.selectors import document_of
 from billing.tenancy.models import AuditEntry
-from tests.factories import money, signed_in
+from tests.factories import money, person, signed_in
 from tests.factories.api import program
-from tests.factories.corrections import draft, issue, part
+from tests.factories.corrections import draft, issue, part, whole
 from tests.factories.disputes import FRIDAY, october, opened
 
 __all__ = ["october"]
@@ -84,6 +84,22 @@ def test_a_line_with_an_undecided_correction_waits_for_it(october: str) -> None:
     draft(part("1.00"), number=october)
     with pytest.raises(NoteError, match="is not decided yet"):
         opened(october)
+
+
+def test_a_dispute_of_what_was_credited_meanwhile_is_not_upheld_again(october: str) -> None:
+    """All 1,000.00 of the line were credited by another correction: of the dispute's 100.00 nothing is left to credit."""
+    dispute = opened(october)
+    issue(draft(whole(), number=october, code="duplicate"))
+    assert "less than 100.00 is left of these lines" in stepped(dispute, "uphold")
+    assert Dispute.objects.get().status == "open"
+    dispute_reject(dispute_id=dispute.pk, actor="sam", now=FRIDAY, text="credited already")
+
+
+def stepped(dispute: Dispute, step: str) -> str:
+    """What the page says to a step that is refused."""
+    answer = signed_in(person("ana", "finance")).post(f"/disputes/{dispute.pk}/{step}/", {"text": "yes"})
+    assert answer.status_code == 409
+    return answer.content.decode()
 
 
 def test_figures_and_deadlines(october: str) -> None:

@@ -7,14 +7,13 @@ from decimal import Decimal
 from django.db import transaction
 
 from billing.approvals.limits import require_right
-from billing.corrections.credited_lines import billed_lines, left_of
+from billing.corrections.credited_lines import billed_lines, split_over
 from billing.corrections.dispute_holdback import hold_of, holds_of, why_not_held
 from billing.corrections.models import Dispute, DisputeHoldback, DisputeStep
 from billing.invoices.models import BillingPeriod, Invoice, Note
 from billing.tenancy.access import Right
 from billing.tenancy.audit import audit_record
 from metering.messages import Message, UserError
-from pricing.money import split_amount
 from pricing.number_text import amount_text
 
 ZERO = Decimal("0.00")
@@ -91,9 +90,8 @@ def _locked(dispute_id: int) -> Dispute:
 def _kinds(dispute: Dispute) -> dict[str, str]:
     """The disputed amount by kind of line, shared out over its lines as a credit of it would be."""
     lines = billed_lines(dispute.document, dispute.positions)
-    shares = split_amount(dispute.amount, list(left_of(lines).values()))
     sums: dict[str, Decimal] = defaultdict(lambda: ZERO)
-    for line, share in zip(lines, shares, strict=True):
+    for line, share in zip(lines, split_over(dispute.amount, lines), strict=True):
         sums[line.key.kind] += share
     return {kind: amount_text(amount) for kind, amount in sorted(sums.items()) if amount}
 

@@ -13,7 +13,7 @@ from decimal import Decimal
 from django.db import transaction
 
 from billing.approvals.limits import AuthorityError, require_right
-from billing.corrections.credited_lines import billed_lines, document_numbered, left_of
+from billing.corrections.credited_lines import billed_lines, document_numbered, left_of, split_over
 from billing.corrections.dispute_holdback import UNDECIDED
 from billing.corrections.models import Dispute, DisputeStep
 from billing.corrections.note_lines import BilledLine, NoteError
@@ -33,7 +33,7 @@ from billing.tenancy.models import Team
 from billing.tenancy.selectors import billing_setup, company_calendar
 from metering.messages import Message, UserError
 from pricing.business_days import BusinessCalendar
-from pricing.money import AMOUNT_PLACES, round_to, split_amount
+from pricing.money import AMOUNT_PLACES, round_to
 
 Status = Dispute.Status
 ZERO = Decimal("0.00")
@@ -210,11 +210,9 @@ def _maker(dispute: Dispute, actor: str) -> str:
 
 def _credits(dispute: Dispute, lines: Sequence[BilledLine]) -> list[LineCredit]:
     """The disputed amount over its lines in proportion to what is left of them; a line in full where it is all of it."""
-    left = left_of(lines)
-    shares = split_amount(dispute.amount, list(left.values()))
     return [
-        LineCredit(position) if share == line.amount else LineCredit(position, amount=share)
-        for (position, share), line in zip(zip(left, shares, strict=True), lines, strict=True)
+        LineCredit(line.position) if share == line.amount else LineCredit(line.position, amount=share)
+        for line, share in zip(lines, split_over(dispute.amount, lines), strict=True)
         if share
     ]
 

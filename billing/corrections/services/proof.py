@@ -49,6 +49,7 @@ class Proof:
     stored: str
     recomputed: str
     of_usage: bool = False
+    shadow: bool = False
 
     @property
     def holds(self) -> bool:
@@ -68,10 +69,10 @@ def period_verify(*, month: str, usage: bool = True) -> list[Proof]:
     live = period.invoices.exclude(status=Invoice.Status.VOID).select_related("team", "period")
     invoices = {(invoice.team.code, invoice.shadow): invoice for invoice in live}
     proofs = [
-        _unproven(key[0], invoices.get(key), assessment)
-        if key[0] in assessment.faults or assessment.entangled
-        else _prove(key[0], invoices.get(key), charges.get(key, []))
-        for key in sorted(charges.keys() | invoices.keys())
+        _unproven(code, invoices.get((code, shadow)), assessment, shadow=shadow)
+        if code in assessment.faults or assessment.entangled
+        else _prove(code, invoices.get((code, shadow)), charges.get((code, shadow), []), shadow=shadow)
+        for code, shadow in sorted(charges.keys() | invoices.keys())
     ]
     notes = issued_notes(month)
     follow = {note.correction: correction_follows(note.correction) for note in notes}
@@ -141,15 +142,16 @@ def _again(period: BillingPeriod) -> RatingResult:
         return rate_period(window=window, zone=period.zone, close_seq=period.close_seq, isolate=True)
 
 
-def _unproven(code: str, invoice: Invoice | None, assessment: RatingResult) -> Proof:
+def _unproven(code: str, invoice: Invoice | None, assessment: RatingResult, *, shadow: bool) -> Proof:
     fault = assessment.faults.get(code)
     why = f"cannot be rated: {fault}" if fault else "hangs on teams that cannot be rated"
-    return Proof(code, invoice.number if invoice else None, invoice.sha256 if invoice else "no document", why)
+    number, stored = (invoice.number, invoice.sha256) if invoice else (None, "no document")
+    return Proof(code, number, stored, why, shadow=shadow)
 
 
-def _prove(code: str, invoice: Invoice | None, charges: list[Charge]) -> Proof:
+def _prove(code: str, invoice: Invoice | None, charges: list[Charge], *, shadow: bool) -> Proof:
     if invoice is None:
-        return Proof(code, None, stored="no document", recomputed=f"{len(charges)} charges")
+        return Proof(code, None, stored="no document", recomputed=f"{len(charges)} charges", shadow=shadow)
     facts = invoice.draft
     parties = InvoiceParties(
         issuer=facts["issuer"]["name"], team=code, team_name=facts["recipient"]["name"],
@@ -160,7 +162,8 @@ def _prove(code: str, invoice: Invoice | None, charges: list[Charge]) -> Proof:
     )  # fmt: skip
     draft = draft_document(parties, invoice_lines(charges))
     if invoice.number is None:
-        return Proof(code, None, document_hash(canonical_json(facts)), document_hash(canonical_json(draft)))
+        stored, again = document_hash(canonical_json(facts)), document_hash(canonical_json(draft))
+        return Proof(code, None, stored, again, shadow=shadow)
     document = numbered_document(draft, number=invoice.number, previous_sha256=invoice.previous_sha256)
     right_total = json.loads(invoice.document)["total"] == amount_text(invoice.total)
     stored = _stored_hash(invoice) if right_total else "total is broken"
