@@ -135,6 +135,8 @@ def test_finance_corrects_a_line_on_the_pages_and_the_team_sees_it(october: None
     refused = sam.post(address, {**form, "amount-1": "1000.01"})
     assert (refused.status_code, "is not between 0.01 and the 1000.00 left" in refused.content.decode()) == (422, True)
     assert sam.post(address, {**form, "amount-1": "ten"}).status_code == 422
+    half = sam.post(address, {**form, "amount-1": "50", "rebill_price": "9.5"})  # the price would have been passed over
+    assert (half.status_code, "only a whole line is billed again" in half.content.decode()) == (422, True)
     assert sam.post(address, {**form, "whole": "1", "rebill_price": "9.5"}).status_code == 302
     correction = Correction.objects.get()
     steps = f"/corrections/{correction.pk}/"

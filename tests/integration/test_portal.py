@@ -13,14 +13,17 @@ from django.test.utils import CaptureQueriesContext
 
 from billing.closing.services.closing import period_close
 from billing.closing.services.operations import operation_run
+from billing.closing.services.showback import billing_mode_put
 from billing.invoices.models import BillingPeriod, Invoice, Operation
-from billing.invoices.services.invoices import invoices_issue
+from billing.invoices.selectors import document_of
+from billing.invoices.services.invoices import invoice_rebuild, invoice_void, invoices_issue
 from billing.portal import drilldown
 from billing.portal.statements import MonthStatements, Statement, StatementLine
+from billing.runtime.canonical_json import canonical_json, document_hash
 from billing.tenancy.models import Membership, Team
 from billing.usage.store.clickhouse import token_servers
 from tests import factories
-from tests.factories import AFTER, SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, token_record
+from tests.factories import AFTER, SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, person, token_record
 from tests.factories.pages import statements_of
 from tests.factories.usage import POLICY, sample
 
@@ -299,6 +302,35 @@ def test_an_issued_invoice_shows_its_hash_and_proves_itself(closed_month: str) -
     assert "the same to the byte" in proof
     assert proof.count(invoice.sha256) == 2
     assert "<html" not in proof
+
+
+def test_each_document_proves_itself_and_no_other(tmp_path: Path) -> None:
+    """nlp is charged November and only shown October, also what came late of it; its first draft of November was voided."""
+    apply(tmp_path)
+    person("app", "approver")
+    for first, mode in (("2026-10", "shadow"), ("2026-11", "chargeback")):
+        billing_mode_put(team="nlp", from_month=first, mode=mode, reason="first", actor="app", now=AFTER)
+    ingest_allocations(allocation_record(1, ended_at="2026-10-10T10:00:00Z", observed_until="2026-10-10T10:00:00Z"))
+    period_close(month="2026-10", actor="closer", now=AFTER)
+    ingest_allocations(
+        allocation_record(2, ended_at="2026-10-10T12:00:00Z", observed_until="2026-10-10T12:00:00Z"),
+        allocation_record(3, started_at="2026-11-10T00:00:00Z", ended_at="2026-11-10T01:00:00Z",
+                          observed_until="2026-11-10T01:00:00Z"),
+    )  # fmt: skip
+    period_close(month="2026-11", actor="closer", now=datetime(2026, 12, 3, tzinfo=UTC))
+    voided = invoice_void(month="2026-11", team="nlp", reason="looked at again", actor="closer")
+    invoice_rebuild(month="2026-11", team="nlp", actor="closer")
+    client = signed_in("finance", staff=True)
+    live = Invoice.objects.filter(period__month="2026-11").exclude(status="void")
+    proofs = {
+        document_hash(canonical_json(document_of(found))): client.post(f"/invoices/{found.pk}/proof/").content.decode()
+        for found in live
+    }
+    assert len(proofs) == 2
+    for digest, page in proofs.items():
+        assert page.count(digest) == 2
+    assert "/proof/" not in client.get(f"/invoices/{voided.pk}/").content.decode()
+    assert client.post(f"/invoices/{voided.pk}/proof/").status_code == 404
 
 
 def test_closing_and_issuing_leave_an_intent_that_a_worker_brings_about(month: str) -> None:

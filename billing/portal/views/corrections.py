@@ -133,14 +133,17 @@ class CorrectionForm(PageForm):
         self.below = [self[name] for name in ("code", "reason", "evidence", "rebill_price", "rebill_quantity")]
 
     def credits(self) -> list[services.LineCredit]:
-        """What is asked for, line by line; an amount goes before the whole."""
+        """What is asked for, line by line; an amount goes before the whole. Without a whole line the service refuses a new
+        price or quantity.
+        """
         asked, credits = self.cleaned_data, []
+        again = asked["rebill_price"], asked["rebill_quantity"]
         for row in self.rows:
             position, amount = row["position"], asked[_amount_of(row["position"])]
             if amount is not None:
-                credits.append(services.LineCredit(position, amount))
+                credits.append(services.LineCredit(position, amount, *(() if asked["whole"] else again)))
             elif position in asked["whole"]:
-                credits.append(services.LineCredit(position, None, asked["rebill_price"], asked["rebill_quantity"]))
+                credits.append(services.LineCredit(position, None, *again))
         return credits
 
 

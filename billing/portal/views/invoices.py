@@ -129,10 +129,11 @@ def _digests(found: Invoice) -> dict[int, str]:
 def proof(request: HtmxRequest, setup: BillingSetup, pk: int) -> HttpResponse:
     """Rate the period again from its usage and say whether this document follows, to the byte."""
     found = invoice_or_404(request, pk)
-    if found.period.status != BillingPeriod.Status.CLOSED:
-        raise Http404(f"period {found.period.month} is not closed")
+    if found.period.status != BillingPeriod.Status.CLOSED or found.status == Invoice.Status.VOID:
+        raise Http404(f"period {found.period.month} is not closed, or the draft was voided")
     proofs = period_verify(month=found.period.month, usage=False)
-    mine = next(item for item in proofs if item.team == found.team.code)
+    asked = (found.team.code, found.number, found.shadow)
+    mine = next(item for item in proofs if (item.team, item.number, item.shadow) == asked)
     context = {
         "setup": setup, "invoice": found, "proof": mine, "proofs": proofs, "all_hold": all(p.holds for p in proofs),
         "release": rules_of(found.period.close_number).release,
