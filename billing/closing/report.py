@@ -23,7 +23,7 @@ from billing.rating.allocation import capacity_of
 from billing.rating.assessment import DeviceTime, RatingResult
 from billing.rating.models import Charge as ChargeRow
 from billing.rating.reference_data import gpu_seconds
-from billing.rating.snapshots import rated_now
+from billing.rating.snapshots import lines_differing, rated_now
 from billing.runtime.parallel_reads import deferred_check
 from billing.usage.altered import Altered, usage_altered
 from billing.usage.epochs import one_snapshot
@@ -381,10 +381,10 @@ def _rollups_equal_events(window: Interval) -> Check:
 def _charges_agree(period: BillingPeriod, assessment: RatingResult, *, thorough: bool) -> list[Check]:
     """What a close stored, against its usage rated again and against its invoices; and what of them is issued."""
     columns = ("line_key", "usage_quantity", "platform", "unit", "unit_price")
-    stored, charged = {}, Decimal("0.00")
+    stored, charged = dict[str, tuple[Decimal, Decimal]](), Decimal("0.00")
     rows = ChargeRow.objects.filter(close_seq=period.close_number)
     for key, quantity, platform, unit, price in rows.values_list(*columns):
-        stored[key] = quantity
+        stored[key] = quantity, price
         charged += Decimal(0) if platform else round_part(EXACT.multiply(quantity, price), DIVISOR[unit], AMOUNT_PLACES)
     live = list(period.invoices.exclude(status=Invoice.Status.VOID).values_list("total", "number"))
     checks = [_charges_follow(stored, assessment), _invoices_equal_charges([total for total, _ in live], charged)]
@@ -392,13 +392,13 @@ def _charges_agree(period: BillingPeriod, assessment: RatingResult, *, thorough:
     return checks + ([_documents_agree(period)] if issued else [])
 
 
-def _charges_follow(stored: Mapping[str, Decimal], assessment: RatingResult) -> Check:
-    again = {charge.key.digest(): charge.usage_quantity for charge in assessment.charges}
+def _charges_follow(stored: Mapping[str, tuple[Decimal, Decimal]], assessment: RatingResult) -> Check:
+    differing = lines_differing(stored, assessment)
     return Check(
-        Message("rating the stored usage again gives the same charges"), stored == again,
+        Message("rating the stored usage again gives the same charges"), not differing,
         Message.counted(
             "%(n)s charge, %(differ)s differ", "%(n)s charges, %(differ)s differ", len(stored),
-            n=len(stored), differ=len(stored.items() ^ again.items()),
+            n=len(stored), differ=differing,
         ),
     )
 

@@ -149,9 +149,13 @@ def valid_result(month: str, fingerprint: Callable[[], str]) -> RatingResult | N
 def charges_differing(rated: RatingResult, close_seq: int) -> int:
     """How many charges of a close do not follow from a rating, or are not stored though they do."""
     rows = ChargeRow.objects.filter(close_seq=close_seq).values_list("line_key", "usage_quantity", "unit_price")
-    stored = {key: (quantity, price) for key, quantity, price in rows}
+    return lines_differing({key: (quantity, price) for key, quantity, price in rows}, rated)
+
+
+def lines_differing(stored: Mapping[str, tuple[Decimal, Decimal]], rated: RatingResult) -> int:
+    """The same of charges that are read already: quantity and price by line."""
     again = {charge.key.digest(): (charge.usage_quantity, charge.unit_price) for charge in rated.charges}
-    return len(stored.items() ^ again.items())
+    return len(dict(stored.items() ^ again.items()))
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from billing.invoices.models import Invoice
 from billing.invoices.selectors import period_of
 from tests.factories import allocation_record, apply, ingest_allocations, ingest_tokens, person, token_record
 from tests.factories.corrections import bill, issue, people
+from tests.stored_rows import rewrite
 
 pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]
 FRIDAY = datetime(2026, 11, 6, 9, tzinfo=UTC)
@@ -48,6 +49,13 @@ def uphold(amount: str, code: str = "sla") -> Dispute:
     claim = Claim(number, [1], code, "node lost", "", Decimal(amount))
     opened = dispute_open(claim=claim, actor="tom", now=FRIDAY)
     return dispute_uphold(dispute_id=opened.pk, actor="sam", now=FRIDAY, text="indeed")
+
+
+def test_a_price_that_somebody_changed_in_the_database_is_another_charge(october: None) -> None:
+    """Three charges, of which the two of GPU hours would be at another price; the stored ones are as they were issued."""
+    assert rewrite("UPDATE rates_gpuprice SET price = 10.0001 WHERE accelerator = 'NVIDIA-H800'") == 1
+    (check,) = [one for one in report().checks if one.name == "rating the stored usage again gives the same charges"]
+    assert (check.ok, str(check.detail)) == (False, "3 charges, 2 differ")
 
 
 def test_what_was_issued_is_one_sum(october: None) -> None:
