@@ -20,7 +20,7 @@ from billing.invoices.line_rollups import Charged, StatementLine, WastingJob, in
 from billing.invoices.line_rollups import statement_line as previewed
 from billing.invoices.lines import invoice_lines
 from billing.invoices.models import BillingPeriod, Invoice, InvoiceLine
-from billing.invoices.selectors import known_before
+from billing.invoices.selectors import known_before, unbuilt_drafts
 from billing.invoices.services.drafts import charges_by_invoice
 from billing.rating.assessment import RatingResult
 from billing.rating.efficiency import Verdict
@@ -173,6 +173,14 @@ class Month:
     def entangled(self) -> bool:
         """Whether what others pay hangs on those."""
         return self.assessment is not None and self.assessment.entangled
+
+    @cached_property
+    def unbuilt(self) -> list[str]:
+        """Teams of the page whose draft of a closed month was voided and is not built again: they are in no statement."""
+        if self.preview or not self.period.invoices.filter(status=Invoice.Status.VOID).exists():
+            return []
+        codes = {team.code for team in self.teams}
+        return [draft.team.code for draft in unbuilt_drafts(self.period) if not draft.shadow and draft.team.code in codes]
 
     @cached_property
     def unbilled(self) -> Sequence[Unbilled]:

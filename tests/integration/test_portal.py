@@ -304,6 +304,23 @@ def test_an_issued_invoice_shows_its_hash_and_proves_itself(closed_month: str) -
     assert "<html" not in proof
 
 
+def test_a_month_says_whose_draft_was_voided_and_is_not_built_again(closed_month: str) -> None:
+    """What nlp is charged is in no total then."""
+    said = "The draft of nlp was voided and is not built again: what it is charged is in no amount of this page."
+    client, cv = signed_in("finance", staff=True), signed_in("cv-lead", "cv")
+    pages = [f"/overview/?month={closed_month}", f"/teams/nlp/?month={closed_month}"]
+
+    def shown() -> list[bool]:
+        return [said in client.get(page).content.decode() for page in pages]
+
+    assert shown() == [False, False]
+    invoice_void(month=closed_month, team="nlp", reason="looked at again", actor="closer")
+    assert shown() == [True, True]
+    assert said not in cv.get(pages[0]).content.decode()
+    invoice_rebuild(month=closed_month, team="nlp", actor="closer")
+    assert shown() == [False, False]
+
+
 def test_each_document_proves_itself_and_no_other(tmp_path: Path) -> None:
     """nlp is charged November and only shown October, also what came late of it; its first draft of November was voided."""
     apply(tmp_path)
