@@ -143,7 +143,8 @@ def _samples_and_usage(reference_data: ReferenceData, part: Slice) -> tuple[list
     """
     read = scored(part.window, part.epochs.before, part.epochs.last_sample)
     carried: dict[tuple[UsageId, str], list[Decimal]] = defaultdict(lambda: [Decimal(0), Decimal(0)])
-    for item, row in carried_usage(part, reference_data, {"job"}):
+    rules = rules_of(part.epochs.before)
+    for item, row in carried_usage(part, reference_data, {"job"}) if rules.carried_is_free else ():
         sums = carried[usage_id(item.usage), row.job]
         sums[:] = EXACT.add(sums[0], row.device_us), EXACT.add(sums[1], row.unit_us)
     used = []

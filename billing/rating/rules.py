@@ -17,17 +17,20 @@ class RatingRules:
 
     `measured_once`: GPU time of which two samples say something counts once. `gathered_by_class`: short jobs are judged
     together by class, not by the bands of the first. `pool_by_mode`: teams that are only shown their costs have a
-    revenue-neutral pool of their own.
+    revenue-neutral pool of their own. `carried_is_free`: time that the platform carries earns no reward, costs no penalty.
     """
 
     release: str = ""
     measured_once: bool = True
     gathered_by_class: bool = True
     pool_by_mode: bool = True
+    carried_is_free: bool = True
 
 
 RULES: Final[Mapping[int, RatingRules]] = {
-    1: RatingRules("1.0.0", measured_once=False, gathered_by_class=False, pool_by_mode=False),
+    1: RatingRules(
+        "1.0.0", measured_once=False, gathered_by_class=False, pool_by_mode=False, carried_is_free=False
+    ),
     2: RatingRules(),
 }
 NOW: Final = max(RULES)

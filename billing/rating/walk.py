@@ -20,6 +20,7 @@ from msgspec import structs
 from billing.rating.grains import Grain, Place
 from billing.rating.readings import NamesByTeam, Reading
 from billing.rating.reference_data import ReferenceData
+from billing.rating.rules import rules_of
 from billing.rating.team_isolation import TeamRatingError, rated_by_team
 from billing.usage.models import Close
 from billing.usage.queries import Detail, GpuTime, Namespaces, carried_time, gpu_time
@@ -425,6 +426,7 @@ def _devices(lines: _Lines, grain: Grain, cuts: Collection[datetime], verdicts: 
     starts = [time.start for time, _ in stretches(part.devices, cuts)]
     policies = {piece.start: reference_data.policies.at(piece.start) for piece in part.devices} if verdicts else {}
     job: frozenset[Detail] = frozenset({"job"}) if verdicts else frozenset()
+    carried_is_free = not verdicts or rules_of(part.epochs.before).carried_is_free
     for by, namespaces in lines.readings(grain):
         told_apart = bool(verdicts) or (bool(lines.teams) and grain is not Grain.LINE)
         carried = lines.carried(by | job, namespaces, cuts) if told_apart else {}
@@ -440,10 +442,11 @@ def _devices(lines: _Lines, grain: Grain, cuts: Collection[datetime], verdicts: 
                 yield item
             policy = policies.get(usage.at)
             verdict = policy and verdicts.get((usage.team, usage.cluster, usage.namespace, row.job, policy.name))
-            if policy and verdict and free:
-                adjusted = line.key.changed(kind="efficiency", policy=policy.name, reason=verdict.reason)
+            adjusted = free if carried_is_free else item.quantity
+            if policy and verdict and adjusted:
+                key = line.key.changed(kind="efficiency", policy=policy.name, reason=verdict.reason)
                 change = EXACT.multiply(line.price, verdict.multiplier - 1)
-                yield structs.replace(item, key=adjusted, price=change, quantity=free)
+                yield structs.replace(item, key=key, price=change, quantity=adjusted)
 
 
 def _carried(lines: _Lines, grain: Grain, cuts: Collection[datetime]) -> Iterator[RatedUsage]:

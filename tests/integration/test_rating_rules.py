@@ -80,6 +80,12 @@ def pool_of_both() -> None:
     )
 
 
+def carried_by_the_platform() -> None:
+    """A preempted job gets its 80.00 back. 1.0.0 had it pay a penalty of 16.00 for the hour all the same."""
+    job(1, *WASTE, end_reason="preempted")
+
+
+SLA = {"name": "sla-v1", "valid_from": "2026-10-01", "preempted": "platform"}
 SMALL = {"name": "small", "queues": ["small"], "hfu_below": "0.05"}
 CASES: dict[str, Any] = {
     "time that was measured twice": (
@@ -99,6 +105,13 @@ CASES: dict[str, Any] = {
         [("reversal", "gpu", "-8.000000", "10.0000", "-80.00"), ("reversal", "efficiency", "-8.000000", "-1.0000", "8.00")],
         [("rebill", "gpu", "8.000000", "5.0000", "40.00"), ("rebill", "efficiency", "8.000000", "-0.5000", "-4.00")],
     ),
+    "time that the platform carries": (
+        {}, carried_by_the_platform, [("penalty", "8.000000", "2.0000", "16.00")], "16.00",
+        [("reversal", "gpu", "-8.000000", "10.0000", "-80.00"), ("reversal", "efficiency", "-8.000000", "2.0000", "-16.00"),
+         ("reversal", "interruption", "-8.000000", "-10.0000", "80.00")],
+        [("rebill", "gpu", "8.000000", "5.0000", "40.00"), ("rebill", "efficiency", "8.000000", "1.0000", "8.00"),
+         ("rebill", "interruption", "8.000000", "-5.0000", "-40.00")],
+    ),
 }  # fmt: skip
 """Policy and usage; the efficiency lines and the total of nlp, as the code of 1.0.0 itself made them (by the rules of now
 there is none of these lines); then the notes of a price of 5 instead of 10, which halves all of it."""
@@ -108,7 +121,7 @@ there is none of these lines); then the notes of a price of 5 instead of 10, whi
 def month(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     policy, used, *expected = request.param
     people()
-    factories.apply(tmp_path, efficiency_policies=[{**BANDS, **policy}], billing={
+    factories.apply(tmp_path, efficiency_policies=[{**BANDS, **policy}], interruption_policies=[SLA], billing={
         "currency": "CNY", "zone": "Asia/Shanghai", "issuer": "AI-INFRA", "review": "none", "reopening": "two-persons",
     })  # fmt: skip
     used()
