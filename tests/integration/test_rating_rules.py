@@ -142,6 +142,7 @@ def test_a_month_of_an_older_release_is_proven_and_corrected_by_its_own_rules(
     with release_1_0_0():
         bill(now=factories.AFTER)
     assert (efficiency_lines(), account("nlp")) == (lines, Decimal(total))
+    call_command("export_focus", "2026-10", "--out", str(tmp_path / "focus"))  # refused if hours did not add up to the lines
 
     call_command("period_verify", "2026-10")
     assert "documents follow from their usage, by the rules of 1.0.0\n" in capsys.readouterr().out
