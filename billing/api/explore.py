@@ -29,7 +29,8 @@ ANSWER = {
         "compared": {"type": "object", "nullable": True}, "steps": {"type": "array", "items": {"type": "object"}},
         "total": {"type": "object"}, "groups": {"type": "array", "items": {"type": "object"}},
         "months_missing": {"type": "array", "items": {"type": "string"}}, "unknown": {"type": "object"},
-        "unrated": {"type": "array", "items": {"type": "string"}},
+        "unrated": {"type": "array", "items": {"type": "string"}}, "apart": {"type": "string"},
+        "begun": {"type": "string", "format": "date", "nullable": True},
         "data_through": {"type": "string", "format": "date-time", "nullable": True}, "missing": {"type": "object"},
     },
 }  # fmt: skip
@@ -57,10 +58,12 @@ class Explore(Endpoint):
         description=(
             "Local days of the billing zone, both ends included; each group with its bars by step. Amounts and quantities"
             " are exact decimal strings and equal lines and invoices. `compared` are the days that `before` is of, as many"
-            " as have wholly passed; null while metering is silent. `missing` and `months_missing` name what is in no"
+            " as have wholly passed; null while metering is silent, and where these days are before `begun`, the first of"
+            " which anything can be known. `missing` and `months_missing` name what is in no"
             " figure, in all of the open months, whatever part of them is asked for; `unknown` is what energy and CO2 leave"
             " out: kWh `without_co2`, GPU-hours `without_energy`, `slices_without_energy`."
-            " `unrated` are teams of which an open month has no figure."
+            " `unrated` are teams of which an open month has no figure. `apart` is in no figure because it is only shown;"
+            " where all is only shown (`shadow`), it is the credit notes and rebills, which are charged."
         ),
         responses={200: OpenApiResponse(ANSWER)},
     )  # fmt: skip
@@ -107,7 +110,8 @@ def _answer(found: Explored, reader: Explorer, currency: str) -> dict[str, Any]:
         "metric": query.metric, "preview": found.preview, "shadow": found.shadow,
         "as_of": None if found.as_of is None else found.as_of.isoformat(), "months_missing": found.missing,
         "unknown": {name: format(number, "f") for name, number in found.unknown.items()},
-        "unrated": list(found.unrated),
+        "unrated": list(found.unrated), "apart": format(found.apart, "f"),
+        "begun": None if found.begun is None else found.begun.isoformat(),
         "compared": None if compared is None else {"from": compared.first.isoformat(), "to": compared.last.isoformat()},
         "steps": [
             {"from": step.span.first.isoformat(), "to": step.span.last.isoformat(),

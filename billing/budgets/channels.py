@@ -10,6 +10,7 @@ from urllib.parse import quote, urlencode, urlsplit, urlunsplit
 from django.conf import settings
 
 from billing.budgets.models import Channel
+from billing.tenancy.people import has_left
 from metering.messages import Message, UserError
 
 for _name in ("apprise", "urllib3"):
@@ -54,6 +55,8 @@ def send(channel: Channel, *, title: str, body: str, attachment: Path | None = N
 def _address(channel: Channel) -> str:
     if channel.url:
         return channel.url
+    if has_left(channel.mail):
+        raise ChannelError(Message("%(name)s: the account of that address is closed; choose another", name=channel.name))
     if not settings.ALERT_MAIL_URL:
         raise ChannelError(Message(
             "mail cannot be sent: set ALERT_MAIL_URL to the mail server, such as mailtos://user:password@host"

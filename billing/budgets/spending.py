@@ -14,9 +14,12 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import Any, TypeVar
 
+from django.db.models import Q
+
 from billing.budgets.scope import Scope, Spending
 from billing.invoices.lines import invoice_lines
 from billing.invoices.models import BillingPeriod, Invoice, InvoiceLine
+from billing.invoices.selectors import unbuilt_drafts
 from billing.rates.selectors import rate_card
 from billing.rating.grains import Grain
 from billing.rating.reference_data import ReferenceData
@@ -83,8 +86,9 @@ def month_lines(month: str, zone: str) -> MonthLines:
 
 
 def _invoiced(period: BillingPeriod) -> list[Spent]:
-    live = InvoiceLine.objects.filter(invoice__period=period).exclude(invoice__status=Invoice.Status.VOID)
-    rows = live.values_list(
+    """A voided draft that nobody built again counts: what was spent is not less for it."""
+    kept = ~Q(invoice__status=Invoice.Status.VOID) | Q(invoice__in=[draft.pk for draft in unbuilt_drafts(period)])
+    rows = InvoiceLine.objects.filter(kept, invoice__period=period).values_list(
         "invoice__team__code", "kind", "cluster", "namespace", "consumer", "accelerator", "sku", "amount",
         "correction",
     )  # fmt: skip

@@ -13,7 +13,18 @@ from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Final
 
-from billing.explorer.cube import METER, NO_CO2, NO_ENERGY, UNIT, Rows, digest_of_note, priced_name, whole_units
+from billing.explorer.cube import (
+    METER,
+    NO_CO2,
+    NO_ENERGY,
+    OF_A_NOTE,
+    ONLY_SHOWN,
+    UNIT,
+    Rows,
+    digest_of_note,
+    priced_name,
+    whole_units,
+)
 from billing.explorer.month_lines import BilledLine, MonthLines
 from billing.rating.grains import Grain, Place
 from billing.rating.readings import NamesByTeam, Reading
@@ -85,7 +96,7 @@ def month_rows(month: MonthLines) -> Rows:
     for line in month.lines:
         _share_out(rows, line, usage.get(line.key) or LineUsage(), passed)
     for noted in month.notes:
-        number = rows.line({**_facts(noted.key), "kind": NOTE}, (0, 0, 0, 0), digest_of_note(noted.note))
+        number = rows.line({**_facts(noted.key), "kind": NOTE}, (0, 0, OF_A_NOTE, 0), digest_of_note(noted.note))
         rows.row(number, NOWHERE, (noted.day - days.first).days, (whole_units(noted.amount, "amount"), 0, 0, 0, 0))
     return rows
 
@@ -184,7 +195,7 @@ def unit_of(key: LineKey) -> int:
 def _flags(line: BilledLine) -> tuple[int, int, int, int]:
     unit, meter = unit_of(line.key), line.key.what.meter
     lacks = _lacks(line) if unit and line.key.what.takes_energy else 0
-    return unit, 0 if meter is None else METER[meter.name], int(line.shadow), lacks
+    return unit, 0 if meter is None else METER[meter.name], ONLY_SHOWN if line.shadow else 0, lacks
 
 
 def _lacks(line: BilledLine) -> int:

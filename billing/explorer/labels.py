@@ -12,6 +12,7 @@ from django.utils.translation import gettext_lazy as _
 
 from billing.explorer.building import LATE, NOTE
 from billing.explorer.query import Query, Span, Step
+from billing.explorer.selectors import Explored
 from billing.rating.labels import LINE_KIND
 from metering.intervals import fiscal_quarter_of
 
@@ -116,6 +117,24 @@ def span_text(span: Span, today: date) -> str:
         # Translators: a month with its year, in the format characters of Django
         return date_format(span.first, gettext("F Y"))
     return day_text(span.first, today) if span.days == 1 else f"{day_text(span.first, today)} – {day_text(span.last, today)}"
+
+
+def apart_texts(found: Explored, amount: str) -> list[str]:
+    """What is in no figure of an answer, because it is only shown or because it is not: a sentence, or none."""
+    if not found.apart:
+        return []
+    words = (
+        _("Credit notes and rebills are charged, and in no figure of what is only shown: %(amount)s")
+        if found.shadow else _("Only shown, not charged, and in no figure here: %(amount)s")
+    )  # fmt: skip
+    return [str(words) % {"amount": amount}]
+
+
+def begun_text(found: Explored) -> str:
+    """Why an answer is compared with nothing, where its days before have no figures; else empty."""
+    if found.begun is None:
+        return ""
+    return gettext("Not compared: there are no figures before %(day)s.") % {"day": day_text(found.begun, found.today)}
 
 
 def unknown_texts(unknown: Mapping[str, Decimal], text: Callable[[Decimal], str]) -> list[str]:

@@ -11,6 +11,7 @@ from django.db.models import Count, Max
 
 from billing.explorer.cube import whole_units
 from billing.explorer.models import MonthCube
+from billing.invoices.issued import unbuilt_teams
 from billing.invoices.lines import Line, invoice_lines
 from billing.invoices.models import BillingPeriod, Invoice, InvoiceLine, Note, NoteLine
 from billing.invoices.selectors import known_before
@@ -26,7 +27,7 @@ from metering.intervals import Interval, day_of
 from metering.messages import Message
 from pricing.rating import Charge, LineKey
 
-FORM = 7
+FORM = 8
 """Of what is made of a month: another number is of another release."""
 MOST_UNITS: Final = 2**53
 """Of a team in a month; so the 64 bits in which months and teams are added up hold a thousand of them."""
@@ -58,7 +59,8 @@ class NotedLine:
 class MonthLines:
     """The lines of a month, and what its close knew or the next will (`before`).
 
-    `preview`: the amounts can still change. `unrated`: why teams are in no line. `unbilled`: usage that is in none.
+    `preview`: the amounts can still change. `unrated`: why teams are in no line, or have no document. `unbilled`: usage
+    that is in none.
     """
 
     period: BillingPeriod
@@ -119,7 +121,10 @@ def month_lines(period: BillingPeriod, now: datetime) -> MonthLines:
     before, notes = known_before(period), list(_noted(period))
     if period.status == BillingPeriod.Status.CLOSED:
         verdicts = list(EfficiencyVerdict.objects.filter(close_seq=before))
-        return _countable(MonthLines(period, list(_invoiced(period)), verdicts, before, now, notes=notes))
+        lines = list(_invoiced(period))
+        return _countable(
+            MonthLines(period, lines, verdicts, before, now, unrated=unbuilt_teams(period), notes=notes)
+        )
     snapshot = _snapshot(period)
     if snapshot is not None:
         ratings = team_ratings(snapshot, snapshot.teams.values_list("team", flat=True)).values()

@@ -22,6 +22,7 @@ from billing.explorer.cube import (
     unpacked,
 )
 from billing.explorer.facts import CubeFacts, facts_of
+from billing.explorer.first_day import first_day_known
 from billing.explorer.hours import READ, Asked, by_hour
 from billing.explorer.models import MonthCube
 from billing.explorer.names import Integers
@@ -41,6 +42,7 @@ COLUMNS_OF_CUBES: Final = """
 CHARTED: Final = 10
 LISTED: Final = 1_000
 """So many groups are told apart; of more, the smallest are one sum, but in a file."""
+COMPARING: Final = frozenset({"before", "change"})
 LINKED: Final = 50
 """So many groups lead to a line."""
 
@@ -53,7 +55,9 @@ class Explored:
     before that are compared with as many of this one, None where none are. `missing`: months that are not summed yet.
     `shadow`: everything is only shown and nobody charged. `refused`: why its bars are no hours, though hours were asked for.
     `unknown`: what energy and CO2 leave out because nobody knows it, by the names of UNKNOWN; only what there is.
-    `unrated`: why teams of the reader are in no sum of a month.
+    `unrated`: why teams of the reader are in no sum of a month. `apart`: what is in no sum because it is only shown, or, of
+    an answer that is only shown, because notes charge or credit it. `begun`: the first day of which anything can be known,
+    where nothing is compared because the days before are earlier.
     """
 
     query: Query
@@ -72,6 +76,8 @@ class Explored:
     today: date
     unknown: Mapping[str, Decimal]
     unrated: Mapping[str, str]
+    apart: Decimal = Decimal(0)
+    begun: date | None = None
     refused: TooFineError | None = None
 
     @property
@@ -144,7 +150,12 @@ class Explorer:
         parts = self._by_hour(cubes, query, steps) if query.step == "hour" else _parts(cubes, query, steps)
         selection = Selection(parts, query, self.teams, self.called)
         sums = _Sums(selection, query)
-        compared, earlier = self._compared(selection, cubes)
+        other_way = Selection(
+            parts, query if query.search else replace(query, by=()), self.teams, self.called, shadow=not selection.shadow
+        )
+        apart = exact(int(other_way.values(METRIC[query.metric]).sum()), query.metric)
+        begun = self._begun_within(query)
+        compared, earlier = (None, None) if begun else self._compared(selection, cubes)
         groups = sums.groups(None if everything else LISTED, earlier)
         largest = sorted(groups, key=lambda group: (-group.total, group.names))
         charted = largest if everything else largest[:CHARTED]
@@ -156,7 +167,7 @@ class Explorer:
         sums.lines(ordered[:LINKED])
         return Explored(
             query, steps, ordered, charted, other, whole, sums.number, rest, compared, facts, as_of, missing,
-            selection.shadow, self.today, sums.unknown, self._unrated(facts.values()),
+            selection.shadow, self.today, sums.unknown, self._unrated(facts.values()), apart, begun,
         )  # fmt: skip
 
     def _unrated(self, months: Iterable[CubeFacts]) -> dict[str, str]:
@@ -201,11 +212,19 @@ class Explorer:
             sums.append(priced_lines(Selection(parts, asked, self.teams, self.called, shadow=shadow), by))
         return ComparedLines(*spans, *sums)
 
+    def _begun_within(self, query: Query) -> date | None:
+        """The first day of which anything can be known of the teams that are asked for, if the days before are earlier."""
+        spans = compared_spans(query.span, self.today)
+        if spans is None or not COMPARING & set(query.columns):
+            return None
+        begun = first_day_known(query.filter.get("team", self.teams), self.now, self.zone)
+        return begun if begun is not None and spans[1].first < begun else None
+
     def _compared(self, selection: Selection, here: Sequence[MonthCube]) -> tuple[Span | None, "_Earlier | None"]:
         """What has wholly passed of the span, and as many days of the span before; nothing where that is not known."""
         query = selection.query
         spans = compared_spans(query.span, self.today)
-        if spans is None or not {"before", "change"} & set(query.columns):
+        if spans is None or not COMPARING & set(query.columns):
             return None, None
         whole, before = spans
         cubes, missing = self._cubes(before)
@@ -214,6 +233,8 @@ class Explorer:
             return None, None
         late_in = _late_in(here)
         then = self._selected(cubes, query.during(before), selection.shadow, late_in)
+        if then.otherwise:
+            return None, None
         same = selection if whole == query.span else self._selected(here, query.during(whole), selection.shadow, late_in)
         return before, _Earlier(same, then)
 

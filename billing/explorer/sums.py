@@ -9,7 +9,19 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from billing.explorer.cube import METER, NO_CO2, NO_ENERGY, OF_A_WORKLOAD, OF_LINES, OF_PAIRS, OF_ROWS, UNIT, Cube
+from billing.explorer.cube import (
+    METER,
+    NO_CO2,
+    NO_ENERGY,
+    OF_A_NOTE,
+    OF_A_WORKLOAD,
+    OF_LINES,
+    OF_PAIRS,
+    OF_ROWS,
+    ONLY_SHOWN,
+    UNIT,
+    Cube,
+)
 from billing.explorer.names import Integers, Joined, joined
 from billing.explorer.query import NAMELESS, Query, Step
 from metering.intervals import next_month
@@ -18,6 +30,7 @@ from pricing.rate_card import GPU_HOURS, MILLION_TOKENS, SLICE_HOURS
 
 Flags = npt.NDArray[np.bool_]
 GPU_HOUR, SLICE_HOUR, TOKEN = UNIT[GPU_HOURS], UNIT[SLICE_HOURS], UNIT[MILLION_TOKENS]
+CHARGED = 0
 OF_GPU, OF_TOKENS = METER[GPU_TIME.name], METER[TOKENS.name]
 LONGEST_MONTH: Final = 31
 
@@ -146,7 +159,12 @@ def kept_lines(part: Part, query: Query, teams: Collection[str]) -> tuple[Flags,
 
 
 class Selection:
-    """The rows that a query keeps, of all months, with the number of their group and bar."""
+    """The rows that a query keeps, of all months, with the number of their group and bar.
+
+    shadow: whether they are what is only shown, else what is charged. Where nobody says which, what is charged; where no
+    invoice charges anything, what is only shown, also beside a note. `otherwise`: no invoice is in it, but some are of the
+    other way, so its sum is not what the teams used.
+    """
 
     def __init__(
         self, parts: Sequence[Part], query: Query, teams: Collection[str], called: Mapping[str, str],
@@ -154,13 +172,23 @@ class Selection:
     ) -> None:  # fmt: skip
         self.query, self._parts = query, parts
         kept = [kept_lines(part, query, teams) for part in parts]
-        only_shown = [part.cube.numbers("shadow").astype(bool) for part in parts]
-        pairs = list(zip(parts, kept, only_shown, strict=True))
-        self.shadow, self._rows = False, [part.rows_kept(lines & ~shown, jobs) for part, (lines, jobs), shown in pairs]
-        if shadow is True or (shadow is None and not any(rows.size for rows in self._rows)):
-            others = [part.rows_kept(lines & shown, jobs) for part, (lines, jobs), shown in pairs]
-            self.shadow = bool(shadow) or any(rows.size for rows in others)
-            self._rows = others if self.shadow else self._rows
+
+        def rows_of(*ways: int) -> list[Integers]:
+            return [
+                part.rows_kept(lines & np.isin(part.cube.numbers("shadow"), ways), jobs)
+                for part, (lines, jobs) in zip(parts, kept, strict=True)
+            ]
+
+        billed = rows_of(CHARGED, OF_A_NOTE)
+        charged = any(
+            (part.of_rows("shadow", part.cube.numbers("shadow"), rows) == CHARGED).any()
+            for part, rows in zip(parts, billed, strict=True)
+        )
+        shown = [] if charged and not shadow else rows_of(ONLY_SHOWN)
+        any_shown = any(rows.size for rows in shown)
+        self.shadow = not charged and any_shown if shadow is None else shadow
+        self._rows = shown if self.shadow else billed
+        self.otherwise = charged and not any_shown if self.shadow else any_shown and not charged
         self._names = [self._joined(name) for name in query.by]
         if query.search:
             self._search(called)

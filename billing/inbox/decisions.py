@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final
 
-from django.db.models import Count, Min, Q, QuerySet, Sum
+from django.db.models import Count, Exists, Min, OuterRef, Q, QuerySet, Sum
 from django.urls import reverse
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
@@ -23,7 +23,9 @@ from billing.approvals.selectors import waiting
 from billing.budgets.models import CapOverride
 from billing.corrections.models import Dispute
 from billing.inbox.reader import Item, Reader
-from billing.invoices.models import Correction, Invoice
+from billing.invoices.issued import unbuilt_words
+from billing.invoices.models import BillingPeriod, Correction, Invoice
+from billing.invoices.selectors import unbuilt_drafts
 from billing.tenancy.access import Right
 
 State = Invoice.Status
@@ -83,6 +85,10 @@ PROPOSALS: Final[Mapping[str, tuple[Any, Callable[[Any], str]]]] = {
 
 UNISSUED: Final = Invoice.objects.filter(status__in=(State.DRAFT, State.PREVIEW, State.APPROVED), shadow=False)
 """Invoices that somebody has to approve or issue, without those that are only shown."""
+VOIDED: Final = Invoice.objects.filter(status=State.VOID, shadow=False, period__close_seq__isnull=False).exclude(
+    Exists(Invoice.objects.filter(period=OuterRef("period"), team=OuterRef("team"), shadow=False).exclude(status=State.VOID))
+)
+"""Voided drafts without another of their team and month, also of a close that was taken back."""
 DISPUTED: Final = Dispute.objects.filter(status__in=(*UNDECIDED, Dispute.Status.ESCALATED))
 ASKED: Final = Dispute.objects.filter(status=Dispute.Status.EVIDENCE)
 APPROVED: Final = Correction.objects.filter(status=Correction.Status.APPROVED)
@@ -114,6 +120,16 @@ def _of_month(row: Mapping[str, Any]) -> Item:
     words = ngettext("%(number)s invoice of %(month)s", "%(number)s invoices of %(month)s", number)
     link = f"{reverse('portal:close')}?month={month}"
     return Item(words % {"number": number, "month": month}, link, amount=row["sum"], since=row["since"])
+
+
+def drafts_to_build(reader: Reader) -> Iterator[Item]:
+    """Voided drafts that nobody built again: their teams are without an invoice, and no file of the month can be made."""
+    for period in BillingPeriod.objects.filter(pk__in=VOIDED.values("period")).order_by("month"):
+        for draft in unbuilt_drafts(period):
+            if not draft.shadow:
+                title, link = f"{period.month} {draft.team.code}", reverse("portal:invoice", args=[draft.pk])
+                words = unbuilt_words(draft, period.month)
+                yield Item(title, link, draft.team.code, draft.total, period.closed_at, words=words)
 
 
 def disputes_to_decide(reader: Reader) -> Iterator[Item]:

@@ -45,6 +45,8 @@ KINDS: Final = (
          decisions.invoices_to_approve, decisions.UNISSUED),
     Kind("invoice_issue", _("Invoices to issue"), _("Issue"), (Right.CLOSE,),
          decisions.invoices_to_issue, decisions.UNISSUED),
+    Kind("draft", _("Voided drafts to build again"), _("Look at the draft"), (Right.CLOSE,),
+         decisions.drafts_to_build, decisions.VOIDED),
     Kind("dispute", _("Disputes"), _("Decide"), (Right.CLOSE, Right.APPROVE),
          decisions.disputes_to_decide, decisions.DISPUTED),
     Kind("evidence", _("Evidence asked of your team"), _("Answer"), (Right.DISPUTE,),

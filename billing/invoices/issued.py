@@ -55,11 +55,21 @@ def issued_documents(month: str, *, texts: bool = True) -> tuple[BillingPeriod, 
 def _refuse_unbuilt(period: BillingPeriod) -> None:
     """A voided draft that nobody rebuilt leaves a team without its invoice."""
     for invoice in unbuilt_drafts(period):
-        raise NotIssuedError(Message(
-            "the draft of %(code)s for %(month)s was voided: build it again with `manage.py invoice rebuild "
-            "%(month)s --team %(code)s`",
-            code=invoice.team.code, month=period.month,
-        ))
+        raise NotIssuedError(unbuilt_words(invoice, period.month))
+
+
+def unbuilt_words(invoice: Invoice, month: str) -> Message:
+    """What is to be done about a voided draft that nobody built again."""
+    return Message(
+        "the draft of %(code)s for %(month)s was voided: build it again with `manage.py invoice rebuild %(month)s --team "
+        "%(code)s`",
+        code=invoice.team.code, month=month,
+    )
+
+
+def unbuilt_teams(period: BillingPeriod) -> dict[str, str]:
+    """The teams that a closed month charges nothing because their drafts were voided, with what is to be done."""
+    return {one.team.code: unbuilt_words(one, period.month) for one in unbuilt_drafts(period) if not one.shadow}
 
 
 def issued_notes(month: str) -> list[Note]:

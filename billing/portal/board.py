@@ -1,6 +1,6 @@
 """What a board shows of a month: its lines under the filters, what to compare them with, when it was used, who wastes."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
@@ -23,6 +23,7 @@ from billing.portal.months import period_shown
 from billing.portal.splits import BY_JOB, Piece, Seen, SplitRow, by_job, part_lines, split, whole_lines
 from billing.portal.statements import AnyVerdict, MonthFacets, MonthStatements, month_facets, month_statements
 from billing.portal.usage_heatmap import Heat, added_up, heat_of, hours_of
+from billing.rates.selectors import slices_priced_on
 from billing.rating.freshness import Freshness, freshness
 from billing.rating.models import RatingSnapshot
 from billing.rating.reference_data import ReferenceData
@@ -106,6 +107,12 @@ class Board:
     def total(self) -> Decimal:
         return sum((piece.amount for piece in self.pieces), ZERO)
 
+    @cached_property
+    def apart(self) -> Decimal:
+        """What of the month is only shown, beside what is charged; what jobs are of it is not asked."""
+        found = [] if self.shadow or self.filters.of_jobs else self.filters.kept(self.month.shown_only)
+        return sum((line.amount for line in found), ZERO)
+
     @property
     def running(self) -> bool:
         """Whether the month goes on."""
@@ -182,9 +189,19 @@ class Board:
         """Whether so much may be missing that nothing is forecast or compared."""
         return self.fresh is not None and self.fresh.stale
 
+    @property
+    def is_forecast(self) -> bool:
+        """Whether something says where a running month will end: days are kept by line, with an accelerator its slices."""
+        return self.running and not self.filters.of_jobs and not self.has_own_slices
+
+    @cached_property
+    def has_own_slices(self) -> bool:
+        """Whether slices of the accelerator that is asked for have a price, and so a name, of their own."""
+        return slices_priced_on(self.filters.accelerator)
+
     def expected(self) -> Expected | None:
         """Where a running month will end as of when its sums are, or why nothing is forecast."""
-        if not self.running or self.filters.of_jobs:
+        if not self.is_forecast:
             return None
         scope = replace(self.scope, teams=self._shown_in(self.period.month))
         as_of = self.month.as_of or self.now
@@ -284,13 +301,18 @@ class Board:
 
     def _kept_sums(self, use: WeekUse) -> tuple[WeekHours, WeekHours]:
         asked = self.filters
-        devices = [
-            of_hours(item.hours)
-            for item in use.devices
-            if asked.site in ("", item.name[0]) and asked.accelerator in ("", *item.name[1:])
-        ]
+        devices = self._priced_as(
+            (item.name, of_hours(item.hours)) for item in use.devices if asked.site in ("", item.name[0])
+        )
         tokens = [of_hours(item.hours) for item in use.tokens if asked.model in ("", *item.name)]
         return added_up([] if asked.model else devices), added_up([] if asked.site or asked.accelerator else tokens)
+
+    def _priced_as(self, devices: Iterable[tuple[tuple[str, ...], WeekHours]]) -> Iterator[WeekHours]:
+        """The use of what lines call by the name that is asked for: a slice with a price of its own by its resource."""
+        named = {line.key.device for line in self.month.lines}
+        for (_cluster, accelerator, resource), hours in devices:
+            if self.filters.accelerator in ("", resource if resource in named else accelerator):
+                yield hours
 
     def _summed_use(self, window: Interval) -> tuple[WeekHours, WeekHours]:
         """Of what the lines name, whatever is asked of accelerators and models: those are asked of the use itself."""
@@ -301,10 +323,10 @@ class Board:
             keys = [line.key for line in replace(asked, accelerator="", model="").kept(self.month.lines)]
         places, consumers = named_by(keys)
         devices = devices_by_week_hour(
-            window, zone, () if asked.model else places, asked.accelerator, job=asked.workload, queue=asked.queue
+            window, zone, () if asked.model else places, job=asked.workload, queue=asked.queue
         )
         tokens = tokens_by_week_hour(window, zone, () if asked.accelerator else consumers, asked.model)
-        return added_up(devices.values()), added_up(tokens.values())
+        return added_up(self._priced_as(devices.items())), added_up(tokens.values())
 
 
 def _lines_of_pieces(pieces: Sequence[Piece]) -> Sequence[Charged]:

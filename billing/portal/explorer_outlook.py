@@ -17,7 +17,7 @@ from billing.invoices.models import BillingPeriod
 from billing.invoices.selectors import period_of
 from billing.portal.charts import Chart, Series, Value
 from billing.portal.templatetags.portal import money
-from billing.rates.models import GpuPrice
+from billing.rates.selectors import slices_priced_on
 from billing.rating.selectors import reference_data_known
 from billing.tenancy.models import Team
 from billing.tenancy.showback import billing_modes
@@ -118,7 +118,7 @@ def scope_of(query: Query, reader: Explorer) -> Scope | None:
         return None
     teams = frozenset(asked.get("team", reader.teams)) & frozenset(reader.teams)
     names = {name: asked[name][0] for name in PATTERNS if name in asked}
-    if GpuPrice.objects.filter(accelerator=names.get("accelerator")).exclude(resource="").exists():
+    if slices_priced_on(names.get("accelerator", "")):
         return None  # a budget of the accelerator counts these slices, which have names of their own here
     patterns = {name: value if name == "accelerator" else escape(value) for name, value in names.items()}
     return Scope(teams, **patterns) if teams else None

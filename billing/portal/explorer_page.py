@@ -25,6 +25,8 @@ from billing.explorer.labels import (
     STEP,
     UNIT,
     Name,
+    apart_texts,
+    begun_text,
     fiscal_text,
     name_of,
     span_text,
@@ -183,8 +185,14 @@ class ExplorerPage:
 
     @property
     def unknown(self) -> list[str]:
-        """What energy and CO2 leave out, a sentence each."""
-        return unknown_texts(self.found.unknown, hours)
+        """What figures leave out, a sentence each."""
+        apart = f"{self.text(self.found.apart)} {self.unit}"
+        return [*unknown_texts(self.found.unknown, hours), *apart_texts(self.found, apart)]
+
+    @property
+    def begun_text(self) -> str:
+        """Why it is compared with nothing, where the days before have no figures."""
+        return begun_text(self.found)
 
     @property
     def metric_text(self) -> Any:

@@ -15,6 +15,7 @@ Line = TypeVar("Line", bound=Charged)
 class Filters:
     """Exact names; an empty one asks nothing. What a filter asks for and a line does not have, does not match.
 
+    An accelerator has no slices with a price of their own: these are names of their own, as in the split and the explorer.
     Workloads and queues are not on a line: for them the lines of devices are kept, to be shared out over their jobs.
     """
 
@@ -50,7 +51,7 @@ class Filters:
             and self.site in ("", key.cluster)
             and self.namespace in ("", key.namespace)
             and self.consumer in ("", key.consumer)
-            and (not self.accelerator or self.accelerator in (key.accelerator, key.device))
+            and self.accelerator in ("", key.device)
             and self.model in ("", key.model)
             and not (key.counts_tokens and self.of_jobs)
         )

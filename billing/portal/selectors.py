@@ -3,6 +3,7 @@
 Whatever belongs to a team is asked for through `teams_visible_to`, handed in as `teams`: there is no other way in.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -42,7 +43,13 @@ def team_rows(month: MonthStatements) -> list[Statement]:
     budgets = budgets_of(list(month.teams), month.period)
     seen = {statement.team.pk for statement in month.statements}
     empty = [Statement(team, []) for team in month.teams if team.pk in budgets and team.pk not in seen]
-    rows = [replace(row, budget=budgets.get(row.team.pk)) for row in [*month.statements, *empty]]
+    totals: dict[int, Decimal] = defaultdict(lambda: ZERO)
+    for statement in month.statements:
+        totals[statement.team.pk] += statement.total
+    rows = [
+        replace(row, budget=budgets.get(row.team.pk), other=totals[row.team.pk] - row.total)
+        for row in [*month.statements, *empty]
+    ]
     return sorted(rows, key=lambda row: (-row.total, row.team.code))
 
 

@@ -16,6 +16,7 @@ from django.utils import timezone
 
 from billing.closing.services.snapshots import snapshot_make
 from billing.closing.snapshots import KindSum, contents_of, rollups_of, snapshot_shown, sums_of
+from billing.invoices.issued import unbuilt_teams
 from billing.invoices.line_rollups import Charged, StatementLine, WastingJob, invoiced_rollups
 from billing.invoices.line_rollups import statement_line as previewed
 from billing.invoices.lines import invoice_lines
@@ -79,7 +80,8 @@ class Section:
 class Statement:
     """A team's month. `invoice` is None while the month is a preview; a `shadow` is shown and never charged.
 
-    budget: what the team may spend in the month, where `team_rows` read it and there is one.
+    budget: what the team may spend in the month, where `team_rows` read it and there is one. other: what the team's other
+    statement of the month comes to, charged beside shown, which a budget counts too.
     charged_center: the cost centre that the invoice names, where somebody read it.
     """
 
@@ -88,6 +90,7 @@ class Statement:
     invoice: Invoice | None = None
     shadow: bool = False
     budget: Decimal | None = None
+    other: Decimal = ZERO
     charged_center: str | None = None
 
     @property
@@ -119,8 +122,8 @@ class Statement:
 
     @property
     def budget_used(self) -> Decimal | None:
-        """Spent over planned, as a ratio; None without a budget."""
-        return None if self.budget is None else self.total / self.budget
+        """Spent over planned, as a ratio, charged or shown as a budget counts it; None without a budget."""
+        return None if self.budget is None else (self.total + self.other) / self.budget
 
     @property
     def corrections(self) -> Decimal:
@@ -164,8 +167,9 @@ class Month:
 
     @cached_property
     def unrated(self) -> dict[str, str]:
-        """Why teams of the page cannot be rated: they are in no statement, though they may owe something."""
-        faults = self.assessment.faults if self.assessment else {}
+        """Why teams of the page cannot be rated, or have no document: they are in no statement and may owe something."""
+        is_closed = self.period.status == BillingPeriod.Status.CLOSED
+        faults = self.assessment.faults if self.assessment else unbuilt_teams(self.period) if is_closed else {}
         codes = {team.code for team in self.teams} if faults else set()
         return {team: problem for team, problem in sorted(faults.items()) if team in codes}
 

@@ -23,6 +23,7 @@ from billing.rates.models import (
     TokenCostSheet,
 )
 from billing.rates.models import EfficiencyPolicy as PolicyRow
+from billing.rates.models import GpuPrice as PriceRow
 from billing.rates.models import PriceVersion as VersionRow
 from billing.rates.price_list import PriceList, SheetPrice, Sources, TokenSheetPrice, parse_price_list, price_text
 from billing.tenancy.models import Team
@@ -46,6 +47,11 @@ def rate_card() -> RateCard:
     """Every published price, dated."""
     rows = VersionRow.objects.filter(sealed=True).prefetch_related("gpu", "tokens")
     return RateCard(_version(row) for row in rows)
+
+
+def slices_priced_on(accelerator: str) -> bool:
+    """Whether a price list prices slices of an accelerator by themselves; what counts the accelerator may count them."""
+    return bool(accelerator) and PriceRow.objects.filter(accelerator=accelerator).exclude(resource="").exists()
 
 
 def _version(row: VersionRow) -> PriceVersion:

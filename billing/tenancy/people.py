@@ -65,6 +65,12 @@ def first_account_create(*, username: str, full_name: str, email: str, actor: st
     return password
 
 
+def has_left(address: str) -> bool:
+    """Whether a mail address is of accounts that are all switched off."""
+    active = User.objects.filter(email__iexact=address).values_list("is_active", flat=True) if address else ()
+    return bool(active) and not any(active)
+
+
 def _invite(user: User) -> None:
     """Send the link by which somebody without a password chooses one; it counts once."""
     key = f"{user_pk_to_url_str(user)}-{default_token_generator.make_token(user)}"

@@ -40,8 +40,7 @@ DeviceName = tuple[str, str, str]
 
 
 def devices_by_week_hour(
-    window: Interval, zone: str, places: Collection[tuple[str, str]], accelerator: str = "", *, job: str = "",
-    queue: str = "",
+    window: Interval, zone: str, places: Collection[tuple[str, str]], *, job: str = "", queue: str = ""
 ) -> dict[DeviceName, WeekHours]:
     """Device-microseconds held in `places` by local weekday and hour; hours are those of UTC, named by their start.
 
@@ -55,18 +54,14 @@ def devices_by_week_hour(
                        a.cluster, a.accelerator, a.resource, a.quantity * a.device_fraction AS devices
                 FROM usage_allocationrevision s JOIN usage_gpuallocation a ON a.id = s.allocation_id
                 WHERE s.start < %(hi)s AND s.until > %(lo)s AND {IN_NAMESPACES}
-                      AND (%(accelerator)s = '' OR %(accelerator)s IN (a.accelerator, a.resource))
                       AND (%(queue)s = '' OR a.queue = %(queue)s) AND (%(job)s = '' OR {JOB} = %(job)s)),
             changes AS (SELECT cluster, accelerator, resource, start AS at, devices FROM held
                         UNION ALL SELECT cluster, accelerator, resource, until, -devices FROM held)
             SELECT cluster, accelerator, resource, date_trunc('hour', at, 'UTC') AS hour, sum(devices),
                    sum(devices * microseconds(date_trunc('hour', at, 'UTC') + interval '1 hour' - at))
             FROM changes GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4""",
-        {
-            "lo": window.start, "hi": window.end, "accelerator": accelerator, "job": job, "queue": queue,
-            **namespace_lists(places),
-        },
-    )  # fmt: skip
+        {"lo": window.start, "hi": window.end, "job": job, "queue": queue, **namespace_lists(places)},
+    )
     changes: dict[DeviceName, list[tuple[datetime, Decimal, Decimal]]] = defaultdict(list)
     for *name, hour, change, partial in rows:
         changes[name[0], name[1], name[2]].append((hour, change, partial))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 
 from billing.budgets.models import Alert, Budget, BudgetStatus, Channel, Delivery
 from billing.budgets.services import (
@@ -366,6 +367,18 @@ def test_without_a_mail_server_the_mail_waits_and_says_why(tmp_path: Path, setti
     held(1, at(2), 50)
     assert heard(at(5)) == 0
     assert "set ALERT_MAIL_URL" in Delivery.objects.get().last_error
+
+
+def test_what_waits_for_somebody_who_left_goes_to_who_comes_instead(tmp_path: Path, mail: MailServer) -> None:
+    """50 of 100 hours; the account of ann is closed, so nothing is sent to her, and bob gets it once he is named."""
+    User.objects.create_user("ann", email="ann@example.com", is_active=False)
+    budget = budget_of(tmp_path, channels=("ann@example.com",))
+    held(1, at(2), 50)
+    assert (heard(at(5)), mail.mails) == (0, [])
+    assert "the account of that address is closed" in Delivery.objects.get().last_error
+    recipients_put(budget=budget, names=["bob@example.com"], actor="tests")
+    assert (alerts_deliver(now=at(5)), [recipient for recipient, _ in mail.mails]) == (1, ["bob@example.com"])
+    assert list(Delivery.objects.values_list("channel__name", "status")) == [("bob@example.com", "sent")]
 
 
 @pytest.mark.parametrize("names", [["nobody"], ["not@a mail"], [f"p{number}@example.com" for number in range(21)]])

@@ -411,6 +411,11 @@ def test_a_budget_has_spent_what_the_preview_and_then_the_invoice_says() -> None
     assert (str(before.spent), before.period) == (TOTALS["nlp"], "2026-10")
     period_close(month="2026-10", actor="ops", now=OCTOBER_OVER)
     invoice_void(month="2026-10", team="nlp", reason="again", actor="sam")
+    (voided,) = standings_refresh(now=last.replace(second=15))
+    assert str(voided.spent) == TOTALS["nlp"]
+    reader = factories.signed_in("everything")
+    for address in ("/overview/?", "/teams/nlp/?", "/spending/?", "/explorer/?"):
+        assert "nlp: what it is charged is unknown" in shown(reader, f"{address}month=2026-10").text, address
     invoice_rebuild(month="2026-10", team="nlp", actor="sam")
     (after,) = standings_refresh(now=last.replace(second=30))
     assert str(after.spent) == TOTALS["nlp"]

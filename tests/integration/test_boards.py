@@ -223,6 +223,29 @@ def test_the_hours_of_the_week_add_up_to_what_was_held(october: None) -> None:
     assert sum(sum(hours.values()) for hours in held.values()) == seconds * 1_000_000
 
 
+SLICE = "nvidia.com/mig-1g.10gb"
+
+
+@pytest.mark.parametrize(("asked", "amount"), [("NVIDIA-H800", "55.00"), (SLICE, "11.00")])
+def test_a_filter_by_accelerator_counts_what_its_row_and_the_explorer_count(
+    tmp_path: Path, finance: Client, asked: str, amount: str
+) -> None:
+    """5.5 hours of a card at 10.00, and of a slice at 2.00 that is priced on it by its own name; a Saturday of five."""
+    first = SET_UP["price_versions"][0]
+    slices = {"accelerator": "NVIDIA-H800", "resource": SLICE, "price_per_slice_hour": "2.0000"}
+    apply(tmp_path, price_versions=[{**first, "gpu": [first["gpu"][0], slices]}])
+    span = ("2026-10-10T00:00:00Z", "2026-10-10T05:30:00Z")
+    ingest_allocations(hold(1, *span, quantity=1), hold(2, *span, quantity=1, resource=SLICE))
+    for _ in range(2):
+        assert shown_rows(page(finance, f"/spending/?month=2026-10&accelerator={asked}")) == [("nlp", amount)]
+        assert (asked, amount) in shown_rows(page(finance, "/spending/?month=2026-10&by=accelerator"))
+        explored = page(finance, f"/explorer/?month=2026-10&accelerator={asked}").context["found"]
+        assert str(explored.total.total) == amount
+        (heat,) = board("2026-10", OCTOBER_OVER, accelerator=asked).heat()
+        assert [str(cell.mean) for cell in heat.days[5][7:15]] == ["0.0", "0.2", "0.2", "0.2", "0.2", "0.2", "0.1", "0.0"]
+        period_close(month="2026-10", actor="ops", now=OCTOBER_OVER)
+
+
 def test_a_running_month_says_where_it_will_end(october: None) -> None:
     """220.422222 in 20 of 31 days: 341.654444 at this rate, less what rounding of lines left out so far."""
     at = datetime(2026, 10, 20, 16, tzinfo=UTC)

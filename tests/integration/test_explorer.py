@@ -1,54 +1,31 @@
 """The explorer's figures: exact, equal to lines and documents, and nobody's but the reader's."""
 
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.db.models import Sum
-from django.http import QueryDict
 
 from billing.closing.services.closing import period_close
 from billing.explorer import hours
 from billing.explorer.models import CubeColumn, MonthCube
-from billing.explorer.query import Query, TooFineError, query_of
-from billing.explorer.results import Group
-from billing.explorer.selectors import Explored, Explorer, open_window
+from billing.explorer.query import TooFineError
+from billing.explorer.selectors import Explorer, open_window
 from billing.explorer.services import cubes, cubes_ready, cubes_refresh
 from billing.invoices.models import BillingPeriod, Invoice, Note
 from billing.rating.freshness import freshness
 from billing.rating.models import RatingSnapshot
 from billing.usage.scope import EVERYTHING
 from tests.factories import SET_UP, apply, ingest_allocations, ingest_tokens, token_record
-from tests.factories.corrections import bill, credit, draft, part, people, whole
+from tests.factories.corrections import bill, credit, draft, part, people
+from tests.factories.explorer import IN_DECEMBER, NOW, ZONE, asked, bars, credited, explored, totals, used
 from tests.factories.months import OCTOBER_OVER
 from tests.factories.usage import hold
 
+__all__ = ["credited", "used"]
 pytestmark = pytest.mark.django_db
-ZONE = "Asia/Shanghai"
-TODAY = date(2026, 11, 3)
-NOW = datetime(2026, 11, 3, 4, tzinfo=UTC)
-
-
-@pytest.fixture
-def used(tmp_path: Path) -> None:
-    """Of nlp one job of 1 h before and 1.5 h after a local midnight, one of 20 minutes the next day, and tokens; cv has 2 h.
-
-    2.833333 h at 10.00 are 28.33 on one line: 10.00 and 18.33 by day, the second day 15.00 and 3.33 by job.
-    """
-    apply(tmp_path)
-    ingest_allocations(
-        hold(1, "2026-10-10T15:00:00Z", "2026-10-10T17:30:00Z", quantity=1, queue="gold", priority_class="high",
-             pool="spot", workload={"kind": "PyTorchJob", "name": "pretrain"}),
-        hold(2, "2026-10-11T02:00:00Z", "2026-10-11T02:20:00Z", quantity=1, workload={"kind": "Job", "name": "eval"}),
-        hold(3, "2026-10-11T02:00:00Z", "2026-10-11T04:00:00Z", quantity=1, namespace="cv"),
-    )  # fmt: skip
-    ingest_tokens(token_record(input_tokens=1_400_000, cache_read_input_tokens=0, output_tokens=1_000_000))
-
-
-def asked(text: str) -> Query:
-    return query_of(QueryDict(text), TODAY, 1)
 
 
 @pytest.mark.usefixtures("used")
@@ -66,19 +43,6 @@ def test_a_month_that_cannot_be_summed_holds_up_no_other(
     assert cubes_refresh() == 1
     assert list(MonthCube.objects.values_list("month", flat=True)) == ["2026-10"]
     assert "ArithmeticError: too large" in caplog.text
-
-
-def explored(text: str, *teams: str, now: datetime = NOW) -> Explored:
-    MonthCube.objects.all().delete()
-    return Explorer(frozenset(teams or ("nlp", "cv")), now, ZONE).explore(asked(text))
-
-
-def bars(group: Group, found: Explored) -> dict[str, Decimal]:
-    return {step.name: bar for step, bar in zip(found.steps, group.bars, strict=True) if bar}
-
-
-def totals(found: Explored) -> dict[tuple[str, ...], Decimal]:
-    return {group.names: group.total for group in found.groups}
 
 
 def test_a_line_is_shared_out_over_its_days_and_each_day_over_its_jobs(used: None) -> None:
@@ -339,54 +303,6 @@ def test_a_closed_month_stays_what_its_invoices_say_whatever_is_reported_later(u
     assert found.open_months == ["2026-11"]
 
 
-def test_a_range_is_compared_with_as_many_days_of_the_one_before(used: None) -> None:
-    november = datetime(2026, 11, 11, 4, tzinfo=UTC)  # ten days of November have passed, those of October have 10.00
-    ingest_allocations(
-        hold(5, "2026-11-02T00:00:00Z", "2026-11-02T03:00:00Z", quantity=1), now=datetime(2026, 11, 10, tzinfo=UTC)
-    )
-    MonthCube.objects.all().delete()
-    found = Explorer(frozenset({"nlp", "cv"}), november, ZONE).explore(asked("month=2026-11&by=team"))
-
-    assert found.compared is not None
-    assert (found.compared.first, found.compared.last) == (date(2026, 10, 1), date(2026, 10, 10))
-    group = found.groups[0]
-    assert (group.names, group.total, group.before, group.change) == (
-        ("nlp",), Decimal("30.00"), Decimal("10.00"), Decimal("20.00"),
-    )  # fmt: skip
-    assert group.change_ratio == 2
-
-
-@pytest.mark.parametrize(("day", "amounts"), [
-    (28, ("270.00", "270.00")), (31, ("280.00", "280.00")), (32, ("310.00", "280.00")),
-])  # fmt: skip
-def test_a_month_that_is_longer_than_the_one_before_is_compared_with_as_many_days_until_it_is_over(
-    tmp_path: Path, day: int, amounts: tuple[str, str]
-) -> None:
-    """An hour at 10.00 on each day of February and March 2027."""
-    apply(tmp_path)
-    now = datetime(2027, 3, 1, 4, tzinfo=UTC) + timedelta(days=day - 1)
-    days = [date(2027, 2, 1) + timedelta(days=number) for number in range(27 + day)]
-    ingest_allocations(
-        *(hold(number, f"{one}T01:00:00Z", f"{one}T02:00:00Z", quantity=1) for number, one in enumerate(days)), now=now
-    )
-    found = Explorer(frozenset({"nlp"}), now, ZONE).explore(query_of(QueryDict("month=2027-03"), now.date(), 1))
-    assert (found.total.comparable, found.total.before) == tuple(map(Decimal, amounts))
-    assert found.total.change == Decimal(amounts[0]) - Decimal(amounts[1])
-
-
-@pytest.fixture
-def credited(used: None) -> None:
-    """October is issued; on 12 November 8.33 of nlp's GPU line are credited, and all 20.00 of cv's, rebilled at 9.50."""
-    people()
-    bill()
-    numbers = dict(Invoice.objects.values_list("team__code", "number"))
-    credit(part("8.33"), number=numbers["nlp"])
-    credit(whole(rebill_price=Decimal("9.5")), number=numbers["cv"])
-
-
-IN_DECEMBER = datetime(2026, 12, 3, 4, tzinfo=UTC)
-
-
 def test_credit_notes_and_rebills_are_a_kind_of_charge_on_the_day_of_their_issue(credited: None) -> None:
     found = explored("from=2026-10-01&to=2026-11-30&step=day&by=team&by=kind", now=IN_DECEMBER)
 
@@ -430,14 +346,6 @@ def test_a_note_that_is_not_issued_is_in_no_figure(used: None) -> None:
     bill()
     draft(part("8.33"), number=str(Invoice.objects.get(team__code="nlp").number))
     assert explored("month=2026-11", now=IN_DECEMBER).total.total == Decimal("0.00")
-
-
-def test_what_was_there_before_and_is_no_more_is_listed(used: None) -> None:
-    found = explored("month=2026-11&by=team", now=datetime(2026, 11, 20, 4, tzinfo=UTC))
-
-    assert {group.names[0]: (group.total, group.before) for group in found.groups} == {
-        "nlp": (Decimal("0.00"), Decimal("39.13")), "cv": (Decimal("0.00"), Decimal("20.00")),
-    }  # fmt: skip
 
 
 def test_deleted_sums_are_made_again_to_the_same_bytes(used: None) -> None:

@@ -337,7 +337,6 @@ def test_the_change_is_told_apart_by_price_and_usage_to_the_cent(changed: None) 
 
 
 @pytest.mark.parametrize(("month", "before", "effects"), [
-    ("2026-10", "0.00", {"begun": "20.00"}),
     ("2026-11", "20.00", {"usage": "-10.00", "late": "30.00"}),
     ("2026-12", "10.00", {"usage": "10.00", "late": "30.00"}),
 ])  # fmt: skip

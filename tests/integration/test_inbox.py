@@ -24,6 +24,7 @@ from billing.inbox.selectors import Inbox, inbox_of
 from billing.inbox.services import digest_choose, digests_send, findings_refresh, month_findings
 from billing.inbox.services.digests import message_of
 from billing.invoices.models import BillingPeriod, DocumentMail, Invoice, JournalExport, Operation
+from billing.invoices.services.invoices import invoice_rebuild, invoice_void
 from billing.tenancy.access import access_of
 from billing.tenancy.models import ApiToken, AuditEntry, BillingSetup, Team
 from billing.tenancy.selectors import billing_setup
@@ -32,7 +33,7 @@ from tests.factories import apply, ingest_allocations, person, signed_in, watche
 from tests.factories.api import bearer
 from tests.factories.corrections import draft, part
 from tests.factories.disputes import FRIDAY, october, opened
-from tests.factories.months import OCTOBER_OVER
+from tests.factories.months import NOVEMBER_OVER, OCTOBER_OVER
 from tests.factories.pages import text_of
 from tests.factories.usage import hold
 
@@ -112,6 +113,22 @@ def test_drafts_wait_for_somebody_else_than_who_closed_then_to_be_issued(tmp_pat
     Invoice.objects.update(status="approved", approved_by="fin")
     assert waits("fin") == []
     assert waits("sam") == [("invoice_issue", "1 invoice of 2026-10", "", money("25.00"))]
+
+
+def test_a_voided_draft_waits_until_somebody_builds_it_again(october: str) -> None:
+    ingest_allocations(
+        hold(9, "2026-11-02T00:00:00Z", "2026-11-02T03:00:00Z", quantity=1), now=datetime(2026, 11, 9, tzinfo=UTC)
+    )
+    period_close(month="2026-11", actor="ops", now=NOVEMBER_OVER)
+    assert [row[0] for row in waits("sam")] == ["invoice_issue"]
+    invoice_void(month="2026-11", team="nlp", reason="wrong name", actor="sam")
+    assert waits("sam") == [("draft", "2026-11 nlp", "nlp", money("30.00"))]
+    assert waits("fin") == waits("tom") == []
+    item = inbox_of(User.objects.get(username="sam"), FRIDAY).groups[0].items[0]
+    assert (str(item.words).partition(":")[0], item.since) == ("the draft of nlp for 2026-11 was voided", NOVEMBER_OVER)
+    assert signed_in("sam").get(item.link).status_code == 200
+    invoice_rebuild(month="2026-11", team="nlp", actor="sam")
+    assert [row[0] for row in waits("sam")] == ["invoice_issue"]
 
 
 def test_usage_without_owner_waits_for_an_admin_with_what_it_would_be_billed(stray: None) -> None:

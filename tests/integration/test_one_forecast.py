@@ -215,3 +215,5 @@ def test_an_accelerator_has_no_forecast_of_its_slices_too(
     outlook = text_of(signed_in("fin"), f"/explorer/?{asking}&part=outlook")
     assert re.findall(r"<dd>\s*(\d+\.\d\d)\s*<small>", outlook) == [forecast][: bool(forecast)]
     assert ("Expected at the end of the month" in outlook) == bool(forecast)
+    spending = text_of(signed_in("fin"), f"/spending/?month=2026-11&accelerator={asked}")
+    assert ("part=end" in spending, "together with its slices" in spending) == (bool(forecast), not forecast)

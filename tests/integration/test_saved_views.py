@@ -178,7 +178,7 @@ def test_a_report_says_what_is_in_none_of_its_figures(used: None, hook: Webhook)
     assert reports_send(now=report.next_at) == 1
     said = "2.500000 GPU-hours have a price without a cost sheet: their energy is not known and in no figure here."
     lines = hook.messages[0]["message"].splitlines()
-    assert lines[1:] == ["Energy: 0.000 kWh", "Against September 2026: +0.000 kWh", "", said]
+    assert lines[1:] == ["Energy: 0.000 kWh", "Not compared: there are no figures before 1 Oct.", "", said]
 
 
 def test_a_report_counts_the_groups_beyond_those_that_are_told_apart(
@@ -222,6 +222,26 @@ def test_a_report_of_a_view_that_nobody_can_ask_any_more_holds_up_no_other(used:
     waiting = ReportSchedule.objects.get(view=old)
     assert (waiting.attempts, waiting.next_at) == (1, report.next_at + timedelta(minutes=1))
     assert waiting.last_error.startswith("by 'person'")
+
+
+def test_a_report_is_not_sent_to_somebody_who_left_and_ends_with_the_account_of_its_owner(used: None, settings: Any) -> None:
+    """The mail address of the channel is that of an account, which is closed, then made again; then the lead leaves."""
+    report = scheduled("json://127.0.0.1:1/")
+    Channel.objects.update(url="", mail="Bo@Example.com")
+    bo = User.objects.create_user("bo", email="bo@example.com", is_active=False)
+    at = report.next_at
+    with mail_server() as server:
+        settings.ALERT_MAIL_URL = server.url
+        assert (reports_send(now=at), server.mails) == (0, [])
+        report.refresh_from_db()
+        assert report.last_error == "nlp hook: the account of that address is closed; choose another"
+        User.objects.filter(pk=bo.pk).update(is_active=True)
+        assert (reports_send(now=at + timedelta(hours=1)), len(server.mails)) == (1, 1)
+        User.objects.filter(username="lead").update(is_active=False)
+        assert (reports_send(now=at + timedelta(days=7)), len(server.mails)) == (0, 1)
+    assert not ReportSchedule.objects.exists()
+    entry = AuditEntry.objects.get(action="explorer_report_ended")
+    assert (entry.actor, entry.detail["channel"]) == ("scheduler", "nlp hook")
 
 
 def test_nobody_has_reports_sent_to_a_channel_of_another_team(used: None) -> None:

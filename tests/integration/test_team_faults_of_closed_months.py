@@ -82,11 +82,11 @@ def test_the_page_and_the_command_name_the_team_to_those_who_may_see_it(
     change = cheaper()
     measured_is("NaN")
     finance = page_of("/corrections/changes/", "hal", "finance")
-    assert ("199.14" in finance, "cv cannot be rated" in finance, NOT_A_NUMBER in finance) == (True, True, True)
+    assert ("199.14" in finance, "cv: what it is charged" in finance, NOT_A_NUMBER in finance) == (True, True, True)
     nlp = page_of("/corrections/changes/", "ann", "viewer", team="nlp")
-    assert ("199.14" in nlp, "cannot be rated" in nlp) == (True, False)
+    assert ("199.14" in nlp, "is unknown" in nlp) == (True, False)
     cv = page_of("/corrections/changes/", "bob", "viewer", team="cv")
-    assert ("199.14" in cv, "cv cannot be rated" in cv, "It changes no charge" in cv) == (False, True, False)
+    assert ("199.14" in cv, "cv: what it is charged is unknown" in cv, "It changes no charge" in cv) == (False, True, False)
     call_command("retroactive_change", "show", str(change.pk))
     printed = capsys.readouterr().out
     assert f"cv cannot be rated, what moves of it is unknown: {NOT_A_NUMBER}" in printed

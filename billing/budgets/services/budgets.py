@@ -10,6 +10,7 @@ from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.core.validators import validate_email
 from django.db import IntegrityError, transaction
+from django.db.models import Q
 
 from billing.budgets.channels import is_address
 from billing.budgets.models import SCOPE_FIELDS, Budget, BudgetAction, Channel, Delivery, Mute, PlanAmount
@@ -163,7 +164,23 @@ def _replace_parts(budget: Budget, wish: BudgetWish, channels: list[Channel] | N
         budget.ladder.all().delete()
         BudgetAction.objects.bulk_create(BudgetAction(budget=budget, **asdict(rung)) for rung in wish.ladder)
     if channels is not None:
-        budget.channels.set(channels)
+        _recipients_set(budget, channels)
+
+
+def _recipients_set(budget: Budget, channels: list[Channel]) -> None:
+    """Make these the recipients; what waits for one that is none any more is sent to those that come instead."""
+    before = set(budget.channels.all())
+    budget.channels.set(channels)
+    others = Channel.objects.filter(budgets__team=budget.team)
+    waiting = Delivery.objects.filter(status=Delivery.Status.PENDING, channel__in=before - set(channels)).filter(
+        Q(alert__budget=budget) | Q(alert__budget=None, alert__team=budget.team) & ~Q(channel__in=others)
+    )
+    Delivery.objects.bulk_create(
+        (Delivery(alert=row.alert, channel=channel, next_attempt_at=row.alert.fired_at)
+         for row in waiting.select_related("alert") for channel in set(channels) - before),
+        ignore_conflicts=True,
+    )  # fmt: skip
+    waiting.delete()
 
 
 def _plan(budget: Budget) -> dict[str, Decimal]:
@@ -285,7 +302,7 @@ def recipients_put(*, budget: Budget, names: Iterable[str], actor: str, language
         after = sorted(channel.name for channel in channels)
         if before == after:
             return False
-        budget.channels.set(channels)
+        _recipients_set(budget, channels)
         detail = {"before": before, "after": after}
         audit_record(actor=actor, action="budget_recipients_put", subject=str(budget), detail=detail)
     return True

@@ -19,12 +19,12 @@ from django.utils.translation import override
 
 from billing.budgets.channels import ChannelError, send
 from billing.budgets.services.deliveries import FIRST_WAIT, LONGEST_WAIT
-from billing.explorer.labels import METRIC, UNIT, span_text, title_of, unknown_texts
+from billing.explorer.labels import METRIC, UNIT, apart_texts, begun_text, span_text, title_of, unknown_texts
 from billing.explorer.models import ReportSchedule
 from billing.explorer.picture import chart_png
 from billing.explorer.query import Query
 from billing.explorer.selectors import Explored, Explorer, open_window
-from billing.explorer.services.saved_views import channels_allowed, next_time
+from billing.explorer.services.saved_views import channels_allowed, next_time, report_end
 from billing.rating.freshness import freshness
 from billing.runtime.apart import failure_text, log_failure
 from billing.tenancy.access import Right, access_of, teams_visible_to
@@ -35,6 +35,8 @@ from billing.usage.scope import EVERYTHING, UsageScope
 from metering.messages import Message
 
 LISTED: Final = 10
+ENDED_BY: Final = "scheduler"
+"""Who ends the reports of a person whose account was closed; they do not come back with it, as tokens do not."""
 log = logging.getLogger(__name__)
 
 
@@ -50,6 +52,9 @@ def _send(pk: int, now: datetime) -> bool:
         report = rows.select_related("view__owner", "channel").first()
         if report is None:
             return False  # another process is at it
+        if not report.view.owner.is_active:
+            report_end(report=report, actor=ENDED_BY)
+            return False
         setup = billing_setup()
         try:
             with transaction.atomic():
@@ -68,7 +73,7 @@ def _send(pk: int, now: datetime) -> bool:
 
 def _deliver(report: ReportSchedule, setup: BillingSetup, now: datetime) -> None:
     owner = report.view.owner
-    if not owner.is_active or not channels_allowed(owner).filter(pk=report.channel_id).exists():
+    if not channels_allowed(owner).filter(pk=report.channel_id).exists():
         raise ChannelError(Message("%(name)s: its owner may no longer have reports sent there", name=report.channel.name))
     teams = dict(teams_visible_to(owner).values_list("code", "name"))
     reader = Explorer(frozenset(teams), now, setup.zone, teams)
@@ -104,7 +109,8 @@ def message_of(report: ReportSchedule, found: Explored, reader: Explorer, setup:
         "span": span_text(query.span, found.today), "fresh": fresh,
         "more": max(0, found.number - sum(group.counts for group in listed)),
         "unrated": list(found.unrated),
-        "unknown": unknown_texts(found.unknown, "{:,f}".format),
+        "unknown": [*unknown_texts(found.unknown, "{:,f}".format), *apart_texts(found, f"{found.apart:,f} {unit}")],
+        "begun": begun_text(found),
         "compared": "" if found.compared is None or (fresh and fresh.stale) else span_text(found.compared, found.today),
         "inbox": portal_link("inbox"), "link": f"{link}?{query.address}" if link else "", "total": f"{found.total.total:,f}",
         "change": "" if found.total.change is None else f"{found.total.change:+,f}",

@@ -1,6 +1,7 @@
 """A team's month, down to single holds of devices and single requests."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import date, datetime
 from typing import Any
 
@@ -17,7 +18,7 @@ from billing.portal.drilldown import level_tables
 from billing.portal.fresh import page_freshness, scope_of_team
 from billing.portal.months import month_choice
 from billing.portal.selectors import TrendPoint, budgets_of, invoiced_trend, open_months
-from billing.portal.statements import AnyVerdict, MonthStatements, Statement, idle_times, month_statements
+from billing.portal.statements import ZERO, AnyVerdict, MonthStatements, Statement, idle_times, month_statements
 from billing.portal.tables import Column, Table, columns, constant, download
 from billing.portal.views.overview import stage_of, trend_table, unbilled_table
 from billing.rates.selectors import allocation_policy_at
@@ -52,6 +53,7 @@ def team(request: HttpRequest, setup: BillingSetup, code: str) -> HttpResponse:
     choice = month_choice(request.GET.get("month", ""), setup, timezone.now())
     period = choice.period
     month, statement = _statement(request, found, period)
+    other = next((item for item in month.statements if item is not statement), None)
     scope = scope_of_team(found.code)
     fresh = page_freshness(request, period, scope, unbilled=month.unbilled, as_of=month.as_of)
     shown = TrendPoint(choice.month, statement.total, month.preview, data_through=fresh.data_through if fresh else None)
@@ -70,7 +72,8 @@ def team(request: HttpRequest, setup: BillingSetup, code: str) -> HttpResponse:
     context = {
         "nav": "overview", "setup": setup, "choice": choice, "period": period, "team": found, "statement": statement,
         "month": month, "stage": stage_of(month), "verdicts": month.verdicts(found), "budget": budget,
-        "budget_used": None if budget is None else statement.total / budget, "as_of": month.as_of,
+        "budget_used": replace(statement, budget=budget, other=other.total if other else ZERO).budget_used,
+        "other": other, "as_of": month.as_of,
         "fresh": fresh, "trend": trend, "trend_chart": trend_chart(trend, choice.month, setup.currency),
         "idle_times": idle_times(month, found),
         "has_corrections": any(line.key.correction for line in statement.lines),
@@ -85,8 +88,10 @@ def _line_table(statement: Statement, month: str) -> Table:
 
 
 def _statement(request: HttpRequest, team: Team, period: BillingPeriod) -> tuple[MonthStatements, Statement]:
+    """What the team is charged; what it is only shown where it is charged nothing, or where the address asks for that."""
     month = month_statements(period, teams_visible_to(request.user).filter(pk=team.pk))
-    return month, next(iter(month.statements), Statement(team, []))
+    asked = [item for item in month.statements if item.shadow or "shown" not in request.GET]
+    return month, next(iter(asked or month.statements), Statement(team, []))
 
 
 @page
