@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any, Final
+from zlib import crc32
 
 from django.db.models import Count, Max
 
@@ -22,6 +23,7 @@ from billing.rating.freshness import Unbilled, unbilled_in
 from billing.rating.models import EfficiencyVerdict, RatingSnapshot
 from billing.rating.snapshots import rated_now, result_of, snapshot_of, team_ratings
 from billing.rating.walk import VerdictLike as AnyVerdict
+from billing.tenancy.models import BillingMode
 from billing.usage.selectors import last_close_seq
 from metering.intervals import Interval, day_of
 from metering.messages import Message
@@ -77,22 +79,29 @@ class MonthLines:
 def sources_of(periods: Iterable[BillingPeriod]) -> dict[str, str]:
     """By month, what its lines come from: other documents or notes, another close or another rating is another text.
 
-    Of an open month also which close was the last: what that billed late is in the open months no more.
+    Of an open month also which close was the last (what that billed late is in the open months no more), and who is charged
+    and who only shown their costs.
     """
     found = list(periods)
     live = Invoice.objects.filter(period__in=[period for period in found if period.pk]).exclude(status=Invoice.Status.VOID)
     rows = live.order_by().values_list("period__month").annotate(Count("pk"), Max("pk"))
     documents = {month: f"{number}-{last}" for month, number, last in rows}
     kept = RatingSnapshot.objects.filter(month__in=[period.month for period in found]).values_list("month", "sha256")
-    closes = last_close_seq()
+    closes, modes = last_close_seq(), _modes()
     ratings, notes = dict(kept), _notes_by_month([period.month for period in found])
     forms = {period.month: f"{FORM}.{notes.get(period.month, 0)}" for period in found}
     return {
         period.month: f"{forms[period.month]} closed {period.close_seq} {documents.get(period.month, 'none')}"
         if period.status == BillingPeriod.Status.CLOSED
-        else f"{forms[period.month]}.{closes} open {period.close_seq or '-'} {ratings.get(period.month, '')}".strip()
+        else f"{forms[period.month]}-{modes}.{closes} open {period.close_seq or '-'} {ratings.get(period.month, '')}".strip()
         for period in found
     }
+
+
+def _modes() -> str:
+    """The modes of billing as a short text: other modes are another one."""
+    rows = BillingMode.objects.order_by("team_id", "from_month").values_list("team_id", "from_month", "mode")
+    return f"{crc32(repr(list(rows)).encode()):x}"
 
 
 def is_of_these_closes(cube: MonthCube, source: str) -> bool:
@@ -101,7 +110,7 @@ def is_of_these_closes(cube: MonthCube, source: str) -> bool:
 
 
 def _closes_of(source: str) -> tuple[str, ...]:
-    """What a source says but for notes, documents and ratings."""
+    """What a source says but for notes, modes, documents and ratings."""
     first, *rest = source.split()
     form, _notes, *closes = first.split(".")
     return form, *closes, *rest[:2]

@@ -14,7 +14,7 @@ from billing.explorer.selectors import Explorer
 from billing.tenancy.models import NamespaceOwnership
 from tests.factories import apply, ingest_allocations
 from tests.factories.corrections import people
-from tests.factories.explorer import IN_DECEMBER, ZONE, asked, credited, explored, used
+from tests.factories.explorer import IN_DECEMBER, NOW, ZONE, asked, credited, explored, used
 from tests.factories.usage import hold
 
 __all__ = ["credited", "used"]
@@ -112,3 +112,13 @@ def test_what_is_charged_is_not_compared_with_what_was_only_shown(used: None, mo
     found = explored("month=2026-11", "nlp", now=now)
     assert (str(found.total.total), found.total.before, found.compared) == ("30.00", None, None)
     assert explored("month=2026-11", "cv", now=now).total.before == Decimal("20.00")
+
+
+def test_a_team_is_only_shown_its_costs_from_the_moment_it_is_switched(used: None) -> None:
+    """Sums that were made a moment before are not of that mode: nlp is shown 39.13, cv still charged 20.00."""
+    people()
+    reader, query = Explorer(frozenset({"nlp", "cv"}), NOW, ZONE), asked("month=2026-10&column=none")
+    assert str(reader.explore(query).total.total) == "59.13"
+    billing_mode_put(team="nlp", from_month="2026-10", mode="shadow", reason="pilot", actor="fin", now=NOW)
+    found = reader.explore(query)
+    assert (str(found.total.total), str(found.apart)) == ("20.00", "39.13")
