@@ -63,7 +63,8 @@ class Explore(Endpoint):
             " figure, in all of the open months, whatever part of them is asked for; `unknown` is what energy and CO2 leave"
             " out: kWh `without_co2`, GPU-hours `without_energy`, `slices_without_energy`."
             " `unrated` are teams of which an open month has no figure. `apart` is in no figure because it is only shown;"
-            " where all is only shown (`shadow`), it is the credit notes and rebills, which are charged."
+            " where all is only shown (`shadow`), it is late usage of earlier months, credit notes and rebills, which are"
+            " charged."
         ),
         responses={200: OpenApiResponse(ANSWER)},
     )  # fmt: skip

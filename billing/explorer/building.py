@@ -17,7 +17,7 @@ from billing.explorer.cube import (
     METER,
     NO_CO2,
     NO_ENERGY,
-    OF_A_NOTE,
+    OF_EARLIER,
     ONLY_SHOWN,
     UNIT,
     Rows,
@@ -96,7 +96,7 @@ def month_rows(month: MonthLines) -> Rows:
     for line in month.lines:
         _share_out(rows, line, usage.get(line.key) or LineUsage(), passed)
     for noted in month.notes:
-        number = rows.line({**_facts(noted.key), "kind": NOTE}, (0, 0, OF_A_NOTE, 0), digest_of_note(noted.note))
+        number = rows.line({**_facts(noted.key), "kind": NOTE}, (0, 0, OF_EARLIER, 0), digest_of_note(noted.note))
         rows.row(number, NOWHERE, (noted.day - days.first).days, (whole_units(noted.amount, "amount"), 0, 0, 0, 0))
     return rows
 
@@ -195,7 +195,8 @@ def unit_of(key: LineKey) -> int:
 def _flags(line: BilledLine) -> tuple[int, int, int, int]:
     unit, meter = unit_of(line.key), line.key.what.meter
     lacks = _lacks(line) if unit and line.key.what.takes_energy else 0
-    return unit, 0 if meter is None else METER[meter.name], ONLY_SHOWN if line.shadow else 0, lacks
+    way = ONLY_SHOWN if line.shadow else OF_EARLIER if line.key.correction else 0
+    return unit, 0 if meter is None else METER[meter.name], way, lacks
 
 
 def _lacks(line: BilledLine) -> int:

@@ -22,11 +22,11 @@ OF_A_LINE: Final = ("team", "kind", "cluster", "namespace", "consumer", "acceler
 OF_A_WORKLOAD: Final = ("job", "queue", "site", "pool", "tier")
 FLAGS: Final = ("unit", "meter", "shadow", "lacks")
 """Of a line, as small numbers: the unit in which it counts usage (0: it counts none), the meter it is about, whether it is
-only shown or of a note (0: it is charged by an invoice), and what it should say of its energy and does not (0: nothing)."""
+only shown, or charged for another month (0: charged), and what it should say of its energy and does not (0: nothing)."""
 UNIT: Final = {unit: number for number, unit in enumerate((one for meter in METERS.values() for one in meter.units), 1)}
 METER: Final = {name: number for number, name in enumerate(METERS, 1)}
 """The numbers of units and of meters in the flags of a line."""
-ONLY_SHOWN, OF_A_NOTE = 1, 2
+ONLY_SHOWN, OF_EARLIER = 1, 2
 NO_CO2, NO_ENERGY = 1, 2
 OF_A_ROW: Final = ("line", "workload", "day")
 MEASURES: Final = ("amount", "quantity", "requests", "energy", "co2")

@@ -124,7 +124,8 @@ def apart_texts(found: Explored, amount: str) -> list[str]:
     if not found.apart:
         return []
     words = (
-        _("Credit notes and rebills are charged, and in no figure of what is only shown: %(amount)s")
+        _("Late usage of earlier months, credit notes and rebills are charged, and in no figure of what is only shown:"
+          " %(amount)s")
         if found.shadow else _("Only shown, not charged, and in no figure here: %(amount)s")
     )  # fmt: skip
     return [str(words) % {"amount": amount}]

@@ -13,8 +13,8 @@ from billing.explorer.cube import (
     METER,
     NO_CO2,
     NO_ENERGY,
-    OF_A_NOTE,
     OF_A_WORKLOAD,
+    OF_EARLIER,
     OF_LINES,
     OF_PAIRS,
     OF_ROWS,
@@ -162,8 +162,8 @@ class Selection:
     """The rows that a query keeps, of all months, with the number of their group and bar.
 
     shadow: whether they are what is only shown, else what is charged. Where nobody says which, what is charged; where no
-    invoice charges anything, what is only shown, also beside a note. `otherwise`: no invoice is in it, but some are of the
-    other way, so its sum is not what the teams used.
+    usage of its months is, what is only shown, also beside notes and late usage of charged months. `otherwise`: nothing of
+    its months is in it, but some in the other way, so its sum is not what the teams used.
     """
 
     def __init__(
@@ -179,7 +179,7 @@ class Selection:
                 for part, (lines, jobs) in zip(parts, kept, strict=True)
             ]
 
-        billed = rows_of(CHARGED, OF_A_NOTE)
+        billed = rows_of(CHARGED, OF_EARLIER)
         charged = any(
             (part.of_rows("shadow", part.cube.numbers("shadow"), rows) == CHARGED).any()
             for part, rows in zip(parts, billed, strict=True)

@@ -109,8 +109,9 @@ class Board:
 
     @cached_property
     def apart(self) -> Decimal:
-        """What of the month is only shown, beside what is charged; what jobs are of it is not asked."""
-        found = [] if self.shadow or self.filters.of_jobs else self.filters.kept(self.month.shown_only)
+        """What of the month is only shown, beside what is charged, or the other way; what jobs are of it is not asked."""
+        other = self.month.charged if self.shadow else self.month.shown_only
+        found = [] if self.filters.of_jobs else self.filters.kept(other)
         return sum((line.amount for line in found), ZERO)
 
     @property

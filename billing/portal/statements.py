@@ -220,6 +220,12 @@ class MonthStatements(Month):
         return sum((statement.total for statement in self.statements if statement.shadow), ZERO)
 
     @property
+    def is_shown(self) -> bool:
+        """Whether all usage of the month itself is only shown."""
+        shown = any(statement.shadow for statement in self.statements)
+        return shown and all(line.key.correction for statement in self.charged for line in statement.lines)
+
+    @property
     def sums(self) -> dict[str, Decimal]:
         """What is charged, in the three parts of a total."""
         return {
@@ -253,12 +259,12 @@ class MonthFacets(Month):
 
     @property
     def shadow(self) -> bool:
-        """Whether everything here is only shown and nobody charged."""
-        return bool(self.shown_only) and not self.charged
+        """Whether everything here is only shown and nobody charged, but for late usage of months that were charged."""
+        return bool(self.shown_only) and all(line.key.correction for line in self.charged)
 
     @property
     def lines(self) -> Sequence[Charged]:
-        """What a page shows: what is charged, or where nothing is, what is only shown."""
+        """What a page shows: what is charged, or where no usage of the month is, what is only shown."""
         return self.shown_only if self.shadow else self.charged
 
 

@@ -43,7 +43,7 @@ def test_what_came_late_of_a_charged_month_stands_beside_what_is_only_shown(
     assert (str(standing.spent), [(row["mode"], row["total"], row["budget_used"]) for row in listed]) == (
         "40.00", [("shadow", "30.00", "0.4"), ("chargeback", "10.00", "0.4")]
     )  # fmt: skip
-    for asked, total, other in (("", "10.00", "30.00"), ("&shown=1", "30.00", "10.00")):
+    for asked, total, other in (("", "30.00", "10.00"), ("&mode=chargeback", "10.00", "30.00")):
         page = client.get(f"/teams/nlp/?month=2026-11{asked}")
         assert (str(page.context["statement"].total), str(page.context["other"].total)) == (total, other)
         assert f">{other}</a></dd>" in page.content.decode()
@@ -51,6 +51,6 @@ def test_what_came_late_of_a_charged_month_stands_beside_what_is_only_shown(
         rows = rows_of(client, f"/teams/nlp/?month=2026-11{asked}&table=lines&as=csv")
         assert [row["amount"] for row in rows] == [total]
     spending = client.get("/spending/?month=2026-11")
-    assert (str(spending.context["total"]), str(spending.context["board"].apart)) == ("10.00", "30.00")
+    assert (str(spending.context["total"]), str(spending.context["board"].apart)) == ("30.00", "10.00")
     found = client.get("/explorer/?month=2026-11").context["found"]
-    assert (str(found.total.total), str(found.apart)) == ("10.00", "30.00")
+    assert (found.shadow, str(found.total.total), str(found.apart)) == (True, "30.00", "10.00")

@@ -88,9 +88,10 @@ def _line_table(statement: Statement, month: str) -> Table:
 
 
 def _statement(request: HttpRequest, team: Team, period: BillingPeriod) -> tuple[MonthStatements, Statement]:
-    """What the team is charged; what it is only shown where it is charged nothing, or where the address asks for that."""
+    """What the team is charged, or only shown, as the address asks; else what has usage of the month itself."""
     month = month_statements(period, teams_visible_to(request.user).filter(pk=team.pk))
-    asked = [item for item in month.statements if item.shadow or "shown" not in request.GET]
+    mode = request.GET.get("mode") or ("shadow" if month.is_shown else "chargeback")
+    asked = [item for item in month.statements if item.shadow == (mode == "shadow")]
     return month, next(iter(asked or month.statements), Statement(team, []))
 
 
