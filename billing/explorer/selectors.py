@@ -56,8 +56,8 @@ class Explored:
     `shadow`: everything is only shown and nobody charged. `refused`: why its bars are no hours, though hours were asked for.
     `unknown`: what energy and CO2 leave out because nobody knows it, by the names of UNKNOWN; only what there is.
     `unrated`: why teams of the reader are in no sum of a month. `apart`: what is in no sum because it is only shown, or, of
-    an answer that is only shown, because notes charge or credit it. `begun`: the first day of which anything can be known,
-    where nothing is compared because the days before are earlier.
+    an answer that is only shown, because notes charge or credit it. `first_day`: the first of which anything can be known.
+    `begun`: that day, where nothing is compared because the days before are earlier.
     """
 
     query: Query
@@ -77,6 +77,7 @@ class Explored:
     unknown: Mapping[str, Decimal]
     unrated: Mapping[str, str]
     apart: Decimal = Decimal(0)
+    first_day: date | None = None
     begun: date | None = None
     refused: TooFineError | None = None
 
@@ -154,7 +155,8 @@ class Explorer:
             parts, query if query.search else replace(query, by=()), self.teams, self.called, shadow=not selection.shadow
         )
         apart = exact(int(other_way.values(METRIC[query.metric]).sum()), query.metric)
-        begun = self._begun_within(query)
+        first_day = first_day_known(query.filter.get("team", self.teams), self.now, self.zone)
+        begun = self._begun_within(query, first_day)
         compared, earlier = (None, None) if begun else self._compared(selection, cubes)
         groups = sums.groups(None if everything else LISTED, earlier)
         largest = sorted(groups, key=lambda group: (-group.total, group.names))
@@ -167,7 +169,7 @@ class Explorer:
         sums.lines(ordered[:LINKED])
         return Explored(
             query, steps, ordered, charted, other, whole, sums.number, rest, compared, facts, as_of, missing,
-            selection.shadow, self.today, sums.unknown, self._unrated(facts.values()), apart, begun,
+            selection.shadow, self.today, sums.unknown, self._unrated(facts.values()), apart, first_day, begun,
         )  # fmt: skip
 
     def _unrated(self, months: Iterable[CubeFacts]) -> dict[str, str]:
@@ -212,13 +214,12 @@ class Explorer:
             sums.append(priced_lines(Selection(parts, asked, self.teams, self.called, shadow=shadow), by))
         return ComparedLines(*spans, *sums)
 
-    def _begun_within(self, query: Query) -> date | None:
-        """The first day of which anything can be known of the teams that are asked for, if the days before are earlier."""
+    def _begun_within(self, query: Query, first_day: date | None) -> date | None:
+        """The first day of which anything can be known, if the days that would be compared with are earlier."""
         spans = compared_spans(query.span, self.today)
-        if spans is None or not COMPARING & set(query.columns):
+        if spans is None or first_day is None or not COMPARING & set(query.columns):
             return None
-        begun = first_day_known(query.filter.get("team", self.teams), self.now, self.zone)
-        return begun if begun is not None and spans[1].first < begun else None
+        return first_day if spans[1].first < first_day else None
 
     def _compared(self, selection: Selection, here: Sequence[MonthCube]) -> tuple[Span | None, "_Earlier | None"]:
         """What has wholly passed of the span, and as many days of the span before; nothing where that is not known."""

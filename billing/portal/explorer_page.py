@@ -171,8 +171,9 @@ class ExplorerPage:
 
     @property
     def mean_text(self) -> str:
-        """The mean of the days that have begun; empty where none has."""
-        passed = self.query.span.through(self.found.today)
+        """The mean of the days that have begun, from the first on of which anything can be known; empty where none has."""
+        first = max(self.query.first, self.found.first_day or self.query.first)
+        passed = None if self.query.last < first else Span(first, self.query.last).through(self.found.today)
         if passed is None or passed.days < FEWEST_DAYS:
             return ""
         mean = Fraction(self.found.total.total) / passed.days

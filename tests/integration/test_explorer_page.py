@@ -24,7 +24,7 @@ from billing.portal.explorer_why import Why
 from billing.portal.filters import Filters
 from billing.portal.months import period_shown
 from billing.portal.statements import month_facets
-from billing.tenancy.models import BillingSetup, Team
+from billing.tenancy.models import BillingSetup, NamespaceOwnership, Team
 from tests.factories import SET_UP, apply, ingest_allocations, ingest_tokens, person, signed_in, token_record, watched
 from tests.factories.api import program
 from tests.factories.corrections import credit, part
@@ -458,3 +458,11 @@ def test_what_cannot_be_billed_of_a_month_is_named_on_its_overview(daily: dateti
     ingest_allocations(hold(200, "2026-11-02T00:00:00Z", "2026-11-02T02:00:00Z", quantity=1, namespace="nobodys"), now=daily)
     text = text_of(signed_in("fin"), "/overview/?month=2026-11")
     assert ("Used in 2026-11, and in no total" in text, "It is all of" in text) == (True, False)
+
+
+def test_a_mean_of_days_counts_none_before_there_was_anything_to_know(used: None) -> None:
+    """55.80 in the 31 days of October and three of November, the first of all; of cv 20.00 in the days since 10 October."""
+    asked = "/explorer/?from=2026-08-01&to=2026-11-03"
+    assert signed_in("fin").get(asked).context["page"].mean_text == "1.64"
+    NamespaceOwnership.objects.filter(team__code="cv").update(valid_from=datetime(2026, 10, 9, 16, tzinfo=UTC))
+    assert signed_in("fin").get(f"{asked}&team=cv").context["page"].mean_text == "0.80"
