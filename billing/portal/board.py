@@ -215,18 +215,23 @@ class Board:
         return billing_modes().teams(self.codes, month, shadow=self.shadow)
 
     def last_month(self) -> Decimal | None:
-        """What the month before was invoiced, under the same filters; None where it is not closed."""
+        """What the month before was invoiced, under the same filters; None where it is not closed.
+
+        Of what is only shown, what was shown then, or charged where nothing was only shown.
+        """
         before = BillingPeriod.objects.filter(month=previous_month(self.period.month)).first()
         if before is None or before.status != BillingPeriod.Status.CLOSED:
             return None
         if not self.filters.chosen:
-            return invoiced_total(before, self.teams, shadow=self.shadow)
-        return self._of(before).total
+            shown = self.shadow and before.invoices.filter(team__in=self.teams, shadow=True).exists()
+            return invoiced_total(before, self.teams, shadow=shown)
+        return self._of(before, either=True).total
 
-    def _of(self, period: BillingPeriod) -> "Board":
-        """The same board of another month."""
+    def _of(self, period: BillingPeriod, *, either: bool = False) -> "Board":
+        """The same board of another month; with `either` of what was charged where nothing was only shown."""
         month = month_facets(period, self.teams)
-        shown = replace(month, charged=[]) if self.shadow else replace(month, shown_only=[])
+        only_shown = self.shadow and (bool(month.shown_only) or not either)
+        shown = replace(month, charged=[]) if only_shown else replace(month, shown_only=[])
         return replace(self, period=period, month=shown)
 
     def bridge(self) -> Bridge | None:

@@ -53,5 +53,7 @@ def test_what_came_late_of_a_charged_month_stands_beside_what_is_only_shown(
         assert [row["amount"] for row in rows] == [total]
     spending = client.get("/spending/?month=2026-11")
     assert (str(spending.context["total"]), str(spending.context["board"].apart)) == ("30.00", "10.00")
+    for asked in ("", "&namespace=nlp-train"):
+        assert str(client.get(f"/spending/?month=2026-11{asked}").context["last"]) == "20.00", "October was charged"
     found = client.get("/explorer/?month=2026-11").context["found"]
     assert (found.shadow, str(found.total.total), str(found.apart)) == (True, "30.00", "10.00")
