@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 from django.core.exceptions import ImproperlyConfigured
 from django.db import IntegrityError, transaction
 
@@ -236,6 +237,21 @@ def test_a_server_that_cannot_be_reached_holds_nothing_up(settings: Any) -> None
     mail = DocumentMail.objects.get()
     assert (mail.status, mail.attempts) == ("pending", 1)
     assert mail.error.startswith("the mail server cannot be reached: ")
+
+
+@pytest.mark.usefixtures("scenario")
+def test_no_document_goes_to_somebody_who_left(server: MailServer) -> None:
+    """ann's account is closed; the contact that has none, and one that shares its address with somebody here, get theirs."""
+    for name, address, active in (("ann", "Ann@example.com", False), ("bo", "desk@example.com", False),
+                                  ("cai", "desk@example.com", True)):  # fmt: skip
+        User.objects.create_user(name, email=address, is_active=active)
+    for address in ("ann@example.com", "desk@example.com", "li@example.com"):
+        contact(address)
+    bill()
+    assert mails_send(now=OCTOBER_OVER) == 2
+    assert sorted(to for to, _ in server.mails) == ["desk@example.com", "li@example.com"]
+    left = DocumentMail.objects.get(status="failed")
+    assert (left.address, left.error) == ("ann@example.com", "the account of that address is closed: end the contact")
 
 
 @pytest.mark.usefixtures("scenario")

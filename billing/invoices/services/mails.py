@@ -23,6 +23,7 @@ from billing.invoices.models import BillingContact, DocumentMail, Invoice, Note
 from billing.runtime.apart import log_failure
 from billing.tenancy.audit import audit_record
 from billing.tenancy.models import Team
+from billing.tenancy.people import has_left
 from billing.tenancy.selectors import billing_setup
 from metering.intervals import day_of
 from metering.messages import Message, UserError
@@ -201,6 +202,9 @@ def _send(mail_id: int, now: datetime) -> bool:
             return False  # somebody else sends it, or has
         if now - mail.queued_at > OLDEST:
             _give_up(mail, f"waited longer than {OLDEST.days} days: send it by hand if it is still wanted")
+            return False
+        if has_left(mail.address):
+            _give_up(mail, "the account of that address is closed: end the contact")
             return False
         try:
             with transaction.atomic():
