@@ -247,7 +247,8 @@ class Board:
     @property
     def _lacks_teams(self) -> bool:
         """Whether a team that is asked for is in no figure of the month."""
-        return not self.month.unrated.keys().isdisjoint([self.filters.team] if self.filters.team else self.codes)
+        lacking = {*self.month.unrated, *self.month.unbuilt}
+        return not lacking.isdisjoint([self.filters.team] if self.filters.team else self.codes)
 
     @property
     def compared_until(self) -> datetime | None:

@@ -16,7 +16,6 @@ from django.utils import timezone
 
 from billing.closing.services.snapshots import snapshot_make
 from billing.closing.snapshots import KindSum, contents_of, rollups_of, snapshot_shown, sums_of
-from billing.invoices.issued import unbuilt_teams
 from billing.invoices.line_rollups import Charged, StatementLine, WastingJob, invoiced_rollups
 from billing.invoices.line_rollups import statement_line as previewed
 from billing.invoices.lines import invoice_lines
@@ -167,9 +166,8 @@ class Month:
 
     @cached_property
     def unrated(self) -> dict[str, str]:
-        """Why teams of the page cannot be rated, or have no document: they are in no statement and may owe something."""
-        is_closed = self.period.status == BillingPeriod.Status.CLOSED
-        faults = self.assessment.faults if self.assessment else unbuilt_teams(self.period) if is_closed else {}
+        """Why teams of the page cannot be rated: they are in no statement, though they may owe something."""
+        faults = self.assessment.faults if self.assessment else {}
         codes = {team.code for team in self.teams} if faults else set()
         return {team: problem for team, problem in sorted(faults.items()) if team in codes}
 

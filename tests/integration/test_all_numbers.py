@@ -414,8 +414,9 @@ def test_a_budget_has_spent_what_the_preview_and_then_the_invoice_says() -> None
     (voided,) = standings_refresh(now=last.replace(second=15))
     assert str(voided.spent) == TOTALS["nlp"]
     reader = factories.signed_in("everything")
-    for address in ("/overview/?", "/teams/nlp/?", "/spending/?", "/explorer/?"):
-        assert "nlp: what it is charged is unknown" in shown(reader, f"{address}month=2026-10").text, address
+    for address in ("/overview/?", "/teams/nlp/?", "/spending/?"):
+        assert "The draft of nlp was voided" in shown(reader, f"{address}month=2026-10").text, address
+    assert "nlp: what it is charged is unknown" in shown(reader, "/explorer/?month=2026-10").text
     invoice_rebuild(month="2026-10", team="nlp", actor="sam")
     (after,) = standings_refresh(now=last.replace(second=30))
     assert str(after.spent) == TOTALS["nlp"]
