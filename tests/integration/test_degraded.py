@@ -44,8 +44,9 @@ def kinds(now: datetime) -> list[str]:
 
 
 def test_the_limits_are_those_of_the_alert_rules() -> None:
-    always, of_backups = (yaml.safe_load((RULES / name).read_text("utf-8")) for name in ("rules.yaml", "backup-rules.yaml"))
-    groups = [*always["groups"], *of_backups]
+    files = ("rules.yaml", "backup-rules.yaml", "restore-check-rules.yaml")
+    always, *of_backups = (yaml.safe_load((RULES / name).read_text("utf-8")) for name in files)
+    groups = [*always["groups"], *(group for groups in of_backups for group in groups)]
     rules = {rule["alert"]: rule["expr"] for group in groups for rule in group["rules"]}
     limits = {kind: re.findall(r"> (\d+)", rules[alert])[0] for kind, alert in ALERTS.items()}
     assert limits == {kind: str(round(limit.total_seconds())) for kind, limit in LIMITS.items()}

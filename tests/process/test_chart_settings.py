@@ -261,8 +261,8 @@ def test_the_broker_is_the_one_of_compose() -> None:
     assert container["command"][-1].split() == ours["command"][-1].replace("$$", "$").split()
 
 
-def cron(values: str, name: str) -> Any:
-    job = named(objects("suanpan", values), "CronJob", f"suanpan-{name}")["spec"]
+def cron(values: str, name: str, *options: str) -> Any:
+    job = named(objects("suanpan", values, *options), "CronJob", f"suanpan-{name}")["spec"]
     assert job["concurrencyPolicy"] == "Forbid"
     assert job["jobTemplate"]["spec"]["template"]["spec"]["restartPolicy"] == "Never"
     return job["jobTemplate"]["spec"]["template"]["spec"]["containers"][0]
@@ -309,7 +309,7 @@ def test_a_backup_that_fails_fails_the_job_and_deletes_nothing(tmp_path: Path) -
 
 def test_the_newest_backup_is_the_one_that_is_checked(tmp_path: Path) -> None:
     folder = backups(tmp_path)
-    container = cron("everything", "restore-check")
+    container = cron("everything", "restore-check", "--set", "restoreCheck.databaseUrl.name=scratch-server")
     done = run_script(container, folder, status=3)
     assert (done.returncode, done.stdout) == (3, f"manage restore_check {folder}/suanpan-2026-10-31T011700Z.dump\n")
     assert environment(container)["DATABASE_URL"] == {"secretKeyRef": {"name": "scratch-server", "key": "DATABASE_URL"}}
