@@ -1,10 +1,12 @@
 """Who may ask for which credit, and who may approve it: by amount, and never the same person.
 
 Up to 1,000 a second person of finance is enough, up to 50,000 it takes an approver, above that two of them, by what is
-credited or what is billed again, whichever is more; a write-off takes an approver whatever its amount, and so does a
-correction of usage of a fiscal year that is over. An actor is the name of an account; a name without one may nothing.
+credited or what is billed again, whichever is more, together with smaller corrections of the same before. A write-off, a
+change of closed time and a correction of usage of a fiscal year that is over take an approver whatever their amount.
+An actor is the name of an account; a name without one may nothing.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 
@@ -36,18 +38,36 @@ CREDITS = (
     Authority(Decimal("50000.00"), (Right.APPROVE,)),
     Authority(None, (Right.APPROVE,), persons=2),
 )
-PRIOR_YEARS = CREDITS[1:]
-"""Reported figures of that year stay; what finance gives back of them is a decision of its own."""
-WRITE_OFFS = (Authority(None, (Right.APPROVE,)),)
+BY_APPROVERS = CREDITS[1:]
+"""Of write-offs, changes of closed time, and years that are over, whose reported figures stay: never finance alone."""
 
 
-def authority_for(amount: Decimal, table: tuple[Authority, ...] = CREDITS) -> Authority:
-    """The row that an amount falls under.
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """What an earlier correction moved of the same: `amount`, of a decision on `whole`."""
+
+    amount: Decimal
+    whole: Decimal
+
+
+def authority_for(
+    amount: Decimal, table: tuple[Authority, ...] = CREDITS, earlier: Iterable[Earlier] = ()
+) -> Authority:
+    """The row that an amount falls under, together with `earlier` ones that were not above its limit by themselves: parts
+    of a credit are approved as the whole would be.
 
     >>> [authority_for(Decimal(amount)).persons for amount in ("1000.01", "50000.00", "50000.01")]
     [1, 1, 2]
+    >>> parts, large = Earlier(Decimal(500), Decimal(500)), Earlier(Decimal(2000), Decimal(2000))
+    >>> [authority_for(Decimal(amount), earlier=[parts, large]).limit for amount in (500, 501)]
+    [Decimal('1000.00'), Decimal('50000.00')]
     """
-    return next(row for row in table if row.limit is None or amount <= row.limit)
+    known = list(earlier)
+
+    def holds(limit: Decimal) -> bool:
+        return amount + sum(one.amount for one in known if one.whole <= limit) <= limit
+
+    return next(row for row in table if row.limit is None or holds(row.limit))
 
 
 def has_right(actor: str, *rights: Right, team: Team | None = None) -> bool:

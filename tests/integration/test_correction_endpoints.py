@@ -140,6 +140,7 @@ def test_finance_corrects_a_line_on_the_pages_and_the_team_sees_it(october: None
     assert sam.post(address, {**form, "whole": "1", "rebill_price": "9.5"}).status_code == 302
     correction = Correction.objects.get()
     steps = f"/corrections/{correction.pk}/"
+    assert "It takes a second person of finance or an approver" in sam.get("/corrections/").content.decode()
     assert "somebody else must approve" in sam.post(steps + "approve/").content.decode()
     assert lea.post(steps + "approve/").status_code == 302
     assert sam.post(steps + "issue/").status_code == 302

@@ -281,7 +281,7 @@ def test_who_asks_does_not_approve_and_finance_asks(october: None) -> None:
 
 
 @pytest.mark.parametrize("price", ["9", "11"])
-def test_a_large_change_takes_two_approvers_whatever_its_sign(tmp_path: Path, price: str) -> None:
+def test_a_large_change_takes_two_approvers_cheaper_or_dearer(tmp_path: Path, price: str) -> None:
     people()
     apply(tmp_path)
     ingest_allocations(hold(1, 8000, 20))
@@ -293,6 +293,20 @@ def test_a_large_change_takes_two_approvers_whatever_its_sign(tmp_path: Path, pr
     assert not Note.objects.exists()
     assert approve(change, "head").status == "approved"
     assert Note.objects.count() == 2
+
+
+def test_parts_of_a_change_are_approved_as_the_whole_would_be(tmp_path: Path) -> None:
+    """40,000 GPU-hours of each of two days, at 11 instead of 10: 40,000.00 more, then another 40,000.00."""
+    people()
+    apply(tmp_path)
+    ingest_allocations(hold(1, 2000, 20), hold(2, 2000, 20, day="2026-10-20"))
+    bill()
+    dearer, middle = {"gpu": [{"accelerator": "NVIDIA-H800", "price": "11"}]}, datetime(2026, 10, 15, tzinfo=UTC)
+    first, second = propose(fact=dearer, valid_until=middle), propose(fact=dearer, name="the rest", valid_from=middle)
+    assert approve(first).status == "approved"
+    shown = " ".join(signed_in("fin").get("/corrections/changes/").content.decode().split())
+    assert "It takes two approvers · 40,000.00 CNY were asked for or corrected before of the same team and month" in shown
+    assert [approve(second, by).status for by in ("fin", "head")] == ["proposed", "approved"]
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,9 @@ import pytest
 
 from billing.approvals.limits import AuthorityError
 from billing.corrections.note_lines import NoteError
-from billing.corrections.services.corrections import correction_approve, correction_issue
+from billing.corrections.services.corrections import correction_approve, correction_issue, correction_void
 from billing.corrections.services.settlement import SettlementError, document_settle
+from billing.invoices.models import Correction
 from billing.invoices.services.invoices import invoices_approve, invoices_preview
 from tests.scenarios.company import Company, day, part
 
@@ -72,6 +73,46 @@ def test_the_amount_decides_who_may_approve_and_how_many(
     assert company.notes() == [f"AI-INFRA-CN-2026-000001 nlp -{amount}"]
 
 
+@pytest.mark.parametrize(
+    ("before", "amount", "approvers"),
+    [
+        ("600.00", "400.00", ["lea"]),
+        ("600.00", "400.01", ["fin"]),
+        ("30000.00", "20000.00", ["fin"]),
+        ("30000.00", "20000.01", ["fin", "head"]),
+        ("50000.01", "1000.00", ["lea"]),  # what two approvers saw as a whole is no part of anything
+    ],
+)
+def test_parts_of_a_credit_are_approved_as_the_whole_would_be(
+    company: Company, before: str, amount: str, approvers: list[str]
+) -> None:
+    bill_60_000(company)
+    for approver in ("fin", "head") if before == "50000.01" else ("fin",):
+        earlier = Correction.objects.first() or company.drafts_credit(INVOICE, part(before))
+        correction_approve(correction_id=earlier.pk, actor=approver, now=day("2026-11-12"))
+    correction_issue(correction_id=earlier.pk, actor="sam", now=day("2026-11-12"))
+    drafted = company.drafts_credit(INVOICE, part(amount))
+    if "lea" not in approvers:
+        with pytest.raises(AuthorityError, match=f"with {before} asked for or corrected before of the same team and month"):
+            correction_approve(correction_id=drafted.pk, actor="lea", now=day("2026-11-12"))
+    for approver in approvers:
+        assert drafted.status == "draft"
+        drafted = correction_approve(correction_id=drafted.pk, actor=approver, now=day("2026-11-12"))
+    assert drafted.status == "approved"
+
+
+def test_a_credit_that_waits_counts_and_a_dropped_one_does_not(company: Company) -> None:
+    """600.00 of each of two lines wait: neither is for finance alone until the other one is dropped."""
+    for namespace in ("nlp-train", "nlp-eval"):
+        company.uses(namespace, gpus=10, since="2026-10-10 08:00", until="2026-10-10 18:00")
+    company.bills("2026-10")
+    one, other = (company.drafts_credit(INVOICE, part("600.00", line)) for line in (1, 2))
+    with pytest.raises(AuthorityError, match="lea may not approve"):
+        correction_approve(correction_id=one.pk, actor="lea", now=day("2026-11-12"))
+    correction_void(correction_id=other.pk, actor="sam", reason="asked twice", now=day("2026-11-12"))
+    assert correction_approve(correction_id=one.pk, actor="lea", now=day("2026-11-12")).status == "approved"
+
+
 @pytest.mark.parametrize("actor", ["viv", "fin", "nobody"])
 def test_only_finance_asks_for_a_credit(company: Company, actor: str) -> None:
     bill_60_000(company)
@@ -86,6 +127,12 @@ def test_a_write_off_takes_an_approver_whatever_its_amount(company: Company) -> 
     with pytest.raises(AuthorityError, match="right approve"):
         correction_approve(correction_id=drafted.pk, actor="lea", now=day("2026-11-12"))
     assert company.approves(drafted, by="fin") == ["AI-INFRA-CN-2026-000001, 2026-11", "allowance: -5.00"]
+    large = company.drafts_credit(INVOICE, part("50000.01"), because="write_off")
+    statuses = [
+        correction_approve(correction_id=large.pk, actor=approver, now=day("2026-11-12")).status
+        for approver in ("fin", "head")
+    ]
+    assert statuses == ["draft", "approved"], "above the limit two approvers, as for any other credit"
 
 
 def bill_60_000(company: Company) -> None:

@@ -5,21 +5,19 @@ from functools import partial
 from typing import Any
 
 from django.conf import settings
-from django.db.models import Sum
 
 from billing.approvals.kinds import Action, Approval, Kind, Refused, Why, register
 from billing.approvals.limits import (
+    BY_APPROVERS,
     CREDITS,
-    PRIOR_YEARS,
-    WRITE_OFFS,
-    Authority,
     authority_for,
     require_right,
     same_person_error,
 )
 from billing.approvals.models import Step
+from billing.corrections.corrected_before import Needed, corrected_before, moved_by
 from billing.corrections.note_lines import NoteError
-from billing.invoices.models import Correction, CorrectionProposal, Note, NoteLine
+from billing.invoices.models import Correction, CorrectionProposal, NoteLine
 from billing.runtime.canonical_json import canonical_json, document_hash
 from billing.tenancy.access import Right
 from billing.tenancy.selectors import billing_setup
@@ -55,13 +53,20 @@ class CorrectionKind(Kind[CorrectionProposal]):
     def approval(self, row: CorrectionProposal, actor: str, now: datetime) -> Approval:
         """Its notes can be issued."""
         correction = row.corrections.get()
-        authority = authority_of(correction, now)
-        require_right(actor, Message("approve %(what)s", what=correction_words(correction)), *authority.checker)
-        return Approval(partial(correction_decided, correction, Correction.Status.APPROVED, actor, now), authority.persons)
+        needed = needed_of(correction, now)
+        what = Message("approve %(what)s", what=correction_words(correction))
+        if needed.earlier:
+            what = Message(
+                "%(what)s, with %(earlier)s asked for or corrected before of the same team and month",
+                what=what, earlier=needed.earlier,
+            )  # fmt: skip
+        require_right(actor, what, *needed.authority.checker)
+        approved = partial(correction_decided, correction, Correction.Status.APPROVED, actor, now)
+        return Approval(approved, needed.authority.persons)
 
     def rights(self, row: CorrectionProposal, now: datetime) -> tuple[Right, ...]:
         """What its amount takes."""
-        return authority_of(row.corrections.get(), now).checker
+        return needed_of(row.corrections.get(), now).authority.checker
 
     def fingerprint(self, row: CorrectionProposal) -> str:
         """The correction and the totals of its notes, as they are stored."""
@@ -105,16 +110,14 @@ def correction_decided(correction: Correction, status: str, actor: str, now: dat
     correction.save(update_fields=["status", "decided_by", "decided_at", "decision"])
 
 
-def authority_of(correction: Correction, now: datetime) -> Authority:
-    """Who may approve a correction at `now`, and how many of them it takes: by what it credits or by what it bills again,
-    whichever is more.
+def needed_of(correction: Correction, now: datetime) -> Needed:
+    """Whose approval a correction takes at `now`: by what it credits or by what it bills again, whichever is more, together
+    with what was corrected before of the same teams and months of usage.
     """
-    rebills = correction.notes.filter(kind=Note.Kind.REBILL).aggregate(total=Sum("total"))
-    moved = max(abs(correction.amount), rebills["total"] or correction.amount)
-    if prior_year(correction, now):
-        return authority_for(moved, PRIOR_YEARS)
-    written_off = correction.reason_code == Correction.Reason.WRITE_OFF
-    return authority_for(moved, WRITE_OFFS if written_off else CREDITS)
+    moved = moved_by(NoteLine.objects.filter(note__correction=correction))[correction.pk]
+    approvers = prior_year(correction, now) or correction.reason_code == Correction.Reason.WRITE_OFF
+    earlier = corrected_before(moved.months, besides=correction)
+    return Needed.of(authority_for(moved.amount, BY_APPROVERS if approvers else CREDITS, earlier), earlier)
 
 
 def prior_year(correction: Correction, now: datetime) -> bool:

@@ -10,9 +10,10 @@ from typing import Any
 from django.db import transaction
 
 from billing.approvals.kinds import Action, Approval, Kind, Refused, Why, register
-from billing.approvals.limits import CREDITS, authority_for, require_right, same_person_error
+from billing.approvals.limits import BY_APPROVERS, authority_for, require_right, same_person_error
 from billing.approvals.models import Step
 from billing.approvals.services import approve, locked, proposal_create, proposal_note, proposal_submit, reject
+from billing.corrections.corrected_before import Moved, Needed, corrected_before, net
 from billing.corrections.effect import Effect, current_lines, effect_of
 from billing.corrections.note_lines import NoteEntry, rebill, reversal, withdrawal
 from billing.corrections.services.correction_kind import correction_decided
@@ -51,9 +52,7 @@ REASONS = {
 
 
 class ChangeKind(Kind[ChangeProposal]):
-    """A change of closed time: finance asks, and as many approvers decide as what it gives back or charges takes, whichever
-    is more.
-    """
+    """A change of closed time: finance asks, and as many approvers decide as what it gives back or charges takes."""
 
     name = "retroactive_change"
     model = ChangeProposal
@@ -99,10 +98,7 @@ class ChangeKind(Kind[ChangeProposal]):
         effect = effect_of(change)
         _require_rated(change, effect)
         _require_note_taken(change, effect)
-        moved = [month.difference for month in effect.by_team_and_month()]
-        given, taken = sum(one for one in moved if one < 0), sum(one for one in moved if one > 0)
-        authority = authority_for(Decimal(max(-given, taken)), CREDITS)
-        return Approval(partial(_bring_about, change, effect, actor, now), authority.persons)
+        return Approval(partial(_bring_about, change, effect, actor, now), change_needs(effect).authority.persons)
 
     def fingerprint(self, row: ChangeProposal) -> str:
         """What the change says where rating reads it."""
@@ -117,6 +113,15 @@ class ChangeKind(Kind[ChangeProposal]):
 
 CHANGE = ChangeKind()
 register(CHANGE)
+
+
+def change_needs(effect: Effect) -> Needed:
+    """Whose approval a change takes: by what it gives back or by what it charges, whichever is more, together with what was
+    corrected before of the same teams and months of usage.
+    """
+    moved = Moved({(row.team, row.month): net(row.difference) for row in effect.by_team_and_month()})
+    earlier = corrected_before(moved.months)
+    return Needed.of(authority_for(moved.amount, BY_APPROVERS, earlier), earlier)
 
 
 def retroactive_propose(*, reason: str, actor: str, now: datetime, **asked: Any) -> RetroactiveChange:

@@ -11,6 +11,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils.translation import gettext_lazy as _
 
+from billing.corrections.corrected_before import Needed
 from billing.corrections.effect import TeamMonth, effect_of
 from billing.corrections.services import retroactive as services
 from billing.portal.access import action, action_for, page, step_or_404
@@ -40,6 +41,7 @@ class ShownChange:
     unrated: Mapping[str, str]
     entangled: bool
     form: PageForm
+    needed: Needed | None
 
     @property
     def charged(self) -> Decimal:
@@ -165,7 +167,9 @@ def _shown(request: HttpRequest, change: RetroactiveChange, refused: PageForm | 
     asked = change.kind in OWNERSHIP and change.proposal.waits
     teams = sorted({row.team for row in effect if row.team in disputable} - set(change.acknowledged))
     form = _rejection(key=change.pk).or_refused(refused)
-    return ShownChange(change, effect, teams if asked else [], unrated, whole.entangled, form)
+    decides = change.proposal.waits and access.may(Right.READ)
+    needed = services.change_needs(whole) if decides else None
+    return ShownChange(change, effect, teams if asked else [], unrated, whole.entangled, form, needed)
 
 
 @action_for(Right.CLOSE)

@@ -14,8 +14,10 @@ from django.utils.text import slugify
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
+from billing.corrections.corrected_before import Needed
 from billing.corrections.credited_lines import credited_by_position
 from billing.corrections.services import corrections as services
+from billing.corrections.services.correction_kind import needed_of
 from billing.invoices.acceptance import acceptance_of, due_of
 from billing.invoices.labels import CORRECTION_REASON
 from billing.invoices.models import Correction, Invoice
@@ -64,7 +66,7 @@ def _list(request: HttpRequest, setup: BillingSetup, refused: PageForm | None = 
         "nav": "corrections", "setup": setup, "refused": refused,
         "page": page_shown(request, notes),
         "totals": note_totals(notes),
-        "waiting": [(item, _net(item), _drop(key=item.pk).or_refused(refused)) for item in waiting],
+        "waiting": [(item, _net(item), _drop(key=item.pk).or_refused(refused), _needed(item)) for item in waiting],
     }  # fmt: skip
     return render(request, "portal/corrections.html", context, status=409 if refused else 200)
 
@@ -73,6 +75,11 @@ def _net(correction: Correction) -> Decimal | None:
     """The sum of the notes of a correction; a single note has it itself."""
     totals = [note.total for note in correction.notes.all()]
     return sum(totals, Decimal("0.00")) if len(totals) > 1 else None
+
+
+def _needed(correction: Correction) -> Needed | None:
+    """Whose approval a draft takes."""
+    return needed_of(correction, timezone.now()) if correction.status == Correction.Status.DRAFT else None
 
 
 @page
