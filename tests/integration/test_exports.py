@@ -76,23 +76,29 @@ def test_the_chart_of_accounts_may_be_a_file_and_options_go_before_it(tmp_path: 
     bill()
     chart, out = tmp_path / "chart.yaml", tmp_path / "j.csv"
     chart.write_text(
-        "company_code: '1000'\nconsumer_account: '6001'\nprovider_account: '6002'\nposting_date: 2026-11-04\n"
+        "company_code: '1000'\nconsumer_account: 06001\nprovider_account: '6002'\nposting_date: 2026-11-04\n"
         "internal_orders: {nlp: IO-7}\n"
     )
     manage("export_journal", "2026-10", "--out", out, "--accounts", chart, "--company-code", "2000")
     assert [
         tuple(row[name] for name in ("company_code", "account", "internal_order", "posting_date")) for row in file_rows(out)
-    ] == [("2000", "6001", "IO-7", "2026-11-04"), ("2000", "6002", "", "2026-11-04")]
+    ] == [("2000", "06001", "IO-7", "2026-11-04"), ("2000", "6002", "", "2026-11-04")]
 
 
 @pytest.mark.parametrize(
     ("content", "said"),
     [
         ("surprise: x", "field 'surprise' is none of"),
-        ("company_code: 1000", "company_code 1000 must be text"),
+        ("company_code: [1000]", "company_code ['1000'] must be text"),
+        ("posting_date: 2026-02-30", "posting_date '2026-02-30' must be a date"),
+        ("company_code: '1000'\ncompany_code: '2000'", "field 'company_code' is given twice"),
+        ("cost_centers: {nlp: CC-1, nlp: CC-2}", "field 'nlp' is given twice"),
+        ("cost_centers: {nlp: " + 5000 * "[", "nested too deeply"),
+        ("cost_centers: {nlp: &a CC-1, cv: *a}", "references (*name) are not read"),
+        ("#" * 1024 * 1024 + "#", "larger than 1048576 bytes"),
         ("cost_centers: [a]", "cost_centers must map team codes"),
         ("posting_date: soon", "posting_date 'soon' must be a date"),
-        ("[", "is not YAML"),
+        ("[", "is no YAML"),
     ],
 )
 def test_a_chart_that_says_something_else_is_bad_input(tmp_path: Path, manage: Manage, content: str, said: str) -> None:

@@ -7,7 +7,6 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import yaml
 from django.db import transaction
 
 from billing.corrections.dispute_holdback import HeldPart, all_held, held_parts
@@ -21,10 +20,13 @@ from billing.runtime.atomic_file import atomic_file
 from billing.tenancy.audit import audit_record
 from billing.tenancy.selectors import company_calendar
 from metering.messages import Message, UserError
+from pricing.documents import DocumentError, parse_yaml, read_text
+from pricing.fields import shown
 
 ZERO = Decimal("0.00")
 BY_TEAM = ("cost_centers", "internal_orders")
 MAX_REFERENCE = 200
+MOST_CHART_BYTES = 1024 * 1024
 
 
 class AcknowledgementError(UserError, ValueError):
@@ -174,35 +176,35 @@ def chart_read(path: Path) -> dict[str, Any]:
 
 def chart_of(text: bytes, path: Path) -> dict[str, Any]:
     """The fields of a chart from YAML; `path`: what refusals call it.  Raises ChartError naming the field."""
+    if len(text) > MOST_CHART_BYTES:
+        raise ChartError(Message("%(file)s: larger than %(most)s bytes", file=path, most=MOST_CHART_BYTES))
     try:
-        content = yaml.safe_load(text)
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        what = " ".join(str(error).split())[:200]
-        raise ChartError(Message("%(file)s: is not YAML: %(error)s", file=path, error=what)) from error
+        content = parse_yaml(read_text(text, str(path)), str(path))
+    except DocumentError as error:
+        raise ChartError(error.message) from error
     if not isinstance(content, dict):
         raise ChartError(Message("%(file)s: must be a mapping of fields", file=path))
     known = [item.name for item in fields(Chart)]
-    for name, value in content.items():
+    for name in content:
         if name not in known:
             raise ChartError(Message(
                 "%(file)s: field %(name)s is none of %(names)s", file=path, name=repr(str(name)[:40]), names=", ".join(known)
             ))
-        _check_value(path, name, value)
-    return content
+    return {name: _value(path, name, value) for name, value in content.items()}
 
 
-def _check_value(path: Path, name: str, value: object) -> None:
+def _value(path: Path, name: str, value: object) -> object:
+    """The value of a field, numbers as the text that was written.  Raises ChartError."""
     if name == "posting_date":
-        if type(value) is not date:
+        try:
+            return date.fromisoformat(value if isinstance(value, str) else "")
+        except ValueError as error:
             raise ChartError(Message(
-                "%(file)s: posting_date %(value)s must be a date such as 2026-10-31", file=path, value=repr(value)
-            ))
-    elif name in BY_TEAM:
-        if not isinstance(value, dict) or not all(isinstance(text, str) for pair in value.items() for text in pair):
-            raise ChartError(Message(
-                "%(file)s: %(name)s must map team codes to text; put numbers in quotes", file=path, name=name
-            ))
+                "%(file)s: posting_date %(value)s must be a date such as 2026-10-31", file=path, value=shown(value)
+            )) from error
+    if name in BY_TEAM:
+        if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
+            raise ChartError(Message("%(file)s: %(name)s must map team codes to text", file=path, name=name))
     elif not isinstance(value, str):
-        raise ChartError(Message(
-            "%(file)s: %(name)s %(value)s must be text; put a number in quotes", file=path, name=name, value=repr(value)
-        ))
+        raise ChartError(Message("%(file)s: %(name)s %(value)s must be text", file=path, name=name, value=shown(value)))
+    return value

@@ -16,7 +16,7 @@ from billing.closing.services.operations import operation_request
 from billing.closing.tasks import operation_wake
 from billing.exports.journal import Chart
 from billing.exports.services.focus_rows import KIND, FocusNotReadyError, focus_files
-from billing.exports.services.journal import chart_of, journal_export
+from billing.exports.services.journal import MOST_CHART_BYTES, chart_of, journal_export
 from billing.invoices.models import BillingPeriod
 from billing.invoices.selectors import teams_without_invoice
 from billing.invoices.services.documents import documents_archive
@@ -29,8 +29,6 @@ from billing.tenancy.access import Right, teams_visible_to
 from billing.tenancy.actors import actor_of
 from billing.tenancy.audit import export_record
 from billing.tenancy.models import BillingSetup
-
-MOST_BYTES = 1024 * 1024
 
 
 @page
@@ -64,7 +62,7 @@ def journal(request: HttpRequest, setup: BillingSetup, month: str) -> HttpRespon
         path = Path(folder, "journal.csv")
 
         def export(accounts: Any, accepted: bool, posting_date: date | None, **codes: str) -> object:
-            facts = chart_of(accounts.read(MOST_BYTES), Path(accounts.name)) if accounts else {}
+            facts = chart_of(accounts.read(MOST_CHART_BYTES + 1), Path(accounts.name)) if accounts else {}
             given = {name: value for name, value in {**codes, "posting_date": posting_date}.items() if value}
             return journal_export(
                 month=period.month, path=path, chart=Chart(**facts | given), exported_by=actor, now=now,
