@@ -32,7 +32,7 @@ class CloseCheck:
     def at_cut_off(self, period: BillingPeriod, *, now: datetime) -> tuple[Report, RatingResult | None]:
         """The report that decides, and the rating where its inputs are still the same; no usage comes in meanwhile."""
         same = fingerprint_now(window=Interval(period.start, period.end), zone=period.zone) == self.fingerprint
-        return report_at_cut_off(Context(period, now, self.rated)), self.rated if same else None
+        return report_at_cut_off(Context(period, now, self.rated), same=same), self.rated if same else None
 
 
 def close_check(

@@ -50,7 +50,7 @@ ALWAYS: Final = (
 )  # fmt: skip
 AT_CUT_OFF: Final = (
     exceptions.not_ended, exceptions.costs_not_measured, completeness.unwatched, completeness.in_quarantine,
-    completeness.shares_unknown, completeness.numbers_missing, completeness.scans_differing, completeness.allocated_twice,
+    completeness.shares_unknown, completeness.numbers_missing, completeness.scans_differing,
 )  # fmt: skip
 """Those that what comes in between the check and the cut-off can cause, beside usage: that is rated again."""
 
@@ -149,10 +149,11 @@ def build_report(
         return judged(found_in(period, now, assessment, thorough=thorough), period, now, thorough=thorough)
 
 
-def report_at_cut_off(context: Context) -> Report:
-    """What can block the close of an open month beside the usage that is rated."""
+def report_at_cut_off(context: Context, *, same: bool) -> Report:
+    """What can block the close of an open month beside the usage that is rated; `same`: as when it was checked."""
     report = Report(context.period.month, context.period.status)
-    report.exceptions = [item for check in AT_CUT_OFF for item in check(context)]
+    checks = AT_CUT_OFF if same else (*AT_CUT_OFF, completeness.allocated_twice)
+    report.exceptions = [item for check in checks for item in check(context)]
     _waive(report, context.period, context.now)
     return report
 

@@ -245,8 +245,8 @@ def allocated_twice_by_pod(window: Interval) -> list[tuple[str, str, int]]:
 
     A UID that Kubernetes gave is of one pod everywhere: a cluster that is reported under two names holds everything twice.
     Claimed devices (`dra/DRIVER`) of two products are two resources under one name. Pieces of one allocation never
-    overlap, so only pods with several are read; an index finds these at any time. A run of Slurm has another uid where its
-    reports know another key of it, so its job tells who holds: runs of one job follow each other.
+    overlap, so only pods and jobs with several are read; indexes find these at any time. A run of Slurm has another uid
+    where its reports know another key of it, so its job tells who holds: runs of one job follow each other.
     """
     return rows_read(
         """WITH several AS MATERIALIZED (
@@ -254,6 +254,8 @@ def allocated_twice_by_pod(window: Interval) -> list[tuple[str, str, int]]:
                UNION
                SELECT unnest(array_agg(DISTINCT cluster)), pod_uid FROM usage_gpuallocation GROUP BY pod_uid
                HAVING min(cluster) < max(cluster)
+           ), jobs AS MATERIALIZED (
+               SELECT cluster, pod FROM usage_gpuallocation WHERE resource LIKE 'slurm/%%' GROUP BY 1, 2 HAVING count(*) > 1
            ), holds AS (
                SELECT a.cluster, CASE WHEN a.pod_uid ~ %(uid)s THEN '' ELSE a.cluster END AS whose, a.pod_uid AS holder,
                       a.resource, s.start, s.until, s.id,
@@ -264,7 +266,8 @@ def allocated_twice_by_pod(window: Interval) -> list[tuple[str, str, int]]:
                UNION ALL
                SELECT a.cluster, a.cluster, split_part(a.pod_uid, '/', 1) || '/' || a.pod, a.resource,
                       s.start, s.until, s.id, NULL
-               FROM usage_gpuallocation a JOIN usage_allocationrevision s ON s.allocation_id = a.id
+               FROM jobs JOIN usage_gpuallocation a USING (cluster, pod)
+               JOIN usage_allocationrevision s ON s.allocation_id = a.id
                WHERE s.start < %(hi)s AND s.until > %(lo)s AND a.resource LIKE 'slurm/%%'
            )
            SELECT cluster, holder, sum(microseconds(least(until, before) - start))::bigint FROM (
