@@ -16,6 +16,7 @@ from billing.corrections.services.disputes import (
 )
 from billing.corrections.services.settlement import SettlementError, document_settle
 from billing.invoices.models import Correction
+from tests.factories import money
 from tests.scenarios.company import Company, day, whole
 
 INVOICE = "AI-INFRA-2026-000001"
@@ -82,12 +83,16 @@ def test_a_rejected_dispute_is_escalated_once_and_decided_by_somebody_else(octob
     assert october.notes() == []
 
 
-def test_an_escalated_dispute_may_still_be_upheld(october: Company) -> None:
+def test_an_escalated_dispute_may_still_be_upheld_and_its_credit_is_approved_by_somebody_else(october: Company) -> None:
+    """sam, who rejected it, was noted as who asked for the credit, and fin alone decided and approved."""
     dispute = october.disputes(INVOICE, 1, amount="100.00")
     dispute_reject(dispute_id=dispute.pk, actor="sam", now=FRIDAY, text="no")
     dispute_escalate(dispute_id=dispute.pk, actor="tom", now=FRIDAY, text="yes")
-    assert upheld(october, dispute, by="fin", approved_by="fin")[1:] == ["allowance: -100.00"]
-    assert Correction.objects.get().requested_by == "sam"
+    with pytest.raises(AuthorityError, match="fin asked for correction"):
+        upheld(october, dispute, by="fin", approved_by="fin")
+    correction = Correction.objects.get()
+    assert (correction.requested_by, correction.amount) == ("fin", money("100.00"))
+    assert october.approves(correction, by="head")[1:] == ["allowance: -100.00"]
 
 
 def test_an_escalation_after_ten_business_days_is_too_late(october: Company) -> None:

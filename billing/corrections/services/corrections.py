@@ -85,13 +85,14 @@ class LineCredit:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The reason of a correction, and who asks for it when."""
+    """The reason of a correction, and who asks for it when; they have one of the `rights`."""
 
     reason_code: str
     reason: str
     evidence: str
     actor: str
     now: datetime
+    rights: tuple[Right, ...] = (Right.CLOSE,)
 
 
 @dataclass(frozen=True)
@@ -290,7 +291,7 @@ def correction_store(
     amount = -sum((total_of_entries(plan.entries) for plan in plans if plan.kind == Note.Kind.CREDIT), ZERO)
     require_right(wanted.actor, Message(
         "ask for a credit of %(amount)s %(currency)s", amount=amount, currency=setup.currency
-    ), Right.CLOSE)
+    ), *wanted.rights)
     facts = {"reason_code": wanted.reason_code, "reason": wanted.reason, "evidence": wanted.evidence}
     notes = [[plan.kind, plan.team.code, str(total_of_entries(plan.entries))] for plan in plans]
     proposal: Proposal = change.proposal if change else proposal_create(

@@ -187,25 +187,19 @@ def _move(
 
 
 def dispute_uphold(*, dispute_id: int, actor: str, now: datetime, text: str) -> Dispute:
-    """The team is right: a correction over the disputed amount is drafted, for others to approve and issue.
+    """The team is right: a correction over the disputed amount is drafted by whoever decides, for others to approve.
 
     Raises DisputeError, NoteError, AuthorityError.
     """
     with transaction.atomic():
         dispute = _decide(dispute_id, Status.UPHELD, actor, now, text)
         lines = billed_lines(dispute.document, dispute.positions)
-        wanted = Wanted(dispute.reason_code, text, f"dispute {dispute.pk}", _maker(dispute, actor), now)
+        wanted = Wanted(dispute.reason_code, text, f"dispute {dispute.pk}", actor, now, (Right.CLOSE, Right.APPROVE))
         dispute.correction = credit_note_draft(
             number=str(dispute.document.number), credits=_credits(dispute, lines), wanted=wanted
         )
         dispute.save()
     return dispute
-
-
-def _maker(dispute: Dispute, actor: str) -> str:
-    """Who asks for the credit: the person who decided, or after an escalation the finance person who decided first."""
-    first = dispute.steps.filter(kind=Status.REJECTED).order_by("id").first()
-    return first.actor if dispute.escalated_at and first else actor
 
 
 def _credits(dispute: Dispute, lines: Sequence[BilledLine]) -> list[LineCredit]:
