@@ -296,8 +296,7 @@ def test_a_large_change_takes_two_approvers_cheaper_or_dearer(tmp_path: Path, pr
 
 
 def test_parts_of_a_change_are_approved_as_the_whole_would_be(tmp_path: Path) -> None:
-    """40,000 GPU-hours of each of two days, at 11 instead of 10: 40,000.00 more, then another 40,000.00."""
-    people()
+    people()  # 40,000 GPU-hours of each of two days, at 11 instead of 10: 40,000.00 more, then another 40,000.00
     apply(tmp_path)
     ingest_allocations(hold(1, 2000, 20), hold(2, 2000, 20, day="2026-10-20"))
     bill()
