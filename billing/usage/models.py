@@ -50,7 +50,6 @@ class GpuAllocation(models.Model):
         ]
         indexes = [
             models.Index(fields=["cluster", "pod_uid"], name="allocation_pod"),
-            models.Index(fields=["cluster", "pod"], name="allocation_job", condition=Q(resource__startswith="slurm/")),
             models.Index(fields=["cluster", "namespace", "started_at"], name="allocation_namespace"),
             models.Index(fields=["cluster", "workload_name"], name="allocation_workload"),
             models.Index(fields=["observed_until"], name="allocation_open", condition=Q(ended_at=None)),

@@ -245,36 +245,26 @@ def allocated_twice_by_pod(window: Interval) -> list[tuple[str, str, int]]:
 
     A UID that Kubernetes gave is of one pod everywhere: a cluster that is reported under two names holds everything twice.
     Claimed devices (`dra/DRIVER`) of two products are two resources under one name. Pieces of one allocation never
-    overlap, so only pods and jobs with several are read; indexes find these at any time. A run of Slurm has another uid
-    where its reports know another key of it, so its job tells who holds: runs of one job follow each other.
+    overlap, so only holders with several are looked at. A run of Slurm has another uid where its reports know another key of
+    it, so its job tells who holds: runs of one job follow each other.
     """
     return rows_read(
-        """WITH several AS MATERIALIZED (
-               SELECT cluster, pod_uid FROM usage_gpuallocation GROUP BY 1, 2 HAVING count(*) > 1
-               UNION
-               SELECT unnest(array_agg(DISTINCT cluster)), pod_uid FROM usage_gpuallocation GROUP BY pod_uid
-               HAVING min(cluster) < max(cluster)
-           ), jobs AS MATERIALIZED (
-               SELECT cluster, pod FROM usage_gpuallocation WHERE resource LIKE 'slurm/%%' GROUP BY 1, 2 HAVING count(*) > 1
-           ), holds AS (
-               SELECT a.cluster, CASE WHEN a.pod_uid ~ %(uid)s THEN '' ELSE a.cluster END AS whose, a.pod_uid AS holder,
-                      a.resource, s.start, s.until, s.id,
-                      CASE WHEN a.resource LIKE 'dra/%%' THEN a.accelerator END AS product
-               FROM several JOIN usage_gpuallocation a USING (cluster, pod_uid)
-               JOIN usage_allocationrevision s ON s.allocation_id = a.id
-               WHERE s.start < %(hi)s AND s.until > %(lo)s AND a.resource NOT LIKE 'slurm/%%'
-               UNION ALL
-               SELECT a.cluster, a.cluster, split_part(a.pod_uid, '/', 1) || '/' || a.pod, a.resource,
-                      s.start, s.until, s.id, NULL
-               FROM jobs JOIN usage_gpuallocation a USING (cluster, pod)
-               JOIN usage_allocationrevision s ON s.allocation_id = a.id
-               WHERE s.start < %(hi)s AND s.until > %(lo)s AND a.resource LIKE 'slurm/%%'
+        """WITH holds AS MATERIALIZED (
+               SELECT a.id AS allocation, a.cluster, a.resource, a.accelerator, s.start, s.until, s.id,
+                      CASE WHEN a.resource LIKE 'slurm/%%' THEN split_part(a.pod_uid, '/', 1) || '/' || a.pod
+                           ELSE a.pod_uid END AS holder
+               FROM usage_allocationrevision s JOIN usage_gpuallocation a ON a.id = s.allocation_id
+               WHERE s.start < %(hi)s AND s.until > %(lo)s
+           ), several AS (
+               SELECT holder FROM holds GROUP BY 1 HAVING min(allocation) < max(allocation)
            )
            SELECT cluster, holder, sum(microseconds(least(until, before) - start))::bigint FROM (
                SELECT cluster, holder, start, until,
-                      max(until) OVER (PARTITION BY whose, holder, resource, product ORDER BY start, id
-                                       ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
-               FROM holds) held
+                      max(until) OVER (
+                          PARTITION BY CASE WHEN holder ~ %(uid)s THEN '' ELSE cluster END, holder, resource,
+                                       CASE WHEN resource LIKE 'dra/%%' THEN accelerator END
+                          ORDER BY start, id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
+               FROM holds JOIN several USING (holder)) held
            WHERE before > start GROUP BY 1, 2 ORDER BY 1, 2""",
         {"lo": window.start, "hi": window.end, "uid": KUBERNETES_UID},
     )
