@@ -185,7 +185,7 @@ def test_the_set_up_may_change_what_concerns_the_held_team_while_its_month_is_be
 def test_what_the_platform_took_over_to_close_is_billed_later_as_a_change_of_closed_time(
     broken: None, tmp_path: Path
 ) -> None:
-    """Once repaired: 720 h at 1,000,000.00 and 78.61 on a rebill of cv, which had no invoice."""
+    """Once repaired: 720 h at 1,000,000.00 and 78.61 on a rebill of cv, which had no invoice; two approvers."""
     with pytest.raises(TeamsBlockedError):
         close()
     invoices_issue(month=MONTH, actor="fin", now=LATER)
@@ -193,7 +193,7 @@ def test_what_the_platform_took_over_to_close_is_billed_later_as_a_change_of_clo
     set_up(tmp_path, ownership=owners, platform=[*SET_UP["platform"], *PLATFORM])
     close(now=LATER)
     repair()
-    for name, role in (("lin", "finance"), ("lea", "finance"), ("ada", "approver")):
+    for name, role in (("lin", "finance"), ("lea", "finance"), ("ada", "approver"), ("ben", "approver")):
         factories.person(name, role)
     change = retroactive_propose(
         kind="namespace", name="cv-again", fact={"scope": "hq-1", "name": "cv", "team": "cv"},
@@ -201,7 +201,8 @@ def test_what_the_platform_took_over_to_close_is_billed_later_as_a_change_of_clo
         actor="lin", now=LATER,
     )  # fmt: skip
     retroactive_acknowledge(change_id=change.pk, team="cv", actor="lea", now=LATER)
-    retroactive_approve(change_id=change.pk, actor="ada", now=LATER)
+    for approver in ("ada", "ben"):
+        retroactive_approve(change_id=change.pk, actor=approver, now=LATER)
     note = Note.objects.get()
     assert (note.team.code, note.kind, note.total) == ("cv", "rebill", Decimal("720000078.61"))
 
