@@ -1,12 +1,15 @@
-"""Several people at one draft in the same instant: published once, by one, and never a list that nobody looked at."""
+"""Several people at one draft or change in the same instant: each decision counts once, and none that nobody looked at."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from billing.corrections.services.retroactive import retroactive_approve, retroactive_propose
 from billing.rates.models import PriceDraft, PriceVersion
 from billing.rates.services import (
     PriceDraftError,
@@ -16,12 +19,15 @@ from billing.rates.services import (
     price_draft_edit,
     price_draft_submit,
 )
+from billing.rating.models import RetroactiveChange
 from tests.factories import apply
+from tests.factories.corrections import IN_NOVEMBER, account, billed_october, proofs_hold
 from tests.factories.prices import DECEMBER, LIST, NOW
 from tests.factories.threads import at_once
 
 pytestmark = pytest.mark.django_db(transaction=True)
 PEOPLE = 6
+OCTOBER = datetime(2026, 9, 30, 16, tzinfo=UTC)
 
 
 def endings(*calls: Callable[[], Any]) -> list[str]:
@@ -89,3 +95,19 @@ def test_two_drafts_of_one_name_made_at_once_are_one(tmp_path: Path) -> None:
     ]
     assert sorted(endings(*calls)) == ["done", *["name"] * (PEOPLE - 1)]
     assert PriceDraft.objects.count() == 1
+
+
+def test_two_changes_of_closed_time_follow_each_other(tmp_path: Path) -> None:
+    """nlp was billed 100 GPU-hours at 10; each change takes back what stood when it was approved."""
+    billed_october(tmp_path)
+    changes = [
+        retroactive_propose(
+            kind="price", name=f"at-{price}", valid_from=OCTOBER, valid_until=None, reason="typed twice", evidence="INC-1",
+            fact={"gpu": [{"accelerator": "NVIDIA-H800", "price": price}]}, actor="sam", now=IN_NOVEMBER,
+        ) for price in ("9", "8")
+    ]  # fmt: skip
+    approvals = (partial(retroactive_approve, change_id=one.pk, actor="fin", now=IN_NOVEMBER) for one in changes)
+    assert endings(*approvals) == ["done", "done"]
+    last = RetroactiveChange.objects.get(change_seq=2)
+    assert account("nlp") == {"at-9": Decimal("900.00"), "at-8": Decimal("800.00")}[last.name]
+    assert proofs_hold("2026-10")

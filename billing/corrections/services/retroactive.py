@@ -154,6 +154,7 @@ def retroactive_approve(*, change_id: int, actor: str, now: datetime) -> Retroac
     concerned first.  Raises ChangeError, NoteError, AuthorityError; then nothing has changed.
     """
     with transaction.atomic():
+        list(RetroactiveChange.objects.select_for_update().order_by("pk"))  # each begins where the one before has ended
         if RetroactiveChange.objects.filter(pk=change_id, kind=Kinds.EFFICIENCY).exists():
             ingest_lock_exclusive()  # which samples count is known only while none comes in
         else:
