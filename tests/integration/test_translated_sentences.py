@@ -117,7 +117,7 @@ def test_a_waiver_that_is_refused_says_why_in_the_readers_language(tmp_path: Pat
     apply(tmp_path)
     client = signed_in(person("fang", "finance"), "zh-CN")
     period_open(month="2026-11")
-    sent = {"kind": "metering_gap", "subject": "hq-1", "reason": "test", "until": until}
+    sent = {"kind": "metering_gap", "subject": "hq-1", "quantity": "1", "reason": "test", "until": until}
     assert expected in shown(client.post("/close/2026-11/waivers/", sent).content)
 
 

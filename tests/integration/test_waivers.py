@@ -3,6 +3,7 @@
 import json
 import re
 from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -77,7 +78,9 @@ def test_finance_waives_on_the_page_which_reports_until_when_and_why() -> None:
     client = signed_in(person("kay", "finance"))
     assert "Waive…" in client.get("/close/?month=2026-10").content.decode()
     until = (datetime.now(tz=UTC) + timedelta(days=5)).date()
-    body = {"kind": "quarantine", "subject": SUBJECT, "reason": "known probe", "until": until.isoformat()}
+    body = {
+        "kind": "quarantine", "subject": SUBJECT, "quantity": "1", "reason": "known probe", "until": until.isoformat(),
+    }  # fmt: skip
     refused = client.post("/close/2026-10/waivers/", {**body, "reason": " "})
     assert (refused.status_code, "Reason: is missing" in refused.content.decode()) == (409, True)
     assert client.post("/close/2026-10/waivers/", {**body, "until": "soon"}).status_code == 409
@@ -91,7 +94,20 @@ def test_finance_waives_on_the_page_which_reports_until_when_and_why() -> None:
     assert row["waived_until"] == ExceptionWaiver.objects.get().expires_at.isoformat()
 
 
-def silent(client: Any) -> tuple[list[tuple[str, str]], str]:
+def test_what_came_since_the_page_was_read_is_not_waived() -> None:
+    client = signed_in(person("kay", "finance"))
+    page = client.get("/close/?month=2026-10").content.decode()
+    (seen,) = re.findall(r'name="quantity" value="([^"]*)"', page)
+    assert seen == "1"
+    ingest_tokens(token_record(3, input_tokens=-1))
+    until = (timezone.localdate() + timedelta(days=5)).isoformat()
+    sent = {"kind": "quarantine", "subject": SUBJECT, "quantity": seen, "reason": "known probe", "until": until}
+    assert client.post("/close/2026-10/waivers/", sent).status_code == 302
+    (item,) = build_report(period_of("2026-10"), now=timezone.now()).blocking
+    assert (item.kind, item.quantity, ExceptionWaiver.objects.get().quantity) == ("quarantine", Decimal(2), Decimal(1))
+
+
+def silent(client: Any) -> tuple[list[tuple[str, str, str]], str]:
     """What blocks October for the silence of hq-1, as the page shows it, and the page."""
     page = client.get("/close/?month=2026-10").content.decode()
     shown = re.search(r'name="seen" value="([^"]*)"', page)
@@ -104,7 +120,7 @@ def test_what_one_silence_causes_is_waived_once_and_what_came_later_is_not() -> 
     finance = signed_in(person("fin", "finance"))
     seen, page = silent(finance)
     assert len(seen) == 3
-    assert {subject.partition("/")[0] for _, subject in seen} == {"hq-1"}
+    assert {subject.partition("/")[0] for _, subject, _ in seen} == {"hq-1"}
     assert f"Waive all {len(seen)} exceptions of this cause" in " ".join(page.split())
     left = seen[:-1]
     wish = {"cause": "hq-1", "seen": json.dumps(left), "reason": "the rack was off", "until": "2199-01-01"}
@@ -113,7 +129,7 @@ def test_what_one_silence_causes_is_waived_once_and_what_came_later_is_not() -> 
     wish["until"] = f"{(timezone.localdate() + timedelta(days=9)):%Y-%m-%d}"
     assert finance.post("/close/2026-10/waivers/cause/", wish).status_code == 302
     waived = set(ExceptionWaiver.objects.values_list("kind", "subject", "reason"))
-    assert waived == {(kind, subject, "the rack was off") for kind, subject in left}
+    assert waived == {(kind, subject, "the rack was off") for kind, subject, _ in left}
     blocking = {(item.kind, item.subject) for item in build_report(period_of("2026-10"), now=timezone.now()).blocking}
-    assert seen[-1] in blocking
+    assert seen[-1][:2] in blocking
     assert not blocking & set(left)

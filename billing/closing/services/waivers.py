@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from datetime import date, datetime, timedelta
+from decimal import Decimal
 from typing import Final
 
 from django.db import transaction
@@ -28,10 +29,12 @@ LONGEST_DAYS: Final = 366
 
 
 def exception_waive(
-    *, period: BillingPeriod, kind: str, subject: str, reason: str, actor: str, now: datetime, until: date | None = None
-) -> ExceptionWaiver:
-    """Let the close go on despite an exception, up to its present quantity and until a local day, that day included
-    (31 days on where none is given): what comes on top, or a close after that day, is held again.
+    *, period: BillingPeriod, kind: str, subject: str, reason: str, actor: str, now: datetime, until: date | None = None,
+    quantity: Decimal | None = None,
+) -> ExceptionWaiver:  # fmt: skip
+    """Let the close go on despite an exception, up to the `quantity` that the person saw, or its present one, and until a
+    local day, that day included (31 days on where none is given): what comes on top, or a close after that day, is held
+    again.
 
     Usage without owner or price cannot be waived: it must be solved.  Raises WaiverError.
     """
@@ -50,30 +53,31 @@ def exception_waive(
     reported = build_report(period, now=now, thorough=False).exceptions
     found = _found(reported, period, kind, subject)
     with transaction.atomic():
-        return _store(period, found, reason, actor, expires_at)
+        return _store(period, found, quantity, reason, actor, expires_at)
 
 
 def exceptions_waive(
-    *, period: BillingPeriod, seen: Iterable[tuple[str, str]], reason: str, actor: str, now: datetime,
+    *, period: BillingPeriod, seen: Iterable[tuple[str, str, Decimal]], reason: str, actor: str, now: datetime,
     until: date | None = None,
 ) -> int:  # fmt: skip
-    """The same for several exceptions that have one cause, by kind and subject: all of them or none; returns how many.
+    """The same for several exceptions that have one cause, by kind, subject and quantity: all of them or none; returns how
+    many.
 
     `seen`: those that the person saw; what came since stays.  Raises WaiverError.
     """
     wanted = list(dict.fromkeys(seen))
     if not reason.strip():
         raise WaiverError(Message("a waiver needs a reason"))
-    if not wanted or any(kind not in WAIVABLE for kind, _ in wanted):
+    if not wanted or any(kind not in WAIVABLE for kind, *_ in wanted):
         raise WaiverError(Message("none of these can be waived: solve what is behind them"))
     if period.close_seq is not None:
         raise WaiverError(Message("period %(month)s is closed: nothing blocks it", month=period.month))
     expires_at = _expiry(period, until, now)
     reported = build_report(period, now=now, thorough=False).exceptions
-    found = [_found(reported, period, kind, subject) for kind, subject in wanted]
+    found = [(_found(reported, period, kind, subject), quantity) for kind, subject, quantity in wanted]
     with transaction.atomic():
-        for item in found:
-            _store(period, item, reason, actor, expires_at)
+        for item, quantity in found:
+            _store(period, item, quantity, reason, actor, expires_at)
     return len(found)
 
 
@@ -91,13 +95,14 @@ def _found(
 
 
 def _store(
-    period: BillingPeriod, found: ReportedException, reason: str, actor: str, expires_at: datetime
+    period: BillingPeriod, found: ReportedException, seen: Decimal | None, reason: str, actor: str, expires_at: datetime
 ) -> ExceptionWaiver:
-    facts = {"reason": reason, "waived_by": actor, "quantity": found.quantity, "expires_at": expires_at}
+    quantity = found.quantity if seen is None else min(seen, found.quantity)
+    facts = {"reason": reason, "waived_by": actor, "quantity": quantity, "expires_at": expires_at}
     waiver, _ = ExceptionWaiver.objects.update_or_create(
         period=period, kind=found.kind, subject=found.subject, defaults=facts
     )
-    detail = {"reason": reason, "quantity": str(found.quantity), "expires_at": expires_at.isoformat()}
+    detail = {"reason": reason, "quantity": str(quantity), "expires_at": expires_at.isoformat()}
     waived = f"{period.month} {found.kind} {found.subject}"
     audit_record(actor=actor, action="exception_waive", subject=waived, detail=detail)
     return waiver

@@ -8,6 +8,7 @@ from decimal import Decimal
 from operator import itemgetter
 from typing import Any
 
+import msgspec
 from django import forms
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
@@ -153,6 +154,7 @@ class WaiverForm(PageForm):
     known_by = ("kind", "subject")
     kind = Text(widget=forms.HiddenInput)
     subject = Text(widget=forms.HiddenInput, required=False)
+    quantity = Number(label=_("Quantity"), widget=forms.HiddenInput)
     reason = Text(label=_("Reason"))
     until = Day(label=_("Until"))
 
@@ -166,12 +168,13 @@ class CauseForm(PageForm):
     reason = Text(label=_("Reason"))
     until = Day(label=_("Until"))
 
-    def clean_seen(self) -> list[tuple[str, str]]:
-        """Kind and subject of each."""
-        match self.cleaned_data["seen"]:
-            case [*items] if all(isinstance(item, list) and list(map(type, item)) == [str, str] for item in items):
-                return [(kind, subject) for kind, subject in items]
-        raise forms.ValidationError(_("is missing"))
+    def clean_seen(self) -> list[tuple[str, str, Decimal]]:
+        """Kind, subject and quantity of each."""
+        try:
+            seen = msgspec.convert(self.cleaned_data["seen"], list[tuple[str, str, Decimal]])
+        except msgspec.ValidationError as error:
+            raise forms.ValidationError(_("is missing")) from error
+        return seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +208,7 @@ def _causes(report: Report, refused: PageForm | None) -> list[Cause]:
             found[item.cause].append(item)
     return [
         Cause(name, items, CauseForm(initial={
-            "cause": name, "seen": [[item.kind, item.subject] for item in items],
+            "cause": name, "seen": [[item.kind, item.subject, format(item.quantity, "f")] for item in items],
         }).or_refused(refused))
         for name, items in sorted(found.items(), key=lambda pair: (-len(pair[1]), pair[0])) if len(items) > 1
     ]  # fmt: skip
@@ -247,7 +250,7 @@ class AccrualForm(PageForm):
 
 
 def _waiver(item: Any) -> PageForm:
-    return WaiverForm(initial={"kind": item.kind, "subject": item.subject})
+    return WaiverForm(initial={"kind": item.kind, "subject": item.subject, "quantity": format(item.quantity, "f")})
 
 
 def _forms(report: Report) -> dict[str, PageForm]:
