@@ -11,15 +11,16 @@ from typing import Final
 from zoneinfo import ZoneInfo
 
 from billing.closing.exceptions import Context, ReportedException
+from billing.invoices.selectors import known_before
 from billing.rates.selectors import rate_card
 from billing.rating.reference_data import gpu_seconds
 from billing.tenancy.selectors import consumer_book, namespace_book
 from billing.usage.gaps import Gap, clusters_reported, metering_gaps
 from billing.usage.overallocation import Overallocation, overallocations
 from billing.usage.reconciliation import estimated_ends, sequence_gaps, silent_sources
-from billing.usage.selectors import allocated_twice_by_pod, not_taken_in
+from billing.usage.selectors import allocated_twice_by_pod, close_before, late_windows, not_taken_in
 from billing.usage.unknown_shares import UnknownUse, unknown_shares
-from metering.intervals import Interval, union
+from metering.intervals import Interval, month_of, union
 from metering.messages import Message
 from pricing.meters import MICROSECONDS_PER_HOUR
 from pricing.money import EXACT, round_amount
@@ -164,11 +165,17 @@ def scans_differing(context: Context) -> Iterator[ReportedException]:
 
 
 def allocated_twice(context: Context) -> Iterator[ReportedException]:
-    """Pods that are reported with one resource twice at a time."""
+    """Pods that are reported with one resource twice at a time, also by late usage of a month that is closed."""
     advice = Message("one pod is reported to hold the same resource twice at a time: correct it at its source, or waive it")
-    for cluster, pod_uid, overlap in allocated_twice_by_pod(context.window):
-        seconds = Decimal(overlap).scaleb(-6)
-        yield ReportedException("overlap", f"{cluster}/{pod_uid}", seconds, "seconds", context.blocks, advice)
+    number, zone = known_before(context.period), context.period.zone
+    windows = [(context.window, 0, "")] + [
+        (Interval(late.start, late.end), close_before(number), f", {month_of(late.start, zone)}")
+        for late in late_windows(number, of_tokens=False)
+    ]
+    for window, since, month in windows:
+        for cluster, pod_uid, overlap in allocated_twice_by_pod(window, since):
+            seconds = Decimal(overlap).scaleb(-6)
+            yield ReportedException("overlap", f"{cluster}/{pod_uid}{month}", seconds, "seconds", context.blocks, advice)
 
 
 def ends_estimated(context: Context) -> Iterator[ReportedException]:

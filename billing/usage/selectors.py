@@ -65,8 +65,10 @@ class ClosedSpan:
     end: datetime
 
 
-def late_windows(close_seq: int) -> list[ClosedSpan]:
-    """The windows closed before close `close_seq` of which something was learned since the close before it."""
+def late_windows(close_seq: int, *, of_tokens: bool = True) -> list[ClosedSpan]:
+    """The windows closed before close `close_seq` of which something was learned since the close before it, of tokens or
+    of devices.
+    """
     if close_seq <= 1:
         return []
     first = close_before(close_seq)
@@ -80,7 +82,8 @@ def late_windows(close_seq: int) -> list[ClosedSpan]:
            FROM closed w ORDER BY w.close_seq""",
         {"close_seq": close_seq, "first": first},
     )
-    used = windows_used([Interval(start, end) for _, start, end, _ in found], range(first, close_seq))
+    spans = [Interval(start, end) for _, start, end, _ in found] if of_tokens else []
+    used = windows_used(spans, range(first, close_seq))
     return [ClosedSpan(*span) for place, (*span, held) in enumerate(found) if held or place in used]
 
 
@@ -240,8 +243,9 @@ def scan_sums(window: Interval) -> list[ScanSum]:
 KUBERNETES_UID: Final = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
 
 
-def allocated_twice_by_pod(window: Interval) -> list[tuple[str, str, int]]:
-    """(cluster, pod uid, overlapping microseconds) where reports hold the same resource of a pod twice at a time.
+def allocated_twice_by_pod(window: Interval, since: int = 0) -> list[tuple[str, str, int]]:
+    """(cluster, pod uid, overlapping microseconds) where reports hold the same resource of a pod twice at a time; of pods of
+    which something was learned while at least `since` closes had been made.
 
     A UID that Kubernetes gave is of one pod everywhere: a cluster that is reported under two names holds everything twice.
     Claimed devices (`dra/DRIVER`) of two products are two resources under one name. Pieces of one allocation never
@@ -250,13 +254,13 @@ def allocated_twice_by_pod(window: Interval) -> list[tuple[str, str, int]]:
     """
     return rows_read(
         """WITH holds AS MATERIALIZED (
-               SELECT a.id AS allocation, a.cluster, a.resource, a.accelerator, s.start, s.until, s.id,
+               SELECT a.id AS allocation, a.cluster, a.resource, a.accelerator, s.start, s.until, s.id, s.epoch,
                       CASE WHEN a.resource LIKE 'slurm/%%' THEN split_part(a.pod_uid, '/', 1) || '/' || a.pod
                            ELSE a.pod_uid END AS holder
                FROM usage_allocationrevision s JOIN usage_gpuallocation a ON a.id = s.allocation_id
                WHERE s.start < %(hi)s AND s.until > %(lo)s
            ), several AS (
-               SELECT holder FROM holds GROUP BY 1 HAVING min(allocation) < max(allocation)
+               SELECT holder FROM holds GROUP BY 1 HAVING min(allocation) < max(allocation) AND max(epoch) >= %(since)s
            )
            SELECT cluster, holder, sum(microseconds(least(until, before) - start))::bigint FROM (
                SELECT cluster, holder, start, until,
@@ -266,7 +270,7 @@ def allocated_twice_by_pod(window: Interval) -> list[tuple[str, str, int]]:
                           ORDER BY start, id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
                FROM holds JOIN several USING (holder)) held
            WHERE before > start GROUP BY 1, 2 ORDER BY 1, 2""",
-        {"lo": window.start, "hi": window.end, "uid": KUBERNETES_UID},
+        {"lo": window.start, "hi": window.end, "uid": KUBERNETES_UID, "since": since},
     )
 
 

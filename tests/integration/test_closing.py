@@ -10,6 +10,7 @@ from django.core.management import call_command
 
 from billing.closing.report import build_report
 from billing.closing.services.closing import CloseRefusedError
+from billing.closing.services.waivers import exception_waive
 from billing.invoices.models import BillingPeriod, Invoice
 from billing.invoices.services.periods import period_open
 from billing.rating.models import Charge
@@ -132,6 +133,26 @@ def test_invoices_are_numbered_by_team_and_chained_by_hash() -> None:
     assert (first.number, first.team.code, first.previous_sha256) == ("AI-INFRA-2026-000001", "cv", "")
     assert (second.number, second.team.code, second.previous_sha256) == ("AI-INFRA-2026-000002", "nlp", first.sha256)
     assert proofs_hold("2026-10")
+
+
+def test_usage_of_a_closed_month_that_is_reported_again_under_another_name_blocks_the_close_that_would_bill_it() -> None:
+    """2 h 37 min 13 s of October, 209.62, come again in November; what October itself holds twice was decided there."""
+    pod = "0b4f2c1e-5d3a-4c57-9a10-3f2e6d7c8b90"
+    ingest_allocations(allocation_record(pod_uid=pod), *(
+        allocation_record(number, pod_uid="uid-2", started_at=f"2026-10-11T0{number}:00:00Z", quantity=1,
+                          ended_at="2026-10-11T04:00:00Z", observed_until=None) for number in (2, 3)
+    ))  # fmt: skip
+    exception_waive(
+        period=period_open(month="2026-10"), kind="overlap", subject="hq-1/uid-2", reason="two queues", actor="lin",
+        now=OCTOBER_OVER,
+    )  # fmt: skip
+    close()
+    issue()
+    assert blocking("2026-11", NOVEMBER_OVER) == []
+    ingest_allocations(allocation_record(4, pod_uid=pod, cluster="hq-new", namespace="train"), now=NOVEMBER_OVER)
+    found = blocking("2026-11", NOVEMBER_OVER)
+    assert [item[0] for item in found] == ["unowned_namespace", "overlap"]
+    assert found[1] == ("overlap", f"hq-new/{pod}, 2026-10", Decimal(9433), "seconds")
 
 
 # Slices, zones and cuts
