@@ -70,7 +70,7 @@ def tree(tmp_path: Path) -> Path:
 
 def parts_of(supervised: Supervised, at_least: int) -> list[psutil.Process]:
     """Every process below the supervisor, once there are as many as expected."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while len(found := psutil.Process(supervised.pid).children(recursive=True)) < at_least:
         assert time.monotonic() < deadline, [process.cmdline() for process in found]
         time.sleep(0.05)
@@ -78,7 +78,7 @@ def parts_of(supervised: Supervised, at_least: int) -> list[psutil.Process]:
 
 
 def await_web(port: int) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while True:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
             return
