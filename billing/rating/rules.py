@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from billing.usage.models import Close
+from metering.messages import Message, UserError
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,19 @@ NOW: Final = max(RULES)
 """Those by which months are closed now."""
 
 
+class RulesUnknownError(UserError):
+    """A later release closed the month by rules that this one does not know."""
+
+    code = "rating_rules"
+
+
 def rules_of(close_seq: int) -> RatingRules:
-    """The rules of a close; those of now where it is yet to come, or a later release made it."""
+    """The rules of a close, those of now where it is yet to come.  Raises RulesUnknownError."""
     number = Close.objects.filter(close_seq=close_seq).values_list("rating_rules", flat=True).first()
-    return RULES.get(number or NOW, RULES[NOW])
+    if number is None:
+        return RULES[NOW]
+    if number not in RULES:
+        raise RulesUnknownError(Message(
+            "close %(number)s was made by a later release, whose rules of rating this one does not know", number=close_seq
+        ))
+    return RULES[number]
