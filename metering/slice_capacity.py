@@ -3,14 +3,23 @@
 A card that can be cut on demand is in its slice whole and in every way in which it may be cut, all drawing on the same
 counters: it is counted once, whole. A card that is cut for good is there by its partitions alone. A device that its
 driver has tainted cannot be allocated, and is no capacity.
+
+A device plugin and a driver on one node both list all of its cards, and neither knows what the other gave away. Vendors
+refuse to install both at once; while a node moves from one to the other, or where somebody forces it, its cards are the
+larger of the two lists, not their sum.
+Source: AMD GPU Operator, Device Plugin ("cannot be enabled at the same time"); NVIDIA GPU Operator, Comparison: DRA and
+Device Plugin ("but not both"); KEP-5004.
 """
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
+from fractions import Fraction
+from math import ceil
 from typing import Any, Final
 
 import msgspec
 
+from metering.accelerators import device_share, resource_row
 from metering.claims import DEVICE_DRIVERS, OTHER_DRIVERS, ClaimError, Devices, kind_of
 
 KEEPS_AWAY: Final = frozenset({"NoSchedule", "NoExecute"})
@@ -67,3 +76,26 @@ def offered_by(slices: Iterable[SliceOffer]) -> dict[str, tuple[str | None, int]
         resource if len(products) == 1 else f"{resource}@{product}": (product, count)
         for resource, products in found.items() for product, count in products.items()
     }  # fmt: skip
+
+
+def beyond_the_plugin(
+    offered: Mapping[str, tuple[str | None, int]], plugin: Mapping[str, int], drivers: Mapping[str, str] | None = None
+) -> dict[str, tuple[str | None, int]]:
+    """What claims can get beyond what the device plugins of the node offer of the same vendor.
+
+    `plugin`: units of the node's own resources. They are taken off whole cards first; all taken means zero units.
+
+    >>> beyond_the_plugin({"dra/gpu.nvidia.com": ("NVIDIA-H800", 8)}, {"nvidia.com/gpu": 7})
+    {'dra/gpu.nvidia.com': ('NVIDIA-H800', 1)}
+    """
+    vendors = {**DEVICE_DRIVERS, **(drivers or {})}
+    known: dict[str, Fraction] = defaultdict(Fraction)
+    for resource, units in plugin.items():
+        known[resource_row(resource).vendor] += units * device_share(resource)
+    found = {}
+    for resource, (product, units) in sorted(offered.items(), key=lambda item: -device_share(item[0])):
+        vendor, share = vendors[resource.split("/")[1].partition("@")[0]], device_share(resource)
+        taken = min(units, ceil(known[vendor] / share))
+        known[vendor] = max(known[vendor] - taken * share, Fraction(0))
+        found[resource] = (product, units - taken)
+    return found

@@ -285,6 +285,7 @@ class Agent:
         self.store.put_node(node.metadata.name, version, number, stored_node(node))
         self.store.follow_capacity(explained, {}, EARLIEST)
         self.store.follow_capacity(known, now, at)
+        self.claims.offer([node.metadata.name], at)
 
     def _is_unexplained(self, row: CapacityRow, at: datetime) -> bool:
         """Whether labels may still come that explain what a node offers, which is not reported until then."""

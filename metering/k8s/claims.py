@@ -36,7 +36,7 @@ from metering.k8s.store import CapacityRow, PodRow, Store
 from metering.k8s.stream import SLICES, Changes, ListEnds, ListPage
 from metering.record_checks import RecordError
 from metering.records import GpuAllocation, hold_id
-from metering.slice_capacity import offered_by, slice_offer
+from metering.slice_capacity import beyond_the_plugin, offered_by, slice_offer
 
 CLAIM_PATIENCE: Final = timedelta(minutes=2)
 """How far the stream of claims must have passed a pod before a claim that it did not report is taken for missing."""
@@ -117,12 +117,12 @@ class ClaimBook:
         number = self._store.cursor("slices").list
         if isinstance(step, ListPage):
             nodes = [self._slice(item, step.asked_at, number) for item in step.objects]
-            self._offer(set().union(*nodes), step.asked_at)
+            self.offer(set().union(*nodes), step.asked_at)
             return
         for event in step.events:
             name = event.object.metadata.name
             left = self.kept.slice_gone(name) if event.deleted else self._slice(event.object, step.received_at, number)
-            self._offer(left, step.received_at)
+            self.offer(left, step.received_at)
 
     def _slice(self, item: Slice, seen_at: datetime, number: int) -> set[str]:
         """Keep one slice; the nodes that it concerns."""
@@ -136,20 +136,23 @@ class ClaimBook:
         self.kept.put_devices(devices, offer.generation)
         return self.kept.put_slice(name, int(item.metadata.resource_version or 0), number, offer)
 
-    def _offer(self, nodes: Iterable[str], at: datetime) -> None:
-        """Continue the record of what nodes offer to claims."""
+    def offer(self, nodes: Iterable[str], at: datetime) -> None:
+        """Continue the record of what nodes offer to claims, beyond what their device plugins offer of the same cards."""
         for node in sorted(nodes):
-            known = {name: row for name, row in self._store.open_capacity(node).items() if name.startswith(CLAIMED)}
+            rows = self._store.open_capacity(node)
+            known = {name: row for name, row in rows.items() if name.startswith(CLAIMED)}
+            plugin = {name: row.quantity for name, row in rows.items() if name not in known}
+            offered = beyond_the_plugin(offered_by(self.kept.slices(node)), plugin, self._drivers)
             now = {
                 resource: CapacityRow(node, resource, at, None, product or UNKNOWN, count, "")
-                for resource, (product, count) in offered_by(self.kept.slices(node)).items()
+                for resource, (product, count) in offered.items()
             }
             self._store.follow_capacity(known, now, at)
 
     def listed(self, kind: str, step: ListEnds, keep: timedelta) -> None:
         """A list is complete: slices that were not in it are gone, and what belongs to forgotten pods is dropped."""
         if kind == SLICES:
-            self._offer(self.kept.absent_slices(self._store.cursor(kind).list), step.answered_at)
+            self.offer(self.kept.absent_slices(self._store.cursor(kind).list), step.answered_at)
         else:
             self.kept.forget(step.asked_at - keep)
 

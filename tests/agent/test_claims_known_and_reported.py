@@ -20,7 +20,7 @@ from tests.agent.rig import Rig, rig
 @pytest.fixture
 def here(tmp_path: Path) -> Iterator[Rig]:
     with rig(tmp_path / "agent.sqlite", claims=True) as made:
-        made.cluster.add_node("n-1")
+        made.cluster.add_node("n-1", 0)
         made.cluster.add_slice("n-1", {"gpu-0": H100, "gpu-1": H100, "gpu-2": H100, "mig-0": MIG})
         made.settle()
         yield made
@@ -73,7 +73,7 @@ def test_a_claim_that_is_not_reported_is_a_problem_and_is_metered_once_it_is(her
 def test_an_unknown_driver_is_reported_and_a_configured_one_counts(tmp_path: Path) -> None:
     for number, drivers in enumerate(({}, {"fpga.example.com": "example"}, {"fpga.example.com": ""})):
         with rig(tmp_path / f"{number}.sqlite", claims=True, scope=Scope("hq-1", drivers=drivers)) as made:
-            made.cluster.add_node("n-1")
+            made.cluster.add_node("n-1", 0)
             made.cluster.add_slice("n-1", {"f-0": {"model": {"string": "F1"}}}, driver="fpga.example.com")
             made.settle()
             made.cluster.allocate("odd", "f-0", driver="fpga.example.com")
@@ -235,4 +235,25 @@ def test_what_a_node_offers_to_claims_does_not_end_with_what_it_offers_to_reques
     here.report()
     assert [item[2:] for item in capacity(here)] == [(3, 0, 100), (1, 0, 100)]
     (requested,) = [item for item in here.platform.capacity.values() if item["resource"] == "nvidia.com/gpu"]
-    assert (requested["quantity"], second(requested["until"])) == (8, 100)
+    assert (requested["quantity"], second(requested["until"])) == (0, 100)
+
+
+def test_cards_that_a_plugin_and_a_driver_both_list_are_offered_once(here: Rig) -> None:
+    """A node moves from its plugin to the driver: two cards in both lists from 100 s, a third in the driver's from 200 s,
+    and at 300 s the plugin lets go. Two cards, then three, were never five.
+    """
+    cards = {"a": H100, "b": H100}
+    here.cluster.add_node("n-2", 2, PRODUCT)
+    here.report()
+    for more, gpus in (({}, 2), ({"c": H100}, 2), ({"c": H100}, 0)):
+        here.cluster.advance(100)
+        here.cluster.add_slice("n-2", {**cards, **more}, generation=gpus + len(more))
+        here.cluster.add_node("n-2", gpus, PRODUCT)
+        here.report()
+    here.cluster.advance(100)
+    here.report()
+    offered = [item for item in here.platform.capacity.values() if item["node"] == "n-2"]
+    assert [(item["resource"], item["quantity"], second(item["from"]), second(item["until"])) for item in offered] == [
+        ("nvidia.com/gpu", 2, 0, 300), (GPU, 0, 100, 200), (GPU, 1, 200, 300), (GPU, 3, 300, 400),
+        ("nvidia.com/gpu", 0, 300, 400),
+    ]  # fmt: skip

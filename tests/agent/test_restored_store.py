@@ -158,7 +158,7 @@ def test_nodes_are_followed_though_their_versions_are_those_of_before(rig: Rig) 
 def test_slices_and_claims_are_followed_though_their_versions_are_those_of_before(tmp_path: Path) -> None:
     with rig_of(tmp_path / "agent.sqlite", claims=True) as made:
         cluster = made.cluster
-        cluster.add_node("n-1")
+        cluster.add_node("n-1", 0)
         cluster.allocate("own", "a")
         cluster.add_slice("n-1", {"a": H100, "b": H100})
         made.settle()

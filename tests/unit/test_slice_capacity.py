@@ -5,7 +5,7 @@ from typing import Any
 
 from metering.accelerators import device_share
 from metering.claims import devices_of
-from metering.slice_capacity import offered_by, slice_offer
+from metering.slice_capacity import beyond_the_plugin, offered_by, slice_offer
 
 H100 = {"productName": {"string": "NVIDIA H100 80GB HBM3"}}
 MIG = {**H100, "profile": {"string": "1g.10gb"}}
@@ -76,3 +76,16 @@ def test_devices_of_no_node_stand_on_their_pool() -> None:
 def test_a_claimed_partition_of_amd_is_its_part_of_a_card() -> None:
     assert device_share("dra/gpu.amd.com/CPX_NPS4") == Fraction(1, 8)
     assert device_share("dra/gpu.amd.com") == 1
+
+
+def test_a_card_that_the_plugin_lists_too_is_not_offered_to_claims_again() -> None:
+    cut = offered(spec(device("a"), *(device(f"m{number}", MIG) for number in range(7))))
+    whole, slices = "dra/gpu.nvidia.com", "dra/gpu.nvidia.com/mig-1g.10gb"
+    assert beyond_the_plugin(cut, {"nvidia.com/gpu": 1}) == {whole: (PRODUCT, 0), slices: (PRODUCT, 7)}
+    assert beyond_the_plugin(cut, {"nvidia.com/gpu": 2}) == {whole: (PRODUCT, 0), slices: (PRODUCT, 0)}
+    assert beyond_the_plugin(cut, {"amd.com/gpu": 8}) == cut
+    two = offered(spec(device("a"), device("b", A100)))
+    one, other = f"{whole}@{PRODUCT}", f"{whole}@NVIDIA-A100"
+    assert beyond_the_plugin(two, {"nvidia.com/gpu": 1}) in (
+        {one: (PRODUCT, 0), other: ("NVIDIA-A100", 1)}, {one: (PRODUCT, 1), other: ("NVIDIA-A100", 0)}
+    )  # fmt: skip
