@@ -118,8 +118,10 @@ class Hold:
 def hold_of(observations: Iterable[Observation], created_at: datetime | None = None) -> Hold | None:
     """The allocation that observations of one pod show, in whatever order and however often they came.
 
-    None where the pod was never bound. A pod that its node turned away has an empty hold at its start, so that what was
-    reported open can be closed.  Raises ValueError for observations of several pods.
+    None where the pod was never bound, and where all that was seen is that its node turned it away: a node that reboots
+    does so with pods that ran, and nobody knows for how long. A pod that was turned away after it was seen bound has an
+    empty hold at its start, so that what was reported open can be closed.  Raises ValueError for observations of several
+    pods.
 
     `created_at`: when the API server made the pod; a node that stamps an earlier start has a clock that is behind.
 
@@ -133,6 +135,8 @@ def hold_of(observations: Iterable[Observation], created_at: datetime | None = N
     start, start_rule = _start(bound)
     start = max(start, known(created_at) or start)
     alive = [item.observed_at for item in bound if not item.terminal and item in history]
+    if not alive and _refused(seen[-1], seen):
+        return None
     last_alive = max([start, *alive])
     ending = _end(history[-1], seen, start, last_alive)
     until = ending.at if ending else last_alive
@@ -262,10 +266,13 @@ def _finished(pod: PodSnapshot) -> tuple[datetime | None, bool]:
 
 
 def _refused(pod: PodSnapshot, seen: Sequence[PodSnapshot]) -> bool:
-    """Whether the node turned the pod away, so that it was bound but never held a device."""
-    ran = any(container.started for item in seen for container in item.containers)
+    """Whether the node turned the pod away, so that it was bound but never held a device.
+
+    A node reports containers of a living pod once it has admitted it; when it reboots it may still refuse the pod.
+    """
+    admitted = any(item.started or not pod.terminal for pod in seen for item in pod.containers)
     refusal = pod.reason in ADMISSION_REFUSALS or pod.reason.startswith("OutOf") or pod.message.startswith(REFUSAL_MESSAGES)
-    return not ran and pod.phase == "Failed" and refusal
+    return not admitted and pod.phase == "Failed" and refusal
 
 
 def _reason(pod: PodSnapshot, finished: datetime | None) -> EndReason:

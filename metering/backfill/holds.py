@@ -54,7 +54,7 @@ def records_of(pod: PodSeries, scrapes: Scrapes, window: Interval, site: Site) -
     end = _end_of(pod, scrapes)
     if end is None and pod.seen[-1] < window.start:
         return []
-    refused = pod.reasons & REFUSED and pod.completed_at is None  # turned away by its node before it got a device
+    refused = pod.reasons & REFUSED and not pod.ran and pod.completed_at is None  # by its node, before it got a device
     if end is not None and (end.at <= max(start, window.start) or refused):
         return []
     if end is not None and end.at > window.end:

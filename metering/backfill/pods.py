@@ -51,6 +51,7 @@ class PodSeries:
     start_time: datetime | None = None
     completed_at: datetime | None = None
     deletion_at: datetime | None = None
+    ran: bool = False
     terminal: tuple[datetime, str] | None = None
     reasons: set[str] = field(default_factory=set)
     requests: dict[str, dict[str, int]] = field(default_factory=lambda: defaultdict(dict))
@@ -105,6 +106,8 @@ def _add(pod: PodSeries, one: Series) -> None:
         setattr(pod, TIMES[one.name], EPOCH + timedelta(seconds=int(value)))
     elif one.name == "kube_pod_status_phase" and labels.get("phase") in TERMINAL:
         _add_terminal(pod, labels["phase"], one.samples)
+    elif one.name == "kube_pod_status_phase" and labels.get("phase") == "Running":
+        pod.ran |= any(reported == 1 for _, reported in one.samples)
     elif one.name == "kube_pod_init_container_info":
         pod.stays[workload_label(labels, "container")] = labels.get("restart_policy") == "Always"
     elif one.name == "kube_pod_status_reason":

@@ -162,7 +162,7 @@ def claims(live_server: Any, tmp_path: Path) -> Iterator[LedgerRig]:
     LedgerRig.address = live_server.url
     LedgerRig.token = api_token_create(name="agent", scopes=["usage:write"], actor="tests")[1]
     made = LedgerRig(tmp_path / "agent.sqlite", claims=True)
-    made.cluster.add_node("n-1")
+    made.cluster.add_node("n-1", 0)
     cards = {f"gpu-{number}": {"productName": {"string": "NVIDIA H800"}} for number in range(3)}
     made.cluster.add_slice("n-1", {**cards, "old": {"productName": {"string": "NVIDIA A100"}}})
     yield made
@@ -209,9 +209,9 @@ def test_a_card_that_pods_share_is_in_the_ledger_once_and_held_twice_by_nobody(c
     assert "overlap" not in kinds
     assert report.gpu_seconds["charged"] == 400
     assert report.gpu_seconds["unpriced"] == 200
-    requested, claimed, old = 8 * 200, 3 * 200, 200
-    assert report.gpu_seconds["capacity"] == requested + claimed + old
-    assert report.gpu_seconds["idle"] == requested + claimed - 400
+    claimed, old = 3 * 200, 200
+    assert report.gpu_seconds["capacity"] == claimed + old
+    assert report.gpu_seconds["idle"] == claimed - 400
 
 
 def test_the_ledger_takes_what_was_reported_of_a_shared_claim_before_all_its_pods_were_known(claims: LedgerRig) -> None:
@@ -307,6 +307,29 @@ def test_a_lost_volume_is_a_gap_from_what_was_acknowledged_last_to_the_first_lis
     here.restart()
     here.report()
     assert CoverageNote.objects.filter(kind="unwatched").count() == 1, "a state that was kept leaves no gap"
+
+
+def test_a_pod_that_its_node_refused_after_a_reboot_is_billed_until_last_seen(here: LedgerRig, tmp_path: Path) -> None:
+    """Eight devices for 60 s are known. The volume is lost, and all that the new state ever sees is the refusal."""
+    apply(tmp_path)
+    here.settle()
+    here.cluster.launch("ran", 8)
+    here.cluster.advance(60)
+    here.report()
+    here.cluster.advance(640)
+    pod = here.cluster.pod("ran")
+    pod["status"] |= {"phase": "Failed", "reason": "UnexpectedAdmissionError", "containerStatuses": []}
+    here.cluster.put("pods", pod)
+    here.lose_volume()
+    here.settle()
+    here.deliver()
+    here.cluster.advance(300)
+    here.report()
+    here.deliver()
+    assert gpu_seconds() == {"ran": 8 * 60}
+    assert exceptions_of(here, "metering_gap") == [
+        ("metering_gap", "hq-1/nlp", 640, True), ("metering_gap", "hq-1/agent agent-1", 640, True),
+    ]  # fmt: skip
 
 
 def test_an_outage_of_75_seconds_that_a_list_ends_is_a_gap(here: LedgerRig, tmp_path: Path) -> None:

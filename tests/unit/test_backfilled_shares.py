@@ -142,3 +142,23 @@ def test_an_extended_resource_that_nobody_knows_is_named_by_somebody_or_nothing_
     assert requesting_pods([asked], {}, ["koordinator.sh/gpu-core"]) == {}
     rdma = Series({**asked.labels, "resource": "rdma_hca_shared_devices_a_b_c_d_e"}, asked.samples)
     assert requesting_pods([rdma])["uid-1"].unknown == set()
+
+
+def refused_at(minutes: int, phase: str) -> list[tuple[datetime, datetime | None]]:
+    """From when to when a pod held that was in a phase for so many minutes, until its node refused it."""
+    lived, who = SCRAPED[: 2 * minutes], {"uid": "uid-1", "namespace": "nlp", "pod": "train"}
+    pods = {"uid-1": PodSeries("uid-1", scheduled_at=START, requests={"train": {"nvidia.com/gpu": 8}})}
+    failed = SCRAPED[2 * minutes : 2 * minutes + 10]
+    add_pod_series(pods, [
+        Series({**who, "__name__": "kube_pod_info", "node": "n-1"}, [(at, Decimal(1)) for at in lived + failed]),
+        Series({**who, "__name__": "kube_pod_status_phase", "phase": phase}, [(at, Decimal(1)) for at in lived]),
+        Series({**who, "__name__": "kube_pod_status_phase", "phase": "Failed"}, [(at, Decimal(1)) for at in failed]),
+        Series({**who, "__name__": "kube_pod_status_reason", "reason": "NodeAffinity"}, [(at, Decimal(1)) for at in failed]),
+    ])  # fmt: skip
+    site = Site("hq-1", {}, {"*": "NVIDIA-H800"})
+    return [(item.started_at, item.ended_at) for item in records_of(pods["uid-1"], SCRAPES, WINDOW, site)]
+
+
+def test_a_pod_that_ran_and_is_refused_when_its_node_reboots_held_until_then() -> None:
+    assert refused_at(30, "Running") == [(START, START + timedelta(minutes=30))]
+    assert refused_at(1, "Pending") == []

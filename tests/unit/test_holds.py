@@ -146,12 +146,21 @@ def test_a_closed_hold_stays_closed_when_a_restarted_kubelet_fails_the_finished_
     ],
 )
 def test_a_pod_that_its_node_turned_away_holds_nothing(reason: str, message: str) -> None:
-    """Also where the agent first sees it twenty minutes later, as it does after it was away."""
+    """Where the agent first sees the refusal, as it may after it was away, nobody knows whether the pod had run before."""
     bound = seen(2, m(0, 1), phase="Pending", containers=())
     refused = seen(3, m(20), phase="Failed", reason=reason, message=message, containers=(ContainerState("train"),))
-    for found in (hold(bound, refused), hold(refused)):
-        assert end_of(found) == (m(0), Rule.NOT_ADMITTED, EndReason.ADMISSION_FAILED, False)
-        assert found.observed_until == m(0)
+    found = hold(bound, refused)
+    assert end_of(found) == (m(0), Rule.NOT_ADMITTED, EndReason.ADMISSION_FAILED, False)
+    assert found.observed_until == m(0)
+    assert hold_of([refused]) is None
+
+
+def test_a_pod_that_its_node_had_admitted_and_refuses_after_a_reboot_held_until_then() -> None:
+    pulling = seen(2, m(3), phase="Pending", containers=(ContainerState("train"),))
+    refused = seen(3, m(20), phase="Failed", reason="UnexpectedAdmissionError", containers=())
+    found = hold(pulling, refused)
+    assert end_of(found) == (m(20), Rule.TERMINAL_SEEN, EndReason.FAILED, True)
+    assert (found.ending.earliest, found.ending.latest) == (m(3), m(20))
 
 
 def test_a_pod_that_is_evicted_while_it_pulls_its_image_was_admitted_and_held_until_then() -> None:
