@@ -1,7 +1,8 @@
 """Who may ask for which credit, and who may approve it: by amount, and never the same person.
 
 Up to 1,000 a second person of finance is enough, up to 50,000 it takes an approver, above that two of them, by what is
-credited or what is billed again, whichever is more, together with smaller corrections of the same before. A write-off, a
+credited or what is billed again, whichever is more, together with smaller corrections of the same before, and above 50,000
+also with what the same person asked for in the same billing month, of whatever team. A write-off, a
 change of closed time and a correction of usage of a fiscal year that is over take an approver whatever their amount.
 An actor is the name of an account; a name without one may nothing.
 """
@@ -26,16 +27,19 @@ class AuthorityError(UserError, ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Authority:
-    """Up to `limit` (None: any amount) `persons` with one of the rights of `checker` have to approve."""
+    """Up to `limit` (None: any amount) `persons` with one of the rights of `checker` have to approve. `all_asked`: whether
+    everything that one person asks for in a billing month counts towards the limit together.
+    """
 
     limit: Decimal | None
     checker: tuple[Right, ...]
     persons: int = 1
+    all_asked: bool = False
 
 
 CREDITS = (
     Authority(Decimal("1000.00"), (Right.CLOSE, Right.APPROVE)),
-    Authority(Decimal("50000.00"), (Right.APPROVE,)),
+    Authority(Decimal("50000.00"), (Right.APPROVE,), all_asked=True),
     Authority(None, (Right.APPROVE,), persons=2),
 )
 BY_APPROVERS = CREDITS[1:]
@@ -44,10 +48,17 @@ BY_APPROVERS = CREDITS[1:]
 
 @dataclass(frozen=True, slots=True)
 class Earlier:
-    """What an earlier correction moved of the same: `amount`, of a decision on `whole`."""
+    """What an earlier correction moved of the same teams and months: `amount`, of a decision on `whole`; `asked`: what of it
+    the same person asked for in the same billing month, whatever team and month it is of.
+    """
 
     amount: Decimal
     whole: Decimal
+    asked: Decimal = Decimal("0.00")
+
+    def counted(self, *, all_asked: bool) -> Decimal:
+        """What of it counts towards a limit."""
+        return max(self.amount, self.asked) if all_asked else self.amount
 
 
 def authority_for(
@@ -61,13 +72,16 @@ def authority_for(
     >>> parts, large = Earlier(Decimal(500), Decimal(500)), Earlier(Decimal(2000), Decimal(2000))
     >>> [authority_for(Decimal(amount), earlier=[parts, large]).limit for amount in (500, 501)]
     [Decimal('1000.00'), Decimal('50000.00')]
+    >>> elsewhere = Earlier(Decimal(0), Decimal(30000), asked=Decimal(30000))
+    >>> [authority_for(Decimal(amount), earlier=[elsewhere]).persons for amount in (1000, 20000, 20001)]
+    [1, 1, 2]
     """
     known = list(earlier)
 
-    def holds(limit: Decimal) -> bool:
-        return amount + sum(one.amount for one in known if one.whole <= limit) <= limit
+    def holds(row: Authority, limit: Decimal) -> bool:
+        return amount + sum(one.counted(all_asked=row.all_asked) for one in known if one.whole <= limit) <= limit
 
-    return next(row for row in table if row.limit is None or holds(row.limit))
+    return next(row for row in table if row.limit is None or holds(row, row.limit))
 
 
 def has_right(actor: str, *rights: Right, team: Team | None = None) -> bool:

@@ -101,6 +101,30 @@ def test_parts_of_a_credit_are_approved_as_the_whole_would_be(
     assert drafted.status == "approved"
 
 
+@pytest.mark.parametrize(
+    ("amount", "by", "on", "approvers"),
+    [
+        ("20000.00", "sam", "2026-11-12", ["fin"]),
+        ("20000.01", "sam", "2026-11-12", ["fin", "head"]),
+        ("1000.00", "sam", "2026-11-12", ["lea"]),  # small ones stay with finance
+        ("20000.01", "lea", "2026-11-12", ["fin"]),  # somebody else asks
+        ("20000.01", "sam", "2026-12-01", ["fin"]),  # in another billing month
+    ],
+)
+def test_parts_that_one_person_spreads_over_teams_are_approved_as_the_whole_would_be(
+    company: Company, amount: str, by: str, on: str, approvers: list[str]
+) -> None:
+    for namespace in ("nlp-train", "cv"):
+        company.uses(namespace, gpus=100, since="2026-10-10 00:00", until="2026-10-12 12:00")
+    company.bills("2026-10")
+    company.drafts_credit(company.number("nlp", "2026-10"), part("30000.00"))
+    drafted = company.drafts_credit(company.number("cv", "2026-10"), part(amount), by=by, on=on)
+    for approver in approvers:
+        assert drafted.status == "draft"
+        drafted = correction_approve(correction_id=drafted.pk, actor=approver, now=day(on))
+    assert drafted.status == "approved"
+
+
 def test_a_credit_that_waits_counts_and_a_dropped_one_does_not(company: Company) -> None:
     """600.00 of each of two lines wait: neither is for finance alone until the other one is dropped."""
     for namespace in ("nlp-train", "nlp-eval"):

@@ -56,10 +56,7 @@ class CorrectionKind(Kind[CorrectionProposal]):
         needed = needed_of(correction, now)
         what = Message("approve %(what)s", what=correction_words(correction))
         if needed.earlier:
-            what = Message(
-                "%(what)s, with %(earlier)s asked for or corrected before of the same team and month",
-                what=what, earlier=needed.earlier,
-            )  # fmt: skip
+            what = with_earlier(what, needed)
         require_right(actor, what, *needed.authority.checker)
         approved = partial(correction_decided, correction, Correction.Status.APPROVED, actor, now)
         return Approval(approved, needed.authority.persons)
@@ -95,6 +92,19 @@ def correction_words(correction: Correction) -> Message:
     )  # fmt: skip
 
 
+def with_earlier(what: Message, needed: Needed) -> Message:
+    """What is asked for, with what counts together with it."""
+    if needed.authority.persons > 1:
+        return Message(
+            "%(what)s, with %(earlier)s asked for or corrected before of the same team and month, or by the same person",
+            what=what, earlier=needed.earlier,
+        )  # fmt: skip
+    return Message(
+        "%(what)s, with %(earlier)s asked for or corrected before of the same team and month",
+        what=what, earlier=needed.earlier,
+    )  # fmt: skip
+
+
 def not_a_draft(correction: Correction) -> NoteError:
     """The refusal to approve what is no draft any more."""
     return NoteError(Message(
@@ -112,11 +122,11 @@ def correction_decided(correction: Correction, status: str, actor: str, now: dat
 
 def needed_of(correction: Correction, now: datetime) -> Needed:
     """Whose approval a correction takes at `now`: by what it credits or by what it bills again, whichever is more, together
-    with what was corrected before of the same teams and months of usage.
+    with what was corrected before of the same teams and months of usage, or asked for by the same person.
     """
     moved = moved_by(NoteLine.objects.filter(note__correction=correction))[correction.pk]
     approvers = prior_year(correction, now) or correction.reason_code == Correction.Reason.WRITE_OFF
-    earlier = corrected_before(moved.months, besides=correction)
+    earlier = corrected_before(moved.months, correction, billing_setup().zone)
     return Needed.of(authority_for(moved.amount, BY_APPROVERS if approvers else CREDITS, earlier), earlier)
 
 
