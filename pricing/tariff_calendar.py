@@ -154,5 +154,10 @@ def _hours(reader: FieldReader) -> tuple[int, ...]:
             reader.refuse("hours", Message("%(value)s must be a pair of hours, such as [10, 15]", value=shown(pair)))
             continue
         first, end = (int(hour) for hour in ends if hour is not None)
+        if (end - first) % 24 == 0 and (first, end) != (0, 24):
+            reader.refuse("hours", Message(
+                "%(value)s is no time: the end is not included, and a whole day is [0, 24]", value=shown(pair)
+            ))
+            continue
         found.update(hour % 24 for hour in range(first, end if end > first else end + 24))
     return tuple(sorted(found))

@@ -134,6 +134,9 @@ def test_a_sheet_with_a_calendar_has_the_mean_of_its_hours() -> None:
         ({"load_kw": ["1"]}, "tariff.load_kw: has 1 values: give one for each of the 24 hours of the local day"),
         ({"periods": [{"ratio": "1", "hours": [["8", "25"]]}]},
          "tariff.periods[0].hours: ['8', '25'] must be a pair of hours, such as [10, 15]"),
+        *(({"periods": [{"ratio": "1"}, {"ratio": "2", "hours": [pair]}]},
+           f"tariff.periods[1].hours: {pair!r} is no time: the end is not included, and a whole day is [0, 24]")
+          for pair in ([22, 22], [24, 24], [24, 0])),
         ({"periods": [{"ratio": "1", "months": ["13"]}]},
          "tariff.periods[0].months[0]: '13' must be a number from 1 to 12 (month of the year)"),
         ({"periods": [{"ratio": "1", "hours": [["8", "9"]]}]},
