@@ -236,6 +236,9 @@ def test_a_commitment_is_stored_once_audited_and_never_changes(tmp_path: Path) -
     assert said.endswith("from 2026-09-30T16:00:00+00:00 until 2026-11-30T16:00:00+00:00")
     assert Commitment.objects.get().valid_until == datetime(2026, 11, 30, 16, tzinfo=UTC)
     assert apply(tmp_path, commitments=[ended]).changes == []
+    with pytest.raises(SetUpFileError, match=r"nlp-2026 ends 2026-11-30T16:00:00\+00:00 and never later"):
+        apply(tmp_path, commitments=[{**TERMS, "valid_until": "2027-12-01"}])
+    assert apply(tmp_path, commitments=[TERMS]).changes == [], "no end says nothing of one"
 
 
 def test_a_commitment_that_would_change_a_closed_month_is_refused(tmp_path: Path) -> None:

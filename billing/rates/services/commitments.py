@@ -37,7 +37,7 @@ def commitment_put(*, terms: CommitmentTerms, actor: str) -> bool:
     """Store a commitment. Without an end, it ends the one without an end before it, of that team and accelerator.
 
     An earlier end of a stored one ends it. False where it is stored.  Raises RateError where a commitment of that name
-    differs, or it has no end and a later one of the team and accelerator has none either.
+    differs or ends before that, or it has no end and a later one of the team and accelerator has none either.
     """
     if terms.valid_until is not None and terms.valid_until <= terms.valid_from:
         raise RateError(Message("commitment %(name)s: valid_until must be after valid_from", name=terms.name))
@@ -70,9 +70,14 @@ def _endless(terms: CommitmentTerms) -> QuerySet[Commitment]:
 
 
 def _ends_earlier(known: Commitment, terms: CommitmentTerms, actor: str) -> bool:
-    """End a stored commitment where its terms say an earlier end; it may have ended before that, where another follows."""
-    if terms.valid_until is None or (known.valid_until is not None and known.valid_until <= terms.valid_until):
+    """End a stored commitment where its terms say an earlier end; without one in the terms another may have ended it."""
+    if terms.valid_until is None or known.valid_until == terms.valid_until:
         return False
+    if known.valid_until is not None and known.valid_until < terms.valid_until:
+        raise RateError(Message(
+            "commitment %(name)s ends %(valid_until)s and never later: declare that end, and give what follows a new name",
+            name=known.name, valid_until=known.valid_until.isoformat(),
+        ))
     commitment_end(commitment=known, at=terms.valid_until, actor=actor)
     return True
 
