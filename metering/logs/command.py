@@ -124,7 +124,7 @@ def _to_file(options: argparse.Namespace, translate: Translate) -> int:
     with nullcontext(sys.stdout) if options.out == "-" else Path(options.out).open("w", encoding="utf-8", newline="") as out:
         follower = _follower(options, translate, connection, checkpoints, CsvSink(out))
         follower.read_all()
-    return _report(checkpoints.counts(), follower)
+    return _report(checkpoints.counts(), follower, once=True)
 
 
 def _to_platform(options: argparse.Namespace, translate: Translate) -> int:
@@ -143,7 +143,7 @@ def _to_platform(options: argparse.Namespace, translate: Translate) -> int:
             with delivering(state, endpoint=options.endpoint, token_file=token_file) as delivery:
                 _read(options, follower, heartbeat(connection, spool, options.agent, source))
                 delivered = delivery.finish(5 if options.follow else options.deliver_seconds)
-            status = _report(checkpoints.counts(), follower)
+            status = _report(checkpoints.counts(), follower, once=not options.follow)
     if not delivered and not options.follow:
         sys.stderr.write(f"not everything is delivered: {delivery.last_error or 'no answer'}; run again to go on\n")
         return SOMEBODY_DECIDES
@@ -188,8 +188,8 @@ def _read(options: argparse.Namespace, follower: Follower, at_end: Callable[[dat
         follower.read_all()
 
 
-def _report(counts: Mapping[str, int], follower: Follower) -> int:
-    """Say what was read; 3 if somebody has to look at something."""
+def _report(counts: Mapping[str, int], follower: Follower, *, once: bool) -> int:
+    """Say what was read; 3 if somebody has to look at something, as where a run that ends found no usage at all."""
     shown = {"records": "records", "without_usage": "lines without usage", "incomplete": "requests without counts",
              "paid_by_call": "requests paid by the call", "rejected": "bad lines",
              "rejected_not_kept": "bad lines that were not kept"}  # fmt: skip
@@ -200,4 +200,7 @@ def _report(counts: Mapping[str, int], follower: Follower) -> int:
     for problem in follower.problems():
         sys.stderr.write(f"{problem}\n")
     bad = sum(counts.get(name, 0) for name in ("rejected", "incomplete", "paid_by_call"))
-    return SOMEBODY_DECIDES if bad or follower.problems() else 0
+    empty = once and not bad and not counts.get("records")
+    if empty:
+        sys.stderr.write("no usage was found: see which log it is (--format), its --pattern and --mapping\n")
+    return SOMEBODY_DECIDES if bad or empty or follower.problems() else 0

@@ -104,6 +104,9 @@ def run(options: argparse.Namespace) -> int:
         if window and options.endpoint:
             return max(report_window(options, records, rejected, uncounted, window), _keep(rejected, options))
         write_text(csv_of(records, options.omit) if as_csv else json_lines(records), options.out)
+        if not records and not rejected:
+            sys.stderr.write(f"{options.file}: has no job with devices, there is nothing to import\n")
+            return SOMEBODY_DECIDES
         return _keep(rejected, options)
     except OSError as error:
         return bad_input(error)

@@ -218,6 +218,14 @@ def test_conflicting_rows_of_a_sheet_exit_3_and_name_its_row(manage: Manage, tmp
     assert "is empty" in manage("import_usage", "tokens", tmp_path / "usage.xlsx").error
 
 
+@pytest.mark.parametrize("kind", ROWS)
+def test_a_file_without_rows_exits_3_and_the_others_are_taken(manage: Manage, tmp_path: Path, kind: str) -> None:
+    empty = file(tmp_path, ",".join(ROWS[kind]) + "\n", "empty.csv")
+    done = manage("import_usage", kind, empty, file(tmp_path, csv_text(kind)))
+    assert (done.status, done.err) == (3, f"{empty}: has no rows, there is nothing to import\n")
+    assert "1 accepted" in done.out
+
+
 def test_an_unknown_kind_is_bad_usage(manage: Manage, tmp_path: Path) -> None:
     assert "storage" in manage("import_usage", "storage", tmp_path).error
 

@@ -210,6 +210,21 @@ def test_bad_usage_is_one_line_and_2(arguments: list[str], message: str, capsys:
     assert len(errors.splitlines()) == 1
 
 
+def test_a_mapping_that_finds_no_usage_at_all_ends_with_3(
+    tmp_path: Path, log: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log.write_text(line(1) + line(2), encoding="utf-8")
+    mapping = tmp_path / "mapping.yaml"
+    mapping.write_text("model: llm\ninput_tokens: tokens_in\noutput_tokens: tokens_out\n", encoding="utf-8")
+    read = ["tokens", str(log), "--format", "envoy", "--out", str(tmp_path / "usage.csv")]
+    assert (main(read), capsys.readouterr().err) == (0, "2 records\n")
+    assert main([*read, "--mapping", str(mapping)]) == 3
+    said = "no usage was found: see which log it is (--format), its --pattern and --mapping"
+    assert capsys.readouterr().err.splitlines() == ["0 records, 2 lines without usage", said]
+    assert main(["tokens", str(log.parent), "--pattern", "*.jsonl", *read[2:]]) == 3
+    assert capsys.readouterr().err.splitlines() == ["0 records", said]
+
+
 def test_the_spool_holds_bodies_of_at_most_a_thousand_records_with_the_incomplete_ones(tmp_path: Path) -> None:
     connection = open_state(tmp_path / "s.sqlite")
     spool = Spool(connection)

@@ -373,7 +373,7 @@ def test_shards_and_mps_are_reported_unless_they_are_left_out(tmp_path: Path, ca
     assert [(line["resource"], line["quantity"], line["device_fraction"]) for line in lines] == [
         ("slurm/shard", 4, None), ("slurm/mps", 50, None),
     ]  # fmt: skip
-    assert main(["slurm", str(file), "--cluster", "hpc-1", "--gres", "gpu"]) == 0
+    assert main(["slurm", str(file), "--cluster", "hpc-1", "--gres", "gpu"]) == 3
     said = capsys.readouterr()
     assert said.out == ""
     assert "gres/mps is not counted; add it with --gres if it is a device" in said.err

@@ -109,6 +109,12 @@ def test_a_line_break_in_a_name_leaves_two_rejected_pieces(run: Import) -> None:
     assert [(item["place"], item["text"].partition("|")[0]) for item in run.rejects()] == [("line 3", "2"), ("line 4", "b")]
 
 
+def test_a_report_of_jobs_without_devices_is_nothing_to_import(run: Import) -> None:
+    status, rows, said = run(table({**row(1), "AllocTRES": "cpu=64"}))
+    assert (status, rows) == (3, [])
+    assert "has no job with devices, there is nothing to import" in said
+
+
 def test_a_job_without_an_account_is_kept_and_the_rest_is_taken(run: Import) -> None:
     status, rows, said = run(table(row(1), row(2, account=""), row(3)))
     assert (status, [item["pod"] for item in rows]) == (3, ["1", "3"])

@@ -63,7 +63,9 @@ class Command(AppCommand):
                 )
             for refusal in outcome.refusals:
                 self.stderr.write(f"{place(path, refusal.index)}: {refusal.error}")
-        return DECIDE if any(outcome.refusals for outcome in outcomes.values()) else DONE
+            if not counts[path]:
+                self.stderr.write(f"{path}: has no rows, there is nothing to import")
+        return DECIDE if not all(counts.values()) or any(outcome.refusals for outcome in outcomes.values()) else DONE
 
     def _validate(self, path: Path, records: Iterator[FileRecord[Any]]) -> int:
         advance = progress(None, f"checking {path.name}")
