@@ -20,7 +20,7 @@ from metering.k8s.api import ApiError
 from metering.k8s.capacity import CLAIMED, capacity_records, offers, stored_node
 from metering.k8s.claims import ClaimBook
 from metering.k8s.description import Scope, Surroundings, allocation_base, allocations_of, counted_requests, report_of
-from metering.k8s.objects import Node, Pod, PodFacts, SeenPod, seen_pod
+from metering.k8s.objects import Complaint, Node, Pod, PodFacts, SeenPod, complaint, seen_pod
 from metering.k8s.reconciliation import Difference
 from metering.k8s.store import CapacityRow, PodRow, ScanRow, Store
 from metering.k8s.stream import CLAIMS, SLICES, Changes, Event, ListBegins, ListEnds, ListPage, Step
@@ -185,7 +185,7 @@ class Agent:
         try:
             found = seen_pod(pod)
         except (msgspec.DecodeError, RequestError) as error:
-            self._complain("pods", [str(error)], at)
+            self._complain("pods", [complaint("pods", msgspec.json.decode(pod.metadata), error)], at)
             return None
         if found is None:
             return None
@@ -306,16 +306,16 @@ class Agent:
             self._connection.execute("BEGIN IMMEDIATE")
             self.store.note_problem(f"reading {kind}", str(error), at)
 
-    def listed_unreadable(self, texts: Iterable[str], at: datetime) -> None:
+    def listed_unreadable(self, complaints: Iterable[Complaint], at: datetime) -> None:
         """Pods that an independent list cannot read either: no watch says again of a pod that does not change."""
         with self._connection:
             self._connection.execute("BEGIN IMMEDIATE")
-            self._complain("pods", texts, at)
+            self._complain("pods", complaints, at)
 
-    def _complain(self, kind: str, unreadable: Iterable[str], at: datetime) -> None:
-        for text in unreadable:
-            log.error("%s: an object cannot be read: %s", kind, text)
-            self.store.note_problem(f"{kind}: {text[:100]}", text, at)
+    def _complain(self, kind: str, unreadable: Iterable[Complaint], at: datetime) -> None:
+        for subject, text in unreadable:
+            log.error("%s: an object cannot be read: %s: %s", kind, subject, text)
+            self.store.note_problem(subject, f"cannot be read: {text}", at)
 
     def scanned(self, difference: Difference) -> None:
         """Keep what a scan found, the difference of nothing as well; durable when this returns.

@@ -341,6 +341,21 @@ def owners_of(references: tuple[OwnerReference, ...] | None) -> tuple[Owner, ...
     return tuple(Owner(item.kind, item.name, item.uid, item.api_version.rpartition("/")[0]) for item in ordered)
 
 
+Complaint = tuple[str, str]
+"""What cannot be read, and what is wrong with it."""
+
+
+def complaint(kind: str, metadata: object, error: Exception) -> Complaint:
+    """What is wrong with an object of `pods`, `nodes`, ..., named by as much of its metadata as there is: two objects with
+    the same fault are two problems.
+    """
+    known = metadata if isinstance(metadata, dict) else {}
+    namespace, name, uid = (str(known.get(field) or "")[:253] for field in ("namespace", "name", "uid"))
+    if not name and not uid:
+        return f"{kind}: {str(error)[:100]}", str(error)
+    return f"{kind.removesuffix('s')} {namespace}{'/' if namespace else ''}{name} ({uid})", str(error)
+
+
 def node_quantities(given: Quantities) -> dict[str, int]:
     """Units per extended resource; a quantity that cannot be read is left out, other resources of the node stay."""
     found: dict[str, int] = {}

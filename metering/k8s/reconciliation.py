@@ -12,7 +12,7 @@ import msgspec
 
 from metering.k8s.api import Api, UnreachableError
 from metering.k8s.description import Scope, counted_requests
-from metering.k8s.objects import Pod, PodFacts, seen_pod
+from metering.k8s.objects import Complaint, Pod, PodFacts, complaint, seen_pod
 from metering.k8s.store import Store
 from metering.k8s.stream import PAGE, PODS
 from metering.observations import TERMINAL
@@ -31,7 +31,7 @@ class Scan:
     at: datetime
     holding: Mapping[str, int]
     suspects: frozenset[str]
-    unreadable: tuple[str, ...] = ()
+    unreadable: tuple[Complaint, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ def scan(api: Api, scope: Scope, store: Store) -> Scan:
     """List all pods, and compare them with the open ones of the store.  Raises ApiError."""
     at = api.clock.now()
     holding: dict[str, int] = {}
-    unreadable: list[str] = []
+    unreadable: list[Complaint] = []
     version = 0
     parameters = {"limit": str(PAGE)}
     while True:
@@ -77,14 +77,14 @@ def scan(api: Api, scope: Scope, store: Store) -> Scan:
         parameters = {"limit": str(PAGE), "continue": metadata.continue_}
 
 
-def _holding(pods: Iterable[Pod], scope: Scope, unreadable: list[str]) -> dict[str, int]:
+def _holding(pods: Iterable[Pod], scope: Scope, unreadable: list[Complaint]) -> dict[str, int]:
     """Units by uid of the pods that hold any; what is wrong with those that cannot be read is added to `unreadable`."""
     found = {}
     for pod in pods:
         try:
             seen = seen_pod(pod)
         except (msgspec.DecodeError, RequestError) as error:
-            unreadable.append(str(error))
+            unreadable.append(complaint(PODS.name, msgspec.json.decode(pod.metadata), error))
             continue
         if seen and seen.node and seen.status.phase not in TERMINAL:
             found[seen.facts.uid] = _units_of(seen.facts, scope)

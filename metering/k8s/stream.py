@@ -27,6 +27,7 @@ from metering.k8s.api import (
     error_of,
 )
 from metering.k8s.objects import (
+    Complaint,
     ListMetadata,
     Node,
     Page,
@@ -34,6 +35,7 @@ from metering.k8s.objects import (
     Slice,
     WatchEvent,
     api_group,
+    complaint,
     failure_of,
     version_of,
     watch_event,
@@ -57,7 +59,7 @@ class Kind:
         self.decode = msgspec.json.Decoder(form).decode
         self._pages = msgspec.json.Decoder(page[form])
 
-    def items(self, page: bytes) -> tuple[ListMetadata, list[Any], list[str]]:
+    def items(self, page: bytes) -> tuple[ListMetadata, list[Any], list[Complaint]]:
         """Metadata, items, and what is wrong with those that cannot be read: one bad object never costs its neighbours.
 
         Raises UnreachableError where the page itself is no list.
@@ -71,16 +73,21 @@ class Kind:
             raise UnreachableError(f"{self.path}: the answer is no list: {error}") from error
         return found.metadata, found.items or [], []
 
-    def _one_by_one(self, page: bytes) -> tuple[ListMetadata, list[Any], list[str]]:
+    def _one_by_one(self, page: bytes) -> tuple[ListMetadata, list[Any], list[Complaint]]:
         raw = _raw_page.decode(page)
         good: list[Any] = []
-        bad: list[str] = []
+        bad: list[Complaint] = []
         for item in raw.items or []:
             try:
                 good.append(self.decode(item))
             except msgspec.ValidationError as error:
-                bad.append(str(error))
+                bad.append(self.complaint(item, error))
         return raw.metadata, good, bad
+
+    def complaint(self, item: msgspec.Raw, error: Exception) -> Complaint:
+        """What is wrong with an object that is JSON, but not of this kind."""
+        fields = msgspec.json.decode(item)
+        return complaint(self.name, fields.get("metadata") if isinstance(fields, dict) else None, error)
 
 
 _raw_page: Final = msgspec.json.Decoder(Page[msgspec.Raw])
@@ -143,7 +150,7 @@ class ListPage(Generic[T]):
 
     objects: list[T]
     asked_at: datetime
-    unreadable: list[str] = field(default_factory=list)
+    unreadable: list[Complaint] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +177,7 @@ class Changes(Generic[T]):
     version: str
     received_at: datetime
     current: bool
-    unreadable: list[str] = field(default_factory=list)
+    unreadable: list[Complaint] = field(default_factory=list)
 
 
 Step = ListBegins | ListPage[Any] | ListEnds | Changes[Any]
@@ -306,14 +313,14 @@ class Stream:
 
     def _part(self, part: list[WatchEvent], received_at: datetime, current: bool) -> Changes[Any]:
         events: list[Event[Any]] = []
-        unreadable: list[str] = []
+        unreadable: list[Complaint] = []
         for event in part:
             if event.type == "BOOKMARK":
                 continue
             try:
                 events.append(Event(self._kind.decode(event.object), event.type == "DELETED"))
             except msgspec.ValidationError as error:
-                unreadable.append(str(error))
+                unreadable.append(self._kind.complaint(event.object, error))
         version = version_of.decode(part[-1].object).metadata.resource_version
         if not version:
             raise UnreachableError(f"{self._kind.path}: an event of the stream names no version")

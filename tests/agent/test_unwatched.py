@@ -195,3 +195,30 @@ def test_a_pod_whose_forced_deletion_was_read_before_the_watch_broke_ends_when_i
     rig.cluster.compact()
     rig.settle()
     assert end_of(rig, "forced") == (100, "deletionTimestamp", True)
+
+
+@pytest.mark.parametrize(
+    ("broken", "text"),
+    [
+        ({"containers": [{"name": "train", "resources": {"requests": {"nvidia.com/gpu": "half"}}}]}, "half"),
+        ({"containers": "none"}, "Expected `array | null`"),
+    ],
+)
+def test_two_pods_that_cannot_be_read_for_the_same_reason_are_two_problems(
+    rig: Rig, broken: dict[str, object], text: str
+) -> None:
+    for uid in ("a", "b"):
+        rig.cluster.launch(uid)
+    for uid in ("a", "b"):
+        pod = rig.cluster.pod(uid)
+        pod["spec"] |= broken
+        rig.cluster.put("pods", pod)
+    rig.watch()
+    watched = dict(rig.agent.store.problems())
+    assert sorted(watched) == ["pod nlp/a (a)", "pod nlp/b (b)"]
+    assert all(text in note.text for note in watched.values())
+    assert sorted(subject for subject, _ in rig.scan().unreadable) == sorted(watched), "a list names them alike"
+    rig.restart()
+    rig.streams["pods"].list_next()
+    rig.watch()
+    assert sorted(rig.agent.store.problems()) == sorted(watched)
