@@ -42,7 +42,23 @@ class Compared:
     @property
     def exceeds(self) -> bool:
         """Whether a class differs by more than the tolerance of what was counted."""
-        return _exceeds(self.gateway_input, self.engine_input) or _exceeds(self.gateway_output, self.engine_output)
+        return self.lacking > 0 or self.surplus > 0
+
+    @property
+    def lacking(self) -> int:
+        """Tokens that servers counted and gateways did not report; 0 where no class lacks more than the tolerance."""
+        return self._side(1)
+
+    @property
+    def surplus(self) -> int:
+        """Tokens that gateways reported and servers did not count; 0 where no class has more than the tolerance of them."""
+        return self._side(-1)
+
+    def _side(self, sign: int) -> int:
+        classes = ((self.gateway_input, self.engine_input), (self.gateway_output, self.engine_output))
+        found = [(reported, counted) for reported, counted in classes if sign * (counted - reported) > 0]
+        beyond = any(_exceeds(reported, counted) for reported, counted in found)
+        return sum(abs(counted - reported) for reported, counted in found) if beyond else 0
 
     @property
     def words(self) -> Message:

@@ -38,6 +38,9 @@ OF_ONE_CAUSE: Final = frozenset({
     "silent_source",
 })  # fmt: skip
 """Kinds whose subject begins with the cluster or source that they are of."""
+NOT_COUNTED: Final = "(reported, not counted)"
+NOT_METERED: Final = "(charged, not metered)"
+"""What subjects end with where the bill has more than the other side: the plain name is of what the bill lacks."""
 UPHELD_WITHIN: Final = timedelta(days=92)
 """How long before the end of a month an upheld dispute counts for the next of its reason."""
 
@@ -216,16 +219,21 @@ def _company(name: str) -> str:
 
 
 def engines_differing(context: Context) -> Iterator[ReportedException]:
-    """A model whose month differs blocks the close until somebody found out why; single days are shown and block nothing."""
+    """A model whose month differs blocks the close until somebody found out why; single days are shown and block nothing.
+
+    What is missing on the bill and what is too much on it are two subjects: who answers for one does not for the other.
+    """
     for item in context.engines:
-        if item.total.exceeds:
+        sides = ((item.model, item.total.lacking), (f"{item.model} {NOT_COUNTED}", item.total.surplus))
+        for subject, tokens in sides:
+            if not tokens:
+                continue
             advice = Message(
                 "%(words)s: find the side that lacks (docs/gateways.md, Reconciliation): correct it at its source, or waive "
                 "it",
                 words=item.total.words,
             )
-            quantity = Decimal(item.total.difference)
-            yield ReportedException("engine_difference", item.model, quantity, "tokens", context.blocks, advice)
+            yield ReportedException("engine_difference", subject, Decimal(tokens), "tokens", context.blocks, advice)
     for item in context.engines:
         for day, alone in item.differing:
             subject, quantity = f"{item.model} {day.day.isoformat()}", Decimal(alone.difference)
@@ -233,11 +241,12 @@ def engines_differing(context: Context) -> Iterator[ReportedException]:
 
 
 def energy_differing(context: Context) -> Iterator[ReportedException]:
-    """Clusters whose meter differs by more than the tolerance."""
+    """Clusters whose meter differs by more than the tolerance; which way is in the subject, as for tokens."""
     for item in context.energy:
         if item.exceeds:
+            subject = item.cluster if item.difference > 0 else f"{item.cluster} {NOT_METERED}"
             yield ReportedException(
-                "energy_difference", item.cluster, abs(item.difference), "kWh", context.blocks, item.words
+                "energy_difference", subject, abs(item.difference), "kWh", context.blocks, item.words
             )
 
 

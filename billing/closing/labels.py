@@ -27,6 +27,12 @@ SUBJECTS: Final[dict[str, tuple[tuple[re.Pattern[str], Any], ...]]] = {
     "conflict": QUARANTINED,
     "paid_by_call": QUARANTINED,
     "estimated_end": ((re.compile(r"(?P<cluster>.+)/others"), _("%(cluster)s/others")),),
+    "engine_difference": (
+        (re.compile(r"(?P<model>.+) \(reported, not counted\)"), _("%(model)s (reported, not counted)")),
+    ),
+    "energy_difference": (
+        (re.compile(r"(?P<cluster>.+) \(charged, not metered\)"), _("%(cluster)s (charged, not metered)")),
+    ),
     "unknown_share": ((re.compile(r"(?P<what>.+) on (?P<accelerator>.+)"), _("%(what)s on %(accelerator)s")),),
     "upheld_uncredited": (
         (re.compile(r"dispute (?P<number>\d+) of (?P<document>.+)"), _("dispute %(number)s of %(document)s")),

@@ -88,6 +88,9 @@ def test_the_last_reading_counts_and_a_difference_can_be_answered_for(october: P
         period=period_of("2026-10"), kind="energy_difference", subject="hq-1", reason="test bench", actor="lin", now=OVER
     )
     assert energy().ok
+    reported("150")
+    assert [(item.subject, item.quantity) for item in report().blocking] == [("hq-1 (charged, not metered)", Decimal(58))]
+    reported("300")
     assert period_close(month="2026-10", actor="ops", now=OVER).changed
 
 

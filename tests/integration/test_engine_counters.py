@@ -210,6 +210,10 @@ def test_a_month_that_differs_blocks_the_close_until_somebody_takes_it_on() -> N
         actor="lin", now=AFTER,
     )  # fmt: skip
     assert october().closable
+    ingest_tokens(token_record(2, input_tokens=99_000, output_tokens=100))
+    assert [(item.subject, item.quantity) for item in october().blocking] == [
+        ("llama-3-8b (reported, not counted)", Decimal(49_000)),
+    ], "who answers for usage that the bill lacks has not answered for what is too much on it"
 
 
 @pytest.mark.usefixtures("set_up")
