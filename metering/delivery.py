@@ -12,8 +12,8 @@ import random
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -216,7 +216,10 @@ def _said(response: httpx.Response) -> str:
 
 
 class DeliveryThread:
-    """Delivers a spool on a connection of its own, from its making until `finish`; `last_error` is then what hindered it."""
+    """Delivers a spool on a connection of its own, from its making until `finish`; `last_error` is then what hindered it.
+
+    As a context it ends with the block, at once unless the block has finished it.
+    """
 
     def __init__(self, state: Path, *, endpoint: str, token_file: Path) -> None:
         self._state = state
@@ -228,6 +231,12 @@ class DeliveryThread:
         self.last_error = ""
         self._thread = threading.Thread(target=self._run, name="delivery", daemon=True)
         self._thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.finish(0)
 
     def finish(self, seconds: float) -> bool:
         """Deliver what is left for so long at most; True if nothing is left."""
@@ -257,16 +266,6 @@ class DeliveryThread:
             self.last_error = str(error)
             log.error("delivery: %s; trying again in %s s", error, HINDERED_WAIT_S)
             self._stop.wait(HINDERED_WAIT_S)
-
-
-@contextmanager
-def delivering(state: Path, *, endpoint: str, token_file: Path) -> Iterator[DeliveryThread]:
-    """A delivery that ends with the block, at once unless the block has finished it."""
-    thread = DeliveryThread(state, endpoint=endpoint, token_file=token_file)
-    try:
-        yield thread
-    finally:
-        thread.finish(0)
 
 
 class UnsplittableError(Exception):

@@ -16,7 +16,7 @@ import httpx
 import msgspec
 
 from metering.command_line import SOMEBODY_DECIDES, add_platform_options, bad_input, log_to_stderr, stop_on_signal
-from metering.delivery import delivering
+from metering.delivery import DeliveryThread
 from metering.engines.readings import WANTED, readings, scraped_once
 from metering.engines.samples import Sample, SampleError, read_answer, read_text
 from metering.record_checks import RecordError
@@ -124,7 +124,7 @@ def _to_platform(options: argparse.Namespace, readers: Mapping[str, Reader]) -> 
     state = options.state / "engines.sqlite"
     with closing(open_state(state)) as connection:
         spool = Spool(connection)
-        with delivering(state, endpoint=options.endpoint, token_file=token_file) as delivery:
+        with DeliveryThread(state, endpoint=options.endpoint, token_file=token_file) as delivery:
             whole = _read_and_spool(options, readers, connection, spool)
             delivered = delivery.finish(60 if options.once else 5)
     if not delivered:

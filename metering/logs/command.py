@@ -15,7 +15,7 @@ from typing import IO, Any, Final
 import msgspec
 
 from metering.command_line import SOMEBODY_DECIDES, add_platform_options, bad_input, log_to_stderr, stop_on_signal
-from metering.delivery import delivering
+from metering.delivery import DeliveryThread
 from metering.logs.checkpoints import Checkpoints
 from metering.logs.following import Follower
 from metering.logs.formats import FORMATS, Translate, translator
@@ -140,7 +140,7 @@ def _to_platform(options: argparse.Namespace, translate: Translate) -> int:
             spool = Spool(connection, max_bytes=options.spool_mb << 20)
             sink = SpoolSink(spool, Numbering(connection))
             follower = _follower(options, translate, connection, checkpoints, sink, since=since)
-            with delivering(state, endpoint=options.endpoint, token_file=token_file) as delivery:
+            with DeliveryThread(state, endpoint=options.endpoint, token_file=token_file) as delivery:
                 _read(options, follower, heartbeat(connection, spool, options.agent, source))
                 delivered = delivery.finish(5 if options.follow else options.deliver_seconds)
             status = _report(checkpoints.counts(), follower, once=not options.follow)

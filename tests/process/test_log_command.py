@@ -18,7 +18,7 @@ from unittest.mock import ANY
 import pytest
 
 from metering.__main__ import main
-from metering.delivery import delivering
+from metering.delivery import DeliveryThread
 from metering.logs.formats import translator
 from metering.logs.reading import SpoolSink
 from metering.numbering import Numbering
@@ -161,7 +161,7 @@ def test_a_token_that_is_gone_for_a_while_stops_no_delivery(
     connection = open_state(state)
     with connection:
         Spool(connection).put("usage/tokens", b'[{"id": "a", "input_tokens": 1}]')
-    with delivering(state, endpoint=platform.address, token_file=token) as delivery:
+    with DeliveryThread(state, endpoint=platform.address, token_file=token) as delivery:
         time.sleep(0.2)
         assert not platform.taken
         token.write_text("secret")
