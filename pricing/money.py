@@ -128,13 +128,14 @@ def round_together(values: Sequence[Number], places: int) -> list[Decimal]:
     if any(value < 0 for value in exact):
         raise MoneyError(f"parts {[str(value) for value in values]} must not be negative")
     whole = round_to(sum(exact, Fraction(0)), 0)
-    return [EXACT.scaleb(Decimal(share), -places) for share in _largest_remainder(exact, int(whole))]
+    shares = _largest_remainder([divmod(value, 1) for value in exact], int(whole))
+    return [EXACT.scaleb(Decimal(share), -places) for share in shares]
 
 
-def _largest_remainder(exact: Sequence[Fraction], whole: int) -> list[int]:
-    """Integers that add up to `whole`, each the floor of its exact share or one more; ties go to the earlier share."""
-    shares = [int(value) for value in exact]
-    by_remainder = sorted(range(len(exact)), key=lambda index: (shares[index] - exact[index], index))
+def _largest_remainder(divided: Sequence[tuple[int, Number]], whole: int) -> list[int]:
+    """Integers that add up to `whole`, each a floor or one more, by (floor, remainder); ties go to the earlier one."""
+    shares = [floor for floor, _ in divided]
+    by_remainder = sorted(range(len(divided)), key=lambda index: (-divided[index][1], index))
     for index in by_remainder[: whole - sum(shares)]:
         shares[index] += 1
     return shares
@@ -169,12 +170,7 @@ def split_units(units: int, weights: Sequence[int]) -> list[int]:
     [34, 33, 33]
     """
     whole = sum(weights)
-    divided = [divmod(units * weight, whole) for weight in weights]
-    shares = [share for share, _ in divided]
-    by_remainder = sorted(range(len(divided)), key=lambda index: (-divided[index][1], index))
-    for index in by_remainder[: units - sum(shares)]:
-        shares[index] += 1
-    return shares
+    return _largest_remainder([divmod(units * weight, whole) for weight in weights], units)
 
 
 def _as_integers(weights: Sequence[Number]) -> list[int]:
