@@ -17,7 +17,7 @@ import msgspec
 from metering.accelerators import is_discovered
 from metering.allocation import Ending, Hold, Rule, hold_of, remember
 from metering.k8s.api import ApiError
-from metering.k8s.capacity import CLAIMED, capacity_records, offers, stored_node
+from metering.k8s.capacity import CLAIMED, capacity_records, node_facts, offers
 from metering.k8s.claims import ClaimBook
 from metering.k8s.description import Scope, Surroundings, allocation_base, allocations_of, counted_requests, report_of
 from metering.k8s.objects import Complaint, Node, Pod, PodFacts, SeenPod, complaint, seen_pod
@@ -282,7 +282,7 @@ class Agent:
             if is_discovered(resource, labels) and self._is_unexplained(row, at)
         }  # fmt: skip
         now |= {name: replace(row, start=explained[name].start) for name, row in now.items() if name in explained}
-        self.store.put_node(node.metadata.name, version, number, stored_node(node))
+        self.store.put_node(node.metadata.name, version, number, node_facts(node))
         self.store.follow_capacity(explained, {}, EARLIEST)
         self.store.follow_capacity(known, now, at)
         self.claims.offer([node.metadata.name], at)

@@ -12,7 +12,7 @@ from metering.accelerator_resources import COUNTED, NODE_REGISTERS, SAME_CHIPS
 from metering.accelerators import NodeFacts, accelerator_name, device_share, resource_row, unit_share
 from metering.k8s.description import UNKNOWN, Scope
 from metering.k8s.objects import Node, node_condition, node_quantities
-from metering.k8s.store import CapacityRow, StoredNode
+from metering.k8s.store import CapacityRow
 from metering.mig_capacity import WHOLE_CARDS, cards_of_mixed, cards_of_single, mixed_resources
 from metering.records import NodeCapacity
 from metering.shared_devices import ShareUnknownError, shared_devices
@@ -22,11 +22,11 @@ CLAIMED: Final = "dra/"
 """How resources begin that are offered to claims: ResourceSlices report them, not nodes."""
 
 
-def stored_node(node: Node) -> StoredNode:
+def node_facts(node: Node) -> NodeFacts:
     """Labels and extended resources of a node, and the annotations in which it lists the devices that it shares."""
     annotations = node.metadata.annotations or {}
     listed = {name: text for name, text in annotations.items() if NODE_REGISTERS.fullmatch(name)}
-    return StoredNode(node.metadata.labels or {}, node_quantities(node.status.capacity), listed)
+    return NodeFacts(node.metadata.labels or {}, node_quantities(node.status.capacity), listed)
 
 
 def offers(node: Node, at: datetime, scope: Scope) -> dict[str, CapacityRow]:
@@ -37,22 +37,22 @@ def offers(node: Node, at: datetime, scope: Scope) -> dict[str, CapacityRow]:
     units, nothing is offered: the capacity is unknown, and slots are never taken for devices. A node that offers MIG slices
     under names of their own is counted in cards.
     """
-    stored = stored_node(node)
+    facts = node_facts(node)
     condition = node_condition(node)
     found: dict[str, CapacityRow] = {}
     allocatable = node_quantities(node.status.allocatable)
     again = {name for names in SAME_CHIPS for name in [name for name in names if name in allocatable][1:]}
-    mixed = mixed_resources(stored.capacity) - scope.extra_resources.keys()
-    if CARD in mixed and (cards := cards_of_mixed(stored.facts, allocatable)) is not None:
-        product = accelerator_name(CARD, stored.labels) or UNKNOWN
+    mixed = mixed_resources(facts.capacity) - scope.extra_resources.keys()
+    if CARD in mixed and (cards := cards_of_mixed(facts, allocatable)) is not None:
+        product = accelerator_name(CARD, facts.labels) or UNKNOWN
         found[CARD] = CapacityRow(node.metadata.name, CARD, at, None, product, cards, condition)
     for resource, units in sorted(allocatable.items()):
         if resource in again or resource in mixed:
             continue
         if resource_row(resource).kind not in COUNTED and resource not in scope.extra_resources:
             continue
-        product = scope.extra_resources.get(resource) or accelerator_name(resource, stored.labels) or UNKNOWN
-        quantity = units if resource in scope.extra_resources else devices_behind(resource, units, stored.facts)
+        product = scope.extra_resources.get(resource) or accelerator_name(resource, facts.labels) or UNKNOWN
+        quantity = units if resource in scope.extra_resources else devices_behind(resource, units, facts)
         if quantity is None:
             continue
         found[resource] = CapacityRow(node.metadata.name, resource, at, None, product, quantity, condition)

@@ -12,11 +12,10 @@ from typing import Any, Final
 
 import msgspec
 
-from metering.accelerators import accelerator_name, device_fraction, split_request
+from metering.accelerators import NodeFacts, accelerator_name, device_fraction, split_request
 from metering.allocation import Ending, Hold
 from metering.attribution import Owner, PodIdentity, attribute
 from metering.k8s.objects import PodFacts
-from metering.k8s.store import StoredNode
 from metering.records import GpuAllocation, hold_id
 from metering.shared_devices import ShareUnknownError
 from metering.shares import allocated_share
@@ -66,7 +65,7 @@ def counted_requests(requests: Mapping[str, int], scope: Scope) -> tuple[dict[st
 
 
 def allocations_of(
-    facts: PodFacts, hold: Hold, node: StoredNode | None, scope: Scope, around: Surroundings
+    facts: PodFacts, hold: Hold, node: NodeFacts | None, scope: Scope, around: Surroundings
 ) -> list[GpuAllocation]:
     """One allocation per resource of the pod that is an accelerator or may be one, open, seen until the hold was.
 
@@ -108,14 +107,14 @@ def allocation_base(facts: PodFacts, hold: Hold, scope: Scope, around: Surroundi
 
 
 def _product_and_share(
-    resource: str, quantity: int, facts: PodFacts, node: StoredNode | None, scope: Scope
+    resource: str, quantity: int, facts: PodFacts, node: NodeFacts | None, scope: Scope
 ) -> dict[str, Any]:
     """Product and share of a device, or why the share is not known."""
     product = scope.extra_resources.get(resource) or accelerator_name(resource, node.labels if node else {}) or UNKNOWN
     if resource in scope.extra_resources:
         return {"accelerator": product, "device_fraction": device_fraction(Fraction(1))}
     try:
-        share = allocated_share(resource, quantity, facts.requests, facts.annotations, node.facts if node else None)
+        share = allocated_share(resource, quantity, facts.requests, facts.annotations, node)
     except ShareUnknownError as error:
         return {"accelerator": product, "device_fraction": None, "share_unknown": str(error)}
     return {"accelerator": product, "device_fraction": device_fraction(share)}

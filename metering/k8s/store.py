@@ -68,19 +68,6 @@ LATELY: Final = timedelta(days=31)
 PROBLEM, UNKNOWN_RESOURCE = "problem", "unknown"
 
 
-class StoredNode(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Labels and quantities of a node as last seen, and the annotations in which it lists the devices that it shares."""
-
-    labels: dict[str, str] = {}
-    capacity: dict[str, int] = {}
-    annotations: dict[str, str] = {}
-
-    @property
-    def facts(self) -> NodeFacts:
-        """As the rules of shares read it."""
-        return NodeFacts(self.labels, self.capacity, self.annotations)
-
-
 @dataclass(frozen=True, slots=True)
 class PodRow:
     """What is known of one pod that was ever seen bound to a node."""
@@ -152,7 +139,7 @@ _history: Final = msgspec.json.Decoder(tuple[PodSnapshot | PodDeleted | PodMissi
 _facts: Final = msgspec.json.Decoder(PodFacts)
 _records: Final = msgspec.json.Decoder(tuple[GpuAllocation, ...])
 _ending: Final = msgspec.json.Decoder(Ending)
-_node: Final = msgspec.json.Decoder(StoredNode)
+_node: Final = msgspec.json.Decoder(NodeFacts)
 POD_COLUMNS: Final = (
     "uid, node, version, first_version, first_seen_us, seen_us, ended, gone_us, dirty, observed_us, history, facts, "
     "records, ending"
@@ -282,7 +269,7 @@ class Store:
         ).fetchone()
         return int(row[0]), int(row[1]), int(row[2])
 
-    def node(self, name: str) -> StoredNode | None:
+    def node(self, name: str) -> NodeFacts | None:
         """A node as last seen, whether it is still there or not."""
         row = self.connection.execute("SELECT facts FROM node WHERE name = ?", (name,)).fetchone()
         return _node.decode(row[0]) if row else None
@@ -292,7 +279,7 @@ class Store:
         row = self.connection.execute("SELECT version FROM node WHERE name = ? AND present = 1", (name,)).fetchone()
         return int(row[0]) if row else None
 
-    def put_node(self, name: str, version: int, list_number: int, facts: StoredNode) -> None:
+    def put_node(self, name: str, version: int, list_number: int, facts: NodeFacts) -> None:
         """Write a node as it is now."""
         self.connection.execute(
             "INSERT OR REPLACE INTO node (name, version, list, present, facts) VALUES (?, ?, ?, 1, ?)",

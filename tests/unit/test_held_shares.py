@@ -14,7 +14,6 @@ from metering.allocation import Hold, Rule
 from metering.k8s.capacity import devices_behind
 from metering.k8s.description import Scope, Surroundings, allocations_of
 from metering.k8s.objects import KEPT_DOMAINS, PodFacts
-from metering.k8s.store import StoredNode
 from metering.shared_devices import ShareUnknownError
 from metering.shares import allocated_share
 
@@ -32,7 +31,7 @@ def share_of(
         return str(error)
 
 
-def described(requests: dict[str, int], annotations: dict[str, str], node: StoredNode | None, scope: Scope) -> list[object]:
+def described(requests: dict[str, int], annotations: dict[str, str], node: NodeFacts | None, scope: Scope) -> list[object]:
     """Resource, quantity, fraction and reason of each allocation that the agent makes of a pod."""
     facts = PodFacts("nlp", "pod", "uid-1", requests, annotations=annotations)
     hold = Hold("uid-1", "node-1", MONDAY, Rule.POD_SCHEDULED, MONDAY)
@@ -208,7 +207,7 @@ def test_a_part_that_was_asked_for_and_not_granted_is_unknown() -> None:
         allocated_share("nvidia.com/gpu", 1, requests, {}, NodeFacts(H800))
 
 
-KAI_NODE = StoredNode({**H800, "nvidia.com/gpu.memory": "80000"})
+KAI_NODE = NodeFacts({**H800, "nvidia.com/gpu.memory": "80000"})
 
 
 @pytest.mark.parametrize(
@@ -234,14 +233,14 @@ def test_a_share_of_kai_is_held_by_the_pod_that_asks_for_it(
 
 
 def test_a_share_of_kai_on_a_time_sliced_card_is_a_share_of_the_slice() -> None:
-    node = StoredNode({**H800, "nvidia.com/gpu.replicas": "2"})
+    node = NodeFacts({**H800, "nvidia.com/gpu.replicas": "2"})
     [(_, _, fraction, _)] = described({KAI_SHARE: 1}, {"gpu-fraction": "0.5"}, node, Scope("hq-1"))  # type: ignore[misc]
     assert fraction == Decimal("0.25")
 
 
 def test_what_nobody_knows_is_an_allocation_with_its_quantity_until_it_is_declared() -> None:
     requests = {"koordinator.sh/gpu-core": 50, "rdma/hca": 1, "example.com/nic": 2, "nvidia.com/gpu": 1}
-    node = StoredNode(H800)
+    node = NodeFacts(H800)
     why = "an extended resource that nobody knows"
     assert described(requests, {}, node, Scope("hq-1")) == [
         ("example.com/nic", 2, None, why),
@@ -256,7 +255,7 @@ def test_what_nobody_knows_is_an_allocation_with_its_quantity_until_it_is_declar
 
 def test_cores_and_memory_that_are_asked_for_alone_are_noted() -> None:
     requests = {"cambricon.com/mlu.smlu.vcore": 25, "cambricon.com/mlu.smlu.vmemory": 32}
-    assert described(requests, {}, StoredNode(), Scope("hq-1")) == [
+    assert described(requests, {}, NodeFacts(), Scope("hq-1")) == [
         ("cambricon.com/mlu.smlu.vcore", 25, None, "device cores were asked for without a device"),
         ("cambricon.com/mlu.smlu.vmemory", 32, None, "device memory was asked for without a device"),
     ]
