@@ -4,7 +4,7 @@ Only the fields that are billed are decoded: a relist of a large cluster then co
 objects costs, and environment values never reach the agent's memory or disk.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from functools import lru_cache
 from typing import Annotated, Any, Final, Generic, Literal, TypeVar
@@ -377,19 +377,19 @@ def node_condition(node: Node) -> str:
 
 def _requests(spec: PodSpec) -> dict[str, int]:
     """Effective requests, without building anything for the many pods that ask for cpu and memory only."""
-    everything = (*(spec.containers or ()), *(spec.init_containers or ()))
-    if not any(_asks(item.resources) for item in everything):
+    if not any(map(_extended, _asked_names(spec))):
         return {}
     overhead = quantities_of(spec.overhead) if spec.overhead else None
     init = [_container(item) for item in spec.init_containers or ()]
     return effective_requests([_container(item) for item in spec.containers or ()], init, overhead)
 
 
-def _asks(resources: Resources | None) -> bool:
-    if resources is None:
-        return False
-    named = (resources.requests or {}, resources.limits or {})
-    return any(_extended(name) for given in named for name in given)
+def _asked_names(spec: PodSpec) -> Iterator[str]:
+    """Names of the resources that containers ask for."""
+    for item in (*(spec.containers or ()), *(spec.init_containers or ())):
+        if item.resources:
+            yield from item.resources.requests or ()
+            yield from item.resources.limits or ()
 
 
 def _claims(spec: PodSpec, status: PodStatus) -> PodClaims:
@@ -399,12 +399,7 @@ def _claims(spec: PodSpec, status: PodStatus) -> PodClaims:
 
 
 def _names_class(spec: PodSpec) -> bool:
-    everything = (*(spec.containers or ()), *(spec.init_containers or ()))
-    return any(
-        name.startswith(CLASS_DOMAIN)
-        for item in everything if item.resources
-        for name in (*(item.resources.requests or {}), *(item.resources.limits or {}))
-    )  # fmt: skip
+    return any(name.startswith(CLASS_DOMAIN) for name in _asked_names(spec))
 
 
 @lru_cache(maxsize=4096)
