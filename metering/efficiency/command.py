@@ -16,6 +16,7 @@ from typing import Final
 import msgspec
 from prometheus_client import Counter, Gauge, start_http_server
 
+from metering.allocation_reports import RECORDS_PER_BODY, in_batches
 from metering.command_line import (
     SOMEBODY_DECIDES,
     add_platform_options,
@@ -38,7 +39,7 @@ from metering.spool import Spool, SpoolFullError, open_state
 log = logging.getLogger(__name__)
 COLUMNS: Final = ("cluster", "pod_uid", "start", "end", "gpu_seconds", "mfu", "hfu", "dtype", "coverage")
 ENDPOINT: Final = "usage/efficiency"
-RECORDS_PER_BODY: Final = 500
+MAX_SPOOL_BYTES: Final = 1 << 28
 SCHEMA: Final = "CREATE TABLE IF NOT EXISTS efficiency_read (cluster TEXT PRIMARY KEY, until TEXT NOT NULL)"
 FLUSH_S: Final = 60.0
 TURN_S: Final = 60.0
@@ -151,11 +152,11 @@ def csv_of(samples: Sequence[EfficiencySample]) -> str:
 class Outbox:
     """The state file of the agent of one cluster: samples on their way to the platform, and how far they were read."""
 
-    def __init__(self, path: Path, cluster: str, *, max_bytes: int = 1 << 28) -> None:
+    def __init__(self, path: Path, cluster: str) -> None:
         self._connection: sqlite3.Connection = open_state(path)
         self._connection.execute(SCHEMA)
         self._cluster = cluster
-        self.spool = Spool(self._connection, max_bytes=max_bytes)
+        self.spool = Spool(self._connection, max_bytes=MAX_SPOOL_BYTES)
 
     @property
     def read_until(self) -> datetime | None:
@@ -166,8 +167,8 @@ class Outbox:
     def put(self, window: Interval, samples: Sequence[EfficiencySample]) -> None:
         """Keep the samples of a window and that it was read: both or neither.  Raises SpoolFullError."""
         with self._connection:
-            for first in range(0, len(samples), RECORDS_PER_BODY):
-                self.spool.put(ENDPOINT, msgspec.json.encode(samples[first : first + RECORDS_PER_BODY]))
+            for batch in in_batches(samples, RECORDS_PER_BODY):
+                self.spool.put(ENDPOINT, msgspec.json.encode(batch))
             self._connection.execute(
                 "INSERT INTO efficiency_read VALUES (?, ?) ON CONFLICT (cluster) DO UPDATE SET until = excluded.until",
                 (self._cluster, window.end.astimezone(UTC).isoformat()),

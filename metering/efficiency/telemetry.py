@@ -36,7 +36,7 @@ POD_METRICS: Final = ("kube_pod_info", "kube_pod_container_resource_requests")
 BUCKET: Final = timedelta(seconds=60)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, order=True)
 class PodName:
     """A pod as exporters know it; another pod may have had the same name before."""
 
@@ -93,8 +93,7 @@ def telemetry_of(devices: Iterable[Series], pods: Iterable[Series], window: Inte
             continue
         _add(found, unknown, one, name, directory, window)
     _mark_shared(found.values())
-    return Telemetry(sorted(found.values(), key=lambda pod: (pod.namespace, pod.pod, pod.pod_uid)), sorted(
-        unknown, key=lambda name: (name.namespace, name.pod)))  # fmt: skip
+    return Telemetry(sorted(found.values(), key=lambda pod: (pod.namespace, pod.pod, pod.pod_uid)), sorted(unknown))
 
 
 def _add(
