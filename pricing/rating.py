@@ -238,10 +238,9 @@ def gpu_charges(
     for (key, price), usage in priced:
         quantity = measured(usage, price)
         sums.add(key, quantity, price.price, price.facility_kw)
-        if carbon_at is not None and price.facility_kw is None:
-            sums.emit(key, None, None)
-        elif carbon_at is not None and price.facility_kw is not None:
-            kwh = Fraction(quantity) / DIVISOR[price.unit] * Fraction(price.facility_kw)
+        if carbon_at is not None:
+            power = price.facility_kw
+            kwh = None if power is None else Fraction(quantity) / DIVISOR[price.unit] * Fraction(power)
             sums.emit(key, kwh, carbon_at(usage.cluster, usage.at))
     return sums.rated().charges
 
