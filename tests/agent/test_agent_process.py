@@ -139,20 +139,12 @@ def test_it_finds_claims_and_says_what_it_may_not_read(
 
 def test_probes_and_metrics_answer(api: ApiServer, endpoint: Endpoint, start: Callable[..., subprocess.Popen[str]]) -> None:
     process = start()
-    assert process.stderr is not None
-    line = next(line for line in process.stderr if "health and metrics on port" in line)
-    address = f"http://127.0.0.1:{line.split()[-1]}"
+    read = answer_of(process)
     until(lambda: endpoint.platform.watermark != "")
-
-    def read(path: str) -> str:
-        with urllib.request.urlopen(address + path) as answer:
-            return str(answer.read().decode())
-
-    assert read("/healthz") == "ok\n"
-    until(lambda: "suanpan_agent_lists 1.0" in read("/metrics"))
-    assert read("/readyz") == "ok\n"
+    until(lambda: "suanpan_agent_lists 1.0" in read("/metrics")[1])
     asked = re.findall(r"(\w+)Probe: {httpGet: {path: (\S+), port: metrics}", MANIFEST.read_text(encoding="utf-8"))
-    assert [(probe, read(path)) for probe, path in asked] == [("liveness", "ok\n"), ("readiness", "ok\n")]
+    assert asked == [("liveness", "/healthz"), ("readiness", "/readyz")]
+    assert [read(path) for _, path in asked] == [(200, "ok\n")] * 2
     process.send_signal(signal.SIGTERM)
     assert process.wait(timeout=60) == 0
 
@@ -211,17 +203,12 @@ def test_each_scan_compares_what_is_held_with_what_volcano_gave(
     given = {"metadata": {"name": "default"}, "status": {"allocated": {"nvidia.com/gpu": "7"}}}
     api.others[QUEUES] = {"kind": "QueueList", "items": [given]}
     process = start("--scan-seconds", "0.2")
+    read = answer_of(process)
+    until(lambda: "suanpan_agent_queue_difference 3.0" in read("/metrics")[1])
     assert process.stderr is not None
-    line = next(line for line in process.stderr if "health and metrics on port" in line)
-
-    def metrics() -> str:
-        with urllib.request.urlopen(f"http://127.0.0.1:{line.split()[-1]}/metrics") as answer:
-            return str(answer.read().decode())
-
-    until(lambda: "suanpan_agent_queue_difference 3.0" in metrics())
     assert any("queue default: 4 of nvidia.com/gpu are held, Volcano says 7" in text for text in process.stderr)
     given["status"] = {"allocated": {"nvidia.com/gpu": "4"}}
-    until(lambda: "suanpan_agent_queue_difference 0.0" in metrics())
+    until(lambda: "suanpan_agent_queue_difference 0.0" in read("/metrics")[1])
     process.send_signal(signal.SIGTERM)
     assert process.wait(timeout=60) == 0
 

@@ -53,40 +53,6 @@ def test_a_pod_of_a_node_whose_clock_is_an_hour_behind_is_billed_from_its_creati
     assert (reported["end_rule"], reported["end_estimated"]) == ("terminal phase seen", True)
 
 
-def test_a_pod_that_ran_across_an_hour_of_downtime_is_whole(here: Rig) -> None:
-    here.settle()
-    here.cluster.launch("u")
-    here.cluster.advance(60)
-    here.report()
-    assert here.platform.seconds("u") == 60
-    here.kill()
-    here.cluster.advance(3600)
-    here.cluster.compact()
-    here.start()
-    here.settle()
-    here.cluster.advance(40)
-    here.cluster.finish("u")
-    here.report()
-    assert here.platform.seconds("u") == 60 + 3600 + 40
-    assert here.platform.unwatched == [{"from": "2026-10-10T10:01:00Z", "until": "2026-10-10T11:01:00Z"}]
-    assert here.platform.conflicts == []
-
-
-def test_a_pod_that_ended_and_vanished_within_the_history_is_exact_after_a_restart(here: Rig) -> None:
-    here.settle()
-    here.cluster.launch("u")
-    here.watch()
-    here.kill()
-    here.cluster.advance(30)
-    here.cluster.finish("u")
-    here.cluster.advance(60)
-    here.cluster.delete("u")
-    here.start()
-    here.report()
-    assert here.platform.seconds("u") == 30
-    assert not here.platform.hold("u")["end_estimated"]
-
-
 @pytest.mark.parametrize(
     ("reason", "message"),
     [
@@ -107,39 +73,6 @@ def test_a_pod_that_was_turned_away_while_the_agent_was_away_is_no_time(here: Ri
     here.start()
     here.report()
     assert (here.platform.seconds("u"), here.platform.hold("u")["end_reason"]) == (0, "admission failed")
-
-
-def test_a_missed_deletion_is_found_by_the_list_flagged_and_bounded(here: Rig) -> None:
-    here.settle()
-    here.cluster.launch("u")
-    here.cluster.advance(20)
-    here.watch()
-    here.kill()
-    here.cluster.advance(30)
-    here.cluster.delete("u")
-    here.cluster.compact()
-    here.cluster.advance(600)
-    here.start()
-    here.settle()
-    here.deliver()
-    reported = here.platform.hold("u")
-    assert (reported["end_rule"], reported["end_estimated"]) == ("absent from list", True)
-    assert reported["end_earliest"] <= "2026-10-10T10:00:50Z" <= reported["end_latest"] == "2026-10-10T10:10:50Z"
-
-
-def test_replaying_everything_that_was_sent_changes_nothing(here: Rig) -> None:
-    here.settle()
-    for number in range(5):
-        here.cluster.launch(f"u{number}")
-        here.cluster.advance(10)
-        here.report()
-    here.cluster.finish("u1")
-    here.report()
-    before = dict(here.platform.holds)
-    here.platform.replay()
-    here.platform.replay()
-    assert here.platform.holds == before
-    assert here.platform.conflicts == []
 
 
 def test_nothing_running_is_reported_with_a_watermark_and_an_outage_costs_no_reports(here: Rig) -> None:

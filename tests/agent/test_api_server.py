@@ -8,10 +8,10 @@ import pytest
 from kubernetes import client as official
 from kubernetes import watch as official_watch
 
-from metering.k8s.api import ClusterClock, RefusedError, ThrottledError, UnreachableError
+from metering.k8s.api import ClusterClock, RefusedError, UnreachableError
 from metering.k8s.leader import Leader
 from metering.k8s.reconciliation import Difference, confirmed
-from metering.k8s.stream import LONGEST_WAIT_S, Changes, ListEnds, ListPage
+from metering.k8s.stream import LONGEST_WAIT_S, Changes
 from tests.agent.cluster import START
 from tests.agent.rig import Rig, rig
 
@@ -63,19 +63,6 @@ def test_the_official_client_watches_from_a_version_and_learns_that_it_is_gone(
     assert refused.value.status == 410
 
 
-def test_a_list_comes_in_pages_and_an_expired_one_begins_anew(here: Rig) -> None:
-    for number in range(5):
-        here.cluster.create(f"u{number}")
-    here.server.expire_pages = 1
-    stream = here.streams["pods"]
-    list(stream.steps())
-    assert (stream.wait_s, stream.version) == (0.0, None)
-    steps = list(stream.steps())
-    assert [len(step.objects) for step in steps if isinstance(step, ListPage)] == [2, 2, 1]
-    assert isinstance(steps[-1], ListEnds)
-    assert stream.version == steps[-1].version == str(here.cluster.version)
-
-
 def test_events_before_the_first_bookmark_are_the_past(here: Rig) -> None:
     stream = here.streams["pods"]
     list(stream.steps())
@@ -84,15 +71,6 @@ def test_events_before_the_first_bookmark_are_the_past(here: Rig) -> None:
     reported = [(len(step.events), step.current) for step in changes]
     assert reported[0] == (1, False)
     assert reported[-1] == (0, True)
-
-
-def test_throttling_waits_as_long_as_the_server_asks(here: Rig) -> None:
-    stream = here.streams["pods"]
-    for status in (429, 503):
-        here.server.fail = [(status, {"Retry-After": "17"})]
-        assert list(stream.steps())[1:] == []
-        assert isinstance(stream.error, ThrottledError)
-        assert stream.wait_s == 17.0
 
 
 def test_waits_grow_and_are_spread(here: Rig) -> None:
@@ -109,29 +87,6 @@ def test_waits_grow_and_are_spread(here: Rig) -> None:
     here.server.down = False
     list(stream.steps())
     assert (stream.error, stream.wait_s) == (None, 0.0)
-
-
-def test_a_silent_stream_is_given_up_and_nothing_is_lost(here: Rig) -> None:
-    here.settle()
-    stream = here.streams["pods"]
-    here.server.silent_s = 3.0
-    list(stream.steps())
-    assert isinstance(stream.error, UnreachableError)
-    here.server.silent_s = 0.0
-    here.cluster.launch("u")
-    here.report()
-    assert here.platform.hold("u")["ended_at"] is None
-
-
-def test_a_stream_that_breaks_off_within_an_event_goes_on_after_the_last_whole_one(here: Rig) -> None:
-    here.settle()
-    here.cluster.launch("u")
-    here.server.break_after = 1
-    here.watch()
-    assert isinstance(here.streams["pods"].error, UnreachableError)
-    here.server.break_after = None
-    here.report()
-    assert here.platform.hold("u")["node"] == "n-1"
 
 
 def test_missing_rights_are_reported_and_asked_for_again(here: Rig) -> None:

@@ -310,21 +310,21 @@ def hide(here: Rig, uid: str, resource: str) -> None:
     here.cluster.bind(uid)
 
 
-def test_an_extended_resource_behind_which_is_a_hidden_claim_counts_once(here: Rig) -> None:
-    here.cluster.create("u", 1)
-    hide(here, "u", "nvidia.com/gpu")
+@pytest.mark.parametrize(
+    ("resource", "counted"),
+    [
+        ("nvidia.com/gpu", ("nvidia.com/gpu", "NVIDIA-H800")),  # by the request, the claim is the same device
+        ("deviceclass.resource.kubernetes.io/gpu.nvidia.com", (GPU, PRODUCT)),  # by the claim alone
+    ],
+)
+def test_an_extended_resource_behind_which_is_a_hidden_claim_counts_once(
+    here: Rig, resource: str, counted: tuple[str, str]
+) -> None:
+    here.cluster.create("u", 0, containers=[{"name": "train", "resources": {"requests": {resource: "1"}}}])
+    hide(here, "u", resource)
     here.cluster.advance(60)
     here.report()
-    assert held(here, "u") == [("nvidia.com/gpu", "NVIDIA-H800", 1, "1", 0, 60, "open")]
-
-
-def test_a_resource_that_a_device_class_names_counts_by_its_claim(here: Rig) -> None:
-    name = "deviceclass.resource.kubernetes.io/gpu.nvidia.com"
-    here.cluster.create("u", 0, containers=[{"name": "train", "resources": {"requests": {name: "1"}}}])
-    hide(here, "u", name)
-    here.cluster.advance(60)
-    here.report()
-    assert held(here, "u") == [(GPU, PRODUCT, 1, "1", 0, 60, "open")]
+    assert held(here, "u") == [(*counted, 1, "1", 0, 60, "open")]
 
 
 def test_a_pod_may_request_and_claim_at_once(here: Rig) -> None:

@@ -56,8 +56,14 @@ def told(rig: Rig, uid: str) -> tuple[object, ...]:
     return (until, record["end_rule"], *estimate)
 
 
+def the_gap_is_noted(rig: Rig) -> None:
+    assert told(rig, "lost") == (100, "absent from list", 20, 100)
+    assert [(second(item["from"]), second(item["until"])) for item in rig.platform.unwatched] == [(40, 100)]
+
+
 @pytest.mark.parametrize("silent_s", [0.0, 1.0], ids=["the watch ends", "the watch stays silent"])
 def test_the_agent_lists_anew_and_says_what_nobody_watched(rig: Rig, silent_s: float) -> None:
+    """The end of `ended` stays as it was reported; what it holds now under its old identity is nobody's bill: a problem."""
     restored(rig)
     rig.server.silent_s = silent_s
     rig.watch(3)
@@ -65,8 +71,8 @@ def test_the_agent_lists_anew_and_says_what_nobody_watched(rig: Rig, silent_s: f
     rig.deliver()
     assert told(rig, "kept") == (100, "open")
     assert told(rig, "ended") == (30, "finishedAt")
-    assert told(rig, "lost") == (100, "absent from list", 20, 100)
-    assert [(second(item["from"]), second(item["until"])) for item in rig.platform.unwatched] == [(40, 100)]
+    assert rig.platform.problems == {"pod nlp/ended (ended), 2026-10"}
+    the_gap_is_noted(rig)
 
 
 def test_what_happens_afterwards_is_exact_though_versions_are_those_of_before(rig: Rig) -> None:
@@ -84,16 +90,6 @@ def test_what_happens_afterwards_is_exact_though_versions_are_those_of_before(ri
     assert second(rig.platform.hold("new")["started_at"]) == 100
     assert rig.platform.watermark == "2026-10-10T10:02:05Z"
     assert rig.streams["pods"].relists == 2
-
-
-def test_a_pod_that_had_ended_and_runs_again_is_a_problem_and_not_silence(rig: Rig) -> None:
-    """Its end stays as it was reported; what it holds now under its old identity is nobody's bill."""
-    restored(rig)
-    assert rig.platform.problems == set()
-    rig.watch(3)
-    rig.deliver()
-    assert told(rig, "ended") == (30, "finishedAt")
-    assert rig.platform.problems == {"pod nlp/ended (ended), 2026-10"}
 
 
 def test_a_pod_that_was_forgotten_and_runs_again_is_a_problem_too(rig: Rig) -> None:
@@ -202,8 +198,7 @@ def test_a_server_that_sends_what_is_before_the_version_that_was_asked_for_was_r
     monkeypatch.undo()
     rig.watch(2)
     rig.deliver()
-    assert told(rig, "lost") == (100, "absent from list", 20, 100)
-    assert [(second(item["from"]), second(item["until"])) for item in rig.platform.unwatched] == [(40, 100)]
+    the_gap_is_noted(rig)
 
 
 def test_an_agent_that_dies_within_the_list_learns_it_again(rig: Rig) -> None:
@@ -217,5 +212,4 @@ def test_an_agent_that_dies_within_the_list_learns_it_again(rig: Rig) -> None:
     rig.watch(3)
     rig.deliver()
     assert told(rig, "kept") == (100, "open")
-    assert told(rig, "lost") == (100, "absent from list", 20, 100)
-    assert [(second(item["from"]), second(item["until"])) for item in rig.platform.unwatched] == [(40, 100)]
+    the_gap_is_noted(rig)

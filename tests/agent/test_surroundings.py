@@ -10,14 +10,20 @@ import pytest
 from metering.attribution import Owner
 from metering.k8s.description import Surroundings
 from metering.k8s.objects import PodFacts
-from metering.k8s.surroundings import OWNERS, Lookup
+from metering.k8s.surroundings import Lookup
 from tests.agent.cluster import Object
 from tests.agent.rig import Rig, rig
 
 NAMESPACE = "/api/v1/namespaces/nlp"
 GROUP = "/apis/scheduling.volcano.sh/v1beta1/namespaces/nlp/podgroups/g"
 JOBS = "/apis/batch/v1/namespaces/nlp/jobs/"
-CRON: Object = {"kind": "CronJob", "name": "nightly", "uid": "cron-1", "apiVersion": "batch/v1", "controller": True}
+
+
+def owned(kind: str, name: str, uid: str, group: str, version: str = "v1") -> Object:
+    return {"kind": kind, "name": name, "uid": uid, "apiVersion": f"{group}/{version}", "controller": True}
+
+
+CRON = owned("CronJob", "nightly", "cron-1", "batch")
 
 
 @pytest.fixture
@@ -27,8 +33,8 @@ def here(tmp_path: Path) -> Iterator[Rig]:
         yield made
 
 
-def lookup(here: Rig, *labels: str, **owners: Any) -> Lookup:
-    return Lookup(here.api, labels, lambda: here.cluster.now, **owners)
+def lookup(here: Rig, *labels: str) -> Lookup:
+    return Lookup(here.api, labels, lambda: here.cluster.now)
 
 
 def pod(**facts: Any) -> PodFacts:
@@ -108,10 +114,6 @@ def test_a_volcano_job_is_no_kubernetes_job(here: Rig) -> None:
     assert asked(here) == ["/apis/batch.volcano.sh/v1alpha1/namespaces/nlp/jobs/nightly-2"]
 
 
-def owned(kind: str, name: str, uid: str, group: str, version: str = "v1") -> Object:
-    return {"kind": kind, "name": name, "uid": uid, "apiVersion": f"{group}/{version}", "controller": True}
-
-
 def test_a_pod_of_a_train_job_is_followed_through_job_and_job_set(here: Rig) -> None:
     here.server.others[f"{JOBS}llm-node-0"] = thing("b", owned("JobSet", "llm", "s", "jobset.x-k8s.io", "v1alpha2"))
     here.server.others["/apis/jobset.x-k8s.io/v1alpha2/namespaces/nlp/jobsets/llm"] = thing(
@@ -143,16 +145,15 @@ def test_a_ray_job_is_reported_under_its_own_name(tmp_path: Path, readable: bool
         assert tuple(made.platform.hold("u")["workload"].values()) == expected
 
 
-def test_kinds_that_were_configured_are_followed_upwards_and_not_for_ever(here: Rig) -> None:
-    kinds = {**OWNERS, ("RayCluster", "ray.io"): "ray.io/v1/rayclusters", ("RayJob", "ray.io"): "ray.io/v1/rayjobs"}
+def test_the_controller_of_a_controller_is_followed_upwards_and_not_for_ever(here: Rig) -> None:
     folder = "/apis/ray.io/v1/namespaces/nlp"
-    above: Object = {"kind": "RayJob", "name": "tune", "uid": "j", "apiVersion": "ray.io/v1", "controller": True}
+    above = owned("RayJob", "tune", "j", "ray.io")
     here.server.others[f"{folder}/rayclusters/tune-x"] = thing("c", {**CRON, "controller": False}, above)
     here.server.others[f"{folder}/rayjobs/tune"] = thing("j")
     cluster = Owner("RayCluster", "tune-x", "c", "ray.io")
-    assert lookup(here, owners=kinds)(pod(owners=(cluster,))).owners == (Owner("RayJob", "tune", "j", "ray.io"),)
+    assert lookup(here)(pod(owners=(cluster,))).owners == (Owner("RayJob", "tune", "j", "ray.io"),)
     here.server.others[f"{folder}/rayjobs/tune"] = thing("j", above)  # it claims to own itself
-    assert len(lookup(here, owners=kinds)(pod(owners=(cluster,))).owners) == 5
+    assert len(lookup(here)(pod(owners=(cluster,))).owners) == 5
 
 
 def test_a_pod_waits_two_minutes_for_what_stands_beside_it(tmp_path: Path) -> None:
@@ -164,9 +165,7 @@ def test_a_pod_waits_two_minutes_for_what_stands_beside_it(tmp_path: Path) -> No
         for uid in ("u", "v"):
             made.cluster.create(uid)
             item = made.cluster.pod(uid)
-            item["metadata"]["ownerReferences"] = [
-                {"kind": "Job", "name": "nightly-29", "uid": "job-1", "apiVersion": "batch/v1", "controller": True}
-            ]
+            item["metadata"]["ownerReferences"] = [owned("Job", "nightly-29", "job-1", "batch")]
             made.cluster.put("pods", item)
             made.cluster.bind(uid)
         job = made.server.others.pop(f"{JOBS}nightly-29")

@@ -122,22 +122,6 @@ def test_a_state_from_before_says_that_it_was_kept_since_its_last_list(rig: Rig)
     assert rig.platform.watched_since == [START.isoformat().replace("+00:00", "Z")]
 
 
-def test_a_pod_deleted_by_force_while_the_agent_was_away_ends_when_it_was_deleted(rig: Rig) -> None:
-    rig.cluster.launch("forced")
-    rig.cluster.advance(60)
-    rig.watch()
-    rig.kill()
-    rig.cluster.advance(600)
-    rig.cluster.force("forced")
-    rig.cluster.advance(3000)
-    rig.start()
-    rig.watch()
-    assert end_of(rig, "forced") == (660, "deletionTimestamp", True)
-    record = rig.platform.hold("forced")
-    assert (second(record["end_earliest"]), second(record["end_latest"])) == (660, 3660)
-    assert unwatched(rig) == []
-
-
 def test_a_pod_whose_deletion_was_asked_for_before_and_that_was_forced_while_away_ends_within_a_gap(rig: Rig) -> None:
     """Its timestamp goes back to when the deletion was asked for, and says nothing of when it was gone."""
     rig.cluster.launch("stuck")
