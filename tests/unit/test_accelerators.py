@@ -1,6 +1,5 @@
 """What one unit of each resource name is: row by row, by node labels, by the scheduler's grant."""
 
-from decimal import Decimal
 from fractions import Fraction
 
 import pytest
@@ -9,14 +8,12 @@ from metering.accelerator_resources import Kind
 from metering.accelerators import (
     NodeFacts,
     accelerator_name,
-    device_fraction,
     device_share,
     is_extended,
     resource_row,
     split_request,
     unit_share,
 )
-from metering.shared_devices import ShareUnknownError, parse_grants
 from metering.shares import allocated_share
 
 UNKNOWN_SHARE = None
@@ -185,12 +182,6 @@ def test_a_hami_slice_is_the_larger_of_memory_and_core_share(
     assert allocated_share("nvidia.com/gpu", quantity, {}, {"hami.io/vgpu-devices-allocated": text}, node) == share
 
 
-@pytest.mark.parametrize("text", ["GPU-1", "GPU-1,NVIDIA,x,30:;", "GPU-1,NVIDIA,30:;"])
-def test_a_broken_grant_is_refused_with_its_text(text: str) -> None:
-    with pytest.raises(ShareUnknownError, match="GPU-1"):
-        parse_grants(text)
-
-
 def test_a_request_is_sorted_into_what_counts_what_modifies_and_what_is_unknown() -> None:
     request = {
         "cpu": 8, "hugepages-1Gi": 4, "nvidia.com/gpu": 2, "nvidia.com/gpumem": 3000, "nvidia.com/gpucores": 30,
@@ -234,9 +225,3 @@ def test_extended_resources_have_a_foreign_domain(name: str, extended: bool) -> 
 )
 def test_the_product_is_named_without_suffixes(resource: str, labels: dict[str, str], name: str | None) -> None:
     assert accelerator_name(resource, labels) == name
-
-
-def test_a_share_is_kept_to_twelve_decimals() -> None:
-    assert device_fraction(Fraction(3, 7)) == Decimal("0.428571428571")
-    assert device_fraction(Fraction(1, 2)) == Decimal("0.5")
-    assert str(device_fraction(ONE)) == "1"

@@ -64,19 +64,12 @@ def claims_of(given: dict[str, Any]) -> PodClaims:
     return seen.facts.claims if seen else PodClaims()
 
 
-def requests_of(given: dict[str, Any]) -> dict[str, int]:
-    """Extended resources of a pod with claims as the agent reads them."""
-    seen = seen_pod(PODS.decode(msgspec.json.encode(given)))
-    assert seen is not None
-    return seen.facts.requests
-
-
 def held(given: dict[str, Any], *claims: dict[str, Any], slices: list[Any] | None = None, **more: Any) -> Claimed:
     """What a pod holds of claims, which count where they are reserved for it."""
     given_slices = [resource_slice(device("gpu-0"), device("gpu-1"))] if slices is None else slices
     devices = {place: found for item in given_slices for place, found in devices_of(item["spec"]).items()}
     read = [msgspec.convert(item, Claim) for item in claims]
-    reserved = {item.metadata.name: item for item in read if given["metadata"]["uid"] in item.pods or item.problem}
+    reserved = {item.metadata.name: item for item in read if given["metadata"]["uid"] in item.pods}
     return allocated_through_claims(claims_of(given), reserved, devices, **more)
 
 
@@ -86,54 +79,19 @@ def test_the_devices_of_a_claim_are_held_whole() -> None:
     assert found.unknown == ()
 
 
-def test_a_claim_from_a_template_is_found_by_the_generated_name() -> None:
-    generated = [{"name": "gpus", "resourceClaimName": "trainer-0-gpus-x7k2p"}, {"name": "none"}]
-    trainer = pod(resourceClaimStatuses=generated)
-    trainer["spec"]["resourceClaims"] = [{"name": "gpus", "resourceClaimTemplateName": "t"}, {"name": "none"}]
-    assert claims_of(trainer) == PodClaims(("trainer-0-gpus-x7k2p",))
-    assert held(trainer, claim("trainer-0-gpus-x7k2p", result("gpu-0"))).held[0].quantity == 1
-
-
 def test_a_claim_that_several_pods_share_is_undivided_here() -> None:
     shared = claim("one", result("gpu-0"), pods=("uid-1", "uid-2", "uid-3"))
     assert [held(pod("one", uid=uid), shared).held[0].share for uid in ("uid-1", "uid-2", "uid-3")] == [Fraction(1)] * 3
 
 
-def test_a_claim_that_is_not_reserved_for_the_pod_is_not_held() -> None:
-    found = held(pod("one"), claim("one", result("gpu-0"), pods=("uid-2",)))
-    assert (found.held, found.unknown) == ((), ("claim one: not seen as reserved for the pod",))
-
-
-def test_administrative_access_holds_nothing() -> None:
-    found = held(pod("watch"), claim("watch", result("gpu-0", adminAccess=True), result("gpu-1", adminAccess=False)))
-    assert [item.quantity for item in found.held] == [1]
-
-
 HIDDEN = {"resource.kubernetes.io/extended-resource-claim": "true"}
 
 
-def extended(resource: str) -> dict[str, Any]:
-    """A pod that requests one unit of an extended resource, which a driver of DRA fulfilled."""
-    mapping = {"containerName": "main", "resourceName": resource, "requestName": "container-0-request-0"}
-    status = {"resourceClaimName": "trainer-0-extended-resources-abcde", "requestMappings": [mapping]}
-    trainer = pod(extendedResourceClaimStatus=status)
-    trainer["spec"]["containers"] = [{"name": "main", "resources": {"requests": {resource: "1"}}}]
-    return trainer
-
-
-@pytest.mark.parametrize("annotations", [HIDDEN, {}])
-def test_an_extended_resource_behind_which_is_a_claim_counts_once(annotations: dict[str, str]) -> None:
-    trainer = extended("nvidia.com/gpu")
-    hidden = claim("trainer-0-extended-resources-abcde", result("gpu-0", "container-0-request-0"), **annotations)
-    assert requests_of(trainer) == {"nvidia.com/gpu": 1}
-    assert held(trainer, hidden).held == ()
-
-
-def test_a_resource_that_only_a_device_class_names_counts_by_its_claim() -> None:
-    trainer = extended("deviceclass.resource.kubernetes.io/gpu.nvidia.com")
-    hidden = claim("trainer-0-extended-resources-abcde", result("gpu-0", "container-0-request-0"), **HIDDEN)
-    assert requests_of(trainer) == {}
-    assert [item.quantity for item in held(trainer, hidden).held] == [1]
+def test_the_status_of_a_pod_shows_its_hidden_claim_also_where_the_annotation_is_gone() -> None:
+    mapping = {"containerName": "main", "resourceName": "nvidia.com/gpu", "requestName": "container-0-request-0"}
+    trainer = pod(extendedResourceClaimStatus={"resourceClaimName": "behind", "requestMappings": [mapping]})
+    trainer["spec"]["containers"] = [{"name": "main", "resources": {"requests": {"nvidia.com/gpu": "1"}}}]
+    assert held(trainer, claim("behind", result("gpu-0", "container-0-request-0"))) == Claimed()
 
 
 def test_a_hidden_claim_of_another_pod_is_not_counted_though_it_is_named_and_not_nothing_either() -> None:
@@ -178,12 +136,6 @@ def test_what_nobody_knows_is_reported_and_not_dropped() -> None:
     fpga = resource_slice(device("n-0", {"model": {"string": "F1"}}), driver="fpga.example.com")
     counted = held(pod("odd"), claim("odd", results[1]), slices=[fpga], drivers={"fpga.example.com": "example"})
     assert [(item.resource, item.accelerator) for item in counted.held] == [("dra/fpga.example.com", "F1")]
-
-
-def test_a_claim_of_a_pod_group_is_reported() -> None:
-    group = claim("one", result("gpu-0"))
-    group["status"]["reservedFor"] = [{"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "g", "uid": "u"}]
-    assert held(pod("one"), group).unknown == ("claim one: reserved for podgroups, whose pods were not reported",)
 
 
 def test_an_older_form_of_slices_is_read() -> None:

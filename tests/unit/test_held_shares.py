@@ -147,6 +147,7 @@ def test_capacity_is_counted_in_devices_never_in_slots(
         ("u1,NVIDIA,4096,200:;", 1, "a piece of 4096 MiB and 200 % of the cores is not understood"),
         ("u1,NVIDIA,0,0:;", 1, "a piece of 0 MiB and 0 % of the cores is not understood"),
         ("u1,NVIDIA,4096:;", 1, "grant 'u1,NVIDIA,4096' is not written uuid,type,memory,cores"),
+        ("u1,NVIDIA,x,0:;", 1, "grant 'u1,NVIDIA,x,0' is not written uuid,type,memory,cores"),
         ("u1,NVIDIA,4096,0,7:;", 1, "grant 'u1,NVIDIA,4096,0,7' is not written uuid,type,memory,cores"),
     ],
 )
