@@ -50,11 +50,6 @@ def refusal(translated: Translated) -> str:
     return str(rejected.error)
 
 
-def counts(record: TokenUsage) -> tuple[int, int, int, int, int]:
-    return (record.input_tokens, record.cache_read_input_tokens, record.cache_creation_input_tokens,
-            record.output_tokens, record.reasoning_output_tokens)  # fmt: skip
-
-
 # CloudEvents
 
 
@@ -63,7 +58,7 @@ def test_an_event_of_the_openmeter_callback() -> None:
     assert (record.source, record.id, record.consumer, record.model) == (
         "litellm-proxy", "chatcmpl-1", "alice", "demo-chat",
     )  # fmt: skip
-    assert counts(record) == (10, 0, 0, 20, 0)
+    assert record.counts == (10, 0, 0, 20, 0)
     assert record.time == datetime(2026, 10, 15, 4, tzinfo=UTC)
     assert record.attributes == {"cache_counts": "unknown"}
 
@@ -73,7 +68,7 @@ def test_an_event_of_any_type_with_the_names_of_the_contract() -> None:
             "output_tokens": "100", "reasoning_output_tokens": 40, "provider": "vllm", "site": "hz",
             "status": "200"}  # fmt: skip
     record = only(events(cloud_event(type="request", data=data)))
-    assert counts(record) == (1000, 200, 50, 100, 40)
+    assert record.counts == (1000, 200, 50, 100, 40)
     assert (record.provider, record.site, record.status, record.attributes) == ("vllm", "hz", "200", None)
 
 
@@ -81,14 +76,14 @@ def test_a_total_of_an_event_is_the_sum_of_its_counts() -> None:
     data = {"model": "m", "prompt_tokens": 12, "completion_tokens": 20, "total_tokens": 102}
     assert refusal(events(cloud_event(data=data))) == "counts by name: total 102 is not input 12 + output 20"
     beside = {"model": "m", "input_tokens": 10, "cache_read_input_tokens": 80, "output_tokens": 5, "total_tokens": 95}
-    assert counts(only(events(cloud_event(type="chat", data=beside)))) == (90, 80, 0, 5, 0)
+    assert only(events(cloud_event(type="chat", data=beside))).counts == (90, 80, 0, 5, 0)
     assert refusal(lago_events(lago_event(properties=data))) == "counts by name: total 102 is not input 12 + output 20"
 
 
 def test_names_can_be_configured_per_type() -> None:
     namings = read_namings('{"chat": {"model": "llm", "input_tokens": "in", "output_tokens": "out", "site": null}}')
     event = cloud_event(type="chat", data={"llm": "m", "in": 3, "out": 4})
-    assert counts(only(events(event, namings=namings))) == (3, 0, 0, 4, 0)
+    assert only(events(event, namings=namings)).counts == (3, 0, 0, 4, 0)
     assert naming_of("litellm_tokens", namings).input_tokens == "prompt_tokens"
     for wrong in ("{", "[]", '{"chat": {"inptu_tokens": "in"}}', '{"chat": 1}'):
         with pytest.raises(RecordError, match="namings of events"):
@@ -98,7 +93,7 @@ def test_names_can_be_configured_per_type() -> None:
 def test_data_may_be_packed_as_base64() -> None:
     event = cloud_event(data_base64=b64encode(json.dumps(cloud_event()["data"]).encode()).decode())
     del event["data"]
-    assert counts(only(events(event))) == (10, 0, 0, 20, 0)
+    assert only(events(event)).counts == (10, 0, 0, 20, 0)
 
 
 def test_the_binary_form_is_the_same_event() -> None:
@@ -176,7 +171,7 @@ def test_an_event_of_a_lago_client() -> None:
     record = only(lago_events(lago_event(timestamp=1792036800)))
     assert (record.source, record.id, record.consumer, record.model) == ("lago", "t-1", "alice", "demo-chat")
     assert record.time == datetime(2026, 10, 15, 4, tzinfo=UTC)
-    assert counts(record) == (10, 0, 0, 20, 0)
+    assert record.counts == (10, 0, 0, 20, 0)
 
 
 @pytest.mark.parametrize("reported", ["1792036800.250", 1792036800.25, "2026-10-15T04:00:00.25Z"])
@@ -208,7 +203,7 @@ def test_a_lago_event_that_cannot_be_billed_says_why(changed: dict[str, Any], sa
 
 def test_a_success_has_the_counts_of_its_usage_object() -> None:
     record = only(payloads(payload()))
-    assert counts(record) == (100, 64, 0, 30, 12)
+    assert record.counts == (100, 64, 0, 30, 12)
     assert (record.source, record.consumer, record.model, record.provider, record.status) == (
         "litellm", "team-1", "demo-chat", "openai", "success",
     )  # fmt: skip
@@ -218,13 +213,13 @@ def test_a_success_has_the_counts_of_its_usage_object() -> None:
 
 def test_without_a_usage_object_the_totals_count_and_the_cache_is_unknown() -> None:
     record = only(payloads(payload(metadata={"usage_object": None})))
-    assert counts(record) == (100, 0, 0, 30, 0)
+    assert record.counts == (100, 0, 0, 30, 0)
     assert record.attributes == {"cache_counts": "unknown", "call_id": "call-1", "response_id": "chatcmpl-1"}
 
 
 def test_a_rerank_has_nothing_but_a_total() -> None:
     given = payload(metadata={"usage_object": {}}, prompt_tokens=0, completion_tokens=0, total_tokens=56)
-    assert counts(only(payloads({**given, "call_type": "arerank"}))) == (56, 0, 0, 0, 0)
+    assert only(payloads({**given, "call_type": "arerank"})).counts == (56, 0, 0, 0, 0)
     assert refusal(payloads(given)) == "OpenAI chat: total 56 is not input 0 + output 0"
 
 
@@ -232,7 +227,7 @@ def test_a_success_that_states_no_tokens_is_not_taken_for_one_without_any() -> N
     given = payload(metadata={"usage_object": {}}, prompt_tokens=0, completion_tokens=0, total_tokens=0)
     assert refusal(payloads(given)) == "a success that states no token counts"
     record = only(payloads({**given, "call_type": "amoderation"}))
-    assert (counts(record), (record.attributes or {})["usage_source"]) == ((0, 0, 0, 0, 0), "none")
+    assert (record.counts, (record.attributes or {})["usage_source"]) == ((0, 0, 0, 0, 0), "none")
 
 
 def test_a_usage_object_that_nobody_knows_is_kept_with_all_its_numbers() -> None:
@@ -245,14 +240,14 @@ def test_a_usage_object_that_nobody_knows_is_kept_with_all_its_numbers() -> None
 
 def test_a_usage_object_of_gemini_itself_is_read() -> None:
     usage = {"promptTokenCount": 100, "candidatesTokenCount": 50, "thoughtsTokenCount": 30, "totalTokenCount": 180}
-    assert counts(only(payloads(payload(metadata={"usage_object": usage})))) == (100, 0, 0, 80, 30)
+    assert only(payloads(payload(metadata={"usage_object": usage}))).counts == (100, 0, 0, 80, 30)
 
 
 def test_a_failure_is_a_record_without_tokens() -> None:
     given = payload(status="failure", model_group="", model="", prompt_tokens=0, completion_tokens=0, total_tokens=0,
                     metadata={"usage_object": {}}, error_information={"error_code": "429"}, error_str=SECRET)  # fmt: skip
     record = only(payloads(given))
-    assert counts(record) == (0, 0, 0, 0, 0)
+    assert record.counts == (0, 0, 0, 0, 0)
     assert (record.status, record.model) == ("failure", "(none)")
     assert record.attributes == {
         "cache_counts": "unknown", "usage_source": "none", "call_id": "call-1", "response_id": "chatcmpl-1",
@@ -266,9 +261,9 @@ def test_an_answer_from_litellms_own_cache_used_no_tokens() -> None:
     At 2.0000 and 8.0000 for 1M tokens, 10,000 such answers of 100 + 30 tokens would be charged 2.00 + 2.40.
     """
     record = only(payloads(payload(id="chatcmpl-1_cache_hit1795209040.25", cache_hit=True)))
-    assert counts(record) == (0, 0, 0, 0, 0)
+    assert record.counts == (0, 0, 0, 0, 0)
     assert (record.attributes or {})["usage_source"] == "gateway_cache"
-    assert counts(only(payloads(payload(cache_hit=False)))) == (100, 64, 0, 30, 12)
+    assert only(payloads(payload(cache_hit=False))).counts == (100, 64, 0, 30, 12)
 
 
 @pytest.mark.parametrize(
@@ -291,7 +286,7 @@ def test_what_litellm_estimates_of_a_failure_is_usage_only_where_something_was_a
     """
     given = payload(status="failure", error_information={"error_code": code}, metadata={"usage_object": usage}, **usage)
     record = only(payloads(given))
-    assert counts(record) == classes
+    assert record.counts == classes
     assert (record.status, (record.attributes or {})["usage_source"]) == ("failure", source)
 
 
@@ -299,7 +294,7 @@ def test_an_aborted_stream_is_marked_as_an_estimate_of_the_gateway() -> None:
     guessed = {"prompt_tokens": 11, "completion_tokens": 3, "prompt_tokens_details": {"cached_tokens": 0}}
     given = payload(error_information={"error_code": "499"}, metadata={"usage_object": guessed})
     record = only(payloads(given))
-    assert counts(record) == (11, 0, 0, 3, 0)
+    assert record.counts == (11, 0, 0, 3, 0)
     attributes = record.attributes or {}
     assert (attributes["usage_source"], attributes["cache_counts"]) == ("gateway_estimate", "unknown")
 

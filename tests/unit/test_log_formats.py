@@ -29,11 +29,6 @@ def incomplete(name: str, fields: dict[str, Any]) -> Incomplete:
     return record
 
 
-def counts(record: TokenUsage) -> tuple[int, int, int, int, int]:
-    return (record.input_tokens, record.cache_read_input_tokens, record.cache_creation_input_tokens,
-            record.output_tokens, record.reasoning_output_tokens)  # fmt: skip
-
-
 # Envoy AI Gateway
 
 
@@ -51,7 +46,7 @@ def test_a_line_of_envoy_ai_gateway() -> None:
     assert (record.id, record.source, record.consumer, record.model, record.provider, record.status) == (
         "req-1:2026-10-05T10:00:00.250Z", "gw-1", "team-a", "qwen3", "vllm-a", "200",
     )  # fmt: skip
-    assert counts(record) == (100, 64, 0, 20, 12)
+    assert record.counts == (100, 64, 0, 20, 12)
     assert record.time == datetime(2026, 10, 5, 10, 0, 0, 250000, tzinfo=UTC)
     assert record.attributes is None
 
@@ -62,7 +57,7 @@ def test_the_older_names_of_envoy_are_known_and_dashes_have_no_value() -> None:
         "genai_model_name": "qwen3", "genai_tokens_input": "44", "genai_tokens_output": 12, "genai_backend_name": "-",
     })  # fmt: skip
     assert (record.id, record.consumer, record.provider) == ("derived", "alice", None)
-    assert counts(record) == (44, 0, 0, 12, 0)
+    assert record.counts == (44, 0, 0, 12, 0)
     assert record.attributes == {"cache_counts": "unknown"}
 
 
@@ -79,7 +74,7 @@ def test_a_failure_used_nothing_and_is_counted() -> None:
     line = envoy(**{"response_code": 503, "gen_ai.usage.input_tokens": None, "gen_ai.usage.output_tokens": None,
                     "gen_ai.usage.cache_read.input_tokens": None, "gen_ai.usage.reasoning.output_tokens": "-"})  # fmt: skip
     record = only("envoy", line)
-    assert counts(record) == (0, 0, 0, 0, 0)
+    assert record.counts == (0, 0, 0, 0, 0)
     assert record.attributes == {"cache_counts": "unknown", "usage_source": "none"}
 
 
@@ -102,7 +97,7 @@ def test_zeros_of_a_request_that_did_not_fail_are_no_counts(code: int) -> None:
     record = incomplete("envoy", line)
     assert record.reason == f"no token counts for model qwen3, status {code}"
     assert record.record["attributes"]["usage"]["input_tokens"] == 0
-    assert counts(only("envoy", line | {"response_code": 503})) == (0, 0, 0, 0, 0), "a failure used nothing"
+    assert only("envoy", line | {"response_code": 503}).counts == (0, 0, 0, 0, 0), "a failure used nothing"
 
 
 def test_a_row_of_consumption_without_tokens_is_incomplete_not_zero() -> None:
@@ -124,18 +119,18 @@ def test_a_request_that_was_paid_by_the_call_is_named_so_with_what_the_gateway_c
 def test_output_that_is_not_reported_is_zero_only_if_the_total_says_so() -> None:
     line = envoy(**{"gen_ai.usage.output_tokens": None, "gen_ai.usage.reasoning.output_tokens": None})
     assert incomplete("envoy", line).reason == "counts by name: output is not stated"
-    assert counts(only("envoy", {**line, "gen_ai.usage.total_tokens": 100})) == (100, 64, 0, 0, 0)
+    assert only("envoy", {**line, "gen_ai.usage.total_tokens": 100}).counts == (100, 64, 0, 0, 0)
 
 
 def test_reasoning_by_its_older_name_is_read() -> None:
     line = {name: value for name, value in envoy().items() if "reasoning" not in name}
-    assert counts(only("envoy", {**line, "gen_ai.usage.reasoning_tokens": 12})) == (100, 64, 0, 20, 12)
+    assert only("envoy", {**line, "gen_ai.usage.reasoning_tokens": 12}).counts == (100, 64, 0, 20, 12)
 
 
 def test_a_total_alone_is_no_rerank_unless_the_mapping_says_that_there_is_no_output() -> None:
     line = {name: value for name, value in envoy().items() if "usage" not in name} | {"gen_ai.usage.total_tokens": 56}
     assert incomplete("envoy", line).reason == "usage of no known API: total_tokens"
-    assert counts(only("envoy", line, mapping={"input_only": True})) == (56, 0, 0, 0, 0)
+    assert only("envoy", line, mapping={"input_only": True}).counts == (56, 0, 0, 0, 0)
 
 
 # Higress
@@ -149,14 +144,14 @@ def higress(**ai_log: Any) -> dict[str, Any]:
 def test_claude_in_a_log_of_higress_counts_its_cache_beside_the_input() -> None:
     details = {"cache_read_input_tokens": 1300, "cache_creation_input_tokens": 200}
     line = higress(input_token=21, output_token=50, total_token=1571, input_token_details=details)
-    assert counts(only("higress", line)) == (1521, 1300, 200, 50, 0)
+    assert only("higress", line).counts == (1521, 1300, 200, 50, 0)
 
 
 def test_gemini_in_a_log_of_higress_counts_tools_and_thoughts_beside_the_rest() -> None:
     line = higress(input_token="100", output_token="50", total_token="190",
                    input_token_details='{"cached_content_token_count": 60, "tool_use_prompt_token_count": 10}',
                    output_token_details='{"thoughts_token_count": 30}')  # fmt: skip
-    assert counts(only("higress", line)) == (110, 60, 0, 80, 30)
+    assert only("higress", line).counts == (110, 60, 0, 80, 30)
 
 
 def test_a_log_of_higress_that_leaves_out_the_details_of_its_total_goes_to_quarantine() -> None:
@@ -170,14 +165,14 @@ def test_a_line_of_higress_holds_json_in_a_text() -> None:
               "reasoning_tokens": "31", "llm_service_duration": "1955", "question": SECRET}  # fmt: skip
     record = only("higress", {"ai_log": json.dumps(ai_log), "request_id": "abc", "response_code": "200",
                               "start_time": "2026-10-05T18:00:00.250+08:00"})  # fmt: skip
-    assert (record.consumer, record.model, counts(record)) == ("dept-7", "qwen-turbo", (10, 4, 0, 69, 31))
+    assert (record.consumer, record.model, record.counts) == ("dept-7", "qwen-turbo", (10, 4, 0, 69, 31))
     assert record.time == datetime(2026, 10, 5, 10, 0, 0, 250000, tzinfo=UTC)
 
 
 def test_details_of_higress_are_json_in_a_text_in_a_text() -> None:
     ai_log = {"model": "q", "input_token": "10", "output_token": "9", "input_token_details": '{"cached_tokens": 8}'}
     record = only("higress", {"ai_log": json.dumps(ai_log), "x-mse-consumer": "c", "start_time": "2026-10-05T10:00:00Z"})
-    assert counts(record) == (10, 8, 0, 9, 0)
+    assert record.counts == (10, 8, 0, 9, 0)
 
 
 def test_a_line_of_higress_without_a_model_call_gives_no_record() -> None:
@@ -202,7 +197,7 @@ def kong(**changed: Any) -> dict[str, Any]:
 def test_a_line_of_kong() -> None:
     record = only("kong", kong())
     assert (record.id, record.consumer, record.model, record.provider) == ("k-1:1791194400250", "nlp", "gpt-4o", "openai")
-    assert counts(record) == (30, 0, 0, 5, 0)
+    assert record.counts == (30, 0, 0, 5, 0)
     assert record.time == datetime(2026, 10, 5, 10, 0, 0, 250000, tzinfo=UTC)
 
 
@@ -229,7 +224,7 @@ def test_each_plugin_of_kong_that_called_a_model_is_a_record() -> None:
     ],
 )  # fmt: skip
 def test_kong_of_every_version(usage: dict[str, Any], classes: tuple[int, int, int, int, int]) -> None:
-    assert counts(only("kong", kong(ai={"proxy": {"usage": usage, "meta": {"request_model": "m"}}}))) == classes
+    assert only("kong", kong(ai={"proxy": {"usage": usage, "meta": {"request_model": "m"}}})).counts == classes
 
 
 def test_the_embeddings_of_kongs_rag_injector_are_a_call_of_their_own() -> None:
@@ -239,8 +234,8 @@ def test_the_embeddings_of_kongs_rag_injector_are_a_call_of_their_own() -> None:
     first, second = reported("kong", line)
     assert isinstance(first, TokenUsage)
     assert isinstance(second, TokenUsage)
-    assert (first.id, first.model, counts(first)) == ("k-1:1791194400250", "gpt-4o", (30, 0, 0, 5, 0))
-    assert (second.id, second.model, second.provider, second.consumer, counts(second)) == (
+    assert (first.id, first.model, first.counts) == ("k-1:1791194400250", "gpt-4o", (30, 0, 0, 5, 0))
+    assert (second.id, second.model, second.provider, second.consumer, second.counts) == (
         "k-1:1791194400250:proxy:rag-inject", "embed-small", "openai", "nlp", (62, 0, 0, 0, 0),
     )  # fmt: skip
 
@@ -262,7 +257,7 @@ def test_a_line_of_apisix() -> None:
         "request": {"headers": {"x-request-id": "a-1"}}, "llm_request": {"messages": SECRET},
     })  # fmt: skip
     assert (record.id, record.consumer, record.model) == ("a-1:1791194400250", "cv", "qwen3")
-    assert counts(record) == (110, 90, 10, 4, 0), "the total proves that prompt_tokens leaves the cached ones out"
+    assert record.counts == (110, 90, 10, 4, 0), "the total proves that prompt_tokens leaves the cached ones out"
 
 
 def test_cached_tokens_that_fit_no_total_go_to_quarantine_with_all_that_is_known() -> None:
@@ -301,11 +296,11 @@ def apisix_cache(status: str) -> dict[str, Any]:
 def test_an_answer_from_the_gateways_own_cache_used_no_tokens(name: str, line: dict[str, Any]) -> None:
     """Kong repeats the counts of the first answer, the others write zeros, which were taken for lost counts."""
     record = only(name, line)
-    assert (counts(record), record.attributes) == ((0, 0, 0, 0, 0), {"usage_source": "gateway_cache"})
+    assert (record.counts, record.attributes) == ((0, 0, 0, 0, 0), {"usage_source": "gateway_cache"})
 
 
 def test_an_answer_that_the_cache_did_not_have_used_its_tokens() -> None:
-    assert {counts(only("kong", kong_cache(status))) for status in ("Miss", "Bypass", "Refresh")} == {(30, 0, 0, 5, 0)}
+    assert {only("kong", kong_cache(status)).counts for status in ("Miss", "Bypass", "Refresh")} == {(30, 0, 0, 5, 0)}
 
 
 # one-api and new-api
@@ -324,18 +319,18 @@ def test_a_row_of_new_api() -> None:
     assert (record.id, record.consumer, record.model, record.attributes) == (
         "17:1791194400", "alice", "gpt-4o", {"channel": "4"},
     )  # fmt: skip
-    assert counts(record) == (100, 64, 0, 20, 0)
+    assert record.counts == (100, 64, 0, 20, 0)
 
 
 def test_claude_in_new_api_counts_its_cache_beside_the_prompt() -> None:
     other = '{"claude": true, "cache_tokens": 80, "cache_creation_tokens": 10}'
-    assert counts(only("new-api", row(prompt_tokens=10, other=other))) == (100, 80, 10, 20, 0)
+    assert only("new-api", row(prompt_tokens=10, other=other)).counts == (100, 80, 10, 20, 0)
 
 
 def test_what_claude_cached_by_lifetime_alone_is_in_the_total_that_new_api_makes_of_it() -> None:
     other = {"usage_semantic": "anthropic", "cache_tokens": 0, "cache_creation_tokens": 0, "cache_creation_tokens_5m": 148,
              "cache_creation_tokens_1h": 100, "cache_write_tokens": 248}  # fmt: skip
-    assert counts(only("new-api", row(prompt_tokens=50, other=json.dumps(other)))) == (298, 0, 248, 20, 0)
+    assert only("new-api", row(prompt_tokens=50, other=json.dumps(other))).counts == (298, 0, 248, 20, 0)
 
 
 def test_other_types_of_rows_bill_nothing_and_a_refund_of_tokens_is_for_a_person() -> None:
@@ -368,7 +363,7 @@ def spend(**changed: Any) -> dict[str, Any]:
 
 def test_a_row_of_litellm_spend_logs() -> None:
     record = only("litellm-spend", spend())
-    assert (record.id, record.consumer, record.model, counts(record)) == ("chatcmpl-1", "nlp", "demo", (100, 64, 0, 30, 12))
+    assert (record.id, record.consumer, record.model, record.counts) == ("chatcmpl-1", "nlp", "demo", (100, 64, 0, 30, 12))
     assert record.time == datetime(2026, 10, 5, 10, 0, 0, 250000, tzinfo=UTC)
 
 
@@ -386,7 +381,7 @@ def test_spend_whose_usage_cannot_be_read_goes_to_quarantine_whole() -> None:
 def test_a_row_of_an_export_is_all_text() -> None:
     given = spend(total_tokens="130", prompt_tokens="100", completion_tokens="30", metadata="{}", team_id="")
     record = only("litellm-spend", given)
-    assert (record.consumer, counts(record), record.attributes) == (
+    assert (record.consumer, record.counts, record.attributes) == (
         "hash-1", (100, 0, 0, 30, 0), {"cache_counts": "unknown", "response_id": "chatcmpl-1"},
     )  # fmt: skip
 
@@ -400,8 +395,8 @@ def test_spend_of_a_client_that_hung_up_is_marked_as_a_guess() -> None:
 
 def test_spend_from_the_cache_of_litellm_used_no_tokens() -> None:
     record = only("litellm-spend", spend(request_id="chatcmpl-1_cache_hit1791194401.5", cache_hit="True", spend=0.0))
-    assert counts(record) == (0, 0, 0, 0, 0)
-    assert counts(only("litellm-spend", spend(cache_hit="None"))) == (100, 64, 0, 30, 12)
+    assert record.counts == (0, 0, 0, 0, 0)
+    assert only("litellm-spend", spend(cache_hit="None")).counts == (100, 64, 0, 30, 12)
 
 
 def test_spend_of_a_request_that_was_refused_is_not_the_prompt_that_litellm_estimates() -> None:
@@ -409,7 +404,7 @@ def test_spend_of_a_request_that_was_refused_is_not_the_prompt_that_litellm_esti
     metadata = {"status": "failure", "usage_object": {}, "error_information": {"error_code": "400"}}
     refused = spend(status="failure", prompt_tokens=2900, completion_tokens=0, total_tokens=2900, metadata=metadata)
     record = only("litellm-spend", refused)
-    assert (record.status, counts(record)) == ("failure", (0, 0, 0, 0, 0))
+    assert (record.status, record.counts) == ("failure", (0, 0, 0, 0, 0))
 
 
 # Plain JSON by a mapping of one's own
@@ -426,7 +421,7 @@ def test_a_usage_object_anywhere_in_a_line_of_ones_own() -> None:
     line = {"rid": "1", "ts": 1791194400250, "who": {"user": "u"}, "llm": {"model": "claude", "usage": usage},
             "trace_id": "t-9", "code": 200, "prompt": SECRET}  # fmt: skip
     record = only("json", line, mapping=MAPPING)
-    assert (record.id, record.consumer, counts(record), record.attributes) == (
+    assert (record.id, record.consumer, record.counts, record.attributes) == (
         "1",
         "u",
         (100, 80, 10, 5, 0),
