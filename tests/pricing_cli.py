@@ -51,6 +51,12 @@ class Desk:
         output = self.capsys.readouterr()
         return status, output.out, output.err.splitlines()
 
+    def refused(self, *arguments: str) -> list[str]:
+        """The complaints of a command that the input is wrong for: status 2, and nothing else is said."""
+        status, out, err = self.run(*arguments)
+        assert (status, out) == (2, "")
+        return err
+
     def json(self, *arguments: str) -> Any:
         status, out, err = self.run(*arguments, "--json")
         assert (status, err) == (0, [])

@@ -99,8 +99,7 @@ def test_utilisation_is_worked_out_from_what_a_run_did(desk: Desk) -> None:
 )  # fmt: skip
 def test_a_run_that_says_too_little_is_named(desk: Desk, changed: dict[str, Any], says: str) -> None:
     job = {name: value for name, value in workload("a", **changed).items() if value is not None}
-    status, _, err = desk.run("efficiency", desk.file("a.json", {"policy": POLICY, "workloads": [job]}))
-    assert status == 2
+    err = desk.refused("efficiency", desk.file("a.json", {"policy": POLICY, "workloads": [job]}))
     assert [line for line in err if says in line], err
 
 
@@ -146,10 +145,8 @@ def test_efficiency_without_cliffs(desk: Desk) -> None:
     ],
 )
 def test_a_bad_efficiency_file(desk: Desk, policy: dict[str, str], workloads: list[Any], says: str) -> None:
-    status, _, err = desk.run("efficiency", desk.file("a.json", {"policy": {**POLICY, **policy}, "workloads": workloads}))
-    assert status == 2
-    assert len(err) == 1
-    assert says in err[0]
+    (complaint,) = desk.refused("efficiency", desk.file("a.json", {"policy": {**POLICY, **policy}, "workloads": workloads}))
+    assert says in complaint
 
 
 def test_a_neutral_pool_pays_rewards_from_the_penalties_of_the_file(desk: Desk) -> None:
@@ -190,6 +187,5 @@ def test_whatever_else_a_set_up_file_says_of_a_policy_is_taken(desk: Desk, field
 
 def test_a_switch_of_a_policy_is_true_or_false(desk: Desk) -> None:
     path = desk.file("a.json", {"policy": {**POLICY, "neutral_pool": "perhaps"}, "workloads": [workload("a")]})
-    status, _, err = desk.run("efficiency", path)
-    assert (status, len(err)) == (2, 1)
-    assert "policy.neutral_pool: 'perhaps' must be true or false" in err[0]
+    (complaint,) = desk.refused("efficiency", path)
+    assert "policy.neutral_pool: 'perhaps' must be true or false" in complaint

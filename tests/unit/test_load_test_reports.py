@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pricing.documents import DocumentError
-from pricing.loadtests.own import LoadTest, LoadTestError, merge_load_tests, parse_load_test
+from pricing.loadtests.own import LoadTest, LoadTestError, parse_load_test
 from pricing.loadtests.reports import Supplement, read_report
 from pricing.token_price import LoadPoint
 
@@ -315,8 +315,3 @@ def test_an_unknown_document_is_no_load_test() -> None:
         read([1, 2])
     with pytest.raises(DocumentError, match="no report of a known tool"):
         read('{"a": 1}\n{"b": 2}')
-
-
-def test_two_deployments_do_not_merge() -> None:
-    with pytest.raises(ValueError, match="gpus is 8 and 4"):
-        merge_load_tests([read(VLLM), read({**VLLM, "gpus": 4}, Supplement())])

@@ -46,11 +46,6 @@ def test_runs_are_ordered_by_offered_rate_whatever_the_file_says() -> None:
     assert sustainable_point([run(6, 640), run(4, 260), run(5, 410)], BOUNDS).offered_rps == 5
 
 
-def test_a_load_test_without_a_passing_run_has_no_sustainable_point() -> None:
-    with pytest.raises(LoadPointError):
-        sustainable_point([run(1, 900)], BOUNDS)
-
-
 def test_an_empty_mix_prices_nothing() -> None:
     with pytest.raises(LoadPointError):
         ratio_costs(10, uncached_tps=0, output_tps=0)
