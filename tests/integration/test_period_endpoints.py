@@ -10,7 +10,6 @@ from django.test import Client
 from billing.closing.models import BlockedTeam, MeterReading
 from billing.invoices.models import BillingPeriod
 from billing.tenancy.models import AuditEntry
-from tests import factories
 from tests.factories import AFTER, apply
 from tests.factories.api import program
 
@@ -57,18 +56,6 @@ def test_what_is_no_month_is_refused(tmp_path: Path) -> None:
     answer = program("usage:correct").post(endpoint, READING, content_type="application/json")
     assert (answer.status_code, "2026-13" in answer.content.decode()) == (400, True)
     assert program("usage:read").get(endpoint).status_code == 404
-
-
-def test_who_may_not_is_refused(tmp_path: Path) -> None:
-    apply(tmp_path)
-    assert report_reading(program("usage:read")).status_code == 403
-    assert report_reading(program("usage:correct", team="nlp")).status_code == 403
-    assert program("usage:read", team="nlp").get(READINGS).status_code == 403
-    assert program("usage:read").get(HELD).status_code == 403
-    assert report_reading(Client()).status_code == 401
-    # people have the command
-    assert report_reading(factories.signed_in(factories.person("ada", "admin"))).status_code == 403
-    assert not MeterReading.objects.exists()
 
 
 def test_held_teams_are_listed_to_those_who_see_them(tmp_path: Path) -> None:

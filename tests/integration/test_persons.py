@@ -64,7 +64,7 @@ def test_an_account_keeps_its_name() -> None:
     assert "username" not in form.fields
 
 
-@pytest.mark.parametrize("scope", ["usage:write", "prices:write", "prices:approve"])
+@pytest.mark.parametrize("scope", ["usage:write", "prices:write", "prices:approve", "people:provision"])
 def test_a_token_of_one_team_has_no_scope_that_reaches_all(tmp_path: Any, scope: str) -> None:
     factories.apply(tmp_path)
     with pytest.raises(TokenError, match=f"scopes {scope}: reach every team, so a token of team nlp cannot have them"):

@@ -98,17 +98,6 @@ def test_no_token_both_makes_and_approves() -> None:
         token("both", "prices:write", "prices:approve")
 
 
-@pytest.mark.parametrize("step", ["approve", "reject"])
-def test_only_who_approves_decides(maker: Caller, step: str) -> None:
-    made(maker)
-    path = f"price-versions/2099-01/{step}"
-    for scope in ("usage:write", "prices:read", "invoices:read", "prices:write", "prices:approve"):
-        assert (token(scope, scope)("POST", path).status_code == 403) == (scope != "prices:approve"), scope
-    for role in ("viewer", "lead", "finance", "approver", "admin", "auditor"):
-        assert (signed_in(role, role)("POST", path).status_code == 403) == (role != "approver"), role
-    assert Caller(Client())("POST", path).status_code == 401
-
-
 def test_a_draft_is_not_found_by_those_who_may_only_read_prices(maker: Caller) -> None:
     made(maker)
     for reader in (token("reader", "prices:read"), signed_in("vera", "viewer")):

@@ -269,12 +269,6 @@ def test_a_pod_that_vanished_without_a_trace_ends_with_the_list_for_unknown_reas
     assert (found.ending.earliest, found.ending.latest) == (m(40), m(50))
 
 
-def test_an_agent_whose_clock_is_behind_never_makes_a_negative_hold() -> None:
-    early = datetime(2026, 10, 10, 9, 58, tzinfo=UTC)
-    assert hold(seen(2, early)).observed_until == m(0)
-    assert hold(seen(2, early), PodDeleted("u", 3, early)).observed_until == m(0)
-
-
 def test_observations_of_two_pods_are_no_history() -> None:
     other = PodMissing("other", 9, m(5))
     with pytest.raises(ValueError, match="several pods"):

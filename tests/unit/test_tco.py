@@ -40,12 +40,6 @@ def test_a_bad_field_is_named_with_its_value_and_range(field: str, value: str | 
     assert value is None or field == "colour" or repr(value) in message
 
 
-def test_three_bad_fields_get_three_messages() -> None:
-    assert [message.split(":")[0] for message in problems(pue="0.5", gpu_price=None, gpu_power_kw="700")] == [
-        "gpu_price", "gpu_power_kw", "pue",
-    ]  # fmt: skip
-
-
 FULL = {
     "residual_ratio": "0.10", "cost_of_capital": "0.08", "maintenance_ratio_per_year": "0.04", "installed_gpus": "1024",
     "spare_gpus": "32", "availability": "0.98", "sold_share": "0.70", "demand_charge_per_kw_month": "40",
