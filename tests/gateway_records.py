@@ -1,6 +1,10 @@
 """Records as gateways send them, with a marker wherever prompts and answers may stand."""
 
+import json
+from pathlib import Path
 from typing import Any
+
+from metering.gateways.outbox import FILE, open_outbox
 
 SECRET = "the-prompt-nobody-may-read"
 
@@ -42,3 +46,11 @@ def payload(**changed: Any) -> dict[str, Any]:
         "messages": [{"role": "user", "content": SECRET}], "response": {"choices": [SECRET]}, "metadata": metadata,
         **changed,
     }  # fmt: skip
+
+
+def kept(folder: Path) -> list[dict[str, Any]]:
+    """The records that wait in the outbox of this folder, oldest first."""
+    connection = open_outbox(folder / FILE)
+    rows = connection.execute("SELECT body FROM outbox WHERE NOT packed ORDER BY id").fetchall()
+    connection.close()
+    return [json.loads(body) for (body,) in rows]

@@ -95,6 +95,18 @@ def fork(command: str, gate: int, statement: int | None, executed: bool) -> int:
         os._exit(status)
 
 
+def kill_at_each(command: str, statements: range, executed: bool) -> None:
+    """Run the command for each of the statements, at which it dies where it comes as far."""
+    connections.close_all()
+    for statement in statements:
+        gate, opener = os.pipe()
+        pid = fork(command, gate, statement, executed)
+        os.write(opener, b"!")
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) in (0, -9)
+        os.close(gate)
+        os.close(opener)
+
+
 def call_many(command: str, calls: int, *, doomed: int, seed: int, last_statement: int) -> list[int]:
     """Run the command that many times, all at once; the exit status of each, -9 for the killed."""
     chance = random.Random(seed)
@@ -152,14 +164,7 @@ def test_when_every_caller_dies_the_next_one_finishes(closed: None) -> None:
 
 @pytest.mark.parametrize("executed", [False, True], ids=["before", "after"])
 def test_a_caller_killed_at_each_statement_in_turn_leaves_no_gap(closed: None, executed: bool) -> None:
-    connections.close_all()
-    for statement in range(1, 41):
-        gate, opener = os.pipe()
-        pid = fork("invoice_issue", gate, statement, executed)
-        os.write(opener, b"!")
-        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) in (0, -9)
-        os.close(gate)
-        os.close(opener)
+    kill_at_each("invoice_issue", range(1, 41), executed)
     assert_sound_series()
     call_command("invoice_issue", MONTH)
     assert_sound_series(TEAMS)
@@ -236,14 +241,7 @@ def test_many_closes_at_once_of_which_half_is_killed_bill_the_month_once(used: N
 
 @pytest.mark.parametrize("executed", [False, True], ids=["before", "after"])
 def test_a_close_killed_at_each_statement_in_turn_is_finished_by_the_next(used: None, executed: bool) -> None:
-    connections.close_all()
-    for statement in range(1, 61):
-        gate, opener = os.pipe()
-        pid = fork("period_close", gate, statement, executed)
-        os.write(opener, b"!")
-        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) in (0, -9)
-        os.close(gate)
-        os.close(opener)
+    kill_at_each("period_close", range(1, 61), executed)
     period_close(month=MONTH, actor="ops", now=datetime(2024, 11, 2, tzinfo=UTC))
     assert (Close.objects.count(), Invoice.objects.count(), Charge.objects.count()) == (1, TEAMS, TEAMS)
     assert all(proof.holds for proof in period_verify(month=MONTH))

@@ -24,7 +24,7 @@ from metering.gateways.outbox import FILE, Outbox, Sender, open_outbox, pack, so
 from metering.records import RecordError
 from metering.spool import Spool
 from tests.cli import PROJECT
-from tests.gateway_records import payload
+from tests.gateway_records import kept, payload
 
 
 @pytest.fixture
@@ -32,14 +32,6 @@ def outbox(tmp_path: Path) -> Iterator[Outbox]:
     made = Outbox(tmp_path)
     yield made
     made.close()
-
-
-def kept(folder: Path) -> list[dict[str, Any]]:
-    """The records that wait, oldest first."""
-    connection = open_outbox(folder / FILE)
-    rows = connection.execute("SELECT body FROM outbox WHERE NOT packed ORDER BY id").fetchall()
-    connection.close()
-    return [json.loads(body) for (body,) in rows]
 
 
 def test_a_record_put_again_is_one_record_and_is_forgotten_after_an_hour(tmp_path: Path, outbox: Outbox) -> None:

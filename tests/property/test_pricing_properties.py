@@ -124,24 +124,16 @@ positive = st.fractions(Fraction(1, 100), 100)
 rates = st.integers(1, 10**5)
 
 
-@given(positive, rates, st.integers(0, 10**5), rates, st.fractions(1, 10), st.fractions(0, 1))
-def test_ratio_prices_recover_the_gpu_hour(
-    cost: Fraction, uncached: int, cached: int, output: int, ratio: Fraction, share: Fraction
+@given(positive, rates, st.integers(0, 10**5), rates, st.fractions(1, 10), st.fractions(0, 1), st.fractions(0, 1))
+def test_prices_of_either_method_recover_the_gpu_hour(
+    cost: Fraction, uncached: int, cached: int, output: int, ratio: Fraction, prefill: Fraction, share: Fraction
 ) -> None:
-    costs = ratio_costs(
-        cost, uncached_tps=uncached, cached_tps=cached, output_tps=output, output_ratio=ratio, cached_ratio=share
-    )
-    assert costs.recovered_per_hour(uncached_tps=uncached, cached_tps=cached, output_tps=output) == cost
-
-
-@given(positive, rates, st.integers(0, 10**5), rates, st.fractions(0, 1), st.fractions(0, 1))
-def test_phase_prices_recover_the_gpu_hour(
-    cost: Fraction, uncached: int, cached: int, output: int, prefill: Fraction, share: Fraction
-) -> None:
-    costs = phase_costs(
-        cost, prefill_share=prefill, uncached_tps=uncached, cached_tps=cached, output_tps=output, cached_ratio=share
-    )
-    assert costs.recovered_per_hour(uncached_tps=uncached, cached_tps=cached, output_tps=output) == cost
+    served = {"uncached_tps": uncached, "cached_tps": cached, "output_tps": output}
+    for costs in (
+        ratio_costs(cost, **served, output_ratio=ratio, cached_ratio=share),
+        phase_costs(cost, **served, prefill_share=prefill, cached_ratio=share),
+    ):
+        assert costs.recovered_per_hour(**served) == cost
 
 
 @given(positive, st.lists(st.tuples(rates, rates, rates), min_size=4, max_size=6))

@@ -20,7 +20,7 @@ from metering.gateways.litellm_callback import CallbackOutbox, Hooks, Settings
 from metering.gateways.outbox import FILE, open_outbox, pack
 from metering.records import TokenUsage, decode_batch
 from metering.spool import Spool
-from tests.gateway_records import SECRET, payload
+from tests.gateway_records import SECRET, kept, payload
 
 CHAT = {"prompt_tokens": 110, "completion_tokens": 13, "total_tokens": 123,
         "prompt_tokens_details": {"cached_tokens": 10}, "completion_tokens_details": {"reasoning_tokens": 4}}  # fmt: skip
@@ -68,13 +68,6 @@ def log(hooks: Hooks, data: dict[str, Any], usage: Any, result: Any = None, **ch
     kwargs = details | {"standard_logging_object": reported}
     asyncio.run(hooks.async_logging_hook(kwargs=kwargs, result=result, call_type=str(details["call_type"])))
     details.update(kwargs)  # LiteLLM hands over the details themselves
-
-
-def kept(folder: Path) -> list[dict[str, Any]]:
-    connection = open_outbox(folder / FILE)
-    rows = connection.execute("SELECT body FROM outbox WHERE NOT packed ORDER BY id").fetchall()
-    connection.close()
-    return [json.loads(body) for (body,) in rows]
 
 
 def counts(record: dict[str, Any]) -> tuple[int, int, int, int, int]:

@@ -5,6 +5,9 @@ Asserted exactly is what the tools count exactly: answers in the 20 s asked for,
 """
 
 from fractions import Fraction
+from pathlib import Path
+
+import pytest
 
 from pricing.loadtests.own import parse_load_test
 from pricing.loadtests.reports import Supplement, read_report
@@ -31,17 +34,6 @@ def test_the_rates_of_a_file_that_locust_wrote_are_those_of_the_server() -> None
     assert (run.point.tpot_p99_ms, run.point.ttft_p99_ms) == (16, 150)
 
 
-def test_its_price_recovers_the_cost_of_the_hour() -> None:
-    test = parse_load_test(read_report(REPORT.read_bytes(), REPORT.name, EXTRA).value)
-    # 3.6 of 4 requests/s completed: users start one after the other, so the bound of completion is set to what was run
-    bounds = LatencyBounds(
-        Fraction(200), Fraction(20), completed_over_offered=Fraction(9, 10), min_duration_s=Fraction(20)
-    )
-    point = sustainable_point([run.point for run in test.runs], bounds)
-    costs = ratio_costs(10, uncached_tps=point.input_tps / 8, output_tps=point.output_tps / 8)
-    assert costs.recovered_per_hour(uncached_tps=point.input_tps / 8, output_tps=point.output_tps / 8) == 10
-
-
 def test_the_rates_of_a_file_that_guidellm_wrote_are_those_of_the_server() -> None:
     test = parse_load_test(read_report(GUIDELLM.read_bytes(), GUIDELLM.name, EXTRA).value)
     (run,) = test.runs
@@ -55,15 +47,21 @@ def test_the_rates_of_a_file_that_guidellm_wrote_are_those_of_the_server() -> No
     assert TOKEN_SECONDS * 1000 <= run.point.ttft_p99_ms < 67
 
 
-def test_the_price_from_a_file_that_guidellm_wrote_is_that_of_the_known_rate() -> None:
-    test = parse_load_test(read_report(GUIDELLM.read_bytes(), GUIDELLM.name, EXTRA).value)
-    bounds = LatencyBounds(
-        Fraction(200), Fraction(20), completed_over_offered=Fraction(97, 100), min_duration_s=Fraction(20)
-    )
+@pytest.mark.parametrize(
+    ("file", "completed", "weighted_tps"),
+    [
+        # tokens/s in and out per GPU, output at four times: 14.4 and 22.5
+        # 3.6 of 4 requests/s completed: users start one after the other, so the bound of completion is set to what was run
+        (REPORT, Fraction(9, 10), "104.4"),
+        (GUIDELLM, Fraction(97, 100), "113.1"),  # 15.6 and 24.375
+    ],
+)
+def test_the_price_from_a_file_is_that_of_the_known_rate(file: Path, completed: Fraction, weighted_tps: str) -> None:
+    test = parse_load_test(read_report(file.read_bytes(), file.name, EXTRA).value)
+    bounds = LatencyBounds(Fraction(200), Fraction(20), completed_over_offered=completed, min_duration_s=Fraction(20))
     point = sustainable_point([run.point for run in test.runs], bounds)
     costs = ratio_costs(10, uncached_tps=point.input_tps / 8, output_tps=point.output_tps / 8)
-    # 15.6 tokens/s in and 24.375 out per GPU, output at four times: 113.1 weighted tokens/s
-    assert costs.input == Fraction(10 * 10**6, 3600) / Fraction("113.1")
+    assert costs.input == Fraction(10 * 10**6, 3600) / Fraction(weighted_tps)
     assert costs.output == 4 * costs.input
 
 

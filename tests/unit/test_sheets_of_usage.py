@@ -207,22 +207,17 @@ def test_a_number_of_15_digits_is_what_it_is(path: Path, written: str, count: in
     assert item.record.input_tokens == count
 
 
-def test_the_result_of_a_formula_is_not_taken_either(path: Path) -> None:
+@pytest.mark.parametrize(
+    ("cell", "shown"),
+    [
+        (b' t="n"><f>40+2</f><v>42</v>', "row 2: input_tokens: contains the formula =40+2: paste its value"),
+        (b' t="d"><v>2026-10-10T08:00:00Z</v>', "row 2: input_tokens: is a date of the sheet, 2026-10-10T08:00:00, "),
+        (b' t="n"><v>1E+400</v>', "is not a readable XLSX file: "),
+    ],
+)
+def test_a_formula_a_date_and_a_number_beyond_every_float_are_not_taken(path: Path, cell: bytes, shown: str) -> None:
     workbook(path, {**TOKENS, "input_tokens": 424242})
-    rewritten(path, b"<v>424242</v>", b"<f>40+2</f><v>42</v>")
-    assert refusal("tokens", path) == "row 2: input_tokens: contains the formula =40+2: paste its value"
-
-
-def test_an_instant_that_a_workbook_stores_as_iso_text_of_a_date_is_refused_too(path: Path) -> None:
-    workbook(path, {**TOKENS, "input_tokens": 424242})
-    rewritten(path, b' t="n"><v>424242</v>', b' t="d"><v>2026-10-10T08:00:00Z</v>')
-    assert refusal("tokens", path).startswith("row 2: input_tokens: is a date of the sheet, 2026-10-10T08:00:00, ")
-
-
-def test_a_number_beyond_every_float_is_one_line(path: Path) -> None:
-    workbook(path, {**TOKENS, "input_tokens": 424242})
-    rewritten(path, b"<v>424242</v>", b"<v>1E+400</v>")
-    assert refusal("tokens", path).startswith("is not a readable XLSX file: ")
+    assert refusal("tokens", rewritten(path, b' t="n"><v>424242</v>', cell)).startswith(shown)
 
 
 def test_a_damaged_sheet_inside_of_a_workbook_is_one_line(path: Path) -> None:

@@ -232,18 +232,19 @@ def test_a_report_that_nothing_checks_is_believed_only_on_request(tmp_path: Path
     assert (sample["gpu_seconds"], sample["workload"], sample["pod_uid"]) == ("768000", "llm", None)
 
 
-def test_half_the_work_against_the_peak_of_fp8(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("dtype", "mfu", "coverage", "reason"),
+    [
+        ("fp8", "0.142124412552", "1", None),  # half of that against the peak of bf16
+        ("int4", None, "0", "dense peak of NVIDIA-H100 in int4 is not known"),
+    ],
+)
+def test_work_is_scored_against_the_peak_of_its_precision(
+    tmp_path: Path, dtype: str, mfu: str | None, coverage: str, reason: str | None
+) -> None:
     write_progress(tmp_path, (0, 60))
-    _, (sample,) = command(tmp_path, WORKLOAD.format(dtype="fp8"), "--trust-reports")
-    assert (sample["mfu"], sample["dtype"]) == ("0.142124412552", "fp8")
-
-
-def test_a_precision_without_a_known_peak_gives_no_score(tmp_path: Path) -> None:
-    write_progress(tmp_path, (0, 60))
-    _, (sample,) = command(tmp_path, WORKLOAD.format(dtype="int4"), "--trust-reports")
-    assert (sample["mfu"], sample["coverage"], sample["reason"]) == (
-        None, "0", "dense peak of NVIDIA-H100 in int4 is not known",
-    )  # fmt: skip
+    _, (sample,) = command(tmp_path, WORKLOAD.format(dtype=dtype), "--trust-reports")
+    assert (sample["dtype"], sample["mfu"], sample["coverage"], sample["reason"]) == (dtype, mfu, coverage, reason)
 
 
 def test_more_than_any_job_reaches_is_an_error_of_the_report(tmp_path: Path) -> None:
