@@ -168,6 +168,21 @@ def test_a_pod_that_was_there_after_its_deletion_was_due_ends_within_the_gap_tha
     assert unwatched(rig) == [(600, 700)]
 
 
+def test_a_pod_that_a_list_found_unchanged_ended_after_that_list(rig: Rig) -> None:
+    rig.cluster.launch("lost")
+    rig.watch()
+    rig.cluster.advance(60)
+    rig.streams["pods"].list_next()
+    rig.watch()
+    rig.cluster.force("lost")
+    rig.cluster.compact()
+    rig.cluster.advance(40)
+    rig.settle()
+    assert end_of(rig, "lost") == (100, "absent from list", True)
+    record = rig.platform.hold("lost")
+    assert (second(record["end_earliest"]), second(record["end_latest"])) == (60, 100)
+
+
 def test_a_pod_whose_forced_deletion_was_read_before_the_watch_broke_ends_when_it_was_deleted(rig: Rig) -> None:
     rig.cluster.launch("forced")
     rig.cluster.advance(100.7)

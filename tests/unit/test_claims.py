@@ -87,11 +87,15 @@ def test_a_claim_that_several_pods_share_is_undivided_here() -> None:
 HIDDEN = {"resource.kubernetes.io/extended-resource-claim": "true"}
 
 
-def test_the_status_of_a_pod_shows_its_hidden_claim_also_where_the_annotation_is_gone() -> None:
-    mapping = {"containerName": "main", "resourceName": "nvidia.com/gpu", "requestName": "container-0-request-0"}
-    trainer = pod(extendedResourceClaimStatus={"resourceClaimName": "behind", "requestMappings": [mapping]})
-    trainer["spec"]["containers"] = [{"name": "main", "resources": {"requests": {"nvidia.com/gpu": "1"}}}]
-    assert held(trainer, claim("behind", result("gpu-0", "container-0-request-0"))) == Claimed()
+def test_of_a_hidden_claim_what_a_class_names_is_counted_also_where_the_annotation_is_gone() -> None:
+    """The other device is counted by the pod's request of an extended resource."""
+    requested = ["nvidia.com/gpu", "deviceclass.resource.kubernetes.io/gpu.nvidia.com"]
+    mappings = [{"containerName": "main", "resourceName": resource, "requestName": f"request-{number}"}
+                for number, resource in enumerate(requested)]  # fmt: skip
+    trainer = pod(extendedResourceClaimStatus={"resourceClaimName": "behind", "requestMappings": mappings})
+    trainer["spec"]["containers"] = [{"name": "main", "resources": {"requests": dict.fromkeys(requested, "1")}}]
+    found = held(trainer, claim("behind", result("gpu-0", "request-0"), result("gpu-1", "request-1")))
+    assert [item.quantity for item in found.held] == [1]
 
 
 def test_a_hidden_claim_of_another_pod_is_not_counted_though_it_is_named_and_not_nothing_either() -> None:
