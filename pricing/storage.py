@@ -8,7 +8,7 @@ from typing import Final
 
 from metering.messages import Message
 from pricing.fields import Bound, FieldReader, InputError
-from pricing.money import Number, fraction_of, round_amount
+from pricing.money import round_amount
 
 BYTES_PER_TB: Final = 10**12
 REQUESTS_PER_PRICE: Final = 1000
@@ -33,8 +33,14 @@ class Tier:
 
     @property
     def fee(self) -> Fraction:
-        """Exact; a line rounds it once."""
-        return storage_fee(self.tb_months, self.price_per_tb_month)
+        """Fee = TB-months x price of the tier, exact; a line rounds it once.
+
+        >>> Tier("hot", Fraction(1350), Fraction(23)).fee
+        Fraction(31050, 1)
+
+        Source: FS11.
+        """
+        return self.tb_months * self.price_per_tb_month
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +53,14 @@ class RequestClass:
 
     @property
     def fee(self) -> Fraction:
-        """Exact; a line rounds it once."""
-        return request_fee(self.count, self.price_per_1000)
+        """Fee = requests x price of 1000 of their class, exact; a line rounds it once.
+
+        >>> RequestClass("PUT", 2_500_000_000, Fraction(4)).fee
+        Fraction(10000000, 1)
+
+        Source: FS11.
+        """
+        return Fraction(self.count, REQUESTS_PER_PRICE) * self.price_per_1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,25 +140,3 @@ def tb_months(byte_seconds: int, month_seconds: int) -> Fraction:
     Fraction(3, 2)
     """
     return Fraction(byte_seconds, month_seconds * BYTES_PER_TB)
-
-
-def storage_fee(amount_tb_months: Number, price_per_tb_month: Number) -> Fraction:
-    """Fee = TB-months x price of the tier, exact; the line rounds it once.
-
-    >>> storage_fee(1350, 23)
-    Fraction(31050, 1)
-
-    Source: FS11.
-    """
-    return fraction_of(amount_tb_months) * fraction_of(price_per_tb_month)
-
-
-def request_fee(requests: int, price_per_1000: Number) -> Fraction:
-    """Fee = requests x price of 1000 of their class: writes cost more than ten times what reads do.
-
-    >>> request_fee(2_500_000_000, 4), request_fee(0, 4)
-    (Fraction(10000000, 1), Fraction(0, 1))
-
-    Source: FS11.
-    """
-    return Fraction(requests, REQUESTS_PER_PRICE) * fraction_of(price_per_1000)

@@ -191,7 +191,7 @@ CAPITAL_FIELDS: Final = (
     "server_price", "gpus_per_server", "gpu_price", "network_price_per_port", "ports_per_gpu",
 )  # fmt: skip
 NAMEPLATE_FIELDS: Final = ("gpu_power_kw", "server_other_power_kw", "gpus_per_server")
-POWER_FIELDS: Final = ("gpu_power_kw", "server_other_power_kw", "gpus_per_server", "pue")
+POWER_FIELDS: Final = (*NAMEPLATE_FIELDS, "pue")
 
 
 def _capital_component(sheet: CostSheet) -> Component:

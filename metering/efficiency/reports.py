@@ -151,8 +151,10 @@ def _value(text: str, number: re.Pattern[str]) -> Decimal | None:
     return value if value is not None and value.is_finite() else None
 
 
-def _before(at: datetime, seconds: Decimal) -> datetime:
-    return at - timedelta(microseconds=int(seconds * 1_000_000))
+def _until(line: _Line, seconds: Decimal) -> Interval:
+    """The seconds before the line."""
+    end = _instant(line)
+    return Interval(end - timedelta(microseconds=int(seconds * 1_000_000)), end)
 
 
 def _megatron(lines: Iterator[_Line]) -> Iterator[JobReport]:
@@ -169,8 +171,7 @@ def _megatron(lines: Iterator[_Line]) -> Iterator[JobReport]:
         tflops = _value(line.text, THROUGHPUT)
         if elapsed_ms is None or not 0 < elapsed_ms / 1000 < LONGEST_ITERATION:
             continue
-        end = _instant(line)
-        span = Interval(_before(end, elapsed_ms / 1000 * iterations), end)
+        span = _until(line, elapsed_ms / 1000 * iterations)
         yield _flops_report(span, Formula.MEGATRON, tflops, "log without throughput: run with --log-throughput")
 
 
@@ -199,9 +200,8 @@ def _nemo(lines: Iterator[_Line]) -> Iterator[JobReport]:
         tflops = _value(line.text, NEMO_TFLOPS)
         if seconds is None or not 0 < seconds < LONGEST_ITERATION:
             continue
-        end = _instant(line)
-        span = Interval(_before(end, seconds), end)
-        yield _flops_report(span, Formula.MEGATRON, tflops, "log without TFLOPS_per_GPU: add FLOPsMeasurementCallback")
+        problem = "log without TFLOPS_per_GPU: add FLOPsMeasurementCallback"
+        yield _flops_report(_until(line, seconds), Formula.MEGATRON, tflops, problem)
 
 
 def _flops_report(span: Interval, formula: Formula, tflops: Decimal | None, problem: str) -> JobReport:

@@ -224,12 +224,12 @@ class Stream:
             log.info("%s: the server has no history from version %s on, listing again", self._kind.name, self.version)
             self.version = goes_on_from
             self._went_back = self._went_back or isinstance(error, VersionsWentBackError)
-            self._failed(error, 0.0)
+            self._failed(error)
         except ThrottledError as error:
             self._unheard = False
             self._failed(error, error.retry_after_s)
         except ApiError as error:
-            self._failed(error, None)
+            self._failed(error)
         else:
             self._failures, self.error, self.wait_s = 0, None, 0.0
 
@@ -239,7 +239,7 @@ class Stream:
             for step in self.steps():
                 deliver(step)
 
-    def _failed(self, error: ApiError, wait_s: float | None) -> None:
+    def _failed(self, error: ApiError, wait_s: float | None = None) -> None:
         self._failures += 1
         self.error = error
         longest = min(LONGEST_WAIT_S, FIRST_WAIT_S * 2 ** min(self._failures, 10))
