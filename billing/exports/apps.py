@@ -1,7 +1,0 @@
-from django.apps import AppConfig
-
-
-class ExportsConfig(AppConfig):
-    name = "billing.exports"
-    label = "exports"
-    default_auto_field = "django.db.models.BigAutoField"

@@ -1,6 +1,0 @@
-from django.apps import AppConfig
-
-
-class PortalConfig(AppConfig):
-    name = "billing.portal"
-    label = "portal"
