@@ -5,8 +5,6 @@ class MonitoringConfig(AppConfig):
     """The state of the installation itself, and the sign of life of its parts."""
 
     name = "billing.monitoring"
-    label = "monitoring"
-    default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
         from billing.monitoring import tasks  # noqa: F401 - the scheduler notes its own sign of life from the start

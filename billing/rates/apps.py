@@ -5,8 +5,6 @@ from django.apps import AppConfig
 
 class RatesConfig(AppConfig):
     name = "billing.rates"
-    label = "rates"
-    default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
         """Make known what may be proposed here."""

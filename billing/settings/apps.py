@@ -5,7 +5,6 @@ class SettingsConfig(AppConfig):
     """Makes Celery's application current, and follows sign-ins."""
 
     name = "billing.settings"
-    label = "settings"
 
     def ready(self) -> None:
         from billing.settings import (

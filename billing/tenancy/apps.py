@@ -12,8 +12,6 @@ LOCK_SECONDS = 10
 
 class TenancyConfig(AppConfig):
     name = "billing.tenancy"
-    label = "tenancy"
-    default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
         """Watch for databases that no release made, and bound how long a migration keeps others waiting."""
