@@ -45,7 +45,7 @@ def close_check(
         fingerprint, reads = deferred_query(fingerprint_now, window=window, zone=period.zone), UsageReads.begun(period)
         rated = valid_result(period.month, fingerprint)
         if rated is None:
-            rated = rate_period(window=window, zone=period.zone, close_seq=None, isolate=True)
+            rated = rate_period(window=window, zone=period.zone, close_seq=None)
         report_progress("look", 0, 0)
         found = found_in(period, now, rated, thorough=False, reads=reads)
         return CloseCheck(judged(found, period, now, thorough=False), rated, fingerprint())

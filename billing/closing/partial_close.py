@@ -42,7 +42,7 @@ def closing_check() -> None:
 def _require_only_blocked(period: BillingPeriod) -> None:
     """The bills of the others follow again, and nothing else has lost its owner or its price."""
     window = Interval(period.start, period.end)
-    assessment = rate_period(window=window, zone=period.zone, close_seq=period.close_seq, isolate=True)
+    assessment = rate_period(window=window, zone=period.zone, close_seq=period.close_seq)
     if assessment.unowned or assessment.unpriced:
         raise ClosingChangeError(Message(
             "this would leave usage of %(month)s, which is being closed, without owner or price", month=period.month

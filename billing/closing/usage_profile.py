@@ -107,7 +107,6 @@ class DaysBefore:
         window, close_seq = Interval(before.start, until), reference_data.close_seq or last_close_seq() + 1
         assessed = rate_slice(
             window=window, zone=before.zone, reference_data=reference_data, close_seq=close_seq, correction=False,
-            isolate=True,
         )  # fmt: skip
         return cls(before.month, window, close_seq, assessed)
 

@@ -97,7 +97,6 @@ def effect_of(change: RetroactiveChange) -> Effect:
         assessed = [  # of one slice at a time: years may be in question
             rate_slice(
                 window=part.window, zone=zone, reference_data=known, close_seq=part.close_seq, correction=part.correction,
-                isolate=True,
             )
             for known in reference_data
         ]  # fmt: skip

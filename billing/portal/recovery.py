@@ -160,7 +160,7 @@ def _device_time(period: BillingPeriod, month: MonthFacets) -> Mapping[tuple[str
     if month.assessment is not None:
         return month.assessment.device_time
     window = Interval(period.start, period.end)
-    return rate_period(window=window, zone=period.zone, close_seq=period.close_seq, isolate=True).device_time
+    return rate_period(window=window, zone=period.zone, close_seq=period.close_seq).device_time
 
 
 def _billed(lines: Iterable[Charged], period: BillingPeriod) -> dict[tuple[str, str], Decimal]:

@@ -101,13 +101,13 @@ class RatingResult:
 
 
 def rate_period(
-    *, window: Interval, zone: str, close_seq: int | None, card: RateCard | None = None, isolate: bool = False
+    *, window: Interval, zone: str, close_seq: int | None, card: RateCard | None = None
 ) -> RatingResult:
     """Assess [start, end) as close `close_seq` saw it, or, where None, as a close now would see it.
 
     Late usage of windows closed before comes in as corrections, at the owner and the price of its own time. With `card`
-    the window's own usage is priced from that one instead of the published prices, and nothing else is assessed. With
-    `isolate` teams whose rating raises are left out and named (`team_isolation`); without, that is a TeamRatingError.
+    the window's own usage is priced from that one instead of the published prices, and nothing else is assessed. Teams
+    whose rating raises are left out and named (`team_isolation`).
     """
     as_of = close_seq if close_seq is not None else last_close_seq() + 1
     reference_data = reference_data_known(as_of)
@@ -123,17 +123,17 @@ def rate_period(
             _rate_window(assessment, reference_data, closed, late_epochs(as_of), zone, correction=True)
         return _without(faults, assessment, reference_data, window)
 
-    return _rated(attempt, isolate=isolate)
+    return _rated(attempt)
 
 
-def _rated(attempt: Callable[[dict[str, str]], RatingResult], *, isolate: bool) -> RatingResult:
+def _rated(attempt: Callable[[dict[str, str]], RatingResult]) -> RatingResult:
     """The result of an attempt without the teams that raised before."""
     faults: dict[str, str] = {}
     while True:
         try:
             return attempt(faults)
         except TeamRatingError as error:
-            if not isolate or error.problems.keys() <= faults.keys():
+            if error.problems.keys() <= faults.keys():
                 raise
             faults |= error.problems
 
@@ -151,12 +151,9 @@ def _without(
 
 
 def rate_slice(
-    *, window: Interval, zone: str, reference_data: ReferenceData, close_seq: int, correction: bool, isolate: bool = False
+    *, window: Interval, zone: str, reference_data: ReferenceData, close_seq: int, correction: bool
 ) -> RatingResult:
-    """Assess what close `close_seq` billed of a window (`correction`: of a window closed before).
-
-    `isolate`: as in `rate_period`.
-    """
+    """Assess what close `close_seq` billed of a window (`correction`: of a window closed before)."""
     first = close_before(close_seq) if correction else 0
     epochs = EpochFilter(before=close_seq, first=first, last_sample=reference_data.last_sample(window))
 
@@ -167,7 +164,7 @@ def rate_slice(
             _allocate(assessment, window, month_of(window.start, zone), close_seq)
         return _without(faults, assessment, reference_data, window)
 
-    return _rated(attempt, isolate=isolate)
+    return _rated(attempt)
 
 
 def _allocate(assessment: RatingResult, window: Interval, month: str, close_seq: int | None) -> None:

@@ -32,7 +32,7 @@ SAID = (
 def verdicts_of(*, window: Interval, zone: str, close_seq: int | None, team: str) -> list[Verdict | EfficiencyVerdict]:
     """The verdicts on a team's jobs in a month: as close `close_seq` stored it, or (None) as of now."""
     if close_seq is None:
-        found = rate_period(window=window, zone=zone, close_seq=None, isolate=True)
+        found = rate_period(window=window, zone=zone, close_seq=None)
         return [verdict for verdict in found.verdicts if verdict.team == team]
     return list(EfficiencyVerdict.objects.filter(close_seq=close_seq, team=team).order_by("cluster", "namespace", "job"))
 

@@ -132,8 +132,8 @@ def price_effect(*, window: Interval, zone: str, close_seq: int | None, prices: 
     `close_seq` as in `rate_period`: that of the close, or None for a month that is open.
     """
     card = rate_card()
-    before = rate_period(window=window, zone=zone, close_seq=close_seq, card=card, isolate=True)
-    after = rate_period(window=window, zone=zone, close_seq=close_seq, card=_instead_of(card, prices, window), isolate=True)
+    before = rate_period(window=window, zone=zone, close_seq=close_seq, card=card)
+    after = rate_period(window=window, zone=zone, close_seq=close_seq, card=_instead_of(card, prices, window))
     return compare(before, after)
 
 

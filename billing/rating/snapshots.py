@@ -198,7 +198,7 @@ def rated_now(*, month: str, window: Interval, zone: str, close_seq: int | None)
         valid = valid_result(month, partial(fingerprint_now, window=window, zone=zone))
         if valid is not None:
             return valid
-    return rate_period(window=window, zone=zone, close_seq=close_seq, isolate=True)
+    return rate_period(window=window, zone=zone, close_seq=close_seq)
 
 
 def due(as_of: datetime | None, took_ms: int | None, now: datetime) -> bool:

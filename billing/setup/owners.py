@@ -223,7 +223,7 @@ def sections_of(text: str, name: str, allowed: Sequence[str]) -> Entry:
 
 def _rated(period: BillingPeriod) -> RatingResult:
     window = Interval(period.start, period.end)
-    return rate_period(window=window, zone=period.zone, close_seq=period.close_seq, isolate=True)
+    return rate_period(window=window, zone=period.zone, close_seq=period.close_seq)
 
 
 def _moved(month: str, before: RatingResult, after: RatingResult) -> list[Moved]:

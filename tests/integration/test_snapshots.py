@@ -328,7 +328,7 @@ def test_a_snapshot_is_the_very_result(month: str, tmp_path: Path) -> None:
     period = period_shown(MONTH, BillingSetup.objects.get())
     asked: Any = {"window": Interval(period.start, period.end), "zone": period.zone}
     kept = valid_result(month, lambda: fingerprint_now(**asked))
-    fresh = rate_period(**asked, close_seq=None, isolate=True)
+    fresh = rate_period(**asked, close_seq=None)
     assert kept is not None
     assert {charge.key.kind for charge in kept.charges} == {"gpu", "tokens", "efficiency", "idle"}
     assert any(charge.carbon for charge in kept.charges)

@@ -164,7 +164,7 @@ def result_of(rated: RatingResult) -> str:
 def billed() -> tuple[str, str]:
     period = period_open(month="2026-10")
     asked: Any = {"window": Interval(period.start, period.end), "zone": period.zone}
-    return fingerprint_now(**asked), result_of(rate_period(**asked, close_seq=None, isolate=True))
+    return fingerprint_now(**asked), result_of(rate_period(**asked, close_seq=None))
 
 
 @settings(max_examples=examples(30), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -159,7 +159,7 @@ def _bill(
         usage = deferred_check(usage_digest, window, period.close_number)
         if rated is None:
             report_progress("rate", 0, 0)
-            rated = rate_period(window=window, zone=period.zone, close_seq=period.close_seq, isolate=True)
+            rated = rate_period(window=window, zone=period.zone, close_seq=period.close_seq)
         lost = reads is not None and (unbillable(rated, reads.held()) or bool(reads.altered()))
         blocked = [] if lost else _write(period, rated, now, report_progress)
         if lost:

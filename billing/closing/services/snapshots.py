@@ -72,7 +72,7 @@ def snapshot_make(
 
 def _rated(period: BillingPeriod) -> RatingResult:
     window = Interval(period.start, period.end)
-    return rate_period(window=window, zone=period.zone, close_seq=period.close_seq, isolate=True)
+    return rate_period(window=window, zone=period.zone, close_seq=period.close_seq)
 
 
 def _rated_with(proof: dict[str, Any], period: BillingPeriod) -> RatingResult:

@@ -139,7 +139,7 @@ def _rate_again(period: BillingPeriod) -> None:
 def _again(period: BillingPeriod) -> RatingResult:
     with collector_paused():
         window = Interval(period.start, period.end)
-        return rate_period(window=window, zone=period.zone, close_seq=period.close_seq, isolate=True)
+        return rate_period(window=window, zone=period.zone, close_seq=period.close_seq)
 
 
 def _unproven(code: str, invoice: Invoice | None, assessment: RatingResult, *, shadow: bool) -> Proof:

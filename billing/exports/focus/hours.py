@@ -65,7 +65,6 @@ class UsageOfClose:
         if late_change or allocation_policy_at(own.start) is not None:
             assessed = rate_slice(
                 window=own, zone=period.zone, reference_data=reference_data, close_seq=close_seq, correction=False,
-                isolate=True,
             )  # fmt: skip
         self._faults = dict(assessed.faults) if assessed else {}
         self._allocated = _allocated(assessed) if assessed else {}

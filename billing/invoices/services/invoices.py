@@ -134,7 +134,7 @@ def invoice_rebuild(*, month: str, team: str, actor: str) -> Invoice:
             ))
         period, setup = known[0].period, billing_setup()
         window = Interval(period.start, period.end)
-        assessment = rate_period(window=window, zone=period.zone, close_seq=period.close_seq, isolate=True)
+        assessment = rate_period(window=window, zone=period.zone, close_seq=period.close_seq)
         if (fault := assessment.faults.get(team)) or assessment.entangled:
             problems = fault or Message("what it pays hangs on teams that cannot be")
             raise ApprovalError(Message(
