@@ -77,7 +77,7 @@ def month_lines(month: str, zone: str) -> MonthLines:
     period = BillingPeriod.objects.filter(month=month).first()
     if period is not None and period.status == BillingPeriod.Status.CLOSED:
         return MonthLines(_invoiced(period), preview=False)
-    window = Interval(period.start, period.end) if period else billing_month(month, zone)
+    window = period.window if period else billing_month(month, zone)
     zone, close_seq = (period.zone, period.close_seq) if period else (zone, None)
     assessment = rated_now(month=month, window=window, zone=zone, close_seq=close_seq)
     charges = [charge for charge in assessment.charges if not charge.key.platform]

@@ -18,7 +18,6 @@ from billing.rating.snapshots import valid_result
 from billing.runtime.parallel_reads import deferred_query
 from billing.runtime.progress import ProgressCallback, no_progress
 from billing.usage.epochs import one_snapshot
-from metering.intervals import Interval
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +30,7 @@ class CloseCheck:
 
     def at_cut_off(self, period: BillingPeriod, *, now: datetime) -> tuple[Report, RatingResult | None]:
         """The report that decides, and the rating where its inputs are still the same; no usage comes in meanwhile."""
-        same = fingerprint_now(window=Interval(period.start, period.end), zone=period.zone) == self.fingerprint
+        same = fingerprint_now(window=period.window, zone=period.zone) == self.fingerprint
         return report_at_cut_off(Context(period, now, self.rated), same=same), self.rated if same else None
 
 
@@ -39,7 +38,7 @@ def close_check(
     period: BillingPeriod, *, now: datetime, report_progress: ProgressCallback = no_progress
 ) -> CloseCheck:
     """Rate an open month, or take its valid snapshot, and look for whatever blocks its close, all as of one instant."""
-    window = Interval(period.start, period.end)
+    window = period.window
     report_progress("rate", 0, 0)
     with one_snapshot(beside=True):
         fingerprint, reads = deferred_query(fingerprint_now, window=window, zone=period.zone), UsageReads.begun(period)

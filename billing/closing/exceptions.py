@@ -86,7 +86,7 @@ class Context:
     @cached_property
     def window(self) -> Interval:
         """The whole month."""
-        return Interval(self.period.start, self.period.end)
+        return self.period.window
 
     @cached_property
     def passed(self) -> Interval | None:

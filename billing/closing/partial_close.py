@@ -8,7 +8,6 @@ from billing.invoices.models import BillingPeriod
 from billing.rating.assessment import RatingResult, rate_period
 from billing.rating.models import Charge as ChargeRow
 from billing.rating.models import EfficiencyVerdict
-from metering.intervals import Interval
 from metering.messages import Message, UserError
 
 TEAMS_NAMED: Final = 5
@@ -41,8 +40,7 @@ def closing_check() -> None:
 
 def _require_only_blocked(period: BillingPeriod) -> None:
     """The bills of the others follow again, and nothing else has lost its owner or its price."""
-    window = Interval(period.start, period.end)
-    assessment = rate_period(window=window, zone=period.zone, close_seq=period.close_seq)
+    assessment = rate_period(window=period.window, zone=period.zone, close_seq=period.close_seq)
     if assessment.unowned or assessment.unpriced:
         raise ClosingChangeError(Message(
             "this would leave usage of %(month)s, which is being closed, without owner or price", month=period.month

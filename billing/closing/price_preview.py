@@ -8,7 +8,7 @@ from billing.rates.models import PriceDraft
 from billing.rates.selectors import draft_prices, hypothetical_version
 from billing.rating.price_effect import PriceEffect, price_effect
 from billing.tenancy.selectors import billing_setup
-from metering.intervals import Interval, month_of, previous_month
+from metering.intervals import month_of, previous_month
 from pricing.rate_card import PriceVersion
 
 
@@ -24,5 +24,4 @@ def draft_effect(*, draft: PriceDraft, month: str) -> PriceEffect:
 
 def month_effect(*, period: BillingPeriod, prices: PriceVersion) -> PriceEffect:
     """The effect of any price list on the usage of a period."""
-    window = Interval(period.start, period.end)
-    return price_effect(window=window, zone=period.zone, close_seq=period.close_seq, prices=prices)
+    return price_effect(window=period.window, zone=period.zone, close_seq=period.close_seq, prices=prices)

@@ -173,7 +173,7 @@ class UsageReads:
     @classmethod
     def begun(cls, period: BillingPeriod) -> Self:
         """Begin to read them, as the close of the period sees it, or as is known now."""
-        window, close_seq = Interval(period.start, period.end), period.close_seq
+        window, close_seq = period.window, period.close_seq
         known = EpochFilter() if close_seq is None else EpochFilter(before=close_seq)
         return cls(deferred_check(allocated_devices, window, known), deferred_check(usage_altered, window))
 
@@ -203,7 +203,7 @@ def found_in(
     """Everything that was found in usage, owners and prices, as if nobody answered for any of it. `reads` where the caller
     has begun them.
     """
-    window, reads = Interval(period.start, period.end), reads or UsageReads.begun(period)
+    window, reads = period.window, reads or UsageReads.begun(period)
     rated = assessment or rated_now(month=period.month, window=window, zone=period.zone, close_seq=period.close_seq)
     context, is_open = Context(period, now, rated), period.close_seq is None
     report = Report(period.month, period.status, tokens=dict(sorted(rated.tokens.items())), engines=context.engines)

@@ -12,7 +12,6 @@ from billing.invoices.lines import period_facts
 from billing.invoices.models import BillingPeriod, Correction, Invoice, InvoiceLine, Note, NoteLine
 from billing.rating.models import Charge
 from billing.rating.selectors import changes_known, last_change
-from metering.intervals import Interval
 from metering.messages import Message
 from pricing.money import split_amount
 from pricing.number_text import amount_text
@@ -96,7 +95,7 @@ def month_of_close() -> dict[int, str]:
 
 def facts_of(period: BillingPeriod) -> dict[str, str]:
     """The period as documents state it."""
-    return period_facts(period.month, period.zone, Interval(period.start, period.end))
+    return period_facts(period.month, period.zone, period.window)
 
 
 def credited_of(lines: Sequence[BilledLine]) -> dict[tuple[str | None, int], Decimal]:

@@ -89,10 +89,9 @@ class LineUsage:
 
 def month_rows(month: MonthLines) -> Rows:
     """The lines of a month as rows of a cube."""
-    window = Interval(month.period.start, month.period.end)
-    days = Slots.days(window, month.period.zone)
+    days = Slots.days(month.period.window, month.period.zone)
     passed = max(1, sum(midnight < month.as_of for midnight in days.starts))
-    usage, rows = _usage(month, window, days), Rows()
+    usage, rows = _usage(month, month.period.window, days), Rows()
     for line in month.lines:
         _share_out(rows, line, usage.get(line.key) or LineUsage(), passed)
     for noted in month.notes:

@@ -173,7 +173,7 @@ class _Sharing:
             self.asked.part.cube.names(name).of_items(lines) for name in ("team", "cluster", "namespace", "kind")
         )  # fmt: skip
         verdicts, before = judged_in(period, set(teams), judged="efficiency" in kinds)
-        window, reference_data = Interval(period.start, period.end), reference_data_known(before)
+        window, reference_data = period.window, reference_data_known(before)
         whole = Slice.of(reference_data, window, period.month, EpochFilter(before=before))
         asked, names = Interval(self._slots.starts[0], self._slots.end), NamesByTeam(reference_data)
         inside = replace(whole, devices=_within(whole.devices, asked), tokens=_within(whole.tokens, asked))

@@ -25,7 +25,7 @@ from billing.rating.snapshots import rated_now, result_of, snapshot_of, team_rat
 from billing.rating.walk import VerdictLike as AnyVerdict
 from billing.tenancy.models import BillingMode
 from billing.usage.selectors import last_close_seq
-from metering.intervals import Interval, day_of
+from metering.intervals import day_of
 from metering.messages import Message
 from pricing.rating import Charge, LineKey
 
@@ -192,8 +192,7 @@ def _snapshot(period: BillingPeriod) -> RatingSnapshot | None:
 
 
 def _rated_now(period: BillingPeriod) -> RatingResult:
-    window = Interval(period.start, period.end)
-    return rated_now(month=period.month, window=window, zone=period.zone, close_seq=period.close_seq)
+    return rated_now(month=period.month, window=period.window, zone=period.zone, close_seq=period.close_seq)
 
 
 def _rated(charges: Iterable[Charge]) -> Iterator[BilledLine]:

@@ -96,7 +96,7 @@ class Board:
 
     @property
     def window(self) -> Interval:
-        return Interval(self.period.start, self.period.end)
+        return self.period.window
 
     @cached_property
     def reference_data(self) -> ReferenceData:

@@ -66,7 +66,7 @@ def commitment_uses(
     for statement in month.statements:
         of_team[statement.team.code] += [line for line in statement.lines if not line.key.correction]
     known = {team.code: team for team in teams}
-    window = Interval(month.period.start, month.period.end)
+    window = month.period.window
     card, book = rate_card(), commitment_book()
     return [
         _use(known[one.team], one, month, of_team[one.team], card, now, paced=not stale and not book.beside(one, window))
@@ -79,7 +79,7 @@ def _use(
     team: Team, one: Commitment, month: MonthStatements, lines: list[StatementLine], card: RateCard, now: datetime, *,
     paced: bool,
 ) -> CommitmentUse:  # fmt: skip
-    window = Interval(month.period.start, month.period.end)
+    window = month.period.window
     of_it = [line for line in lines if line.key.what.bought and line.key.policy == one.name]
     parts = {reason: [line for line in of_it if line.key.reason == reason] for reason in (USED, UNUSED)}
     bought, used, unused = one.bought(window) / DIVISOR[GPU_HOURS], _hours(parts[USED]), _hours(parts[UNUSED])
@@ -97,7 +97,7 @@ def _beyond(one: Commitment, month: MonthStatements, lines: list[StatementLine])
     Lines do not say when in the month their hours were, so in a month in which it begins or ends the usage does.
     """
     period = month.period
-    window = Interval(period.start, period.end)
+    window = period.window
     of_it = [line for line in lines if line.key.accelerator == one.accelerator and line.key.unit == GPU_HOURS
              and line.key.sku == one.accelerator]  # fmt: skip
     listed = [line for line in of_it if line.key.what.on_demand]

@@ -101,7 +101,7 @@ def scope_of(
 def _seen(line: StatementLine, period: BillingPeriod) -> tuple[Interval, EpochFilter]:
     close_seq = known_before(period)
     if not line.key.correction:
-        return Interval(period.start, period.end), EpochFilter(before=close_seq)
+        return period.window, EpochFilter(before=close_seq)
     late = BillingPeriod.objects.get(month=line.key.charge_period)
     return Interval(late.start, late.end), late_epochs(close_seq)
 

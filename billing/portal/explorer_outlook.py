@@ -22,7 +22,7 @@ from billing.rating.selectors import reference_data_known
 from billing.tenancy.models import Team
 from billing.tenancy.showback import billing_modes
 from billing.usage.selectors import last_close_seq
-from metering.intervals import MICROSECOND, Interval
+from metering.intervals import MICROSECOND
 from pricing.money import round_amount
 
 PATTERNS: Final = ("cluster", "namespace", "consumer", "accelerator", "model")
@@ -65,7 +65,7 @@ class Outlook:
 
     def forecast(self, reader: Explorer, *, silent: bool) -> "Outlook":
         """The same with where the month will end, as of when its sums are."""
-        window = Interval(self.period.start, self.period.end)
+        window = self.period.window
         known = reference_data_known(last_close_seq() + 1)
         return replace(self, expected=expected_of(
             self.scope, window, self.spent, self.found.as_of or reader.now, self.period.zone, known, silent=silent

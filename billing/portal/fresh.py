@@ -37,7 +37,7 @@ def page_freshness(
     """
     if period.status == BillingPeriod.Status.CLOSED:
         return None
-    return window_freshness(request, Interval(period.start, period.end), scope, unbilled=unbilled, as_of=as_of)
+    return window_freshness(request, period.window, scope, unbilled=unbilled, as_of=as_of)
 
 
 def metering(request: HttpRequest, zone: str) -> Freshness | None:

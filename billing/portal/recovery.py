@@ -137,7 +137,7 @@ def recovery_of(period: BillingPeriod, month: MonthFacets) -> Recovery:
     times = _device_time(period, month)
     lines = [line for line in month.charged if not line.key.correction]
     billed = _billed(lines, period)
-    offered = _offered(Interval(period.start, period.end))
+    offered = _offered(period.window)
     names = sorted({*offered, *times})
     costs = _hour_costs(period)
     pools = [
@@ -159,8 +159,7 @@ def _device_time(period: BillingPeriod, month: MonthFacets) -> Mapping[tuple[str
         return closed
     if month.assessment is not None:
         return month.assessment.device_time
-    window = Interval(period.start, period.end)
-    return rate_period(window=window, zone=period.zone, close_seq=period.close_seq).device_time
+    return rate_period(window=period.window, zone=period.zone, close_seq=period.close_seq).device_time
 
 
 def _billed(lines: Iterable[Charged], period: BillingPeriod) -> dict[tuple[str, str], Decimal]:
@@ -185,7 +184,7 @@ def _billed(lines: Iterable[Charged], period: BillingPeriod) -> dict[tuple[str, 
 def _cards(period: BillingPeriod) -> dict[tuple[str, str, str], dict[str, Decimal]]:
     """Device-microseconds of the month by (cluster, namespace, resource), on each card, as its close saw them."""
     found: dict[tuple[str, str, str], dict[str, Decimal]] = defaultdict(lambda: defaultdict(Decimal))
-    for item in gpu_time([Interval(period.start, period.end)], EpochFilter(before=known_before(period))):
+    for item in gpu_time([period.window], EpochFilter(before=known_before(period))):
         if item.device_us:
             found[item.cluster, item.namespace, item.resource][item.accelerator] += item.device_us
     return found

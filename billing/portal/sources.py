@@ -149,7 +149,7 @@ class Sources:
     @cached_property
     def numbered(self) -> list[SequenceGaps]:
         """Numbers of records of the month that never arrived."""
-        return sequence_gaps(Interval(self.period.start, self.period.end))
+        return sequence_gaps(self.period.window)
 
     @cached_property
     def notes(self) -> QuerySet[AgentDiagnostic]:

@@ -23,7 +23,6 @@ from billing.rating.reference_data import gpu_seconds
 from billing.setup.apply import Applied, fields_apply
 from billing.setup.file import MAX_FILE_BYTES, Entry, SetUpFileError, declared_text, fields_of
 from billing.tenancy.models import ConsumerOwnership, NamespaceOwnership, Team
-from metering.intervals import Interval
 from metering.messages import Message
 from pricing.money import EXACT
 
@@ -222,8 +221,7 @@ def sections_of(text: str, name: str, allowed: Sequence[str]) -> Entry:
 
 
 def _rated(period: BillingPeriod) -> RatingResult:
-    window = Interval(period.start, period.end)
-    return rate_period(window=window, zone=period.zone, close_seq=period.close_seq)
+    return rate_period(window=period.window, zone=period.zone, close_seq=period.close_seq)
 
 
 def _moved(month: str, before: RatingResult, after: RatingResult) -> list[Moved]:

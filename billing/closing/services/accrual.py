@@ -30,7 +30,7 @@ from billing.tenancy.audit import audit_record
 from billing.tenancy.models import Team
 from billing.tenancy.selectors import billing_setup
 from billing.usage.scope import EVERYTHING
-from metering.intervals import Interval, day_of
+from metering.intervals import day_of
 from metering.messages import Message, UserError
 from pricing.money import EXACT
 from pricing.number_text import plain_text
@@ -99,10 +99,9 @@ def _store(period: BillingPeriod, last: Accrual | None, chart: Chart, actor: str
     setup, revision = billing_setup(), last.revision + 1 if last else 1
     name = f"ACC-{setup.issuer}-{period.month}-{revision}"
     ends = day_of(period.end, period.zone)
-    window = Interval(period.start, period.end)
-    assessment = rated_now(month=period.month, window=window, zone=period.zone, close_seq=None)
+    assessment = rated_now(month=period.month, window=period.window, zone=period.zone, close_seq=None)
     left_out = _left_out(build_report(period, now=now, thorough=False, assessment=assessment), assessment)
-    fresh = freshness(EVERYTHING, Interval(period.start, period.end), now)
+    fresh = freshness(EVERYTHING, period.window, now)
     before = json.loads(last.document) if last else None
     facts = AccrualFacts(name, period.month, now, ends, left_out, before, fresh.data_through)
     text = canonical_json(accrual_of(_documents(period, name, assessment), chart, facts))

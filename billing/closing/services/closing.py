@@ -36,7 +36,6 @@ from billing.tenancy.selectors import billing_setup
 from billing.usage.altered import usage_altered
 from billing.usage.digests import usage_digest
 from billing.usage.epochs import epoch_advance, epoch_withdraw, ingest_lock_exclusive
-from metering.intervals import Interval
 from metering.messages import Message, UserError
 from pricing.number_text import amounts_text
 from pricing.rating import Charge
@@ -131,7 +130,7 @@ def _cut_off(month: str, actor: str, now: datetime, checked: CloseCheck | None =
         report, rated = (checked or close_check(period, now=now)).at_cut_off(period, now=now)
         _require_closable(report)
         period.close_seq = epoch_advance(start=period.start, end=period.end, rating_rules=rules.NOW)
-        capacity_freeze(window=Interval(period.start, period.end), close_seq=period.close_seq)
+        capacity_freeze(window=period.window, close_seq=period.close_seq)
         period.status = BillingPeriod.Status.CLOSING
         period.closed_by = actor
         period.save()
@@ -155,7 +154,7 @@ def _bill(
                 "period %(month)s was opened again while it was being closed: look at it, then close again", month=month
             ))
         period.closed_by = actor if actor == period.closed_by else period.closed_by
-        window, reads = Interval(period.start, period.end), None if rated else UsageReads.begun(period)
+        window, reads = period.window, None if rated else UsageReads.begun(period)
         usage = deferred_check(usage_digest, window, period.close_number)
         if rated is None:
             report_progress("rate", 0, 0)
@@ -194,7 +193,7 @@ def _take_cut_off_back(period: BillingPeriod, assessment: RatingResult, now: dat
                 Message("repair the facts, then close again"),
                 *(f"{team}: {problem}" for team, problem in sorted(assessment.faults.items())),
             ]))
-        if altered := usage_altered(Interval(period.start, period.end)):
+        if altered := usage_altered(period.window):
             failing = as_reported(altered)
             raise PeriodError(Message(
                 "period %(month)s cannot be closed: %(name)s: %(detail)s",

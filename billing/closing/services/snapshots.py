@@ -37,7 +37,7 @@ from billing.runtime.gc_pause import collector_paused
 from billing.tenancy.selectors import NoSetupError, billing_setup
 from billing.usage.epochs import one_snapshot
 from billing.usage.selectors import usage_months
-from metering.intervals import Interval, month_of
+from metering.intervals import month_of
 from metering.messages import Message
 
 SNAPSHOT_LOCK, REFRESH_LOCK = 0x5056, 0x5057
@@ -71,13 +71,12 @@ def snapshot_make(
 
 
 def _rated(period: BillingPeriod) -> RatingResult:
-    window = Interval(period.start, period.end)
-    return rate_period(window=window, zone=period.zone, close_seq=period.close_seq)
+    return rate_period(window=period.window, zone=period.zone, close_seq=period.close_seq)
 
 
 def _rated_with(proof: dict[str, Any], period: BillingPeriod) -> RatingResult:
     """The rating as of one instant, and in `proof` the fingerprint under which it is valid."""
-    window, close_seq = Interval(period.start, period.end), period.close_seq
+    window, close_seq = period.window, period.close_seq
     with one_snapshot(beside=True):
         rated = _rated(period)
         if close_seq is None:
@@ -178,7 +177,7 @@ def _current(kept: RatingSnapshot | None, period: BillingPeriod, now: datetime) 
         return True
     if period.close_seq is not None:
         return False
-    valid = kept.input_fingerprint == fingerprint_now(window=Interval(period.start, period.end), zone=period.zone)
+    valid = kept.input_fingerprint == fingerprint_now(window=period.window, zone=period.zone)
     if valid:
         RatingSnapshot.objects.filter(pk=kept.pk, input_fingerprint=kept.input_fingerprint).update(as_of=now)
     return valid

@@ -25,7 +25,6 @@ from billing.usage.altered import usage_altered
 from billing.usage.digests import digest_of_close, usage_digest
 from billing.usage.services.archiving import archive_faults
 from billing.usage.store.proofs import rollup_difference
-from metering.intervals import Interval
 from metering.messages import Message, UserError
 from pricing.number_text import amount_text
 from pricing.rating import Charge
@@ -96,7 +95,7 @@ def _usage_faults(period: BillingPeriod) -> list[tuple[str, str]]:
 
     The close keeps a digest of the usage that it billed in the audit log, whose entries are chained.
     """
-    window = Interval(period.start, period.end)
+    window = period.window
     faults: list[tuple[str, str]] = [("as reported", item.detail) for item in usage_altered(window)]
     moved = ", ".join(f"{name} {count:+d}" for name, count in rollup_difference(window).items() if count)
     faults += [("token roll-ups = token events", moved)] if moved else []
@@ -114,7 +113,7 @@ def closed_periods_check(*, thorough: bool = False) -> list[str]:
     """
     facts, again = facts_now(), []
     for period in BillingPeriod.objects.filter(status=BillingPeriod.Status.CLOSED).order_by("close_seq"):
-        closed = ClosedMonth(period.month, Interval(period.start, period.end), period.zone, period.close_number, facts)
+        closed = ClosedMonth(period.month, period.window, period.zone, period.close_number, facts)
         if thorough or not closed.proved:
             _rate_again(period)
             closed.keep_proof()
@@ -138,8 +137,7 @@ def _rate_again(period: BillingPeriod) -> None:
 
 def _again(period: BillingPeriod) -> RatingResult:
     with collector_paused():
-        window = Interval(period.start, period.end)
-        return rate_period(window=window, zone=period.zone, close_seq=period.close_seq)
+        return rate_period(window=period.window, zone=period.zone, close_seq=period.close_seq)
 
 
 def _unproven(code: str, invoice: Invoice | None, assessment: RatingResult, *, shadow: bool) -> Proof:
@@ -156,7 +154,7 @@ def _prove(code: str, invoice: Invoice | None, charges: list[Charge], *, shadow:
     parties = InvoiceParties(
         issuer=facts["issuer"]["name"], team=code, team_name=facts["recipient"]["name"],
         cost_center=facts["recipient"]["cost_center"], currency=facts["currency"], month=facts["period"]["month"],
-        zone=facts["period"]["zone"], window=Interval(invoice.period.start, invoice.period.end), shadow=invoice.shadow,
+        zone=facts["period"]["zone"], window=invoice.period.window, shadow=invoice.shadow,
         issuer_facts=non_empty(facts["issuer"], ISSUER_FACTS),
         recipient_facts=non_empty(facts["recipient"], RECIPIENT_FACTS),
     )  # fmt: skip

@@ -57,7 +57,7 @@ class UsageOfClose:
     """
 
     def __init__(self, period: BillingPeriod, *, change_seq: int | None = None) -> None:
-        close_seq, own = period.close_number, Interval(period.start, period.end)
+        close_seq, own = period.close_number, period.window
         changes = changes_known(close_seq)
         late_change = change_seq is not None and change_seq != last_change(changes)
         reference_data = reference_data_with(changes_through(change_seq or 0) if late_change else changes)

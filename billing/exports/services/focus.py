@@ -71,8 +71,7 @@ def focus_export(
     Raises NoPeriodError, NotIssuedError, UnexplainedError, ConformanceError; then no file is there that was not before.
     """
     period, issued = issued_documents(month)
-    window = Interval(period.start, period.end)
-    conformance = Conformance(window, windows_closed_before(period.close_number))
+    conformance = Conformance(period.window, windows_closed_before(period.close_number))
     totals = {document.number or "": document.total for document in issued}
     count, files = 0, []
     terms, calendar = _terms(period, issued), company_calendar()
@@ -113,12 +112,12 @@ def commitments_of(month: str) -> pa.Table | None:
     """
     period, issued = issued_documents(month)
     terms = _terms(period, issued)
-    conformance = Conformance(Interval(period.start, period.end), windows_closed_before(period.close_number))
+    conformance = Conformance(period.window, windows_closed_before(period.close_number))
     return _commitments(period, issued, terms, conformance) if terms else None
 
 
 def _commitments(period: BillingPeriod, issued: list[Issued], terms: list[Terms], conformance: Conformance) -> pa.Table:
-    first, window = document_of(issued[0]), Interval(period.start, period.end)
+    first, window = document_of(issued[0]), period.window
     rows = commitment_rows(terms, Issue(window, period.zone, first["currency"], first["issuer"]["name"]))
     conformance.contract_commitment(rows)
     return rows
@@ -131,11 +130,10 @@ def _terms(period: BillingPeriod, documents: list[Issued]) -> list[Terms]:
     if not named:
         return []
     book, card, facts = commitment_book(), rate_card(), commitment_facts()
-    window = Interval(period.start, period.end)
     found = []
     for one in book.commitments:
         if one.name in named:
-            part = one.part_of(window)
+            part = one.part_of(period.window)
             price = card.list_price(one.accelerator, part.start if part else one.valid_from)
             found.append(Terms(one, *facts[one.name], price))
     return sorted(found, key=lambda item: item.commitment.name)

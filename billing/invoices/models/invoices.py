@@ -6,6 +6,7 @@ from django.db.models import Q
 from billing.invoices.models.draft_text import DraftField
 from billing.rating.models import LineDimensions
 from billing.tenancy.models import Team
+from metering.intervals import Interval
 
 
 class PeriodOpenError(ValueError):
@@ -40,6 +41,10 @@ class BillingPeriod(models.Model):
 
     def __str__(self) -> str:
         return self.month
+
+    @property
+    def window(self) -> Interval:
+        return Interval(self.start, self.end)
 
     @property
     def close_number(self) -> int:

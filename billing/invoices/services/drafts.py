@@ -21,7 +21,6 @@ from billing.rating.models import LineDimensions
 from billing.runtime.bulk_copy import instances_copy, rows_copy
 from billing.tenancy.models import BillingSetup, Team
 from billing.tenancy.showback import billing_modes
-from metering.intervals import Interval
 from pricing.rating import Charge
 
 KEY: Final = (*LineDimensions.names(), "correction")
@@ -88,7 +87,7 @@ def parties_of(period: BillingPeriod, setup: BillingSetup, team: Team, *, shadow
     """The facts that an invoice of `team` copies."""
     return InvoiceParties(
         issuer=setup.issuer, team=team.code, team_name=team.name, cost_center=team.cost_center,
-        currency=setup.currency, month=period.month, zone=period.zone, window=Interval(period.start, period.end),
+        currency=setup.currency, month=period.month, zone=period.zone, window=period.window,
         shadow=shadow,
         issuer_facts=issuer_facts(setup), recipient_facts=recipient_facts(team),
     )  # fmt: skip

@@ -23,7 +23,7 @@ from billing.tenancy.access import same_person, same_persons
 from billing.tenancy.audit import audit_record, audit_record_each
 from billing.tenancy.models import AuditEntry
 from billing.tenancy.selectors import billing_setup
-from metering.intervals import Interval, fiscal_quarter_of
+from metering.intervals import fiscal_quarter_of
 from metering.messages import Message, UserError
 
 ISSUE_BATCH: Final = 250
@@ -133,8 +133,7 @@ def invoice_rebuild(*, month: str, team: str, actor: str) -> Invoice:
                 "team %(team)s has no voided draft of %(month)s: nothing to build again", team=team, month=month
             ))
         period, setup = known[0].period, billing_setup()
-        window = Interval(period.start, period.end)
-        assessment = rate_period(window=window, zone=period.zone, close_seq=period.close_seq)
+        assessment = rate_period(window=period.window, zone=period.zone, close_seq=period.close_seq)
         if (fault := assessment.faults.get(team)) or assessment.entangled:
             problems = fault or Message("what it pays hangs on teams that cannot be")
             raise ApprovalError(Message(

@@ -104,7 +104,7 @@ class Demonstration:
         earlier = _months_before(self.month, len(EARLIER))
         self._set_up(directory, earlier[0])
         period = period_open(month=self.month)
-        window = Interval(period.start, period.end)
+        window = period.window
         detailed = make_month(window)
         taken = taken_by(detailed)
         with self._client() as client:
@@ -181,7 +181,7 @@ class Demonstration:
 
     def _report_small(self, client: httpx.Client, name: str, growth: Growth, taken: Taken) -> None:
         period = period_open(month=name)
-        window = Interval(period.start, period.end)
+        window = period.window
         self._report_devices(client, small_month(name, window, growth, taken, window.end))
         for batch in _batches(daily_tokens(window, growth.requests, window.end), TOKEN_BATCH):
             self._post(client, "usage/tokens", batch)
@@ -190,7 +190,7 @@ class Demonstration:
     def _report_running(self, client: httpx.Client, detailed: Month, taken: Taken) -> None:
         """The running month until now: jobs of the month before end, others run on, and one agent is silent."""
         period = period_open(month=self.running)
-        window, until = Interval(period.start, period.end), self.until
+        window, until = period.window, self.until
         if until <= window.start:
             return
         month = small_month(self.running, window, RUNNING, taken, until)

@@ -26,7 +26,6 @@ from billing.rating.evidence import evidence_of, find_verdict, verdicts_of
 from billing.tenancy.access import Right, access_of, teams_visible_to
 from billing.tenancy.models import BillingSetup, Team
 from billing.usage.archive.places import UnreadableArchiveError
-from metering.intervals import Interval
 from metering.messages import Message
 from pricing.meters import GPU_TIME, Explanation
 
@@ -216,14 +215,13 @@ def evidence(request: HttpRequest, setup: BillingSetup, code: str) -> HttpRespon
     """The evidence for the verdict on one job, as a JSON file."""
     found = team_or_404(request, code)
     period = month_choice(request.GET.get("month", ""), setup, timezone.now()).period
-    window = Interval(period.start, period.end)
     close_seq = period.close_seq if period.status == BillingPeriod.Status.CLOSED else None
     asked = {name: request.GET.get(name, "") for name in ("cluster", "namespace", "job", "policy")}
-    verdicts = verdicts_of(window=window, zone=period.zone, close_seq=close_seq, team=found.code)
+    verdicts = verdicts_of(window=period.window, zone=period.zone, close_seq=close_seq, team=found.code)
     verdict = find_verdict(verdicts, **asked)
     if verdict is None:
         raise Http404(f"no verdict on {asked} in {period.month}")
-    bundle = evidence_of(verdict, window=window, close_seq=close_seq)
+    bundle = evidence_of(verdict, window=period.window, close_seq=close_seq)
     response = JsonResponse(bundle, json_dumps_params={"indent": 2, "ensure_ascii": False})
     response["Content-Disposition"] = f'attachment; filename="evidence-{period.month}-{bundle["sha256"][:12]}.json"'
     return response

@@ -17,7 +17,6 @@ from billing.usage.archive.sealed import sealed_files, seals
 from billing.usage.files import UsageFileError
 from billing.usage.token_file import file_token_sums
 from billing.usage.token_spark import spark_token_sums
-from metering.intervals import Interval
 
 DUCKDB = "duckdb"
 MOST = 20
@@ -47,7 +46,7 @@ class Command(AppCommand):
         try:
             with _summing(period, tokens, sealed or "", engine) as sums:
                 found = tokens_recount(
-                    engine=sums, window=Interval(period.start, period.end), zone=period.zone, close_seq=period.close_seq
+                    engine=sums, window=period.window, zone=period.zone, close_seq=period.close_seq
                 )
         except (ArchiveError, UsageFileError) as error:
             fail(str(error))

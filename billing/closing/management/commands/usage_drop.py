@@ -18,7 +18,7 @@ from billing.usage.services.archiving import records_archive
 from billing.usage.services.sealing import ClosedMonth, SealError
 from billing.usage.store.archived import archived_months
 from billing.usage.store.parts import part_waits
-from metering.intervals import Interval, month_of, next_month
+from metering.intervals import month_of, next_month
 
 OWNER = "takes the role of DATABASE_OWNER_URL: the application may remove no record"
 
@@ -62,7 +62,7 @@ class Command(AppCommand):
         return DECIDE if faults else DONE
 
     def _drop(self, period: BillingPeriod, actor: str) -> int:
-        closed = ClosedMonth(period.month, Interval(period.start, period.end), period.zone, period.close_number)
+        closed = ClosedMonth(period.month, period.window, period.zone, period.close_number)
         begun = {item.folder for item in archived_months() if item.month == period.month}
         found = [seal for seal in seals(period.month) if not begun or seal.folder in begun]
         if not found:

@@ -11,7 +11,6 @@ from billing.tenancy.app_command import DECIDE, DONE, AppCommand, fail, operator
 from billing.usage.archive.places import ArchiveError
 from billing.usage.archive.sealed import Seal, seal_faults, seals
 from billing.usage.services.sealing import ClosedMonth, SealError, usage_seal
-from metering.intervals import Interval
 
 
 class Command(AppCommand):
@@ -40,7 +39,7 @@ class Command(AppCommand):
         period = BillingPeriod.objects.filter(month=month, status=BillingPeriod.Status.CLOSED).first()
         if period is None:
             fail(f"month {month!r}: is not closed")
-        closed = ClosedMonth(month, Interval(period.start, period.end), period.zone, period.close_number)
+        closed = ClosedMonth(month, period.window, period.zone, period.close_number)
         bar = progress(None, f"sealing {month}")
         try:
             seal, made = usage_seal(closed=closed, address=out, actor=actor, now=timezone.now(), advance=bar)
