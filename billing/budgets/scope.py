@@ -4,10 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
-from fnmatch import fnmatchcase
 from typing import Protocol
 
-from billing.usage.scope import UsageScope
+from billing.usage.scope import UsageScope, fits
 from metering.intervals import Interval, billing_month, fiscal_quarter_of, month_of, next_month
 from pricing.meters import TOKENS, line_kind
 
@@ -32,50 +31,36 @@ class Spending(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
-    """The teams that spend, and patterns of what they spend on; an empty pattern asks nothing."""
+class Scope(UsageScope):
+    """The teams that spend, and patterns of what they spend on."""
 
     teams: frozenset[str]
-    cluster: str = ""
-    namespace: str = ""
-    consumer: str = ""
-    accelerator: str = ""
-    model: str = ""
 
     @property
     def is_everything(self) -> bool:
         """Whether all that the teams spend counts."""
         return not (self.cluster or self.namespace or self.consumer or self.accelerator or self.model)
 
-    @property
-    def usage(self) -> UsageScope:
-        """The same, to ask how fresh its usage is."""
-        return UsageScope(self.teams, self.cluster, self.namespace, self.consumer, self.accelerator, self.model)
-
     def covers(self, item: Spending) -> bool:
         """Whether the spending counts. What a pattern asks for and the spending does not have, does not match."""
         meter = line_kind(item.kind).meter
         return (
             item.team in self.teams
-            and _fits(self.cluster, item.cluster)
-            and _fits(self.namespace, item.namespace)
-            and _fits(self.consumer, item.consumer)
+            and fits(self.cluster, item.cluster)
+            and fits(self.namespace, item.namespace)
+            and fits(self.consumer, item.consumer)
             and (not self.accelerator or (meter is not TOKENS and self.accelerator in (item.accelerator, item.sku)))
-            and (not self.model or (meter is TOKENS and _fits(self.model, item.sku)))
+            and (not self.model or (meter is TOKENS and fits(self.model, item.sku)))
         )
 
     def covers_tokens(self, team: str, consumer: str, model: str) -> bool:
         """Whether tokens of that consumer and model count; an unknown model (empty) counts where none is asked for."""
         return (
             team in self.teams
-            and not (self.cluster or self.namespace or self.accelerator)
-            and _fits(self.consumer, consumer)
-            and _fits(self.model, model)
+            and self.has_tokens
+            and fits(self.consumer, consumer)
+            and fits(self.model, model)
         )
-
-
-def _fits(pattern: str, value: str) -> bool:
-    return not pattern or fnmatchcase(value, pattern)
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ from billing.rating.selectors import reference_data_known
 from billing.tenancy.models import BillingSetup, Team
 from billing.tenancy.showback import billing_modes
 from billing.usage.gpu_time_by_job import WeekHours, devices_by_week_hour, queues_of, tokens_by_week_hour
+from billing.usage.scope import UsageScope
 from metering.intervals import Interval, previous_month
 from pricing.meters import MICROSECONDS_PER_HOUR
 
@@ -182,8 +183,10 @@ class Board:
         """How fresh and how complete the figures are; None of a closed month."""
         if not self.month.preview:
             return None
-        usage = replace(self.scope.usage, teams=None) if self.everybody and not self.filters.team else self.scope.usage
-        return freshness(usage, self.window, self.month.as_of or self.now, unbilled=self.month.unbilled)
+        scope: UsageScope = self.scope
+        if self.everybody and not self.filters.team:
+            scope = replace(scope, teams=None)
+        return freshness(scope, self.window, self.month.as_of or self.now, unbilled=self.month.unbilled)
 
     @property
     def stale(self) -> bool:

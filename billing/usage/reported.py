@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Any, Final
 
@@ -18,7 +17,7 @@ from django.db import connection
 from billing.usage.gaps import BEHIND, EDGE, GAPS, Gap, gaps_of
 from billing.usage.grid import next_day
 from billing.usage.reconciliation import SILENT_AFTER, USUAL_DAYS
-from billing.usage.scope import UsageScope
+from billing.usage.scope import UsageScope, fits
 from billing.usage.selectors import usage_span
 from billing.usage.store.hours import used_by_source
 from metering.intervals import MICROSECOND, Interval
@@ -105,10 +104,10 @@ class Reported:
     def _concerns(self, kind: str, place: str, scope: UsageScope, window: Interval) -> bool:
         """An agent watches a cluster, or reads the log of a source of tokens, of which somebody owns consumers then."""
         teams = scope.teams
-        of_devices = kind != "gateway" and scope.has_devices and _fits(scope.cluster, place)
+        of_devices = kind != "gateway" and scope.has_devices and fits(scope.cluster, place)
         if of_devices and (teams is None or _owned(self._clusters, teams, place, window)):
             return True
-        if kind == "allocations" or not scope.has_tokens or not _fits(scope.source, place):
+        if kind == "allocations" or not scope.has_tokens or not fits(scope.source, place):
             return False
         asked = self._sources.keys() if teams is None else teams
         return (kind == "gateway" and teams is None) or _owned(self._sources, asked, place, window)
@@ -203,13 +202,9 @@ def _by_team(rows: Iterable[tuple[str, str, datetime | None]]) -> _Places:
 
 def _owned(book: _Places, teams: Iterable[str], place: str, window: Interval) -> bool:
     return any(
-        _fits(pattern, place) for team in teams for pattern, ends in book.get(team, ())
+        fits(pattern, place) for team in teams for pattern, ends in book.get(team, ())
         if ends is None or ends > window.start
     )  # fmt: skip
-
-
-def _fits(pattern: str, value: str) -> bool:
-    return not pattern or fnmatchcase(value, pattern)
 
 
 def _regular_sources(quiet: dict[str, datetime]) -> dict[str, datetime]:

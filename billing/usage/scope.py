@@ -1,6 +1,7 @@
 """PURE: whose usage, of what, and as known when, somebody asks about."""
 
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Final
 
 
@@ -25,6 +26,11 @@ class UsageScope:
     def has_tokens(self) -> bool:
         """Whether usage of tokens can be in it."""
         return not (self.cluster or self.namespace or self.accelerator)
+
+
+def fits(pattern: str, name: str) -> bool:
+    """Whether a pattern asks for a name; an empty one asks for all."""
+    return not pattern or fnmatchcase(name, pattern)
 
 
 @dataclass(frozen=True, slots=True)

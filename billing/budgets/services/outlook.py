@@ -91,7 +91,7 @@ def forecasts_update(*, now: datetime) -> int:
 
     def expected(standing: BudgetStatus) -> tuple[int, Expected]:
         scope, window = scope_of(standing.budget, tree), Interval(standing.start, standing.end)
-        stale = freshness(scope.usage, window, now, reported=reported).stale
+        stale = freshness(scope, window, now, reported=reported).stale
         return standing.pk, outlook.of(scope, window, standing.spent, silent=stale)
 
     made = dict(each_apart([one for one in standings if now - one.as_of < SPENT_STALE], expected))

@@ -79,7 +79,7 @@ def _row(
     generation: int,
 ) -> BudgetStatus:
     now = reported.until
-    fresh = freshness(scope.usage, period.window, now, reported=reported)
+    fresh = freshness(scope, period.window, now, reported=reported)
     spent = sum((line.amount for line in lines.of(period.months, scope)), Fraction(0))
     return BudgetStatus(
         budget=budget, period=period.label, start=period.window.start, end=period.window.end, amount=period.amount,

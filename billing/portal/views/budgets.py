@@ -257,11 +257,11 @@ def _counted(found: Budget, standing: BudgetStatus, now: datetime, setup: Billin
     left = standing.amount - standing.spent
     contracted = contracted_ahead(scope, window, commitment_book(), now=now, zone=setup.zone)
     days, chart = _course(found, standing, setup)
-    fresh = freshness(scope.usage, window, now)
+    fresh = freshness(scope, window, now)
     return {
         "remaining": left, "available": left - standing.encumbered - contracted, "contracted": contracted, "days": days,
         "chart": chart, "thresholds": _thresholds(found, standing), "fresh": fresh,
-        "counted": freshness(scope.usage, window, standing.as_of) if standing.spent_as_of(now) else fresh,
+        "counted": freshness(scope, window, standing.as_of) if standing.spent_as_of(now) else fresh,
         "errors": _errors(standing),
     }  # fmt: skip
 
