@@ -162,14 +162,15 @@ def _sheet_change(accelerator: str, old: dict[str, Any] | None, new: dict[str, A
     costs = [cost_of_gpu_hour(parse_cost_sheet(inputs)) if inputs else None for inputs in (old, new)]
     parts = [{part.name: part.cost_per_gpu_hour for part in cost.components} if cost else {} for cost in costs]
     rows = [ComponentChange(name, parts[0].get(name), parts[1].get(name)) for name in dict.fromkeys([*parts[1], *parts[0]])]
-    components = [(row.name, _money(row.old), _money(row.new), difference_text(row, *costs)) for row in rows]
+    components = [(row.name, money_text(row.old), money_text(row.new), difference_text(row, *costs)) for row in rows]
     fields = in_written_order({**(old or {}), **(new or {})})
     pairs = [(name, str((old or {}).get(name, "—")), str((new or {}).get(name, "—"))) for name in fields]
     differing = [pair for pair in pairs if pair[1] != pair[2]] if old and new else []
     return SheetChange(accelerator, costs[0], costs[1], components, differing)
 
 
-def _money(value: Fraction | None) -> str:
+def money_text(value: Fraction | None) -> str:
+    """With the decimals of a price; a dash where there is none."""
     return "—" if value is None else price_text(value)
 
 

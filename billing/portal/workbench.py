@@ -24,7 +24,7 @@ from billing.invoices.selectors import period_of
 from billing.portal.charts import Chart, tornado_chart, waterfall_chart
 from billing.portal.forms import Input, InputsForm, PageForm, Text
 from billing.portal.input_names import hint_of
-from billing.portal.price_lists import difference_text, in_currency, published_versions
+from billing.portal.price_lists import difference_text, in_currency, money_text, published_versions
 from billing.portal.slices import MEMORY, Card, SlicePrice, memory_of, slice_prices, with_slices
 from billing.portal.tables import Cell, Column, Table
 from billing.rates.models import CostSheet as StoredSheet
@@ -308,7 +308,7 @@ def analysis(sheet: CostSheet, old: CostSheet | None, memory_gb: int) -> Analysi
         cost, _waterfall_bars(cost, simple), swings, here, _by_share(sheet), simple, published,
         break_even(sheet, sheet.listing.price_of_sheet(Fraction(published))) if published else None,
         break_even(sheet, Fraction(cost.price)),
-        [(row, _money(row.old), _money(row.new), difference_text(row, before, cost)) for row in rows], before,
+        [(row, money_text(row.old), money_text(row.new), difference_text(row, before, cost)) for row in rows], before,
         slices_of(Card(sheet.accelerator, cost.list_price, published, memory_gb), published_versions().first()),
     )  # fmt: skip
 
@@ -316,10 +316,6 @@ def analysis(sheet: CostSheet, old: CostSheet | None, memory_gb: int) -> Analysi
 def slices_of(card: Card, base: PriceVersion | None) -> list[SlicePrice]:
     """The slices of the card in the newest list, at the prices that follow from the card's."""
     return slice_prices(version_content(base)["gpu"], card) if base else []
-
-
-def _money(value: Fraction | None) -> str:
-    return "—" if value is None else price_text(value)
 
 
 def _waterfall_bars(cost: GpuHourCost, simple: GpuHourCost) -> list[Bar]:
@@ -330,7 +326,7 @@ def _waterfall_bars(cost: GpuHourCost, simple: GpuHourCost) -> list[Bar]:
     return [
         Bar(
             step.name, (step.start, step.start + step.amount), price_text(step.amount),
-            exact_decimal(step.amount / whole * 100 if whole else 0, 1), _money(plain.get(step.name)),
+            exact_decimal(step.amount / whole * 100 if whole else 0, 1), money_text(plain.get(step.name)),
         )
         for step in waterfall(cost)
     ]  # fmt: skip

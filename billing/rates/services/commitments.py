@@ -8,7 +8,6 @@ from datetime import datetime
 from decimal import Decimal
 
 from django.db import transaction
-from django.db.models import QuerySet
 
 from billing.rates.models import Commitment
 from billing.rates.services.sheets import RateError
@@ -52,7 +51,8 @@ def commitment_put(*, terms: CommitmentTerms, actor: str) -> bool:
         name=terms.name, team=terms.team.code, accelerator=terms.accelerator,
     )):
         if terms.valid_until is None:
-            take_over(_endless(terms), terms.valid_from)
+            endless = Commitment.objects.filter(team=terms.team, accelerator=terms.accelerator, valid_until=None)
+            take_over(endless, terms.valid_from)
         Commitment.objects.create(
             **{name: getattr(terms, name) for name in (*FIELDS, "name", "valid_until")}, created_by=actor
         )
@@ -63,10 +63,6 @@ def commitment_put(*, terms: CommitmentTerms, actor: str) -> bool:
                     "valid_until": terms.valid_until.isoformat() if terms.valid_until else None},
         )  # fmt: skip
     return True
-
-
-def _endless(terms: CommitmentTerms) -> QuerySet[Commitment]:
-    return Commitment.objects.filter(team=terms.team, accelerator=terms.accelerator, valid_until=None)
 
 
 def _ends_earlier(known: Commitment, terms: CommitmentTerms, actor: str) -> bool:
