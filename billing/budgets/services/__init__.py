@@ -1,6 +1,6 @@
 """All writes of budgets, their standings, alerts, deliveries and findings."""
 
-from billing.budgets.services.alerts import alert_fire, budgets_evaluate
+from billing.budgets.services.alerts import budgets_evaluate
 from billing.budgets.services.budgets import (
     BudgetError,
     BudgetWish,
@@ -20,11 +20,3 @@ from billing.budgets.services.findings import feedback_put, findings_update
 from billing.budgets.services.outlook import days_store, forecast_is_missing, forecasts_update
 from billing.budgets.services.overrides import cap_override_approve, cap_override_ask, cap_override_end
 from billing.budgets.services.standings import standings_refresh
-
-__all__ = [
-    "BudgetError", "BudgetWish", "ChannelWish", "alert_fire", "alerts_deliver", "budget_change", "budget_change_approve",
-    "budget_change_end", "budget_new", "budget_put", "budgets_evaluate", "cap_override_approve", "cap_override_ask",
-    "cap_override_end", "channel_put", "channel_test", "counters_refresh", "days_store", "feedback_put",
-    "findings_update", "forecast_is_missing", "forecasts_update", "mute_end", "mute_put", "recipients_put",
-    "standings_refresh", "thresholds_put",
-]  # fmt: skip

@@ -2,7 +2,6 @@
 
 from billing.explorer.services.cubes import cube_make, cubes_ready, cubes_refresh
 from billing.explorer.services.saved_views import (
-    SavedViewError,
     channels_allowed,
     report_end,
     report_put,
@@ -10,8 +9,3 @@ from billing.explorer.services.saved_views import (
     view_put,
     views_seen,
 )
-
-__all__ = [
-    "SavedViewError", "channels_allowed", "cube_make", "cubes_ready", "cubes_refresh", "report_end", "report_put",
-    "view_delete", "view_put", "views_seen",
-]  # fmt: skip

@@ -2,5 +2,3 @@
 
 from billing.inbox.services.digests import digest_choose, digests_send
 from billing.inbox.services.month_findings import findings_refresh
-
-__all__ = ["digest_choose", "digests_send", "findings_refresh"]

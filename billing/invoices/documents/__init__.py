@@ -4,11 +4,3 @@ from billing.invoices.documents.content import DocumentError, UnbalancedDocument
 from billing.invoices.documents.delimited import render_csv
 from billing.invoices.documents.pdf import PdfRenderer
 from billing.invoices.documents.workbook import render_xlsx
-
-__all__ = [
-    "DocumentError",
-    "PdfRenderer",
-    "UnbalancedDocumentError",
-    "render_csv",
-    "render_xlsx",
-]

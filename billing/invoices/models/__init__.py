@@ -5,20 +5,3 @@ from billing.invoices.models.journals import JournalExport
 from billing.invoices.models.mails import BillingContact, DocumentMail
 from billing.invoices.models.notes import Correction, CorrectionProposal, DocumentEvent, Note, NoteLine
 from billing.invoices.models.operations import Operation
-
-__all__ = [
-    "BillingContact",
-    "BillingPeriod",
-    "Correction",
-    "CorrectionProposal",
-    "DocumentEvent",
-    "DocumentMail",
-    "Invoice",
-    "InvoiceLine",
-    "InvoiceSums",
-    "JournalExport",
-    "Note",
-    "NoteLine",
-    "NumberSeries",
-    "Operation",
-]

@@ -2,5 +2,3 @@
 
 from billing.local.embedded.client import Services, attach
 from billing.local.embedded.errors import EmbeddedError
-
-__all__ = ["EmbeddedError", "Services", "attach"]

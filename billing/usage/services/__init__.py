@@ -21,33 +21,3 @@ from billing.usage.services.watermarks import (
 )
 from billing.usage.store.parts import months_make
 from billing.usage.store.records import rollups_fold
-
-__all__ = [
-    "DeclarationError",
-    "IngestOutcome",
-    "LoopWriter",
-    "ReplayError",
-    "Reporter",
-    "Scan",
-    "Watched",
-    "agent_notes_add",
-    "allocations_ingest",
-    "batch_ingest",
-    "capacity_ingest",
-    "cluster_scans_add",
-    "efficiency_ingest",
-    "engine_readings_ingest",
-    "months_make",
-    "no_accelerators_note",
-    "quarantine_decide_all",
-    "quarantine_dismiss",
-    "quarantine_replay",
-    "rollups_fold",
-    "sequences_fold",
-    "share_declare",
-    "token_batch",
-    "token_files_note",
-    "tokens_ingest",
-    "watch_notes_add",
-    "watermark_advance",
-]
