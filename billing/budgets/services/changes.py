@@ -32,11 +32,9 @@ class BudgetChangeKind(CapKind[BudgetChange]):
     }  # fmt: skip
 
     def missing(self, pk: int) -> BudgetError:
-        """No such change."""
         return BudgetError(Message("change %(n)s of a budget: there is none of that id", n=pk))
 
     def refusal(self, row: BudgetChange, refused: Refused) -> Exception:
-        """Why not, as pages show it."""
         if refused.why == Why.MAKER:
             return same_person_error(refused.actor, self.what(row))
         if refused.why == Why.CHANGED:

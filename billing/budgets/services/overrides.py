@@ -42,11 +42,9 @@ class CapOverrideKind(CapKind[CapOverrideProposal]):
     }  # fmt: skip
 
     def missing(self, pk: int) -> BudgetError:
-        """No such override."""
         return BudgetError(Message("override %(n)s: there is none of that id", n=pk))
 
     def refusal(self, row: CapOverrideProposal, refused: Refused) -> Exception:
-        """Why not, as pages show it."""
         if refused.why == Why.MAKER:
             return same_person_error(refused.actor, self.what(row))
         if refused.why == Why.CHANGED:

@@ -50,11 +50,9 @@ class ReopeningKind(Kind[PeriodReopening]):
     }  # fmt: skip
 
     def missing(self, pk: int) -> ReopeningError:
-        """No such request."""
         return ReopeningError(Message("reopening %(number)s: there is none of that id", number=pk))
 
     def refusal(self, row: PeriodReopening, refused: Refused) -> Exception:
-        """Why not, as pages and programs show it."""
         match refused.why:
             case Why.MAKER:
                 what = Message("open %(month)s again", month=row.month)

@@ -38,11 +38,9 @@ class CorrectionKind(Kind[CorrectionProposal]):
     }  # fmt: skip
 
     def missing(self, pk: int) -> NoteError:
-        """No such correction."""
         return NoteError(Message("correction %(number)s: there is none of that id", number=pk))
 
     def refusal(self, row: CorrectionProposal, refused: Refused) -> Exception:
-        """Why not, as pages and programs show it."""
         correction = row.corrections.get()
         if refused.why == Why.MAKER:
             return same_person_error(refused.actor, correction_words(correction))

@@ -64,11 +64,9 @@ class ChangeKind(Kind[ChangeProposal]):
     }  # fmt: skip
 
     def missing(self, pk: int) -> ChangeError:
-        """No such change."""
         return ChangeError(Message("change %(number)s: there is none of that id", number=pk))
 
     def refusal(self, row: ChangeProposal, refused: Refused) -> Exception:
-        """Why not, as pages and programs show it."""
         match refused.why, refused.action:
             case Why.MAKER, Action.NOTED:
                 text = Message(

@@ -79,7 +79,6 @@ class PriceListKind(Kind[PriceDraft]):
     }  # fmt: skip
 
     def missing(self, pk: int) -> PriceDraftError:
-        """No such draft."""
         return _refused("draft", Message("%(number)s: there is none of that id", number=pk))
 
     def refusal(self, row: PriceDraft, refused: Refused) -> PriceDraftError:

@@ -43,11 +43,9 @@ class CommitmentKind(Kind[CommitmentDraft]):
     }  # fmt: skip
 
     def missing(self, pk: int) -> RateError:
-        """No such terms."""
         return RateError(Message("proposed terms %(number)s: there are none of that id", number=pk))
 
     def refusal(self, row: CommitmentDraft, refused: Refused) -> RateError:
-        """Why not, as pages and programs show it."""
         actor, name, approves = refused.actor, row.name, refused.action == Action.APPROVED
         match refused.why:
             case Why.TAKEN:
