@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo
 
 from django import template
 from django.template.defaulttags import querystring
+from django.template.engine import Engine
 from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import mark_safe
@@ -88,6 +89,20 @@ def th(look: str, *names: object) -> str:
     """Heads of columns that look alike: `look` is the class of each, empty for text that every screen shows."""
     kind = format_html(' class="{}"', look) if look else ""
     return format_html_join("", '<th scope="col"{}>{}</th>', ((kind, name) for name in names))
+
+
+@register.simple_block_tag(takes_context=True)
+def card(context: template.Context, content: str, *, name: str, title: Any, **head: Any) -> str:
+    """A card of a page; `head`: what else `parts/head.html` shows of it, such as the `table` that it has as a file."""
+    shown = {"soft": "", "table": "", "files": "", **head, "name": name, "title": title, "content": content}
+    with context.push(**shown):
+        return Engine.get_default().get_template("portal/parts/card.html").render(context)
+
+
+@register.simple_block_tag(takes_context=True)
+def table_card(context: template.Context, content: str, *, look: str = "", **head: Any) -> str:
+    """A card that is one table, of the class `look`, and nothing else."""
+    return card(context, content, look=look, is_table=True, **head)
 
 
 @register.inclusion_tag("portal/parts/press.html")
