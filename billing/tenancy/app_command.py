@@ -18,7 +18,9 @@ from billing.runtime.progress import ProgressCallback, no_progress, progress_tex
 from billing.tenancy.access import Right
 from billing.tenancy.actors import Actor, actor_at_command
 from billing.tenancy.models import ApiToken
+from billing.tenancy.selectors import NoSetupError
 from billing.tenancy.tokens import api_token_find
+from metering.intervals import IntervalError
 from metering.messages import UserError, as_text
 from metering.names import visible
 
@@ -72,7 +74,7 @@ class AppCommand(BaseCommand):
         _refuse_broken_text(options)
         try:
             status = self.run(**options)
-        except UserError as error:
+        except (UserError, IntervalError, NoSetupError) as error:
             fail(str(error))
         except DataError as error:
             fail(f"a value is too long or out of range: {str(error).splitlines()[0]}")

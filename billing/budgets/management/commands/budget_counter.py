@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from billing.budgets.models import BudgetStatus
 from billing.budgets.services import counters_refresh
-from billing.tenancy.app_command import AppCommand, amount_text, fail
+from billing.tenancy.app_command import AppCommand, amount_text
 from billing.tenancy.selectors import NoSetupError
 
 SHORTEST_PAUSE = 1.0
@@ -37,10 +37,7 @@ class Command(AppCommand):
             self._follow()
             return 0
         before = {(row.budget_id, row.period): row.spent for row in BudgetStatus.objects.all()}
-        try:
-            standings = counters_refresh(now=timezone.now())
-        except NoSetupError as error:
-            fail(str(error))
+        standings = counters_refresh(now=timezone.now())
         rows = [_row(standing, before.get((standing.budget_id, standing.period))) for standing in standings]
         if json:
             self.print_json({"budgets": [_as_json(row) for row in rows]})

@@ -6,11 +6,10 @@ from typing import Any
 from django.utils import timezone
 
 from billing.closing.exception_kinds import WAIVABLE
-from billing.closing.services.waivers import WaiverError, exception_waive, last_day
+from billing.closing.services.waivers import exception_waive, last_day
 from billing.invoices.services.periods import period_open
 from billing.tenancy.access import Right
-from billing.tenancy.app_command import DONE, AppCommand, fail, operator
-from billing.tenancy.selectors import NoSetupError
+from billing.tenancy.app_command import DONE, AppCommand, operator
 
 
 class Command(AppCommand):
@@ -27,13 +26,10 @@ class Command(AppCommand):
 
     def run(self, *, month: str, kind: str, subject: str, reason: str, until: str | None, by: str | None,
             json: bool, **_: Any) -> int:  # fmt: skip
-        try:
-            waiver = exception_waive(
-                period=period_open(month=month), kind=kind, subject=subject, reason=reason, actor=operator(by, Right.CLOSE),
-                now=timezone.now(), until=last_day(until),
-            )  # fmt: skip
-        except (WaiverError, NoSetupError, ValueError) as error:
-            fail(str(error))
+        waiver = exception_waive(
+            period=period_open(month=month), kind=kind, subject=subject, reason=reason, actor=operator(by, Right.CLOSE),
+            now=timezone.now(), until=last_day(until),
+        )  # fmt: skip
         if json:
             self.print_json(
                 {

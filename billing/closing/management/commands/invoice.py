@@ -5,11 +5,9 @@ from typing import Any
 
 from django.utils import timezone
 
-from billing.approvals.limits import AuthorityError
-from billing.closing.services.showback import ModeError, billing_mode_put
-from billing.corrections.note_lines import NoteError
+from billing.closing.services.showback import billing_mode_put
 from billing.corrections.services.settlement import SettlementError, document_settle
-from billing.invoices.services.invoices import ApprovalError, invoice_rebuild, invoice_void, invoices_preview
+from billing.invoices.services.invoices import invoice_rebuild, invoice_void, invoices_preview
 from billing.tenancy.access import Right
 from billing.tenancy.app_command import DONE, AppCommand, fail, operator
 from billing.tenancy.models import BillingMode
@@ -44,7 +42,7 @@ class Command(AppCommand):
     def run(self, *, action: str, by: str | None, json: bool, **options: Any) -> int:
         try:
             done = getattr(self, f"_{action}")(operator(by, Right.APPROVE if action == "mode" else Right.CLOSE), options)
-        except (ApprovalError, ModeError, NoteError, SettlementError, AuthorityError) as error:
+        except SettlementError as error:
             fail(str(error))
         if json:
             self.print_json({"action": action, "done": done})

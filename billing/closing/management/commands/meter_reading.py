@@ -5,10 +5,9 @@ from typing import Any
 
 from django.utils import timezone
 
-from billing.closing.services.energy import ReadingError, meter_reading_put
+from billing.closing.services.energy import meter_reading_put
 from billing.tenancy.access import Right
-from billing.tenancy.app_command import DONE, AppCommand, fail, operator
-from billing.tenancy.selectors import NoSetupError
+from billing.tenancy.app_command import DONE, AppCommand, operator
 
 
 class Command(AppCommand):
@@ -25,13 +24,10 @@ class Command(AppCommand):
 
     def run(self, *, month: str, cluster: str, kwh: str, shared: str, source: str, json: bool, by: str | None,
             **_: Any) -> int:  # fmt: skip
-        try:
-            reading = meter_reading_put(
-                month=month, cluster=cluster, metered=kwh, shared=shared, source=source, actor=operator(by, Right.CLOSE),
-                now=timezone.now(),
-            )  # fmt: skip
-        except (ReadingError, NoSetupError, ValueError) as error:
-            fail(str(error))
+        reading = meter_reading_put(
+            month=month, cluster=cluster, metered=kwh, shared=shared, source=source, actor=operator(by, Right.CLOSE),
+            now=timezone.now(),
+        )  # fmt: skip
         if json:
             self.print_json(
                 {"period": month, "cluster": cluster, "metered_kwh": reading.metered_kwh, "shared_kwh": reading.shared_kwh}

@@ -12,8 +12,7 @@ from billing.invoices.models import Operation
 from billing.invoices.selectors import invoices_as_dict, invoices_of
 from billing.invoices.services.periods import period_open
 from billing.tenancy.access import Right
-from billing.tenancy.app_command import DECIDE, DONE, AppCommand, fail, operator
-from billing.tenancy.selectors import NoSetupError
+from billing.tenancy.app_command import DECIDE, DONE, AppCommand, operator
 
 
 class Command(AppCommand):
@@ -25,10 +24,7 @@ class Command(AppCommand):
         self.add_json(parser)
 
     def run(self, *, month: str, by: str | None, json: bool, **_: Any) -> int:
-        try:
-            period = period_open(month=month)
-        except (NoSetupError, ValueError) as error:
-            fail(str(error))
+        period = period_open(month=month)
         operation = operation_request(kind="close", month=month, actor=operator(by, Right.CLOSE, needed=False))
         operation = operation_run(operation_id=operation.pk, report_progress=self.progress())
         period.refresh_from_db()

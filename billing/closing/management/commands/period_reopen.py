@@ -5,14 +5,12 @@ from typing import Any
 
 from django.utils import timezone
 
-from billing.approvals.limits import AuthorityError
 from billing.closing.models import PeriodReopening
 from billing.closing.selectors import reopening_as_dict, reopenings_of
-from billing.closing.services.reopening import ReopeningError, reopening_step
+from billing.closing.services.reopening import reopening_step
 from billing.invoices.selectors import period_of
 from billing.tenancy.access import Right
-from billing.tenancy.app_command import DONE, AppCommand, approver, fail, operator
-from billing.tenancy.selectors import NoSetupError
+from billing.tenancy.app_command import DONE, AppCommand, approver, operator
 
 
 class Command(AppCommand):
@@ -33,10 +31,7 @@ class Command(AppCommand):
             self.add_json(chosen)
 
     def run(self, *, action: str, month: str, json: bool, **options: Any) -> int:
-        try:
-            found = reopenings_of(period_of(month)) if action == "list" else [_taken(action, month, options)]
-        except (ReopeningError, AuthorityError, NoSetupError, ValueError) as error:
-            fail(str(error))
+        found = reopenings_of(period_of(month)) if action == "list" else [_taken(action, month, options)]
         if json:
             self.print_json({"period": month, "reopenings": [reopening_as_dict(item) for item in found]})
             return DONE

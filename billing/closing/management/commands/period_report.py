@@ -9,8 +9,7 @@ from django.utils import timezone
 from billing.closing.exceptions import shown
 from billing.closing.report import Report, build_report
 from billing.invoices.selectors import period_of
-from billing.tenancy.app_command import DECIDE, DONE, AppCommand, fail
-from billing.tenancy.selectors import NoSetupError
+from billing.tenancy.app_command import DECIDE, DONE, AppCommand
 
 
 class Command(AppCommand):
@@ -21,10 +20,7 @@ class Command(AppCommand):
         self.add_json(parser)
 
     def run(self, *, month: str, json: bool, **_: Any) -> int:
-        try:
-            report = build_report(period_of(month), now=timezone.now())
-        except (NoSetupError, ValueError) as error:
-            fail(str(error))
+        report = build_report(period_of(month), now=timezone.now())
         if json:
             self.print_json(report.as_dict())
         else:

@@ -10,7 +10,6 @@ from django.utils import timezone
 from billing.invoices.selectors import period_of
 from billing.tenancy.access import Right
 from billing.tenancy.app_command import DONE, AppCommand, fail, operator
-from billing.tenancy.selectors import NoSetupError
 from billing.usage.models import QuarantinedRecord
 from billing.usage.services import ReplayError, quarantine_dismiss, quarantine_replay
 
@@ -43,10 +42,7 @@ class Command(AppCommand):
             return DONE
         records = QuarantinedRecord.objects.filter(status=QuarantinedRecord.Status.OPEN).order_by("id")
         if month:
-            try:
-                period = period_of(month)
-            except (NoSetupError, ValueError) as error:
-                fail(str(error))
+            period = period_of(month)
             records = records.filter(at__gte=period.start, at__lt=period.end)
         if json:
             fields = ("id", "door", "reporter", "reason", "error", "key", "record", "times_received")

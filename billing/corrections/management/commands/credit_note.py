@@ -6,8 +6,6 @@ from typing import Any
 
 from django.utils import timezone
 
-from billing.approvals.limits import AuthorityError
-from billing.corrections.note_lines import NoteError
 from billing.corrections.services.corrections import (
     LineCredit,
     Wanted,
@@ -20,7 +18,7 @@ from billing.corrections.services.sla import LostWork, sla_credit_draft
 from billing.invoices.models import Correction
 from billing.invoices.selectors import correction_as_dict, corrections_all
 from billing.tenancy.access import Right
-from billing.tenancy.app_command import DECIDE, DONE, AppCommand, approver, fail, operator
+from billing.tenancy.app_command import DECIDE, DONE, AppCommand, approver, operator
 
 
 def decimal(text: str) -> Decimal:
@@ -83,13 +81,10 @@ class Command(AppCommand):
         self.add_json(parser)
 
     def run(self, *, action: str, **options: Any) -> int:
-        try:
-            if action == "list":
-                return self._list(json=options["json"])
-            actor = (approver if action == "approve" else operator)(options["by"], Right.CLOSE, Right.APPROVE)
-            correction = getattr(self, f"_{action}")(actor, options)
-        except (NoteError, AuthorityError) as error:
-            fail(str(error))
+        if action == "list":
+            return self._list(json=options["json"])
+        actor = (approver if action == "approve" else operator)(options["by"], Right.CLOSE, Right.APPROVE)
+        correction = getattr(self, f"_{action}")(actor, options)
         self._answer(correction, json=options["json"])
         return DECIDE if correction.status == Correction.Status.DRAFT and action == "approve" else DONE
 

@@ -5,9 +5,7 @@ from typing import Any
 
 from django.utils import timezone
 
-from billing.approvals.limits import AuthorityError
 from billing.corrections.effect import change_as_dict, effect_of
-from billing.corrections.note_lines import NoteError
 from billing.corrections.services.retroactive import (
     retroactive_acknowledge,
     retroactive_approve,
@@ -17,7 +15,6 @@ from billing.corrections.services.retroactive import (
 from billing.invoices.models import Note
 from billing.rating.models import RetroactiveChange
 from billing.rating.selectors import changes_all
-from billing.rating.services.changes import ChangeError
 from billing.tenancy.access import Right
 from billing.tenancy.app_command import DECIDE, DONE, AppCommand, approver, fail, operator
 from metering.command_line import instant
@@ -81,13 +78,10 @@ class Command(AppCommand):
         self.add_json(parser)
 
     def run(self, *, action: str, json: bool, **options: Any) -> int:
-        try:
-            if action == "list":
-                return self._list(json)
-            change = self._done(action, options)
-            self._answer(change, json)
-        except (ChangeError, NoteError, AuthorityError) as error:
-            fail(str(error))
+        if action == "list":
+            return self._list(json)
+        change = self._done(action, options)
+        self._answer(change, json)
         return DECIDE if action == "approve" and change.proposal.waits else DONE
 
     def _done(self, action: str, options: dict[str, Any]) -> RetroactiveChange:

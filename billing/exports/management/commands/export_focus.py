@@ -6,7 +6,7 @@ from typing import Any
 
 from billing.exports.focus.conformance import ConformanceError
 from billing.exports.services.focus import UnexplainedError, focus_export
-from billing.invoices.issued import NoPeriodError, NotIssuedError
+from billing.invoices.issued import NotIssuedError
 from billing.invoices.selectors import invoices_of
 from billing.tenancy.app_command import DECIDE, DONE, AppCommand, amount_text, fail, number_of, operator, progress
 from billing.tenancy.audit import export_record
@@ -27,8 +27,6 @@ class Command(AppCommand):
         advance = progress(invoices_of(month).count(), "writing FOCUS")
         try:
             exported = focus_export(month=month, directory=out, with_1_0=with_1_0, advance=advance)
-        except NoPeriodError as error:
-            fail(str(error))
         except (NotIssuedError, UnexplainedError, ConformanceError) as error:
             self.stderr.write(f"refused: {error}")
             return DECIDE

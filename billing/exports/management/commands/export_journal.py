@@ -8,8 +8,8 @@ from typing import Any
 from django.utils import timezone
 
 from billing.exports.journal import Chart, JournalError
-from billing.exports.services.journal import ChartError, Exported, chart_read, journal_export
-from billing.invoices.issued import NoPeriodError, NotIssuedError
+from billing.exports.services.journal import Exported, chart_read, journal_export
+from billing.invoices.issued import NotIssuedError
 from billing.tenancy.access import Right
 from billing.tenancy.app_command import DECIDE, DONE, AppCommand, amount_text, fail, number_of, operator
 from billing.tenancy.audit import export_record
@@ -47,8 +47,6 @@ class Command(AppCommand):
                 month=month, path=out, chart=_chart(accounts, options), exported_by=actor, now=now,
                 accepted_at=now if options["accepted"] else None,
             )  # fmt: skip
-        except (NoPeriodError, ChartError) as error:
-            fail(str(error))
         except (NotIssuedError, JournalError) as error:
             self.stderr.write(f"refused: {error}")
             return DECIDE

@@ -3,9 +3,9 @@
 from argparse import ArgumentParser
 from typing import Any
 
-from billing.invoices.services.invoices import ApprovalError, invoices_approve
+from billing.invoices.services.invoices import invoices_approve
 from billing.tenancy.access import Right
-from billing.tenancy.app_command import DONE, AppCommand, approver, fail, number_of
+from billing.tenancy.app_command import DONE, AppCommand, approver, number_of
 
 
 class Command(AppCommand):
@@ -19,10 +19,7 @@ class Command(AppCommand):
         self.add_json(parser)
 
     def run(self, *, month: str, team: str | None, by: str, json: bool, **_: Any) -> int:
-        try:
-            invoices = invoices_approve(month=month, actor=approver(by, Right.APPROVE), team=team)
-        except ApprovalError as error:
-            fail(str(error))
+        invoices = invoices_approve(month=month, actor=approver(by, Right.APPROVE), team=team)
         if json:
             self.print_json({"period": month, "approved": [invoice.team.code for invoice in invoices], "by": by})
             return DONE

@@ -17,8 +17,7 @@ from billing.runtime.atomic_file import atomic_file
 from billing.setup.price_import import price_lists_import
 from billing.tenancy.access import Right
 from billing.tenancy.app_command import DECIDE, DONE, AppCommand, approver, fail, operator, progress
-from billing.tenancy.selectors import NoSetupError, billing_setup
-from metering.intervals import IntervalError
+from billing.tenancy.selectors import billing_setup
 
 STEPS = {
     "submit": (price_draft_submit, "waits for approval by somebody else than", "hand a draft over for approval"),
@@ -57,14 +56,11 @@ class Command(AppCommand):
             self.add_actor(chosen)
 
     def run(self, *, action: str, **options: Any) -> int:
-        try:
-            if action in STEPS:
-                right = Right.APPROVE if action in ("approve", "reject") else Right.EDIT_PRICES
-                actor = (approver if action == "approve" else operator)(options["by"], right)
-                return self._step(action, options["name"], options["reason"], actor)
-            return int(getattr(self, f"_{action}")(**options))
-        except (NoSetupError, IntervalError) as error:
-            fail(str(error))
+        if action in STEPS:
+            right = Right.APPROVE if action in ("approve", "reject") else Right.EDIT_PRICES
+            actor = (approver if action == "approve" else operator)(options["by"], right)
+            return self._step(action, options["name"], options["reason"], actor)
+        return int(getattr(self, f"_{action}")(**options))
 
     def _list(self, *, json: bool, **_: Any) -> int:
         rows = [_version_row(version) for version in PriceVersion.objects.filter(sealed=True).select_related("draft")]
