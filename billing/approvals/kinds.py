@@ -16,8 +16,6 @@ Action = Step.Action
 
 
 class Why(Enum):
-    """Why a step is refused."""
-
     STATE = "it is not in a state for that step"
     STALE = "the person looked at another revision"
     MAKER = "a maker would decide"

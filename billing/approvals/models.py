@@ -16,8 +16,6 @@ P = TypeVar("P", bound="Proposal")
 
 
 class OfKind(models.Manager[P]):
-    """The proposals of one kind."""
-
     def __init__(self, kind: str) -> None:
         super().__init__()
         self.kind = kind

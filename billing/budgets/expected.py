@@ -63,7 +63,6 @@ class Outlook:
 
     @cached_property
     def jobs(self) -> dict[str, list[Running]]:
-        """The running jobs, by team."""
         return by_team(running_jobs(self.now, self.reference_data))
 
     @cached_property

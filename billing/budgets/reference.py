@@ -82,7 +82,6 @@ def reference_read(now: datetime) -> Reference | None:
 
 
 def counters_read(now: datetime) -> list[BudgetLine]:
-    """The counter of every budget in force."""
     tree, raises = team_tree(), cap_raises(now)
     standings = list(
         BudgetStatus.objects.filter(start__lte=now, end__gt=now)

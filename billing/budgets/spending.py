@@ -216,7 +216,6 @@ def by_team(items: Iterable[OfTeam]) -> dict[str, list[OfTeam]]:
 
 
 def covered(items: Mapping[str, Iterable[OfTeam]], scope: Scope) -> list[OfTeam]:
-    """What of it the scope covers."""
     return [item for team in scope.teams for item in items.get(team, ()) if scope.covers(item)]
 
 

@@ -31,7 +31,6 @@ class EnergyComparison:
 
     @property
     def difference(self) -> Decimal:
-        """Metered less charged and shared."""
         return round_to(Fraction(self.metered) - self.charged - Fraction(self.shared), ENERGY_PLACES)
 
     @property

@@ -142,7 +142,6 @@ def costs_not_measured(context: Context) -> Iterator[ReportedException]:
 
 
 def without_owner(context: Context) -> Iterator[ReportedException]:
-    """Usage that no team owns, by namespace and consumer."""
     totals: dict[tuple[str, str, str], Decimal] = defaultdict(Decimal)
     worth: dict[tuple[str, str, str], Decimal | None] = {}
     for item in context.rated.unowned:

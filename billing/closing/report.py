@@ -90,7 +90,6 @@ class Report:
 
     @property
     def blocking(self) -> list[ReportedException]:
-        """The exceptions that block the close."""
         return [item for item in self.exceptions if item.blocks]
 
     @property

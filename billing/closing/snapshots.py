@@ -86,7 +86,6 @@ def beside_of(snapshot: RatingSnapshot) -> Beside:
 
 
 def team_contents(charges: Iterable[Charge], verdicts: Mapping[str, list[Verdict]]) -> dict[str, TeamContent]:
-    """Lines and verdicts by team."""
     lines = {
         key: [statement_line(line) for line in invoice_lines(own)] for key, own in charges_by_invoice(charges).items()
     }
@@ -112,7 +111,6 @@ def kind_sums(lines: Iterable[StatementLine]) -> list[KindSum]:
 
 
 def sums_of(snapshot: RatingSnapshot, teams: Iterable[str]) -> dict[str, TeamSums]:
-    """Sums by kind by team."""
     decoder = msgspec.json.Decoder(TeamSums)
     return {team: decoder.decode(sums) for team, sums in _rows(snapshot, teams, "team", "sums")}
 

@@ -88,7 +88,6 @@ def _at(rows: QuerySet[Any], positions: Iterable[int] | None) -> QuerySet[Any]:
 
 
 def month_of_close() -> dict[int, str]:
-    """The month that each close closed."""
     closed = BillingPeriod.objects.exclude(close_seq=None).only("close_seq", "month")
     return {period.close_number: period.month for period in closed}
 

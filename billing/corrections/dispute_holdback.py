@@ -61,7 +61,6 @@ def hold_of(dispute: Dispute) -> DisputeHoldback | None:
 
 
 def holds_of(document: Invoice | Note) -> QuerySet[DisputeHoldback]:
-    """The holdbacks of all disputes of a document."""
     return DisputeHoldback.objects.filter(dispute__in=document.disputes.all())
 
 

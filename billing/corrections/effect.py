@@ -76,7 +76,6 @@ class Effect:
         return sorted({charge.key.team for item in self.moved for charge in (*item.before, *item.after)})
 
     def by_team_and_month(self) -> list[TeamMonth]:
-        """Charged and should-be amounts, by team and month of usage."""
         sums: dict[tuple[str, str], list[Decimal]] = defaultdict(lambda: [ZERO, ZERO])
         for item in self.moved:
             for column, charges in enumerate((item.before, item.after)):

@@ -88,7 +88,6 @@ class LineUsage:
 
 
 def month_rows(month: MonthLines) -> Rows:
-    """The lines of a month as rows of a cube."""
     days = Slots.days(month.period.window, month.period.zone)
     passed = max(1, sum(midnight < month.as_of for midnight in days.starts))
     usage, rows = _usage(month, month.period.window, days), Rows()

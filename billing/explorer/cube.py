@@ -110,13 +110,11 @@ def whole_units(value: Decimal, measure: str) -> int:
 
 
 def packed(column: Column) -> bytes:
-    """A column as it is stored."""
     names, numbers = (column.stored(), column.codes) if isinstance(column, Coded) else (None, column)
     return zstandard.compress(msgspec.msgpack.encode((names, numbers.dtype.str, numbers.tobytes())))
 
 
 def unpacked(content: bytes) -> Column:
-    """A stored column."""
     names, kind, numbers = msgspec.msgpack.decode(zstandard.decompress(content), type=Stored)
     values = np.frombuffer(numbers, dtype=np.dtype(kind))
     return values if names is None else Coded.restored(names, values)
@@ -129,14 +127,12 @@ class Cube:
     columns: Mapping[str, Column]
 
     def names(self, name: str) -> Coded:
-        """A column of names."""
         column = self.columns[name]
         if not isinstance(column, Coded):
             raise TypeError(f"{name} has no names")
         return column
 
     def numbers(self, name: str) -> Integers:
-        """A column of numbers."""
         column = self.columns[name]
         if isinstance(column, Coded):
             raise TypeError(f"{name} has no numbers")

@@ -16,5 +16,4 @@ class CubeFacts(msgspec.Struct):
 
 
 def facts_of(cube: MonthCube) -> CubeFacts:
-    """The facts of a cube."""
     return msgspec.msgpack.decode(cube.facts, type=CubeFacts)

@@ -64,7 +64,6 @@ class Coded:
 
 
 def hashes_of(names: Iterable[str]) -> Integers:
-    """A hash of each name."""
     return np.frombuffer(b"".join(blake2b(name.encode(), digest_size=HASH.itemsize).digest() for name in names), HASH)
 
 

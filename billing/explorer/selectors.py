@@ -285,8 +285,6 @@ def _totals_of(selection: Selection, totals: Integers, groups: Sequence[tuple[st
 
 @dataclass
 class _Sums:
-    """The sums of a selection, by group."""
-
     selection: Selection
     query: Query
 
@@ -423,7 +421,6 @@ def _unknown(query: Query) -> list[str]:
 
 
 def _columns(query: Query, of: str, *, lines: bool) -> set[str]:
-    """The columns that the query reads of the sums of a month."""
     asked = _asked_sums(query) | set(_unknown(query))
     found = {"team", "shadow", *query.by, *query.filter}
     found |= {"job", "namespace", "cluster", "unit"} if "jobs" in asked else set()

@@ -280,7 +280,6 @@ class Selection:
         return _in_one([_values(part, rows, metric) for part, rows in self._pairs])
 
     def totals(self, metric: Metric) -> Integers:
-        """The sum of each group."""
         return _summed(self.group, self.values(metric), self.number)
 
     def by_bar(self, metric: Metric, slots: Integers, number: int, bars: int) -> Integers:

@@ -71,8 +71,6 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Journal:
-    """The postings of one invoice."""
-
     journal_id: str
     company_code: str
     posting_date: date
@@ -83,16 +81,13 @@ class Journal:
 
     @property
     def debit(self) -> Decimal:
-        """Sum of the debit side."""
         return sum((entry.debit for entry in self.entries if entry.debit is not None), ZERO)
 
     @property
     def credit(self) -> Decimal:
-        """Sum of the credit side."""
         return sum((entry.credit for entry in self.entries if entry.credit is not None), ZERO)
 
     def net_of(self, account: str) -> Decimal:
-        """Debits less credits of one account."""
         ours = [entry for entry in self.entries if entry.account == account]
         return sum(((entry.debit or ZERO) - (entry.credit or ZERO) for entry in ours), ZERO)
 

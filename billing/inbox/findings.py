@@ -52,10 +52,8 @@ def findings_of(report: Report, now: datetime, before: Iterable[Finding]) -> lis
 
 
 def stored(findings: Iterable[Finding]) -> Any:
-    """Findings as JSON values."""
     return msgspec.json.decode(msgspec.json.encode(list(findings), enc_hook=Message.as_json))
 
 
 def findings_in(row: MonthFindings) -> list[Finding]:
-    """The findings of a month."""
     return msgspec.convert(row.content, list[Finding], dec_hook=lambda _, value: Message.from_json(value))

@@ -130,7 +130,6 @@ def _rounded(energy: Fraction | Decimal | None) -> Decimal | None:
 
 
 def total_of(lines: Sequence[Line]) -> Decimal:
-    """Sum of the rounded lines."""
     return sum((line.amount for line in lines), Decimal("0.00"))
 
 

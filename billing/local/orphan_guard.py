@@ -22,7 +22,6 @@ _NOT_FOUND = 127
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command to its end."""
     parent, grace, _, *command = arguments
     signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)
     die_with_parent(int(parent), signal.SIGTERM)

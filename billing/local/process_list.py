@@ -68,7 +68,6 @@ def children(port: int) -> list[Child]:
 
 
 def server_argv(port: int) -> list[str]:
-    """How web is served on `port`."""
     return [sys.executable, "-m", "billing.settings.serve", "--port", str(port)]
 
 

@@ -252,7 +252,6 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 
 
 def _ending(code: int) -> str:
-    """What an exit status means, in words."""
     status = 128 - code if code < 0 else code  # the guard passes the signal of its command on as 128 + n
     if status in _ENDINGS:
         return f"exit status {code}, {_ENDINGS[status]}"

@@ -30,5 +30,4 @@ def _scheduled(**_: Any) -> None:
 
 
 def heartbeat_note(part: str) -> None:
-    """Note that a part is at work now."""
     Heartbeat.objects.update_or_create(part=part, defaults={"at": timezone.now()})

@@ -172,7 +172,6 @@ class Board:
 
     @cached_property
     def scope(self) -> Scope:
-        """The teams and the filters as patterns."""
         names = {"cluster": self.filters.site, "namespace": self.filters.namespace}
         names |= {name: getattr(self.filters, name) for name in ("accelerator", "model", "consumer")}
         patterns = {name: value if name == "accelerator" else escape(value) for name, value in names.items()}

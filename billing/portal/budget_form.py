@@ -42,7 +42,6 @@ class Amount(forms.CharField):
 
 
 def amount_rule() -> str:
-    """What an amount must be."""
     rule = gettext("must be an amount from 0.01 to %(most)s with at most 2 decimals, such as 100,000.00")
     return rule % {"most": f"{MOST_AMOUNT:,}"}
 

@@ -192,7 +192,6 @@ def _day(item: RatedUsage, scope: Scope) -> date:
 
 
 def days_of_tokens(line: StatementLine, scope: Scope) -> Breakdown:
-    """A token line by local day."""
     found = _tokens(line, scope, Grain.DAY)
     rows = [
         {"day": day, "requests": _requests(items), "usage": _usage(items)}
@@ -202,7 +201,6 @@ def days_of_tokens(line: StatementLine, scope: Scope) -> Breakdown:
 
 
 def hours_of_tokens(line: StatementLine, scope: Scope, day: date, share: Part) -> Breakdown:
-    """One day of a token line by hour."""
     inside = _within(scope, Interval(*(midnight_of(one, scope.zone) for one in (day, day + DAY))))
     rows = [
         {"hour": hour, "requests": _requests(items), "usage": _usage(items)}

@@ -14,7 +14,6 @@ LOOKS: Final = {"cost": "money", "gpu_hours": "quantity", "slice_hours": "quanti
 
 
 def groups_table(found: Explored, called: Mapping[str, str]) -> Table:
-    """The groups with every column, exact."""
     query = found.query
     looks = {column: "price" if column in UNIT_COSTS else LOOKS.get(column, "count") for column in COLUMNS}
     looks |= {"before": LOOKS.get(query.metric, "count"), "change": LOOKS.get(query.metric, "count"), "share": "ratio"}

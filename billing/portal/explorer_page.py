@@ -206,7 +206,6 @@ class ExplorerPage:
 
     @property
     def groups_counted(self) -> Any:
-        """What is counted where groups are."""
         return DIMENSIONS_MANY[self.query.by[0]] if len(self.query.by) == 1 else _("Groups")
 
     @property
@@ -361,7 +360,6 @@ class ExplorerPage:
 
     @property
     def compared_text(self) -> str:
-        """The days that are compared with in words."""
         return "" if self.compared is None else span_text(self.compared, self.found.today)
 
     @cached_property

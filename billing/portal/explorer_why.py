@@ -59,8 +59,6 @@ class Step:
 
 @dataclass(frozen=True)
 class Why:
-    """The change of an answer, split `by` a dimension."""
-
     found: Explored
     called: Mapping[str, str]
     by: str
@@ -76,7 +74,6 @@ class Why:
 
     @cached_property
     def bridges(self) -> dict[str, Bridge]:
-        """The bridge of each name."""
         names = dict.fromkeys((*self.lines.now, *self.lines.then))
         return {name: bridge_of(self.lines.then.get(name, ()), self.lines.now.get(name, ())) for name in names}
 

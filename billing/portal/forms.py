@@ -39,8 +39,6 @@ class Renderer(TemplatesSetting):
 
 
 class Refusals(ErrorList):
-    """What is refused of one field, beside it."""
-
     template_name = "portal/parts/field_errors.html"
 
 

@@ -23,7 +23,6 @@ def scope_seen(request: HttpRequest) -> UsageScope:
 
 
 def scope_of_team(code: str) -> UsageScope:
-    """The usage of one team."""
     return UsageScope(frozenset({code}))
 
 

@@ -65,7 +65,6 @@ def _never_opened(month: str, setup: BillingSetup) -> BillingPeriod:
 
 
 def _months_with_usage(zone: str) -> list[str]:
-    """First and last month of usage and every month between."""
     used = usage_span()
     return [] if used is None else _between(month_of(used.start, zone), month_of(used.end - MICROSECOND, zone))
 

@@ -126,8 +126,6 @@ class InterruptionForm(PolicyForm):
 
 
 class _Split(RowForm):
-    """How the cost of a row is split over teams."""
-
     method_field = shares_field = ""
 
     def clean(self) -> dict[str, Any]:

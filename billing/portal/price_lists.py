@@ -26,8 +26,6 @@ from pricing.what_if import ComponentChange, price_text
 
 @dataclass(frozen=True, slots=True)
 class GpuLine:
-    """One GPU or slice price."""
-
     accelerator: str
     resource: str
     unit: str
@@ -80,7 +78,6 @@ def open_drafts() -> QuerySet[PriceDraft]:
 
 
 def shown_version(version: PriceVersion) -> ShownList:
-    """The prices of a published version."""
     gpu = [
         GpuLine(row.accelerator, row.resource, row.unit, row.price, row.facility_kw, row.cost_sheet)
         for row in version.gpu.all()

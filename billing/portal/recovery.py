@@ -113,7 +113,6 @@ class Recovery:
 
     @property
     def of_pools(self) -> Decimal:
-        """Billed for the devices of the pools."""
         return sum((pool.billed for pool in self.pools), ZERO)
 
     @property
@@ -133,7 +132,6 @@ class Recovery:
 
 
 def recovery_of(period: BillingPeriod, month: MonthFacets) -> Recovery:
-    """The recovery of a month whose sums cover every team."""
     times = _device_time(period, month)
     lines = [line for line in month.charged if not line.key.correction]
     billed = _billed(lines, period)

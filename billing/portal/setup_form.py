@@ -49,7 +49,6 @@ class SetupForm(PageForm):
     contact = _optional(_("Contact"), "contact")
 
     def clean_zone(self) -> str:
-        """Refuse what is no time zone."""
         zone = str(self.cleaned_data["zone"])
         if zone not in available_timezones():
             raise forms.ValidationError(_("a time zone such as Asia/Shanghai"))

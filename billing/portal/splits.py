@@ -98,7 +98,6 @@ def first_rows(rows: Sequence[SplitRow]) -> tuple[list[SplitRow], Decimal, int]:
 
 
 def whole_lines(lines: Iterable[Charged]) -> list[Piece]:
-    """Every line as one piece."""
     return [Piece(line, line.amount) for line in lines]
 
 

@@ -102,7 +102,6 @@ class Statement:
         return sum_of(self.lines)
 
     def of_kind(self, kind: str) -> Decimal:
-        """Sum of the lines of one kind."""
         return sum_of(line for line in self.lines if line.key.kind == kind)
 
     @property
@@ -142,7 +141,6 @@ class Statement:
         ]  # fmt: skip
 
     def line(self, digest: str) -> StatementLine | None:
-        """The line of that name, or None."""
         return next((line for line in self.lines if line.digest == digest), None)
 
 
@@ -199,8 +197,6 @@ class Month:
 
 @dataclass(frozen=True)
 class MonthStatements(Month):
-    """The statements of the teams, by team code."""
-
     statements: list[Statement]
 
     @property

@@ -181,7 +181,6 @@ def _percent(ratio: Fraction) -> Decimal:
 
 
 def _published(model: str) -> list[Decimal | None]:
-    """Prices of the model in the newest published list, by class."""
     version = published_versions().first()
     found = {row.token_class: row.price for row in version.tokens.all() if row.model == model} if version else {}
     return [found.get(name) for name in CLASSES]

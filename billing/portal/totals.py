@@ -69,7 +69,6 @@ def note_totals(notes: QuerySet[Note]) -> list[Total]:
 
 
 def dispute_totals(disputes: QuerySet[Dispute]) -> list[Total]:
-    """What is disputed, by currency."""
     rows = disputes.order_by().values_list("currency").annotate(Count("pk"), Sum("amount"))
     return _totals((currency, "", number, amount) for currency, number, amount in rows)
 
@@ -97,8 +96,6 @@ def _total(currency: str, parts: list[Part]) -> Total:
 
 
 class Row(Protocol):
-    """A budget of the list with its standing."""
-
     @property
     def budget(self) -> Budget: ...
 

@@ -46,7 +46,6 @@ def heat_of(name: str, sums: WeekHours, hours: Counter[WeekHour], per: int, plac
 
 
 def added_up(parts: Iterable[WeekHours]) -> WeekHours:
-    """The parts as one."""
     sums: WeekHours = defaultdict(Decimal)
     for part in parts:
         for at, amount in part.items():

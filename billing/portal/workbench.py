@@ -333,7 +333,6 @@ def _waterfall_bars(cost: GpuHourCost, simple: GpuHourCost) -> list[Bar]:
 
 
 def _swing_bars(sheet: CostSheet) -> tuple[list[SwingBar], Fraction]:
-    """The widest swings, and the price that they are swings of."""
     price = exact_price(sheet)
     bars = []
     for swing in [swing for swing in sensitivity(sheet) if swing.width][:SHOWN_SWINGS]:

@@ -86,8 +86,6 @@ class ReadOnly:
 
 
 class GpuPrices(ReadOnly, TabularInline):
-    """GPU prices of a version."""
-
     model = GpuPrice
     hide_title = True
     fields = readonly_fields = ("accelerator", "resource", "sold_by", "price", "cost_sheet", "facility_kw")
@@ -98,8 +96,6 @@ class GpuPrices(ReadOnly, TabularInline):
 
 
 class TokenPrices(ReadOnly, TabularInline):
-    """Token prices of a version."""
-
     model = TokenPrice
     hide_title = True
     fields = readonly_fields = ("model", "token_class_words", "price", "cost_sheet")
@@ -152,8 +148,6 @@ class TokenCostSheetAdmin(ReadOnly, ModelAdmin):
 
 @admin.register(EfficiencyPolicy)
 class EfficiencyPolicyAdmin(ReadOnly, ModelAdmin):
-    """Efficiency policies."""
-
     list_display = ("name", "valid_from", "valid_until")
     fields = (
         "name", "valid_from", "valid_until", "measured_by", "hfu_below", "penalty", "mfu_above", "reward", "min_minutes",

@@ -36,7 +36,6 @@ class PriceChange:
 
     @property
     def change(self) -> str:
-        """One word: added, removed, raised, lowered, same."""
         if self.old is None or self.new is None:
             return "added" if self.old is None else "removed"
         return "same" if self.old == self.new else "raised" if self.new > self.old else "lowered"

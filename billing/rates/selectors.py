@@ -156,7 +156,6 @@ def notice_of(draft: PriceDraft, now: datetime) -> int:
 
 
 def commitment_book() -> CommitmentBook:
-    """What every team committed to, dated."""
     rows = Commitment.objects.select_related("team")
     return CommitmentBook(
         CommittedHours(

@@ -40,7 +40,6 @@ def verdicts_of(*, window: Interval, zone: str, close_seq: int | None, team: str
 def find_verdict(
     verdicts: Iterable[Verdict | EfficiencyVerdict], *, cluster: str, namespace: str, job: str, policy: str
 ) -> Verdict | EfficiencyVerdict | None:
-    """The verdict on one job by one policy, or None."""
     asked = (cluster, namespace, job, policy)
     return next((v for v in verdicts if (v.cluster, v.namespace, v.job, v.policy) == asked), None)
 

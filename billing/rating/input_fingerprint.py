@@ -94,7 +94,6 @@ def reference_data_lock() -> None:
 
 
 def _prices() -> dict[str, list[list[str]]]:
-    """The prices of every version, by its name."""
     found: dict[str, list[list[str]]] = {}
     names = dict(PriceVersion.objects.values_list("pk", "name"))
     for model in (GpuPrice, TokenPrice):

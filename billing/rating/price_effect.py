@@ -44,7 +44,6 @@ class Effect:
 
     @property
     def difference(self) -> Decimal:
-        """After less before."""
         return self.after - self.before
 
     @property
@@ -85,7 +84,6 @@ class PriceEffect:
         return self._summed(lambda key: replace(key, team=""))
 
     def of_team(self, code: str) -> list[Effect]:
-        """The rows of one team."""
         return [row for row in self.rows if row.key.team == code]
 
     def as_dict(self) -> dict[str, Any]:

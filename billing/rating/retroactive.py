@@ -23,7 +23,6 @@ class PriceCorrection:
     tokens: Mapping[tuple[str, str], Decimal] = field(default_factory=dict)
 
     def covers(self, instant: datetime) -> bool:
-        """Whether `instant` lies in [valid_from, valid_until)."""
         return self.valid_from <= instant < self.valid_until
 
     def over(self, version: PriceVersion) -> PriceVersion:

@@ -66,13 +66,11 @@ def _samples_of(change: RetroactiveChange) -> int:
 
 
 def ownership_row(change: RetroactiveChange) -> OwnershipRow:
-    """The owner that a change says."""
     fact = change.fact
     return OwnershipRow(fact["scope"], fact["name"], Owner(fact["team"]), change.valid_from, change.valid_until)
 
 
 def price_correction(change: RetroactiveChange) -> PriceCorrection:
-    """The prices that a change says."""
     return PriceCorrection(
         change.name, change.valid_from, change.valid_until,
         gpu={(item["accelerator"], item["resource"]): Decimal(item["price"]) for item in change.fact["gpu"]},

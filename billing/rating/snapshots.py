@@ -83,7 +83,6 @@ def shared_bytes(rated: RatingResult) -> bytes:
 
 
 def by_team(rated: RatingResult) -> dict[str, TeamRating]:
-    """Charges and verdicts of each team, in the order of the result."""
     found: dict[str, TeamRating] = defaultdict(TeamRating)
     for charge in rated.charges:
         found[charge.key.team].charges.append(charge)

@@ -51,7 +51,6 @@ class Worker(multiprocess.Process):
     """
 
     def start(self) -> None:
-        """Start it."""
         super().start()
         self.child_conn.close()
 

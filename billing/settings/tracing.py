@@ -41,7 +41,6 @@ class Spans(BatchSpanProcessor):
     """Sends spans; those of a request or its tasks have its id. Statements of background threads belong to no trace."""
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
-        """Note the id of the request."""
         if identifier := request_id():
             span.set_attribute(REQUEST_ID, identifier)
 

@@ -55,5 +55,4 @@ class _Answer:
 
 
 def application(environ: dict[str, Any], start_response: Any) -> _Answer:
-    """Django."""
     return _Answer(_django(environ, start_response))

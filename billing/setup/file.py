@@ -97,7 +97,6 @@ class Entry:
         self.fields, self.line, self._asked = fields, fields.line, set[str]()
 
     def error(self, field: str, message: str) -> SetUpFileError:
-        """An error at `field` of this entry."""
         return SetUpFileError(f"{self.path} line {self.line}: {self.where}.{field}: {message}")
 
     def has(self, field: str) -> bool:
@@ -176,7 +175,6 @@ class Entry:
         return self._converted(field, convert, f"one of {', '.join(options)}", default)
 
     def flag(self, field: str) -> bool:
-        """True or false; false where it is absent."""
         return self.choice(field, ("true", "false"), "false") == "true"
 
     def texts(self, field: str) -> list[str]:
@@ -208,7 +206,6 @@ class Entry:
         return found
 
     def zone(self, field: str) -> str:
-        """The name of a time zone."""
         return self._converted(field, lambda text: ZoneInfo(text).key, "a time zone such as Asia/Shanghai", None)
 
     def instant(self, field: str, zone: str | None) -> datetime:

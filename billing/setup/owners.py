@@ -124,7 +124,6 @@ def in_sections(entries: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, l
 def owners_declared(
     namespaces: Iterable[NamespaceOwnership], consumers: Iterable[ConsumerOwnership]
 ) -> dict[str, list[Mapping[str, Any]]]:
-    """Owners by section."""
     return in_sections([*map(namespace_declared, namespaces), *map(consumer_declared, consumers)])
 
 

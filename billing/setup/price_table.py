@@ -76,8 +76,6 @@ class PricedItem:
 
 @dataclass
 class VersionRows:
-    """The rows of one version."""
-
     name: str
     valid_from: datetime
     first: PriceRow

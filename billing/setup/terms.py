@@ -68,7 +68,6 @@ CARBON_PLACES: Final = 6
 
 
 def efficiency_policy_store(entry: Entry, zone: str, actor: str) -> Stored:
-    """An entry of `efficiency_policies`."""
     classes = list(entry.entries("classes"))
     fields: dict[str, Any] = {
         "name": entry.text("name"), "valid_from": entry.instant("valid_from", zone),
@@ -126,7 +125,6 @@ def _workload_class(entry: Entry, zone: str) -> dict[str, Any]:
 
 
 def interruption_policy_store(entry: Entry, zone: str, actor: str) -> Stored:
-    """An entry of `interruption_policies`."""
     name, valid_from = entry.text("name"), entry.instant("valid_from", zone)
     rules = {reason: _rule(entry, field) for field, reason in REASONS.items() if entry.value(field) is not None}
     if not rules:
@@ -149,7 +147,6 @@ def _rule(entry: Entry, field: str) -> dict[str, str]:
 
 
 def allocation_policy_store(entry: Entry, zone: str, actor: str) -> Stored:
-    """An entry of `allocation_policies`."""
     name, valid_from = entry.text("name"), entry.instant("valid_from", zone)
     local = valid_from.astimezone(ZoneInfo(zone))
     if local != local.replace(day=1, hour=0, minute=0, second=0, microsecond=0):

@@ -33,8 +33,6 @@ class MembershipInline(TabularInline):
 
 
 class PersonAdmin(UserAdmin, ModelAdmin):
-    """Accounts with their memberships."""
-
     form = UserChangeForm
     add_form = UserCreationForm
     change_password_form = AdminPasswordChangeForm

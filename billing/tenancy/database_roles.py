@@ -102,7 +102,6 @@ class TableRights:
     delete: bool
 
     def statement(self, table: str, role: str) -> Composable:
-        """The GRANT."""
         verbs: list[Composable] = [SQL("SELECT")]
         verbs += [SQL("INSERT")] if self.insert else []
         verbs += [SQL("DELETE")] if self.delete else []

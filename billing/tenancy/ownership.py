@@ -36,7 +36,6 @@ class OwnershipRow:
     valid_until: datetime | None = None
 
     def covers(self, instant: datetime) -> bool:
-        """Whether `instant` lies in [valid_from, valid_until)."""
         return (self.valid_from is None or self.valid_from <= instant) and (
             self.valid_until is None or instant < self.valid_until
         )
@@ -86,7 +85,6 @@ class OwnershipBook:
         return known
 
     def _fitting(self, scope: str, name: str) -> Iterator[int]:
-        """The ranks of the patterns that fit."""
         for length in self._lengths:
             for rank in self._by_prefix.get(name[:length], ()) if length <= len(name) else ():
                 if self._patterns[rank].names(scope, name):

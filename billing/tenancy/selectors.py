@@ -24,7 +24,6 @@ def company_calendar(setup: BillingSetup | None = None) -> BusinessCalendar:
 
 
 def namespace_book() -> OwnershipBook:
-    """Who owns which namespace, when."""
     return OwnershipBook(
         OwnershipRow(cluster, namespace, Owner(team, platform), valid_from, valid_until)
         for cluster, namespace, team, platform, valid_from, valid_until in NamespaceOwnership.objects.values_list(

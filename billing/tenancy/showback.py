@@ -38,6 +38,5 @@ class BillingModes:
 
 
 def billing_modes() -> BillingModes:
-    """The modes of all teams."""
     rows = BillingMode.objects.values_list("team__code", "from_month", "mode")
     return BillingModes.of((team, month, mode == BillingMode.Mode.SHADOW) for team, month, mode in rows)

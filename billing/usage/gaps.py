@@ -81,7 +81,6 @@ def metering_gaps(until: datetime, *, period_end: datetime | None = None) -> lis
 
 
 def gaps_of(rows: Iterable[tuple[Any, ...]]) -> list[Gap]:
-    """The gaps behind the rows of GAPS."""
     left_open: dict[tuple[str, str], list[tuple[Interval, int]]] = {}
     silent: dict[tuple[str, str], list[Interval]] = {}
     filled: dict[str, list[Interval]] = {}

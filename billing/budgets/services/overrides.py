@@ -60,7 +60,6 @@ class CapOverrideKind(CapKind[CapOverrideProposal]):
         return Approval()
 
     def lapsed(self, row: CapOverrideProposal, now: datetime) -> bool:
-        """Whether its time is over."""
         return row.override.until <= now
 
     def fingerprint(self, row: CapOverrideProposal) -> str:

@@ -61,7 +61,6 @@ def view_put(*, owner: User, name: str, query: str, actor: str, team: Team | Non
 
 
 def view_delete(*, view: SavedView, actor: str) -> None:
-    """Forget a view and end its reports."""
     with transaction.atomic():
         for report in view.schedules.select_related("view", "channel"):
             report_end(report=report, actor=actor)

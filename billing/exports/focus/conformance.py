@@ -162,7 +162,6 @@ class Conformance:
             self._detail[name] = (row["InvoiceId"], row["BilledCost"])
 
     def billing_period(self, rows: pa.Table) -> None:
-        """Check the rows of Billing Period."""
         self._check("Billing Period", rows, BILLING_PERIOD, BILLING_PERIOD_RULES)
 
     def contract_commitment(self, rows: pa.Table) -> None:

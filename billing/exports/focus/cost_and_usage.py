@@ -292,7 +292,6 @@ def of_tokens(line: Mapping[str, Any]) -> bool:
 
 
 def service(line: Mapping[str, Any]) -> dict[str, Any]:
-    """Which service it is, and its SKU."""
     if of_allocation(line) and not of_pool(line):
         return {
             "ServiceCategory": "Management and Governance", "ServiceSubcategory": "Other (Management and Governance)",

@@ -94,7 +94,6 @@ def parties_of(period: BillingPeriod, setup: BillingSetup, team: Team, *, shadow
 
 
 def _sums_row(invoice_pk: int, lines: list[Line]) -> tuple[Any, ...]:
-    """The stored sums of an invoice."""
     sums = dict.fromkeys(KINDS_SUMMED, Decimal("0.00"))
     facets = line_rollups(lines)
     for item in facets:

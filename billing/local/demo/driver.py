@@ -237,7 +237,6 @@ class Demonstration:
             raise DemoError(f"{door} did not take everything: {response.text[:300]}")
 
     def _finish(self, month: str) -> None:
-        """Close and issue a month of which nothing is open."""
         closed = self._operate("close", month)
         if closed.status != Operation.Status.DONE:
             raise DemoError(f"{month}: {closed.message}")

@@ -84,7 +84,6 @@ def age_at(since: datetime, until: datetime) -> str:
 
 @register.filter
 def silent_kind(kind: str) -> Any:
-    """Who is silent."""
     return KINDS.get(kind, kind)
 
 

@@ -322,7 +322,6 @@ def claim_link(item: Any, month: str) -> str:
 
 @register.simple_tag
 def evidence_address(verdict: Any, month: str) -> str:
-    """The file of the evidence for a verdict."""
     asked = {"month": month} | {name: getattr(verdict, name) for name in ("cluster", "namespace", "job", "policy")}
     return f"{reverse('portal:evidence', args=[verdict.team])}?{urlencode(asked, quote_via=quote, safe='')}"
 
@@ -371,13 +370,11 @@ def signed_percent(value: Decimal | None) -> str:
 
 @register.filter
 def prices_changed(changes: Iterable[PriceChange]) -> list[PriceChange]:
-    """The prices that are not the same in both lists."""
     return [change for change in changes if change.change != "same"]
 
 
 @register.filter
 def prices_same(changes: Iterable[PriceChange]) -> list[PriceChange]:
-    """The prices that are the same in both lists."""
     return [change for change in changes if change.change == "same"]
 
 

@@ -66,7 +66,6 @@ def _counted_as(name: str, look: str = "text") -> Column:
 
 
 def _forecast(name: str) -> Column:
-    """A column of its forecast."""
     return Column(f"forecast_{name}", "money", lambda row: getattr(row.expected, name, None))
 
 
@@ -337,7 +336,6 @@ def mute(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
 
 @action
 def unmute(request: HttpRequest, setup: BillingSetup, pk: int, mute_pk: int) -> HttpResponse:
-    """End a mute now."""
     found = own_budget(request, pk)
     services.mute_end(mute=get_object_or_404(Mute, pk=mute_pk, budget=found), **acting(request))
     return redirect("portal:budget", pk=pk)

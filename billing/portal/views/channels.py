@@ -69,8 +69,6 @@ def channel_list(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
 
 @action_for(Right.OPERATE)
 def channel_store(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
-    """Store a channel."""
-
     def put(**wish: Any) -> object:
         return channel_put(wish=ChannelWish(**wish), actor=actor_of(request))
 

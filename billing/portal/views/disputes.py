@@ -104,8 +104,6 @@ class DisputeForm(PageForm):
 
 
 class StepForm(PageForm):
-    """The text of a step of a dispute."""
-
     text = Text(label=_("What is said, shown or decided"), required=False)
 
 

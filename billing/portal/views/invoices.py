@@ -74,7 +74,6 @@ def list_page(request: HttpRequest, setup: BillingSetup, refused: PageForm | Non
 
 @page
 def invoice(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
-    """One invoice, as its document says."""
     found = invoice_or_404(request, pk)
     document = document_of(found)
     context = {

@@ -30,7 +30,6 @@ CONTACT = [Column("team", of="team.code"), *columns("address", "language", "vali
 
 @staff_page
 def mail_list(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
-    """Every mail, failures first, and every billing contact."""
     tables = {
         "mails": lambda: Table.of("mails", mails_all(), MAIL),
         "contacts": lambda: Table.of("billing-contacts", contacts_all(), CONTACT),

@@ -66,7 +66,6 @@ class TeamForm(PageForm):
     recipient = Line(label=_("Documents to the attention of"), max_length=200, required=False)
 
     def text(self) -> str:
-        """The section with this team."""
         facts = self.cleaned_data
         return sections_text({"teams": [{**facts, "parent": facts["parent"] and facts["parent"].code}]})
 
@@ -81,7 +80,6 @@ class EndForm(PageForm):
     day = Midnight(label=_("From"))
 
     def clean(self) -> dict[str, Any]:
-        """A team is not its own successor."""
         if self.cleaned_data.get("team") is not None and self.cleaned_data["team"] == self.cleaned_data.get("successor"):
             self.add_error("successor", _("must be another team"))
         return self.cleaned_data
@@ -118,7 +116,6 @@ class ClaimForm(PageForm):
         return self.cleaned_data
 
     def text(self) -> str:
-        """The section with this owner."""
         facts = self.cleaned_data
         consumer = facts["kind"] == "consumer"
         keys = ("source", "consumer") if consumer else ("cluster", "namespace")

@@ -150,7 +150,6 @@ def account_new(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
 
 @action_for(Right.MANAGE_PEOPLE)
 def account_active(request: HttpRequest, setup: BillingSetup, pk: int, step: str) -> HttpResponse:
-    """Switch an account on or off."""
     if step not in ("enable", "disable"):
         raise Http404(step)
     form = PageForm(request.POST)

@@ -29,7 +29,6 @@ UNOWNED = [*columns("kind", "subject"), Column("quantity", "quantity"), Column("
 
 @page
 def ownership(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
-    """Who owns which namespaces and consumers, since when."""
     teams = teams_visible_to(request.user)
     month, unowned = _unowned(request, setup)
     tables = {

@@ -104,14 +104,12 @@ def view_new(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
 
 @action
 def view_end(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
-    """Forget a view of one's own."""
     services.view_delete(view=_own(request, pk), actor=actor_of(request))
     return redirect("portal:saved_views")
 
 
 @action
 def report_new(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
-    """Have a view of one's own sent."""
     view = _own(request, pk)
     form = ReportForm.of(request, view, request.POST)
     if form.done(services.report_put, view=view, zone=setup.zone, **acting(request)):

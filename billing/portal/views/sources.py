@@ -21,7 +21,6 @@ NOTE = columns("at", "cluster", "agent", "kind", "subject", "text")
 
 @staff_page
 def sources(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
-    """Every agent and gateway, and the gaps of a month."""
     now = timezone.now()
     choice = month_choice(request.GET.get("month", ""), setup, now)
     found = Sources(choice.period, now)

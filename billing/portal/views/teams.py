@@ -212,7 +212,6 @@ def _instant(text: str) -> datetime:
 
 @page
 def evidence(request: HttpRequest, setup: BillingSetup, code: str) -> HttpResponse:
-    """The evidence for the verdict on one job, as a JSON file."""
     found = team_or_404(request, code)
     period = month_choice(request.GET.get("month", ""), setup, timezone.now()).period
     close_seq = period.close_seq if period.status == BillingPeriod.Status.CLOSED else None

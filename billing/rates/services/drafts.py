@@ -82,7 +82,6 @@ class PriceListKind(Kind[PriceDraft]):
         return _refused("draft", Message("%(number)s: there is none of that id", number=pk))
 
     def refusal(self, row: PriceDraft, refused: Refused) -> PriceDraftError:
-        """Why not, by the field that says so."""
         name, actor = row.name, refused.actor
         match refused.why:
             case Why.TAKEN:

@@ -173,7 +173,6 @@ def asked(window: Interval, before: int) -> dict[str, Any]:
 
 
 def rows_in_ledger(kind: str, window: Interval, before: int) -> int:
-    """How many rows of a kind the ledger has."""
     ((number,),) = rows_read(f"SELECT count(*) FROM {KINDS[kind].rows}", asked(window, before))
     servers = token_servers() if KINDS[kind].keyed else None
     return int(number) + (sharded_number(servers, window, before) if servers else 0)

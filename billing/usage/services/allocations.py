@@ -89,7 +89,6 @@ class Known:
 
 
 def end_of(report: GpuAllocation) -> End | None:
-    """The end in a report."""
     if report.ended_at is None:
         return None
     return End(

@@ -169,7 +169,6 @@ class TokenColumns:
         return list(zip(self.place[rows].tolist(), self.place[first[rows]].tolist(), strict=True))
 
     def first_rows(self) -> Rows:
-        """The first row of each key."""
         return np.flatnonzero(~self.repeats)
 
     def hex_keys(self, rows: Rows) -> str:

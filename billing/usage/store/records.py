@@ -159,7 +159,6 @@ def record_stored(key: bytes) -> dict[str, Any] | None:
 
 
 def _fields(record: ShardedRecord) -> dict[str, Any]:
-    """By the names of the record's fields."""
     source, consumer, model, site, provider, status = dimension_names([record.dimension])[record.dimension]
     with connection.cursor() as cursor:
         cursor.execute("SELECT %s::jsonb", [record.attributes])

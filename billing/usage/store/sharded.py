@@ -341,7 +341,6 @@ RECORD: Final = f"hex(key), time, dimension, epoch, {COUNTS}, hex(id), hex(rest)
 
 
 def record_read(row: Sequence[str]) -> ShardedRecord:
-    """A row of RECORD."""
     key, time, dimension, epoch, *counts, identity, rest = row
     return ShardedRecord(
         bytes.fromhex(key), int(time), int(dimension), int(epoch), tuple(map(int, counts)), bytes.fromhex(identity).decode(),

@@ -90,8 +90,6 @@ def sharded_hours(servers: Servers, window: Interval) -> str:
 
 
 def _of_each(servers: Servers, select: str, where: str, more: str = "") -> list[list[str]]:
-    """The rows of every shard."""
-
     def asked(shard: Shard) -> list[list[str]]:
         table = f"{servers.database}.token_entry_{shard.number}"
         return servers.rows(shard.number, f"SELECT {select} FROM {table} WHERE {where} AND {shard.counted} {more}")
