@@ -13,7 +13,7 @@ from django.db.models import Count, Max
 from billing.explorer.cube import whole_units
 from billing.explorer.models import MonthCube
 from billing.invoices.issued import unbuilt_teams
-from billing.invoices.lines import Line, invoice_lines
+from billing.invoices.lines import invoice_lines
 from billing.invoices.models import BillingPeriod, Invoice, InvoiceLine, Note, NoteLine
 from billing.invoices.selectors import known_before
 from billing.invoices.services.drafts import charges_by_invoice
@@ -198,11 +198,7 @@ def _rated_now(period: BillingPeriod) -> RatingResult:
 def _rated(charges: Iterable[Charge]) -> Iterator[BilledLine]:
     for (_, shadow), own in sorted(charges_by_invoice(charges).items()):
         for line in invoice_lines(own):
-            yield _billed(line, shadow)
-
-
-def _billed(line: Line, shadow: bool) -> BilledLine:
-    return BilledLine(line.key, line.amount, line.quantity, line.energy_kwh, line.co2_location_kg, shadow)
+            yield BilledLine(line.key, line.amount, line.quantity, line.energy_kwh, line.co2_location_kg, shadow)
 
 
 def _invoiced(period: BillingPeriod) -> Iterator[BilledLine]:

@@ -6,7 +6,6 @@ from typing import Any, Final
 
 from billing.rating.allocation import capacity_of
 from billing.rating.assessment import RatingResult
-from billing.rating.efficiency import Verdict
 from billing.rating.models import Charge as ChargeRow
 from billing.rating.models import EfficiencyVerdict, IdleShare, PoolCapacity, PoolTime
 from billing.runtime.bulk_copy import rows_copy
@@ -25,7 +24,7 @@ _fields: Final = attrgetter(*VERDICT)
 def charges_write(*, assessment: RatingResult, close_seq: int) -> None:
     """Store the charges and verdicts of a close, in the transaction that makes its drafts."""
     rows_copy(ChargeRow, CHARGE, (_charge(close_seq, charge) for charge in assessment.charges))
-    verdicts = (_verdict(close_seq, verdict) for verdict in assessment.verdicts)
+    verdicts = ((close_seq, verdict.job_key, *_fields(verdict)) for verdict in assessment.verdicts)
     rows_copy(EfficiencyVerdict, ("close_seq", "job_key", *VERDICT), verdicts)
 
 
@@ -52,10 +51,6 @@ def pool_times_write(*, assessment: RatingResult, close_seq: int) -> None:
 def _charge(close_seq: int, charge: Charge) -> tuple[Any, ...]:
     key = charge.key
     return (close_seq, key.digest(), *key.order, charge.usage_quantity, charge.unit_price, charge.facility_kw)
-
-
-def _verdict(close_seq: int, verdict: Verdict) -> tuple[Any, ...]:
-    return (close_seq, verdict.job_key, *_fields(verdict))
 
 
 def capacity_freeze(*, window: Interval, close_seq: int) -> None:

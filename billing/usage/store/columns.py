@@ -265,13 +265,9 @@ def _uuids(letters: Octets) -> tuple[Octets, Flags]:
     return octets, good
 
 
-def _column(field: Any, items: Sequence[Any]) -> Numbers:
-    return np.fromiter(map(field, items), np.int64, len(items))
-
-
 def _times(records: Sequence[UncheckedTokenUsage]) -> Numbers:
     since = [record.time - EARLIEST for record in records]
-    days, seconds, rest = (_column(field, since) for field in _since_2000)
+    days, seconds, rest = (np.fromiter(map(field, since), np.int64, len(since)) for field in _since_2000)
     return days * DAY_US + seconds * 1_000_000 + rest
 
 
