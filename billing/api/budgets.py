@@ -136,7 +136,6 @@ class Asked(APIView):
     permission_classes = [BearsToken]
 
     def answer(self, request: Request, fields: Mapping[str, Any]) -> HttpResponse:
-        """The answer to this question."""
         found = msgspec.json.encode(budget_check(cast(ApiToken, request.auth), fields))
         return HttpResponse(found, content_type="application/json", headers={"Cache-Control": "no-store"})
 

@@ -51,7 +51,6 @@ class GatewayEndpoint(UsageEndpoint):
         )
 
     def lago_events(self, request: Request, raws: Raws, now: datetime) -> Translated:
-        """Translate events of a Lago client."""
         namings = settings.EVENT_NAMINGS
         return translate(
             raws,

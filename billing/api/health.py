@@ -31,7 +31,6 @@ def readyz(request: HttpRequest) -> HttpResponse:
 
 
 def database_state() -> str:
-    """Whether the database answers: "ok" or "unreachable"."""
     try:
         with connection.cursor() as cursor:
             cursor.execute("SELECT 1")
@@ -50,5 +49,4 @@ def _migrations() -> str:
 
 
 def broker_state() -> str:
-    """Whether the broker answers: "ok" or "unreachable"."""
     return "unreachable" if tasks_waiting() is None else "ok"

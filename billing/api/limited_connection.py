@@ -42,8 +42,6 @@ def allow_connections() -> None:
 
 
 class LimitedConnection(HttpToolsProtocol):
-    """One connection."""
-
     _timer: asyncio.TimerHandle | None = None
     _came = _body = 0
 

@@ -132,7 +132,6 @@ def _timestamp(at: datetime | None) -> float:
 
 @read_only
 def metrics(request: HttpRequest) -> HttpResponse:
-    """The metrics of the moment."""
     installation = CollectorRegistry(auto_describe=False)
     installation.register(_Installation())
     shown = bytes(generate_latest(installation)) + bytes(generate_latest(processes()))

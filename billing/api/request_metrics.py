@@ -49,7 +49,6 @@ class CountedAnswer:
         self._id = (HEADER.lower().encode(), identifier.encode())
 
     def __call__(self, message: dict[str, Any]) -> Awaitable[None]:
-        """Send one message."""
         if message["type"] == "http.response.start":
             self._status = message["status"]
             message["headers"].append(self._id)

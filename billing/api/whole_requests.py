@@ -49,8 +49,6 @@ class Unread(io.RawIOBase):
 
 
 class WholeRequests:
-    """The ASGI application."""
-
     def __init__(self, application: Callable[..., Iterable[bytes]], threads: int) -> None:
         self._application, self._gateways = application, GatewayRequests()
         self._pages, self._probes = ThreadPoolExecutor(threads, "pages"), ThreadPoolExecutor(1, "probes")

@@ -147,7 +147,6 @@ def _allowed(kind: Kind[P], action: str) -> tuple[str, ...]:
 
 
 def _of_others(kind: Kind[P]) -> tuple[str, ...]:
-    """The steps that no maker takes."""
     return (Action.APPROVED, Action.NOTED, *(() if kind.makers_reject else (Action.REJECTED,)))
 
 

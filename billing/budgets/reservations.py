@@ -44,8 +44,6 @@ class ReservationsAwayError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """An amount kept until an instant."""
-
     id: str
     amount: Decimal
     until: datetime

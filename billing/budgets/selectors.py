@@ -30,7 +30,6 @@ def team_tree() -> dict[str, frozenset[str]]:
 
 
 def scope_of(budget: Budget, tree: Mapping[str, frozenset[str]]) -> Scope:
-    """What the budget is about."""
     return Scope(
         tree[budget.team.code], budget.cluster, budget.namespace, budget.consumer, budget.accelerator, budget.model
     )

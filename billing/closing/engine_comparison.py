@@ -28,7 +28,6 @@ class Compared:
     engine_output: int = 0
 
     def plus(self, day: EngineDay) -> "Compared":
-        """With one day more."""
         return Compared(
             self.gateway_input + day.gateway_input, self.gateway_output + day.gateway_output,
             self.engine_input + day.engine_input, self.engine_output + day.engine_output,

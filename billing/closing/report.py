@@ -74,8 +74,6 @@ class Check:
 
 @dataclass
 class Report:
-    """The answer for one period."""
-
     period: str
     status: str
     checks: list[Check] = field(default_factory=list)

@@ -96,7 +96,6 @@ def team_contents(charges: Iterable[Charge], verdicts: Mapping[str, list[Verdict
 
 
 def contents_of(snapshot: RatingSnapshot, teams: Iterable[str]) -> dict[str, TeamContent]:
-    """Lines and verdicts of some teams."""
     found = team_ratings(snapshot, teams)
     charges = [charge for rating in found.values() for charge in rating.charges]
     return team_contents(charges, {team: rating.verdicts for team, rating in found.items()})

@@ -48,12 +48,10 @@ class DisputeFigures:
 
     @property
     def rate(self) -> Fraction | None:
-        """Disputed over billed amount."""
         return Fraction(self.disputed) / Fraction(self.billed) if self.billed else None
 
     @property
     def upheld_share(self) -> Fraction | None:
-        """Upheld over decided amount."""
         return Fraction(self.upheld) / Fraction(self.decided) if self.decided else None
 
 

@@ -162,7 +162,6 @@ class CurrentLines:
         return found
 
     def credit(self, line: BilledLine) -> Decimal:
-        """What was credited of a line, negative or zero."""
         return self.credited.get((line.document, line.position), ZERO)
 
 

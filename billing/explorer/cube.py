@@ -79,7 +79,6 @@ class Names:
         self._codes: dict[str, int] = {}
 
     def code(self, name: str) -> int:
-        """The place of a name."""
         return self._codes.setdefault(name, len(self._codes))
 
     @property
@@ -88,7 +87,6 @@ class Names:
 
 
 def coded(items: Iterable[str]) -> Coded:
-    """A column of names."""
     names = Names()
     codes = [names.code(item) for item in items]
     return Coded.of(names.names, small(np.array(codes, dtype=np.int64)))
@@ -169,7 +167,6 @@ class Rows:
         return len(self._rows)
 
     def columns(self) -> dict[str, Column]:
-        """Everything as columns."""
         table = np.array(self._rows, dtype=np.int64).reshape(len(self._rows), len(OF_A_ROW) + len(MEASURES))
         rows = dict(zip((*OF_A_ROW, *MEASURES), table.T, strict=True))
         lines = {name: coded(items) for name, items in self._lines.items()}

@@ -112,7 +112,6 @@ def step_text(step: Step, today: date, *, of_one_day: bool = False) -> str:
 
 
 def span_text(span: Span, today: date) -> str:
-    """The days of a span, or its month."""
     if span.month:
         # Translators: a month with its year, in the format characters of Django
         return date_format(span.first, gettext("F Y"))

@@ -57,7 +57,6 @@ class Coded:
 
     @classmethod
     def restored(cls, stored: tuple[memoryview, memoryview, memoryview], codes: Integers) -> "Coded":
-        """From what `stored` gave."""
         ends, texts, hashes = stored
         values = np.frombuffer(hashes, HASH)
         return cls(pa.StringArray.from_buffers(values.size, pa.py_buffer(ends), pa.py_buffer(texts)), values, codes)

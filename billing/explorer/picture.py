@@ -22,7 +22,6 @@ FONT: Final = "Noto Sans CJK SC"
 
 
 def chart_png(found: Explored, called: Mapping[str, str], title: str) -> bytes:
-    """A picture of the answer."""
     source = (
         f'#set page(width: auto, height: auto, margin: 8pt)\n#set text(font: "{FONT}")\n'
         '#image(bytes(sys.inputs.svg), format: "svg", width: 675pt)'
@@ -37,7 +36,6 @@ def chart_png(found: Explored, called: Mapping[str, str], title: str) -> bytes:
 
 
 def chart_svg(found: Explored, called: Mapping[str, str], title: str) -> str:
-    """The same as SVG."""
     named = [(title_of(found.query, group.names, called), group) for group in found.charted if group.total]
     parts = [(name or title, group.bars, colour) for (name, group), colour in zip(named, COLOURS, strict=False)]
     if any(found.other.bars):

@@ -76,7 +76,6 @@ class Span:
 
     @property
     def months(self) -> list[str]:
-        """The months that it touches."""
         found, day = [], self.first.replace(day=1)
         while day <= self.last:
             found.append(f"{day:%Y-%m}")

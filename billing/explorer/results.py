@@ -24,7 +24,6 @@ def places_of(name: str) -> int:
 
 
 def exact(units: int, name: str) -> Decimal:
-    """A sum as a decimal."""
     return EXACT.scaleb(Decimal(units), -places_of(name))
 
 

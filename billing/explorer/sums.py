@@ -85,7 +85,6 @@ class Part:
         return self.of_rows(name, self.cube.names(name).codes, rows)
 
     def of_rows(self, name: str, column: Integers, rows: Integers) -> Integers:
-        """A column of lines, or of workloads, in some rows."""
         if self.sums == OF_LINES:
             return column[rows]
         found: Integers = column[self.owner("workload" if name in OF_A_WORKLOAD else "line", rows)]
@@ -99,7 +98,6 @@ class Part:
         return found
 
     def measure(self, name: str) -> Integers:
-        """A measure by row."""
         return self.cube.numbers(f"{self.sums}{name}")
 
     def bar(self, rows: Integers) -> Integers:

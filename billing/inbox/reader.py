@@ -36,8 +36,6 @@ class Item:
 
 @dataclass(frozen=True)
 class Reader:
-    """A person at an instant."""
-
     user: User
     now: datetime
     setup: BillingSetup
@@ -47,7 +45,6 @@ class Reader:
         return access_of(self.user)
 
     def teams(self, right: Right) -> QuerySet[Team]:
-        """The teams for which the person has the right."""
         return self.access.teams(right)
 
     def own(self, names: Iterable[str]) -> set[str]:

@@ -173,7 +173,6 @@ def known_before(period: BillingPeriod) -> int:
 
 
 def mails_of(document: Invoice | Note) -> QuerySet[DocumentMail]:
-    """The mails of one document, by address."""
     return document.mails.select_related("invoice", "note").order_by("address")
 
 

@@ -31,7 +31,6 @@ def check_port(port: int) -> None:
 
 
 def free_port() -> int:
-    """Any free port on loopback."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

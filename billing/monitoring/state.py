@@ -130,6 +130,5 @@ def tasks_waiting() -> int | None:
 
 
 def silent_by_kind(state: ReportingState) -> Mapping[str, int]:
-    """How many of each kind of source are silent."""
     kinds = [one.kind for one in state.silent]
     return {kind: kinds.count(kind) for kind in ("agent", "allocations", "gateway")}

@@ -71,7 +71,6 @@ class UnusualDay:
 
     @property
     def day_link(self) -> str:
-        """The day in the explorer."""
         return self.link(("", ""))
 
     def link(self, place: Place) -> str:

@@ -74,8 +74,6 @@ class ThresholdsForm(PageForm):
 
 
 class RecipientsForm(PageForm):
-    """Who gets alerts."""
-
     recipients = Text(
         label=_("One mail address or channel per line"), required=False, widget=forms.Textarea(attrs={"rows": 4})
     )
@@ -121,7 +119,6 @@ class ChangeForm(RowsForm):
             self.rows = PlanRow.table(data, amounts)
 
     def clean(self) -> dict[str, Any]:
-        """Check what no field shows alone."""
         until, since = self.cleaned_data.get("valid_until"), self.budget.valid_from
         if since and until and until <= since:
             begins = {"start": timezone.localtime(since).date().isoformat()}
@@ -144,7 +141,6 @@ class ChangeForm(RowsForm):
 
     @property
     def wish(self) -> BudgetWish:
-        """The budget as it is asked for."""
         facts = {name: self.cleaned_data[name] for name in ("name", "amount", "valid_until") if name in self.cleaned_data}
         rows = [row.cleaned_data for row in self.rows if row.is_valid() and row.cleaned_data["plan_amount"]]
         plan = {row["plan_month"]: row["plan_amount"] for row in rows}
@@ -182,7 +178,6 @@ class PlanRow(RowForm):
         return str(month or super().name_of(field))
 
     def clean(self) -> dict[str, Any]:
-        """Check the month of an amount."""
         month = self.cleaned_data["plan_month"]
         if self.cleaned_data.get("plan_amount") and not (MONTH.match(month) and int(month[:4]) in YEARS):
             self.add_error("plan_month", gettext("must be a month such as 2026-10"))

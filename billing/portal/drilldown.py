@@ -67,7 +67,6 @@ class Breakdown:
 
     @property
     def usage(self) -> Decimal:
-        """Sum of the parts in base units."""
         return sum((part.usage for part in self.parts), self.rest.usage if self.rest else Decimal(0))
 
     @property

@@ -134,7 +134,6 @@ class ExplorerPage:
 
     @property
     def unit(self) -> str:
-        """What the metric is counted in."""
         return self.currency if self.query.metric == "cost" else str(UNIT[self.query.metric])
 
     @property
@@ -143,7 +142,6 @@ class ExplorerPage:
         return self.found.compared
 
     def text(self, value: Decimal | None) -> str:
-        """A sum of the metric."""
         return amount(value, self.query.metric)
 
     @property
@@ -389,7 +387,6 @@ class ExplorerPage:
 
     @property
     def chips(self) -> list[Chip]:
-        """The filters in force."""
         found = [
             Chip(DIMENSION[dimension], name_of(dimension, "" if value == NAMELESS else value, self.called).text,
                  f"?{self.query.without(dimension, value).address}")
@@ -402,7 +399,6 @@ class ExplorerPage:
 
     @property
     def unfiltered(self) -> str:
-        """The address without any filter."""
         return f"?{replace(self.query, filters=(), search='').address}"
 
     def kept(self, *but: str) -> list[tuple[str, str]]:

@@ -119,7 +119,6 @@ class Why:
 
     @property
     def spans(self) -> tuple[str, str]:
-        """The days before and the days that are asked for, in words."""
         return span_text(self.lines.before, self.found.today), span_text(self.lines.after, self.found.today)
 
     def _change(self, name: str, one: Bridge) -> Change:

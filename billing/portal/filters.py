@@ -61,5 +61,4 @@ class Filters:
         return self.workload in ("", job) and self.queue in ("", queue)
 
     def kept(self, lines: Iterable[Line]) -> list[Line]:
-        """The lines that are asked for."""
         return [line for line in lines if self.keeps(line)] if self.chosen else list(lines)

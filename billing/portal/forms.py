@@ -161,7 +161,6 @@ class RowsForm(PageForm):
         return super().messages + self.row_messages()
 
     def row_messages(self) -> list[str]:
-        """The refusals of the rows."""
         return [text for row in self.rows for text in row.messages]
 
 

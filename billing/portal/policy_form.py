@@ -117,7 +117,6 @@ class InterruptionForm(PolicyForm):
         return self.cleaned_data
 
     def entry(self) -> Entry:
-        """The reasons that are named."""
         facts = self.cleaned_data
         return {
             field: {"cap_hours": _plain(facts[f"{field}_hours"])} if facts[field] == "cap" else facts[field]
@@ -141,13 +140,10 @@ class _Split(RowForm):
 
     @property
     def split(self) -> Entry:
-        """The fields of the section."""
         return {"method": self.cleaned_data[self.method_field] or "proportional", "shares": self.cleaned_data["shares"]}
 
 
 class IdleRow(_Split):
-    """What an idle GPU-hour of a pool is billed at."""
-
     method_field, shares_field, offered = "idle_method", "idle_shares", ("idle_method",)
     cluster = Line(label=_("Cluster"), max_length=MAX_NAME_BYTES)
     accelerator = Line(label=_("Accelerator"), max_length=MAX_NAME_BYTES)
@@ -196,7 +192,6 @@ class AllocationForm(RowsForm, PolicyForm):
         return [*found, *({} for _blank in range(BLANK_ROWS))]
 
     def entry(self) -> Entry:
-        """The rows of the form."""
         stores = {row["name"]: row for row in self.latest.get("shared", ()) if "amount_per_month" not in row}
         idle = [
             {**{name: row.cleaned_data[name] for name in ("cluster", "accelerator")},

@@ -64,7 +64,6 @@ class _TokenRow(RowForm):
         return {f"tokens_{name}": value for name, value in entry.items()}
 
     def entry(self) -> dict[str, str]:
-        """The entry of the list."""
         return {name.removeprefix("tokens_"): value for name, value in self.cleaned_data.items() if value}
 
 

@@ -64,7 +64,6 @@ class Pool:
 
     @property
     def used(self) -> Decimal | None:
-        """Charged and platform time over what was offered."""
         return (self.charged + self.platform) / self.offered if self.offered else None
 
 

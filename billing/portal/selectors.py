@@ -151,7 +151,6 @@ def operations_of(month: str) -> list[Operation]:
 
 
 def policies() -> QuerySet[EfficiencyPolicy]:
-    """Efficiency policies, the newest first."""
     return EfficiencyPolicy.objects.order_by("-valid_from")
 
 

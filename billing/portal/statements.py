@@ -40,8 +40,6 @@ AnyVerdict = Verdict | EfficiencyVerdict
 
 @dataclass(frozen=True, slots=True)
 class LineGroup:
-    """The lines of one kind in one namespace or of one consumer."""
-
     cluster: str
     namespace: str
     consumer: str

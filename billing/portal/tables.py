@@ -88,7 +88,6 @@ class Table:
 
     @classmethod
     def of(cls, name: str, items: Iterable[Any], columns: Sequence[Column]) -> Self:
-        """A row for each item."""
         cells = [column.cell for column in columns]
         return cls(name, columns, [[cell(item) for cell in cells] for item in items])
 

@@ -55,7 +55,6 @@ class ReportForm(InputsForm):
         super().__init__(data, {name: Input(name, hint, widget=widget) for name in SUPPLEMENT}, prefix="r")
 
     def clean(self) -> None:
-        """Read the reports."""
         try:
             self.reports = kept_reports(self.cleaned_data["report"]) if self.cleaned_data["report"] else self._uploaded()
         except InputError as error:

@@ -74,7 +74,6 @@ def dispute_totals(disputes: QuerySet[Dispute]) -> list[Total]:
 
 
 def aged_total(ages: Sequence[AgedDisputes]) -> AgedDisputes:
-    """Undecided disputes of every age together."""
     return AgedDisputes(
         0, None, sum(item.number for item in ages), sum((item.disputed for item in ages), ZERO),
         sum((item.held for item in ages), ZERO),
@@ -124,7 +123,6 @@ class BudgetTotal:
 
     @property
     def spent(self) -> Decimal:
-        """What was spent."""
         return sum((row.spent for row in self.standings), ZERO)
 
     @property

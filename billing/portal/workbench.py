@@ -119,11 +119,9 @@ class SheetForm(InputsForm):
 
     @property
     def groups(self) -> list[tuple[str, list[BoundField]]]:
-        """The inputs by group."""
         return self.in_groups(GROUPS)
 
     def clean(self) -> None:
-        """Make the sheet."""
         try:
             self.sheet = parse_cost_sheet(sheet_fields(self.cleaned_data))
         except CostSheetError as error:

@@ -106,8 +106,6 @@ class TokenPrices(ReadOnly, TabularInline):
 
 
 class Steps(ReadOnly, TabularInline):
-    """The history of a draft."""
-
     model = Step
     hide_title = True
     fields = readonly_fields = ("at", "actor", "done", "revision", "comment")
@@ -119,8 +117,6 @@ class Steps(ReadOnly, TabularInline):
 
 @admin.register(PriceVersion)
 class PriceVersionAdmin(ReadOnly, ModelAdmin):
-    """Published versions, with their prices."""
-
     list_display = ("name", "currency", "valid_from", "valid_until", "published_by", "published_at")
     search_fields = ("name",)
     inlines = [GpuPrices, TokenPrices]

@@ -156,7 +156,6 @@ def fingerprint_now(*, window: Interval, zone: str) -> str:
 
 
 def _program_sha256() -> str:
-    """Of the code that rates."""
     digest = sha256()
     for package in ("metering", "pricing", "billing.tenancy", "billing.usage", "billing.rates", "billing.rating"):
         folder = Path(str(sys.modules[package].__file__)).parent

@@ -110,7 +110,6 @@ def _part(sample: Sample, covered: Sequence[Interval]) -> _Part:
 
 
 def _cuts(sample: Sample, covered: Sequence[Interval]) -> list[Interval]:
-    """The time of a sample under the policy."""
     time = Interval(sample.start, sample.end)
     return [cut for piece in covered if (cut := time.overlap(piece))]
 

@@ -320,7 +320,6 @@ class _Lines:
         self._tokens: dict[tuple[datetime, str, str, str, str], tuple[LineKey, Decimal] | None] = {}
 
     def asked(self, team: str) -> bool:
-        """Whether usage of the team is asked for."""
         return bool(team) and (self.reading is None or team in self.reading.teams)
 
     def includes(self, *kinds: str) -> bool:

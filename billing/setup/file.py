@@ -154,8 +154,6 @@ class Entry:
     def integer(
         self, field: str, *, at_least: int = 0, at_most: int = 1_000_000_000, default: int | None = None
     ) -> int:
-        """A whole number within bounds."""
-
         def convert(text: str) -> int:
             value = int(text)
             if not at_least <= value <= at_most:
@@ -234,7 +232,6 @@ class Entry:
         return self.fields.get(field)
 
     def finish(self) -> None:
-        """Refuse unknown fields by name."""
         unknown = [field for field in self.fields if field not in self._asked]
         if unknown:
             raise self.error(unknown[0], f"is no field here; known are {', '.join(sorted(self._asked))}")

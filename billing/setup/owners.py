@@ -114,7 +114,6 @@ def _times(row: NamespaceOwnership | ConsumerOwnership) -> dict[str, Any]:
 
 
 def in_sections(entries: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, list[Mapping[str, Any]]]:
-    """Entries by their section, in order."""
     found: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for section, entry in entries:
         found[section].append(entry)

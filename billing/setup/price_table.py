@@ -83,7 +83,6 @@ class VersionRows:
     tokens: dict[tuple[object, object], PricedItem] = field(default_factory=dict)
 
     def add(self, row: PriceRow) -> None:
-        """Take one row as the fields of YAML."""
         if row.has("model"):
             self._add_tokens(row)
             return

@@ -126,7 +126,6 @@ def access_of(user: AbstractBaseUser | AnonymousUser | Any) -> Access:
 
 
 def team_and_below(team_id: int) -> QuerySet[Team]:
-    """A team, or a group with every team below it."""
     with connection.cursor() as cursor:
         cursor.execute(BELOW, [[team_id]])
         return Team.objects.filter(pk__in=[team for _, team in cursor.fetchall()])

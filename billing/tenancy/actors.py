@@ -73,7 +73,6 @@ class Actor(str):
 
     @cached_property
     def access(self) -> Access:
-        """The rights of the account."""
         return Access() if self.account is None else access_of(self.account)
 
     def may(self, right: Right, team: Team | None = None) -> bool:
@@ -142,7 +141,6 @@ def actor_of_provider(person: str) -> Actor:
 
 
 def actor_of_token(token: ApiToken) -> Actor:
-    """The bearer of a token."""
     return Actor(f"token:{token.name}", Channel.TOKEN, account=token.owner, token=token)
 
 

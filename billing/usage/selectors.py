@@ -321,7 +321,6 @@ def usage_span() -> Interval | None:
 
 
 def usage_counts() -> dict[str, int]:
-    """How many allocations and token records the ledger holds."""
     return {"allocations": GpuAllocation.objects.count(), "token_records": records_counted()}
 
 

@@ -170,11 +170,9 @@ class Cut:
         return f"time >= {self.instant(piece.start)} AND time < {self.instant(piece.end)}"
 
     def instant(self, at: datetime) -> str:
-        """An instant in a statement."""
         return f"TIMESTAMPTZ '{at.astimezone(UTC).isoformat(sep=' ')}'::TIMESTAMPTZ{self.precision}"
 
     def text(self, value: str) -> str:
-        """A text in a statement."""
         return quoted(value)
 
 

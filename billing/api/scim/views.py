@@ -134,7 +134,6 @@ class UserView(ScimView):
     """Accounts of the provider."""
 
     def shown(self, account: ProvisionedAccount) -> dict[str, Any]:
-        """The account as its resource."""
         return user_document(account, self.root)
 
 
@@ -171,7 +170,6 @@ class GroupView(ScimView):
     """Groups of the provider, which give roles."""
 
     def shown(self, group: Group) -> dict[str, Any]:
-        """The group as its resource."""
         left_out = self.request.query_params.get("excludedAttributes", "").lower()
         return group_document(group, self.root, members="members" not in left_out)
 

@@ -59,7 +59,6 @@ class BudgetWish:
 
     @property
     def scope(self) -> dict[str, str]:
-        """The patterns, by field."""
         return {name: getattr(self, name) for name in SCOPE_FIELDS}
 
 

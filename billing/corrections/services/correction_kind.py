@@ -83,7 +83,6 @@ register(CORRECTION)
 
 
 def correction_words(correction: Correction) -> Message:
-    """A correction with its amount, in a sentence."""
     return Message(
         "correction %(number)s of %(amount)s %(currency)s",
         number=correction.pk, amount=correction.amount, currency=correction.currency,
@@ -104,7 +103,6 @@ def with_earlier(what: Message, needed: Needed) -> Message:
 
 
 def not_a_draft(correction: Correction) -> NoteError:
-    """The refusal to approve what is no draft any more."""
     return NoteError(Message(
         "correction %(n)s is %(status)s: only a draft can be %(what)s",
         n=correction.pk, status=correction.status, what=Message("approved"),

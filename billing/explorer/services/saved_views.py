@@ -90,7 +90,6 @@ def _record_put(report: ReportSchedule, actor: str) -> None:
 
 
 def report_end(*, report: ReportSchedule, actor: str) -> None:
-    """Send a report no longer."""
     with transaction.atomic():
         detail = {"channel": report.channel.name, "cadence": report.cadence}
         audit_record(actor=actor, action="explorer_report_ended", subject=str(report.view), detail=detail)

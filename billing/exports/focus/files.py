@@ -45,7 +45,6 @@ def data_set_files(
 
 
 def as_text(rows: pa.Table) -> pa.Table:
-    """The same rows as the text of the CSV."""
     columns = [_text(rows.column(field.name), field.type) for field in rows.schema]
     return pa.Table.from_arrays(columns, names=rows.schema.names)
 

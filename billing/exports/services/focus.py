@@ -253,7 +253,6 @@ def _unexplained(usage: HourlyUsage, message: Message) -> UnexplainedError:
 
 
 def line_key(team: str, line: Mapping[str, Any]) -> LineKey:
-    """The key of the charge that a document's line states."""
     return LineKey(
         team=team, platform=False, correction=line["charge_class"] is not None, charge_period=line["charge_period"],
         kind=line["kind"], cluster=line["cluster"] or "", namespace=line["namespace"] or "",

@@ -26,7 +26,6 @@ class DraftField(models.TextField):
         return msgspec.json.decode(value) if isinstance(value, str) else value
 
     def get_prep_value(self, value: Any) -> str | None:
-        """The canonical text."""
         return None if value is None else canonical_json(value)
 
     def value_to_string(self, obj: models.Model) -> str:

@@ -84,7 +84,6 @@ def _invoice(
 
 
 def parties_of(period: BillingPeriod, setup: BillingSetup, team: Team, *, shadow: bool = False) -> InvoiceParties:
-    """The facts that an invoice of `team` copies."""
     return InvoiceParties(
         issuer=setup.issuer, team=team.code, team_name=team.name, cost_center=team.cost_center,
         currency=setup.currency, month=period.month, zone=period.zone, window=period.window,

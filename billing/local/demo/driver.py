@@ -301,7 +301,6 @@ def _went_on(record: Json, end: datetime, until: datetime) -> Json:
 
 
 def last_month(now: datetime, zone: str) -> str:
-    """The last month that has ended."""
     return previous_month(month_of(now, zone))
 
 

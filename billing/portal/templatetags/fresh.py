@@ -61,7 +61,6 @@ def degraded(context: template.Context) -> dict[str, Any]:
 
 @register.filter
 def degraded_text(one: Any) -> str:
-    """What is degraded, in words."""
     return str(DEGRADED[one.kind]) % {"n": round(abs(one.seconds))}
 
 

@@ -186,7 +186,6 @@ def count(value: Decimal | int | None) -> str:
 
 @register.filter
 def named(names: Mapping[str, str], code: str) -> str:
-    """The name of a code, or the code."""
     return names.get(code, code)
 
 
@@ -269,7 +268,6 @@ def local(instant: datetime | None, zone: str) -> str:
 
 @register.filter
 def local_minute(instant: datetime | None, zone: str) -> str:
-    """An instant in the billing zone, to the minute."""
     return NOTHING if instant is None else instant.astimezone(ZoneInfo(zone)).strftime("%Y-%m-%d %H:%M")
 
 

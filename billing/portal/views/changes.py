@@ -55,7 +55,6 @@ class ShownChange:
 
     @property
     def difference(self) -> Decimal:
-        """What is to be charged or credited for all of it."""
         return self.should_be - self.charged
 
 

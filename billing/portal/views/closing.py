@@ -215,8 +215,6 @@ def _causes(report: Report, refused: PageForm | None) -> list[Cause]:
 
 
 class MeterForm(PageForm):
-    """What a meter of a building counted."""
-
     cluster = Text(label=_("Cluster"), max_length=512)
     metered_kwh = Number(label=_("kWh at the building's meter"))
     shared_kwh = Number(label=_("of them shared"), required=False)
@@ -275,8 +273,6 @@ def _answer(
 
 @action_for(Right.CLOSE)
 def acknowledge(request: HttpRequest, setup: BillingSetup, month: str) -> HttpResponse:
-    """Record that the ledger took the journal of a month."""
-
     def put(batch_hash: str, **facts: Any) -> object:
         return journal_acknowledge(month=period.month, batch=batch_hash, now=timezone.now(), **facts)
 
@@ -286,8 +282,6 @@ def acknowledge(request: HttpRequest, setup: BillingSetup, month: str) -> HttpRe
 
 @action_for(Right.CLOSE)
 def waive(request: HttpRequest, setup: BillingSetup, month: str) -> HttpResponse:
-    """Answer for an exception until a day."""
-
     def put(**facts: Any) -> object:
         if period.status == BillingPeriod.Status.CLOSED:
             raise WaiverError(Message("period %(month)s is closed: nothing blocks it", month=period.month))

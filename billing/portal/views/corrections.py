@@ -100,7 +100,6 @@ def note(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
 
 @page
 def note_download(request: HttpRequest, setup: BillingSetup, pk: int, kind: str) -> HttpResponse:
-    """The note as a file."""
     found = note_or_404(request, pk)
     return download_of(kind, found, slugify(found.number or "") or f"note-{found.pk}")
 
@@ -160,7 +159,6 @@ def _amount_of(position: int) -> str:
 
 @form_page_for(Right.CLOSE)
 def correction_new(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
-    """Ask for a correction of lines of an issued invoice."""
     invoice = invoice_or_404(request, pk)
     number = invoice.number
     if number is None:
@@ -178,7 +176,6 @@ def correction_new(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpRe
 
 
 def lines_of(invoice: Invoice) -> list[dict[str, Any]]:
-    """The lines of an issued invoice, with what was credited of each."""
     credited = credited_by_position(invoice)
     rows = invoice.lines.order_by("position").values(
         "position", "sku", "token_class", "reason", "consumer", "cluster", "namespace", "amount"
@@ -195,7 +192,6 @@ STEPS: Mapping[str, tuple[Callable[..., object], Callable[..., PageForm]]] = {
 
 @staff_action
 def correction_step(request: HttpRequest, setup: BillingSetup, pk: int, step: str) -> HttpResponse:
-    """Approve, issue or drop a correction."""
     service, form_of = step_or_404(STEPS, step)
     if step != "approve" and not access_of(request.user).may(Right.CLOSE):
         raise PermissionDenied

@@ -148,7 +148,6 @@ def _shown(request: HttpRequest, setup: BillingSetup, found: Dispute, refused: P
 
 
 def _steps(request: HttpRequest, setup: BillingSetup, found: Dispute) -> list[tuple[str, str]]:
-    """What this person may do with the dispute as it is."""
     access = access_of(request.user)
     escalated = found.status == Status.ESCALATED
     waits = found.status in (Status.OPEN, Status.TRIAGED, Status.EVIDENCE, Status.ESCALATED)
@@ -176,7 +175,6 @@ def _is_held(found: Dispute) -> bool:
 
 @action
 def dispute_step(request: HttpRequest, setup: BillingSetup, pk: int, step: str) -> HttpResponse:
-    """Move a dispute on."""
     found = _found(request, pk)
     service = step_or_404(STEPS, step)
     form = StepForm(request.POST)

@@ -84,7 +84,6 @@ class RoleForm(PageForm):
     team = TeamChoice(Team.objects.order_by("code"), required=False, empty_label=_("All teams"))
 
     def clean_user_id(self) -> int:
-        """The id of the account."""
         return int(self.cleaned_data["user_id"].pk)
 
 

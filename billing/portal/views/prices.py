@@ -165,7 +165,6 @@ def draft_new(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
 
 @form_page_for(Right.EDIT_PRICES)
 def draft_edit(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
-    """The prices, start and reason of a draft."""
     found = get_object_or_404(PriceDraft, pk=pk)
     if request.method == "POST":
         return _store(request, setup, found)
@@ -244,7 +243,6 @@ def draft_effect(request: HtmxRequest, setup: BillingSetup, pk: int) -> HttpResp
 
 @page
 def compare(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
-    """Two lists side by side, price by price."""
     versions = list(published_versions())
     sees_costs = access_of(request.user).may(Right.READ_COSTS)
     drafts = list(open_drafts()) if sees_costs else []
@@ -268,7 +266,6 @@ def compare(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
 
 @page_for(Right.READ_COSTS)
 def price_file(request: HttpRequest, setup: BillingSetup, kind: str, pk: int) -> HttpResponse:
-    """A list as the YAML of the set-up file, with its cost sheets."""
     if kind not in ("draft", "version"):
         raise Http404(f"no price list of kind {kind!r}")
     found: PriceDraft | PriceVersion = (

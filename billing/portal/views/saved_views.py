@@ -119,7 +119,6 @@ def report_new(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpRespon
 
 @action
 def report_stop(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
-    """Send a report of one's own no longer."""
     reports = ReportSchedule.objects.select_related("view__owner", "channel")
     services.report_end(report=get_object_or_404(reports, pk=pk, view__owner=reader_of(request)), actor=actor_of(request))
     return redirect("portal:saved_views")

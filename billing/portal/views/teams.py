@@ -159,7 +159,6 @@ def _device_levels(
 
 
 def _made(verdict: AnyVerdict, line: StatementLine) -> bool:
-    """Whether the verdict is one of those that made the line."""
     key = line.key
     same_place = (verdict.cluster, verdict.namespace) == (key.cluster, key.namespace)
     return same_place and (verdict.policy, verdict.reason) == (key.policy, key.reason)

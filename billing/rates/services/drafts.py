@@ -54,7 +54,6 @@ class PriceDraftError(RateError):
 
     @property
     def by_field(self) -> dict[str, list[str]]:
-        """The messages by field, as an HTTP API returns them."""
         messages: dict[str, list[str]] = {}
         for problem in self.problems:
             messages.setdefault(path_text(problem.path), []).append(str(problem.text))
@@ -219,7 +218,6 @@ def _payload(currency: str, valid_from: datetime, prices: PriceList) -> dict[str
 
 
 def _words(reason: str) -> str:
-    """The reason as it is kept."""
     text = reason.strip()
     if "\0" in text or len(text) > MAX_REASON:
         raise _refused("reason", Message(

@@ -54,7 +54,6 @@ class SealedKind:
 
     @property
     def schema(self) -> pa.Schema:
-        """What a file of it has."""
         octets = [(name, pa.binary(HASH_BYTES)) for name in self.hashes]
         return pa.schema([*octets, *((name, kind) for name, (_, kind) in self.columns.items())])
 

@@ -96,7 +96,6 @@ class IngestOutcome:
     refusals: list[Refusal] = field(default_factory=list)
 
     def count(self, meaning: Meaning) -> None:
-        """Count one record."""
         if meaning is Meaning.DUPLICATE:
             self.duplicates += 1
         elif meaning is Meaning.CONFLICT:

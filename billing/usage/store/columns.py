@@ -176,7 +176,6 @@ class TokenColumns:
         return self.keys[rows].tobytes().hex(",", 16)
 
     def rows_by_key(self, rows: Rows) -> dict[bytes, int]:
-        """Which of these rows has each key."""
         return dict(zip(self.keys[rows].view("V16").ravel().tolist(), rows.tolist(), strict=True))
 
     def are_as_stored(self, rows: Rows, times: Numbers, counts: Numbers) -> Flags:

@@ -57,7 +57,6 @@ def timelines_hold(timelines: Iterable[str]) -> None:
 
 
 def dimension_names(numbers: Iterable[int]) -> dict[int, Dimension]:
-    """The dimensions of these numbers, from the database."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT id, source, consumer, model, site, provider, status FROM token_dimension WHERE id = ANY(%s)",

@@ -96,7 +96,6 @@ def model_hours(
 
 
 def records_counted() -> int:
-    """How many token records there are."""
     ((count,),) = rows_read("SELECT coalesce(sum(requests), 0) FROM token_usage_hour", {})
     return int(count)
 

@@ -349,7 +349,6 @@ def record_read(row: Sequence[str]) -> ShardedRecord:
 
 
 def sharded_records(servers: Servers, keys: Sequence[bytes]) -> list[ShardedRecord]:
-    """What is stored under these keys."""
     by_shard: dict[int, list[tuple[int, bytes, int]]] = {}
     for key, place in sharded_places(servers, keys).items():
         by_shard.setdefault(place.shard, []).append((place.time, key, place.batch))

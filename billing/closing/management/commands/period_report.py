@@ -29,7 +29,6 @@ class Command(AppCommand):
 
 
 def print_report(command: AppCommand, report: Report) -> None:
-    """The report for people."""
     verdict = "can be closed" if report.closable else "cannot be closed yet"
     command.say(f"Period {report.period}: {report.status}; {verdict if report.status != 'closed' else 'is closed'}")
     for asked in report.reopenings:
