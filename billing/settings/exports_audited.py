@@ -1,9 +1,9 @@
 """What somebody takes away as a file is in the audit log: every answer that is sent as an attachment."""
 
-from collections.abc import Callable
 from http import HTTPStatus
 
 from django.http import HttpRequest, HttpResponse
+from django.utils.deprecation import MiddlewareMixin
 
 from billing.tenancy.actors import actor_of
 from billing.tenancy.audit import export_record
@@ -11,14 +11,10 @@ from billing.tenancy.audit import export_record
 MOST_QUERY = 300
 
 
-class ExportsAuditedMiddleware:
+class ExportsAuditedMiddleware(MiddlewareMixin):
     """Who, what, and how much; an answer without its entry is not sent."""
 
-    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
-        self.get_response = get_response
-
-    def __call__(self, request: HttpRequest) -> HttpResponse:
-        response = self.get_response(request)
+    def process_response(self, request: HttpRequest, response: HttpResponse) -> HttpResponse:
         is_file = response.headers.get("Content-Disposition", "").startswith("attachment")
         if is_file and response.status_code == HTTPStatus.OK and request.method != "HEAD":
             query = {"query": request.META["QUERY_STRING"][:MOST_QUERY]} if request.META.get("QUERY_STRING") else {}

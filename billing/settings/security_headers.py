@@ -1,12 +1,12 @@
 """What a browser may do with our pages: nothing inline, nothing from elsewhere, in no frame, kept on no disk."""
 
-from collections.abc import Callable
 from http import HTTPStatus
 from typing import Final
 from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
+from django.utils.deprecation import MiddlewareMixin
 
 POLICY: Final[dict[str, str]] = {
     "default-src": "'none'",
@@ -30,14 +30,10 @@ LIMIT_SECONDS: Final = 60
 """After which a limit per address lets through again; that of an account takes longer."""
 
 
-class SecurityHeadersMiddleware:
+class SecurityHeadersMiddleware(MiddlewareMixin):
     """Adds the content security policy and what goes with it; a page of somebody signed in is stored nowhere."""
 
-    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
-        self.get_response = get_response
-
-    def __call__(self, request: HttpRequest) -> HttpResponse:
-        response = self.get_response(request)
+    def process_response(self, request: HttpRequest, response: HttpResponse) -> HttpResponse:
         response.headers.setdefault("Content-Security-Policy", policy_of(request.path))
         response.headers.setdefault("Permissions-Policy", "camera=(), geolocation=(), microphone=()")
         if settings.SESSION_COOKIE_NAME in request.COOKIES:

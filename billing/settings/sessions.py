@@ -1,6 +1,6 @@
 """How long somebody stays signed in, what a session must prove, and what the audit log says of signing in."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from time import time
 from typing import Any, Final
 
@@ -16,6 +16,7 @@ from django.contrib.auth.signals import user_logged_in, user_login_failed
 from django.dispatch import Signal, receiver
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
+from django.utils.deprecation import MiddlewareMixin
 
 from billing.api.problems import problem
 from billing.tenancy.actors import Actor, Channel, actor_of_session
@@ -33,13 +34,10 @@ CREDENTIALS: Final[Mapping[Signal, str]] = {
 WITHOUT_SECOND_FACTOR: Final = ("/account/", "/logout/", "/static/", "/healthz", "/readyz", "/metrics")
 
 
-class SessionLimitsMiddleware:
+class SessionLimitsMiddleware(MiddlewareMixin):
     """Ends a session SESSION_HOURS after it began, and SESSION_IDLE_MINUTES after its last request."""
 
-    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
-        self.get_response = get_response
-
-    def __call__(self, request: HttpRequest) -> HttpResponse:
+    def process_request(self, request: HttpRequest) -> None:
         if settings.SESSION_COOKIE_NAME in request.COOKIES and request.user.is_authenticated:
             now = time()
             began, seen = request.session.get(BEGAN, 0), request.session.get(SEEN, 0)
@@ -47,23 +45,19 @@ class SessionLimitsMiddleware:
                 logout(request)
             elif now - seen >= SEEN_EVERY_S:
                 request.session[SEEN] = now
-        return self.get_response(request)
 
 
-class RequireTwoFactorMiddleware:
+class RequireTwoFactorMiddleware(MiddlewareMixin):
     """With REQUIRE_TWO_FACTOR, people who signed in with a password set up a second factor before anything else.
 
     Who came through the identity provider has whatever factors it asks for.
     """
 
-    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
-        self.get_response = get_response
-
-    def __call__(self, request: HttpRequest) -> HttpResponse:
+    def process_request(self, request: HttpRequest) -> HttpResponse | None:
         if not settings.REQUIRE_TWO_FACTOR or request.path.startswith(WITHOUT_SECOND_FACTOR):
-            return self.get_response(request)
+            return None
         if settings.SESSION_COOKIE_NAME not in request.COOKIES or not _lacks_second_factor(request):
-            return self.get_response(request)
+            return None
         if request.path.startswith("/api/"):
             return problem(403, "Forbidden", "a second factor is required: set one up at /account/2fa/")
         return redirect("mfa_index")
