@@ -58,7 +58,7 @@ def _unseen(gap: Gap) -> Message:
 
 def in_quarantine(context: Context) -> Iterator[ReportedException]:
     """Records in quarantine, and what agents say that they could not meter: both are usage that is in no charge."""
-    for what, whose, count, text in not_taken_in(context.window):
+    for what, whose, count, text in not_taken_in(context.period.window):
         quantity = Decimal(count)
         if what == "agent problem":
             advice = Message("%(text)s: is not metered: mend what the agent names, or waive it", text=text)
@@ -88,13 +88,13 @@ def shares_unknown(context: Context) -> Iterator[ReportedException]:
 
     `amount`: what it costs at most, as if each unit were a device.
     """
-    found = unknown_shares(context.window)
+    found = unknown_shares(context.period.window)
     card = rate_card() if found else RateCard(())
     for use in found:
         yield ReportedException(
             "unknown_share", use.subject, EXACT.scaleb(use.unit_us, -6), "unit_seconds", True,
             Message("%(text)s: declare it with `manage.py gpu_share`, or waive it", text="; ".join(use.reasons)),
-            amount=_at_most(use, card, context.window),
+            amount=_at_most(use, card, context.period.window),
         )  # fmt: skip
 
 
@@ -139,7 +139,7 @@ def sources_silent(context: Context) -> Iterator[ReportedException]:
 
 def numbers_missing(context: Context) -> Iterator[ReportedException]:
     """Records that a source numbered and nobody has: lost on the way, or in quarantine."""
-    for gaps in sequence_gaps(context.window):
+    for gaps in sequence_gaps(context.period.window):
         shown_gaps = [str(first) if first == last else f"{first}-{last}" for first, last in gaps.stretches[:SHOWN_GAPS]]
         more = len(gaps.stretches) - len(shown_gaps)
         numbers = Message("%(numbers)s", numbers=", ".join(shown_gaps))
@@ -168,7 +168,7 @@ def allocated_twice(context: Context) -> Iterator[ReportedException]:
     """Pods that are reported with one resource twice at a time, also by late usage of a month that is closed."""
     advice = Message("one pod is reported to hold the same resource twice at a time: correct it at its source, or waive it")
     number, zone = known_before(context.period), context.period.zone
-    windows = [(context.window, 0, "")] + [
+    windows = [(context.period.window, 0, "")] + [
         (Interval(late.start, late.end), close_before(number), f", {month_of(late.start, zone)}")
         for late in late_windows(number, of_tokens=False)
     ]
@@ -184,7 +184,7 @@ def ends_estimated(context: Context) -> Iterator[ReportedException]:
     def local(at: datetime) -> str:
         return at.astimezone(ZoneInfo(context.period.zone)).strftime("%Y-%m-%d %H:%M:%S")
 
-    for end in estimated_ends(context.window):
+    for end in estimated_ends(context.period.window):
         between = {"earliest": local(end.earliest), "latest": local(end.latest)}
         words = Message(
             "ended between %(earliest)s and %(latest)s (%(rule)s); billed until %(until)s",
@@ -203,7 +203,7 @@ def capacity_exceeded(context: Context, idle: dict[tuple[str, str], Decimal]) ->
     `idle`: GPU-seconds by pool, as far as they are known. Where it is negative though nothing was held beyond what was
     offered at any instant, capacity is unknown for a part of the month, which blocks nothing.
     """
-    found, none, zero = overallocations(context.window), Overallocation(), Decimal(0)
+    found, none, zero = overallocations(context.period.window), Overallocation(), Decimal(0)
     advice = Message("more was allocated than nodes offered: check capacity reports and device fractions")
     for pool in sorted(found.keys() | idle.keys()):
         over = found.get(pool, none)

@@ -84,11 +84,6 @@ class Context:
     rated: RatingResult
 
     @cached_property
-    def window(self) -> Interval:
-        """The whole month."""
-        return self.period.window
-
-    @cached_property
     def passed(self) -> Interval | None:
         """The month as far as it has passed; None before it begins."""
         until = min(self.period.end, self.now)
@@ -102,12 +97,12 @@ class Context:
     @cached_property
     def scans(self) -> list[ScanSum]:
         """What hourly scans listed beside what was watched, by cluster."""
-        return scan_sums(self.window)
+        return scan_sums(self.period.window)
 
     @cached_property
     def engines(self) -> list[ModelComparison]:
         """Tokens of gateways beside the counters of inference servers, by model."""
-        return compare(engine_days(self.window, self.period.zone))
+        return compare(engine_days(self.period.window, self.period.zone))
 
     @cached_property
     def energy(self) -> list[EnergyComparison]:

@@ -311,7 +311,7 @@ def _all_tokens_accounted(assessment: RatingResult) -> Check:
 
 def _account_capacity(report: Report, context: Context) -> None:
     """Charged + platform + unowned + unpriced + idle = capacity, per cluster and accelerator and in sum."""
-    offered, device_time = capacity_of(context.window, None), context.rated.device_time
+    offered, device_time = capacity_of(context.period.window, None), context.rated.device_time
     sums: dict[str, Decimal] = {name: Decimal(0) for name in ("charged", "platform", "unowned", "unpriced")}
     allocated = _allocated(context.rated)
     idle = capacity = Decimal(0)

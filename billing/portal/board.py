@@ -91,13 +91,9 @@ class Board:
             raise TooManyJobsError
         shown = [item for item in self.whole.statements if item.shadow == self.shadow]
         lines = self.filters.kept(line for item in shown for line in item.lines)
-        seen = Seen(self.window, self.period.month, known_before(self.period), self.reference_data)
+        seen = Seen(self.period.window, self.period.month, known_before(self.period), self.reference_data)
         pieces = by_job(lines, seen, self.verdicts)
         return [piece for piece in pieces if self.filters.keeps_job(piece.job, piece.queue)]
-
-    @property
-    def window(self) -> Interval:
-        return self.period.window
 
     @cached_property
     def reference_data(self) -> ReferenceData:
@@ -134,7 +130,7 @@ class Board:
             "accelerator": {key.device for key in keys if key.device},
             "model": {key.model for key in keys if key.model},
             "consumer": {key.consumer for key in keys if key.consumer},
-            "queue": queues_of(self.window, places) if len(places) <= OFFERED else None,
+            "queue": queues_of(self.period.window, places) if len(places) <= OFFERED else None,
             "workload": None,
         }
         few = {name for name, names in found.items() if names is not None and len(names) <= OFFERED}
@@ -185,7 +181,7 @@ class Board:
         scope: UsageScope = self.scope
         if self.everybody and not self.filters.team:
             scope = replace(scope, teams=None)
-        return freshness(scope, self.window, self.month.as_of or self.now, unbilled=self.month.unbilled)
+        return freshness(scope, self.period.window, self.month.as_of or self.now, unbilled=self.month.unbilled)
 
     @property
     def stale(self) -> bool:
@@ -209,7 +205,7 @@ class Board:
         scope = replace(self.scope, teams=self._shown_in(self.period.month))
         as_of = self.month.as_of or self.now
         return expected_of(
-            scope, self.window, self.total, as_of, self.period.zone, self.reference_data, silent=self.stale
+            scope, self.period.window, self.total, as_of, self.period.zone, self.reference_data, silent=self.stale
         )
 
     def _shown_in(self, month: str) -> frozenset[str]:
