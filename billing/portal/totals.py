@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from operator import itemgetter
-from typing import Any, Protocol
+from typing import Any
 
 from django.db.models import Case, CharField, Count, F, QuerySet, Sum, Value, When
 
-from billing.budgets.expected import expected_by
+from billing.budgets.expected import Expected, expected_by
 from billing.budgets.models import Budget, BudgetStatus
 from billing.corrections.dispute_holdback import AgedDisputes
 from billing.corrections.models import Dispute
@@ -94,12 +94,40 @@ def _total(currency: str, parts: list[Part]) -> Total:
     return Total(currency, owed, [part for part in parts if part.code in NOT_OWED])
 
 
-class Row(Protocol):
-    @property
-    def budget(self) -> Budget: ...
+@dataclass(frozen=True, slots=True)
+class BudgetRow:
+    """One budget of the list with its standing, which is None before it was first counted."""
+
+    budget: Budget
+    standing: BudgetStatus | None
+    now: datetime
 
     @property
-    def standing(self) -> BudgetStatus | None: ...
+    def spent_as_of(self) -> datetime | None:
+        """As of when the sum is, where it is old."""
+        return None if self.standing is None else self.standing.spent_as_of(self.now)
+
+    @property
+    def forecast_as_of(self) -> datetime | None:
+        """As of when the forecast is, where it is old."""
+        return None if self.standing is None else self.standing.forecast_as_of(self.now)
+
+    @property
+    def used(self) -> Decimal | None:
+        """Spent over planned, as a ratio."""
+        return None if self.standing is None else self.standing.spent / self.standing.amount
+
+    @property
+    def expected(self) -> Expected | None:
+        """Where the period will end, or why that is not forecast."""
+        return None if self.standing is None else expected_by(self.standing)
+
+    @property
+    def expected_used(self) -> Decimal | None:
+        """Forecast over planned, as a ratio; None without a forecast."""
+        if self.standing is None or self.expected is None or self.expected.p50 is None:
+            return None
+        return self.expected.p50 / self.standing.amount
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +185,7 @@ class BudgetTotal:
         return sum(known, ZERO) if len(known) == len(self.standings) else None
 
 
-def budget_totals(rows: Iterable[Row], tree: Mapping[str, frozenset[str]], now: datetime) -> list[BudgetTotal]:
+def budget_totals(rows: Iterable[BudgetRow], tree: Mapping[str, frozenset[str]], now: datetime) -> list[BudgetTotal]:
     """A total for every period, of budgets of whole teams: what lies inside another listed budget is not added again.
 
     rows: the budgets of the list; one that was not counted yet, or ended before `now`, is in no total.

@@ -14,8 +14,7 @@ from django.utils import timezone
 from billing.budgets.models import Budget, BudgetStatus
 from billing.corrections.services.disputes import Claim, dispute_open
 from billing.invoices.models import BillingPeriod, Invoice
-from billing.portal.totals import budget_totals, invoice_totals
-from billing.portal.views import budgets as budget_views
+from billing.portal.totals import BudgetRow, budget_totals, invoice_totals
 from billing.tenancy.models import Team
 from tests import factories
 from tests.factories import allocation_record, apply, ingest_allocations, ingest_tokens, money, person, token_record
@@ -230,6 +229,6 @@ def test_a_budget_that_ended_is_in_no_total() -> None:
     lasting = Budget.objects.create(team=team, period="month", amount=Decimal(20), thresholds=[], valid_from=now)
     for budget in (ended, lasting):
         stand(budget, "2026-11", "5.00", None)
-    rows = [budget_views.BudgetRow(budget, budget.standings.get(), now) for budget in (ended, lasting)]
+    rows = [BudgetRow(budget, budget.standings.get(), now) for budget in (ended, lasting)]
     (total,) = budget_totals(rows, {"nlp": frozenset({"nlp"})}, now)
     assert (total.number, total.amount, total.spent, total.used) == (1, money("20.00"), money("5.00"), Decimal("0.25"))

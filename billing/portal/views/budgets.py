@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
 from operator import itemgetter
@@ -17,7 +16,7 @@ from django.utils.translation import get_language
 from billing.budgets import services
 from billing.budgets.alert_quality import alert_quality
 from billing.budgets.committed_forecast import contracted_ahead
-from billing.budgets.expected import Expected, expected_by, progress_of
+from billing.budgets.expected import progress_of
 from billing.budgets.models import (
     SCOPE_FIELDS,
     Alert,
@@ -47,7 +46,7 @@ from billing.portal.budget_form import (
 from billing.portal.charts import Chart, DayRow, course_chart, day_rows
 from billing.portal.forms import PageForm, acting
 from billing.portal.tables import Column, Table, columns, download
-from billing.portal.totals import budget_totals
+from billing.portal.totals import BudgetRow, budget_totals
 from billing.rates.selectors import commitment_book
 from billing.rating.freshness import freshness
 from billing.setup.budgets import budget_text, budgets_text
@@ -89,42 +88,6 @@ FINDING = [
     Column("team", of="team.code"), *columns("kind", "sku", "day", "feedback"), Column("amount", "money"),
     Column("usual", "money", "median"),
 ]  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class BudgetRow:
-    """One budget of the list with its standing, which is None before it was first counted."""
-
-    budget: Budget
-    standing: BudgetStatus | None
-    now: datetime
-
-    @property
-    def spent_as_of(self) -> datetime | None:
-        """As of when the sum is, where it is old."""
-        return None if self.standing is None else self.standing.spent_as_of(self.now)
-
-    @property
-    def forecast_as_of(self) -> datetime | None:
-        """As of when the forecast is, where it is old."""
-        return None if self.standing is None else self.standing.forecast_as_of(self.now)
-
-    @property
-    def used(self) -> Decimal | None:
-        """Spent over planned, as a ratio."""
-        return None if self.standing is None else self.standing.spent / self.standing.amount
-
-    @property
-    def expected(self) -> Expected | None:
-        """Where the period will end, or why that is not forecast."""
-        return None if self.standing is None else expected_by(self.standing)
-
-    @property
-    def expected_used(self) -> Decimal | None:
-        """Forecast over planned, as a ratio; None without a forecast."""
-        if self.standing is None or self.expected is None or self.expected.p50 is None:
-            return None
-        return self.expected.p50 / self.standing.amount
 
 
 @page
