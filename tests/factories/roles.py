@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from django.db import transaction
+from django.test import Client
 from django.urls import URLPattern, URLResolver
 
 from billing.budgets.models import Budget, CostAnomaly
@@ -294,6 +295,20 @@ def corrected() -> Note:
     correction_approve(correction_id=correction.pk, actor="approver", now=factories.AFTER)
     correction_issue(correction_id=correction.pk, actor="finance", now=factories.AFTER)
     return Note.objects.get()
+
+
+def reached(client: Client, route: str, scenario: dict[str, Any]) -> Any:
+    """What a route answers; whatever it did is taken back."""
+    method, address = MATRIX[route][0], "/" + filled(route, scenario)
+    with transaction.atomic():
+        if route.endswith("/operations/"):
+            answer = client.post(address, {"kind": "issue"})
+        else:
+            answer = client.generic(method, address)
+        if answer.streaming:
+            list(answer)  # a file that nobody reads stays open
+        transaction.set_rollback(True)
+    return answer
 
 
 def filled(route: str, scenario: dict[str, Any]) -> str:

@@ -16,7 +16,7 @@ from billing.tenancy.models import Team
 from billing.tenancy.tokens import OF_ALL_TEAMS, SCOPES
 from tests import factories
 from tests.factories.api import bearer
-from tests.factories.roles import MATRIX, WHO, WRITE, addresses, filled, scenario
+from tests.factories.roles import MATRIX, WHO, WRITE, addresses, filled, reached, scenario
 
 __all__ = ["scenario"]
 
@@ -283,20 +283,6 @@ def test_no_page_of_the_administration_opens_to_another_role(related: dict[str, 
     assert wrong == {}
 
 
-def reached(client: Client, route: str, related: dict[str, Any]) -> Any:
-    """What a route answers; whatever it did is taken back."""
-    method, address = MATRIX[route][0], "/" + filled(route, related)
-    with transaction.atomic():
-        if route.endswith("/operations/"):
-            answer = client.post(address, {"kind": "issue"})
-        else:
-            answer = client.generic(method, address)
-        if answer.streaming:
-            list(answer)  # a file that nobody reads stays open
-        transaction.set_rollback(True)
-    return answer
-
-
 def session(username: str, method: str) -> Client:
     """Somebody signed in by this method."""
     client, user = factories.signed_in(username), User.objects.get(username=username)
@@ -328,7 +314,7 @@ def test_with_a_required_second_factor_a_password_alone_opens_nothing(
 def test_a_second_factor_or_the_identity_provider_opens_every_address(
     related: dict[str, Any], settings: Any, method: str
 ) -> None:
-    """Each is asked by somebody whose role opens it, in turn: what each role gets at each is the same without (test_roles)."""
+    """Each is asked by somebody whose role opens it, in turn: what each role gets at each, test_roles shows."""
     settings.REQUIRE_TWO_FACTOR = True
     if method == "password":
         for user in User.objects.filter(username__in=PEOPLE):
