@@ -22,13 +22,15 @@ NOW = datetime(2026, 11, 3, 4, tzinfo=UTC)
 IN_DECEMBER = datetime(2026, 12, 3, 4, tzinfo=UTC)
 
 
-@pytest.fixture
-def used(tmp_path: Path) -> None:
-    """Of nlp one job of 1 h before and 1.5 h after a local midnight, one of 20 minutes the next day, and tokens; cv has 2 h.
+@pytest.fixture(scope="module")
+def used(for_all_tests: Path) -> None:
+    """Made once for the tests of a module that follow the first one that asks for it.
+
+    Of nlp one job of 1 h before and 1.5 h after a local midnight, one of 20 minutes the next day, and tokens; cv has 2 h.
 
     2.833333 h at 10.00 are 28.33 on one line: 10.00 and 18.33 by day, the second day 15.00 and 3.33 by job.
     """
-    apply(tmp_path)
+    apply(for_all_tests)
     ingest_allocations(
         hold(1, "2026-10-10T15:00:00Z", "2026-10-10T17:30:00Z", quantity=1, queue="gold", priority_class="high",
              pool="spot", workload={"kind": "PyTorchJob", "name": "pretrain"}),
@@ -39,7 +41,7 @@ def used(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def credited(used: None) -> None:
+def credited(used: None, db: None) -> None:
     """October is issued; on 12 November 8.33 of nlp's GPU line are credited, and all 20.00 of cv's, rebilled at 9.50."""
     people()
     bill()

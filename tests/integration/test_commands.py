@@ -79,10 +79,10 @@ def test_a_missing_argument_is_bad_usage(manage: Manage, command: str) -> None:
 MONTHLY = ("period_report", "period_close", "period_verify", "invoice_issue")
 
 
-@pytest.mark.parametrize("month", ["2024-13", "2024-1", "October", "2024-10-01", "1999-12", "2200-01", "", " 2024-10"])
 @pytest.mark.parametrize("command", MONTHLY)
-def test_what_is_no_month_is_bad_input(manage: Manage, october: None, command: str, month: str) -> None:
-    assert repr(month) in manage(command, month).error
+def test_what_is_no_month_is_bad_input(manage: Manage, october: None, command: str) -> None:
+    for month in ("2024-13", "2024-1", "October", "2024-10-01", "1999-12", "2200-01", "", " 2024-10"):
+        assert repr(month) in manage(command, month).error
 
 
 @pytest.mark.parametrize("command", ["period_report", "period_close"])

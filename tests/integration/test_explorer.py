@@ -28,6 +28,32 @@ __all__ = ["credited", "used"]
 pytestmark = pytest.mark.django_db
 
 
+def test_a_day_has_as_many_hours_as_the_clock_of_its_zone(tmp_path: Path) -> None:
+    zone = "Europe/Berlin"
+    apply(tmp_path, billing={**SET_UP["billing"], "zone": zone})
+    ingest_allocations(hold(1, "2026-10-24T22:00:00Z", "2026-10-25T23:00:00Z", quantity=1))  # the clock goes back at 3:00
+    MonthCube.objects.all().delete()
+    found = Explorer(frozenset({"nlp"}), NOW, zone).explore(asked("from=2026-10-25&to=2026-10-25&step=hour&by=none"))
+    assert (len(found.steps), found.charted[0].bars) == (25, [Decimal("10.00")] * 25)
+    assert [step.name for step in found.steps][2:4] == ["2026-10-25T02:00:00+02:00", "2026-10-25T02:00:00+01:00"]
+
+
+@pytest.mark.parametrize(("month", "changed", "hours"), [("2026-10", 24, 25), ("2027-03", 27, 23)])
+def test_hours_that_were_bought_and_not_used_are_spread_by_the_length_of_each_day(
+    tmp_path: Path, month: str, changed: int, hours: int
+) -> None:
+    """An hour of the month at 1.00 each: 24.00 a day, on 25 October 25.00 and on 28 March 23.00."""
+    zone, whole = "Europe/Berlin", 30 * 24 + hours
+    apply(tmp_path, billing={**SET_UP["billing"], "zone": zone}, commitments=[
+        {"name": "nlp-2026", "team": "nlp", "accelerator": "NVIDIA-H800", "gpu_hours_per_month": str(whole),
+         "price_per_gpu_hour": "1.0000", "valid_from": "2026-10-01"},
+    ])  # fmt: skip
+    found = Explorer(frozenset({"nlp"}), datetime(2027, 4, 3, tzinfo=UTC), zone).explore(asked(f"month={month}&by=kind"))
+    expected = [Decimal("24.00")] * 31
+    expected[changed] = Decimal(f"{hours}.00")
+    assert (found.total.total, found.charted[0].bars) == (whole, expected)
+
+
 @pytest.mark.usefixtures("used")
 def test_a_month_that_cannot_be_summed_holds_up_no_other(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -134,13 +160,7 @@ def test_what_has_no_hour_of_its_own_is_spread_over_the_hours_of_its_days(used: 
     assert (hours[0], hours[-1]) == (Decimal("0.14"), Decimal("0.27"))  # 3.34 of 24 hours, 3.33 of 12
 
 
-@pytest.mark.parametrize(("asking", "amounts", "hours"), [
-    ("month=2026-11", "40.00", "4.000000"), ("month=2026-12", "35.00", "3.500000"),
-    ("from=2026-10-01&to=2026-12-31&step=month", "104.13", "9.333333"),
-    ("from=2026-11-01&to=2026-12-31&step=day&by=kind&by=namespace", "45.00", "4.500000"),
-    ("from=2026-11-20&to=2026-12-03&step=hour&kind=late", "11.00", "1.100000"),
-])  # fmt: skip
-def test_late_usage_counts_once_however_many_months_are_open(used: None, asking: str, amounts: str, hours: str) -> None:
+def test_late_usage_counts_once_however_many_months_are_open(used: None) -> None:
     """October was closed at 59.13 for 4.833333 h, then 3 h of it came late; November has 1 h, December half an hour."""
     period_close(month="2026-10", actor="ops", now=OCTOBER_OVER)
     now = datetime(2026, 12, 3, 4, tzinfo=UTC)
@@ -149,8 +169,16 @@ def test_late_usage_counts_once_however_many_months_are_open(used: None, asking:
         hold(8, "2026-11-12T00:00:00Z", "2026-11-12T01:00:00Z", quantity=1),
         hold(9, "2026-12-01T00:00:00Z", "2026-12-01T00:30:00Z", quantity=1), now=now,
     )  # fmt: skip
-    assert explored(asking, now=now).total.total == Decimal(amounts)
-    assert explored(f"{asking}&metric=gpu_hours", now=now).total.total == Decimal(hours)
+    expected = {
+        "month=2026-11": ("40.00", "4.000000"), "month=2026-12": ("35.00", "3.500000"),
+        "from=2026-10-01&to=2026-12-31&step=month": ("104.13", "9.333333"),
+        "from=2026-11-01&to=2026-12-31&step=day&by=kind&by=namespace": ("45.00", "4.500000"),
+        "from=2026-11-20&to=2026-12-03&step=hour&kind=late": ("11.00", "1.100000"),
+    }  # fmt: skip
+    assert {
+        asking: tuple(str(explored(f"{asking}{metric}", now=now).total.total) for metric in ("", "&metric=gpu_hours"))
+        for asking in expected
+    } == expected
 
 
 def test_late_usage_that_a_close_has_just_billed_is_no_longer_in_the_open_month_after_it(used: None) -> None:
@@ -167,13 +195,7 @@ def test_late_usage_that_a_close_has_just_billed_is_no_longer_in_the_open_month_
     assert Explorer.explore(*asking).total.total == Decimal("99.13")
 
 
-@pytest.mark.parametrize(("asking", "hours", "amount", "tokens"), [
-    ("month=2026-11", 3, "30.00", 1100), ("month=2026-12", 4, "40.00", 1100),
-    ("from=2026-10-01&to=2026-12-31&step=month", 4, "40.00", 1100),
-])  # fmt: skip
-def test_late_usage_that_nobody_can_be_billed_counts_once_however_many_months_are_open(
-    used: None, asking: str, hours: int, amount: str, tokens: int
-) -> None:
+def test_late_usage_that_nobody_can_be_billed_counts_once_however_many_months_are_open(used: None) -> None:
     """Three hours of October come late, of a namespace that nobody owns, and tokens of nlp's that have no price; December
     has one more hour of that namespace."""
     period_close(month="2026-10", actor="ops", now=OCTOBER_OVER)
@@ -183,39 +205,17 @@ def test_late_usage_that_nobody_can_be_billed_counts_once_however_many_months_ar
         hold(8, "2026-12-01T00:00:00Z", "2026-12-01T01:00:00Z", quantity=1, namespace="nobodys"), now=now,
     )  # fmt: skip
     ingest_tokens(token_record(9, model="unheard-of"), now=now)
-    found = explored(asking, now=now)
-    window = open_window(found)
-    assert window is not None
-    left = freshness(EVERYTHING, window, now, unbilled=found.unbilled).unbilled
-    assert [(item.why, item.unit, item.quantity, item.amount) for item in left] == [
-        ("unowned", "gpu_seconds", hours * 3600, Decimal(amount)), ("unpriced", "tokens", tokens, None),
-    ]  # fmt: skip
-
-
-def test_a_day_has_as_many_hours_as_the_clock_of_its_zone(tmp_path: Path) -> None:
-    zone = "Europe/Berlin"
-    apply(tmp_path, billing={**SET_UP["billing"], "zone": zone})
-    ingest_allocations(hold(1, "2026-10-24T22:00:00Z", "2026-10-25T23:00:00Z", quantity=1))  # the clock goes back at 3:00
-    MonthCube.objects.all().delete()
-    found = Explorer(frozenset({"nlp"}), NOW, zone).explore(asked("from=2026-10-25&to=2026-10-25&step=hour&by=none"))
-    assert (len(found.steps), found.charted[0].bars) == (25, [Decimal("10.00")] * 25)
-    assert [step.name for step in found.steps][2:4] == ["2026-10-25T02:00:00+02:00", "2026-10-25T02:00:00+01:00"]
-
-
-@pytest.mark.parametrize(("month", "changed", "hours"), [("2026-10", 24, 25), ("2027-03", 27, 23)])
-def test_hours_that_were_bought_and_not_used_are_spread_by_the_length_of_each_day(
-    tmp_path: Path, month: str, changed: int, hours: int
-) -> None:
-    """An hour of the month at 1.00 each: 24.00 a day, on 25 October 25.00 and on 28 March 23.00."""
-    zone, whole = "Europe/Berlin", 30 * 24 + hours
-    apply(tmp_path, billing={**SET_UP["billing"], "zone": zone}, commitments=[
-        {"name": "nlp-2026", "team": "nlp", "accelerator": "NVIDIA-H800", "gpu_hours_per_month": str(whole),
-         "price_per_gpu_hour": "1.0000", "valid_from": "2026-10-01"},
-    ])  # fmt: skip
-    found = Explorer(frozenset({"nlp"}), datetime(2027, 4, 3, tzinfo=UTC), zone).explore(asked(f"month={month}&by=kind"))
-    expected = [Decimal("24.00")] * 31
-    expected[changed] = Decimal(f"{hours}.00")
-    assert (found.total.total, found.charted[0].bars) == (whole, expected)
+    for asking, of_gpus, amount in (
+        ("month=2026-11", 3, "30.00"), ("month=2026-12", 4, "40.00"),
+        ("from=2026-10-01&to=2026-12-31&step=month", 4, "40.00"),
+    ):  # fmt: skip
+        found = explored(asking, now=now)
+        window = open_window(found)
+        assert window is not None
+        left = freshness(EVERYTHING, window, now, unbilled=found.unbilled).unbilled
+        assert [(item.why, item.unit, item.quantity, item.amount) for item in left] == [
+            ("unowned", "gpu_seconds", of_gpus * 3600, Decimal(amount)), ("unpriced", "tokens", 1100, None),
+        ], asking  # fmt: skip
 
 
 def test_hours_of_days_without_usage_are_nothing_whatever_other_days_of_the_month_have(used: None) -> None:
@@ -315,16 +315,15 @@ def test_credit_notes_and_rebills_are_a_kind_of_charge_on_the_day_of_their_issue
     assert november.total.total == noted == Decimal("-9.33")
 
 
-@pytest.mark.parametrize(("by", "expected"), [
-    ("team", {"nlp": "-8.33", "cv": "-1.00"}), ("namespace", {"nlp-train": "-8.33", "cv": "-1.00"}),
-    ("cluster", {"hq-1": "-9.33"}), ("accelerator", {"NVIDIA-H800": "-9.33"}), ("model", {"": "-9.33"}),
-    ("job", {"": "-9.33"}), ("queue", {"": "-9.33"}),
-])  # fmt: skip
-def test_notes_have_the_names_of_the_lines_that_they_correct_but_no_job(
-    credited: None, by: str, expected: dict[str, str]
-) -> None:
-    found = explored(f"month=2026-11&kind=note&by={by}", now=IN_DECEMBER)
-    assert totals(found) == {(name,): Decimal(amount) for name, amount in expected.items()}
+def test_notes_have_the_names_of_the_lines_that_they_correct_but_no_job(credited: None) -> None:
+    expected = {
+        "team": {"nlp": "-8.33", "cv": "-1.00"}, "namespace": {"nlp-train": "-8.33", "cv": "-1.00"},
+        "cluster": {"hq-1": "-9.33"}, "accelerator": {"NVIDIA-H800": "-9.33"}, "model": {"": "-9.33"},
+        "job": {"": "-9.33"}, "queue": {"": "-9.33"},
+    }  # fmt: skip
+    for by, amounts in expected.items():
+        found = totals(explored(f"month=2026-11&kind=note&by={by}", now=IN_DECEMBER))
+        assert found == {(name,): Decimal(amount) for name, amount in amounts.items()}, by
 
 
 def test_notes_change_no_usage_and_no_unit_cost(credited: None) -> None:
