@@ -303,6 +303,8 @@ def _since(valid_from: datetime | None) -> str:
 
 def _refuse_cycle(code: str, declared: dict[str, Entry]) -> None:
     """Raise SetUpFileError if `code` is above itself, by what is declared and, for all other teams, by what is stored."""
+    if not declared[code].text("parent", default="", limit=64):
+        return
     stored = dict(Team.objects.filter(parent__isnull=False).values_list("code", "parent__code"))
     stored |= {team: entry.text("parent", default="", limit=64) for team, entry in declared.items()}
     above, passed = stored[code], set[str]()

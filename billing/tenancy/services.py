@@ -10,7 +10,6 @@ from decimal import Decimal
 from typing import Any, Final
 
 from django.db import IntegrityError, transaction
-from django.db.models import Q
 
 from billing.tenancy.audit import audit_record
 from billing.tenancy.models import (
@@ -62,7 +61,9 @@ def billing_setup_put(
     before = {name: getattr(known, name) for name in wanted} if known else {}
     if before == wanted:
         return False
-    BillingSetup.objects.update_or_create(singleton=True, defaults=wanted)
+    BillingSetup.objects.bulk_create(
+        [BillingSetup(**wanted)], update_conflicts=True, unique_fields=["singleton"], update_fields=[*wanted]
+    )
     detail = {"before": _detail(before), "after": _detail(wanted)}
     audit_record(actor=actor, action="billing_setup_put", subject="billing", detail=detail)
     return True
@@ -92,7 +93,9 @@ def team_put(
     known = Team.objects.filter(code=code).first()
     if known and all(getattr(known, field) == value for field, value in wanted.items()):
         return known, False
-    team, _ = Team.objects.update_or_create(code=code, defaults=wanted)
+    (team,) = Team.objects.bulk_create(
+        [Team(code=code, **wanted)], update_conflicts=True, unique_fields=["code"], update_fields=[*wanted]
+    )
     detail = {**wanted, "parent": parent.code if parent else None}
     for name in ("legal_entity", "recipient"):
         if not detail[name]:
@@ -150,8 +153,8 @@ def _ownership_put(
     """Ownership is a dated fact: a new row starts at its instant and ends the row that was open before it."""
     valid_from, valid_until = when
     subject = "/".join(key.values())
-    rows = model.objects.filter(**key)
-    same_start = rows.filter(valid_from=valid_from).first()
+    known: list[Any] = list(model.objects.filter(**key))
+    same_start = next((row for row in known if row.valid_from == valid_from), None)
     same_owner = same_start and all(getattr(same_start, name) == value for name, value in owner.items())
     if same_start and same_owner and valid_until in (None, same_start.valid_until):
         return False
@@ -160,7 +163,7 @@ def _ownership_put(
             if same_start:
                 model.objects.filter(pk=same_start.pk).update(**owner, valid_until=valid_until or same_start.valid_until)
             else:
-                _insert(model, key, owner, valid_from, valid_until)
+                _insert(model, known, {**key, **owner}, valid_from, valid_until)
     except IntegrityError as error:
         raise SetupError(Message(
             "ownership of %(name)s: another owner is already set for part of that time", name=subject
@@ -176,19 +179,18 @@ def _ownership_put(
 
 def _insert(
     model: type[NamespaceOwnership] | type[ConsumerOwnership],
-    key: dict[str, str],
-    owner: dict[str, Any],
+    known: Sequence[Any],
+    facts: dict[str, Any],
     valid_from: datetime | None,
     valid_until: datetime | None,
 ) -> None:
-    rows = model.objects.filter(**key)
+    """Store a row beside those known of its key, of which none starts when it does."""
+    starts = [row.valid_from for row in known if row.valid_from and (valid_from is None or row.valid_from > valid_from)]
     if valid_from is not None:
-        before = Q(valid_from=None) | Q(valid_from__lt=valid_from)
+        before = [row for row in known if row.valid_from is None or row.valid_from < valid_from]
         # an end that somebody declared is no other row's start: it stays, and an overlap with it is refused
-        starts = list(rows.filter(valid_from__gt=valid_from).values_list("valid_from", flat=True))
-        rows.filter(before, Q(valid_until=None) | Q(valid_until__in=starts)).update(valid_until=valid_from)
+        if reaching := [row.pk for row in before if row.valid_until is None or row.valid_until in starts]:
+            model.objects.filter(pk__in=reaching).update(valid_until=valid_from)
     if valid_until is None:
-        later = rows.filter(valid_from__gt=valid_from) if valid_from else rows
-        following = later.order_by("valid_from").first()
-        valid_until = following.valid_from if following else None
-    model.objects.create(**key, **owner, valid_from=valid_from, valid_until=valid_until)
+        valid_until = min(starts, default=None)
+    model.objects.create(**facts, valid_from=valid_from, valid_until=valid_until)

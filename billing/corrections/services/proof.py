@@ -111,8 +111,11 @@ def closed_periods_check(*, thorough: bool = False) -> list[str]:
     Called after a change of ownership or prices, in the transaction of that change.  Returns the months that were rated
     again: those of which usage, owners, prices or charges are not what they were when they last were; `thorough`: all.
     """
+    periods = BillingPeriod.objects.filter(status=BillingPeriod.Status.CLOSED).order_by("close_seq")
+    if not periods:
+        return []
     facts, again = facts_now(), []
-    for period in BillingPeriod.objects.filter(status=BillingPeriod.Status.CLOSED).order_by("close_seq"):
+    for period in periods:
         closed = ClosedMonth(period.month, period.window, period.zone, period.close_number, facts)
         if thorough or not closed.proved:
             _rate_again(period)
