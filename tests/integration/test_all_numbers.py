@@ -57,13 +57,13 @@ CREDITED = "-4.00"
 SKUS = {"NVIDIA-H800", "llama-3-8b", "nvidia.com/mig-1g.10gb"}
 
 
-@pytest.fixture
-def october(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def october(for_all_tests: Path) -> None:
     """The usage of October, nothing closed."""
     people()
     person("everything", "finance")
     apply(
-        tmp_path, efficiency_policies=[POLICY], budgets=[{"team": "nlp", "amount": "526.40"}],
+        for_all_tests, efficiency_policies=[POLICY], budgets=[{"team": "nlp", "amount": "526.40"}],
         teams=[*SET_UP["teams"], {"code": "audio", "name": "Audio", "cost_center": "CC-230"}],
         ownership=[*SET_UP["ownership"],
                    {"cluster": "hq-1", "namespace": "audio", "team": "audio", "valid_from": "2026-01-01"}],
@@ -82,7 +82,7 @@ def october(tmp_path: Path) -> None:
     ingest_tokens(token_record(input_tokens=1_000_000, cache_read_input_tokens=250_000, output_tokens=123_456))
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def issued(october: None) -> None:
     """October closed and issued, one of its lines credited in November, November closed."""
     bill()
@@ -183,6 +183,60 @@ def test_the_preview_of_the_page_is_the_invoice_to_come() -> None:
         assert lines_of(shown(client, f"/teams/{team}/?month=2026-10").rows) == lines, team
     period_close(month="2026-10", actor="ops", now=OCTOBER_OVER)
     assert {code: of_document(invoice.draft["lines"]) for code, invoice in invoices().items()} == LINES
+
+
+@pytest.mark.usefixtures("october")
+@pytest.mark.parametrize("state", ["live", "kept", "closed"])
+def test_spending_and_recovery_say_the_same_before_and_after_the_close(state: str, settings: Any) -> None:
+    """As it is assessed with the view, as the scheduler kept it, and as it was invoiced; the page and its file."""
+    settings.CACHE_STATEMENTS_ABOVE_LINES = 1 if state == "kept" else 10**9
+    if state == "kept":
+        month_assess(month="2026-10", now=OCTOBER_OVER)
+    if state == "closed":
+        period_close(month="2026-10", actor="ops", now=OCTOBER_OVER)
+    client = factories.signed_in("everything")
+    for by, expected in SPLITS.items():
+        page = shown(client, f"/spending/?month=2026-10&by={by}")
+        assert money_in(page.rows, "Total") == CHARGED, by
+        rows = csv_rows(file(client, f"/spending/?month=2026-10&by={by}&table=split&as=csv"))
+        assert {row[by]: row["total"] for row in rows} == expected, by
+        named = [name for name in expected if name]
+        found = {name: money_in(page.rows, NAMES.get(name, name) if by == "team" else name) for name in named}
+        assert found == {name: expected[name] for name in named}
+    jobs = csv_rows(file(client, "/spending/?month=2026-10&by=workload&table=split&as=csv"))
+    assert sum(Decimal(row["total"]) for row in jobs) == Decimal(CHARGED)
+    assert {row["workload"]: row["total"] for row in jobs}["pod/uid-2"] == "72.00"  # 60.00 and a fifth of it
+    assert money_in(shown(client, "/spending/?month=2026-10&team=cv").rows, "Total") == SHOWN_ONLY
+    recovery = shown(client, "/recovery/?month=2026-10")
+    assert CHARGED in recovery.text
+    pools = csv_rows(file(client, "/recovery/?month=2026-10&table=pools&as=csv"))
+    tokens = csv_rows(file(client, "/recovery/?month=2026-10&table=tokens&as=csv"))
+    assert sum(Decimal(row["billed"]) for row in pools) == Decimal("274.28")
+    assert [money_in([row], "Total") for row in recovery.rows if row[0].strip() == "Total"] == ["274.28", "2.54"]
+    assert {row["token_class"]: row["billed"] for row in tokens} == {"input": "1.50", "cache_read": "0.05", "output": "0.99"}
+
+
+@pytest.mark.usefixtures("october")
+def test_a_budget_has_spent_what_the_preview_and_then_the_invoice_says() -> None:
+    """Half of 526.40, before the close, after it, and after an invoice was voided and built again."""
+    last = OCTOBER_OVER.replace(month=10, day=31, hour=15, minute=59)  # of October in the billing zone
+    (before,) = standings_refresh(now=last)
+    assert (str(before.spent), before.period) == (TOTALS["nlp"], "2026-10")
+    period_close(month="2026-10", actor="ops", now=OCTOBER_OVER)
+    invoice_void(month="2026-10", team="nlp", reason="again", actor="sam")
+    (voided,) = standings_refresh(now=last.replace(second=15))
+    assert str(voided.spent) == TOTALS["nlp"]
+    reader = factories.signed_in("everything")
+    for address in ("/overview/?", "/teams/nlp/?", "/spending/?"):
+        assert "The draft of nlp was voided" in shown(reader, f"{address}month=2026-10").text, address
+    assert "nlp: what it is charged is unknown" in shown(reader, "/explorer/?month=2026-10").text
+    invoice_rebuild(month="2026-10", team="nlp", actor="sam")
+    (after,) = standings_refresh(now=last.replace(second=30))
+    assert str(after.spent) == TOTALS["nlp"]
+    client = factories.signed_in("everything")
+    row = next(row for row in shown(client, "/?month=2026-10").rows if row and row[0].strip().startswith("NLP Research"))
+    assert "50.0%" in row[6]
+    assert "526.40" in shown(client, "/teams/nlp/?month=2026-10").text
 
 
 @pytest.mark.usefixtures("issued")
@@ -309,37 +363,6 @@ def money_in(rows: Iterable[list[str]], name: str) -> str:
     return next(amount.group() for amount in found if amount)
 
 
-@pytest.mark.usefixtures("october")
-@pytest.mark.parametrize("state", ["live", "kept", "closed"])
-def test_spending_and_recovery_say_the_same_before_and_after_the_close(state: str, settings: Any) -> None:
-    """As it is assessed with the view, as the scheduler kept it, and as it was invoiced; the page and its file."""
-    settings.CACHE_STATEMENTS_ABOVE_LINES = 1 if state == "kept" else 10**9
-    if state == "kept":
-        month_assess(month="2026-10", now=OCTOBER_OVER)
-    if state == "closed":
-        period_close(month="2026-10", actor="ops", now=OCTOBER_OVER)
-    client = factories.signed_in("everything")
-    for by, expected in SPLITS.items():
-        page = shown(client, f"/spending/?month=2026-10&by={by}")
-        assert money_in(page.rows, "Total") == CHARGED, by
-        rows = csv_rows(file(client, f"/spending/?month=2026-10&by={by}&table=split&as=csv"))
-        assert {row[by]: row["total"] for row in rows} == expected, by
-        named = [name for name in expected if name]
-        found = {name: money_in(page.rows, NAMES.get(name, name) if by == "team" else name) for name in named}
-        assert found == {name: expected[name] for name in named}
-    jobs = csv_rows(file(client, "/spending/?month=2026-10&by=workload&table=split&as=csv"))
-    assert sum(Decimal(row["total"]) for row in jobs) == Decimal(CHARGED)
-    assert {row["workload"]: row["total"] for row in jobs}["pod/uid-2"] == "72.00"  # 60.00 and a fifth of it
-    assert money_in(shown(client, "/spending/?month=2026-10&team=cv").rows, "Total") == SHOWN_ONLY
-    recovery = shown(client, "/recovery/?month=2026-10")
-    assert CHARGED in recovery.text
-    pools = csv_rows(file(client, "/recovery/?month=2026-10&table=pools&as=csv"))
-    tokens = csv_rows(file(client, "/recovery/?month=2026-10&table=tokens&as=csv"))
-    assert sum(Decimal(row["billed"]) for row in pools) == Decimal("274.28")
-    assert [money_in([row], "Total") for row in recovery.rows if row[0].strip() == "Total"] == ["274.28", "2.54"]
-    assert {row["token_class"]: row["billed"] for row in tokens} == {"input": "1.50", "cache_read": "0.05", "output": "0.99"}
-
-
 @pytest.mark.usefixtures("issued")
 def test_what_came_late_is_what_the_next_invoice_corrects() -> None:
     """An hour of two cards of October, reported after November: 20.00, on the overview, its page and file, and the
@@ -401,26 +424,3 @@ def test_lists_budgets_and_searches_say_what_the_documents_say(monkeypatch: pyte
     assert TOTALS["nlp"] in row.values()
     (answer,) = client.get("/api/v1/budgets").json()["results"]
     assert answer["standing"]["spent"] == TOTALS["nlp"]
-
-
-@pytest.mark.usefixtures("october")
-def test_a_budget_has_spent_what_the_preview_and_then_the_invoice_says() -> None:
-    """Half of 526.40, before the close, after it, and after an invoice was voided and built again."""
-    last = OCTOBER_OVER.replace(month=10, day=31, hour=15, minute=59)  # of October in the billing zone
-    (before,) = standings_refresh(now=last)
-    assert (str(before.spent), before.period) == (TOTALS["nlp"], "2026-10")
-    period_close(month="2026-10", actor="ops", now=OCTOBER_OVER)
-    invoice_void(month="2026-10", team="nlp", reason="again", actor="sam")
-    (voided,) = standings_refresh(now=last.replace(second=15))
-    assert str(voided.spent) == TOTALS["nlp"]
-    reader = factories.signed_in("everything")
-    for address in ("/overview/?", "/teams/nlp/?", "/spending/?"):
-        assert "The draft of nlp was voided" in shown(reader, f"{address}month=2026-10").text, address
-    assert "nlp: what it is charged is unknown" in shown(reader, "/explorer/?month=2026-10").text
-    invoice_rebuild(month="2026-10", team="nlp", actor="sam")
-    (after,) = standings_refresh(now=last.replace(second=30))
-    assert str(after.spent) == TOTALS["nlp"]
-    client = factories.signed_in("everything")
-    row = next(row for row in shown(client, "/?month=2026-10").rows if row and row[0].strip().startswith("NLP Research"))
-    assert "50.0%" in row[6]
-    assert "526.40" in shown(client, "/teams/nlp/?month=2026-10").text

@@ -28,9 +28,9 @@ SOFT = {**HARD, "ladder": [{"at": 80, "action": "require_approver"}]}
 PLAN = {"team": "nlp", "period": "plan", "amounts": {"2026-10": "100.00", "2026-11": "300.00"}}
 
 
-@pytest.fixture
-def people(tmp_path: Path) -> None:
-    apply(tmp_path)
+@pytest.fixture(scope="module")
+def people(for_all_tests: Path) -> None:
+    apply(for_all_tests)
     person("tom", "lead", team="nlp")
     person("fin", "finance")
     person("sam", "approver")

@@ -39,10 +39,10 @@ FIELDS = {"name": "nlp-2026", "team": "nlp", "accelerator": "NVIDIA-H800", "gpu_
           "price_per_gpu_hour": "8", "reason": "the yearly plan"}  # fmt: skip
 
 
-@pytest.fixture(autouse=True)
-def scenario(tmp_path: Path) -> None:
+@pytest.fixture(scope="module", autouse=True)
+def scenario(for_all_tests: Path) -> None:
     """lin is of finance, ada approves, tom leads nlp, which holds 10 GPUs for 10 hours on 5 October: 100 hours."""
-    apply(tmp_path)
+    apply(for_all_tests)
     for name, role in (("lin", "finance"), ("ada", "approver"), ("eve", "auditor")):
         person(name, role)
     person("tom", "lead", team="nlp")

@@ -34,12 +34,12 @@ ACCEPTED = datetime(2026, 11, 7, tzinfo=UTC)
 TEN_HOURS = {"ended_at": "2026-10-10T10:00:00Z", "observed_until": "2026-10-10T10:00:00Z"}
 
 
-@pytest.fixture
-def number(tmp_path: Path) -> str:
+@pytest.fixture(scope="module")
+def number(for_all_tests: Path) -> str:
     """nlp owes 100,000.00 of GPU hours (1,000 devices for 10 h at 10.00, line 1) and 20,000.00 of tokens (2.5 x 10^9
     output tokens at 8.00 per million, line 2)."""
     people()
-    apply(tmp_path)
+    apply(for_all_tests)
     person("tom", "lead", team="nlp")
     factories.ingest_allocations(allocation_record(quantity=1000, **TEN_HOURS))
     ingest_tokens(token_record(input_tokens=0, cache_read_input_tokens=0, output_tokens=2_500_000_000))

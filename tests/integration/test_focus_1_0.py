@@ -32,11 +32,11 @@ INSTANTS = ("BillingPeriodEnd", "BillingPeriodStart", "ChargePeriodEnd", "Charge
 """The rules of focus-validator 1.0.0 for version 1.0, by kind."""
 
 
-@pytest.fixture
-def exported(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def exported(for_all_tests: Path) -> Path:
     """GPU hours, tokens and, in November, a credit note and late usage."""
     people()
-    apply(tmp_path)
+    apply(for_all_tests)
     ingest_allocations(allocation_record())
     ingest_tokens(token_record(output_tokens=1_000_000))
     bill()
@@ -44,8 +44,8 @@ def exported(tmp_path: Path) -> Path:
     ingest_allocations(allocation_record(2, namespace="cv"))
     bill("2026-11", NOVEMBER_OVER)
     for month in ("2026-10", "2026-11"):
-        call_command("export_focus", month, "--out", str(tmp_path), "--with-1.0")
-    return tmp_path
+        call_command("export_focus", month, "--out", str(for_all_tests), "--with-1.0")
+    return for_all_tests
 
 
 def rows_of(directory: Path, month: str, name: str = "1.0-cost-and-usage") -> list[dict[str, str]]:

@@ -35,11 +35,11 @@ def hold(number: int, start: str, end: str, reason: str | None, **changed: Any) 
     )
 
 
-@pytest.fixture
-def october(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def october(for_all_tests: Path) -> None:
     """28 GPU-hours preempted (280.00, carried), 28 of a lost node (280.00, 80.00 carried), 16 completed (160.00)."""
     people()
-    apply(tmp_path, interruption_policies=[POLICY])
+    apply(for_all_tests, interruption_policies=[POLICY])
     hold(1, "10T00:00", "10T03:30", "preempted")
     hold(2, "11T00:00", "11T03:30", "node lost")
     hold(3, "12T00:00", "12T02:00", "completed")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 from django.test import Client
 
 from billing.budgets.models import Budget, BudgetStatus
@@ -24,10 +25,15 @@ FORM: dict[str, Any] = {
 PLAN = {"period": "plan", "amount": "", "plan_month": ["2026-11", "2026-12", "2027-01"], "plan_amount": ["300.00", "", "50"]}
 
 
+@pytest.fixture(scope="module")
+def ann(for_all_tests: Path) -> User:
+    apply(for_all_tests, teams=[{"code": "research"}, {"code": "nlp", "parent": "research"}, {"code": "cv"}])
+    return person("ann", "finance")
+
+
 @pytest.fixture
-def finance(tmp_path: Path, client: Client) -> Client:
-    apply(tmp_path, teams=[{"code": "research"}, {"code": "nlp", "parent": "research"}, {"code": "cv"}])
-    client.force_login(person("ann", "finance"))
+def finance(ann: User, client: Client) -> Client:
+    client.force_login(ann)
     return client
 
 

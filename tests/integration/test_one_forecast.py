@@ -36,12 +36,16 @@ class Clock:
     now = MADE
 
 
-@pytest.fixture
-def clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """Budget and forecast of 11:50, which it is until somebody changes it."""
-    clock = Clock()
-    monkeypatch.setattr("django.utils.timezone.now", lambda: clock.now)
-    apply(tmp_path, budgets=[{"team": "nlp", "amount": "300.00", "thresholds": [80]}])
+@pytest.fixture(scope="module")
+def november(for_all_tests: Path) -> None:
+    """Budget and forecast of 11:50."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("django.utils.timezone.now", lambda: MADE)
+        _made(for_all_tests)
+
+
+def _made(directory: Path) -> None:
+    apply(directory, budgets=[{"team": "nlp", "amount": "300.00", "thresholds": [80]}])
     starts = [datetime(2026, 11, 1, 1, tzinfo=UTC) + timedelta(days=n) for n in range(11)]
     ingest_allocations(
         *(hold(n, f"{at:%FT%T}Z", f"{at + timedelta(minutes=30):%FT%T}Z", quantity=1) for n, at in enumerate(starts)),
@@ -51,6 +55,13 @@ def clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Clock:
     counted(MADE)
     person("fin", "finance")
     person("lead", "lead", team="nlp")
+
+
+@pytest.fixture
+def clock(november: None, monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """It is 11:50 until somebody changes it."""
+    clock = Clock()
+    monkeypatch.setattr("django.utils.timezone.now", lambda: clock.now)
     return clock
 
 
@@ -71,6 +82,35 @@ def pages(who: str = "fin") -> dict[str, str]:
     }  # fmt: skip
     client = signed_in(who)
     return {name: text_of(client, path) for name, path in paths.items()}
+
+
+@pytest.mark.parametrize(("asked", "spent", "forecast"), [
+    ("NVIDIA-H800", "55.00", ""), ("nvidia.com/mig-1g.10gb", "11.00", "31.45"),  # 11.00 in 10 days and 710 minutes of 30
+])  # fmt: skip
+def test_an_accelerator_has_no_forecast_of_its_slices_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: str, spent: str, forecast: str
+) -> None:
+    """Half an hour of each a day: a budget of the H800 counts its slices, in the explorer these have a name of their own."""
+    monkeypatch.setattr("django.utils.timezone.now", lambda: MADE)
+    first, resource = SET_UP["price_versions"][0], "nvidia.com/mig-1g.10gb"
+    slices = {"accelerator": "NVIDIA-H800", "resource": resource, "price_per_slice_hour": "2.0000"}
+    apply(tmp_path, price_versions=[{**first, "gpu": [first["gpu"][0], slices]}])
+    for number in range(22):
+        at = datetime(2026, 11, 1 + number % 11, 1, tzinfo=UTC)
+        part = {"resource": resource} if number > 10 else {}
+        ingest_allocations(
+            hold(number, f"{at:%FT%T}Z", f"{at + timedelta(minutes=30):%FT%T}Z", quantity=1, **part), now=MADE
+        )
+    watched(MADE + timedelta(days=1))
+    counted(MADE)
+    person("fin", "finance")
+    asking = f"range=this-month&accelerator={asked}"
+    assert f">{spent}<" in text_of(signed_in("fin"), f"/explorer/?{asking}")
+    outlook = text_of(signed_in("fin"), f"/explorer/?{asking}&part=outlook")
+    assert re.findall(r"<dd>\s*(\d+\.\d\d)\s*<small>", outlook) == [forecast][: bool(forecast)]
+    assert ("Expected at the end of the month" in outlook) == bool(forecast)
+    spending = text_of(signed_in("fin"), f"/spending/?month=2026-11&accelerator={asked}")
+    assert ("part=end" in spending, "together with its slices" in spending) == (bool(forecast), not forecast)
 
 
 @pytest.mark.parametrize("who", ["fin", "lead"])
@@ -188,32 +228,3 @@ def test_no_alert_is_sent_of_a_forecast_that_was_not_made_again_in_time(clock: C
     assert [alert.basis for alert in budgets_evaluate(now=MADE + timedelta(hours=1))] == []
     counted(MADE + timedelta(hours=1))
     assert [alert.basis for alert in budgets_evaluate(now=MADE + timedelta(hours=1))] == ["forecast"]
-
-
-@pytest.mark.parametrize(("asked", "spent", "forecast"), [
-    ("NVIDIA-H800", "55.00", ""), ("nvidia.com/mig-1g.10gb", "11.00", "31.45"),  # 11.00 in 10 days and 710 minutes of 30
-])  # fmt: skip
-def test_an_accelerator_has_no_forecast_of_its_slices_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: str, spent: str, forecast: str
-) -> None:
-    """Half an hour of each a day: a budget of the H800 counts its slices, in the explorer these have a name of their own."""
-    monkeypatch.setattr("django.utils.timezone.now", lambda: MADE)
-    first, resource = SET_UP["price_versions"][0], "nvidia.com/mig-1g.10gb"
-    slices = {"accelerator": "NVIDIA-H800", "resource": resource, "price_per_slice_hour": "2.0000"}
-    apply(tmp_path, price_versions=[{**first, "gpu": [first["gpu"][0], slices]}])
-    for number in range(22):
-        at = datetime(2026, 11, 1 + number % 11, 1, tzinfo=UTC)
-        part = {"resource": resource} if number > 10 else {}
-        ingest_allocations(
-            hold(number, f"{at:%FT%T}Z", f"{at + timedelta(minutes=30):%FT%T}Z", quantity=1, **part), now=MADE
-        )
-    watched(MADE + timedelta(days=1))
-    counted(MADE)
-    person("fin", "finance")
-    asking = f"range=this-month&accelerator={asked}"
-    assert f">{spent}<" in text_of(signed_in("fin"), f"/explorer/?{asking}")
-    outlook = text_of(signed_in("fin"), f"/explorer/?{asking}&part=outlook")
-    assert re.findall(r"<dd>\s*(\d+\.\d\d)\s*<small>", outlook) == [forecast][: bool(forecast)]
-    assert ("Expected at the end of the month" in outlook) == bool(forecast)
-    spending = text_of(signed_in("fin"), f"/spending/?month=2026-11&accelerator={asked}")
-    assert ("part=end" in spending, "together with its slices" in spending) == (bool(forecast), not forecast)

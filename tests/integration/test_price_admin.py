@@ -31,9 +31,9 @@ tokens: []
 HISTORY = {"steps-TOTAL_FORMS": "0", "steps-INITIAL_FORMS": "0"}
 
 
-@pytest.fixture
-def finance(tmp_path: Path) -> Client:
-    factories.apply(tmp_path, **since_2024())
+@pytest.fixture(scope="module")
+def finance(for_all_tests: Path) -> Client:
+    factories.apply(for_all_tests, **since_2024())
     return staff("ana", "finance")
 
 

@@ -25,10 +25,15 @@ NOW = datetime(2026, 11, 2, 3, tzinfo=UTC)  # Monday, 11:00 in Shanghai
 ASKED = "range=last-month&by=namespace&team=nlp"
 
 
-@pytest.fixture
-def used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("django.utils.timezone.now", lambda: NOW)
-    apply(tmp_path)
+@pytest.fixture(scope="module")
+def october(for_all_tests: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("django.utils.timezone.now", lambda: NOW)
+        _closed(for_all_tests)
+
+
+def _closed(directory: Path) -> None:
+    apply(directory)
     ingest_allocations(
         hold(1, "2026-10-10T00:00:00Z", "2026-10-10T02:30:00Z", quantity=1),
         hold(3, "2026-10-10T02:00:00Z", "2026-10-10T04:00:00Z", quantity=1, namespace="cv"),
@@ -37,6 +42,11 @@ def used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     person("lead", "lead", team="nlp")
     person("colleague", "viewer", team="nlp")
     person("other", "lead", team="cv")
+
+
+@pytest.fixture
+def used(october: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("django.utils.timezone.now", lambda: NOW)
 
 
 @pytest.fixture
