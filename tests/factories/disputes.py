@@ -16,11 +16,13 @@ FRIDAY = datetime(2026, 11, 6, 9, tzinfo=UTC)
 """Issued on Sunday 1 November 00:05 UTC (local morning): the window ends with Friday the 13th."""
 
 
-@pytest.fixture
-def october(tmp_path: Path) -> str:
-    """nlp owes 1000.00 of GPU hours (line 1) and 8.00 of tokens (line 2); tom leads it."""
+@pytest.fixture(scope="module")
+def october(for_all_tests: Path) -> str:
+    """Once for the tests of a module that follow the first which asks for it.
+
+    nlp owes 1000.00 of GPU hours (line 1) and 8.00 of tokens (line 2); tom leads it."""
     people()
-    apply(tmp_path)
+    apply(for_all_tests)
     person("tom", "lead", team="nlp")
     person("kim", "lead", team="cv")
     end = "2026-10-10T10:00:00Z"

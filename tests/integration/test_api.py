@@ -338,17 +338,16 @@ def test_drafts_are_not_read_from_outside(get: Call, tmp_path: Path) -> None:
     assert get("invoices", secret("invoices:read")).json()["results"] == []
 
 
-@pytest.mark.parametrize(
-    ("suffix", "start", "kind"),
-    [("csv", b"", "text/csv; charset=utf-8"),
-     ("xlsx", b"PK", "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"),
-     ("pdf", b"%PDF", "application/pdf")],
-)  # fmt: skip
-def test_an_invoice_comes_as_a_file(get: Call, issued: dict[str, str], suffix: str, start: bytes, kind: str) -> None:
-    answer = get(f"invoices/{issued['nlp']}.{suffix}", secret("invoices:read"))
-    assert (answer.status_code, answer.headers["Content-Type"]) == (200, kind)
-    assert answer.content.startswith(start)
-    assert f"{issued['nlp']}.{suffix}" in answer.headers["Content-Disposition"]
+def test_an_invoice_comes_as_a_file(get: Call, issued: dict[str, str]) -> None:
+    for suffix, start, kind in (
+        ("csv", b"", "text/csv; charset=utf-8"),
+        ("xlsx", b"PK", "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"),
+        ("pdf", b"%PDF", "application/pdf"),
+    ):
+        answer = get(f"invoices/{issued['nlp']}.{suffix}", secret("invoices:read"))
+        assert (answer.status_code, answer.headers["Content-Type"]) == (200, kind)
+        assert answer.content.startswith(start)
+        assert f"{issued['nlp']}.{suffix}" in answer.headers["Content-Disposition"]
 
 
 def test_prices_are_decimal_strings(get: Call, tmp_path: Path) -> None:
@@ -382,17 +381,17 @@ def test_a_month_that_nobody_opened_is_answered_as_the_command_answers_it(get: C
     assert not BillingPeriod.objects.filter(month="2026-09").exists()  # reading opens nothing
 
 
-@pytest.mark.parametrize("page", ["0", "x", "99", "1.5"])
-def test_a_page_that_is_none_is_named(get: Call, issued: dict[str, str], page: str) -> None:
-    assert problem(get(f"invoices?page={page}", secret("invoices:read")), 404)["detail"].startswith(f"page '{page}': ")
+def test_a_page_that_is_none_is_named(get: Call, issued: dict[str, str]) -> None:
+    for page in ("0", "x", "99", "1.5"):
+        assert problem(get(f"invoices?page={page}", secret("invoices:read")), 404)["detail"].startswith(f"page '{page}': ")
 
 
-@pytest.mark.parametrize("month", ["2026-13", "2026-1", "October", "2026-10-01"])
 @pytest.mark.parametrize("path", ["charges", "invoices", "credit-notes"])
-def test_what_is_no_month_is_refused_and_no_empty_list(get: Call, issued: dict[str, str], path: str, month: str) -> None:
+def test_what_is_no_month_is_refused_and_no_empty_list(get: Call, issued: dict[str, str], path: str) -> None:
     """Who mistypes it must not read that nothing was billed."""
-    reported = problem(get(f"{path}?month={month}", secret("invoices:read")), 400)
-    assert reported["detail"] == f"month '{month}' must be written like 2026-10, from 2000 to 2199"
+    for month in ("2026-13", "2026-1", "October", "2026-10-01"):
+        reported = problem(get(f"{path}?month={month}", secret("invoices:read")), 400)
+        assert reported["detail"] == f"month '{month}' must be written like 2026-10, from 2000 to 2199"
 
 
 @pytest.mark.parametrize("path", ["invoices/%00", "invoices/x%0Ay", "periods/%00", "periods/x%0A", "periods/%00/report"])

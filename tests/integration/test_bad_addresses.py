@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from django.contrib.auth.models import User
 from django.test import Client
 
 from tests.factories import apply, person, signed_in
@@ -31,10 +32,15 @@ WRONG = {
 }  # fmt: skip
 
 
+@pytest.fixture(scope="module")
+def fin(for_all_tests: Path) -> User:
+    apply(for_all_tests)
+    return person("fin", "finance", "admin", "auditor")
+
+
 @pytest.fixture
-def finance(tmp_path: Path) -> Client:
-    apply(tmp_path)
-    return signed_in(person("fin", "finance", "admin", "auditor"))
+def finance(fin: User, db: None) -> Client:
+    return signed_in(fin)
 
 
 def said(client: Client, address: str) -> str:

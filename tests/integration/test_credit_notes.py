@@ -1,15 +1,12 @@
 """Credit notes and rebills: numbered, immutable, approved by a second person, never more than was charged."""
 
 import json
-from collections import defaultdict
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 from django.contrib.auth.models import User
-from django.core.management import call_command
 from django.db import DatabaseError, connection, transaction
 
 from billing.approvals.limits import AuthorityError
@@ -23,12 +20,11 @@ from billing.corrections.services.corrections import (
     credit_note_draft,
 )
 from billing.corrections.services.sla import LostWork, sla_credit_draft
-from billing.invoices.documents import PdfRenderer, render_csv, render_xlsx
 from billing.invoices.models import Correction, Invoice, Note, NoteLine
 from billing.invoices.selectors import document_of
 from billing.runtime.canonical_json import document_hash
 from billing.tenancy.models import AuditEntry
-from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, money, token_record
+from tests.factories import SET_UP, apply, ingest_tokens, money, token_record
 from tests.factories.corrections import (
     FIRST,
     IN_NOVEMBER,
@@ -41,25 +37,23 @@ from tests.factories.corrections import (
     net_by_cost_centre,
     part,
     people,
-    proofs_hold,
     wanted,
     whole,
 )
-from tests.factories.pages import csv_rows, file_rows
 
 pytestmark = pytest.mark.django_db
 
 
-def hold(gpus: int, hours: int, number: int = 1, **changed: Any) -> dict[str, Any]:
-    end = f"2026-10-{10 + hours // 24:02d}T{hours % 24:02d}:00:00Z"
-    return allocation_record(
-        number, quantity=gpus, started_at="2026-10-10T00:00:00Z", ended_at=end, observed_until=end, **changed
-    )
+@pytest.fixture(scope="module")
+def october(for_all_tests: Path) -> None:
+    billed_october(for_all_tests)
 
 
-@pytest.fixture
-def october(tmp_path: Path) -> None:
-    billed_october(tmp_path)
+def test_only_issued_documents_are_credited(tmp_path: Path) -> None:
+    people()
+    apply(tmp_path)
+    with pytest.raises(NoteError, match="no invoice or note of that number"):
+        draft(whole())
 
 
 # What a note says
@@ -142,13 +136,6 @@ def test_what_cannot_be_credited_is_named(october: None, credits: list[Any], sai
     assert not Note.objects.exists()
 
 
-def test_only_issued_documents_are_credited(tmp_path: Path) -> None:
-    people()
-    apply(tmp_path)
-    with pytest.raises(NoteError, match="no invoice or note of that number"):
-        draft(whole())
-
-
 def lost(position: int = 1, gpus: int = 64, number: str = FIRST) -> Any:
     work = LostWork(gpus, Decimal("3.5"), Decimal("1"))
     return sla_credit_draft(number=number, position=position, lost=work, wanted=wanted("sla"))
@@ -209,9 +196,8 @@ def test_a_correction_waits_for_whom_its_amount_takes_and_not_for_who_asked(octo
 
 
 @pytest.mark.parametrize(("price", "persons"), [("9.5", ["lea"]), ("400", ["fin"]), ("501", ["fin", "head"])])
-def test_what_is_billed_again_takes_as_many_as_a_credit_of_it(tmp_path: Path, price: str, persons: list[str]) -> None:
+def test_what_is_billed_again_takes_as_many_as_a_credit_of_it(october: None, price: str, persons: list[str]) -> None:
     """A line of 1,000.00 is credited and billed again with 950.00, with 40,000.00 and with 50,100.00."""
-    billed_october(tmp_path)
     correction = draft(whole(rebill_price=money(price)))
     if "lea" not in persons:
         with pytest.raises(AuthorityError, match="the right approve"):
@@ -268,96 +254,3 @@ def test_every_step_is_in_the_audit_log(october: None) -> None:
         ("lea", "correction_approve", f"correction {correction.pk}"),
         ("lea", "note_issue", "AI-INFRA-CN-2026-000001"),
     ]
-
-
-# What leaves the installation
-
-
-@pytest.fixture
-def corrected(tmp_path: Path) -> Path:
-    """October with GPU hours, tokens and a second team; in November notes of every style, and November is closed."""
-    people()
-    apply(tmp_path)
-    ingest_allocations(hold(10, 10), hold(3, 7, 2, namespace="cv"))
-    ingest_tokens(token_record(1, output_tokens=3_000_000), token_record(2, output_tokens=1_000_001))
-    bill()
-    number = str(Invoice.objects.get(team__code="nlp").number)
-    credit(part("64.00"), number=number, code="sla", by="lea")
-    credit(whole(rebill_price=Decimal("9.5")), whole(4, rebill_quantity=Decimal("2")), number=number)
-    credit(part("10.00"), number=str(Invoice.objects.get(team__code="cv").number), code="goodwill", by="lea")
-    ingest_allocations(
-        allocation_record(9, started_at="2026-11-02T00:00:00Z", ended_at="2026-11-02T01:00:00Z", observed_until=None)
-    )
-    bill("2026-11", NOVEMBER_OVER)
-    return tmp_path
-
-
-def test_documents_journal_and_focus_of_the_month_are_one_sum(corrected: Path) -> None:
-    call_command("export_journal", "2026-11", "--out", str(corrected / "j.csv"))
-    call_command("export_focus", "2026-11", "--out", str(corrected))
-    expected = {note.number: note.total for note in Note.objects.all()}
-    expected[str(Invoice.objects.get(period__month="2026-11").number)] = money("80.00")
-    assert len(expected) == 5
-    rows = file_rows(corrected / "j.csv")
-    net: dict[str, Decimal] = defaultdict(Decimal)
-    for row in rows:
-        if row["account"] == "internal AI compute":
-            net[row["invoice_number"]] += Decimal(row["debit"] or 0) - Decimal(row["credit"] or 0)
-    assert net == expected
-    assert sum(Decimal(row["debit"] or 0) - Decimal(row["credit"] or 0) for row in rows) == 0
-    billed: dict[str, Decimal] = defaultdict(Decimal)
-    usage = pq.read_table(corrected / "focus-cost-and-usage-2026-11.parquet").to_pylist()
-    for row in usage:
-        billed[row["InvoiceId"]] += row["BilledCost"]
-    assert billed == expected
-
-
-def test_focus_shows_a_note_as_corrections_of_the_hours_of_the_usage(corrected: Path) -> None:
-    call_command("export_focus", "2026-11", "--out", str(corrected))
-    rows = pq.read_table(corrected / "focus-cost-and-usage-2026-11.parquet").to_pylist()
-    reversed_rows = [
-        row for row in rows if row["InvoiceId"] == "AI-INFRA-CN-2026-000002" and row["SkuMeter"] == "GPU Hours"
-        and row["ChargeCategory"] == "Usage"
-    ]  # fmt: skip
-    assert len(reversed_rows) == 10
-    assert {row["ChargeClass"] for row in reversed_rows} == {"Correction"}
-    assert [f"{row['ChargePeriodStart']:%Y-%m-%d %H}" for row in reversed_rows][:2] == ["2026-10-10 00", "2026-10-10 01"]
-    assert {f"{row['BillingPeriodStart']:%Y-%m-%d %H}" for row in reversed_rows} == {"2026-10-31 16"}
-    assert {(row["BilledCost"], row["PricingQuantity"]) for row in reversed_rows} == {
-        (Decimal("-100.00"), Decimal("-10.000000"))
-    }
-    allowed = [row for row in rows if row["InvoiceId"] == "AI-INFRA-CN-2026-000001"]
-    assert {(row["ChargeCategory"], row["ChargeClass"], row["PricingQuantity"]) for row in allowed} == {
-        ("Credit", "Correction", None)
-    }
-    assert sum(row["BilledCost"] for row in allowed) == Decimal("-64.00")
-    details = pq.read_table(corrected / "focus-invoice-detail-2026-11.parquet").to_pylist()
-    october = str(Invoice.objects.get(team__code="nlp", period__month="2026-10").number)
-    references = {row["InvoiceId"]: row["ReferenceInvoiceId"] for row in details}
-    assert references["AI-INFRA-CN-2026-000002"] == references["AI-INFRA-RB-2026-000001"] == october
-
-
-def test_every_document_follows_again_from_its_usage(corrected: Path) -> None:
-    assert proofs_hold("2026-10")
-    assert proofs_hold("2026-11")
-
-
-def test_notes_are_files_beside_the_invoices(corrected: Path) -> None:
-    call_command("export_invoices", "2026-11", "--out", str(corrected / "out"))
-    names = sorted(path.name for path in (corrected / "out").iterdir())
-    assert len(names) == 15
-    assert "AI-INFRA-CN-2026-000002.pdf" in names
-
-
-def test_a_note_is_rendered_in_every_format(corrected: Path) -> None:
-    note = Note.objects.get(number="AI-INFRA-CN-2026-000002")
-    facts: Any = {"sha256": note.sha256, "issued_at": note.issued_at}
-    document = document_of(note)
-    rows = csv_rows(render_csv(document, **facts))
-    assert {row["document_kind"] for row in rows} == {"credit"}
-    assert {(row["style"], row["credits_document"], row["credits_position"]) for row in rows} >= {
-        ("reversal", document["invoice"]["number"], "1")
-    }
-    assert sum(Decimal(row["amount"]) for row in rows) == note.total
-    assert PdfRenderer().render(document, **facts).startswith(b"%PDF")
-    assert render_xlsx(document, **facts).startswith(b"PK")

@@ -37,11 +37,16 @@ pytestmark = pytest.mark.django_db
 NOW = datetime(2026, 11, 3, 4, tzinfo=UTC)
 
 
-@pytest.fixture
-def used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On 10 October nlp trains for 25.00 and cv for 20.00; nlp asks a model for 10.80 on the 15th. It is 3 November."""
-    monkeypatch.setattr("django.utils.timezone.now", lambda: NOW)
-    apply(tmp_path)
+@pytest.fixture(scope="module")
+def october(for_all_tests: Path) -> None:
+    """On 10 October nlp trains for 25.00 and cv for 20.00; nlp asks a model for 10.80 on the 15th."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("django.utils.timezone.now", lambda: NOW)
+        _closed(for_all_tests)
+
+
+def _closed(directory: Path) -> None:
+    apply(directory)
     ingest_allocations(
         hold(1, "2026-10-10T00:00:00Z", "2026-10-10T02:30:00Z", quantity=1, workload={"kind": "Job", "name": "pretrain"}),
         hold(3, "2026-10-10T02:00:00Z", "2026-10-10T04:00:00Z", quantity=1, namespace="cv"),
@@ -52,11 +57,111 @@ def used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     person("lead", "lead", team="nlp")
 
 
+@pytest.fixture
+def used(october: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is 3 November."""
+    monkeypatch.setattr("django.utils.timezone.now", lambda: NOW)
+
+
 def chart_of(text: str) -> dict[str, Any]:
     found = re.search(r"""data-chart="(\{.*?\})"></canvas>""", text, re.DOTALL)
     assert found is not None
     chart: dict[str, Any] = json.loads(found.group(1))
     return chart
+
+
+def test_a_unit_cost_has_the_decimals_of_a_price_on_the_page_as_in_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """10M tokens at 0.0040 per million are 0.04: on the page the cost of a million was 0.00."""
+    monkeypatch.setattr("django.utils.timezone.now", lambda: NOW)
+    small = {"model": "small", "input": "0.0040", "output": "0.0040"}
+    apply(tmp_path, price_versions=[{**SET_UP["price_versions"][0], "tokens": [small]}])
+    tokens = {"input_tokens": 10_000_000, "cache_read_input_tokens": 0, "output_tokens": 0, "reasoning_output_tokens": 0}
+    ingest_tokens(token_record(model="small", **tokens))
+    client = signed_in(person("fin", "finance"))
+    asking = "/explorer/?month=2026-10&column=per_1m_tokens"
+    assert re.search(r">\s*0\.0040\s*<", text_of(client, asking))
+    assert rows_of(client, f"{asking}&as=csv&table=groups")[0]["per_1m_tokens"] == "0.0040"
+
+
+def test_the_change_is_told_apart_by_price_and_usage_to_the_cent(changed: None) -> None:
+    text = text_of(signed_in("fin"), f"{WHY}&why=team")
+    assert steps_of(text) == [
+        ("September 2026", "30.00"), ("Price", "+10.00"), ("Usage", "+30.00"), ("Use ended", "−20.00"),
+        ("October 2026", "50.00"),
+    ]  # fmt: skip
+    board = Board(
+        period=BillingPeriod.objects.get(month="2026-10"), setup=BillingSetup.objects.get(), teams=Team.objects.all(),
+        filters=Filters(), month=month_facets(BillingPeriod.objects.get(month="2026-10"), Team.objects.all()), now=NOW,
+    ).bridge()  # fmt: skip
+    assert board is not None
+    assert [(effect.name, effect.amount) for effect in board.effects] == [
+        ("price", Decimal("10.00")), ("usage", Decimal("30.00")), ("ended", Decimal("-20.00"))
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("month", "before", "effects"), [
+    ("2026-11", "20.00", {"usage": "-10.00", "late": "30.00"}),
+    ("2026-12", "10.00", {"usage": "10.00", "late": "30.00"}),
+])  # fmt: skip
+def test_what_came_late_is_not_counted_again_in_an_open_month_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, month: str, before: str, effects: dict[str, str]
+) -> None:
+    """October was closed at 20.00, 30.00 of it came late; November has 10.00, December 20.00. All but October are open."""
+    now = datetime(2027, 1, 3, 4, tzinfo=UTC)
+    monkeypatch.setattr("django.utils.timezone.now", lambda: now)
+    apply(tmp_path)
+    ingest_allocations(hold(1, "2026-10-10T00:00:00Z", "2026-10-10T02:00:00Z", quantity=1))
+    period_close(month="2026-10", actor="ops", now=OCTOBER_OVER)
+    ingest_allocations(
+        hold(2, "2026-10-11T00:00:00Z", "2026-10-11T03:00:00Z", quantity=1),
+        hold(3, "2026-11-11T00:00:00Z", "2026-11-11T01:00:00Z", quantity=1),
+        hold(4, "2026-12-01T00:00:00Z", "2026-12-01T02:00:00Z", quantity=1), now=now,
+    )  # fmt: skip
+    reader = Explorer(frozenset({"nlp", "cv"}), now, "Asia/Shanghai")
+    found = reader.explore(reader.asked(QueryDict(f"month={month}")))
+    why = Why.of(found, reader, "team")
+    assert why is not None
+    assert (found.total.before, why.bridge.before) == (Decimal(before), Decimal(before))
+    assert {effect.name: str(effect.amount) for effect in why.bridge.effects} == effects
+    assert (found.total.change, why.bridge.after) == (sum(map(Decimal, effects.values())), found.total.total)
+    period, teams = period_shown(month, BillingSetup.objects.get()), Team.objects.all()
+    spending = Board(period, BillingSetup.objects.get(), teams, Filters(), month_facets(period, teams), now).bridge()
+    assert spending is None or spending.steps == why.bridge.steps
+
+
+def test_the_change_by_job_names_the_new_one_and_leads_to_it(changed: None) -> None:
+    text = text_of(signed_in("lead"), f"{WHY}&why=job")
+    # pretrain: 2 h x (12.50 - 10.00) = 5.00 of price, 25.00 - 10.00 - 5.00 = 10.00 of usage; tune is new
+    assert steps_of(text) == [
+        ("September 2026", "10.00"), ("Price", "+5.00"), ("Usage", "+10.00"), ("Use begun", "+25.00"),
+        ("October 2026", "50.00"),
+    ]  # fmt: skip
+    assert "cv" not in text
+    names = re.findall(r'<a class="line-link" href="([^"]*)">([^<]*)</a>', text)
+    assert [name for _, name in names] == ["tune", "pretrain"]
+    assert "job=Job%2Ftune" in names[0][0]
+    assert text_of(signed_in("lead"), f"/explorer/{names[0][0]}").count("25.00") >= 1
+
+
+def test_notes_are_a_step_of_the_change_and_lead_to_the_note(changed: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In October 50.00 of nlp; in November a credit note of 5.00, and nothing else; it is 3 December."""
+    (note,) = credited("5.00")
+    monkeypatch.setattr("django.utils.timezone.now", lambda: datetime(2026, 12, 3, 4, tzinfo=UTC))
+    client = signed_in("lead")
+    text = text_of(client, "/explorer/?month=2026-11&part=why&why=team")
+    assert steps_of(text) == [
+        ("October 2026", "50.00"), ("Use ended", "−50.00"), ("Credit notes and rebills", "−5.00"),
+        ("November 2026", "−5.00"),
+    ]  # fmt: skip
+    assert re.search(r'href="(\?[^"]*kind=note[^"]*)">Credit notes and rebills', text) is not None
+    page = text_of(client, "/explorer/?month=2026-11&by=kind")
+    assert ("Credit notes and rebills" in page, f'href="/notes/{note.pk}/"' in page) == (True, True)
+
+
+def test_a_change_is_split_by_nothing_else(changed: None) -> None:
+    assert signed_in("fin").get(f"{WHY}&why=cluster").status_code == 404
 
 
 def test_the_first_page_is_the_explorer_and_old_links_to_a_month_are_its_overview(used: None) -> None:
@@ -288,21 +393,6 @@ def test_the_page_opens_with_the_last_month_until_two_days_of_this_one_are_compl
     assert '<option value="this-month" selected>' in text_of(client, "/explorer/")
 
 
-def test_a_unit_cost_has_the_decimals_of_a_price_on_the_page_as_in_the_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """10M tokens at 0.0040 per million are 0.04: on the page the cost of a million was 0.00."""
-    monkeypatch.setattr("django.utils.timezone.now", lambda: NOW)
-    small = {"model": "small", "input": "0.0040", "output": "0.0040"}
-    apply(tmp_path, price_versions=[{**SET_UP["price_versions"][0], "tokens": [small]}])
-    tokens = {"input_tokens": 10_000_000, "cache_read_input_tokens": 0, "output_tokens": 0, "reasoning_output_tokens": 0}
-    ingest_tokens(token_record(model="small", **tokens))
-    client = signed_in(person("fin", "finance"))
-    asking = "/explorer/?month=2026-10&column=per_1m_tokens"
-    assert re.search(r">\s*0\.0040\s*<", text_of(client, asking))
-    assert rows_of(client, f"{asking}&as=csv&table=groups")[0]["per_1m_tokens"] == "0.0040"
-
-
 @pytest.fixture
 def changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two closed months that differ in every way (`two_months`); it is 3 November."""
@@ -320,66 +410,6 @@ def steps_of(text: str) -> list[tuple[str, str]]:
     return [(name.strip(), amount.strip()) for name, amount in found]
 
 
-def test_the_change_is_told_apart_by_price_and_usage_to_the_cent(changed: None) -> None:
-    text = text_of(signed_in("fin"), f"{WHY}&why=team")
-    assert steps_of(text) == [
-        ("September 2026", "30.00"), ("Price", "+10.00"), ("Usage", "+30.00"), ("Use ended", "−20.00"),
-        ("October 2026", "50.00"),
-    ]  # fmt: skip
-    board = Board(
-        period=BillingPeriod.objects.get(month="2026-10"), setup=BillingSetup.objects.get(), teams=Team.objects.all(),
-        filters=Filters(), month=month_facets(BillingPeriod.objects.get(month="2026-10"), Team.objects.all()), now=NOW,
-    ).bridge()  # fmt: skip
-    assert board is not None
-    assert [(effect.name, effect.amount) for effect in board.effects] == [
-        ("price", Decimal("10.00")), ("usage", Decimal("30.00")), ("ended", Decimal("-20.00"))
-    ]  # fmt: skip
-
-
-@pytest.mark.parametrize(("month", "before", "effects"), [
-    ("2026-11", "20.00", {"usage": "-10.00", "late": "30.00"}),
-    ("2026-12", "10.00", {"usage": "10.00", "late": "30.00"}),
-])  # fmt: skip
-def test_what_came_late_is_not_counted_again_in_an_open_month_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, month: str, before: str, effects: dict[str, str]
-) -> None:
-    """October was closed at 20.00, 30.00 of it came late; November has 10.00, December 20.00. All but October are open."""
-    now = datetime(2027, 1, 3, 4, tzinfo=UTC)
-    monkeypatch.setattr("django.utils.timezone.now", lambda: now)
-    apply(tmp_path)
-    ingest_allocations(hold(1, "2026-10-10T00:00:00Z", "2026-10-10T02:00:00Z", quantity=1))
-    period_close(month="2026-10", actor="ops", now=OCTOBER_OVER)
-    ingest_allocations(
-        hold(2, "2026-10-11T00:00:00Z", "2026-10-11T03:00:00Z", quantity=1),
-        hold(3, "2026-11-11T00:00:00Z", "2026-11-11T01:00:00Z", quantity=1),
-        hold(4, "2026-12-01T00:00:00Z", "2026-12-01T02:00:00Z", quantity=1), now=now,
-    )  # fmt: skip
-    reader = Explorer(frozenset({"nlp", "cv"}), now, "Asia/Shanghai")
-    found = reader.explore(reader.asked(QueryDict(f"month={month}")))
-    why = Why.of(found, reader, "team")
-    assert why is not None
-    assert (found.total.before, why.bridge.before) == (Decimal(before), Decimal(before))
-    assert {effect.name: str(effect.amount) for effect in why.bridge.effects} == effects
-    assert (found.total.change, why.bridge.after) == (sum(map(Decimal, effects.values())), found.total.total)
-    period, teams = period_shown(month, BillingSetup.objects.get()), Team.objects.all()
-    spending = Board(period, BillingSetup.objects.get(), teams, Filters(), month_facets(period, teams), now).bridge()
-    assert spending is None or spending.steps == why.bridge.steps
-
-
-def test_the_change_by_job_names_the_new_one_and_leads_to_it(changed: None) -> None:
-    text = text_of(signed_in("lead"), f"{WHY}&why=job")
-    # pretrain: 2 h x (12.50 - 10.00) = 5.00 of price, 25.00 - 10.00 - 5.00 = 10.00 of usage; tune is new
-    assert steps_of(text) == [
-        ("September 2026", "10.00"), ("Price", "+5.00"), ("Usage", "+10.00"), ("Use begun", "+25.00"),
-        ("October 2026", "50.00"),
-    ]  # fmt: skip
-    assert "cv" not in text
-    names = re.findall(r'<a class="line-link" href="([^"]*)">([^<]*)</a>', text)
-    assert [name for _, name in names] == ["tune", "pretrain"]
-    assert "job=Job%2Ftune" in names[0][0]
-    assert text_of(signed_in("lead"), f"/explorer/{names[0][0]}").count("25.00") >= 1
-
-
 def credited(amount: str) -> list[Note]:
     """So much off the first line of nlp's invoice of October, by a note of November."""
     person("sam", "finance")
@@ -389,30 +419,11 @@ def credited(amount: str) -> list[Note]:
     return credit(part(amount), number=number, by="boss")
 
 
-def test_notes_are_a_step_of_the_change_and_lead_to_the_note(changed: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In October 50.00 of nlp; in November a credit note of 5.00, and nothing else; it is 3 December."""
-    (note,) = credited("5.00")
-    monkeypatch.setattr("django.utils.timezone.now", lambda: datetime(2026, 12, 3, 4, tzinfo=UTC))
-    client = signed_in("lead")
-    text = text_of(client, "/explorer/?month=2026-11&part=why&why=team")
-    assert steps_of(text) == [
-        ("October 2026", "50.00"), ("Use ended", "−50.00"), ("Credit notes and rebills", "−5.00"),
-        ("November 2026", "−5.00"),
-    ]  # fmt: skip
-    assert re.search(r'href="(\?[^"]*kind=note[^"]*)">Credit notes and rebills', text) is not None
-    page = text_of(client, "/explorer/?month=2026-11&by=kind")
-    assert ("Credit notes and rebills" in page, f'href="/notes/{note.pk}/"' in page) == (True, True)
-
-
 def test_what_a_budget_has_left_leaves_notes_out_as_the_page_of_the_budget_does(daily: datetime) -> None:
     credited("5.00")
     MonthCube.objects.all().delete()
     text = text_of(signed_in("lead"), "/explorer/?range=this-month")
     assert ("50.00" in text, "18.3% used" in text) == (True, True)  # 55.00 of 300.00 were used, and 5.00 credited
-
-
-def test_a_change_is_split_by_nothing_else(changed: None) -> None:
-    assert signed_in("fin").get(f"{WHY}&why=cluster").status_code == 404
 
 
 def test_a_fiscal_year_begins_with_the_month_of_the_setting(used: None, settings: Any) -> None:

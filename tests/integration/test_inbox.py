@@ -65,6 +65,80 @@ def stray(tmp_path: Path) -> None:
     person("tom", "lead", team="nlp")
 
 
+def test_every_kind_of_proposal_has_its_words_and_its_page() -> None:
+    assert set(decisions.PROPOSALS) == set(PROPOSALS) - {"poem"}
+
+
+def test_drafts_wait_for_somebody_else_than_who_closed_then_to_be_issued(tmp_path: Path) -> None:
+    apply(tmp_path)
+    BillingSetup.objects.update(review="four-eyes")
+    for name, role in (("sam", "finance"), ("fin", "approver"), ("ops", "approver")):
+        person(name, role)
+    ingest_allocations(hold(1, "2026-10-10T00:00:00Z", "2026-10-10T02:30:00Z", quantity=1))
+    period_close(month="2026-10", actor="ops", now=OCTOBER_OVER)
+    assert waits("fin") == [("invoice_review", "1 invoice of 2026-10", "", money("25.00"))]
+    assert waits("ops") == []
+    Invoice.objects.update(status="approved", approved_by="fin")
+    assert waits("fin") == []
+    assert waits("sam") == [("invoice_issue", "1 invoice of 2026-10", "", money("25.00"))]
+
+
+def test_usage_without_owner_waits_for_an_admin_with_what_it_would_be_billed(stray: None) -> None:
+    assert findings_refresh(now=OCTOBER_OVER) == 2  # October, which nobody closed, and November
+    assert ("unowned", "Namespace without owner: hq-1/stray", "", money("120.00")) in waits("ada")
+    assert [row for row in waits("sam") if row[0] == "unowned"] == waits("fin") == waits("tom") == []
+
+
+def test_a_finding_keeps_the_instant_at_which_it_was_found_first(stray: None) -> None:
+    findings_refresh(now=OCTOBER_OVER)
+    findings_refresh(now=OCTOBER_OVER + timedelta(hours=5))
+    groups = inbox_of(User.objects.get(username="ada"), FRIDAY).groups
+    (item,) = next(group.items for group in groups if group.kind.name == "unowned")
+    assert (item.since, item.quantity, item.unit) == (OCTOBER_OVER, Decimal(43_200), "gpu_seconds")
+    assert item.link == "/ownership/claim/?kind=namespace&place=hq-1&name=stray&valid_from=2026-10-01"
+
+
+def test_a_month_that_nothing_blocks_waits_to_be_closed_and_is_gone_afterwards(tmp_path: Path) -> None:
+    apply(tmp_path)
+    person("sam", "finance")
+    ingest_allocations(hold(1, "2026-10-10T00:00:00Z", "2026-10-10T02:30:00Z", quantity=1))
+    watched(OCTOBER_OVER)
+    findings_refresh(now=OCTOBER_OVER)
+    assert ("close", "2026-10 can be closed", "", None) in waits("sam")
+    period_close(month="2026-10", actor="ops", now=OCTOBER_OVER)
+    findings_refresh(now=OCTOBER_OVER)
+    assert "close" not in {row[0] for row in waits("sam")}
+    assert list(MonthFindings.objects.values_list("month", flat=True)) == ["2026-11"]
+
+
+def test_money_that_is_known_in_part_is_called_the_least(stray: None) -> None:
+    """12 GPU-hours of nobody are 120.00, what those of a second one on a device without a price are worth is unknown."""
+    ingest_allocations(
+        hold(4, "2026-10-10T00:00:00Z", "2026-10-10T12:00:00Z", quantity=1, namespace="other", accelerator="NVIDIA-B200")
+    )
+    findings_refresh(now=FRIDAY)
+    _, text = message_of(inbox_of(User.objects.get(username="ada"), FRIDAY), billing_setup())
+    assert "Usage without owner (2): 120.00 or more CNY" in text.splitlines()
+    assert "120.00 or more" in text_of(signed_in("ada"), "/inbox/")
+
+
+@pytest.mark.usefixtures("stray")
+def test_a_month_that_cannot_be_judged_holds_up_no_other(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    judge = month_findings.build_report
+
+    def failing(period: BillingPeriod, **how: Any) -> Any:
+        if period.month == "2026-10":
+            raise ArithmeticError("too large")
+        return judge(period, **how)
+
+    monkeypatch.setattr(month_findings, "build_report", failing)
+    findings_refresh(now=OCTOBER_OVER)
+    assert list(MonthFindings.objects.values_list("month", flat=True)) == ["2026-11"]
+    assert "ArithmeticError: too large" in caplog.text
+
+
 def test_a_dispute_waits_for_finance_and_not_for_who_opened_it(october: str) -> None:
     opened(october, amount="100.00")
     assert waits("sam") == [("dispute", f"Dispute of {october}", "nlp", money("100.00"))]
@@ -97,24 +171,6 @@ def test_a_credit_note_waits_for_an_approver_then_for_finance_to_issue_it(octobe
     assert waits("lea") == [("correction", f"Correction {correction.pk}", "nlp", money("40.00"))]
 
 
-def test_every_kind_of_proposal_has_its_words_and_its_page() -> None:
-    assert set(decisions.PROPOSALS) == set(PROPOSALS) - {"poem"}
-
-
-def test_drafts_wait_for_somebody_else_than_who_closed_then_to_be_issued(tmp_path: Path) -> None:
-    apply(tmp_path)
-    BillingSetup.objects.update(review="four-eyes")
-    for name, role in (("sam", "finance"), ("fin", "approver"), ("ops", "approver")):
-        person(name, role)
-    ingest_allocations(hold(1, "2026-10-10T00:00:00Z", "2026-10-10T02:30:00Z", quantity=1))
-    period_close(month="2026-10", actor="ops", now=OCTOBER_OVER)
-    assert waits("fin") == [("invoice_review", "1 invoice of 2026-10", "", money("25.00"))]
-    assert waits("ops") == []
-    Invoice.objects.update(status="approved", approved_by="fin")
-    assert waits("fin") == []
-    assert waits("sam") == [("invoice_issue", "1 invoice of 2026-10", "", money("25.00"))]
-
-
 def test_a_voided_draft_waits_until_somebody_builds_it_again(october: str) -> None:
     ingest_allocations(
         hold(9, "2026-11-02T00:00:00Z", "2026-11-02T03:00:00Z", quantity=1), now=datetime(2026, 11, 9, tzinfo=UTC)
@@ -129,34 +185,6 @@ def test_a_voided_draft_waits_until_somebody_builds_it_again(october: str) -> No
     assert signed_in("sam").get(item.link).status_code == 200
     invoice_rebuild(month="2026-11", team="nlp", actor="sam")
     assert [row[0] for row in waits("sam")] == ["invoice_issue"]
-
-
-def test_usage_without_owner_waits_for_an_admin_with_what_it_would_be_billed(stray: None) -> None:
-    assert findings_refresh(now=OCTOBER_OVER) == 2  # October, which nobody closed, and November
-    assert ("unowned", "Namespace without owner: hq-1/stray", "", money("120.00")) in waits("ada")
-    assert [row for row in waits("sam") if row[0] == "unowned"] == waits("fin") == waits("tom") == []
-
-
-def test_a_finding_keeps_the_instant_at_which_it_was_found_first(stray: None) -> None:
-    findings_refresh(now=OCTOBER_OVER)
-    findings_refresh(now=OCTOBER_OVER + timedelta(hours=5))
-    groups = inbox_of(User.objects.get(username="ada"), FRIDAY).groups
-    (item,) = next(group.items for group in groups if group.kind.name == "unowned")
-    assert (item.since, item.quantity, item.unit) == (OCTOBER_OVER, Decimal(43_200), "gpu_seconds")
-    assert item.link == "/ownership/claim/?kind=namespace&place=hq-1&name=stray&valid_from=2026-10-01"
-
-
-def test_a_month_that_nothing_blocks_waits_to_be_closed_and_is_gone_afterwards(tmp_path: Path) -> None:
-    apply(tmp_path)
-    person("sam", "finance")
-    ingest_allocations(hold(1, "2026-10-10T00:00:00Z", "2026-10-10T02:30:00Z", quantity=1))
-    watched(OCTOBER_OVER)
-    findings_refresh(now=OCTOBER_OVER)
-    assert ("close", "2026-10 can be closed", "", None) in waits("sam")
-    period_close(month="2026-10", actor="ops", now=OCTOBER_OVER)
-    findings_refresh(now=OCTOBER_OVER)
-    assert "close" not in {row[0] for row in waits("sam")}
-    assert list(MonthFindings.objects.values_list("month", flat=True)) == ["2026-11"]
 
 
 def test_what_did_not_arrive_waits_for_who_can_send_it_again(october: str) -> None:
@@ -340,17 +368,6 @@ def test_a_digest_goes_by_mail_unless_somebody_opts_out(hooked: list[tuple[str, 
     assert AuditEntry.objects.filter(action="digest_choose", subject="lea").count() == 1
 
 
-def test_money_that_is_known_in_part_is_called_the_least(stray: None) -> None:
-    """12 GPU-hours of nobody are 120.00, what those of a second one on a device without a price are worth is unknown."""
-    ingest_allocations(
-        hold(4, "2026-10-10T00:00:00Z", "2026-10-10T12:00:00Z", quantity=1, namespace="other", accelerator="NVIDIA-B200")
-    )
-    findings_refresh(now=FRIDAY)
-    _, text = message_of(inbox_of(User.objects.get(username="ada"), FRIDAY), billing_setup())
-    assert "Usage without owner (2): 120.00 or more CNY" in text.splitlines()
-    assert "120.00 or more" in text_of(signed_in("ada"), "/inbox/")
-
-
 def test_a_digest_that_was_refused_is_sent_again_after_a_while(
     hooked: list[tuple[str, str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -367,23 +384,6 @@ def test_a_day_on_which_nothing_waits_sends_nothing(hooked: list[tuple[str, str,
     User.objects.filter(username="sam").update(is_active=False)
     assert digests_send(now=MORNING) == 0
     assert hooked == []
-
-
-@pytest.mark.usefixtures("stray")
-def test_a_month_that_cannot_be_judged_holds_up_no_other(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    judge = month_findings.build_report
-
-    def failing(period: BillingPeriod, **how: Any) -> Any:
-        if period.month == "2026-10":
-            raise ArithmeticError("too large")
-        return judge(period, **how)
-
-    monkeypatch.setattr(month_findings, "build_report", failing)
-    findings_refresh(now=OCTOBER_OVER)
-    assert list(MonthFindings.objects.values_list("month", flat=True)) == ["2026-11"]
-    assert "ArithmeticError: too large" in caplog.text
 
 
 def test_a_digest_that_cannot_be_made_holds_up_no_other(

@@ -29,10 +29,10 @@ from tests.factories.usage import POLICY, sample
 
 pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]
 MONTH = "2026-10"
-@pytest.fixture
-def month(tmp_path: Path) -> str:
+@pytest.fixture(scope="module")
+def month(for_all_tests: Path) -> str:
     """Two teams: devices of three workloads over three local days, tokens of three hours, one rewarded job."""
-    apply(tmp_path, efficiency_policies=[POLICY], budgets=[{"team": "nlp", "period": "month", "amount": "2000.00"}])
+    apply(for_all_tests, efficiency_policies=[POLICY], budgets=[{"team": "nlp", "period": "month", "amount": "2000.00"}])
     until = "2026-10-12T17:00:01Z"
     ingest_allocations(
         allocation_record(1, workload={"kind": "PyTorchJob", "name": "pretrain"}),
@@ -52,7 +52,7 @@ def month(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def closed_month(month: str) -> str:
+def closed_month(month: str, db: None) -> str:
     period_close(month=month, actor="closer", now=AFTER)
     return month
 
@@ -123,6 +123,82 @@ def test_an_empty_installation_says_what_to_do(tmp_path: Path) -> None:
     assert "manage.py import_usage" in client.get("/overview/").content.decode()
     assert "No invoices yet" in client.get("/invoices/").content.decode()
     assert client.get("/close/?month=2026-10").status_code == 200
+
+
+def test_two_prices_in_one_month_are_two_lines_that_add_up(tmp_path: Path) -> None:
+    first = SET_UP["price_versions"][0]
+    second = {**first, "name": "2026-10b", "valid_from": "2026-10-10T09:00:00+08:00"}
+    apply(tmp_path, price_versions=[first, second])
+    ingest_allocations(allocation_record(1))
+    ingest_tokens(token_record(1, time="2026-10-10T08:30:00+08:00"), token_record(2, time="2026-10-10T09:30:00+08:00"))
+    shown = statements(MONTH)
+
+    for line in of_team(shown, "nlp").lines:
+        scope = drilldown.scope_of(line, shown.period)
+        tokens = line.key.kind == "tokens"
+        level = drilldown.days_of_tokens(line, scope) if tokens else drilldown.workloads(line, scope)
+        assert_adds_up(level, line.quantity, line.amount)
+    assert [line.quantity for line in lines_of(MONTH, "nlp", "gpu")] == [Decimal("8.000000"), Decimal("12.962222")]
+
+
+def test_each_document_proves_itself_and_no_other(tmp_path: Path) -> None:
+    """nlp is charged November and only shown October, also what came late of it; its first draft of November was voided."""
+    apply(tmp_path)
+    person("app", "approver")
+    for first, mode in (("2026-10", "shadow"), ("2026-11", "chargeback")):
+        billing_mode_put(team="nlp", from_month=first, mode=mode, reason="first", actor="app", now=AFTER)
+    ingest_allocations(allocation_record(1, ended_at="2026-10-10T10:00:00Z", observed_until="2026-10-10T10:00:00Z"))
+    period_close(month="2026-10", actor="closer", now=AFTER)
+    ingest_allocations(
+        allocation_record(2, ended_at="2026-10-10T12:00:00Z", observed_until="2026-10-10T12:00:00Z"),
+        allocation_record(3, started_at="2026-11-10T00:00:00Z", ended_at="2026-11-10T01:00:00Z",
+                          observed_until="2026-11-10T01:00:00Z"),
+    )  # fmt: skip
+    period_close(month="2026-11", actor="closer", now=datetime(2026, 12, 3, tzinfo=UTC))
+    voided = invoice_void(month="2026-11", team="nlp", reason="looked at again", actor="closer")
+    invoice_rebuild(month="2026-11", team="nlp", actor="closer")
+    client = signed_in("finance", staff=True)
+    live = Invoice.objects.filter(period__month="2026-11").exclude(status="void")
+    proofs = {
+        document_hash(canonical_json(document_of(found))): client.post(f"/invoices/{found.pk}/proof/").content.decode()
+        for found in live
+    }
+    assert len(proofs) == 2
+    for digest, page in proofs.items():
+        assert page.count(digest) == 2
+    assert "/proof/" not in client.get(f"/invoices/{voided.pk}/").content.decode()
+    assert client.post(f"/invoices/{voided.pk}/proof/").status_code == 404
+
+
+def test_missing_pages_look_like_the_installation() -> None:
+    response = signed_in("guest").get("/nowhere/")
+
+    assert response.status_code == 404
+    assert "There is nothing here" in response.content.decode()
+
+
+def test_pages_take_few_queries_however_many_teams_there_are(tmp_path: Path) -> None:
+    codes = [f"team-{number:02d}" for number in range(40)]
+    owners = [{"cluster": "hq-1", "namespace": code, "team": code, "valid_from": "2026-01-01"} for code in codes]
+    teams = [{"code": code, "name": code} for code in codes]
+    apply(tmp_path, teams=teams, ownership=owners, consumers=[], efficiency_policies=[POLICY])
+    ingest_allocations(*(allocation_record(n, namespace=code) for n, code in enumerate(codes)))
+    client = signed_in("finance", staff=True)
+    line = lines_of(MONTH, "team-00", "gpu")[0]
+    below = ["/overview/", "/explorer/", "/teams/team-00/", f"/teams/team-00/lines/{line.digest}/", "/close/", "/ownership/",
+             "/prices/", "/late/"]  # fmt: skip
+
+    for closed in (False, True):
+        if closed:
+            period_close(month=MONTH, actor="closer", now=AFTER)
+            below.append("/invoices/")
+        client.get("/explorer/", {"month": MONTH})  # the first reader has the sums of the month made
+        for path in below:
+            with CaptureQueriesContext(connection) as queries:
+                assert client.get(path, {"month": MONTH}).status_code == 200
+            most = 50 if path == "/close/" else 31  # a report asks one question per check
+            most += 31 if path == "/close/" and token_servers() else 0  # ClickHouse is compared day by day
+            assert len(queries) <= most, (path, closed, len(queries))
 
 
 def test_reading_a_page_stores_nothing(month: str) -> None:
@@ -240,22 +316,6 @@ def test_late_usage_is_shown_as_a_correction_that_adds_up(closed_month: str) -> 
     assert of_team(statements(closed_month), "nlp").total == Invoice.objects.get(team__code="nlp").total
 
 
-def test_two_prices_in_one_month_are_two_lines_that_add_up(tmp_path: Path) -> None:
-    first = SET_UP["price_versions"][0]
-    second = {**first, "name": "2026-10b", "valid_from": "2026-10-10T09:00:00+08:00"}
-    apply(tmp_path, price_versions=[first, second])
-    ingest_allocations(allocation_record(1))
-    ingest_tokens(token_record(1, time="2026-10-10T08:30:00+08:00"), token_record(2, time="2026-10-10T09:30:00+08:00"))
-    shown = statements(MONTH)
-
-    for line in of_team(shown, "nlp").lines:
-        scope = drilldown.scope_of(line, shown.period)
-        tokens = line.key.kind == "tokens"
-        level = drilldown.days_of_tokens(line, scope) if tokens else drilldown.workloads(line, scope)
-        assert_adds_up(level, line.quantity, line.amount)
-    assert [line.quantity for line in lines_of(MONTH, "nlp", "gpu")] == [Decimal("8.000000"), Decimal("12.962222")]
-
-
 def test_pages_carry_no_inline_script_or_style(closed_month: str) -> None:
     client = signed_in("finance", staff=True)
     invoice = Invoice.objects.get(team__code="nlp")
@@ -321,35 +381,6 @@ def test_a_month_says_whose_draft_was_voided_and_is_not_built_again(closed_month
     assert shown() == [False, False]
 
 
-def test_each_document_proves_itself_and_no_other(tmp_path: Path) -> None:
-    """nlp is charged November and only shown October, also what came late of it; its first draft of November was voided."""
-    apply(tmp_path)
-    person("app", "approver")
-    for first, mode in (("2026-10", "shadow"), ("2026-11", "chargeback")):
-        billing_mode_put(team="nlp", from_month=first, mode=mode, reason="first", actor="app", now=AFTER)
-    ingest_allocations(allocation_record(1, ended_at="2026-10-10T10:00:00Z", observed_until="2026-10-10T10:00:00Z"))
-    period_close(month="2026-10", actor="closer", now=AFTER)
-    ingest_allocations(
-        allocation_record(2, ended_at="2026-10-10T12:00:00Z", observed_until="2026-10-10T12:00:00Z"),
-        allocation_record(3, started_at="2026-11-10T00:00:00Z", ended_at="2026-11-10T01:00:00Z",
-                          observed_until="2026-11-10T01:00:00Z"),
-    )  # fmt: skip
-    period_close(month="2026-11", actor="closer", now=datetime(2026, 12, 3, tzinfo=UTC))
-    voided = invoice_void(month="2026-11", team="nlp", reason="looked at again", actor="closer")
-    invoice_rebuild(month="2026-11", team="nlp", actor="closer")
-    client = signed_in("finance", staff=True)
-    live = Invoice.objects.filter(period__month="2026-11").exclude(status="void")
-    proofs = {
-        document_hash(canonical_json(document_of(found))): client.post(f"/invoices/{found.pk}/proof/").content.decode()
-        for found in live
-    }
-    assert len(proofs) == 2
-    for digest, page in proofs.items():
-        assert page.count(digest) == 2
-    assert "/proof/" not in client.get(f"/invoices/{voided.pk}/").content.decode()
-    assert client.post(f"/invoices/{voided.pk}/proof/").status_code == 404
-
-
 def test_closing_and_issuing_leave_an_intent_that_a_worker_brings_about(month: str) -> None:
     client = signed_in("finance", staff=True)
     start = f"/close/{month}/operations/"
@@ -392,34 +423,3 @@ def test_the_close_report_names_what_blocks_the_month(month: str) -> None:
     assert "NVIDIA-B300" in page
     assert "capacity unknown" in page
     assert "21.0 GPU-h" in page
-
-
-def test_missing_pages_look_like_the_installation() -> None:
-    response = signed_in("guest").get("/nowhere/")
-
-    assert response.status_code == 404
-    assert "There is nothing here" in response.content.decode()
-
-
-def test_pages_take_few_queries_however_many_teams_there_are(tmp_path: Path) -> None:
-    codes = [f"team-{number:02d}" for number in range(40)]
-    owners = [{"cluster": "hq-1", "namespace": code, "team": code, "valid_from": "2026-01-01"} for code in codes]
-    teams = [{"code": code, "name": code} for code in codes]
-    apply(tmp_path, teams=teams, ownership=owners, consumers=[], efficiency_policies=[POLICY])
-    ingest_allocations(*(allocation_record(n, namespace=code) for n, code in enumerate(codes)))
-    client = signed_in("finance", staff=True)
-    line = lines_of(MONTH, "team-00", "gpu")[0]
-    below = ["/overview/", "/explorer/", "/teams/team-00/", f"/teams/team-00/lines/{line.digest}/", "/close/", "/ownership/",
-             "/prices/", "/late/"]  # fmt: skip
-
-    for closed in (False, True):
-        if closed:
-            period_close(month=MONTH, actor="closer", now=AFTER)
-            below.append("/invoices/")
-        client.get("/explorer/", {"month": MONTH})  # the first reader has the sums of the month made
-        for path in below:
-            with CaptureQueriesContext(connection) as queries:
-                assert client.get(path, {"month": MONTH}).status_code == 200
-            most = 50 if path == "/close/" else 31  # a report asks one question per check
-            most += 31 if path == "/close/" and token_servers() else 0  # ClickHouse is compared day by day
-            assert len(queries) <= most, (path, closed, len(queries))

@@ -81,36 +81,14 @@ def effect(change: RetroactiveChange) -> list[tuple[str, str, Decimal, Decimal, 
     return [(m.team, m.month, m.charged, m.should_be, m.difference) for m in effect_of(change).by_team_and_month()]
 
 
-@pytest.fixture
-def october(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def october(for_all_tests: Path) -> None:
     """nlp: 100 GPU-hours at 10 and tokens; cv: 21 GPU-hours. Both invoiced for October."""
     people()
-    apply(tmp_path)
+    apply(for_all_tests)
     ingest_allocations(hold(1, 10, 10), hold(2, 3, 7, namespace="cv"))
     factories.ingest_tokens(token_record(input_tokens=0, cache_read_input_tokens=0, output_tokens=1_000_000))
     bill()
-
-
-def test_closes_made_before_a_change_are_still_proven_to_the_byte(october: None) -> None:
-    before = dict(Invoice.objects.values_list("number", "sha256"))
-    approve(propose())
-    assert dict(Invoice.objects.values_list("number", "sha256")) == before
-    assert proofs_hold("2026-10")
-    bill("2026-11", NOVEMBER_OVER)
-    assert proofs_hold("2026-11")
-
-
-def test_a_change_cuts_at_its_instant_and_only_its_prices(october: None) -> None:
-    """From 10 October 06:00 on: 60 GPU-hours stay at 10, 40 cost 9.5; the output tokens cost 7."""
-    fact = {**CHEAPER, "tokens": [{"model": "llama-3-8b", "token_class": "output", "price": "7"}]}
-    approve(propose(fact=fact, valid_from=datetime(2026, 10, 10, 6, tzinfo=UTC)))
-    rebill = Note.objects.get(kind="rebill", team__code="nlp")
-    assert shown(rebill) == [
-        ("rebill", "gpu", "60.000000", "10.0000", "600.00"),
-        ("rebill", "gpu", "40.000000", "9.5000", "380.00"),
-        ("rebill", "tokens", "1.000000", "7.0000", "7.00"),
-    ]
-    assert account("nlp") == money("987.00")
 
 
 def test_each_cost_centre_that_was_charged_gets_its_own_credit_note(tmp_path: Path) -> None:
@@ -146,60 +124,6 @@ def test_each_cost_centre_that_was_charged_gets_its_own_credit_note(tmp_path: Pa
         "CC-210": money("-1200.00"), "CC-999": money("0.00"), "CC-777": money("1140.00"), "CC-900": money("60.00")
     }  # fmt: skip
     assert proofs_hold("2026-10", "2026-11")
-
-
-def moves_to(directory: Path, cost_center: str) -> None:
-    apply(directory, teams=[{**SET_UP["teams"][0], "cost_center": cost_center}, *SET_UP["teams"][1:]])
-
-
-def moved(**changed: Any) -> dict[str, Any]:
-    return {"scope": "hq-1", "name": "nlp-train", "team": "cv", **changed}
-
-
-def test_an_owner_that_was_wrong_moves_the_charge_from_one_team_to_the_other(october: None) -> None:
-    """nlp-train belonged to cv since 10 October 04:00: 60 GPU-hours go from nlp to cv in one transaction."""
-    change = propose("namespace", moved(), valid_from=datetime(2026, 10, 10, 4, tzinfo=UTC), reason="project moved")
-    assert effect(change) == [
-        ("cv", "2026-10", money("0.00"), money("600.00"), money("600.00")),
-        ("nlp", "2026-10", money("1000.00"), money("400.00"), money("-600.00")),
-    ]
-    with pytest.raises(ChangeError, match="cv, nlp has not taken note"):
-        approve(change)
-    with pytest.raises(AuthorityError, match="viv may not take note"):
-        retroactive_acknowledge(change_id=change.pk, team="cv", actor="viv", now=IN_NOVEMBER)
-    approve(noted(change))
-    assert (account("nlp"), account("cv")) == (money("408.00"), money("810.00"))
-    assert {note.correction.reason_code for note in Note.objects.all()} == {"ownership"}
-    bill("2026-11", NOVEMBER_OVER)
-    assert proofs_hold("2026-10")
-    assert proofs_hold("2026-11")
-
-
-def test_an_owner_may_stay_the_new_one_from_then_on(october: None) -> None:
-    change = propose("namespace", moved(onwards=True))
-    approve(noted(change))
-    assert NamespaceOwnership.objects.get(namespace="nlp-train").valid_from == datetime(2026, 10, 31, 16, tzinfo=UTC)
-    ingest_allocations(hold(5, 1, 1, "2026-11-02"))
-    bill("2026-11", NOVEMBER_OVER)
-    assert Invoice.objects.get(period__month="2026-11").team.code == "cv"
-    assert account("cv") == money("210") + 1000 + 10
-
-
-def test_a_consumer_moves_with_its_tokens(october: None) -> None:
-    change = propose("consumer", {"scope": "litellm-hq", "name": "nlp-key-1", "team": "cv"})
-    approve(noted(change))
-    assert (account("nlp"), account("cv")) == (money("1000.00"), money("218.00"))
-
-
-def test_a_move_without_any_charge_makes_no_note_but_counts_for_late_usage(october: None) -> None:
-    change = propose("namespace", moved(name="nlp-eval"))
-    assert effect(change) == []
-    approve(change)
-    assert not Correction.objects.exists()
-    ingest_allocations(hold(7, 1, 2, namespace="nlp-eval"))
-    bill("2026-11", NOVEMBER_OVER)
-    assert Invoice.objects.get(period__month="2026-11").team.code == "cv"
-    assert proofs_hold("2026-10")
 
 
 def test_an_efficiency_adjustment_follows_the_price_and_the_owner(tmp_path: Path) -> None:
@@ -262,24 +186,6 @@ def test_late_samples_of_some_days_are_refused_since_they_would_bring_in_those_o
     assert effect(change) == [("nlp", "2026-10", money("0.00"), money("32.00"), money("32.00"))]
 
 
-# Who, and what is refused
-
-
-def test_who_asks_does_not_approve_and_finance_asks(october: None) -> None:
-    with pytest.raises(AuthorityError, match="fin may not propose"):
-        propose(actor="fin")
-    change = propose()
-    with pytest.raises(AuthorityError, match="sam asked for change fix"):
-        approve(change, "sam")
-    with pytest.raises(AuthorityError, match="lea may not approve"):
-        approve(change, "lea")
-    retroactive_reject(change_id=change.pk, actor="fin", reason="no", now=IN_NOVEMBER)
-    with pytest.raises(ChangeError, match="rejected already"):
-        approve(change)
-    steps = AuditEntry.objects.filter(action__startswith="change_").order_by("id").values_list("actor", "action")
-    assert list(steps) == [("sam", "change_propose"), ("fin", "change_reject")]
-
-
 @pytest.mark.parametrize("price", ["9", "11"])
 def test_a_large_change_takes_two_approvers_cheaper_or_dearer(tmp_path: Path, price: str) -> None:
     people()
@@ -308,27 +214,6 @@ def test_parts_of_a_change_are_approved_as_the_whole_would_be(tmp_path: Path) ->
     assert [approve(second, by).status for by in ("fin", "head")] == ["proposed", "approved"]
 
 
-@pytest.mark.parametrize(
-    ("changed", "said"),
-    [
-        ({"valid_until": datetime(2026, 11, 2, tzinfo=UTC)}, "must lie in closed time"),
-        ({"valid_from": datetime(2026, 11, 2, tzinfo=UTC)}, "must lie in closed time"),
-        ({"reason": " "}, "needs a reason"),
-        ({"name": "a+b"}, "without '\\+'"),
-        ({"fact": {}}, "at least one price"),
-        ({"fact": {"gpu": [{"accelerator": "B200", "price": "1"}]}}, "B200: no price list"),
-        ({"fact": {"gpu": [{"accelerator": "NVIDIA-H800", "price": "-1"}]}}, "must be 0 or more"),
-        ({"fact": {"gpu": [{"accelerator": "NVIDIA-H800", "price": "1.00001"}]}}, "at most 4 decimals"),
-        ({"fact": {"gpu": [{"accelerator": "NVIDIA-H800", "price": "1_000"}]}}, "'1_000' is not a decimal"),
-        ({"fact": {"tokens": [{"model": "x", "token_class": "input", "price": "1"}]}}, "x input: no price list"),
-        ({"kind": "namespace", "fact": {"scope": "hq-1", "name": "a", "team": "zz"}}, "team 'zz'"),
-    ],
-)
-def test_what_cannot_be_changed_is_named(october: None, changed: dict[str, Any], said: str) -> None:
-    with pytest.raises(ChangeError, match=said):
-        propose(**changed)
-
-
 def test_nothing_closed_is_changed_by_the_set_up(tmp_path: Path) -> None:
     people()
     apply(tmp_path)
@@ -348,6 +233,121 @@ def test_an_invoice_that_is_not_issued_is_issued_first(tmp_path: Path) -> None:
     with pytest.raises(NoteError, match="the draft of nlp for 2026-10 was voided: build it again and issue it"):
         approve(change)
     assert RetroactiveChange.objects.get().epoch is None
+
+
+def test_closes_made_before_a_change_are_still_proven_to_the_byte(october: None) -> None:
+    before = dict(Invoice.objects.values_list("number", "sha256"))
+    approve(propose())
+    assert dict(Invoice.objects.values_list("number", "sha256")) == before
+    assert proofs_hold("2026-10")
+    bill("2026-11", NOVEMBER_OVER)
+    assert proofs_hold("2026-11")
+
+
+def test_a_change_cuts_at_its_instant_and_only_its_prices(october: None) -> None:
+    """From 10 October 06:00 on: 60 GPU-hours stay at 10, 40 cost 9.5; the output tokens cost 7."""
+    fact = {**CHEAPER, "tokens": [{"model": "llama-3-8b", "token_class": "output", "price": "7"}]}
+    approve(propose(fact=fact, valid_from=datetime(2026, 10, 10, 6, tzinfo=UTC)))
+    rebill = Note.objects.get(kind="rebill", team__code="nlp")
+    assert shown(rebill) == [
+        ("rebill", "gpu", "60.000000", "10.0000", "600.00"),
+        ("rebill", "gpu", "40.000000", "9.5000", "380.00"),
+        ("rebill", "tokens", "1.000000", "7.0000", "7.00"),
+    ]
+    assert account("nlp") == money("987.00")
+
+
+def moves_to(directory: Path, cost_center: str) -> None:
+    apply(directory, teams=[{**SET_UP["teams"][0], "cost_center": cost_center}, *SET_UP["teams"][1:]])
+
+
+def moved(**changed: Any) -> dict[str, Any]:
+    return {"scope": "hq-1", "name": "nlp-train", "team": "cv", **changed}
+
+
+def test_an_owner_that_was_wrong_moves_the_charge_from_one_team_to_the_other(october: None) -> None:
+    """nlp-train belonged to cv since 10 October 04:00: 60 GPU-hours go from nlp to cv in one transaction."""
+    change = propose("namespace", moved(), valid_from=datetime(2026, 10, 10, 4, tzinfo=UTC), reason="project moved")
+    assert effect(change) == [
+        ("cv", "2026-10", money("0.00"), money("600.00"), money("600.00")),
+        ("nlp", "2026-10", money("1000.00"), money("400.00"), money("-600.00")),
+    ]
+    with pytest.raises(ChangeError, match="cv, nlp has not taken note"):
+        approve(change)
+    with pytest.raises(AuthorityError, match="viv may not take note"):
+        retroactive_acknowledge(change_id=change.pk, team="cv", actor="viv", now=IN_NOVEMBER)
+    approve(noted(change))
+    assert (account("nlp"), account("cv")) == (money("408.00"), money("810.00"))
+    assert {note.correction.reason_code for note in Note.objects.all()} == {"ownership"}
+    bill("2026-11", NOVEMBER_OVER)
+    assert proofs_hold("2026-10")
+    assert proofs_hold("2026-11")
+
+
+def test_an_owner_may_stay_the_new_one_from_then_on(october: None) -> None:
+    change = propose("namespace", moved(onwards=True))
+    approve(noted(change))
+    assert NamespaceOwnership.objects.get(namespace="nlp-train").valid_from == datetime(2026, 10, 31, 16, tzinfo=UTC)
+    ingest_allocations(hold(5, 1, 1, "2026-11-02"))
+    bill("2026-11", NOVEMBER_OVER)
+    assert Invoice.objects.get(period__month="2026-11").team.code == "cv"
+    assert account("cv") == money("210") + 1000 + 10
+
+
+def test_a_consumer_moves_with_its_tokens(october: None) -> None:
+    change = propose("consumer", {"scope": "litellm-hq", "name": "nlp-key-1", "team": "cv"})
+    approve(noted(change))
+    assert (account("nlp"), account("cv")) == (money("1000.00"), money("218.00"))
+
+
+def test_a_move_without_any_charge_makes_no_note_but_counts_for_late_usage(october: None) -> None:
+    change = propose("namespace", moved(name="nlp-eval"))
+    assert effect(change) == []
+    approve(change)
+    assert not Correction.objects.exists()
+    ingest_allocations(hold(7, 1, 2, namespace="nlp-eval"))
+    bill("2026-11", NOVEMBER_OVER)
+    assert Invoice.objects.get(period__month="2026-11").team.code == "cv"
+    assert proofs_hold("2026-10")
+
+
+# Who, and what is refused
+
+
+def test_who_asks_does_not_approve_and_finance_asks(october: None) -> None:
+    with pytest.raises(AuthorityError, match="fin may not propose"):
+        propose(actor="fin")
+    change = propose()
+    with pytest.raises(AuthorityError, match="sam asked for change fix"):
+        approve(change, "sam")
+    with pytest.raises(AuthorityError, match="lea may not approve"):
+        approve(change, "lea")
+    retroactive_reject(change_id=change.pk, actor="fin", reason="no", now=IN_NOVEMBER)
+    with pytest.raises(ChangeError, match="rejected already"):
+        approve(change)
+    steps = AuditEntry.objects.filter(action__startswith="change_").order_by("id").values_list("actor", "action")
+    assert list(steps) == [("sam", "change_propose"), ("fin", "change_reject")]
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"valid_until": datetime(2026, 11, 2, tzinfo=UTC)}, "must lie in closed time"),
+        ({"valid_from": datetime(2026, 11, 2, tzinfo=UTC)}, "must lie in closed time"),
+        ({"reason": " "}, "needs a reason"),
+        ({"name": "a+b"}, "without '\\+'"),
+        ({"fact": {}}, "at least one price"),
+        ({"fact": {"gpu": [{"accelerator": "B200", "price": "1"}]}}, "B200: no price list"),
+        ({"fact": {"gpu": [{"accelerator": "NVIDIA-H800", "price": "-1"}]}}, "must be 0 or more"),
+        ({"fact": {"gpu": [{"accelerator": "NVIDIA-H800", "price": "1.00001"}]}}, "at most 4 decimals"),
+        ({"fact": {"gpu": [{"accelerator": "NVIDIA-H800", "price": "1_000"}]}}, "'1_000' is not a decimal"),
+        ({"fact": {"tokens": [{"model": "x", "token_class": "input", "price": "1"}]}}, "x input: no price list"),
+        ({"kind": "namespace", "fact": {"scope": "hq-1", "name": "a", "team": "zz"}}, "team 'zz'"),
+    ],
+)
+def test_what_cannot_be_changed_is_named(october: None, changed: dict[str, Any], said: str) -> None:
+    with pytest.raises(ChangeError, match=said):
+        propose(**changed)
 
 
 def test_a_decided_change_stays(october: None) -> None:
