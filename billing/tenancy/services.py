@@ -187,10 +187,10 @@ def _insert(
     """Store a row beside those known of its key, of which none starts when it does."""
     starts = [row.valid_from for row in known if row.valid_from and (valid_from is None or row.valid_from > valid_from)]
     if valid_from is not None:
-        before = [row for row in known if row.valid_from is None or row.valid_from < valid_from]
-        # an end that somebody declared is no other row's start: it stays, and an overlap with it is refused
-        if reaching := [row.pk for row in before if row.valid_until is None or row.valid_until in starts]:
-            model.objects.filter(pk__in=reaching).update(valid_until=valid_from)
+        # an end that somebody declared, also meanwhile, is no other row's start: it stays, and an overlap with it is refused
+        for row in known:
+            if (row.valid_from is None or row.valid_from < valid_from) and row.valid_until in (None, *starts):
+                model.objects.filter(pk=row.pk, valid_until=row.valid_until).update(valid_until=valid_from)
     if valid_until is None:
         valid_until = min(starts, default=None)
     model.objects.create(**facts, valid_from=valid_from, valid_until=valid_until)
