@@ -4,7 +4,7 @@ from collections.abc import Collection
 from datetime import date, datetime
 from zoneinfo import ZoneInfo
 
-from django.db.models import F, Min
+from django.db.models import F, Min, Q
 
 from billing.invoices.models import BillingPeriod
 from billing.tenancy.models import ConsumerOwnership, NamespaceOwnership
@@ -21,6 +21,19 @@ def first_day_known(teams: Collection[str], now: datetime, zone: str) -> date | 
     days = [date.fromisoformat(f"{min(months)}-01")] if months else []
     owned = _owned_from(teams)
     return max([*days, *([owned.astimezone(ZoneInfo(zone)).date()] if owned else [])], default=None)
+
+
+def begun_after(teams: Collection[str], day: date, zone: str) -> set[str]:
+    """Those of the teams that own something, but owned nothing when `day` began."""
+    owners: set[str] = set()
+    before: set[str] = set()
+    midnight = datetime(day.year, day.month, day.day, tzinfo=ZoneInfo(zone))
+    for model in (NamespaceOwnership, ConsumerOwnership):
+        rows = model.objects.filter(team__code__in=list(teams))
+        owners |= set(rows.values_list("team__code", flat=True).distinct())
+        early = rows.filter(Q(valid_from=None) | Q(valid_from__lte=midnight))
+        before |= set(early.values_list("team__code", flat=True).distinct())
+    return owners - before
 
 
 def _owned_from(teams: Collection[str]) -> datetime | None:

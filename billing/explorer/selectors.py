@@ -22,7 +22,7 @@ from billing.explorer.cube import (
     unpacked,
 )
 from billing.explorer.facts import CubeFacts, facts_of
-from billing.explorer.first_day import first_day_known
+from billing.explorer.first_day import begun_after, first_day_known
 from billing.explorer.hours import READ, Asked, by_hour
 from billing.explorer.models import MonthCube
 from billing.explorer.names import Integers
@@ -159,6 +159,9 @@ class Explorer:
         begun = self._begun_within(query, first_day)
         compared, earlier = (None, None) if begun else self._compared(selection, cubes)
         groups = sums.groups(None if everything else LISTED, earlier)
+        if compared is not None and "team" in query.by:
+            new, place = begun_after(self.teams, compared.first, self.zone), query.by.index("team")
+            groups = [replace(one, before=None) if one.names[place] in new else one for one in groups]
         largest = sorted(groups, key=lambda group: (-group.total, group.names))
         charted = largest if everything else largest[:CHARTED]
         other, whole = sums.bars(charted, len(steps)), sums.whole(earlier)

@@ -1,7 +1,7 @@
 """Why the cost of a range changed against the days before: what prices, usage and efficiency did, and by whom."""
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import cached_property
@@ -11,6 +11,7 @@ from django.urls import reverse
 from django.utils.translation import gettext_lazy as _
 
 from billing.explorer.compared import ComparedLines
+from billing.explorer.first_day import begun_after
 from billing.explorer.labels import DIMENSION, Name, name_of, span_text
 from billing.explorer.query import NAMELESS, Query
 from billing.explorer.selectors import Explored, Explorer
@@ -27,7 +28,10 @@ USAGE: Final = ("usage", "begun", "ended")
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What one name did to the total; `rest`: efficiency, interruptions, late usage and other adjustments."""
+    """What one name did to the total; `rest`: efficiency, interruptions, late usage and other adjustments.
+
+    `new`: a team of which nothing can be known before.
+    """
 
     name: Name
     link: str
@@ -36,6 +40,11 @@ class Change:
     price: Decimal
     usage: Decimal
     rest: Decimal
+    new: bool = False
+
+    @property
+    def known_before(self) -> Decimal | None:
+        return None if self.new else self.before
 
     @property
     def change(self) -> Decimal:
@@ -63,6 +72,7 @@ class Why:
     called: Mapping[str, str]
     by: str
     lines: ComparedLines
+    new: Collection[str] = ()
 
     @classmethod
     def of(cls, found: Explored, reader: Explorer, by: str) -> "Why | None":
@@ -70,7 +80,10 @@ class Why:
         if found.compared is None or found.query.search or found.query.metric != "cost":
             return None
         lines = reader.compared_lines(found.query, by, shadow=found.shadow)
-        return None if lines is None else cls(found, reader.called, by, lines)
+        if lines is None:
+            return None
+        new = begun_after(reader.teams, lines.before.first, reader.zone) if by == "team" else ()
+        return cls(found, reader.called, by, lines, new)
 
     @cached_property
     def bridges(self) -> dict[str, Bridge]:
@@ -126,8 +139,9 @@ class Why:
         price, usage = sums.get("price", ZERO), sum((sums.get(part, ZERO) for part in USAGE), ZERO)
         link = self._narrowed(name)
         return Change(
-            name_of(self.by, name, self.called), link, one.before, one.after, price, usage, one.change - price - usage
-        )
+            name_of(self.by, name, self.called), link, one.before, one.after, price, usage, one.change - price - usage,
+            name in self.new,
+        )  # fmt: skip
 
     def _narrowed(self, name: str) -> str:
         query = self.found.query.only(**{self.by: name or NAMELESS})

@@ -11,6 +11,7 @@ from billing.closing.services.showback import billing_mode_put
 from billing.explorer.models import MonthCube
 from billing.explorer.query import query_of
 from billing.explorer.selectors import Explorer
+from billing.portal.explorer_why import Why
 from billing.tenancy.models import NamespaceOwnership
 from tests.factories import apply, ingest_allocations
 from tests.factories.corrections import people
@@ -70,6 +71,24 @@ def test_days_before_there_was_anything_to_know_are_not_nothing(
     found = explored(asking, *teams, now=IN_DECEMBER)
     assert (found.begun and str(found.begun), found.total.before and str(found.total.before)) == (begun, before)
     assert (found.compared is None) == (before is None)
+
+
+def test_a_team_that_is_new_had_not_nothing_before(used: None) -> None:
+    """cv owns something from 2 November on; nlp, which had 39.13 in October, is compared, and so is the sum."""
+    NamespaceOwnership.objects.filter(team__code="cv").update(valid_from=datetime(2026, 11, 1, 16, tzinfo=UTC))
+    ingest_allocations(
+        hold(7, "2026-11-03T00:00:00Z", "2026-11-03T01:00:00Z", quantity=1, namespace="cv"), now=IN_DECEMBER
+    )
+    found = explored("month=2026-11&by=team&sort=-before", "nlp", "cv", now=IN_DECEMBER)
+    assert [(group.names, group.before, group.change) for group in found.groups] == [
+        (("nlp",), Decimal("39.13"), Decimal("-39.13")), (("cv",), None, None),
+    ]  # fmt: skip
+    why = Why.of(found, Explorer(frozenset({"nlp", "cv"}), IN_DECEMBER, ZONE), "team")
+    assert why is not None
+    assert [(row.known_before, row.after) for row in why.rows] == [
+        (Decimal("39.13"), Decimal("0.00")), (None, Decimal("10.00")),
+    ]  # fmt: skip
+    assert (found.groups[1].total, found.total.before) == (Decimal("10.00"), Decimal("39.13"))
 
 
 def test_what_was_there_before_and_is_no_more_is_listed(used: None) -> None:
