@@ -24,6 +24,7 @@ from billing.rating import rules
 from billing.usage.models import Close
 from tests import factories
 from tests.factories.closing import close
+from tests.factories.commands import Manage
 from tests.factories.corrections import IN_NOVEMBER, NOVEMBER_OVER, account, bill, people, proofs_hold, shown
 from tests.factories.efficiency import BANDS, job, measured
 
@@ -36,6 +37,15 @@ def release_1_0_0() -> Iterator[None]:
     """What is closed inside is closed as 1.0.0 did it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rules, "NOW", 1)
+        yield
+
+
+@contextmanager
+def a_later_release() -> Iterator[None]:
+    """What is closed inside is closed by rules that come after those of now."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(rules.RULES, rules.NOW + 1, rules.RatingRules())
+        patch.setattr(rules, "NOW", rules.NOW + 1)
         yield
 
 
@@ -178,3 +188,23 @@ def test_a_month_that_is_opened_again_is_closed_by_the_rules_of_now(month: Any) 
     close()
     assert efficiency_lines() == []
     assert proofs_hold("2026-10")
+
+
+def test_a_month_that_a_later_release_closed_is_refused_and_not_rated_by_the_rules_of_now(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Neither is it proven, nor does anything change it; what comes after it is closed by the rules of now."""
+    people()
+    factories.apply(tmp_path, efficiency_policies=[BANDS])
+    job(1, *WASTE)
+    with a_later_release():
+        bill(now=factories.AFTER)
+        assert proofs_hold("2026-10")
+    number = Close.objects.get().close_seq
+    words = f"close {number} was made by a later release, whose rules of rating this one does not know"
+    done = Manage(capsys)("period_verify", "2026-10")
+    assert (done.status, done.out, words in done.err) == (2, "", True)
+    robots = {"cluster": "hq-1", "namespace": "robots", "team": "cv", "valid_from": "2026-10-20T00:00:00+08:00"}
+    with pytest.raises(rules.RulesUnknownError, match=words):
+        factories.apply(tmp_path, ownership=[*factories.SET_UP["ownership"], robots])
+    assert rules.rules_of(number + 1) == rules.RULES[rules.NOW]
