@@ -1,6 +1,7 @@
 """Accounts: made and switched off by people with that right, never by themselves, each with an entry in the audit log."""
 
 import secrets
+from collections.abc import Iterable
 
 from allauth.account.forms import default_token_generator
 from allauth.account.utils import user_pk_to_url_str
@@ -10,6 +11,7 @@ from django.core.exceptions import ValidationError
 from django.core.mail import send_mail
 from django.db import transaction
 from django.db.models import Q
+from django.db.models.functions import Lower
 from django.utils import timezone
 from django.utils.translation import gettext, override
 
@@ -67,8 +69,17 @@ def first_account_create(*, username: str, full_name: str, email: str, actor: st
 
 def has_left(address: str) -> bool:
     """Whether a mail address is of accounts that are all switched off."""
-    active = User.objects.filter(email__iexact=address).values_list("is_active", flat=True) if address else ()
-    return bool(active) and not any(active)
+    return bool(addresses_left([address]))
+
+
+def addresses_left(addresses: Iterable[str]) -> set[str]:
+    """Those of the addresses that are of accounts that are all switched off."""
+    asked = [address for address in addresses if address]
+    accounts = User.objects.annotate(address=Lower("email")).filter(address__in=[address.lower() for address in asked])
+    active = dict[str, bool]()
+    for address, is_active in accounts.values_list("address", "is_active"):
+        active[address] = active.get(address, False) or is_active
+    return {address for address in asked if not active.get(address.lower(), True)}
 
 
 def _invite(user: User) -> None:

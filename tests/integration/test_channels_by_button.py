@@ -4,6 +4,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
+from django.contrib.auth.models import User
 from django.utils import timezone
 
 from billing.budgets.models import Alert, Budget, Channel
@@ -39,6 +40,21 @@ def test_a_channel_is_stored_tested_and_never_shows_its_address(tmp_path: Path) 
         assert (refused.status_code, "did not take the message" in refused.content.decode()) == (409, True)
         assert "secret-path" not in refused.content.decode()
     assert list(AuditEntry.objects.filter(action="channel_test").values_list("actor", "subject")) == [("fin", "ops")]
+
+
+def test_a_mail_address_of_somebody_who_left_is_marked(tmp_path: Path) -> None:
+    """Lin left, with two accounts of that address; Ada is there, and the address of the list is of no account."""
+    apply(tmp_path)
+    for name in ("Lin@example.com", "ada@example.com", "list@example.com"):
+        Channel.objects.create(name=name, mail=name)
+    for name, address, active in (("lin", "lin@example.com", False), ("lin2", "LIN@example.com", False),
+                                  ("ada", "ada@example.com", True), ("ada-old", "ada@example.com", False)):  # fmt: skip
+        account = person(name, *(["admin"] if name == "ada" else []))
+        account.email, account.is_active = address, active
+        account.save()
+    page = signed_in(User.objects.get(username="ada")).get("/budgets/channels/").content.decode()
+    rows = page.split('<th scope="row" class="name">')[1:]
+    assert [row.split("<", 1)[0].strip() for row in rows if "Account closed" in row] == ["Lin@example.com"]
 
 
 def test_a_channel_is_changed_without_its_address(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from billing.setup.budgets import LONGEST_URL, channels_text
 from billing.tenancy.access import Right
 from billing.tenancy.actors import actor_of
 from billing.tenancy.models import BillingSetup, Team
+from billing.tenancy.people import addresses_left
 
 
 def _time_of(name: str) -> Column:
@@ -102,6 +103,6 @@ def _page(
     context = {
         "nav": "budgets", "setup": setup, "channels": channels, "refused": refused, "sent": sent, "edited": edited,
         "form": ChannelForm(key="channel", initial=initial).or_refused(refused), "yaml": channels_text(channels),
-        "mail_is_set": bool(settings.ALERT_MAIL_URL),
+        "mail_is_set": bool(settings.ALERT_MAIL_URL), "gone": addresses_left(channel.mail for channel in channels),
     }  # fmt: skip
     return render(request, "portal/channels.html", context, status=409 if refused else 200)
