@@ -26,6 +26,7 @@ from metering.token_keys import token_key
 
 SCOPE: Final = "budgets:read"
 PREFIX: Final = "/api/v1/budgets/"
+ASKED: Final = {("GET", "check"), ("HEAD", "check"), ("POST", "reservations")}
 MOST_BODY: Final = 16 * 1024
 LONGEST_TEXT: Final = 512
 MOST_TOKENS: Final = 10**9
@@ -76,17 +77,19 @@ def reservation_release(identity: str) -> None:
         raise Refused(404, "no such reservation: it has ended")
 
 
+def is_question(method: str, path: str) -> bool:
+    """Whether `budget_answer` answers this; any other method and address is for Django to refuse."""
+    action = path.removeprefix(PREFIX)
+    return (method, action) in ASKED or (method == "DELETE" and action.startswith("reservations/"))
+
+
 def budget_answer(token: ApiToken, method: str, path: str, query: str, body: bytes) -> HttpAnswer:
     """The answer of a process that has no other way to these addresses.  Raises Refused or TooLarge."""
     action = path.removeprefix(PREFIX)
-    if action == "check" and method in ("GET", "HEAD"):
-        return _ok(budget_check(token, read_query(query)))
-    if action == "reservations" and method == "POST":
-        return _ok(budget_check(token, read_fields(body)))
-    if action.startswith("reservations/") and method == "DELETE":
+    if method == "DELETE":
         reservation_release(action.removeprefix("reservations/"))
         return HTTPStatus.NO_CONTENT, "application/json", b"", []
-    raise Refused(405, f"{method} is not for {path[:200]}")
+    return _ok(budget_check(token, read_query(query) if action == "check" else read_fields(body)))
 
 
 def _ok(found: dict[str, Any]) -> HttpAnswer:

@@ -24,7 +24,7 @@ from rest_framework.exceptions import APIException, NotAuthenticated, Permission
 from billing.api.admission import Admitted, gate
 from billing.api.authentication import token_of
 from billing.api.bodies import RECORD_BODIES, Answer, TooLarge, declared_bytes, problem_answer, unpacked_body
-from billing.api.budget_check import MOST_BODY, SCOPE, budget_answer
+from billing.api.budget_check import MOST_BODY, SCOPE, budget_answer, is_question
 from billing.api.problems import PROBLEM_JSON, api_problem, unavailable
 from billing.api.token_reports import report_read, report_read_now
 from billing.tenancy.actors import actor_of_token
@@ -45,7 +45,6 @@ ENDPOINT: Final = "usage/tokens"
 PATH: Final = f"/api/v1/{ENDPOINT}"
 REPORTS: Final = "usage:write"
 NOT_OURS: Final[Answer] = (HTTPStatus.BAD_REQUEST, "text/plain", b"Bad Request", [])
-ASKED: Final = ("/api/v1/budgets/check", "/api/v1/budgets/reservations")
 HERE_BYTES: Final = 512 * 1024
 """What is read in the thread of the loop: of two threads that take turns at Python's one lock, both take longer."""
 META: Final = {
@@ -70,8 +69,8 @@ class GatewayRequests:
     @staticmethod
     def takes(scope: dict[str, Any], headers: Headers) -> bool:
         """Whether this request is answered here; what comes without a token, a session's for example, is for Django."""
-        path = scope["path"]
-        return b"authorization" in headers and (path.startswith(ASKED) or (path == PATH and scope["method"] == "POST"))
+        method, path = scope["method"], scope["path"]
+        return b"authorization" in headers and ((path == PATH and method == "POST") or is_question(method, path))
 
     async def __call__(self, scope: dict[str, Any], headers: Headers, receive: Receive, send: Send) -> None:
         try:

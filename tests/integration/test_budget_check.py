@@ -208,8 +208,11 @@ def test_who_may_ask_what(asked: Asked, client: Client) -> None:
     ]  # fmt: skip
     assert [answer.status_code for answer in web] == [200, 200, 404, 403, 403, 401, 401]
     assert [answer.json()["title"] for answer in web[2:]] == [answer.json()["title"] for answer in answers[2:]]
-    assert asked.request("PUT", "check", anyone).status_code == 405
-    assert asked.request("GET", "else", anyone).status_code == 404
+    for method, action, allowed in (("PUT", "check", "GET, HEAD, OPTIONS"), ("GET", "reservations", "POST, OPTIONS")):
+        refused = asked.request(method, action, anyone)
+        assert (refused.status_code, refused.headers["Allow"]) == (405, allowed)
+    assert asked.request("OPTIONS", "check", anyone).headers["Allow"] == "GET, HEAD, OPTIONS"
+    assert {asked.request("GET", action, anyone).status_code for action in ("else", "checks", "check/")} == {404}
     assert asked.request("POST", "reservations", anyone, content=b"[1]").status_code == 400
     assert asked.request("POST", "reservations", anyone, content=b"{" * 10_000).status_code == 400
     assert asked.request("POST", "reservations", anyone, content=b" " * 20_000).status_code == 413
