@@ -68,7 +68,7 @@ def set_up_apply(*, path: Path, actor: str, dry_run: bool = False) -> Applied:
     """Apply the file in one transaction.  Raises SetUpFileError, with nothing changed."""
     try:
         return fields_apply(Entry(read_fields(path), "", path), actor, dry_run=dry_run, declared=True)
-    except (SetupError, RateError, BudgetError, ClosedPeriodError, ClosingChangeError, NoSetupError) as error:
+    except (ClosedPeriodError, ClosingChangeError, NoSetupError) as error:
         raise SetUpFileError(f"{path}: {error}") from error
 
 
@@ -108,9 +108,15 @@ class _Application:
         self._teams()
         for section, store in self._sections().items():
             for entry in self.top.entries(section):
-                self.applied.note(*store(entry))
-        self.top.where = "(top)"
+                self._store(entry, store)
         self.top.finish()
+
+    def _store(self, entry: Entry, store: Callable[[Entry], tuple[bool, str]]) -> None:
+        """Raises SetUpFileError with the line of a file; of a page's fields, what the service says."""
+        try:
+            self.applied.note(*store(entry))
+        except (SetupError, RateError, BudgetError) as error:
+            raise entry.refused(error) if self.declared else error from error
 
     def _sections(self) -> dict[str, Callable[[Entry], tuple[bool, str]]]:
         """How an entry of each section is stored, in the order in which one rests on the others."""

@@ -32,9 +32,11 @@ class SetUpFileError(UserError, ValueError):
 
 
 class Fields(dict[str, Any]):
-    """A mapping of the file that knows its line."""
+    """A mapping of the file that knows its line, and that of each of its fields."""
 
-    line: int = 0
+    def __init__(self, *fields: Mapping[str, Any]) -> None:
+        super().__init__(*fields)
+        self.line, self.lines = 0, dict[str, int]()
 
 
 class _Loader(yaml.BaseLoader):
@@ -52,6 +54,7 @@ def _mapping(loader: _Loader, node: yaml.MappingNode) -> Fields:
         if key in fields:
             raise SetUpFileError(f"line {line}: {key} occurs twice")
         fields[key] = loader.construct_object(value_node, deep=True)
+        fields.lines[key] = line
     return fields
 
 
@@ -97,7 +100,15 @@ class Entry:
         self.fields, self.line, self._asked = fields, fields.line, set[str]()
 
     def error(self, field: str, message: str) -> SetUpFileError:
-        return SetUpFileError(f"{self.path} line {self.line}: {self.where}.{field}: {message}")
+        line = self.fields.lines.get(field, self.line)
+        return SetUpFileError(f"{self.path} line {line}: {self._place(field)}: {message}")
+
+    def refused(self, error: UserError) -> SetUpFileError:
+        """What a service says of this entry."""
+        return SetUpFileError(f"{self.path} line {self.line}: {self.where}: {error}")
+
+    def _place(self, field: str) -> str:
+        return f"{self.where}.{field}" if self.where else field
 
     def has(self, field: str) -> bool:
         return field in self.fields
@@ -243,9 +254,8 @@ class Entry:
             return
         if not isinstance(items, list):
             raise self.error(field, f"must be a list, not {_shown(items)}")
-        prefix = f"{self.where}.{field}" if self.where else field
         for index, item in enumerate(items):
-            yield Entry(item, f"{prefix}[{index}]", self.path)
+            yield Entry(item, f"{self._place(field)}[{index}]", self.path)
 
 
 def declared_text(sections: Mapping[str, object]) -> str:

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from typing import Any, cast
 
 from billing.rates.price_list import PriceList, PriceListError, parse_price_list
@@ -64,24 +63,24 @@ def price_entry(entry: Entry, *, zone: str, currency: str) -> PriceEntry:
 
 
 def _line(entry: Entry, path: FieldPath) -> int:
-    """The line of the innermost mapping around a field."""
+    """The line of a field, or of the innermost one around it that is there."""
     line, value = entry.line, cast(object, entry.fields)
     for step in path:
         if isinstance(value, Fields):
-            line, value = value.line, value.get(str(step))
+            line, value = value.lines.get(str(step), value.line), value.get(str(step))
         elif isinstance(value, Sequence) and not isinstance(value, str) and isinstance(step, int):
             value = value[step]
     return value.line if isinstance(value, Fields) else line
 
 
-def _sheet(entry: Entry) -> tuple[str, dict[str, Any], Path]:
-    """Name and fields of a sheet: of a file beside this one, under `sheet:`, or in the entry itself."""
+def _sheet(entry: Entry) -> tuple[str, dict[str, Any], str]:
+    """Name and fields of a sheet, and where they are: in a file beside this one, under `sheet:`, or in the entry itself."""
     name = entry.text("name")
     fields: object
     if entry.has("file"):
         path = entry.path.parent / entry.text("file", limit=500)
         entry.finish()
-        return name, read_fields(path), path
+        return name, read_fields(path), str(path)
     fields = entry.value("sheet")
     if fields is None:
         fields = {key: value for key, value in entry.fields.items() if key != "name"}
@@ -89,4 +88,4 @@ def _sheet(entry: Entry) -> tuple[str, dict[str, Any], Path]:
         entry.finish()
     if not isinstance(fields, dict):
         raise entry.error("sheet", "must be a mapping of fields")
-    return name, fields, entry.path
+    return name, fields, f"{entry.path} line {entry.line}"

@@ -42,7 +42,6 @@ def _lists_of_yaml(path: Path, actor: str, setup: BillingSetup) -> list[PriceEnt
     for sheet in top.entries("token_cost_sheets"):
         token_cost_sheet_store(sheet, actor)
     lists = [price_entry(entry, zone=setup.zone, currency=setup.currency) for entry in top.entries("price_versions")]
-    top.where = "(top)"
     top.finish()
     if not lists:
         raise SetUpFileError(f"{path}: price_versions: is missing, there is nothing to import")

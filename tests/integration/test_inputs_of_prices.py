@@ -62,7 +62,7 @@ def test_reports_of_two_deployments_are_named_with_file_and_sheet(tmp_path: Path
         with pytest.raises(SetUpFileError) as refused:
             factories.apply(tmp_path, **since_2024(token_cost_sheets=[{"name": "llama", "sheet": sheet}]))
         assert str(refused.value) == (
-            f"{tmp_path / 'set-up.yaml'}: token cost sheet llama: report: the reports are not of one deployment: "
+            f"{tmp_path / 'set-up.yaml'} line 46: token cost sheet llama: report: the reports are not of one deployment: "
             "precision is 'fp8' and 'bf16'"
         )
 

@@ -98,6 +98,30 @@ def test_a_team_never_comes_below_itself_whatever_is_stored_already(tmp_path: Pa
     assert Team.objects.get(code="nlp").parent is None
 
 
+WRONG_FILES = {
+    "teams:\n- {code: x}\nchanels: []": "line 3: chanels: is no field here",
+    "teams: {code: x}": "line 1: teams: must be a list, not fields",
+    "budgets:\n- team: nlp\n  period: month\n  amount: much": "line 4: budgets[0].amount: 'much' must be",
+    "price_versions:\n- name: 2026-11\n  valid_from: 2026-10-01\n  gpu:\n  - {accelerator: H, price_per_gpu_hour: 1}": (
+        "line 2: price_versions[0]: price version 2026-11 overlaps another one"
+    ),
+    "price_versions:\n- name: 2026-11\n  valid_from: 2026-11-01\n  gpu:\n  - accelerator: H\n    price_per_gpu_hour: x": (
+        "line 6: price_versions[0].gpu[0].price_per_gpu_hour: 'x' must be"
+    ),
+    "cost_sheets:\n- {name: own, accelerator: H}": "line 2: cost sheet own: currency: is missing",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "said"), WRONG_FILES.items())
+def test_an_error_of_a_file_names_the_line_and_the_field(tmp_path: Path, text: str, said: str) -> None:
+    apply(tmp_path)
+    path = tmp_path / "wrong.yaml"
+    path.write_text(text)
+    with pytest.raises(SetUpFileError) as refused:
+        set_up_apply(path=path, actor="ann")
+    assert str(refused.value).startswith(f"{path} {said}")
+
+
 ONLY = "only teams, ownership, platform, consumers, channels, budgets are changed here"
 
 

@@ -109,7 +109,7 @@ def test_an_import_changes_the_draft_and_says_so(manage: Manage, price_file: Pat
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        ("'6.0000'", "'six'", ["line 54", "price_versions[0].gpu[1].price_per_gpu_hour", "'six'"]),
+        ("'6.0000'", "'six'", ["line 56: price_versions[0].gpu[1].price_per_gpu_hour", "'six'"]),
         ("cost_sheet: h800-hq", "cost_sheet: absent", ["price_versions[0].gpu[0].cost_sheet", "'absent'"]),
         ("pue: '1.3'", "pue: '0.3'", ["cost sheet h800-hq", "pue", "0.3"]),
         ("duration_s: '600'", "duration_s: '60'", ["token cost sheet llama-on-h800", "report"]),
@@ -123,7 +123,7 @@ def test_a_bad_file_is_one_line_and_nothing_is_kept(
     manage: Manage, price_file: Path, old: str, new: str, words: list[str]
 ) -> None:
     text = price_file.read_text()
-    assert text.splitlines()[53] == "  - accelerator: NVIDIA-A800"
+    assert text.splitlines()[55] == "    price_per_gpu_hour: '6.0000'"
     price_file.write_text(text.replace(old, new, 1))
     done = manage("price_version", "import", price_file)
     assert [word for word in [str(price_file), *words] if word not in done.error] == [], done.error
