@@ -162,10 +162,15 @@ class IssuedDocument(Endpoint):
         seen = issued if own is None else issued.filter(team__in=own)
         document = get_object_or_404(seen, number=number)
         if suffix in (None, "json"):
-            return Response(self.serializer_class(document).data)
+            shown = self.serializer_class(document).data
+            return Response(shown if suffix is None else self.as_file(shown))
         named = {"Content-Disposition": f'attachment; filename="{number}.{suffix}"'}
         body, content_type = document_file(document, str(suffix)), CONTENT_TYPES[str(suffix)]
         return HttpResponse(body, content_type=content_type, headers=named)
+
+    def as_file(self, shown: dict[str, Any]) -> dict[str, Any]:
+        """What the document gives as `.json`."""
+        return shown
 
 
 @extend_schema_view(get=extend_schema(responses={200: InvoiceSerializer, (200, "application/pdf"): OpenApiTypes.BINARY}))
@@ -176,6 +181,10 @@ class InvoiceDocument(IssuedDocument):
 
     def issued(self) -> QuerySet[Invoice]:
         return _issued()
+
+    def as_file(self, shown: dict[str, Any]) -> dict[str, Any]:
+        """Also as `invoice_issue --json` prints it, a list of one; the fields beside it are for who read them before."""
+        return {**shown, "invoices": [{name: value for name, value in shown.items() if name != "period"}]}
 
 
 class Period(Endpoint):

@@ -315,6 +315,9 @@ def test_invoices_are_read_as_the_contract_says(get: Call, issued: dict[str, str
         "gpu", "20.962222", "GPU-Hours", "10.0000", "209.62",
     )  # fmt: skip
     assert len(one["sha256"]) == 64
+    (same,) = one["invoices"]  # the document of `invoice_issue`, of one invoice
+    assert {"period": one["period"], **same} == {name: one[name] for name in one if name != "invoices"}
+    assert get(f"invoices/{issued['nlp']}", secret("invoices:read")).json() == {"period": "2026-10", **same}
 
 
 def test_a_teams_token_sees_its_own_invoices_only(get: Call, issued: dict[str, str]) -> None:
