@@ -166,15 +166,20 @@ def test_the_database_opens_no_billed_month_that_is_being_closed_without_an_appr
             cursor.execute(statement)
 
 
-def test_the_set_up_may_change_what_concerns_the_held_team_while_its_month_is_being_closed(
-    broken: None, tmp_path: Path
-) -> None:
+def taken_over(tmp_path: Path) -> None:
+    """The month is issued without cv, whose usage the platform then takes, and closed."""
     with pytest.raises(TeamsBlockedError):
         close()
     invoices_issue(month=MONTH, actor="fin", now=LATER)
     owners = [owner for owner in OWNERS if owner["namespace"] != "cv"]
-    set_up(tmp_path, ownership=owners, platform=[*SET_UP.get("platform", []), *PLATFORM])
+    set_up(tmp_path, ownership=owners, platform=[*SET_UP["platform"], *PLATFORM])
     close(now=LATER)
+
+
+def test_the_set_up_may_change_what_concerns_the_held_team_while_its_month_is_being_closed(
+    broken: None, tmp_path: Path
+) -> None:
+    taken_over(tmp_path)
     assert (period().status, BlockedTeam.objects.count()) == ("closed", 0)
     assert Invoice.objects.get().team.code == "nlp"
     assert set(Charge.objects.values_list("team", "platform")) == {("nlp", False), ("platform", True)}
@@ -186,12 +191,7 @@ def test_what_the_platform_took_over_to_close_is_billed_later_as_a_change_of_clo
     broken: None, tmp_path: Path
 ) -> None:
     """Once repaired: 720 h at 1,000,000.00 and 78.61 on a rebill of cv, which had no invoice; two approvers."""
-    with pytest.raises(TeamsBlockedError):
-        close()
-    invoices_issue(month=MONTH, actor="fin", now=LATER)
-    owners = [owner for owner in OWNERS if owner["namespace"] != "cv"]
-    set_up(tmp_path, ownership=owners, platform=[*SET_UP["platform"], *PLATFORM])
-    close(now=LATER)
+    taken_over(tmp_path)
     repair()
     for name, role in (("lin", "finance"), ("lea", "finance"), ("ada", "approver"), ("ben", "approver")):
         factories.person(name, role)

@@ -116,11 +116,15 @@ def test_alerts_of_the_budget_are_listed_with_their_recipients(budget: Budget, c
     assert "ann@example.com: waiting" in " ".join(text.split())
 
 
-def test_feedback_is_kept_and_shown(budget: Budget, client: Client) -> None:
-    finding = CostAnomaly.objects.create(
+def anomaly() -> CostAnomaly:
+    return CostAnomaly.objects.create(
         team=Team.objects.get(code="nlp"), kind="gpu", sku="NVIDIA-H800", day="2026-10-10", amount=money("1600.00"),
         median=money("150.00"), mad=money("50.00"), z=money("19.561"), basis="own", found_at=timezone.now(),
     )  # fmt: skip
+
+
+def test_feedback_is_kept_and_shown(budget: Budget, client: Client) -> None:
+    finding = anomaly()
     signed_in(client, "lead", "nlp")
     assert "1,600.00" in client.get("/anomalies/").content.decode()
     address = f"/anomalies/{finding.pk}/feedback/"
@@ -132,10 +136,7 @@ def test_feedback_is_kept_and_shown(budget: Budget, client: Client) -> None:
 
 
 def test_an_anomaly_shows_thirty_days_what_is_usual_and_who_made_the_day(budget: Budget, client: Client) -> None:
-    CostAnomaly.objects.create(
-        team=Team.objects.get(code="nlp"), kind="gpu", sku="NVIDIA-H800", day="2026-10-10", amount=money("1600.00"),
-        median=money("150.00"), mad=money("50.00"), z=money("19.561"), basis="own", found_at=timezone.now(),
-    )  # fmt: skip
+    anomaly()
     DailySpend.objects.all().delete()
     for day, namespace, amount in ((9, "nlp-train", "150"), (10, "nlp-train", "1500"), (10, "nlp-dev", "100")):
         DailySpend.objects.create(

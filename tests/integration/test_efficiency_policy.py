@@ -254,12 +254,16 @@ def efficiency_of(team: str) -> list[str]:
     return [line["amount"] for line in document["lines"] if line["kind"] == "efficiency"]
 
 
-def test_a_line_of_the_pool_is_reversed_and_billed_again_like_any_other(tmp_path: Path) -> None:
-    """The reversal mirrors quantity, price and amount; half of the hours bring 8.00 at the same price."""
+def two_of_a_pool(tmp_path: Path) -> None:
     people()
     factories.apply(tmp_path, efficiency_policies=[{**BANDS, "neutral_pool": "true"}])
     job(1, "0.05", "0.10")
     job(2, "0.60", "0.60", minutes=180)
+
+
+def test_a_line_of_the_pool_is_reversed_and_billed_again_like_any_other(tmp_path: Path) -> None:
+    """The reversal mirrors quantity, price and amount; half of the hours bring 8.00 at the same price."""
+    two_of_a_pool(tmp_path)
     billed(tmp_path)
     number = Invoice.objects.get(team__code="nlp").number
     lines = document_of(Invoice.objects.get(team__code="nlp"))["lines"]
@@ -277,10 +281,7 @@ def test_a_line_of_the_pool_is_reversed_and_billed_again_like_any_other(tmp_path
 @pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside a team that is only shown its costs"])
 def test_a_price_that_was_another_one_moves_the_pool_with_it(tmp_path: Path, beside: bool) -> None:
     """At 5 instead of 10 per GPU-hour the penalty is 8.00, and so is what it pays: both lines are billed anew."""
-    people()
-    factories.apply(tmp_path, efficiency_policies=[{**BANDS, "neutral_pool": "true"}])
-    job(1, "0.05", "0.10")
-    job(2, "0.60", "0.60", minutes=180)
+    two_of_a_pool(tmp_path)
     if beside:
         job(3, "0.05", "0.10", namespace="cv")
         only_shown("cv")

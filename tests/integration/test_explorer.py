@@ -149,11 +149,14 @@ def test_hours_are_the_same_after_the_close_whatever_is_reported_later(used: Non
     assert (shown[0], len(shown[0])) == (shown[1], 4)
 
 
-def test_what_has_no_hour_of_its_own_is_spread_over_the_hours_of_its_days(used: None) -> None:
+def late(*usage: Any, now: datetime) -> None:
+    """October is closed, then this is reported."""
     period_close(month="2026-10", actor="ops", now=OCTOBER_OVER)
-    ingest_allocations(
-        hold(9, "2026-10-20T00:00:00Z", "2026-10-20T01:00:00Z", quantity=1), now=datetime(2026, 11, 2, tzinfo=UTC)
-    )
+    ingest_allocations(*usage, now=now)
+
+
+def test_what_has_no_hour_of_its_own_is_spread_over_the_hours_of_its_days(used: None) -> None:
+    late(hold(9, "2026-10-20T00:00:00Z", "2026-10-20T01:00:00Z", quantity=1), now=datetime(2026, 11, 2, tzinfo=UTC))
     found = explored("from=2026-11-01&to=2026-11-03&step=hour&by=kind")  # it is noon of the third
     hours = list(bars(found.groups[0], found).values())
     assert (found.groups[0].names, sum(hours), len(hours)) == (("late",), Decimal("10.00"), 24 + 24 + 12)
@@ -162,9 +165,8 @@ def test_what_has_no_hour_of_its_own_is_spread_over_the_hours_of_its_days(used: 
 
 def test_late_usage_counts_once_however_many_months_are_open(used: None) -> None:
     """October was closed at 59.13 for 4.833333 h, then 3 h of it came late; November has 1 h, December half an hour."""
-    period_close(month="2026-10", actor="ops", now=OCTOBER_OVER)
     now = datetime(2026, 12, 3, 4, tzinfo=UTC)
-    ingest_allocations(
+    late(
         hold(7, "2026-10-20T00:00:00Z", "2026-10-20T03:00:00Z", quantity=1),
         hold(8, "2026-11-12T00:00:00Z", "2026-11-12T01:00:00Z", quantity=1),
         hold(9, "2026-12-01T00:00:00Z", "2026-12-01T00:30:00Z", quantity=1), now=now,
@@ -183,9 +185,8 @@ def test_late_usage_counts_once_however_many_months_are_open(used: None) -> None
 
 def test_late_usage_that_a_close_has_just_billed_is_no_longer_in_the_open_month_after_it(used: None) -> None:
     """59.13 of October, 30.00 of it late, billed with the 10.00 of November; the sums of December are of the same moment."""
-    period_close(month="2026-10", actor="ops", now=OCTOBER_OVER)
     now = datetime(2026, 12, 3, 4, tzinfo=UTC)
-    ingest_allocations(
+    late(
         hold(7, "2026-10-20T00:00:00Z", "2026-10-20T03:00:00Z", quantity=1),
         hold(8, "2026-11-12T00:00:00Z", "2026-11-12T01:00:00Z", quantity=1), now=now,
     )  # fmt: skip
@@ -198,9 +199,8 @@ def test_late_usage_that_a_close_has_just_billed_is_no_longer_in_the_open_month_
 def test_late_usage_that_nobody_can_be_billed_counts_once_however_many_months_are_open(used: None) -> None:
     """Three hours of October come late, of a namespace that nobody owns, and tokens of nlp's that have no price; December
     has one more hour of that namespace."""
-    period_close(month="2026-10", actor="ops", now=OCTOBER_OVER)
     now = datetime(2026, 12, 3, 4, tzinfo=UTC)
-    ingest_allocations(
+    late(
         hold(7, "2026-10-20T00:00:00Z", "2026-10-20T03:00:00Z", quantity=1, namespace="nobodys"),
         hold(8, "2026-12-01T00:00:00Z", "2026-12-01T01:00:00Z", quantity=1, namespace="nobodys"), now=now,
     )  # fmt: skip
@@ -286,10 +286,7 @@ def test_a_reader_sees_their_teams_whatever_is_asked(used: None) -> None:
 
 
 def test_a_closed_month_stays_what_its_invoices_say_whatever_is_reported_later(used: None) -> None:
-    period_close(month="2026-10", actor="ops", now=OCTOBER_OVER)
-    ingest_allocations(
-        hold(9, "2026-10-20T00:00:00Z", "2026-10-20T01:00:00Z", quantity=1), now=datetime(2026, 11, 2, tzinfo=UTC)
-    )
+    late(hold(9, "2026-10-20T00:00:00Z", "2026-10-20T01:00:00Z", quantity=1), now=datetime(2026, 11, 2, tzinfo=UTC))
 
     found = explored("from=2026-10-01&to=2026-11-30&step=month&by=kind")
 

@@ -40,16 +40,21 @@ def ledger() -> list[tuple[Any, ...]]:
     )
 
 
-def test_a_log_is_in_the_ledger_once_however_often_it_is_read(tmp_path: Path, live_server: Any) -> None:
+def of_envoy(tmp_path: Path, live_server: Any) -> list[str]:
+    """The command that reads logs of an Envoy, without its state and its files."""
     _, presented = api_token_create(name="reader", scopes=["usage:write"], actor="tests", source="envoy-hq")
-    token, log = tmp_path / "token", tmp_path / "access.log"
+    token = tmp_path / "token"
     token.write_text(presented)
+    return ["tokens", "--format", "envoy", "--source", "envoy-hq", "--endpoint", live_server.url, "--token-file", str(token)]
+
+
+def test_a_log_is_in_the_ledger_once_however_often_it_is_read(tmp_path: Path, live_server: Any) -> None:
+    log, read = tmp_path / "access.log", of_envoy(tmp_path, live_server)
     nothing = {"gen_ai.usage.input_tokens": None, "gen_ai.usage.output_tokens": None,
                "gen_ai.usage.cache_read.input_tokens": None}  # fmt: skip
     lines = [line(number) for number in range(10)]
     lines += [line(10, **nothing, response_code=503), line(11, **nothing), "garbage\n"]
     log.write_text("".join(lines))
-    read = ["tokens", "--format", "envoy", "--source", "envoy-hq", "--endpoint", live_server.url, "--token-file", str(token)]
     reported = [("envoy-hq", "team-a", "qwen", "200", 10, 1045, 100, 70), ("envoy-hq", "team-a", "qwen", "503", 1, 0, 0, 0)]
     assert main([*read, "--state", str(tmp_path / "one"), str(log)]) == 3, "a bad line and a request without counts"
     assert ledger() == reported
@@ -153,11 +158,8 @@ def test_a_file_says_once_how_many_requests_paid_by_the_call_it_leaves_out(
 def test_a_request_without_a_payer_blocks_the_close_and_what_a_program_prints_does_not(
     tmp_path: Path, live_server: Any
 ) -> None:
-    _, presented = api_token_create(name="reader", scopes=["usage:write"], actor="tests", source="envoy-hq")
-    token, log = tmp_path / "token", tmp_path / "access.log"
-    token.write_text(presented)
+    log, read = tmp_path / "access.log", of_envoy(tmp_path, live_server)
     log.write_text("starting main dispatch loop\n" + line(0, consumer=None) + line(1))
-    read = ["tokens", "--format", "envoy", "--source", "envoy-hq", "--endpoint", live_server.url, "--token-file", str(token)]
     for state in ("one", "two"):
         assert main([*read, "--state", str(tmp_path / state), str(log)]) == 3
     (entry,) = QuarantinedRecord.objects.all()
@@ -171,11 +173,8 @@ def test_a_request_without_a_payer_blocks_the_close_and_what_a_program_prints_do
 
 
 def test_what_a_reader_numbers_shows_no_gap_until_a_body_is_lost(tmp_path: Path, live_server: Any) -> None:
-    _, presented = api_token_create(name="reader", scopes=["usage:write"], actor="tests", source="envoy-hq")
-    token, log, state = tmp_path / "token", tmp_path / "access.log", tmp_path / "state"
-    token.write_text(presented)
-    read = ["tokens", "--format", "envoy", "--source", "envoy-hq", "--endpoint", live_server.url, "--token-file", str(token),
-            "--state", str(state), str(log)]  # fmt: skip
+    log, state = tmp_path / "access.log", tmp_path / "state"
+    read = [*of_envoy(tmp_path, live_server), "--state", str(state), str(log)]
     october = Interval(datetime(2026, 10, 1, tzinfo=UTC), datetime(2026, 11, 1, tzinfo=UTC))
     log.write_text(line(0) + line(1))
     assert main(read) == 0

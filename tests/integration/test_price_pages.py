@@ -50,11 +50,17 @@ def of(name: str, *roles: str) -> Client:
     return factories.signed_in(factories.person(name, *roles))
 
 
-def draft(name: str = "2099-01", start: datetime | None = None) -> PriceDraft:
+def draft(name: str = "2099-01", start: datetime | None = None, content: Any = LIST) -> PriceDraft:
     return price_draft_create(
-        name=name, valid_from=start or datetime(2098, 12, 31, 16, tzinfo=UTC), content=LIST, actor="ana",
+        name=name, valid_from=start or datetime(2098, 12, 31, 16, tzinfo=UTC), content=content, actor="ana",
         now=timezone.now(), reason="new cards",
     )  # fmt: skip
+
+
+def of_a_sheet(**more: Any) -> PriceDraft:
+    """A draft whose price of a GPU is that of a cost sheet."""
+    cost_sheet_put(name="h800", inputs=SHEET, result=cost_of_gpu_hour(parse_cost_sheet(SHEET)).as_dict(), actor="ana")
+    return draft(content={"gpu": [{"accelerator": "NVIDIA-H800", "cost_sheet": "h800"}], **more})
 
 
 def submitted() -> PriceDraft:
@@ -167,11 +173,7 @@ def test_short_notice_is_shown_and_not_refused(finance: Client, days: int, short
 
 
 def test_what_a_list_costs_is_for_those_who_may_see_costs(finance: Client) -> None:
-    cost_sheet_put(name="h800", inputs=SHEET, result=cost_of_gpu_hour(parse_cost_sheet(SHEET)).as_dict(), actor="ana")
-    content = {"gpu": [{"accelerator": "NVIDIA-H800", "cost_sheet": "h800"}]}
-    made = price_draft_create(
-        name="2099-01", valid_from=datetime(2099, 1, 1, tzinfo=UTC), content=content, actor="ana", now=timezone.now()
-    )
+    made = of_a_sheet()
     assert "Hosting" in finance.get(f"/prices/drafts/{made.pk}/").content.decode()
     price_draft_submit(draft=made, actor="ana", now=timezone.now(), reason="new cards")
     of("ben", "approver").post(f"/prices/drafts/{made.pk}/approve/")
@@ -188,12 +190,7 @@ def test_what_a_list_costs_is_for_those_who_may_see_costs(finance: Client) -> No
 
 
 def test_why_a_draft_has_no_prices_is_reported_in_the_language_of_the_page(finance: Client) -> None:
-    sheet = cost_of_gpu_hour(parse_cost_sheet(SHEET)).as_dict()
-    cost_sheet_put(name="h800", inputs=SHEET, result=sheet, actor="ana")
-    made = price_draft_create(
-        name="2099-01", valid_from=datetime(2099, 1, 1, tzinfo=UTC), actor="ana", now=timezone.now(),
-        content={"gpu": [{"accelerator": "NVIDIA-H800", "cost_sheet": "h800"}]},
-    )  # fmt: skip
+    made = of_a_sheet()
     dollars = {**SHEET, "currency": "USD"}
     cost_sheet_put(name="h800", inputs=dollars, result=cost_of_gpu_hour(parse_cost_sheet(dollars)).as_dict(), actor="ana")
     finance.cookies[settings.LANGUAGE_COOKIE_NAME] = "zh-hans"
@@ -203,15 +200,8 @@ def test_why_a_draft_has_no_prices_is_reported_in_the_language_of_the_page(finan
 
 
 def test_a_price_is_traced_to_every_input_and_to_the_load_test(finance: Client) -> None:
-    cost_sheet_put(name="h800", inputs=SHEET, result=cost_of_gpu_hour(parse_cost_sheet(SHEET)).as_dict(), actor="ana")
     token_cost_sheet_put(name="llama", inputs=TOKEN_SHEET, actor="ana")
-    content = {
-        "gpu": [{"accelerator": "NVIDIA-H800", "cost_sheet": "h800"}],
-        "tokens": [{"model": "llama-3-8b", "cost_sheet": "llama"}],
-    }
-    made = price_draft_create(
-        name="2099-01", valid_from=datetime(2099, 1, 1, tzinfo=UTC), content=content, actor="ana", now=timezone.now()
-    )
+    made = of_a_sheet(tokens=[{"model": "llama-3-8b", "cost_sheet": "llama"}])
     text = " ".join(finance.get(f"/prices/drafts/{made.pk}/").content.decode().split())
     for name, value in SHEET.items():
         assert f'<td>{input_name(name)}</td><td class="n">{value}</td>' in text

@@ -208,11 +208,16 @@ def test_an_accrual_estimates_the_others_and_names_the_team_it_is_without(tmp_pa
     }  # fmt: skip
 
 
-def test_a_price_list_is_tried_on_the_others(tmp_path: Path) -> None:
+def committed_to_nan(tmp_path: Path) -> None:
+    """cv has a commitment that nothing can be computed with."""
     bought = {"name": "cv-2026", "team": "cv", "accelerator": "NVIDIA-H800", "gpu_hours_per_month": "10",
               "price_per_gpu_hour": "8.0000", "valid_from": "2026-10-01"}  # fmt: skip
     two_teams(tmp_path, commitments=[bought])
     committed_is("NaN")
+
+
+def test_a_price_list_is_tried_on_the_others(tmp_path: Path) -> None:
+    committed_to_nan(tmp_path)
     dearer = PriceVersion("dearer", datetime(2026, 10, 1, tzinfo=UTC), None, (GpuPrice(Decimal(20), "NVIDIA-H800"),))
     effect = month_effect(period=period_of(MONTH), prices=dearer)
     assert [(row.key.team, row.before, row.after) for row in effect.by_team] == [
@@ -266,10 +271,7 @@ def test_once_repaired_the_held_team_is_closed_alone(tmp_path: Path) -> None:
 
 
 def test_a_commitment_that_cannot_be_used_holds_its_team(tmp_path: Path) -> None:
-    bought = {"name": "cv-2026", "team": "cv", "accelerator": "NVIDIA-H800", "gpu_hours_per_month": "10",
-              "price_per_gpu_hour": "8.0000", "valid_from": "2026-10-01"}  # fmt: skip
-    two_teams(tmp_path, commitments=[bought])
-    committed_is("NaN")
+    committed_to_nan(tmp_path)
     with pytest.raises(TeamsBlockedError, match=f"cv: {NOT_A_NUMBER}"):
         close()
     assert lines("nlp") == [("gpu", "209.62")]
