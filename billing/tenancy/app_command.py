@@ -4,9 +4,9 @@ import json
 import os
 import sys
 from argparse import ArgumentParser, _SubParsersAction
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from decimal import Decimal
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 import msgspec
 from django.core.management.base import BaseCommand, OutputWrapper
@@ -38,6 +38,13 @@ class VisibleOutput(OutputWrapper):
         super().write("\n".join(map(visible, str(msg).split("\n"))), style_func, ending)
 
 
+SHARED: Final[Mapping[str, tuple[str, dict[str, Any]]]] = {
+    "month": ("month", {"metavar": "2026-10"}),
+    "by": ("--by", {"metavar": "USER", "help": "the account that does this (or SUANPAN_OPERATOR)"}),
+    "json": ("--json", {"action": "store_true", "help": "print one JSON document on stdout"}),
+}
+
+
 class AppCommand(BaseCommand):
     """A command whose `run` returns its exit status: 0 done, 2 bad input, 3 a person must decide."""
 
@@ -55,13 +62,11 @@ class AppCommand(BaseCommand):
                     chosen.error = fail
         return parser
 
-    def add_json(self, parser: ArgumentParser) -> None:
-        """`--json` prints one document on stdout."""
-        parser.add_argument("--json", action="store_true", help="print one JSON document on stdout")
-
-    def add_actor(self, parser: ArgumentParser) -> None:
-        """`--by` names the account that does it."""
-        parser.add_argument("--by", default=None, metavar="USER", help="the account that does this (or SUANPAN_OPERATOR)")
+    def take(self, parser: ArgumentParser, *names: str) -> None:
+        """Add options that several commands have, in this order."""
+        for name in names:
+            flag, rules = SHARED[name]
+            parser.add_argument(flag, **rules)
 
     def execute(self, *args: Any, **options: Any) -> Any:
         """Whatever is printed passes `VisibleOutput`."""

@@ -23,8 +23,7 @@ class Command(AppCommand):
         parser.add_argument("--out", required=True, type=Path, metavar="FILE", help="the manifest becomes FILE.json")
         parser.add_argument("--jobs", type=whole_number, default=1, help="tables to read at a time; 2 or more make a folder")
         parser.add_argument("--keep-days", type=whole_number, help="afterwards, delete backups beside FILE that are older")
-        self.add_actor(parser)
-        self.add_json(parser)
+        self.take(parser, "by", "json")
 
     def run(self, *, out: Path, jobs: int, keep_days: int | None, by: str | None, json: bool, **_: Any) -> int:
         actor, now, gone = operator(by, needed=False), timezone.now(), list[Path]()

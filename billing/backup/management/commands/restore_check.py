@@ -28,7 +28,7 @@ class Command(AppCommand):
         parser.add_argument("file", type=Path, nargs="?", metavar="FILE", help="as written by `manage.py backup`")
         parser.add_argument("--jobs", type=whole_number, default=1, help="tables to restore at a time")
         parser.add_argument("--running", action="store_true", help="restore nothing, prove the database of DATABASE_URL")
-        self.add_json(parser)
+        self.take(parser, "json")
 
     def run(self, *, file: Path | None, jobs: int, running: bool, json: bool, **_: Any) -> int:
         if file is None and not running:

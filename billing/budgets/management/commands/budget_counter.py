@@ -30,7 +30,7 @@ class Command(AppCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--follow", action="store_true", help="go on until stopped, with a fifth of a core at most")
-        self.add_json(parser)
+        self.take(parser, "json")
 
     def run(self, *, follow: bool, json: bool, **_: Any) -> int:
         if follow:

@@ -22,12 +22,10 @@ class Command(AppCommand):
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("month", metavar="2026-10")
         parser.add_argument("--out", required=True, type=Path, metavar="FILE")
         parser.add_argument("--accounts", type=Path, metavar="YAML", help="chart of accounts, as for export_journal")
         parser.add_argument("--again", action="store_true", help="estimate anew; the file takes back the revision before it")
-        self.add_actor(parser)
-        self.add_json(parser)
+        self.take(parser, "month", "by", "json")
 
     def run(self, *, month: str, out: Path, accounts: Path | None, again: bool, by: str | None, json: bool, **_: Any) -> int:
         try:

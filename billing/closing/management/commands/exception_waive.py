@@ -21,8 +21,7 @@ class Command(AppCommand):
         parser.add_argument("subject", help="as the period report names it")
         parser.add_argument("--reason", required=True)
         parser.add_argument("--until", metavar="2026-11-30", help="last local day, then it holds again (31 days on)")
-        self.add_actor(parser)
-        self.add_json(parser)
+        self.take(parser, "by", "json")
 
     def run(self, *, month: str, kind: str, subject: str, reason: str, until: str | None, by: str | None,
             json: bool, **_: Any) -> int:  # fmt: skip

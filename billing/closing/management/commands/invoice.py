@@ -36,8 +36,7 @@ class Command(AppCommand):
         mode.add_argument("--from", dest="from_month", required=True, metavar="2026-11")
         mode.add_argument("--reason", required=True)
         for chosen in actions.choices.values():
-            self.add_actor(chosen)
-            self.add_json(chosen)
+            self.take(chosen, "by", "json")
 
     def run(self, *, action: str, by: str | None, json: bool, **options: Any) -> int:
         try:

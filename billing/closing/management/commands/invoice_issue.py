@@ -15,9 +15,7 @@ class Command(AppCommand):
     help = "Number and issue all approved drafts, once; a second run changes nothing."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("month", metavar="2026-10")
-        self.add_actor(parser)
-        self.add_json(parser)
+        self.take(parser, "month", "by", "json")
 
     def run(self, *, month: str, by: str | None, json: bool, **_: Any) -> int:
         period = BillingPeriod.objects.filter(month=month).first()

@@ -14,13 +14,11 @@ class Command(AppCommand):
     help = "Report what the building's meter counted for a cluster in a month; the period report compares it (3 %)."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("month", metavar="2026-10")
         parser.add_argument("--cluster", required=True)
         parser.add_argument("--kwh", required=True, help="at the building's meter, as price lists state power")
         parser.add_argument("--shared", default="0", help="of it, what no device is charged with by plan (default: 0)")
         parser.add_argument("--source", required=True, help="which meter, which export")
-        self.add_actor(parser)
-        self.add_json(parser)
+        self.take(parser, "month", "by", "json")
 
     def run(self, *, month: str, cluster: str, kwh: str, shared: str, source: str, json: bool, by: str | None,
             **_: Any) -> int:  # fmt: skip

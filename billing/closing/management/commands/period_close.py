@@ -19,9 +19,7 @@ class Command(AppCommand):
     help = "Rate the period and build its drafts; refuses (3) while exceptions are neither solved nor waived."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("month", metavar="2026-10")
-        self.add_actor(parser)
-        self.add_json(parser)
+        self.take(parser, "month", "by", "json")
 
     def run(self, *, month: str, by: str | None, json: bool, **_: Any) -> int:
         period = period_open(month=month)

@@ -30,14 +30,13 @@ class Command(AppCommand):
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("month", metavar="2026-10")
         which = parser.add_mutually_exclusive_group(required=True)
         which.add_argument("--tokens", type=Path, metavar="FILE", help="token records, all of the month")
         which.add_argument("--sealed", metavar="URL", help="the archive in which the month was sealed")
         parser.add_argument(
             "--engine", default=DUCKDB, metavar="NAME", help="duckdb, or spark://host:port that shares the archive"
         )
-        self.add_json(parser)
+        self.take(parser, "month", "json")
 
     def run(self, *, month: str, tokens: Path | None, sealed: str | None, engine: str, json: bool, **_: Any) -> int:
         period = BillingPeriod.objects.filter(month=month, status=BillingPeriod.Status.CLOSED).first()

@@ -27,8 +27,8 @@ class Command(AppCommand):
             if action in ("request", "reject"):
                 chosen.add_argument("--reason", required=True)
             if action != "list":
-                self.add_actor(chosen)
-            self.add_json(chosen)
+                self.take(chosen, "by")
+            self.take(chosen, "json")
 
     def run(self, *, action: str, month: str, json: bool, **options: Any) -> int:
         found = reopenings_of(period_of(month)) if action == "list" else [_taken(action, month, options)]

@@ -16,8 +16,7 @@ class Command(AppCommand):
     help = '"Can we close this month?": every reconciliation and every exception, with amounts; 3 if something blocks.'
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("month", metavar="2026-10")
-        self.add_json(parser)
+        self.take(parser, "month", "json")
 
     def run(self, *, month: str, json: bool, **_: Any) -> int:
         report = build_report(period_of(month), now=timezone.now())

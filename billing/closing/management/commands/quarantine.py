@@ -23,8 +23,7 @@ class Command(AppCommand):
         parser.add_argument("--replay", type=int, metavar="ID", help="take this record into the ledger")
         parser.add_argument("--record", type=Path, metavar="FILE", help="with --replay: the corrected record, JSON")
         parser.add_argument("--reason", default="", help="why; needed to dismiss or replay")
-        self.add_actor(parser)
-        self.add_json(parser)
+        self.take(parser, "by", "json")
 
     def run(
         self, *, month: str | None, dismiss: int | None, replay: int | None, record: Path | None, reason: str,

@@ -31,8 +31,7 @@ class Command(AppCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("month", metavar="2026-10", nargs="?", help="only this month")
-        self.add_actor(parser)
-        self.add_json(parser)
+        self.take(parser, "by", "json")
 
     def run(self, *, month: str | None, by: str | None, json: bool, **_: Any) -> int:
         actor = operator(by, Right.CLOSE, Right.OPERATE)

@@ -20,8 +20,7 @@ class Command(AppCommand):
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        self.add_actor(parser)
-        self.add_json(parser)
+        self.take(parser, "by", "json")
 
     def run(self, *, by: str | None, json: bool, **_: Any) -> int:
         actor = operator(by, Right.CLOSE, Right.OPERATE)

@@ -18,9 +18,7 @@ class Command(AppCommand):
     help = "Put the token records of a month that usage_drop removed back into the database as they were; 3 if one differs."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("month", metavar="2026-10")
-        self.add_actor(parser)
-        self.add_json(parser)
+        self.take(parser, "month", "by", "json")
 
     def run(self, *, month: str, by: str | None, json: bool, **_: Any) -> int:
         actor = operator(by, Right.CLOSE, Right.OPERATE)

@@ -24,8 +24,7 @@ class Command(AppCommand):
         which = parser.add_mutually_exclusive_group(required=True)
         which.add_argument("--out", metavar="URL", help="a folder, or s3://bucket/prefix?endpoint=https://host&region=x")
         which.add_argument("--verify", action="store_true", help="read what was sealed, of the month or of all")
-        self.add_actor(parser)
-        self.add_json(parser)
+        self.take(parser, "by", "json")
 
     def run(self, *, month: str | None, out: str | None, by: str | None, json: bool, **_: Any) -> int:
         if out is None:

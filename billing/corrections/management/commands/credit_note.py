@@ -52,9 +52,8 @@ class Command(AppCommand):
             chosen.add_argument("id", type=int, help="as `draft` and `list` show it")
             if action == "void":
                 chosen.add_argument("--reason", required=True, help="why it is dropped")
-            self.add_actor(chosen)
-            self.add_json(chosen)
-        self.add_json(actions.add_parser("list", help="all corrections, the newest first"))
+            self.take(chosen, "by", "json")
+        self.take(actions.add_parser("list", help="all corrections, the newest first"), "json")
 
     def _add_draft(self, parser: ArgumentParser) -> None:
         parser.add_argument("number", help="the issued invoice or rebill")
@@ -66,8 +65,7 @@ class Command(AppCommand):
         parser.add_argument("--code", required=True, choices=Correction.Reason.values)
         parser.add_argument("--reason", required=True, help="what was wrong, in words")
         parser.add_argument("--evidence", default="", help="ticket, incident or page that shows it")
-        self.add_actor(parser)
-        self.add_json(parser)
+        self.take(parser, "by", "json")
 
     def _add_sla(self, parser: ArgumentParser) -> None:
         parser.add_argument("number", help="the issued invoice or rebill")
@@ -77,8 +75,7 @@ class Command(AppCommand):
         parser.add_argument("--cap-hours", type=decimal, required=True, help="one checkpoint interval: more is not credited")
         parser.add_argument("--reason", required=True, help="which fault, in words")
         parser.add_argument("--evidence", required=True, help="the incident")
-        self.add_actor(parser)
-        self.add_json(parser)
+        self.take(parser, "by", "json")
 
     def run(self, *, action: str, **options: Any) -> int:
         if action == "list":

@@ -19,7 +19,7 @@ class Command(AppCommand):
         which = parser.add_mutually_exclusive_group(required=True)
         which.add_argument("month", metavar="2026-10", nargs="?")
         which.add_argument("--all", action="store_true", dest="every", help="every closed month, in the order of closes")
-        self.add_json(parser)
+        self.take(parser, "json")
 
     def run(self, *, month: str | None, every: bool, json: bool, **_: Any) -> int:
         if month is not None:

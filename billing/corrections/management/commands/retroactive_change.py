@@ -64,9 +64,8 @@ class Command(AppCommand):
                 chosen.add_argument("--team", required=True)
             if action == "reject":
                 chosen.add_argument("--reason", required=True)
-            self.add_actor(chosen)
-            self.add_json(chosen)
-        self.add_json(actions.add_parser("list", help="all changes, the newest first"))
+            self.take(chosen, "by", "json")
+        self.take(actions.add_parser("list", help="all changes, the newest first"), "json")
 
     def _add_proposal(self, parser: ArgumentParser) -> None:
         parser.add_argument("--name", required=True, help="shown on lines as VERSION+NAME")
@@ -74,8 +73,7 @@ class Command(AppCommand):
         parser.add_argument("--until", type=instant, metavar="TIME", help="default: the end of closed time")
         parser.add_argument("--reason", required=True)
         parser.add_argument("--evidence", default="")
-        self.add_actor(parser)
-        self.add_json(parser)
+        self.take(parser, "by", "json")
 
     def run(self, *, action: str, json: bool, **options: Any) -> int:
         if action == "list":

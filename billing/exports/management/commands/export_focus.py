@@ -16,11 +16,9 @@ class Command(AppCommand):
     help = "Write the month's issued invoices as FOCUS 1.4 (CSV and Parquet), checked; 3 while drafts wait."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("month", metavar="2026-10")
         parser.add_argument("--out", required=True, type=Path, metavar="DIR")
         parser.add_argument("--with-1.0", dest="with_1_0", action="store_true", help="also Cost and Usage as FOCUS 1.0")
-        self.add_actor(parser)
-        self.add_json(parser)
+        self.take(parser, "month", "by", "json")
 
     def run(self, *, month: str, out: Path, with_1_0: bool, json: bool, by: str | None, **_: Any) -> int:
         actor = operator(by, needed=False)

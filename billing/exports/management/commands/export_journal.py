@@ -21,7 +21,6 @@ class Command(AppCommand):
     help = "Write the balanced general-ledger journal of the month's issued invoices as CSV; 3 while drafts wait."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("month", metavar="2026-10")
         parser.add_argument("--out", required=True, type=Path, metavar="FILE")
         parser.add_argument(
             "--accounts", type=Path, metavar="YAML",
@@ -37,8 +36,7 @@ class Command(AppCommand):
         parser.add_argument(
             "--accepted", action="store_true", help="only what its team accepted, or did not dispute for 5 business days"
         )
-        self.add_actor(parser)
-        self.add_json(parser)
+        self.take(parser, "month", "by", "json")
 
     def run(self, *, month: str, out: Path, accounts: Path | None, json: bool, by: str | None, **options: Any) -> int:
         now, actor = timezone.now(), operator(by, Right.CLOSE, needed=False)

@@ -15,11 +15,9 @@ class Command(AppCommand):
     help = "Write PDF, CSV and XLSX of each issued invoice and note of the month; teams without one are named."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("month", metavar="2026-10")
         parser.add_argument("--out", required=True, type=Path, metavar="DIR")
         parser.add_argument("--language", choices=("zh-en", "zh", "en"), default="zh-en")
-        self.add_actor(parser)
-        self.add_json(parser)
+        self.take(parser, "month", "by", "json")
 
     def run(self, *, month: str, out: Path, language: str, json: bool, by: str | None, **_: Any) -> int:
         actor = operator(by, needed=False)

@@ -12,11 +12,10 @@ class Command(AppCommand):
     help = "Approve the drafts of a closed month, where the set-up says `review: four-eyes`."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("month", metavar="2026-10")
         parser.add_argument("--team", help="only the draft of this team")
         named = "who approves, with a token of theirs in SUANPAN_TOKEN; not who closed"
         parser.add_argument("--by", required=True, metavar="USER", help=named)
-        self.add_json(parser)
+        self.take(parser, "month", "json")
 
     def run(self, *, month: str, team: str | None, by: str, json: bool, **_: Any) -> int:
         invoices = invoices_approve(month=month, actor=approver(by, Right.APPROVE), team=team)

@@ -33,7 +33,7 @@ class Command(AppCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--no-serve", action="store_true", help="stop when the invoices are issued")
         parser.add_argument("--port", type=int, default=8000)
-        self.add_json(parser)
+        self.take(parser, "json")
 
     def run(self, *, no_serve: bool, port: int, json: bool, **_: Any) -> int:
         started = time.monotonic()

@@ -15,8 +15,7 @@ class Command(AppCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("file", type=Path, metavar="FILE")
         parser.add_argument("--dry-run", action="store_true", help="show what would change, change nothing")
-        self.add_actor(parser)
-        self.add_json(parser)
+        self.take(parser, "by", "json")
 
     def run(self, *, file: Path, dry_run: bool, by: str | None, json: bool, **_: Any) -> int:
         applied = set_up_apply(path=file, actor=operator(by, Right.OPERATE, needed=False), dry_run=dry_run)

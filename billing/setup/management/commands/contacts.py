@@ -12,7 +12,7 @@ class Command(AppCommand):
     help = "Who gets the documents of which team by mail: the section of the set-up file that declares it."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        self.add_json(parser)
+        self.take(parser, "json")
 
     def run(self, *, json: bool, **_: Any) -> int:
         contacts = contacts_all()

@@ -32,7 +32,7 @@ class Command(AppCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-        self.add_json(actions.add_parser("list", help="every published version and draft"))
+        self.take(actions.add_parser("list", help="every published version and draft"), "json")
         chosen = actions.add_parser("export", help="write a version or draft as YAML, with its cost sheets")
         chosen.add_argument("name", metavar="NAME")
         chosen.add_argument("--out", type=Path, metavar="FILE", help="default: standard output")
@@ -40,20 +40,20 @@ class Command(AppCommand):
         chosen.add_argument("file", type=Path, metavar="FILE", help="YAML, or a table: CSV, XLSX, Parquet")
         chosen.add_argument("--sheet", metavar="NAME", help="sheet of an XLSX file (default: its first one)")
         chosen.add_argument("--reason", help="why prices change")
-        self.add_actor(chosen)
+        self.take(chosen, "by")
         chosen = actions.add_parser("diff", help="compare two lists price by price")
         chosen.add_argument("name", metavar="NAME")
         chosen.add_argument("--against", metavar="NAME", help="default: the published version before it")
-        self.add_json(chosen)
+        self.take(chosen, "json")
         chosen = actions.add_parser("preview", help="what a draft would have done to a month; 3 if it lacks a price")
         chosen.add_argument("name", metavar="NAME")
         chosen.add_argument("--month", metavar="2026-10", help="default: the last month that has ended")
-        self.add_json(chosen)
+        self.take(chosen, "json")
         for step, (_, _, text) in STEPS.items():
             chosen = actions.add_parser(step, help=text)
             chosen.add_argument("name", metavar="NAME")
             chosen.add_argument("--reason", default=None if step == "submit" else "", help="kept with the step")
-            self.add_actor(chosen)
+            self.take(chosen, "by")
 
     def run(self, *, action: str, **options: Any) -> int:
         if action in STEPS:

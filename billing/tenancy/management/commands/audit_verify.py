@@ -24,7 +24,7 @@ class Command(AppCommand):
             "--anchor", action="append", default=[], metavar="WHERE",
             help="a file of anchors, s3://bucket/prefix, or ORDINAL:DIGEST as an earlier run printed it; repeatable",
         )  # fmt: skip
-        self.add_json(parser)
+        self.take(parser, "json")
 
     def run(self, *, anchor: list[str], json: bool, **_: Any) -> int:
         connection.ensure_connection()

@@ -22,8 +22,8 @@ class Command(AppCommand):
             chosen.add_argument("user", metavar="USER")
             chosen.add_argument("role", metavar="ROLE", help=", ".join(Membership.Role.values))
             chosen.add_argument("--team", metavar="CODE", help="a team, or a group with all below it (default: everything)")
-            self.add_actor(chosen)
-        self.add_json(actions.add_parser("list", help="every person with their roles"))
+            self.take(chosen, "by")
+        self.take(actions.add_parser("list", help="every person with their roles"), "json")
 
     def run(self, *, action: str, **options: Any) -> int:
         if action == "list":

@@ -28,8 +28,7 @@ class Command(AppCommand):
         ends = parser.add_mutually_exclusive_group()
         ends.add_argument("--days", type=int, default=DAYS, help=f"ends after so many days (default: {DAYS})")
         ends.add_argument("--no-end", action="store_true", help="ends only when somebody revokes it")
-        self.add_actor(parser)
-        self.add_json(parser)
+        self.take(parser, "by", "json")
 
     def run(
         self, *, name: str, scope: list[str], source: str, team: str | None, owner: str | None, days: int,

@@ -16,8 +16,7 @@ class Command(AppCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("name", help="the name it was made with, or its prefix such as spn_AbCd")
-        self.add_actor(parser)
-        self.add_json(parser)
+        self.take(parser, "by", "json")
 
     def run(self, *, name: str, by: str | None, json: bool, **_: Any) -> int:
         valid = ApiToken.objects.filter(revoked_at=None)

@@ -16,7 +16,7 @@ class Command(AppCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("file", type=Path, metavar="plan.yaml")
-        self.add_json(parser)
+        self.take(parser, "json")
 
     def run(self, *, file: Path, json: bool, **_: Any) -> int:
         try:

@@ -24,8 +24,7 @@ class Command(AppCommand):
         parser.add_argument("--why", default="", metavar="TEXT", help="only where this is not known, as it is listed")
         parser.add_argument("--product", default="", metavar="NAME", help="the accelerator that it is, if not as reported")
         parser.add_argument("--reason", default="", help="why; needed to declare")
-        self.add_actor(parser)
-        self.add_json(parser)
+        self.take(parser, "by", "json")
 
     def run(
         self, *, declare: list[str] | None, fraction: str | None, no_accelerator: bool, accelerator: str, why: str,

@@ -44,7 +44,7 @@ class Command(AppCommand):
             "--until", help="end of the file's period: how far allocations with an empty ended_at were seen (RFC 3339)"
         )
         parser.add_argument("--sheet", metavar="NAME", help="sheet of an XLSX file (default: its first one)")
-        self.add_json(parser)
+        self.take(parser, "json")
 
     def run(self, *, kind: str, files: list[Path], until: str | None, sheet: str | None, json: bool, **_: Any) -> int:
         read = partial(read_records, kind, until=_instant(until), sheet=sheet)
