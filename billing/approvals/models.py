@@ -21,7 +21,6 @@ class OfKind(models.Manager[P]):
         self.kind = kind
 
     def get_queryset(self) -> models.QuerySet[P]:
-        """Every proposal of the kind."""
         return super().get_queryset().filter(kind=self.kind)
 
 
@@ -84,7 +83,6 @@ class Proposal(models.Model):
 
     @property
     def created_by(self) -> str:
-        """Who began it."""
         return self.makers[0]
 
     def made_by(self, actor: str) -> bool:
@@ -108,7 +106,6 @@ class Proposal(models.Model):
 
     @property
     def submitted_at(self) -> datetime | None:
-        """When it was handed over."""
         return self.submission.at if self.submission else None
 
     @property
@@ -124,12 +121,10 @@ class Proposal(models.Model):
 
     @property
     def decided_at(self) -> datetime | None:
-        """When it was decided."""
         return self.decided.at if self.decided else None
 
     @property
     def decision(self) -> str:
-        """The comment of the decision."""
         return self.decided.comment if self.decided else ""
 
     def _steps(self, *actions: str) -> list["Step"]:
@@ -138,7 +133,6 @@ class Proposal(models.Model):
 
     @cached_property
     def history(self) -> list["Step"]:
-        """Every step, the first one first."""
         return list(self.steps.all())
 
     def refresh_from_db(self, *args: Any, **kwargs: Any) -> None:

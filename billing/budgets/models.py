@@ -144,7 +144,6 @@ class BudgetAction(models.Model):
 
     @property
     def rung(self) -> Rung:
-        """The step as a value."""
         return Rung(self.percent, self.action, self.tokens_per_minute, self.floor_tokens_per_minute)
 
 

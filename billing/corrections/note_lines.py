@@ -172,7 +172,6 @@ def ordered(entries: Sequence[NoteEntry]) -> list[NoteEntry]:
 
 
 def total_of_entries(entries: Sequence[NoteEntry]) -> Decimal:
-    """Sum of the rounded lines."""
     return sum((entry.amount for entry in entries), ZERO)
 
 

@@ -61,7 +61,6 @@ class Group:
         return round_to(Fraction(self.change) / Fraction(abs(self.before)), 6)
 
     def cell(self, column: str) -> Decimal | None:
-        """A column of the table by its name."""
         if column in UNIT_COSTS:
             cost, usage, per = UNIT_COSTS[column]
             used = self.sums.get(usage)

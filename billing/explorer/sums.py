@@ -211,7 +211,6 @@ class Selection:
 
     @property
     def group(self) -> Integers:
-        """The number of the group of each row."""
         return self._grouped[1]
 
     @property

@@ -227,7 +227,6 @@ class ExplorerPage:
 
     @cached_property
     def rows(self) -> list[Row]:
-        """The first rows of the table."""
         colours = dict(zip((group.names for group in self.found.charted), COLOURS, strict=False))
         return [self._row(group, colours.get(group.names, "other")) for group in self.found.groups[:ROWS_SHOWN]]
 
@@ -343,7 +342,6 @@ class ExplorerPage:
         return found
 
     def step_text(self, step: Step) -> str:
-        """A bar in words."""
         return step_text(step, self.found.today, of_one_day=self.query.span.days == 1)
 
     @property
@@ -353,7 +351,6 @@ class ExplorerPage:
 
     @property
     def span_text(self) -> str:
-        """The days of the answer in words."""
         return span_text(self.query.span, self.found.today)
 
     @property

@@ -30,7 +30,6 @@ class Filters:
 
     @classmethod
     def of(cls, query: QueryDict) -> Self:
-        """The filters of an address."""
         return cls(**{item.name: query.get(item.name, "").strip() for item in fields(cls)})
 
     @property
@@ -44,7 +43,6 @@ class Filters:
         return bool(self.workload or self.queue)
 
     def keeps(self, line: Charged) -> bool:
-        """Whether the line is asked for."""
         key = line.key
         return (
             self.team in ("", key.team)
@@ -57,7 +55,6 @@ class Filters:
         )
 
     def keeps_job(self, job: str, queue: str) -> bool:
-        """Whether the job is asked for."""
         return self.workload in ("", job) and self.queue in ("", queue)
 
     def kept(self, lines: Iterable[Line]) -> list[Line]:

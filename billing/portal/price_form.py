@@ -39,7 +39,6 @@ class GpuRow(RowForm):
 
     @staticmethod
     def of(entry: Mapping[str, str]) -> dict[str, str]:
-        """The fields of an entry of a list."""
         source = next(name for name in GPU_PRICES if name in entry)
         named = {f"gpu_{name}": entry.get(name, "") for name in ("accelerator", "resource")}
         return {**named, "gpu_source": source, "gpu_value": entry[source]}
@@ -60,7 +59,6 @@ class _TokenRow(RowForm):
 
     @staticmethod
     def of(entry: Mapping[str, str]) -> dict[str, str]:
-        """The fields of an entry of a list."""
         return {f"tokens_{name}": value for name, value in entry.items()}
 
     def entry(self) -> dict[str, str]:

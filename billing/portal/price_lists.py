@@ -193,7 +193,6 @@ class TeamEffect:
 
     @property
     def same_amount(self) -> Decimal:
-        """The sum of what stays."""
         return sum((row.after for row in self.same), Decimal("0.00"))
 
 

@@ -114,7 +114,6 @@ class BudgetRow:
 
     @property
     def used(self) -> Decimal | None:
-        """Spent over planned, as a ratio."""
         return None if self.standing is None else self.standing.spent / self.standing.amount
 
     @property
@@ -146,7 +145,6 @@ class BudgetTotal:
 
     @property
     def amount(self) -> Decimal:
-        """What may be spent."""
         return sum((row.amount for row in self.standings), ZERO)
 
     @property
@@ -160,7 +158,6 @@ class BudgetTotal:
 
     @property
     def used(self) -> Decimal:
-        """Spent over allowed, as a ratio."""
         return self.spent / self.amount
 
     @property

@@ -124,15 +124,11 @@ class PriceVersionAdmin(ReadOnly, ModelAdmin):
 
 @admin.register(CostSheet)
 class CostSheetAdmin(ReadOnly, ModelAdmin):
-    """What a GPU-hour costs, with its inputs."""
-
     search_fields = ("name",)
 
 
 @admin.register(TokenCostSheet)
 class TokenCostSheetAdmin(ReadOnly, ModelAdmin):
-    """What 1M tokens cost, with the load test."""
-
     list_display = ("name", "model", "accelerator", "engine", "precision", "split_by")
     fields = ("name", "model", "accelerator", "gpus", "engine", "precision", "split_by", "inputs", "result")
     search_fields = ("name", "model")

@@ -69,7 +69,6 @@ class PriceEffect:
 
     @property
     def total(self) -> Effect:
-        """All teams together."""
         return self._summed(lambda _: EffectKey())[0] if self.rows else Effect(EffectKey(), ZERO, ZERO)
 
     @property

@@ -92,7 +92,6 @@ def by_team(rated: RatingResult) -> dict[str, TeamRating]:
 
 
 def team_bytes(rating: TeamRating) -> bytes:
-    """Charges and verdicts of a team."""
     return _encoder.encode(rating)
 
 
@@ -105,7 +104,6 @@ def snapshot_of(month: str, close_seq: int | None) -> RatingSnapshot | None:
 
 
 def team_ratings(snapshot: RatingSnapshot, teams: Iterable[str]) -> Mapping[str, TeamRating]:
-    """Charges and verdicts of some teams."""
     rows = snapshot.teams.filter(team__in=list(teams)).order_by("team").values_list("team", "rated")
     return {team: _team.decode(rated) for team, rated in rows.iterator()}
 

@@ -33,8 +33,6 @@ def no_progress(step: str, done: int, total: int) -> None:
 
 
 def report_to_all(*listeners: ProgressCallback) -> ProgressCallback:
-    """All of several listeners."""
-
     def report_progress(step: str, done: int, total: int) -> None:
         for listener in listeners:
             listener(step, done, total)

@@ -90,7 +90,6 @@ def sign_in_failed(credentials: dict[str, Any], request: HttpRequest | None = No
 
 @receiver(user_logged_out, dispatch_uid="a session ends")
 def session_ends(request: HttpRequest, user: User | None, **_: Any) -> None:
-    """Note who signed out."""
     if user is not None:
         actor = actor_of_session(request, user)
         audit_record(actor=actor, action="sign_out", subject=actor, detail=_address(request))

@@ -174,8 +174,6 @@ class Entry:
         return self._converted(field, convert, f"a whole number from {at_least} to {at_most}", default)
 
     def choice(self, field: str, options: tuple[str, ...], default: str | None = None) -> str:
-        """One of a few words."""
-
         def convert(text: str) -> str:
             if text not in options:
                 raise ValueError
@@ -238,7 +236,6 @@ class Entry:
         return self.instant(field, zone) if self.fields.get(field) else None
 
     def value(self, field: str) -> object:
-        """The raw value of a nested field."""
         self._asked.add(field)
         return self.fields.get(field)
 

@@ -43,7 +43,6 @@ class PriceRow(Entry):
         self.line = number
 
     def error(self, field: str, message: str) -> SetUpFileError:
-        """An error in a column of this row."""
         return SetUpFileError(f"{place(self.path, self.line)}: {field}: {message}")
 
     def given(self, *fields: str) -> dict[str, object]:

@@ -21,8 +21,6 @@ from billing.tenancy.people import account_active_set
 
 
 class MembershipInline(TabularInline):
-    """Teams of a person, beside the person."""
-
     model = Membership
     extra = 1
     hide_title = True

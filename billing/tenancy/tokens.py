@@ -110,7 +110,6 @@ def scopes_of_own(actor: Actor) -> list[str]:
 
 
 def api_token_revoke(*, token: ApiToken, actor: str, now: datetime) -> None:
-    """End a token at once."""
     ApiToken.objects.filter(pk=token.pk, revoked_at=None).update(revoked_at=now)
     _recent.clear()
     audit_record(actor=actor, action="api_token_revoke", subject=token.name)

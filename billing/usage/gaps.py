@@ -41,7 +41,6 @@ class Gap:
 
     @property
     def advice(self) -> Message:
-        """What to do."""
         return CLAIMS_STAY if self.claims else FILL_IT
 
 

@@ -166,7 +166,6 @@ class SequenceGaps:
 
     @property
     def missing(self) -> int:
-        """How many numbers."""
         return sum(last - first + 1 for first, last in self.stretches)
 
 

@@ -19,12 +19,10 @@ class UsageScope:
 
     @property
     def has_devices(self) -> bool:
-        """Whether usage of devices can be in it."""
         return not (self.consumer or self.model or self.source)
 
     @property
     def has_tokens(self) -> bool:
-        """Whether usage of tokens can be in it."""
         return not (self.cluster or self.namespace or self.accelerator)
 
 

@@ -181,5 +181,4 @@ def _beyond(ends: Sequence[int]) -> str:
 
 
 def quoted(value: str) -> str:
-    """A text as a literal of SQL."""
     return "'" + value.replace("'", "''") + "'"

@@ -259,7 +259,6 @@ def _live(period: BillingPeriod) -> QuerySet[Invoice]:
 
 
 def draft_all(period: BillingPeriod, charges: list[Charge], report_progress: ProgressCallback) -> None:
-    """Store the drafts of a month."""
     setup, teams = billing_setup(), Team.objects.in_bulk(field_name="code")
     grouped = charges_by_invoice(charges)
 

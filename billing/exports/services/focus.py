@@ -51,8 +51,6 @@ class UnexplainedError(UserError):
 
 @dataclass(frozen=True)
 class Exported:
-    """What was written."""
-
     files: list[Path]
     rows: int
     invoices: int

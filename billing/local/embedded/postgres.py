@@ -55,7 +55,6 @@ class Postgres(Server):
             pid_file.unlink()
 
     def launch(self, lock: int) -> subprocess.Popen[bytes]:
-        """Start the postmaster."""
         argv = [str(self.programs / "postgres"), "-D", str(self.layout.data), "-p", str(self.port)]
         for name, value in _settings().items():
             argv += ["-c", f"{name}={value}"]

@@ -113,7 +113,6 @@ def press(page: str, *where: Any, button: Any, look: str = "", **sent: str) -> d
 
 @register.inclusion_tag("portal/parts/menu.html", takes_context=True)
 def menu(context: template.Context) -> dict[str, Any]:
-    """The menu for the reader of the page."""
     from billing.portal.waiting import waiting_number
 
     return {

@@ -45,12 +45,10 @@ class ShownChange:
 
     @property
     def charged(self) -> Decimal:
-        """What was charged for all of it."""
         return sum((row.charged for row in self.effect), Decimal("0.00"))
 
     @property
     def should_be(self) -> Decimal:
-        """What was due for all of it."""
         return sum((row.should_be for row in self.effect), Decimal("0.00"))
 
     @property

@@ -79,7 +79,6 @@ def channel_store(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
 
 @action_for(Right.BUDGET)
 def channel_try(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
-    """Send a test message."""
     form = PageForm(request.POST, key=pk)
     done = form.done(channel_test, channel=get_object_or_404(Channel, pk=pk), actor=actor_of(request))
     return _page(request, setup, sent=form.made) if done else _page(request, setup, refused=form)

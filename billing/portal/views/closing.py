@@ -304,8 +304,6 @@ def waive_cause(request: HttpRequest, setup: BillingSetup, month: str) -> HttpRe
 
 @action_for(Right.CLOSE)
 def meter(request: HttpRequest, setup: BillingSetup, month: str) -> HttpResponse:
-    """Store what a meter counted."""
-
     def put(metered_kwh: Decimal, shared_kwh: Decimal | None, **facts: Any) -> object:
         return meter_reading_put(
             month=period.month, metered=f"{metered_kwh:f}", shared=f"{shared_kwh or 0:f}", now=timezone.now(), **facts

@@ -31,8 +31,6 @@ IMAGE = RegexValidator(r"\A[A-Za-z0-9][A-Za-z0-9._:/-]*\Z", _("only letters, dig
 
 
 class InstallForm(PageForm):
-    """Who is going to report."""
-
     kind = forms.ChoiceField(label=_("What reports"), choices=KINDS)
     name = Text(label=_("Name of the cluster or gateway"), max_length=63, validators=[PLAIN])
     image = Text(

@@ -81,7 +81,6 @@ def contact_stop(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResp
 
 @action_for(Right.CLOSE)
 def resend(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
-    """Queue a mail once more."""
     form = PageForm(request.POST)
     if not form.done(mail_resend, mail_id=pk, **acting(request)):
         return _list(request, setup, form)

@@ -67,8 +67,6 @@ TOKEN = [
 
 
 class AccountForm(PageForm):
-    """A new local account."""
-
     username = Line(label=_("User name"), max_length=150)
     full_name = Line(label=_("Full name"), max_length=150, required=False)
     email = Text(label=_("Mail address"), max_length=254, required=False, widget=forms.EmailInput)
@@ -158,7 +156,6 @@ def account_active(request: HttpRequest, setup: BillingSetup, pk: int, step: str
 
 @action_for(Right.MANAGE_PEOPLE)
 def role_new(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
-    """Give somebody a role."""
     form = RoleForm(request.POST)
     done = form.done(account_role_grant, actor=actor_of(request))
     return redirect("portal:people") if done else _page(request, setup, form)
@@ -166,7 +163,6 @@ def role_new(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
 
 @action_for(Right.MANAGE_PEOPLE)
 def role_end(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
-    """Take a role away."""
     form = PageForm(request.POST)
     done = form.done(account_role_revoke, membership_id=pk, actor=actor_of(request))
     return redirect("portal:people") if done else _page(request, setup, form)

@@ -161,6 +161,5 @@ def day_text(number: int) -> str:
 
 
 def sums_add(sums: Sums, name: tuple[str, str], values: tuple[int, ...]) -> None:
-    """Add to the sums of a name."""
     found = sums.get(name)
     sums[name] = values if found is None else tuple(a + b for a, b in zip(found, values, strict=True))

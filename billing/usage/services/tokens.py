@@ -123,7 +123,6 @@ _groups = GroupCommit(_write_batches, most=GROUPED_RECORDS)
 
 
 def _write(group: "_Group") -> None:
-    """Everything of these batches."""
     if _is_few(group):
         _take(_Few(group))
     else:
@@ -191,7 +190,6 @@ class _Group:
         return any(outcome.refusals for outcome in self.outcomes)
 
     def keep_refused(self) -> None:
-        """Into quarantine with what was refused."""
         for batch, outcome in zip(self.batches, self.outcomes, strict=True):
             quarantine_add(reporter=batch.reporter, refusals=outcome.refusals)
 

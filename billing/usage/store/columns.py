@@ -157,7 +157,6 @@ class TokenColumns:
         return np.flatnonzero(self.dimensions == NOT_KNOWN)
 
     def names(self, rows: Rows) -> list[Dimension]:
-        """The dimensions of these rows."""
         return [self.records[number].dimension for number in self.place[rows].tolist()]
 
     def repeated(self) -> list[tuple[int, int]]:
@@ -185,7 +184,6 @@ class TokenColumns:
 
 
 def reported_columns(records: Sequence[UncheckedTokenUsage], known: DimensionNumbers) -> ReportedColumns:
-    """The columns of at least one record."""
     keys, readable = token_keys(records)
     counts = np.fromiter(chain.from_iterable(map(_counts, records)), np.int64, 5 * len(records)).reshape(-1, 5)
     dimensions = np.fromiter(map(known.ids.get, map(_dimensions, records), repeat(NOT_KNOWN)), np.int32, len(records))
