@@ -279,12 +279,8 @@ try:
 except ValueError as error:
     raise ImproperlyConfigured(f"OIDC_SECOND_FACTOR: {error}") from error
 
-RENAMED = {
-    "HOUSE_LANGUAGE": "DEFAULT_LANGUAGE",
-}
-for _old, _new in RENAMED.items():
-    if _old in os.environ:
-        raise ImproperlyConfigured(f"{_old} is now called {_new}: rename it, or it would be ignored in silence")
+if "HOUSE_LANGUAGE" in os.environ:
+    raise ImproperlyConfigured("HOUSE_LANGUAGE is now called DEFAULT_LANGUAGE: rename it, or it would be ignored in silence")
 
 LOGIN_URL = "portal:login"
 LOGIN_REDIRECT_URL = "portal:home"
@@ -303,9 +299,7 @@ UNFOLD = {
     }},
 }  # fmt: skip
 
-USE_TZ = True
 TIME_ZONE = "UTC"
-USE_I18N = True
 LANGUAGES = [("en", "English"), ("zh-hans", "简体中文")]
 LANGUAGE_CODE = os.environ.get("DEFAULT_LANGUAGE", "en")
 if LANGUAGE_CODE not in dict(LANGUAGES):
