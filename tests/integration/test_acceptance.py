@@ -36,11 +36,11 @@ END = datetime(2026, 11, 7, 16, tzinfo=UTC)
 """Business days after 1 November: 2, 3, 5, 6 and Saturday 7; so the fifth ends with the 7th: 8 November, midnight."""
 
 
-@pytest.fixture
-def october(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def october(for_all_tests: Path) -> Path:
     """nlp and cv owe 1000.00 each; tom leads nlp, sam is of finance."""
     people()
-    apply(tmp_path, billing=COMPANY)
+    apply(for_all_tests, billing=COMPANY)
     person("tom", "lead", team="nlp")
     end = "2026-10-10T10:00:00Z"
     for number, namespace in ((1, "nlp-a"), (2, "cv")):
@@ -48,7 +48,7 @@ def october(tmp_path: Path) -> Path:
             allocation_record(number, namespace=namespace, quantity=10, ended_at=end, observed_until=end)
         )
     bill()
-    return tmp_path
+    return for_all_tests
 
 
 def invoice(team: str) -> Invoice:
@@ -57,6 +57,21 @@ def invoice(team: str) -> Invoice:
 
 def acceptance(team: str, now: datetime) -> Acceptance | None:
     return acceptance_of(invoice(team), zone=ZONE, calendar=company_calendar(), now=now)
+
+
+@pytest.mark.parametrize(
+    ("days", "said"),
+    [
+        ({"holidays": ["soon"]}, "billing.*holidays.*must be a list of days such as 2026-10-01"),
+        ({"holidays": "2026-10-01"}, "must be a list of days"),
+        ({"holidays": ["2026-10-01", "2026-10-01"]}, "each of them once"),
+        ({"holidays": ["2026-10-10"], "working_days": ["2026-10-10"]}, "2026-10-10 is under holidays too"),
+        ({"working_days": ["2026-10-12"]}, "2026-10-12 is no Saturday or Sunday"),
+    ],
+)
+def test_a_calendar_that_nobody_understands_is_refused(tmp_path: Path, days: dict[str, Any], said: str) -> None:
+    with pytest.raises(SetUpFileError, match=said):
+        apply(tmp_path, **declared(**days))
 
 
 def test_a_month_is_counted_with_as_many_queries_however_many_invoices_it_has(october: Path) -> None:
@@ -167,21 +182,6 @@ def test_a_batch_settles_only_what_it_posts(october: Path) -> None:
 
 def declared(**days: Any) -> dict[str, Any]:
     return {"billing": {**SET_UP["billing"], **days}}
-
-
-@pytest.mark.parametrize(
-    ("days", "said"),
-    [
-        ({"holidays": ["soon"]}, "billing.*holidays.*must be a list of days such as 2026-10-01"),
-        ({"holidays": "2026-10-01"}, "must be a list of days"),
-        ({"holidays": ["2026-10-01", "2026-10-01"]}, "each of them once"),
-        ({"holidays": ["2026-10-10"], "working_days": ["2026-10-10"]}, "2026-10-10 is under holidays too"),
-        ({"working_days": ["2026-10-12"]}, "2026-10-12 is no Saturday or Sunday"),
-    ],
-)
-def test_a_calendar_that_nobody_understands_is_refused(tmp_path: Path, days: dict[str, Any], said: str) -> None:
-    with pytest.raises(SetUpFileError, match=said):
-        apply(tmp_path, **declared(**days))
 
 
 def test_a_deadline_that_was_sent_never_moves(october: Path) -> None:

@@ -41,13 +41,13 @@ OWNERS = SET_UP["ownership"]
 PLATFORM = [{"cluster": "hq-1", "namespace": "cv", "team": "platform", "valid_from": "2026-10-01"}]
 
 
-@pytest.fixture
-def broken(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def broken(for_all_tests: Path) -> None:
     """nlp: 8 devices for 9,433 s at 10.00 (209.62) and its tokens. cv: 3 devices as long (78.61), and one device for
     720 h at 1,000,000.00, of which a fault in the ledger made two thousand million: 1.44 x 10^18, more than an amount
     can hold."""
     version = SET_UP["price_versions"][0]
-    apply(tmp_path, price_versions=[{**version, "gpu": [*version["gpu"], DEAR]}])
+    apply(for_all_tests, price_versions=[{**version, "gpu": [*version["gpu"], DEAR]}])
     ingest_allocations(
         allocation_record(1),
         allocation_record(2, namespace="cv", quantity=3),
@@ -70,6 +70,25 @@ def _devices_are(quantity: int) -> None:
 
 def period() -> BillingPeriod:
     return BillingPeriod.objects.get(month=MONTH)
+
+
+def test_a_close_that_died_before_its_bills_is_finished_or_opened_again(tmp_path: Path) -> None:
+    apply(tmp_path, billing=REOPENING)
+    ingest_tokens(token_record(1))
+    factories.person("lin", "finance")
+    factories.person("ada", "approver")
+    period_open(month=MONTH)
+    close_cut_off(MONTH, OVER)
+    with pytest.raises(SetUpFileError, match=r"is being closed: finish `manage\.py period_close 2026-10` first"):
+        apply(tmp_path, billing={**REOPENING, "review": "four-eyes"})
+    asked = reopening_request(month=MONTH, reason="the wrong month", actor="lin", now=LATER)
+    reopening_approve(reopening_id=asked.pk, actor="ada", now=LATER)
+    assert apply(tmp_path, billing={**REOPENING, "review": "four-eyes"}).changes
+    with pytest.raises(PeriodError, match="was opened again while it was being closed"):
+        closing._bill(MONTH, "ops", LATER, None, no_progress)
+    assert not Charge.objects.exists()
+    close(now=LATER)
+    assert period().status == "closed"
 
 
 def test_a_team_that_cannot_be_billed_is_held_and_the_others_are_drafted(broken: None) -> None:
@@ -228,25 +247,6 @@ def test_the_set_up_changes_nothing_that_is_billed_while_a_month_is_being_closed
     repair()
     close(now=LATER)
     assert all(proof.holds for proof in period_verify(month=MONTH))
-
-
-def test_a_close_that_died_before_its_bills_is_finished_or_opened_again(tmp_path: Path) -> None:
-    apply(tmp_path, billing=REOPENING)
-    ingest_tokens(token_record(1))
-    factories.person("lin", "finance")
-    factories.person("ada", "approver")
-    period_open(month=MONTH)
-    close_cut_off(MONTH, OVER)
-    with pytest.raises(SetUpFileError, match=r"is being closed: finish `manage\.py period_close 2026-10` first"):
-        apply(tmp_path, billing={**REOPENING, "review": "four-eyes"})
-    asked = reopening_request(month=MONTH, reason="the wrong month", actor="lin", now=LATER)
-    reopening_approve(reopening_id=asked.pk, actor="ada", now=LATER)
-    assert apply(tmp_path, billing={**REOPENING, "review": "four-eyes"}).changes
-    with pytest.raises(PeriodError, match="was opened again while it was being closed"):
-        closing._bill(MONTH, "ops", LATER, None, no_progress)
-    assert not Charge.objects.exists()
-    close(now=LATER)
-    assert period().status == "closed"
 
 
 def test_a_repair_that_changes_another_teams_bill_is_refused_by_the_next_close(broken: None) -> None:

@@ -20,14 +20,18 @@ OWNERSHIP = [{**row, "valid_from": "2024-01-01"} for row in SET_UP["ownership"]]
 PRICE = {**SET_UP["price_versions"][0], "valid_from": "2024-01-01T00:00:00+08:00"}
 
 
-@pytest.fixture
-def budget(tmp_path: Path) -> Budget:
+@pytest.fixture(scope="module")
+def this_month(for_all_tests: Path) -> None:
     """A budget of 1,000 of the month of now, of which one device for an hour of this month took 10.00."""
-    apply(tmp_path, ownership=OWNERSHIP, price_versions=[PRICE], budgets=[{"team": "nlp", "amount": "1000.00"}])
+    apply(for_all_tests, ownership=OWNERSHIP, price_versions=[PRICE], budgets=[{"team": "nlp", "amount": "1000.00"}])
     now = timezone.now()
     start = (now - timedelta(hours=1)).isoformat()
     record = allocation_record(1, quantity=1, started_at=start, ended_at=now.isoformat(), observed_until=now.isoformat())
     ingest_allocations(record, now=now)
+
+
+@pytest.fixture
+def budget(this_month: None, db: None) -> Budget:
     return Budget.objects.get()
 
 

@@ -33,15 +33,19 @@ TOMORROW = NOW + timedelta(days=1)
 ASK = Ask("litellm-hq", "nlp-key-1", "llama-3-8b")
 
 
-@pytest.fixture
-def spent(tmp_path: Path) -> Budget:
+@pytest.fixture(scope="module")
+def october(for_all_tests: Path) -> None:
     """A budget of 200.00 with the default cap at 100 %, of which 209.62 are spent; tom holds it, fin approves."""
-    apply(tmp_path, budgets=[{"team": "nlp", "amount": "200.00"}])
+    apply(for_all_tests, budgets=[{"team": "nlp", "amount": "200.00"}])
     person("tom", "lead", team="nlp")
     person("fin", "approver")
     person("sam", "finance")
     ingest_allocations(allocation_record(1))
     standings_refresh(now=NOW)
+
+
+@pytest.fixture
+def spent(october: None, db: None) -> Budget:
     return Budget.objects.get()
 
 
@@ -55,6 +59,31 @@ def passes(now: datetime) -> tuple[bool, str, list[str]]:
     assert reference is not None
     answer = check(ASK, reference, reservations(), now, reserve=False)
     return answer.allowed, answer.reason, [action.action for action in answer.actions]
+
+
+def test_a_lead_asks_and_finance_agrees_on_the_page(tmp_path: Path) -> None:
+    ownership = [{**row, "valid_from": "2024-01-01"} for row in SET_UP["ownership"]]
+    apply(tmp_path, ownership=ownership, budgets=[{"team": "nlp", "amount": "200.00"}])
+    people = {name: Client() for name in ("tom", "sam", "kim")}
+    for name, role, team in (("tom", "lead", "nlp"), ("sam", "finance", None), ("kim", "lead", "cv")):
+        people[name].force_login(person(name, role, team=team))
+    address = f"/budgets/{Budget.objects.get().pk}/"
+    until = (timezone.now() + timedelta(days=2)).strftime("%Y-%m-%dT%H:%M")
+    form = {"amount": "1,000.00", "until": until, "reason": "release week"}
+    assert people["kim"].post(f"{address}override/", form).status_code == 404
+    assert people["tom"].post(f"{address}override/", {**form, "amount": "lots"}).status_code == 400
+    assert people["tom"].post(f"{address}override/", form).status_code == 302
+    override = CapOverride.objects.get()
+    assert (override.amount, override.asked_by, override.approved_by) == (Decimal("1000.00"), "tom", "")
+    step = f"{address}overrides/{override.pk}/"
+    assert "approve/" not in people["tom"].get(address).content.decode()
+    assert people["tom"].post(f"{step}approve/").status_code == 409
+    assert people["kim"].post(f"{step}end/").status_code == 404
+    assert f"{step}approve/" in people["sam"].get(address).content.decode()
+    assert people["sam"].post(f"{step}approve/").status_code == 302
+    assert "approved by sam" in people["tom"].get(address).content.decode()
+    assert people["tom"].post(f"{step}end/").status_code == 302
+    assert "release week" not in people["tom"].get(address).content.decode()
 
 
 def test_an_approved_override_lets_requests_pass_until_its_end(spent: Budget) -> None:
@@ -123,28 +152,3 @@ def test_what_is_missing_is_named(spent: Budget, amount: str, changed: dict, sai
     with pytest.raises(BudgetError, match=said):
         asked(spent, amount, **changed)
     assert not CapOverride.objects.exists()
-
-
-def test_a_lead_asks_and_finance_agrees_on_the_page(tmp_path: Path) -> None:
-    ownership = [{**row, "valid_from": "2024-01-01"} for row in SET_UP["ownership"]]
-    apply(tmp_path, ownership=ownership, budgets=[{"team": "nlp", "amount": "200.00"}])
-    people = {name: Client() for name in ("tom", "sam", "kim")}
-    for name, role, team in (("tom", "lead", "nlp"), ("sam", "finance", None), ("kim", "lead", "cv")):
-        people[name].force_login(person(name, role, team=team))
-    address = f"/budgets/{Budget.objects.get().pk}/"
-    until = (timezone.now() + timedelta(days=2)).strftime("%Y-%m-%dT%H:%M")
-    form = {"amount": "1,000.00", "until": until, "reason": "release week"}
-    assert people["kim"].post(f"{address}override/", form).status_code == 404
-    assert people["tom"].post(f"{address}override/", {**form, "amount": "lots"}).status_code == 400
-    assert people["tom"].post(f"{address}override/", form).status_code == 302
-    override = CapOverride.objects.get()
-    assert (override.amount, override.asked_by, override.approved_by) == (Decimal("1000.00"), "tom", "")
-    step = f"{address}overrides/{override.pk}/"
-    assert "approve/" not in people["tom"].get(address).content.decode()
-    assert people["tom"].post(f"{step}approve/").status_code == 409
-    assert people["kim"].post(f"{step}end/").status_code == 404
-    assert f"{step}approve/" in people["sam"].get(address).content.decode()
-    assert people["sam"].post(f"{step}approve/").status_code == 302
-    assert "approved by sam" in people["tom"].get(address).content.decode()
-    assert people["tom"].post(f"{step}end/").status_code == 302
-    assert "release week" not in people["tom"].get(address).content.decode()

@@ -79,19 +79,11 @@ def lines(invoice: Invoice) -> list[tuple[Any, ...]]:
     return [tuple(line.get(name) for name in names) for line in document_of(invoice)["lines"]]
 
 
-@pytest.fixture
-def october(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def october(for_all_tests: Path) -> None:
     people()
-    apply(tmp_path, price_versions=[BUCKETED])
+    apply(for_all_tests, price_versions=[BUCKETED])
     requests_of_october()
-
-
-def test_every_request_is_billed_by_the_bucket_of_its_own_prompt(october: None) -> None:
-    bill()
-    invoice = Invoice.objects.get()
-    assert sorted(lines(invoice), key=str) == sorted(HAND, key=str)
-    assert invoice.total == TOTAL
-    assert proofs_hold("2026-10")
 
 
 def test_lines_stand_in_the_order_of_the_buckets_not_of_their_digits(tmp_path: Path) -> None:
@@ -102,31 +94,6 @@ def test_lines_stand_in_the_order_of_the_buckets_not_of_their_digits(tmp_path: P
     ingest_tokens(*(request(total, total, total, 1_000, cache_creation_input_tokens=0) for total in (1, 9_000, 200_000)))
     first = [line.key.token_class for line in previewed().lines if line.key.token_class.startswith("output")]
     assert first == ["output@0-8192", "output@8193-131072", "output@131073+"]
-
-
-def previewed() -> Any:
-    found = statements_of()
-    (statement,) = found.charged
-    return statement
-
-
-def test_preview_budget_and_invoice_are_one_number(october: None) -> None:
-    before = month_lines("2026-10", ZONE)
-    assert before.preview
-    assert sum(item.amount for item in before.lines) == Fraction(TOTAL) == Fraction(previewed().total)
-    bill()
-    after = month_lines("2026-10", ZONE)
-    assert not after.preview
-    assert sorted(item.amount for item in after.lines) == sorted(item.amount for item in before.lines)
-
-
-def test_days_cost_the_exact_sum_of_their_requests(october: None) -> None:
-    """Not rounded: 2.44 of the first, 4.2000003 and 12.6 of the second, 2.200005 of the third, 3 of the flat one."""
-    days = [Interval(OCTOBER.start + timedelta(days=day), OCTOBER.start + timedelta(days=day + 1)) for day in range(31)]
-    by_part: dict[int, Fraction] = {}
-    for item in spent_in(days):
-        by_part[item.part] = by_part.get(item.part, Fraction(0)) + item.amount
-    assert by_part == {14: Fraction("11.8400053"), 15: Fraction("12.6")}
 
 
 def test_a_price_version_that_moves_the_bounds_moves_them_at_its_instant(tmp_path: Path) -> None:
@@ -152,6 +119,91 @@ def test_a_price_version_that_moves_the_bounds_moves_them_at_its_instant(tmp_pat
         ("output", None, "1.000000", "2.0000", "2.00"),
     ]  # fmt: skip
     assert proofs_hold("2026-10")
+
+
+def test_what_buckets_would_have_cost_is_shown_class_by_class(tmp_path: Path) -> None:
+    """One price of 2, 0.2 and 8 for all: 5,800,001 input cost 11.60, 4,200,001 cached 0.84, 260,000 output 2.08."""
+    flat = [{"model": MODEL, "input": "2.0000", "cache_read": "0.2000", "output": "8.0000"}, BUCKETS[3]]
+    apply(tmp_path, price_versions=[{**LISTED, "tokens": flat}])
+    requests_of_october()
+    prices = parse_price_list({"tokens": BUCKETS}, currency="CNY", sources=stored_sources())
+    effect = price_effect(window=OCTOBER, zone=ZONE, close_seq=None, prices=hypothetical_version("draft", prices))
+    rows = [(row.key.token_class, row.before, row.after) for row in effect.rows if row.key.sku == MODEL]
+    assert rows == [
+        ("cache_read", money("0.84"), money("2.04")), ("input", money("11.60"), money("16.60")),
+        ("output", money("2.08"), money("2.80")),
+    ]  # fmt: skip
+    assert not effect.unpriced_after
+
+
+def test_a_bucket_without_a_price_of_a_class_can_not_be_billed_at_another(tmp_path: Path) -> None:
+    """The price of the class is unknown in every bucket: its tokens block the close, they are not free."""
+    without = [{name: value for name, value in row.items() if name != "cache_read"} for row in BUCKETS]
+    apply(tmp_path, price_versions=[{**LISTED, "tokens": without}])
+    requests_of_october()
+    found = statements_of()
+    assert found.assessment is not None
+    assert [(item.sku, item.quantity) for item in found.assessment.unpriced] == [
+        (f"{MODEL} cache_read@0-1000000", 200_000), (f"{MODEL} cache_read@1000001-4000000", 1),
+        (f"{MODEL} cache_read@4000001+", 4_000_000),
+    ]  # fmt: skip
+
+
+def test_prices_of_a_load_test_by_prompt_length_are_published_as_they_were_derived(tmp_path: Path) -> None:
+    """The load tests of 2,000 and 8,000 tokens: 10 / 3600 x 10^6 / 8000 and / 5000, the output four times as much."""
+    point = {"ttft_p99_ms": "900", "tpot_p99_ms": "40", "error_rate": "0", "duration_s": "600"}
+    runs = [
+        {"offered_rps": "3", "completed_rps": "3", "input_tps": "6000", "output_tps": "500", **point},
+        {"offered_rps": "0.5", "completed_rps": "0.5", "input_tps": "4000", "output_tps": "250", **point},
+    ]
+    report = {"accelerator": "NVIDIA-H800", "gpus": 1, "model": MODEL, "engine": "vllm", "precision": "fp8", "runs": runs}
+    terms = {"currency": "CNY", "gpu_hour_cost": "10", "ttft_p99_ms": "1000", "tpot_p99_ms": "50", "report": report}
+    sheet = {"name": "measured", "sheet": {**terms, "context_buckets": True}}
+    apply(
+        tmp_path, token_cost_sheets=[sheet],
+        price_versions=[{**LISTED, "tokens": [{"model": MODEL, "cost_sheet": "measured"}]}],
+    )  # fmt: skip
+    ingest_tokens(request(1, 2_000, 0, 1_000_000), request(2, 2_001, 0, 1_000_000))
+    bill()
+    assert [line[1:] for line in lines(Invoice.objects.get()) if line[1] == "output"] == [
+        ("output", "0-2000", "1.000000", "1.3889", "1.39"), ("output", "2001+", "1.000000", "2.2222", "2.22"),
+    ]  # fmt: skip
+    exported = yaml.safe_load(export_yaml(PriceVersion.objects.get(), ZONE))
+    assert exported["price_versions"][0]["tokens"] == [{"model": MODEL, "cost_sheet": "measured"}]
+    assert exported["token_cost_sheets"][0]["sheet"]["context_buckets"] == "true"
+
+
+def test_every_request_is_billed_by_the_bucket_of_its_own_prompt(october: None) -> None:
+    bill()
+    invoice = Invoice.objects.get()
+    assert sorted(lines(invoice), key=str) == sorted(HAND, key=str)
+    assert invoice.total == TOTAL
+    assert proofs_hold("2026-10")
+
+
+def previewed() -> Any:
+    found = statements_of()
+    (statement,) = found.charged
+    return statement
+
+
+def test_preview_budget_and_invoice_are_one_number(october: None) -> None:
+    before = month_lines("2026-10", ZONE)
+    assert before.preview
+    assert sum(item.amount for item in before.lines) == Fraction(TOTAL) == Fraction(previewed().total)
+    bill()
+    after = month_lines("2026-10", ZONE)
+    assert not after.preview
+    assert sorted(item.amount for item in after.lines) == sorted(item.amount for item in before.lines)
+
+
+def test_days_cost_the_exact_sum_of_their_requests(october: None) -> None:
+    """Not rounded: 2.44 of the first, 4.2000003 and 12.6 of the second, 2.200005 of the third, 3 of the flat one."""
+    days = [Interval(OCTOBER.start + timedelta(days=day), OCTOBER.start + timedelta(days=day + 1)) for day in range(31)]
+    by_part: dict[int, Fraction] = {}
+    for item in spent_in(days):
+        by_part[item.part] = by_part.get(item.part, Fraction(0)) + item.amount
+    assert by_part == {14: Fraction("11.8400053"), 15: Fraction("12.6")}
 
 
 def test_late_requests_and_notes_keep_their_bucket(october: None) -> None:
@@ -227,34 +279,6 @@ def test_every_level_of_a_line_adds_up_to_it(october: None, closed: bool) -> Non
                 assert sum(part.amount for part in asked.parts) == hour.amount
 
 
-def test_what_buckets_would_have_cost_is_shown_class_by_class(tmp_path: Path) -> None:
-    """One price of 2, 0.2 and 8 for all: 5,800,001 input cost 11.60, 4,200,001 cached 0.84, 260,000 output 2.08."""
-    flat = [{"model": MODEL, "input": "2.0000", "cache_read": "0.2000", "output": "8.0000"}, BUCKETS[3]]
-    apply(tmp_path, price_versions=[{**LISTED, "tokens": flat}])
-    requests_of_october()
-    prices = parse_price_list({"tokens": BUCKETS}, currency="CNY", sources=stored_sources())
-    effect = price_effect(window=OCTOBER, zone=ZONE, close_seq=None, prices=hypothetical_version("draft", prices))
-    rows = [(row.key.token_class, row.before, row.after) for row in effect.rows if row.key.sku == MODEL]
-    assert rows == [
-        ("cache_read", money("0.84"), money("2.04")), ("input", money("11.60"), money("16.60")),
-        ("output", money("2.08"), money("2.80")),
-    ]  # fmt: skip
-    assert not effect.unpriced_after
-
-
-def test_a_bucket_without_a_price_of_a_class_can_not_be_billed_at_another(tmp_path: Path) -> None:
-    """The price of the class is unknown in every bucket: its tokens block the close, they are not free."""
-    without = [{name: value for name, value in row.items() if name != "cache_read"} for row in BUCKETS]
-    apply(tmp_path, price_versions=[{**LISTED, "tokens": without}])
-    requests_of_october()
-    found = statements_of()
-    assert found.assessment is not None
-    assert [(item.sku, item.quantity) for item in found.assessment.unpriced] == [
-        (f"{MODEL} cache_read@0-1000000", 200_000), (f"{MODEL} cache_read@1000001-4000000", 1),
-        (f"{MODEL} cache_read@4000001+", 4_000_000),
-    ]  # fmt: skip
-
-
 FORM = {
     "name": "2099-01", "valid_from": "2099-01-01T00:00", "reason": "long prompts cost more",
     "gpu_accelerator": ["NVIDIA-H800"],
@@ -301,27 +325,3 @@ def test_pages_of_invoice_and_line_name_the_bucket(october: None) -> None:
     line = next(line for line in previewed().lines if line.key.token_class == "output@4000001+")
     page = finance.get(f"/teams/nlp/lines/{line.digest}/", {"month": "2026-10"}).content.decode()
     assert "Output, prompts of 4000001+ tokens" in page
-
-
-def test_prices_of_a_load_test_by_prompt_length_are_published_as_they_were_derived(tmp_path: Path) -> None:
-    """The load tests of 2,000 and 8,000 tokens: 10 / 3600 x 10^6 / 8000 and / 5000, the output four times as much."""
-    point = {"ttft_p99_ms": "900", "tpot_p99_ms": "40", "error_rate": "0", "duration_s": "600"}
-    runs = [
-        {"offered_rps": "3", "completed_rps": "3", "input_tps": "6000", "output_tps": "500", **point},
-        {"offered_rps": "0.5", "completed_rps": "0.5", "input_tps": "4000", "output_tps": "250", **point},
-    ]
-    report = {"accelerator": "NVIDIA-H800", "gpus": 1, "model": MODEL, "engine": "vllm", "precision": "fp8", "runs": runs}
-    terms = {"currency": "CNY", "gpu_hour_cost": "10", "ttft_p99_ms": "1000", "tpot_p99_ms": "50", "report": report}
-    sheet = {"name": "measured", "sheet": {**terms, "context_buckets": True}}
-    apply(
-        tmp_path, token_cost_sheets=[sheet],
-        price_versions=[{**LISTED, "tokens": [{"model": MODEL, "cost_sheet": "measured"}]}],
-    )  # fmt: skip
-    ingest_tokens(request(1, 2_000, 0, 1_000_000), request(2, 2_001, 0, 1_000_000))
-    bill()
-    assert [line[1:] for line in lines(Invoice.objects.get()) if line[1] == "output"] == [
-        ("output", "0-2000", "1.000000", "1.3889", "1.39"), ("output", "2001+", "1.000000", "2.2222", "2.22"),
-    ]  # fmt: skip
-    exported = yaml.safe_load(export_yaml(PriceVersion.objects.get(), ZONE))
-    assert exported["price_versions"][0]["tokens"] == [{"model": MODEL, "cost_sheet": "measured"}]
-    assert exported["token_cost_sheets"][0]["sheet"]["context_buckets"] == "true"

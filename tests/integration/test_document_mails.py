@@ -52,13 +52,23 @@ def subject(server: MailServer, place: int) -> str:
     return "".join(str(make_header(decode_header(server.mails[place][1]["Subject"]))).splitlines())
 
 
-@pytest.fixture
-def scenario(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def scenario(for_all_tests: Path) -> None:
     """nlp owes 1000.00 for October."""
     people()
-    apply(tmp_path)
+    apply(for_all_tests)
     end = "2026-10-10T10:00:00Z"
     ingest_allocations(allocation_record(quantity=10, ended_at=end, observed_until=end))
+
+
+def test_the_address_of_the_mail_server_is_read_and_never_repeated() -> None:
+    assert read_mail_server("") is None
+    assert read_mail_server("smtps://mail.example.com") == Configured("mail.example.com", 465, "", "", False, True)
+    assert read_mail_server("smtp://u:p%40@h:2525") == Configured("h", 2525, "u", "p@", False, False)
+    for wrong in ("mail://u:secret@h", "smtp://", "smtp://u:secret@h:port"):
+        with pytest.raises(ImproperlyConfigured, match=r"^MAIL_URL: ") as reported:
+            read_mail_server(wrong)
+        assert "secret" not in str(reported.value)
 
 
 @pytest.mark.usefixtures("scenario")
@@ -305,13 +315,3 @@ def test_the_pages_say_that_no_server_is_set_or_that_nobody_gets_it() -> None:
         text = client.get(page).content.decode()
         assert "Nothing is sent until MAIL_URL and MAIL_FROM are set." in text
         assert "Nobody: the team had no billing contact when the document was issued." in text
-
-
-def test_the_address_of_the_mail_server_is_read_and_never_repeated() -> None:
-    assert read_mail_server("") is None
-    assert read_mail_server("smtps://mail.example.com") == Configured("mail.example.com", 465, "", "", False, True)
-    assert read_mail_server("smtp://u:p%40@h:2525") == Configured("h", 2525, "u", "p@", False, False)
-    for wrong in ("mail://u:secret@h", "smtp://", "smtp://u:secret@h:port"):
-        with pytest.raises(ImproperlyConfigured, match=r"^MAIL_URL: ") as reported:
-            read_mail_server(wrong)
-        assert "secret" not in str(reported.value)

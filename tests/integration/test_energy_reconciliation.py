@@ -28,13 +28,13 @@ NAME = "energy at the meter = charged + shared (within 3%)"
 TEN_HOURS = {"ended_at": "2026-10-10T10:00:00Z", "observed_until": "2026-10-10T10:00:00Z"}
 
 
-@pytest.fixture
-def october(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def october(for_all_tests: Path) -> Path:
     """nlp and the platform held 8 GPUs for 10 hours each: 160 h x (0.7 + 2.4 / 8) kW x 1.3 = 208 kWh."""
-    apply(tmp_path, cost_sheets=[{"name": "h800", **SHEET}], price_versions=PRICES, consumers=None)
+    apply(for_all_tests, cost_sheets=[{"name": "h800", **SHEET}], price_versions=PRICES, consumers=None)
     for number, namespace in ((1, "nlp-train"), (2, "serving")):
         ingest_allocations(allocation_record(number, namespace=namespace, **TEN_HOURS))
-    return tmp_path
+    return for_all_tests
 
 
 def reported(metered: str, shared: str = "0", cluster: str = "hq-1") -> MeterReading:
@@ -49,6 +49,13 @@ def report() -> Report:
 
 def energy() -> Check:
     return next(check for check in report().checks if check.name == NAME)
+
+
+def test_devices_of_unknown_power_are_named_and_not_guessed(tmp_path: Path) -> None:
+    apply(tmp_path)
+    ingest_allocations(allocation_record(1))
+    reported("100")
+    assert energy() == Check(NAME, True, "hq-1: not compared, the power of NVIDIA-H800 is not known", compared=False)
 
 
 def test_without_a_reading_nothing_is_compared_and_nothing_held(october: Path) -> None:
@@ -92,13 +99,6 @@ def test_the_last_reading_counts_and_a_difference_can_be_answered_for(october: P
     assert [(item.subject, item.quantity) for item in report().blocking] == [("hq-1 (charged, not metered)", Decimal(58))]
     reported("300")
     assert period_close(month="2026-10", actor="ops", now=OVER).changed
-
-
-def test_devices_of_unknown_power_are_named_and_not_guessed(tmp_path: Path) -> None:
-    apply(tmp_path)
-    ingest_allocations(allocation_record(1))
-    reported("100")
-    assert energy() == Check(NAME, True, "hq-1: not compared, the power of NVIDIA-H800 is not known", compared=False)
 
 
 @pytest.mark.parametrize(

@@ -40,10 +40,10 @@ def held(day: int, quantity: int, *, hours: int = 10, month: int = 10, namespace
     assert ingest_allocations(record, now=end).accepted == 1
 
 
-@pytest.fixture
-def usual(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def usual(for_all_tests: Path) -> None:
     """Three weeks of October, each day 1 or 2 devices for ten hours: 100 or 200; the 22nd is a Thursday."""
-    apply(tmp_path)
+    apply(for_all_tests)
     for day in range(1, 22):
         held(day, 1 + day % 2)
 
@@ -51,6 +51,73 @@ def usual(tmp_path: Path) -> None:
 def judged(now: datetime) -> list[CostAnomaly]:
     days_store(now=now)
     return findings_update(now=now)
+
+
+@pytest.mark.parametrize("others", [("nlp", "ocr", "ads"), ("nlp", "ocr")])
+def test_a_newcomer_is_compared_with_three_peers_and_with_fewer_not_judged(tmp_path: Path, others: tuple[str, ...]) -> None:
+    """What is usual of one or two teams would say what they spend to whoever compares with them."""
+    codes = (*others, "cv")
+    apply(
+        tmp_path, teams=[{"code": code, "name": code, "cost_center": code} for code in codes], consumers=None,
+        ownership=[{"cluster": "hq-1", "namespace": code, "team": code, "valid_from": "2026-01-01"} for code in codes],
+    )  # fmt: skip
+    for number, code in enumerate(others, start=1):
+        for day in range(1, 22):
+            held(day, number + day % 2, namespace=code)
+    held(22, 16, namespace="cv")
+    found = [(finding.team.code, finding.basis, finding.median) for finding in judged(at(22, 13))]
+    # of each of the three the last fourteen working days, seven even and seven odd: 100 and 200, 200 and 300, 300 and 400
+    assert found == ([("cv", "peers", money("250.00"))] if len(others) == 3 else [])
+
+
+def test_nobody_to_compare_with_says_nothing(tmp_path: Path) -> None:
+    apply(tmp_path)
+    held(22, 16)
+    assert judged(at(22, 13)) == []
+
+
+def test_a_score_between_the_bars_is_reported_until_it_was_a_false_alarm(tmp_path: Path) -> None:
+    apply(tmp_path)
+    for day in (*range(1, 3), *range(5, 10), *range(12, 17), *range(19, 22)):
+        held(day, 10 + 4 * (day % 3))  # 1000, 1400 or 1800 a working day
+    held(22, 56)
+    (finding,) = judged(at(22, 13))
+    # median 1400, MAD 400: z = 0.6745 x 4200 / 400 = 7.08
+    assert (finding.median, finding.mad, finding.z) == (money("1400.00"), money("400.00"), money("7.082"))
+    feedback_put(finding=finding, feedback="false", note="", now=at(22, 14), actor="ann")
+    held(23, 56)
+    assert judged(at(23, 13)) == [], "9 is asked for now"
+
+
+def test_the_quality_of_alerts_is_what_people_said_of_them(tmp_path: Path) -> None:
+    """Right: 1 unusual and 1 planned of 5 answered, 40 %; two unanswered count apart; older than 90 days counts nowhere."""
+    apply(tmp_path)
+    now = at(28)
+    for day, feedback in enumerate(["true", "planned", "false", "false", "false", "", ""], start=1):
+        _answered(feedback, day, found=at(day))
+    _answered("true", 9, found=now - timedelta(days=91))
+    _heard("Ann", 9, fired=at(20))
+    _heard("Bob", 8, fired=at(20))  # two a week, which is as much as is wanted
+    _heard("Bob", 5, fired=now - timedelta(days=29))
+    quality = alert_quality(Team.objects.all(), now)
+    assert (quality.reported, quality.answered, quality.right, quality.precision) == (7, 5, 2, money("0.4000"))
+    assert quality.to_review
+    assert quality.loud == (("Ann", money("2.3")),)
+    assert alert_quality(Team.objects.filter(code="cv"), now) == AlertQuality(0, 0, 0)
+    CostAnomaly.objects.filter(day="2026-10-03").update(feedback="true")
+    _answered("true", 8, found=at(8))
+    assert not alert_quality(Team.objects.all(), now).to_review, "4 of 6"
+
+
+def test_a_lead_reads_how_good_the_alerts_were(tmp_path: Path, client: Client) -> None:
+    apply(tmp_path)
+    _answered("false", 1, found=timezone.now())
+    client.force_login(person("tom", "lead", team="nlp"))
+    page = client.get("/anomalies/").content.decode()
+    assert "0.0%" in page
+    assert "below one half: the rule is to be reviewed" in page
+    client.force_login(person("kim", "lead", team="cv"))
+    assert "Alert precision" not in client.get("/anomalies/").content.decode()
 
 
 def test_an_unusual_day_is_found_once_with_what_is_usual(usual: None) -> None:
@@ -129,29 +196,6 @@ def test_a_tenth_of_the_daily_budget_is_the_least_that_matters(usual: None) -> N
     assert judged(at(22, 13)) == []
 
 
-@pytest.mark.parametrize("others", [("nlp", "ocr", "ads"), ("nlp", "ocr")])
-def test_a_newcomer_is_compared_with_three_peers_and_with_fewer_not_judged(tmp_path: Path, others: tuple[str, ...]) -> None:
-    """What is usual of one or two teams would say what they spend to whoever compares with them."""
-    codes = (*others, "cv")
-    apply(
-        tmp_path, teams=[{"code": code, "name": code, "cost_center": code} for code in codes], consumers=None,
-        ownership=[{"cluster": "hq-1", "namespace": code, "team": code, "valid_from": "2026-01-01"} for code in codes],
-    )  # fmt: skip
-    for number, code in enumerate(others, start=1):
-        for day in range(1, 22):
-            held(day, number + day % 2, namespace=code)
-    held(22, 16, namespace="cv")
-    found = [(finding.team.code, finding.basis, finding.median) for finding in judged(at(22, 13))]
-    # of each of the three the last fourteen working days, seven even and seven odd: 100 and 200, 200 and 300, 300 and 400
-    assert found == ([("cv", "peers", money("250.00"))] if len(others) == 3 else [])
-
-
-def test_nobody_to_compare_with_says_nothing(tmp_path: Path) -> None:
-    apply(tmp_path)
-    held(22, 16)
-    assert judged(at(22, 13)) == []
-
-
 def test_false_alarms_raise_the_bar_and_planned_days_are_left_out(usual: None) -> None:
     held(22, 16)
     (finding,) = judged(at(22, 13))
@@ -180,19 +224,6 @@ def test_what_was_called_expected_is_not_reported_again_for_ninety_days(usual: N
     assert [str(found.day) for found in judged(at(23, 13))] == ["2026-10-23"]
 
 
-def test_a_score_between_the_bars_is_reported_until_it_was_a_false_alarm(tmp_path: Path) -> None:
-    apply(tmp_path)
-    for day in (*range(1, 3), *range(5, 10), *range(12, 17), *range(19, 22)):
-        held(day, 10 + 4 * (day % 3))  # 1000, 1400 or 1800 a working day
-    held(22, 56)
-    (finding,) = judged(at(22, 13))
-    # median 1400, MAD 400: z = 0.6745 x 4200 / 400 = 7.08
-    assert (finding.median, finding.mad, finding.z) == (money("1400.00"), money("400.00"), money("7.082"))
-    feedback_put(finding=finding, feedback="false", note="", now=at(22, 14), actor="ann")
-    held(23, 56)
-    assert judged(at(23, 13)) == [], "9 is asked for now"
-
-
 def _answered(feedback: str, day: int, *, found: datetime) -> None:
     CostAnomaly.objects.create(
         team=Team.objects.get(code="nlp"), kind="gpu", sku="NVIDIA-H800", day=f"2026-10-{day:02d}", amount=9, median=1,
@@ -206,34 +237,3 @@ def _heard(owner: str, count: int, *, fired: datetime) -> None:
             cause=f"{owner}-{number}-{fired:%d}", kind="burn", level="info", team=Team.objects.get(code="nlp"),
             period="2026-10", basis="6h", value=1, amount=1, owner=owner, data_time=fired, fired_at=fired,
         )  # fmt: skip
-
-
-def test_the_quality_of_alerts_is_what_people_said_of_them(tmp_path: Path) -> None:
-    """Right: 1 unusual and 1 planned of 5 answered, 40 %; two unanswered count apart; older than 90 days counts nowhere."""
-    apply(tmp_path)
-    now = at(28)
-    for day, feedback in enumerate(["true", "planned", "false", "false", "false", "", ""], start=1):
-        _answered(feedback, day, found=at(day))
-    _answered("true", 9, found=now - timedelta(days=91))
-    _heard("Ann", 9, fired=at(20))
-    _heard("Bob", 8, fired=at(20))  # two a week, which is as much as is wanted
-    _heard("Bob", 5, fired=now - timedelta(days=29))
-    quality = alert_quality(Team.objects.all(), now)
-    assert (quality.reported, quality.answered, quality.right, quality.precision) == (7, 5, 2, money("0.4000"))
-    assert quality.to_review
-    assert quality.loud == (("Ann", money("2.3")),)
-    assert alert_quality(Team.objects.filter(code="cv"), now) == AlertQuality(0, 0, 0)
-    CostAnomaly.objects.filter(day="2026-10-03").update(feedback="true")
-    _answered("true", 8, found=at(8))
-    assert not alert_quality(Team.objects.all(), now).to_review, "4 of 6"
-
-
-def test_a_lead_reads_how_good_the_alerts_were(tmp_path: Path, client: Client) -> None:
-    apply(tmp_path)
-    _answered("false", 1, found=timezone.now())
-    client.force_login(person("tom", "lead", team="nlp"))
-    page = client.get("/anomalies/").content.decode()
-    assert "0.0%" in page
-    assert "below one half: the rule is to be reviewed" in page
-    client.force_login(person("kim", "lead", team="cv"))
-    assert "Alert precision" not in client.get("/anomalies/").content.decode()

@@ -36,11 +36,11 @@ def foot(client: Client, address: str) -> list[str]:
     return [" ".join(re.sub(r"<[^>]+>", " ", row).split()) for row in rows]
 
 
-@pytest.fixture
-def october(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def october(for_all_tests: Path) -> None:
     """Issued: nlp owes 1000.00 of GPU hours and 8.00 of tokens, cv 26.20 of GPU hours."""
     people()
-    apply(tmp_path)
+    apply(for_all_tests)
     person("tom", "lead", team="nlp")
     end = "2026-10-10T10:00:00Z"
     ingest_allocations(
@@ -51,7 +51,7 @@ def october(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def november(october: None) -> None:
+def november(october: None, db: None) -> None:
     """Besides: a draft of 100.00 and one of 7.00 USD, a shadow document of 50.00, a void one of 3.00."""
     period = BillingPeriod.objects.create(
         month="2026-11", zone="Asia/Shanghai", start="2026-10-31T16:00:00Z", end="2026-11-30T16:00:00Z"
@@ -62,6 +62,62 @@ def november(october: None) -> None:
     Invoice.objects.create(team=cv, currency="USD", total=Decimal("7.00"), **common)
     Invoice.objects.create(team=cv, currency="CNY", total=Decimal("50.00"), shadow=True, status="preview", **common)
     Invoice.objects.create(team=nlp, currency="CNY", total=Decimal("3.00"), status="void", **common)
+
+
+@pytest.mark.usefixtures("planned")
+def test_budgets_of_a_period_add_up_without_what_lies_inside_another() -> None:
+    """600 + 150 of 1000 + 500 is a half; nlp and its model are inside research; a quarter is added to no month."""
+    assert foot(signed_in("finance"), "/budgets/") == [
+        "Total 2 budgets of whole teams 2 of a part, or inside one of these, are not added "
+        "2026-11 per month 750.00 3.00 1,500.00 50.0% 1,400.00",
+        "Total 1 budget of a whole team 2026-Q4 per quarter 600.00 1.50 1,200.00 50.0% 700.00",
+    ]
+
+
+@pytest.mark.usefixtures("planned")
+def test_a_budget_whose_group_is_not_listed_is_added_itself() -> None:
+    assert foot(signed_in("lead", "nlp"), "/budgets/") == [
+        "Total 1 budget of a whole team 1 of a part, or inside one of these, is not added "
+        "2026-11 per month 300.00 1.50 400.00 75.0% 700.00",
+    ]
+    assert foot(signed_in("finance"), "/budgets/?q=QWEN") == []
+
+
+@pytest.mark.usefixtures("planned")
+def test_an_unknown_forecast_leaves_the_sum_unknown_and_what_is_not_counted_is_in_no_total() -> None:
+    BudgetStatus.objects.filter(budget__team__code="cv", period="2026-11").update(forecast_p50=None)
+    BudgetStatus.objects.filter(period="2026-Q4").delete()
+    (row,) = foot(signed_in("finance"), "/budgets/")
+    assert row.endswith("2026-11 per month 750.00 3.00 1,500.00 50.0% not yet")
+
+
+@pytest.mark.usefixtures("planned")
+def test_a_forecast_that_the_spending_has_overtaken_is_not_shown() -> None:
+    BudgetStatus.objects.filter(budget__team__code="cv", period="2026-Q4").update(forecast_p50=Decimal("599.99"))
+    text = signed_in("finance").get("/budgets/").content.decode()
+    assert "599.99" not in text
+    assert text.count("not yet") == 3  # besides the budget of a model, which has none, and the total of the quarter
+
+
+@pytest.mark.usefixtures("planned")
+def test_a_long_list_of_budgets_has_pages_and_the_total_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("billing.portal.asked.PAGE_SIZE", 2)
+    client = signed_in("finance")
+    text = client.get("/budgets/?page=3").content.decode()
+    assert "3 / 3" in text
+    assert foot(client, "/budgets/?page=3") == foot(client, "/budgets/")
+
+
+def test_a_budget_that_ended_is_in_no_total() -> None:
+    team = Team.objects.create(code="nlp")
+    now = timezone.now()
+    ended = Budget.objects.create(team=team, period="month", amount=Decimal(10), thresholds=[], valid_until=now)
+    lasting = Budget.objects.create(team=team, period="month", amount=Decimal(20), thresholds=[], valid_from=now)
+    for budget in (ended, lasting):
+        stand(budget, "2026-11", "5.00", None)
+    rows = [BudgetRow(budget, budget.standings.get(), now) for budget in (ended, lasting)]
+    (total,) = budget_totals(rows, {"nlp": frozenset({"nlp"})}, now)
+    assert (total.number, total.amount, total.spent, total.used) == (1, money("20.00"), money("5.00"), Decimal("0.25"))
 
 
 @pytest.mark.usefixtures("october")
@@ -176,59 +232,3 @@ def planned(tmp_path: Path) -> None:
         period = "2026-11" if budget.period == "month" else "2026-Q4"
         stand(budget, period, spent[f"{budget.team.code} {budget.period}"], "700.00")
     stand(Budget.objects.exclude(model="").get(), "2026-11", "45.00", None)
-
-
-@pytest.mark.usefixtures("planned")
-def test_budgets_of_a_period_add_up_without_what_lies_inside_another() -> None:
-    """600 + 150 of 1000 + 500 is a half; nlp and its model are inside research; a quarter is added to no month."""
-    assert foot(signed_in("finance"), "/budgets/") == [
-        "Total 2 budgets of whole teams 2 of a part, or inside one of these, are not added "
-        "2026-11 per month 750.00 3.00 1,500.00 50.0% 1,400.00",
-        "Total 1 budget of a whole team 2026-Q4 per quarter 600.00 1.50 1,200.00 50.0% 700.00",
-    ]
-
-
-@pytest.mark.usefixtures("planned")
-def test_a_budget_whose_group_is_not_listed_is_added_itself() -> None:
-    assert foot(signed_in("lead", "nlp"), "/budgets/") == [
-        "Total 1 budget of a whole team 1 of a part, or inside one of these, is not added "
-        "2026-11 per month 300.00 1.50 400.00 75.0% 700.00",
-    ]
-    assert foot(signed_in("finance"), "/budgets/?q=QWEN") == []
-
-
-@pytest.mark.usefixtures("planned")
-def test_an_unknown_forecast_leaves_the_sum_unknown_and_what_is_not_counted_is_in_no_total() -> None:
-    BudgetStatus.objects.filter(budget__team__code="cv", period="2026-11").update(forecast_p50=None)
-    BudgetStatus.objects.filter(period="2026-Q4").delete()
-    (row,) = foot(signed_in("finance"), "/budgets/")
-    assert row.endswith("2026-11 per month 750.00 3.00 1,500.00 50.0% not yet")
-
-
-@pytest.mark.usefixtures("planned")
-def test_a_forecast_that_the_spending_has_overtaken_is_not_shown() -> None:
-    BudgetStatus.objects.filter(budget__team__code="cv", period="2026-Q4").update(forecast_p50=Decimal("599.99"))
-    text = signed_in("finance").get("/budgets/").content.decode()
-    assert "599.99" not in text
-    assert text.count("not yet") == 3  # besides the budget of a model, which has none, and the total of the quarter
-
-
-@pytest.mark.usefixtures("planned")
-def test_a_long_list_of_budgets_has_pages_and_the_total_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("billing.portal.asked.PAGE_SIZE", 2)
-    client = signed_in("finance")
-    text = client.get("/budgets/?page=3").content.decode()
-    assert "3 / 3" in text
-    assert foot(client, "/budgets/?page=3") == foot(client, "/budgets/")
-
-
-def test_a_budget_that_ended_is_in_no_total() -> None:
-    team = Team.objects.create(code="nlp")
-    now = timezone.now()
-    ended = Budget.objects.create(team=team, period="month", amount=Decimal(10), thresholds=[], valid_until=now)
-    lasting = Budget.objects.create(team=team, period="month", amount=Decimal(20), thresholds=[], valid_from=now)
-    for budget in (ended, lasting):
-        stand(budget, "2026-11", "5.00", None)
-    rows = [BudgetRow(budget, budget.standings.get(), now) for budget in (ended, lasting)]
-    (total,) = budget_totals(rows, {"nlp": frozenset({"nlp"})}, now)
-    assert (total.number, total.amount, total.spent, total.used) == (1, money("20.00"), money("5.00"), Decimal("0.25"))

@@ -25,9 +25,9 @@ OFFERED = re.compile(r'<input type="checkbox" name="scopes" value="([a-z]+:[a-z]
 FIELDS = {"name": "dashboard", "scopes": ["invoices:read"], "team": "", "days": "30"}
 
 
-@pytest.fixture(autouse=True)
-def set_up(tmp_path: Path) -> None:
-    factories.apply(tmp_path)
+@pytest.fixture(scope="module", autouse=True)
+def set_up(for_all_tests: Path) -> None:
+    factories.apply(for_all_tests)
 
 
 def secret_of(answer: object) -> str:

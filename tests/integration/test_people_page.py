@@ -18,11 +18,16 @@ pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No direc
 SECRET = re.compile(r'<code class="mono" id="secret">([^<]+)</code>')
 
 
+@pytest.fixture(scope="module")
+def set_up(for_all_tests: Path) -> None:
+    factories.apply(for_all_tests)
+    factories.person("ada", "admin")
+
+
 @pytest.fixture
-def ada(tmp_path: Path) -> Client:
+def ada(set_up: None, db: None) -> Client:
     """A platform admin, signed in; no superuser."""
-    factories.apply(tmp_path)
-    return factories.signed_in(factories.person("ada", "admin"))
+    return factories.signed_in("ada")
 
 
 def entries() -> list[tuple[str, str, str]]:

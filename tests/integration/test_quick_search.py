@@ -20,12 +20,22 @@ NOW = datetime(2026, 11, 20, 4, tzinfo=UTC)
 QUERIES = 25
 
 
+@pytest.fixture(scope="module")
+def billed(for_all_tests: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("django.utils.timezone.now", lambda: NOW)
+        _billed(for_all_tests)
+
+
 @pytest.fixture
-def october(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def october(billed: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """nlp runs the job train-nlp and asks llama-3-8b, cv runs train-cv; both have a credit note. It is 20 November."""
     monkeypatch.setattr("django.utils.timezone.now", lambda: NOW)
+
+
+def _billed(directory: Path) -> None:
     people()
-    apply(tmp_path)
+    apply(directory)
     ingest_allocations(
         hold(1, "2026-10-10T00:00:00Z", "2026-10-10T02:30:00Z", quantity=1, workload={"kind": "Job", "name": "train-nlp"}),
         hold(2, "2026-10-10T02:00:00Z", "2026-10-10T04:00:00Z", quantity=1, namespace="cv",

@@ -16,9 +16,9 @@ from tests.factories import ingest_tokens as report_tokens
 pytestmark = pytest.mark.django_db
 
 
-@pytest.fixture(autouse=True)
-def set_up(tmp_path: Path) -> None:
-    apply(tmp_path)
+@pytest.fixture(scope="module", autouse=True)
+def set_up(for_all_tests: Path) -> None:
+    apply(for_all_tests)
 
 
 def october() -> Report:

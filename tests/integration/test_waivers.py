@@ -26,9 +26,9 @@ SUBJECT = "tests via usage/tokens"
 LAST_MOMENT = datetime(2026, 11, 5, 15, 59, 59, tzinfo=UTC)  # of 5 November in Shanghai
 
 
-@pytest.fixture(autouse=True)
-def a_bad_record_holds_october(tmp_path: Path) -> None:
-    apply(tmp_path)
+@pytest.fixture(scope="module", autouse=True)
+def a_bad_record_holds_october(for_all_tests: Path) -> None:
+    apply(for_all_tests)
     ingest_tokens(token_record(1), token_record(2, input_tokens=-1))
 
 
