@@ -16,11 +16,13 @@ from tests.factories.corrections import OCTOBER_OVER, people
 from tests.factories.usage import POLICY, hold, sample
 
 
-@pytest.fixture
-def october(tmp_path: Path) -> None:
-    """nlp owes 209.62 for devices and 10.80 for tokens; cv is only shown 60.00 and 12.00 more, for HFU 0.15."""
+@pytest.fixture(scope="module")
+def october(for_all_tests: Path) -> None:
+    """Once for the tests of a module that follow the first which asks for it.
+
+    nlp owes 209.62 for devices and 10.80 for tokens; cv is only shown 60.00 and 12.00 more, for HFU 0.15."""
     people()
-    apply(tmp_path, efficiency_policies=[POLICY])
+    apply(for_all_tests, efficiency_policies=[POLICY])
     billing_mode_put(team="cv", from_month="2026-10", mode="shadow", reason="first", actor="fin", now=OCTOBER_OVER)
     ingest_allocations(
         allocation_record(1, workload={"kind": "PyTorchJob", "name": "pretrain"}, queue="gold"),

@@ -38,12 +38,12 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
-def finance() -> Client:
+def finance(db: None) -> Client:
     return signed_in(person("everything", "finance"))
 
 
 @pytest.fixture
-def issued(october: None) -> None:
+def issued(october: None, db: None) -> None:
     """October is issued; in November 4.00 of nlp's first line are credited."""
     bill()
     credit(whole(1, amount=Decimal("4.00")), number=str(Invoice.objects.get(shadow=False).number))
@@ -53,6 +53,103 @@ def page(client: Client, address: str) -> Any:
     response = client.get(address)
     assert response.status_code == 200, (address, response.status_code)
     return response
+
+
+def test_no_cell_of_a_file_is_a_formula() -> None:
+    rows = [["=1+1", 3], ["@cmd", None], [" +x", -2], ["http://a", 0]]
+    table = Table("names", [Column("name"), Column("n", "count")], rows)
+
+    assert csv_of(table).decode("utf-8-sig").splitlines() == ["name,n", "'=1+1,3", "'@cmd,", "' +x,-2", "http://a,0"]
+    sheet = openpyxl.load_workbook(io.BytesIO(xlsx_of(table))).active
+    assert [(row[0].value, row[0].data_type, row[1].value) for row in sheet.iter_rows(min_row=2)] == [
+        ("'=1+1", "s", 3), ("'@cmd", "s", None), ("' +x", "s", -2), ("http://a", "s", 0),
+    ]  # fmt: skip
+    assert [cell.hyperlink for cell in sheet["A"]] == [None] * 5
+
+
+SLICE = "nvidia.com/mig-1g.10gb"
+
+
+@pytest.mark.parametrize(("asked", "amount"), [("NVIDIA-H800", "55.00"), (SLICE, "11.00")])
+def test_a_filter_by_accelerator_counts_what_its_row_and_the_explorer_count(
+    tmp_path: Path, finance: Client, asked: str, amount: str
+) -> None:
+    """5.5 hours of a card at 10.00, and of a slice at 2.00 that is priced on it by its own name; a Saturday of five."""
+    first = SET_UP["price_versions"][0]
+    slices = {"accelerator": "NVIDIA-H800", "resource": SLICE, "price_per_slice_hour": "2.0000"}
+    apply(tmp_path, price_versions=[{**first, "gpu": [first["gpu"][0], slices]}])
+    span = ("2026-10-10T00:00:00Z", "2026-10-10T05:30:00Z")
+    ingest_allocations(hold(1, *span, quantity=1), hold(2, *span, quantity=1, resource=SLICE))
+    for _ in range(2):
+        assert shown_rows(page(finance, f"/spending/?month=2026-10&accelerator={asked}")) == [("nlp", amount)]
+        assert (asked, amount) in shown_rows(page(finance, "/spending/?month=2026-10&by=accelerator"))
+        explored = page(finance, f"/explorer/?month=2026-10&accelerator={asked}").context["found"]
+        assert str(explored.total.total) == amount
+        (heat,) = board("2026-10", OCTOBER_OVER, accelerator=asked).heat()
+        assert [str(cell.mean) for cell in heat.days[5][7:15]] == ["0.0", "0.2", "0.2", "0.2", "0.2", "0.2", "0.1", "0.0"]
+        period_close(month="2026-10", actor="ops", now=OCTOBER_OVER)
+
+
+def test_the_recovery_of_a_pool_counts_idle_hours_at_what_an_hour_costs(tmp_path: Path, finance: Client) -> None:
+    """43,800 over a year are 5 an hour (unsold hours, another 5, are not of the hour): 24 offered hours cost 120.00.
+
+    At 16 an hour 4 charged hours bring 64.00; 2 hours of the platform cost 10.00, tokens bring 10.80; 18 hours are idle.
+    """
+    versions = [{**SET_UP["price_versions"][0], "gpu": [{"accelerator": "NVIDIA-H800", "cost_sheet": "h800"}]}]
+    apply(tmp_path, cost_sheets=[{"name": "h800", "sheet": SHEET}], price_versions=versions)
+    ingest_allocations(
+        hold(1, "2026-10-11T00:00:00Z", "2026-10-11T02:00:00Z", quantity=2, namespace="cv"),
+        hold(2, "2026-10-11T00:00:00Z", "2026-10-11T01:00:00Z", quantity=2, namespace="serving"),
+    )
+    ingest_tokens(token_record(input_tokens=1_400_000, cache_read_input_tokens=0, output_tokens=1_000_000))
+    offered = {"from": "2026-10-11T00:00:00Z", "until": "2026-10-11T06:00:00Z"}
+    factories.ingest_capacity(
+        cluster="hq-1", node="node-1", accelerator="NVIDIA-H800", resource="nvidia.com/gpu", quantity=4, **offered
+    )
+    period_close(month="2026-10", actor="ops", now=OCTOBER_OVER)
+
+    found = page(finance, "/recovery/?month=2026-10").context["recovery"]
+
+    (pool,) = found.pools
+    assert (pool.charged, pool.platform, pool.idle, pool.offered) == (4, 2, 18, 24)
+    assert (pool.hour_cost, pool.cost, pool.billed) == (5, Decimal("120.00"), Decimal("64.00"))
+    assert (found.tokens.billed, found.tokens.cost) == (Decimal("10.80"), Decimal("10.00"))
+    assert (found.billed, found.cost, found.recovered) == (Decimal("74.80"), Decimal("120.00"), Decimal("74.80") / 120)
+    assert (found.hours, found.of_pools) == ({"charged": 4, "idle": 18, "offered": 24}, Decimal("64.00"))
+    assert [(item.token_class, item.price, item.cost) for item in found.margins] == [
+        ("input", Decimal("2.0000"), None), ("output", Decimal("8.0000"), None),
+    ]  # fmt: skip
+    with CaptureQueriesContext(connection) as queries:
+        page(finance, "/recovery/?month=2026-10")
+    assert len(queries) <= 43  # thirteen of them for what waits, in the menu
+
+
+def test_a_pool_of_which_more_was_held_than_its_nodes_reported_costs_what_was_held(tmp_path: Path, finance: Client) -> None:
+    """24 hours at 5.00, half of them reported as offered: 120.00, not 60.00 of which 384.00 would be 640 %. None is idle."""
+    versions = [{**SET_UP["price_versions"][0], "gpu": [{"accelerator": "NVIDIA-H800", "cost_sheet": "h800"}]}]
+    apply(tmp_path, cost_sheets=[{"name": "h800", "sheet": SHEET}], price_versions=versions)
+    ingest_allocations(hold(1, "2026-10-11T00:00:00Z", "2026-10-11T06:00:00Z", quantity=4))
+    factories.ingest_capacity(
+        cluster="hq-1", node="node-1", accelerator="NVIDIA-H800", resource="nvidia.com/gpu", quantity=4,
+        **{"from": "2026-10-11T00:00:00Z", "until": "2026-10-11T03:00:00Z"},
+    )  # fmt: skip
+    (pool,) = page(finance, "/recovery/?month=2026-10").context["recovery"].pools
+    assert (pool.charged, pool.offered, pool.idle) == (24, 12, 0)
+    assert (pool.cost, pool.billed, pool.recovered) == (Decimal("120.00"), Decimal("384.00"), Decimal("3.2"))
+
+
+def test_an_idle_hour_of_a_pool_costs_no_energy(tmp_path: Path, finance: Client) -> None:
+    """1 kW at 2.00 is in the price once an hour is used: 24 offered hours x 5 and 4 used ones x 2 are 128.00."""
+    versions = [{**SET_UP["price_versions"][0], "gpu": [{"accelerator": "NVIDIA-H800", "cost_sheet": "h800"}]}]
+    sheet = {**SHEET, "gpu_power_kw": "1", "electricity_price_per_kwh": "2"}
+    apply(tmp_path, cost_sheets=[{"name": "h800", "sheet": sheet}], price_versions=versions)
+    ingest_allocations(hold(1, "2026-10-11T00:00:00Z", "2026-10-11T01:00:00Z", quantity=4))
+    factories.ingest_capacity(
+        cluster="hq-1", node="node-1", accelerator="NVIDIA-H800", resource="nvidia.com/gpu", quantity=4,
+        **{"from": "2026-10-11T00:00:00Z", "until": "2026-10-11T06:00:00Z"},
+    )  # fmt: skip
+    (pool,) = page(finance, "/recovery/?month=2026-10").context["recovery"].pools
+    assert (pool.idle, pool.hour_cost, pool.cost) == (20, 7, Decimal("128.00"))
 
 
 def test_a_credit_note_counts_in_the_month_that_it_was_issued_in(issued: None, finance: Client) -> None:
@@ -84,24 +181,12 @@ def test_a_table_that_the_page_does_not_have_is_not_there(issued: None, finance:
     assert finance.get("/?table=teams&as=exe").status_code == 404
 
 
-def test_no_cell_of_a_file_is_a_formula() -> None:
-    rows = [["=1+1", 3], ["@cmd", None], [" +x", -2], ["http://a", 0]]
-    table = Table("names", [Column("name"), Column("n", "count")], rows)
-
-    assert csv_of(table).decode("utf-8-sig").splitlines() == ["name,n", "'=1+1,3", "'@cmd,", "' +x,-2", "http://a,0"]
-    sheet = openpyxl.load_workbook(io.BytesIO(xlsx_of(table))).active
-    assert [(row[0].value, row[0].data_type, row[1].value) for row in sheet.iter_rows(min_row=2)] == [
-        ("'=1+1", "s", 3), ("'@cmd", "s", None), ("' +x", "s", -2), ("http://a", "s", 0),
-    ]  # fmt: skip
-    assert [cell.hyperlink for cell in sheet["A"]] == [None] * 5
-
-
 def shown_rows(response: Any) -> list[tuple[str, str]]:
     return [(row.label, str(row.total)) for row in response.context["rows"]]
 
 
 @pytest.fixture
-def queues(october: None) -> None:
+def queues(october: None, db: None) -> None:
     """Two more jobs of nlp: 6 GPU-hours in queue gold (60.00) and 4 in silver (40.00)."""
     ingest_allocations(
         hold(7, "2026-10-12T00:00:00Z", "2026-10-12T03:00:00Z", quantity=2, queue="gold"),
@@ -220,29 +305,6 @@ def test_the_hours_of_the_week_add_up_to_what_was_held(october: None) -> None:
     assert sum(sum(hours.values()) for hours in held.values()) == seconds * 1_000_000
 
 
-SLICE = "nvidia.com/mig-1g.10gb"
-
-
-@pytest.mark.parametrize(("asked", "amount"), [("NVIDIA-H800", "55.00"), (SLICE, "11.00")])
-def test_a_filter_by_accelerator_counts_what_its_row_and_the_explorer_count(
-    tmp_path: Path, finance: Client, asked: str, amount: str
-) -> None:
-    """5.5 hours of a card at 10.00, and of a slice at 2.00 that is priced on it by its own name; a Saturday of five."""
-    first = SET_UP["price_versions"][0]
-    slices = {"accelerator": "NVIDIA-H800", "resource": SLICE, "price_per_slice_hour": "2.0000"}
-    apply(tmp_path, price_versions=[{**first, "gpu": [first["gpu"][0], slices]}])
-    span = ("2026-10-10T00:00:00Z", "2026-10-10T05:30:00Z")
-    ingest_allocations(hold(1, *span, quantity=1), hold(2, *span, quantity=1, resource=SLICE))
-    for _ in range(2):
-        assert shown_rows(page(finance, f"/spending/?month=2026-10&accelerator={asked}")) == [("nlp", amount)]
-        assert (asked, amount) in shown_rows(page(finance, "/spending/?month=2026-10&by=accelerator"))
-        explored = page(finance, f"/explorer/?month=2026-10&accelerator={asked}").context["found"]
-        assert str(explored.total.total) == amount
-        (heat,) = board("2026-10", OCTOBER_OVER, accelerator=asked).heat()
-        assert [str(cell.mean) for cell in heat.days[5][7:15]] == ["0.0", "0.2", "0.2", "0.2", "0.2", "0.2", "0.1", "0.0"]
-        period_close(month="2026-10", actor="ops", now=OCTOBER_OVER)
-
-
 def test_a_running_month_says_where_it_will_end(october: None) -> None:
     """220.422222 in 20 of 31 days: 341.654444 at this rate, less what rounding of lines left out so far."""
     at = datetime(2026, 10, 20, 16, tzinfo=UTC)
@@ -308,68 +370,6 @@ def test_a_board_takes_few_queries(issued: None, finance: Client, month: str, pa
         page(finance, f"/spending/?month={month}{part}")
 
     assert len(queries) <= 43  # thirteen of them for what waits, in the menu
-
-
-def test_the_recovery_of_a_pool_counts_idle_hours_at_what_an_hour_costs(tmp_path: Path, finance: Client) -> None:
-    """43,800 over a year are 5 an hour (unsold hours, another 5, are not of the hour): 24 offered hours cost 120.00.
-
-    At 16 an hour 4 charged hours bring 64.00; 2 hours of the platform cost 10.00, tokens bring 10.80; 18 hours are idle.
-    """
-    versions = [{**SET_UP["price_versions"][0], "gpu": [{"accelerator": "NVIDIA-H800", "cost_sheet": "h800"}]}]
-    apply(tmp_path, cost_sheets=[{"name": "h800", "sheet": SHEET}], price_versions=versions)
-    ingest_allocations(
-        hold(1, "2026-10-11T00:00:00Z", "2026-10-11T02:00:00Z", quantity=2, namespace="cv"),
-        hold(2, "2026-10-11T00:00:00Z", "2026-10-11T01:00:00Z", quantity=2, namespace="serving"),
-    )
-    ingest_tokens(token_record(input_tokens=1_400_000, cache_read_input_tokens=0, output_tokens=1_000_000))
-    offered = {"from": "2026-10-11T00:00:00Z", "until": "2026-10-11T06:00:00Z"}
-    factories.ingest_capacity(
-        cluster="hq-1", node="node-1", accelerator="NVIDIA-H800", resource="nvidia.com/gpu", quantity=4, **offered
-    )
-    period_close(month="2026-10", actor="ops", now=OCTOBER_OVER)
-
-    found = page(finance, "/recovery/?month=2026-10").context["recovery"]
-
-    (pool,) = found.pools
-    assert (pool.charged, pool.platform, pool.idle, pool.offered) == (4, 2, 18, 24)
-    assert (pool.hour_cost, pool.cost, pool.billed) == (5, Decimal("120.00"), Decimal("64.00"))
-    assert (found.tokens.billed, found.tokens.cost) == (Decimal("10.80"), Decimal("10.00"))
-    assert (found.billed, found.cost, found.recovered) == (Decimal("74.80"), Decimal("120.00"), Decimal("74.80") / 120)
-    assert (found.hours, found.of_pools) == ({"charged": 4, "idle": 18, "offered": 24}, Decimal("64.00"))
-    assert [(item.token_class, item.price, item.cost) for item in found.margins] == [
-        ("input", Decimal("2.0000"), None), ("output", Decimal("8.0000"), None),
-    ]  # fmt: skip
-    with CaptureQueriesContext(connection) as queries:
-        page(finance, "/recovery/?month=2026-10")
-    assert len(queries) <= 43  # thirteen of them for what waits, in the menu
-
-
-def test_a_pool_of_which_more_was_held_than_its_nodes_reported_costs_what_was_held(tmp_path: Path, finance: Client) -> None:
-    """24 hours at 5.00, half of them reported as offered: 120.00, not 60.00 of which 384.00 would be 640 %. None is idle."""
-    versions = [{**SET_UP["price_versions"][0], "gpu": [{"accelerator": "NVIDIA-H800", "cost_sheet": "h800"}]}]
-    apply(tmp_path, cost_sheets=[{"name": "h800", "sheet": SHEET}], price_versions=versions)
-    ingest_allocations(hold(1, "2026-10-11T00:00:00Z", "2026-10-11T06:00:00Z", quantity=4))
-    factories.ingest_capacity(
-        cluster="hq-1", node="node-1", accelerator="NVIDIA-H800", resource="nvidia.com/gpu", quantity=4,
-        **{"from": "2026-10-11T00:00:00Z", "until": "2026-10-11T03:00:00Z"},
-    )  # fmt: skip
-    (pool,) = page(finance, "/recovery/?month=2026-10").context["recovery"].pools
-    assert (pool.charged, pool.offered, pool.idle) == (24, 12, 0)
-    assert (pool.cost, pool.billed, pool.recovered) == (Decimal("120.00"), Decimal("384.00"), Decimal("3.2"))
-
-
-def test_an_idle_hour_of_a_pool_costs_no_energy(tmp_path: Path, finance: Client) -> None:
-    """1 kW at 2.00 is in the price once an hour is used: 24 offered hours x 5 and 4 used ones x 2 are 128.00."""
-    versions = [{**SET_UP["price_versions"][0], "gpu": [{"accelerator": "NVIDIA-H800", "cost_sheet": "h800"}]}]
-    sheet = {**SHEET, "gpu_power_kw": "1", "electricity_price_per_kwh": "2"}
-    apply(tmp_path, cost_sheets=[{"name": "h800", "sheet": sheet}], price_versions=versions)
-    ingest_allocations(hold(1, "2026-10-11T00:00:00Z", "2026-10-11T01:00:00Z", quantity=4))
-    factories.ingest_capacity(
-        cluster="hq-1", node="node-1", accelerator="NVIDIA-H800", resource="nvidia.com/gpu", quantity=4,
-        **{"from": "2026-10-11T00:00:00Z", "until": "2026-10-11T06:00:00Z"},
-    )  # fmt: skip
-    (pool,) = page(finance, "/recovery/?month=2026-10").context["recovery"].pools
-    assert (pool.idle, pool.hour_cost, pool.cost) == (20, 7, Decimal("128.00"))
 
 
 def test_months_are_compared_net_of_notes(issued: None, finance: Client) -> None:

@@ -27,11 +27,11 @@ TERMS = [
 PAGE = "/commitments/?month=2026-10"
 
 
-@pytest.fixture(autouse=True)
-def october(tmp_path: Path) -> None:
+@pytest.fixture(scope="module", autouse=True)
+def october(for_all_tests: Path) -> None:
     """nlp used 850 of 1,000 hours, cv 120 where it bought 100."""
     people()
-    apply(tmp_path, commitments=TERMS)
+    apply(for_all_tests, commitments=TERMS)
     for number, namespace, count, end in ((1, "nlp-a", 10, "2026-10-08T13"), (2, "cv", 2, "2026-10-07T12")):
         seen = {"started_at": "2026-10-05T00:00:00Z", "ended_at": f"{end}:00:00Z", "observed_until": f"{end}:00:00Z"}
         ingest_allocations(allocation_record(number, namespace=namespace, quantity=count, **seen))

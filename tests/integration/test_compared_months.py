@@ -14,6 +14,20 @@ __all__ = ["october"]
 pytestmark = pytest.mark.django_db
 
 
+def test_the_comparison_goes_by_the_clock_of_the_installation() -> None:
+    """In Berlin the night of 25 October has an hour more: noon of the 10th is 10:00 UTC before it, 11:00 UTC after it."""
+
+    def month(name: str, start: datetime, end: datetime) -> BillingPeriod:
+        return BillingPeriod(month=name, zone="Europe/Berlin", start=start, end=end)
+
+    september, october = datetime(2026, 9, 30, 22, tzinfo=UTC), datetime(2026, 10, 31, 23, tzinfo=UTC)
+    before, now = month("2026-10", september, october), month("2026-11", october, datetime(2026, 11, 30, 23, tzinfo=UTC))
+    assert same_moment(now, before, datetime(2026, 11, 10, 11, tzinfo=UTC)) == datetime(2026, 10, 10, 10, tzinfo=UTC)
+    january, february = datetime(2026, 1, 31, 23, tzinfo=UTC), datetime(2026, 2, 28, 23, tzinfo=UTC)
+    short, march = month("2026-02", january, february), month("2026-03", february, datetime(2026, 3, 31, 22, tzinfo=UTC))
+    assert same_moment(march, short, datetime(2026, 3, 30, 10, tzinfo=UTC)) == february
+
+
 def test_the_comparison_stands_still_for_a_minute(october: None) -> None:
     """4 devices at 10.00 from 08:00 to 09:00 of the 5th in Shanghai: 30 of the 60 minutes are 20.00, 31 are 20.67."""
     ingest_allocations(hold(7, "2026-10-05T00:00:00Z", "2026-10-05T01:00:00Z", quantity=4))
@@ -28,20 +42,6 @@ def test_the_comparison_stands_still_for_a_minute(october: None) -> None:
         found = shown.bridge()
         assert found is not None
         assert (str(found.before), shown.compared_until) == (cost, until.replace(month=10))
-
-
-def test_the_comparison_goes_by_the_clock_of_the_installation() -> None:
-    """In Berlin the night of 25 October has an hour more: noon of the 10th is 10:00 UTC before it, 11:00 UTC after it."""
-
-    def month(name: str, start: datetime, end: datetime) -> BillingPeriod:
-        return BillingPeriod(month=name, zone="Europe/Berlin", start=start, end=end)
-
-    september, october = datetime(2026, 9, 30, 22, tzinfo=UTC), datetime(2026, 10, 31, 23, tzinfo=UTC)
-    before, now = month("2026-10", september, october), month("2026-11", october, datetime(2026, 11, 30, 23, tzinfo=UTC))
-    assert same_moment(now, before, datetime(2026, 11, 10, 11, tzinfo=UTC)) == datetime(2026, 10, 10, 10, tzinfo=UTC)
-    january, february = datetime(2026, 1, 31, 23, tzinfo=UTC), datetime(2026, 2, 28, 23, tzinfo=UTC)
-    short, march = month("2026-02", january, february), month("2026-03", february, datetime(2026, 3, 31, 22, tzinfo=UTC))
-    assert same_moment(march, short, datetime(2026, 3, 30, 10, tzinfo=UTC)) == february
 
 
 def test_the_page_says_up_to_when_it_compares(october: None, monkeypatch: pytest.MonkeyPatch) -> None:

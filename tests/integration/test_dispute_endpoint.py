@@ -18,10 +18,14 @@ from tests.factories.corrections import OCTOBER_OVER, billed_october
 pytestmark = pytest.mark.django_db
 
 
-@pytest.fixture(autouse=True)
-def now_is_five_days_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(scope="module")
+def october(for_all_tests: Path) -> None:
     """nlp owes 1000.00 for October in line 1."""
-    billed_october(tmp_path)
+    billed_october(for_all_tests)
+
+
+@pytest.fixture(autouse=True)
+def now_is_five_days_later(october: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("billing.api.credit_notes.timezone.now", lambda: OCTOBER_OVER + timedelta(days=5))
 
 

@@ -151,9 +151,9 @@ def test_a_file_of_readings_is_imported(tmp_path: Path) -> None:
 # The report
 
 
-@pytest.fixture
-def set_up(tmp_path: Path) -> None:
-    apply(tmp_path)
+@pytest.fixture(scope="module")
+def set_up(for_all_tests: Path) -> None:
+    apply(for_all_tests)
 
 
 def october() -> Report:
@@ -169,6 +169,17 @@ def engines_count(prompt: int, generation: int) -> None:
 def check(report: Report) -> tuple[bool, str]:
     (found,) = [item for item in report.checks if item.name.startswith("gateway tokens = inference")]
     return found.ok, found.detail
+
+
+@pytest.mark.parametrize(
+    ("changed", "status"),
+    [
+        ({"source": "other"}, 403), ({"watermark": "2090-01-01T00:00:00Z"}, 400),
+        ({"watermark": "2026-10-20T00:00:00"}, 400), ({"agent": ""}, 400), ({"more": 1}, 400), ({"agent": "a" * 600}, 400),
+    ],
+)  # fmt: skip
+def test_a_wrong_watermark_is_refused(changed: dict[str, Any], status: int) -> None:
+    assert watermark(**changed).status_code == status
 
 
 @pytest.mark.usefixtures("set_up")
@@ -258,17 +269,6 @@ def test_a_reader_that_reported_a_watermark_and_fell_silent_is_a_metering_gap() 
     )  # fmt: skip
     assert watermark(watermark="2026-11-01T00:00:00Z").status_code == 204
     assert october().closable
-
-
-@pytest.mark.parametrize(
-    ("changed", "status"),
-    [
-        ({"source": "other"}, 403), ({"watermark": "2090-01-01T00:00:00Z"}, 400),
-        ({"watermark": "2026-10-20T00:00:00"}, 400), ({"agent": ""}, 400), ({"more": 1}, 400), ({"agent": "a" * 600}, 400),
-    ],
-)  # fmt: skip
-def test_a_wrong_watermark_is_refused(changed: dict[str, Any], status: int) -> None:
-    assert watermark(**changed).status_code == status
 
 
 @pytest.mark.usefixtures("set_up")

@@ -45,8 +45,8 @@ BY_HAND = {
 }
 
 
-@pytest.fixture
-def used(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def used(for_all_tests: Path) -> None:
     others = [("hq-2", "cv", "cv"), ("hq-3", "nlp", "nlp")]
     owners = [
         *SET_UP["ownership"],
@@ -56,7 +56,7 @@ def used(tmp_path: Path) -> None:
     devices = [*PRICES[0]["gpu"], {"accelerator": "NVIDIA-A800", "price_per_gpu_hour": "5"}]
     prices = [{**PRICES[0], "gpu": devices, "tokens": SET_UP["price_versions"][0]["tokens"]}]
     apply(
-        tmp_path, ownership=owners, cost_sheets=[{"name": "h800", **SHEET}], price_versions=prices,
+        for_all_tests, ownership=owners, cost_sheets=[{"name": "h800", **SHEET}], price_versions=prices,
         carbon=[{**SAYS, "cluster": "hq-1", "location_kg_per_kwh": "0.5306"},
                 {**SAYS, "cluster": "hq-2", "location_kg_per_kwh": "0.55"}],
     )  # fmt: skip

@@ -29,21 +29,11 @@ def archive(answer: StreamingHttpResponse | FileResponse) -> dict[str, bytes]:
         return {name: file.read(name) for name in file.namelist()}
 
 
-@pytest.fixture
-def two_teams(tmp_path: Path) -> None:
-    apply(tmp_path)
+@pytest.fixture(scope="module")
+def two_teams(for_all_tests: Path) -> None:
+    apply(for_all_tests)
     ingest_allocations(allocation_record(1), allocation_record(2, namespace="cv"))
     bill()
-
-
-def test_the_documents_of_a_month_are_one_archive_of_the_files_of_the_command(tmp_path: Path, two_teams: None) -> None:
-    finance = signed_in(person("fin", "finance"))
-    files = archive(finance.get("/invoices/documents-2026-10.zip"))
-    written = invoices_export(month="2026-10", directory=tmp_path / "out")
-    assert files == {path.name: path.read_bytes() for path in written}
-    assert len(files) == 6  # two invoices, each as PDF, CSV and XLSX
-    assert archive(finance.get("/invoices/documents-2026-10.zip")) == files
-    assert AuditEntry.objects.filter(action="export", subject="documents 2026-10", actor="fin").count() == 2
 
 
 def test_a_lead_takes_only_the_documents_of_the_own_team_notes_too(tmp_path: Path) -> None:
@@ -55,6 +45,29 @@ def test_a_lead_takes_only_the_documents_of_the_own_team_notes_too(tmp_path: Pat
     for month in set(months):
         answer = other.get(f"/invoices/documents-{month}.zip")
         assert answer.status_code == 409 or not set(archive(answer)) & set(names)
+
+
+def test_the_focus_files_have_the_commitments_that_are_billed(tmp_path: Path) -> None:
+    apply(tmp_path, commitments=[{
+        "name": "reserved-h800", "team": "nlp", "accelerator": "NVIDIA-H800", "gpu_hours_per_month": "100",
+        "price_per_gpu_hour": "8.0000", "valid_from": "2026-10-01",
+    }])  # fmt: skip
+    ingest_allocations(allocation_record(1))
+    bill()
+    files = archive(signed_in(person("fin", "finance")).post("/close/2026-10/focus/"))
+    call_command("export_focus", "2026-10", out=tmp_path / "focus")
+    name = "focus-contract-commitment-2026-10.csv"
+    assert files[name] == (tmp_path / "focus" / name).read_bytes()
+
+
+def test_the_documents_of_a_month_are_one_archive_of_the_files_of_the_command(tmp_path: Path, two_teams: None) -> None:
+    finance = signed_in(person("fin", "finance"))
+    files = archive(finance.get("/invoices/documents-2026-10.zip"))
+    written = invoices_export(month="2026-10", directory=tmp_path / "out")
+    assert files == {path.name: path.read_bytes() for path in written}
+    assert len(files) == 6  # two invoices, each as PDF, CSV and XLSX
+    assert archive(finance.get("/invoices/documents-2026-10.zip")) == files
+    assert AuditEntry.objects.filter(action="export", subject="documents 2026-10", actor="fin").count() == 2
 
 
 def test_a_month_without_documents_says_so_on_the_page(two_teams: None) -> None:
@@ -115,16 +128,3 @@ def test_the_focus_files_of_a_large_month_are_made_by_a_worker(two_teams: None, 
     (waiting,) = operations_pending()
     operation_run(operation_id=waiting)
     assert len(archive(finance.post("/close/2026-10/focus/"))) == 6
-
-
-def test_the_focus_files_have_the_commitments_that_are_billed(tmp_path: Path) -> None:
-    apply(tmp_path, commitments=[{
-        "name": "reserved-h800", "team": "nlp", "accelerator": "NVIDIA-H800", "gpu_hours_per_month": "100",
-        "price_per_gpu_hour": "8.0000", "valid_from": "2026-10-01",
-    }])  # fmt: skip
-    ingest_allocations(allocation_record(1))
-    bill()
-    files = archive(signed_in(person("fin", "finance")).post("/close/2026-10/focus/"))
-    call_command("export_focus", "2026-10", out=tmp_path / "focus")
-    name = "focus-contract-commitment-2026-10.csv"
-    assert files[name] == (tmp_path / "focus" / name).read_bytes()

@@ -29,9 +29,9 @@ CONTRADICTORY = "spare_gpus: 40 must be below installed_gpus 32"
 ABSURD = "gpu_power_kw: '700' must be a number from 0 to 20 (kW of one GPU): 700 W is 0.7"
 
 
-@pytest.fixture
-def scenario(tmp_path: Path) -> None:
-    factories.apply(tmp_path, **since_2024())
+@pytest.fixture(scope="module")
+def scenario(for_all_tests: Path) -> None:
+    factories.apply(for_all_tests, **since_2024())
 
 
 def test_three_messages_from_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -44,17 +44,6 @@ def test_three_messages_from_the_command(tmp_path: Path, capsys: pytest.CaptureF
         assert [line for line in printed if line.endswith(wanted)], wanted
 
 
-def test_three_messages_from_the_api(scenario: None) -> None:
-    body = {**BODY, "gpu": [{"accelerator": "NVIDIA-H800", "cost_sheet": "bad"}]}
-    answer = signed_in("ana", "finance")("POST", "price-versions", {**body, "cost_sheets": [{"name": "bad", "sheet": BAD}]})
-    errors = problem(answer, 400)["errors"]
-    assert errors == {
-        f"cost_sheets[0].sheet.{line.partition(': ')[0]}": [line.partition(": ")[2]]
-        for line in (MISSING, CONTRADICTORY, ABSURD)
-    }
-    assert not CostSheet.objects.exists()
-
-
 def test_reports_of_two_deployments_are_named_with_file_and_sheet(tmp_path: Path) -> None:
     other = {**TOKEN_SHEET["report"], "precision": "bf16"}
     for method in ("ratio", "least-squares"):
@@ -65,6 +54,17 @@ def test_reports_of_two_deployments_are_named_with_file_and_sheet(tmp_path: Path
             f"{tmp_path / 'set-up.yaml'} line 46: token cost sheet llama: report: the reports are not of one deployment: "
             "precision is 'fp8' and 'bf16'"
         )
+
+
+def test_three_messages_from_the_api(scenario: None) -> None:
+    body = {**BODY, "gpu": [{"accelerator": "NVIDIA-H800", "cost_sheet": "bad"}]}
+    answer = signed_in("ana", "finance")("POST", "price-versions", {**body, "cost_sheets": [{"name": "bad", "sheet": BAD}]})
+    errors = problem(answer, 400)["errors"]
+    assert errors == {
+        f"cost_sheets[0].sheet.{line.partition(': ')[0]}": [line.partition(": ")[2]]
+        for line in (MISSING, CONTRADICTORY, ABSURD)
+    }
+    assert not CostSheet.objects.exists()
 
 
 def test_a_sheet_gives_no_price_that_nobody_could_write(scenario: None) -> None:

@@ -21,10 +21,15 @@ pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No direc
 UNITS = PROJECT / "docker/systemd"
 
 
+@pytest.fixture(scope="module")
+def set_up(for_all_tests: Path) -> None:
+    factories.apply(for_all_tests)
+    factories.person("ada", "admin")
+
+
 @pytest.fixture
-def ada(tmp_path: Path) -> Client:
-    factories.apply(tmp_path)
-    return factories.signed_in(factories.person("ada", "admin"))
+def ada(set_up: None, db: None) -> Client:
+    return factories.signed_in("ada")
 
 
 def command(client: Client, **fields: str) -> str:

@@ -27,11 +27,11 @@ DOOR = "/api/v1/periods/2026-10/journal"
 LATER = OCTOBER_OVER + timedelta(days=5)
 
 
-@pytest.fixture
-def batch(tmp_path: Path) -> str:
+@pytest.fixture(scope="module")
+def batch(for_all_tests: Path) -> str:
     """nlp owes 1000.00 for October; the hash of its exported journal."""
-    billed_october(tmp_path)
-    return export(tmp_path)
+    billed_october(for_all_tests)
+    return export(for_all_tests)
 
 
 def export(directory: Path, chart: Chart | None = None, now: Any = OCTOBER_OVER) -> str:
@@ -49,6 +49,25 @@ def acknowledge(batch: str, reference: str = "SAP-4711") -> JournalExport:
 def waiting(now: Any = LATER) -> list[tuple[int, Decimal | None, bool]]:
     exceptions = build_report(period_of("2026-10"), now=now).exceptions
     return [(int(e.quantity), e.amount, e.blocks) for e in exceptions if e.kind == "journal_unacknowledged"]
+
+
+def test_what_comes_on_top_of_an_acknowledged_journal_is_no_other_one(tmp_path: Path) -> None:
+    """1000.00 of nlp are posted without the 400.00 that are disputed; these follow once they are let go."""
+    billed_october(tmp_path)
+    apply(tmp_path, billing={**SET_UP["billing"], "dispute_hold_share": "0.01", "dispute_hold_amount": "10.00"})
+    person("tom", "lead", team="nlp")
+    claim = Claim(FIRST, [1], "price", "too dear", "INC-1", Decimal("400.00"))
+    dispute = dispute_open(claim=claim, actor="tom", now=OCTOBER_OVER)
+    dispute_hold(dispute_id=dispute.pk, actor="sam", now=OCTOBER_OVER, text="large")
+    acknowledge(export(tmp_path))
+    dispute_let_go(dispute_id=dispute.pk, actor="sam", now=LATER, text="small after all")
+    facts: dict[str, Any] = {"month": "2026-10", "path": tmp_path / "journal.csv", "exported_by": "sam", "now": LATER}
+    exported = journal_export(chart=Chart(), **facts)
+    assert [(journal.journal_id, journal.debit) for journal in exported.journals] == [
+        (f"GL-{FIRST}", Decimal("600.00")), (f"GL-{FIRST}-H1", Decimal("400.00"))
+    ]  # fmt: skip
+    assert exported.posted_otherwise == []
+    assert journal_export(chart=Chart(company_code="CN01"), **facts).posted_otherwise == ["SAP-4711"]
 
 
 def test_the_same_journal_exported_again_is_the_same_export(batch: str, tmp_path: Path) -> None:
@@ -147,22 +166,3 @@ def test_what_the_ledger_has_is_not_exported_with_other_accounts_in_silence(
         'attachment; filename="journal-2026-10.csv"',
         'attachment; filename="journal-2026-10-posted-with-another-chart.csv"',
     ]
-
-
-def test_what_comes_on_top_of_an_acknowledged_journal_is_no_other_one(tmp_path: Path) -> None:
-    """1000.00 of nlp are posted without the 400.00 that are disputed; these follow once they are let go."""
-    billed_october(tmp_path)
-    apply(tmp_path, billing={**SET_UP["billing"], "dispute_hold_share": "0.01", "dispute_hold_amount": "10.00"})
-    person("tom", "lead", team="nlp")
-    claim = Claim(FIRST, [1], "price", "too dear", "INC-1", Decimal("400.00"))
-    dispute = dispute_open(claim=claim, actor="tom", now=OCTOBER_OVER)
-    dispute_hold(dispute_id=dispute.pk, actor="sam", now=OCTOBER_OVER, text="large")
-    acknowledge(export(tmp_path))
-    dispute_let_go(dispute_id=dispute.pk, actor="sam", now=LATER, text="small after all")
-    facts: dict[str, Any] = {"month": "2026-10", "path": tmp_path / "journal.csv", "exported_by": "sam", "now": LATER}
-    exported = journal_export(chart=Chart(), **facts)
-    assert [(journal.journal_id, journal.debit) for journal in exported.journals] == [
-        (f"GL-{FIRST}", Decimal("600.00")), (f"GL-{FIRST}-H1", Decimal("400.00"))
-    ]  # fmt: skip
-    assert exported.posted_otherwise == []
-    assert journal_export(chart=Chart(company_code="CN01"), **facts).posted_otherwise == ["SAP-4711"]

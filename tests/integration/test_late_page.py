@@ -22,10 +22,10 @@ def hour(number: int, day: str, **changed: object) -> dict[str, object]:
     )
 
 
-@pytest.fixture
-def november(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def november(for_all_tests: Path) -> None:
     """October is closed; then come an hour of November, and of October one of nlp and three devices of cv."""
-    apply(tmp_path)
+    apply(for_all_tests)
     ingest_allocations(hour(1, "2026-10-10"))
     period_close(month="2026-10", actor="ops", now=OCTOBER_OVER)
     late = hour(3, "2026-10-12", namespace="cv") | {"quantity": 3}

@@ -26,10 +26,14 @@ MEI = {
 Call = Callable[..., tuple[int, Any]]
 
 
+@pytest.fixture(scope="module")
+def set_up(for_all_tests: Any) -> None:
+    factories.apply(for_all_tests)
+
+
 @pytest.fixture
-def call(settings: Any, tmp_path: Any) -> Call:
+def call(settings: Any, set_up: None, db: None) -> Call:
     """The provider's token at work: method, path and body give status and answer."""
-    factories.apply(tmp_path)
     settings.OIDC_ROLES = read_group_roles('{"gpu-finance": "finance", "nlp-leads": "lead:nlp", "cv-leads": "lead:cv"}')
     return caller(api_token_create(name="directory", scopes=["people:provision"], actor="tests")[1])
 

@@ -32,11 +32,11 @@ IN_THE_LIST = round_price(
 )  # fmt: skip
 
 
-@pytest.fixture
-def scenario(tmp_path: Path) -> Path:
-    apply(tmp_path, **since_2024())
+@pytest.fixture(scope="module")
+def scenario(for_all_tests: Path) -> Path:
+    apply(for_all_tests, **since_2024())
     ingest_allocations(allocation_record(**THEN))
-    return tmp_path
+    return for_all_tests
 
 
 def test_a_declared_list_takes_the_converted_price_and_keeps_the_rate(scenario: Path) -> None:

@@ -23,10 +23,10 @@ def summary(query: str, team: str = "", status: int = 200) -> Any:
     return answer.json()
 
 
-@pytest.fixture
-def used(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def used(for_all_tests: Path) -> None:
     """Five records around a local midnight (16:00 UTC) and a change of owner (12:30 UTC), one of nobody."""
-    apply(tmp_path, consumers=MOVED)
+    apply(for_all_tests, consumers=MOVED)
     for number, (time, output, facts) in enumerate(
         [
             ("2026-10-15T12:29:59.999999Z", 1, {}), ("2026-10-15T12:30:00Z", 20, {}),
@@ -39,6 +39,20 @@ def used(tmp_path: Path) -> None:
 
 def rows(answer: Any) -> list[tuple[Any, ...]]:
     return [(r["day"], r["team"], r["model"], r["requests"], r["output_tokens"]) for r in answer["tokens"]]
+
+
+def test_device_time_is_exact(tmp_path: Path) -> None:
+    apply(tmp_path, ownership=SET_UP["ownership"])
+    ingest_allocations(
+        allocation_record(
+            namespace="nlp-train", quantity=3, device_fraction="0.5", started_at="2026-10-15T15:59:58Z",
+            ended_at="2026-10-15T16:00:01Z", observed_until="2026-10-15T16:00:01Z",
+        )
+    )  # fmt: skip
+    answer = summary("from=2026-10-15&until=2026-10-17")
+    assert [(r["day"], r["team"], r["accelerator"], float(r["device_seconds"])) for r in answer["devices"]] == [
+        ("2026-10-15", "nlp", "NVIDIA-H800", 3.0), ("2026-10-16", "nlp", "NVIDIA-H800", 1.5),
+    ]  # fmt: skip
 
 
 @pytest.mark.usefixtures("used")
@@ -62,20 +76,6 @@ def test_it_is_filtered_by_team_and_model() -> None:
 def test_a_token_of_a_team_sees_that_team_alone_and_nothing_of_nobody() -> None:
     assert rows(summary("from=2026-10-15&until=2026-10-16", team="nlp")) == [("2026-10-15", "nlp", "llama-3-8b", 1, 1)]
     assert rows(summary("from=2026-10-15&until=2026-10-16&team=cv", team="nlp")) == []
-
-
-def test_device_time_is_exact(tmp_path: Path) -> None:
-    apply(tmp_path, ownership=SET_UP["ownership"])
-    ingest_allocations(
-        allocation_record(
-            namespace="nlp-train", quantity=3, device_fraction="0.5", started_at="2026-10-15T15:59:58Z",
-            ended_at="2026-10-15T16:00:01Z", observed_until="2026-10-15T16:00:01Z",
-        )
-    )  # fmt: skip
-    answer = summary("from=2026-10-15&until=2026-10-17")
-    assert [(r["day"], r["team"], r["accelerator"], float(r["device_seconds"])) for r in answer["devices"]] == [
-        ("2026-10-15", "nlp", "NVIDIA-H800", 3.0), ("2026-10-16", "nlp", "NVIDIA-H800", 1.5),
-    ]  # fmt: skip
 
 
 @pytest.mark.usefixtures("used")
