@@ -42,19 +42,16 @@ def october(for_all_tests: Path) -> None:
     """On 10 October nlp trains for 25.00 and cv for 20.00; nlp asks a model for 10.80 on the 15th."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("django.utils.timezone.now", lambda: NOW)
-        _closed(for_all_tests)
-
-
-def _closed(directory: Path) -> None:
-    apply(directory)
-    ingest_allocations(
-        hold(1, "2026-10-10T00:00:00Z", "2026-10-10T02:30:00Z", quantity=1, workload={"kind": "Job", "name": "pretrain"}),
-        hold(3, "2026-10-10T02:00:00Z", "2026-10-10T04:00:00Z", quantity=1, namespace="cv"),
-    )  # fmt: skip
-    ingest_tokens(token_record(input_tokens=1_400_000, cache_read_input_tokens=0, output_tokens=1_000_000))
-    period_close(month="2026-10", actor="ops", now=OCTOBER_OVER)
-    person("fin", "finance")
-    person("lead", "lead", team="nlp")
+        apply(for_all_tests)
+        ingest_allocations(
+            hold(1, "2026-10-10T00:00:00Z", "2026-10-10T02:30:00Z", quantity=1,
+                 workload={"kind": "Job", "name": "pretrain"}),
+            hold(3, "2026-10-10T02:00:00Z", "2026-10-10T04:00:00Z", quantity=1, namespace="cv"),
+        )  # fmt: skip
+        ingest_tokens(token_record(input_tokens=1_400_000, cache_read_input_tokens=0, output_tokens=1_000_000))
+        period_close(month="2026-10", actor="ops", now=OCTOBER_OVER)
+        person("fin", "finance")
+        person("lead", "lead", team="nlp")
 
 
 @pytest.fixture

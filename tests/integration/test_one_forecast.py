@@ -41,20 +41,16 @@ def november(for_all_tests: Path) -> None:
     """Budget and forecast of 11:50."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("django.utils.timezone.now", lambda: MADE)
-        _made(for_all_tests)
-
-
-def _made(directory: Path) -> None:
-    apply(directory, budgets=[{"team": "nlp", "amount": "300.00", "thresholds": [80]}])
-    starts = [datetime(2026, 11, 1, 1, tzinfo=UTC) + timedelta(days=n) for n in range(11)]
-    ingest_allocations(
-        *(hold(n, f"{at:%FT%T}Z", f"{at + timedelta(minutes=30):%FT%T}Z", quantity=1) for n, at in enumerate(starts)),
-        now=MADE,
-    )  # fmt: skip
-    watched(MADE + timedelta(days=1))
-    counted(MADE)
-    person("fin", "finance")
-    person("lead", "lead", team="nlp")
+        apply(for_all_tests, budgets=[{"team": "nlp", "amount": "300.00", "thresholds": [80]}])
+        starts = [datetime(2026, 11, 1, 1, tzinfo=UTC) + timedelta(days=n) for n in range(11)]
+        ingest_allocations(
+            *(hold(n, f"{at:%FT%T}Z", f"{at + timedelta(minutes=30):%FT%T}Z", quantity=1) for n, at in enumerate(starts)),
+            now=MADE,
+        )  # fmt: skip
+        watched(MADE + timedelta(days=1))
+        counted(MADE)
+        person("fin", "finance")
+        person("lead", "lead", team="nlp")
 
 
 @pytest.fixture

@@ -24,29 +24,26 @@ QUERIES = 25
 def billed(for_all_tests: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("django.utils.timezone.now", lambda: NOW)
-        _billed(for_all_tests)
+        people()
+        apply(for_all_tests)
+        ingest_allocations(
+            hold(1, "2026-10-10T00:00:00Z", "2026-10-10T02:30:00Z", quantity=1,
+                 workload={"kind": "Job", "name": "train-nlp"}),
+            hold(2, "2026-10-10T02:00:00Z", "2026-10-10T04:00:00Z", quantity=1, namespace="cv",
+                 workload={"kind": "Job", "name": "train-cv"}),
+        )  # fmt: skip
+        ingest_tokens(token_record(input_tokens=1_400_000, cache_read_input_tokens=0, output_tokens=1_000_000))
+        bill()
+        for invoice in Invoice.objects.all():
+            credit(whole(1, amount=Decimal("4.00")), number=str(invoice.number))
+        person("lead", "lead", team="nlp")
+        person("other", "lead", team="cv")
 
 
 @pytest.fixture
 def october(billed: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """nlp runs the job train-nlp and asks llama-3-8b, cv runs train-cv; both have a credit note. It is 20 November."""
     monkeypatch.setattr("django.utils.timezone.now", lambda: NOW)
-
-
-def _billed(directory: Path) -> None:
-    people()
-    apply(directory)
-    ingest_allocations(
-        hold(1, "2026-10-10T00:00:00Z", "2026-10-10T02:30:00Z", quantity=1, workload={"kind": "Job", "name": "train-nlp"}),
-        hold(2, "2026-10-10T02:00:00Z", "2026-10-10T04:00:00Z", quantity=1, namespace="cv",
-             workload={"kind": "Job", "name": "train-cv"}),
-    )  # fmt: skip
-    ingest_tokens(token_record(input_tokens=1_400_000, cache_read_input_tokens=0, output_tokens=1_000_000))
-    bill()
-    for invoice in Invoice.objects.all():
-        credit(whole(1, amount=Decimal("4.00")), number=str(invoice.number))
-    person("lead", "lead", team="nlp")
-    person("other", "lead", team="cv")
 
 
 def part(client: Client, text: str) -> str:

@@ -29,19 +29,15 @@ ASKED = "range=last-month&by=namespace&team=nlp"
 def october(for_all_tests: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("django.utils.timezone.now", lambda: NOW)
-        _closed(for_all_tests)
-
-
-def _closed(directory: Path) -> None:
-    apply(directory)
-    ingest_allocations(
-        hold(1, "2026-10-10T00:00:00Z", "2026-10-10T02:30:00Z", quantity=1),
-        hold(3, "2026-10-10T02:00:00Z", "2026-10-10T04:00:00Z", quantity=1, namespace="cv"),
-    )
-    period_close(month="2026-10", actor="ops", now=OCTOBER_OVER)
-    person("lead", "lead", team="nlp")
-    person("colleague", "viewer", team="nlp")
-    person("other", "lead", team="cv")
+        apply(for_all_tests)
+        ingest_allocations(
+            hold(1, "2026-10-10T00:00:00Z", "2026-10-10T02:30:00Z", quantity=1),
+            hold(3, "2026-10-10T02:00:00Z", "2026-10-10T04:00:00Z", quantity=1, namespace="cv"),
+        )
+        period_close(month="2026-10", actor="ops", now=OCTOBER_OVER)
+        person("lead", "lead", team="nlp")
+        person("colleague", "viewer", team="nlp")
+        person("other", "lead", team="cv")
 
 
 @pytest.fixture
