@@ -18,7 +18,6 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.utils.deprecation import MiddlewareMixin
 
-from billing.api.problems import problem
 from billing.tenancy.actors import Actor, Channel, actor_of_session
 from billing.tenancy.audit import audit_record
 from billing.tenancy.open_sessions import sessions_end
@@ -59,6 +58,8 @@ class RequireTwoFactorMiddleware(MiddlewareMixin):
         if settings.SESSION_COOKIE_NAME not in request.COOKIES or not _lacks_second_factor(request):
             return None
         if request.path.startswith("/api/"):
+            from billing.api.problems import problem  # with it the REST framework, which no command needs
+
             return problem(403, "Forbidden", "a second factor is required: set one up at /account/2fa/")
         return redirect("mfa_index")
 
