@@ -280,7 +280,7 @@ def _job(  # one job's facts, gathered once
     if not by_team:
         return []
     held = gpu_seconds(first.device_us if len(items) == 1 else reduce(EXACT.add, (item.device_us for item in items)))
-    score = score_of(samples, covered, held, once=rules.measured_once)
+    score = score_of(samples, covered, held, once=rules.measured_once, capped=rules.excess_is_whole)
     workload = Workload(first.job.partition("/")[0], queue, first.accelerator)
     told, facts, found = tuple(samples), score.facts(held), []
     for team, usages in sorted(by_team.items()) if len(by_team) > 1 else by_team.items():
@@ -312,7 +312,7 @@ def _judged_together(group: Sequence[_Job], rules: RatingRules) -> dict[int, _Jo
     held = reduce(EXACT.add, (job.held for job in group), Decimal(0))
     samples = list(chain.from_iterable(job.samples for job in group))
     first = group[0]
-    score = score_of(samples, first.covered, held, once=rules.measured_once)
+    score = score_of(samples, first.covered, held, once=rules.measured_once, capped=rules.excess_is_whole)
     judgement = judge_workload(first.policy, first.workload, at=first.covered[0].start, team=first.team, **score.facts(held))
     if judgement.reason != "penalty":  # together they earn no reward: nobody is to be paid for splitting either
         return {}

@@ -31,7 +31,7 @@ LINE_REASON: Final = {
     "neutral": _("Neutral"),
     "neutral:short": _("Neutral: job too short"),
     "neutral:coverage": _("Neutral: too little was measured"),
-    "neutral:inconsistent": _("Neutral: MFU above HFU"),
+    "neutral:inconsistent": _("Neutral: MFU above HFU, or more measured than held"),
     "neutral:missing": _("Neutral: not measured"),
     "neutral:exempt": _("Neutral: exempt by the policy"),
     "neutral:suspended": _("Neutral: rewards of this team are suspended"),

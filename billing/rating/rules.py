@@ -19,6 +19,7 @@ class RatingRules:
     `measured_once`: GPU time of which two samples say something counts once. `gathered_by_class`: short jobs are judged
     together by class, not by the bands of the first. `pool_by_mode`: teams that are only shown their costs have a
     revenue-neutral pool of their own. `carried_is_free`: time that the platform carries earns no reward, costs no penalty.
+    `excess_is_whole`: a job of which far more GPU time was measured than it held counts as measured throughout.
     """
 
     release: str = ""
@@ -26,11 +27,13 @@ class RatingRules:
     gathered_by_class: bool = True
     pool_by_mode: bool = True
     carried_is_free: bool = True
+    excess_is_whole: bool = False
 
 
 RULES: Final[Mapping[int, RatingRules]] = {
     1: RatingRules(
-        "1.0.0", measured_once=False, gathered_by_class=False, pool_by_mode=False, carried_is_free=False
+        "1.0.0", measured_once=False, gathered_by_class=False, pool_by_mode=False, carried_is_free=False,
+        excess_is_whole=True,
     ),
     2: RatingRules(),
 }

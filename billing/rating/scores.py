@@ -21,6 +21,8 @@ from pricing.money import EXACT, exact_sum
 
 MICRO = 1_000_000
 METRIC_PLACES, COVERAGE_PLACES, MINUTE_PLACES = 20, 12, 6
+MOST_COVERED = Fraction(5, 4)
+"""Meters round a job to whole minutes; a job that is long enough to be judged has no quarter more of them."""
 ONE = Decimal(1)
 NOTHING, EVERYTHING = Decimal("0.000000000000"), Decimal("1.000000000000")
 
@@ -53,12 +55,12 @@ class _Part(msgspec.Struct, frozen=True, gc=False):
 
 
 def score_of(
-    samples: Sequence[Sample], covered: Sequence[Interval], held_seconds: Decimal, *, once: bool = True
+    samples: Sequence[Sample], covered: Sequence[Interval], held_seconds: Decimal, *, once: bool = True, capped: bool = False
 ) -> Score:
     """Weigh samples by GPU-seconds x dense peak; coverage is measured GPU-seconds over all that were held.
 
     A sample without both values covers nothing: one hour that could not be measured costs coverage, not the score. `once`:
-    whether what was measured twice counts once.
+    whether what was measured twice counts once. `capped`: whether more GPU-seconds than were held are all of them.
     """
     counted = _once(samples, covered) if once else [(sample, covered) for sample in samples]
     overlapping = [part for sample, times in counted if (part := _part(sample, times)).inside]
@@ -68,7 +70,7 @@ def score_of(
         measured_s = exact_sum(measured_s, part.share_of(EXACT.multiply(part.sample.gpu_seconds, part.sample.coverage)))
     minutes = _rounded(_busy(parts, covered), 60 * MICRO, MINUTE_PLACES)
     weights = _weights([part for part in parts if part.sample.gpu_seconds])
-    return Score(minutes, _coverage(measured_s, held_seconds), _mean(weights, "mfu"), _mean(weights, "hfu"))
+    return Score(minutes, _coverage(measured_s, held_seconds, capped), _mean(weights, "mfu"), _mean(weights, "hfu"))
 
 
 def _once(samples: Sequence[Sample], covered: Sequence[Interval]) -> Iterable[tuple[Sample, Sequence[Interval]]]:
@@ -121,10 +123,11 @@ def _busy(parts: Sequence[_Part], covered: Sequence[Interval]) -> int:
     return sum(piece.microseconds for piece in union([cut for part in parts for cut in _cuts(part.sample, covered)]))
 
 
-def _coverage(measured_s: Decimal | Fraction, held_seconds: Decimal) -> Decimal:
+def _coverage(measured_s: Decimal | Fraction, held_seconds: Decimal, capped: bool) -> Decimal:
+    """Measured over held; a little more are the minutes of its begin and end, much more is a source that counts twice."""
     if not held_seconds:
         return NOTHING
-    if measured_s >= held_seconds:
+    if measured_s >= held_seconds and (capped or Fraction(measured_s) <= Fraction(held_seconds) * MOST_COVERED):
         return EVERYTHING
     top, bottom = measured_s.as_integer_ratio(), held_seconds.as_integer_ratio()
     return _rounded(top[0] * bottom[1], top[1] * bottom[0], COVERAGE_PLACES)

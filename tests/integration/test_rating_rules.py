@@ -95,11 +95,27 @@ def carried_by_the_platform() -> None:
     job(1, *WASTE, end_reason="preempted")
 
 
+def more_than_was_held() -> None:
+    """8 GPUs for an hour, and a source that counts each of them twice: 16 GPU-hours. 1.0.0 took that for all of the hour."""
+    start = datetime(2026, 10, 10, tzinfo=UTC)
+    end = start.replace(hour=1)
+    factories.ingest_allocations(factories.allocation_record(
+        started_at=start.isoformat(), ended_at=end.isoformat(), observed_until=end.isoformat(),
+        workload={"kind": "PyTorchJob", "name": "job-1"},
+    ))  # fmt: skip
+    measured(1, *WASTE, start, end, gpus=16)
+
+
 SLA = {"name": "sla-v1", "valid_from": "2026-10-01", "preempted": "platform"}
 SMALL = {"name": "small", "queues": ["small"], "hfu_below": "0.05"}
 CASES: dict[str, Any] = {
     "time that was measured twice": (
         {}, measured_twice, [("penalty", "8.000000", "2.0000", "16.00")], "96.00",
+        [("reversal", "gpu", "-8.000000", "10.0000", "-80.00"), ("reversal", "efficiency", "-8.000000", "2.0000", "-16.00")],
+        [("rebill", "gpu", "8.000000", "5.0000", "40.00"), ("rebill", "efficiency", "8.000000", "1.0000", "8.00")],
+    ),
+    "more time was measured than was held": (
+        {}, more_than_was_held, [("penalty", "8.000000", "2.0000", "16.00")], "96.00",
         [("reversal", "gpu", "-8.000000", "10.0000", "-80.00"), ("reversal", "efficiency", "-8.000000", "2.0000", "-16.00")],
         [("rebill", "gpu", "8.000000", "5.0000", "40.00"), ("rebill", "efficiency", "8.000000", "1.0000", "8.00")],
     ),
