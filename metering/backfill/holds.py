@@ -44,6 +44,8 @@ def records_of(pod: PodSeries, scrapes: Scrapes, window: Interval, site: Site) -
 
     Raises BackfillError.
     """
+    if not pod.shown and not pod.seen:
+        raise BackfillError(f"pod {pod.uid}: it asks for devices, and kube_pod_info does not show on which node it was")
     start = pod.scheduled_at or pod.start_time or (pod.seen[0] if pod.seen else None)
     if start is None or not pod.seen or start >= window.end:
         return []

@@ -33,9 +33,9 @@ TERMINAL: Final = ("Succeeded", "Failed")
 
 @dataclass(slots=True)
 class PodSeries:
-    """What the series say of one pod. `seen`: every scrape that had it bound to a node, the last of them of `target`;
-    `stays`: whether an init container stays beside the others, as a sidecar; `unknown`: extended resources that nobody
-    knows, as series write them.
+    """What the series say of one pod. `shown`: whether kube_pod_info has it; `seen`: every scrape that had it bound to
+    a node, the last of them of `target`; `stays`: whether an init container stays beside the others, as a sidecar; `ran`:
+    whether its phase was Running; `unknown`: extended resources that nobody knows, as series write them.
     """
 
     uid: str
@@ -46,6 +46,7 @@ class PodSeries:
     priority_class: str = ""
     owner_kind: str = ""
     owner_name: str = ""
+    shown: bool = False
     seen: list[datetime] = field(default_factory=list)
     scheduled_at: datetime | None = None
     start_time: datetime | None = None
@@ -94,6 +95,7 @@ def add_pod_series(pods: Mapping[str, PodSeries], series: Iterable[Series]) -> N
 
 def _add(pod: PodSeries, one: Series) -> None:
     labels, value = one.labels, one.samples[-1][1]
+    pod.shown |= one.name == "kube_pod_info"
     if one.name == "kube_pod_info" and labels.get("node"):
         pod.namespace, pod.name = workload_label(labels, "namespace"), workload_label(labels, "pod")
         pod.node, pod.priority_class = labels["node"], labels.get("priority_class", "")

@@ -162,3 +162,15 @@ def refused_at(minutes: int, phase: str) -> list[tuple[datetime, datetime | None
 def test_a_pod_that_ran_and_is_refused_when_its_node_reboots_held_until_then() -> None:
     assert refused_at(30, "Running") == [(START, START + timedelta(minutes=30))]
     assert refused_at(1, "Pending") == []
+
+
+@pytest.mark.parametrize("node", ["", None])
+def test_a_pod_that_was_never_bound_held_nothing_and_one_that_no_series_shows_is_unknown(node: str | None) -> None:
+    pods = {"uid-1": PodSeries("uid-1", scheduled_at=START, requests={"train": {"nvidia.com/gpu": 8}})}
+    if node is not None:
+        info = {"uid": "uid-1", "namespace": "nlp", "pod": "train", "__name__": "kube_pod_info", "node": node}
+        add_pod_series(pods, [Series(info, [(at, Decimal(1)) for at in SCRAPED])])
+        assert records_of(pods["uid-1"], SCRAPES, WINDOW, Site("hq-1", {}, {"*": "NVIDIA-H800"})) == []
+        return
+    with pytest.raises(BackfillError, match="pod uid-1: it asks for devices, and kube_pod_info does not show"):
+        records_of(pods["uid-1"], SCRAPES, WINDOW, Site("hq-1", {}, {"*": "NVIDIA-H800"}))
