@@ -8,7 +8,7 @@ A device plugin and a driver on one node both list all of its cards, and neither
 refuse to install both at once; while a node moves from one to the other, or where somebody forces it, its cards are the
 larger of the two lists, not their sum.
 Source: AMD GPU Operator, Device Plugin ("cannot be enabled at the same time"); NVIDIA GPU Operator, Comparison: DRA and
-Device Plugin ("but not both"); KEP-5004.
+Device Plugin ("but not both").
 """
 
 from collections import Counter, defaultdict
