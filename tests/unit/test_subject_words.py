@@ -15,6 +15,8 @@ SUBJECT = [
     ("estimated_end", "hq-1/others", "hq-1/其他"),
     ("estimated_end", "hq-1/train-1", "hq-1/train-1"),
     ("unknown_share", "hq-1/nlp/nvidia.com/gpu on NVIDIA-H800", "hq-1/nlp/nvidia.com/gpu（NVIDIA-H800）"),
+    ("engine_difference", "llama (reported, not counted)", "llama（已上报，未计数）"),
+    ("energy_difference", "hq-1 (charged, not metered)", "hq-1（已计费，未计量）"),
     ("upheld_uncredited", "dispute 3 of AI-INFRA-2026-000001", "AI-INFRA-2026-000001 的异议 3"),
     ("unowned_namespace", "hq-1/agent x", "hq-1/agent x"),
 ]
