@@ -13,6 +13,7 @@ A day is comparable for a model if readings, or the start of a server that they 
 after its end.
 """
 
+from bisect import bisect_right
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
@@ -20,20 +21,21 @@ from itertools import groupby, pairwise
 from operator import itemgetter
 
 from billing.runtime.parallel_reads import rows_read
-from billing.usage.grid import HOUR, this_day, this_hour
+from billing.usage.grid import HOUR, next_hour, this_day, this_hour
 from billing.usage.models import AgentWatermark, TokenFile
 from billing.usage.store.dimensions import names_reported
 from billing.usage.store.hours import last_used, model_hours, used_by_source
-from metering.intervals import Interval, day_of
+from metering.intervals import Interval, day_of, midnights
 
 ENGINE_DAYS = """
     WITH reading AS (
         SELECT model, time, started_at, prompt_tokens, generation_tokens,
-               (time AT TIME ZONE %(zone)s)::date AS day, (started_at AT TIME ZONE %(zone)s)::date AS start_day,
+               width_bucket(time, %(bounds)s::timestamptz[]) AS day,
+               width_bucket(started_at, %(bounds)s::timestamptz[]) AS start_day,
                lag(time) OVER w AS last_time, lag(started_at) OVER w AS last_start,
                lag(prompt_tokens) OVER w AS last_prompt, lag(generation_tokens) OVER w AS last_generation
         FROM usage_enginereading
-        WHERE time >= %(start)s::timestamptz - interval '7 days' AND time < %(end)s::timestamptz + interval '1 day'
+        WHERE time >= %(first)s::timestamptz - interval '7 days' AND time < %(last)s::timestamptz + interval '1 day'
         WINDOW w AS (PARTITION BY source, replica, model ORDER BY time)
     ), growth AS (
         SELECT *, CASE WHEN last_time IS NULL THEN start_day = day
@@ -50,15 +52,14 @@ ENGINE_DAYS = """
     ), reach AS (
         SELECT model, min(least(time, started_at)) AS first, max(time) AS last FROM reading GROUP BY model
     ), days AS (
-        SELECT at::date AS day, at AT TIME ZONE %(zone)s AS first, (at + interval '1 day') AT TIME ZONE %(zone)s AS last
-        FROM generate_series((%(start)s::timestamptz AT TIME ZONE %(zone)s)::date::timestamp,
-                             (%(end)s::timestamptz AT TIME ZONE %(zone)s)::date::timestamp - interval '1 day',
-                             interval '1 day') AS at
+        SELECT day::int, first, lead(first) OVER (ORDER BY day) AS last
+        FROM unnest(%(bounds)s::timestamptz[]) WITH ORDINALITY AS b (first, day)
     )
     SELECT model AS subject, day, coalesce(e.prompt_tokens, 0), coalesce(e.generation_tokens, 0),
            r.first <= d.first AND r.last >= d.last
-    FROM reach r CROSS JOIN days d LEFT JOIN engine e USING (model, day) ORDER BY subject, day
+    FROM reach r CROSS JOIN days d LEFT JOIN engine e USING (model, day) WHERE d.last IS NOT NULL ORDER BY subject, day
 """
+"""Days by number, from 1, each from one of the bounds to the next."""
 USUAL_DAYS = 7
 SILENT_AFTER = timedelta(hours=24)
 LOOKED_BACK = timedelta(days=62)
@@ -103,16 +104,25 @@ def silent_sources(until: datetime) -> list[tuple[str, datetime]]:
 
 
 def engine_days(window: Interval, zone: str) -> list[EngineDay]:
-    """Every day of the window for every model that has readings, by model and day."""
-    rows = rows_read(ENGINE_DAYS, {"start": window.start, "end": window.end, "zone": zone})
-    gateways: dict[tuple[str, date], tuple[int, int]] = {}
-    for model, hour, given, made in model_hours(window, models={row[0] for row in rows}) if rows else ():
-        day = model, day_of(hour, zone)
-        before = gateways.get(day, (0, 0))
-        gateways[day] = before[0] + given, before[1] + made
+    """Every day of the window for every model that has readings, by model and day.
+
+    Gateways' tokens are summed by the hour of UTC: a day whose midnight cuts one begins with the next, on both sides.
+    """
+    days = midnights(window.start, window.end, zone)
+    bounds = [next_hour(midnight) for midnight in days]
+    rows = rows_read(ENGINE_DAYS, {"bounds": bounds, "first": bounds[0], "last": bounds[-1]})
+    compared, models = Interval(bounds[0], bounds[-1]), {row[0] for row in rows}
+    gateways: dict[tuple[str, int], tuple[int, int]] = {}
+    for model, hour, given, made in model_hours(compared, models=models) if rows else ():
+        number = model, bisect_right(bounds, hour)
+        before = gateways.get(number, (0, 0))
+        gateways[number] = before[0] + given, before[1] + made
     return [
-        EngineDay(model, day, *gateways.get((model, day), (0, 0)), int(read), int(generated), comparable)
-        for model, day, read, generated, comparable in rows
+        EngineDay(
+            model, day_of(days[number - 1], zone), *gateways.get((model, number), (0, 0)), int(read), int(generated),
+            comparable,
+        )
+        for model, number, read, generated, comparable in rows
     ]
 
 

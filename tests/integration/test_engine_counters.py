@@ -20,7 +20,7 @@ from billing.invoices.services.periods import period_open
 from billing.tenancy.tokens import api_token_create
 from billing.usage.reconciliation import EngineDay, engine_days
 from billing.usage.services import IngestOutcome, Reporter, engine_readings_ingest
-from metering.intervals import Interval
+from metering.intervals import Interval, billing_month
 from metering.records import EngineReading, decode_batch
 from tests.factories import AFTER, SHANGHAI_OCTOBER, apply, ingest_tokens, person, token_record
 
@@ -95,6 +95,18 @@ def test_a_day_can_be_compared_if_readings_reach_over_both_its_ends() -> None:
     ingest(reading(5, 0, 0, model="other", started_at=started(-1)), reading(1441, 10, 1, model="other"))
     others = [item for item in days() if item.model == "other"]
     assert [item.day.day for item in others if item.comparable] == [15]
+
+
+def test_in_a_zone_of_half_an_hour_both_sides_have_the_same_days() -> None:
+    """The 15th begins at 18:30 UTC in India. Gateways' tokens are summed by the hour: both sides count it from 19:00 on."""
+    october = billing_month("2026-10", "Asia/Kolkata")
+    ingest_tokens(token_record(1, time="2026-10-14T18:35:00Z", input_tokens=1000, output_tokens=100))
+    ingest(reading(145, 0, 0), reading(160, 1000, 100), reading(1625, 1000, 100))  # 18:25, 18:40, 19:05 of the 15th
+    found = {item.day.day: item for item in engine_days(october, "Asia/Kolkata")}
+    assert (found[14].gateway_input, found[14].gateway_output, found[14].comparable) == (1000, 100, False)
+    assert (found[14].engine_input, found[14].engine_output) == (1000, 100)
+    assert found[15] == EngineDay("llama-3-8b", date(2026, 10, 15), 0, 0, 0, 0, comparable=True)
+    assert (min(found), max(found)) == (1, 31)
 
 
 # Reporting
