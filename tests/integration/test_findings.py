@@ -19,7 +19,7 @@ from billing.budgets.services import (
     findings_update,
     standings_refresh,
 )
-from billing.tenancy.models import AuditEntry, Team
+from billing.tenancy.models import AuditEntry, BillingSetup, Team
 from tests.factories import allocation_record, apply, ingest_allocations, money, person
 
 pytestmark = pytest.mark.django_db
@@ -194,6 +194,16 @@ def test_a_tenth_of_the_daily_budget_is_the_least_that_matters(usual: None) -> N
     standings_refresh(now=at(22, 1))
     held(22, 16)
     assert judged(at(22, 13)) == []
+
+
+def test_the_daily_budget_counts_the_days_of_a_month_whose_clock_changes(usual: None) -> None:
+    """October in Sydney has 31 days of together 743 hours: a tenth of a day's 8,000.00 is 800.00, of thirty days 826.67."""
+    BillingSetup.objects.update(zone="Australia/Sydney")
+    wish = BudgetWish(period="month", amount=money("248000.00"))
+    budget_put(team=Team.objects.get(code="nlp"), wish=wish, actor="tests")
+    standings_refresh(now=at(22, 1))
+    held(22, 8, hours=12)
+    assert [(found.amount, found.median) for found in judged(at(22, 15))] == [(money("960.00"), money("150.00"))]
 
 
 def test_false_alarms_raise_the_bar_and_planned_days_are_left_out(usual: None) -> None:

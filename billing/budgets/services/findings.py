@@ -76,7 +76,8 @@ class _Judge:
     """Judges by what was known when a day had ended; with the feedback of now, and peers gathered when first needed."""
 
     def __init__(self, last: date, zone: str, now: datetime) -> None:
-        self.days, self._now, self._ended = Past(last, []).by_sku(), now, midnight_of(last + DAY, zone)
+        self.days, self._now, self._zone = Past(last, []).by_sku(), now, zone
+        self._ended = midnight_of(last + DAY, zone)
         self._teams = {team.code: team for team in Team.objects.all()}
         self._feedback: dict[Key, list[tuple[str, date]]] = defaultdict(list)
         answered = CostAnomaly.objects.exclude(feedback="").select_related("team")
@@ -101,7 +102,7 @@ class _Judge:
         answer = judged(comparable(self._unplanned(key), day), lambda: self._peers_of(key, day), value)
         if team is None or answer is None or not is_anomaly(answer[0], threshold=self._threshold(key), impact=LEAST_IMPACT):
             return None
-        if answer[0].impact < least_impact(_daily_budget(team, self._ended)):
+        if answer[0].impact < least_impact(_daily_budget(team, self._ended, self._zone)):
             return None
         return _keep(key, day, value, *answer, team, self._now)
 
@@ -125,10 +126,11 @@ class _Judge:
         return [amount for days in others for amount in days] if len(others) >= FEWEST_TEAMS else []
 
 
-def _daily_budget(team: Team, at: datetime) -> Fraction | None:
-    """The amount per day of the team's largest budget of that instant."""
+def _daily_budget(team: Team, at: datetime, zone: str) -> Fraction | None:
+    """The amount per local day of the team's largest budget of that instant."""
     standings = BudgetStatus.objects.filter(budget__team=team, start__lte=at, end__gt=at)
-    return max((Fraction(row.amount) / max((row.end - row.start).days, 1) for row in standings), default=None)
+    days = ((row.amount, (day_of(row.end, zone) - day_of(row.start, zone)).days) for row in standings)
+    return max((Fraction(amount) / number for amount, number in days), default=None)
 
 
 def _keep(
