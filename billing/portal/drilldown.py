@@ -6,7 +6,7 @@ Every level is the walk that rates a close, read at a finer grain, so that it ad
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import date, datetime, timedelta
+from datetime import date, datetime
 from decimal import Decimal
 from fractions import Fraction
 from functools import partial
@@ -22,6 +22,7 @@ from billing.rating.readings import Reading
 from billing.rating.reference_data import ReferenceData
 from billing.rating.selectors import reference_data_known
 from billing.rating.walk import RatedUsage, Slice, Verdicts, rated_usage, token_ranges
+from billing.usage.grid import DAY, HOUR, this_hour
 from billing.usage.models import GpuAllocation
 from billing.usage.scope import EpochFilter
 from billing.usage.selectors import late_epochs
@@ -33,7 +34,6 @@ from pricing.number_text import QUANTITY_PLACES
 from pricing.rating import DIVISOR
 
 ROWS_SHOWN = 200
-DAY = timedelta(days=1)
 FACTS: Mapping[str, tuple[str, ...]] = {
     "workloads": ("job", "holds", "first", "last"),
     "holds": ("pod", "allocation_id", "node", "first", "last", "end_reason", "devices", "device_fraction"),
@@ -200,17 +200,17 @@ def days_of_tokens(line: StatementLine, scope: Scope) -> Breakdown:
 
 
 def hours_of_tokens(line: StatementLine, scope: Scope, day: date, share: Part) -> Breakdown:
-    inside = _within(scope, Interval(*(midnight_of(one, scope.zone) for one in (day, day + DAY))))
-    rows = [
-        {"hour": hour, "requests": _requests(items), "usage": _usage(items)}
-        for hour, items in _grouped(_tokens(line, inside, Grain.HOUR), lambda item: item.place.start)
-    ]
+    """The hours of UTC of a local day; one that a midnight cuts begins, or ends, with it."""
+    inside = _local_day(scope, day)
+    items = _tokens(line, _within(scope, inside), Grain.HOUR)
+    found = _grouped(items, lambda item: max(item.place.start or inside.start, inside.start))
+    rows = [{"hour": hour, "requests": _requests(items), "usage": _usage(items)} for hour, items in found]
     return share_out(line, rows, of=share)
 
 
-def requests(line: StatementLine, scope: Scope, hour: datetime, share: Part) -> Breakdown:
-    """The first requests of one hour of a token line; an hour may have millions, so the rest is summed up there."""
-    part = _within(scope, Interval(hour, hour + timedelta(hours=1))).part
+def requests(line: StatementLine, scope: Scope, day: date, hour: datetime, share: Part) -> Breakdown:
+    """The first requests of one hour of a day of a token line; an hour may have millions, so the rest is summed up there."""
+    part = _within(_within(scope, _local_day(scope, day)), Interval(hour, this_hour(hour) + HOUR)).part
     names = token_names(line.key.consumer, line.key.sku)
     ranges = token_ranges(part, scope.reference_data, line.key, {name.source for name in names})
     rows = requests_of(ranges, names, part.epochs, line.key.token_class, ROWS_SHOWN)
@@ -278,6 +278,10 @@ def _table(name: str, rows: Breakdown, line: StatementLine, month: str) -> Table
 def _fact(name: str, part: Part) -> Cell:
     found: Cell = part.facts.get(name)
     return found
+
+
+def _local_day(scope: Scope, day: date) -> Interval:
+    return Interval(*(midnight_of(one, scope.zone) for one in (day, day + DAY)))
 
 
 def _within(scope: Scope, inside: Interval) -> Scope:

@@ -96,6 +96,29 @@ def test_lines_stand_in_the_order_of_the_buckets_not_of_their_digits(tmp_path: P
     assert first == ["output@0-8192", "output@8193-131072", "output@131073+"]
 
 
+def test_an_hour_that_a_local_midnight_cuts_is_shared_by_two_days(tmp_path: Path) -> None:
+    """The 15th begins at 18:30 UTC in India: of two requests of that hour at 8.00 each day has one."""
+    price = {**LISTED, "valid_from": "2026-01-01T00:00:00Z"}
+    apply(tmp_path, billing={**SET_UP["billing"], "zone": "Asia/Kolkata"}, price_versions=[price])
+    ingest_tokens(*(
+        request(minute, 0, 0, 1_000_000, time=f"2026-10-14T18:{minute}:00Z") for minute in (10, 40)
+    ))  # fmt: skip
+    found = statements_of()
+    (line,) = found.charged[0].lines
+    scope = drilldown.scope_of(line, found.period)
+    shown = []
+    for day in drilldown.days_of_tokens(line, scope).parts:
+        (hour,) = drilldown.hours_of_tokens(line, scope, day.facts["day"], day).parts
+        asked = drilldown.requests(line, scope, day.facts["day"], hour.facts["hour"], hour)
+        shown.append((str(day.facts["day"]), f"{hour.facts['hour']:%H:%M}", [
+            (f"{part.facts['time']:%H:%M}", part.usage, part.amount) for part in asked.parts
+        ]))  # fmt: skip
+    assert shown == [
+        ("2026-10-14", "18:00", [("18:10", 1_000_000, money("8.00"))]),
+        ("2026-10-15", "18:30", [("18:40", 1_000_000, money("8.00"))]),
+    ]
+
+
 def test_a_price_version_that_moves_the_bounds_moves_them_at_its_instant(tmp_path: Path) -> None:
     """The first list: one price; from 12:30 on: 9 beyond 500 tokens. Requests within one hour."""
     plain = [{"model": MODEL, "input": "2.0000", "cache_read": "2.0000", "output": "2.0000"}]
@@ -274,7 +297,7 @@ def test_every_level_of_a_line_adds_up_to_it(october: None, closed: bool) -> Non
         assert sum(day.amount for day in days.parts) == line.amount
         for day in days.parts:
             for hour in drilldown.hours_of_tokens(line, scope, day.facts["day"], day).parts:
-                asked = drilldown.requests(line, scope, hour.facts["hour"], hour)
+                asked = drilldown.requests(line, scope, day.facts["day"], hour.facts["hour"], hour)
                 assert sum(part.usage for part in asked.parts) == hour.usage
                 assert sum(part.amount for part in asked.parts) == hour.amount
 

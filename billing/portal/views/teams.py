@@ -180,7 +180,7 @@ def _token_levels(found: dict[str, Any], request: HttpRequest, line: StatementLi
         return
     hour = _instant(request.GET["hour"])
     part = _part(by_hour, "hour", hour)
-    asked = drilldown.requests(line, scope, hour, part)
+    asked = drilldown.requests(line, scope, day, hour, part)
     found |= {"hour": hour, "part": part, "requests": asked, "levels": {"requests": asked}}
 
 
