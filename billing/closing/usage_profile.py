@@ -107,6 +107,7 @@ class DaysBefore:
         window, close_seq = Interval(before.start, until), reference_data.close_seq or last_close_seq() + 1
         assessed = rate_slice(
             window=window, zone=before.zone, reference_data=reference_data, close_seq=close_seq, correction=False,
+            to_come=True,
         )  # fmt: skip
         return cls(before.month, window, close_seq, assessed)
 

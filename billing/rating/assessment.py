@@ -151,9 +151,12 @@ def _without(
 
 
 def rate_slice(
-    *, window: Interval, zone: str, reference_data: ReferenceData, close_seq: int, correction: bool
+    *, window: Interval, zone: str, reference_data: ReferenceData, close_seq: int, correction: bool, to_come: bool = False
 ) -> RatingResult:
-    """Assess what close `close_seq` billed of a window (`correction`: of a window closed before)."""
+    """Assess what close `close_seq` billed of a window (`correction`: of a window closed before).
+
+    to_come: that close was not made yet, so no capacity is kept for it and that of now counts.
+    """
     first = close_before(close_seq) if correction else 0
     epochs = EpochFilter(before=close_seq, first=first, last_sample=reference_data.last_sample(window))
 
@@ -161,7 +164,7 @@ def rate_slice(
         assessment = RatingResult(faults=dict(faults))
         _rate_window(assessment, reference_data, window, epochs, zone, correction=correction)
         if not correction:
-            _allocate(assessment, window, month_of(window.start, zone), close_seq)
+            _allocate(assessment, window, month_of(window.start, zone), None if to_come else close_seq)
         return _without(faults, assessment, reference_data, window)
 
     return _rated(attempt)

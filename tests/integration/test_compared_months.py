@@ -1,12 +1,13 @@
 """A running month is compared with the one before up to the same day and time; a printed page says when, in which zone."""
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
 from billing.closing.usage_profile import same_moment
 from billing.invoices.models import BillingPeriod
-from tests.factories import ingest_allocations, person, signed_in, watched
+from tests.factories import apply, ingest_allocations, ingest_capacity, person, signed_in, watched
 from tests.factories.boards import board, october
 from tests.factories.usage import hold
 
@@ -26,6 +27,24 @@ def test_the_comparison_goes_by_the_clock_of_the_installation() -> None:
     january, february = datetime(2026, 1, 31, 23, tzinfo=UTC), datetime(2026, 2, 28, 23, tzinfo=UTC)
     short, march = month("2026-02", january, february), month("2026-03", february, datetime(2026, 3, 31, 22, tzinfo=UTC))
     assert same_moment(march, short, datetime(2026, 3, 30, 10, tzinfo=UTC)) == february
+
+
+def test_idle_time_is_compared_with_that_of_the_same_days(tmp_path: Path) -> None:
+    """On the 10th of both months nlp holds 10 hours (100.00) of a pool of 100; 90 are idle, at 6.00 together 540.00."""
+    idle = {"cluster": "hq-1", "accelerator": "NVIDIA-H800", "price_per_gpu_hour": "6.0000", "method": "proportional"}
+    apply(tmp_path, allocation_policies=[{"name": "idle-v1", "valid_from": "2026-10-01", "idle": [idle]}])
+    for month in ("2026-10", "2026-11"):
+        span = f"{month}-10T00:00:00Z", f"{month}-10T10:00:00Z"
+        ingest_capacity(
+            cluster="hq-1", node="n1", accelerator="NVIDIA-H800", resource="nvidia.com/gpu", quantity=10,
+            **dict(zip(("from", "until"), span, strict=True)),
+        )  # fmt: skip
+        ingest_allocations(hold(int(month[-2:]), *span, quantity=1))
+    at = datetime(2026, 11, 12, tzinfo=UTC)
+    watched(at)
+    bridge = board("2026-11", at).bridge()
+    assert bridge is not None
+    assert (str(bridge.before), str(bridge.after), bridge.effects) == ("640.00", "640.00", [])
 
 
 def test_the_comparison_stands_still_for_a_minute(october: None) -> None:
