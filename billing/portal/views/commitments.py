@@ -53,7 +53,7 @@ class TermsForm(PageForm):
     gpu_hours_per_month = Number(label=_("GPU-hours a month"))
     price_per_gpu_hour = Number(label=_("Price per GPU-hour"))
     valid_from = Midnight(label=_("From"))
-    valid_until = Midnight(label=_("Until"), required=False)
+    valid_until = Midnight(label=_("Ends on the morning of"), required=False)
     reason = Text(label=_("Reason"), max_length=services.MAX_REASON)
 
 
