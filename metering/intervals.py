@@ -120,6 +120,22 @@ def midnight_of(day: date, zone: str) -> datetime:
     return datetime(day.year, day.month, day.day, tzinfo=_zone(zone))
 
 
+def declared_instant(text: str, zone: str | None) -> datetime:
+    """What people declare, in UTC: an RFC 3339 instant with an offset, or a date, which is local midnight of `zone`.
+
+    From 2000 to 2199.  Raises ValueError, also for a date where there is no zone.
+
+    >>> declared_instant("2026-10-01", "Asia/Shanghai").isoformat()
+    '2026-09-30T16:00:00+00:00'
+    """
+    value = datetime.fromisoformat(text)
+    if value.tzinfo is None and len(text) == len("2026-10-01") and zone is not None:
+        value = value.replace(tzinfo=_zone(zone))
+    if value.tzinfo is None or not 2000 <= value.year < 2200:
+        raise ValueError(text)
+    return value.astimezone(UTC)
+
+
 def midnights(start: datetime, end: datetime, zone: str) -> list[datetime]:
     """The beginnings of the local days from that of `start` to that of `end`, in UTC: a local day may have 23 or 25 hours.
 

@@ -5,6 +5,7 @@ or with a token `prices:approve`, as prices are.
 """
 
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from typing import Any, TypeVar
 
 from django.db.models import QuerySet
@@ -25,6 +26,8 @@ from billing.rates.services import CommitmentTerms, RateError
 from billing.rating.services import commitment_terms as services
 from billing.tenancy.actors import actor_of
 from billing.tenancy.models import Team
+from billing.tenancy.selectors import billing_setup
+from metering.intervals import declared_instant
 from metering.messages import Message
 
 STEPS: Mapping[str, tuple[Callable[..., CommitmentDraft], str]] = {
@@ -81,6 +84,18 @@ class CommitmentDraftSerializer(TermsSerializer[CommitmentDraft]):
         )  # fmt: skip
 
 
+class DeclaredInstant(serializers.DateTimeField):
+    """An instant with an offset, or a date: local midnight of the billing zone, as in the set-up file."""
+
+    default_error_messages = {"invalid": "must be a date, or an RFC 3339 instant with an offset, from 2000 to 2199"}
+
+    def to_internal_value(self, value: Any) -> datetime:
+        try:
+            return declared_instant(str(value), billing_setup().zone)
+        except ValueError:
+            self.fail("invalid")
+
+
 class ProposalSerializer(serializers.Serializer[Any]):
     """New terms; or with `ends` true the earlier end, `valid_until`, of the stored commitment `name`."""
 
@@ -90,8 +105,8 @@ class ProposalSerializer(serializers.Serializer[Any]):
     accelerator = serializers.CharField(max_length=512, required=False)
     gpu_hours_per_month = serializers.DecimalField(max_digits=20, decimal_places=6, required=False)
     price_per_gpu_hour = serializers.DecimalField(max_digits=18, decimal_places=4, required=False)
-    valid_from = serializers.DateTimeField(required=False)
-    valid_until = serializers.DateTimeField(required=False, allow_null=True, default=None)
+    valid_from = DeclaredInstant(required=False)
+    valid_until = DeclaredInstant(required=False, allow_null=True, default=None)
     reason = serializers.CharField(max_length=2000)
 
     def validate(self, terms: dict[str, Any]) -> dict[str, Any]:

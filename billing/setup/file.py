@@ -5,7 +5,7 @@ binary float. Every error names file, line and field.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from datetime import UTC, date, datetime
+from datetime import date, datetime
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -14,6 +14,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import yaml
 
+from metering.intervals import declared_instant
 from metering.messages import Message, UserError
 from metering.names import MAX_NAME_BYTES, name_problem
 from pricing.fields import exact_number
@@ -217,18 +218,8 @@ class Entry:
 
     def instant(self, field: str, zone: str | None) -> datetime:
         """An instant with an offset, or a date: local midnight in the billing zone."""
-
-        def convert(text: str) -> datetime:
-            value = datetime.fromisoformat(text)
-            if value.tzinfo is None:
-                if len(text) != len("2026-01-01") or zone is None:
-                    raise ValueError
-                value = value.replace(tzinfo=ZoneInfo(zone))
-            if not 2000 <= value.year < 2200:
-                raise ValueError
-            return value.astimezone(UTC)
-
-        return self._converted(field, convert, "a date or an RFC 3339 instant with an offset, from 2000 to 2199", None)
+        expected = "a date or an RFC 3339 instant with an offset, from 2000 to 2199"
+        return self._converted(field, lambda text: declared_instant(text, zone), expected, None)
 
     def optional_instant(self, field: str, zone: str | None) -> datetime | None:
         """The same, or None where the field is absent or empty."""

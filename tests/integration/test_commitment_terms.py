@@ -239,6 +239,25 @@ def test_the_endpoints_take_proposals_and_decisions() -> None:
     assert [row["name"] for row in listed["results"]] == ["nlp-2026"]
 
 
+@pytest.mark.parametrize(("given", "begins"), [
+    ("2026-12-01", "2026-11-30T16:00:00+00:00"), ("2026-12-01T00:00:00+08:00", "2026-11-30T16:00:00+00:00"),
+    ("2026-12-01T00:00:00", None), ("1999-12-31", None),
+])  # fmt: skip
+def test_the_endpoint_takes_a_day_of_the_billing_zone_and_no_time_without_offset(given: str, begins: str | None) -> None:
+    """Midnight in Shanghai; taken for UTC, a thousand hours of December would be 989.247312."""
+    _, writer = api_token_create(name="maker", scopes=["prices:write"], actor="t")
+    answer = Client().post(
+        "/api/v1/commitments/drafts", {**FIELDS, "gpu_hours_per_month": "1000", "valid_from": given},
+        headers={"authorization": f"Bearer {writer}"}, content_type="application/json",
+    )  # fmt: skip
+    assert answer.status_code == (201 if begins else 400)
+    if begins is None:
+        assert "valid_from" in answer.content.decode()
+        assert "a date, or an RFC 3339 instant with an offset, from 2000 to 2199" in answer.content.decode()
+    else:
+        assert datetime.fromisoformat(answer.json()["valid_from"]) == datetime.fromisoformat(begins)
+
+
 def test_an_open_month_says_what_is_used_up_by_its_end_and_what_the_rest_would_cost_at_the_list_price() -> None:
     """100 of 1,000 hours by the evening of the 10th of 31 days: 310 expected, 690 left; the list price is 10.0000."""
     approve(propose())

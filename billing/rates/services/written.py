@@ -8,9 +8,8 @@ Sheets are stored before the prices that are made from them, in the same transac
 
 from collections.abc import Mapping
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final
-from zoneinfo import ZoneInfo
 
 from django.db import transaction
 
@@ -18,13 +17,13 @@ from billing.rates.models import PriceDraft
 from billing.rates.services.drafts import PriceDraftError, price_draft_create, price_draft_edit
 from billing.rates.services.sheets import cost_sheet_put, token_cost_sheet_put
 from billing.tenancy.selectors import billing_setup
+from metering.intervals import declared_instant
 from metering.messages import Message
 from pricing.fields import FieldProblem, FieldReader, InputError, shown
 from pricing.tco import cost_of_gpu_hour, parse_cost_sheet
 
 FIELDS: Final = ("name", "valid_from", "reason", "gpu", "tokens", "cost_sheets", "token_cost_sheets")
 REASON_LIMIT: Final = 2000
-DATE_LENGTH: Final = len("2026-01-01")
 
 
 def price_draft_write(
@@ -70,11 +69,7 @@ def _instant(reader: FieldReader, draft: PriceDraft | None) -> datetime | None:
         reader.refuse("valid_from", Message("is missing, %(range)s", range=expected))
         return None
     with suppress(ValueError):
-        instant = datetime.fromisoformat(str(given).strip())
-        if instant.tzinfo is None and len(str(given).strip()) == DATE_LENGTH:
-            instant = instant.replace(tzinfo=ZoneInfo(billing_setup().zone))
-        if instant.tzinfo is not None and 2000 <= instant.year < 2200:
-            return instant.astimezone(UTC)
+        return declared_instant(str(given).strip(), billing_setup().zone)
     reader.refuse("valid_from", Message("%(value)s %(range)s", value=shown(given), range=expected))
     return None
 
