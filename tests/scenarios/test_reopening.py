@@ -3,10 +3,14 @@
 import pytest
 
 from billing.approvals.limits import AuthorityError
+from billing.closing.services.closing import CloseRefusedError, period_close
 from billing.closing.services.reopening import ReopeningError, reopening_approve
+from billing.corrections.services.retroactive import retroactive_acknowledge, retroactive_propose
 from billing.invoices.services.invoices import ApprovalError, invoice_rebuild
+from billing.invoices.services.periods import PeriodError
 from billing.rating.selectors import closed_until
-from tests.scenarios.company import Company, day, price_list
+from tests.factories.closing import Died
+from tests.scenarios.company import Company, day, morning_after, price_list
 
 NINTH = "2026-10-09 08:00"
 
@@ -100,6 +104,50 @@ def test_only_the_last_close_is_taken_back(company: Company) -> None:
     company.closes("2026-11")
     with pytest.raises(ReopeningError, match="a later month was closed after 2026-10"):
         company.asks_to_reopen("2026-10")
+
+
+def test_a_month_that_a_note_has_corrected_is_not_billed_again(company: Company) -> None:
+    """The platform's own 10 hours of October were cv's: a rebill of 100.00 comes out before any invoice of October."""
+    company.uses("serving", gpus=1, since="2026-10-10 08:00", until="2026-10-10 18:00")
+    company.closes("2026-10")
+    change = retroactive_propose(
+        kind="namespace", name="not ours", fact={"scope": "hq-1", "name": "serving", "team": "cv"}, reason="agreed",
+        valid_from=day("2026-10-01"), valid_until=None, evidence="minutes", actor="sam", now=day("2026-11-02"),
+    )  # fmt: skip
+    retroactive_acknowledge(change_id=change.pk, team="cv", actor="lea", now=day("2026-11-02"))
+    company.approves_change(change, on="2026-11-02")
+    assert company.notes() == ["AI-INFRA-RB-2026-000001 cv 100.00"]
+    with pytest.raises(ReopeningError, match="notes correct 2026-10 already and never change"):
+        company.reopens("2026-10")
+    company.issues("2026-10")
+    company.bills("2026-11")
+    assert (company.owes("nlp"), company.owes("cv")) == ("100.00", "100.00")
+    assert company.proven("2026-10", "2026-11")
+
+
+def test_no_month_is_closed_behind_a_close_that_may_be_taken_back(company: Company) -> None:
+    """An hour of nobody's comes in as October is cut off, and who closes is gone: the next run takes the cut-off back, and
+    the hour that came late is in October's bill, not in November's too.
+    """
+
+    def die(stage: str, _done: int, _all: int) -> None:
+        if stage == "cut_off":
+            company.uses("nobodys", gpus=1, since=NINTH, until="2026-10-09 09:00")
+        if stage == "rate" and company.reported > 1:
+            raise Died
+
+    with pytest.raises(Died):
+        period_close(month="2026-10", actor="ops", now=morning_after("2026-10"), report_progress=die)
+    uses_an_hour(company)
+    with pytest.raises(PeriodError, match=r"2026-10 is being closed: finish `manage\.py period_close 2026-10` first"):
+        company.closes("2026-11")
+    with pytest.raises(CloseRefusedError):
+        company.closes("2026-10")
+    company.gives("nobodys", "cv", "2026-01-01")
+    company.bills("2026-10")
+    company.bills("2026-11")
+    assert (company.owes("nlp"), company.owes("cv")) == ("110.00", "10.00")
+    assert company.proven("2026-10")
 
 
 def test_who_asks_never_approves_nor_does_who_may_not(company: Company) -> None:

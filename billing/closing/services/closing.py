@@ -126,6 +126,7 @@ def _cut_off(month: str, actor: str, now: datetime, checked: CloseCheck | None =
         if period.status != BillingPeriod.Status.OPEN:
             return None
         ingest_lock_exclusive()
+        _refuse_beside_unbilled_close()
         reference_data_lock()
         report, rated = (checked or close_check(period, now=now)).at_cut_off(period, now=now)
         _require_closable(report)
@@ -136,6 +137,17 @@ def _cut_off(month: str, actor: str, now: datetime, checked: CloseCheck | None =
         period.save()
         audit_record(actor=actor, action="period_cut_off", subject=month, detail={"close_seq": period.close_seq})
         return rated
+
+
+def _refuse_beside_unbilled_close() -> None:
+    """A close that has billed nothing yet may be taken back; another one behind it would have billed its late usage."""
+    for period in BillingPeriod.objects.filter(status=BillingPeriod.Status.CLOSING).order_by("close_seq"):
+        if not _live(period).exists():
+            raise PeriodError(Message(
+                "period %(month)s is being closed: finish `manage.py period_close %(month)s` first, or have two persons "
+                "open it again",
+                month=period.month,
+            ))
 
 
 def _bill(

@@ -2,7 +2,7 @@
 
 The month is closed, or in the middle of a close that holds teams or that died.
 
-An issued document never changes, and what follows from it is corrected with notes. A month that has none yet can be
+An issued document never changes, and what follows from it is corrected with notes. A month that has neither yet can be
 closed anew: its drafts are voided, its close no longer counts, and the next close bills the month with all that was
 learned since. Off unless the set-up says `reopening: two-persons`.
 """
@@ -19,7 +19,7 @@ from billing.approvals.limits import require_right, same_person_error
 from billing.approvals.models import Step, instant_text
 from billing.approvals.services import approve, propose, reject
 from billing.closing.models import PeriodReopening
-from billing.invoices.models import BillingPeriod, Invoice
+from billing.invoices.models import BillingPeriod, Invoice, NoteLine
 from billing.rating.models import RatingSnapshot
 from billing.tenancy.access import Right
 from billing.tenancy.models import BillingSetup
@@ -164,6 +164,11 @@ def why_not_reopenable(period: BillingPeriod, setup: BillingSetup | None = None)
             )
         return Message(
             "invoices of %(month)s are issued and never change: correct them with a credit note or a change of closed time",
+            month=month,
+        )
+    if NoteLine.objects.filter(close_seq=period.close_number).exists():
+        return Message(
+            "notes correct %(month)s already and never change: correct it with a credit note or a change of closed time",
             month=month,
         )
     if period.close_seq != close_before(last_close_seq() + 1):
