@@ -97,3 +97,20 @@ def test_an_allocation_that_comes_later_does_not_change_the_verdicts_of_a_closed
                           observed_until="2026-11-10T01:00:00Z", workload=workload)
     )  # fmt: skip
     assert proofs_hold("2026-10")
+
+
+def test_a_workload_that_is_known_after_the_close_does_not_change_the_verdicts_of_a_closed_month(tmp_path: Path) -> None:
+    """Two reconstructed pods of 20 minutes are too short to be judged; billed, they do not become a job of 40 minutes."""
+    apply(tmp_path, efficiency_policies=[POLICY])
+    times = [("2026-10-10T00:00:00Z", "2026-10-10T00:20:00Z"), ("2026-10-10T00:20:00Z", "2026-10-10T00:40:00Z")]
+    pods = [
+        allocation_record(number, quantity=6, started_at=start, ended_at=end, observed_until=None)
+        for number, (start, end) in enumerate(times, start=1)
+    ]
+    ingest_allocations(*({**pod, "workload": None, "reconstructed_from": "prometheus"} for pod in pods))
+    for number, (start, end) in enumerate(times, start=1):
+        ingest_sample(pod_uid=f"uid-{number}", start=start, end=end, gpu_seconds="7200", mfu="0.60", hfu="0.70")
+    close()
+    assert [(line["kind"], line["amount"]) for line in lines("nlp")] == [("gpu", "40.00")]
+    assert not ingest_allocations(*({**pod, "workload": {"kind": "Job", "name": "train"}} for pod in pods)).refusals
+    assert proofs_hold("2026-10")

@@ -106,7 +106,8 @@ def merge(known: Known, report: GpuAllocation) -> tuple[Meaning, Known, str]:
 
     The end, once reported, stays; an estimated one gives way to a better, a change of share to what was earlier. While open,
     the furthest observation counts. An end may lie before the last observation (the pod had finished before it was seen to
-    have), but never before time that a close has billed. What was reconstructed gives way to what was watched.
+    have), but never before time that a close has billed. What was reconstructed gives way to what was watched; its facts do
+    as long as no close has billed it, for they say of which job it is and how that was judged.
     """
     if not known.intact:
         return Meaning.CONFLICT, known, ALTERED
@@ -115,7 +116,8 @@ def merge(known: Known, report: GpuAllocation) -> tuple[Meaning, Known, str]:
     if not same and not ((reconstructed or known.reconstructed) and report.billing_facts == known.facts):
         return Meaning.CONFLICT, known, OTHER_CONTENT
     meaning, after, why = _merge_time(known, report, reconstructed)
-    if known.reconstructed and not reconstructed and meaning is not Meaning.CONFLICT:
+    learns = known.reconstructed and not reconstructed and known.frozen_until is None
+    if learns and meaning is not Meaning.CONFLICT:
         learned = replace(after, identity=report.identity, reconstructed=False, learned=report, changed=True)
         return Meaning.UPDATE, learned, why
     return meaning, after, why
