@@ -2,8 +2,9 @@
 
 A team buys so many GPU-hours of an accelerator per month at a price of their own, used or not. Within a month the hours
 are used up in the order of time; where several namespaces hold devices at once, in the order of their names. Of several
-commitments that are in force at once the one that ends first is used up first. What is beyond them is on-demand. Hours
-do not roll over. Time that the platform carries uses up nothing.
+commitments that are in force at once the one that ends first within the month is used up first, of those that run to the
+end of the month the one that began first. What is beyond them is on-demand. Hours do not roll over. Time that the platform
+carries uses up nothing.
 
 Source: FE13 and vector F13.
 """
@@ -117,9 +118,7 @@ class CommitmentBook:
         return [other for other in alike if other.name != one.name]
 
     def for_usage(self, usage: GpuUsage, card: RateCard) -> list[Commitment]:
-        """The commitments that may pay for a piece of usage, in the order in which they do; slices with a price of their own
-        are in none.
-        """
+        """The commitments that may pay for a piece of usage; slices with a price of their own are in none."""
         found = [
             one for one in self.commitments
             if one.team == usage.team and one.accelerator == usage.accelerator and one.covers(usage.at)
@@ -130,16 +129,19 @@ class CommitmentBook:
             _, price = card.gpu_price(usage.accelerator, usage.resource, usage.at)
         except UnpricedError:
             return []
-        return sorted(found, key=first_to_end) if _whole_device(price) else []
-
-
-def first_to_end(one: Commitment) -> tuple[bool, datetime, datetime, str]:
-    """Sorts commitments as they are used up: what ends first would be lost first."""
-    return one.valid_until is None, one.valid_until or one.valid_from, one.valid_from, one.name
+        return found if _whole_device(price) else []
 
 
 def _whole_device(price: GpuPrice) -> bool:
     return price.unit == GPU_HOURS and price.sku == price.accelerator
+
+
+def first_to_end(one: Commitment, month: Interval) -> tuple[datetime, datetime, str]:
+    """Sorts commitments as they are used up: what ends first in a month would be lost first.
+
+    An end after the month does not count: it may be agreed when the month is closed, and changes nothing that was billed.
+    """
+    return min(one.valid_until or month.end, month.end), one.valid_from, one.name
 
 
 UsageId = tuple[datetime, str, str, str, str]
@@ -181,7 +183,7 @@ def cover(
     free, found, taken = carried_of(carried), Cover(), dict.fromkeys(bought, Decimal(0))
     for usage in sorted(usages, key=usage_id):
         rest, eligible = usage.device_us, _eligible(usage, free)
-        for commitment in book.for_usage(usage, card):
+        for commitment in sorted(book.for_usage(usage, card), key=lambda one: first_to_end(one, window)):
             name = commitment.name
             if part := min(eligible, left[name]):
                 left[name], taken[name] = EXACT.subtract(left[name], part), EXACT.add(taken[name], part)

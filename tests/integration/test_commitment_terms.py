@@ -27,7 +27,8 @@ from billing.rating.services.commitment_terms import (
 from billing.tenancy.models import AuditEntry, Team
 from billing.tenancy.tokens import api_token_create
 from tests.factories import allocation_record, apply, ingest_allocations, own_token, person, signed_in
-from tests.factories.closing import close
+from tests.factories.closing import close, lines
+from tests.factories.months import NOVEMBER_OVER
 from tests.factories.pages import statements_of
 
 pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]
@@ -143,6 +144,25 @@ def test_a_commitment_is_ended_earlier_by_two_persons_and_buys_its_part_of_the_m
     assert AuditEntry.objects.get(action="commitment_end").detail == {"valid_until": half.isoformat(), "before": None}
     with pytest.raises(RateError, match="does not lie within its time"):
         terms_propose_end(name="nlp-2026", at=DECEMBER, actor="lin", now=NOW, reason="x")
+
+
+def test_an_end_that_is_agreed_later_leaves_closed_months_as_they_were_billed() -> None:
+    """100 h, and from the third on 290 of more (29 of 31 days). The 100 h of the 5th are those of nlp-2026, which began
+    first, also when more ends first. So none of the 80 h that come late of the first are bought.
+    """
+    third = datetime(2026, 10, 2, 16, tzinfo=UTC)
+    approve(propose(terms(hours="100", until=datetime(2027, 9, 30, 16, tzinfo=UTC))))
+    approve(propose(terms("more", "310", third, price="9")))
+    close()
+    approve(terms_propose_end(name="more", at=DECEMBER, actor="lin", now=NOW, reason="the project is over"))
+    at = {"started_at": "2026-10-01T00:00:00Z", "ended_at": "2026-10-01T08:00:00Z", "observed_until": "2026-10-01T08:00:00Z"}
+    ingest_allocations(allocation_record(2, quantity=10, **at))
+    close("2026-11", NOVEMBER_OVER)
+    fields = ("policy", "reason", "quantity", "amount")
+    october, november = ([tuple(line[name] for name in fields) for line in lines("nlp", f"2026-{n}")] for n in (10, 11))
+    assert october == [("more", "unused", "290.000000", "2610.00"), ("nlp-2026", "used", "100.000000", "800.00")]
+    assert [line for line in november if line[1] != "unused"] == [(None, None, "80.000000", "800.00")]
+    assert all(proof.holds for month in ("2026-10", "2026-11") for proof in period_verify(month=month))
 
 
 @pytest.mark.parametrize(
