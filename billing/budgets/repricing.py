@@ -7,14 +7,16 @@ scope is what its days cost from that version on. What has no price in the later
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
+from decimal import Decimal
 from fractions import Fraction
 from typing import Final
 
 from billing.budgets.scope import Scope
 from billing.budgets.spending import Spent, by_team, covered, local_days, spent_in
 from billing.rates.selectors import rate_card
+from billing.rating.retroactive import CorrectedRateCard
 from metering.intervals import MICROSECOND, Interval, day_of
-from pricing.rate_card import PriceVersion, RateCard
+from pricing.rate_card import GpuPrice, PriceVersion, RateCard, UnpricedError
 
 LOOKED_AT: Final = timedelta(days=14)
 ByTeam = Mapping[str, list[Spent]]
@@ -31,11 +33,10 @@ class PricesAhead:
 
     def dearer(self, scope: Scope, until: datetime) -> dict[date, Fraction]:
         """Cost of each local day to come as a multiple of what it would be at the prices of now; only where it differs."""
-        base = {_what(item): item.amount for item in covered(dict(self.at_now), scope)}
-        total = sum(base.values(), Fraction(0))
-        changes = [(at, _ratio(base, covered(dict(spent), scope), total)) for at, spent in self.later if at < until]
-        if not total or not changes:
+        total = _sum(self.at_now, scope)
+        if not total:
             return {}
+        changes = [(at, _sum(spent, scope) / total) for at, spent in self.later if at < until]
         days = {day_of(day.start, self.zone): _of_day(day, changes) for day in local_days(self.now, until, self.zone)}
         return {day: factor for day, factor in days.items() if factor != 1}
 
@@ -47,22 +48,41 @@ def prices_ahead(now: datetime, until: datetime, zone: str) -> PricesAhead:
     later = [version for version in card.versions if now < version.valid_from < until]
     if current is None or not later:
         return PricesAhead(now, zone, {})
-    window = [Interval(now - LOOKED_AT, now)]
-    later_spent = tuple((version.valid_from, by_team(spent_in(window, card=_always(version)))) for version in later)
-    return PricesAhead(now, zone, by_team(spent_in(window, card=_always(current))), later_spent)
+    window, card = [Interval(now - LOOKED_AT, now)], _Always(current)
+    later_spent = tuple(
+        (version.valid_from, by_team(spent_in(window, card=_Always(version, card)))) for version in later
+    )
+    return PricesAhead(now, zone, by_team(spent_in(window, card=card)), later_spent)
 
 
-def _always(version: PriceVersion) -> RateCard:
-    return RateCard([replace(version, valid_from=datetime.min.replace(tzinfo=version.valid_from.tzinfo), valid_until=None)])
+class _Always(CorrectedRateCard):
+    """The prices of a version at any time, and those of another card for what has none in it."""
+
+    def __init__(self, version: PriceVersion, instead: RateCard | None = None) -> None:
+        begin = datetime.min.replace(tzinfo=version.valid_from.tzinfo)
+        super().__init__([replace(version, valid_from=begin, valid_until=None)], ())
+        self._instead = instead or RateCard(())
+
+    def context_bounds(self, instant: datetime) -> dict[str, tuple[int, ...]]:
+        priced = {model for model, _ in self.versions[0].tokens}
+        others = {model: ends for model, ends in self._instead.context_bounds(instant).items() if model not in priced}
+        return super().context_bounds(instant) | others
+
+    def _find_gpu(self, accelerator: str, resource: str, instant: datetime) -> tuple[PriceVersion, GpuPrice]:
+        try:
+            return super()._find_gpu(accelerator, resource, instant)
+        except UnpricedError:
+            return self._instead.gpu_price(accelerator, resource, instant)
+
+    def _find_tokens(self, model: str, token_class: str, instant: datetime) -> tuple[PriceVersion, Decimal]:
+        try:
+            return super()._find_tokens(model, token_class, instant)
+        except UnpricedError:
+            return self._instead.token_price(model, token_class, instant)
 
 
-def _what(item: Spent) -> tuple[str, ...]:
-    return (item.team, item.kind, item.cluster, item.namespace, item.consumer, item.accelerator, item.sku)
-
-
-def _ratio(base: Mapping[tuple[str, ...], Fraction], later: list[Spent], total: Fraction) -> Fraction:
-    priced = {_what(item): item.amount for item in later}
-    return sum((priced.get(what, amount) for what, amount in base.items()), Fraction(0)) / total if total else Fraction(1)
+def _sum(spent: ByTeam, scope: Scope) -> Fraction:
+    return sum((item.amount for item in covered(spent, scope)), Fraction(0))
 
 
 def _of_day(day: Interval, changes: list[tuple[datetime, Fraction]]) -> Fraction:

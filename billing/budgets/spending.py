@@ -103,7 +103,7 @@ def spent_on(key: LineKey, amount: Fraction) -> Spent:
     )  # fmt: skip
 
 
-def spent_in(parts: Sequence[Interval], *, card: RateCard | None = None) -> list[Spent]:
+def spent_in(parts: Sequence[Interval], *, card: CorrectedRateCard | None = None) -> list[Spent]:
     """Usage at list price per part; parts follow each other without a gap. Unowned and unpriced usage is nobody's.
 
     `card`: other prices than those that were in force.
@@ -112,7 +112,7 @@ def spent_in(parts: Sequence[Interval], *, card: RateCard | None = None) -> list
         return []
     reference_data = reference_data_known(last_close_seq() + 1)
     if card is not None:
-        reference_data = replace(reference_data, card=CorrectedRateCard(card.versions, ()))
+        reference_data = replace(reference_data, card=card)
     starts = [part.start for part in parts]
     whole = Slice.of(reference_data, Interval(parts[0].start, parts[-1].end), "", EpochFilter())
     sums: dict[tuple[int, What, str], Decimal] = {}

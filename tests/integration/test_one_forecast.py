@@ -156,6 +156,29 @@ def test_a_published_price_counts_for_what_has_no_budget_too(clock: Clock, tmp_p
     assert [text_of(signed_in("fin"), address).count("209.52") for address in (f"{EXPLORER}&team=nlp", EXPLORER)] == [1, 1]
 
 
+WHOLE = {"accelerator": "NVIDIA-H800", "price_per_gpu_hour": "10.0000"}
+HALF = {"resource": "nvidia.com/mig-3g.40gb", "price_per_slice_hour": "10.0000"}
+
+
+@pytest.mark.parametrize("gpu", [[WHOLE, HALF], [HALF]], ids=["beside whole devices", "which alone have a price"])
+def test_slices_that_get_a_price_of_their_own_are_not_free_from_then_on(clock: Clock, tmp_path: Path, gpu: Any) -> None:
+    """Each day also has an hour of a half at the device's price, 5.00 more; from the 21st on it costs 10.00, so a day 15.00.
+
+    110.00 in 10.5 days go on: 10.476 a day for 9.5 days and half as much again for 10 days are 256.67, and 366.67 in all.
+    """
+    clock.now, half = MADE + SOON, {"resource": HALF["resource"], "device_fraction": "0.5", "quantity": 1}
+    days = range(1, 12)
+    ingest_allocations(
+        *(hold(50 + n, f"2026-11-{n:02}T01:00:00Z", f"2026-11-{n:02}T02:00:00Z", **half) for n in days), now=clock.now
+    )
+    later = {**SET_UP["price_versions"][0], "name": "later", "valid_from": "2026-11-21T00:00:00+08:00", "gpu": gpu}
+    apply(tmp_path, price_versions=[*SET_UP["price_versions"], later])
+    days_store(now=clock.now, rebuild=True)
+    counted(clock.now)
+    standing = BudgetStatus.objects.get(start__lte=clock.now, end__gt=clock.now)
+    assert (str(standing.spent), str(standing.forecast_p50)) == ("110.00", "366.67")
+
+
 @pytest.fixture
 def large(clock: Clock, settings: Any) -> None:
     """The month is a large one, assessed and summed at 11:50, and no budget is about it."""
