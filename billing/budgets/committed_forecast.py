@@ -31,7 +31,8 @@ from pricing.rating import DIVISOR
 class Bought:
     """Hours of one commitment that one month has left, for use on local days in [first, until).
 
-    `price` of such an hour, and `list_price` of now; `to_come`: the month has not begun, nothing of it is spent yet.
+    `price` of such an hour, and `list_price` of now, 0 where there is none; `to_come`: the month has not begun, nothing of
+    it is spent yet.
     """
 
     team: str
@@ -83,9 +84,9 @@ def bought_ahead(
         to_come = window.start > now
         left = {} if to_come else _left(reference_data, window, month)
         for one in reference_data.commitments.of_month(window):
-            part, listed = one.part_of(window), reference_data.card.list_price(one.accelerator, now)
+            part, listed = one.part_of(window), reference_data.card.list_price(one.accelerator, now) or 0
             hours = Fraction(one.bought(window) if to_come else left.get(one.name, 0)) / MICROSECONDS_PER_HOUR
-            if part is not None and listed:
+            if part is not None:
                 first, last = (day_of(at, zone) for at in (part.start, part.end))
                 found.append(
                     Bought(one.team, one.accelerator, first, last, hours, Fraction(one.price), Fraction(listed), to_come)
@@ -118,7 +119,7 @@ class _Use:
         for day, of_team, of_scope in zip(self.days, self.team, self.scope, strict=True):
             expected = share * of_team
             for number, item in enumerate(self.bought):
-                if item.first <= day < item.until and expected > 0:
+                if item.list_price and item.first <= day < item.until and expected > 0:
                     used = min(expected / item.list_price, left[number])
                     left[number] -= used
                     expected -= used * item.list_price

@@ -114,6 +114,16 @@ def test_each_month_of_a_quarter_has_its_own_hours(tmp_path: Path) -> None:
     assert standing(prepared(tmp_path, bought("100"), period="quarter")).forecast_p50 == Decimal("8600.00")
 
 
+@pytest.mark.parametrize("price", [None, "0"], ids=["in no list yet", "at nothing in the list"])
+def test_months_to_come_are_paid_also_for_what_has_no_list_price(tmp_path: Path, price: str | None) -> None:
+    """92 days x 100.00 of what is used, and 100 hours x 8 in November and in December of devices that come then."""
+    free = [{"accelerator": "NVIDIA-B200", "price_per_gpu_hour": price}] if price else []
+    gpu = [*SET_UP["price_versions"][0]["gpu"], *free]
+    later = {**SET_UP["price_versions"][0], "name": "later", "valid_from": "2026-10-02T00:00:00+08:00", "gpu": gpu}
+    ahead = bought("100", accelerator="NVIDIA-B200", valid_from="2026-11-01")
+    assert standing(prepared(tmp_path, ahead, prices=[later], period="quarter")).forecast_p50 == Decimal("10800.00")
+
+
 def test_hours_that_are_bought_from_a_later_day_on_pay_from_that_day(tmp_path: Path) -> None:
     """From the 17th to the end: 15 of 31 days, 48.387097 hours. 160 x 10 before it, 150 - 48.387097 beyond them.
 
