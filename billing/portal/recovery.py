@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
 from fractions import Fraction
+from itertools import chain
 from typing import Any
 
 from django.db.models import Q, QuerySet, Sum
@@ -23,15 +24,17 @@ from billing.invoices.selectors import known_before
 from billing.portal.selectors import OpenMonth, notes_by_month
 from billing.portal.statements import MonthFacets
 from billing.rates.models import Commitment, CostSheet, GpuPrice, TokenPrice
+from billing.rates.selectors import interruption_rules
 from billing.rating.assessment import DeviceTime, rate_period
 from billing.rating.models import PoolTime
 from billing.rating.selectors import pool_times
 from billing.tenancy.models import Team
-from billing.usage.queries import gpu_time
+from billing.usage.queries import carried_time, gpu_time
 from billing.usage.scope import EpochFilter
 from billing.usage.selectors import capacity_sums
 from metering.accelerators import device_share
 from metering.intervals import Interval, previous_month
+from pricing.meters import Explanation
 from pricing.money import round_amount, round_to, split_amount
 from pricing.tco import BEYOND_AN_INSTALLED_HOUR, VARIABLE
 from pricing.token_contexts import figures_by_class
@@ -133,9 +136,9 @@ class Recovery:
 def recovery_of(period: BillingPeriod, month: MonthFacets) -> Recovery:
     times = _device_time(period, month)
     lines = [line for line in month.charged if not line.key.correction]
-    billed = _billed(lines, period)
     offered = _offered(period.window)
     names = sorted({*offered, *times})
+    billed = _billed(lines, period, names)
     costs = _hour_costs(period)
     pools = [
         _pool(name, times.get(name, DeviceTime()), offered.get(name), costs.get(name[1]), billed[name])
@@ -159,31 +162,37 @@ def _device_time(period: BillingPeriod, month: MonthFacets) -> Mapping[tuple[str
     return rate_period(window=period.window, zone=period.zone, close_seq=period.close_seq).device_time
 
 
-def _billed(lines: Iterable[Charged], period: BillingPeriod) -> dict[tuple[str, str], Decimal]:
-    """Amounts by pool. A slice that has one price on all cards is shared out over the cards it was used on, to the cent."""
+def _billed(
+    lines: Iterable[Charged], period: BillingPeriod, pools: Collection[tuple[str, str]]
+) -> dict[tuple[str, str], Decimal]:
+    """Amounts by pool. What has one price on all cards is shared out over the cards it was used on, to the cent."""
     billed: dict[tuple[str, str], Decimal] = defaultdict(lambda: ZERO)
-    cards: dict[tuple[str, str, str], dict[str, Decimal]] | None = None
+    cards: dict[tuple[str, str, str, bool], dict[str, Decimal]] | None = None
     for line in lines:
         key = line.key
         if key.counts_tokens:
             continue
-        if key.accelerator or not key.what.on_demand:
+        if (key.cluster, key.accelerator) in pools or not key.namespace:
             billed[key.cluster, key.accelerator] += line.amount
             continue
         cards = cards if cards is not None else _cards(period)
-        used = cards.get((key.cluster, key.namespace, key.sku), {"": Decimal(1)})
+        carried = key.what.explained_by is Explanation.ENDS
+        used = cards.get((key.cluster, key.namespace, key.sku, carried), {key.accelerator: Decimal(1)})
         names = sorted(used)
         for name, amount in zip(names, split_amount(line.amount, [used[name] for name in names]), strict=True):
             billed[key.cluster, name] += amount
     return billed
 
 
-def _cards(period: BillingPeriod) -> dict[tuple[str, str, str], dict[str, Decimal]]:
-    """Device-microseconds of the month by (cluster, namespace, resource), on each card, as its close saw them."""
-    found: dict[tuple[str, str, str], dict[str, Decimal]] = defaultdict(lambda: defaultdict(Decimal))
-    for item in gpu_time([period.window], EpochFilter(before=known_before(period))):
+def _cards(period: BillingPeriod) -> dict[tuple[str, str, str, bool], dict[str, Decimal]]:
+    """Device-microseconds of the month on each card, as its close saw them, by (cluster, namespace, resource): of all time,
+    and (True) of what the platform carries of it.
+    """
+    found: dict[tuple[str, str, str, bool], dict[str, Decimal]] = defaultdict(lambda: defaultdict(Decimal))
+    pieces, epochs = [period.window], EpochFilter(before=known_before(period))
+    for item in chain(gpu_time(pieces, epochs), carried_time(pieces, epochs, interruption_rules())):
         if item.device_us:
-            found[item.cluster, item.namespace, item.resource][item.accelerator] += item.device_us
+            found[item.cluster, item.namespace, item.resource, bool(item.policy)][item.accelerator] += item.device_us
     return found
 
 
