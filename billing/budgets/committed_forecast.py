@@ -104,16 +104,18 @@ def _left(reference_data: ReferenceData, window: Interval, month: str) -> Mappin
 @dataclass(frozen=True, slots=True)
 class _Use:
     """What is expected of one accelerator of one team on the remaining days, at the list price of now: by the team, and of
-    that by the scope; with the hours that pay for it, in the order in which they do.
+    that by the scope; with the hours that pay for it, in the order in which they do. `dearer`: its price of a day as a
+    multiple of that of now, where it differs.
     """
 
     days: list[date]
     team: list[Fraction]
     scope: list[Fraction]
     bought: list[Bought]
+    dearer: Mapping[date, Fraction]
 
-    def change(self, share: Fraction, scope: Scope, dearer: Mapping[date, Fraction]) -> Fraction:
-        """What bought hours change where so much of the expected use comes; `dearer`: as in Progress."""
+    def change(self, share: Fraction, scope: Scope) -> Fraction:
+        """What bought hours change where so much of the expected use comes."""
         left = [item.hours for item in self.bought]
         change = sum((item.hours * item.price for item in self.bought if item.to_come and item.counts(scope)), Fraction(0))
         for day, of_team, of_scope in zip(self.days, self.team, self.scope, strict=True):
@@ -124,14 +126,14 @@ class _Use:
                     left[number] -= used
                     expected -= used * item.list_price
                     own = used * of_scope / of_team
-                    change -= own * item.list_price * dearer.get(day, Fraction(1))
+                    change -= own * item.list_price * self.dearer.get(day, Fraction(1))
                     change += Fraction(0) if item.counts(scope) else own * item.price
         return change
 
 
 def as_billed(
     answer: Forecast, progress: Progress, scope: Scope, bought: Iterable[Bought], past: Past, jobs: Iterable[Running],
-    by_day: Callable[[list[Running]], Mapping[date, Fraction]],
+    by_day: Callable[[list[Running]], Mapping[date, Fraction]], dearer: Callable[[str], Mapping[date, Fraction]],
 ) -> Forecast:  # fmt: skip
     """A forecast of a scope at list price, as the close will bill its period.
 
@@ -139,7 +141,8 @@ def as_billed(
     cost nothing more: the forecast at list price, 1240.00, becomes 640.00, beside 400.00 of bought hours that are in what is
     spent and in no list price. A scope of one namespace has no unused hours: it pays 8.00 for each of the 60.
 
-    `jobs`: those that run, of all teams; `by_day`: what some of them are expected to cost on each day.
+    `jobs`: those that run, of all teams; `by_day`: what some of them are expected to cost on each day; `dearer`: as in
+    Progress, of whole devices of an accelerator.
     """
     running, uses, groups = list(jobs), list[_Use](), defaultdict[tuple[str, str], list[Bought]](list)
     for item in bought:
@@ -153,12 +156,12 @@ def as_billed(
                       by_day([job for job in own if seen.covers(job)])) for seen in (whole, scope)
         )  # fmt: skip
         items.sort(key=lambda item: item.until)
-        uses.append(_Use([day for day, _ in progress.rest()], of_team, of_scope, items))
+        uses.append(_Use([day for day, _ in progress.rest()], of_team, of_scope, items, dearer(accelerator)))
     to_come = answer.p50 - progress.spent
 
     def billed(end: Fraction) -> Fraction:
         share = (end - progress.spent) / to_come if to_come else Fraction(1)
-        return sum((use.change(share, scope, progress.dearer) for use in uses), end)
+        return sum((use.change(share, scope) for use in uses), end)
 
     low, high = (None if end is None else billed(end) for end in (answer.p10, answer.p90))
     return replace(answer, p50=billed(answer.p50), p10=low, p90=high)

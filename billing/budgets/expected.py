@@ -111,7 +111,8 @@ class Outlook:
         answer, extra = forecast(progress, history), Fraction(spent) - regular
         if answer is None:
             return Expected(withheld="history")
-        answer = as_billed(answer, progress, scope, self.bought(scope, start + days * DAY), self.past, jobs, by_day)
+        bought, of_devices = self.bought(scope, start + days * DAY), partial(self.prices.dearer_devices, until=window.end)
+        answer = as_billed(answer, progress, scope, bought, self.past, jobs, by_day, of_devices)
         low, high = (None if end is None else round_amount(end + extra) for end in (answer.p10, answer.p90))
         return Expected(
             round_amount(answer.p50 + extra), low, high, answer.method, errors=answer.errors, windows=answer.windows

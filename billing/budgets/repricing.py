@@ -5,7 +5,7 @@ scope is what its days cost from that version on. What has no price in the later
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
@@ -23,36 +23,58 @@ ByTeam = Mapping[str, list[Spent]]
 
 
 @dataclass(frozen=True)
+class _Later:
+    """A published version to come: from when on, its prices, and what the usage of the last weeks costs at them."""
+
+    begin: datetime
+    card: RateCard
+    spent: ByTeam
+
+
+@dataclass(frozen=True)
 class PricesAhead:
-    """What the usage of the last weeks costs now, and from each instant at which a published version begins."""
+    """The prices of now and what the usage of the last weeks costs at them, and the same of published versions to come."""
 
     now: datetime
     zone: str
-    at_now: ByTeam
-    later: tuple[tuple[datetime, ByTeam], ...] = ()
+    card: RateCard
+    spent: ByTeam = field(default_factory=dict)
+    later: tuple[_Later, ...] = ()
 
     def dearer(self, scope: Scope, until: datetime) -> dict[date, Fraction]:
         """Cost of each local day to come as a multiple of what it would be at the prices of now; only where it differs."""
-        total = _sum(self.at_now, scope)
-        if not total:
+        total = _sum(self.spent, scope)
+        return self._by_day([(one, _sum(one.spent, scope) / total) for one in self.later] if total else [], until)
+
+    def dearer_devices(self, accelerator: str, until: datetime) -> dict[date, Fraction]:
+        """The same of whole devices of an accelerator."""
+        price = self.card.list_price(accelerator, self.now)
+        if not price:
             return {}
-        changes = [(at, _sum(spent, scope) / total) for at, spent in self.later if at < until]
+        listed = [(one, one.card.list_price(accelerator, one.begin) or 0) for one in self.later]
+        return self._by_day([(one, Fraction(later) / Fraction(price)) for one, later in listed], until)
+
+    def _by_day(self, ratios: list[tuple[_Later, Fraction]], until: datetime) -> dict[date, Fraction]:
+        changes = [(one.begin, ratio) for one, ratio in ratios if one.begin < until]
+        if not changes:
+            return {}
         days = {day_of(day.start, self.zone): _of_day(day, changes) for day in local_days(self.now, until, self.zone)}
         return {day: factor for day, factor in days.items() if factor != 1}
 
 
 def prices_ahead(now: datetime, until: datetime, zone: str) -> PricesAhead:
-    """The published versions that begin between now and then; nothing is read where there is none."""
-    card = rate_card()
-    current = card.version_at(now)
-    later = [version for version in card.versions if now < version.valid_from < until]
+    """The published versions that begin between now and then; no usage is read where there is none."""
+    published = rate_card()
+    current = published.version_at(now)
+    later = [version for version in published.versions if now < version.valid_from < until]
     if current is None or not later:
-        return PricesAhead(now, zone, {})
-    window, card = [Interval(now - LOOKED_AT, now)], _Always(current)
-    later_spent = tuple(
-        (version.valid_from, by_team(spent_in(window, card=_Always(version, card)))) for version in later
-    )
-    return PricesAhead(now, zone, by_team(spent_in(window, card=card)), later_spent)
+        return PricesAhead(now, zone, published)
+    card, window = _Always(current), [Interval(now - LOOKED_AT, now)]
+    cards = [(version.valid_from, _Always(version, card)) for version in later]
+    return PricesAhead(
+        now, zone, card, by_team(spent_in(window, card=card)),
+        tuple(_Later(begin, one, by_team(spent_in(window, card=one))) for begin, one in cards),
+    )  # fmt: skip
 
 
 class _Always(CorrectedRateCard):

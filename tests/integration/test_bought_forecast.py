@@ -16,7 +16,7 @@ from billing.budgets.scope import Scope
 from billing.budgets.services import days_store, forecasts_update, standings_refresh
 from billing.rating.selectors import reference_data_known
 from metering.intervals import billing_month
-from tests.factories import SET_UP, allocation_record, apply, ingest_allocations
+from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, token_record
 
 pytestmark = pytest.mark.django_db
 ZONE = "Asia/Shanghai"
@@ -107,6 +107,19 @@ def test_a_later_price_is_paid_for_what_lies_beyond_the_bought_hours(tmp_path: P
     gpu = [{"accelerator": "NVIDIA-H800", "price_per_gpu_hour": "12"}]
     later = {**SET_UP["price_versions"][0], "name": "later", "valid_from": "2026-10-20T00:00:00+08:00", "gpu": gpu}
     assert standing(prepared(tmp_path, bought("100"), prices=[later])).forecast_p50 == Decimal("3140.00")
+
+
+def test_a_later_price_of_tokens_takes_nothing_off_bought_hours(tmp_path: Path) -> None:
+    """1,000 x 8 are spent, used or not. 100.00 of tokens a day for 19 days, and from the 20th on 200.00 for 12 days."""
+    tokens = [{"model": "llama-3-8b", "input": "4", "output": "16"}]
+    later = {**SET_UP["price_versions"][0], "name": "later", "valid_from": "2026-10-20T00:00:00+08:00", "tokens": tokens}
+    budget = prepared(tmp_path, bought("1000"), prices=[later])
+    ingest_tokens(
+        *(token_record(day, time=f"2026-10-{day:02}T04:00:00Z", input_tokens=50_000_000, cache_read_input_tokens=0,
+                       output_tokens=0, reasoning_output_tokens=0) for day in range(1, 5)), now=NOW,
+    )  # fmt: skip
+    found = standing(budget)
+    assert (found.spent, found.forecast_p50) == (Decimal("8400.00"), Decimal("12300.00"))
 
 
 def test_each_month_of_a_quarter_has_its_own_hours(tmp_path: Path) -> None:
