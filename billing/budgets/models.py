@@ -357,6 +357,12 @@ class BudgetChange(Proposal):
         wish = self.payload["wish"]
         return {name: wish[name] for name in self.before}
 
+    @property
+    def ends(self) -> list[datetime | None]:
+        """When the budget ends, and when it is to end."""
+        ends = (self.before["valid_until"], self.after["valid_until"])
+        return [end and datetime.fromisoformat(end) for end in ends]
+
 
 class CapOverride(models.Model):
     """Asked by one person and, once another approves it, in force `until` then: the cap is so much higher."""

@@ -157,6 +157,22 @@ def test_a_lead_lowers_at_once_and_asks_for_more_on_the_page(people: None, tmp_p
     assert Budget.objects.get().amount == money("400.00")
 
 
+@pytest.mark.parametrize(("asked", "shown"), [
+    ({"valid_until": datetime(2026, 10, 31, 16, tzinfo=UTC)}, "Ends on the morning of 2026-11-01"),
+    ({"amount": money("300.00"), "valid_until": None}, "Ends on the morning of —"),
+    ({"amount": money("300.00")}, ""),
+])  # fmt: skip
+def test_who_approves_sees_the_day_of_the_billing_zone_on_which_it_will_end(
+    people: None, tmp_path: Path, asked: dict[str, Any], shown: str
+) -> None:
+    known = declared(tmp_path, **HARD)
+    budget_change(team=known.team, wish=wish_of(known, **asked), reason="growth", now=NOW, actor="tom")
+    page = " ".join(signed_in("fin").get(f"/budgets/{known.pk}/").content.decode().split())
+    assert "A change waits for approval" in page
+    assert shown in page
+    assert page.count("Ends on the morning of") == bool(shown)
+
+
 def test_a_plan_is_changed_month_by_month_and_a_lead_takes_a_wish_back(people: None, tmp_path: Path) -> None:
     known = declared(tmp_path, **PLAN)
     lead, address = signed_in(User.objects.get(username="tom")), f"/budgets/{known.pk}/change/"
