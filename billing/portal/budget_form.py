@@ -120,6 +120,8 @@ class ChangeForm(RowsForm):
 
     def clean(self) -> dict[str, Any]:
         until, since = self.cleaned_data.get("valid_until"), self.budget.valid_from
+        if until and timezone.localtime(until).date() == self.initial["valid_until"]:
+            until = self.cleaned_data["valid_until"] = self.budget.valid_until  # which may lie within that day
         if since and until and until <= since:
             begins = {"start": timezone.localtime(since).date().isoformat()}
             self.add_error("valid_until", gettext("must come after %(start)s, on which the budget begins") % begins)

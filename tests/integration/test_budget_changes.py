@@ -9,6 +9,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.test import Client
+from django.utils import timezone
 
 from billing.approvals.limits import AuthorityError
 from billing.approvals.selectors import waiting
@@ -17,6 +18,7 @@ from billing.budgets.services import BudgetError, budget_change, budget_change_a
 from billing.budgets.services.budgets import loosens
 from billing.budgets.services.changes import wish_of
 from billing.budgets.thresholds import Rung
+from billing.portal.budget_form import ChangeForm
 from billing.tenancy.models import AuditEntry
 from tests.factories import apply, money, person, signed_in
 
@@ -171,6 +173,16 @@ def test_who_approves_sees_the_day_of_the_billing_zone_on_which_it_will_end(
     assert "A change waits for approval" in page
     assert shown in page
     assert page.count("Ends on the morning of") == bool(shown)
+
+
+def test_an_end_within_a_day_stays_where_only_the_name_is_changed(people: None, tmp_path: Path) -> None:
+    known = declared(tmp_path, **{**HARD, "valid_until": "2026-12-01T12:00:00+08:00"})
+    form = ChangeForm(
+        {"name": "Ours", "amount": "200.00", "valid_until": "2026-12-01"}, budget=known, currency="CNY"
+    )
+    with timezone.override("Asia/Shanghai"):
+        assert form.is_valid(), form.errors
+    assert form.wish == wish_of(known, name="Ours")
 
 
 def test_a_plan_is_changed_month_by_month_and_a_lead_takes_a_wish_back(people: None, tmp_path: Path) -> None:
