@@ -5,9 +5,10 @@ import pytest
 from billing.approvals.limits import AuthorityError
 from billing.closing.services.closing import CloseRefusedError, period_close
 from billing.closing.services.reopening import ReopeningError, reopening_approve
+from billing.closing.services.waivers import exception_waive
 from billing.corrections.services.retroactive import retroactive_acknowledge, retroactive_propose
 from billing.invoices.services.invoices import ApprovalError, invoice_rebuild
-from billing.invoices.services.periods import PeriodError
+from billing.invoices.services.periods import PeriodError, period_open
 from billing.rating.selectors import closed_until
 from tests.factories.closing import Died
 from tests.scenarios.company import Company, day, morning_after, price_list
@@ -66,6 +67,32 @@ def test_late_usage_of_earlier_months_is_billed_once_by_the_close_that_stays(com
         "1 GPU-Hours of NVIDIA-H800 at 10.0000: 10.00 (used in 2026-10)", "total 10.00",
     ]  # fmt: skip
     assert company.proven("2026-10", "2026-11", "2026-12")
+
+
+def test_a_pod_may_have_ended_within_a_month_that_is_open_again(company: Company) -> None:
+    """Seen for 30 hours, it had ended after 20; of late usage 2 of 6 hours are left, which only a withdrawn close billed."""
+    october, november = {"since": "2026-10-20 00:00", "gpus": 1}, {"since": "2026-11-10 00:00", "gpus": 1}
+    company.report(7, "cv", until=None, seen="2026-10-21 06:00", **october)
+    company.waives("2026-10", "metering_gap", "hq-1/cv")
+    company.closes("2026-10")
+    company.reopens("2026-10")
+    company.report(7, "cv", until="2026-10-20 20:00", **october)
+    assert company.what_blocks("2026-10") == []
+    company.bills("2026-10")
+    assert company.owes("cv") == "200.00"
+    late = {"since": "2026-10-25 00:00", "gpus": 1}
+    company.report(8, "cv", until=None, seen="2026-10-25 06:00", **late)
+    company.uses("cv", until="2026-11-10 10:00", **november)
+    exception_waive(
+        period=period_open(month="2026-11"), kind="metering_gap", subject="hq-1/cv", reason="seen", actor="sam",
+        now=morning_after("2026-11"),
+    )  # fmt: skip
+    company.closes("2026-11")
+    company.reopens("2026-11")
+    company.report(8, "cv", until="2026-10-25 02:00", **late)
+    company.bills("2026-11")
+    assert company.owes("cv") == "320.00"
+    assert company.proven("2026-10", "2026-11")
 
 
 def test_a_price_may_be_mended_while_the_month_is_open_again(company: Company) -> None:

@@ -62,10 +62,10 @@ class End:
 class Known:
     """What the ledger knows of an allocation.
 
-    `frozen_until`: how far a close has billed it. `kept_until`: how far pieces of earlier epochs reach; what of them
-    lies after `frozen_until` is in a month that is still open. `facts`: what the bill depends on, asked only where either
-    side was `reconstructed`; `learned`: the report whose facts take the place of reconstructed ones. `stored_reason`: why
-    the ledger says it ended before this batch. `intact`: the row is what was reported, by its hash.
+    `frozen_until`: how far a close has billed it that was not taken back. `kept_until`: how far pieces of earlier epochs
+    reach; what of them lies after `frozen_until` is in a month that is still open. `facts`: what the bill depends on, asked
+    only where either side was `reconstructed`; `learned`: the report whose facts take the place of reconstructed ones.
+    `stored_reason`: why the ledger says it ended before this batch. `intact`: the row is what was reported, by its hash.
     """
 
     identity: int
@@ -287,9 +287,9 @@ def _lock_known(cursor: Any, ids: list[str], epoch: int) -> dict[str, Known]:
     cursor.execute(
         f"""SELECT a.allocation_id, a.identity, a.ended_at, a.observed_until, a.end_reason, a.id,
                   (SELECT max(least(s.until, w."end")) FROM usage_allocationrevision s
-                   JOIN usage_close w ON s.start < w."end" AND s.until > w.start
+                   JOIN usage_close w ON w.withdrawn_at IS NULL AND s.start < w."end" AND s.until > w.start
                    WHERE s.allocation_id = a.id
-                         AND s.epoch < (SELECT max(close_seq) FROM usage_close)),
+                         AND s.epoch < (SELECT max(close_seq) FROM usage_close WHERE withdrawn_at IS NULL)),
                   (SELECT max(until) FROM usage_allocationrevision s WHERE s.allocation_id = a.id AND s.epoch < %(epoch)s),
                   a.end_rule, a.end_estimated, a.end_earliest, a.end_latest, a.end_reconstructed, a.reconstructed_from,
                   a.content_sha256 = {content_sha256(ALLOCATION, 'a')},

@@ -42,32 +42,6 @@ SELECT suanpan_refused_where('usage_gpuallocation', 'change_brings_its_hash', ch
     '(' || suanpan_differs(changing) || ') <> (NEW.content_sha256 <> OLD.content_sha256)', 'reported usage is never changed')
   FROM (VALUES ('{ended_at,observed_until,end_reason,end_rule,end_estimated,end_earliest,end_latest,end_reconstructed}'::text[] || '{identity,pod,node,workload_kind,workload_name,queue,site,facts,reconstructed_from}'::text[])) AS v (changing);
 
--- Revisions are guarded statement by statement: row by row it costs a report of open allocations a fifth of its time.
-CREATE OR REPLACE FUNCTION usage_revision_guard() RETURNS trigger LANGUAGE plpgsql AS $$
-DECLARE
-    present integer := (SELECT coalesce(max(close_seq), 0) FROM usage_close);
-    refused boolean;
-BEGIN
-    IF TG_OP = 'DELETE' THEN
-        refused := EXISTS (
-            SELECT 1 FROM gone o JOIN usage_close w ON w.start < o.until AND w."end" > o.start
-            WHERE o.epoch < present);
-    ELSE
-        refused := EXISTS (
-            SELECT 1 FROM gone o JOIN come n ON n.id = o.id WHERE o.epoch < present AND n.until <> o.until
-            AND (n.until > o.until OR EXISTS (
-                SELECT 1 FROM usage_close w WHERE w.start < o.until AND w."end" > n.until)));
-    END IF;
-    IF refused THEN
-        RAISE EXCEPTION '% of %: what a close has billed of an allocation stays', TG_OP, TG_TABLE_NAME
-            USING ERRCODE = 'restrict_violation';
-    END IF;
-    RETURN NULL;
-END $$;
-CREATE OR REPLACE TRIGGER cut_revision_of_a_close_stays AFTER UPDATE ON usage_allocationrevision
-    REFERENCING OLD TABLE AS gone NEW TABLE AS come FOR EACH STATEMENT EXECUTE FUNCTION usage_revision_guard();
-CREATE OR REPLACE TRIGGER revision_of_a_close_stays AFTER DELETE ON usage_allocationrevision
-    REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION usage_revision_guard();
 SELECT suanpan_columns_stay('usage_allocationrevision', '{until}', 'reported usage is never changed');
 SELECT suanpan_never_emptied('usage_allocationrevision', 'reported usage is never changed');
 
