@@ -120,6 +120,19 @@ def credited_of(lines: Sequence[BilledLine]) -> dict[tuple[str | None, int], Dec
     return sums
 
 
+def reversed_rows(lines: Iterable[BilledLine]) -> set[tuple[type, int]]:
+    """The rows of lines that a note took back as a whole."""
+    reversals = NoteLine.objects.filter(style=NoteLine.Style.REVERSAL).exclude(
+        note__correction__status=Correction.Status.VOID
+    )
+    found: set[tuple[type, int]] = set()
+    for field_name, model in (("invoice_line", InvoiceLine), ("note_line", NoteLine)):
+        mine = [line.row.pk for line in lines if isinstance(line.row, model)]
+        taken = reversals.filter(**{f"{field_name}__in": mine}).values_list(f"{field_name}_id", flat=True)
+        found |= {(model, pk) for pk in taken}
+    return found
+
+
 def credited_by_position(invoice: Invoice) -> dict[int, Decimal]:
     """What issued notes credited of each line of an invoice, negative, by position."""
     credits = NoteLine.objects.filter(invoice_line__invoice=invoice, note__number__isnull=False)

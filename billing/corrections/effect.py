@@ -10,16 +10,9 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
-from billing.corrections.credited_lines import billed_lines, credited_of
+from billing.corrections.credited_lines import billed_lines, credited_of, reversed_rows
 from billing.corrections.note_lines import BilledLine, NoteError
-from billing.invoices.models import (
-    BillingPeriod,
-    Correction,
-    Invoice,
-    InvoiceLine,
-    Note,
-    NoteLine,
-)
+from billing.invoices.models import BillingPeriod, Invoice, Note
 from billing.invoices.selectors import unbuilt_drafts
 from billing.rating.assessment import RatingResult, rate_slice
 from billing.rating.models import RetroactiveChange
@@ -180,8 +173,8 @@ def current_lines(close_seq: int, team: str) -> CurrentLines:
     notes = Note.objects.filter(kind=Note.Kind.REBILL, team__code=team, number__isnull=False, lines__close_seq=close_seq)
     documents += notes.select_related("team", "invoice__period").distinct().order_by("id")
     lines = [line for document in documents for line in billed_lines(document) if line.close_seq == close_seq]
-    reversed_rows = _reversed(lines)
-    standing = [line for line in lines if (type(line.row), line.row.pk) not in reversed_rows]
+    taken = reversed_rows(lines)
+    standing = [line for line in lines if (type(line.row), line.row.pk) not in taken]
     return CurrentLines(invoice, {line.key: line for line in standing}, credited_of(standing))
 
 
@@ -192,19 +185,6 @@ def _refuse_unbuilt(close_seq: int, team: str) -> None:
             "the draft of %(team)s for %(month)s was voided: build it again and issue it first, then correct it",
             team=team, month=period.month,
         ))
-
-
-def _reversed(lines: Iterable[BilledLine]) -> set[tuple[type, int]]:
-    """The rows of lines that a note took back as a whole."""
-    reversals = NoteLine.objects.filter(style=NoteLine.Style.REVERSAL).exclude(
-        note__correction__status=Correction.Status.VOID
-    )
-    found: set[tuple[type, int]] = set()
-    for field_name, model in (("invoice_line", InvoiceLine), ("note_line", NoteLine)):
-        mine = [line.row.pk for line in lines if isinstance(line.row, model)]
-        taken = reversals.filter(**{f"{field_name}__in": mine}).values_list(f"{field_name}_id", flat=True)
-        found |= {(model, pk) for pk in taken}
-    return found
 
 
 def change_as_dict(change: RetroactiveChange) -> dict[str, Any]:

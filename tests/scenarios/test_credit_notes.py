@@ -7,7 +7,7 @@ from billing.corrections.services.corrections import Wanted
 from billing.corrections.services.sla import LostWork, sla_credit_draft
 from billing.invoices.models import Correction
 from tests.factories import money
-from tests.scenarios.company import Company, day, part, whole
+from tests.scenarios.company import Company, day, part, price_list, whole
 
 INVOICE = "AI-INFRA-2026-000001"
 
@@ -85,6 +85,22 @@ def lost(gpus: int) -> Correction:
     wanted = Wanted("sla", "the node failed", "INC-17", "sam", day("2026-11-12"))
     work = LostWork(gpus, money("3.5"), money("1"))
     return sla_credit_draft(number=INVOICE, position=1, lost=work, wanted=wanted)
+
+
+def test_a_line_of_no_amount_is_billed_again_once(company: Company) -> None:
+    """Ten hours were free and should have been 5.0000: 50.00, however often somebody asks."""
+    company.publishes(price_list("free", "2026-10-01", gpu_hour="0.0000"))
+    company.uses("cv", gpus=1, since="2026-10-10 08:00", until="2026-10-10 18:00")
+    company.bills("2026-10")
+    number = company.number("cv", "2026-10")
+    assert company.credits(number, whole(1, rebill_price="5")) == [
+        "AI-INFRA-CN-2026-000001, 2026-11", "reversal: -10 GPU-Hours of NVIDIA-H800 at 0.0000: 0.00",
+        "AI-INFRA-RB-2026-000001, 2026-11", "rebill: 10 GPU-Hours of NVIDIA-H800 at 5.0000: 50.00",
+    ]  # fmt: skip
+    for again in (whole(1, rebill_price="5"), whole(1)):
+        with pytest.raises(NoteError, match=r"its 0\.00 are credited already"):
+            company.drafts_credit(number, again)
+    assert (company.owes("cv"), company.proven("2026-10")) == ("50.00", True)
 
 
 def test_lost_work_is_credited_up_to_one_checkpoint_interval(october: Company) -> None:

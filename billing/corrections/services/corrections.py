@@ -16,7 +16,14 @@ from django.db import transaction
 from billing.approvals.limits import has_right, require_right
 from billing.approvals.models import Proposal
 from billing.approvals.services import approve, proposal_create, proposal_submit, reject
-from billing.corrections.credited_lines import billed_lines, credited_of, document_numbered, facts_of, given
+from billing.corrections.credited_lines import (
+    billed_lines,
+    credited_of,
+    document_numbered,
+    facts_of,
+    given,
+    reversed_rows,
+)
 from billing.corrections.note_lines import (
     BilledLine,
     NoteEntry,
@@ -151,11 +158,13 @@ def credit_note_draft(*, number: str, credits: Sequence[LineCredit], wanted: Wan
     with transaction.atomic():
         document = document_numbered(number)
         lines = _lines_asked_for(document, credits)
-        credited = credited_of(lines)
+        credited, taken = credited_of(lines), reversed_rows(lines)
         entries: list[NoteEntry] = []
         rebills: list[tuple[NoteEntry, Decimal]] = []
         for line, credit in zip(lines, credits, strict=True):
             before = credited[line.document, line.position]
+            if credit.amount is None and (type(line.row), line.row.pk) in taken:
+                raise _credited_already(line)
             entries += line_credits(line, credit, before)
             if credit.rebilled:
                 rebills.append((_rebill(line, credit), -before))
@@ -204,7 +213,7 @@ def line_credits(line: BilledLine, credit: LineCredit, before: Decimal) -> list[
     name = f"line {line.position} of {line.document}"
     if credit.amount is None:
         if line.amount and not left:
-            raise NoteError(Message("%(name)s: its %(amount)s are credited already", name=name, amount=line.amount))
+            raise _credited_already(line)
         return [*([withdrawal(line, before)] if before else []), reversal(line)]
     if credit.rebilled:
         raise NoteError(Message("%(name)s: only a whole line is billed again; leave its amount out", name=name))
@@ -217,6 +226,12 @@ def line_credits(line: BilledLine, credit: LineCredit, before: Decimal) -> list[
             name=name, amount=credit.amount, left=left, all=line.amount,
         ))
     return [allowance(line, credit.amount, quantity=credit.quantity, unit_price=credit.unit_price)]
+
+
+def _credited_already(line: BilledLine) -> NoteError:
+    """Also of a line of no amount, of which nothing is ever left to credit."""
+    name = f"line {line.position} of {line.document}"
+    return NoteError(Message("%(name)s: its %(amount)s are credited already", name=name, amount=line.amount))
 
 
 def _rebill(line: BilledLine, credit: LineCredit) -> NoteEntry:
