@@ -13,7 +13,7 @@ from billing.budgets.services import BudgetError, budget_change, budget_put, cha
 from billing.closing.partial_close import ClosingChangeError, closing_check
 from billing.corrections.services.proof import ClosedPeriodError, closed_periods_check
 from billing.invoices.acceptance import last_deadline
-from billing.invoices.models import BillingPeriod
+from billing.invoices.models import BillingPeriod, Invoice, Note
 from billing.rates.models import PriceVersion
 from billing.rates.services import PriceVersionInput, RateError, price_version_publish
 from billing.setup.budgets import read_budget, read_channel
@@ -27,7 +27,14 @@ from billing.setup.terms import (
     efficiency_policy_store,
     interruption_policy_store,
 )
-from billing.tenancy.models import DISPUTE_HOLD_AMOUNT, DISPUTE_HOLD_SHARE, BillingSetup, Team
+from billing.tenancy.models import (
+    DISPUTE_HOLD_AMOUNT,
+    DISPUTE_HOLD_SHARE,
+    BillingSetup,
+    ConsumerOwnership,
+    NamespaceOwnership,
+    Team,
+)
 from billing.tenancy.people import PeopleError, first_account_create
 from billing.tenancy.selectors import NoSetupError, billing_setup, company_calendar
 from billing.tenancy.services import (
@@ -212,6 +219,8 @@ class _Application:
             name = entry.text("name", default=code)
             cost_center = entry.text("cost_center", default="", limit=64)
             is_group = entry.flag("group")
+            if is_group and _is_billed(code):
+                raise entry.error("group", f"{code!r} owns usage or was billed and stays a team: name a new group above it")
             billed_to = {name: entry.text(name, default="", limit=200) for name in ("legal_entity", "recipient")}
             entry.finish()
             _, changed = team_put(
@@ -305,6 +314,12 @@ class _Application:
 
 def _since(valid_from: datetime | None) -> str:
     return f" from {valid_from.isoformat()}" if valid_from else ""
+
+
+def _is_billed(code: str) -> bool:
+    """Whether it is a team that owns anything at any time, or has documents, which no page shows of a group."""
+    of_team = (NamespaceOwnership, ConsumerOwnership, Invoice, Note)
+    return any(model._default_manager.filter(team__code=code, team__is_group=False).exists() for model in of_team)
 
 
 def _refuse_cycle(code: str, declared: dict[str, Entry]) -> None:

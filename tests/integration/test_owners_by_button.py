@@ -11,7 +11,7 @@ import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
-from billing.invoices.models import BillingPeriod
+from billing.invoices.models import BillingPeriod, Invoice
 from billing.invoices.services.periods import period_open
 from billing.setup.apply import set_up_apply
 from billing.setup.file import SetUpFileError
@@ -25,8 +25,10 @@ from billing.setup.owners import (
     team_ending,
     teams_declared,
 )
+from billing.tenancy.access import Access, Right
 from billing.tenancy.models import AuditEntry, BillingMode, ConsumerOwnership, NamespaceOwnership, Team
 from tests.factories import allocation_record, apply, ingest_allocations, person, signed_in
+from tests.factories.closing import close, issue
 from tests.full_scenario import build_scenario, pleasant
 
 pytestmark = pytest.mark.django_db
@@ -96,6 +98,20 @@ def test_a_team_never_comes_below_itself_whatever_is_stored_already(tmp_path: Pa
     with pytest.raises(SetUpFileError, match=r"form line 2: teams\[0\].parent: 'nlp' would be above itself"):
         owners_apply(text="teams:\n- {code: nlp, parent: cv}\n", name="form", actor="ann")
     assert Team.objects.get(code="nlp").parent is None
+
+
+def test_a_team_with_usage_of_its_own_becomes_no_group(tmp_path: Path) -> None:
+    """Groups get no invoice: the 209.62 of October would be in no list and no total, though somebody owes them."""
+    apply(tmp_path, ownership=[{"cluster": "hq-1", "namespace": "lab", "team": "cv"}])
+    lab()
+    close()
+    issue()
+    for code in ("cv", "nlp"):  # of nlp a consumer
+        with pytest.raises(SetUpFileError, match=rf"form line 2: teams\[0\].group: '{code}' owns usage or was billed"):
+            owners_apply(text=f"teams:\n- {{code: {code}, group: true}}\n", name="form", actor="ann")
+    assert [invoice.total for invoice in Invoice.objects.filter(team__in=Access(frozenset(Right)).teams())] == [
+        Decimal("209.62")
+    ]
 
 
 WRONG_FILES = {
