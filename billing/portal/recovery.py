@@ -138,7 +138,7 @@ def recovery_of(period: BillingPeriod, month: MonthFacets) -> Recovery:
     lines = [line for line in month.charged if not line.key.correction]
     offered = _offered(period.window)
     names = sorted({*offered, *times})
-    billed = _billed(lines, period, names)
+    billed = _billed(lines, period, {*names})
     costs = _hour_costs(period)
     pools = [
         _pool(name, times.get(name, DeviceTime()), offered.get(name), costs.get(name[1]), billed[name])
