@@ -90,10 +90,11 @@ def same_moment(period: BillingPeriod, before: BillingPeriod, now: datetime) -> 
 
 @dataclass(frozen=True, slots=True)
 class DaysBefore:
-    """The first days of a month as the close after all closes so far would see them."""
+    """The first days of a month, those before `until`, as the close after all closes so far would see them."""
 
     month: str
     window: Interval
+    until: datetime
     close_seq: int
     assessed: RatingResult
 
@@ -104,12 +105,12 @@ class DaysBefore:
         until = same_moment(period, before, now)
         if until <= before.start:
             return None
-        window, close_seq = Interval(before.start, until), reference_data.close_seq or last_close_seq() + 1
+        window, close_seq = before.window, reference_data.close_seq or last_close_seq() + 1
         assessed = rate_slice(
             window=window, zone=before.zone, reference_data=reference_data, close_seq=close_seq, correction=False,
-            to_come=True,
+            until=until,
         )  # fmt: skip
-        return cls(before.month, window, close_seq, assessed)
+        return cls(before.month, window, until, close_seq, assessed)
 
     @property
     def lines(self) -> list[Line]:
@@ -132,4 +133,4 @@ class Compared(msgspec.Struct):
         teams: dict[str, list[LineRollup]] = defaultdict(list)
         for item in line_rollups(statement_line(line) for line in days.lines):
             teams[item.team].append(item)
-        return cls(days.window.end, teams)
+        return cls(days.until, teams)

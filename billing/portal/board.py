@@ -278,7 +278,8 @@ class Board:
         lines = self.filters.kept(previewed(line) for line in days.lines if line.charge.key.team in codes)
         if not self.filters.of_jobs:
             return lines
-        pieces = by_job(lines, Seen(days.window, days.month, days.close_seq, self.reference_data), days.assessed.verdicts)
+        seen = Seen(days.window, days.month, days.close_seq, self.reference_data, days.until)
+        pieces = by_job(lines, seen, days.assessed.verdicts)
         return part_lines(piece for piece in pieces if self.filters.keeps_job(piece.job, piece.queue))
 
     def heat(self) -> list[Heat]:

@@ -6,6 +6,7 @@ Workloads and queues are not on a line: a line is shared out over its jobs by th
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from decimal import Decimal
 from fractions import Fraction
 
@@ -103,12 +104,16 @@ def whole_lines(lines: Iterable[Charged]) -> list[Piece]:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What the lines were made of: the time they are about, and what a close (or none yet) knew of it."""
+    """What the lines were made of: the time they are about, and what a close (or none yet) knew of it.
+
+    `until`: of a part of the month, what was used before it.
+    """
 
     window: Interval
     month: str
     before: int
     reference_data: ReferenceData
+    until: datetime | None = None
 
 
 def by_job(lines: Sequence[StatementLine], seen: Seen, verdicts: Iterable[AnyVerdict]) -> list[Piece]:
@@ -147,7 +152,7 @@ def _usage_by_line(lines: Sequence[StatementLine], seen: Seen, verdicts: Verdict
     keys = [line.key for line in lines if line.key.namespace and not line.key.correction]
     kinds = frozenset(key.kind for key in keys)
     reading = Reading({key.team for key in keys}, {(key.cluster, key.namespace) for key in keys}, (), kinds)
-    part = Slice.of(seen.reference_data, seen.window, seen.month, EpochFilter(before=seen.before))
+    part = Slice.of(seen.reference_data, seen.window, seen.month, EpochFilter(before=seen.before), until=seen.until)
     found: dict[LineKey, Jobs] = defaultdict(lambda: defaultdict(Decimal))
     for item in rated_usage(part, seen.reference_data, Grain.JOB, reading, verdicts=verdicts, faults={}):
         if item.place.until is None:

@@ -7,6 +7,7 @@ before a close, the close itself and the proof after it are one computation.
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from decimal import Decimal
 from functools import reduce
 from operator import attrgetter
@@ -151,20 +152,23 @@ def _without(
 
 
 def rate_slice(
-    *, window: Interval, zone: str, reference_data: ReferenceData, close_seq: int, correction: bool, to_come: bool = False
-) -> RatingResult:
+    *, window: Interval, zone: str, reference_data: ReferenceData, close_seq: int, correction: bool,
+    until: datetime | None = None,
+) -> RatingResult:  # fmt: skip
     """Assess what close `close_seq` billed of a window (`correction`: of a window closed before).
 
-    to_come: that close was not made yet, so no capacity is kept for it and that of now counts.
+    until: only what was used before it, of a close that was not made yet: so no capacity is kept for it and that of now
+    counts. Bought hours are those of the window.
     """
     first = close_before(close_seq) if correction else 0
     epochs = EpochFilter(before=close_seq, first=first, last_sample=reference_data.last_sample(window))
 
     def attempt(faults: dict[str, str]) -> RatingResult:
         assessment = RatingResult(faults=dict(faults))
-        _rate_window(assessment, reference_data, window, epochs, zone, correction=correction)
+        _rate_window(assessment, reference_data, window, epochs, zone, correction=correction, until=until)
         if not correction:
-            _allocate(assessment, window, month_of(window.start, zone), None if to_come else close_seq)
+            offered = Interval(window.start, until or window.end)
+            _allocate(assessment, offered, month_of(window.start, zone), None if until else close_seq)
         return _without(faults, assessment, reference_data, window)
 
     return _rated(attempt)
@@ -183,9 +187,9 @@ def _allocate(assessment: RatingResult, window: Interval, month: str, close_seq:
 
 def _rate_window(
     assessment: RatingResult, reference_data: ReferenceData, window: Interval, epochs: EpochFilter, zone: str, *,
-    correction: bool,
+    correction: bool, until: datetime | None = None,
 ) -> None:  # fmt: skip
-    part = Slice.of(reference_data, window, month_of(window.start, zone), epochs, correction=correction)
+    part = Slice.of(reference_data, window, month_of(window.start, zone), epochs, correction=correction, until=until)
     tokens_read = deferred_query(lambda: list(token_usage(part, reference_data)))
     jobs = None if correction else job_reads(reference_data, part)
     owned = _own_devices(assessment, reference_data, [usage for usage, _ in device_usage(part, reference_data)])

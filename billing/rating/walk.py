@@ -119,10 +119,14 @@ class Slice:
 
     @classmethod
     def of(
-        cls, reference_data: ReferenceData, window: Interval, month: str, epochs: EpochFilter, *, correction: bool = False
-    ) -> "Slice":
-        """The window, cut where any of the reference data changes."""
+        cls, reference_data: ReferenceData, window: Interval, month: str, epochs: EpochFilter, *, correction: bool = False,
+        until: datetime | None = None,
+    ) -> "Slice":  # fmt: skip
+        """The window, cut where any of the reference data changes; of its usage only that before `until`."""
         devices, tokens = reference_data.device_pieces(window), reference_data.token_pieces(window)
+        if until is not None:
+            days = Interval(window.start, until)
+            devices, tokens = ([part for piece in cut if (part := piece.overlap(days))] for cut in (devices, tokens))
         return cls(window, month, epochs, correction, devices, tokens)
 
 

@@ -47,6 +47,21 @@ def test_idle_time_is_compared_with_that_of_the_same_days(tmp_path: Path) -> Non
     assert (str(bridge.before), str(bridge.after), bridge.effects) == ("640.00", "640.00", [])
 
 
+def test_bought_hours_are_compared_with_their_part_of_the_whole_month_before(tmp_path: Path) -> None:
+    """1,000 hours a month at 8 for 5 of 31 days are 161.290323, 1,290.32, also on the 12th; 10 others cost 100.00."""
+    terms = {"name": "nlp-2026", "team": "nlp", "accelerator": "NVIDIA-H800", "gpu_hours_per_month": "1000",
+             "price_per_gpu_hour": "8", "valid_from": "2026-10-01", "valid_until": "2026-10-06"}  # fmt: skip
+    apply(tmp_path, commitments=[terms])
+    for month in (10, 11):
+        ingest_allocations(hold(month, f"2026-{month}-10T00:00:00Z", f"2026-{month}-10T10:00:00Z", quantity=1))
+    at = datetime(2026, 11, 12, tzinfo=UTC)
+    watched(at)
+    for filters in ({}, {"workload": ""}):
+        bridge = board("2026-11", at, **filters).bridge()
+        assert bridge is not None
+        assert (str(bridge.before), str(bridge.after)) == ("1390.32", "100.00")
+
+
 def test_the_comparison_stands_still_for_a_minute(october: None) -> None:
     """4 devices at 10.00 from 08:00 to 09:00 of the 5th in Shanghai: 30 of the 60 minutes are 20.00, 31 are 20.67."""
     ingest_allocations(hold(7, "2026-10-05T00:00:00Z", "2026-10-05T01:00:00Z", quantity=4))
