@@ -32,20 +32,16 @@ SAMPLE = {"cluster": "hq-1", "pod_uid": "uid-1", "start": "2026-10-10T00:00:00Z"
           "gpu_seconds": "691200", "mfu": "0.40", "hfu": "0.45", "dtype": "bf16", "coverage": "1"}  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def usage(for_all_tests: Path) -> None:
+@pytest.fixture
+def october(tmp_path: Path) -> Iterator[None]:
     """8 GPUs for 24 hours at 10: 1,920.00. One hour more before, preempted; a request; capacity; a sample."""
-    factories.apply(for_all_tests)
+    factories.apply(tmp_path)
     ingest_allocations(DAY, allocation_record(2, ended_at="2026-10-10T01:00:00Z", observed_until=None, quantity=1,
                                               end_reason="preempted", namespace="nlp-dev"))  # fmt: skip
     ingest_tokens(token_record())
     rollups_fold()
     factories.ingest_capacity(**CAPACITY)
     ingest_sample(**SAMPLE)
-
-
-@pytest.fixture
-def october(usage: None, db: None) -> Iterator[None]:
     yield
     # that may refer to nothing any more
     rewrite("DELETE FROM usage_allocationrevision; DELETE FROM usage_allocationinterruption")
