@@ -29,6 +29,7 @@ from billing.tenancy.models import Team
 from billing.tenancy.selectors import billing_setup
 from metering.intervals import declared_instant
 from metering.messages import Message
+from pricing.fields import shown
 
 STEPS: Mapping[str, tuple[Callable[..., CommitmentDraft], str]] = {
     "approve": (services.terms_approve, "prices:approve"),
@@ -87,13 +88,12 @@ class CommitmentDraftSerializer(TermsSerializer[CommitmentDraft]):
 class DeclaredInstant(serializers.DateTimeField):
     """An instant with an offset, or a date: local midnight of the billing zone, as in the set-up file."""
 
-    default_error_messages = {"invalid": "must be a date, or an RFC 3339 instant with an offset, from 2000 to 2199"}
-
     def to_internal_value(self, value: Any) -> datetime:
         try:
             return declared_instant(str(value), billing_setup().zone)
-        except ValueError:
-            self.fail("invalid")
+        except ValueError as error:
+            expected = Message("must be a date, or an RFC 3339 instant with an offset, from 2000 to 2199")
+            raise serializers.ValidationError(Message("%(value)s %(range)s", value=shown(value), range=expected)) from error
 
 
 class ProposalSerializer(serializers.Serializer[Any]):
