@@ -13,6 +13,13 @@ PROMETHEUS := $(and $(shell command -v prometheus 2>/dev/null),$(shell command -
 NODE := $(and $(shell command -v node 2>/dev/null),$(shell command -v npm 2>/dev/null))
 PEERS := $(and $(PROMETHEUS),$(NODE),$(shell PATH=$$PATH:/usr/sbin command -v pgbouncer),$(shell PATH=$$PATH:/usr/sbin command -v nginx),$(shell command -v pgbackrest),$(shell command -v kubectl),$(wildcard /usr/lib/postgresql/15/bin/postgres))
 BUILDAH := $(and $(shell command -v buildah 2>/dev/null),$(shell command -v mmdebstrap 2>/dev/null),$(shell unshare --mount echo yes 2>/dev/null))
+# SUITE:PROGRAMS of each suite that cannot run on this machine.
+LEFT_OUT := $(strip \
+    $(if $(CHROMIUM),,tests/browser:chromium-headless-shell) \
+    $(if $(PROMETHEUS),,tests/prometheus:prometheus,promtool) \
+    $(if $(NODE),,tests/identity:node,npm) \
+    $(if $(PEERS),,tests/operations:pgbouncer,pgbackrest,nginx,kubectl,postgresql-15,prometheus,npm) \
+    $(if $(and $(BUILDAH),$(PEERS)),,tests/images:buildah,mmdebstrap,the-right-to-mount))
 HAS_CLICKHOUSE := command -v clickhouse-server >/dev/null && command -v java >/dev/null && [ -e /usr/share/java/zookeeper.jar ]
 OF_TOKENS := ingest_tokens|token_record|usage/tokens|build_scenario|\.company import|factories\.histories
 .DEFAULT_GOAL := help
@@ -44,11 +51,8 @@ check: lint    ## lint, types, layers, then unit, golden and property tests with
 	$(BIN)/python -m pytest --numprocesses logical $(DIVIDED) --hypothesis-profile check tests/property tests/golden tests/unit
 
 test: lint     ## everything: lint, types and layers, then every test with all examples
-	@[ -n "$(CHROMIUM)" ] || echo "make test: no Chromium on this machine, so the browser tests are left out; CI runs them" >&2
-	@[ -n "$(PROMETHEUS)" ] || echo "make test: no prometheus and promtool on this machine, so the tests against a real Prometheus are left out; CI runs them" >&2
-	@[ -n "$(NODE)" ] || echo "make test: no node and npm on this machine, so the tests against a real OpenID provider are left out; CI runs them" >&2
-	@[ -n "$(PEERS)" ] || echo "make test: no pgbouncer, pgbackrest, nginx, kubectl, PostgreSQL 15, prometheus and npm on this machine, so the tests of a production set-up are left out; CI runs them" >&2
-	@[ -n "$(BUILDAH)" ] || echo "make test: no buildah, mmdebstrap and right to mount on this machine, so the images are not built; CI builds them" >&2
+	@for suite in $(LEFT_OUT); do echo "make test: $${suite%%:*} is left out: this machine lacks $${suite#*:}" >&2; done
+	@[ -z "$(LEFT_OUT)" ] || [ "$$CI" != true ] || { echo "make test: CI leaves no suite out; install what is missing" >&2; exit 2; }
 	$(BIN)/python -m pytest $(WORKERS) $(if $(and $(BUILDAH),$(PEERS)),tests/images) $(if $(CHROMIUM),tests/browser) $(if $(PROMETHEUS),tests/prometheus) $(if $(NODE),tests/identity) $(if $(PEERS),tests/operations) $(SUITES)
 
 lint: $(VENV)/.dev
