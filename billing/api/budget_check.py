@@ -1,4 +1,5 @@
-"""`budgets/check` and `budgets/reservations`: the question read, the answer written, for Django and `gateway_requests`.
+"""`budgets/check`, `budgets/reservations` and `budgets/authorize`: the question read, the answer written, for Django and
+`gateway_requests`.
 
 Any number of processes may answer: what is reserved is in Valkey, and all else is read from the database every few seconds.
 """
@@ -7,6 +8,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
 from http import HTTPStatus
+from math import ceil
 from typing import Any, Final
 from urllib.parse import parse_qsl
 
@@ -15,7 +17,7 @@ from django.utils import timezone
 from rest_framework.exceptions import APIException
 
 from billing.api.bodies import Answer as HttpAnswer
-from billing.api.bodies import TooLarge
+from billing.api.bodies import TooLarge, problem_answer
 from billing.budgets.check import MOST_SECONDS, Answer, Ask, check
 from billing.budgets.reference import CurrentReference, Reference
 from billing.budgets.reservations import Reservation, ReservationsAwayError, reservations
@@ -38,6 +40,16 @@ QUESTION: Final = {
     "output_tokens": "most tokens of the answer, to reserve their price", "seconds": "how long to hold at most",
 }  # fmt: skip
 """The fields of a question. Gateways may add their own, which nobody reads."""
+AUTHORIZE: Final = f"{PREFIX}authorize"
+QUESTION_HEADERS: Final = {
+    f"HTTP_X_SUANPAN_{name.upper()}": (name, f"X-Suanpan-{name.replace('_', '-').title()}") for name in QUESTION
+}
+"""By its name in a request's META: the field of the question that `budgets/authorize` reads there, and the header."""
+GATEWAY_AUTHORIZATION: Final = "HTTP_X_SUANPAN_AUTHORIZATION"
+"""Where a gateway that hands on the client's own Authorization puts its token."""
+DENIALS: Final = {"": HTTPStatus.TOO_MANY_REQUESTS, "429": HTTPStatus.TOO_MANY_REQUESTS, "403": HTTPStatus.FORBIDDEN}
+RESERVED_WAIT: Final = 5
+"""Seconds after which to ask again where only what is reserved stands in the way."""
 
 _current = CurrentReference()
 
@@ -52,6 +64,60 @@ class Refused(APIException):
 
 def budget_check(token: ApiToken, fields: Mapping[str, Any]) -> dict[str, Any]:
     """May this request spend? With a reservation unless `reserve` is 0.  Raises Refused."""
+    answer, currency, _ = _decided(token, fields)
+    return as_dict(answer, currency)
+
+
+def budget_authorize(token: ApiToken, meta: Mapping[str, Any], query: str) -> HttpAnswer:
+    """The same question in headers, answered by the status alone, as forward-auth of gateways wants it.
+
+    204 allows. 429, or 403 with `deny=403`, refuses and says in `Retry-After` when to ask again.  Raises Refused.
+    """
+    denied = _denial(query)
+    fields = _header_fields(meta)
+    if token.source:
+        fields.setdefault("source", token.source)
+    answer, currency, now = _decided(token, fields)
+    headers = [("X-Budget-Reason", answer.reason)]
+    if answer.budget is not None:
+        headers.append(("X-Budget-Remaining", str(answer.budget.amount - answer.budget.spent)))
+    if answer.reservation is not None:
+        headers.append(("X-Suanpan-Reservation", answer.reservation.id))
+    line = answer.budget
+    if answer.allowed or line is None:  # only a budget refuses
+        return HTTPStatus.NO_CONTENT, "application/json", b"", headers
+    wait, why = RESERVED_WAIT, "what it has left is reserved for requests under way"
+    if answer.reason == "budget_used_up":
+        wait, why = max(1, ceil((line.end - now).total_seconds())), "it is used up"
+    detail = f"budget {line.name!r} of {line.period}: {why}; {line.spent} of {line.amount} {currency} are spent"
+    return problem_answer(denied, detail, *headers, ("Retry-After", str(wait)))
+
+
+def _denial(query: str) -> HTTPStatus:
+    """The status of a refusal: nginx's `auth_request` takes 429 for an error of ours.  Raises Refused.
+
+    Envoy appends the client's own query to that of the address, so other names are nobody's business here.
+    """
+    asked = [value for name, value in parse_qsl(query, keep_blank_values=True) if name == "deny"]
+    if len(set(asked)) > 1 or (asked and asked[0] not in DENIALS):
+        raise Refused(400, f"deny: {_shown_value(', '.join(asked))} must be 403 or 429")
+    return DENIALS[asked[0] if asked else ""]
+
+
+def _header_fields(meta: Mapping[str, Any]) -> dict[str, str]:
+    """The question of a request's headers, which are UTF-8.  Raises Refused."""
+    fields = {}
+    for name, (field, header) in QUESTION_HEADERS.items():
+        if value := meta.get(name, ""):
+            try:
+                fields[field] = str(value).encode("latin-1").decode("utf-8")
+            except UnicodeError as error:
+                raise Refused(400, f"{header}: {_shown_value(value)} must be UTF-8") from error
+    return fields
+
+
+def _decided(token: ApiToken, fields: Mapping[str, Any]) -> tuple[Answer, str, datetime]:
+    """The answer, its currency, and as of when.  Raises Refused."""
     ask, reserve = read_ask(fields)
     if token.source and ask.source != token.source:
         raise Refused(403, f"source {ask.source!r}: this token may ask for {token.source!r} only")
@@ -62,7 +128,7 @@ def budget_check(token: ApiToken, fields: Mapping[str, Any]) -> dict[str, Any]:
     if not _sees(token, ask, reference, now):
         raise Refused(404, "there is nothing here that you may see")
     try:
-        return as_dict(check(ask, reference, reservations(), now, reserve=reserve), reference.currency)
+        return check(ask, reference, reservations(), now, reserve=reserve), reference.currency, now
     except ReservationsAwayError as error:
         raise _unavailable() from error
 
@@ -80,11 +146,27 @@ def reservation_release(identity: str) -> None:
 def is_question(method: str, path: str) -> bool:
     """Whether `budget_answer` answers this; any other method and address is for Django to refuse."""
     action = path.removeprefix(PREFIX)
+    if is_authorization(path):
+        return method in ("GET", "HEAD", "POST")
     return (method, action) in ASKED or (method == "DELETE" and action.startswith("reservations/"))
 
 
-def budget_answer(token: ApiToken, method: str, path: str, query: str, body: bytes) -> HttpAnswer:
+def is_authorization(path: str) -> bool:
+    """Whether this is `budgets/authorize`; Envoy appends the path that its client asked for."""
+    return path == AUTHORIZE or path.startswith(f"{AUTHORIZE}/")
+
+
+def gateway_credentials(meta: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The headers in which to look for the token of a gateway that asks `budgets/authorize`."""
+    return {**meta, "HTTP_AUTHORIZATION": meta[GATEWAY_AUTHORIZATION]} if meta.get(GATEWAY_AUTHORIZATION) else meta
+
+
+def budget_answer(
+    token: ApiToken, method: str, path: str, query: str, body: bytes, meta: Mapping[str, Any]
+) -> HttpAnswer:
     """The answer of a process that has no other way to these addresses.  Raises Refused or TooLarge."""
+    if is_authorization(path):
+        return budget_authorize(token, meta, query)
     action = path.removeprefix(PREFIX)
     if method == "DELETE":
         reservation_release(action.removeprefix("reservations/"))

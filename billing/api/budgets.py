@@ -16,17 +16,21 @@ from drf_spectacular.utils import (
     inline_serializer,
 )
 from rest_framework import serializers
+from rest_framework.authentication import SessionAuthentication
 from rest_framework.generics import ListAPIView
 from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
-from billing.api.authentication import has_scope
+from billing.api.authentication import ApiTokenAuthentication, TokenUser, has_scope, token_of
 from billing.api.budget_check import (
     MOST_BODY,
     QUESTION,
+    QUESTION_HEADERS,
     SCOPE,
+    budget_authorize,
     budget_check,
+    gateway_credentials,
     read_fields,
     read_query,
     reservation_release,
@@ -153,6 +157,45 @@ class BudgetCheckEndpoint(Asked):
     )
     def get(self, request: Request) -> HttpResponse:
         return self.answer(request, read_query(request.META.get("QUERY_STRING", "")))
+
+
+class GatewayAuthentication(ApiTokenAuthentication):
+    """The token in `X-Suanpan-Authorization` where it is given: the other header is that of the gateway's client."""
+
+    def authenticate(self, request: Request) -> tuple[TokenUser, ApiToken] | None:
+        token = token_of(gateway_credentials(request.META))
+        return (TokenUser(token), token) if token else None
+
+
+class BudgetAuthorizeEndpoint(Asked):
+    """The same question in headers, answered by the status: forward-auth of nginx, Envoy, Traefik, APISIX and others."""
+
+    authentication_classes = [GatewayAuthentication, SessionAuthentication]
+
+    @extend_schema(
+        operation_id="budgets_authorize",
+        request=None,
+        parameters=[
+            *(
+                OpenApiParameter(header, str, "header", required=field == "consumer", description=QUESTION[field])
+                for field, header in QUESTION_HEADERS.values()
+            ),
+            OpenApiParameter("deny", str, enum=["403", "429"], description="status of a refusal"),
+        ],
+        responses={
+            204: None, (403, PROBLEM_JSON): OpenApiTypes.OBJECT, (429, PROBLEM_JSON): OpenApiTypes.OBJECT,
+            (503, PROBLEM_JSON): OpenApiTypes.OBJECT,
+        },
+    )  # fmt: skip
+    def get(self, request: Request, client_path: str | None = None) -> HttpResponse:
+        status, kind, body, headers = budget_authorize(
+            cast(ApiToken, request.auth), request.META, request.META.get("QUERY_STRING", "")
+        )
+        return HttpResponse(body, status=status, content_type=kind, headers={**dict(headers), "Cache-Control": "no-store"})
+
+    @extend_schema(exclude=True)
+    def post(self, request: Request, client_path: str | None = None) -> HttpResponse:
+        return self.get(request, client_path)
 
 
 class ReservationsEndpoint(Asked):

@@ -1,4 +1,5 @@
-"""What gateways send for each request, over ASGI: `POST usage/tokens`, `budgets/check`, `budgets/reservations`.
+"""What gateways send for each request, over ASGI: `POST usage/tokens`, `budgets/check`, `budgets/reservations`,
+`budgets/authorize`.
 
 The thread of the server reads and answers; all reports that wait are written in one transaction, so that thousands of
 reports a second need no thread each. The code behind is that of the endpoints in Django, and so are the answers.
@@ -24,7 +25,17 @@ from rest_framework.exceptions import APIException, NotAuthenticated, Permission
 from billing.api.admission import Admitted, gate
 from billing.api.authentication import token_of
 from billing.api.bodies import RECORD_BODIES, Answer, TooLarge, declared_bytes, problem_answer, unpacked_body
-from billing.api.budget_check import MOST_BODY, SCOPE, budget_answer, is_question
+from billing.api.budget_check import (
+    GATEWAY_AUTHORIZATION,
+    MOST_BODY,
+    QUESTION_HEADERS,
+    SCOPE,
+    Refused,
+    budget_answer,
+    gateway_credentials,
+    is_authorization,
+    is_question,
+)
 from billing.api.problems import PROBLEM_JSON, api_problem, unavailable
 from billing.api.token_reports import report_read, report_read_now
 from billing.tenancy.actors import actor_of_token
@@ -51,6 +62,10 @@ META: Final = {
     b"authorization": "HTTP_AUTHORIZATION", b"content-encoding": "HTTP_CONTENT_ENCODING", b"host": "HTTP_HOST",
     b"content-length": "CONTENT_LENGTH", b"content-type": "CONTENT_TYPE",
 }  # fmt: skip
+_ASKING: Final = {
+    **{header.lower().encode(): name for name, (_, header) in QUESTION_HEADERS.items()},
+    b"x-suanpan-authorization": GATEWAY_AUTHORIZATION,
+}
 """What is read of the head, under the names that the web process has for it."""
 _SAFE: Final = [(b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store")]
 
@@ -70,6 +85,8 @@ class GatewayRequests:
     def takes(scope: dict[str, Any], headers: Headers) -> bool:
         """Whether this request is answered here; what comes without a token, a session's for example, is for Django."""
         method, path = scope["method"], scope["path"]
+        if b"x-suanpan-authorization" in headers and is_authorization(path):
+            return is_question(method, path)
         return b"authorization" in headers and ((path == PATH and method == "POST") or is_question(method, path))
 
     async def __call__(self, scope: dict[str, Any], headers: Headers, receive: Receive, send: Send) -> None:
@@ -113,7 +130,7 @@ class GatewayRequests:
                 batch = await asyncio.to_thread(_read_apart, meta, body, admitted, reporter)
             return _taken(await self._writer.commits.submit(batch))
 
-    async def _token(self, meta: Meta) -> ApiToken | None:
+    async def _token(self, meta: Mapping[str, Any]) -> ApiToken | None:
         """Whose token this is; the database is asked where it was not asked lately, and of an address that is new here.
 
         Raises AuthenticationFailed.
@@ -128,15 +145,18 @@ class GatewayRequests:
         return await self._ask(self._asking, token_of, meta)
 
     async def _budget(self, scope: dict[str, Any], meta: Meta, receive: Receive) -> Answer:
-        token = await self._token(meta)
+        authorizing = is_authorization(scope["path"])
+        if authorizing:
+            meta |= _asking_meta(scope)
+        token = await self._token(gateway_credentials(meta) if authorizing else meta)
         if token is None:
             raise NotAuthenticated
         if not actor_of_token(token).has(SCOPE):
             raise PermissionDenied(f"this needs the scope {SCOPE}")
-        with gate.admit(0) as admitted:
-            body = await _body(receive, admitted, MOST_BODY)
+        with gate.admit(0) as admitted:  # a body of the gateway's client is waited for by nobody
+            body = b"" if authorizing else await _body(receive, admitted, MOST_BODY)
         query = scope["query_string"].decode("latin-1")
-        return await self._ask(self._checking, budget_answer, token, scope["method"], scope["path"], query, body)
+        return await self._ask(self._checking, budget_answer, token, scope["method"], scope["path"], query, body, meta)
 
     async def _ask(self, thread: ThreadPoolExecutor, question: Callable[..., Any], *arguments: Any) -> Any:
         """What database or Valkey say, in a thread that may wait."""
@@ -152,6 +172,20 @@ def meta_of(scope: dict[str, Any], headers: Headers) -> Meta:
         forwarded = [value for name, value in scope["headers"] if name == b"x-forwarded-for"]
         meta["HTTP_X_FORWARDED_FOR"] = b",".join(forwarded).decode("latin-1")
     return meta
+
+
+def _asking_meta(scope: dict[str, Any]) -> Meta:
+    """The question in the headers of `budgets/authorize`.  Raises Refused where one is given twice.
+
+    A client that sends a header which its gateway adds as well must not choose who is asked about.
+    """
+    asked: Meta = {}
+    for name, value in scope["headers"]:
+        if name in _ASKING:
+            if _ASKING[name] in asked:
+                raise Refused(400, f"{name.decode().title()}: is given twice")
+            asked[_ASKING[name]] = value.decode("latin-1")
+    return asked
 
 
 @lru_cache(maxsize=256)

@@ -38,6 +38,9 @@ urlpatterns = [
     path("events/batch", events.EventsBatchEndpoint.as_view(), name="events-batch"),
     path("budgets", budgets.Budgets.as_view(), name="budgets"),
     path("budgets/check", budgets.BudgetCheckEndpoint.as_view(), name="budgets-check"),
+    re_path(
+        r"^budgets/authorize(?P<client_path>/.*)?$", budgets.BudgetAuthorizeEndpoint.as_view(), name="budgets-authorize"
+    ),
     path("budgets/reservations", budgets.ReservationsEndpoint.as_view(), name="budgets-reservations"),
     re_path(
         r"^budgets/reservations/(?P<identity>[0-9a-f]{24})$", budgets.ReservationEndpoint.as_view(),

@@ -186,6 +186,7 @@ MATRIX: dict[str, tuple[str, dict[str, int]]] = {
     "api/v1/events/batch": ("POST", WRITE),
     "api/v1/budgets": ("GET", LIST),
     "api/v1/budgets/check": ("GET", WRITE),
+    "api/v1/^budgets/authorize(?P<client_path>/.*)?$": ("GET", WRITE),
     "api/v1/budgets/reservations": ("POST", WRITE),
     "api/v1/^budgets/reservations/(?P<identity>[0-9a-f]{24})$": ("DELETE", WRITE),
     "api/v1/explore": ("GET", LIST),
@@ -325,6 +326,8 @@ def filled(route: str, scenario: dict[str, Any]) -> str:
         return f"api/v1/invoices/{scenario['invoice'].number}"
     if "^credit-notes" in route:
         return f"api/v1/credit-notes/{scenario['note'].number}"
+    if "^budgets/authorize" in route:
+        return "api/v1/budgets/authorize"
     if "^budgets" in route:
         return f"api/v1/budgets/reservations/{'0' * 24}"
     if "^.*$" in route:

@@ -49,6 +49,8 @@ OPERATIONS: Final[dict[str, dict[str, Cells]]] = {
     "POST events/batch": {"usage:write": WRONG},
     "GET budgets": {"budgets:read": SAME},
     "GET budgets/check": {"budgets:read": BAD},
+    "GET ^budgets/authorize(?P<client_path>/.*)?$": {"budgets:read": BAD},
+    "POST ^budgets/authorize(?P<client_path>/.*)?$": {"budgets:read": BAD},
     "POST budgets/reservations": {"budgets:read": BAD},
     "DELETE ^budgets/reservations/(?P<identity>[0-9a-f]{24})$": {"budgets:read": MISSING},
     "GET usage/summary": {"usage:read": BAD},
@@ -112,6 +114,7 @@ BY_ROLE: Final[dict[str, Cells]] = {
     "POST price-versions": PRICES,  # an empty form
     "POST commitments/drafts": PRICES,
     "POST disputes": SESSION,
+    "POST ^budgets/authorize(?P<client_path>/.*)?$": SESSION,
     "POST periods/<str:month>/meter-readings": SESSION,
     "GET scim/v2/Users": SESSION,
     "GET scim/v2/Users/<int:pk>": SESSION,

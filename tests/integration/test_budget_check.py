@@ -4,6 +4,7 @@ import json
 import multiprocessing
 import os
 import random
+import socket
 import subprocess
 import sys
 import time
@@ -121,6 +122,98 @@ def test_a_reservation_is_stated_counted_and_can_be_released(asked: Asked) -> No
     assert asked.request("DELETE", f"reservations/{made['reservation']['id']}", presented).status_code == 204
     assert asked.request("DELETE", f"reservations/{made['reservation']['id']}", presented).status_code == 404
     assert Decimal(asked.check(presented, reserve="0")["held"]) == before
+
+
+def authorize(asked: Asked, path: str = "authorize", *, method: str = "GET", **headers: str) -> httpx.Response:
+    named = {"consumer": "nlp-key-1", "source": "litellm-hq", "model": "llama-3-8b", **headers}
+    sent = {f"X-Suanpan-{name.replace('_', '-')}": value for name, value in named.items() if value}
+    return asked.request(method, path, asked.presented, headers=sent)
+
+
+def test_forward_auth_lets_a_request_through_and_says_what_is_left(asked: Asked) -> None:
+    answer = authorize(asked, id="req-80", reserve="5")
+    assert (answer.status_code, answer.content) == (204, b"")
+    assert (answer.headers["X-Budget-Remaining"], answer.headers["X-Budget-Reason"]) == ("48.00", "within_budget")
+    assert answer.headers["Cache-Control"] == "no-store"
+    assert Decimal(asked.check(asked.presented, reserve="0")["held"]) == 5
+    identity = answer.headers["X-Suanpan-Reservation"]
+    assert authorize(asked, id="req-80", reserve="5", method="POST").headers["X-Suanpan-Reservation"] == identity
+    assert asked.request("DELETE", f"reservations/{identity}", asked.presented).status_code == 204
+
+
+@pytest.mark.parametrize(("query", "status"), [("", 429), ("?deny=429", 429), ("?deny=403", 403)])
+def test_forward_auth_refuses_what_is_used_up_until_the_period_ends(asked: Asked, query: str, status: int) -> None:
+    report("much", 48_000)
+    standings_refresh(now=timezone.now())
+    until(lambda: asked.check(asked.presented, reserve="0")["spent"] == "50.00")
+    before = timezone.now()
+    answer = authorize(asked, f"authorize{query}")
+    assert (answer.status_code, answer.headers["Content-Type"]) == (status, "application/problem+json")
+    assert (answer.headers["X-Budget-Remaining"], answer.headers["X-Budget-Reason"]) == ("0.00", "budget_used_up")
+    assert "it is used up; 50.00 of 50.00 CNY are spent" in answer.json()["detail"]
+    end, wait = BudgetStatus.objects.get().end, int(answer.headers["Retry-After"])
+    assert end - timezone.now() <= timedelta(seconds=wait) <= end - before + timedelta(seconds=1)
+
+
+def test_forward_auth_asks_to_wait_for_requests_under_way(asked: Asked) -> None:
+    assert authorize(asked, reserve="48").status_code == 204
+    answer = authorize(asked, reserve="1")
+    assert (answer.status_code, answer.headers["Retry-After"]) == (429, "5")
+    assert (answer.headers["X-Budget-Remaining"], answer.headers["X-Budget-Reason"]) == ("48.00", "budget_reserved")
+
+
+def test_forward_auth_passes_over_what_envoy_appends(asked: Asked) -> None:
+    """Envoy's `path_prefix` comes before the path and the query of its client, with the client's method and body."""
+    path = "authorize/v1/chat/completions?deny=403&api-version=2024-10-21&deny=403"
+    assert authorize(asked, path, method="POST").status_code == 204
+    long = {"X-Suanpan-Consumer": "nlp-key-1", "X-Suanpan-Source": "litellm-hq"}
+    answer = asked.request("POST", "authorize/v1/chat/completions", asked.presented, headers=long, content=b"x" * 300_000)
+    assert answer.status_code == 204, "a body that the gateway hands on is read by nobody"
+    announced = {**long, "Authorization": f"Bearer {asked.presented}", "Content-Length": "5"}
+    head = "".join(f"{name}: {value}\r\n" for name, value in announced.items())
+    with socket.create_connection(("127.0.0.1", asked.port), timeout=30) as raw:
+        raw.sendall(f"GET {ADDRESS}authorize HTTP/1.1\r\nHost: 127.0.0.1\r\n{head}\r\n".encode())
+        assert raw.recv(4096).startswith(b"HTTP/1.1 204"), "nginx announces a body that it does not send"
+    assert authorize(asked, method="DELETE").status_code == 405
+
+
+def test_forward_auth_takes_its_token_beside_that_of_the_client(asked: Asked) -> None:
+    """Gateways hand on the client's Authorization; a token that is bound to a source needs no header for it."""
+    bound, client = token(source="litellm-hq"), "Bearer sk-of-the-client"
+    sent = {"X-Suanpan-Authorization": f"Bearer {bound}", "Authorization": client, "X-Suanpan-Consumer": "nlp-key-1"}
+    assert asked.request("GET", "authorize", "", headers=sent).status_code == 204
+    assert asked.request("GET", "authorize", "", headers={**sent, "X-Suanpan-Source": "other"}).status_code == 403
+    del sent["Authorization"]
+    assert asked.request("GET", "authorize", "", headers=sent).status_code == 204
+    assert asked.request("GET", "authorize", "", headers={**sent, "X-Suanpan-Authorization": "Bearer no"}).status_code == 401
+    assert asked.request("GET", "check", "", headers=sent, params=ASK).status_code == 401, "only here"
+
+
+def test_forward_auth_in_django_answers_the_same(asked: Asked) -> None:
+    headers = {"X-Suanpan-Authorization": f"Bearer {asked.presented}", "X-Suanpan-Consumer": "nlp-key-1",
+               "X-Suanpan-Source": "litellm-hq", "X-Suanpan-Reserve": "48"}  # fmt: skip
+    first = Client().get(f"{ADDRESS}authorize", headers=headers)
+    assert (first.status_code, first["X-Budget-Remaining"]) == (204, "48.00")
+    second = Client().post(f"{ADDRESS}authorize/v1/images?deny=403", headers=headers)
+    assert (second.status_code, second["Retry-After"]) == (403, "5")
+
+
+def test_forward_auth_names_the_header_at_fault(asked: Asked) -> None:
+    def detail(*headers: tuple[str, bytes | str], path: str = "authorize") -> tuple[int, str]:
+        sent: list[tuple[bytes, bytes]] = [(b"Authorization", f"Bearer {asked.presented}".encode())]
+        sent += [(name.encode(), value if isinstance(value, bytes) else value.encode()) for name, value in headers]
+        answer = httpx.get(f"http://127.0.0.1:{asked.port}{ADDRESS}{path}", headers=sent, timeout=30)
+        return answer.status_code, answer.json()["detail"] if answer.content else ""
+
+    key, source = ("X-Suanpan-Consumer", "nlp-key-1"), ("X-Suanpan-Source", "litellm-hq")
+    assert detail(source) == (400, "consumer: is missing")
+    assert detail(key) == (400, "source: is missing")
+    assert detail(key, ("X-Suanpan-Consumer", "other"), source) == (400, "X-Suanpan-Consumer: is given twice")
+    assert detail(("X-Suanpan-Consumer", b"\xff"), source)[0] == 400
+    assert detail(("X-Suanpan-Consumer", "团队"), source) == (204, ""), "headers are UTF-8"
+    assert detail(key, source, ("X-Suanpan-Input-Tokens", "-1"))[0] == 400
+    assert detail(key, source, path="authorize?deny=500") == (400, "deny: '500' must be 403 or 429")
+    assert detail(key, source, path="authorize?deny=403&deny=429") == (400, "deny: '403, 429' must be 403 or 429")
 
 
 def test_a_named_reservation_ends_when_its_record_is_counted(asked: Asked) -> None:

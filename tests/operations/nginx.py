@@ -27,7 +27,7 @@ def nginx(web_port: int, **other: str) -> Iterator[str]:
         shipped = shipped.replace(before, after)
     with home_of("nobody") as home:
         (home / "suanpan.conf").write_text(shipped, encoding="utf-8")
-        (home / "nginx.conf").write_text(_main(home), encoding="utf-8")
+        (home / "nginx.conf").write_text(main_configuration(home), encoding="utf-8")
         process = subprocess.Popen(
             [program("nginx"), "-p", str(home), "-e", str(home / "error.log"), "-c", str(home / "nginx.conf")],
             **running_as("nobody"),
@@ -40,7 +40,7 @@ def nginx(web_port: int, **other: str) -> Iterator[str]:
             process.wait(timeout=30)
 
 
-def _main(home: Path) -> str:
+def main_configuration(home: Path) -> str:
     """What Debian's /etc/nginx/nginx.conf is to a configuration in conf.d."""
     paths = "".join(f"{name}_temp_path {home}/{name};" for name in TEMPORARY)
     return (
