@@ -43,13 +43,21 @@ class ShareRule(StrEnum):
     NONE = "none"  # nothing is counted
 
 
+HAMI_SCHEDULERS: Final = frozenset({"hami-scheduler"})
+VOLCANO_SCHEDULERS: Final = frozenset({"volcano"})
+KAI_SCHEDULERS: Final = frozenset({"kai-scheduler", "runai-scheduler"})
+"""`schedulerName` of the pods that each places; whoever writes a pod may write any annotation, and choose who places it.
+Source: Project-HAMi/HAMi charts/hami/values.yaml; volcano-sh/volcano cmd/scheduler/app/options;
+kai-scheduler/KAI-Scheduler pkg/common/constants; NVIDIA Run:ai, Scheduler."""
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     r"""Names that match `pattern` entirely. `grants`: annotations of a pod, any of which says what the scheduler gave;
     `register`: the annotation of a node that lists the devices of which it gives; both may quote the name (`\1`).
     `cores`: the resource of which a card has `cores_per_card` units, where the node's capacity stands for a register;
     `memory`: the resource of its memory, in units of `memory_unit_mib`. `devices`: the resource that counts whole devices
-    of the node (for NODE_RATIO).
+    of the node (for NODE_RATIO). `schedulers`: names of those that write the grants; nobody else is believed.
     """
 
     pattern: str
@@ -63,6 +71,7 @@ class Row:
     cores_per_card: int = 100
     memory: str = ""
     memory_unit_mib: int = 1
+    schedulers: frozenset[str] = HAMI_SCHEDULERS
 
 
 def _modifiers(vendor: str, memory: str, cores: str) -> tuple[Row, Row]:
@@ -93,7 +102,7 @@ ROWS: Final[tuple[Row, ...]] = (
     Row(r"nvidia\.com/priority", "nvidia", Kind.IGNORE, ShareRule.NONE),
     # Volcano's vGPU device plugin: volcano.sh pkg/scheduler/api/devices
     Row(r"volcano\.sh/vgpu-number", "nvidia", Kind.SHARED, ShareRule.GRANT, ("volcano.sh/vgpu-ids-new",),
-        "volcano.sh/node-vgpu-register"),
+        "volcano.sh/node-vgpu-register", schedulers=VOLCANO_SCHEDULERS),
     *_modifiers("nvidia", r"volcano\.sh/vgpu-memory(?:-percentage)?", r"volcano\.sh/vgpu-cores"),
     # Aliyun: gpushare-device-plugin const.go. gpu-mem is asked for alone, so here memory is the count
     Row(r"aliyun\.com/gpu-mem", "nvidia", Kind.SHARED, ShareRule.NODE_RATIO, devices="aliyun.com/gpu-count"),
@@ -111,7 +120,7 @@ ROWS: Final[tuple[Row, ...]] = (
         ShareRule.ASCEND_TEMPLATE),
     Row(r"huawei\.com/npu", "huawei", Kind.DEVICE),
     Row(r"huawei\.com/(Ascend(?:910(?:A|B[0-9]?|B4-1|C)?|310P?))", "huawei", Kind.DEVICE, ShareRule.WHOLE, _hami(r"\1"),
-        r"hami.io/node-register-\1"),
+        r"hami.io/node-register-\1", schedulers=HAMI_SCHEDULERS | VOLCANO_SCHEDULERS),
     Row(r"huawei\.com/npu-core", "huawei", Kind.SHARED, ShareRule.ASCEND_CORES),
     # Cambricon, Hygon, MetaX, Moore Threads, Enflame, Iluvatar, Kunlunxin, Biren, Vastai: HAMi values.yaml
     Row(r"cambricon\.com/vmlu", "cambricon", Kind.SHARED, ShareRule.GRANT, _hami("cambricon-mlu", "mlu"),

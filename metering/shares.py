@@ -22,19 +22,25 @@ CARD: Final = "nvidia.com/gpu"
 
 
 def allocated_share(
-    resource: str, quantity: int, requests: Mapping[str, int], annotations: Mapping[str, str], node: NodeFacts | None
+    resource: str,
+    quantity: int,
+    requests: Mapping[str, int],
+    annotations: Mapping[str, str],
+    node: NodeFacts | None,
+    scheduler: str = "",
 ) -> Fraction:
     """Mean share of a device behind one unit of `resource`, above 0 and at most 1.
 
     `requests`: all that the pod asks for, by resource; `annotations`: of the pod; `node`: as it was when the pod was bound,
-    None where nobody saw it.  Raises ShareUnknownError, whose message names what is not known.
+    None where nobody saw it; `scheduler`: who placed the pod ("": the default one), whose annotations alone are believed.
+    Raises ShareUnknownError, whose message names what is not known.
     """
     row = resource_row(resource)
     if row.kind not in COUNTED:
         raise ShareUnknownError(WHY_NOT_COUNTED.get(row.kind, "an extended resource that nobody knows"))
     if node is None:
         raise ShareUnknownError("the node was never seen")
-    share = _granted(resource, row, quantity, annotations, node)
+    share = _granted(resource, row, quantity, annotations, node, scheduler)
     if share is None:
         share = _kai_share(annotations, node) if row.share is ShareRule.KAI else _ungranted(resource, row, requests, node)
     if not 0 < share <= 1 or not device_fraction(share):
@@ -49,14 +55,20 @@ WHY_NOT_COUNTED: Final = {
 
 
 def _granted(
-    resource: str, row: Row, quantity: int, annotations: Mapping[str, str], node: NodeFacts
+    resource: str, row: Row, quantity: int, annotations: Mapping[str, str], node: NodeFacts, scheduler: str
 ) -> Fraction | None:
     """Mean of the pieces that a scheduler gave, one for each unit; None where it wrote nothing.
 
-    Anybody may write an annotation on a pod of their own, so it says nothing where each unit of the node is a card.
+    Anybody may write an annotation on a pod of their own, so it says nothing where another scheduler placed the pod, or
+    where each unit of the node is a card.
     """
     texts = {annotations[name] for name in row.grants if name in annotations}
     if not texts:
+        return None
+    if scheduler not in row.schedulers:
+        if row.share is ShareRule.GRANT or shared_devices(row, node) is not None:
+            placed = f"{scheduler or 'the default scheduler'} placed the pod"
+            raise ShareUnknownError(f"{' or '.join(row.grants)} is written on the pod, and {placed}"[:400])
         return None
     if len(texts) > 1:
         raise ShareUnknownError(f"{' and '.join(row.grants)} contradict each other")

@@ -11,8 +11,8 @@ from typing import Annotated, Any, Final, Generic, Literal, TypeVar
 
 import msgspec
 
-from metering.accelerator_resources import KAI_RESERVATIONS, KAI_SHARE, ROWS
-from metering.accelerators import is_extended
+from metering.accelerator_resources import COUNTED, KAI_RESERVATIONS, KAI_SCHEDULERS, KAI_SHARE, ROWS
+from metering.accelerators import is_extended, resource_row
 from metering.attribution import Owner
 from metering.claims import HiddenClaim, PodClaim, PodClaims, claims_named
 from metering.observations import Condition, ContainerState, PodSnapshot
@@ -310,17 +310,17 @@ def seen_pod(pod: Pod) -> SeenPod | None:
     """The pod with what it requests of extended resources, and its claims; None where it has neither.
 
     A share of KAI is asked for by annotation: the pod that asks holds it, and the pod by which KAI reserves the card for
-    all who share it holds nothing.
+    all who share it holds nothing. KAI gives no share to a pod that asks for whole devices, and none that it did not place.
 
     Raises RequestError for a quantity that is no whole number, msgspec.ValidationError for an object that is no pod.
     """
     requests = _requests(pod.spec)
-    if not requests and not pod.spec.resource_claims and not _names_class(pod.spec) and not _asks_kai(pod.metadata):
+    if not requests and not pod.spec.resource_claims and not _names_class(pod.spec) and not _asks_kai(pod):
         return None
     metadata, status = _metadata.decode(pod.metadata), _status.decode(pod.status)
     if metadata.namespace in KAI_RESERVATIONS and any(label.startswith(KAI_GROUP) for label in metadata.labels or {}):
         return None
-    if devices := kai_devices(metadata.annotations or {}):
+    if _asks_kai(pod) and not any(map(_is_nvidia, requests)) and (devices := kai_devices(metadata.annotations or {})):
         requests = {**requests, KAI_SHARE: devices}
     claims = _claims(pod.spec, status)
     if not requests and not claims.counted:
@@ -424,10 +424,17 @@ def _kept(annotations: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _asks_kai(metadata: msgspec.Raw) -> bool:
-    """Whether metadata may name annotations of KAI; asked of every pod, so without decoding it."""
-    text = bytes(metadata)
+def _asks_kai(pod: Pod) -> bool:
+    """Whether KAI placed the pod and its metadata may name annotations of KAI; without decoding it."""
+    if pod.spec.scheduler_name not in KAI_SCHEDULERS:
+        return False
+    text = bytes(pod.metadata)
     return any(name in text for name in KAI_NAMES)
+
+
+def _is_nvidia(resource: str) -> bool:
+    row = resource_row(resource)
+    return row.vendor == "nvidia" and row.kind in COUNTED
 
 
 @lru_cache(maxsize=4096)

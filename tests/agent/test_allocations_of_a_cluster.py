@@ -272,8 +272,10 @@ def test_a_resource_that_is_declared_to_be_no_accelerator_is_not_metered_and_its
         assert made.platform.agent["no_accelerators"] == ["example.com/nic"]
 
 
-def kai_pod(here: Rig, uid: str, namespace: str, gpus: int, **annotations: str) -> None:
-    pod = here.cluster.create(uid, gpus=gpus, namespace=namespace, schedulerName="kai-scheduler")
+def kai_pod(
+    here: Rig, uid: str, namespace: str, gpus: int, scheduler: str = "kai-scheduler", **annotations: str
+) -> None:
+    pod = here.cluster.create(uid, gpus=gpus, namespace=namespace, schedulerName=scheduler)
     pod["metadata"]["annotations"] = {name.replace("_", "-"): value for name, value in annotations.items()}
     pod["metadata"]["labels"] = {"runai-gpu-group": "group-1"}
     here.cluster.put("pods", pod)
@@ -292,6 +294,24 @@ def test_a_share_of_kai_is_its_users_and_the_pod_that_reserves_the_card_is_nobod
     assert held == {"half": ("nlp", 1, "0.5", "NVIDIA-H800"), "quarter": ("cv", 1, "0.25", "NVIDIA-H800")}
 
 
+def test_annotations_of_kai_are_those_of_pods_that_it_placed_and_gave_a_share(here: Rig) -> None:
+    """A pod with a whole card has no share beside it, and one that KAI did not place has none at all."""
+    kai_pod(here, "left over", "nlp", 1, gpu_fraction="0.5")
+    kai_pod(here, "memory", "nlp", 2, gpu_memory="4096")
+    kai_pod(here, "placed by another", "nlp", 1, "default-scheduler", gpu_fraction="0.5")
+    kai_pod(here, "nobody's", "nlp", 0, "default-scheduler", gpu_fraction="0.5")
+    kai_pod(here, "run:ai", "nlp", 0, "runai-scheduler", gpu_fraction="0.5")
+    here.settle()
+    here.deliver()
+    held = {item["pod"]: (item["resource"], item["quantity"], item["device_fraction"])
+            for item in here.platform.holds.values()}  # fmt: skip
+    assert held == {
+        "left over": ("nvidia.com/gpu", 1, "1"), "memory": ("nvidia.com/gpu", 2, "1"),
+        "placed by another": ("nvidia.com/gpu", 1, "1"), "run:ai": ("kai.scheduler/gpu-share", 1, "0.5"),
+    }  # fmt: skip
+    assert len(here.platform.holds) == 4
+
+
 def test_only_the_pods_of_kai_itself_are_left_out(here: Rig) -> None:
     """The label alone frees nobody of paying: a user may write it on any pod."""
     kai_pod(here, "clever", "nlp", 2)
@@ -302,7 +322,7 @@ def test_only_the_pods_of_kai_itself_are_left_out(here: Rig) -> None:
 
 def test_a_share_that_was_unknown_is_reported_once_it_is_known(here: Rig) -> None:
     """HAMi's list of a node came after the pod: the report that follows names the share."""
-    pod = here.cluster.create("u")
+    pod = here.cluster.create("u", schedulerName="hami-scheduler")
     pod["metadata"]["annotations"] = {"hami.io/vgpu-devices-allocated": "u1,NVIDIA,20480,0:;"}
     here.cluster.put("pods", pod)
     here.cluster.bind("u")

@@ -39,6 +39,7 @@ def test_a_share_is_never_nothing_nor_more_than_a_device_and_all_else_is_unknown
     resource: str, quantity: int, grants: str, labels: dict[str, str], kai: str | None, data: st.DataObject
 ) -> None:
     row = resource_row(resource)
+    scheduler = data.draw(st.sampled_from([*sorted(row.schedulers), "default-scheduler", ""]))
     names = [*row.grants, "gpu-fraction", "gpu-memory"]
     annotations = data.draw(st.dictionaries(st.sampled_from(names), st.just(grants) | st.just(kai or "0.5")))
     register = data.draw(st.none() | st.just("u1,10,81920,100,T,0,true:u2,10,40960,100,T,0,true:") | WORDS)
@@ -46,7 +47,7 @@ def test_a_share_is_never_nothing_nor_more_than_a_device_and_all_else_is_unknown
     requests = {resource: quantity, **data.draw(st.dictionaries(st.sampled_from(["nvidia.com/gpumem"]), st.integers(0, 9)))}
     node = data.draw(st.none() | st.just(NodeFacts(labels, {"nvidia.com/gpu": 80}, listed)))
     try:
-        share = allocated_share(resource, quantity, requests, annotations, node)
+        share = allocated_share(resource, quantity, requests, annotations, node, scheduler)
     except ShareUnknownError:
         return
     assert 0 < share <= 1
@@ -54,7 +55,8 @@ def test_a_share_is_never_nothing_nor_more_than_a_device_and_all_else_is_unknown
     assert row.kind in COUNTED
     assert node is not None
     if share == 1:
-        assert_whole(resource, quantity, annotations, requests, node)
+        believed = scheduler in row.schedulers or resource == KAI_SHARE
+        assert_whole(resource, quantity, annotations if believed else {}, requests, node)
 
 
 def assert_whole(
@@ -91,7 +93,8 @@ def test_pieces_are_known_exactly_where_there_is_one_for_each_unit(pieces: list[
     listed = {"hami.io/node-nvidia-register": "u1,10,81920,100,T,0,true:u2,10,40960,100,T,0,true:"}
     node = NodeFacts({}, {}, listed)
     try:
-        share = allocated_share("nvidia.com/gpu", units, {}, {"hami.io/vgpu-devices-allocated": text}, node)
+        annotations = {"hami.io/vgpu-devices-allocated": text}
+        share = allocated_share("nvidia.com/gpu", units, {}, annotations, node, "hami-scheduler")
     except ShareUnknownError:
         assert len(pieces) != units
         return

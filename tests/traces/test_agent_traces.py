@@ -52,8 +52,12 @@ def grant_of(row: dict[str, str]) -> str:
 def begin(here: LedgerRig, row: dict[str, str]) -> None:
     """A pod of the trace; a shared device is granted as HAMi does."""
     uid = row["pod_uid"]
-    here.cluster.create(uid, int(row["quantity"]), name=row["pod"], namespace=row["namespace"])
-    if row["device_fraction"] != "1":
+    shared = row["device_fraction"] != "1"
+    placed_by = "hami-scheduler" if shared else "default-scheduler"
+    here.cluster.create(
+        uid, int(row["quantity"]), name=row["pod"], namespace=row["namespace"], schedulerName=placed_by
+    )
+    if shared:
         pod = here.cluster.pod(uid)
         pod["metadata"]["annotations"] = {"hami.io/vgpu-devices-allocated": grant_of(row)}
         here.cluster.put("pods", pod)

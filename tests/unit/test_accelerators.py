@@ -179,7 +179,8 @@ def test_a_hami_slice_is_the_larger_of_memory_and_core_share(
     text: str, quantity: int, memory: str, share: Fraction
 ) -> None:
     node = NodeFacts({"nvidia.com/gpu.memory": memory})
-    assert allocated_share("nvidia.com/gpu", quantity, {}, {"hami.io/vgpu-devices-allocated": text}, node) == share
+    annotations = {"hami.io/vgpu-devices-allocated": text}
+    assert allocated_share("nvidia.com/gpu", quantity, {}, annotations, node, "hami-scheduler") == share
 
 
 def test_a_request_is_sorted_into_what_counts_what_modifies_and_what_is_unknown() -> None:

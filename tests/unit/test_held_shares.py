@@ -22,11 +22,12 @@ H800 = {"nvidia.com/gpu.product": "NVIDIA-H800"}
 
 
 def share_of(
-    resource: str, quantity: int = 1, *, annotations: Mapping[str, str] | None = None, node: NodeFacts | None = None
-) -> Fraction | str:
+    resource: str, quantity: int = 1, *, annotations: Mapping[str, str] | None = None, node: NodeFacts | None = None,
+    scheduler: str = "hami-scheduler",
+) -> Fraction | str:  # fmt: skip
     """The share, or the reason why it is not known."""
     try:
-        return allocated_share(resource, quantity, {resource: quantity}, annotations or {}, node or NodeFacts())
+        return allocated_share(resource, quantity, {resource: quantity}, annotations or {}, node or NodeFacts(), scheduler)
     except ShareUnknownError as error:
         return str(error)
 
@@ -114,8 +115,32 @@ def test_each_vendor_writes_its_pieces_and_its_devices_under_names_of_its_own(
     node = NodeFacts({}, capacity, listed)
     assert name.partition("/")[0] in KEPT_DOMAINS  # the agent keeps it of a pod, and of a node what follows
     assert all(NODE_REGISTERS.fullmatch(annotation) for annotation in listed)
-    assert share_of(resource, annotations={name: piece}, node=node) == share
-    assert isinstance(share_of(resource, annotations={name: piece}), str)  # nobody lists the devices
+    placed_by = "volcano" if resource.startswith("volcano.sh/") else "hami-scheduler"
+    assert share_of(resource, annotations={name: piece}, node=node, scheduler=placed_by) == share
+    assert isinstance(share_of(resource, annotations={name: piece}, scheduler=placed_by), str)  # nobody lists the devices
+    for other in ("", "default-scheduler", "kai-scheduler", "koord-scheduler"):
+        why = share_of(resource, annotations={name: piece}, node=node, scheduler=other)
+        assert f"is written on the pod, and {other or 'the default scheduler'} placed the pod" in str(why)
+
+
+@pytest.mark.parametrize(
+    ("resource", "name", "piece"),
+    [
+        ("nvidia.com/gpu", "hami.io/vgpu-devices-allocated", "u1,NVIDIA,1,0:;"),
+        ("amd.com/gpu", "hami.io/amd-devices-allocated", "u1,AMD,1,0:;"),
+        ("huawei.com/Ascend910B3", "hami.io/Ascend910B3-devices-allocated", "u1,Ascend910B3,1,0:;"),
+    ],
+)
+def test_a_piece_is_nothing_on_a_pod_that_its_writer_did_not_place(resource: str, name: str, piece: str) -> None:
+    """One MiB of a card would be next to nothing. HAMi lists the devices of the nodes on which it gives pieces."""
+    node = NodeFacts(H800, {resource: 8})
+    for scheduler in ("default-scheduler", "kai-scheduler", "my-scheduler"):
+        assert share_of(resource, annotations={name: piece}, node=node, scheduler=scheduler) == 1
+
+
+def test_volcano_writes_pieces_of_an_ascend_as_hami_does() -> None:
+    node = NodeFacts({}, {}, {"hami.io/node-register-Ascend910B3": register(("u1", 65_536))})
+    assert share_of("huawei.com/Ascend910B3", annotations=QUARTER_ASCEND, node=node, scheduler="volcano") == Fraction(1, 4)
 
 
 @pytest.mark.parametrize(
