@@ -211,6 +211,8 @@ FALLBACK_PRODUCT_LABEL: Final = "node.kubernetes.io/instance-type"
 
 NODE_REGISTERS: Final = re.compile("|".join(re.escape(row.register).replace(r"\\1", ".+") for row in ROWS if row.register))
 """Annotations in which nodes list the devices that they share."""
+POD_GRANTS: Final = re.compile("|".join(re.escape(name).replace(r"\\1", ".+") for row in ROWS for name in row.grants))
+"""Annotations in which schedulers write on a pod which pieces they gave to its containers."""
 
 GKE_SHARING: Final = frozenset({"time-sharing", "mps"})
 """Values of `cloud.google.com/gke-gpu-sharing-strategy`.  Source: GKE, GPU sharing strategies."""

@@ -7,6 +7,7 @@ containers are the authority for devices.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from metering.accelerators import is_extended
 
@@ -27,6 +28,31 @@ class Container:
     def needs(self, resource: str) -> int:
         """The request, or the limit where only that is given: the API server would default the one from the other."""
         return self.requests.get(resource, self.limits.get(resource, 0))
+
+
+class Phase(StrEnum):
+    """When a container runs: before the others, beside them from before they start, or as one of them."""
+
+    INIT = "init"
+    SIDECAR = "sidecar"
+    MAIN = "main"
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A container as schedulers number them, init containers first, and what it asks for of extended resources."""
+
+    phase: Phase
+    requests: Mapping[str, int]
+
+
+def slots_of(containers: Sequence[Container], init_containers: Sequence[Container] = ()) -> tuple[Slot, ...]:
+    """Containers of a pod in the order in which HAMi and Volcano write what they gave to each."""
+    phases = [*(Phase.SIDECAR if item.restartable else Phase.INIT for item in init_containers), *[Phase.MAIN] * len(containers)]
+    return tuple(
+        Slot(phase, {name: item.needs(name) for name in {**item.limits, **item.requests}})
+        for phase, item in zip(phases, (*init_containers, *containers), strict=True)
+    )
 
 
 def effective_requests(

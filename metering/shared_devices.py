@@ -5,7 +5,7 @@ pkg/scheduler/api/devices/nvidia/vgpu/utils.go.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -13,6 +13,7 @@ import msgspec
 
 from metering.accelerator_resources import Row
 from metering.accelerators import NodeFacts
+from metering.requests import Phase, Slot
 
 
 class ShareUnknownError(ValueError):
@@ -29,6 +30,9 @@ class Grant:
     cores: int
 
 
+BLANK: Final = Grant("", "", 0, 0)
+
+
 @dataclass(frozen=True, slots=True)
 class SharedDevice:
     """A device of which pieces are given: its memory as its scheduler counts it."""
@@ -38,13 +42,15 @@ class SharedDevice:
 
 
 def parse_grants(text: str) -> list[list[Grant]]:
-    """Grants per container of `uuid,type,mem,cores:uuid,...:;...`.  Raises ShareUnknownError.
+    """Grants per container of `uuid,type,mem,cores:uuid,...:;...`; a container that got none has none, or a blank `,,0,0`.
 
-    >>> parse_grants("GPU-1,NVIDIA,3000,30:;")
-    [[Grant(device='GPU-1', type='NVIDIA', memory_mib=3000, cores=30)]]
+    >>> parse_grants(";,,0,0:;GPU-1,NVIDIA,3000,30:;")
+    [[], [], [Grant(device='GPU-1', type='NVIDIA', memory_mib=3000, cores=30)]]
+
+    Raises ShareUnknownError.
     """
-    containers = [[_grant(piece) for piece in part.split(":") if piece] for part in text.split(";")]
-    return [grants for grants in containers if grants]
+    written = [[_grant(piece) for piece in part.split(":") if piece] for part in text.removesuffix(";").split(";")]
+    return [[grant for grant in grants if grant != BLANK] for grants in written]
 
 
 def _grant(piece: str) -> Grant:
@@ -52,6 +58,28 @@ def _grant(piece: str) -> Grant:
     if len(fields) != 4 or not (_is_count(fields[2]) and _is_count(fields[3])):
         raise ShareUnknownError(f"grant {piece[:80]!r} is not written uuid,type,memory,cores")
     return Grant(fields[0], fields[1], int(fields[2]), int(fields[3]))
+
+
+def paired_grants(
+    written: Sequence[Sequence[Grant]], slots: Sequence[Slot], resource: str, units: int
+) -> list[tuple[Phase, Sequence[Grant]]]:
+    """What each container got, in the order of the pod, by when it runs; all main ones where its containers are not known.
+
+    Every container must have got as many pieces as it asks for. HAMi 2.10 leaves out blank slots before those of containers,
+    and before 2.9 it gave nothing to init containers: those get what the others hold.  Raises ShareUnknownError.
+    """
+    given = [grants for grants in written if grants]
+    asking = [slot for slot in slots if slot.requests.get(resource)]
+    main = [slot for slot in asking if slot.phase is Phase.MAIN]
+    for holders, pieces in ((slots, written), (asking, given), (main, given)):
+        pairs = list(zip(holders, pieces, strict=False))
+        fits = len(holders) == len(pieces) and all(slot.requests.get(resource, 0) == len(part) for slot, part in pairs)
+        if slots and fits and (holders is not main or sum(map(len, given)) == units):
+            return [(slot.phase, part) for slot, part in pairs]
+    count = sum(map(len, given))
+    if slots or count != units:
+        raise ShareUnknownError(f"{count} pieces were granted for {units} units")
+    return [(Phase.MAIN, grants) for grants in given]
 
 
 def _is_count(text: str) -> bool:

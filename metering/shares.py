@@ -5,19 +5,24 @@ Whatever is not fully understood raises ShareUnknownError: it is never taken for
 """
 
 import re
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Final
 
 from metering.accelerator_resources import COUNTED, KNOWN_SHARING, SHARING_OFF, SHARING_WORDS, Kind, Row, ShareRule
 from metering.accelerators import NodeFacts, device_fraction, resource_row, unit_share
-from metering.shared_devices import Grant, SharedDevice, ShareUnknownError, parse_grants, shared_devices
+from metering.kai import kai_share
+from metering.requests import Phase, Slot
+from metering.shared_devices import (
+    Grant,
+    SharedDevice,
+    ShareUnknownError,
+    paired_grants,
+    parse_grants,
+    shared_devices,
+)
 
-KAI_FRACTION: Final = "gpu-fraction"
-KAI_MEMORY: Final = "gpu-memory"
-KAI_DEVICES: Final = "gpu-fraction-num-devices"
-"""Annotations of KAI.  Source: kai-scheduler/KAI-Scheduler pkg/common/constants/constants.go, docs/gpu-sharing."""
-KAI_ANNOTATIONS: Final = frozenset({KAI_FRACTION, KAI_MEMORY, KAI_DEVICES})
 CARD: Final = "nvidia.com/gpu"
 
 
@@ -28,19 +33,20 @@ def allocated_share(
     annotations: Mapping[str, str],
     node: NodeFacts | None,
     scheduler: str = "",
+    slots: Sequence[Slot] = (),
 ) -> Fraction:
     """Mean share of a device behind one unit of `resource`, above 0 and at most 1.
 
     `requests`: all that the pod asks for, by resource; `annotations`: of the pod; `node`: as it was when the pod was bound,
-    None where nobody saw it; `scheduler`: who placed the pod ("": the default one), whose annotations alone are believed.
-    Raises ShareUnknownError, whose message names what is not known.
+    None where nobody saw it; `scheduler`: who placed the pod ("": the default one), whose annotations alone are believed;
+    `slots`: the pod's containers, empty where they are not known.  Raises ShareUnknownError, whose message names what is not known.
     """
     row = resource_row(resource)
     if row.kind not in COUNTED:
         raise ShareUnknownError(WHY_NOT_COUNTED.get(row.kind, "an extended resource that nobody knows"))
     if node is None:
         raise ShareUnknownError("the node was never seen")
-    share = _granted(resource, row, quantity, annotations, node, scheduler)
+    share = _granted(resource, row, quantity, annotations, node, scheduler, slots)
     if share is None:
         share = _kai_share(annotations, node) if row.share is ShareRule.KAI else _ungranted(resource, row, requests, node)
     if not 0 < share <= 1 or not device_fraction(share):
@@ -55,9 +61,19 @@ WHY_NOT_COUNTED: Final = {
 
 
 def _granted(
-    resource: str, row: Row, quantity: int, annotations: Mapping[str, str], node: NodeFacts, scheduler: str
+    resource: str,
+    row: Row,
+    quantity: int,
+    annotations: Mapping[str, str],
+    node: NodeFacts,
+    scheduler: str,
+    slots: Sequence[Slot],
 ) -> Fraction | None:
-    """Mean of the pieces that a scheduler gave, one for each unit; None where it wrote nothing.
+    """What a scheduler gave to the containers of a pod, for each unit; None where it wrote nothing.
+
+    Of each device a pod holds what its init containers need at most, with the sidecars before them, or what its sidecars and
+    other containers hold together, whichever is larger.  Source: Project-HAMi/HAMi pkg/device/initContainer.go,
+    docs/develop/sidecarContainer-design.md.
 
     Anybody may write an annotation on a pod of their own, so it says nothing where another scheduler placed the pod, or
     where each unit of the node is a card.
@@ -74,10 +90,18 @@ def _granted(
         raise ShareUnknownError(f"{' and '.join(row.grants)} contradict each other")
     if row.kind is Kind.DEVICE and shared_devices(row, node) is None and _gives_whole(resource, node):
         raise ShareUnknownError(f"{' or '.join(row.grants)} is written on the pod, and its node gives whole cards")
-    grants = [grant for container in parse_grants(texts.pop()) for grant in container]
-    if len(grants) != quantity:
-        raise ShareUnknownError(f"{len(grants)} pieces were granted for {quantity} units")
-    return sum((_grant_share(grant, _device_of(grant, row, node)) for grant in grants), Fraction(0)) / quantity
+    steady: dict[str, Fraction] = defaultdict(Fraction)
+    peak: dict[str, Fraction] = defaultdict(Fraction)
+    for phase, grants in paired_grants(parse_grants(texts.pop()), slots, resource, quantity):
+        held: dict[str, Fraction] = defaultdict(Fraction)
+        for grant in grants:
+            held[grant.device] += _grant_share(grant, _device_of(grant, row, node))
+        for device, share in held.items():
+            if phase is Phase.INIT:
+                peak[device] = max(peak[device], steady[device] + share)
+            else:
+                steady[device] += share
+    return sum((max(peak[device], steady[device]) for device in {**peak, **steady}), Fraction(0)) / quantity
 
 
 def _gives_whole(resource: str, node: NodeFacts) -> bool:
@@ -150,36 +174,9 @@ def unread_states(node: NodeFacts) -> list[str]:
     )  # fmt: skip
 
 
-def kai_devices(annotations: Mapping[str, str]) -> int:
-    """Devices of which KAI gave a share to the pod; 0 where the pod asks KAI for none, 1 where the number is unreadable."""
-    if KAI_FRACTION not in annotations and KAI_MEMORY not in annotations:
-        return 0
-    text = annotations.get(KAI_DEVICES, "1")
-    return int(text) if re.fullmatch(r"[1-9]\d{0,3}", text, re.ASCII) else 1
-
-
 def _kai_share(annotations: Mapping[str, str], node: NodeFacts) -> Fraction:
     """The share of a unit of nvidia.com/gpu that a pod asks of KAI, times what the unit is of a card.
 
     KAI keeps the unit for all pods that share it by a pod of its own, which is not billed.
     """
-    fraction, memory = annotations.get(KAI_FRACTION), annotations.get(KAI_MEMORY)
-    devices = annotations.get(KAI_DEVICES, "1")
-    if (fraction is None) == (memory is None) or str(kai_devices(annotations)) != devices:
-        raise ShareUnknownError(f"gpu-fraction {fraction}, gpu-memory {memory}, of {devices} devices"[:200])
-    unit = _ungranted(CARD, resource_row(CARD), {}, node)
-    if fraction is not None:
-        if not re.fullmatch(r"\d{0,3}(\.\d{1,12})?", fraction, re.ASCII) or not any(map(str.isdecimal, fraction)):
-            raise ShareUnknownError(f"gpu-fraction {fraction[:40]!r} is no decimal")
-        share = Fraction(fraction)
-    else:
-        share = _kai_memory_share(memory or "", node.labels.get("nvidia.com/gpu.memory", ""))
-    if not 0 < share <= 1:
-        raise ShareUnknownError(f"gpu-fraction {fraction}, gpu-memory {memory}: more than a device, or nothing")
-    return share * unit
-
-
-def _kai_memory_share(asked: str, label: str) -> Fraction:
-    if not re.fullmatch(r"[1-9]\d{0,8}", asked, re.ASCII) or not re.fullmatch(r"[1-9]\d{0,8}", label, re.ASCII):
-        raise ShareUnknownError(f"gpu-memory {asked[:40]!r} MiB of a card of {label[:40] or 'unknown'} MiB")
-    return Fraction(int(asked), int(label))
+    return kai_share(annotations, node.labels) * _ungranted(CARD, resource_row(CARD), {}, node)

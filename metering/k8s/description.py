@@ -114,7 +114,9 @@ def _product_and_share(
     if resource in scope.extra_resources:
         return {"accelerator": product, "device_fraction": device_fraction(Fraction(1))}
     try:
-        share = allocated_share(resource, quantity, facts.requests, facts.annotations, node, facts.scheduler)
+        share = allocated_share(
+            resource, quantity, facts.requests, facts.annotations, node, facts.scheduler, facts.slots
+        )
     except ShareUnknownError as error:
         return {"accelerator": product, "device_fraction": None, "share_unknown": str(error)}
     return {"accelerator": product, "device_fraction": device_fraction(share)}

@@ -11,13 +11,13 @@ from typing import Annotated, Any, Final, Generic, Literal, TypeVar
 
 import msgspec
 
-from metering.accelerator_resources import COUNTED, KAI_RESERVATIONS, KAI_SCHEDULERS, KAI_SHARE, ROWS
+from metering.accelerator_resources import COUNTED, KAI_RESERVATIONS, KAI_SCHEDULERS, KAI_SHARE, POD_GRANTS, ROWS
 from metering.accelerators import is_extended, resource_row
 from metering.attribution import Owner
 from metering.claims import HiddenClaim, PodClaim, PodClaims, claims_named
-from metering.observations import Condition, ContainerState, PodSnapshot
-from metering.requests import Container, RequestError, effective_requests, quantities_of
-from metering.shares import KAI_ANNOTATIONS, KAI_FRACTION, KAI_MEMORY, kai_devices
+from metering.kai import FRACTION, MEMORY, OF_CONTAINER, kai_devices, speaks_of_share
+from metering.observations import TERMINAL, Condition, ContainerState, PodSnapshot
+from metering.requests import Container, RequestError, Slot, effective_requests, quantities_of, slots_of
 
 Stamp = Annotated[datetime, msgspec.Meta(tz=True)]
 KEPT_DOMAINS: Final = {
@@ -27,9 +27,10 @@ KEPT_DOMAINS: Final = {
 holds environment values."""
 CLASS_DOMAIN: Final = "deviceclass.resource.kubernetes.io/"
 """Resources that Kubernetes names after a device class: the claim behind them shows what is allocated."""
-KAI_NAMES: Final = (f'"{KAI_FRACTION}"'.encode(), f'"{KAI_MEMORY}"'.encode())
+KAI_NAMES: Final = (f'"{FRACTION}"'.encode(), f'"{MEMORY}"'.encode(), f'"{OF_CONTAINER}'.encode())
 KAI_GROUP: Final = "runai-gpu-group"
-"""Label of a pod that keeps a device for those who share it."""
+"""Label by which KAI marks those that share a device, and the pod that keeps it for them; `runai-gpu-group/GROUP` where one
+shares several.  Source: kai-scheduler/KAI-Scheduler pkg/common/resources/gpu_sharing.go."""
 LOST_NODE: Final = "node.kubernetes.io/unreachable"
 
 
@@ -196,7 +197,9 @@ class Slice(Fields, frozen=True, gc=False):
 
 
 class PodFacts(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Whose pod it is and what it requests or claims: what does not change while it holds."""
+    """Whose pod it is and what it requests or claims: what does not change while it holds. `slots`: its containers, where a
+    scheduler wrote what it gave to each.
+    """
 
     namespace: str
     name: str
@@ -209,6 +212,7 @@ class PodFacts(msgspec.Struct, frozen=True, omit_defaults=True):
     priority_class: str = ""
     created_at: Stamp | None = None
     claims: PodClaims = NO_CLAIMS
+    slots: tuple[Slot, ...] = ()
 
     @property
     def subject(self) -> str:
@@ -312,25 +316,31 @@ def seen_pod(pod: Pod) -> SeenPod | None:
     A share of KAI is asked for by annotation: the pod that asks holds it, and the pod by which KAI reserves the card for
     all who share it holds nothing. KAI gives no share to a pod that asks for whole devices, and none that it did not place.
 
-    Raises RequestError for a quantity that is no whole number, msgspec.ValidationError for an object that is no pod.
+    Raises RequestError for a quantity that is no whole number and for a pod that shares a card nobody knows how, and
+    msgspec.ValidationError for an object that is no pod.
     """
     requests = _requests(pod.spec)
-    if not requests and not pod.spec.resource_claims and not _names_class(pod.spec) and not _asks_kai(pod):
+    if not requests and not pod.spec.resource_claims and not _names_class(pod.spec) and not _may_share(pod):
         return None
     metadata, status = _metadata.decode(pod.metadata), _status.decode(pod.status)
-    if metadata.namespace in KAI_RESERVATIONS and any(label.startswith(KAI_GROUP) for label in metadata.labels or {}):
+    shares = any(label.partition("/")[0] == KAI_GROUP for label in metadata.labels or {})
+    if shares and metadata.namespace in KAI_RESERVATIONS:
         return None
-    if _asks_kai(pod) and not any(map(_is_nvidia, requests)) and (devices := kai_devices(metadata.annotations or {})):
-        requests = {**requests, KAI_SHARE: devices}
+    if not any(map(_is_nvidia, requests)):
+        if _asks_kai(pod) and (devices := kai_devices(metadata.annotations or {})):
+            requests = {**requests, KAI_SHARE: devices}
+        elif shares and pod.spec.node_name and status.phase not in TERMINAL:
+            raise RequestError(f"it shares a card ({KAI_GROUP}), and nothing on it that is understood says how much of it")
     claims = _claims(pod.spec, status)
     if not requests and not claims.counted:
         return None
+    slots = _slots(pod.spec) if any(map(POD_GRANTS.fullmatch, metadata.annotations or {})) else ()
     facts = PodFacts(
         namespace=metadata.namespace, name=metadata.name, uid=metadata.uid, requests=requests,
         labels=metadata.labels or {}, annotations=_kept(metadata.annotations or {}),
         owners=owners_of(metadata.owner_references)[:1],
         scheduler=pod.spec.scheduler_name or "", priority_class=pod.spec.priority_class_name or "",
-        created_at=metadata.creation_timestamp, claims=claims,
+        created_at=metadata.creation_timestamp, claims=claims, slots=slots,
     )  # fmt: skip
     return SeenPod(facts, metadata, status, pod.spec.node_name or "")
 
@@ -380,8 +390,15 @@ def _requests(spec: PodSpec) -> dict[str, int]:
     if not any(map(_extended, _asked_names(spec))):
         return {}
     overhead = quantities_of(spec.overhead) if spec.overhead else None
-    init = [_container(item) for item in spec.init_containers or ()]
-    return effective_requests([_container(item) for item in spec.containers or ()], init, overhead)
+    return effective_requests(_containers(spec.containers), _containers(spec.init_containers), overhead)
+
+
+def _slots(spec: PodSpec) -> tuple[Slot, ...]:
+    return slots_of(_containers(spec.containers), _containers(spec.init_containers))
+
+
+def _containers(specs: tuple[ContainerSpec, ...] | None) -> list[Container]:
+    return [_container(item) for item in specs or ()]
 
 
 def _asked_names(spec: PodSpec) -> Iterator[str]:
@@ -420,7 +437,7 @@ def _only_extended(given: Quantities, container: str) -> dict[str, int]:
 
 def _kept(annotations: Mapping[str, str]) -> dict[str, str]:
     return {
-        key: value for key, value in annotations.items() if _is_kept(key.partition("/")[0]) or key in KAI_ANNOTATIONS
+        key: value for key, value in annotations.items() if _is_kept(key.partition("/")[0]) or speaks_of_share(key)
     }
 
 
@@ -430,6 +447,11 @@ def _asks_kai(pod: Pod) -> bool:
         return False
     text = bytes(pod.metadata)
     return any(name in text for name in KAI_NAMES)
+
+
+def _may_share(pod: Pod) -> bool:
+    """Whether the pod may share a card by KAI; asked of every pod, so without decoding it."""
+    return _asks_kai(pod) or KAI_GROUP.encode() in bytes(pod.metadata)
 
 
 def _is_nvidia(resource: str) -> bool:

@@ -312,6 +312,42 @@ def test_annotations_of_kai_are_those_of_pods_that_it_placed_and_gave_a_share(he
     assert len(here.platform.holds) == 4
 
 
+def test_a_share_that_names_its_container_is_a_share_of_kai(here: Rig) -> None:
+    """20 GiB of a card of 80 GiB is a quarter."""
+    here.cluster.add_node("n-1", **{"nvidia.com/gpu.memory": "81920"})
+    kai_pod(here, "reserve", "kai-resource-reservation", 1)
+    pod = here.cluster.create("u", gpus=0, schedulerName="kai-scheduler")
+    pod["metadata"]["annotations"] = {"nvidia.com/container.main.gpu-memory.request": "20Gi"}
+    pod["metadata"]["labels"] = {"runai-gpu-group": "group-1"}
+    here.cluster.put("pods", pod)
+    here.cluster.bind("u")
+    here.settle()
+    here.cluster.advance(60)
+    here.report()
+    reported = here.platform.hold("u")
+    assert (reported["resource"], reported["quantity"], reported["device_fraction"]) == ("kai.scheduler/gpu-share", 1, "0.25")
+    assert (here.platform.seconds("u"), here.platform.problems) == (60, set())
+
+
+@pytest.mark.parametrize("label", ["runai-gpu-group", "runai-gpu-group/group-1"])
+@pytest.mark.parametrize("scheduler", ["kai-scheduler", "kai-of-ours"])
+def test_a_pod_that_shares_a_card_in_a_way_nobody_knows_is_a_problem(here: Rig, label: str, scheduler: str) -> None:
+    pod = here.cluster.create("u", gpus=0, schedulerName=scheduler)
+    pod["metadata"]["annotations"] = {"kai.scheduler/next-dialect": "a quarter"}
+    pod["metadata"]["labels"] = {label: "group-1"}
+    here.cluster.put("pods", pod)
+    here.settle()
+    here.deliver()
+    assert "problems" not in here.platform.agent  # it is not bound
+    here.cluster.bind("u")
+    here.report()
+    assert here.platform.holds == {}
+    assert here.platform.agent["problems"] == {
+        "pod nlp/u (u), 2026-10": "cannot be read: it shares a card (runai-gpu-group), and nothing on it that is understood "
+        "says how much of it"
+    }
+
+
 def test_only_the_pods_of_kai_itself_are_left_out(here: Rig) -> None:
     """The label alone frees nobody of paying: a user may write it on any pod."""
     kai_pod(here, "clever", "nlp", 2)
@@ -340,6 +376,32 @@ def test_a_share_that_was_unknown_is_reported_once_it_is_known(here: Rig) -> Non
     here.report()
     assert (here.platform.hold("u")["device_fraction"], here.platform.seconds("u")) == ("0.25", 30)
     assert [(name, row.quantity) for name, row in here.agent.store.open_capacity("n-1").items()] == [("nvidia.com/gpu", 1)]
+
+
+def hami_container(name: str, memory_mib: int, **more: str) -> dict[str, object]:
+    return {"name": name, "resources": {"limits": {"nvidia.com/gpu": "1", "nvidia.com/gpumem": str(memory_mib)}}, **more}
+
+
+def test_init_containers_of_hami_hold_their_peak_and_blank_slots_nothing(here: Rig) -> None:
+    """Three init containers of 10 GiB run one after the other, then one of 20 GiB: a quarter of 80 GiB. A sidecar stays."""
+    here.cluster.add_node("n-1", gpus=10, **{"nvidia.com/gpu.memory": "81920"})
+    stories = {
+        "job": ([hami_container(f"load-{n}", 10_240) for n in range(3)], [hami_container("train", 20_480)],
+                ";".join(["GPU-1,NVIDIA,10240,0:"] * 3) + ";GPU-1,NVIDIA,20480,0:;"),
+        "web": ([hami_container("cache", 10_240, restartPolicy="Always")], [hami_container("serve", 20_480)],
+                "GPU-1,NVIDIA,10240,0:;GPU-1,NVIDIA,20480,0:;"),
+        "blank": ([{"name": "fetch"}], [hami_container("serve", 20_480), {"name": "proxy"}],
+                  ";GPU-1,NVIDIA,20480,0:;,,0,0:;"),
+    }  # fmt: skip
+    for uid, (init, main, granted) in stories.items():
+        pod = here.cluster.create(uid, containers=main, initContainers=init, schedulerName="hami-scheduler")
+        pod["metadata"]["annotations"] = {"hami.io/vgpu-devices-allocated": granted}
+        here.cluster.put("pods", pod)
+        here.cluster.bind(uid)
+    here.settle()
+    here.deliver()
+    held = {uid: (here.platform.hold(uid)["quantity"], here.platform.hold(uid)["device_fraction"]) for uid in stories}
+    assert held == {"job": (1, "0.25"), "web": (2, "0.1875"), "blank": (1, "0.25")}
 
 
 def test_a_configured_resource_counts(tmp_path: Path) -> None:

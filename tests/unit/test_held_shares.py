@@ -14,6 +14,7 @@ from metering.allocation import Hold, Rule
 from metering.k8s.capacity import devices_behind
 from metering.k8s.description import Scope, Surroundings, allocations_of
 from metering.k8s.objects import KEPT_DOMAINS, PodFacts
+from metering.requests import Phase, Slot
 from metering.shared_devices import ShareUnknownError
 from metering.shares import allocated_share
 
@@ -181,6 +182,51 @@ def test_pieces_that_do_not_add_up_to_what_was_asked_for_are_unknown(piece: str,
     assert share_of("nvidia.com/gpu", units, annotations={"hami.io/vgpu-devices-allocated": piece}, node=node) == why
 
 
+A, B = "GPU-1,NVIDIA,8192,0:", "GPU-1,NVIDIA,20480,0:"
+OTHER = "GPU-2,NVIDIA,8192,0:"
+INIT, SIDECAR, MAIN = Phase.INIT, Phase.SIDECAR, Phase.MAIN
+
+
+@pytest.mark.parametrize(
+    ("text", "containers", "units", "share"),
+    [
+        # blank slots: HAMi issues 991, 1932, 2899
+        (f"{B};;,,0,0:;,,0,0:;,,0,0:;", [(MAIN, 1), (MAIN, 0), (MAIN, 0), (MAIN, 0), (MAIN, 0)], 1, Fraction(1, 4)),
+        (f",,0,0:;{B};,,0,0:;", [(MAIN, 0), (MAIN, 1), (MAIN, 0)], 1, Fraction(1, 4)),
+        (f";{B};", [(INIT, 0), (MAIN, 1)], 1, Fraction(1, 4)),
+        (f";{A};{B};", [(INIT, 0), (MAIN, 1), (MAIN, 1)], 2, Fraction(7, 40)),
+        (f"{A};{B};", [(INIT, 0), (MAIN, 1), (MAIN, 1)], 2, Fraction(7, 40)),
+        (f"{B};", [(INIT, 0), (INIT, 0), (MAIN, 1)], 1, Fraction(1, 4)),
+        # one after the other: HAMi issue 1942
+        (f"{A};{A};{A};{B};", [(INIT, 1), (INIT, 1), (INIT, 1), (MAIN, 1)], 1, Fraction(1, 4)),
+        (f"{B};{A};", [(INIT, 1), (MAIN, 1)], 1, Fraction(1, 4)),
+        (f"{OTHER};{B};", [(INIT, 1), (MAIN, 1)], 1, Fraction(7, 20)),  # another card, which nobody else can have either
+        # a sidecar stays beside its successors: HAMi pull request 2723
+        (f"{A};{B};", [(SIDECAR, 1), (MAIN, 1)], 2, Fraction(7, 40)),
+        (f"{A};{B};{A};", [(SIDECAR, 1), (INIT, 1), (MAIN, 1)], 2, Fraction(7, 40)),
+        (f"{B};{A};{A};", [(INIT, 1), (SIDECAR, 1), (MAIN, 1)], 2, Fraction(1, 8)),
+        (f"{B};", [(INIT, 1), (MAIN, 1)], 1, Fraction(1, 4)),  # nothing for init containers, before HAMi 2.9
+        # what does not fit
+        (f"{B};", [(INIT, 2), (MAIN, 1)], 2, "1 pieces were granted for 2 units"),
+        (f"{A};{A};", [(MAIN, 1), (MAIN, 2)], 3, "2 pieces were granted for 3 units"),
+        (f"{A}{A};{A};", [(MAIN, 1), (MAIN, 1)], 2, "3 pieces were granted for 2 units"),
+        (",,0,0:;", [(MAIN, 1)], 1, "0 pieces were granted for 1 units"),
+    ],
+)
+def test_a_pod_holds_what_its_containers_hold_at_one_time(
+    text: str, containers: list[tuple[Phase, int]], units: int, share: Fraction | str
+) -> None:
+    """The larger of the init containers' peak and of what sidecars and the others hold together; cards of 81,920 MiB."""
+    node = NodeFacts(H800, {}, {"hami.io/node-nvidia-register": register(("GPU-1", 81_920), ("GPU-2", 81_920))})
+    slots = [Slot(phase, {"nvidia.com/gpu": count} if count else {}) for phase, count in containers]
+    annotations = {"hami.io/vgpu-devices-allocated": text}
+    try:
+        found: Fraction | str = allocated_share("nvidia.com/gpu", units, {}, annotations, node, "hami-scheduler", slots)
+    except ShareUnknownError as error:
+        found = str(error)
+    assert found == share
+
+
 def test_a_piece_is_measured_by_its_own_device_where_those_of_a_node_differ() -> None:
     node = NodeFacts({}, {}, {"hami.io/node-nvidia-register": register(("u1", 81_920), ("u2", 40_960))})
     for uuid, share in (("u1", Fraction(1, 4)), ("u2", Fraction(1, 2)), ("u3", "device u3 is not in the list of its node")):
@@ -234,6 +280,9 @@ def test_a_part_that_was_asked_for_and_not_granted_is_unknown() -> None:
 
 
 KAI_NODE = NodeFacts({**H800, "nvidia.com/gpu.memory": "80000"})
+ASKED = "nvidia.com/container.main.gpu-memory.request"
+LIMIT = "nvidia.com/container.main.gpu-memory.limit"
+PORTION = "nvidia.com/container.main.gpu-compute.portion"
 
 
 @pytest.mark.parametrize(
@@ -242,12 +291,28 @@ KAI_NODE = NodeFacts({**H800, "nvidia.com/gpu.memory": "80000"})
         ({"gpu-fraction": "0.5"}, 1, Decimal("0.5")),
         ({"gpu-fraction": ".25", "gpu-fraction-num-devices": "2"}, 2, Decimal("0.25")),
         ({"gpu-memory": "20000"}, 1, Decimal("0.25")),
+        ({"gpu-memory": "20001"}, 1, Decimal("0.26")),
+        ({"gpu-memory": "79999"}, 1, Decimal(1)),
+        ({"gpu-memory": "1"}, 1, Decimal("0.01")),
+        ({ASKED: "20000Mi"}, 1, Decimal("0.25")),
+        ({ASKED: "4G"}, 1, Decimal("0.05")),  # 3,814.7 MiB, 4.77 hundredths
+        ({ASKED: "20000Mi", LIMIT: "40000Mi"}, 1, Decimal("0.25")),
+        ({LIMIT: "40000Mi"}, 1, Decimal("0.5")),
+        ({ASKED: "20000Mi", "gpu-fraction-num-devices": "2"}, 2, Decimal("0.25")),
+        ({ASKED: "20000Mi", "gpu-memory": "20000"}, 1, Decimal("0.25")),
+        ({"gpu-fraction": "0.333", ASKED: "26639Mi", PORTION: "0.333"}, 1, Decimal("0.333")),  # as KAI's binder writes them
+        ({ASKED: "20000Mi", PORTION: "0.5"}, 1, Decimal("0.5")),
+        ({"gpu-fraction": "0.5", "nvidia.com/container.main.gpus.devices": "GPU-1"}, 1, Decimal("0.5")),
         ({"gpu-fraction": "1.5"}, 1, None),
         ({"gpu-fraction": "."}, 1, None),
         ({"gpu-fraction": "0.5", "gpu-memory": "20000"}, 1, None),
         ({"gpu-fraction": "0.5", "gpu-fraction-num-devices": "two"}, 1, None),
         ({"gpu-memory": "90000"}, 1, None),
         ({"gpu-memory": "20Gi"}, 1, None),
+        ({ASKED: "90000Mi"}, 1, None),
+        ({ASKED: "much"}, 1, None),
+        ({ASKED: "20000Mi", "gpu-memory": "30000"}, 1, None),
+        ({ASKED: "20000Mi", "nvidia.com/container.side.gpu-memory.request": "1Gi"}, 1, None),
     ],
 )
 def test_a_share_of_kai_is_held_by_the_pod_that_asks_for_it(
@@ -262,6 +327,15 @@ def test_a_share_of_kai_on_a_time_sliced_card_is_a_share_of_the_slice() -> None:
     node = NodeFacts({**H800, "nvidia.com/gpu.replicas": "2"})
     [(_, _, fraction, _)] = described({KAI_SHARE: 1}, {"gpu-fraction": "0.5"}, node, Scope("hq-1"))  # type: ignore[misc]
     assert fraction == Decimal("0.25")
+
+
+def test_twenty_gib_of_an_eighty_gib_card_are_a_quarter_and_kai_grants_whole_hundredths() -> None:
+    for asked, card, fraction in (("20Gi", "81920", "0.25"), ("4Gi", "15360", "0.27")):
+        node = NodeFacts({**H800, "nvidia.com/gpu.memory": card})
+        [(_, _, found, _)] = described({KAI_SHARE: 1}, {ASKED: asked}, node, Scope("hq-1"))  # type: ignore[misc]
+        assert found == Decimal(fraction)
+    [(_, _, _, why)] = described({KAI_SHARE: 1}, {ASKED: "20Gi"}, NodeFacts(H800), Scope("hq-1"))  # type: ignore[misc]
+    assert why == "20480 MiB of a card of unknown MiB"
 
 
 def test_what_nobody_knows_is_an_allocation_with_its_quantity_until_it_is_declared() -> None:
