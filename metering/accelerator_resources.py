@@ -40,6 +40,9 @@ class ShareRule(StrEnum):
     NODE_RATIO = "node ratio"  # devices of the node / units of the node
     GRANT = "grant"  # only what the scheduler wrote on the pod
     KAI = "kai"  # what the pod's annotations ask of KAI, of a unit of nvidia.com/gpu
+    PERCENT = "percent"  # the larger of cores, a hundred to a card, and memory, of which the node says how much a card has
+    KOORDINATOR = "koordinator"  # likewise, of all that the pod asks of Koordinator
+    VGPU = "vgpu"  # GB of the name, of those of the card that it names
     NONE = "none"  # nothing is counted
 
 
@@ -86,6 +89,24 @@ KAI_RESERVATIONS: Final = frozenset({"kai-resource-reservation", "runai-reservat
 Source: kai-scheduler/KAI-Scheduler pkg/binder/binding/resourcereservation."""
 
 
+KOORDINATOR_SHARE: Final = "koordinator.sh/gpu-share"
+"""Name under which a share of Koordinator is metered: several resources of a pod are parts of the same share."""
+KOORDINATOR_SCHEDULERS: Final = frozenset({"koord-scheduler"})
+KOORDINATOR_GRANT: Final = "scheduling.koordinator.sh/device-allocated"
+"""Annotation of a pod in which Koordinator writes which devices it gave.  Source: koordinator-sh/koordinator
+apis/extension/device_share.go, pkg/scheduler/plugins/deviceshare."""
+
+
+def _percent(cores: str, memory: str, memory_unit_mib: int) -> tuple[Row, Row]:
+    """Cores and memory of a share, either of which may be asked for alone; together they are one share."""
+    rows = (
+        Row(re.escape(name), "nvidia", Kind.SHARED, ShareRule.PERCENT, cores=cores, memory=memory,
+            memory_unit_mib=memory_unit_mib)
+        for name in (cores, memory)
+    )  # fmt: skip
+    return next(rows), next(rows)
+
+
 def _hami(*names: str) -> tuple[str, ...]:
     """Annotations of pods by HAMi: today's name first.  Source: Project-HAMi/HAMi pkg/device/*/ (SupportDevices)."""
     return tuple(f"hami.io/{name}-devices-allocated" for name in names)
@@ -108,6 +129,21 @@ ROWS: Final[tuple[Row, ...]] = (
     Row(r"aliyun\.com/gpu-mem", "nvidia", Kind.SHARED, ShareRule.NODE_RATIO, devices="aliyun.com/gpu-count"),
     Row(r"aliyun\.com/gpu-count", "nvidia", Kind.IGNORE, ShareRule.NONE),
     Row(r"aliyun\.com/gpu-core\.percentage", "nvidia", Kind.CORES, ShareRule.NONE),  # [M]
+    # Volcano's sharing of before vGPU: docs/user-guide/how_to_use_gpu_number.md, how_to_use_gpu_sharing.md
+    Row(r"volcano\.sh/gpu-number", "nvidia", Kind.DEVICE),
+    Row(r"volcano\.sh/gpu-memory", "nvidia", Kind.SHARED, ShareRule.NODE_RATIO, devices="volcano.sh/gpu-number"),
+    # Huawei Cloud CCE: xGPU, GPU virtualization (cce_10_0644); Tencent: tkestack/gpu-manager README, TKE qGPU (457/65734)
+    *_percent("volcano.sh/gpu-core.percentage", "volcano.sh/gpu-mem.128Mi", 128),
+    *_percent("tencent.com/vcuda-core", "tencent.com/vcuda-memory", 256),
+    *_percent("tke.cloud.tencent.com/qgpu-core", "tke.cloud.tencent.com/qgpu-memory", 1024),
+    # Koordinator: a hundred units of any of these are a card, but of memory, which is in bytes
+    Row(re.escape(KOORDINATOR_SHARE), "koordinator", Kind.SHARED, ShareRule.KOORDINATOR),
+    Row(r"koordinator\.sh/gpu", "koordinator", Kind.SHARED, ShareRule.KOORDINATOR, cores="koordinator.sh/gpu"),
+    Row(r"koordinator\.sh/gpu(?:\.shared|-core)", "koordinator", Kind.CORES, ShareRule.NONE),
+    Row(r"koordinator\.sh/gpu-memory(?:-ratio)?", "koordinator", Kind.MEMORY, ShareRule.NONE),
+    # KubeVirt: NVIDIA/kubevirt-gpu-device-plugin; cards that are passed through, by the names of the PCI ids, and vGPU types
+    Row(r"nvidia\.com/(?:G[A-Z]|TU|AD)\d{3}[A-Z]*_.+", "nvidia", Kind.DEVICE),
+    Row(r"nvidia\.com/(?:GRID_|NVIDIA_).+-(?:\d+-)?\d+[ABCQ](?:ME)?", "nvidia", Kind.SLICE, ShareRule.VGPU),
     # AMD: ROCm/k8s-device-plugin docs/user-guide/configuration.md
     Row(r"amd\.com/gpu", "amd", Kind.DEVICE, ShareRule.AMD_NODE, _hami("amd"), "hami.io/node-amd-register"),
     *_modifiers("amd", r"amd\.com/gpumem", r"amd\.com/gpucores"),
@@ -187,11 +223,29 @@ ASCEND_CORES_OF_TEMPLATE: Final = {
 Source: HAMi values.yaml (`vnpus: aiCore, templates`). No chip shares a template size with another of its family."""
 ASCEND_CORES_OF_CHIP: Final = {"910B2": 24, "910B3": 20, "910B4": 20, "910A": 30, "310P": 8}
 
-SAME_CHIPS: Final = (("aws.amazon.com/neuron", "aws.amazon.com/neurondevice", "aws.amazon.com/neuroncore"),)
+SAME_CHIPS: Final = (
+    ("aws.amazon.com/neuron", "aws.amazon.com/neurondevice", "aws.amazon.com/neuroncore"),
+    ("nvidia.com/gpu", "volcano.sh/gpu-number", "volcano.sh/gpu-memory"),
+    ("nvidia.com/gpu", "volcano.sh/gpu-core.percentage", "volcano.sh/gpu-mem.128Mi"),
+    ("nvidia.com/gpu", "tencent.com/vcuda-core", "tencent.com/vcuda-memory"),
+    ("nvidia.com/gpu", "tke.cloud.tencent.com/qgpu-core", "tke.cloud.tencent.com/qgpu-memory"),
+    *((name, "koordinator.sh/gpu") for name in (
+        "nvidia.com/gpu", "amd.com/gpu", "hygon.com/dcu", "huawei.com/npu-core", "huawei.com/npu", "cambricon.com/mlu",
+        "metax-tech.com/gpu", "kunlunxin.com/xpu",
+    )),
+)  # fmt: skip
 """Names under which a node offers the same chips at once; the first that it offers is its capacity."""
 
 NEURON_CORES_OF_INSTANCE: Final = {"inf1": 4, "inf2": 2, "trn1": 2, "trn1n": 2, "trn2": 8}
 """Physical NeuronCores per chip, by instance family [M]."""
+
+VGPU_CARD_GB: Final = {
+    "M10": 8, "M60": 8, "P4": 8, "P40": 24, "P100": 16, "V100": 16, "V100X": 16, "V100L": 16, "V100D": 32, "V100DX": 32,
+    "V100S": 32, "T4": 16, "RTX6000": 24, "RTX8000": 48, "A2": 16, "A10": 24, "A16": 16, "A30": 24, "A40": 48, "A100": 40,
+    "A100X": 40, "A100D": 80, "A100DX": 80, "RTXA5000": 24, "RTXA6000": 48, "L4": 24, "L20": 48, "L40": 48, "L40S": 48,
+    "H100": 80, "H100XM": 80,
+}  # fmt: skip
+"""GB of the card by the name in a vGPU type.  Source: NVIDIA Virtual GPU Software User Guide, Virtual GPU Types."""
 
 PRODUCT_LABELS: Final[dict[str, tuple[str, ...]]] = {
     "nvidia": ("nvidia.com/gpu.product", "cloud.google.com/gke-accelerator", "karpenter.k8s.aws/instance-gpu-name",
@@ -199,12 +253,15 @@ PRODUCT_LABELS: Final[dict[str, tuple[str, ...]]] = {
     "amd": ("amd.com/gpu.product-name", "beta.amd.com/gpu.product-name"),
     "huawei": ("node.kubernetes.io/npu.chip.name", "accelerator-type", "accelerator"),
     "google": ("cloud.google.com/gke-tpu-accelerator",),
+    "koordinator": ("nvidia.com/gpu.product", "node.koordinator.sh/gpu-model", "amd.com/gpu.product-name",
+                    "node.kubernetes.io/npu.chip.name"),
 }  # fmt: skip
 """Node labels that name the product, best first. AKS' `kubernetes.azure.com/accelerator` names only the vendor."""
 DISCOVERED: Final[dict[str, tuple[str, ...]]] = {
     "nvidia": ("nvidia.com/gpu.product", "cloud.google.com/gke-accelerator"),
     "amd": PRODUCT_LABELS["amd"],
     "huawei": PRODUCT_LABELS["huawei"],
+    "koordinator": PRODUCT_LABELS["koordinator"],
 }
 """Node labels with which those come that say how devices are shared: GPU feature discovery writes all of its at once."""
 FALLBACK_PRODUCT_LABEL: Final = "node.kubernetes.io/instance-type"

@@ -22,6 +22,7 @@ from metering.accelerator_resources import (
     DISCOVERED,
     FALLBACK_PRODUCT_LABEL,
     GKE_SHARING,
+    KOORDINATOR_SHARE,
     MIG_COMPUTE_SLICES,
     MIG_FOUR_COMPUTE_SLICES,
     MIG_FOUR_SLICE_PRODUCTS,
@@ -30,6 +31,7 @@ from metering.accelerator_resources import (
     PRODUCT_LABELS,
     ROWS,
     SHARING_OFF,
+    VGPU_CARD_GB,
     Kind,
     Row,
     ShareRule,
@@ -93,11 +95,16 @@ def split_request(requests: Mapping[str, int]) -> Requested:
     """Sort a pod's effective requests by kind; zero requests and what is no extended resource are left out.
 
     A modifier modifies a count name of its vendor, and is left out beside it. Asked for alone it says that a device is
-    allocated, but not how much of it.
+    allocated, but not how much of it. Cores and memory that are one share are counted by its cores, and all that is asked of
+    Koordinator by its devices.
     """
     counted: dict[str, int] = {}
     unknown: dict[str, int] = {}
     asked = {name: units for name, units in requests.items() if units > 0 and is_extended(name)}
+    if of_koordinator := {name: units for name, units in asked.items() if resource_row(name).vendor == "koordinator"}:
+        counted[KOORDINATOR_SHARE] = koordinator_devices(of_koordinator)
+        asked = {name: units for name, units in asked.items() if name not in of_koordinator}
+    asked = {name: units for name, units in asked.items() if not _is_memory_of(resource_row(name), name, asked)}
     vendors = {row.vendor for row in map(resource_row, asked) if row.kind in COUNTED}
     for resource, quantity in asked.items():
         row = resource_row(resource)
@@ -106,6 +113,25 @@ def split_request(requests: Mapping[str, int]) -> Requested:
         elif row.kind is Kind.UNKNOWN or (row.kind is not Kind.IGNORE and row.vendor not in vendors):
             unknown[resource] = quantity
     return Requested(counted, unknown)
+
+
+def koordinator_devices(requests: Mapping[str, int]) -> int:
+    """Devices of which a pod asks Koordinator for a share.
+
+    >>> koordinator_devices({"koordinator.sh/gpu": 200}), koordinator_devices({"koordinator.sh/gpu-memory-ratio": 50})
+    (2, 1)
+
+    Source: koordinator-sh/koordinator pkg/scheduler/plugins/deviceshare/devicehandler_gpu.go.
+    """
+    if shared := requests.get("koordinator.sh/gpu.shared"):
+        return shared
+    percent = requests.get("koordinator.sh/gpu") or requests.get("koordinator.sh/gpu-memory-ratio", 0)
+    return percent // 100 if percent > 100 and percent % 100 == 0 else 1
+
+
+def _is_memory_of(row: Row, resource: str, asked: Mapping[str, int]) -> bool:
+    """Whether a name is the memory of a share of which the cores are asked for as well."""
+    return row.share is ShareRule.PERCENT and resource == row.memory and row.cores in asked
 
 
 def device_share(resource: str) -> Fraction:
@@ -158,7 +184,28 @@ def unit_share(resource: str, node: NodeFacts) -> Fraction | None:
         case ShareRule.NODE_RATIO:
             devices, units = node.capacity.get(row.devices or "", 0), node.capacity.get(resource, 0)
             return Fraction(devices, units) if 0 < devices <= units else None
+        case ShareRule.VGPU:
+            return vgpu_share(resource)
     return None
+
+
+def vgpu_share(resource: str) -> Fraction | None:
+    """Share of a card that a type of NVIDIA's vGPU has; None where its name does not say of which card.
+
+    >>> vgpu_share("nvidia.com/GRID_T4-2Q"), vgpu_share("nvidia.com/NVIDIA_A100-2-10C"), vgpu_share("nvidia.com/GRID_Z9-2Q")
+    (Fraction(1, 8), Fraction(2, 7), None)
+
+    Source: NVIDIA Virtual GPU Software User Guide, Virtual GPU Types.
+    """
+    match = re.search(r"(?:GRID_|NVIDIA_)(?:TESLA_)?([A-Za-z0-9]+)-(?:([1-7])-)?(\d+)[ABCQ](?:ME)?\Z", resource)
+    card = VGPU_CARD_GB.get(match.group(1)) if match else None
+    if match is None or card is None:
+        return None
+    if match.group(2):
+        slices = mig_slices(f"{match.group(2)}g.{match.group(3)}gb", f"-{match.group(1)}")
+        return Fraction(int(match.group(2)), slices)
+    gigabytes = int(match.group(3))
+    return Fraction(gigabytes, card) if 0 < gigabytes <= card else None
 
 
 def device_fraction(share: Fraction) -> Decimal:

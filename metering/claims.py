@@ -29,8 +29,13 @@ DEVICE_DRIVERS: Final[Mapping[str, str]] = {
     "neuron.aws.com": "aws",
     "tpu.google.com": "google",
     "npu.huawei.com": "huawei",
+    "gaudi.intel.com": "habana",
+    "hami-core-gpu.project-hami.io": "nvidia",
+    "ascend.project-hami.io": "huawei",
 }
-"""Drivers of accelerators, by vendor.  Source: the drivers' own repositories; all but NVIDIA's as commonly seen."""
+"""Drivers of accelerators, by vendor; those of HAMi give parts of a device by consumable capacity.
+Source: NVIDIA/k8s-dra-driver-gpu; intel/intel-resource-drivers-for-kubernetes doc/gaudi; Project-HAMi/k8s-dra-driver; all
+others as commonly seen."""
 OTHER_DRIVERS: Final = frozenset({"compute-domain.nvidia.com", "dra.net", "dra.cpu", "cpu.dra.k8s.io"})
 """Drivers of what is no accelerator: memory domains, network cards, processors."""
 SMALLEST: Final = Fraction(1, 10**9)

@@ -1,9 +1,9 @@
 """PURE: what a pod asks of KAI: a share of one or more cards, by annotations alone.
 
-`gpu-fraction` asks for a part of a card and `gpu-memory` for MiB of one, on `gpu-fraction-num-devices` cards. NvFractions, KAI's
-sharing since 0.18, names the container: `nvidia.com/container.NAME.gpu-memory.request: 20Gi`, or only its `.limit`, which then is
-the request as well. KAI writes the request beside a `gpu-fraction`, and what it took of the card's cores as `.gpu-compute.portion`.
-It grants memory in whole hundredths of a card.
+`gpu-fraction` asks for a part of a card and `gpu-memory` for MiB of one, on `gpu-fraction-num-devices` cards. NvFractions,
+KAI's sharing since 0.18, names the container: `nvidia.com/container.NAME.gpu-memory.request: 20Gi`, or only its `.limit`,
+which then is the request as well. KAI writes the request beside a `gpu-fraction`, and what it took of the card's cores as
+`.gpu-compute.portion`. It grants memory in whole hundredths of a card.
 Source: kai-scheduler/KAI-Scheduler docs/gpu-sharing, pkg/common/resources (nv_fractions.go, gpu_sharing.go),
 pkg/scheduler/api/node_info/gpu_sharing_node_info.go, pkg/binder/plugins/nvfractions.
 """

@@ -48,10 +48,10 @@ class Slot:
 
 def slots_of(containers: Sequence[Container], init_containers: Sequence[Container] = ()) -> tuple[Slot, ...]:
     """Containers of a pod in the order in which HAMi and Volcano write what they gave to each."""
-    phases = [*(Phase.SIDECAR if item.restartable else Phase.INIT for item in init_containers), *[Phase.MAIN] * len(containers)]
+    init = [(Phase.SIDECAR if item.restartable else Phase.INIT, item) for item in init_containers]
     return tuple(
         Slot(phase, {name: item.needs(name) for name in {**item.limits, **item.requests}})
-        for phase, item in zip(phases, (*init_containers, *containers), strict=True)
+        for phase, item in (*init, *((Phase.MAIN, item) for item in containers))
     )
 
 

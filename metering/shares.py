@@ -10,7 +10,19 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Final
 
-from metering.accelerator_resources import COUNTED, KNOWN_SHARING, SHARING_OFF, SHARING_WORDS, Kind, Row, ShareRule
+import msgspec
+
+from metering.accelerator_resources import (
+    COUNTED,
+    KNOWN_SHARING,
+    KOORDINATOR_GRANT,
+    KOORDINATOR_SCHEDULERS,
+    SHARING_OFF,
+    SHARING_WORDS,
+    Kind,
+    Row,
+    ShareRule,
+)
 from metering.accelerators import NodeFacts, device_fraction, resource_row, unit_share
 from metering.kai import kai_share
 from metering.requests import Phase, Slot
@@ -39,7 +51,9 @@ def allocated_share(
 
     `requests`: all that the pod asks for, by resource; `annotations`: of the pod; `node`: as it was when the pod was bound,
     None where nobody saw it; `scheduler`: who placed the pod ("": the default one), whose annotations alone are believed;
-    `slots`: the pod's containers, empty where they are not known.  Raises ShareUnknownError, whose message names what is not known.
+    `slots`: the pod's containers, empty where they are not known.
+
+    Raises ShareUnknownError, whose message names what is not known.
     """
     row = resource_row(resource)
     if row.kind not in COUNTED:
@@ -48,7 +62,15 @@ def allocated_share(
         raise ShareUnknownError("the node was never seen")
     share = _granted(resource, row, quantity, annotations, node, scheduler, slots)
     if share is None:
-        share = _kai_share(annotations, node) if row.share is ShareRule.KAI else _ungranted(resource, row, requests, node)
+        match row.share:
+            case ShareRule.KAI:
+                share = _kai_share(annotations, node)
+            case ShareRule.PERCENT:
+                share = _percent_share(row, quantity, requests, node, slots)
+            case ShareRule.KOORDINATOR:
+                share = _koordinator_share(quantity, requests, annotations, node, scheduler)
+            case _:
+                share = _ungranted(resource, row, requests, node)
     if not 0 < share <= 1 or not device_fraction(share):
         raise ShareUnknownError(f"a share of {share} is no share of a device")
     return share
@@ -180,3 +202,64 @@ def _kai_share(annotations: Mapping[str, str], node: NodeFacts) -> Fraction:
     KAI keeps the unit for all pods that share it by a pod of its own, which is not billed.
     """
     return kai_share(annotations, node.labels) * _ungranted(CARD, resource_row(CARD), {}, node)
+
+
+def _percent_share(
+    row: Row, quantity: int, requests: Mapping[str, int], node: NodeFacts, slots: Sequence[Slot]
+) -> Fraction:
+    """What the containers hold at one time of cores or memory, whichever each asks for more of, for each unit."""
+    asking = [slot for slot in slots if slot.requests.get(row.cores) or slot.requests.get(row.memory)]
+    steady = peak = Fraction(0)
+    for slot in asking or (Slot(Phase.MAIN, requests),):
+        held = _larger_part(row, slot.requests, node)
+        peak = max(peak, steady + held)
+        steady += Fraction(0) if slot.phase is Phase.INIT else held
+    return max(peak, steady) / quantity
+
+
+def _larger_part(row: Row, requests: Mapping[str, int], node: NodeFacts) -> Fraction:
+    cores, memory = Fraction(requests.get(row.cores, 0), row.cores_per_card), requests.get(row.memory, 0)
+    if not memory or (cores and cores.denominator == 1):
+        return cores  # all cores of a card are the card
+    cards = {device.memory_mib for device in (shared_devices(row, node) or {}).values()}
+    label = node.labels.get("nvidia.com/gpu.memory", "")
+    card = cards.pop() if len(cards) == 1 else int(label) if label.isascii() and label.isdecimal() else 0
+    if not card:
+        raise ShareUnknownError(f"{memory} {row.memory}: the node does not say how much a card has")
+    held = Fraction(memory * row.memory_unit_mib, card)
+    if held > 1:
+        raise ShareUnknownError(f"{memory} {row.memory} of a card of {card} MiB")
+    return max(cores, held)
+
+
+def _koordinator_share(
+    devices: int, requests: Mapping[str, int], annotations: Mapping[str, str], node: NodeFacts, scheduler: str
+) -> Fraction:
+    """What a pod asks of Koordinator of each of so many devices: the larger of cores and memory."""
+    asked = {name.removeprefix("koordinator.sh/"): units for name, units in requests.items() if units}
+    if "huawei.com/npu-core" in asked:
+        raise ShareUnknownError("huawei.com/npu-core beside koordinator.sh/gpu-*: which is the share nobody says")
+    parts = [Fraction(asked[name], 100) for name in ("gpu", "gpu-core", "gpu-memory-ratio") if name in asked]
+    memory = asked.get("gpu-memory")
+    if memory and "gpu-memory-ratio" not in asked:
+        cards = Fraction(node.capacity.get("koordinator.sh/gpu-core") or node.capacity.get("koordinator.sh/gpu", 0), 100)
+        offered, label = node.capacity.get("koordinator.sh/gpu-memory", 0), node.labels.get("nvidia.com/gpu.memory", "")
+        if cards and offered:
+            parts.append(memory * cards / offered)
+        elif label.isascii() and label.isdecimal() and int(label):
+            parts.append(Fraction(memory, int(label) * 2**20))
+        else:
+            parts.append(_of_koordinators_grant(annotations if scheduler in KOORDINATOR_SCHEDULERS else {}))
+    if not parts:
+        raise ShareUnknownError("how much of a device is asked of Koordinator nobody says")
+    return max(parts) / devices
+
+
+def _of_koordinators_grant(annotations: Mapping[str, str]) -> Fraction:
+    """Memory of the devices that Koordinator wrote on the pod, in cards."""
+    try:
+        given = msgspec.json.decode(annotations.get(KOORDINATOR_GRANT, ""))["gpu"]
+        percent = [Fraction(str(item["resources"]["koordinator.sh/gpu-memory-ratio"])) for item in given]
+        return sum(percent, Fraction(0)) / 100
+    except (msgspec.MsgspecError, ValueError, LookupError, TypeError) as error:
+        raise ShareUnknownError("koordinator.sh/gpu-memory: neither node nor scheduler says how much a card has") from error

@@ -14,7 +14,7 @@ from metering.backfill.scrapes import Scrapes
 from metering.intervals import Interval
 from metering.prometheus import Series
 from metering.records import GpuAllocation, Workload, hold_id
-from metering.requests import Container, effective_requests
+from metering.requests import Container, effective_requests, slots_of
 from metering.shared_devices import ShareUnknownError
 from metering.shares import allocated_share
 
@@ -75,6 +75,12 @@ def records_of(pod: PodSeries, scrapes: Scrapes, window: Interval, site: Site) -
     ]
 
 
+def _containers(pod: PodSeries) -> tuple[list[Container], list[Container]]:
+    """Containers and init containers as far as the series show them."""
+    init = [Container(name, asked, {}, pod.stays.get(name, False)) for name, asked in pod.init_requests.items()]
+    return [Container(name, requests) for name, requests in pod.requests.items()], init
+
+
 def _requests(pod: PodSeries) -> dict[str, int]:
     """Effective request, as far as it is the same whatever the series do not show: the order of init containers, and, where
     kube-state-metrics keeps no series of them, which stay as sidecars.  Raises BackfillError.
@@ -128,7 +134,8 @@ def _record(
         raise BackfillError(f"{pod.namespace}/{pod.name} on {pod.node}: {what}")
     try:
         facts = NodeFacts(labels, site.capacity.get(pod.node, {}))
-        share = Fraction(1) if extra is not None else allocated_share(resource, count, _requests(pod), {}, facts)
+        slots = slots_of(*_containers(pod))
+        share = Fraction(1) if extra is not None else allocated_share(resource, count, _requests(pod), {}, facts, "", slots)
         fraction, unknown = device_fraction(share), None
     except ShareUnknownError as error:
         fraction, unknown = None, str(error)

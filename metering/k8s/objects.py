@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, Generic, Literal, TypeVar
 
 import msgspec
 
-from metering.accelerator_resources import COUNTED, KAI_RESERVATIONS, KAI_SCHEDULERS, KAI_SHARE, POD_GRANTS, ROWS
+from metering.accelerator_resources import COUNTED, KAI_RESERVATIONS, KAI_SCHEDULERS, KAI_SHARE, POD_GRANTS, ROWS, ShareRule
 from metering.accelerators import is_extended, resource_row
 from metering.attribution import Owner
 from metering.claims import HiddenClaim, PodClaim, PodClaims, claims_named
@@ -21,7 +21,8 @@ from metering.requests import Container, RequestError, Slot, effective_requests,
 
 Stamp = Annotated[datetime, msgspec.Meta(tz=True)]
 KEPT_DOMAINS: Final = {
-    "volcano.sh", "scheduling.k8s.io", "yunikorn.apache.org", "x-k8s.io", "kubeflow.org", "ray.io", "resource.kubernetes.io",
+    "volcano.sh", "koordinator.sh", "scheduling.k8s.io",
+    "yunikorn.apache.org", "x-k8s.io", "kubeflow.org", "ray.io", "resource.kubernetes.io",
 } | {grant.partition("/")[0] for row in ROWS for grant in row.grants}  # fmt: skip
 """Annotations that say whose a pod is or what it was granted. The others are not kept: a last-applied configuration
 holds environment values."""
@@ -334,7 +335,8 @@ def seen_pod(pod: Pod) -> SeenPod | None:
     claims = _claims(pod.spec, status)
     if not requests and not claims.counted:
         return None
-    slots = _slots(pod.spec) if any(map(POD_GRANTS.fullmatch, metadata.annotations or {})) else ()
+    granted = any(map(POD_GRANTS.fullmatch, metadata.annotations or {}))
+    slots = _slots(pod.spec) if granted or any(map(_is_by_container, requests)) else ()
     facts = PodFacts(
         namespace=metadata.namespace, name=metadata.name, uid=metadata.uid, requests=requests,
         labels=metadata.labels or {}, annotations=_kept(metadata.annotations or {}),
@@ -452,6 +454,10 @@ def _asks_kai(pod: Pod) -> bool:
 def _may_share(pod: Pod) -> bool:
     """Whether the pod may share a card by KAI; asked of every pod, so without decoding it."""
     return _asks_kai(pod) or KAI_GROUP.encode() in bytes(pod.metadata)
+
+
+def _is_by_container(resource: str) -> bool:
+    return resource_row(resource).share is ShareRule.PERCENT
 
 
 def _is_nvidia(resource: str) -> bool:

@@ -325,7 +325,8 @@ def test_a_share_that_names_its_container_is_a_share_of_kai(here: Rig) -> None:
     here.cluster.advance(60)
     here.report()
     reported = here.platform.hold("u")
-    assert (reported["resource"], reported["quantity"], reported["device_fraction"]) == ("kai.scheduler/gpu-share", 1, "0.25")
+    held = (reported["resource"], reported["quantity"], reported["device_fraction"])
+    assert held == ("kai.scheduler/gpu-share", 1, "0.25")
     assert (here.platform.seconds("u"), here.platform.problems) == (60, set())
 
 

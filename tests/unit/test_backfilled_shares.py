@@ -126,7 +126,7 @@ def test_a_pod_of_an_instance_of_which_nothing_shows_when_it_was_scraped_is_no_g
 
 def test_an_extended_resource_that_nobody_knows_is_named_by_somebody_or_nothing_is_filled() -> None:
     asked = Series({"__name__": "kube_pod_container_resource_requests", "uid": "uid-1", "container": "c",
-                    "resource": "koordinator_sh_gpu_core"}, [(START, Decimal(2))])  # fmt: skip
+                    "resource": "example_com_gpu_core"}, [(START, Decimal(2))])  # fmt: skip
 
     def quantities(further: dict[str, str]) -> list[tuple[str, int, Decimal | None, str]]:
         pod = requesting_pods([asked], further)["uid-1"]
@@ -135,11 +135,11 @@ def test_an_extended_resource_that_nobody_knows_is_named_by_somebody_or_nothing_
         return [(item.resource, item.quantity, item.device_fraction, item.accelerator)
                 for item in records_of(pod, SCRAPES, WINDOW, site)]  # fmt: skip
 
-    with pytest.raises(BackfillError, match="koordinator_sh_gpu_core is unknown: name it with --resource"):
+    with pytest.raises(BackfillError, match="example_com_gpu_core is unknown: name it with --resource"):
         quantities({})
-    named = {"koordinator.sh/gpu-core": "NVIDIA-H800"}
-    assert quantities(named) == [("koordinator.sh/gpu-core", 2, Decimal(1), "NVIDIA-H800")]
-    assert requesting_pods([asked], {}, ["koordinator.sh/gpu-core"]) == {}
+    named = {"example.com/gpu-core": "NVIDIA-H800"}
+    assert quantities(named) == [("example.com/gpu-core", 2, Decimal(1), "NVIDIA-H800")]
+    assert requesting_pods([asked], {}, ["example.com/gpu-core"]) == {}
     rdma = Series({**asked.labels, "resource": "rdma_hca_shared_devices_a_b_c_d_e"}, asked.samples)
     assert requesting_pods([rdma])["uid-1"].unknown == set()
 

@@ -339,17 +339,17 @@ def test_twenty_gib_of_an_eighty_gib_card_are_a_quarter_and_kai_grants_whole_hun
 
 
 def test_what_nobody_knows_is_an_allocation_with_its_quantity_until_it_is_declared() -> None:
-    requests = {"koordinator.sh/gpu-core": 50, "rdma/hca": 1, "example.com/nic": 2, "nvidia.com/gpu": 1}
+    requests = {"example.com/gpu-core": 50, "rdma/hca": 1, "example.com/nic": 2, "nvidia.com/gpu": 1}
     node = NodeFacts(H800)
     why = "an extended resource that nobody knows"
     assert described(requests, {}, node, Scope("hq-1")) == [
+        ("example.com/gpu-core", 50, None, why),
         ("example.com/nic", 2, None, why),
-        ("koordinator.sh/gpu-core", 50, None, why),
         ("nvidia.com/gpu", 1, Decimal(1), None),
     ]
-    reported = Scope("hq-1", {"koordinator.sh/gpu-core": "H800-core"}, no_accelerators=frozenset({"example.com/nic"}))
+    reported = Scope("hq-1", {"example.com/gpu-core": "H800-core"}, no_accelerators=frozenset({"example.com/nic"}))
     assert described(requests, {}, node, reported) == [
-        ("koordinator.sh/gpu-core", 50, Decimal(1), None), ("nvidia.com/gpu", 1, Decimal(1), None),
+        ("example.com/gpu-core", 50, Decimal(1), None), ("nvidia.com/gpu", 1, Decimal(1), None),
     ]  # fmt: skip
 
 
