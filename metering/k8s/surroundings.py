@@ -26,6 +26,12 @@ OWNERS: Final[Mapping[tuple[str, str], str]] = {
     ("JobSet", "jobset.x-k8s.io"): "jobset.x-k8s.io/v1alpha2/jobsets",  # of a TrainJob
     ("RayCluster", "ray.io"): "ray.io/v1/rayclusters",  # of a RayJob or a RayService
     ("RayJob", "ray.io"): "ray.io/v1/rayjobs",  # of a RayCronJob
+    ("Workflow", "argoproj.io"): "argoproj.io/v1alpha1/workflows",  # of a CronWorkflow
+    ("PyTorchJob", "kubeflow.org"): "kubeflow.org/v1/pytorchjobs",  # of a Katib Trial, a Workflow, an AppWrapper
+    ("MPIJob", "kubeflow.org"): "kubeflow.org/v2beta1/mpijobs",
+    ("LeaderWorkerSet", "leaderworkerset.x-k8s.io"): "leaderworkerset.x-k8s.io/v1/leaderworkersets",
+    ("Trial", "kubeflow.org"): "kubeflow.org/v1beta1/trials",  # of an Experiment
+    ("TaskRun", "tekton.dev"): "tekton.dev/v1/taskruns",  # of a PipelineRun
 }
 """Controllers that another may own without the pod showing it, by kind and API group, and where they are read. A Deployment
 shows in the hash on the pod, a SparkApplication in labels.
