@@ -307,15 +307,15 @@ class Agent:
             self.store.note_problem(f"reading {kind}", str(error), at)
 
     def listed_unreadable(self, complaints: Iterable[Complaint], at: datetime) -> None:
-        """Pods that an independent list cannot read either: no watch says again of a pod that does not change."""
+        """What an independent list cannot read either: no watch says again of a pod that does not change."""
         with self._connection:
             self._connection.execute("BEGIN IMMEDIATE")
             self._complain("pods", complaints, at)
 
     def _complain(self, kind: str, unreadable: Iterable[Complaint], at: datetime) -> None:
         for subject, text in unreadable:
-            log.error("%s: an object cannot be read: %s: %s", kind, subject, text)
-            self.store.note_problem(subject, f"cannot be read: {text}", at)
+            log.error("%s: %s: %s", kind, subject, text)
+            self.store.note_problem(subject, text, at)
 
     def scanned(self, difference: Difference) -> None:
         """Keep what a scan found, the difference of nothing as well; durable when this returns.

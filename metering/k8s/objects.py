@@ -324,7 +324,7 @@ def seen_pod(pod: Pod) -> SeenPod | None:
     if not requests and not pod.spec.resource_claims and not _names_class(pod.spec) and not _may_share(pod):
         return None
     metadata, status = _metadata.decode(pod.metadata), _status.decode(pod.status)
-    shares = any(label.partition("/")[0] == KAI_GROUP for label in metadata.labels or {})
+    shares = bool(kai_groups(metadata.labels))
     if shares and metadata.namespace in KAI_RESERVATIONS:
         return None
     if not any(map(_is_nvidia, requests)):
@@ -347,6 +347,20 @@ def seen_pod(pod: Pod) -> SeenPod | None:
     return SeenPod(facts, metadata, status, pod.spec.node_name or "")
 
 
+def kai_groups(labels: Mapping[str, str] | None) -> frozenset[str]:
+    """Groups of pods that share a device of KAI, in which a pod is by its labels."""
+    return frozenset(group for label, group in (labels or {}).items() if label.partition("/")[0] == KAI_GROUP)
+
+
+def kept_for(pod: Pod) -> tuple[Metadata, frozenset[str]] | None:
+    """KAI's own pod that keeps a device for those who share it, and their groups; None where it is another pod."""
+    if KAI_GROUP.encode() not in bytes(pod.metadata):
+        return None
+    metadata = _metadata.decode(pod.metadata)
+    groups = kai_groups(metadata.labels)
+    return (metadata, groups) if groups and metadata.namespace in KAI_RESERVATIONS else None
+
+
 def owners_of(references: tuple[OwnerReference, ...] | None) -> tuple[Owner, ...]:
     """Owners of an object, its controller first."""
     ordered = sorted(references or (), key=lambda owner: not owner.controller)
@@ -364,8 +378,8 @@ def complaint(kind: str, metadata: object, error: Exception) -> Complaint:
     known = metadata if isinstance(metadata, dict) else {}
     namespace, name, uid = (str(known.get(field) or "")[:253] for field in ("namespace", "name", "uid"))
     if not name and not uid:
-        return f"{kind}: {str(error)[:100]}", str(error)
-    return f"{kind.removesuffix('s')} {namespace}{'/' if namespace else ''}{name} ({uid})", str(error)
+        return f"{kind}: {str(error)[:100]}", f"cannot be read: {error}"
+    return f"{kind.removesuffix('s')} {namespace}{'/' if namespace else ''}{name} ({uid})", f"cannot be read: {error}"
 
 
 def node_quantities(given: Quantities) -> dict[str, int]:

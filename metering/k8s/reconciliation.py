@@ -6,17 +6,21 @@ the version of the list. Then events were lost, and the streams list again.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import Final
 
 import msgspec
 
 from metering.k8s.api import Api, UnreachableError
 from metering.k8s.description import Scope, counted_requests
-from metering.k8s.objects import Complaint, Pod, PodFacts, complaint, seen_pod
+from metering.k8s.objects import Complaint, Metadata, Pod, PodFacts, complaint, kai_groups, kept_for, seen_pod
 from metering.k8s.store import Store
 from metering.k8s.stream import PAGE, PODS
 from metering.observations import TERMINAL
 from metering.requests import RequestError
+
+KEPT_BEFORE: Final = timedelta(minutes=2)
+"""How long KAI may keep a device before those who share it are bound."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +28,7 @@ class Scan:
     """Pods that hold accelerators according to a list, with their units by uid, as of a version.
 
     `suspects`: pods on which list and store did not agree then; some only because the watch was behind the list.
-    `unreadable`: what is wrong with pods that cannot be read.
+    `unreadable`: what is wrong with pods that cannot be read, or for which KAI keeps a device though none is metered.
     """
 
     version: int
@@ -62,6 +66,8 @@ def scan(api: Api, scope: Scope, store: Store) -> Scan:
     at = api.clock.now()
     holding: dict[str, int] = {}
     unreadable: list[Complaint] = []
+    kept: dict[str, Metadata] = {}
+    shared: set[str] = set()
     version = 0
     parameters = {"limit": str(PAGE)}
     while True:
@@ -69,16 +75,26 @@ def scan(api: Api, scope: Scope, store: Store) -> Scan:
         if not metadata.resource_version.isdecimal():
             raise UnreachableError(f"{PODS.path}: the list names no version")
         version = version or int(metadata.resource_version)
-        holding |= _holding(pods, scope, unreadable)
+        holding |= _holding(pods, scope, unreadable, shared)
         unreadable += bad
+        kept |= {group: found[0] for pod in pods if (found := kept_for(pod)) for group in found[1]}
         if not metadata.continue_:
             suspects = frozenset(holding.keys() ^ store.open_versions().keys())
+            unreadable += [
+                (f"pod {pod.namespace}/{pod.name} ({pod.uid})", f"KAI keeps a card for {group}, of which no pod is metered")
+                for group, pod in kept.items()
+                if group not in shared and at - (pod.creation_timestamp or at) > KEPT_BEFORE
+            ]
             return Scan(version, at, holding, suspects, tuple(unreadable))
         parameters = {"limit": str(PAGE), "continue": metadata.continue_}
 
 
-def _holding(pods: Iterable[Pod], scope: Scope, unreadable: list[Complaint]) -> dict[str, int]:
-    """Units by uid of the pods that hold any; what is wrong with those that cannot be read is added to `unreadable`."""
+def _holding(
+    pods: Iterable[Pod], scope: Scope, unreadable: list[Complaint], shared: set[str]
+) -> dict[str, int]:
+    """Units by uid of the pods that hold any; what is wrong with those that cannot be read is added to `unreadable`, and
+    groups in which one shares a device of KAI to `shared`.
+    """
     found = {}
     for pod in pods:
         try:
@@ -88,6 +104,7 @@ def _holding(pods: Iterable[Pod], scope: Scope, unreadable: list[Complaint]) -> 
             continue
         if seen and seen.node and seen.status.phase not in TERMINAL:
             found[seen.facts.uid] = _units_of(seen.facts, scope)
+            shared |= kai_groups(seen.facts.labels)
     return {uid: units for uid, units in found.items() if units}
 
 

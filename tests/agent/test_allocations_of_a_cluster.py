@@ -349,6 +349,26 @@ def test_a_pod_that_shares_a_card_in_a_way_nobody_knows_is_a_problem(here: Rig, 
     }
 
 
+def test_a_card_that_kai_keeps_for_pods_that_nobody_meters_is_a_problem(here: Rig) -> None:
+    """Whatever way of asking for a share comes next: the hourly list shows for whom a card is kept."""
+    for uid, group in (("reserve-1", "group-1"), ("reserve-2", "group-2")):
+        pod = here.cluster.create(uid, namespace="kai-resource-reservation", schedulerName="default-scheduler")
+        pod["metadata"]["labels"] = {"runai-gpu-group": group}
+        here.cluster.put("pods", pod)
+        here.cluster.bind(uid)
+    kai_pod(here, "half", "nlp", 0, gpu_fraction="0.5")  # of group-1
+    here.settle()
+    here.scan()
+    here.deliver()
+    assert "problems" not in here.platform.agent  # who shares it may still come
+    here.cluster.advance(121)
+    here.watch()
+    here.scan()
+    here.report()
+    text = "KAI keeps a card for group-2, of which no pod is metered"
+    assert here.platform.agent["problems"] == {"pod kai-resource-reservation/reserve-2 (reserve-2), 2026-10": text}
+
+
 def test_only_the_pods_of_kai_itself_are_left_out(here: Rig) -> None:
     """The label alone frees nobody of paying: a user may write it on any pod."""
     kai_pod(here, "clever", "nlp", 2)

@@ -112,6 +112,32 @@ def test_a_mig_device_is_a_slice_of_its_card_and_its_own_resource() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("driver", "attributes", "capacity", "taken", "product", "share"),
+    [
+        # Project-HAMi/k8s-dra-driver: cores and memory are what a claim takes of a device
+        ("hami-core-gpu.project-hami.io", {"productName": {"string": "NVIDIA A10"}}, {"cores": "100", "memory": "4096Mi"},
+         {"cores": "40", "memory": "1600Mi"}, "NVIDIA-A10", Fraction(2, 5)),
+        ("hami-core-gpu.project-hami.io", {"productName": {"string": "NVIDIA A10"}}, {"cores": "100", "memory": "4Gi"},
+         {"cores": "10", "memory": "1Gi"}, "NVIDIA-A10", Fraction(1, 4)),
+        ("ascend.project-hami.io", {"model": {"string": "Ascend910B3"}}, {"memory": "64Gi"}, {"memory": "16Gi"},
+         "Ascend910B3", Fraction(1, 4)),
+        # intel/intel-resource-drivers-for-kubernetes doc/gaudi: whole cards
+        ("gaudi.intel.com", {"model": {"string": "Gaudi3"}}, {}, None, "Gaudi3", Fraction(1)),
+    ],
+)
+def test_drivers_of_hami_and_gaudi_are_known(
+    driver: str, attributes: dict[str, Any], capacity: dict[str, str], taken: dict[str, str] | None, product: str,
+    share: Fraction,
+) -> None:  # fmt: skip
+    offered = device("d-0", attributes, capacity={name: {"value": value} for name, value in capacity.items()})
+    more = {"shareID": "s-1", "consumedCapacity": taken} if taken else {}
+    found = held(pod("one"), claim("one", result("d-0", driver=driver, **more)),
+                 slices=[resource_slice(offered, driver=driver)])  # fmt: skip
+    assert found.held == (ClaimedDevices("claim-one", f"dra/{driver}", product, 1, share),)
+    assert (found.unknown, found.drivers) == ((), {})
+
+
 def test_a_device_that_is_lent_in_pieces_is_the_largest_piece_taken() -> None:
     card = device("gpu-0", capacity={"memory": {"value": "80Gi"}, "cores": {"value": "100"}}, allowMultipleAllocations=True)
     taken = result("gpu-0", shareID="s-1", consumedCapacity={"memory": "20Gi", "cores": "10"})
