@@ -129,7 +129,7 @@ KINDS: dict[str, FileKind[Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class FileRecord(Generic[R]):
-    """A record with the line that it came from and its row as JSON."""
+    """A record with the line that it came from, and as JSON: in quarantine it can be taken in as it is."""
 
     line: int
     record: R
@@ -152,7 +152,7 @@ def read_records(
             check_texts(record)
         except RecordError as error:
             raise UsageFileError(f"{place(path, line)}: {_text(error, row, until)}") from error
-        yield FileRecord(line, record, msgspec.json.encode(row))
+        yield FileRecord(line, record, msgspec.json.encode(record))
 
 
 def _with_canonical_id(record: GpuAllocation) -> GpuAllocation:

@@ -6,6 +6,7 @@ import io
 import json
 import os
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,7 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 from openpyxl import Workbook
 
-from billing.usage.models import GpuAllocation
+from billing.usage.models import GpuAllocation, QuarantinedRecord, TokenFile
+from billing.usage.services.replay import quarantine_replay
 from tests.factories import allocation_record, apply, ingest_allocations
 from tests.factories.commands import GPU_ROW, ROWS, THEN, TOKEN_ROW, Manage, file, since_2024
 
@@ -243,3 +245,47 @@ def test_capacity_that_contradicts_what_was_reported_of_the_same_time_is_a_confl
     again = october | {"from": "2024-10-31T00:00:00Z", "until": "2024-11-01T00:00:00Z"}
     beside = file(tmp_path, csv_text("capacity", october, november, again, half | {"node": "other"}), "third.csv")
     assert manage("import_usage", "capacity", beside).status == 0
+
+
+AHEAD = {
+    "gpu": ({**GPU_ROW, "ended_at": "2062-10-10T02:37:13Z"}, "ended_at 2062-10-10T02:37:13+00:00"),
+    "tokens": ({**TOKEN_ROW, "id": "ahead", "time": "2062-10-15T12:00:00+08:00"}, "time 2062-10-15T12:00:00+08:00"),
+    "capacity": (
+        {**ROWS["capacity"], "from": "2062-10-01T00:00:00Z", "until": "2062-10-02T00:00:00Z"},
+        "from 2062-10-01T00:00:00+00:00",
+    ),
+    "efficiency": ({**ROWS["efficiency"], "end": "2062-10-10T01:00:00Z"}, "end 2062-10-10T01:00:00+00:00"),
+}
+
+
+@pytest.mark.parametrize("kind", AHEAD)
+def test_a_file_may_say_nothing_of_a_time_that_has_not_come(manage: Manage, tmp_path: Path, kind: str) -> None:
+    """The other rows are taken; the row ahead waits in quarantine, where a person may take it in."""
+    row, named = AHEAD[kind]
+    good = ROWS[kind] | {"pod_uid": "other"} if kind in ("gpu", "efficiency") else ROWS[kind]
+    path = file(tmp_path, csv_text(kind, row, good))
+    done = manage("import_usage", kind, path, "--json")
+    (answered,) = json.loads(done.out)["files"]
+    assert (done.status, answered["accepted"], len(answered["rejected"])) == (3, 1, 1)
+    assert done.err.startswith(f"{path} line 2: {named} lies in the future; the clock of the ledger says ")
+    waiting = QuarantinedRecord.objects.get()
+    assert (waiting.reason, waiting.door) == ("future", f"import_usage {kind}")
+    quarantine_replay(record_id=waiting.pk, actor="ops", reason="planned", now=datetime(2026, 1, 1, tzinfo=UTC))
+    assert json.loads(manage("import_usage", kind, path, "--json").out)["files"][0]["accepted"] == 0
+
+
+def test_a_source_is_complete_no_further_than_the_records_that_were_taken(manage: Manage, tmp_path: Path) -> None:
+    manage("import_usage", "tokens", file(tmp_path, csv_text("tokens", TOKEN_ROW, AHEAD["tokens"][0])))
+    assert TokenFile.objects.get().until == datetime.fromisoformat(TOKEN_ROW["time"])
+
+
+def test_a_pod_that_runs_until_a_time_to_come_is_refused(manage: Manage, tmp_path: Path) -> None:
+    path = file(tmp_path, csv_text("gpu", {**GPU_ROW, "ended_at": ""}))
+    done = manage("import_usage", "gpu", path, "--until", "2062-01-01T00:00:00Z")
+    assert (done.status, GpuAllocation.objects.count()) == (3, 0)
+    assert "line 2: observed_until 2062-01-01T00:00:00+00:00 lies in the future" in done.err
+
+
+def test_capacity_may_end_later_than_now_as_planned_capacity_does(manage: Manage, tmp_path: Path) -> None:
+    path = file(tmp_path, csv_text("capacity", {**ROWS["capacity"], "until": "2062-10-02T00:00:00Z"}))
+    assert manage("import_usage", "capacity", path).status == 0

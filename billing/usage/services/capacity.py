@@ -8,7 +8,7 @@ import msgspec
 from billing.usage.contents import CAPACITY, content_sha256
 from billing.usage.models import AcceptedRows
 from billing.usage.models import NodeCapacity as NodeCapacityRow
-from billing.usage.services.one_by_one import OneByOne, Problem, other_cluster
+from billing.usage.services.one_by_one import OneByOne, Problem, after_now, other_cluster
 from billing.usage.services.outcome import Meaning, Reporter
 from metering.messages import Message
 from metering.records import NodeCapacity
@@ -56,7 +56,8 @@ def _store(cursor: Any, record: NodeCapacity, _: int) -> Meaning:
 
 def _problem(record: NodeCapacity, reporter: Reporter, now: datetime) -> Problem | None:
     """Agents see a change seconds apart, and one that takes over reports from its own first sight on; a file was written."""
-    return other_cluster(record, reporter, now) or (_contradiction(record) if reporter.door == FILE else None)
+    problem = other_cluster(record, reporter, now) or after_now(record, reporter, now)
+    return problem or (_contradiction(record) if reporter.door == FILE else None)
 
 
 def _contradiction(record: NodeCapacity) -> Problem | None:

@@ -72,7 +72,7 @@ class OneByOne(Generic[R]):
         return outcome
 
 
-def after_now(record: EfficiencySample | EngineReading, reporter: Reporter, now: datetime) -> Problem | None:
+def after_now(record: R, reporter: Reporter, now: datetime) -> Problem | None:
     """The problem with what was measured at a time that has not come."""
     latest = latest_instant(reporter, now)
     return (in_the_future(record, now), "future") if latest is not None and last_instant(record)[1] > latest else None

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from billing.usage.models import AcceptedRows
 from metering.messages import Message
-from metering.records import EfficiencySample, EngineReading, GpuAllocation, UncheckedTokenUsage
+from metering.records import EfficiencySample, EngineReading, GpuAllocation, NodeCapacity, UncheckedTokenUsage
 
 
 class Meaning(Enum):
@@ -23,7 +23,7 @@ class Meaning(Enum):
 @dataclass(frozen=True, slots=True)
 class Reporter:
     """Who reports to which endpoint (`door`, as its column is called). `source` limits a token to one gateway or cluster;
-    `future_limit_s` is how far ahead of the clock an instant may lie, None where an operator imports a file knowingly.
+    `future_limit_s` is how far ahead of the clock an instant may lie, None where a person takes a record in knowingly.
     """
 
     name: str
@@ -50,14 +50,16 @@ def latest_instant(reporter: Reporter, now: datetime) -> datetime | None:
     return None if reporter.future_limit_s is None else now + timedelta(seconds=reporter.future_limit_s)
 
 
-Measured = UncheckedTokenUsage | GpuAllocation | EfficiencySample | EngineReading
+Measured = UncheckedTokenUsage | GpuAllocation | NodeCapacity | EfficiencySample | EngineReading
 
 
 def last_instant(record: Measured) -> tuple[str, datetime]:
-    """The field of a record that holds its latest instant, and that instant."""
+    """The field of a record that holds its latest instant, and that instant; of capacity, which may be planned, `from`."""
     if isinstance(record, GpuAllocation):
         ends = {"ended_at": record.ended_at, "observed_until": record.observed_until}
         return max(((field, at) for field, at in ends.items() if at is not None), key=itemgetter(1))
+    if isinstance(record, NodeCapacity):
+        return "from", record.start
     return ("end", record.end) if isinstance(record, EfficiencySample) else ("time", record.time)
 
 

@@ -8,11 +8,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from django.conf import settings
 from django.utils import timezone
 
 from billing.runtime.tables import place
 from billing.tenancy.app_command import DECIDE, DONE, AppCommand, fail, progress
 from billing.usage.files import KINDS, FileRecord, UsageFileError, read_records
+from billing.usage.models import QuarantinedRecord
 from billing.usage.services import (
     IngestOutcome,
     Reporter,
@@ -81,8 +83,11 @@ class Command(AppCommand):
     def _import(self, kind: str, path: Path, records: Iterator[FileRecord[Any]], count: int) -> IngestOutcome:
         total = IngestOutcome()
         advance = progress(count, f"importing {path.name}")
+        reporter = Reporter(
+            f"file {path.name}", f"import_usage {kind}", future_limit_s=settings.FUTURE_TOLERANCE_SECONDS
+        )
         for batch in _batches(records):
-            outcome = _ingest(kind, batch, Reporter(name=f"file {path.name}", door=f"import_usage {kind}"))
+            outcome = _ingest(kind, batch, reporter)
             total.accepted += outcome.accepted
             total.duplicates += outcome.duplicates
             total.conflicts += outcome.conflicts
@@ -95,7 +100,8 @@ def _ingest(kind: str, batch: list[FileRecord[Any]], reporter: Reporter) -> Inge
     records = [(item.line, item.record, item.raw) for item in batch]
     outcome = INGEST[kind](records=records, reporter=reporter, now=timezone.now())
     if kind == "tokens":
-        token_files_note(item.record for item in batch)
+        refused = {refusal.index for refusal in outcome.refusals if refusal.reason == QuarantinedRecord.Reason.FUTURE}
+        token_files_note(item.record for item in batch if item.line not in refused)
     return outcome
 
 
