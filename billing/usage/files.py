@@ -3,9 +3,11 @@
 Every error names file, line or row, and field. Columns are those of the contract.
 """
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -27,6 +29,10 @@ from metering.records import (
     hold_id,
 )
 
+EXPONENT = re.compile(r"[+-]?[0-9.]+[eE](?P<exponent>[+-]?[0-9]{1,9})")
+CUT_NAME = re.compile(r"[0-9]([.,][0-9]+)?E[+-][0-9]{2,}")
+"""How a spreadsheet writes a number of many digits, or a name such as 12e34 that it took for one; the rest is lost."""
+
 UNKNOWN_SHARE = "unknown"
 """A device_fraction that the sender of a file does not know; an empty one is an error."""
 
@@ -47,17 +53,24 @@ class FileKind(Generic[R]):
     optional: tuple[str, ...]
     fields: Callable[[Row, datetime | None], dict[str, Any]]
 
-    @property
+    @cached_property
     def numbers(self) -> frozenset[str]:
         """The columns of counts and decimals; every other one is text."""
+        return self.counts | self._columns_of(DecimalType)
+
+    @cached_property
+    def counts(self) -> frozenset[str]:
+        """The columns of integers."""
+        return self._columns_of(IntType)
+
+    def _columns_of(self, kind: type[Type]) -> frozenset[str]:
         info = type_info(self.record)
         fields = info.fields if isinstance(info, StructType) else ()
-        return frozenset(field.encode_name for field in fields if _is_number(field.type))
+        return frozenset(field.encode_name for field in fields if _is_of(field.type, kind))
 
 
-def _is_number(kind: Type) -> bool:
-    kinds = kind.types if isinstance(kind, UnionType) else (kind,)
-    return any(isinstance(one, IntType | DecimalType) for one in kinds)
+def _is_of(found: Type, kind: type[Type]) -> bool:
+    return any(isinstance(one, kind) for one in (found.types if isinstance(found, UnionType) else (found,)))
 
 
 def _gpu(row: Row, until: datetime | None) -> dict[str, Any]:
@@ -146,6 +159,7 @@ def read_records(
     file_kind = KINDS[kind]
     for line, row in _rows(file_kind, path, sheet):
         try:
+            _refuse_cut(row, file_kind)
             record = from_row(file_kind.record, file_kind.fields(row, until))
             if isinstance(record, GpuAllocation):
                 record = _with_canonical_id(record)
@@ -153,6 +167,26 @@ def read_records(
         except RecordError as error:
             raise UsageFileError(f"{place(path, line)}: {_text(error, row, until)}") from error
         yield FileRecord(line, record, msgspec.json.encode(record))
+
+
+def _refuse_cut(row: Row, kind: FileKind[Any]) -> None:
+    """Refuse what a spreadsheet has cut when it wrote the file: two names become one, and digits of counts are gone."""
+    for column, text in row.items():
+        if not text or "E" not in text.upper():
+            continue
+        if column not in kind.numbers:
+            if CUT_NAME.fullmatch(text):
+                raise RecordError(Message(
+                    "%(column)s %(value)s is what a spreadsheet leaves of a name that it takes for a number: write the file "
+                    "again from where it came from, or format the column as text before",
+                    column=column, value=text,
+                ), column)
+        elif (found := EXPONENT.fullmatch(text)) and (column in kind.counts or int(found["exponent"]) > 0):
+            raise RecordError(Message(
+                "%(column)s %(value)s has an exponent, as a spreadsheet writes a number of which it shows some digits only: "
+                "write all digits",
+                column=column, value=text[:80],
+            ), column)
 
 
 def _with_canonical_id(record: GpuAllocation) -> GpuAllocation:

@@ -289,3 +289,53 @@ def test_a_pod_that_runs_until_a_time_to_come_is_refused(manage: Manage, tmp_pat
 def test_capacity_may_end_later_than_now_as_planned_capacity_does(manage: Manage, tmp_path: Path) -> None:
     path = file(tmp_path, csv_text("capacity", {**ROWS["capacity"], "until": "2062-10-02T00:00:00Z"}))
     assert manage("import_usage", "capacity", path).status == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "column", "value"),
+    [
+        ("tokens", "input_tokens", "1.23457E+11"), ("tokens", "output_tokens", "1e3"), ("gpu", "quantity", "8E0"),
+        ("capacity", "quantity", "8E+00"), ("efficiency", "gpu_seconds", "2.88E+04"),
+    ],
+)  # fmt: skip
+def test_a_count_of_which_a_spreadsheet_left_some_digits_is_refused(
+    manage: Manage, tmp_path: Path, kind: str, column: str, value: str
+) -> None:
+    path = file(tmp_path, csv_text(kind, ROWS[kind] | {column: value}))
+    assert manage("import_usage", kind, path).error.startswith(f"{path} line 2: {column} {value} has an exponent")
+
+
+@pytest.mark.parametrize(
+    ("kind", "column", "value"),
+    [
+        ("tokens", "id", "1.23457E+22"), ("tokens", "id", "1,23457E+22"), ("tokens", "consumer", "1.00E+10"),
+        ("gpu", "pod_uid", "1.2E-05"), ("gpu", "namespace", "2E+99"), ("efficiency", "pod_uid", "4.50E+129"),
+    ],
+)  # fmt: skip
+def test_a_name_that_a_spreadsheet_has_cut_is_refused(
+    manage: Manage, tmp_path: Path, kind: str, column: str, value: str
+) -> None:
+    """Requests 12345670000000000000001 and ...02 have become one; the first would be billed, the other a duplicate."""
+    path = file(tmp_path, csv_text(kind, ROWS[kind] | {column: value}))
+    assert manage("import_usage", kind, path).error.startswith(
+        f"{path} line 2: {column} {value} is what a spreadsheet leaves of a name"
+    )
+
+
+def test_small_ratios_and_names_with_an_e_are_taken(manage: Manage, tmp_path: Path) -> None:
+    for kind, changed in {
+        "efficiency": {"mfu": "1E-2", "hfu": "4.1e-01"},
+        "gpu": {"device_fraction": "1E-2", "pod_uid": "12e34", "node": "1.5E9"},
+        "tokens": {"id": "7E+1", "model": "EX-1E+22"},
+    }.items():  # fmt: skip
+        path = file(tmp_path, csv_text(kind, ROWS[kind] | changed))
+        assert json.loads(manage("import_usage", kind, path, "--json").out)["files"][0]["accepted"] == 1
+
+
+def test_a_sheet_that_was_pasted_from_such_a_file_is_refused_as_well(manage: Manage, tmp_path: Path) -> None:
+    for cut, words in (({"id": "1.23457E+22"}, "row 2: id"), ({"input_tokens": "1.2E+11"}, "row 2: input_tokens")):
+        book = Workbook()
+        for cells in (TOKEN_ROW.keys(), (TOKEN_ROW | cut).values()):
+            book.active.append(list(cells))
+        book.save(tmp_path / "usage.xlsx")
+        assert words in manage("import_usage", "tokens", tmp_path / "usage.xlsx").error
