@@ -19,9 +19,10 @@ says so (`cache_counts: unknown`), so that a flag forgotten on an inference serv
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from copy import copy
 from functools import lru_cache, partial
+from math import isfinite
 from typing import Any, Final, Literal
 
 import msgspec
@@ -38,8 +39,18 @@ Values = Mapping[str, list[Any]]
 MAX_DEPTH: Final = 8
 MAX_ITEMS: Final = 64
 FIELD_NAME: Final = re.compile(r"[A-Za-z0-9_.\-]{1,80}\Z")
+NUMBER_PATH: Final = re.compile(r"[A-Za-z0-9_.\-\[\]()]{1,160}\Z")
+"""What `numbers_of_usage` calls a number; it reads again what it has called so."""
 NUMBER_TEXT: Final = re.compile(r"[-+]?[0-9]{1,20}(\.[0-9]{1,20})?\Z")
 WHOLE_TEXT: Final = re.compile(r"[-+]?[0-9]{1,20}\Z")
+SPEAKS_OF_USAGE: Final = re.compile(r"token|cach|audio|image|calls?(?![a-z])|tier|usage|withheld", re.IGNORECASE)
+"""Words in the path of a number that may be usage, where the object holds other things too; "withheld" is ours."""
+WORD: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+MEASURES: Final = frozenset({
+    "id", "cost", "costs", "price", "fee", "ms", "latency", "time", "ttft", "first", "per", "rate", "ratio", "limit",
+    "limits", "max", "maximum", "remaining", "quota", "index", "width", "height", "version", "ttl",
+})  # fmt: skip
+"""Words in the last name of a number that counts no usage: amounts, times, rates, limits of a request."""
 
 
 class TokenClasses(msgspec.Struct, frozen=True):
@@ -156,6 +167,50 @@ def without_texts(usage: Any, depth: int = MAX_DEPTH) -> Any:
     if isinstance(usage, str):
         return usage if NUMBER_TEXT.match(usage) else ""
     return usage if usage is None or isinstance(usage, int | float) else -1
+
+
+def numbers_of_usage(fields: Mapping[str, Any], *, known: Collection[str] = ()) -> dict[str, Any]:
+    """Numbers of an open object (the data of an event, a line of a log) that may count usage, by path; no text among them.
+
+    `known`: names of the object that its reader reads.  Zeros state nothing and are left out.
+
+    >>> given = {"input_tokens": 9, "cached_tokens": "4", "cache_cost": 7, "note": "hi", "usage": {"in": 3}, "n": 1}
+    >>> numbers_of_usage(given, known=("input_tokens",))
+    {'cached_tokens': '4', 'usage.in': 3}
+    """
+    found: dict[str, Any] = {}
+    waiting: list[tuple[str, Any]] = [
+        (_step(str(name), place), value) for place, (name, value) in enumerate(fields.items())
+        if name not in known or isinstance(value, Mapping | list)
+    ][::-1]  # fmt: skip
+    while waiting and len(found) < MAX_ITEMS:
+        path, value = waiting.pop()
+        if isinstance(value, Mapping):
+            inner = [(f"{path}.{_step(str(name), place)}", item) for place, (name, item) in enumerate(value.items())]
+            waiting += inner[::-1]
+        elif isinstance(value, list):
+            waiting += [(f"{path}[{place}]", item) for place, item in enumerate(value)][::-1]
+        elif _is_number(value) and float(value) and may_be_usage(path):
+            found[path] = value if _is_finite(value) else -1
+    return {**found, "(withheld)": -1} if waiting else found
+
+
+def may_be_usage(path: str) -> bool:
+    """Whether a number of this path may count usage: what it is called speaks of it, and is no amount, time, rate or limit.
+
+    >>> [may_be_usage(path) for path in ("usage.cached", "cache_ttl", "imageTokens", "max_tokens", "score", "toolCalls")]
+    [True, False, True, False, False, True]
+    """
+    name = path.rpartition(".")[2].partition("[")[0]
+    if not SPEAKS_OF_USAGE.search(path) or name in NOT_TOKENS:
+        return False
+    return MEASURES.isdisjoint(word.lower() for word in WORD.findall(name))
+
+
+def refuse_unread(fields: Mapping[str, Any], *, known: Collection[str]) -> None:
+    """Raise RecordError that names the first number that may be usage and that nobody reads."""
+    for name, value in numbers_of_usage(fields, known=known).items():
+        raise RecordError(Message("%(name)s %(n)s is not known", name=name[:80], n=value), name)
 
 
 class _Reader:
@@ -342,6 +397,23 @@ def _leaves(value: Any, path: str, depth: int) -> Iterator[tuple[str, Any]]:
     else:
         for name, item in value.items():
             yield from _leaves(item, f"{path}.{name}" if path else str(name), depth - 1)
+
+
+def _step(name: str, place: int) -> str:
+    """The name of a field as part of a path; one that may hold content is withheld, and says whether it speaks of usage."""
+    if NUMBER_PATH.match(name):
+        return name
+    return f"(withheld-{place})" if SPEAKS_OF_USAGE.search(name) else f"({place})"
+
+
+def _is_number(value: Any) -> bool:
+    if isinstance(value, str):
+        return NUMBER_TEXT.match(value) is not None
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_finite(value: Any) -> bool:
+    return isinstance(value, str | int) or isfinite(value)
 
 
 def _unknown_count(values: list[Any]) -> int:

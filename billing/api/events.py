@@ -69,7 +69,8 @@ class EventsEndpoint(GatewayEndpoint):
         description=(
             "One CloudEvent (structured, or binary with `ce-*` headers and the data as body) or a batch of them; or "
             '`{"event": {...}}` of a Lago client. `subject` is the consumer. Data fields are named as in TokenUsage, or '
-            "as configured for the type; other data is discarded on arrival. The same (source, id) again is a duplicate."
+            "as configured for the type; a number of another name that may be usage puts the event into quarantine, all "
+            "other data is discarded on arrival. The same (source, id) again is a duplicate."
         ),
         request={
             "application/cloudevents+json": CLOUD_EVENT,

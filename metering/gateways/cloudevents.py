@@ -14,20 +14,22 @@ from urllib.parse import unquote
 
 import msgspec
 
-from metering.gateways.naming import Naming, data_usage, known_data, naming_of
-from metering.gateways.translation import Fields, required, scalars, text, usage_of
+from metering.gateways.naming import Naming, data_usage, known_data, named_and_numbers, naming_of
+from metering.gateways.translation import Fields, required, text, usage_of
 from metering.messages import Message
 from metering.record_checks import RecordError
 from metering.records import MAX_SEQUENCE, TokenUsage, shown
+from metering.token_usage import refuse_unread
 
 VERSION: Final = "1.0"
 CONTEXT: Final = ("specversion", "type", "source", "id", "time", "subject", "sequence", "sequencerun")
+DATA: Final = ("data", "data_base64")
 PREFIX: Final = "ce-"
 
 
 def redacted(event: Fields, *, namings: Mapping[str, Naming]) -> Fields:
-    """The event with its context and the named fields of its data; other extensions and all other data are dropped."""
-    kept = scalars(event, CONTEXT)
+    """The event with its context, the named fields of its data, and numbers that may be usage; all else is dropped."""
+    kept = named_and_numbers({name: value for name, value in event.items() if name not in DATA}, CONTEXT)
     data = known_data(_data(event), naming_of(kept.get("type"), namings))
     return kept if data is None else {**kept, "data": data}
 
@@ -42,6 +44,7 @@ def usage(event: Fields, *, namings: Mapping[str, Naming], now: datetime) -> Tok
     identity = {"id": required(event, "id"), "source": required(event, "source")}
     consumer = required(event, "subject")
     counted = data_usage(event.get("data"), naming_of(kind, namings))
+    refuse_unread({name: value for name, value in event.items() if name not in DATA}, known=CONTEXT)
     return usage_of(
         {**identity, "time": event.get("time"), "consumer": consumer, **counted, **_numbered(event)}, now=now
     )

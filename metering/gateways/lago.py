@@ -9,18 +9,19 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Final
 
-from metering.gateways.naming import Naming, data_usage, known_data, naming_of
-from metering.gateways.translation import Fields, from_epoch, required, scalars, text, usage_of
+from metering.gateways.naming import Naming, data_usage, known_data, named_and_numbers, naming_of
+from metering.gateways.translation import Fields, from_epoch, required, text, usage_of
 from metering.messages import Message
 from metering.record_checks import RecordError
 from metering.records import RFC_3339, TokenUsage, shown
+from metering.token_usage import refuse_unread
 
 EVENT: Final = ("transaction_id", "external_subscription_id", "external_customer_id", "code", "timestamp")
 
 
 def redacted(event: Fields, *, source: str, namings: Mapping[str, Naming]) -> Fields:
-    """The event with its identity and the named properties, and beside them source, id and time for who looks it up."""
-    kept = scalars(event, EVENT)
+    """The event with its identity, the named properties and numbers that may be usage; source and id for who looks it up."""
+    kept = named_and_numbers({name: value for name, value in event.items() if name != "properties"}, EVENT)
     properties = known_data(event.get("properties"), naming_of(kept.get("code"), namings))
     found = {"source": source, "id": kept.get("transaction_id"), **kept}
     return found if properties is None else {**found, "properties": properties}
@@ -34,6 +35,7 @@ def usage(event: Fields, *, namings: Mapping[str, Naming], now: datetime) -> Tok
     if consumer is None:
         raise RecordError(Message("external_subscription_id is missing or empty"), "external_subscription_id")
     counted = data_usage(event.get("properties"), naming_of(code, namings))
+    refuse_unread({name: value for name, value in event.items() if name != "properties"}, known=(*EVENT, "source", "id"))
     return usage_of({**identity, "time": _instant(event.get("timestamp")), "consumer": consumer, **counted}, now=now)
 
 

@@ -3,7 +3,7 @@
 A type that nobody named is read by the contract's own names, so a sender that uses them needs no configuration.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -12,7 +12,7 @@ import msgspec
 from metering.gateways.translation import Fields, scalars, text, whole
 from metering.messages import Message
 from metering.record_checks import RecordError
-from metering.token_usage import TokenClasses, classes_by_name
+from metering.token_usage import TokenClasses, classes_by_name, numbers_of_usage, refuse_unread
 
 
 class Naming(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -63,12 +63,20 @@ def naming_of(kind: object, namings: Mapping[str, Naming]) -> Naming:
 
 
 def known_data(given: object, naming: Naming) -> Fields | None:
-    """The data cut down to the fields that are read; None where it is no object."""
-    return scalars(given, naming.fields) if isinstance(given, Mapping) else None
+    """The data cut down to the fields that are read and the numbers that may be usage; None where it is no object."""
+    return named_and_numbers(given, naming.fields) if isinstance(given, Mapping) else None
+
+
+def named_and_numbers(given: Mapping[str, Any], names: Sequence[str]) -> Fields:
+    """The named fields that hold no long text, and all other numbers that may count usage, by their paths."""
+    return {**numbers_of_usage(given, known=names), **scalars(given, names)}
 
 
 def data_usage(given: Fields | None, naming: Naming) -> Fields:
-    """Fields of `TokenUsage` in the data of an event.  Raises RecordError where model or counts are missing."""
+    """Fields of `TokenUsage` in the data of an event.
+
+    Raises RecordError where model or counts are missing, or where a number that may be usage has a name that is not read.
+    """
     if given is None:
         raise RecordError(Message("the event has no data: an object with model and token counts is expected"), "data")
     classes = _classes(given, naming)
@@ -77,6 +85,7 @@ def data_usage(given: Fields | None, naming: Naming) -> Fields:
     model = text(given, naming.model)
     if model is None:
         raise RecordError(Message("%(model)s is missing or empty", model=naming.model), naming.model)
+    refuse_unread(given, known=naming.fields)
     return {"model": model, **classes.counts, **optional, "attributes": classes.remarks or None}
 
 

@@ -232,6 +232,21 @@ def test_names_of_data_are_configured_by_type(post: Call) -> None:
     assert ledger() == {("litellm-proxy", "alice", "m"): (1, 3, 0, 0, 4, 0)}
 
 
+def test_a_count_whose_name_is_unknown_is_in_quarantine_under_that_name_and_in_no_ledger(post: Call) -> None:
+    data = {"model": "m1", "input_tokens": 10_000_000, "output_tokens": 100_000, "cached_tokens": 9_000_000, "note": SECRET}
+    event = cloud_event(type="chat", data=data)
+    assert problem(post("events", event, CLOUD), 400)["detail"] == "cached_tokens 9000000 is not known"
+    batch = post("events", [event, cloud_event(id="2")], CLOUD_BATCH).json()
+    assert (batch["accepted"], [item["error"] for item in batch["rejected"]]) == (1, ["cached_tokens 9000000 is not known"])
+    lago = lago_event(code="chat", properties=data)
+    answer = problem(post("events", {"event": lago}), 422)
+    assert answer["error_details"] == {"event": ["cached_tokens 9000000 is not known"]}
+    assert ledger() == {("litellm-proxy", "alice", "demo-chat"): (1, 10, 0, 0, 20, 0)}
+    kept = [json.loads(entry.record) for entry in QuarantinedRecord.objects.order_by("pk")]
+    assert [(record.get("data") or record["properties"])["cached_tokens"] for record in kept] == [9_000_000, 9_000_000]
+    assert SECRET not in str(kept)
+
+
 # Records whose sender reports no time
 
 

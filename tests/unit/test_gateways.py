@@ -80,6 +80,44 @@ def test_a_total_of_an_event_is_the_sum_of_its_counts() -> None:
     assert refusal(lago_events(lago_event(properties=data))) == "counts by name: total 102 is not input 12 + output 20"
 
 
+COUNTED: dict[str, Any] = {"model": "m1", "input_tokens": 10_000_000, "output_tokens": 100_000}
+
+
+@pytest.mark.parametrize(
+    ("beside", "named"),
+    [
+        ({"cached_tokens": 9_000_000}, "cached_tokens 9000000"), ({"cached_tokens": "9000000"}, "cached_tokens 9000000"),
+        ({"cache_read": 9e6}, "cache_read 9000000.0"), ({"cacheReadTokens": 4}, "cacheReadTokens 4"),
+        ({"prompt_tokens_details": {"cached_tokens": 5}}, "prompt_tokens_details.cached_tokens 5"),
+        ({"usage": {"more": [{"in": 7}]}}, "usage.more[0].in 7"), ({"audio_seconds": 30}, "audio_seconds 30"),
+        ({"images": {"n": 4}}, "images.n 4"), ({"tool_calls": 2}, "tool_calls 2"), ({"service_tier": 3}, "service_tier 3"),
+        ({"cache_hits": 0.5}, "cache_hits 0.5"), ({"what the tokens were": 3}, "(withheld-3) 3"),
+        ({"cache_read_input_tokens": {"ephemeral": 8}}, "cache_read_input_tokens.ephemeral 8"),
+        ({"tokens": [1] * 100}, "tokens[0] 1"), ({"cached_tokens": -1}, "cached_tokens -1"),
+    ],
+)  # fmt: skip
+def test_a_number_that_may_be_usage_and_has_an_unknown_name_goes_to_quarantine(
+    beside: dict[str, Any], named: str
+) -> None:
+    event, lago = cloud_event(type="chat", data=COUNTED | beside), lago_event(code="chat", properties=COUNTED | beside)
+    for translated in (events(event), lago_events(lago)):
+        assert refusal(translated) == f"{named} is not known"
+        kept = json.loads(translated.rejected[0].raw)
+        with pytest.raises(RecordError, match="is not known"):
+            cloudevents.usage({**cloud_event(type="chat"), "data": kept.get("data", kept.get("properties"))},
+                              namings=read_namings(""), now=NOW)  # fmt: skip
+    assert refusal(events(cloud_event(type="chat", data=COUNTED, cachedtokens=8))) == "cachedtokens 8 is not known"
+    assert refusal(lago_events(lago_event(code="chat", properties=COUNTED, tokens={"n": 8}))) == "tokens.n 8 is not known"
+
+
+def test_other_numbers_of_an_event_and_zeros_are_no_usage() -> None:
+    beside = {"latency_ms": 120, "score": 7, "token_cost": 0.5, "max_tokens": 4096, "cached_tokens": 0, "user": {"id": 9},
+              "tokens_per_second": 80, "time_to_first_token": 0.2, "cost": 3, "price_per_1m_tokens": 2,
+              "tier": "gold", "x-ratelimit-remaining-tokens": "149", "images": None, "stream_tokens": True}  # fmt: skip
+    assert only(events(cloud_event(type="chat", data=COUNTED | beside))).counts == (10_000_000, 0, 0, 100_000, 0)
+    assert only(lago_events(lago_event(code="chat", properties=COUNTED | beside))).counts == (10_000_000, 0, 0, 100_000, 0)
+
+
 def test_names_can_be_configured_per_type() -> None:
     namings = read_namings('{"chat": {"model": "llm", "input_tokens": "in", "output_tokens": "out", "site": null}}')
     event = cloud_event(type="chat", data={"llm": "m", "in": 3, "out": 4})
