@@ -47,6 +47,12 @@ USAGE_REFUSED: Final = "usage_refused"
 PAID_BY_CALL: Final = "paid by the call"
 """How that begins for a request that has no tokens and for which the gateway charged something all the same."""
 
+
+def paid_by_call(model: object) -> Message:
+    """Why a success that has no tokens waits for somebody: what it costs is counted by the call, by pictures or seconds."""
+    return Message("paid by the call: model %(model)s has no tokens", model=model)
+
+
 INSTANT_FIELDS: Final = (
     "time", "started_at", "ended_at", "observed_until", "from", "until", "start", "end",
     "end_earliest", "end_latest",

@@ -9,8 +9,8 @@ and adds its counts. Here they all become one shape, in which `input_tokens` is 
 * each count is a whole number from 0; no text, no fraction, no flag;
 * names of the same count state the same number, and no share is larger than what it is a share of;
 * a stated total is the sum of the parts, to the token;
-* a number of unknown name is allowed only inside a total that is the sum of the known parts, and never if its name says
-  that it concerns the cache, which has a price of its own;
+* a number of unknown name is refused, also inside a total: it may be a part that has a price of its own;
+* an answer to an input of 0 tokens is refused: its server lost a count;
 * output that is not stated is zero only if the total proves it, or if the caller knows that the request makes none;
 * a total alone is no usage, except of a request that the caller knows as a rerank or an embedding.
 
@@ -48,16 +48,13 @@ SPEAKS_OF_USAGE: Final = re.compile(r"token|cach|audio|image|calls?(?![a-z])|tie
 WORD: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 MEASURES: Final = frozenset({
     "id", "cost", "costs", "price", "fee", "ms", "latency", "time", "ttft", "first", "per", "rate", "ratio", "limit",
-    "limits", "max", "maximum", "remaining", "quota", "index", "width", "height", "version", "ttl",
+    "limits", "key", "name", "max", "maximum", "remaining", "quota", "index", "width", "height", "version", "ttl",
 })  # fmt: skip
 """Words in the last name of a number that counts no usage: amounts, times, rates, limits of a request."""
 
 
 class TokenClasses(msgspec.Struct, frozen=True):
-    """Token counts of one request; `input_tokens` contains both cache classes, `output_tokens` contains reasoning.
-
-    `unread`: fields of unknown meaning whose numbers a stated total proves to be contained.
-    """
+    """Token counts of one request; `input_tokens` contains both cache classes, `output_tokens` contains reasoning."""
 
     input_tokens: int
     cache_read_input_tokens: int
@@ -66,7 +63,6 @@ class TokenClasses(msgspec.Struct, frozen=True):
     reasoning_output_tokens: int
     cache_known: bool
     usage_source: UsageSource
-    unread: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         cached = self.cache_read_input_tokens + self.cache_creation_input_tokens
@@ -96,8 +92,6 @@ class TokenClasses(msgspec.Struct, frozen=True):
     def remarks(self) -> dict[str, str]:
         """What `TokenUsage.attributes` says of these counts; nothing where a provider stated everything."""
         remarks = {} if self.cache_known else {"cache_counts": "unknown"}
-        if self.unread:
-            remarks["usage_fields_unread"] = ", ".join(self.unread)
         return remarks if self.usage_source == "provider" else {**remarks, "usage_source": self.usage_source}
 
     def as_estimate(self) -> "TokenClasses":
@@ -169,28 +163,31 @@ def without_texts(usage: Any, depth: int = MAX_DEPTH) -> Any:
     return usage if usage is None or isinstance(usage, int | float) else -1
 
 
-def numbers_of_usage(fields: Mapping[str, Any], *, known: Collection[str] = ()) -> dict[str, Any]:
+def numbers_of_usage(
+    fields: Mapping[str, Any], *, known: Collection[str] = (), opened: Collection[str] = (), left_out: Collection[str] = ()
+) -> dict[str, Any]:
     """Numbers of an open object (the data of an event, a line of a log) that may count usage, by path; no text among them.
 
-    `known`: names of the object that its reader reads.  Zeros state nothing and are left out.
+    `known`: paths of numbers and texts that are read already.  `opened`: names of texts that are looked into where they hold
+    JSON.  `left_out`: names or paths of what holds no usage, or is read already.  Zeros state nothing and are left out.
 
     >>> given = {"input_tokens": 9, "cached_tokens": "4", "cache_cost": 7, "note": "hi", "usage": {"in": 3}, "n": 1}
     >>> numbers_of_usage(given, known=("input_tokens",))
     {'cached_tokens': '4', 'usage.in': 3}
     """
     found: dict[str, Any] = {}
-    waiting: list[tuple[str, Any]] = [
-        (_step(str(name), place), value) for place, (name, value) in enumerate(fields.items())
-        if name not in known or isinstance(value, Mapping | list)
-    ][::-1]  # fmt: skip
+    waiting: list[tuple[str, str, Any]] = [("", "", fields)]
     while waiting and len(found) < MAX_ITEMS:
-        path, value = waiting.pop()
+        path, name, value = waiting.pop()
+        if isinstance(value, str) and name in opened:
+            value = json_object(value)
         if isinstance(value, Mapping):
-            inner = [(f"{path}.{_step(str(name), place)}", item) for place, (name, item) in enumerate(value.items())]
-            waiting += inner[::-1]
+            steps = [(str(key), _step(str(key), place), item) for place, (key, item) in enumerate(value.items())]
+            inner = [(f"{path}.{step}" if path else step, key, item) for key, step, item in steps if key not in left_out]
+            waiting += [item for item in inner if item[0] not in left_out][::-1]
         elif isinstance(value, list):
-            waiting += [(f"{path}[{place}]", item) for place, item in enumerate(value)][::-1]
-        elif _is_number(value) and float(value) and may_be_usage(path):
+            waiting += [(f"{path}[{place}]", name, item) for place, item in enumerate(value)][::-1]
+        elif path not in known and _is_number(value) and float(value) and may_be_usage(path):
             found[path] = value if _is_finite(value) else -1
     return {**found, "(withheld)": -1} if waiting else found
 
@@ -207,9 +204,21 @@ def may_be_usage(path: str) -> bool:
     return MEASURES.isdisjoint(word.lower() for word in WORD.findall(name))
 
 
-def refuse_unread(fields: Mapping[str, Any], *, known: Collection[str]) -> None:
-    """Raise RecordError that names the first number that may be usage and that nobody reads."""
-    for name, value in numbers_of_usage(fields, known=known).items():
+def json_object(text: Any) -> Any:
+    """The object in a text that holds one as JSON, anything else as it is."""
+    if isinstance(text, str) and text.startswith("{"):
+        try:
+            return msgspec.json.decode(text)
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
+            return text
+    return text
+
+
+def refuse_unread(
+    fields: Mapping[str, Any], *, known: Collection[str], opened: Collection[str] = (), left_out: Collection[str] = ()
+) -> None:
+    """Raise RecordError that names the first number of `numbers_of_usage`, which nobody reads."""
+    for name, value in numbers_of_usage(fields, known=known, opened=opened, left_out=left_out).items():
         raise RecordError(Message("%(name)s %(n)s is not known", name=name[:80], n=value), name)
 
 
@@ -219,7 +228,7 @@ class _Reader:
     def __init__(self, dialect: Dialect, prefix: str) -> None:
         parsed = partial(_Count, prefix=prefix)
         self._name = dialect.name
-        self._scope = dialect.scope
+        self._open = dialect.open
         self._needs = [parsed(text) for text in dialect.needs]
         self._input = _Side([parsed(text) for text in dialect.input])
         self._output = _Side([parsed(text) for text in dialect.output])
@@ -260,10 +269,10 @@ class _Reader:
         if not (produced_stated or total is not None or input_only):
             raise self._error(Message("output is not stated"))
         self._check_shares(values, given, produced)
+        self._refuse_unknown(values)
         return TokenClasses(
             given, read or 0, written or 0, produced, self._reasoning(values) or 0,
             cache_known=read is not None and (written is not None or not self._written_beside), usage_source="provider",
-            unread=self._unread(values, total),
         )  # fmt: skip
 
     def _check_shares(self, values: Values, given: int, produced: int) -> None:
@@ -276,16 +285,14 @@ class _Reader:
                         name=share.text, n=count, whole=whole,
                     ))
 
-    def _unread(self, values: Values, total: int | None) -> tuple[str, ...]:
-        """Fields of unknown meaning that a total proves to be contained.  Raises RecordError for any other."""
-        counts = {name: count for name in self._unknown if (count := _unknown_count(values[name]))}
-        for name, count in counts.items():
-            if total is None or not 0 < count <= total or "cach" in name.lower():
+    def _refuse_unknown(self, values: Values) -> None:
+        """Raise RecordError that names a number of unknown name: it may be a part that has a price of its own."""
+        for name in self._unknown:
+            if count := _unknown_count(values[name]) or (may_be_usage(name) and _fraction(values[name])):
                 raise self._error(Message("%(name)s %(n)s is not known", name=name[:80], n=count))
-        return tuple(counts)
 
     def _is_usage(self, name: str) -> bool:
-        return not self._scope or any(word in name.lower() for word in self._scope)
+        return not self._open or may_be_usage(name)
 
     def _error(self, what: Message) -> RecordError:
         return RecordError(Message("%(field)s: %(text)s", field=self._name, text=what))
@@ -342,7 +349,7 @@ def _applying(readers: tuple[_Reader, ...], paths: frozenset[str]) -> tuple[_Rea
 
 
 def _explained(values: Values, readers: tuple[_Reader, ...], input_only: bool) -> TokenClasses:
-    """What the readers agree on; of several that do, the one that reads most.  Raises the first reader's RecordError."""
+    """What the readers agree on.  Raises the first reader's RecordError."""
     found: list[TokenClasses] = []
     refused: list[RecordError] = []
     for reader in _applying(readers, frozenset(values)):
@@ -354,13 +361,18 @@ def _explained(values: Values, readers: tuple[_Reader, ...], input_only: bool) -
         raise refused[0]
     if not found:
         return _nothing(values)
-    fewest = min(len(item.unread) for item in found)
-    best = [item for item in found if len(item.unread) == fewest]
-    if len({tuple(item.counts.values()) for item in best}) > 1:
+    if len({tuple(item.counts.values()) for item in found}) > 1:
         raise RecordError(Message(
-            "usage that can be read in %(best)s ways: %(values)s", best=len(best), values=_numbers(values)
+            "usage that can be read in %(best)s ways: %(values)s", best=len(found), values=_numbers(values)
         ))
-    return max(best, key=lambda item: item.cache_known)
+    return _answered(max(found, key=lambda item: item.cache_known))
+
+
+def _answered(classes: TokenClasses) -> TokenClasses:
+    """The classes, unless they are of an answer to nothing: its server lost the count of its prompt.  Raises RecordError."""
+    if classes.output_tokens and not classes.input_tokens:
+        raise RecordError(Message("input 0 of an answer with output %(output)s", output=classes.output_tokens))
+    return classes
 
 
 def _nothing(values: Values) -> TokenClasses:
@@ -421,6 +433,11 @@ def _unknown_count(values: list[Any]) -> int:
     read = [int(value) if isinstance(value, str) and WHOLE_TEXT.match(value) else value for value in values]
     counts = [int(value) for value in read if _is_whole(value)]
     return -1 if any(count < 0 for count in counts) else sum(counts)
+
+
+def _fraction(values: list[Any]) -> Any:
+    """The first number that is no whole one; 0 where there is none."""
+    return next((value for value in values if _is_number(value) and not _is_whole(value) and float(value)), 0)
 
 
 def _is_whole(value: Any) -> bool:

@@ -20,8 +20,8 @@ from msgspec.structs import replace
 class Dialect(msgspec.Struct, frozen=True):
     """Names of the counts of one API. `needs`: the counts without which a usage object is not of this dialect.
 
-    `prefixes`: what may precede every path. `scope`: words of which a name contains one if it belongs to usage at
-    all, where the object holds other attributes too. `not_tokens`: numbers of this dialect that count no tokens.
+    `prefixes`: what may precede every path. `open`: the object holds other attributes too, and a
+    number is usage only if its name speaks of it. `not_tokens`: numbers of this dialect that count no tokens.
     """
 
     name: str
@@ -36,7 +36,7 @@ class Dialect(msgspec.Struct, frozen=True):
     within_output: tuple[str, ...] = ()
     not_tokens: tuple[str, ...] = ()
     prefixes: tuple[str, ...] = ("",)
-    scope: tuple[str, ...] = ()
+    open: bool = False
 
 
 def _any(*names: str) -> str:
@@ -74,6 +74,10 @@ NOT_TOKENS: Final = frozenset({
 """Last names of numbers that count no tokens, whatever the API."""
 
 KINDS: Final = ("text_tokens", "audio_tokens", "image_tokens", "video_tokens")
+PARTS: Final = (
+    *KINDS, "accepted_prediction_tokens", "rejected_prediction_tokens", "tool_use_tokens", "tool_output_tokens",
+)  # fmt: skip
+"""What details of a count hold beside its classes: parts of it that have its price."""
 MIXED: Final = ("x_details[].prompt_tokens_details", "x_details[].input_tokens_details")
 GIVEN: Final = ("prompt_tokens_details", "input_tokens_details", "input_token_details", *MIXED)
 PRODUCED: Final = (
@@ -227,11 +231,25 @@ OTEL: Final = Dialect(
     input=(f"{_GEN_AI}.input_tokens | {_GEN_AI}.prompt_tokens | llm.usage.prompt_tokens",),
     output=(f"{_GEN_AI}.output_tokens | {_GEN_AI}.completion_tokens | llm.usage.completion_tokens",),
     cache_read=_any(*_each(
-        (_GEN_AI,), "cache_read.input_tokens", "cache_read_input_tokens", "cached_input_tokens", "cached_tokens"
+        (_GEN_AI,), "cache_read.input_tokens", "cache_read_input_tokens", "cached_input_tokens", "cached_tokens",
+        "details.cache_read_tokens", "details.cache_read_input_tokens", "details.cached_tokens",
     )),
-    cache_creation=_any(*_each((_GEN_AI,), "cache_creation.input_tokens", "cache_creation_input_tokens")),
-    reasoning=_any(*_each((_GEN_AI,), "reasoning.output_tokens", "reasoning_tokens", "reasoning_output_tokens")),
-    total=f"{_GEN_AI}.total_tokens | llm.usage.total_tokens", scope=("usage", "token"),
+    cache_creation=_any(*_each(
+        (_GEN_AI,), "cache_creation.input_tokens", "cache_write.input_tokens", "cache_creation_input_tokens",
+        "cache_write_input_tokens", "details.cache_write_tokens", "details.cache_creation_input_tokens",
+    )),
+    reasoning=_any(*_each(
+        (_GEN_AI,), "reasoning.output_tokens", "reasoning_tokens", "reasoning_output_tokens", "details.reasoning_tokens",
+    )),
+    within_input=_each(
+        (f"{_GEN_AI}.details",), "input_tokens", "input_audio_tokens", "cache_audio_read_tokens", "text_prompt_tokens",
+        "image_prompt_tokens", "audio_prompt_tokens",
+    ),
+    within_output=_each(
+        (f"{_GEN_AI}.details",), "output_tokens", "output_audio_tokens", "accepted_prediction_tokens",
+        "rejected_prediction_tokens", "audio_tokens", "text_completion_tokens",
+    ),
+    total=f"{_GEN_AI}.total_tokens | llm.usage.total_tokens", open=True,
     not_tokens=("gen_ai.request.max_tokens", "gen_ai.request.max_output_tokens", "llm.request.max_tokens"),
 )  # fmt: skip
 OTEL_CACHE_BESIDE: Final = replace(

@@ -16,12 +16,15 @@ the body of its request, and so could let others pay.
 a success that states none, is refused for quarantine. When a client hangs up (error code 499) or a stream breaks, LiteLLM
 counts for itself: marked as `gateway_estimate`. Of a failure without output it estimates what was sent, whether or not
 anybody worked on it: that is no usage. An answer from LiteLLM's own cache repeats the counts of the first one: no usage
-either. Both are records with zero tokens, so that they are counted and known when they are sent again. The cost that
-LiteLLM computed is not ours and is dropped.
+either. Both are records with zero tokens, so that they are counted and known when they are sent again.
+
+**Calls without tokens.** A success of another kind (pictures, speech, pass-through, realtime, MCP) that states no tokens is
+paid by the call: it waits in quarantine with what LiteLLM charged for it. Of a record with counts that cost is not ours.
 
 Source: reference/METERING_FACTS.md, B2.1.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, Final
@@ -31,12 +34,12 @@ import msgspec
 from metering.gateways.translation import Fields, UndatedUsage, from_epoch, required, scalars, text
 from metering.messages import Message
 from metering.record_checks import RecordError
-from metering.records import TokenUsage, from_row, shown
+from metering.records import TokenUsage, from_row, paid_by_call, shown
 from metering.token_usage import NOTHING, REPEATED, TokenClasses, token_classes, without_texts
 
 PAYLOAD: Final = (
     "id", "litellm_call_id", "call_type", "status", "stream", "startTime", "model", "model_group", "custom_llm_provider",
-    "prompt_tokens", "completion_tokens", "total_tokens", "cache_hit",
+    "prompt_tokens", "completion_tokens", "total_tokens", "cache_hit", "response_cost", "spend",
 )  # fmt: skip
 METADATA: Final = (
     "user_api_key_hash", "user_api_key_alias", "user_api_key_team_id", "user_api_key_team_alias", "user_api_key_user_id",
@@ -49,9 +52,14 @@ COUNTED: Final = frozenset({
     "anthropic_messages", "generate_content", "agenerate_content", "generate_content_stream", "agenerate_content_stream",
 })  # fmt: skip
 """Calls of which each success used tokens: one that states none is no success without tokens, its usage is unknown."""
+WITHOUT_USAGE: Final = (
+    "get_", "retrieve_", "list_", "cancel_", "delete_", "file_", "create_file", "create_batch", "moderation",
+)  # fmt: skip
+"""Beginnings of calls, without the `a` of the asynchronous ones, that use nothing where the gateway charges nothing."""
 CONSUMER: Final = ("team_id", "hash")
 """Default order of what may name the consumer: the `user_api_key_*` fields, without that prefix."""
 
+AMOUNT: Final = re.compile(r"[0-9]{1,20}(\.[0-9]{1,30})?(e-?[0-9]{1,2})?\Z")
 BATCHES: Final = frozenset({"retrieve_batch", "aretrieve_batch"})
 
 CLIENT_LEFT: Final = "499"
@@ -157,9 +165,31 @@ def classes(record: Fields) -> TokenClasses:
         counted = token_classes(stated, input_only=input_only)
         if counted.input_tokens or counted.output_tokens:
             return _of_status(counted, payload)
-    if payload.get("status") == SUCCESS and payload.get("call_type") in COUNTED:
+    if payload.get("status") != SUCCESS or (not spend(payload) and _is_without_usage(payload.get("call_type"))):
+        return NOTHING
+    if payload.get("call_type") in COUNTED:
         raise RecordError(Message("a success that states no token counts"), "usage_object")
-    return NOTHING
+    raise RecordError(paid_by_call(text(payload, "model_group") or text(payload, "model")), "usage_object")
+
+
+def stated(record: Fields) -> Fields:
+    """What quarantine keeps of a redacted payload beside who and when: its usage object and what the gateway charged."""
+    payload: Fields = record["payload"]
+    charged = spend(payload)
+    return {**payload["metadata"]["usage_object"], **({"spend": charged} if charged else {})}
+
+
+def spend(payload: Fields) -> str | None:
+    """What LiteLLM charged for a request, in its own currency, as it wrote it; None where it charged nothing."""
+    for name in ("spend", "response_cost"):
+        value = str(payload.get(name))
+        if AMOUNT.match(value) and float(value):
+            return value
+    return None
+
+
+def _is_without_usage(call_type: object) -> bool:
+    return str(call_type).removeprefix("a").startswith(WITHOUT_USAGE)
 
 
 def _of_status(counted: TokenClasses, payload: Fields) -> TokenClasses:

@@ -40,6 +40,7 @@ from metering.gateways import litellm
 from metering.gateways.outbox import Outbox, Sender
 from metering.record_checks import RecordError
 from metering.records import USAGE_REFUSED
+from metering.token_usage import numbers_of_usage
 
 log = logging.getLogger(__name__)
 MARK: Final = "suanpan_call"
@@ -133,7 +134,8 @@ class CallbackOutbox:
             record = litellm.usage(redacted, consumer=self._settings.consumer)
         except RecordError as error:
             log.error("a request cannot be counted: %s", error)
-            kept = msgspec.json.encode({**redacted, "attributes": {USAGE_REFUSED: str(error)[:512]}})
+            refused = {USAGE_REFUSED: str(error)[:512], "usage": litellm.stated(redacted)}
+            kept = msgspec.json.encode({**redacted, "attributes": refused})
             return call.record_id(payload) if call else blake2b(kept, digest_size=16).hexdigest(), kept
         key = call.record_id(payload) if call else record.id
         return key, msgspec.json.encode(msgspec.structs.replace(record, id=key))
@@ -178,7 +180,7 @@ class Hooks:
             return  # a route that names no call, or nothing new: LiteLLM's log decides
         for place, answer in enumerate(_flat(response)):
             usage, cached = _usage(answer), _is_cached(answer, data, call)
-            if usage is None or cached is None:
+            if usage is None or cached is None or not numbers_of_usage(usage):
                 continue
             payload = answer_payload(data, details, answer, usage) | {"cache_hit": cached}
             if call.models:

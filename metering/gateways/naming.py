@@ -9,14 +9,17 @@ from typing import Any, Final
 
 import msgspec
 
-from metering.gateways.translation import Fields, scalars, text, whole
+from metering.gateways.translation import Fields, failed, scalars, text, whole
 from metering.messages import Message
 from metering.record_checks import RecordError
 from metering.token_usage import TokenClasses, classes_by_name, numbers_of_usage, refuse_unread
 
 
 class Naming(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Names of fields in the data of one type of event; None where the sender has no such field."""
+    """Names of fields in the data of one type of event; None where the sender has no such field.
+
+    `other_numbers`: paths of numbers whose names speak of usage but that are parts of these counts, or none.
+    """
 
     model: str = "model"
     input_tokens: str = "input_tokens"
@@ -28,11 +31,12 @@ class Naming(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     site: str | None = "site"
     provider: str | None = "provider"
     status: str | None = "status"
+    other_numbers: tuple[str, ...] = ()
 
     @property
     def fields(self) -> tuple[str, ...]:
         """The names that are read; no other field of the data survives."""
-        return tuple(name for name in msgspec.structs.astuple(self) if name is not None)
+        return tuple(name for name in msgspec.structs.astuple(self) if isinstance(name, str))
 
 
 LITELLM: Final = Naming(
@@ -64,12 +68,12 @@ def naming_of(kind: object, namings: Mapping[str, Naming]) -> Naming:
 
 def known_data(given: object, naming: Naming) -> Fields | None:
     """The data cut down to the fields that are read and the numbers that may be usage; None where it is no object."""
-    return named_and_numbers(given, naming.fields) if isinstance(given, Mapping) else None
+    return named_and_numbers(given, naming.fields, naming.other_numbers) if isinstance(given, Mapping) else None
 
 
-def named_and_numbers(given: Mapping[str, Any], names: Sequence[str]) -> Fields:
-    """The named fields that hold no long text, and all other numbers that may count usage, by their paths."""
-    return {**numbers_of_usage(given, known=names), **scalars(given, names)}
+def named_and_numbers(given: Mapping[str, Any], names: Sequence[str], others: Sequence[str] = ()) -> Fields:
+    """The named fields that hold no long text, and all numbers but `others` that may count usage, by their paths."""
+    return {**numbers_of_usage(given, known=(*names, *others)), **scalars(given, names)}
 
 
 def data_usage(given: Fields | None, naming: Naming) -> Fields:
@@ -85,6 +89,8 @@ def data_usage(given: Fields | None, naming: Naming) -> Fields:
     model = text(given, naming.model)
     if model is None:
         raise RecordError(Message("%(model)s is missing or empty", model=naming.model), naming.model)
+    if not (classes.input_tokens or classes.output_tokens or failed(optional["status"])):
+        raise RecordError(Message("a success that states no token counts"), naming.input_tokens)
     refuse_unread(given, known=naming.fields)
     return {"model": model, **classes.counts, **optional, "attributes": classes.remarks or None}
 

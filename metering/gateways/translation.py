@@ -29,6 +29,7 @@ from metering.records import (
 MAX_KEPT_TEXT: Final = 512
 """Longest text that survives the cut; identifiers and names are shorter, prompts mostly are not."""
 
+CLIENT_LEFT: Final = 499
 Fields = dict[str, Any]
 
 
@@ -92,6 +93,17 @@ def usage_of(fields: Fields, *, now: datetime) -> TokenUsage:
         return from_row(TokenUsage, fields)
     attributes = {**(fields.get("attributes") or {}), "time": "arrival"}
     return from_row(UndatedUsage, {**fields, "time": now, "attributes": attributes})
+
+
+def failed(status: str | None) -> bool:
+    """Whether a status means that the request was refused or failed; a client that left (499) may have used tokens.
+
+    >>> [failed(status) for status in ("200", "429", "503", "499", "0", "failure", None)]
+    [False, True, True, False, False, True, False]
+    """
+    if status is None or not status.isdigit():
+        return status == "failure"
+    return int(status) >= 400 and int(status) != CLIENT_LEFT
 
 
 def whole(fields: Mapping[str, Any], name: str) -> int | None:

@@ -21,13 +21,13 @@ from metering.logs.mapping import (
     LineMapping,
     LineReader,
     LogRecord,
-    opened,
     path,
     read_mapping,
 )
 from metering.record_checks import RecordError
-from metering.records import PAID_BY_CALL, TokenUsage
-from metering.token_usage import without_texts
+from metering.records import TokenUsage, paid_by_call
+from metering.token_usage import json_object, refuse_unread
+from metering.usage_dialects import OTEL
 
 Translate = Callable[[Fields, str], list[LogRecord]]
 """(fields of a line or row, id to use where it has none) -> its records.  Raises RecordError."""
@@ -40,16 +40,14 @@ ENVOY: Final = LineMapping(
     input_tokens="gen_ai.usage.input_tokens | genai_tokens_input | llm_input_token | input_tokens",
     output_tokens="gen_ai.usage.output_tokens | genai_tokens_output | llm_output_token | output_tokens",
     cache_read_input_tokens=(
-        "gen_ai.usage.cache_read.input_tokens | genai_tokens_cached_input | llm_cached_input_token | cached_input_tokens"
+        f"{OTEL.cache_read} | genai_tokens_cached_input | llm_cached_input_token | cached_input_tokens"
     ),
     cache_creation_input_tokens=(
-        "gen_ai.usage.cache_creation.input_tokens | genai_tokens_cache_creation_input | llm_cache_creation_input_token"
+        f"{OTEL.cache_creation} | genai_tokens_cache_creation_input | llm_cache_creation_input_token"
     ),
-    reasoning_output_tokens=(
-        "gen_ai.usage.reasoning.output_tokens | gen_ai.usage.reasoning_tokens | genai_tokens_reasoning"
-        " | llm_reasoning_token | reasoning_tokens"
-    ),
+    reasoning_output_tokens=f"{OTEL.reasoning} | genai_tokens_reasoning | llm_reasoning_token | reasoning_tokens",
     total_tokens="gen_ai.usage.total_tokens | genai_tokens_total | llm_total_token | total_tokens",
+    other_numbers=(*OTEL.within_input, *OTEL.within_output),
     provider="gen_ai.provider.name | genai_backend_name | backend_name",
     status="response_code",
 )
@@ -113,6 +111,11 @@ ONE_API: Final = LineMapping(
     cache_read_input_tokens="other.cache_tokens",
     cache_creation_input_tokens="other.cache_write_tokens | other.cache_creation_tokens",
     attributes={"channel": "channel | channel_id"},
+    other_numbers=(
+        "other.text_input", "other.audio_input", "other.text_output", "other.audio_output", "other.image_output",
+        "other.audio_input_token_count", "other.web_search_call_count", "other.file_search_call_count",
+        "other.cache_creation_tokens_5m", "other.cache_creation_tokens_1h", "other.input_tokens_total",
+    ),
 )
 CONSUME, REFUND = "2", "6"
 RAG: Final = "rag-inject"
@@ -145,7 +148,7 @@ class KongPlugins:
     """A line of Kong: one record for each AI plugin that called a model, for each call is paid."""
 
     def __init__(self, mapping: LineMapping, source: str) -> None:
-        self._read = LineReader(mapping, source)
+        self._read = LineReader(mapping, source, left_out=("ai", RAG))
 
     def __call__(self, fields: Fields, derived_id: str) -> list[LogRecord]:
         """Records of `ai.<plugin>`; those after the first have the plugin in their id.  Raises RecordError."""
@@ -199,13 +202,12 @@ def _named_by_call(record: LogRecord, quota: int) -> LogRecord:
     """A request without tokens for which the gateway charged `quota` was paid by the call; for lost counts it charges 0."""
     if isinstance(record, TokenUsage) or quota <= 0 or not record.reason.startswith(NO_COUNTS):
         return record
-    reason = f"{PAID_BY_CALL}: model {record.fields['model']} has no tokens"
-    return Incomplete(record.fields, reason, {**(record.usage or {}), "quota": quota})
+    return Incomplete(record.fields, paid_by_call(record.fields["model"]), {**(record.usage or {}), "quota": quota})
 
 
 def spend_log(fields: Fields, derived_id: str, *, source: str, consumer: tuple[str, ...]) -> list[LogRecord]:
     """A row of `LiteLLM_SpendLogs`, read as the payload that its callbacks send; the id is the table's key."""
-    metadata = opened(fields.get("metadata"))
+    metadata = json_object(fields.get("metadata"))
     metadata = dict(metadata) if isinstance(metadata, Mapping) else {}
     beside = metadata.get("additional_usage_values")
     counts = {name: _count(fields, name) for name in ("prompt_tokens", "completion_tokens", "total_tokens")}
@@ -222,9 +224,10 @@ def spend_log(fields: Fields, derived_id: str, *, source: str, consumer: tuple[s
     record = litellm.redacted(payload, source=source)
     request = {**litellm.request(record, consumer=consumer), "id": str(fields["request_id"])}
     try:
+        refuse_unread({name: value for name, value in fields.items() if not isinstance(value, Mapping | list)}, known=counts)
         classes = litellm.classes(record)
     except RecordError as error:
-        return [Incomplete(request, str(error), without_texts(usage))]
+        return [Incomplete(request, str(error), litellm.stated(record))]
     return [litellm.counted_request(request, classes)]
 
 

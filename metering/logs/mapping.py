@@ -19,7 +19,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgspec
 
-from metering.gateways.translation import MAX_KEPT_TEXT, whole
+from metering.gateways.translation import MAX_KEPT_TEXT, failed, whole
 from metering.record_checks import RecordError
 from metering.records import (
     PAID_BY_CALL,
@@ -27,13 +27,28 @@ from metering.records import (
     TokenUsage,
     from_row,
 )
-from metering.token_usage import NOTHING, REPEATED, TokenClasses, classes_by_name, token_classes, without_texts
+from metering.token_usage import (
+    NOTHING,
+    REPEATED,
+    TokenClasses,
+    classes_by_name,
+    json_object,
+    numbers_of_usage,
+    refuse_unread,
+    token_classes,
+    without_texts,
+)
+from metering.usage_dialects import PARTS
 
 Fields = Mapping[str, Any]
 NOT_TOLD: Final = frozenset({"", "-", "null"})
 HIT: Final = ("hit", "true")
 NO_COUNTS: Final = "no token counts"
-CLIENT_LEFT: Final = 499
+NO_USAGE: Final = (
+    "request", "response", "headers", "request_headers", "response_headers", "payload", "messages", "prompt", "answer",
+    "labels",
+)  # fmt: skip
+"""Objects of a line that are copies of what was sent and answered, whose usage is read where the gateway states it."""
 UNITS: Final = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 
 
@@ -66,6 +81,8 @@ class LineMapping(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     output (embeddings, rerank), so that a total alone is input. `gateway_cache` is true or begins with `hit` for an answer
     that the gateway had in a cache of its own.
 
+    `other_numbers`: paths of numbers whose names speak of usage but that are parts of these counts, or none.
+
     `consumer` should be a name that the gateway itself has checked, never a header that any client can set.
     """
 
@@ -86,6 +103,7 @@ class LineMapping(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     status: str = ""
     gateway_cache: str = ""
     attributes: dict[str, str] = {}
+    other_numbers: tuple[str, ...] = ()
     time_unit: Literal["s", "ms", "us", "ns"] = "s"
     zone: str = ""
     input_excludes_cache: bool = False
@@ -110,10 +128,17 @@ def read_mapping(content: Fields, base: LineMapping | None = None) -> LineMappin
 class LineReader:
     """The usage of lines by one mapping; `derived_id` is given where a line has none of its own."""
 
-    def __init__(self, mapping: LineMapping, source: str) -> None:
+    def __init__(self, mapping: LineMapping, source: str, *, left_out: tuple[str, ...] = ()) -> None:
         self._source = source
         self._mapping = mapping
         self._find = {name: path(getattr(mapping, name)) for name in _PATHS}
+        self._counts = {name: _alternatives(getattr(mapping, name)) for name in _COUNTS}
+        named = [*mapping.id, *mapping.attributes.values(), *(getattr(mapping, name) for name in _PATHS)]
+        read = {whole_name for text in named for whole_name, _ in _alternatives(text)}
+        details = {name.rpartition(".")[0] for name in read if "_details." in name}
+        self._known = frozenset({*read, *mapping.other_numbers, *(f"{place}.{part}" for place in details for part in PARTS)})
+        self._opened = frozenset(step for name in read for step in name.split(".")[:-1])
+        self._left_out = frozenset({*NO_USAGE, *left_out, *(name for name, _ in _alternatives(mapping.usage))})
         self._id = [path(part) for part in mapping.id]
         self._attributes = {name: path(text) for name, text in mapping.attributes.items()}
         self._unit = UNITS[mapping.time_unit]
@@ -124,12 +149,16 @@ class LineReader:
         model = _text(self._find["model"](fields), "model")
         status = _text(self._find["status"](fields), "status")
         usage = self._find["usage"](fields)
-        counts = {name: self._find[name](fields) for name in _COUNTS} if usage is None else {}
+        counts = self._stated(fields) if usage is None else {}
         hit = str(self._find["gateway_cache"](fields)).lower().startswith(HIT)
         try:
             classes = REPEATED if hit else self._by_name(counts) if usage is None else self._of_object(usage)
+            if not (hit or model is None):
+                refuse_unread(fields, known=self._known, opened=self._opened, left_out=self._left_out)
         except RecordError as error:
-            kept = without_texts(counts if usage is None else usage)
+            unread = numbers_of_usage(fields, known=self._known, opened=self._opened, left_out=self._left_out)
+            stated = counts if usage is None else usage
+            kept = without_texts({**stated, **unread} if isinstance(stated, Mapping) else stated)
             return [Incomplete(self._fields(fields, derived_id, model, status), str(error), kept)]
         if classes in (NOTHING, REPEATED) and model is None:
             return []
@@ -146,9 +175,14 @@ class LineReader:
             raise RecordError("usage must be an object", "usage")
         return token_classes(usage, input_only=self._mapping.input_only)
 
+    def _stated(self, fields: Fields) -> dict[str, Any]:
+        """The counts that the line has under names of its own, each as one value, or as a list where it has several."""
+        found = {name: _every(fields, alternatives) for name, alternatives in self._counts.items()}
+        return {name: values[0] if len(values) == 1 else values or None for name, values in found.items()}
+
     def _by_name(self, counts: Fields) -> TokenClasses:
         """Classes of counts that the line has under names of its own.  Raises RecordError likewise."""
-        numbers = {name: whole(counts, name) for name in _COUNTS}
+        numbers = {name: _agreed(values, name) for name, values in counts.items()}
         return classes_by_name(numbers, cache_beside=self._mapping.input_excludes_cache, input_only=self._mapping.input_only)
 
     def _fields(self, fields: Fields, derived_id: str, model: str | None, status: str | None) -> dict[str, Any]:
@@ -188,17 +222,6 @@ class LineReader:
         return (instant if instant.tzinfo else instant.replace(tzinfo=self._zone)).isoformat()
 
 
-def failed(status: str | None) -> bool:
-    """Whether a status means that the request was refused or failed; a client that left (499) may have used tokens.
-
-    >>> [failed(status) for status in ("200", "429", "503", "499", "0", "failure", None)]
-    [False, True, True, False, False, True, False]
-    """
-    if status is None or not status.isdigit():
-        return status == "failure"
-    return int(status) >= 400 and int(status) != CLIENT_LEFT
-
-
 def path(text: str) -> Callable[[Fields], Any]:
     """What finds the value of a path; None where there is no value.
 
@@ -207,33 +230,42 @@ def path(text: str) -> Callable[[Fields], Any]:
     >>> path("gen_ai.request.model")({"gen_ai.request.model": "qwen"})
     'qwen'
     """
-    alternatives = [(name, tuple(name.split("."))) for name in (part.strip() for part in text.split("|")) if name]
+    alternatives = _alternatives(text)
 
     def find(fields: Fields) -> Any:
-        for whole_name, steps in alternatives:
-            value = fields.get(whole_name)
-            if value is None and len(steps) > 1 and steps[0] in fields:
-                value = _walk(fields, steps)
-            if value is not None and not (isinstance(value, str) and value in NOT_TOLD):
-                return opened(value)
-        return None
+        return next(iter(_every(fields, alternatives)), None)
 
     return find
 
 
-def opened(value: Any) -> Any:
-    """The object in a text that holds one, anything else as it is."""
-    if isinstance(value, str) and value.startswith("{"):
-        try:
-            return msgspec.json.decode(value)
-        except (msgspec.DecodeError, UnicodeError, RecursionError):
-            return value
-    return value
+def _alternatives(text: str) -> list[tuple[str, tuple[str, ...]]]:
+    return [(name, tuple(name.split("."))) for name in (part.strip() for part in text.split("|")) if name]
+
+
+def _every(fields: Fields, alternatives: list[tuple[str, tuple[str, ...]]]) -> list[Any]:
+    """The values of all alternatives that have one."""
+    found = []
+    for whole_name, steps in alternatives:
+        value = fields.get(whole_name)
+        if value is None and len(steps) > 1 and steps[0] in fields:
+            value = _walk(fields, steps)
+        if value is not None and not (isinstance(value, str) and value in NOT_TOLD):
+            found.append(json_object(value))
+    return found
+
+
+def _agreed(stated: Any, name: str) -> int | None:
+    """The count that all names of it state, where zeros beside it say nothing.  Raises RecordError where they contradict."""
+    values = [whole({name: value}, name) for value in (stated if isinstance(stated, list) else [stated])]
+    counts = {value for value in values if value}
+    if len(counts) > 1:
+        raise RecordError(f"{name}: {' and '.join(str(count) for count in sorted(counts))} contradict each other", name)
+    return next(iter(counts), None if None in values and len(values) == 1 else 0)
 
 
 def _walk(fields: Any, steps: tuple[str, ...]) -> Any:
     for step in steps:
-        fields = opened(fields)
+        fields = json_object(fields)
         if not isinstance(fields, Mapping):
             return None
         fields = fields.get(step)

@@ -118,6 +118,22 @@ def test_other_numbers_of_an_event_and_zeros_are_no_usage() -> None:
     assert only(lago_events(lago_event(code="chat", properties=COUNTED | beside))).counts == (10_000_000, 0, 0, 100_000, 0)
 
 
+def test_numbers_of_an_event_that_are_no_usage_are_named_in_its_naming() -> None:
+    namings = read_namings('{"chat": {"other_numbers": ["cache.entries", "tier"]}}')
+    event = cloud_event(type="chat", data=COUNTED | {"cache": {"entries": 7}, "tier": 2})
+    assert only(events(event, namings=namings)).counts == (10_000_000, 0, 0, 100_000, 0)
+    assert refusal(events(event)) == "cache.entries 7 is not known"
+
+
+def test_an_event_of_an_answer_to_no_input_goes_to_quarantine() -> None:
+    nothing = {"model": "m", "input_tokens": 0, "output_tokens": 0}
+    assert refusal(events(cloud_event(type="chat", data=nothing | {"output_tokens": 7}))) == (
+        "input 0 of an answer with output 7"
+    )
+    assert refusal(events(cloud_event(type="chat", data=nothing))) == "a success that states no token counts"
+    assert only(events(cloud_event(type="chat", data=nothing | {"status": "503"}))).counts == (0, 0, 0, 0, 0)
+
+
 def test_names_can_be_configured_per_type() -> None:
     namings = read_namings('{"chat": {"model": "llm", "input_tokens": "in", "output_tokens": "out", "site": null}}')
     event = cloud_event(type="chat", data={"llm": "m", "in": 3, "out": 4})
@@ -264,8 +280,34 @@ def test_a_rerank_has_nothing_but_a_total() -> None:
 def test_a_success_that_states_no_tokens_is_not_taken_for_one_without_any() -> None:
     given = payload(metadata={"usage_object": {}}, prompt_tokens=0, completion_tokens=0, total_tokens=0)
     assert refusal(payloads(given)) == "a success that states no token counts"
-    record = only(payloads({**given, "call_type": "amoderation"}))
+    record = only(payloads({**given, "call_type": "amoderation", "response_cost": 0}))
     assert (record.counts, (record.attributes or {})["usage_source"]) == ((0, 0, 0, 0, 0), "none")
+
+
+@pytest.mark.parametrize("call_type", [
+    "aimage_generation", "aspeech", "atranscription", "pass_through_endpoint", "allm_passthrough_route", "_arealtime",
+    "call_mcp_tool", "arerank", "avector_store_search", "", None,
+])  # fmt: skip
+@pytest.mark.parametrize("usage", [
+    None, {}, {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0},
+    {"input_tokens": 0, "output_tokens": 0, "total_tokens": 0, "output_image_count": 4},
+])  # fmt: skip
+def test_a_success_of_another_kind_without_tokens_is_paid_by_the_call_with_what_the_gateway_charged(
+    call_type: str | None, usage: dict[str, int] | None
+) -> None:
+    given = payload(call_type=call_type, metadata={"usage_object": usage}, response_cost=0.04,
+                    prompt_tokens=0, completion_tokens=0, total_tokens=0)  # fmt: skip
+    (rejected,) = payloads(given).rejected
+    assert str(rejected.error) == "paid by the call: model demo-chat has no tokens"
+    assert json.loads(rejected.raw)["payload"]["response_cost"] == 0.04
+
+
+@pytest.mark.parametrize("call_type", ["aretrieve_batch", "aget_responses", "acreate_file", "alist_batches"])
+def test_a_call_that_uses_nothing_is_paid_by_the_call_only_where_the_gateway_charged_it(call_type: str) -> None:
+    given = payload(call_type=call_type, metadata={"usage_object": None}, prompt_tokens=0, completion_tokens=0,
+                    total_tokens=0)  # fmt: skip
+    assert only(payloads({**given, "response_cost": None})).counts == (0, 0, 0, 0, 0)
+    assert "paid by the call" in refusal(payloads({**given, "response_cost": "0.5"}))
 
 
 def test_a_usage_object_that_nobody_knows_is_kept_with_all_its_numbers() -> None:

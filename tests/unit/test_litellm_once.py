@@ -302,6 +302,16 @@ def test_an_answer_of_a_language_model_without_tokens_goes_to_quarantine(
     assert ("input_tokens" in record, record["payload"]["call_type"]) == (False, call_type)
 
 
+def test_a_picture_without_tokens_is_one_record_that_is_paid_by_the_call(tmp_path: Path, hooks: Hooks) -> None:
+    data = begun(hooks, "aimage_generation")
+    nothing = {"input_tokens": 0, "output_tokens": 0, "total_tokens": 0}
+    answer(hooks, data, SimpleNamespace(usage=nothing))
+    log(hooks, data, nothing, response_cost=0.04)
+    (record,) = kept(tmp_path)
+    assert record["attributes"] == {"usage_refused": "paid by the call: model demo-chat has no tokens",
+                                    "usage": {**nothing, "spend": "0.04"}}  # fmt: skip
+
+
 def test_a_failed_attempt_and_its_fallback_are_two_records(tmp_path: Path, hooks: Hooks) -> None:
     data = begun(hooks)
     details = data["litellm_logging_obj"].model_call_details
@@ -382,7 +392,10 @@ def test_usage_that_nobody_knows_goes_to_the_platform_with_its_numbers_and_the_r
     log(hooks, begun(hooks), {"tokens": {"in": 30, "out": 4, "why": SECRET}})
     (record,) = kept(tmp_path)
     assert record["payload"]["metadata"]["usage_object"] == {"tokens": {"in": 30, "out": 4, "why": ""}}
-    assert record["attributes"] == {"usage_refused": "usage of no known API: tokens.in, tokens.out"}
+    assert record["attributes"] == {
+        "usage_refused": "usage of no known API: tokens.in, tokens.out",
+        "usage": {"tokens": {"in": 30, "out": 4, "why": ""}, "spend": "0.5"},
+    }
     (rejected,) = decode_batch(TokenUsage, [json.dumps(record).encode()]).rejected
     assert "usage of no known API: tokens.in, tokens.out" in str(rejected.error)
 

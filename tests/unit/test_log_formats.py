@@ -133,6 +133,45 @@ def test_a_total_alone_is_no_rerank_unless_the_mapping_says_that_there_is_no_out
     assert only("envoy", line, mapping={"input_only": True}).counts == (56, 0, 0, 0, 0)
 
 
+PER_LINE: list[tuple[str, dict[str, Any], str]] = [
+    ("envoy", {"gen_ai.usage.new_cache.input_tokens": 40}, "gen_ai.usage.new_cache.input_tokens 40"),
+    ("envoy", {"gen_ai": {"usage": {"new_cache": 40}}}, "gen_ai.usage.new_cache 40"),
+    ("envoy", {"cached": "40"}, "cached 40"), ("envoy", {"extra": {"audio_tokens": 4}}, "extra.audio_tokens 4"),
+    ("envoy", {"image_count": 2, "images_made": 3}, "images_made 3"), ("envoy", {"mcp_calls_made": 3}, "mcp_calls_made 3"),
+]
+
+
+@pytest.mark.parametrize(("name", "beside", "named"), PER_LINE)
+def test_a_number_of_a_line_that_may_be_usage_and_has_an_unknown_name_goes_to_quarantine(
+    name: str, beside: dict[str, Any], named: str
+) -> None:
+    record = incomplete(name, envoy(**beside))
+    assert record.reason == f"{named} is not known"
+    assert named.rsplit(" ", 1)[0] in record.record["attributes"]["usage"]
+    declared = {"other_numbers": [named.rsplit(" ", 1)[0]]}
+    assert only(name, envoy(**beside), mapping=declared).counts == (100, 64, 0, 20, 12), "unless the mapping names it"
+
+
+def test_numbers_of_a_line_that_are_no_usage_change_nothing() -> None:
+    beside = {"x-ratelimit-remaining-tokens": "900", "llm_first_token_duration": 80, "token_name": "20231", "bytes_sent": 4,
+              "response": {"usage": {"cached": 5}}, "max_tokens": 4096, "upstream": {"id": 4}, "cache_ttl": 300}  # fmt: skip
+    assert only("envoy", envoy(**beside)).counts == (100, 64, 0, 20, 12)
+
+
+def test_what_was_written_to_the_cache_by_its_newer_name_is_read() -> None:
+    """semantic-conventions-genai#440"""
+    line = envoy(**{"gen_ai.usage.cache_write.input_tokens": 25})
+    assert only("envoy", line).counts == (100, 64, 25, 20, 12)
+    both = {**line, "gen_ai.usage.cache_creation.input_tokens": 24}
+    assert incomplete("envoy", both).reason == "cache_creation_input_tokens: 24 and 25 contradict each other"
+    assert only("envoy", {**line, "gen_ai.usage.cache_creation.input_tokens": 0}).counts == (100, 64, 25, 20, 12)
+
+
+def test_an_answer_to_no_input_goes_to_quarantine() -> None:
+    line = envoy(**{"gen_ai.usage.input_tokens": 0, "gen_ai.usage.cache_read.input_tokens": 0})
+    assert incomplete("envoy", line).reason == "input 0 of an answer with output 20"
+
+
 # Higress
 
 
@@ -173,6 +212,15 @@ def test_details_of_higress_are_json_in_a_text_in_a_text() -> None:
     ai_log = {"model": "q", "input_token": "10", "output_token": "9", "input_token_details": '{"cached_tokens": 8}'}
     record = only("higress", {"ai_log": json.dumps(ai_log), "x-mse-consumer": "c", "start_time": "2026-10-05T10:00:00Z"})
     assert record.counts == (10, 8, 0, 9, 0)
+
+
+def test_a_count_of_higress_of_unknown_name_goes_to_quarantine_and_parts_of_its_details_do_not() -> None:
+    counts = {"input_token": 100, "output_token": 20, "total_token": 120}
+    details = {"input_token_details": json.dumps({"cached_tokens": 64, "audio_tokens": 10, "text_tokens": 26})}
+    assert only("higress", higress(**counts, **details)).counts == (100, 64, 0, 20, 0)
+    unknown = higress(**counts, input_token_details={"cached_tokens": 64, "cache_ephemeral": 30})
+    assert incomplete("higress", unknown).reason == "ai_log.input_token_details.cache_ephemeral 30 is not known"
+    assert incomplete("higress", higress(**counts, tokens_cached=30)).reason == "ai_log.tokens_cached 30 is not known"
 
 
 def test_a_line_of_higress_without_a_model_call_gives_no_record() -> None:
@@ -374,8 +422,23 @@ def test_spend_whose_usage_cannot_be_read_goes_to_quarantine_whole() -> None:
     assert record.record == {
         "id": "chatcmpl-1", "source": "gw-1", "time": "2026-10-05 10:00:00.25Z", "consumer": "nlp", "model": "demo",
         "provider": "openai", "status": "success",
-        "attributes": {"response_id": "chatcmpl-1", "usage_refused": record.reason, "usage": {**usage, "note": ""}},
+        "attributes": {"response_id": "chatcmpl-1", "usage_refused": record.reason,
+                       "usage": {**usage, "note": "", "spend": "0.5"}},
     }  # fmt: skip
+
+
+def test_spend_of_a_picture_is_paid_by_the_call_with_what_litellm_charged() -> None:
+    nothing = {"prompt_tokens": "0", "completion_tokens": "0", "total_tokens": "0", "metadata": "{}"}
+    picture = spend(call_type="aimage_generation", model_group="dall-e-3", spend="0.04", **nothing)
+    record = incomplete("litellm-spend", picture)
+    assert (record.reason, record.is_paid_by_call) == ("paid by the call: model dall-e-3 has no tokens", True)
+    assert record.record["attributes"]["usage"]["spend"] == "0.04"
+    assert not incomplete("litellm-spend", spend(**nothing)).is_paid_by_call, "a chat whose counts are lost"
+
+
+def test_a_column_of_spend_that_may_be_usage_and_has_an_unknown_name_goes_to_quarantine() -> None:
+    record = incomplete("litellm-spend", spend(cache_read_input_tokens="64"))
+    assert record.reason == "cache_read_input_tokens 64 is not known"
 
 
 def test_a_row_of_an_export_is_all_text() -> None:

@@ -60,9 +60,18 @@ def test_what_a_gateway_guessed_is_marked_and_knows_nothing_of_the_cache() -> No
     assert estimate.remarks == {"cache_counts": "unknown", "usage_source": "gateway_estimate"}
 
 
-def test_fields_of_unknown_meaning_inside_a_total_are_named_in_the_record() -> None:
-    usage = {"prompt_tokens": 9, "completion_tokens": 12, "total_tokens": 21, "guard_tokens": 4, "draft": {"tokens": 2}}
-    assert token_classes(usage).remarks == {"cache_counts": "unknown", "usage_fields_unread": "draft.tokens, guard_tokens"}
+@pytest.mark.parametrize("beside", [{"guard_tokens": 4}, {"draft": {"tokens": 2}}, {"x": 1}, {"audio_minutes": 0.5}])
+def test_a_number_of_unknown_meaning_is_refused_though_the_total_contains_it(beside: dict[str, Any]) -> None:
+    with pytest.raises(RecordError, match="is not known"):
+        token_classes({"prompt_tokens": 9, "completion_tokens": 12, "total_tokens": 21, **beside})
+
+
+@pytest.mark.parametrize("total", [{}, {"total_tokens": 7}])
+def test_an_answer_to_an_input_of_0_tokens_is_refused(total: dict[str, int]) -> None:
+    with pytest.raises(RecordError, match="input 0 of an answer with output 7"):
+        token_classes({"prompt_tokens": 0, "completion_tokens": 7, **total})
+    with pytest.raises(RecordError, match="input 0 of an answer with output 7"):
+        classes_by_name({"input_tokens": 0, "output_tokens": 7})
 
 
 def test_the_disjoint_parts_add_up_to_the_total() -> None:
