@@ -202,12 +202,32 @@ ROWS: Final[tuple[Row, ...]] = (
     Row(r"k8s\.ks\.tencent\.com/.+", "", Kind.IGNORE, ShareRule.NONE),
 )  # fmt: skip
 
-MIG_COMPUTE_SLICES: Final = 7
-MIG_FOUR_COMPUTE_SLICES: Final = 4
-MIG_FOUR_SLICE_PROFILES: Final = frozenset({"1g.6gb", "2g.12gb", "4g.24gb", "2g.48gb", "4g.96gb"})
-"""Profiles that only cards of four slices have: A30 (24 GB) and RTX PRO 6000 Blackwell (96 GB)."""
-MIG_FOUR_SLICE_PRODUCTS: Final = r"(?i:(?:^|-)A30(?:X)?(?:-|$)|RTX-PRO-6000)"
-"""Source: NVIDIA MIG user guide, supported profiles."""
+@dataclass(frozen=True, slots=True)
+class MigCards:
+    """Cards, by what their product's name has, that MIG cuts into so many compute slices, and the profiles they have."""
+
+    product: str
+    slices: int
+    profiles: frozenset[str]
+
+
+def _mig(product: str, slices: int, profiles: str) -> MigCards:
+    return MigCards(f"(?i:(?:^|[^A-Za-z0-9])(?:{product})(?:$|[^A-Za-z0-9]))", slices, frozenset(profiles.split()))
+
+
+MIG_CARDS: Final = (
+    _mig("A30X?", 4, "1g.6gb 2g.12gb 4g.24gb"),
+    _mig("RTX[- ]PRO[- ]6000", 4, "1g.24gb 2g.48gb 4g.96gb"),
+    _mig("RTX[- ]PRO[- ]5000", 2, "1g.24gb 2g.48gb"),
+    _mig("RTX[- ]PRO[- ]4500", 2, "1g.16gb 2g.32gb"),
+    _mig("A[18]00[XD]?|[HG]?H[1820]{1,2}00[A-Z]*|H20|G?B[23]00|GH200", 7,
+         "1g.5gb 1g.10gb 1g.12gb 1g.18gb 1g.20gb 1g.23gb 1g.24gb 1g.34gb 1g.35gb 1g.45gb 1g.47gb 1g.67gb"
+         " 1g.70gb 2g.10gb 2g.20gb 2g.24gb 2g.35gb 2g.45gb 2g.47gb 2g.67gb 2g.70gb 3g.20gb 3g.40gb 3g.47gb"
+         " 3g.48gb 3g.71gb 3g.72gb 3g.90gb 3g.95gb 3g.93gb 3g.135gb 3g.139gb 3g.140gb 4g.20gb 4g.40gb 4g.47gb"
+         " 4g.48gb 4g.71gb 4g.72gb 4g.90gb 4g.93gb 4g.95gb 4g.135gb 4g.139gb 4g.140gb 7g.40gb 7g.80gb 7g.94gb"
+         " 7g.96gb 7g.141gb 7g.144gb 7g.180gb 7g.186gb 7g.189gb 7g.269gb 7g.278gb 7g.279gb 7g.288gb"),
+)  # fmt: skip
+"""A card or a profile that is not here is unknown.  Source: NVIDIA MIG user guide, supported GPUs and MIG profiles."""
 
 AMD_PARTITIONS: Final = {"spx": 1, "dpx": 2, "tpx": 3, "qpx": 4, "cpx": 8}
 """Partitions that a device is cut into. MI300X in CPX shows 64 for 8 cards: ROCm/k8s-device-plugin."""

@@ -23,10 +23,7 @@ from metering.accelerator_resources import (
     FALLBACK_PRODUCT_LABEL,
     GKE_SHARING,
     KOORDINATOR_SHARE,
-    MIG_COMPUTE_SLICES,
-    MIG_FOUR_COMPUTE_SLICES,
-    MIG_FOUR_SLICE_PRODUCTS,
-    MIG_FOUR_SLICE_PROFILES,
+    MIG_CARDS,
     NEURON_CORES_OF_INSTANCE,
     PRODUCT_LABELS,
     ROWS,
@@ -203,7 +200,7 @@ def vgpu_share(resource: str) -> Fraction | None:
         return None
     if match.group(2):
         slices = mig_slices(f"{match.group(2)}g.{match.group(3)}gb", f"-{match.group(1)}")
-        return Fraction(int(match.group(2)), slices)
+        return Fraction(int(match.group(2)), slices) if slices else None
     gigabytes = int(match.group(3))
     return Fraction(gigabytes, card) if 0 < gigabytes <= card else None
 
@@ -253,25 +250,28 @@ def normalised_product(product: str) -> str:
 
 
 def mig_share(name: str, product: str = "") -> Fraction | None:
-    """Compute slices of a MIG resource or product name, of the slices of its card; None where it names no profile.
+    """Compute slices of a MIG resource or product name, of the slices of its card; None where it names no profile, or one of
+    which nobody knows of how many slices its card has.
 
     >>> mig_share("nvidia.com/mig-1g.6gb"), mig_share("nvidia.com/mig-1g.10gb.shared")
     (Fraction(1, 4), Fraction(1, 7))
     """
     match = MIG.search(name)
-    if match is None:
-        return None
-    return min(Fraction(int(match.group(2)), mig_slices(match.group(1), product)), Fraction(1))
+    slices = mig_slices(match.group(1), product) if match else None
+    return Fraction(int(match.group(2)), slices) if match and slices and int(match.group(2)) <= slices else None
 
 
-def mig_slices(profile: str, product: str = "") -> int:
-    """Compute slices of the card that a profile is cut from: four of an A30 or an RTX PRO 6000, seven of the others.
+def mig_slices(profile: str, product: str = "") -> int | None:
+    """Compute slices of the card that a profile is cut from; None where neither profile nor product says it.
 
-    >>> mig_slices("2g.12gb"), mig_slices("2g.20gb"), mig_slices("1g.24gb", "NVIDIA-RTX-PRO-6000-Blackwell")
-    (4, 7, 4)
+    >>> mig_slices("2g.12gb"), mig_slices("2g.20gb"), mig_slices("1g.24gb", "NVIDIA-RTX-PRO-5000-Blackwell")
+    (4, 7, 2)
+    >>> mig_slices("1g.24gb"), mig_slices("1g.10gb", "NVIDIA-Z9")
+    (None, None)
     """
-    four = profile in MIG_FOUR_SLICE_PROFILES or re.search(MIG_FOUR_SLICE_PRODUCTS, product)
-    return MIG_FOUR_COMPUTE_SLICES if four else MIG_COMPUTE_SLICES
+    cards = [card for card in MIG_CARDS if not product or re.search(card.product, product)]
+    found = {card.slices for card in cards if profile in card.profiles}
+    return found.pop() if len(found) == 1 else None
 
 
 def _nvidia_share(resource: str, node: NodeFacts, row: Row) -> Fraction | None:
@@ -280,7 +280,7 @@ def _nvidia_share(resource: str, node: NodeFacts, row: Row) -> Fraction | None:
     single = resource.startswith("nvidia.com/gpu")
     names = [resource, *((labels.get("nvidia.com/gpu.product", ""), gke_profile(labels)) if single else ())]
     slices = {share for name in names if (share := mig_share(name, product)) is not None}
-    if single and not slices and _is_cut(labels):
+    if not slices and (_is_cut(labels) if single else MIG.search(resource.removesuffix(".shared"))):
         return None
     replicas = {_replicas(resource.removesuffix(".shared"), labels, shared=row.kind is Kind.SHARED), _gke_clients(labels)}
     replicas -= {1} if len(replicas) > 1 else set()

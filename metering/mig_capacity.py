@@ -30,6 +30,7 @@ SLICE: Final = "nvidia.com/mig-"
 FILLING: Final = {
     7: frozenset({"1g.5gb", "1g.10gb", "1g.12gb", "1g.18gb", "1g.23gb"}),
     4: frozenset({"1g.6gb", "2g.12gb", "1g.24gb", "2g.48gb"}),
+    2: frozenset({"1g.24gb", "1g.16gb"}),
 }
 """By compute slices of the card, profiles of which as many fit on it as it has slices for: of 1g.20gb only four fit."""
 SMALL_CARD: Final = "40GB"
@@ -92,9 +93,11 @@ def cards_of_single(devices: Fraction, node: NodeFacts) -> Fraction | None:
         return devices  # they are not cut
     profile, size = match.group(1), int(match.group(2))
     of_card = mig_slices(profile, product)
+    if of_card is None:
+        return None
     units = devices * of_card / size
     if 2 * size > of_card:
         return units  # one on each card: a card without any makes the labels invalid
     plain = match.string.removesuffix("-SHARED").endswith(profile)  # with media extensions only one fits
-    fills = profile in FILLING[of_card] and not (profile == "1g.10gb" and SMALL_CARD in product.upper())
+    fills = profile in FILLING.get(of_card, frozenset()) and not (profile == "1g.10gb" and SMALL_CARD in product.upper())
     return units / (of_card // size) if plain and fills else None

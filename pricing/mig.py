@@ -1,7 +1,8 @@
 """PURE: the price of a MIG slice, a SKU of its own that is counted in slice-hours.
 
 A slice pays for the larger of its shares of compute and of memory: what it leaves over nobody else can use. Most cards have
-seven slices of compute and eight of memory; A30 and RTX PRO 6000 have four of each (`metering.accelerators.mig_slices`).
+seven slices of compute and eight of memory; A30 and RTX PRO 6000 have four of each, RTX PRO 5000 and 4500 two
+(`metering.accelerators.mig_slices`).
 """
 
 import re
@@ -14,7 +15,7 @@ from metering.accelerators import mig_slices
 from pricing.money import EXACT, PRICE_PLACES, Number, fraction_of, round_price
 
 PROFILE: Final = re.compile(r"([1-7])g\.([0-9]{1,4})gb(?:[.+][a-z.+]+)?\Z")
-MEMORY_SLICES: Final = {7: 8, 4: 4}
+MEMORY_SLICES: Final = {7: 8, 4: 4, 2: 2}
 """Slices of memory of a card, by its slices of compute.  Source: NVIDIA MIG user guide, supported profiles."""
 SMALLEST_STEP: Final = Decimal(1).scaleb(-PRICE_PLACES)
 
@@ -38,6 +39,8 @@ def slice_fraction(profile: str, card_memory_gb: int = 80, product: str = "") ->
     if match is None:
         raise MigProfileError(f"MIG profile {profile!r} must be written like 3g.40gb")
     compute_slices = mig_slices(f"{match.group(1)}g.{match.group(2)}gb", product)
+    if compute_slices is None:
+        raise MigProfileError(f"MIG profile {profile!r} does not fit on {product or 'a card that it names beyond doubt'}")
     memory_slices = MEMORY_SLICES[compute_slices]
     memory = (2 * memory_slices * int(match.group(2)) + card_memory_gb) // (2 * card_memory_gb)
     if not 1 <= memory <= memory_slices or int(match.group(1)) > compute_slices:

@@ -174,12 +174,17 @@ def _share_unknown(gres: str, kind: str) -> str | None:
     """Why nobody can say how much of a device one unit is; None where that is known."""
     if gres in PIECES:
         return f"gres/{gres} is a piece of a GPU, and sacct does not say how many make one"
-    if PARTITIONED.search(kind) and not MIG_TYPE.search(kind):
+    profile = MIG_TYPE.search(kind)
+    if PARTITIONED.search(kind) and (not profile or mig_share(f"mig-{profile.group(1)}", _product(kind)) is None):
         return f"the type {kind[:100]!r} names a slice that nobody knows"
     return None
 
 
+def _product(kind: str) -> str:
+    return MIG_TYPE.sub("", kind).replace("_", "-")
+
+
 def _fraction(kind: str) -> Decimal:
     profile = MIG_TYPE.search(kind)
-    share = mig_share(f"mig-{profile.group(1)}", kind) if profile else None
+    share = mig_share(f"mig-{profile.group(1)}", _product(kind)) if profile else None
     return device_fraction(share) if share else Decimal(1)

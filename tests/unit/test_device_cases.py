@@ -42,6 +42,10 @@ def held(
     return [(item.resource, item.quantity, item.device_fraction) for item in found]
 
 
+def of_product(product: str) -> NodeFacts:
+    return NodeFacts({"nvidia.com/gpu.product": product})
+
+
 H800 = {"nvidia.com/gpu.product": "NVIDIA-H800"}
 PLAIN = NodeFacts(H800)
 OF_80_GIB = NodeFacts({**H800, "nvidia.com/gpu.memory": "81920"})
@@ -129,6 +133,29 @@ CASES: list[tuple[str, Asked | list[Asked], NodeFacts, str, Mapping[str, str], l
      [("nvidia.com/NVIDIA_A30-2-12C", 1, Fraction(1, 2))]),
     ("a vGPU of a card that is not known", {"nvidia.com/GRID_Z9-2Q": 1}, PLAIN, "", {},
      [("nvidia.com/GRID_Z9-2Q", 1, None)]),
+    # NVIDIA MIG user guide, supported GPUs and supported MIG profiles
+    ("a slice of an RTX PRO 5000", {"nvidia.com/mig-1g.24gb": 1}, of_product("NVIDIA-RTX-PRO-5000-Blackwell"), "", {},
+     [("nvidia.com/mig-1g.24gb", 1, Fraction(1, 2))]),
+    ("all of it", {"nvidia.com/mig-2g.48gb": 1}, of_product("NVIDIA-RTX-PRO-5000-Blackwell"), "", {},
+     [("nvidia.com/mig-2g.48gb", 1, Fraction(1))]),
+    ("a slice of an RTX PRO 6000", {"nvidia.com/mig-1g.24gb": 1},
+     of_product("NVIDIA-RTX-PRO-6000-Blackwell-Server-Edition"), "", {}, [("nvidia.com/mig-1g.24gb", 1, Fraction(1, 4))]),
+    ("a slice of an RTX PRO 4500", {"nvidia.com/mig-1g.16gb": 1}, of_product("NVIDIA-RTX-PRO-4500-Blackwell"), "", {},
+     [("nvidia.com/mig-1g.16gb", 1, Fraction(1, 2))]),
+    ("a slice of an H200", {"nvidia.com/mig-3g.71gb": 1}, of_product("NVIDIA-H200"), "", {},
+     [("nvidia.com/mig-3g.71gb", 1, Fraction(3, 7))]),
+    ("a slice of a B200", {"nvidia.com/mig-1g.23gb": 1}, of_product("NVIDIA-B200"), "", {},
+     [("nvidia.com/mig-1g.23gb", 1, Fraction(1, 7))]),
+    ("a slice of a B300", {"nvidia.com/mig-2g.67gb": 1}, of_product("NVIDIA-B300-SXM6-AC"), "", {},
+     [("nvidia.com/mig-2g.67gb", 1, Fraction(2, 7))]),
+    ("a profile of no card", {"nvidia.com/mig-1g.99gb": 1}, of_product("NVIDIA-H200"), "", {},
+     [("nvidia.com/mig-1g.99gb", 1, None)]),
+    ("a card that nobody knows", {"nvidia.com/mig-1g.24gb": 1}, of_product("NVIDIA-RTX-PRO-9000"), "", {},
+     [("nvidia.com/mig-1g.24gb", 1, None)]),
+    ("a single-strategy slice of an RTX PRO 5000", {"nvidia.com/gpu": 1},
+     of_product("NVIDIA-RTX-PRO-5000-Blackwell-MIG-1g.24gb"), "", {}, [("nvidia.com/gpu", 1, Fraction(1, 2))]),
+    ("a single-strategy slice that nobody knows", {"nvidia.com/gpu": 1},
+     of_product("NVIDIA-RTX-PRO-9000-MIG-1g.24gb"), "", {}, [("nvidia.com/gpu", 1, None)]),
     # kai-scheduler/KAI-Scheduler docs/gpu-sharing; issue 1505, pull request 2052
     ("KAI, half", {}, PLAIN, "kai-scheduler", {"gpu-fraction": "0.5"}, [("kai.scheduler/gpu-share", 1, Fraction(1, 2))]),
     ("KAI, MiB", {}, OF_80_GIB, "kai-scheduler", {"gpu-memory": "4096"}, [("kai.scheduler/gpu-share", 1, Fraction(1, 20))]),

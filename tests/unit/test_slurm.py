@@ -114,6 +114,21 @@ def test_a_type_that_is_a_mig_profile_is_a_slice_of_its_card() -> None:
     assert [(item.accelerator, item.device_fraction) for item in records] == [("a100", Decimal("0.428571428571"))]
 
 
+@pytest.mark.parametrize(
+    ("kind", "fraction"),
+    [
+        ("rtx_pro_5000_1g.24gb", Decimal("0.5")), ("rtx_pro_6000_1g.24gb", Decimal("0.25")),
+        ("nvidia_h100_80gb_hbm3_1g.10gb", Decimal("0.142857142857")), ("z9_1g.24gb", None), ("h100_1g.99gb", None),
+        ("1g.24gb", None),
+    ],
+)  # fmt: skip
+def test_a_slice_of_a_card_or_profile_that_nobody_knows_is_no_seventh(kind: str, fraction: Decimal | None) -> None:
+    records = allocations(report(job(tres={"allocated": [{"type": "gres", "name": f"gpu:{kind}", "count": 2}]})))
+    assert [(item.quantity, item.device_fraction, item.share_unknown is None) for item in records] == [
+        (2, fraction, fraction is not None)
+    ]
+
+
 @pytest.mark.parametrize("wrap", [number, lambda value: value])
 @pytest.mark.parametrize("states", ["RUNNING", ["RUNNING"], ["RUNNING", "COMPLETING"]])
 def test_numbers_and_states_of_every_layout(wrap: Any, states: Any) -> None:
