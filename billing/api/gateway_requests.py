@@ -60,7 +60,7 @@ HERE_BYTES: Final = 512 * 1024
 """What is read in the thread of the loop: of two threads that take turns at Python's one lock, both take longer."""
 META: Final = {
     b"authorization": "HTTP_AUTHORIZATION", b"content-encoding": "HTTP_CONTENT_ENCODING", b"host": "HTTP_HOST",
-    b"content-length": "CONTENT_LENGTH", b"content-type": "CONTENT_TYPE",
+    b"content-length": "CONTENT_LENGTH", b"content-type": "CONTENT_TYPE", b"forwarded": "HTTP_FORWARDED",
 }  # fmt: skip
 _ASKING: Final = {
     **{header.lower().encode(): name for name, (_, header) in QUESTION_HEADERS.items()},
@@ -112,7 +112,7 @@ class GatewayRequests:
 
     async def _answer(self, scope: dict[str, Any], meta: Meta, receive: Receive) -> Answer:
         """Raises what `failed_answer` makes an answer of."""
-        if not _is_ours(meta.get("HTTP_HOST", "")):
+        if not is_ours(meta.get("HTTP_HOST", "")):
             return NOT_OURS
         if scope["path"] == PATH:
             return await self._report(meta, receive)
@@ -189,7 +189,7 @@ def _asking_meta(scope: dict[str, Any]) -> Meta:
 
 
 @lru_cache(maxsize=256)
-def _is_ours(host: str) -> bool:
+def is_ours(host: str) -> bool:
     """Whether a request for this host is for us, as Django decides it."""
     domain, _ = split_domain_port(host)
     return bool(domain) and validate_host(domain, settings.ALLOWED_HOSTS)

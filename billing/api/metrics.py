@@ -2,22 +2,27 @@
 
 Facts of the database are read from it at each scrape, so every web process gives the same answer: take the largest, never
 the sum. What processes count of themselves is in `request_metrics`. The page needs no token, so it names no team, consumer
-or source.
+or source, costs one scrape a second however many ask, and is not served to the public unless METRICS_HOSTS says so.
 """
 
+import asyncio
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
+from ipaddress import ip_address
 from math import inf
+from typing import Any, Final
 
 from django.conf import settings
-from django.db import DatabaseError, connection
+from django.db import DatabaseError, close_old_connections, connection
 from django.http import HttpRequest, HttpResponse
+from django.http.request import split_domain_port
 from django.utils import timezone
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from billing.api.problems import read_only
+from billing.api.problems import problem, read_only
 from billing.api.request_metrics import processes
 from billing.closing.selectors import teams_blocked_count
 from billing.monitoring import state
@@ -28,6 +33,11 @@ from billing.tenancy.tokens import api_tokens_ending
 from billing.usage.selectors import ingest_state
 from metering import __version__
 
+SCRAPE_SECONDS: Final = 1.0
+"""How long a scrape is good for whoever asks next."""
+WITHIN: Final = (".svc", ".local", ".internal", ".localhost")
+"""Ends of names that only a cluster, a network or a machine resolves."""
+FORWARDED: Final = ("HTTP_X_FORWARDED_FOR", "HTTP_FORWARDED")
 BACKUPS = {
     "backup_take": ("suanpan_last_backup_timestamp_seconds", "when the last backup was taken; 0: never"),
     "backup_prove": ("suanpan_last_restore_check_timestamp_seconds", "when a backup was last proven by a restore; 0: never"),
@@ -132,7 +142,67 @@ def _timestamp(at: datetime | None) -> float:
 
 @read_only
 def metrics(request: HttpRequest) -> HttpResponse:
+    """The scrape, or 404 at a public host."""
+    if not is_served_to(request.META):
+        detail = f"at the host {request.get_host()!r}, or through a proxy, metrics are served only if METRICS_HOSTS names it"
+        return problem(404, "Not Found", detail)
+    return HttpResponse(scrape(), content_type=CONTENT_TYPE_LATEST)
+
+
+def is_served_to(meta: Mapping[str, Any]) -> bool:
+    """Whether who sent this head may read metrics: at a host of METRICS_HOSTS everybody, else who asks within the network.
+
+    That is by an address or a name that is known only there, and through no proxy. `meta`: the head as Django has it.
+    """
+    domain, _ = split_domain_port(str(meta.get("HTTP_HOST") or meta.get("SERVER_NAME", "")))
+    if domain in settings.METRICS_HOSTS:
+        return True
+    return not any(name in meta for name in FORWARDED) and _is_within(domain)
+
+
+def _is_within(domain: str) -> bool:
+    try:
+        return bool(ip_address(domain.strip("[]")))
+    except ValueError:
+        return "." not in domain or domain.endswith(WITHIN)
+
+
+def scrape() -> bytes:
+    """All metrics as of now, in the text format of Prometheus."""
     installation = CollectorRegistry(auto_describe=False)
     installation.register(_Installation())
-    shown = bytes(generate_latest(installation)) + bytes(generate_latest(processes()))
-    return HttpResponse(shown, content_type=CONTENT_TYPE_LATEST)
+    return bytes(generate_latest(installation)) + bytes(generate_latest(processes()))
+
+
+class Scrapes:
+    """One scrape a second for whoever asks, made in a thread that does nothing else; used in the loop of the server."""
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1, "metrics")
+        self._last: asyncio.Future[bytes] | None = None
+        self._good_until = 0.0
+
+    async def latest(self) -> bytes:
+        """The last scrape, or the next.  Raises what made it fail."""
+        loop = asyncio.get_running_loop()
+        if self._last is None or (self._last.done() and loop.time() >= self._good_until):
+            self._last = loop.run_in_executor(self._thread, _scrape_apart)
+            self._last.add_done_callback(self._made)
+        return await asyncio.shield(self._last)
+
+    async def stop(self) -> None:
+        """End with the scrape that is being made."""
+        await asyncio.to_thread(self._thread.shutdown)
+
+    def _made(self, last: "asyncio.Future[bytes]") -> None:
+        self._good_until = last.get_loop().time() + SCRAPE_SECONDS
+        if not last.cancelled():
+            last.exception()  # who asked may have left
+
+
+def _scrape_apart() -> bytes:
+    close_old_connections()
+    try:
+        return scrape()
+    finally:
+        close_old_connections()

@@ -1,7 +1,7 @@
 """A WSGI application behind an ASGI server: it gets a request when it is whole, so that no thread waits for a client.
 
 The server reads and writes in one thread, whatever clients do; `limited_connection` limits their number and the time for a
-request. Pages and endpoints have their threads, `/readyz` and `/metrics` one of their own; `/healthz` and what gateways
+request. Pages and endpoints have their threads, `/readyz` and `/metrics` one each of their own; `/healthz` and what gateways
 send for each request (`gateway_requests`) need none.
 """
 
@@ -21,12 +21,25 @@ from django.conf import settings
 from django.contrib.auth import SESSION_KEY
 from django.db import close_old_connections
 from django.http import parse_cookie
+from prometheus_client import CONTENT_TYPE_LATEST
 from rest_framework.exceptions import AuthenticationFailed
 
 from billing.api.admission import Admitted, gate
 from billing.api.authentication import token_of
 from billing.api.bodies import Answer
-from billing.api.gateway_requests import ClientGone, GatewayRequests, Receive, Send, failed_answer, next_bytes, send_answer
+from billing.api.gateway_requests import (
+    ClientGone,
+    GatewayRequests,
+    Meta,
+    Receive,
+    Send,
+    failed_answer,
+    is_ours,
+    meta_of,
+    next_bytes,
+    send_answer,
+)
+from billing.api.metrics import Scrapes, is_served_to
 from billing.api.request_metrics import CountedAnswer
 from billing.runtime.request_id import request_id_begin
 
@@ -36,7 +49,6 @@ PIECE: Final = 256 * 1024
 """Bytes of an answer that a thread hands over at a time."""
 PIECE_SECONDS: Final = 60
 """How long a client may take for a piece, where the answer has several."""
-PROBES: Final = ("/readyz", "/metrics")
 HEALTHY: Final[Answer] = (200, "application/json", b'{"status":"ok"}', [])
 
 
@@ -52,6 +64,7 @@ class WholeRequests:
     def __init__(self, application: Callable[..., Iterable[bytes]], threads: int) -> None:
         self._application, self._gateways = application, GatewayRequests()
         self._pages, self._probes = ThreadPoolExecutor(threads, "pages"), ThreadPoolExecutor(1, "probes")
+        self._scrapes = Scrapes()
 
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -64,6 +77,8 @@ class WholeRequests:
         if self._gateways.takes(scope, headers):
             return await self._gateways(scope, headers, receive, send)
         try:
+            if scope["path"] == "/metrics" and scope["method"] in ("GET", "HEAD") and _may_scrape(meta_of(scope, headers)):
+                return await send_answer(send, (200, CONTENT_TYPE_LATEST, await self._scrapes.latest(), []))
             await self._answer(scope, receive, send)
         except ClientGone:
             return None
@@ -78,6 +93,7 @@ class WholeRequests:
         await send({"type": "lifespan.startup.complete"})
         await receive()
         await self._gateways.stop()
+        await self._scrapes.stop()
         for threads in (self._pages, self._probes):
             await asyncio.to_thread(threads.shutdown)
         await send({"type": "lifespan.shutdown.complete"})
@@ -90,7 +106,7 @@ class WholeRequests:
             environ["wsgi.input"] = body
             if isinstance(body, io.BytesIO):
                 environ.setdefault("CONTENT_LENGTH", str(len(body.getbuffer())))
-            threads, answer = self._probes if scope["path"] in PROBES else self._pages, loop.create_future()
+            threads, answer = self._probes if scope["path"] == "/readyz" else self._pages, loop.create_future()
             threads.submit(copy_context().run, self._serve, environ, counted.pop_all(), _Client(loop, send, answer))
         for message in await answer:
             await send(message)
@@ -165,6 +181,11 @@ class _Client:
 
         with suppress(RuntimeError):  # the server has ended
             self._loop.call_soon_threadsafe(given)
+
+
+def _may_scrape(meta: Meta) -> bool:
+    """Whether metrics are answered at once; what is refused, Django refuses."""
+    return is_ours(meta.get("HTTP_HOST", "")) and is_served_to(meta)
 
 
 def environ_of(scope: dict[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,7 @@
 | BROKER_URL | redis://... or amqp://... | embedded Valkey of SUANPAN_HOME |
 | SECRET_KEY | signing key | generated once per home |
 | ALLOWED_HOSTS | comma separated | localhost,127.0.0.1,[::1] |
+| METRICS_HOSTS | public hosts that serve `/metrics` too, comma separated | none: addresses, names within the network |
 | CSRF_TRUSTED_ORIGINS | comma separated, with scheme | none |
 | SECURE_COOKIES | 1 behind TLS | 0 |
 | SUANPAN_DEBUG | 1 for tracebacks in the browser | 0 |
@@ -138,6 +139,7 @@ def _owner(url: str, application: dict[str, Any]) -> dict[str, Any] | None:
 DEBUG = _flag("SUANPAN_DEBUG")
 SECRET_KEY = os.environ.get("SECRET_KEY") or secret("django-secret-key")
 ALLOWED_HOSTS = _list("ALLOWED_HOSTS", "localhost,127.0.0.1,[::1]")
+METRICS_HOSTS = _list("METRICS_HOSTS")
 CSRF_TRUSTED_ORIGINS = _list("CSRF_TRUSTED_ORIGINS")
 
 INSTALLED_APPS = [
