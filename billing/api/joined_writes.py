@@ -12,6 +12,7 @@ class JoinedWrites:
         self._transport, self._loop, self._parts = transport, loop, list[bytes]()
         self.get_extra_info, self.is_closing = transport.get_extra_info, transport.is_closing
         self.pause_reading, self.resume_reading = transport.pause_reading, transport.resume_reading
+        self.abort, self.get_write_buffer_size = transport.abort, transport.get_write_buffer_size
 
     def write(self, data: bytes) -> None:
         """Send it at the end of this turn of the loop."""

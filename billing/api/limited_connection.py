@@ -11,13 +11,17 @@ import resource
 from typing import Any, Final
 
 from django.conf import settings
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from billing.api.joined_writes import JoinedWrites
 
 logger = logging.getLogger(__name__)
+CONNECTION: Final = "suanpan.connection"
+"""Under which name the scope of a request has its connection."""
 REQUEST_SECONDS = 60.0
 """How long a client may take for a request, head and body, at least; at most twice as long."""
+UNREAD_SECONDS = 60.0
+"""How long what was sent may wait to be read."""
 MOST_HEAD: Final = 64 * 1024
 """Bytes of a request before its body."""
 FRAMING: Final = 8
@@ -43,6 +47,8 @@ def allow_connections() -> None:
 
 class LimitedConnection(HttpToolsProtocol):
     _timer: asyncio.TimerHandle | None = None
+    _unread: asyncio.TimerHandle | None = None
+    _answered: RequestResponseCycle | None = None  # `cycle` is the last one that was read
     _came = _body = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # Uvicorn serves TCP only
@@ -56,9 +62,38 @@ class LimitedConnection(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The client left."""
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._unread):
+            if timer is not None:
+                timer.cancel()
+        if self._answered is not None:
+            self._answered.disconnected = True
+            self._answered.message_event.set()
         super().connection_lost(exc)
+
+    def is_gone(self) -> bool:
+        """Whether nobody gets what is sent from now on."""
+        return self.transport.is_closing()
+
+    def cut(self) -> None:
+        """End the connection at once, whatever waits to be read."""
+        if self._answered is not None:
+            self._answered.disconnected = True
+        self.transport.abort()
+
+    def pause_writing(self) -> None:
+        """The client reads more slowly than we write, or nothing."""
+        super().pause_writing()
+        self._unread = self.loop.call_later(UNREAD_SECONDS, self.cut)
+
+    def resume_writing(self) -> None:
+        """The client has read."""
+        if self._unread is not None:
+            self._unread.cancel()
+        super().resume_writing()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._answered = cycle
+        super()._start_asgi_task(cycle, app)
 
     def _look(self, before: Any) -> None:
         """Close a connection that has brought no whole request since the look before; one at rest is Uvicorn's to close."""
@@ -77,6 +112,7 @@ class LimitedConnection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """The body is next; what its trailers say is no header."""
+        self.scope[CONNECTION] = self  # type: ignore[typeddict-unknown-key]
         super().on_headers_complete()
         self.scope["headers"] = self.headers.copy()
 

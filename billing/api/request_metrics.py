@@ -48,6 +48,11 @@ class CountedAnswer:
         self._send, self._endpoints, self._begun, self._status = send, endpoint_class(path), perf_counter(), 0
         self._id = (HEADER.lower().encode(), identifier.encode())
 
+    @property
+    def is_begun(self) -> bool:
+        """Whether the client may have some of the answer."""
+        return self._status != 0
+
     def __call__(self, message: dict[str, Any]) -> Awaitable[None]:
         if message["type"] == "http.response.start":
             self._status = message["status"]

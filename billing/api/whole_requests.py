@@ -1,19 +1,16 @@
 """A WSGI application behind an ASGI server: it gets a request when it is whole, so that no thread waits for a client.
 
 The server reads and writes in one thread, whatever clients do; `limited_connection` limits their number and the time for a
-request. Pages and endpoints have their threads, `/readyz` and `/metrics` one each of their own; `/healthz` and what gateways
-send for each request (`gateway_requests`) need none.
+request. Pages and endpoints have their threads, which the networks of clients share (`shared_threads`); static files,
+`/readyz` and `/metrics` have others; `/healthz` and what gateways send for each request (`gateway_requests`) need none.
+A thread ends when its answer is made, and the loop sends it (`handed_over`).
 """
 
-import asyncio
 import io
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
-from contextvars import copy_context
+from contextlib import ExitStack
 from importlib import import_module
-from itertools import chain
 from typing import Any, Final
 from urllib.parse import unquote_to_bytes
 
@@ -39,16 +36,24 @@ from billing.api.gateway_requests import (
     next_bytes,
     send_answer,
 )
+from billing.api.handed_over import Handover, Room
+from billing.api.limited_connection import CONNECTION, LimitedConnection
 from billing.api.metrics import Scrapes, is_served_to
 from billing.api.request_metrics import CountedAnswer
+from billing.api.shared_threads import SharedThreads
 from billing.runtime.request_id import request_id_begin
+from billing.tenancy.token_addresses import client_network
 
 FROM_ANYBODY: Final = 64 * 1024
 """Bytes of a body that are read before it is asked whose it is; every form that needs no session is smaller."""
 PIECE: Final = 256 * 1024
 """Bytes of an answer that a thread hands over at a time."""
 PIECE_SECONDS: Final = 60
-"""How long a client may take for a piece, where the answer has several."""
+"""How long a client may take for a piece, where the rest of the answer waits for it in a thread."""
+FILE_THREADS: Final = 2
+"""Threads that open static files, so that pages have theirs for themselves."""
+READING: Final = ("GET", "HEAD")
+"""Methods that change nothing: nobody needs the answer once the client has left."""
 HEALTHY: Final[Answer] = (200, "application/json", b'{"status":"ok"}', [])
 
 
@@ -63,8 +68,9 @@ class Unread(io.RawIOBase):
 class WholeRequests:
     def __init__(self, application: Callable[..., Iterable[bytes]], threads: int) -> None:
         self._application, self._gateways = application, GatewayRequests()
-        self._pages, self._probes = ThreadPoolExecutor(threads, "pages"), ThreadPoolExecutor(1, "probes")
-        self._scrapes = Scrapes()
+        self._pages, self._files = SharedThreads(threads, "pages"), SharedThreads(FILE_THREADS, "files")
+        self._probes, self._scrapes = SharedThreads(1, "probes"), Scrapes()
+        self._room = Room(threads // 2)
 
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -83,7 +89,11 @@ class WholeRequests:
         except ClientGone:
             return None
         except Exception as error:  # noqa: BLE001 - the edge: whatever it is, the client gets an answer
-            await send_answer(send, failed_answer(error))
+            failed = failed_answer(error)
+            if send.is_begun:  # the client learns by the end of the connection that this is not all of it
+                scope[CONNECTION].cut()
+            else:
+                await send_answer(send, failed)
         return None
 
     async def _live(self, receive: Receive, send: Send) -> None:
@@ -94,24 +104,31 @@ class WholeRequests:
         await receive()
         await self._gateways.stop()
         await self._scrapes.stop()
-        for threads in (self._pages, self._probes):
-            await asyncio.to_thread(threads.shutdown)
+        for threads in (self._pages, self._files, self._probes):
+            await threads.stop()
         await send({"type": "lifespan.shutdown.complete"})
 
     async def _answer(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         """Have the application answer.  Raises ClientGone, Busy, or what the application raises."""
-        environ, loop = environ_of(scope), asyncio.get_running_loop()
+        environ, connection = environ_of(scope), scope[CONNECTION]
+        network = client_network(environ)
         with ExitStack() as counted:  # the body, until a thread takes it: the application counts for itself
-            body = await self._body(environ, receive, counted.enter_context(gate.admit(0)))
+            body = await self._body(environ, network, receive, counted.enter_context(gate.admit(0)))
             environ["wsgi.input"] = body
             if isinstance(body, io.BytesIO):
                 environ.setdefault("CONTENT_LENGTH", str(len(body.getbuffer())))
-            threads, answer = self._probes if scope["path"] == "/readyz" else self._pages, loop.create_future()
-            threads.submit(copy_context().run, self._serve, environ, counted.pop_all(), _Client(loop, send, answer))
-        for message in await answer:
-            await send(message)
+            answer = Handover(self._room, PIECE_SECONDS, connection.cut)
+            self._threads(scope["path"]).submit(network, self._serve, environ, counted.pop_all(), answer, connection)
+        await answer.send_to(send, connection.is_gone)
 
-    async def _body(self, environ: dict[str, Any], receive: Receive, admitted: Admitted) -> io.BytesIO | Unread:
+    def _threads(self, path: str) -> SharedThreads:
+        if path == "/readyz":
+            return self._probes
+        return self._files if path.startswith(settings.STATIC_URL) else self._pages
+
+    async def _body(
+        self, environ: dict[str, Any], network: str, receive: Receive, admitted: Admitted
+    ) -> io.BytesIO | Unread:
         """All of it, but at most a byte more than the limit, for which the application refuses it.
 
         What anybody may send is not counted. Raises ClientGone, Busy or DatabaseError.
@@ -124,63 +141,27 @@ class WholeRequests:
             if size > FROM_ANYBODY:
                 if limit == FROM_ANYBODY:
                     limit = settings.INGEST_MAX_BYTES
-                    if not await asyncio.get_running_loop().run_in_executor(self._pages, _is_known, environ):
+                    if not await self._pages.ask(network, _is_known, environ):
                         return Unread()
                 admitted.grow(size - admitted.held)
                 if size > limit:
                     break
         return io.BytesIO(b"".join(parts))
 
-    def _serve(self, environ: dict[str, Any], counted: ExitStack, client: "_Client") -> None:
-        """In a thread: the answer, handed over as one where it is small; what is done after it delays nobody."""
+    def _serve(self, environ: dict[str, Any], counted: ExitStack, answer: Handover, connection: LimitedConnection) -> None:
+        """In a thread: the answer, which waits for the client elsewhere; what is done after it delays nobody."""
         counted.close()
         try:
-            response = self._application(environ, client.start_response)
+            if connection.is_gone() and environ["REQUEST_METHOD"] in READING:
+                raise ClientGone
+            response = self._application(environ, answer.start_response)
             try:
-                client.take(_pieces(response))
+                answer.take(_pieces(response))
             finally:
                 if hasattr(response, "close"):
                     response.close()
         except BaseException as error:  # noqa: BLE001 - who waits for it handles it
-            client.hand_over(error)
-
-
-class _Client:
-    """Who gets the answer, as a thread sees it."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, send: Send, answer: "asyncio.Future[list[dict[str, Any]]]") -> None:
-        self._loop, self._send, self._answer = loop, send, answer
-        self._start: dict[str, Any] = {}
-
-    def start_response(self, status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> None:
-        """What WSGI calls at the beginning of an answer."""
-        head = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers]
-        self._start = {"type": "http.response.start", "status": int(status[:3]), "headers": head}
-
-    def take(self, pieces: Iterator[bytes]) -> None:
-        """Send all of it; of a large one each piece when the client has the one before.  Raises TimeoutError."""
-        first, second = next(pieces, b""), next(pieces, None)
-        if second is None:
-            return self.hand_over([self._start, {"type": "http.response.body", "body": first}])
-        rest = chain([first, second], pieces)
-        parts = ({"type": "http.response.body", "body": piece, "more_body": True} for piece in rest)
-        for message in chain([self._start], parts):
-            asyncio.run_coroutine_threadsafe(self._send(message), self._loop).result(PIECE_SECONDS)  # type: ignore[arg-type]
-        self.hand_over([{"type": "http.response.body", "body": b""}])
-        return None
-
-    def hand_over(self, what: list[dict[str, Any]] | BaseException) -> None:
-        """The rest of the answer, or why there is none, to the thread of the server."""
-
-        def given() -> None:
-            if not self._answer.done():
-                if isinstance(what, BaseException):
-                    self._answer.set_exception(what)
-                else:
-                    self._answer.set_result(what)
-
-        with suppress(RuntimeError):  # the server has ended
-            self._loop.call_soon_threadsafe(given)
+            answer.fail(error)
 
 
 def _may_scrape(meta: Meta) -> bool:

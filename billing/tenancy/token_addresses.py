@@ -9,6 +9,8 @@ from datetime import date, datetime
 from typing import Any, Final
 
 from allauth.account.adapter import get_adapter
+from allauth.core.internal.ratelimit import truncate_ip
+from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured, PermissionDenied
 from django.db import connection, transaction
 from django.http import HttpRequest
@@ -53,6 +55,11 @@ def client_address(meta: Mapping[str, Any]) -> str:
         return str(get_adapter().get_client_ip(request)) if request.META else ""
     except (PermissionDenied, ImproperlyConfigured):  # fewer addresses than TRUSTED_PROXIES says
         return ""
+
+
+def client_network(meta: Mapping[str, Any]) -> str:
+    """Whose requests count as those of one: the IPv4 address, the first 64 bits of an IPv6 address; empty if unknown."""
+    return truncate_ip(client_address(meta) if settings.ALLAUTH_TRUSTED_PROXY_COUNT else str(meta.get("REMOTE_ADDR", "")))
 
 
 def _store(token: ApiToken, address: str, now: datetime) -> None:
