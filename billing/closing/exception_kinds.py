@@ -98,6 +98,9 @@ KINDS: Final[Mapping[str, ExceptionKind]] = {
         _("Team of another legal entity"), FINANCE, "close", _("Have the ERP invoice it, or correct its legal entity"),
         waivable=True,
     ),
+    "no_cost_center": ExceptionKind(
+        _("Team without a cost centre"), FINANCE, "teams", _("Name the cost centre of the team"), waivable=True,
+    ),
     "journal_unacknowledged": ExceptionKind(
         _("Journal that the ledger has not confirmed"), FINANCE, "close", _("Ask the ledger, then record its reference"),
     ),

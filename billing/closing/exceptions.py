@@ -11,12 +11,15 @@ from decimal import Decimal
 from functools import cached_property
 from typing import Final
 
+from django.db.models import Q
+
 from billing.closing.energy import EnergyComparison, energy_compared
 from billing.closing.engine_comparison import ModelComparison, compare
 from billing.closing.exception_kinds import ExceptionKind, kind_of
 from billing.closing.models import ExceptionWaiver
 from billing.corrections.models import Dispute
-from billing.invoices.models import BillingPeriod, Correction, JournalExport
+from billing.invoices.models import BillingPeriod, Correction, Invoice, JournalExport
+from billing.invoices.selectors import with_cost_center
 from billing.rates.selectors import allocation_policy_at
 from billing.rating.assessment import RatingResult
 from billing.rating.reference_data import as_counted
@@ -196,6 +199,38 @@ def charged_apart(context: Context) -> Iterator[ReportedException]:
             "belongs to %(entity)s: show it what it used (mode shadow) and have the ERP invoice it", entity=entities[team]
         )
         yield ReportedException("other_legal_entity", team, Decimal(1), "teams", True, advice, amount=amount)
+
+
+def without_cost_center(context: Context) -> Iterator[ReportedException]:
+    """Teams that the close would charge although no cost centre of theirs is known: the journal refuses their documents.
+
+    Each blocks the close where the installation requires cost centres (`billing.cost_center_required`).
+    """
+    missing = set(Team.objects.filter(cost_center="").values_list("code", flat=True))
+    setup, modes, amounts = BillingSetup.objects.first(), billing_modes(), defaultdict[str, Decimal](Decimal)
+    for charge in context.rated.charges if missing else ():
+        key = charge.key
+        if key.team in missing and not key.platform and not modes.shadow(key.team, key.charge_period):
+            amounts[key.team] += charge.amount
+    advice = Message("name its `cost_center` under `teams:`; without it `export_journal` refuses the month")
+    blocks = setup is not None and setup.cost_center_required
+    for team, amount in sorted(amounts.items()):
+        yield ReportedException("no_cost_center", team, Decimal(1), "teams", blocks, advice, amount=amount)
+
+
+def documents_without_cost_center(period: BillingPeriod) -> Iterator[ReportedException]:
+    """Invoices of a closed month that name no cost centre, as long as no journal has posted them."""
+    documents = period.invoices.exclude(status__in=(Invoice.Status.VOID, Invoice.Status.PREVIEW))
+    missing = with_cost_center(documents.select_related("team")).filter(Q(cost_center=None) | Q(cost_center=""))
+    posted = {number for export in period.journal_exports.all() for number in export.documents}
+    advice = Message(
+        "its invoice names no cost centre: name one for it under `cost_centers` of the chart of accounts, else "
+        "`export_journal` refuses the month"
+    )
+    for invoice in missing.order_by("team__code"):
+        if invoice.number not in posted:
+            team, amount = invoice.team.code, invoice.total
+            yield ReportedException("no_cost_center", team, Decimal(1), "teams", False, advice, amount=amount)
 
 
 def _teams_apart() -> dict[str, str]:

@@ -39,8 +39,9 @@ from pricing.rating import DIVISOR
 
 BEFORE_CLOSE: Final = (
     exceptions.not_ended, exceptions.without_owner, exceptions.without_price, exceptions.charged_apart,
-    exceptions.costs_not_measured, completeness.unwatched, completeness.in_quarantine, completeness.shares_unknown,
-    completeness.clusters_silent, completeness.sources_silent, completeness.numbers_missing, completeness.scans_differing,
+    exceptions.costs_not_measured, exceptions.without_cost_center, completeness.unwatched, completeness.in_quarantine,
+    completeness.shares_unknown, completeness.clusters_silent, completeness.sources_silent, completeness.numbers_missing,
+    completeness.scans_differing,
 )  # fmt: skip
 """The exceptions of a month that nobody has closed yet."""
 WHILE_CLOSING: Final = (exceptions.without_owner, exceptions.without_price)
@@ -183,6 +184,7 @@ def judged(report: Report, period: BillingPeriod, now: datetime, *, thorough: bo
         report.reopenings = reopenings_of(period)
         report.acceptance = acceptance_counts(period, now) if period.close_seq is not None else {}
         report.exceptions += exceptions.journal_unacknowledged(report.journal, now)
+        report.exceptions += exceptions.documents_without_cost_center(period) if period.close_seq is not None else ()
         disputes = dispute_rollforward(period, now)
         report.exceptions += exceptions.disputes_left(period) if disputes.upheld else ()
         name = Message("disputes before + opened - decided = open at the end")

@@ -65,6 +65,9 @@ class BillingForm(SetupForm):
     working_days = _days(_("Days of weekends that are worked"))
     dispute_hold_share = Number(label=_("A dispute holds a document above this share of it"), min_value=0, max_value=1)
     dispute_hold_amount = Number(label=_("and above this amount"), min_value=0)
+    cost_center_required = forms.BooleanField(
+        label=_("A team that is charged without a cost centre blocks the close"), required=False
+    )
 
     def __init__(self, data: Any = None, *, latest: Mapping[str, Any]) -> None:
         shown = {name: ", ".join(value) if name in DAYS else value for name, value in latest.items()}
@@ -74,4 +77,5 @@ class BillingForm(SetupForm):
         """The section as `apply` takes it."""
         facts = {name: str(value) for name, value in self.cleaned_data.items()}
         days = {name: re.findall(r"[^\s,;]+", facts[name]) for name in DAYS}
-        return policies_text({"billing": {**facts, **days}})
+        required = "true" if self.cleaned_data["cost_center_required"] else ""
+        return policies_text({"billing": {**facts, **days, "cost_center_required": required}})

@@ -164,6 +164,7 @@ class _Application:
         calendar = _read_calendar(entry)
         share = entry.decimal("dispute_hold_share", places=4, at_most="1", default=DISPUTE_HOLD_SHARE)
         amount = entry.decimal("dispute_hold_amount", places=2, default=DISPUTE_HOLD_AMOUNT)
+        cost_center_required = entry.flag("cost_center_required")
         issued_by = {name: entry.text(name, default="", limit=limit) for name, limit in ISSUER_FACTS.items()}
         entry.finish()
         self._refuse_new_basis(entry)
@@ -171,7 +172,8 @@ class _Application:
         changed = billing_setup_put(
             currency=self.currency, zone=self.zone, issuer=issuer, review=review, actor=self.actor, reopening=reopening,
             holidays=sorted(calendar.holidays), working_days=sorted(calendar.working_days),
-            dispute_hold_share=share, dispute_hold_amount=amount, **issued_by,
+            dispute_hold_share=share, dispute_hold_amount=amount,
+            cost_center_required=cost_center_required, **issued_by,
         )  # fmt: skip
         facts = f"billing: {self.currency}, {self.zone}, issuer {issuer}, review {review}, reopening {reopening}"
         self.applied.note(changed, facts)

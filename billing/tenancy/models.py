@@ -46,6 +46,9 @@ class BillingSetup(models.Model):
     reopening = models.CharField(max_length=16, choices=Reopening.choices, default=Reopening.NEVER)
     holidays = ArrayField(models.DateField(), default=list, help_text="local days without work beside weekends")
     working_days = ArrayField(models.DateField(), default=list, help_text="days of weekends that are worked")
+    cost_center_required = models.BooleanField(
+        default=False, db_default=False, help_text="a team that is charged without a cost centre blocks the close"
+    )
     dispute_hold_share = models.DecimalField(
         max_digits=6, decimal_places=4, default=DISPUTE_HOLD_SHARE, help_text="of a document that a dispute must exceed"
     )

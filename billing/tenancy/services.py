@@ -49,6 +49,7 @@ def billing_setup_put(
     address: str = "",
     tax_id: str = "",
     contact: str = "",
+    cost_center_required: bool = False,
 ) -> bool:
     """Store how this installation bills; True if anything changed."""
     wanted: dict[str, Any] = {
@@ -56,6 +57,7 @@ def billing_setup_put(
         "holidays": sorted(holidays), "working_days": sorted(working_days),
         "dispute_hold_share": dispute_hold_share, "dispute_hold_amount": dispute_hold_amount,
         "legal_entity": legal_entity, "address": address, "tax_id": tax_id, "contact": contact,
+        "cost_center_required": cost_center_required,
     }  # fmt: skip
     known = BillingSetup.objects.first()
     before = {name: getattr(known, name) for name in wanted} if known else {}
@@ -71,7 +73,8 @@ def billing_setup_put(
 
 def _detail(facts: dict[str, Any]) -> dict[str, Any]:
     """The set-up as the log keeps it: days and limits as text, and no word of what is empty or as it is by default."""
-    kept = {name: value for name, value in facts.items() if value not in ([], "", DISPUTE_HOLD_SHARE, DISPUTE_HOLD_AMOUNT)}
+    defaults: tuple[Any, ...] = ([], "", DISPUTE_HOLD_SHARE, DISPUTE_HOLD_AMOUNT)
+    kept = {name: value for name, value in facts.items() if value is not False and value not in defaults}
     return {name: _as_text(value) for name, value in kept.items()}
 
 
