@@ -1,14 +1,14 @@
 """Reading: disputes with their deadlines, and how well they are handled."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
 from statistics import median
-from typing import Any
+from typing import Any, Final
 
-from django.db.models import QuerySet, Sum
+from django.db.models import Q, QuerySet, Sum
 
 from billing.corrections.models import Dispute
 from billing.invoices.models import Invoice, Note
@@ -16,13 +16,48 @@ from billing.tenancy.models import Team
 from pricing.number_text import amount_text
 
 Status = Dispute.Status
-ZERO = Decimal("0.00")
+UNDECIDED: Final = (Status.OPEN, Status.TRIAGED, Status.EVIDENCE, Status.ESCALATED)
+AGES: Final = ((0, 14), (14, 30), (30, None))
+"""Days since a dispute was opened: from (inclusive) and to (exclusive); None without end."""
+ZERO: Final = Decimal("0.00")
+
+
+@dataclass(frozen=True, slots=True)
+class AgedDisputes:
+    """Undecided disputes opened so many days ago: how many, and the amount that they dispute."""
+
+    first_day: int
+    end_day: int | None
+    number: int
+    disputed: Decimal
 
 
 def disputes_of(teams: QuerySet[Team] | None = None) -> QuerySet[Dispute]:
     """Disputes of some teams, or all, the newest first."""
-    disputes = Dispute.objects.select_related("team", "invoice", "note", "correction", "hold").prefetch_related("steps")
-    return (disputes if teams is None else disputes.filter(team__in=teams)).order_by("-id")
+    disputes = Dispute.objects.select_related("team", "invoice", "note", "correction", "hold__posted_with")
+    shown = disputes if teams is None else disputes.filter(team__in=teams)
+    return shown.prefetch_related("steps").order_by("-id")
+
+
+def disputed_amount(documents: Iterable[Invoice | Note]) -> Decimal:
+    """The amount of documents that undecided disputes are about."""
+    numbers = [document.number for document in documents if document.number]
+    mine = Q(invoice__number__in=numbers) | Q(note__number__in=numbers)
+    found = Dispute.objects.filter(mine, status__in=UNDECIDED).aggregate(sum=Sum("amount"))["sum"]
+    return found or ZERO
+
+
+def aged(disputes: Sequence[Dispute], now: datetime) -> list[AgedDisputes]:
+    """The undecided ones of some disputes by their age, the youngest first."""
+    waiting = [item for item in disputes if item.status in UNDECIDED]
+    found = []
+    for first, end in AGES:
+        mine = [
+            item.amount for item in waiting
+            if timedelta(days=first) <= now - item.opened_at and (end is None or now - item.opened_at < timedelta(days=end))
+        ]  # fmt: skip
+        found.append(AgedDisputes(first, end, len(mine), sum(mine, ZERO)))
+    return found
 
 
 def overdue(dispute: Dispute, now: datetime) -> str | None:
@@ -106,7 +141,7 @@ def dispute_as_dict(dispute: Dispute, now: datetime) -> dict[str, Any]:
 
 
 def _held(dispute: Dispute) -> dict[str, Any] | None:
-    """What of it is, or was, kept off the ledger; None where it posted like any other."""
+    """The part that an earlier release kept off the ledger, and the month whose journal posts it; None for all others."""
     hold = getattr(dispute, "hold", None)
     if hold is None:
         return None
@@ -117,4 +152,5 @@ def _held(dispute: Dispute) -> dict[str, Any] | None:
         "placed_at": hold.placed_at.isoformat(),
         "ended_at": hold.ended_at.isoformat() if hold.ended_at else None,
         "ended_by": hold.ended_by or None,
+        "posted_with": hold.posted_with.month if hold.posted_with else None,
     }

@@ -4,7 +4,7 @@ from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import Q
 
-from billing.invoices.models import Correction, Invoice, Note
+from billing.invoices.models import BillingPeriod, Correction, Invoice, Note
 from billing.tenancy.models import Team
 
 
@@ -88,10 +88,10 @@ class DisputeStep(models.Model):
 
 
 class DisputeHoldback(models.Model):
-    """The disputed amount of a large dispute, kept out of the journal until it is decided or let go.
+    """A disputed amount that an earlier release kept out of the journal: none is placed any more.
 
-    `positions` and `kinds` (kind of line -> amount) say what of the document is held; it is posted as the `sequence`-th
-    part of the document's journal once the hold has ended. Placed once per dispute, ended once, never changed otherwise.
+    `kinds` (kind of line -> amount) says what of the document was held; it is posted once, as the `sequence`-th part of
+    the document's journal, with the journal of the month `posted_with`. Never changed otherwise.
     """
 
     dispute = models.OneToOneField(Dispute, on_delete=models.PROTECT, related_name="hold")
@@ -104,10 +104,16 @@ class DisputeHoldback(models.Model):
     ended_by = models.CharField(max_length=200, blank=True)
     ended_at = models.DateTimeField(null=True)
     ended_reason = models.TextField(blank=True)
+    posted_with = models.ForeignKey(BillingPeriod, null=True, on_delete=models.PROTECT, related_name="posted_holds")
+    posted_at = models.DateTimeField(null=True)
 
     class Meta:
         ordering = ["id"]
         constraints = [
+            models.CheckConstraint(
+                condition=Q(posted_with=None, posted_at=None) | Q(posted_with__isnull=False, posted_at__isnull=False),
+                name="a_posted_hold_has_its_instant",
+            ),
             models.CheckConstraint(condition=Q(amount__gt=0), name="a_hold_has_an_amount"),
             models.CheckConstraint(condition=~Q(reason=""), name="a_hold_has_a_reason"),
             models.CheckConstraint(

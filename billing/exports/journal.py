@@ -17,6 +17,7 @@ from typing import Any
 
 from billing.corrections.dispute_holdback import HeldPart
 from billing.invoices.documents.delimited import harmless
+from metering.intervals import day_of
 from metering.messages import Message, UserError
 from pricing.number_text import amount_text, amounts_text
 
@@ -93,10 +94,9 @@ class Journal:
 
 
 def journals_of(document: Mapping[str, Any], chart: Chart, held: Sequence[HeldPart] = ()) -> list[Journal]:
-    """The journals of one document: all of it, or its undisputed part and each held part whose hold has ended.
+    """The journal of one document as it was invoiced, without the parts that earlier releases held back.
 
-    A held part keeps a journal of its own for good, so that what was posted before is posted the same again.
-    Raises JournalError.
+    Nothing where all of it was held back.  Raises JournalError.
     """
     if not held:
         return [journal_of(document, chart)]
@@ -104,10 +104,19 @@ def journals_of(document: Mapping[str, Any], chart: Chart, held: Sequence[HeldPa
     for part in held:
         for kind, amount in part.amounts.items():
             rest[kind] = rest.get(kind, ZERO) - amount
-    parts: list[tuple[str, Mapping[str, Decimal], str]] = [("", rest, "without what is disputed")]
-    parts += [(f"-H{part.sequence}", part.amounts, f"dispute {part.dispute}") for part in held if part.ended]
-    journals = [journal_of(_part(document, amounts), chart, suffix, words) for suffix, amounts, words in parts]
-    return [journal for journal in journals if journal.entries]
+    journal = journal_of(_part(document, rest), chart, words="without what is disputed")
+    return [journal] if journal.entries else []
+
+
+def held_journal(
+    document: Mapping[str, Any], chart: Chart, part: HeldPart, posted_with: Mapping[str, str] | None = None
+) -> Journal:
+    """The journal of a part that an earlier release held back: `GL-NUMBER-Hk`.
+
+    posted_with: `month`, `end` and `zone` of the period that it is posted in, where that is not the document's own.
+    Raises JournalError.
+    """
+    return journal_of(_part(document, part.amounts), chart, f"-H{part.sequence}", f"dispute {part.dispute}", posted_with)
 
 
 def _part(document: Mapping[str, Any], amounts: Mapping[str, Decimal]) -> dict[str, Any]:
@@ -115,8 +124,13 @@ def _part(document: Mapping[str, Any], amounts: Mapping[str, Decimal]) -> dict[s
     return {**document, "subtotals": subtotals, "total": amounts_text(amounts.values())}
 
 
-def journal_of(document: Mapping[str, Any], chart: Chart, suffix: str = "", words: str = "") -> Journal:
+def journal_of(
+    document: Mapping[str, Any], chart: Chart, suffix: str = "", words: str = "",
+    posted_with: Mapping[str, str] | None = None,
+) -> Journal:  # fmt: skip
     """The journal of one issued document (`suanpan/invoice/1`, `suanpan/note/1`), or of a part of it, which `words` name.
+
+    posted_with: the period that it is posted in; by default the document's.
 
     Raises JournalError where the document names no cost centre, or its sub-totals are not its total.
     """
@@ -128,13 +142,14 @@ def journal_of(document: Mapping[str, Any], chart: Chart, suffix: str = "", word
             number=number, team=team,
         ))
     provider = chart.provider_cost_center or document["issuer"]["name"]
+    period = posted_with or document["period"]
     sides = (
         (chart.consumer_account, consumer, chart.internal_orders.get(team, "")),
         (chart.provider_account, provider, ""),
     )
     journal = Journal(
         journal_id=f"GL-{number}{suffix}", company_code=chart.company_code or document["issuer"]["name"],
-        posting_date=chart.posting_date or _last_day(document), period=document["period"]["month"],
+        posting_date=chart.posting_date or _last_day(period), period=period["month"],
         currency=document["currency"], invoice_number=number,
         entries=_entries(document, sides, f"GL-{number}{suffix}", words),
     )  # fmt: skip
@@ -142,9 +157,9 @@ def journal_of(document: Mapping[str, Any], chart: Chart, suffix: str = "", word
     return journal
 
 
-def _last_day(document: Mapping[str, Any]) -> date:
-    """Of the billing zone: the period ends at local midnight of the day after."""
-    return (datetime.fromisoformat(document["period"]["end"]) - timedelta(microseconds=1)).date()
+def _last_day(period: Mapping[str, str]) -> date:
+    """The last day of a period in the zone of the books, whose next day may begin later than at midnight."""
+    return day_of(datetime.fromisoformat(period["end"]) - timedelta(microseconds=1), period["zone"])
 
 
 def _entries(

@@ -8,7 +8,7 @@ from zoneinfo import available_timezones
 from django import forms
 from django.utils.translation import gettext_lazy as _
 
-from billing.portal.forms import Line, Number, PageForm
+from billing.portal.forms import Line, PageForm
 from billing.setup.policies import policies_text
 from billing.tenancy.services import ISSUER_FACTS
 
@@ -63,8 +63,6 @@ class BillingForm(SetupForm):
     ))  # fmt: skip
     holidays = _days(_("Holidays beside weekends"))
     working_days = _days(_("Days of weekends that are worked"))
-    dispute_hold_share = Number(label=_("A dispute holds a document above this share of it"), min_value=0, max_value=1)
-    dispute_hold_amount = Number(label=_("and above this amount"), min_value=0)
     cost_center_required = forms.BooleanField(
         label=_("A team that is charged without a cost centre blocks the close"), required=False
     )

@@ -15,7 +15,7 @@ from django.db.models import Case, CharField, Count, F, QuerySet, Sum, Value, Wh
 
 from billing.budgets.expected import Expected, expected_by
 from billing.budgets.models import Budget, BudgetStatus
-from billing.corrections.dispute_holdback import AgedDisputes
+from billing.corrections.disputed import AgedDisputes
 from billing.corrections.models import Dispute
 from billing.invoices.models import Invoice, Note
 
@@ -74,10 +74,7 @@ def dispute_totals(disputes: QuerySet[Dispute]) -> list[Total]:
 
 
 def aged_total(ages: Sequence[AgedDisputes]) -> AgedDisputes:
-    return AgedDisputes(
-        0, None, sum(item.number for item in ages), sum((item.disputed for item in ages), ZERO),
-        sum((item.held for item in ages), ZERO),
-    )  # fmt: skip
+    return AgedDisputes(0, None, sum(item.number for item in ages), sum((item.disputed for item in ages), ZERO))
 
 
 def _totals(rows: Iterable[tuple[Any, ...]]) -> list[Total]:

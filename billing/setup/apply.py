@@ -27,14 +27,7 @@ from billing.setup.terms import (
     efficiency_policy_store,
     interruption_policy_store,
 )
-from billing.tenancy.models import (
-    DISPUTE_HOLD_AMOUNT,
-    DISPUTE_HOLD_SHARE,
-    BillingSetup,
-    ConsumerOwnership,
-    NamespaceOwnership,
-    Team,
-)
+from billing.tenancy.models import BillingSetup, ConsumerOwnership, NamespaceOwnership, Team
 from billing.tenancy.people import PeopleError, first_account_create
 from billing.tenancy.selectors import NoSetupError, billing_setup, company_calendar
 from billing.tenancy.services import (
@@ -59,6 +52,8 @@ class Applied:
 
     changes: list[str] = field(default_factory=list)
     unchanged: int = 0
+    warnings: list[str] = field(default_factory=list)
+    """Of fields that are taken and not used."""
     first_user: str = ""
     first_password: str = ""
     """Of the first account, where the application made it."""
@@ -162,8 +157,7 @@ class _Application:
         review = entry.choice("review", tuple(BillingSetup.Review.values), BillingSetup.Review.NONE)
         reopening = entry.choice("reopening", tuple(BillingSetup.Reopening.values), BillingSetup.Reopening.NEVER)
         calendar = _read_calendar(entry)
-        share = entry.decimal("dispute_hold_share", places=4, at_most="1", default=DISPUTE_HOLD_SHARE)
-        amount = entry.decimal("dispute_hold_amount", places=2, default=DISPUTE_HOLD_AMOUNT)
+        self._warn_of_holdbacks(entry)
         cost_center_required = entry.flag("cost_center_required")
         issued_by = {name: entry.text(name, default="", limit=limit) for name, limit in ISSUER_FACTS.items()}
         entry.finish()
@@ -172,11 +166,16 @@ class _Application:
         changed = billing_setup_put(
             currency=self.currency, zone=self.zone, issuer=issuer, review=review, actor=self.actor, reopening=reopening,
             holidays=sorted(calendar.holidays), working_days=sorted(calendar.working_days),
-            dispute_hold_share=share, dispute_hold_amount=amount,
             cost_center_required=cost_center_required, **issued_by,
         )  # fmt: skip
         facts = f"billing: {self.currency}, {self.zone}, issuer {issuer}, review {review}, reopening {reopening}"
         self.applied.note(changed, facts)
+
+    def _warn_of_holdbacks(self, entry: Entry) -> None:
+        """Take the limits that files of earlier releases have, and say that nothing follows from them."""
+        for name in ("dispute_hold_share", "dispute_hold_amount"):
+            if entry.value(name) is not None:
+                self.applied.warnings.append(f"billing.{name} is not used: disputes hold nothing off the ledger; remove it")
 
     def _first_account(self) -> None:
         """Who manages people, where nobody does yet: whoever may change the file makes nobody an admin later."""

@@ -77,9 +77,8 @@ def billing_declared(setup: BillingSetup) -> Entry:
     """How the installation bills, as its section has it."""
     names = ("currency", "zone", "issuer", *ISSUER_FACTS, "review", "reopening")
     days = {name: [day.isoformat() for day in getattr(setup, name)] for name in ("holidays", "working_days")}
-    holds = {name: plain_text(getattr(setup, name)) for name in ("dispute_hold_share", "dispute_hold_amount")}
     required = "true" if setup.cost_center_required else ""
-    return {**{name: getattr(setup, name) for name in names}, **days, **holds, "cost_center_required": required}
+    return {**{name: getattr(setup, name) for name in names}, **days, "cost_center_required": required}
 
 
 def commitments_text(commitments: Iterable[Commitment], zone: str) -> str:

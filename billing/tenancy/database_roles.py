@@ -43,7 +43,7 @@ CHANGING = frozenset({
 UPDATED = {
     "approvals_proposal": ALL,
     "corrections_dispute": ALL,
-    "corrections_disputeholdback": ("ended_at", "ended_by", "ended_reason"),
+    "corrections_disputeholdback": ("posted_with_id", "posted_at"),
     "invoices_billingmode": ALL,
     "invoices_billingperiod": ALL,
     "invoices_correction": ALL,

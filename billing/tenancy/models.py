@@ -2,8 +2,6 @@
 consumers.
 """
 
-from decimal import Decimal
-
 from django.contrib.auth.models import User
 from django.contrib.postgres.constraints import ExclusionConstraint
 from django.contrib.postgres.fields import ArrayField, DateTimeRangeField, RangeOperators
@@ -17,10 +15,6 @@ class ValidRange(Func):
 
     function = "TSTZRANGE"
     output_field = DateTimeRangeField()
-
-
-DISPUTE_HOLD_SHARE, DISPUTE_HOLD_AMOUNT = Decimal("0.0500"), Decimal("10000.00")
-"""A dispute above both may be kept off the ledger until it is decided."""
 
 
 class BillingSetup(models.Model):
@@ -48,12 +42,6 @@ class BillingSetup(models.Model):
     working_days = ArrayField(models.DateField(), default=list, help_text="days of weekends that are worked")
     cost_center_required = models.BooleanField(
         default=False, db_default=False, help_text="a team that is charged without a cost centre blocks the close"
-    )
-    dispute_hold_share = models.DecimalField(
-        max_digits=6, decimal_places=4, default=DISPUTE_HOLD_SHARE, help_text="of a document that a dispute must exceed"
-    )
-    dispute_hold_amount = models.DecimalField(
-        max_digits=20, decimal_places=2, default=DISPUTE_HOLD_AMOUNT, help_text="that a dispute must exceed, too"
     )
 
     class Meta:

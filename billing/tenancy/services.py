@@ -6,20 +6,12 @@ The caller checks in the same transaction that no closed period changes with it
 
 from collections.abc import Sequence
 from datetime import date, datetime
-from decimal import Decimal
 from typing import Any, Final
 
 from django.db import IntegrityError, transaction
 
 from billing.tenancy.audit import audit_record
-from billing.tenancy.models import (
-    DISPUTE_HOLD_AMOUNT,
-    DISPUTE_HOLD_SHARE,
-    BillingSetup,
-    ConsumerOwnership,
-    NamespaceOwnership,
-    Team,
-)
+from billing.tenancy.models import BillingSetup, ConsumerOwnership, NamespaceOwnership, Team
 from metering.messages import Message, UserError
 
 
@@ -43,8 +35,6 @@ def billing_setup_put(
     reopening: str = BillingSetup.Reopening.NEVER,
     holidays: Sequence[date] = (),
     working_days: Sequence[date] = (),
-    dispute_hold_share: Decimal = DISPUTE_HOLD_SHARE,
-    dispute_hold_amount: Decimal = DISPUTE_HOLD_AMOUNT,
     legal_entity: str = "",
     address: str = "",
     tax_id: str = "",
@@ -55,7 +45,6 @@ def billing_setup_put(
     wanted: dict[str, Any] = {
         "currency": currency, "zone": zone, "issuer": issuer, "review": review, "reopening": str(reopening),
         "holidays": sorted(holidays), "working_days": sorted(working_days),
-        "dispute_hold_share": dispute_hold_share, "dispute_hold_amount": dispute_hold_amount,
         "legal_entity": legal_entity, "address": address, "tax_id": tax_id, "contact": contact,
         "cost_center_required": cost_center_required,
     }  # fmt: skip
@@ -72,16 +61,11 @@ def billing_setup_put(
 
 
 def _detail(facts: dict[str, Any]) -> dict[str, Any]:
-    """The set-up as the log keeps it: days and limits as text, and no word of what is empty or as it is by default."""
-    defaults: tuple[Any, ...] = ([], "", DISPUTE_HOLD_SHARE, DISPUTE_HOLD_AMOUNT)
-    kept = {name: value for name, value in facts.items() if value is not False and value not in defaults}
-    return {name: _as_text(value) for name, value in kept.items()}
-
-
-def _as_text(value: Any) -> Any:
-    if isinstance(value, list):
-        return [day.isoformat() for day in value]
-    return str(value) if isinstance(value, Decimal) else value
+    """The set-up as the log keeps it: days as text, and no word of what is empty."""
+    return {
+        name: [day.isoformat() for day in value] if isinstance(value, list) else value
+        for name, value in facts.items() if value
+    }  # fmt: skip
 
 
 def team_put(

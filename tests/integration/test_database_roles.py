@@ -28,7 +28,7 @@ ONLY_ADDED = [
 ]  # fmt: skip
 """Audit log, ledger, evidence: rows are added and read, nothing else."""
 CHANGING = {
-    "corrections_disputeholdback": {"ended_at", "ended_by", "ended_reason"},
+    "corrections_disputeholdback": {"posted_with_id", "posted_at"},
     "invoices_invoiceline": {"id"},  # locked, and its guard refuses the change itself
     "invoices_journalexport": {"reference", "acknowledged_at", "acknowledged_by"},
     "invoices_noteline": {"id"},  # the same

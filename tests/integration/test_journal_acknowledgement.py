@@ -10,17 +10,15 @@ import pytest
 from django.db import DatabaseError, connection, transaction
 
 from billing.closing.report import build_report
-from billing.corrections.services.dispute_holdback import dispute_hold, dispute_let_go
-from billing.corrections.services.disputes import Claim, dispute_open
 from billing.exports.journal import Chart, batch_hash
 from billing.exports.services.journal import AcknowledgementError, journal_acknowledge, journal_export
 from billing.invoices.models import JournalExport
 from billing.invoices.selectors import period_of
 from billing.tenancy.models import AuditEntry
-from tests.factories import SET_UP, apply, person, signed_in
+from tests.factories import person, signed_in
 from tests.factories.api import program
 from tests.factories.commands import Manage
-from tests.factories.corrections import FIRST, OCTOBER_OVER, billed_october
+from tests.factories.corrections import OCTOBER_OVER, billed_october
 
 pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]
 DOOR = "/api/v1/periods/2026-10/journal"
@@ -49,25 +47,6 @@ def acknowledge(batch: str, reference: str = "SAP-4711") -> JournalExport:
 def waiting(now: Any = LATER) -> list[tuple[int, Decimal | None, bool]]:
     exceptions = build_report(period_of("2026-10"), now=now).exceptions
     return [(int(e.quantity), e.amount, e.blocks) for e in exceptions if e.kind == "journal_unacknowledged"]
-
-
-def test_what_comes_on_top_of_an_acknowledged_journal_is_no_other_one(tmp_path: Path) -> None:
-    """1000.00 of nlp are posted without the 400.00 that are disputed; these follow once they are let go."""
-    billed_october(tmp_path)
-    apply(tmp_path, billing={**SET_UP["billing"], "dispute_hold_share": "0.01", "dispute_hold_amount": "10.00"})
-    person("tom", "lead", team="nlp")
-    claim = Claim(FIRST, [1], "price", "too dear", "INC-1", Decimal("400.00"))
-    dispute = dispute_open(claim=claim, actor="tom", now=OCTOBER_OVER)
-    dispute_hold(dispute_id=dispute.pk, actor="sam", now=OCTOBER_OVER, text="large")
-    acknowledge(export(tmp_path))
-    dispute_let_go(dispute_id=dispute.pk, actor="sam", now=LATER, text="small after all")
-    facts: dict[str, Any] = {"month": "2026-10", "path": tmp_path / "journal.csv", "exported_by": "sam", "now": LATER}
-    exported = journal_export(chart=Chart(), **facts)
-    assert [(journal.journal_id, journal.debit) for journal in exported.journals] == [
-        (f"GL-{FIRST}", Decimal("600.00")), (f"GL-{FIRST}-H1", Decimal("400.00"))
-    ]  # fmt: skip
-    assert exported.posted_otherwise == []
-    assert journal_export(chart=Chart(company_code="CN01"), **facts).posted_otherwise == ["SAP-4711"]
 
 
 def test_the_same_journal_exported_again_is_the_same_export(batch: str, tmp_path: Path) -> None:

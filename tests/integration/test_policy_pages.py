@@ -1,7 +1,6 @@
 """Policies and carbon factors by form: by the rule of the set-up file, with what moves shown before it is saved."""
 
 from datetime import date
-from decimal import Decimal
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -101,21 +100,21 @@ def test_a_policy_that_begins_after_the_open_months_says_that_there_is_no_month_
 def test_how_it_bills_is_changed_as_the_file_would_and_shown_as_it_has_it(admin: Client, tmp_path: Path) -> None:
     apply(tmp_path)
     shown = admin.get("/prices/policies/").context["forms"]["billing"].initial
-    assert (shown["issuer"], shown["review"], shown["dispute_hold_share"]) == ("AI-INFRA", "none", "0.05")
+    assert (shown["issuer"], shown["review"]) == ("AI-INFRA", "none")
     asked = {**shown, "legal_entity": "云算科技", "review": "four-eyes", "reopening": "two-persons",
-             "holidays": "2099-10-01, 2099-10-02", "working_days": "2099-10-10", "dispute_hold_amount": "500"}  # fmt: skip
+             "holidays": "2099-10-01, 2099-10-02", "working_days": "2099-10-10", "cost_center_required": "on"}  # fmt: skip
     answer = looked(admin, "billing", **asked)
     assert BillingSetup.objects.get().review == "none"
     assert yaml.safe_load(answer.context["text"]) == {"billing": {
         "currency": "CNY", "zone": "Asia/Shanghai", "issuer": "AI-INFRA", "legal_entity": "云算科技", "review": "four-eyes",
         "reopening": "two-persons", "holidays": ["2099-10-01", "2099-10-02"], "working_days": ["2099-10-10"],
-        "dispute_hold_share": "0.05", "dispute_hold_amount": "500",
+        "cost_center_required": "true",
     }}  # fmt: skip
     saved(admin, answer)
     setup = BillingSetup.objects.get()
     assert (setup.review, setup.reopening, setup.legal_entity) == ("four-eyes", "two-persons", "云算科技")
     assert (setup.holidays, setup.working_days) == ([date(2099, 10, 1), date(2099, 10, 2)], [date(2099, 10, 10)])
-    assert (setup.dispute_hold_share, setup.dispute_hold_amount) == (Decimal("0.05"), Decimal(500))
+    assert setup.cost_center_required
     assert AuditEntry.objects.filter(action="billing_setup_put").latest("id").actor == "adam"
     assert "reopening: two-persons" in unescape(admin.get("/prices/policies/").content.decode())
 
@@ -127,7 +126,6 @@ def test_how_it_bills_is_changed_as_the_file_would_and_shown_as_it_has_it(admin:
         ("working_days", "2099-10-01", "billing.working_days: 2099-10-01 is no Saturday or Sunday: it is worked anyway"),
         ("zone", "Mars/Base", "Time zone of billing months 'Mars/Base': a time zone such as Asia/Shanghai"),
         ("zone", "UTC", "billing.zone: is Asia/Shanghai since the first period and cannot become UTC"),
-        ("dispute_hold_share", "2", "this share of it '2': Ensure this value is less than or equal to 1."),
     ],
 )
 def test_how_it_bills_refuses_what_the_file_would(

@@ -18,7 +18,7 @@ from billing.corrections.note_lines import (
     reversal,
     withdrawal,
 )
-from billing.exports.journal import Chart, journal_csv, journals_of
+from billing.exports.journal import Chart, held_journal, journal_csv, journals_of
 from billing.invoices.lines import InvoiceParties, draft_document, invoice_lines
 from billing.runtime.canonical_json import canonical_json
 from metering.intervals import billing_month
@@ -135,11 +135,11 @@ def test_a_journal_has_the_same_bytes_whichever_way_its_held_parts_were_stored(d
     amount, held = data.draw(scaled(2, 10**9)), data.draw(scaled(2, 10**9))
     document = {
         "number": "N-1", "recipient": {"team": "nlp", "cost_center": "CC-210"}, "issuer": {"name": "AI-INFRA"},
-        "period": {"month": "2026-10", "end": "2026-11-01T00:00:00+08:00"}, "currency": "CNY",
+        "period": {"month": "2026-10", "zone": "Asia/Shanghai", "end": "2026-11-01T00:00:00+08:00"}, "currency": "CNY",
         "subtotals": [{"kind": "gpu", "amount": amount_text(amount)}], "total": amount_text(amount),
     }  # fmt: skip
     files = [
-        journal_csv(journals_of(document, Chart(), [HeldPart(1, 7, {"gpu": form}, ended=True)]))
-        for form in (held, data.draw(another_form(held)))
+        journal_csv([*journals_of(document, Chart(), [part]), held_journal(document, Chart(), part)])
+        for part in (HeldPart(1, 7, {"gpu": form}) for form in (held, data.draw(another_form(held))))
     ]
     assert files[0] == files[1]

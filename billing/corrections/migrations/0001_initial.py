@@ -2,8 +2,6 @@ import django.contrib.postgres.fields
 import django.db.models.deletion
 from django.db import migrations, models
 
-from billing.runtime.sql_files import sql_applied
-
 
 class Migration(migrations.Migration):
     initial = True
@@ -187,5 +185,4 @@ class Migration(migrations.Migration):
                 name="an_ended_hold_is_whole",
             ),
         ),
-        *sql_applied("billing.corrections", "guards"),
     ]

@@ -1,8 +1,7 @@
 """Disputes: opened by a team on lines, looked at by finance, decided by somebody who did not open them.
 
-The document posts meanwhile as it is: a dispute blocks no close, and only a large one is kept off the ledger, by
-`billing.corrections.services.dispute_holdback`, until it is decided. What is upheld becomes a correction, which is approved
-and issued like any other.
+The document posts meanwhile as it was invoiced: a dispute blocks no close and holds nothing off the ledger. What is upheld
+becomes a correction, which is approved and issued like any other.
 """
 
 from collections.abc import Sequence
@@ -14,11 +13,10 @@ from django.db import transaction
 
 from billing.approvals.limits import AuthorityError, require_right
 from billing.corrections.credited_lines import billed_lines, document_numbered, left_of, split_over
-from billing.corrections.dispute_holdback import UNDECIDED
+from billing.corrections.disputed import UNDECIDED
 from billing.corrections.models import Dispute, DisputeStep
 from billing.corrections.note_lines import BilledLine, NoteError
 from billing.corrections.services.corrections import LineCredit, Wanted, credit_note_draft
-from billing.corrections.services.dispute_holdback import hold_end
 from billing.invoices.acceptance import (
     DECISION_DAYS,
     DISPUTE_WINDOW_DAYS,
@@ -238,7 +236,6 @@ def _end(dispute: Dispute, status: str, actor: str, now: datetime, text: str) ->
     dispute.status, dispute.decided_by, dispute.decided_at, dispute.decision = status, actor, now, text
     _step(dispute, status, actor, now, text)
     _event(dispute, DocumentEvent.Kind.DECIDED, actor, now)
-    hold_end(dispute=dispute, actor=actor, now=now, reason=text)
 
 
 def dispute_escalate(*, dispute_id: int, actor: str, now: datetime, text: str) -> Dispute:

@@ -1,4 +1,4 @@
--- What a dispute claims stays, each step of it too; a holdback is placed once and ended once.
+-- What a dispute claims stays, each step of it too; a holdback of an earlier release is posted once.
 
 CREATE OR REPLACE FUNCTION corrections_dispute_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -18,13 +18,17 @@ SELECT suanpan_append_only('corrections_disputestep', 'a step of a dispute stays
 SELECT suanpan_never_emptied('corrections_dispute', 'what was billed stays');
 
 CREATE OR REPLACE FUNCTION corrections_holdback_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    ending text[] := '{ended_at,ended_by,ended_reason}';
+    posting text[] := '{posted_with_id,posted_at}';
 BEGIN
-    IF TG_OP = 'UPDATE' AND OLD.ended_at IS NULL
-       AND to_jsonb(NEW) - '{ended_at,ended_by,ended_reason}'::text[] = to_jsonb(OLD) - '{ended_at,ended_by,ended_reason}'::text[]
+    IF TG_OP = 'UPDATE'
+       AND (OLD.ended_at IS NULL AND to_jsonb(NEW) - ending = to_jsonb(OLD) - ending
+            OR OLD.posted_at IS NULL AND to_jsonb(NEW) - posting = to_jsonb(OLD) - posting)
     THEN
         RETURN NEW;
     END IF;
-    RAISE EXCEPTION 'hold of dispute % is placed once and ended once', OLD.dispute_id USING ERRCODE = 'restrict_violation';
+    RAISE EXCEPTION 'hold of dispute % is placed once, ended once and posted once', OLD.dispute_id USING ERRCODE = 'restrict_violation';
 END $$;
 CREATE OR REPLACE TRIGGER holdbacks_stay BEFORE UPDATE OR DELETE ON corrections_disputeholdback
     FOR EACH ROW EXECUTE FUNCTION corrections_holdback_guard();

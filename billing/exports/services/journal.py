@@ -1,7 +1,7 @@
 """Writing the ledger journal of a month to a file, and reading the chart of accounts it is posted to."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
 from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -9,12 +9,13 @@ from typing import Any
 
 from django.db import transaction
 
-from billing.corrections.dispute_holdback import HeldPart, all_held, held_parts
+from billing.corrections.dispute_holdback import held_parts, part_of, parts_to_post, posted_parts
+from billing.corrections.models import DisputeHoldback
 from billing.corrections.services.settlement import documents_settle
-from billing.exports.journal import Chart, Journal, batch_hash, journal_csv, journals_of
+from billing.exports.journal import Chart, Journal, batch_hash, held_journal, journal_csv, journals_of
 from billing.invoices.acceptance import acceptance_of
 from billing.invoices.issued import Issued, NotIssuedError, issued_documents
-from billing.invoices.models import BillingPeriod, JournalExport
+from billing.invoices.models import BillingPeriod, Invoice, JournalExport
 from billing.invoices.selectors import document_of
 from billing.runtime.atomic_file import atomic_file
 from billing.tenancy.audit import audit_record
@@ -48,8 +49,6 @@ class Exported:
     journals: list[Journal]
     debit: Decimal
     credit: Decimal
-    held: dict[str, Decimal] = field(default_factory=dict)
-    """What disputes keep off the ledger, by number of the document."""
     posted_otherwise: list[str] = field(default_factory=list)
     """References of what the ledger acknowledged of the same journals with other rows: of another chart."""
 
@@ -60,19 +59,26 @@ def journal_export(
 ) -> Exported:  # fmt: skip
     """Write one balanced journal per issued invoice and note; the same month and chart give the same bytes.
 
-    With `exported_by` and `now` the ledger's acknowledgement is awaited from then on; without, it is only a file. With
-    `accepted_at` only what was accepted at that instant is posted; the rest follows with a later export, and what is
-    in both carries the same ids.
+    With `exported_by` and `now` the ledger's acknowledgement is awaited from then on, and the journal posts what earlier
+    releases held back and no journal has posted since; without, it is only a file. With `accepted_at` only what was
+    accepted at that instant, or is disputed beyond the days of acceptance, is posted; the rest follows with a later
+    export, and what is in both carries the same ids.
 
     Raises NoPeriodError, NotIssuedError, JournalError.
     """
     with transaction.atomic():
-        list(BillingPeriod.objects.select_for_update(no_key=True).filter(month=month))  # no hold comes or goes meanwhile
+        list(BillingPeriod.objects.select_for_update(no_key=True).filter(month=month))  # two exports would post a part each
         period, documents = issued_documents(month)
         otherwise = _posted_otherwise(period, documents, chart)
         if accepted_at is not None:
             documents = _accepted(period, documents, accepted_at)
-        exported = replace(_exported(documents, chart), posted_otherwise=otherwise)
+        if now is not None:
+            for hold in parts_to_post():
+                hold.posted_with, hold.posted_at = period, now
+                hold.save(update_fields=["posted_with", "posted_at"])
+        journals = _journals(documents, posted_parts(period), period, chart)
+        debit, credit = sum((j.debit for j in journals), ZERO), sum((j.credit for j in journals), ZERO)
+        exported = Exported(journals, debit, credit, otherwise)
         with atomic_file(path) as draft:
             draft.write_bytes(journal_csv(exported.journals))
         if now is not None:
@@ -85,35 +91,42 @@ def _posted_otherwise(period: BillingPeriod, documents: Sequence[Issued], chart:
     found = []
     for export in period.journal_exports.exclude(acknowledged_at=None).order_by("id"):
         known = {*export.documents, *export.in_part}
-        part = [document for document in documents if document.number in known]
-        if batch_hash(_journals(part, chart, held_parts(part, at=export.exported_at))) != export.batch_hash:
+        mine = [document for document in documents if document.number in known]
+        posted = [hold for hold in posted_parts(period, at=export.exported_at) if hold.dispute.document.number in known]
+        if batch_hash(_journals(mine, posted, period, chart)) != export.batch_hash:
             found.append(export.reference)
     return found
 
 
-def _journals(documents: Sequence[Issued], chart: Chart, parts: Mapping[str, Sequence[HeldPart]]) -> list[Journal]:
-    return [
-        journal
-        for document in documents
-        for journal in journals_of(document_of(document), chart, parts.get(str(document.number), ()))
-    ]
+def _journals(
+    documents: Sequence[Issued], posted: Sequence[DisputeHoldback], period: BillingPeriod, chart: Chart
+) -> list[Journal]:
+    """The journals of a month: each of its documents with its own held parts after it, then held parts of other months."""
+    held, mine = held_parts(documents), {document.number for document in documents}
+    ours = {"month": period.month, "end": period.end.isoformat(), "zone": period.zone}
+    journals = []
+    for document in documents:
+        number, text = str(document.number), document_of(document)
+        journals += journals_of(text, chart, held.get(number, ()))
+        journals += [held_journal(text, chart, part_of(hold)) for hold in posted if hold.dispute.document.number == number]
+    for hold in posted:
+        other = hold.dispute.document
+        if other.number not in mine and _period_of(other) != period:
+            journals.append(held_journal(document_of(other), chart, part_of(hold), ours))
+    return journals
 
 
-def _exported(documents: Sequence[Issued], chart: Chart) -> Exported:
-    parts = held_parts(documents)
-    journals = _journals(documents, chart, parts)
-    waiting = {number: sum(p.amount for p in held if not p.ended) for number, held in parts.items()}
-    held = {number: amount for number, amount in waiting.items() if amount}
-    return Exported(journals, sum((j.debit for j in journals), ZERO), sum((j.credit for j in journals), ZERO), held)
+def _period_of(document: Issued) -> BillingPeriod | None:
+    """The period in whose journal a document is."""
+    return document.period if isinstance(document, Invoice) else document.correction.period
 
 
 def _accepted(period: BillingPeriod, documents: list[Issued], now: datetime) -> list[Issued]:
-    """Of some documents those that nobody can hold off the ledger any more.  Raises NotIssuedError."""
+    """Of some documents those that are accepted, or disputed beyond the days of acceptance.  Raises NotIssuedError."""
     calendar, found = company_calendar(), []
     for document in documents:
         acceptance = acceptance_of(document, zone=period.zone, calendar=calendar, now=now)
-        undisputed = acceptance is not None and acceptance.state == "held" and now >= acceptance.until
-        if acceptance is not None and (acceptance.state == "accepted" or (undisputed and all_held(document))):
+        if acceptance is not None and acceptance.state != "waiting" and now >= acceptance.until:
             found.append(document)
     if not found:
         raise NotIssuedError(Message("no document of %(month)s is accepted yet: nothing to post", month=period.month))
@@ -124,9 +137,8 @@ def _expect_acknowledgement(period: BillingPeriod, exported: Exported, actor: st
     """Remember the batch, unless the very same was exported before."""
     numbers = list(dict.fromkeys(journal.invoice_number for journal in exported.journals))
     facts = {
-        "journals": len(exported.journals), "debit": exported.debit, "exported_at": now,
-        "exported_by": actor, "documents": [number for number in numbers if number not in exported.held],
-        "in_part": [number for number in numbers if number in exported.held],
+        "journals": len(exported.journals), "debit": exported.debit, "exported_at": now, "exported_by": actor,
+        "documents": numbers,
     }  # fmt: skip
     batch = batch_hash(exported.journals)
     _, made = JournalExport.objects.get_or_create(period=period, batch_hash=batch, defaults=facts)
@@ -138,8 +150,7 @@ def _expect_acknowledgement(period: BillingPeriod, exported: Exported, actor: st
 def journal_acknowledge(*, month: str, batch: str, reference: str, actor: str, now: datetime) -> JournalExport:
     """Record that the ledger took a batch, under its own reference; again with the same reference, nothing changes.
 
-    What the batch posts in full is settled then; a document that is disputed stays so until that is decided, and one of
-    which a part is kept back until that part is posted.
+    What the batch posts is settled then; a document that is disputed stays so until that is decided.
     Raises AcknowledgementError for a batch that nobody exported, an empty reference, or another one than is recorded.
     """
     reference = reference.strip()

@@ -10,12 +10,11 @@ from django.utils import timezone
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from billing.corrections.dispute_holdback import AgedDisputes, aged, hold_of, why_not_held
-from billing.corrections.disputed import dispute_figures, disputes_of, overdue
+from billing.corrections.dispute_holdback import hold_of
+from billing.corrections.disputed import AgedDisputes, aged, dispute_figures, disputes_of, overdue
 from billing.corrections.labels import DISPUTE_REASON
 from billing.corrections.models import Dispute
 from billing.corrections.services import disputes as services
-from billing.corrections.services.dispute_holdback import dispute_hold, dispute_let_go
 from billing.portal.access import action, form_page, invoice_or_404, page, step_or_404, team_or_404
 from billing.portal.asked import page_shown
 from billing.portal.forms import Number, PageForm, Text, acting
@@ -41,8 +40,6 @@ STEPS: dict[str, Callable[..., Any]] = {
     "reject": services.dispute_reject,
     "escalate": services.dispute_escalate,
     "withdraw": services.dispute_withdraw,
-    "hold": dispute_hold,
-    "let_go": dispute_let_go,
 }
 
 
@@ -74,7 +71,7 @@ def _ages(ages: Iterable[AgedDisputes], setup: BillingSetup) -> Table:
     facts = [
         Column("days_from", "count", "first_day"), Column("days_to", "count", "end_day"),
         Column("disputes", "count", "number"), constant("currency", setup.currency),
-        Column("disputed", "money"), Column("off_the_ledger", "money", "held"),
+        Column("disputed", "money"),
     ]  # fmt: skip
     return Table.of("disputes-by-age", ages, facts)
 
@@ -142,12 +139,12 @@ def _found(request: HttpRequest, pk: int) -> Dispute:
 def _shown(request: HttpRequest, setup: BillingSetup, found: Dispute, refused: PageForm | None = None) -> HttpResponse:
     context = {
         "nav": "disputes", "setup": setup, "dispute": found, "refused": refused, "form": refused or StepForm(),
-        "steps": _steps(request, setup, found), "late": overdue(found, timezone.now()), "hold": hold_of(found),
+        "steps": _steps(request, found), "late": overdue(found, timezone.now()), "hold": hold_of(found),
     }  # fmt: skip
     return render(request, "portal/dispute.html", context, status=409 if refused else 200)
 
 
-def _steps(request: HttpRequest, setup: BillingSetup, found: Dispute) -> list[tuple[str, str]]:
+def _steps(request: HttpRequest, found: Dispute) -> list[tuple[str, str]]:
     access = access_of(request.user)
     escalated = found.status == Status.ESCALATED
     waits = found.status in (Status.OPEN, Status.TRIAGED, Status.EVIDENCE, Status.ESCALATED)
@@ -158,19 +155,12 @@ def _steps(request: HttpRequest, setup: BillingSetup, found: Dispute) -> list[tu
         (works and found.status == Status.OPEN, "triage", gettext("Take it up")),
         (works and found.status != Status.EVIDENCE, "ask", gettext("Ask for evidence")),
         (waits and ours, "evidence", gettext("Add evidence")),
-        (waits and access.may(Right.CLOSE) and not why_not_held(found, setup), "hold", gettext("Keep off the ledger")),
-        (waits and access.may(Right.CLOSE) and _is_held(found), "let_go", gettext("Let go to the ledger")),
         (decides, "uphold", gettext("Uphold: credit it")),
         (decides, "reject", gettext("Reject")),
         (found.status == Status.REJECTED and found.escalated_at is None and ours, "escalate", gettext("Escalate")),
         (waits and ours, "withdraw", gettext("Withdraw")),
     ]
     return [(step, label) for allowed, step, label in offered if allowed]
-
-
-def _is_held(found: Dispute) -> bool:
-    hold = hold_of(found)
-    return hold is not None and hold.ended_at is None
 
 
 @action

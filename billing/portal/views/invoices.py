@@ -12,8 +12,7 @@ from django.shortcuts import render
 from django.utils import timezone
 from django.utils.text import slugify
 
-from billing.corrections.dispute_holdback import held_now
-from billing.corrections.disputed import disputes_of
+from billing.corrections.disputed import disputed_amount, disputes_of
 from billing.corrections.services.proof import period_verify
 from billing.explorer.labels import unknown_texts
 from billing.invoices.acceptance import acceptance_of, due_of
@@ -80,7 +79,7 @@ def invoice(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
         "nav": "invoices", "setup": setup, "invoice": found, "document": document,
         "sections": sections_of(document, _digests(found)), "unknown": unknown_texts(_unknown(document), hours),
         "notes": notes_visible(teams_visible_to(request.user)).filter(invoice=found), "state": state_of(found),
-        "disputes": disputes_of().filter(invoice=found), "held": held_now(found),
+        "disputes": disputes_of().filter(invoice=found), "disputed": disputed_amount([found]),
         "mails": mails_of(found), "mail_is_set": settings.MAIL_CONFIGURED,
         "acceptance": acceptance_of(
             found, zone=document["period"]["zone"], calendar=company_calendar(setup), now=timezone.now()

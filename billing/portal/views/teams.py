@@ -9,6 +9,7 @@ from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
 from django.utils import timezone
 
+from billing.corrections.disputed import disputed_amount
 from billing.invoices.line_rollups import StatementLine
 from billing.invoices.models import BillingPeriod
 from billing.portal import drilldown
@@ -75,6 +76,7 @@ def team(request: HttpRequest, setup: BillingSetup, code: str) -> HttpResponse:
         "other": other, "as_of": month.as_of,
         "fresh": fresh, "trend": trend, "trend_chart": trend_chart(trend, choice.month, setup.currency),
         "idle_times": idle_times(month, found),
+        "disputed": disputed_amount([statement.invoice]) if statement.invoice else ZERO,
         "has_corrections": any(line.key.correction for line in statement.lines),
     }  # fmt: skip
     return render(request, "portal/team.html", context)

@@ -34,8 +34,9 @@ class Command(AppCommand):
             "--posting-date", type=date.fromisoformat, metavar="2026-10-31", help="default: the last day of the month"
         )
         parser.add_argument(
-            "--accepted", action="store_true", help="only what its team accepted, or did not dispute for 5 business days"
-        )
+            "--accepted", action="store_true",
+            help="only what is accepted; a disputed document is posted once its 5 business days are over",
+        )  # fmt: skip
         self.take(parser, "month", "by", "json")
 
     def run(self, *, month: str, out: Path, accounts: Path | None, json: bool, by: str | None, **options: Any) -> int:
@@ -66,15 +67,12 @@ class Command(AppCommand):
                 {
                     "period": month, "file": str(out), "journals": len(exported.journals),
                     "debit": amount_text(exported.debit), "credit": amount_text(exported.credit),
-                    "held": {number: amount_text(amount) for number, amount in exported.held.items()},
                     "posted_otherwise": exported.posted_otherwise,
                 }
             )  # fmt: skip
         else:
             journals = number_of(len(exported.journals), "journal")
             self.say(f"{journals}, debit {exported.debit:,} = credit {exported.credit:,}, in {out}")
-            for number, amount in exported.held.items():
-                self.say(f"  {number}: {amount:,} is disputed and kept off the ledger until that is decided")
 
 
 def _chart(accounts: Path | None, options: dict[str, Any]) -> Chart:

@@ -20,9 +20,13 @@ class Command(AppCommand):
     def run(self, *, file: Path, dry_run: bool, by: str | None, json: bool, **_: Any) -> int:
         applied = set_up_apply(path=file, actor=operator(by, Right.OPERATE, needed=False), dry_run=dry_run)
         password = "" if dry_run else applied.first_password
+        for warning in applied.warnings:
+            self.stderr.write(f"warning: {warning}")
         if json:
             first = {"first_password": password} if password else {}
-            self.print_json({"dry_run": dry_run, "changes": applied.changes, "unchanged": applied.unchanged, **first})
+            warned = {"warnings": applied.warnings} if applied.warnings else {}
+            facts = {"dry_run": dry_run, "changes": applied.changes, "unchanged": applied.unchanged}
+            self.print_json({**facts, **warned, **first})
             return DONE
         for change in applied.changes:
             self.say(f"{'would change' if dry_run else 'changed'}: {change}")
