@@ -12,7 +12,6 @@ from datetime import date, datetime
 from typing import Any
 
 from billing.exports.journal import Chart, Entry, Journal, journal_of
-from billing.invoices.documents.delimited import harmless
 from billing.runtime.canonical_json import canonical_json, document_hash
 from pricing.number_text import amount_text
 
@@ -107,7 +106,7 @@ def accrual_csv(accrual: Mapping[str, Any]) -> bytes:
     writer = csv.DictWriter(sheet, COLUMNS, lineterminator="\r\n")
     writer.writeheader()
     for entry in [*_posted(accrual), *accrual["withdrawn"]]:
-        row = {name: "" if value is None else harmless(str(value)) for name, value in entry.items()}
+        row = {name: "" if value is None else str(value) for name, value in entry.items()}
         through = accrual.get("data_through") or ""  # an older release kept none
         writer.writerow(
             row | {"estimate": "yes", "as_of": accrual["as_of"], "sha256": digest, "data_through": through}

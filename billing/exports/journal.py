@@ -8,7 +8,7 @@ Ids follow from the invoice number: a file that is imported twice meets its own 
 import csv
 import io
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from decimal import Decimal
@@ -16,7 +16,7 @@ from hashlib import sha256
 from typing import Any
 
 from billing.corrections.dispute_holdback import HeldPart
-from billing.invoices.documents.delimited import harmless
+from billing.invoices.documents.delimited import BYTE_ORDER_MARK, harmless
 from metering.intervals import day_of
 from metering.messages import Message, UserError
 from pricing.number_text import amount_text, amounts_text
@@ -193,37 +193,41 @@ def _check(journal: Journal, total: Decimal, chart: Chart) -> None:
         ))
 
 
-def journal_csv(journals: Iterable[Journal]) -> bytes:
-    """The file: one row an entry, in the order given, UTF-8 without byte order mark, CRLF.
+def journal_csv(journals: Iterable[Journal], *, spreadsheet: bool = False) -> bytes:
+    """The file: one row an entry, in the order given, UTF-8, CRLF, every text as the chart and the documents have it.
 
-    Every row carries the hash of all rows, so that a ledger notices a batch that was edited or cut on its way. Text
-    that a spreadsheet would run as a formula gets a leading apostrophe.
+    Every row carries the hash of all rows, so that a ledger notices a batch that was edited or cut on its way.
+    spreadsheet: for people instead of a ledger: with a byte order mark, and an apostrophe before text that a spreadsheet
+    would run as a formula. The hash is that of the ledger's file.
     """
     rows, batch = _batch(journals)
     sheet = io.StringIO()
     writer = csv.writer(sheet, lineterminator="\r\n")
     writer.writerow(COLUMNS)
-    writer.writerows([*row, batch] for row in rows)
-    return sheet.getvalue().encode()
+    writer.writerows([*(map(harmless, row) if spreadsheet else row), batch] for row in rows)
+    return ((BYTE_ORDER_MARK if spreadsheet else "") + sheet.getvalue()).encode()
 
 
-def batch_hash(journals: Iterable[Journal]) -> str:
-    """The hash of all rows, as every row of the file carries it: SHA-256, hexadecimal."""
-    return _batch(journals)[1]
+def batch_hash(journals: Iterable[Journal], *, guarded: bool = False) -> str:
+    """The hash of all rows, as every row of the file carries it: SHA-256, hexadecimal.
+
+    guarded: of rows with apostrophes before formulas, as releases up to 1.0 wrote and hashed them.
+    """
+    return _batch(journals, harmless if guarded else str)[1]
 
 
-def _batch(journals: Iterable[Journal]) -> tuple[list[list[str]], str]:
-    rows = [row for journal in journals for row in _rows(journal)]
+def _batch(journals: Iterable[Journal], cell: Callable[[str], str] = str) -> tuple[list[list[str]], str]:
+    rows = [[cell(text) for text in row] for journal in journals for row in _rows(journal)]
     return rows, sha256(json.dumps(rows, separators=(",", ":"), ensure_ascii=False).encode()).hexdigest()
 
 
 def _rows(journal: Journal) -> list[list[str]]:
-    """The cells of COLUMNS but the last; amounts are never negative, so none is taken for a formula."""
+    """The cells of COLUMNS but the last; amounts are never negative."""
     return [
-        [harmless(cell) for cell in (
+        [
             journal.journal_id, entry.line_id, journal.company_code, journal.posting_date.isoformat(), journal.period,
-            entry.account, entry.cost_center, entry.internal_order, amount_text(entry.debit) if entry.debit else None,
-            amount_text(entry.credit) if entry.credit else None, journal.currency, entry.text, journal.invoice_number,
-        )]
+            entry.account, entry.cost_center, entry.internal_order, amount_text(entry.debit) if entry.debit else "",
+            amount_text(entry.credit) if entry.credit else "", journal.currency, entry.text, journal.invoice_number,
+        ]
         for entry in journal.entries
     ]  # fmt: skip

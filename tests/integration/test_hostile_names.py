@@ -143,7 +143,7 @@ def test_no_file_calculates_what_somebody_called_something(walks: dict[str, Walk
     sheets = {address: body for address, body in files.items() if types[address].startswith("text/csv")}
     reference_data = {address: body for address, body in files.items() if "spreadsheetml" in types[address]}
     assert (len(sheets) >= 2, len(reference_data) >= 2) == (True, True)
-    call_command("export_journal", "2026-10", "--out", str(tmp_path / "journal.csv"))
+    call_command("export_journal", "2026-10", "--spreadsheet", "--out", str(tmp_path / "journal.csv"))
     call_command("export_focus", "2026-10", "--out", str(tmp_path / "focus"))
     call_command("export_invoices", "2026-10", "--out", str(tmp_path / "invoices"))
     sheets |= {path.name: path.read_bytes() for path in tmp_path.rglob("*.csv")}

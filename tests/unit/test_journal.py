@@ -1,5 +1,6 @@
 """The ledger journal: balanced per invoice, the same bytes twice, sides that turn with the sign."""
 
+import codecs
 import csv
 import io
 from datetime import date
@@ -83,9 +84,34 @@ def test_the_chart_names_accounts_orders_and_dates() -> None:
     assert {row["company_code"] for row in rows} == {"AI-INFRA"}
 
 
-def test_text_that_a_spreadsheet_would_run_is_disarmed() -> None:
-    recipient = {"team": "nlp", "name": "NLP", "cost_center": "=1+1"}
-    assert read(journal_of(document(recipient=recipient), F14))[0]["cost_center"] == "'=1+1"
+@pytest.mark.parametrize("code", ["-100", "+7", "=1+1", "@4711"])
+def test_a_ledger_gets_text_as_it_is_and_a_spreadsheet_an_apostrophe(code: str) -> None:
+    recipient = {"team": "nlp", "name": "NLP", "cost_center": code}
+    journal = journal_of(document(recipient=recipient), F14)
+    (first, _) = read(journal)
+    assert first["cost_center"] == code
+    assert not journal_csv([journal]).startswith(codecs.BOM_UTF8)
+    sheet = journal_csv([journal], spreadsheet=True)
+    assert sheet.startswith(codecs.BOM_UTF8)
+    (shown, _) = csv.DictReader(io.StringIO(sheet.decode("utf-8-sig"), newline=""))
+    assert (shown["cost_center"], shown["batch_hash"]) == (f"'{code}", first["batch_hash"])
+
+
+@pytest.mark.parametrize(
+    ("zone", "start", "end", "day"),
+    [
+        # clocks go from 0:00 to 1:00 on 1 October 2023: October begins at 1:00
+        ("America/Asuncion", "2023-09-01T00:00:00-04:00", "2023-10-01T01:00:00-03:00", date(2023, 9, 30)),
+        ("Asia/Shanghai", "2023-09-01T00:00:00+08:00", "2023-10-01T00:00:00+08:00", date(2023, 9, 30)),
+        # stored in UTC by whoever made the document
+        ("Pacific/Auckland", "2024-01-31T11:00:00+00:00", "2024-02-29T11:00:00+00:00", date(2024, 2, 29)),
+    ],
+)
+def test_it_is_posted_on_the_last_day_of_the_month_in_the_zone_of_the_books(
+    zone: str, start: str, end: str, day: date
+) -> None:
+    period = {"month": f"{day:%Y-%m}", "zone": zone, "start": start, "end": end}
+    assert journal_of(document(period=period), F14).posting_date == day
 
 
 def test_sub_totals_that_are_not_the_total_are_refused() -> None:

@@ -145,7 +145,13 @@ class JournalForm(PageForm):
         label=_("Chart of accounts (YAML)"), required=False, max_length=200, help_text=_("optional"),
         allow_empty_file=True,
     )  # fmt: skip
-    accepted = forms.BooleanField(label=_("Only documents that their team accepted or did not dispute"), required=False)
+    accepted = forms.BooleanField(
+        label=_("Only accepted documents; disputed ones once their five business days are over"), required=False
+    )
+    spreadsheet = forms.BooleanField(
+        label=_("To read in a spreadsheet: text that begins like a formula gets an apostrophe, which a ledger must not get"),
+        required=False,
+    )
 
 
 class WaiverForm(PageForm):

@@ -61,12 +61,14 @@ def journal(request: HttpRequest, setup: BillingSetup, month: str) -> HttpRespon
     with TemporaryDirectory() as folder:
         path = Path(folder, "journal.csv")
 
-        def export(accounts: Any, accepted: bool, posting_date: date | None, **codes: str) -> object:
+        def export(
+            accounts: Any, accepted: bool, spreadsheet: bool, posting_date: date | None, **codes: str
+        ) -> object:
             facts = chart_of(accounts.read(MOST_CHART_BYTES + 1), Path(accounts.name)) if accounts else {}
             given = {name: value for name, value in {**codes, "posting_date": posting_date}.items() if value}
             return journal_export(
                 month=period.month, path=path, chart=Chart(**facts | given), exported_by=actor, now=now,
-                accepted_at=now if accepted else None,
+                accepted_at=now if accepted else None, spreadsheet=spreadsheet,
             )  # fmt: skip
 
         if not form.done(export):

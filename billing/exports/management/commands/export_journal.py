@@ -37,6 +37,10 @@ class Command(AppCommand):
             "--accepted", action="store_true",
             help="only what is accepted; a disputed document is posted once its 5 business days are over",
         )  # fmt: skip
+        parser.add_argument(
+            "--spreadsheet", action="store_true",
+            help="for people, not for a ledger: a byte order mark, and an apostrophe before text that begins like a formula",
+        )  # fmt: skip
         self.take(parser, "month", "by", "json")
 
     def run(self, *, month: str, out: Path, accounts: Path | None, json: bool, by: str | None, **options: Any) -> int:
@@ -44,7 +48,7 @@ class Command(AppCommand):
         try:
             exported = journal_export(
                 month=month, path=out, chart=_chart(accounts, options), exported_by=actor, now=now,
-                accepted_at=now if options["accepted"] else None,
+                accepted_at=now if options["accepted"] else None, spreadsheet=options["spreadsheet"],
             )  # fmt: skip
         except (NotIssuedError, JournalError) as error:
             self.stderr.write(f"refused: {error}")
