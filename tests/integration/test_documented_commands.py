@@ -151,7 +151,7 @@ class Reader:
                 env={**self.environment, **environment}, stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
                 start_new_session=True,
             )  # fmt: skip
-            status = process.wait(timeout=180)
+            status = process.wait(timeout=1800)
         self.groups.append(process.pid)
         return status, said.read_text(encoding="utf-8")
 
