@@ -88,6 +88,15 @@ def is_extended(resource: str) -> bool:
     return bool(slash) and not native and not resource.startswith("requests.")
 
 
+def is_part(resource: str) -> bool:
+    """Whether a resource is by its name a slice or a shared unit of a device.
+
+    >>> is_part("nvidia.com/mig-1g.10gb"), is_part("nvidia.com/gpu"), is_part("dra/gpu.nvidia.com/1g.10gb")
+    (True, False, True)
+    """
+    return resource_row(resource).kind in (Kind.SLICE, Kind.SHARED) or re.fullmatch(r"dra/[^/]+/.+", resource) is not None
+
+
 def split_request(requests: Mapping[str, int]) -> Requested:
     """Sort a pod's effective requests by kind; zero requests and what is no extended resource are left out.
 

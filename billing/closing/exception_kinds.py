@@ -110,6 +110,10 @@ KINDS: Final[Mapping[str, ExceptionKind]] = {
     "upheld_repeatedly": ExceptionKind(
         _("Reason upheld repeatedly"), OPERATOR, "disputes", _("Mend what makes it wrong again"),
     ),
+    "idle_capacity_unknown": ExceptionKind(
+        _("Idle time that a policy bills, of unknown capacity"), OPERATOR, "close",
+        _("Report the capacity of the pool, or correct its name in the policy"), waivable=True,
+    ),
     "over_capacity": ExceptionKind(
         _("Above capacity"), OPERATOR, "close", _("Check reports of capacity and device fractions"), waivable=True,
     ),

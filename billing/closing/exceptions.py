@@ -4,12 +4,12 @@ A check is a function of a `Context`. Those of usage that nobody reported, or re
 """
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
 from django.db.models import Q
 
@@ -137,6 +137,17 @@ def costs_not_measured(context: Context) -> Iterator[ReportedException]:
     advice = Message("enter what it was this month under `allocation_policies:`, in a policy that begins with the month")
     for rule in policy.unmeasured(context.period.start) if policy else ():
         yield ReportedException("shared_cost_unknown", rule.name, Decimal(1), "months", True, advice)
+
+
+def idle_without_capacity(context: Context, pools: Iterable[Mapping[str, Any]]) -> Iterator[ReportedException]:
+    """Pools whose idle time the policy of the month bills, and of which no capacity was reported: not an hour is billed."""
+    policy = allocation_policy_at(context.period.start)
+    known = {(pool["cluster"], pool["accelerator"]) for pool in pools if pool["capacity"] is not None}
+    advice = Message("no capacity was reported, so none of its idle time is billed: report it, or correct the policy")
+    for rule in policy.idle if policy else ():
+        if (rule.cluster, rule.accelerator) not in known:
+            subject = f"{rule.cluster}/{rule.accelerator}"
+            yield ReportedException("idle_capacity_unknown", subject, Decimal(1), "pools", True, advice)
 
 
 def without_owner(context: Context) -> Iterator[ReportedException]:

@@ -15,6 +15,7 @@ from billing.closing.engine_comparison import ModelComparison
 from billing.closing.exceptions import Context, ReportedException, as_answered_for, number, shown
 from billing.closing.models import PeriodReopening
 from billing.closing.selectors import reopening_as_dict, reopenings_of
+from billing.closing.unmatched_rules import UnmatchedRule, unmatched_rules
 from billing.invoices.acceptance import acceptance_counts
 from billing.invoices.issued import issued_notes
 from billing.invoices.models import BillingPeriod, Invoice, JournalExport
@@ -83,6 +84,7 @@ class Report:
     pools: list[dict[str, Any]] = field(default_factory=list)
     tokens: dict[str, int] = field(default_factory=dict)
     engines: list[ModelComparison] = field(default_factory=list)
+    unmatched: list[UnmatchedRule] = field(default_factory=list)
     journal: JournalExport | None = None
     reopenings: list[PeriodReopening] = field(default_factory=list)
     acceptance: dict[str, int] = field(default_factory=dict)
@@ -122,6 +124,7 @@ class Report:
             "gpu_seconds": {name: None if v is None else number(v) for name, v in self.gpu_seconds.items()},
             "pools": self.pools,
             "tokens": self.tokens,
+            "unmatched_rules": [{"kind": rule.kind, "subject": rule.subject} for rule in self.unmatched],
             "reopenings": [reopening_as_dict(item) for item in self.reopenings],
             "acceptance": self.acceptance,
             "journal": None if self.journal is None else journal_as_dict(self.journal),
@@ -210,10 +213,12 @@ def found_in(
     for check in (*(BEFORE_CLOSE if is_open else closing), *ALWAYS, *([exceptions.months_unbilled] if thorough else [])):
         report.exceptions += check(context)
     _account_capacity(report, context)
+    report.exceptions += exceptions.idle_without_capacity(context, report.pools) if is_open else ()
     if thorough or is_open:
         pools = [pool for pool in report.pools if pool["idle"] is not None]
         idle = {(pool["cluster"], pool["accelerator"]): Decimal(pool["idle"]) for pool in pools}
         report.exceptions += completeness.capacity_exceeded(context, idle)
+    report.unmatched = unmatched_rules(context)
     report.checks = [*accounted(rated, reads.held()), _engines_agree(context), _capacity_check(report)]
     report.checks += [_scans_agree(context)] if is_open else []
     report.checks.append(as_reported(reads.altered()))

@@ -17,6 +17,7 @@ from django.conf import settings
 from billing.closing.engine_comparison import ModelComparison
 from billing.closing.exceptions import ReportedException
 from billing.closing.report import Check, Report, judged
+from billing.closing.unmatched_rules import UnmatchedRule
 from billing.closing.usage_profile import WeekUse
 from billing.invoices.line_rollups import LineRollup, MonthRollups, StatementLine, statement_line
 from billing.invoices.lines import invoice_lines
@@ -140,7 +141,7 @@ def _rows(snapshot: RatingSnapshot, teams: Iterable[str], *columns: str) -> Iter
 class KeptReport(msgspec.Struct):
     """What was found of a period, without what can change by itself. `form`: another one is of another release."""
 
-    form: Literal[2]
+    form: Literal[3]
     period: str
     status: str
     checks: list[Check]
@@ -149,6 +150,7 @@ class KeptReport(msgspec.Struct):
     pools: list[dict[str, Any]]
     tokens: dict[str, int]
     engines: list[ModelComparison]
+    unmatched: list[UnmatchedRule]
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +164,7 @@ class ShownReport:
 def report_kept(found: Report) -> bytes:
     """As JSON; `found` by `report.found_in`."""
     facts = {name: getattr(found, name) for name in KeptReport.__struct_fields__ if name != "form"}
-    return msgspec.json.encode({"form": 2, **facts}, enc_hook=Message.as_json)
+    return msgspec.json.encode({"form": 3, **facts}, enc_hook=Message.as_json)
 
 
 def report_shown(period: BillingPeriod, now: datetime) -> ShownReport | None:

@@ -17,9 +17,10 @@ from fractions import Fraction
 from typing import Final
 
 from billing.rates.models import GpuPrice
+from metering.accelerators import is_part
 from metering.messages import Message
 from pricing.contexts import LONGEST, Context, priced_class
-from pricing.fields import Bound, FieldReader, InputError, exact_number, shown
+from pricing.fields import Bound, FieldProblem, FieldReader, InputError, exact_number, shown
 from pricing.money import PRICE_PLACES, exact_decimal
 from pricing.rate_card import TOKEN_CLASSES
 
@@ -108,6 +109,17 @@ def parse_price_list(fields: object, *, currency: str, sources: Sources) -> Pric
     if reader.problems:
         raise PriceListError(reader.problems)
     return found
+
+
+def slice_problems(prices: PriceList) -> list[FieldProblem]:
+    """A problem for every slice that is listed as an accelerator: as one, commitments on its card would pay for it."""
+    return [
+        FieldProblem(("gpu", number, "accelerator"), Message(
+            "%(value)s is a part of a device: list it as resource", value=shown(item.accelerator)
+        ))
+        for number, item in enumerate(prices.gpu)
+        if is_part(item.accelerator)
+    ]  # fmt: skip
 
 
 def price_text(price: Decimal) -> str:

@@ -33,7 +33,7 @@ from fractions import Fraction
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
-from billing.rates.models import AllocationPolicy, EfficiencyPolicy, InterruptionPolicy
+from billing.rates.models import AllocationPolicy, Commitment, EfficiencyPolicy, InterruptionPolicy
 from billing.rates.selectors import reserved_price
 from billing.rates.services import (
     CommitmentTerms,
@@ -42,6 +42,7 @@ from billing.rates.services import (
     efficiency_policy_publish,
     rules_publish,
 )
+from billing.rating.accelerators import unknown_accelerator
 from billing.rating.selectors import closed_until
 from billing.setup.file import Entry
 from billing.tenancy.models import Team
@@ -157,6 +158,8 @@ def allocation_policy_store(entry: Entry, zone: str, actor: str) -> Stored:
     }
     entry.finish()
     if not AllocationPolicy.objects.filter(name=name).exists():  # those that are stored stay as they are
+        for rule in entry.entries("idle"):
+            _refuse_unknown(rule, rule.name("accelerator"))
         for rule in entry.entries("shared"):
             _refuse_other_month(rule, month_of(valid_from, zone), zone)
     named = {field: [(rule.get("name"), rule.get("cluster"), rule.get("accelerator")) for rule in rules[field]]
@@ -201,6 +204,12 @@ def _store_cost(rule: Entry, made_of: dict[str, Any]) -> Decimal:
     return amount
 
 
+def _refuse_unknown(entry: Entry, accelerator: str) -> None:
+    """Refuse an accelerator that nobody knows: unused hours of it would be billed, or idle hours of none."""
+    if (unknown := unknown_accelerator(accelerator)) is not None:
+        raise entry.error("accelerator", str(unknown))
+
+
 def _refuse_other_month(rule: Entry, month: str, zone: str) -> None:
     """Refuse bytes kept over the seconds of another month than that of the policy: they are figures of one month."""
     given, seconds = rule.value("month_seconds"), billing_month(month, zone).microseconds // 10**6
@@ -231,6 +240,8 @@ def commitment_store(entry: Entry, team: Team, zone: str, actor: str) -> Stored:
         entry.instant("valid_from", zone), entry.optional_instant("valid_until", zone),
     )  # fmt: skip
     entry.finish()
+    if not Commitment.objects.filter(name=name).exists():  # those that are stored stay as they are
+        _refuse_unknown(entry, terms.accelerator)
     changed = commitment_put(terms=terms, actor=actor)
     hours = f"{plain_text(terms.gpu_hours)} GPU-hours of {terms.accelerator} a month at {price}"
     until = f" until {terms.valid_until.isoformat()}" if terms.valid_until else ""

@@ -84,6 +84,7 @@ def close_page(request: HttpRequest, setup: BillingSetup, month: str, refused: P
         "exceptions": lambda: Table.of(f"exceptions-{report.period}", report.exceptions, EXCEPTION),
         "pools": lambda: Table.of(f"pools-{report.period}", report.pools, POOL),
         "checks": lambda: Table.of(f"checks-{report.period}", report.checks, CHECK),
+        "unmatched": lambda: Table.of(f"unmatched-{report.period}", report.unmatched, columns("kind", "subject")),
         "reopenings": lambda: Table.of(f"reopenings-{report.period}", report.reopenings, REOPENING),
         "tokens": lambda: Table.of(
             f"tokens-{report.period}", report.tokens.items(), [constant("month", report.period), *TOKENS]

@@ -20,7 +20,7 @@ from billing.approvals.services import (
     withdraw,
 )
 from billing.rates.models import CostSheet, PriceDraft, PriceVersion, TokenCostSheet
-from billing.rates.price_list import PriceList, PriceListError, parse_price_list
+from billing.rates.price_list import PriceList, PriceListError, parse_price_list, slice_problems
 from billing.rates.selectors import draft_fingerprint, notice_of, stored_sources
 from billing.rates.services.publishing import PriceVersionInput, price_version_publish, publish_lock
 from billing.rates.services.sheets import RateError
@@ -236,6 +236,7 @@ def _checked(content: object, currency: str, problems: list[FieldProblem]) -> Pr
         prices = parse_price_list(content, currency=currency, sources=stored_sources())
     except PriceListError as error:
         raise PriceDraftError(problems + error.problems) from error
+    problems = [*problems, *slice_problems(prices)]
     if problems:
         raise PriceDraftError(problems)
     return prices

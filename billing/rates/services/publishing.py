@@ -10,7 +10,7 @@ from datetime import datetime
 from django.db import connection
 
 from billing.rates.models import CostSheet, GpuPrice, PriceDraft, PriceVersion, TokenCostSheet, TokenPrice
-from billing.rates.price_list import PriceList
+from billing.rates.price_list import PriceList, slice_problems
 from billing.rates.services.sheets import RateError
 from billing.rates.services.succession import alone_in_time, take_over
 from billing.tenancy.audit import audit_record
@@ -46,6 +46,8 @@ def price_version_publish(*, wanted: PriceVersionInput, actor: str, origin: str 
                 name=wanted.name, difference=difference,
             ))
         return False
+    if problems := slice_problems(wanted.prices):
+        raise RateError(Message("price version %(name)s: %(problem)s", name=wanted.name, problem=problems[0].message))
     with alone_in_time(Message("price version %(name)s overlaps another one", name=wanted.name)):
         _publish(wanted, actor, origin)
     return True

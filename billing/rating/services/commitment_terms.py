@@ -17,6 +17,7 @@ from billing.approvals.services import approve, propose, reject, withdraw
 from billing.rates.models import Commitment, CommitmentDraft
 from billing.rates.services.commitments import CommitmentTerms, commitment_end, commitment_put
 from billing.rates.services.sheets import RateError
+from billing.rating.accelerators import unknown_accelerator
 from billing.rating.selectors import closed_until
 from billing.tenancy.access import Right
 from billing.usage.epochs import ingest_lock_shared
@@ -67,6 +68,7 @@ class CommitmentKind(Kind[CommitmentDraft]):
         """Store the commitment, or let it end."""
         if not row.ends:
             _refuse_closed(row.name, row.valid_from)
+            _refuse_unknown(row.accelerator)
             return Approval(partial(commitment_put, terms=_terms(row), actor=actor))
         _refuse_closed(row.name, row.valid_until)
         known = Commitment.objects.get(name=row.name)
@@ -145,12 +147,18 @@ def _check_terms(terms: CommitmentTerms) -> None:
         raise RateError(Message("commitment %(name)s is stored and never changes: give the new terms a new name", name=name))
     if name_problem(terms.accelerator):
         raise RateError(Message("accelerator: name the product, as the price list does"))
+    _refuse_unknown(terms.accelerator)
     if terms.team.is_group:
         raise RateError(Message("team %(code)s is a group: it uses nothing itself", code=terms.team.code))
     _check_number("gpu_hours_per_month", terms.gpu_hours, HOURS_PLACES)
     _check_number("price_per_gpu_hour", terms.price, PRICE_PLACES)
     if terms.valid_until is not None and terms.valid_until <= terms.valid_from:
         raise RateError(Message("commitment %(name)s: valid_until must be after valid_from", name=name))
+
+
+def _refuse_unknown(accelerator: str) -> None:
+    if (unknown := unknown_accelerator(accelerator)) is not None:
+        raise RateError(Message("accelerator %(why)s", why=unknown))
 
 
 def _check_number(name: str, value: Decimal, places: int) -> None:

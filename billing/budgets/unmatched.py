@@ -1,0 +1,22 @@
+"""Budgets of which no line of a month is: their scope may name what nobody uses."""
+
+from collections.abc import Iterator
+from fractions import Fraction
+
+from billing.budgets.models import Budget
+from billing.budgets.selectors import period_of, scope_of, team_tree
+from billing.budgets.spending import spent_on
+from billing.closing.exceptions import Context
+from billing.closing.unmatched_rules import UnmatchedRule
+from metering.intervals import MICROSECOND
+
+
+def unmatched_budgets(context: Context) -> Iterator[UnmatchedRule]:
+    """Budgets in force at the end of the month that cover nothing which teams are charged for it."""
+    keys = [charge.key for charge in context.rated.charges if not charge.key.platform]
+    spent, tree = {spent_on(key, Fraction(0)) for key in keys}, team_tree()
+    last = context.period.end - MICROSECOND
+    for budget in Budget.objects.select_related("team").prefetch_related("plan"):
+        scope = scope_of(budget, tree)
+        if period_of(budget, last, context.period.zone) is not None and not any(map(scope.covers, spent)):
+            yield UnmatchedRule("budgets", str(budget))
