@@ -14,6 +14,7 @@ from billing.rates.selectors import PolicyBook, allocation_policy_at, interrupti
 from billing.tenancy.ownership import OwnershipBook, OwnershipRow
 from billing.tenancy.selectors import consumer_book, namespace_book
 from metering.intervals import Interval
+from pricing.commitments import KIND, UNUSED, USED
 from pricing.rating import LineKey
 
 
@@ -44,7 +45,7 @@ def _in_force(window: Interval, valid_from: datetime | None, valid_until: dateti
 
 def _prices(context: Context) -> Iterator[UnmatchedRule]:
     """Accelerators, resources and models: a class of tokens of a model that is used is no mistake."""
-    used = {key.sku for key in _keys(context)}
+    used = {key.sku for key in _keys(context) if (key.kind, key.reason) != (KIND, UNUSED)}
     for version in rate_card().versions:
         if _in_force(context.period.window, version.valid_from, version.valid_until):
             listed = {price.sku for price in version.gpu} | {model for model, _ in version.tokens}
@@ -82,8 +83,8 @@ def _shared(context: Context) -> Iterator[UnmatchedRule]:
 
 
 def _commitments(context: Context) -> Iterator[UnmatchedRule]:
-    used = {key.policy for key in _keys(context) if key.kind == "commitment" and key.reason == "used"}
-    bought = {key.policy for key in _keys(context) if key.kind == "commitment"}
+    used = {key.policy for key in _keys(context) if (key.kind, key.reason) == (KIND, USED)}
+    bought = {key.policy for key in _keys(context) if key.kind == KIND}
     yield from (UnmatchedRule("commitments", name) for name in bought - used)
 
 

@@ -18,7 +18,7 @@ from tests.factories import (
 )
 from tests.factories.corrections import bill as close
 from tests.factories.months import OCTOBER_OVER
-from tests.factories.usage import capacity
+from tests.factories.usage import capacity, sample
 
 pytestmark = pytest.mark.django_db
 
@@ -52,6 +52,7 @@ def october(tmp_path: Path) -> None:
     apply(tmp_path, **POLICIES)
     ingest_allocations(allocation_record())
     ingest_tokens(token_record())
+    sample("2026-10-10T00:00:00Z", "2026-10-10T02:37:13Z", "75464", "0.30", "0.40")
 
 
 def found() -> list[tuple[str, str]]:
@@ -72,6 +73,7 @@ def test_rules_that_match_are_not_named(october: None) -> None:
         allocation_record(4, namespace="nlp-trian", queue="tune-1", resource="nvidia.com/mig-1g.10gb",
                           end_reason="preempted"),
     )  # fmt: skip
+    sample("2026-10-10T00:00:00Z", "2026-10-10T02:37:13Z", "75464", "0.30", "0.40", "uid-4")
     ingest_tokens(token_record(2, model="llama-3-8B", consumer="nlp-key-l", cache_read_input_tokens=0, output_tokens=0,
                                reasoning_output_tokens=0))  # fmt: skip
     assert found() == []
