@@ -3,8 +3,8 @@
 A check is a function of a `Context`.
 """
 
-from collections.abc import Iterator
-from datetime import datetime
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
 from typing import Final
@@ -17,6 +17,7 @@ from billing.rating.reference_data import gpu_seconds
 from billing.tenancy.selectors import consumer_book, namespace_book
 from billing.usage.gaps import Gap, clusters_reported, metering_gaps
 from billing.usage.overallocation import Overallocation, overallocations
+from billing.usage.reached import Reached
 from billing.usage.reconciliation import estimated_ends, sequence_gaps, silent_sources
 from billing.usage.selectors import allocated_twice_by_pod, close_before, late_windows, not_taken_in
 from billing.usage.unknown_shares import UnknownUse, unknown_shares
@@ -30,6 +31,8 @@ OVERHELD_TOLERANCE: Final = Decimal("0.001")
 """Of the GPU-seconds held on a pool, how many may lie beyond what it offered: a card that fails under a running pod."""
 SCAN_TOLERANCE: Final = Decimal("0.001")
 """Of all units that scans listed, how many may differ from what was watched."""
+EARLY: Final = timedelta(days=1)
+"""How long before the end of its month a file may end without a question."""
 SHOWN_GAPS: Final = 10
 """How many gaps of a source an exception spells out."""
 
@@ -135,6 +138,17 @@ def sources_silent(context: Context) -> Iterator[ReportedException]:
         if consumers.names_scope(source, passed.end):
             seconds = Decimal(int((passed.end - last).total_seconds()))
             yield ReportedException("silent_source", source, seconds, "seconds", True, advice)
+
+
+def files_ending_early(context: Context, reached: Iterable[Reached]) -> Iterator[ReportedException]:
+    """Clusters and sources of which files end before the month did. It holds nothing: somebody says that it is all."""
+    end = context.period.end
+    for one in reached if context.now >= end else ():
+        if one.from_file and one.through < end - EARLY:
+            at = one.through.astimezone(ZoneInfo(context.period.zone)).strftime("%Y-%m-%d %H:%M")
+            advice = Message("its files end %(at)s: import the rest, or confirm that this is all", at=at)
+            seconds = Decimal(int((end - one.through).total_seconds()))
+            yield ReportedException("ends_early", f"{one.kind}/{one.name}", seconds, "seconds", False, advice)
 
 
 def numbers_missing(context: Context) -> Iterator[ReportedException]:

@@ -52,6 +52,10 @@ KINDS: Final[Mapping[str, ExceptionKind]] = {
     "silent_cluster": ExceptionKind(
         _("Owned cluster without any report"), OPERATOR, "sources", _("Start its agent, or import its usage"), waivable=True,
     ),
+    "ends_early": ExceptionKind(
+        _("Files that end before the month"), OPERATOR, "sources", _("Import the rest, or confirm that this is all"),
+        waivable=True,
+    ),
     "agent_problem": ExceptionKind(
         _("Not metered by its agent"), OPERATOR, "sources", _("Mend what the agent cannot meter"), waivable=True,
     ),

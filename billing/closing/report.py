@@ -28,6 +28,7 @@ from billing.rating.snapshots import lines_differing, rated_now
 from billing.runtime.parallel_reads import deferred_check
 from billing.usage.altered import Altered, usage_altered
 from billing.usage.epochs import one_snapshot
+from billing.usage.reached import Reached, reached_in
 from billing.usage.scope import EpochFilter
 from billing.usage.selectors import allocated_devices
 from billing.usage.store.proofs import rollup_difference
@@ -85,6 +86,7 @@ class Report:
     tokens: dict[str, int] = field(default_factory=dict)
     engines: list[ModelComparison] = field(default_factory=list)
     unmatched: list[UnmatchedRule] = field(default_factory=list)
+    reached: list[Reached] = field(default_factory=list)
     journal: JournalExport | None = None
     reopenings: list[PeriodReopening] = field(default_factory=list)
     acceptance: dict[str, int] = field(default_factory=dict)
@@ -125,6 +127,10 @@ class Report:
             "pools": self.pools,
             "tokens": self.tokens,
             "unmatched_rules": [{"kind": rule.kind, "subject": rule.subject} for rule in self.unmatched],
+            "reached": [
+                {"kind": one.kind, "name": one.name, "from_file": one.from_file, "through": one.through.isoformat()}
+                for one in self.reached
+            ],
             "reopenings": [reopening_as_dict(item) for item in self.reopenings],
             "acceptance": self.acceptance,
             "journal": None if self.journal is None else journal_as_dict(self.journal),
@@ -218,7 +224,8 @@ def found_in(
         pools = [pool for pool in report.pools if pool["idle"] is not None]
         idle = {(pool["cluster"], pool["accelerator"]): Decimal(pool["idle"]) for pool in pools}
         report.exceptions += completeness.capacity_exceeded(context, idle)
-    report.unmatched = unmatched_rules(context)
+    report.unmatched, report.reached = unmatched_rules(context), reached_in(window)
+    report.exceptions += completeness.files_ending_early(context, report.reached) if is_open else ()
     report.checks = [*accounted(rated, reads.held()), _engines_agree(context), _capacity_check(report)]
     report.checks += [_scans_agree(context)] if is_open else []
     report.checks.append(as_reported(reads.altered()))

@@ -26,6 +26,7 @@ from billing.invoices.services.drafts import charges_by_invoice
 from billing.rating.efficiency import Verdict
 from billing.rating.models import RatingSnapshot
 from billing.rating.snapshots import snapshot_of, team_ratings
+from billing.usage.reached import Reached
 from metering.messages import Message
 from pricing.rating import Charge
 
@@ -151,6 +152,7 @@ class KeptReport(msgspec.Struct):
     tokens: dict[str, int]
     engines: list[ModelComparison]
     unmatched: list[UnmatchedRule]
+    reached: list[Reached]
 
 
 @dataclass(frozen=True, slots=True)

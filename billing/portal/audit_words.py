@@ -59,6 +59,7 @@ AUDIT: Final[dict[str, Any]] = {
     "dispute_upheld": _("Dispute upheld"),
     "dispute_withdrawn": _("Dispute withdrawn"),
     "document_resend": _("Document sent again"),
+    "document_send": _("Document sent to a contact"),
     "document_settle": _("Document settled"),
     "efficiency_policy_publish": _("Efficiency policy published"),
     "exception_waive": _("Exception waived"),

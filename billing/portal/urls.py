@@ -70,6 +70,7 @@ urlpatterns = [
     path("mails/", mails.mail_list, name="mails"),
     path("mails/contacts/", mails.contact_new, name="contact_new"),
     path("mails/contacts/<int:pk>/end/", mails.contact_stop, name="contact_end"),
+    path("mails/send/", mails.send, name="mail_send"),
     path("mails/<int:pk>/resend/", mails.resend, name="mail_resend"),
     path("commitments/", commitments.commitment_list, name="commitments"),
     path("commitments/drafts/", commitments.draft_new, name="commitment_draft_new"),

@@ -86,6 +86,7 @@ MATRIX: dict[str, tuple[str, dict[str, int]]] = {
     "mails/": ("GET", STAFF),
     "mails/contacts/": ("POST", only("finance", status=409)),  # names no team
     "mails/contacts/<int:pk>/end/": ("POST", only("finance", status=409)),  # none is there
+    "mails/send/": ("POST", only("finance", status=409)),  # names no document
     "mails/<int:pk>/resend/": ("POST", only("finance", status=409)),
     "corrections/": ("GET", SIGNED_IN),
     "corrections/changes/": ("GET", SIGNED_IN),

@@ -315,3 +315,41 @@ def test_the_pages_say_that_no_server_is_set_or_that_nobody_gets_it() -> None:
         text = client.get(page).content.decode()
         assert "Nothing is sent until MAIL_URL and MAIL_FROM are set." in text
         assert "Nobody: the team had no billing contact when the document was issued." in text
+
+
+@pytest.mark.usefixtures("scenario")
+def test_an_issued_document_is_sent_to_a_contact_that_came_later(server: MailServer) -> None:
+    bill()
+    invoice = Invoice.objects.get(team__code="nlp")
+    assert not DocumentMail.objects.exists()
+    late, finance = contact("late@example.com"), signed_in(person("fin", "finance"))
+    assert "Send to late@example.com" in finance.get(f"/invoices/{invoice.pk}/").content.decode()
+    answer = finance.post("/mails/send/", {"invoice": invoice.pk, "contact_id": late.pk})
+    assert (answer.status_code, answer.headers["Location"]) == (302, f"/invoices/{invoice.pk}/")
+    mail = DocumentMail.objects.get()
+    assert (mail.invoice_id, mail.address, mail.status, mail.round) == (invoice.pk, "late@example.com", "pending", 1)
+    sent = AuditEntry.objects.get(action="document_send")
+    assert (sent.actor, sent.subject, sent.detail["address"]) == ("fin", invoice.number, "late@example.com")
+    assert "Send to late@example.com" not in finance.get(f"/invoices/{invoice.pk}/").content.decode()
+    assert mails_send(now=mail.next_attempt_at) == 1
+    finance.post("/mails/send/", {"invoice": invoice.pk, "contact_id": late.pk})
+    assert DocumentMail.objects.get().round == 2
+
+
+@pytest.mark.usefixtures("scenario")
+def test_a_document_is_sent_to_contacts_of_its_own_team_only() -> None:
+    bill()
+    invoice, cv = Invoice.objects.get(team__code="nlp"), Team.objects.get(code="cv")
+    other = contact_add(wish=ContactWish(cv, "cv@example.com", "en", date(2026, 1, 1)), actor="sam")
+    finance = signed_in(person("fin", "finance"))
+    for asked in ({"invoice": invoice.pk, "contact_id": other.pk}, {"contact_id": other.pk}, {"invoice": invoice.pk}):
+        assert finance.post("/mails/send/", asked).status_code == 409
+    assert not DocumentMail.objects.exists()
+
+
+@pytest.mark.usefixtures("scenario")
+def test_an_address_among_the_facts_of_a_team_is_refused_where_contacts_are_named() -> None:
+    admin = signed_in(person("adm", "admin"))
+    facts = {"code": "nlp", "name": "NLP", "recipient": "li@example.org"}
+    page = admin.post("/ownership/look/team/", facts).content.decode()
+    assert "add it as a billing contact" in page

@@ -169,6 +169,37 @@ def mails_queue(*documents: Invoice | Note, now: datetime) -> int:
     return len(DocumentMail.objects.bulk_create(made))
 
 
+def document_send(*, document: Invoice | Note, contact_id: int, actor: str, now: datetime) -> DocumentMail:
+    """Send an issued document to a contact of its team that is in force, however long ago it was issued; once more where
+    it was sent to that address before.  Raises MailError.
+    """
+    contacts = in_force(document.team.billing_contacts.all(), day_of(now, billing_setup().zone))
+    contact = contacts.filter(pk=contact_id).first()
+    if contact is None:
+        raise MailError(Message(
+            "contact %(number)s: there is none of %(code)s that is in force", number=contact_id, code=document.team.code
+        ))
+    if document.number is None:
+        raise MailError(Message("the document is not issued: nothing is sent before that"))
+    known = document.mails.filter(address=contact.address).first()
+    if known is not None:
+        return mail_resend(mail_id=known.pk, actor=actor, now=now)
+    with transaction.atomic():
+        mail = DocumentMail.objects.create(
+            **({"invoice": document} if isinstance(document, Invoice) else {"note": document}),
+            address=contact.address, language=contact.language, queued_at=now, next_attempt_at=now,
+        )
+        detail = {"address": contact.address, "contact": contact.pk}
+        audit_record(actor=actor, action="document_send", subject=document.number, detail=detail)
+    return mail
+
+
+def contacts_unsent(document: Invoice | Note, now: datetime) -> list[BillingContact]:
+    """Contacts of its team that are in force and were never sent this document."""
+    contacts = in_force(document.team.billing_contacts.order_by("address"), day_of(now, billing_setup().zone))
+    return list(contacts.exclude(address__in=document.mails.values("address")))
+
+
 def mail_resend(*, mail_id: int, actor: str, now: datetime) -> DocumentMail:
     """Send a mail once more, whatever became of it; refused while it waits.  Raises MailError."""
     with transaction.atomic():

@@ -17,6 +17,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
+from billing.closing.completeness import EARLY
 from billing.closing.exception_kinds import WAIVABLE, kind_of
 from billing.closing.exceptions import ReportedException
 from billing.closing.report import Report, build_report
@@ -65,6 +66,7 @@ CHECK = [
     Column("check", of="name"), Column("ok", of=lambda item: str(item.ok).lower()),
     Column("compared", of=lambda item: str(item.compared).lower()), Column("detail"),
 ]  # fmt: skip
+REACHED = [*columns("kind", "name"), Column("from_file", of=lambda one: str(one.from_file).lower()), Column("through")]
 NEEDED = {"request": (Right.CLOSE,), "approve": (Right.APPROVE,), "reject": (Right.APPROVE, Right.CLOSE)}
 
 
@@ -85,6 +87,7 @@ def close_page(request: HttpRequest, setup: BillingSetup, month: str, refused: P
         "pools": lambda: Table.of(f"pools-{report.period}", report.pools, POOL),
         "checks": lambda: Table.of(f"checks-{report.period}", report.checks, CHECK),
         "unmatched": lambda: Table.of(f"unmatched-{report.period}", report.unmatched, columns("kind", "subject")),
+        "reached": lambda: Table.of(f"reached-{report.period}", report.reached, REACHED),
         "reopenings": lambda: Table.of(f"reopenings-{report.period}", report.reopenings, REOPENING),
         "tokens": lambda: Table.of(
             f"tokens-{report.period}", report.tokens.items(), [constant("month", report.period), *TOKENS]
@@ -107,7 +110,7 @@ def close_page(request: HttpRequest, setup: BillingSetup, month: str, refused: P
         "issued": sum(status == Invoice.Status.ISSUED for status, _ in invoices),
         "is_closed": period.status == BillingPeriod.Status.CLOSED, "as_of": as_of, "refused": refused,
         "exceptions": [
-            (item, _waiver(item).or_refused(refused) if item.blocks and item.kind in WAIVABLE else None)
+            (item, _waiver(item).or_refused(refused) if _is_asked(item) else None)
             for item in sorted(report.exceptions, key=lambda item: not item.blocks)
         ],
         "causes": [] if period.status == BillingPeriod.Status.CLOSED else _causes(report, refused),
@@ -115,6 +118,7 @@ def close_page(request: HttpRequest, setup: BillingSetup, month: str, refused: P
         "reopenable": not never_closed and not why_not_reopenable(period, setup),
         "is_held": any(item.kind == "team_held" for item in report.exceptions),
         "waits": next((item for item in report.reopenings if item.waits), None),
+        "complete": all(one.through >= min(period.end, timezone.now()) - EARLY for one in report.reached),
         "never_closed": never_closed, "accrual": accrual_last(period) if never_closed and period.pk else None,
     }  # fmt: skip
     return render(request, "portal/close.html", context, status=409 if refused else 200)
@@ -256,6 +260,11 @@ class AccrualForm(PageForm):
 
 def _waiver(item: Any) -> PageForm:
     return WaiverForm(initial={"kind": item.kind, "subject": item.subject, "quantity": format(item.quantity, "f")})
+
+
+def _is_asked(item: ReportedException) -> bool:
+    """Whether somebody may answer for it: what blocks and may be waived, and files that end early, which block nothing."""
+    return item.kind in WAIVABLE and not item.waived_by and (item.blocks or item.kind == "ends_early")
 
 
 def _forms(report: Report) -> dict[str, PageForm]:

@@ -22,6 +22,7 @@ from billing.invoices.acceptance import acceptance_of, due_of
 from billing.invoices.labels import CORRECTION_REASON
 from billing.invoices.models import Correction, Invoice
 from billing.invoices.selectors import document_of, mails_of
+from billing.invoices.services.mails import contacts_unsent
 from billing.portal.access import form_page_for, invoice_or_404, note_or_404, page, staff_action, step_or_404
 from billing.portal.asked import page_shown
 from billing.portal.forms import Number, PageForm, ReasonForm, Text, acting
@@ -93,7 +94,7 @@ def note(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
             found, zone=document["period"]["zone"], calendar=company_calendar(setup), now=timezone.now()
         ),
         "due": due_of(found, document["period"]["zone"], company_calendar(setup)),
-        "mails": mails_of(found), "mail_is_set": settings.MAIL_CONFIGURED,
+        "mails": mails_of(found), "unsent": contacts_unsent(found, timezone.now()), "mail_is_set": settings.MAIL_CONFIGURED,
     }  # fmt: skip
     return render(request, "portal/note.html", context)
 

@@ -19,6 +19,7 @@ from billing.invoices.acceptance import acceptance_of, due_of
 from billing.invoices.models import BillingPeriod, Invoice, Note
 from billing.invoices.selectors import document_of, mails_of, state_of, with_cost_center
 from billing.invoices.services.documents import CONTENT_TYPES, document_file
+from billing.invoices.services.mails import contacts_unsent
 from billing.portal.access import invoice_or_404, page, staff_action
 from billing.portal.asked import page_shown
 from billing.portal.forms import PageForm
@@ -81,6 +82,7 @@ def invoice(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
         "notes": notes_visible(teams_visible_to(request.user)).filter(invoice=found), "state": state_of(found),
         "disputes": disputes_of().filter(invoice=found), "disputed": disputed_amount([found]),
         "mails": mails_of(found), "mail_is_set": settings.MAIL_CONFIGURED,
+        "unsent": contacts_unsent(found, timezone.now()) if found.number else [],
         "acceptance": acceptance_of(
             found, zone=document["period"]["zone"], calendar=company_calendar(setup), now=timezone.now()
         ),

@@ -9,9 +9,9 @@ from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
-from billing.invoices.models import DocumentMail
+from billing.invoices.models import DocumentMail, Invoice, Note
 from billing.invoices.selectors import contacts_all, mails_all
-from billing.invoices.services.mails import ContactWish, contact_add, contact_end, mail_resend
+from billing.invoices.services.mails import ContactWish, contact_add, contact_end, document_send, mail_resend
 from billing.portal.access import action_for, staff_page
 from billing.portal.asked import page_shown
 from billing.portal.forms import Day, PageForm, TeamChoice, Text, acting
@@ -79,11 +79,39 @@ def contact_stop(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResp
     return _list(request, setup, form)
 
 
+class SendForm(PageForm):
+    """An issued document, and the contact that is to get it."""
+
+    invoice = forms.ModelChoiceField(Invoice.objects.exclude(number=None), required=False)
+    note = forms.ModelChoiceField(Note.objects.all(), required=False)
+    contact_id = forms.IntegerField()
+
+    def clean(self) -> dict[str, Any]:
+        found = super().clean() or {}
+        found["document"] = found.pop("invoice", None) or found.pop("note", None)
+        if found["document"] is None:
+            raise forms.ValidationError(_("name an issued document"))
+        return {name: found[name] for name in ("document", "contact_id") if name in found}
+
+
+@action_for(Right.CLOSE)
+def send(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
+    """Send an issued document to a contact that did not get it."""
+    form = SendForm(request.POST)
+    if not form.done(document_send, **acting(request)):
+        return _list(request, setup, form)
+    return _sent(form.made)
+
+
+def _sent(mail: DocumentMail) -> HttpResponse:
+    if mail.invoice_id is not None:
+        return redirect("portal:invoice", mail.invoice_id)
+    return redirect("portal:note", mail.note_id)
+
+
 @action_for(Right.CLOSE)
 def resend(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
     form = PageForm(request.POST)
     if not form.done(mail_resend, mail_id=pk, **acting(request)):
         return _list(request, setup, form)
-    if form.made.invoice_id is not None:
-        return redirect("portal:invoice", form.made.invoice_id)
-    return redirect("portal:note", form.made.note_id)
+    return _sent(form.made)

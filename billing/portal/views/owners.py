@@ -63,7 +63,17 @@ class TeamForm(PageForm):
     parent = TeamChoice(Team.objects.order_by("code"), label=_("Parent group"), required=False, empty_label="—")
     group = forms.BooleanField(label=_("Group: has teams below it, owns nothing and gets no invoice"), required=False)
     legal_entity = Line(label=_("Legal entity"), max_length=200, required=False)
-    recipient = Line(label=_("Documents to the attention of"), max_length=200, required=False)
+    recipient = Line(
+        label=_("Documents to the attention of"), max_length=200, required=False,
+        help_text=_("a name printed on the documents; mails go to the billing contacts of the team"),
+    )  # fmt: skip
+
+    def clean_recipient(self) -> str:
+        """Raises ValidationError for an address: nothing would ever be sent there."""
+        text: str = self.cleaned_data["recipient"]
+        if "@" in text:
+            raise forms.ValidationError(_("is an address, and nothing is sent to it: add it as a billing contact"))
+        return text
 
     def text(self) -> str:
         facts = self.cleaned_data

@@ -47,6 +47,8 @@ def print_report(command: AppCommand, report: Report) -> None:
         at_risk = "unknown" if item.amount is None else f"{item.amount:,.2f}"
         where = f"{item.facts.owner.value}: {item.facts.solution} ({item.facts.link(report.period)})"
         command.say(f"      at risk: {at_risk}; {where}")
+    for one in report.reached:
+        command.say(f"  {one.kind} {one.name}: {'files' if one.from_file else 'reported'} through {one.through.isoformat()}")
     for rule in report.unmatched:
         command.say(f"  note: {rule.kind} {rule.subject}: matched nothing of this month")
     figures = ", ".join(
