@@ -1,15 +1,19 @@
 """Liveness and readiness."""
 
 import logging
+from typing import Final
 
-from django.db import DatabaseError, connection
+from django.db import DatabaseError, connection, transaction
 from django.http import HttpRequest, HttpResponse, JsonResponse
+from psycopg.errors import DiskFull
 
 from billing.api.problems import read_only
 from billing.monitoring.state import tasks_waiting
 from billing.runtime.schema_state import migrations_pending
 
 logger = logging.getLogger(__name__)
+WRITES: Final = "SELECT count(*) FROM generate_series(1, 20000)"
+"""Beyond `work_mem` its rows go to a file of some 300 kB on the disk of the database, which leave nothing there."""
 
 
 @read_only
@@ -31,12 +35,14 @@ def readyz(request: HttpRequest) -> HttpResponse:
 
 
 def database_state() -> str:
+    """`ok`, `unreachable`, or `its disk is full`: then it reads, and takes no report."""
     try:
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT 1")
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute("SET LOCAL work_mem = '64kB'")
+            cursor.execute(WRITES)
     except DatabaseError as error:
         logger.warning("readyz: database: %s", error)
-        return "unreachable"
+        return "its disk is full" if isinstance(error.__cause__, DiskFull) else "unreachable"
     return "ok"
 
 

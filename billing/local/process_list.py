@@ -1,20 +1,24 @@
 """The parts of an installation on one machine, as children of one foreground command."""
 
+import fcntl
 import json
 import os
 import secrets
 import socket
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
 import httpx
 from django.contrib.auth.models import User
 
+from billing.local.embedded.locks import acquire, open_lock
 from billing.local.embedded.ports import is_free
 from billing.local.supervisor import Child
 from billing.runtime.atomic_file import atomic_file
-from billing.runtime.home import PROJECT, home_dir
+from billing.runtime.home import PROJECT, HomeError, explain, home_dir, make_home
 from billing.tenancy.models import Membership, Team
 
 BIN = Path(sys.executable).parent
@@ -22,6 +26,10 @@ BIN = Path(sys.executable).parent
 
 class PortTakenError(RuntimeError):
     """Somebody else listens where the portal should."""
+
+
+class ServedError(RuntimeError):
+    """Another `up` or `demo` of the same home runs."""
 
 
 def check_port(port: int) -> None:
@@ -66,6 +74,42 @@ def children(port: int) -> list[Child]:
     ]  # fmt: skip
 
 
+def _passwords(path: Path) -> dict[str, str]:
+    """Of the accounts of this home, by name.  Raises HomeError for a file that is damaged."""
+    try:
+        known = json.loads(path.read_text())
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise HomeError(explain(error, path)) from error
+    except ValueError:
+        known = None
+    if not isinstance(known, dict) or not all(isinstance(password, str) for password in known.values()):
+        raise HomeError(f"{path} is damaged: delete it, and the accounts of this command get new passwords")
+    return known
+
+
+@contextmanager
+def serving_alone(port: int) -> Iterator[None]:
+    """Let nobody else serve this home meanwhile; the kernel ends that however this process ends.
+
+    Raises ServedError where somebody does, PortTakenError if `port` is in use on loopback.
+    """
+    run = make_home(home_dir()) / "run"
+    run.mkdir(mode=0o700, exist_ok=True)
+    lock = open_lock(run / "serving.lock")
+    try:
+        if not acquire(lock, fcntl.LOCK_EX, 0):
+            other = os.read(lock, 100).decode() or "another process"
+            raise ServedError(f"this home is served already, by {other}: stop that first, or set SUANPAN_HOME to another")
+        check_port(port)
+        os.ftruncate(lock, 0)
+        os.write(lock, f"process {os.getpid()} on port {port}".encode())
+        yield
+    finally:
+        os.close(lock)
+
+
 def server_argv(port: int) -> list[str]:
     return [sys.executable, "-m", "billing.settings.serve", "--port", str(port)]
 
@@ -80,7 +124,7 @@ def _is_ready(port: int) -> bool:
 def account_put(*, username: str, staff: bool, team: str | None = None) -> tuple[str, str]:
     """Make an account once per home with a random password; returns both. The password is kept in the home, 0600."""
     path = home_dir() / "accounts.json"
-    known: dict[str, str] = json.loads(path.read_text()) if path.exists() else {}
+    known = _passwords(path)
     if username not in known or not User.objects.filter(username=username).exists():
         known[username] = known.get(username) or secrets.token_urlsafe(9)
         user, _ = User.objects.get_or_create(username=username)

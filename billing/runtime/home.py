@@ -5,8 +5,17 @@ import os
 import re
 import secrets
 from pathlib import Path
+from typing import Final
 
 PROJECT = Path(__file__).resolve().parents[2]
+LEAST_SECRET: Final = 16
+"""Characters; `secret` makes 64, and who brings a secret of their own may have another length."""
+LOST_ANY: Final = "put back its copy from a backup of the home"
+LOST: Final = {
+    "django-secret-key": f"{LOST_ANY}, or delete it: with a new one all sign in again and set up second factors anew",
+    "valkey-password": "delete it: a new one is made",
+}
+"""What to do where a secret is empty or no text."""
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]*")
 
 
@@ -32,9 +41,14 @@ def secret(name: str, home: Path | None = None) -> str:
     try:
         if not path.exists():
             _generate(path)
-        return path.read_text()
+        text = path.read_text()
     except OSError as error:
         raise HomeError(explain(error, path)) from error
+    except UnicodeDecodeError:
+        text = ""
+    if len(text) < LEAST_SECRET:
+        raise HomeError(f"{path} is damaged: {LOST.get(name, LOST_ANY)}")
+    return text
 
 
 def make_home(home: Path) -> Path:

@@ -249,6 +249,7 @@ INVALID_TOKENS_PER_MINUTE = _count("INVALID_TOKENS_PER_MINUTE", 60)
 ACCOUNT_RATE_LIMITS = {
     "login": f"{SIGN_INS_PER_MINUTE}/m/ip" if SIGN_INS_PER_MINUTE else None,
     "login_failed": "10/m/ip,5/5m/key",
+    "login_failed_device": "5/5m/key",
     "logout_token_failed": "30/m/ip",
     "api_token_failed": f"{INVALID_TOKENS_PER_MINUTE}/m/key" if INVALID_TOKENS_PER_MINUTE else None,
 }
@@ -439,13 +440,12 @@ LOGGING = {
         "json": {"()": "billing.settings.log_lines.JsonLine"},
     },
     "filters": {"refusals": {"()": "billing.settings.log_lines.RefusalsInOneLine"}},
-    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": LOG_FORMAT}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": LOG_FORMAT, "filters": ["refusals"]}},
     # these tell whole addresses, and the address of a channel is its secret
     "loggers": {
         "apprise": {"level": "WARNING"},
         "urllib3": {"level": "WARNING"},
         "httpx": {"level": "WARNING"},
-        "django.request": {"filters": ["refusals"]},
     },
     "root": {"handlers": ["stderr"], "level": os.environ.get("LOG_LEVEL", "WARNING")},
 }

@@ -9,8 +9,9 @@ from typing import Any
 
 from allauth.account.adapter import DefaultAccountAdapter
 from allauth.account.signals import user_logged_in
-from allauth.account.views import PasswordSetView
+from allauth.account.views import LoginView, PasswordSetView
 from allauth.core.exceptions import ImmediateHttpResponse
+from allauth.core.internal import ratelimit
 from allauth.socialaccount.adapter import DefaultSocialAccountAdapter
 from allauth.socialaccount.models import SocialAccount, SocialApp, SocialLogin
 from allauth.socialaccount.providers.base import AuthProcess
@@ -26,13 +27,17 @@ from django.utils.translation import gettext as _
 
 from billing.settings.backchannel_logout import provider_session_remember
 from billing.settings.identity_settings import GROUPS_BY_SCIM
+from billing.settings.known_devices import device_of, device_remember
 from billing.settings.openid import SignedAnswers, SignInRefused, sign_in_check
 from billing.tenancy.actors import actor_of_provider
 from billing.tenancy.roles import roles_of_groups
 
 
 class LocalAccounts(DefaultAccountAdapter):
-    """Nobody makes a local account alone."""
+    """Nobody makes a local account alone, and nobody keeps one out: wrong passwords count by account and network.
+
+    A device on which the account has signed in before has attempts of its own.
+    """
 
     def is_open_for_signup(self, request: HttpRequest) -> bool:
         return False
@@ -45,6 +50,39 @@ class LocalAccounts(DefaultAccountAdapter):
         if sociallogin is not None:
             provider_session_remember(request, sociallogin)
         return super().pre_login(request, user, **login)
+
+    def post_login(self, request: HttpRequest, user: User, **login: Any) -> HttpResponse:
+        """Remember the device of a local account."""
+        response: HttpResponse = super().post_login(request, user, **login)
+        if not is_of_provider(user):
+            device_remember(request, response, user)
+        return response
+
+    def pre_authenticate(self, request: HttpRequest, **credentials: Any) -> None:
+        """Count an attempt.  Raises ValidationError where there were too many."""
+        name = str(credentials.get("username", ""))
+        device = device_of(request, name)
+        if not device:
+            return super().pre_authenticate(request, **credentials)
+        self._login_failed_rl_usage = ratelimit.consume(
+            request, app="allauth.account", action="login_failed_device", key=f"{device}:{name.lower()}"
+        )
+        if not self._login_failed_rl_usage:
+            raise self.validation_error("too_many_login_attempts")
+        return None
+
+    def _get_login_attempts_cache_key(self, request: HttpRequest, **credentials: Any) -> str:
+        """What attempts from unknown devices are counted by."""
+        return f"{super()._get_login_attempts_cache_key(request, **credentials)}:{ratelimit.get_ip(request)}"
+
+
+class SignIn(LoginView):
+    """The page to sign in; how many attempts an address has does not count for a device that the account is known on."""
+
+    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        if request.method == "POST" and device_of(request, request.POST.get("login", "")):
+            return LoginView.dispatch.__wrapped__(self, request, *args, **kwargs)  # without its outermost decorator
+        return super().dispatch(request, *args, **kwargs)
 
 
 class ProviderAccounts(DefaultSocialAccountAdapter):

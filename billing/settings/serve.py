@@ -11,6 +11,8 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from uvicorn.supervisors import multiprocess
 
+from billing.runtime.home import HomeError
+
 OPTIONS: Final[dict[str, Any]] = {
     "http": "billing.api.limited_connection:LimitedConnection", "loop": "uvloop", "ws": "none", "lifespan": "on",
     "access_log": False, "server_header": False,
@@ -31,7 +33,7 @@ def main() -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "billing.settings.base")
     try:
         workers, as_json = settings.WEB_WORKERS, settings.LOG_FORMAT == "json"
-    except ImproperlyConfigured as error:  # a worker would be started again and again
+    except (HomeError, ImproperlyConfigured) as error:  # a worker would be started again and again
         sys.exit(f"error: {error}")
     with TemporaryDirectory(prefix="suanpan-metrics-") as folder:  # workers read it as soon as they count anything
         if workers > 1:

@@ -10,7 +10,7 @@ from django.views.i18n import set_language
 from billing.api.health import healthz, readyz
 from billing.api.metrics import metrics
 from billing.settings.backchannel_logout import backchannel_logout
-from billing.settings.identity import local_password_set, sign_in_callback
+from billing.settings.identity import SignIn, local_password_set, sign_in_callback
 
 # The same limits and the same second factor as everywhere.
 admin.site.login = secure_admin_login(admin.site.login)  # type: ignore[method-assign]  # as allauth documents it
@@ -21,6 +21,7 @@ urlpatterns = [
     path("metrics", metrics, name="metrics"),
     path("api/v1/", include("billing.api.urls")),
     path("i18n/setlang/", set_language, name="set_language"),
+    path("login/", SignIn.as_view()),
     path("account/password/set/", local_password_set),
     path("account/oidc/oidc/login/callback/", sign_in_callback),
     path("account/oidc/oidc/backchannel-logout/", backchannel_logout),

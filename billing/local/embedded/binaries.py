@@ -20,7 +20,7 @@ def postgres_directory(data: Path) -> tuple[Path, int]:
     Raises EmbeddedError, saying what was found, if there is none.
     """
     mark = data / "PG_VERSION"
-    made_by = int(mark.read_text()) if mark.exists() else None
+    made_by = _made_by(mark) if mark.exists() else None
     found: list[int] = []
     for directory in _postgres_candidates():
         if not ((directory / "initdb").is_file() and (directory / "postgres").is_file()):
@@ -30,6 +30,13 @@ def postgres_directory(data: Path) -> tuple[Path, int]:
             return directory, version
         found.append(version)
     raise EmbeddedError(_nothing_fits(data, made_by, found))
+
+
+def _made_by(mark: Path) -> int:
+    text = mark.read_text(errors="replace").strip()
+    if not text.isdecimal():
+        raise EmbeddedError(f"{mark} is damaged: put back the home from a backup; what it says is a version such as 18")
+    return int(text)
 
 
 def valkey_server() -> Path:

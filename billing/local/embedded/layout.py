@@ -56,6 +56,7 @@ def write_json(path: Path, content: Any) -> None:
 def read_json(path: Path) -> Any:
     """The content of a file, or None if it is missing or was damaged; it is rebuilt then."""
     try:
-        return json.loads(path.read_text())
-    except (FileNotFoundError, json.JSONDecodeError):
+        content = json.loads(path.read_text())
+    except (FileNotFoundError, ValueError):
         return None
+    return content if isinstance(content, dict) else None

@@ -15,7 +15,7 @@ def port_for(layout: Layout, name: str, *, another: bool = False) -> int:
 
     another: the remembered one has just proved to be taken.
     """
-    ports = read_json(layout.ports) or {}
+    ports = {server: port for server, port in (read_json(layout.ports) or {}).items() if isinstance(port, int)}
     if another or not is_free(ports.get(name)):
         ports[name] = _free_port(set(ports.values()))
         write_json(layout.ports, ports)
@@ -32,7 +32,7 @@ def _free_port(avoid: set[int]) -> int:
 
 def is_free(port: int | None) -> bool:
     """Whether nobody listens on it; no port is not free."""
-    if port is None:
+    if port is None or not 0 < port < 65_536:
         return False
     try:
         with socket.create_server((LOOPBACK, port)):

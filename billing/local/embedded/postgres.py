@@ -79,13 +79,22 @@ class Postgres(Server):
         if draft.exists():
             shutil.rmtree(draft)
         if self.layout.data.exists():
-            self.layout.data.rmdir()  # empty, or something that is not ours to replace
+            self._check_is_empty()
+            self.layout.data.rmdir()
         draft.mkdir(mode=0o700)
         self.account.give(draft)
         self._initdb(draft, lock)
         self._create_database(draft, lock)
         draft.rename(self.layout.data)
         folder_sync(self.layout.data.parent)
+
+    def _check_is_empty(self) -> None:
+        """Refuse to make a cluster in the place of a damaged one: it would look as if nothing had ever been billed."""
+        if found := next(self.layout.data.iterdir(), None):
+            raise EmbeddedError(
+                f"{self.layout.data} is damaged: it has {found.name} and no PG_VERSION; put it back from a backup of the"
+                " home, or move it away and restore a dump into the new database (docs/operations.md, Backups)"
+            )
 
     def _initdb(self, draft: Path, lock: int) -> None:
         locale = ["--locale=C.UTF-8"]

@@ -16,7 +16,7 @@ from django.utils import timezone
 from billing.invoices.selectors import invoices_as_dict, invoices_of
 from billing.local.demo.driver import ACTOR, Demonstration, last_month
 from billing.local.demo.set_up_text import ZONE
-from billing.local.process_list import PortTakenError, account_put, check_port, children, free_port
+from billing.local.process_list import PortTakenError, ServedError, account_put, children, free_port, serving_alone
 from billing.local.schema import schema_lock
 from billing.local.supervisor import Supervisor
 from billing.runtime.home import home_dir
@@ -36,11 +36,15 @@ class Command(AppCommand):
         self.take(parser, "json")
 
     def run(self, *, no_serve: bool, port: int, json: bool, **_: Any) -> int:
-        started = time.monotonic()
+        port = free_port() if no_serve else port
         try:
-            check_port(port := free_port() if no_serve else port)
-        except PortTakenError as error:
+            with serving_alone(port):
+                return self._demonstrate(port, no_serve=no_serve, json=json)
+        except (PortTakenError, ServedError) as error:
             fail(str(error))
+
+    def _demonstrate(self, port: int, *, no_serve: bool, json: bool) -> int:
+        started = time.monotonic()
         with schema_lock():
             call_command("migrate", verbosity=0, interactive=False)
         if servers := token_servers():

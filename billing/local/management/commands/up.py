@@ -6,7 +6,7 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.core.management import call_command
 
-from billing.local.process_list import PortTakenError, account_put, check_port, children
+from billing.local.process_list import PortTakenError, ServedError, account_put, children, serving_alone
 from billing.local.schema import schema_lock
 from billing.local.supervisor import Supervisor
 from billing.runtime.home import home_dir
@@ -21,9 +21,12 @@ class Command(AppCommand):
 
     def run(self, *, port: int, **_: Any) -> int:
         try:
-            check_port(port)
-        except PortTakenError as error:
+            with serving_alone(port):
+                return self._serve(port)
+        except (PortTakenError, ServedError) as error:
             fail(str(error))
+
+    def _serve(self, port: int) -> int:
         with schema_lock():
             call_command("migrate", verbosity=0, interactive=False)
         if not User.objects.filter(is_superuser=True).exists():
