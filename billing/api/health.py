@@ -12,6 +12,7 @@ from billing.monitoring.state import tasks_waiting
 from billing.runtime.schema_state import migrations_pending
 
 logger = logging.getLogger(__name__)
+FULL: Final = "its disk is full"
 WRITES: Final = "SELECT count(*) FROM generate_series(1, 20000)"
 """Beyond `work_mem` its rows go to a file of some 300 kB on the disk of the database, which leave nothing there."""
 
@@ -26,12 +27,13 @@ def healthz(request: HttpRequest) -> HttpResponse:
 def readyz(request: HttpRequest) -> HttpResponse:
     """Database and schema are there; 503 with what is missing otherwise.
 
-    The broker is named and takes nothing away: pages and reports need it for no answer.
+    With a full disk the status is `reads only`, and 200: pages show what is stored, while reports get 503. The broker is
+    named and takes nothing away: pages and reports need it for no answer.
     """
     parts = {"database": database_state(), "migrations": _migrations()}
-    ready = all(state == "ok" for state in parts.values())
-    body = {"status": "ok" if ready else "unavailable", **parts, "broker": broker_state()}
-    return JsonResponse(body, status=200 if ready else 503)
+    ready = parts["database"] in ("ok", FULL) and parts["migrations"] == "ok"
+    status = "unavailable" if not ready else "reads only" if parts["database"] == FULL else "ok"
+    return JsonResponse({"status": status, **parts, "broker": broker_state()}, status=200 if ready else 503)
 
 
 def database_state() -> str:
@@ -42,7 +44,7 @@ def database_state() -> str:
             cursor.execute(WRITES)
     except DatabaseError as error:
         logger.warning("readyz: database: %s", error)
-        return "its disk is full" if isinstance(error.__cause__, DiskFull) else "unreachable"
+        return FULL if isinstance(error.__cause__, DiskFull) else "unreachable"
     return "ok"
 
 

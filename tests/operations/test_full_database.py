@@ -95,7 +95,9 @@ def test_a_full_disk_refuses_with_a_time_to_come_again_and_nothing_is_lost_or_do
         bearer = {"Authorization": f"Bearer {token}"}
         refused = httpx.post(f"{url}/api/v1/usage/tokens", json=[token_record(7_000_000)], headers=bearer, timeout=30)
         assert (refused.status_code, refused.headers["Retry-After"]) == (503, "2")
-        assert httpx.get(f"{url}/readyz", timeout=30).status_code == httpx.codes.OK  # what is stored can be read
+        ready = httpx.get(f"{url}/readyz", timeout=30)
+        assert ready.status_code == httpx.codes.OK  # what is stored can be read
+        assert (ready.json()["status"], ready.json()["database"]) == ("reads only", "its disk is full")
         python(where, "manage.py", "period_close", "2026-10", status=None)
         until(lambda: firing(prometheus) >= ALERTS)
         spare.unlink()
