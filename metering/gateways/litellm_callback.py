@@ -166,7 +166,7 @@ class Hooks:
 
         Of those LiteLLM reports zeros if nobody asks; of all other streams it asks by itself.
         """
-        details = _details(data)
+        details = call_details(data)
         if details is not None:
             details[MARK] = Call(str(uuid4()), _models(data) if call_type in CHAT else ())
         if call_type in TEXT_COMPLETION and data.get("stream"):
@@ -174,8 +174,8 @@ class Hooks:
 
     async def async_post_call_success_hook(self, data: dict[str, Any], user_api_key_dict: Any, response: Any) -> None:
         """An answer is ready: write it down before it goes out."""
-        details = _details(data) or {}
-        call = _call(details)
+        details = call_details(data) or {}
+        call = named_call(details)
         if call is None or _repeats(details.get("call_type")):
             return  # a route that names no call, or nothing new: LiteLLM's log decides
         for place, answer in enumerate(_flat(response)):
@@ -191,8 +191,8 @@ class Hooks:
         self, request_data: dict[str, Any], response: Any, call_type: Any
     ) -> None:
         """A rerank is ready, whose route has neither a hook before the call nor one before the answer."""
-        details, usage = _details(request_data), _rerank_usage(response)
-        if details is None or usage is None or _call(details) is not None:
+        details, usage = call_details(request_data), _rerank_usage(response)
+        if details is None or usage is None or named_call(details) is not None:
             return
         call = details[MARK] = Call(str(uuid4()))
         await self.outbox().write(answer_payload(request_data, details, response, usage), call)
@@ -201,7 +201,7 @@ class Hooks:
         self, user_api_key_dict: Any, response: AsyncIterator[Any], request_data: dict[str, Any]
     ) -> AsyncGenerator[Any, None]:
         """Hand the chunks on; after the last, hold the end of the stream until its usage is written down."""
-        call = _call(_details(request_data) or {})
+        call = named_call(call_details(request_data) or {})
         if call is None:
             async for chunk in response:
                 yield chunk
@@ -228,7 +228,7 @@ class Hooks:
         """LiteLLM reports a failed attempt."""
         payload = kwargs.get("standard_logging_object")
         if isinstance(payload, Mapping):
-            await self.outbox().write(payload, _call(kwargs))
+            await self.outbox().write(payload, named_call(kwargs))
 
     async def _log_success(self, kwargs: dict[str, Any], payload: Mapping[str, Any], result: Any) -> None:
         call_type = payload.get("call_type")
@@ -236,7 +236,7 @@ class Hooks:
             if payload.get("total_tokens"):
                 await self.outbox().write(batch_payload(payload, result), None)
             return
-        call = _call(kwargs)
+        call = named_call(kwargs)
         if _repeats(call_type) or (call is not None and call.models):
             return
         if call is None:  # a route that has no hook before the call; a second report of it brings the same details
@@ -252,7 +252,7 @@ class Hooks:
         usage = _usage(response)
         if usage is not None:
             cached = {"cache_hit": assembled[1:2] == (True,)}
-            await outbox.write(answer_payload(data, _details(data) or {}, response, usage) | cached, call)
+            await outbox.write(answer_payload(data, call_details(data) or {}, response, usage) | cached, call)
             return
         try:
             await asyncio.wait_for(written.wait(), STREAM_WAIT_S)
@@ -311,11 +311,12 @@ def _is_cached(response: Any, data: Mapping[str, Any], call: Call) -> bool | Non
     marked = _field(_field(response, "_hidden_params") or {}, "cache_hit") is True
     details = getattr(data.get("litellm_logging_obj"), "caching_details", None) or {}
     whole = _field(details, "cache_hit") is True and not call.models
-    embedding = (_details(data) or {}).get("call_type") in EMBEDDING
+    embedding = (call_details(data) or {}).get("call_type") in EMBEDDING
     return None if marked and embedding and not whole else marked or whole
 
 
-def _call(details: Mapping[str, Any]) -> Call | None:
+def named_call(details: Mapping[str, Any]) -> Call | None:
+    """The call that these details of LiteLLM's belong to; None before its hook, and on routes that have none."""
     call = details.get(MARK)
     return call if isinstance(call, Call) else None
 
@@ -340,7 +341,8 @@ def _digest(*parts: Any) -> str:
     return blake2b(msgspec.json.encode(parts), digest_size=16).hexdigest()
 
 
-def _details(data: Mapping[str, Any]) -> dict[str, Any] | None:
+def call_details(data: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What LiteLLM's logging object keeps of the call of a request; None where it has no such object."""
     details = getattr(data.get("litellm_logging_obj"), "model_call_details", None)
     return details if isinstance(details, dict) else None
 

@@ -1,0 +1,205 @@
+"""LiteLLM asks Suanpan whether a request may spend before it is sent to a model: `budgets/authorize`.
+
+    callbacks: ["metering.gateways.litellm_callback.reporter", "metering.gateways.litellm_budget.gate"]
+
+A request that a budget forbids is answered with 429 and `Retry-After`; everything else passes. What the request may cost is
+reserved under the id that the callback gives its record, so that the reservation ends with the record; a request that
+fails ends it at once. Without the callback a reservation lasts a minute.
+
+Settings, all from the environment: SUANPAN_BUDGET_AWAY (`open` or `closed`: whether requests pass while nobody answers),
+SUANPAN_BUDGET_SECONDS (how long to wait for an answer, default 1), and the callback's SUANPAN_ENDPOINT, SUANPAN_SOURCE and
+SUANPAN_CONSUMER. The token, with scope `budgets:read`, is in SUANPAN_BUDGET_TOKEN_FILE or SUANPAN_BUDGET_TOKEN; without
+them it is the callback's.
+"""
+
+import logging
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+import msgspec
+
+from metering.gateways import litellm
+from metering.gateways.litellm_callback import call_details, named_call
+from metering.record_checks import RecordError
+
+log = logging.getLogger(__name__)
+MARK: Final = "suanpan_reservation"
+QUESTION: Final = "/api/v1/budgets/authorize"
+RESERVATIONS: Final = "/api/v1/budgets/reservations"
+AWAY_WAIT_S: Final = 5
+MOST_TOKENS: Final = 10**9
+PAYER_FIELDS: Final = {"hash": "api_key"}
+"""Of LiteLLM's key object, where the name differs from that of the payload's `user_api_key_*` field."""
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """What the environment says."""
+
+    endpoint: str
+    token: str
+    token_file: str
+    source: str
+    consumer: tuple[str, ...]
+    is_open: bool
+    seconds: float
+
+    def read_token(self) -> str:
+        """The bearer token, anew each time, so that a renewed one needs no restart."""
+        return Path(self.token_file).read_text(encoding="utf-8").strip() if self.token_file else self.token
+
+
+class Held(msgspec.Struct, frozen=True):
+    """The reservation of one call. It is kept among details that a request can add to, but JSON cannot make this type."""
+
+    id: str
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """Why a request does not pass: status, what its client is told, and after how many seconds to ask again."""
+
+    status: int
+    detail: str
+    wait: int
+
+
+def read_settings(environment: Mapping[str, str]) -> Settings:
+    """Settings of an environment.  Raises RecordError that names the variable and what to do."""
+    away, seconds = environment.get("SUANPAN_BUDGET_AWAY", ""), environment.get("SUANPAN_BUDGET_SECONDS") or "1"
+    if away not in ("open", "closed"):
+        raise RecordError(
+            f"SUANPAN_BUDGET_AWAY {away!r} is neither open nor closed: say whether requests pass while nobody answers"
+        )
+    if not seconds.replace(".", "", 1).isdecimal() or not 0 < float(seconds) <= 60:
+        raise RecordError(f"SUANPAN_BUDGET_SECONDS {seconds!r} must be a number above 0 and at most 60")
+    own = environment.get("SUANPAN_BUDGET_TOKEN", ""), environment.get("SUANPAN_BUDGET_TOKEN_FILE", "")
+    reporting = environment.get("SUANPAN_TOKEN", ""), environment.get("SUANPAN_TOKEN_FILE", "")
+    token, token_file = own if any(own) else reporting
+    endpoint = environment.get("SUANPAN_ENDPOINT", "").rstrip("/")
+    if not endpoint or not (token or token_file):
+        raise RecordError("SUANPAN_ENDPOINT or SUANPAN_BUDGET_TOKEN_FILE is not set: whom to ask, and with which token")
+    return Settings(
+        endpoint, token, token_file, environment.get("SUANPAN_SOURCE") or "litellm",
+        litellm.read_consumer(environment.get("SUANPAN_CONSUMER", "")), away == "open", float(seconds),
+    )  # fmt: skip
+
+
+class BudgetGate:
+    """Asks and releases; knows nothing of hooks. One for each process."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._client, self._process = self._connected(), os.getpid()
+
+    async def ask(self, fields: Mapping[str, str]) -> Held | Refusal | None:
+        """The reservation of a request that passes, None where nothing is reserved, or why it does not pass."""
+        headers = [(f"X-Suanpan-{name}".encode(), value.encode()) for name, value in fields.items()]
+        try:
+            answer = await self._request("GET", QUESTION, headers)
+        except (httpx.HTTPError, OSError) as error:
+            return self._away(f"{type(error).__name__} {error}")
+        if answer.status_code == httpx.codes.NO_CONTENT:
+            reservation = answer.headers.get("X-Suanpan-Reservation")
+            return Held(reservation) if reservation else None
+        if answer.status_code == httpx.codes.TOO_MANY_REQUESTS and "X-Budget-Reason" in answer.headers:
+            return Refusal(429, answer.json()["detail"], int(answer.headers["Retry-After"]))
+        return self._away(f"{answer.status_code} {answer.text[:300]}")
+
+    async def release(self, held: Held) -> None:
+        """End a reservation whose request failed; where nobody answers, it ends with its time."""
+        try:
+            await self._request("DELETE", f"{RESERVATIONS}/{held.id}", [])
+        except (httpx.HTTPError, OSError) as error:
+            log.warning("a reservation of a failed request lasts until its time is over: %s", error)
+
+    async def close(self) -> None:
+        """Close its connections."""
+        await self._client.aclose()
+
+    def question(self, key: Any, data: Mapping[str, Any]) -> dict[str, str] | None:
+        """What to ask for a request with this key; None if it names nobody who pays, which its record will show."""
+        payers = (getattr(key, PAYER_FIELDS.get(name, name), None) for name in self._settings.consumer)
+        consumer = next((str(payer) for payer in payers if payer), None)
+        if consumer is None:
+            return None
+        fields = {"Source": self._settings.source, "Consumer": consumer, "Model": str(data.get("model") or "")}
+        call = named_call(call_details(data) or {})
+        if call is not None and not call.models:
+            fields["Id"] = call.id
+        most = data.get("max_completion_tokens") or data.get("max_tokens")
+        if isinstance(most, int) and 0 < most <= MOST_TOKENS:
+            fields["Output-Tokens"] = str(int(most))
+        return fields
+
+    async def _request(self, method: str, path: str, headers: list[tuple[bytes, bytes]]) -> httpx.Response:
+        """Raises httpx.HTTPError, or OSError where the token cannot be read."""
+        if os.getpid() != self._process:  # a worker that was forked has connections of its own
+            self._client, self._process = self._connected(), os.getpid()
+        token = f"Bearer {self._settings.read_token()}".encode()
+        return await self._client.request(method, path, headers=[*headers, (b"Authorization", token)])
+
+    def _connected(self) -> httpx.AsyncClient:
+        return httpx.AsyncClient(base_url=self._settings.endpoint, timeout=self._settings.seconds)
+
+    def _away(self, why: str) -> Refusal | None:
+        """Nobody can say whether there is money: the setting decides."""
+        if self._settings.is_open:
+            log.error("a request passes without an answer about its budget: %s", why)
+            return None
+        log.error("a request is refused without an answer about its budget: %s", why)
+        return Refusal(503, "nobody can say whether there is budget left: ask again", AWAY_WAIT_S)
+
+
+class Hooks:
+    """The methods that LiteLLM calls."""
+
+    gate: BudgetGate
+
+    async def async_pre_call_hook(self, user_api_key_dict: Any, cache: Any, data: dict[str, Any], call_type: str) -> None:
+        """Ask; the callback, which stands before this one, has named the call.  Raises fastapi's HTTPException."""
+        fields = self.gate.question(user_api_key_dict, data)
+        if fields is None:
+            return
+        found = await self.gate.ask(fields)
+        if isinstance(found, Refusal):
+            raise http_error(found)
+        details = call_details(data)
+        if found is not None and details is not None:
+            details[MARK] = found
+
+    async def async_post_call_failure_hook(
+        self, request_data: dict[str, Any], original_exception: Exception, user_api_key_dict: Any,
+        traceback_str: str | None = None,
+    ) -> None:  # fmt: skip
+        """The request failed: nothing of it will be in the ledger."""
+        held = (call_details(request_data) or {}).get(MARK)
+        if isinstance(held, Held):
+            await self.gate.release(held)
+
+
+def http_error(refusal: Refusal) -> Exception:
+    """What LiteLLM answers its client with."""
+    from fastapi import HTTPException  # only a proxy has it
+
+    error: Exception = HTTPException(refusal.status, {"error": refusal.detail}, {"Retry-After": str(refusal.wait)})
+    return error
+
+
+def make_gate(environment: Mapping[str, str]) -> Any:
+    """An instance of LiteLLM's CustomLogger with our hooks, which it looks for in the class itself.  Raises RecordError."""
+    from litellm.integrations.custom_logger import CustomLogger  # only a proxy has it
+
+    names = [name for name in vars(Hooks) if not name.startswith("__")]
+    gate: Any = type("SuanpanGate", (CustomLogger,), {name: vars(Hooks)[name] for name in names})()
+    gate.gate = BudgetGate(read_settings(environment))
+    return gate
+
+
+def __getattr__(name: str) -> Any:
+    """`gate` is made when LiteLLM's configuration asks for it, once."""
+    if name != "gate":
+        raise AttributeError(name)
+    globals()["gate"] = made = make_gate(os.environ)
+    return made
