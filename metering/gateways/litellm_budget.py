@@ -29,6 +29,7 @@ log = logging.getLogger(__name__)
 MARK: Final = "suanpan_reservation"
 QUESTION: Final = "/api/v1/budgets/authorize"
 RESERVATIONS: Final = "/api/v1/budgets/reservations"
+METADATA: Final = ("litellm_metadata", "metadata")
 AWAY_WAIT_S: Final = 5
 MOST_TOKENS: Final = 10**9
 PAYER_FIELDS: Final = {"hash": "api_key"}
@@ -52,7 +53,7 @@ class Settings(msgspec.Struct, frozen=True):
 
 
 class Held(msgspec.Struct, frozen=True):
-    """The reservation of one call. It is kept among details that a request can add to, but JSON cannot make this type."""
+    """The reservation of one call. It is kept in metadata that a request can add to, but JSON cannot make this type."""
 
     id: str
 
@@ -165,18 +166,23 @@ class Hooks:
         found = await self.gate.ask(fields)
         if isinstance(found, Refusal):
             raise http_error(found)
-        details = call_details(data)
-        if found is not None and details is not None:
-            details[MARK] = found
+        if found is not None:
+            for metadata in _metadata(data):
+                metadata[MARK] = found
 
     async def async_post_call_failure_hook(
         self, request_data: dict[str, Any], original_exception: Exception, user_api_key_dict: Any,
         traceback_str: str | None = None,
     ) -> None:  # fmt: skip
         """The request failed: nothing of it will be in the ledger."""
-        held = (call_details(request_data) or {}).get(MARK)
-        if isinstance(held, Held):
-            await self.gate.release(held)
+        held = {metadata[MARK] for metadata in _metadata(request_data) if isinstance(metadata.get(MARK), Held)}
+        for reservation in held:
+            await self.gate.release(reservation)
+
+
+def _metadata(data: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What LiteLLM notes about a request; its logging object is gone from the request when it reports a failure."""
+    return [noted for name in METADATA if isinstance(noted := data.get(name), dict)]
 
 
 def http_error(refusal: Refusal) -> Exception:

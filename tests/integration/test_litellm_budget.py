@@ -53,7 +53,8 @@ def hooks(environment: dict[str, str], **changed: str) -> Hooks:
 
 
 def request(call: str, **more: Any) -> dict[str, Any]:
-    return {"model": "llama-3-8b", "litellm_logging_obj": SimpleNamespace(model_call_details={MARK: Call(call)}), **more}
+    logging_object = SimpleNamespace(model_call_details={MARK: Call(call)})
+    return {"model": "llama-3-8b", "metadata": {"note": "n"}, "litellm_logging_obj": logging_object, **more}
 
 
 async def before(made: Hooks, data: dict[str, Any], key: Any = KEY) -> HTTPException | None:
@@ -75,6 +76,7 @@ def test_requests_pass_until_the_budget_is_reserved_and_a_failure_gives_its_part
         made, failing = hooks(environment), request("call-2")
         first, second = await before(made, request("call-1")), await before(made, failing)
         third = await before(made, request("call-3"))
+        del failing["litellm_logging_obj"]  # as LiteLLM 1.106.2 does before it reports a failure
         await made.async_post_call_failure_hook(failing, ValueError(), KEY)
         fourth, again = await before(made, request("call-4")), await before(made, request("call-1"))
         await made.gate.close()
