@@ -21,7 +21,7 @@ says so (`cache_counts: unknown`), so that a flag forgotten on an inference serv
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from copy import copy
-from functools import lru_cache, partial
+from functools import lru_cache
 from math import isfinite
 from typing import Any, Final, Literal
 
@@ -30,12 +30,14 @@ import msgspec
 from metering.messages import Message
 from metering.record_checks import RecordError
 from metering.records import MAX_COUNT, shown
-from metering.usage_dialects import CACHE_BESIDE, CACHE_INSIDE, DIALECTS, NOT_TOKENS, Dialect
+from metering.usage_dialects import CACHE_BESIDE, CACHE_INSIDE, COMPACTED, DIALECTS, NOT_TOKENS, Dialect
 
 UsageSource = Literal["provider", "gateway_estimate", "gateway_cache", "none"]
 Values = Mapping[str, list[Any]]
 """Every value of a usage object by its path; those of a list together."""
 
+COMPACTION: Final = "compaction"
+"""The only text of a usage object that is read and kept: the type of an iteration."""
 MAX_DEPTH: Final = 8
 MAX_ITEMS: Final = 64
 FIELD_NAME: Final = re.compile(r"[A-Za-z0-9_.\-]{1,80}\Z")
@@ -122,7 +124,26 @@ def token_classes(usage: Mapping[str, Any] | None, *, input_only: bool = False) 
     Traceback (most recent call last):
     metering.record_checks.RecordError: OpenAI chat: total 40 is not input 12 + output 20
     """
-    return _explained(_values(usage or {}), (*READERS, RERANK) if input_only else READERS, input_only)
+    return _explained(_values(_apart(usage or {})), (*READERS, RERANK) if input_only else READERS, input_only)
+
+
+def _apart(usage: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The usage object with what its counts leave out apart from what they contain, and without the copy of another one."""
+    iterations = usage.get("iterations")
+    if isinstance(iterations, list) and all(isinstance(item, Mapping) for item in iterations):
+        apart = [item for item in iterations if item.get("type") == COMPACTION]
+        others = [item for item in iterations if item.get("type") != COMPACTION]
+        if apart and all(_sums_up(usage, others, name) for name in ("input_tokens", "output_tokens")):
+            usage = {**usage, "iterations": others, COMPACTED.removesuffix("[]"): apart}
+    if isinstance(usage.get("inputTokenDetails"), Mapping):
+        usage = {name: value for name, value in usage.items() if name != "raw"}
+    return usage
+
+
+def _sums_up(usage: Mapping[str, Any], items: Sequence[Mapping[str, Any]], name: str) -> bool:
+    """Whether the count of a usage object is that of these items together."""
+    counts = [item.get(name) or 0 for item in items]
+    return all(isinstance(count, int) for count in counts) and usage.get(name) == sum(counts)
 
 
 def classes_by_name(
@@ -159,7 +180,7 @@ def without_texts(usage: Any, depth: int = MAX_DEPTH) -> Any:
     if isinstance(usage, list):
         return [without_texts(value, depth - 1) for value in usage]
     if isinstance(usage, str):
-        return usage if NUMBER_TEXT.match(usage) else ""
+        return usage if NUMBER_TEXT.match(usage) or usage == COMPACTION else ""
     return usage if usage is None or isinstance(usage, int | float) else -1
 
 
@@ -226,7 +247,10 @@ class _Reader:
     """Reads usage objects by one dialect."""
 
     def __init__(self, dialect: Dialect, prefix: str) -> None:
-        parsed = partial(_Count, prefix=prefix)
+        def parsed(text: str) -> _Count:
+            cached = text in (dialect.cache_read, dialect.cache_creation)
+            return _Count(text, prefix=prefix, zeros_say_nothing=cached)
+
         self._name = dialect.name
         self._open = dialect.open
         self._needs = [parsed(text) for text in dialect.needs]
@@ -315,10 +339,14 @@ class _Side:
 
 
 class _Count:
-    """One count of a dialect: the sum of paths, or of others that state the same."""
+    """One count of a dialect: the sum of paths, or of others that state the same.
 
-    def __init__(self, text: str, *, prefix: str) -> None:
+    `zeros_say_nothing`: a gateway fills names of this count that it does not know with 0.
+    """
+
+    def __init__(self, text: str, *, prefix: str, zeros_say_nothing: bool = False) -> None:
         self.text = text
+        self._zeros_say_nothing = zeros_say_nothing
         names = [[prefix + path.strip() for path in sum_.split("+")] for sum_ in text.split("|")] if text else []
         self._sums = {" + ".join(paths): paths for paths in names}
         self.paths = frozenset(path for paths in names for path in paths)
@@ -335,6 +363,8 @@ class _Count:
         stated: dict[str, int] = {}
         for name, paths in self._sums.items():
             stated[name] = sum(_whole(value, path) for path in paths for value in values[path])
+        if self._zeros_say_nothing and any(stated.values()):
+            stated = {name: count for name, count in stated.items() if count}
         if len(set(stated.values())) > 1:
             raise RecordError(Message(
                 "%(counts)s contradict each other", counts=" and ".join(f"{name} {count}" for name, count in stated.items())

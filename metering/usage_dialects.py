@@ -79,14 +79,17 @@ PARTS: Final = (
 )  # fmt: skip
 """What details of a count hold beside its classes: parts of it that have its price."""
 MIXED: Final = ("x_details[].prompt_tokens_details", "x_details[].input_tokens_details")
-GIVEN: Final = ("prompt_tokens_details", "input_tokens_details", "input_token_details", *MIXED)
+GIVEN: Final = ("prompt_tokens_details", "prompt_token_details", "input_tokens_details", "input_token_details", *MIXED)
 PRODUCED: Final = (
     "completion_tokens_details", "output_tokens_details", "output_token_details", "x_details[].output_tokens_details",
 )  # fmt: skip
-READ: Final = _any(*_each(GIVEN, "cached_tokens"), "input_token_details.cache_read", "cached_tokens")
+READ: Final = _any(
+    *_each(GIVEN, "cached_tokens", "cached_read_tokens"), "input_token_details.cache_read", "cached_tokens",
+    "num_cached_tokens",
+)
 WRITTEN: Final = _any(
     *_each(
-        GIVEN, "cache_write_tokens", "cache_creation_tokens", "cache_creation_input_tokens",
+        GIVEN, "cache_write_tokens", "cached_write_tokens", "cache_creation_tokens", "cache_creation_input_tokens",
         "cache_creation.cache_creation_input_tokens",
     ),
     *(_lifetimes(place) for place in _each(GIVEN, "cache_creation", "cache_creation_token_details")),
@@ -146,6 +149,8 @@ RESPONSES_CACHE_ON_TOP: Final = replace(
     cache_read=_any(READ, READ_ON_TOP), cache_creation=_any(WRITTEN, WRITTEN_ON_TOP),
 )  # fmt: skip
 
+COMPACTED: Final = "compactions[]"
+"""Iterations of Anthropic that shortened the context: billed, and in none of the counts beside them."""
 _ANTHROPIC_READ: Final = "cache_read_input_tokens | iterations[].cache_read_input_tokens"
 _ANTHROPIC_WRITTEN: Final = _any(
     WRITTEN_ON_TOP, "iterations[].cache_creation_input_tokens", _lifetimes("iterations[].cache_creation")
@@ -155,6 +160,29 @@ ANTHROPIC: Final = Dialect(
     input=("input_tokens | iterations[].input_tokens", _ANTHROPIC_READ, _ANTHROPIC_WRITTEN),
     output=("output_tokens | iterations[].output_tokens",), cache_read=_ANTHROPIC_READ, cache_creation=_ANTHROPIC_WRITTEN,
     reasoning="output_tokens_details.thinking_tokens", total="total_tokens",
+)  # fmt: skip
+
+_LIFETIMES: Final = _each(
+    ("cache_creation", "iterations[].cache_creation", f"{COMPACTED}.cache_creation"),
+    "ephemeral_5m_input_tokens", "ephemeral_1h_input_tokens",
+)
+
+
+def _with_compactions(name: str) -> str:
+    return f"{name} + {COMPACTED}.{name}"
+
+
+ANTHROPIC_COMPACTED: Final = Dialect(
+    "Anthropic with compaction", needs=("input_tokens", f"{COMPACTED}.input_tokens", f"{COMPACTED}.output_tokens"),
+    input=tuple(
+        _with_compactions(name) for name in ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+    ),
+    output=(_with_compactions("output_tokens"),), cache_read=_with_compactions("cache_read_input_tokens"),
+    cache_creation=_with_compactions("cache_creation_input_tokens"), reasoning="output_tokens_details.thinking_tokens",
+    within_input=(
+        *_each(("iterations[]",), "input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens"), *_LIFETIMES,
+    ),
+    within_output=("iterations[].output_tokens",),
 )  # fmt: skip
 
 GEMINI: Final = Dialect(
@@ -179,6 +207,16 @@ CONVERSE: Final = Dialect(
     output=("outputTokens",), cache_read="cacheReadInputTokens | cacheReadInputTokenCount",
     cache_creation="cacheWriteInputTokens | cacheWriteInputTokenCount | cacheDetails[].inputTokens", total="totalTokens",
 )  # fmt: skip
+_PARTS: Final = _each(("inputTokenDetails",), "noCacheTokens", "cacheReadTokens", "cacheWriteTokens")
+VERCEL: Final = Dialect(
+    "Vercel's AI SDK", needs=("inputTokens", "outputTokens", f"{_PARTS[0]} | {_PARTS[1]}"),
+    input=(f"inputTokens | {' + '.join(_PARTS)}",),
+    output=("outputTokens | outputTokenDetails.textTokens + outputTokenDetails.reasoningTokens",),
+    cache_read=f"{_PARTS[1]} | cachedInputTokens", cache_creation=_PARTS[2],
+    reasoning="outputTokenDetails.reasoningTokens | reasoningTokens", total="totalTokens",
+)  # fmt: skip
+"""From its version 6 on; before, its cached tokens were inside of some providers' input and beside that of others."""
+
 INVOKE: Final = Dialect(
     "Bedrock InvokeModel", needs=("inputTokenCount", "outputTokenCount"),
     input=("inputTokenCount", "cacheReadInputTokenCount", "cacheWriteInputTokenCount"), output=("outputTokenCount",),
@@ -232,14 +270,16 @@ OTEL: Final = Dialect(
     output=(f"{_GEN_AI}.output_tokens | {_GEN_AI}.completion_tokens | llm.usage.completion_tokens",),
     cache_read=_any(*_each(
         (_GEN_AI,), "cache_read.input_tokens", "cache_read_input_tokens", "cached_input_tokens", "cached_tokens",
-        "details.cache_read_tokens", "details.cache_read_input_tokens", "details.cached_tokens",
+        "details.cache_read_tokens", "details.cache_read_input_tokens", "details.cached_tokens", "input_tokens.cached",
     )),
     cache_creation=_any(*_each(
         (_GEN_AI,), "cache_creation.input_tokens", "cache_write.input_tokens", "cache_creation_input_tokens",
         "cache_write_input_tokens", "details.cache_write_tokens", "details.cache_creation_input_tokens",
+        "input_tokens.cache_write",
     )),
     reasoning=_any(*_each(
         (_GEN_AI,), "reasoning.output_tokens", "reasoning_tokens", "reasoning_output_tokens", "details.reasoning_tokens",
+        "output_tokens.reasoning",
     )),
     within_input=_each(
         (f"{_GEN_AI}.details",), "input_tokens", "input_audio_tokens", "cache_audio_read_tokens", "text_prompt_tokens",
@@ -255,6 +295,20 @@ OTEL: Final = Dialect(
 OTEL_CACHE_BESIDE: Final = replace(
     OTEL, name="OpenTelemetry with the cache beside the input", needs=(*OTEL.needs, OTEL.total),
     input=(*OTEL.input, OTEL.cache_read, OTEL.cache_creation),
+)  # fmt: skip
+
+_COUNTED: Final = "llm.token_count"
+OPENINFERENCE: Final = Dialect(
+    "OpenInference", needs=(f"{_COUNTED}.prompt",), input=(f"{_COUNTED}.prompt",), output=(f"{_COUNTED}.completion",),
+    cache_read=_any(*_each((f"{_COUNTED}.prompt_details",), "cache_read", "cache_input")),
+    cache_creation=f"{_COUNTED}.prompt_details.cache_write", reasoning=f"{_COUNTED}.completion_details.reasoning",
+    total=f"{_COUNTED}.total", within_input=(f"{_COUNTED}.prompt_details.audio",),
+    within_output=(f"{_COUNTED}.completion_details.audio",), open=True,
+    not_tokens=OTEL.not_tokens,
+)  # fmt: skip
+OPENINFERENCE_CACHE_BESIDE: Final = replace(
+    OPENINFERENCE, name="OpenInference with the cache beside the prompt", needs=(*OPENINFERENCE.needs, OPENINFERENCE.total),
+    input=(*OPENINFERENCE.input, OPENINFERENCE.cache_read, OPENINFERENCE.cache_creation),
 )  # fmt: skip
 
 KONG_BEFORE_3_8: Final = Dialect(
@@ -274,10 +328,10 @@ def _snake(dialect: Dialect) -> Dialect:
 
 
 DIALECTS: Final = (
-    CHAT, CHAT_CACHE_BESIDE, CHAT_REASONING_BESIDE, CHAT_TOOLS_BESIDE, DEEPSEEK, ANTHROPIC, RESPONSES,
-    RESPONSES_CACHE_ON_TOP, GEMINI, GEMINI_THOUGHTS_INSIDE, _snake(GEMINI), _snake(GEMINI_THOUGHTS_INSIDE), CONVERSE, INVOKE,
-    INVOKE_LLAMA, INVOKE_TITAN, OLLAMA, TGI, LLAMA_CPP, LLAMA_CPP_WITHOUT_CACHE, LLAMA_CPP_TIMINGS, COHERE, COHERE_BILLED,
-    OTEL, OTEL_CACHE_BESIDE, KONG_BEFORE_3_8, HUNYUAN,
+    CHAT, CHAT_CACHE_BESIDE, CHAT_REASONING_BESIDE, CHAT_TOOLS_BESIDE, DEEPSEEK, ANTHROPIC, ANTHROPIC_COMPACTED, RESPONSES,
+    RESPONSES_CACHE_ON_TOP, GEMINI, GEMINI_THOUGHTS_INSIDE, _snake(GEMINI), _snake(GEMINI_THOUGHTS_INSIDE), CONVERSE,
+    VERCEL, INVOKE, INVOKE_LLAMA, INVOKE_TITAN, OLLAMA, TGI, LLAMA_CPP, LLAMA_CPP_WITHOUT_CACHE, LLAMA_CPP_TIMINGS, COHERE,
+    COHERE_BILLED, OTEL, OTEL_CACHE_BESIDE, OPENINFERENCE, OPENINFERENCE_CACHE_BESIDE, KONG_BEFORE_3_8, HUNYUAN,
 )  # fmt: skip
 
 NAMED: Final = Dialect(

@@ -161,7 +161,7 @@ def classes(record: Fields) -> TokenClasses:
         return REPEATED
     input_only = payload.get("call_type") in INPUT_ONLY
     totals = {name: payload.get(name) for name in ("prompt_tokens", "completion_tokens", "total_tokens")}
-    for stated in (payload["metadata"]["usage_object"], totals):
+    for stated in (_completed(payload["metadata"]["usage_object"], totals, input_only), totals):
         counted = token_classes(stated, input_only=input_only)
         if counted.input_tokens or counted.output_tokens:
             return _of_status(counted, payload)
@@ -192,6 +192,23 @@ def _is_without_usage(call_type: object) -> bool:
     return str(call_type).removeprefix("a").startswith(WITHOUT_USAGE)
 
 
+def _completed(usage: Fields, totals: Fields, input_only: bool) -> Fields:
+    """The usage object with the input or output that it leaves out from the totals beside it, if it agrees with those."""
+    if input_only or None in totals.values():
+        return usage
+    for given, produced in (("prompt_tokens", "completion_tokens"), ("input_tokens", "output_tokens")):
+        if (usage.get(given) is None) != (usage.get(produced) is None):
+            whole = {**usage, **{name: totals[total] for name, total in ((given, "prompt_tokens"),
+                     (produced, "completion_tokens")) if usage.get(name) is None}}  # fmt: skip
+            try:
+                counted = token_classes(whole)
+            except RecordError:
+                return usage
+            agrees = (counted.input_tokens, counted.output_tokens) == (totals["prompt_tokens"], totals["completion_tokens"])
+            return whole if agrees else usage
+    return usage
+
+
 def _of_status(counted: TokenClasses, payload: Fields) -> TokenClasses:
     """What these counts are worth by how the call ended."""
     if payload["error_code"] == CLIENT_LEFT:
@@ -203,8 +220,9 @@ def _of_status(counted: TokenClasses, payload: Fields) -> TokenClasses:
 
 def _trace(payload: Fields) -> dict[str, str]:
     """What leads from a line of the ledger back to the request, for who disputes it."""
+    batch = payload.get("call_type") in BATCHES  # each time it is fetched it is another call, and the same usage
     found = {
-        "call_id": text(payload, "litellm_call_id"), "response_id": text(payload, "id"),
+        "call_id": None if batch else text(payload, "litellm_call_id"), "response_id": text(payload, "id"),
         "error_code": payload["error_code"] or None,
     }  # fmt: skip
     return {name: value for name, value in found.items() if value is not None}

@@ -318,6 +318,27 @@ def test_a_usage_object_that_nobody_knows_is_kept_with_all_its_numbers() -> None
     assert kept == {"tokens": {"in": 30, "out": 4, "why": ""}, "sum": "34"}
 
 
+@pytest.mark.parametrize("usage", [
+    {"prompt_tokens": 100}, {"completion_tokens": 30}, {"prompt_tokens": 100, "total_tokens": 130},
+    {"input_tokens": 100, "input_tokens_details": {"cached_tokens": 0}}, {"output_tokens": 30, "total_tokens": 130},
+])  # fmt: skip
+def test_a_count_that_the_usage_object_leaves_out_is_that_of_the_totals_beside_it(usage: dict[str, Any]) -> None:
+    """litellm#33688"""
+    assert only(payloads(payload(metadata={"usage_object": usage}))).counts == (100, 0, 0, 30, 0)
+    assert "not stated" in refusal(payloads(payload(metadata={"usage_object": {"prompt_tokens": 99}})))
+
+
+def test_a_batch_that_is_fetched_again_is_the_same_record_whatever_its_call_id() -> None:
+    """litellm#12084"""
+    given = payload(call_type="aretrieve_batch", id="batch_1")
+    first, again = (only(payloads({**given, "litellm_call_id": name, "startTime": at}))
+                    for name, at in (("call-1", 1795209030.0), ("call-2", 1795209990.0)))  # fmt: skip
+    assert (first.key, first.content) == (again.key, again.content)
+    other = payload(call_type="aretrieve_batch", id="batch_1", prompt_tokens=101, total_tokens=131,
+                    metadata={"usage_object": {"prompt_tokens": 101, "completion_tokens": 30}})  # fmt: skip
+    assert only(payloads(other)).content != first.content
+
+
 def test_a_usage_object_of_gemini_itself_is_read() -> None:
     usage = {"promptTokenCount": 100, "candidatesTokenCount": 50, "thoughtsTokenCount": 30, "totalTokenCount": 180}
     assert only(payloads(payload(metadata={"usage_object": usage}))).counts == (100, 0, 0, 80, 30)
