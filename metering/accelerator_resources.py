@@ -286,6 +286,29 @@ DISCOVERED: Final[dict[str, tuple[str, ...]]] = {
 """Node labels with which those come that say how devices are shared: GPU feature discovery writes all of its at once."""
 FALLBACK_PRODUCT_LABEL: Final = "node.kubernetes.io/instance-type"
 
+CARD_COUNT_LABELS: Final = ("karpenter.k8s.aws/instance-gpu-count", "eks.amazonaws.com/instance-gpu-count")
+"""Labels in which a cloud says how many NVIDIA cards a node has, whether and how it shares them.
+Source: karpenter.sh, well-known labels; Amazon EKS Auto Mode, supported labels."""
+NO_MIG: Final = "none"
+CARDS_OF_INSTANCE: Final = tuple((re.compile(pattern), cards, product) for pattern, cards, product in (
+    # Microsoft Azure, sizes of virtual machines, GPU accelerated; those with a part of a card are left out
+    (r"Standard_ND96(?:a|am)sr(?:_A100)?_v4", 8, "A100"), (r"Standard_ND96isr_H[12]00_v5", 8, "H100"),
+    (r"Standard_NC24ads_A100_v4", 1, "A100"), (r"Standard_NC48ads_A100_v4", 2, "A100"),
+    (r"Standard_NC96ads_A100_v4", 4, "A100"), (r"Standard_NC40ads_H100_v5", 1, "H100"),
+    (r"Standard_NC80adis_H100_v5", 2, "H100"), (r"Standard_NC(?:4|8|16)as_T4_v3", 1, NO_MIG),
+    (r"Standard_NC64as_T4_v3", 4, NO_MIG),
+    (r"Standard_NC6s_v3", 1, NO_MIG), (r"Standard_NC12s_v3", 2, NO_MIG), (r"Standard_NC24r?s_v3", 4, NO_MIG),
+    (r"Standard_ND40rs_v2", 8, NO_MIG), (r"Standard_NV36adm?s_A10_v5", 1, NO_MIG), (r"Standard_NV72ads_A10_v5", 2, NO_MIG),
+    # Amazon EC2, instance types, accelerated computing
+    (r"g(?:4dn|5|6|6e)\.(?:|2|4|8|16)xlarge", 1, NO_MIG), (r"g(?:4dn|5|6|6e)\.12xlarge", 4, NO_MIG),
+    (r"g(?:5|6|6e)\.24xlarge", 4, NO_MIG), (r"g(?:5|6|6e)\.48xlarge", 8, NO_MIG), (r"g4dn\.metal", 8, NO_MIG),
+    (r"p3\.2xlarge", 1, NO_MIG), (r"p3\.8xlarge", 4, NO_MIG), (r"p3(?:\.16|dn\.24)xlarge", 8, NO_MIG),
+    (r"p4de?\.24xlarge", 8, "A100"), (r"p5(?:|e|en)\.48xlarge", 8, "H100"), (r"p5\.4xlarge", 1, "H100"),
+    (r"p6-b200\.48xlarge", 8, "B200"),
+))  # fmt: skip
+"""Types of machines by name, how many NVIDIA cards each has, and one that MIG cuts as it cuts theirs.
+Source: Microsoft Learn, Azure virtual machine sizes; Amazon EC2 User Guide, accelerated computing instances."""
+
 NODE_REGISTERS: Final = re.compile("|".join(re.escape(row.register).replace(r"\\1", ".+") for row in ROWS if row.register))
 """Annotations in which nodes list the devices that they share."""
 POD_GRANTS: Final = re.compile("|".join(re.escape(name).replace(r"\\1", ".+") for row in ROWS for name in row.grants))

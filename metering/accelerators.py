@@ -18,6 +18,8 @@ from metering.accelerator_resources import (
     AMD_PARTITIONS,
     ASCEND_CORES_OF_CHIP,
     ASCEND_CORES_OF_TEMPLATE,
+    CARD_COUNT_LABELS,
+    CARDS_OF_INSTANCE,
     COUNTED,
     DISCOVERED,
     FALLBACK_PRODUCT_LABEL,
@@ -287,6 +289,8 @@ def _nvidia_share(resource: str, node: NodeFacts, row: Row) -> Fraction | None:
     """Slice of the name, of the product label or of GKE's partition label, divided by how many pods use it at a time."""
     labels, product = node.labels, accelerator_product(node.labels)
     single = resource.startswith("nvidia.com/gpu")
+    if single and is_undescribed(resource, node):
+        return _of_stated_cards(node.capacity[resource], labels, product, shared=row.kind is Kind.SHARED)
     names = [resource, *((labels.get("nvidia.com/gpu.product", ""), gke_profile(labels)) if single else ())]
     slices = {share for name in names if (share := mig_share(name, product)) is not None}
     if not slices and (_is_cut(labels) if single else MIG.search(resource.removesuffix(".shared"))):
@@ -297,6 +301,48 @@ def _nvidia_share(resource: str, node: NodeFacts, row: Row) -> Fraction | None:
     if count is None or len(slices) > 1 or (single and _surplus(resource, node, count)):
         return None
     return (slices.pop() if slices else Fraction(1)) / count
+
+
+def is_undescribed(resource: str, node: NodeFacts) -> bool:
+    """Whether a node offers units without a label of those who know how its cards are shared: feature discovery or GKE.
+
+    >>> is_undescribed("nvidia.com/gpu", NodeFacts({}, {"nvidia.com/gpu": 10}))
+    True
+    """
+    described = ("nvidia.com/gpu.product", "nvidia.com/gpu.replicas", "cloud.google.com/gke-accelerator")
+    return resource_row(resource).share is ShareRule.NVIDIA and bool(node.capacity.get(resource)) and not any(
+        node.labels.get(name) for name in described
+    )  # fmt: skip
+
+
+def stated_cards(labels: Mapping[str, str]) -> tuple[int, str] | None:
+    """How many cards a cloud says that a node has, and what MIG knows them by ("" for nothing); None where none says it."""
+    machine = labels.get(FALLBACK_PRODUCT_LABEL, "")
+    table = next(((cards, product) for name, cards, product in CARDS_OF_INSTANCE if name.fullmatch(machine)), None)
+    text = next((labels[key] for key in CARD_COUNT_LABELS if labels.get(key)), "")
+    if text.isascii() and text.isdecimal() and int(text):
+        return int(text), table[1] if table else ""
+    return None if text else table
+
+
+def _of_stated_cards(units: int, labels: Mapping[str, str], product: str, *, shared: bool) -> Fraction | None:
+    """Share of a card behind a unit of a node that says no more than how many cards it has; None where it is not certain.
+
+    Half of the cards' units more may be time slices or slices of MIG, which are another part of a card: of a card of seven
+    compute slices 3g is three, and two fit on it.
+    """
+    stated = stated_cards(labels)
+    if stated is None:
+        return None
+    cards, known_as = stated
+    each, rest = divmod(units, cards)
+    if each <= 1 and not (each and rest) and not shared:
+        return Fraction(1)  # as many as there are cards, or fewer where some are broken
+    if rest or not each:
+        return None
+    cut = {card.slices for card in MIG_CARDS if not (product or known_as) or re.search(card.product, product or known_as)}
+    uncertain = not shared and max(cut, default=0) == 7 and each in (2, 3, 4)
+    return None if uncertain else Fraction(1, each)
 
 
 def accelerator_product(labels: Mapping[str, str]) -> str:

@@ -23,7 +23,7 @@ from metering.accelerator_resources import (
     Row,
     ShareRule,
 )
-from metering.accelerators import NodeFacts, device_fraction, resource_row, unit_share
+from metering.accelerators import NodeFacts, device_fraction, is_undescribed, resource_row, unit_share
 from metering.kai import kai_share
 from metering.requests import Phase, Slot
 from metering.shared_devices import (
@@ -174,6 +174,8 @@ def _ungranted(resource: str, row: Row, requests: Mapping[str, int], node: NodeF
     if states := unread_states(node):
         raise ShareUnknownError(f"labels of the node that nobody knows: {', '.join(states)}"[:400])
     share = unit_share(resource, node)
+    if share is None and is_undescribed(resource, node):
+        raise ShareUnknownError("no label of the node says how many cards its units are, nor how they are shared")
     if share is None:
         raise ShareUnknownError("the node does not say how much of a device a unit is")
     return share

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Final
 
-from metering.accelerator_resources import FALLBACK_PRODUCT_LABEL, KNOWN_SHARING, PRODUCT_LABELS
+from metering.accelerator_resources import CARD_COUNT_LABELS, FALLBACK_PRODUCT_LABEL, KNOWN_SHARING, PRODUCT_LABELS
 from metering.backfill.scrapes import Target, target_of
 from metering.claims import OTHER_DRIVERS
 from metering.intervals import EPOCH, Interval, union
@@ -168,7 +168,7 @@ def original_labels(one: Series | None, resource: str) -> dict[str, str]:
     """Of a node's sanitised labels those that say what a unit of the resource is, under their own names."""
     wanted = {key for keys in PRODUCT_LABELS.values() for key in keys} | {FALLBACK_PRODUCT_LABEL, *SHARING_LABELS}
     base = resource.removesuffix(".shared")
-    wanted |= {f"{base}.{suffix}" for suffix in ("product", "replicas", "sharing-strategy")}
+    wanted |= {*CARD_COUNT_LABELS, *(f"{base}.{suffix}" for suffix in ("product", "replicas", "sharing-strategy"))}
     given = one.labels if one else {}
     asked_for = {key: given.get(f"label_{sanitised(key)}", "") for key in wanted}
     others = {f"label/{name}": value for name, value in given.items() if not KNOWN_LABELS.fullmatch(name)}

@@ -9,7 +9,14 @@ from datetime import datetime
 from typing import Final
 
 from metering.accelerator_resources import COUNTED, NODE_REGISTERS, SAME_CHIPS
-from metering.accelerators import NodeFacts, accelerator_name, device_share, resource_row, unit_share
+from metering.accelerators import (
+    NodeFacts,
+    accelerator_name,
+    device_share,
+    is_undescribed,
+    resource_row,
+    unit_share,
+)
 from metering.k8s.description import UNKNOWN, Scope
 from metering.k8s.objects import Node, node_condition, node_quantities
 from metering.k8s.store import CapacityRow
@@ -20,6 +27,10 @@ from metering.shares import CARD, unread_states
 
 CLAIMED: Final = "dra/"
 """How resources begin that are offered to claims: ResourceSlices report them, not nodes."""
+
+
+NOT_YET_KNOWN: Final = -1
+"""Quantity of what a node offers before labels say how many devices it is; it is not reported."""
 
 
 def node_facts(node: Node) -> NodeFacts:
@@ -53,6 +64,8 @@ def offers(node: Node, at: datetime, scope: Scope) -> dict[str, CapacityRow]:
             continue
         product = scope.extra_resources.get(resource) or accelerator_name(resource, facts.labels) or UNKNOWN
         quantity = units if resource in scope.extra_resources else devices_behind(resource, units, facts)
+        if quantity is None and is_undescribed(resource, facts):
+            quantity = NOT_YET_KNOWN
         if quantity is None:
             continue
         found[resource] = CapacityRow(node.metadata.name, resource, at, None, product, quantity, condition)
@@ -83,7 +96,7 @@ def capacity_records(
             scope.cluster, row.node, row.accelerator, row.resource, row.quantity, row.start, until, row.condition or None
         )
         for row in rows
-        if (until := row.until or _read_until(row, nodes_until, slices_until)) > row.start
+        if row.quantity != NOT_YET_KNOWN and (until := row.until or _read_until(row, nodes_until, slices_until)) > row.start
     ]
 
 

@@ -141,7 +141,7 @@ class ClaimBook:
         for node in sorted(nodes):
             rows = self._store.open_capacity(node)
             known = {name: row for name, row in rows.items() if name.startswith(CLAIMED)}
-            plugin = {name: row.quantity for name, row in rows.items() if name not in known}
+            plugin = {name: max(row.quantity, 0) for name, row in rows.items() if name not in known}
             offered = beyond_the_plugin(offered_by(self.kept.slices(node)), plugin, self._drivers)
             now = {
                 resource: CapacityRow(node, resource, at, None, product or UNKNOWN, count, "")

@@ -204,7 +204,8 @@ def test_a_relabelled_node_does_not_change_what_a_pod_was_bound_to(here: Rig) ->
 def test_a_pod_on_a_node_that_has_just_come_waits_for_how_its_cards_are_shared(here: Rig) -> None:
     """Eight cards, ten pods on each: the plugin offers 80 units first, and feature discovery explains them 40 s later.
 
-    Of a node that nobody explains a pod is reported two minutes after it was bound, as before.
+    Of a node that nobody explains a pod is reported two minutes after it was bound: of how much of a card nobody knows, and
+    how many cards it has neither.
     """
     bare = [here.cluster.add_node(name, gpus=80) for name in ("fresh", "plain")]
     for node in bare:
@@ -232,13 +233,53 @@ def test_a_pod_on_a_node_that_has_just_come_waits_for_how_its_cards_are_shared(h
     here.cluster.advance(100)
     here.report()
     assert (here.platform.hold("v")["accelerator"], here.platform.seconds("v")) == ("unknown", 140)
+    why = "no label of the node says how many cards its units are, nor how they are shared"
+    assert (here.platform.hold("v")["device_fraction"], here.platform.hold("v")["share_unknown"]) == (None, why)
     capacity = here.platform.capacity.items()
     offered = {node: (row["accelerator"], row["quantity"], row["from"]) for (node, _, _), row in capacity}
     start = "2026-10-10T10:00:00Z"
     assert offered == {
-        "n-1": ("NVIDIA-H800", 8, start), "fresh": ("NVIDIA-H800", 8, start), "plain": ("unknown", 80, start),
+        "n-1": ("NVIDIA-H800", 8, start), "fresh": ("NVIDIA-H800", 8, start),
     }  # fmt: skip
-    assert (len(capacity), here.platform.conflicts) == (3, [])
+    assert (len(capacity), here.platform.conflicts) == (2, [])
+
+
+@pytest.mark.parametrize(
+    ("labels", "units", "fraction", "cards"),
+    [
+        # NVIDIA/k8s-device-plugin issue 461, aws/karpenter issue 729: time-slicing without feature discovery
+        ({"karpenter.k8s.aws/instance-gpu-name": "t4", "karpenter.k8s.aws/instance-gpu-count": "1"}, 10, "0.1", 1),
+        ({"eks.amazonaws.com/instance-gpu-name": "l4", "eks.amazonaws.com/instance-gpu-count": "4"}, 16, "0.25", 4),
+        ({"karpenter.k8s.aws/instance-gpu-name": "h100", "karpenter.k8s.aws/instance-gpu-count": "8"}, 8, "1", 8),
+        ({"node.kubernetes.io/instance-type": "g5.xlarge"}, 4, "0.25", 1),  # Bottlerocket, shared by its settings
+        ({"node.kubernetes.io/instance-type": "g5.12xlarge"}, 4, "1", 4),
+        # AKS, GPU instance profiles: seven slices of each card
+        ({"node.kubernetes.io/instance-type": "Standard_ND96asr_v4", "kubernetes.azure.com/accelerator": "nvidia"}, 56,
+         "0.142857142857", 8),
+        ({"node.kubernetes.io/instance-type": "Standard_NC24ads_A100_v4"}, 1, "1", 1),
+        # 3g of MIG, or halves of the time: nobody says
+        ({"node.kubernetes.io/instance-type": "Standard_ND96asr_v4"}, 16, None, None),
+        ({"karpenter.k8s.aws/instance-gpu-name": "t4", "karpenter.k8s.aws/instance-gpu-count": "4"}, 10, None, None),
+        ({"karpenter.k8s.aws/instance-gpu-name": "t4", "karpenter.k8s.aws/instance-gpu-count": "some"}, 4, None, None),
+        ({"node.kubernetes.io/instance-type": "Standard_NV6ads_A10_v5"}, 1, None, None),  # a sixth of a card
+        ({"kubernetes.azure.com/accelerator": "nvidia"}, 8, None, None),
+        ({}, 8, None, None),
+    ],
+)  # fmt: skip
+def test_units_of_a_node_without_feature_discovery_are_parts_of_the_cards_that_its_cloud_states(
+    here: Rig, labels: dict[str, str], units: int, fraction: str | None, cards: int | None
+) -> None:
+    node = here.cluster.add_node("n-2", gpus=units)
+    node["metadata"]["labels"] = labels
+    here.cluster.put("nodes", node)
+    here.settle()
+    here.cluster.create("u")
+    here.cluster.bind("u", "n-2")
+    here.cluster.advance(130)
+    here.report()
+    assert here.platform.hold("u")["device_fraction"] == fraction
+    offered = [row["quantity"] for (name, _, _), row in here.platform.capacity.items() if name == "n-2"]
+    assert offered == ([cards] if cards else [])
 
 
 def test_a_resource_that_nobody_knows_is_reported_and_not_ignored(here: Rig) -> None:
