@@ -161,7 +161,7 @@ ROWS: Final[tuple[Row, ...]] = (
     # Cambricon, Hygon, MetaX, Moore Threads, Enflame, Iluvatar, Kunlunxin, Biren, Vastai: HAMi values.yaml
     Row(r"cambricon\.com/vmlu", "cambricon", Kind.SHARED, ShareRule.GRANT, _hami("cambricon-mlu", "mlu"),
         cores="cambricon.com/mlu.smlu.vcore", memory="cambricon.com/mlu.smlu.vmemory", memory_unit_mib=256),
-    *_modifiers("cambricon", r"cambricon\.com/mlu\.smlu\.vmemory", r"cambricon\.com/mlu\.smlu\.vcore"),
+    *_modifiers("cambricon", r"cambricon\.com/mlu\d*\.smlu\.vmemory", r"cambricon\.com/mlu\d*\.smlu\.vcore"),
     Row(r"cambricon\.com/mlu(?:\d+)?", "cambricon", Kind.DEVICE),  # [M]
     Row(r"cambricon\.com/mlu(?:\d+)?\.(?:share|smlu)", "cambricon", Kind.SHARED, ShareRule.GRANT),  # [M]
     Row(r"hygon\.com/dcunum", "hygon", Kind.SHARED, ShareRule.GRANT, _hami("dcu"), "hami.io/node-dcu-register"),
@@ -200,6 +200,17 @@ ROWS: Final[tuple[Row, ...]] = (
     Row(r"devices\.kubevirt\.io/.+", "", Kind.IGNORE, ShareRule.NONE),
     Row(r"vpc\.amazonaws\.com/.+", "", Kind.IGNORE, ShareRule.NONE),
     Row(r"k8s\.ks\.tencent\.com/.+", "", Kind.IGNORE, ShareRule.NONE),
+    # Network cards and their functions, host devices, enclaves: Mellanox/network-operator (hostdev, SR-IOV), openshift
+    # sriov-network-operator, k8snetworkplumbingwg/sriov-network-device-plugin, smarter-project/smarter-device-manager,
+    # squat/generic-device-plugin, intel/intel-device-plugins-for-kubernetes (QAT, DSA, IAA, DLB, SGX), Koordinator, KubeVirt
+    # network plugins, ROCm network operator, Aliyun Terway, Tencent TKE, GKE multi-networking
+    *(Row(pattern, "", Kind.IGNORE, ShareRule.NONE) for pattern in (
+        r"nvidia\.com/(?:hostdev|mlnx|sriov|rdma|roce|ib_|cx\d|bf\d|gdr).*", r"mellanox\.com/.+", r"openshift\.io/.+",
+        r"smarter-devices/.+", r"squat\.ai/.+", r"koordinator\.sh/rdma",
+        r"(?:intel\.com|broadcom\.com|k8s\.cni\.cncf\.io)/.*sriov.*", r"(?:qat|dsa|iaa|dlb|sgx|power)\.intel\.com/.+",
+        r"[a-z-]+\.network\.kubevirt\.io/.+", r"amd\.com/(?:v?nic|ainic)", r"aliyun/.+",
+        r"tke\.cloud\.tencent\.com/(?:eni-ip|direct-eni|sub-eni)", r"networking\.gke\.io\.networks/.+",
+    )),
 )  # fmt: skip
 
 @dataclass(frozen=True, slots=True)
@@ -273,6 +284,7 @@ PRODUCT_LABELS: Final[dict[str, tuple[str, ...]]] = {
     "amd": ("amd.com/gpu.product-name", "beta.amd.com/gpu.product-name"),
     "huawei": ("node.kubernetes.io/npu.chip.name", "accelerator-type", "accelerator"),
     "google": ("cloud.google.com/gke-tpu-accelerator",),
+    "intel": ("gpu.intel.com/product",),
     "koordinator": ("nvidia.com/gpu.product", "node.koordinator.sh/gpu-model", "amd.com/gpu.product-name",
                     "node.kubernetes.io/npu.chip.name"),
 }  # fmt: skip
