@@ -183,7 +183,7 @@ class Agent:
     def _read(self, pod: Pod, at: datetime) -> SeenPod | None:
         """The pod if it requests anything that is billed; what cannot be read is a problem that is reported."""
         try:
-            found = seen_pod(pod)
+            found = seen_pod(pod, self.scope.aliases)
         except (msgspec.DecodeError, RequestError) as error:
             self._complain("pods", [complaint("pods", msgspec.json.decode(pod.metadata), error)], at)
             return None
@@ -282,7 +282,7 @@ class Agent:
             if is_discovered(resource, labels) and self._is_unexplained(row, at)
         }  # fmt: skip
         now |= {name: replace(row, start=explained[name].start) for name, row in now.items() if name in explained}
-        self.store.put_node(node.metadata.name, version, number, node_facts(node))
+        self.store.put_node(node.metadata.name, version, number, node_facts(node, self.scope.aliases))
         self.store.follow_capacity(explained, {}, EARLIEST)
         self.store.follow_capacity(known, now, at)
         self.claims.offer([node.metadata.name], at)

@@ -4,7 +4,7 @@ An interval lasts while product, quantity and condition stay the same, so that a
 whose `until` moves on.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Final
 
@@ -18,7 +18,7 @@ from metering.accelerators import (
     unit_share,
 )
 from metering.k8s.description import UNKNOWN, Scope
-from metering.k8s.objects import Node, node_condition, node_quantities
+from metering.k8s.objects import NO_ALIASES, Node, node_condition, node_quantities
 from metering.k8s.store import CapacityRow
 from metering.mig_capacity import WHOLE_CARDS, cards_of_mixed, cards_of_single, mixed_resources
 from metering.records import NodeCapacity
@@ -33,11 +33,11 @@ NOT_YET_KNOWN: Final = -1
 """Quantity of what a node offers before labels say how many devices it is; it is not reported."""
 
 
-def node_facts(node: Node) -> NodeFacts:
+def node_facts(node: Node, aliases: Mapping[str, str] = NO_ALIASES) -> NodeFacts:
     """Labels and extended resources of a node, and the annotations in which it lists the devices that it shares."""
     annotations = node.metadata.annotations or {}
     listed = {name: text for name, text in annotations.items() if NODE_REGISTERS.fullmatch(name)}
-    return NodeFacts(node.metadata.labels or {}, node_quantities(node.status.capacity), listed)
+    return NodeFacts(node.metadata.labels or {}, node_quantities(node.status.capacity, aliases), listed)
 
 
 def offers(node: Node, at: datetime, scope: Scope) -> dict[str, CapacityRow]:
@@ -48,10 +48,10 @@ def offers(node: Node, at: datetime, scope: Scope) -> dict[str, CapacityRow]:
     units, nothing is offered: the capacity is unknown, and slots are never taken for devices. A node that offers MIG slices
     under names of their own is counted in cards.
     """
-    facts = node_facts(node)
+    facts = node_facts(node, scope.aliases)
     condition = node_condition(node)
     found: dict[str, CapacityRow] = {}
-    allocatable = node_quantities(node.status.allocatable)
+    allocatable = node_quantities(node.status.allocatable, scope.aliases)
     again = {name for names in SAME_CHIPS for name in [name for name in names if name in allocatable][1:]}
     mixed = mixed_resources(facts.capacity) - scope.extra_resources.keys()
     if CARD in mixed and (cards := cards_of_mixed(facts, allocatable)) is not None:

@@ -9,6 +9,8 @@ from typing import Any, Final
 
 from kubernetes.config import ConfigException
 
+from metering.accelerator_resources import Kind
+from metering.accelerators import is_extended, resource_row
 from metering.command_line import (
     add_platform_options,
     add_resource_options,
@@ -43,6 +45,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--namespace-label", action="append", default=[], metavar="KEY", help="pass on this label of namespaces")
     add("--pod-label", action="append", default=[], metavar="KEY", help="pass on this label of pods")
     add_resource_options(parser)
+    add("--alias", action="append", default=[], metavar="NAME=RESOURCE", type=_alias,
+        help="a plugin's own name for a resource of the table, such as nvidia.com/vgpu=nvidia.com/gpu")  # fmt: skip
     add("--owner", action="append", default=[], metavar="KIND=GROUP/VERSION/PLURAL", type=_owner,
         help="look up who owns controllers of this kind; the agent needs the right to get them")  # fmt: skip
     add("--claim-driver", action="append", default=[], metavar="NAME[=VENDOR]", type=_driver,
@@ -83,7 +87,7 @@ def _service(options: argparse.Namespace, configuration: Any) -> Service:
 
     scope = Scope(
         options.cluster, dict(options.resource), tuple(options.pod_label), dict(options.claim_driver), options.site,
-        frozenset(options.no_accelerator),
+        frozenset(options.no_accelerator), dict(options.alias),
     )  # fmt: skip
     lookup = Lookup(make_api(), tuple(options.namespace_label), clock.now, {**OWNERS, **dict(options.owner)})
 
@@ -107,6 +111,13 @@ def _leader(lease: str | None, api: Api) -> Leader | None:
     if not (namespace and slash and name):
         raise argparse.ArgumentTypeError(f"--lease {lease!r} must be written NAMESPACE/NAME")
     return Leader(api, namespace=namespace, name=name, identity=socket.gethostname())
+
+
+def _alias(text: str) -> tuple[str, str]:
+    name, _, resource = text.partition("=")
+    if not is_extended(name) or resource_row(resource).kind is Kind.UNKNOWN:
+        raise argparse.ArgumentTypeError(f"{text!r} must be written DOMAIN/NAME=RESOURCE, with a resource of the table")
+    return name, resource
 
 
 def _owner(text: str) -> tuple[tuple[str, str], str]:

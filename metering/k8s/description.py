@@ -27,7 +27,8 @@ UNKNOWN: Final = "unknown"
 @dataclass(frozen=True, slots=True)
 class Scope:
     """The configuration of the agent: its cluster, resources beyond the table with their product, labels to pass on, drivers
-    of claimed devices beyond the table with their vendor, and resources that are no accelerators.
+    of claimed devices beyond the table with their vendor, resources that are no accelerators, and by which name of the table
+    a plugin's own name goes (`nvidia.com/vgpu`: `nvidia.com/gpu`).
     """
 
     cluster: str
@@ -36,6 +37,7 @@ class Scope:
     drivers: Mapping[str, str] = field(default_factory=dict)
     site: str | None = None
     no_accelerators: frozenset[str] = frozenset()
+    aliases: Mapping[str, str] = field(default_factory=dict)
 
     def is_unknown(self, resource: str) -> bool:
         """Whether a resource that nobody knew has not been declared since."""

@@ -181,6 +181,7 @@ class Node(Fields, frozen=True, gc=False):
 
 
 NO_CLAIMS: Final = PodClaims()
+NO_ALIASES: Final[Mapping[str, str]] = {}
 
 
 class SliceMetadata(Fields, frozen=True, gc=False):
@@ -311,8 +312,10 @@ _metadata: Final = msgspec.json.Decoder(Metadata)
 _status: Final = msgspec.json.Decoder(PodStatus)
 
 
-def seen_pod(pod: Pod) -> SeenPod | None:
+def seen_pod(pod: Pod, aliases: Mapping[str, str] = NO_ALIASES) -> SeenPod | None:
     """The pod with what it requests of extended resources, and its claims; None where it has neither.
+
+    `aliases`: by which name a resource goes here that a plugin offers under one of its own.
 
     A share of KAI is asked for by annotation: the pod that asks holds it, and the pod by which KAI reserves the card for
     all who share it holds nothing. KAI gives no share to a pod that asks for whole devices, and none that it did not place.
@@ -320,7 +323,7 @@ def seen_pod(pod: Pod) -> SeenPod | None:
     Raises RequestError for a quantity that is no whole number and for a pod that shares a card nobody knows how, and
     msgspec.ValidationError for an object that is no pod.
     """
-    requests = _requests(pod.spec)
+    requests = _requests(pod.spec, aliases)
     if not requests and not pod.spec.resource_claims and not _names_class(pod.spec) and not _may_share(pod):
         return None
     metadata, status = _metadata.decode(pod.metadata), _status.decode(pod.status)
@@ -336,7 +339,7 @@ def seen_pod(pod: Pod) -> SeenPod | None:
     if not requests and not claims.counted:
         return None
     granted = any(map(POD_GRANTS.fullmatch, metadata.annotations or {}))
-    slots = _slots(pod.spec) if granted or any(map(_is_by_container, requests)) else ()
+    slots = _slots(pod.spec, aliases) if granted or any(map(_is_by_container, requests)) else ()
     facts = PodFacts(
         namespace=metadata.namespace, name=metadata.name, uid=metadata.uid, requests=requests,
         labels=metadata.labels or {}, annotations=_kept(metadata.annotations or {}),
@@ -382,12 +385,12 @@ def complaint(kind: str, metadata: object, error: Exception) -> Complaint:
     return f"{kind.removesuffix('s')} {namespace}{'/' if namespace else ''}{name} ({uid})", f"cannot be read: {error}"
 
 
-def node_quantities(given: Quantities) -> dict[str, int]:
+def node_quantities(given: Quantities, aliases: Mapping[str, str] = NO_ALIASES) -> dict[str, int]:
     """Units per extended resource; a quantity that cannot be read is left out, other resources of the node stay."""
     found: dict[str, int] = {}
     for name, value in (given or {}).items():
         try:
-            found.update(quantities_of({name: value}))
+            found.update(quantities_of({aliases.get(name, name): value}))
         except RequestError:
             continue
     return found
@@ -401,20 +404,21 @@ def node_condition(node: Node) -> str:
     return ", ".join([*(["unknown"] if lost and not words else words), *(["cordoned"] if node.spec.unschedulable else [])])
 
 
-def _requests(spec: PodSpec) -> dict[str, int]:
+def _requests(spec: PodSpec, aliases: Mapping[str, str]) -> dict[str, int]:
     """Effective requests, without building anything for the many pods that ask for cpu and memory only."""
     if not any(map(_extended, _asked_names(spec))):
         return {}
     overhead = quantities_of(spec.overhead) if spec.overhead else None
-    return effective_requests(_containers(spec.containers), _containers(spec.init_containers), overhead)
+    init = _containers(spec.init_containers, aliases)
+    return effective_requests(_containers(spec.containers, aliases), init, overhead)
 
 
-def _slots(spec: PodSpec) -> tuple[Slot, ...]:
-    return slots_of(_containers(spec.containers), _containers(spec.init_containers))
+def _slots(spec: PodSpec, aliases: Mapping[str, str]) -> tuple[Slot, ...]:
+    return slots_of(_containers(spec.containers, aliases), _containers(spec.init_containers, aliases))
 
 
-def _containers(specs: tuple[ContainerSpec, ...] | None) -> list[Container]:
-    return [_container(item) for item in specs or ()]
+def _containers(specs: tuple[ContainerSpec, ...] | None, aliases: Mapping[str, str]) -> list[Container]:
+    return [_container(item, aliases) for item in specs or ()]
 
 
 def _asked_names(spec: PodSpec) -> Iterator[str]:
@@ -440,14 +444,15 @@ def _extended(name: str) -> bool:
     return "/" in name and is_extended(name)
 
 
-def _container(spec: ContainerSpec) -> Container:
+def _container(spec: ContainerSpec, aliases: Mapping[str, str]) -> Container:
     given = spec.resources or Resources()
-    requests, limits = _only_extended(given.requests, spec.name), _only_extended(given.limits, spec.name)
+    requests = _only_extended(given.requests, spec.name, aliases)
+    limits = _only_extended(given.limits, spec.name, aliases)
     return Container(spec.name, requests, limits, spec.restart_policy == "Always")
 
 
-def _only_extended(given: Quantities, container: str) -> dict[str, int]:
-    named = {name: value for name, value in (given or {}).items() if _extended(name)}
+def _only_extended(given: Quantities, container: str, aliases: Mapping[str, str]) -> dict[str, int]:
+    named = {aliases.get(name, name): value for name, value in (given or {}).items() if _extended(name)}
     return quantities_of(named, container) if named else {}
 
 

@@ -98,7 +98,7 @@ def _holding(
     found = {}
     for pod in pods:
         try:
-            seen = seen_pod(pod)
+            seen = seen_pod(pod, scope.aliases)
         except (msgspec.DecodeError, RequestError) as error:
             unreadable.append(complaint(PODS.name, msgspec.json.decode(pod.metadata), error))
             continue

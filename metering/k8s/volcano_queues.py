@@ -86,6 +86,6 @@ def _is_leaving(row: PodRow) -> bool:
 def _allocated(queues: list[_Queue], scope: Scope) -> Held:
     reported: Held = Counter()
     for queue in queues:
-        counted, _ = counted_requests(node_quantities(queue.status.allocated), scope)
+        counted, _ = counted_requests(node_quantities(queue.status.allocated, scope.aliases), scope)
         reported.update({(queue.metadata.name, name): units for name, units in counted.items() if units})
     return reported

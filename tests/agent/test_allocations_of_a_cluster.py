@@ -466,6 +466,31 @@ def test_init_containers_of_hami_hold_their_peak_and_blank_slots_nothing(here: R
     assert held == {"job": (1, "0.25"), "web": (2, "0.1875"), "blank": (1, "0.25")}
 
 
+def test_a_renamed_resource_goes_by_its_name_in_the_table(tmp_path: Path) -> None:
+    """HAMi under names of its own (volcano-sh/volcano issue 3925): 20 GiB of a card of 80 GiB, of two cards."""
+    scope = Scope("hq-1", aliases={"nvidia.com/vgpu": "nvidia.com/gpu", "nvidia.com/vgpumem": "nvidia.com/gpumem"})
+    with rig(tmp_path / "agent.sqlite", scope=scope) as made:
+        node = made.cluster.add_node("n-1")
+        listed = [{"id": uuid, "count": 10, "devmem": 81_920, "devcore": 100, "health": True} for uuid in ("u1", "u2")]
+        node["metadata"]["annotations"] = {"hami.io/node-nvidia-register": json.dumps(listed)}
+        node["status"]["capacity"] = node["status"]["allocatable"] = {"nvidia.com/vgpu": "20"}
+        made.cluster.put("nodes", node)
+        limits = {"nvidia.com/vgpu": "1", "nvidia.com/vgpumem": "20480"}
+        containers = [{"name": "c", "resources": {"limits": limits}}]
+        pod = made.cluster.create("u", containers=containers, schedulerName="hami-scheduler")
+        pod["metadata"]["annotations"] = {"hami.io/vgpu-devices-allocated": "u1,NVIDIA,20480,0:;"}
+        made.cluster.put("pods", pod)
+        made.cluster.bind("u")
+        made.settle()
+        made.cluster.advance(10)
+        made.report()
+        held = made.platform.hold("u")
+        assert (held["resource"], held["quantity"], held["device_fraction"]) == ("nvidia.com/gpu", 1, "0.25")
+        assert [(row["resource"], row["quantity"]) for row in made.platform.capacity.values()] == [("nvidia.com/gpu", 2)]
+        assert "unknown_resources" not in made.platform.agent
+        assert made.scan().holding == {"u": 1}
+
+
 def test_a_configured_resource_counts(tmp_path: Path) -> None:
     """One unit is one device, of the given product, else of the node's type of machine."""
     asked = {"example.com/fpga": "2", "nvidia.com/new-thing": "1"}
