@@ -107,7 +107,7 @@ def run(options: argparse.Namespace) -> int:
         if not records and not rejected:
             sys.stderr.write(f"{options.file}: has no job with devices, there is nothing to import\n")
             return SOMEBODY_DECIDES
-        return _keep(rejected, options)
+        return max(_keep(rejected, options), SOMEBODY_DECIDES if uncounted else 0)
     except OSError as error:
         return bad_input(error)
 

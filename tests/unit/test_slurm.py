@@ -394,6 +394,18 @@ def test_shards_and_mps_are_reported_unless_they_are_left_out(tmp_path: Path, ca
     assert "gres/mps is not counted; add it with --gres if it is a device" in said.err
 
 
+def test_jobs_with_something_that_is_not_counted_beside_what_is_ask_somebody_to_decide(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "sacct.json"
+    file.write_text(report(job(tres=gres(gpu=4)), job(job_id=78, tres=gres(npu=8))))
+    assert main(["slurm", str(file), "--cluster", "hpc-1"]) == 3
+    said = capsys.readouterr()
+    assert [json.loads(line)["resource"] for line in said.out.splitlines()] == ["slurm/gpu"]
+    assert "gres/npu is not counted; add it with --gres if it is a device" in said.err
+    assert main(["slurm", str(file), "--cluster", "hpc-1", "--gres", "gpu,npu"]) == 0
+
+
 def test_json_lines_are_the_records_and_the_csv_has_the_columns_of_a_usage_file() -> None:
     running = job(job_id=78, state={"current": ["RUNNING"]}, time={"end": 0})
     records = allocations(report(job(), running))
