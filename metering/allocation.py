@@ -221,7 +221,7 @@ def _end_of_terminal(pod: PodSnapshot, observed_at: datetime, start: datetime, l
 
 def _end_of_deleted(deleted: PodDeleted, seen: Sequence[PodSnapshot], last_alive: datetime) -> Ending:
     """When its deletion was read, or, where that was late, when the pod was deleted by force."""
-    at, reason = deleted.observed_at, _disruption(seen[-1]) or EndReason.DELETED
+    at, reason = deleted.observed_at, _ended_by(seen[-1]) or EndReason.DELETED
     there_until = max(last_alive, deleted.watched_until or last_alive)
     forced_at = _forced_at(seen)
     if deleted.watched_until and forced_at and there_until - TOLERANCE <= forced_at <= at:
@@ -235,7 +235,7 @@ def _end_of_missing(missing: PodMissing, seen: Sequence[PodSnapshot], last_alive
     A pod of a lost node stays Terminating long past its deletion timestamp, so only the list bounds the end.
     """
     at, due = missing.observed_at, known(seen[-1].deletion_timestamp)
-    reason = _disruption(seen[-1]) or (EndReason.DELETED if due else EndReason.UNKNOWN)
+    reason = _ended_by(seen[-1]) or (EndReason.DELETED if due else EndReason.UNKNOWN)
     there_until = max(last_alive, missing.watched_until or last_alive)
     earliest_due = there_until - TOLERANCE if _forced_at(seen) else there_until
     if due and earliest_due <= due < at:
@@ -276,13 +276,17 @@ def _refused(pod: PodSnapshot, seen: Sequence[PodSnapshot]) -> bool:
 
 
 def _reason(pod: PodSnapshot, finished: datetime | None) -> EndReason:
-    disruption = _disruption(pod) or REASONS.get(pod.reason)
-    if disruption:
+    if disruption := _ended_by(pod):
         return disruption
     requested = pod.deletion_requested_at
     if requested and (finished is None or finished >= requested):
         return EndReason.DELETED
     return EndReason.COMPLETED if pod.phase == "Succeeded" else EndReason.FAILED
+
+
+def _ended_by(pod: PodSnapshot) -> EndReason | None:
+    """Why somebody else ended the pod, by its conditions, or by its own reason: that of a lost node says `NodeLost`."""
+    return _disruption(pod) or REASONS.get(pod.reason)
 
 
 def _disruption(pod: PodSnapshot) -> EndReason | None:

@@ -75,6 +75,29 @@ def test_a_pod_that_was_turned_away_while_the_agent_was_away_is_no_time(here: Ri
     assert (here.platform.seconds("u"), here.platform.hold("u")["end_reason"]) == (0, "admission failed")
 
 
+@pytest.mark.parametrize("watched", [True, False])
+def test_a_pod_of_a_lost_node_that_is_deleted_by_force_was_lost_with_its_node(here: Rig, watched: bool) -> None:
+    here.settle()
+    here.cluster.launch("u", gpus=8)
+    here.cluster.run("u")
+    here.watch()
+    here.cluster.advance(400)
+    pod = here.cluster.pod("u")
+    pod["status"] |= {"reason": "NodeLost", "message": "Node n-1 which was running pod u is unresponsive"}
+    here.cluster.put("pods", pod)
+    here.watch()
+    if not watched:
+        here.kill()
+    here.cluster.advance(200)
+    here.cluster.force("u")
+    if not watched:
+        here.cluster.compact()
+        here.start()
+        here.settle()
+    here.report()
+    assert (here.platform.hold("u")["end_reason"], here.platform.seconds("u")) == ("node lost", 600)
+
+
 def test_nothing_running_is_reported_with_a_watermark_and_an_outage_costs_no_reports(here: Rig) -> None:
     here.settle()
     here.deliver()
