@@ -44,6 +44,8 @@ Instant = Annotated[datetime, msgspec.Meta(tz=True)]
 
 USAGE_REFUSED: Final = "usage_refused"
 """Attribute of a record without counts: why its reporter could not read its usage."""
+GATEWAY_ESTIMATE: Final = "gateway_estimate"
+"""Attribute `usage_source` of a record whose gateway guessed what the provider did not count."""
 PAID_BY_CALL: Final = "paid by the call"
 """How that begins for a request that has no tokens and for which the gateway charged something all the same."""
 

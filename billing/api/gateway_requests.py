@@ -207,7 +207,8 @@ def _reporter(token: ApiToken | None) -> Reporter:
         actor = actor_of_token(token)
         if not actor.has(REPORTS):
             raise PermissionDenied(f"this needs the scope {REPORTS}")
-        known = Reporter(str(actor), ENDPOINT, actor.source, settings.FUTURE_TOLERANCE_SECONDS)
+        limit, estimates = settings.FUTURE_TOLERANCE_SECONDS, settings.ESTIMATES_FROM
+        known = Reporter(str(actor), ENDPOINT, actor.source, limit, estimates)
         token._reporter = known  # type: ignore[attr-defined]
     return known
 

@@ -69,7 +69,8 @@ class UsageEndpoint(APIView):
     def reporter(self, request: Request) -> services.Reporter:
         """Who reports, with the limits of its token."""
         actor = actor_of(request)
-        return services.Reporter(str(actor), self.door, actor.source, settings.FUTURE_TOLERANCE_SECONDS)
+        limit, estimates = settings.FUTURE_TOLERANCE_SECONDS, settings.ESTIMATES_FROM
+        return services.Reporter(str(actor), self.door, actor.source, limit, estimates)
 
     def take(
         self,

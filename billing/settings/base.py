@@ -29,6 +29,7 @@
 | PRICE_NOTICE_BUSINESS_DAYS | notice that a price change should have; shorter is shown and recorded, not refused | 10 |
 | FISCAL_YEAR_START | month with which a fiscal year begins, 1 to 12; it is named by the year in which it ends | 1 |
 | EVENT_NAMINGS | JSON: type of event -> names of its data's fields, see `metering.gateways.naming` | litellm_tokens |
+| ESTIMATES_FROM | sources, `,` between, of which a gateway's guesses are billed; `*`: all | none: guesses go to quarantine |
 | CACHE_URL | redis://... that keeps the reservations of budgets; needed where BROKER_URL is amqp://... | BROKER_URL |
 | DEFAULT_LANGUAGE | en or zh-hans: alerts to recipients without a language, pages where the browser asks for neither | en |
 | ALERT_MAIL_URL | mail server for alerts, an Apprise address: mailtos://user:password@host?from=a@b | none: no mail |
@@ -352,6 +353,7 @@ PRICE_NOTICE_BUSINESS_DAYS = _count("PRICE_NOTICE_BUSINESS_DAYS", 10)
 FISCAL_YEAR_START = _month("FISCAL_YEAR_START", 1)
 DATA_UPLOAD_MAX_MEMORY_SIZE = INGEST_MAX_BYTES
 DATA_UPLOAD_MAX_NUMBER_FIELDS = 20_000  # a price list is one form: 4 fields a GPU price, 6 a model
+ESTIMATES_FROM = frozenset(_list("ESTIMATES_FROM"))
 try:
     EVENT_NAMINGS = read_namings(os.environ.get("EVENT_NAMINGS", ""))
     LITELLM_CONSUMER = read_consumer(os.environ.get("LITELLM_CONSUMER", ""))

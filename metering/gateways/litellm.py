@@ -13,10 +13,11 @@ alias, which anybody with the admin page may change and two keys may share; not 
 the body of its request, and so could let others pay.
 
 **Counts.** Those of `usage_object`, which states the cache; else the three totals. What cannot be read for certain, and
-a success that states none, is refused for quarantine. When a client hangs up (error code 499) or a stream breaks, LiteLLM
-counts for itself: marked as `gateway_estimate`. Of a failure without output it estimates what was sent, whether or not
-anybody worked on it: that is no usage. An answer from LiteLLM's own cache repeats the counts of the first one: no usage
-either. Both are records with zero tokens, so that they are counted and known when they are sent again.
+a success that states none, is refused for quarantine. When a client hangs up (error code 499), a stream breaks, or a stream
+has no usage (our callback sees that, the payload does not say it), LiteLLM counts for itself: marked as `gateway_estimate`.
+Of a failure without output it estimates what was sent, whether or not anybody worked on it: that is no usage. An answer from
+LiteLLM's own cache repeats the counts of the first one: no usage either. Both are records with zero tokens, so that they are
+counted and known when they are sent again.
 
 **Calls without tokens.** A success of another kind (pictures, speech, pass-through, realtime, MCP) that states no tokens is
 paid by the call: it waits in quarantine with what LiteLLM charged for it. Of a record with counts that cost is not ours.
@@ -37,9 +38,12 @@ from metering.record_checks import RecordError
 from metering.records import TokenUsage, from_row, paid_by_call, shown
 from metering.token_usage import NOTHING, REPEATED, TokenClasses, token_classes, without_texts
 
+GUESSED: Final = "suanpan_guessed"
+"""Field that our callback adds to the payload of a stream in which the provider counted nothing."""
 PAYLOAD: Final = (
     "id", "litellm_call_id", "call_type", "status", "stream", "startTime", "model", "model_group", "custom_llm_provider",
     "prompt_tokens", "completion_tokens", "total_tokens", "cache_hit", "response_cost", "spend",
+    GUESSED,
 )  # fmt: skip
 METADATA: Final = (
     "user_api_key_hash", "user_api_key_alias", "user_api_key_team_id", "user_api_key_team_alias", "user_api_key_user_id",
@@ -211,7 +215,7 @@ def _completed(usage: Fields, totals: Fields, input_only: bool) -> Fields:
 
 def _of_status(counted: TokenClasses, payload: Fields) -> TokenClasses:
     """What these counts are worth by how the call ended."""
-    if payload["error_code"] == CLIENT_LEFT:
+    if payload["error_code"] == CLIENT_LEFT or payload.get(GUESSED) is True:
         return counted.as_estimate()
     if payload.get("status") != FAILURE:
         return counted

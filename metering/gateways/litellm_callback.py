@@ -12,6 +12,7 @@ Each call gets an id of ours before it begins, which is the id of its record: Li
 two response ids where it bridges one API to another, and its own call id is whatever the client writes into a header. A
 client that repeats call ids can neither hide a call nor double it. Where the two reports differ, the outbox decides.
 
+A stream without a usage chunk has no counts but LiteLLM's guess: its record says `usage_source: gateway_estimate`.
 An answer that only repeats an earlier one (`GET /v1/responses/ID`) is no record; a finished batch is one record, however
 often it is asked for. What LiteLLM answers from its own cache is a record without tokens. Usage that LiteLLM counted itself
 because the client had left or the stream broke is marked as an estimate.
@@ -27,7 +28,7 @@ import logging
 import os
 import sqlite3
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from datetime import datetime
 from hashlib import blake2b
 from pathlib import Path
@@ -40,7 +41,7 @@ from metering.gateways import litellm
 from metering.gateways.outbox import Outbox, Sender
 from metering.record_checks import RecordError
 from metering.records import USAGE_REFUSED
-from metering.token_usage import numbers_of_usage
+from metering.token_usage import json_object, numbers_of_usage
 
 log = logging.getLogger(__name__)
 MARK: Final = "suanpan_call"
@@ -50,7 +51,42 @@ EMBEDDING: Final = frozenset({"embedding", "aembedding"})
 REPEATING: Final = ("get_", "retrieve_", "list_", "cancel_", "delete_", "file_")
 """Call types, without the leading `a` of the asynchronous ones, that fetch what an earlier call made."""
 STREAM_WAIT_S: Final = 5.0
+INSIDE: Final = ("completion_stream", "litellm_custom_stream_wrapper", "_async_generator")
+"""Names under which LiteLLM's wrappers of a stream keep the one inside."""
+MAX_WRAPPERS: Final = 32
 MAX_MARKS: Final = 100_000
+
+
+class Stream:
+    """The usage that the chunks of one stream state; LiteLLM guesses where they state none.
+
+    LiteLLM takes the provider's usage out of the chunks that it hands on, and adds a last one with its own count if the
+    client asked for one. Its wrappers keep the provider's chunks (`chunks`); where none does, those handed on count.
+    """
+
+    def __init__(self) -> None:
+        self._wrappers: list[Any] | None = None
+        self._stated = False
+
+    def __deepcopy__(self, memo: object) -> "Stream":
+        """Itself: LiteLLM copies the details of a call for its log."""
+        return self
+
+    def begin(self, response: Any) -> None:
+        """Remember what wraps the stream of the provider."""
+        self._wrappers = list(_wrappers(response))
+
+    def see(self, chunk: Any) -> None:
+        """Note whether a chunk that is handed on states usage."""
+        self._stated = self._stated or _states_usage(chunk)
+
+    @property
+    def is_guess(self) -> bool:
+        """Whether the stream was read and its provider stated no usage."""
+        if self._wrappers is None:
+            return False
+        sent = [chunk for wrapper in self._wrappers for chunk in wrapper.chunks]
+        return not (any(map(_states_usage, sent)) if sent else self._stated)
 
 
 class Call(msgspec.Struct, frozen=True):
@@ -59,6 +95,7 @@ class Call(msgspec.Struct, frozen=True):
     id: str
     models: tuple[str, ...] = ()
     """Where the client asked several models at once and gets all their answers."""
+    stream: Stream = msgspec.field(default_factory=Stream)
 
     def record_id(self, payload: Mapping[str, Any]) -> str:
         """The id of its record; each failed attempt and each further answer is a record of its own."""
@@ -129,7 +166,8 @@ class CallbackOutbox:
 
     def record(self, payload: Mapping[str, Any], call: Call | None) -> tuple[str, bytes]:
         """Key and record of a payload. One that cannot be understood goes as it is, for the platform's quarantine."""
-        redacted = litellm.redacted(dict(payload), source=self._settings.source)
+        guessed = {litellm.GUESSED: call is not None and call.stream.is_guess}
+        redacted = litellm.redacted({**payload, **guessed}, source=self._settings.source)
         try:
             record = litellm.usage(redacted, consumer=self._settings.consumer)
         except RecordError as error:
@@ -208,8 +246,10 @@ class Hooks:
             return
         outbox = self.outbox()
         written = outbox.expect(call.id)
+        call.stream.begin(response)
         try:
             async for chunk in response:
+                call.stream.see(chunk)
                 yield chunk
             await self._await_stream(outbox, written, request_data, call)
         finally:
@@ -313,6 +353,33 @@ def _is_cached(response: Any, data: Mapping[str, Any], call: Call) -> bool | Non
     whole = _field(details, "cache_hit") is True and not call.models
     embedding = (call_details(data) or {}).get("call_type") in EMBEDDING
     return None if marked and embedding and not whole else marked or whole
+
+
+def _wrappers(response: Any) -> Iterator[Any]:
+    """The objects behind a stream that keep its chunks, also behind the generators that LiteLLM's router wraps them in."""
+    waiting, seen = [response], set[int]()
+    while waiting and len(seen) < MAX_WRAPPERS:
+        item = waiting.pop()
+        if item is None or id(item) in seen:
+            continue
+        seen.add(id(item))
+        if isinstance(getattr(item, "chunks", None), list):
+            yield item
+        frame = getattr(item, "ag_frame", None)
+        waiting += [getattr(item, name, None) for name in INSIDE]
+        waiting += [value for value in (frame.f_locals.values() if frame else ()) if hasattr(value, "__aiter__")]
+
+
+def _states_usage(chunk: Any) -> bool:
+    """Whether a chunk states usage: an object of LiteLLM, an event, or the text of one as it is sent."""
+    if isinstance(chunk, bytes | str):
+        text = chunk.decode(errors="replace") if isinstance(chunk, bytes) else chunk
+        found = (json_object(line.removeprefix("data:").strip()) for line in text.splitlines())
+        return any(_states_usage(event) for event in found if isinstance(event, dict))
+    places = (chunk, _field(chunk, "response"), _field(chunk, "message"))
+    stated = [_usage(place) for place in places if place is not None]
+    stated += [_field(chunk, name) for name in ("usageMetadata", "usage_metadata")]
+    return any(isinstance(usage, dict) and numbers_of_usage(usage) for usage in stated)
 
 
 def named_call(details: Mapping[str, Any]) -> Call | None:

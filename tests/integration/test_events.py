@@ -16,6 +16,7 @@ from django.utils import timezone
 
 from billing.tenancy.models import ApiToken
 from billing.usage.models import QuarantinedRecord
+from billing.usage.services import quarantine_replay
 from metering.gateways.naming import read_namings
 from tests.factories import token_record
 from tests.factories.api import gateway, problem
@@ -329,9 +330,25 @@ def test_usage_that_nobody_knows_is_in_quarantine_whole_and_in_no_ledger(post: C
 
 
 def test_what_a_gateway_guessed_can_be_found_in_the_ledger(post: Call) -> None:
-    post("usage/litellm", [payload(error_information={"error_code": "499"})])
+    with override_settings(ESTIMATES_FROM=frozenset({"litellm"})):
+        post("usage/litellm", [payload(error_information={"error_code": "499"})])
     found = query(f"SELECT attributes->>'usage_source', attributes->>'cache_counts' FROM {token_events()}")
     assert found == [("gateway_estimate", "unknown")]
+
+
+def test_what_a_gateway_guessed_is_in_quarantine_unless_its_source_may_guess_or_somebody_accepts_it(post: Call) -> None:
+    guess = {"attributes": {"usage_source": "gateway_estimate", "cache_counts": "unknown"}}
+    said = "gateway_estimate: the provider of model demo-chat counted nothing, and source 'litellm' may not guess"
+    aborted = payload(error_information={"error_code": "499"})
+    assert [item["error"] for item in post("usage/litellm", [aborted]).json()["rejected"]] == [said]
+    native = token_record(id="r-2", source="gw", **guess)
+    (refused,) = post("usage/tokens", [native, token_record(id="r-3", source="gw")]).json()["rejected"]
+    assert (refused["index"], "source 'gw' may not guess" in refused["error"]) == (0, True)
+    with override_settings(ESTIMATES_FROM=frozenset({"*"})):
+        assert post("usage/tokens", [token_record(id="r-4", source="gw", **guess)]).json() == answered(1)
+    entry = QuarantinedRecord.objects.get(key="litellm/" + QuarantinedRecord.objects.earliest("pk").key.partition("/")[2])
+    quarantine_replay(record_id=entry.pk, actor="lin", reason="the client left", now=timezone.now())
+    assert sorted(source for source, _, _ in ledger()) == ["gw", "litellm"]
 
 
 # Prompts and answers

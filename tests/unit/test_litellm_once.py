@@ -323,15 +323,81 @@ def test_a_failed_attempt_and_its_fallback_are_two_records(tmp_path: Path, hooks
     assert [(record["status"], record["output_tokens"]) for record in kept(tmp_path)] == [("failure", 0), ("success", 13)]
 
 
-async def chunks() -> AsyncIterator[str]:
-    yield "one"
-    yield "two"
+async def chunks(*given: Any) -> AsyncIterator[Any]:
+    for chunk in given or ("one", "two"):
+        yield chunk
 
 
-async def streamed(hooks: Hooks, data: dict[str, Any]) -> list[Any]:
+async def streamed(hooks: Hooks, data: dict[str, Any], response: Any = None) -> list[Any]:
     """What a client gets of a stream."""
-    stream = hooks.async_post_call_streaming_iterator_hook(user_api_key_dict=None, response=chunks(), request_data=data)
+    stream = hooks.async_post_call_streaming_iterator_hook(
+        user_api_key_dict=None, response=response or chunks(), request_data=data
+    )
     return [chunk async for chunk in stream]
+
+
+class Wrapper:
+    """LiteLLM's wrapper of a stream: it keeps the chunks, hands them on without their usage, and may count by itself."""
+
+    def __init__(self, *given: Any, last: Any = None) -> None:
+        self.chunks: list[Any] = []
+        self.given, self.last = iter(given), [last] if last else []
+
+    def __aiter__(self) -> "Wrapper":
+        return self
+
+    async def __anext__(self) -> Any:
+        for chunk in self.given:
+            self.chunks.append(chunk)
+            return SimpleNamespace(choices=chunk.choices)
+        if self.last:
+            return self.last.pop()
+        raise StopAsyncIteration
+
+
+async def routed(wrapper: Wrapper) -> AsyncIterator[Any]:
+    """What LiteLLM's router makes of it."""
+    async for chunk in wrapper:
+        yield chunk
+
+
+TEXT = SimpleNamespace(choices=["x"], usage=None)
+LAST = SimpleNamespace(choices=[], usage=CHAT)
+SSE = b'event: message_delta\ndata: {"type": "message_delta", "usage": {"output_tokens": 13}}\n\n'
+PROVIDER, GUESS = None, "gateway_estimate"
+
+
+@pytest.mark.parametrize(
+    ("response", "source"),
+    [
+        (lambda: chunks(TEXT, TEXT), GUESS), (lambda: chunks(TEXT, LAST), PROVIDER),
+        (lambda: chunks({"choices": []}, {"choices": [], "usage": CHAT}), PROVIDER),
+        (lambda: chunks(b'data: {"type": "ping"}\n\n'), GUESS), (lambda: chunks(b"data: [DONE]", SSE), PROVIDER),
+        (lambda: chunks(SimpleNamespace(type="response.completed", response=SimpleNamespace(usage=RESPONSES))), PROVIDER),
+        (lambda: Wrapper(TEXT, LAST), PROVIDER), (lambda: Wrapper(TEXT, last=LAST), GUESS),
+        (lambda: Wrapper(TEXT, LAST, last=LAST), PROVIDER),
+        (lambda: routed(Wrapper(TEXT, LAST)), PROVIDER), (lambda: routed(Wrapper(TEXT, last=LAST)), GUESS),
+    ],
+)  # fmt: skip
+def test_a_stream_without_usage_is_a_guess_of_the_gateway(
+    tmp_path: Path, hooks: Hooks, response: Any, source: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """litellm#35290: 720 characters of Chinese became 760 output tokens that nobody had counted."""
+    monkeypatch.setattr(litellm_callback, "STREAM_WAIT_S", 0.01)
+    data = begun(hooks, stream=True)
+    asyncio.run(streamed(hooks, data, response()))
+    log(hooks, data, CHAT)
+    (record,) = kept(tmp_path)
+    assert (record.get("attributes") or {}).get("usage_source") == source
+    assert counts(record) == (110, 10, 0, 13, 4)
+
+
+def test_an_answer_that_was_not_streamed_is_no_guess(tmp_path: Path, hooks: Hooks) -> None:
+    data = begun(hooks)
+    answer(hooks, data, SimpleNamespace(id="chatcmpl-1", usage=CHAT))
+    log(hooks, data, CHAT)
+    (record,) = kept(tmp_path)
+    assert "usage_source" not in record["attributes"]
 
 
 def test_a_stream_ends_for_its_client_when_its_usage_is_written(tmp_path: Path, hooks: Hooks) -> None:

@@ -8,7 +8,14 @@ from typing import Any, Literal
 
 from billing.usage.models import AcceptedRows
 from metering.messages import Message
-from metering.records import EfficiencySample, EngineReading, GpuAllocation, NodeCapacity, UncheckedTokenUsage
+from metering.records import (
+    GATEWAY_ESTIMATE,
+    EfficiencySample,
+    EngineReading,
+    GpuAllocation,
+    NodeCapacity,
+    UncheckedTokenUsage,
+)
 
 
 class Meaning(Enum):
@@ -24,12 +31,14 @@ class Meaning(Enum):
 class Reporter:
     """Who reports to which endpoint (`door`, as its column is called). `source` limits a token to one gateway or cluster;
     `future_limit_s` is how far ahead of the clock an instant may lie, None where a person takes a record in knowingly.
+    `estimates_from`: sources whose gateway may guess what was used (`*`: all), None where a person decides.
     """
 
     name: str
     door: str
     source: str = ""
     future_limit_s: int | None = None
+    estimates_from: frozenset[str] | None = None
 
 
 def may_not_report(reporter: Reporter, field: Literal["cluster", "source"], value: str) -> Message | None:
@@ -42,6 +51,19 @@ def may_not_report(reporter: Reporter, field: Literal["cluster", "source"], valu
         )
     return Message(
         "source %(source)s: this token may report for %(own)s only", source=repr(value), own=repr(reporter.source)
+    )
+
+
+def may_not_estimate(reporter: Reporter, record: UncheckedTokenUsage) -> Message | None:
+    """Why the usage of this record, which its gateway guessed, is not billed unseen; None where it was counted or may be."""
+    allowed = reporter.estimates_from
+    if allowed is None or "*" in allowed or record.source in allowed:
+        return None
+    if not record.attributes or record.attributes.get("usage_source") != GATEWAY_ESTIMATE:
+        return None
+    return Message(
+        "gateway_estimate: the provider of model %(model)s counted nothing, and source %(source)s may not guess",
+        model=record.model, source=repr(record.source),
     )
 
 

@@ -5,7 +5,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from operator import attrgetter
 
-from billing.usage.services.outcome import Refusal, Reporter, in_the_future, latest_instant, may_not_report
+from billing.usage.services.outcome import (
+    Refusal,
+    Reporter,
+    in_the_future,
+    latest_instant,
+    may_not_estimate,
+    may_not_report,
+)
 from billing.usage.store.columns import ReportedColumns, reported_columns
 from billing.usage.store.dimensions import remembered_dimensions
 from metering.messages import Message
@@ -17,6 +24,7 @@ from metering.records import PAID_BY_CALL, Rejected, TokenUsage
 COLUMNS_FROM = 64
 _times = attrgetter("time")
 _sources = attrgetter("source")
+_attributes = attrgetter("attributes")
 
 
 @dataclass(slots=True, eq=False)
@@ -53,7 +61,8 @@ def token_batch(
     batch = TokenBatch(reporter, raw_at, records, where, [_invalid(item) for item in rejected], columns)
     latest = latest_instant(reporter, now) or LATEST
     is_foreign = reporter.source != "" and not {reporter.source}.issuperset(map(_sources, records))
-    if is_foreign or not all(map(latest.__ge__, map(_times, records))):
+    remarked = reporter.estimates_from is not None and any(map(_attributes, records))
+    if is_foreign or remarked or not all(map(latest.__ge__, map(_times, records))):
         _sort_out(batch, latest, now)
     if batch.columns is None and len(batch.records) >= COLUMNS_FROM:
         batch.columns = reported_columns(batch.records, remembered_dimensions())
@@ -68,6 +77,8 @@ def _sort_out(batch: TokenBatch, latest: datetime, now: datetime) -> None:
             batch.refusals.append(Refusal(place, key, error, "invalid", batch.raw_at(place)))
         elif record.time > latest:
             batch.refusals.append(Refusal(place, key, in_the_future(record, now), "future", batch.raw_at(place)))
+        elif error := may_not_estimate(batch.reporter, record):
+            batch.refusals.append(Refusal(place, key, error, "invalid", batch.raw_at(place)))
         else:
             kept.append((record, place))
     batch.records, batch.places = [record for record, _ in kept], [place for _, place in kept]
