@@ -45,7 +45,9 @@ NUMBER_PATH: Final = re.compile(r"[A-Za-z0-9_.\-\[\]()]{1,160}\Z")
 """What `numbers_of_usage` calls a number; it reads again what it has called so."""
 NUMBER_TEXT: Final = re.compile(r"[-+]?[0-9]{1,20}(\.[0-9]{1,20})?\Z")
 WHOLE_TEXT: Final = re.compile(r"[-+]?[0-9]{1,20}\Z")
-SPEAKS_OF_USAGE: Final = re.compile(r"token|cach|audio|image|calls?(?![a-z])|tier|usage|withheld", re.IGNORECASE)
+SPEAKS_OF_USAGE: Final = re.compile(
+    r"token|cach|audio|image|video|calls?(?![a-z])|tier|usage|thought|reasoning|withheld", re.IGNORECASE
+)
 """Words in the path of a number that may be usage, where the object holds other things too; "withheld" is ours."""
 WORD: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 MEASURES: Final = frozenset({

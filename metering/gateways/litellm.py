@@ -36,7 +36,15 @@ from metering.gateways.translation import Fields, UndatedUsage, from_epoch, requ
 from metering.messages import Message
 from metering.record_checks import RecordError
 from metering.records import TokenUsage, from_row, paid_by_call, shown
-from metering.token_usage import NOTHING, REPEATED, TokenClasses, token_classes, without_texts
+from metering.token_usage import (
+    NOTHING,
+    REPEATED,
+    TokenClasses,
+    numbers_of_usage,
+    refuse_unread,
+    token_classes,
+    without_texts,
+)
 
 GUESSED: Final = "suanpan_guessed"
 """Field that our callback adds to the payload of a stream in which the provider counted nothing."""
@@ -74,7 +82,8 @@ NO_MODEL: Final = "(none)"
 
 def redacted(payload: Fields, *, source: str) -> Fields:
     """Identity, who, and counts; prompts, responses, headers, tags, error texts and everything else are dropped."""
-    kept = scalars(payload, PAYLOAD)
+    flat = {name: value for name, value in payload.items() if not isinstance(value, Mapping | list)}
+    kept = {**numbers_of_usage(flat, known=PAYLOAD), **scalars(payload, PAYLOAD)}
     metadata, errors = _mapping(payload, "metadata"), _mapping(payload, "error_information")
     kept["metadata"] = {**scalars(metadata, METADATA), "usage_object": without_texts(_mapping(metadata, "usage_object"))}
     code = str(errors.get("error_code") or "")
@@ -163,6 +172,7 @@ def classes(record: Fields) -> TokenClasses:
     payload: Fields = record["payload"]
     if payload.get("cache_hit") in (True, "True"):  # the table of spend logs has it as a text
         return REPEATED
+    refuse_unread({name: value for name, value in payload.items() if name != "metadata"}, known=PAYLOAD)
     input_only = payload.get("call_type") in INPUT_ONLY
     totals = {name: payload.get(name) for name in ("prompt_tokens", "completion_tokens", "total_tokens")}
     for stated in (_completed(payload["metadata"]["usage_object"], totals, input_only), totals):

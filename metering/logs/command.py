@@ -19,11 +19,11 @@ from metering.delivery import DeliveryThread
 from metering.logs.checkpoints import Checkpoints
 from metering.logs.following import Follower
 from metering.logs.formats import FORMATS, Translate, translator
-from metering.logs.mapping import LogRecord
+from metering.logs.mapping import Incomplete, LogRecord
 from metering.logs.reading import FileReader, Sink, SpoolSink
 from metering.numbering import Numbering
 from metering.record_checks import RecordError
-from metering.records import PAID_BY_CALL, TokenUsage
+from metering.records import GATEWAY_ESTIMATE, PAID_BY_CALL, TokenUsage
 from metering.spool import Spool, SpoolFullError, locked, open_state
 
 COLUMNS: Final = (
@@ -122,9 +122,23 @@ def _to_file(options: argparse.Namespace, translate: Translate) -> int:
     connection = sqlite3.connect(":memory:")
     checkpoints = Checkpoints(connection, None)
     with nullcontext(sys.stdout) if options.out == "-" else Path(options.out).open("w", encoding="utf-8", newline="") as out:
-        follower = _follower(options, translate, connection, checkpoints, CsvSink(out))
+        follower = _follower(options, _without_guesses(translate), connection, checkpoints, CsvSink(out))
         follower.read_all()
     return _report(checkpoints.counts(), follower, once=True)
+
+
+def _without_guesses(translate: Translate) -> Translate:
+    """The same, but for what the gateway guessed: a usage file has no column that says so, and would make it a count."""
+
+    def counted(fields: Mapping[str, Any], derived_id: str) -> list[LogRecord]:
+        return [
+            Incomplete(msgspec.to_builtins(record), f"{GATEWAY_ESTIMATE}: a usage file does not say so; report it instead")
+            if isinstance(record, TokenUsage) and (record.attributes or {}).get("usage_source") == GATEWAY_ESTIMATE
+            else record
+            for record in translate(fields, derived_id)
+        ]
+
+    return counted
 
 
 def _to_platform(options: argparse.Namespace, translate: Translate) -> int:

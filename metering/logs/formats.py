@@ -26,7 +26,7 @@ from metering.logs.mapping import (
 )
 from metering.record_checks import RecordError
 from metering.records import TokenUsage, paid_by_call
-from metering.token_usage import json_object, refuse_unread
+from metering.token_usage import json_object
 from metering.usage_dialects import OTEL
 
 Translate = Callable[[Fields, str], list[LogRecord]]
@@ -110,6 +110,7 @@ ONE_API: Final = LineMapping(
     output_tokens="completion_tokens",
     cache_read_input_tokens="other.cache_tokens",
     cache_creation_input_tokens="other.cache_write_tokens | other.cache_creation_tokens",
+    estimated="other.admin_info.local_count_tokens",
     attributes={"channel": "channel | channel_id"},
     other_numbers=(
         "other.text_input", "other.audio_input", "other.text_output", "other.audio_output", "other.image_output",
@@ -224,7 +225,6 @@ def spend_log(fields: Fields, derived_id: str, *, source: str, consumer: tuple[s
     record = litellm.redacted(payload, source=source)
     request = {**litellm.request(record, consumer=consumer), "id": str(fields["request_id"])}
     try:
-        refuse_unread({name: value for name, value in fields.items() if not isinstance(value, Mapping | list)}, known=counts)
         classes = litellm.classes(record)
     except RecordError as error:
         return [Incomplete(request, str(error), litellm.stated(record))]

@@ -79,7 +79,7 @@ class LineMapping(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     `tool_use_input_tokens` is input that `input_tokens` leaves out. `input_only`: the log is of requests that make no
     output (embeddings, rerank), so that a total alone is input. `gateway_cache` is true or begins with `hit` for an answer
-    that the gateway had in a cache of its own.
+    that the gateway had in a cache of its own, `estimated` is true where the gateway counted what the provider did not.
 
     `other_numbers`: paths of numbers whose names speak of usage but that are parts of these counts, or none.
 
@@ -102,6 +102,7 @@ class LineMapping(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     site: str = ""
     status: str = ""
     gateway_cache: str = ""
+    estimated: str = ""
     attributes: dict[str, str] = {}
     other_numbers: tuple[str, ...] = ()
     time_unit: Literal["s", "ms", "us", "ns"] = "s"
@@ -153,6 +154,8 @@ class LineReader:
         hit = str(self._find["gateway_cache"](fields)).lower().startswith(HIT)
         try:
             classes = REPEATED if hit else self._by_name(counts) if usage is None else self._of_object(usage)
+            if self._find["estimated"](fields) in (True, "true") and not hit and classes is not NOTHING:
+                classes = classes.as_estimate()
             if not (hit or model is None):
                 refuse_unread(fields, known=self._known, opened=self._opened, left_out=self._left_out)
         except RecordError as error:
@@ -313,4 +316,4 @@ _COUNTS: Final = (
     "input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "reasoning_output_tokens",
     "tool_use_input_tokens", "total_tokens",
 )  # fmt: skip
-_PATHS: Final = ("time", "consumer", "model", "usage", "provider", "site", "status", "gateway_cache", *_COUNTS)
+_PATHS: Final = ("time", "consumer", "model", "usage", "provider", "site", "status", "gateway_cache", "estimated", *_COUNTS)

@@ -225,6 +225,17 @@ def test_a_mapping_that_finds_no_usage_at_all_ends_with_3(
     assert capsys.readouterr().err.splitlines() == ["0 records", said]
 
 
+def test_a_usage_file_leaves_out_what_the_gateway_guessed_and_names_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    log, mapping, out = tmp_path / "own.log", tmp_path / "mapping.yaml", tmp_path / "usage.csv"
+    mapping.write_text("estimated: guessed\n", encoding="utf-8")
+    log.write_text(line(1, guessed=True) + line(2, guessed=False), encoding="utf-8")
+    assert main(["tokens", str(log), "--format", "envoy", "--mapping", str(mapping), "--out", str(out)]) == 3
+    assert "r1:2026-10-05T10:00:00Z: gateway_estimate: a usage file does not say so" in caplog.text
+    assert [row["id"] for row in csv.DictReader(out.read_text().splitlines())] == ["r2:2026-10-05T10:00:00Z"]
+
+
 def test_the_spool_holds_bodies_of_at_most_a_thousand_records_with_the_incomplete_ones(tmp_path: Path) -> None:
     connection = open_state(tmp_path / "s.sqlite")
     spool = Spool(connection)

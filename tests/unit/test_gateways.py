@@ -328,6 +328,13 @@ def test_a_count_that_the_usage_object_leaves_out_is_that_of_the_totals_beside_i
     assert "not stated" in refusal(payloads(payload(metadata={"usage_object": {"prompt_tokens": 99}})))
 
 
+def test_a_number_beside_the_totals_of_a_payload_that_may_be_usage_goes_to_quarantine() -> None:
+    beside = {"cache_creation_input_tokens": 30, "response_time": 4.5, "cache_key": "12", "saved_cache_cost": 0.1}
+    (rejected,) = payloads(payload(**beside)).rejected
+    assert str(rejected.error) == "cache_creation_input_tokens 30 is not known"
+    assert json.loads(rejected.raw)["payload"]["cache_creation_input_tokens"] == 30
+
+
 def test_a_batch_that_is_fetched_again_is_the_same_record_whatever_its_call_id() -> None:
     """litellm#12084"""
     given = payload(call_type="aretrieve_batch", id="batch_1")

@@ -381,6 +381,15 @@ def test_what_claude_cached_by_lifetime_alone_is_in_the_total_that_new_api_makes
     assert only("new-api", row(prompt_tokens=50, other=json.dumps(other))).counts == (298, 0, 248, 20, 0)
 
 
+def test_what_new_api_counted_by_itself_is_a_guess_of_the_gateway() -> None:
+    other = {"cache_tokens": 0, "admin_info": {"local_count_tokens": True, "use_channel": ["4"]}}
+    record = only("new-api", row(other=json.dumps(other)))
+    assert record.counts == (100, 0, 0, 20, 0)
+    assert record.attributes == {"cache_counts": "unknown", "usage_source": "gateway_estimate", "channel": "4"}
+    other["admin_info"] = {"local_count_tokens": False}
+    assert only("new-api", row(other=json.dumps(other))).attributes == {"channel": "4"}
+
+
 def test_other_types_of_rows_bill_nothing_and_a_refund_of_tokens_is_for_a_person() -> None:
     assert [reported("one-api", row(type=kind)) for kind in (1, "3", 4, 5)] == [[], [], [], []]
     assert reported("new-api", row(type=6, prompt_tokens=0, completion_tokens=0)) == []
