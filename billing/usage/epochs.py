@@ -35,15 +35,18 @@ def ingest_lock_shared() -> int:
         return int(cursor.fetchone()[0])
 
 
-def epoch_advance(*, start: datetime, end: datetime, rating_rules: int) -> int:
-    """Close [start, end) to regular usage; returns the number of this close. `ingest_lock_exclusive` was called before."""
-    close_seq = last_close_seq() + 1
+def next_close_seq() -> int:
+    """The number that a close takes now. `ingest_lock_exclusive` was called before."""
+    return last_close_seq() + 1
+
+
+def epoch_advance(*, close_seq: int, start: datetime, end: datetime, rating_rules: int) -> None:
+    """Close [start, end) to regular usage, with the next number, which its period has by now."""
     Close.objects.create(close_seq=close_seq, start=start, end=end, rating_rules=rating_rules)
-    return close_seq
 
 
 def epoch_withdraw(*, close_seq: int, now: datetime) -> None:
-    """Take close `close_seq` back; no later one may exist. `ingest_lock_exclusive` was called before."""
+    """Take close `close_seq` back; no later one may stand. `ingest_lock_exclusive` was called before."""
     Close.objects.filter(close_seq=close_seq).update(withdrawn_at=now)
 
 

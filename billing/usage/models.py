@@ -1,8 +1,12 @@
 """What was used, as it was reported. Token events live in plain tables of the first migration: their path has no ORM."""
 
+from django.contrib.postgres.constraints import ExclusionConstraint
+from django.contrib.postgres.fields import RangeOperators
 from django.contrib.postgres.indexes import BrinIndex
 from django.db import models
 from django.db.models import F, Q
+
+from billing.tenancy.models import ValidRange
 
 
 class GpuAllocation(models.Model):
@@ -340,6 +344,15 @@ class Close(models.Model):
     end = models.DateTimeField()
     withdrawn_at = models.DateTimeField(null=True)
     rating_rules = models.SmallIntegerField(db_default=1)
+
+    class Meta:
+        constraints = [
+            ExclusionConstraint(
+                name="one_standing_close_at_a_time",
+                expressions=[(ValidRange("start", "end"), RangeOperators.OVERLAPS)],
+                condition=Q(withdrawn_at=None),
+            )
+        ]
 
 
 class QuarantinedRecord(models.Model):

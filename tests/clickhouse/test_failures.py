@@ -20,7 +20,6 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from billing.tenancy.database_roles import rights_grant
 from billing.usage.archive import rows
-from billing.usage.epochs import epoch_advance, ingest_lock_exclusive
 from billing.usage.scope import EpochFilter
 from billing.usage.services import Reporter, token_batch, tokens
 from billing.usage.services.token_shards import token_store_begin
@@ -32,6 +31,7 @@ from metering.records import TokenUsage, decode_batch
 from tests.clickhouse.servers import Replica, healed
 from tests.documented import OPERATIONS, of_page, words
 from tests.factories import AFTER, ingest_tokens, own_token, person, token_record
+from tests.factories.closing import window_close
 from tests.factories.ingest import OCTOBER, answer
 from tests.factories.token_endpoint import body, through_django
 from tests.stored_rows import query, rewrite
@@ -118,9 +118,7 @@ def test_what_a_writer_inserts_after_it_lost_its_lock_counts_for_nobody(
         reached.wait(60)  # two tables in two shards
     query("SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND classid = %s", sharded.SHARD_LOCK)
     for _ in range(closes):
-        with transaction.atomic():
-            ingest_lock_exclusive()
-            epoch_advance(start=OCTOBER.start, end=OCTOBER.end, rating_rules=1)
+        window_close(OCTOBER.start, OCTOBER.end)
     assert answer(ingest_tokens(*RECORDS)) == (40, 0, 0, 0)
     go_on.set()
     thread.join(60)

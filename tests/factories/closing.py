@@ -11,9 +11,10 @@ from django.db import connection, transaction
 from billing.closing.report import build_report
 from billing.closing.services.closing import period_close
 from billing.corrections.services.proof import period_verify
-from billing.invoices.models import Invoice
+from billing.invoices.models import BillingPeriod, Invoice
 from billing.invoices.services.invoices import invoices_issue
 from billing.invoices.services.periods import period_open
+from billing.usage.epochs import epoch_advance, ingest_lock_exclusive, next_close_seq
 from tests.factories import SET_UP
 from tests.factories.months import OCTOBER_OVER
 
@@ -24,6 +25,18 @@ def close(month: str = "2026-10", now: datetime = OCTOBER_OVER) -> Any:
 
 class Died(Exception):
     """Whoever closes is gone."""
+
+
+def window_close(start: datetime, end: datetime) -> int:
+    """Close [start, end) without a bill, as a month of its own, its rating by the first rules; returns its number."""
+    with transaction.atomic():
+        ingest_lock_exclusive()
+        number = next_close_seq()
+        period = BillingPeriod.objects.create(month=f"{start:%Y-%m}", zone="UTC", start=start, end=end)
+        period.status, period.close_seq = BillingPeriod.Status.CLOSING, number
+        period.save()
+        epoch_advance(close_seq=number, start=start, end=end, rating_rules=1)
+    return number
 
 
 def close_cut_off(month: str = "2026-10", now: datetime = OCTOBER_OVER) -> None:

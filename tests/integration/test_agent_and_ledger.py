@@ -10,13 +10,14 @@ import pytest
 from billing.closing.report import Check, ReportedException, build_report
 from billing.invoices.selectors import period_of
 from billing.tenancy.tokens import api_token_create
-from billing.usage.models import AgentWatermark, Close, CoverageNote, GpuAllocation, NodeCapacity, QuarantinedRecord
+from billing.usage.models import AgentWatermark, CoverageNote, GpuAllocation, NodeCapacity, QuarantinedRecord
 from billing.usage.selectors import allocated_twice_by_pod, not_taken_in
 from billing.usage.services.watermarks import AgentNote, agent_notes_add
 from metering.intervals import Interval, billing_month
 from tests.agent.claims import late
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations
 from tests.factories.agents import LedgerRig
+from tests.factories.closing import window_close
 from tests.stored_rows import query
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -118,7 +119,7 @@ def test_what_cannot_be_metered_blocks_the_months_of_the_billing_zone(zone: str,
 
 def test_what_was_not_metered_in_a_closed_month_blocks_the_next(tmp_path: Path) -> None:
     closed = billing_month("2026-10", "UTC")
-    Close.objects.create(start=closed.start, end=closed.end, close_seq=1)
+    window_close(closed.start, closed.end)
     at = closed.end - timedelta(hours=1)
     agent_notes_add(
         agent="agent-1", cluster="hq-1", kind="problem", notes={"pod nlp/a (a)": AgentNote("claim never", at, at)},

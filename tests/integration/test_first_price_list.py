@@ -8,8 +8,8 @@ import pytest
 
 from billing.rates.models import PriceDraft
 from billing.rates.services import PriceDraftError, price_draft_approve, price_draft_create, price_draft_submit
-from billing.usage.models import Close
 from tests.factories import apply
+from tests.factories.closing import window_close
 from tests.factories.prices import DECEMBER, LIST, NOW
 
 pytestmark = pytest.mark.django_db
@@ -44,7 +44,7 @@ def test_the_first_list_starts_at_the_first_usage_and_no_other_list_does() -> No
 
 def test_the_first_list_starts_in_the_future_once_a_month_was_closed() -> None:
     first, later = draft("first"), submit(draft("later"))
-    Close.objects.create(close_seq=1, start=OCTOBER, end=OCTOBER + timedelta(days=31))
+    window_close(OCTOBER, OCTOBER + timedelta(days=31))
 
     with pytest.raises(PriceDraftError, match=PASSED):
         submit(first)

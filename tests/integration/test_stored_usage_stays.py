@@ -13,7 +13,6 @@ from billing.closing.services.closing import period_close
 from billing.closing.services.waivers import WaiverError, exception_waive
 from billing.invoices.services.invoices import invoices_issue
 from billing.invoices.services.periods import period_open
-from billing.usage.epochs import epoch_advance
 from billing.usage.models import AllocationRevision, GpuAllocation, QuarantinedRecord
 from billing.usage.services import (
     Reporter,
@@ -36,6 +35,7 @@ from billing.usage.store.archived import ArchivedMonth, month_note
 from metering.intervals import Interval
 from metering.records import EfficiencySample, EngineReading, NodeCapacity, TokenUsage, decode_batch
 from tests.factories import AFTER, allocation_record, apply, ingest_allocations, ingest_tokens, token_record
+from tests.factories.closing import window_close
 from tests.stored_rows import query
 
 pytestmark = pytest.mark.django_db
@@ -100,7 +100,7 @@ def something_of_everything() -> None:
     watch_notes_add(agent="a", cluster="hq-1", kind="unwatched", stretches=[stretch])
     agent_notes_add(agent="a", cluster="hq-1", kind="problem", notes={"pod": "1.5"}, now=START)
     cluster_scans_add(agent="a", cluster="hq-1", scans=[Scan(START, 1, 1, 0)])
-    epoch_advance(start=START - timedelta(days=30), end=START - timedelta(days=20), rating_rules=1)
+    window_close(START - timedelta(days=30), START - timedelta(days=20))
     month_note(ArchivedMonth("2026-09", Interval(START - timedelta(days=30), START - timedelta(days=20)), 1, 1, "2026-09"))
     with connection.cursor() as cursor:
         cursor.execute("INSERT INTO token_sealed VALUES (1, decode(repeat('07', 32), 'hex'))")
@@ -206,7 +206,7 @@ def test_what_a_close_has_billed_of_an_allocation_stays_and_the_rest_is_cut(tmp_
     apply(tmp_path)
     seen = {"started_at": "2026-10-31T12:00:00Z", "ended_at": None, "end_reason": None}
     ingest_allocations(allocation_record(1, **seen, observed_until="2026-11-02T00:00:00Z"))
-    epoch_advance(start=datetime(2026, 9, 30, 16, tzinfo=UTC), end=datetime(2026, 10, 31, 16, tzinfo=UTC), rating_rules=1)
+    window_close(datetime(2026, 9, 30, 16, tzinfo=UTC), datetime(2026, 10, 31, 16, tzinfo=UTC))
     update = "UPDATE usage_allocationrevision SET until = "
     for change in ("'2026-10-31T15:59:59Z'", "'2026-11-02T00:00:01Z'"):
         assert refused(update + change), change

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from billing.usage.epochs import epoch_advance
 from billing.usage.scope import EpochFilter
 from billing.usage.selectors import late_windows
 from billing.usage.services import rollups_fold
@@ -16,6 +15,7 @@ from billing.usage.store.sums import FEW, token_sums
 from metering.intervals import Interval, billing_month
 from tests.factories import allocation_record as hold
 from tests.factories import ingest_allocations, ingest_tokens, token_record
+from tests.factories.closing import window_close
 from tests.stored_rows import query
 
 OCTOBER = billing_month("2026-10", "Asia/Shanghai")
@@ -91,12 +91,12 @@ MONTHS = [billing_month(f"2026-{month:02}", "Asia/Shanghai") for month in (6, 7,
 )  # fmt: skip
 def test_a_window_is_late_where_tokens_of_it_came_since_the_close_before(at: str, late: list[int], folded: bool) -> None:
     for window in MONTHS[:3]:
-        epoch_advance(start=window.start, end=window.end, rating_rules=1)
+        window_close(window.start, window.end)
     ingest_tokens(token_record(1, time=at))
     if folded:
         rollups_fold()
     assert [span.close_seq for span in late_windows(4)] == late
-    epoch_advance(start=MONTHS[3].start, end=MONTHS[3].end, rating_rules=1)
+    window_close(MONTHS[3].start, MONTHS[3].end)
     assert late_windows(5) == []  # the close before has billed it
 
 
@@ -110,6 +110,6 @@ def test_a_window_is_late_where_tokens_of_it_came_since_the_close_before(at: str
 )  # fmt: skip
 def test_a_window_is_late_where_holds_of_it_came_since_the_close_before(start: str, end: str, late: list[int]) -> None:
     for window in MONTHS[:3]:
-        epoch_advance(start=window.start, end=window.end, rating_rules=1)
+        window_close(window.start, window.end)
     ingest_allocations(hold(1, started_at=start, ended_at=end, observed_until=end))
     assert [span.close_seq for span in late_windows(4)] == late

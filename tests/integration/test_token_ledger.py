@@ -13,13 +13,13 @@ from uuid import UUID
 import pytest
 from django.db import DataError, OperationalError, connection, connections
 
-from billing.usage.models import Close
 from billing.usage.services import IngestOutcome, Reporter, token_group, tokens
 from billing.usage.services.outcome import Reporter as ReporterType
 from billing.usage.services.token_batch import TokenBatch, token_batch
 from billing.usage.services.token_group import GroupCommit
 from metering.records import TokenUsage, decode_batch
 from tests.factories import AFTER, ingest_tokens, token_record
+from tests.factories.closing import window_close
 from tests.factories.threads import at_once
 from tests.stored_rows import ledger_emptied, query, rewrite, token_events
 
@@ -282,7 +282,7 @@ def test_a_report_is_written_again_over_a_new_connection_if_its_own_was_dead(com
 def test_a_large_report_after_a_close_belongs_to_the_next(committing: None) -> None:
     number = tokens.SMALL + 1
     ingest_tokens(*[token_record(place) for place in range(number)])
-    Close.objects.create(close_seq=1, start=datetime(2026, 1, 1, tzinfo=UTC), end=datetime(2026, 1, 2, tzinfo=UTC))
+    window_close(datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 2, tzinfo=UTC))
     assert ingest_tokens(*[token_record(place) for place in range(2 * number)]).accepted == number
     assert query(f"SELECT epoch, count(*) FROM {token_events()} GROUP BY 1 ORDER BY 1") == [(0, number), (1, number)]
     hours = "SELECT epoch, sum(requests)::int FROM token_hour_delta GROUP BY 1 ORDER BY 1"

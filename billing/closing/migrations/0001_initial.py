@@ -1,8 +1,6 @@
 import django.db.models.deletion
 from django.db import migrations, models
 
-from billing.runtime.sql_files import sql_applied
-
 
 class Migration(migrations.Migration):
     initial = True
@@ -132,5 +130,4 @@ class Migration(migrations.Migration):
                 ],
             },
         ),
-        *sql_applied("billing.closing", "guards"),
     ]

@@ -35,7 +35,7 @@ from billing.tenancy.models import Team
 from billing.tenancy.selectors import billing_setup
 from billing.usage.altered import usage_altered
 from billing.usage.digests import usage_digest
-from billing.usage.epochs import epoch_advance, epoch_withdraw, ingest_lock_exclusive
+from billing.usage.epochs import epoch_advance, epoch_withdraw, ingest_lock_exclusive, next_close_seq
 from metering.messages import Message, UserError
 from pricing.number_text import amounts_text
 from pricing.rating import Charge
@@ -130,11 +130,12 @@ def _cut_off(month: str, actor: str, now: datetime, checked: CloseCheck | None =
         reference_data_lock()
         report, rated = (checked or close_check(period, now=now)).at_cut_off(period, now=now)
         _require_closable(report)
-        period.close_seq = epoch_advance(start=period.start, end=period.end, rating_rules=rules.NOW)
-        capacity_freeze(window=period.window, close_seq=period.close_seq)
+        period.close_seq = close_seq = next_close_seq()
         period.status = BillingPeriod.Status.CLOSING
         period.closed_by = actor
         period.save()
+        epoch_advance(close_seq=close_seq, start=period.start, end=period.end, rating_rules=rules.NOW)
+        capacity_freeze(window=period.window, close_seq=close_seq)
         audit_record(actor=actor, action="period_cut_off", subject=month, detail={"close_seq": period.close_seq})
         return rated
 

@@ -3,6 +3,7 @@
 import json
 from dataclasses import dataclass
 
+from billing.corrections.close_proof import closes_altered
 from billing.corrections.note_proof import correction_follows, note_again
 from billing.invoices.issued import issued_notes
 from billing.invoices.lines import (
@@ -60,7 +61,8 @@ def period_verify(*, month: str, usage: bool = True) -> list[Proof]:
     """Rate a closed period again; one proof per team that has, or should have, an invoice, and one per note issued in it.
 
     That of a team which cannot be rated says why, and holds as little as those of others where these hang on it. `usage`:
-    also whether the usage itself is what was reported and what the close saw; what is not gives a proof that does not hold.
+    also whether its close is as it was made, and the usage what was reported and what the close saw; what is not gives a
+    proof that does not hold.
     """
     period = BillingPeriod.objects.get(month=month, status=BillingPeriod.Status.CLOSED)
     assessment = _again(period)
@@ -96,7 +98,8 @@ def _usage_faults(period: BillingPeriod) -> list[tuple[str, str]]:
     The close keeps a digest of the usage that it billed in the audit log, whose entries are chained.
     """
     window = period.window
-    faults: list[tuple[str, str]] = [("as reported", item.detail) for item in usage_altered(window)]
+    faults = [(fault.expected, fault.found) for fault in closes_altered() if fault.month == period.month]
+    faults += [("as reported", item.detail) for item in usage_altered(window)]
     moved = ", ".join(f"{name} {count:+d}" for name, count in rollup_difference(window).items() if count)
     faults += [("token roll-ups = token events", moved)] if moved else []
     faults += [("records in the archive", fault) for fault in archive_faults(period.month)]

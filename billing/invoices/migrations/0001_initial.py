@@ -3,8 +3,6 @@ import django.contrib.postgres.fields
 import django.db.models.deletion
 from django.db import migrations, models
 
-from billing.runtime.sql_files import sql_applied
-
 
 class Migration(migrations.Migration):
     initial = True
@@ -754,5 +752,4 @@ class Migration(migrations.Migration):
                 name="a_credit_names_its_line",
             ),
         ),
-        *sql_applied("billing.invoices", "guards"),
     ]

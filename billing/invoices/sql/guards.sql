@@ -3,14 +3,23 @@
 -- The text of a document is read whole and never searched: uncompressed it is written in less time.
 ALTER TABLE invoices_invoice ALTER COLUMN document SET STORAGE EXTERNAL;
 
--- A closed month opens again by an approved reopening, and only while nothing of it is issued.
+-- A period comes open and takes the next number of a close; it is closed while that close stands, and opens again once it
+-- is taken back. A closed month opens again by an approved reopening, and only while nothing of it is issued.
 CREATE OR REPLACE FUNCTION invoices_period_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     reopened boolean := EXISTS (SELECT 1 FROM approvals_proposal p
                                 WHERE p.kind = 'reopening' AND p.subject = OLD.month AND p.state = 'approved'
                                   AND (p.payload ->> 'close_seq')::integer = OLD.close_seq)
                         AND NOT EXISTS (SELECT 1 FROM invoices_invoice i WHERE i.period_id = OLD.id AND i.status = 'issued');
+    stands boolean := EXISTS (SELECT 1 FROM usage_close c WHERE c.close_seq = OLD.close_seq AND c.withdrawn_at IS NULL
+                              AND (c.start, c."end") = (OLD.start, OLD."end"));
 BEGIN
+    IF TG_OP = 'INSERT' THEN
+        IF NEW.status <> 'open' THEN
+            RAISE EXCEPTION 'period % comes open', NEW.month USING ERRCODE = 'restrict_violation';
+        END IF;
+        RETURN NEW;
+    END IF;
     IF OLD.status = 'closed' AND (TG_OP = 'DELETE' OR NEW.status <> 'open' OR NOT reopened) THEN
         RAISE EXCEPTION 'period % is closed', OLD.month USING ERRCODE = 'restrict_violation';
     END IF;
@@ -21,9 +30,20 @@ BEGIN
     IF TG_OP = 'UPDATE' AND (NEW.month, NEW.zone, NEW.start, NEW."end") <> (OLD.month, OLD.zone, OLD.start, OLD."end") THEN
         RAISE EXCEPTION 'the bounds of period % are stored once', OLD.month USING ERRCODE = 'restrict_violation';
     END IF;
+    IF TG_OP = 'UPDATE' AND OLD.status = 'open' AND NEW.status <> 'open'
+       AND (NEW.status <> 'closing' OR NEW.close_seq <> (SELECT coalesce(max(close_seq), 0) + 1 FROM usage_close)) THEN
+        RAISE EXCEPTION 'period % is closed by the next close', OLD.month USING ERRCODE = 'restrict_violation';
+    END IF;
+    IF TG_OP = 'UPDATE' AND OLD.status <> 'open' AND NEW.status <> 'open' AND NEW.close_seq <> OLD.close_seq
+       OR TG_OP = 'UPDATE' AND NEW.status = 'closed' AND NOT stands THEN
+        RAISE EXCEPTION 'period % is not closed by close %', OLD.month, NEW.close_seq USING ERRCODE = 'restrict_violation';
+    END IF;
+    IF TG_OP = 'UPDATE' AND OLD.status <> 'open' AND NEW.status = 'open' AND stands THEN
+        RAISE EXCEPTION 'period % is closed by close %', OLD.month, OLD.close_seq USING ERRCODE = 'restrict_violation';
+    END IF;
     RETURN COALESCE(NEW, OLD);
 END $$;
-CREATE OR REPLACE TRIGGER closed_period_is_immutable BEFORE UPDATE OR DELETE ON invoices_billingperiod
+CREATE OR REPLACE TRIGGER closed_period_is_immutable BEFORE INSERT OR UPDATE OR DELETE ON invoices_billingperiod
     FOR EACH ROW EXECUTE FUNCTION invoices_period_guard();
 
 CREATE OR REPLACE FUNCTION invoices_mode_guard() RETURNS trigger LANGUAGE plpgsql AS $$

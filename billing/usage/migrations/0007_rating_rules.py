@@ -1,7 +1,5 @@
 from django.db import migrations, models
 
-from billing.runtime.sql_files import sql_applied
-
 
 class Migration(migrations.Migration):
     dependencies = [
@@ -10,5 +8,4 @@ class Migration(migrations.Migration):
 
     operations = [
         migrations.AddField("close", "rating_rules", models.SmallIntegerField(db_default=1)),
-        *sql_applied("billing.usage", "closes"),
     ]

@@ -3,6 +3,7 @@
 from argparse import ArgumentParser
 from typing import Any
 
+from billing.corrections.close_proof import closes_altered
 from billing.corrections.services.proof import period_verify
 from billing.invoices.models import BillingPeriod
 from billing.rating.rules import rules_of
@@ -11,8 +12,8 @@ from billing.tenancy.app_command import DECIDE, DONE, AppCommand, fail
 
 class Command(AppCommand):
     help = (
-        "Rate closed months again from their usage and compare every document's hash, and the usage with what was reported "
-        "and what the close saw; 3 if one differs."
+        "Rate closed months again from their usage and compare every document's hash, the usage with what was reported "
+        "and what the close saw, and the closes with their periods and the audit log; 3 if one differs."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -25,7 +26,20 @@ class Command(AppCommand):
         if month is not None:
             return self._verify(month, json=json)
         closed = BillingPeriod.objects.filter(status=BillingPeriod.Status.CLOSED).order_by("close_seq")
-        return max((self._verify(one, json=json) for one in closed.values_list("month", flat=True)), default=DONE)
+        months = list(closed.values_list("month", flat=True))
+        held = [self._verify(one, json=json) for one in months]
+        return max([*held, self._verify_other_closes(months, json=json)])
+
+    def _verify_other_closes(self, months: list[str], *, json: bool) -> int:
+        """Closes of months that are open, or of none: no report of a closed month names them."""
+        faults = [fault for fault in closes_altered() if fault.month not in months]
+        if json and faults:
+            usage = [{"expected": fault.expected, "found": fault.found} for fault in faults]
+            self.print_json({"period": None, "rules_of": None, "proofs": [], "usage": usage})
+        for fault in () if json else faults:
+            where = f"the closes of {fault.month}" if fault.month else "the closes"
+            self.say(f"  FAIL {where}: {fault.expected} expected, found {fault.found}")
+        return DECIDE if faults else DONE
 
     def _verify(self, month: str, *, json: bool) -> int:
         try:
