@@ -2,6 +2,7 @@
 billed.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
@@ -9,6 +10,7 @@ from decimal import Decimal
 from django.db.models import QuerySet
 
 from billing.rates.selectors import CarbonBook, PolicyBook, commitment_book, rate_card
+from billing.rating.models import Charge as ChargeRow
 from billing.rating.models import PoolTime, RetroactiveChange
 from billing.rating.reference_data import ReferenceData
 from billing.rating.retroactive import CorrectedOwnershipBook, CorrectedRateCard, PriceCorrection
@@ -18,6 +20,7 @@ from billing.usage.models import Close
 from billing.usage.selectors import last_sample, late_windows
 from metering.intervals import Interval
 from pricing.rate_card import RateCard
+from pricing.rating import Charge, LineKey
 
 Kind = RetroactiveChange.Kind
 
@@ -102,6 +105,13 @@ def billed_slices(valid_from: datetime, valid_until: datetime, through: int) -> 
             if late.close_seq in mine
         ]
     return slices
+
+
+def charges_of_close(close_seq: int, teams: Iterable[str]) -> list[Charge]:
+    """The charges that a close wrote for some teams, without the emissions of their energy, which nobody stores."""
+    rows = ChargeRow.objects.filter(close_seq=close_seq, team__in=list(teams)).order_by("id")
+    fields = (*LineKey.__struct_fields__, "usage_quantity", "unit_price", "facility_kw")
+    return [Charge(LineKey(*row[:-3]), *row[-3:]) for row in rows.values_list(*fields).iterator()]
 
 
 def pool_times(close_seq: int) -> dict[tuple[str, str], PoolTime]:

@@ -26,7 +26,8 @@ from billing.rating.input_fingerprint import Facts, Names, fingerprint_now, inpu
 from billing.rating.models import Charge as ChargeRow
 from billing.rating.models import RatingSnapshot
 from metering.intervals import Interval
-from pricing.rating import Charge, Unpriced
+from pricing.number_text import plain_text
+from pricing.rating import Charge, LineKey, Unpriced
 
 
 class TeamRating(msgspec.Struct, gc=False):
@@ -147,6 +148,41 @@ def charges_differing(rated: RatingResult, close_seq: int) -> int:
     """How many charges of a close do not follow from a rating, or are not stored though they do."""
     rows = ChargeRow.objects.filter(close_seq=close_seq).values_list("line_key", "usage_quantity", "unit_price")
     return lines_differing({key: (quantity, price) for key, quantity, price in rows}, rated)
+
+
+CHARGED: Final = (*LineKey.__struct_fields__, "line_key", "usage_quantity", "unit_price", "facility_kw")
+
+
+def charge_faults(rated: RatingResult, close_seq: int) -> list[tuple[str, str]]:
+    """What should be and what is, for each charge of a close that is not the one that a rating gives, by line.
+
+    Of teams that cannot be rated nothing is asked.
+    """
+    if rated.entangled:
+        return []
+    again = {charge.key: (charge.usage_quantity, charge.unit_price, charge.facility_kw) for charge in rated.charges}
+    stored = dict[LineKey, tuple[Decimal, Decimal, Decimal | None]]()
+    for row in ChargeRow.objects.filter(close_seq=close_seq).values_list(*CHARGED).iterator():
+        key = LineKey(*row[:-4])
+        stored[key] = row[-3:] if key.digest() == row[-4] else (Decimal(0), Decimal(0), None)
+    return [
+        (f"charge {_charge_name(key)}: {_charge_text(again.get(key))}", _charge_text(stored.get(key)))
+        for key in sorted(again.keys() | stored.keys())
+        if again.get(key) != stored.get(key) and key.team not in rated.faults
+    ]
+
+
+def _charge_name(key: LineKey) -> str:
+    parts = (key.team, key.kind, key.sku, key.token_class, key.cluster, key.namespace, key.consumer, key.charge_period)
+    return " ".join(part for part in parts if part)
+
+
+def _charge_text(facts: tuple[Decimal, Decimal, Decimal | None] | None) -> str:
+    if facts is None:
+        return "none"
+    quantity, price, power = facts
+    text = f"{plain_text(quantity)} at {plain_text(price)}"
+    return text if power is None else f"{text}, {plain_text(power)} kW"
 
 
 def lines_differing(stored: Mapping[str, tuple[Decimal, Decimal]], rated: RatingResult) -> int:

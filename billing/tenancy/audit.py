@@ -1,9 +1,12 @@
-"""The audit log: every change to money, prices and ownership, by whom."""
+"""The audit log: every change to money, prices and ownership, by whom.
+
+The database says when an entry came, and takes its actor from the session, for which it is set here (`sql/stamp.sql`).
+"""
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
-from django.utils import timezone
+from django.db import connection, transaction
 from psycopg.types.json import Jsonb
 
 from billing.runtime.bulk_copy import rows_copy
@@ -11,13 +14,18 @@ from billing.runtime.request_id import request_id
 from billing.tenancy.actors import Actor
 from billing.tenancy.models import AuditEntry
 
+ENTRY: Final = """WITH session AS MATERIALIZED (SELECT set_config('suanpan.actor', %s, true) AS actor)
+    INSERT INTO tenancy_auditentry (actor, action, subject, detail) SELECT actor, %s, %s, %s FROM session"""
+
 
 def audit_record(*, actor: str, action: str, subject: str, detail: dict[str, Any] | None = None) -> None:
     """Append one entry, in the transaction of the change itself; `acting` in its detail says who is behind the name.
 
     `request_id` names the request that it belongs to, where there was one.
     """
-    AuditEntry.objects.create(actor=actor[:200], action=action, subject=subject[:300], detail=_detail(actor, detail or {}))
+    entry = [str(actor[:200]), str(action), str(subject[:300]), Jsonb(_detail(actor, detail or {}))]
+    with connection.cursor() as cursor:
+        cursor.execute(ENTRY, entry)
 
 
 def export_record(*, actor: str, what: str, detail: dict[str, Any] | None = None) -> None:
@@ -27,9 +35,11 @@ def export_record(*, actor: str, what: str, detail: dict[str, Any] | None = None
 
 def audit_record_each(*, actor: str, action: str, entries: Iterable[tuple[str, dict[str, Any]]]) -> None:
     """Append one entry for each subject with its detail, in the transaction of the changes themselves."""
-    at = timezone.now()
-    rows = ((at, actor[:200], action, subject[:300], Jsonb(_detail(actor, detail))) for subject, detail in entries)
-    rows_copy(AuditEntry, ("at", "actor", "action", "subject", "detail"), rows)
+    rows = ((actor[:200], action, subject[:300], Jsonb(_detail(actor, detail))) for subject, detail in entries)
+    with transaction.atomic(savepoint=False):
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT set_config('suanpan.actor', %s, true)", [str(actor[:200])])
+        rows_copy(AuditEntry, ("actor", "action", "subject", "detail"), rows)
 
 
 def _detail(actor: str, detail: dict[str, Any]) -> dict[str, Any]:

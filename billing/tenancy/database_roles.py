@@ -47,7 +47,6 @@ UPDATED = {
     "invoices_billingmode": ALL,
     "invoices_billingperiod": ALL,
     "invoices_correction": ALL,
-    "invoices_invoice": ALL,
     "invoices_invoiceline": ("id",),  # locked while it is credited; PostgreSQL asks for a column that may be updated
     "invoices_invoicesums": NOTHING,
     "invoices_journalexport": ("reference", "acknowledged_at", "acknowledged_by"),
@@ -66,7 +65,7 @@ UPDATED = {
     "usage_close": ("withdrawn_at",),
 }
 """Tables that refuse by the state of a row: the columns that change in some state. None of their rows is ever deleted."""
-KEPT = frozenset({"rating_retroactivechange", "token_entry"})
+KEPT = frozenset({"invoices_invoice", "rating_retroactivechange", "token_entry"})
 """Tables whose columns a guard names, or none, and whose own guard refuses DELETE."""
 
 GUARDS = """

@@ -8,13 +8,15 @@ import pytest
 from django.core.management import call_command
 from django.db import DatabaseError, connection, transaction
 from django.test import Client, override_settings
+from django.utils import timezone
 
 from billing.local.process_list import children
 from billing.tenancy import database_roles
 from billing.tenancy.apps import role_is_restricted
-from billing.tenancy.audit import audit_record
+from billing.tenancy.audit import audit_record, audit_record_each
 from billing.tenancy.audit_chain import audit_chain_prove
 from billing.tenancy.database_roles import current_excess, rights_grant, role_excess, table_rights
+from billing.tenancy.models import AuditEntry
 from tests.stored_rows import query
 
 pytestmark = pytest.mark.django_db
@@ -29,6 +31,10 @@ ONLY_ADDED = [
 """Audit log, ledger, evidence: rows are added and read, nothing else."""
 CHANGING = {
     "corrections_disputeholdback": {"posted_with_id", "posted_at"},
+    "invoices_invoice": {
+        "status", "approved_by", "void_reason", "number", "fiscal_year", "sequence", "document", "sha256", "previous_sha256",
+        "issued_at",
+    },
     "invoices_invoiceline": {"id"},  # locked, and its guard refuses the change itself
     "invoices_journalexport": {"reference", "acknowledged_at", "acknowledged_by"},
     "invoices_noteline": {"id"},  # the same
@@ -50,7 +56,7 @@ CHANGING = {
 """Columns that change; no other of these tables does."""
 ROWS_ARE_KEPT = [
     *ONLY_ADDED, *sorted(CHANGING.keys() - {"usage_allocationrevision"}), "approvals_proposal", "closing_exceptionwaiver",
-    "corrections_dispute", "invoices_billingmode", "invoices_billingperiod", "invoices_correction", "invoices_invoice",
+    "corrections_dispute", "invoices_billingmode", "invoices_billingperiod", "invoices_correction",
     "invoices_note", "rates_costsheet", "rates_tokencostsheet", "usage_gpuallocation", "usage_quarantinedrecord",
     "usage_unknownshare",
 ]  # fmt: skip
@@ -196,6 +202,24 @@ def test_the_application_writes_the_audit_log_and_its_chain_grows() -> None:
             cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
     proof = audit_chain_prove(connection.connection)
     assert (proof.ordinal, proof.faults) == (2, [])
+
+
+def test_an_entry_that_the_application_adds_by_itself_names_its_role_and_now() -> None:
+    """Neither the actor nor the date that it was given; the next entry of a service has its own actor again."""
+    before = timezone.now()
+    forged = """INSERT INTO tenancy_auditentry (at, actor, action, subject, detail, transaction)
+                VALUES ('2020-01-01Z', 'ada', 'invoice_approve', '2026-10 nlp', '{}', 1)"""
+    with as_application():
+        query(forged + " RETURNING id")
+        audit_record(actor="lin", action="note", subject="first")
+        audit_record_each(actor="eve", action="note", entries=[("second", {}), ("third", {})])
+    entries = AuditEntry.objects.order_by("id")
+    ((role,),) = query("SELECT 'database:' || session_user")
+    assert list(entries.values_list("actor", "subject")) == [
+        (role, "2026-10 nlp"), ("lin", "first"), ("eve", "second"), ("eve", "third"),
+    ]  # fmt: skip
+    assert [entry.subject for entry in entries if not before <= entry.at <= timezone.now()] == []
+    assert len(set(entries.values_list("transaction", flat=True))) == 1
 
 
 def test_what_a_role_has_beyond_its_rights_is_named() -> None:

@@ -19,7 +19,7 @@ from billing.invoices.models import BillingPeriod, Invoice, Note
 from billing.invoices.services.drafts import charges_by_invoice
 from billing.rating.assessment import RatingResult, rate_period
 from billing.rating.input_fingerprint import facts_now
-from billing.rating.snapshots import ClosedMonth, charges_differing
+from billing.rating.snapshots import ClosedMonth, charge_faults, charges_differing
 from billing.runtime.canonical_json import canonical_json, document_hash
 from billing.runtime.gc_pause import collector_paused
 from billing.usage.altered import usage_altered
@@ -61,8 +61,8 @@ def period_verify(*, month: str, usage: bool = True) -> list[Proof]:
     """Rate a closed period again; one proof per team that has, or should have, an invoice, and one per note issued in it.
 
     That of a team which cannot be rated says why, and holds as little as those of others where these hang on it. `usage`:
-    also whether its close is as it was made, and the usage what was reported and what the close saw; what is not gives a
-    proof that does not hold.
+    also whether its close is as it was made, its charges those that rating gives, and the usage what was reported and what
+    the close saw; what is not gives a proof that does not hold.
     """
     period = BillingPeriod.objects.get(month=month, status=BillingPeriod.Status.CLOSED)
     assessment = _again(period)
@@ -78,7 +78,10 @@ def period_verify(*, month: str, usage: bool = True) -> list[Proof]:
     notes = issued_notes(month)
     follow = {note.correction: correction_follows(note.correction) for note in notes}
     proofs += [_prove_note(note, follow[note.correction]) for note in notes]
-    return proofs + ([Proof("", None, *fault, of_usage=True) for fault in _usage_faults(period)] if usage else [])
+    if not usage:
+        return proofs
+    faults = charge_faults(assessment, period.close_number) + _usage_faults(period)
+    return proofs + [Proof("", None, *fault, of_usage=True) for fault in faults]
 
 
 def _prove_note(note: Note, follows: bool) -> Proof:

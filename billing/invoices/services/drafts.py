@@ -25,6 +25,8 @@ from pricing.rating import Charge
 
 KEY: Final = (*LineDimensions.names(), "correction")
 LINE: Final = ("invoice_id", "position", *KEY, "quantity", "unit_price", "amount", "energy_kwh")
+UNREVIEWED: Final = "review: none"
+"""Who approved the drafts of an installation where nobody reviews."""
 KINDS_SUMMED: Final = ("gpu", "tokens", "other")
 _key = attrgetter(*KEY)
 
@@ -57,12 +59,16 @@ def drafts_write(
 
     invoices = instances_copy(Invoice, number, made())
     written = [(invoice.pk, lines) for invoice, lines in zip(invoices, all_lines, strict=True)]
-    rows_copy(InvoiceLine, LINE, (
-        (pk, line.position, *_key(line.key), line.quantity, line.charge.unit_price, line.amount, line.energy_kwh)
-        for pk, lines in written for line in lines
-    ))  # fmt: skip
+    rows_copy(InvoiceLine, LINE, (line_row(pk, line) for pk, lines in written for line in lines))
     rows_copy(InvoiceSums, ("invoice_id", *KINDS_SUMMED, "facets"), (_sums_row(pk, lines) for pk, lines in written))
     return invoices
+
+
+def line_row(invoice_pk: int, line: Line) -> tuple[Any, ...]:
+    """The stored row of a line, as LINE."""
+    return (
+        invoice_pk, line.position, *_key(line.key), line.quantity, line.charge.unit_price, line.amount, line.energy_kwh,
+    )  # fmt: skip
 
 
 def _invoice(
@@ -75,7 +81,7 @@ def _invoice(
         team=team,
         shadow=parties.shadow,
         status=Invoice.Status.PREVIEW if parties.shadow else regular,
-        approved_by="review: none" if approved and not parties.shadow else "",
+        approved_by=UNREVIEWED if approved and not parties.shadow else "",
         currency=setup.currency,
         issuer=setup.issuer,
         total=total_of(lines),

@@ -10,13 +10,14 @@ from django.db import connection, transaction
 from django.db.models import QuerySet, TextField
 from django.db.models.functions import Cast
 
+from billing.invoices.approved_drafts import drafts_differing
 from billing.invoices.lines import invoice_lines, numbered_text
 from billing.invoices.models import BillingPeriod, Invoice, NumberSeries
 from billing.invoices.selectors import drafts_of_close
 from billing.invoices.services.drafts import charges_by_invoice, drafts_write, parties_of
 from billing.invoices.services.mails import mails_queue
 from billing.rating.assessment import rate_period
-from billing.runtime.canonical_json import document_hash
+from billing.runtime.canonical_json import canonical_json, document_hash
 from billing.runtime.gc_pause import collector_paused
 from billing.runtime.progress import ProgressCallback, no_progress
 from billing.tenancy.access import same_person, same_persons
@@ -25,6 +26,7 @@ from billing.tenancy.models import AuditEntry
 from billing.tenancy.selectors import billing_setup
 from metering.intervals import fiscal_quarter_of
 from metering.messages import Message, UserError
+from pricing.number_text import amount_text
 
 ISSUE_BATCH: Final = 250
 
@@ -69,7 +71,8 @@ def invoices_approve(
             invoice.status = Invoice.Status.APPROVED
             invoice.approved_by = actor
             invoice.save(update_fields=["status", "approved_by"])
-            audit_record(actor=actor, action="invoice_approve", subject=f"{month} {invoice.team.code}")
+            detail = {"total": amount_text(invoice.total), "sha256": document_hash(canonical_json(invoice.draft))}
+            audit_record(actor=actor, action="invoice_approve", subject=f"{month} {invoice.team.code}", detail=detail)
     return invoices
 
 
@@ -162,6 +165,8 @@ def invoices_issue(*, month: str, actor: str, now: datetime, report_progress: Pr
     """Number and issue every approved draft of the month, by batches of one transaction; returns how many it issued.
 
     Any number of callers may do this at once and die at any point: numbers are taken and used in one transaction.
+
+    Raises ApprovalError where a draft is not what was approved; what was issued before it stays issued.
     """
     waiting = Invoice.objects.filter(period__month=month, status=Invoice.Status.APPROVED).order_by("team__code", "id")
     ids, issued = list(waiting.values_list("id", flat=True)), 0
@@ -184,6 +189,8 @@ def _issue(ids: Sequence[int], fiscal_year: int, actor: str, now: datetime) -> i
         drafts = Invoice.objects.select_for_update(of=("self",)).filter(pk__in=ids, status=Invoice.Status.APPROVED)
         unread = drafts.select_related("team").defer("draft").annotate(draft_text=Cast("draft", TextField()))
         invoices = list(unread.order_by("team__code", "id"))
+        if invoices:
+            _require_as_approved(invoices)
         _store(_numbered(invoices, series, now))
         audit_record_each(
             actor=actor, action="invoice_issue",
@@ -193,6 +200,15 @@ def _issue(ids: Sequence[int], fiscal_year: int, actor: str, now: datetime) -> i
         for row in series.values():
             row.save(update_fields=["last_number", "last_sha256"])
     return len(invoices)
+
+
+def _require_as_approved(invoices: Sequence[Invoice]) -> None:
+    period = BillingPeriod.objects.get(pk=invoices[0].period_id)
+    for draft, difference in drafts_differing(period, invoices):
+        raise ApprovalError(Message(
+            "the draft of %(team)s for %(month)s is not what was approved: %(difference)s; void it and build it again",
+            team=draft.team.code, month=period.month, difference=difference,
+        ))
 
 
 def _numbered(invoices: Iterable[Invoice], all_series: Mapping[str, NumberSeries], now: datetime) -> Iterator[Invoice]:

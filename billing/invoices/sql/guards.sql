@@ -58,46 +58,63 @@ END $$;
 CREATE OR REPLACE TRIGGER mode_of_a_closed_month_stays BEFORE INSERT OR UPDATE OR DELETE ON invoices_billingmode
     FOR EACH ROW EXECUTE FUNCTION invoices_mode_guard();
 
+-- A draft is written once, with its lines and then its sums: another one takes its place where it is voided.
+SELECT suanpan_columns_stay('invoices_invoice',
+    '{status,approved_by,void_reason,number,fiscal_year,sequence,document,sha256,previous_sha256,issued_at}',
+    'a draft is written once: void it and build it again');
 CREATE OR REPLACE FUNCTION invoices_invoice_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
+    IF TG_OP = 'INSERT' THEN
+        IF NEW.status = 'issued' THEN
+            RAISE EXCEPTION 'an invoice is issued of its draft' USING ERRCODE = 'restrict_violation';
+        END IF;
+        RETURN NEW;
+    END IF;
     IF OLD.status = 'issued' THEN
         RAISE EXCEPTION 'invoice % is issued and never changes', OLD.number USING ERRCODE = 'restrict_violation';
     END IF;
-    IF OLD.status = 'void' AND TG_OP = 'UPDATE' THEN
+    IF TG_OP = 'DELETE' THEN
+        RAISE EXCEPTION 'draft % stays: void it', OLD.id USING ERRCODE = 'restrict_violation';
+    END IF;
+    IF OLD.status = 'void' THEN
         RAISE EXCEPTION 'draft % is void and stays so', OLD.id USING ERRCODE = 'restrict_violation';
     END IF;
-    RETURN COALESCE(NEW, OLD);
+    IF NEW.status = 'issued' AND OLD.status <> 'approved' THEN
+        RAISE EXCEPTION 'draft % is issued once it is approved', OLD.id USING ERRCODE = 'restrict_violation';
+    END IF;
+    RETURN NEW;
 END $$;
-CREATE OR REPLACE TRIGGER issued_invoice_is_immutable BEFORE UPDATE OR DELETE ON invoices_invoice
+CREATE OR REPLACE TRIGGER issued_invoice_is_immutable BEFORE INSERT OR UPDATE OR DELETE ON invoices_invoice
     FOR EACH ROW EXECUTE FUNCTION invoices_invoice_guard();
 
--- New lines are checked once per statement: a month has a hundred thousand.
+-- New lines and sums are checked once per statement: a month has a hundred thousand.
 CREATE OR REPLACE FUNCTION invoices_new_lines_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF EXISTS (SELECT 1 FROM (SELECT DISTINCT invoice_id FROM new_line) AS n
-               JOIN invoices_invoice i ON i.id = n.invoice_id AND i.status = 'issued') THEN
-        RAISE EXCEPTION 'the lines of an issued invoice never change' USING ERRCODE = 'restrict_violation';
+               JOIN invoices_invoice i ON i.id = n.invoice_id
+               WHERE i.status = 'issued' OR EXISTS (SELECT 1 FROM invoices_invoicesums s WHERE s.invoice_id = n.invoice_id)) THEN
+        RAISE EXCEPTION 'the lines of an invoice are written once' USING ERRCODE = 'restrict_violation';
     END IF;
     RETURN NULL;
 END $$;
-CREATE OR REPLACE FUNCTION invoices_line_guard() RETURNS trigger LANGUAGE plpgsql AS $$
-DECLARE
-    of_invoice bigint := CASE TG_OP WHEN 'INSERT' THEN NEW.invoice_id ELSE OLD.invoice_id END;
+CREATE OR REPLACE FUNCTION invoices_new_sums_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    IF EXISTS (SELECT 1 FROM invoices_invoice WHERE id = of_invoice AND status = 'issued')
-       OR (TG_OP = 'UPDATE' AND NEW.invoice_id <> OLD.invoice_id) THEN
-        RAISE EXCEPTION 'the lines of an issued invoice never change' USING ERRCODE = 'restrict_violation';
+    IF EXISTS (SELECT 1 FROM new_line n JOIN invoices_invoice i ON i.id = n.invoice_id
+               WHERE i.status = 'issued' OR n.gpu + n.tokens + n.other <> i.total
+                  OR i.total <> (SELECT coalesce(sum(l.amount), 0) FROM invoices_invoiceline l WHERE l.invoice_id = i.id)) THEN
+        RAISE EXCEPTION 'the sums of an invoice are those of its lines' USING ERRCODE = 'restrict_violation';
     END IF;
-    RETURN COALESCE(NEW, OLD);
+    RETURN NULL;
 END $$;
+DROP TRIGGER IF EXISTS issued_line_is_immutable ON invoices_invoiceline;
+DROP TRIGGER IF EXISTS issued_sums_are_immutable ON invoices_invoicesums;
+DROP FUNCTION IF EXISTS invoices_line_guard();
 CREATE OR REPLACE TRIGGER issued_invoice_gets_no_line AFTER INSERT ON invoices_invoiceline REFERENCING NEW TABLE AS new_line
     FOR EACH STATEMENT EXECUTE FUNCTION invoices_new_lines_guard();
 CREATE OR REPLACE TRIGGER issued_invoice_gets_no_sums AFTER INSERT ON invoices_invoicesums REFERENCING NEW TABLE AS new_line
-    FOR EACH STATEMENT EXECUTE FUNCTION invoices_new_lines_guard();
-CREATE OR REPLACE TRIGGER issued_line_is_immutable BEFORE UPDATE OR DELETE ON invoices_invoiceline
-    FOR EACH ROW EXECUTE FUNCTION invoices_line_guard();
-CREATE OR REPLACE TRIGGER issued_sums_are_immutable BEFORE UPDATE OR DELETE ON invoices_invoicesums
-    FOR EACH ROW EXECUTE FUNCTION invoices_line_guard();
+    FOR EACH STATEMENT EXECUTE FUNCTION invoices_new_sums_guard();
+SELECT suanpan_append_only('invoices_invoiceline', 'the lines of an invoice never change');
+SELECT suanpan_append_only('invoices_invoicesums', 'the lines of an invoice never change');
 
 SELECT suanpan_columns_stay('invoices_numberseries', '{last_number,last_sha256}', 'numbers only go up');
 SELECT suanpan_refused_where('invoices_numberseries', 'numbers_go_up', '{last_number}', 'NEW.last_number < OLD.last_number',
@@ -201,7 +218,7 @@ CREATE OR REPLACE TRIGGER journal_export_stays BEFORE UPDATE OR DELETE ON invoic
     FOR EACH ROW EXECUTE FUNCTION invoices_journal_guard();
 
 SELECT suanpan_never_emptied(name::regclass, 'what was billed stays')
-  FROM unnest(ARRAY['invoices_invoice', 'invoices_invoiceline', 'invoices_invoicesums', 'invoices_note',
+  FROM unnest(ARRAY['invoices_invoice', 'invoices_note',
                     'invoices_noteline', 'invoices_correction',
                     'invoices_documentevent',
                     'invoices_journalexport', 'invoices_billingmode',

@@ -1,7 +1,6 @@
 import django.db.models.deletion
 from django.db import migrations, models
 
-from billing.runtime.sql_files import sql_applied
 
 
 class Migration(migrations.Migration):
@@ -256,5 +255,4 @@ class Migration(migrations.Migration):
                 ],
             },
         ),
-        *sql_applied("billing.rating", "guards"),
     ]

@@ -19,23 +19,39 @@ CREATE OR REPLACE TRIGGER decided_change_is_immutable BEFORE UPDATE OR DELETE ON
 SELECT suanpan_columns_stay('rating_retroactivechange', '{last_sample,epoch,change_seq}', 'what a change proposes is written once');
 SELECT suanpan_never_emptied('rating_retroactivechange', 'a change of closed time stays');
 
--- New charges and verdicts name a close and a team that are there. Foreign keys would say the
--- same row by row: two of them take as long as the rating of a large month. Closes are never deleted.
+-- What a close writes comes while its period is being closed, and names a team that is there. Foreign keys would say the
+-- second row by row: they take as long as the rating of a large month. Closes are never deleted.
+CREATE OR REPLACE FUNCTION rating_close_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    other integer;
+BEGIN
+    SELECT close_seq INTO other FROM (
+        SELECT close_seq FROM come
+        EXCEPT SELECT c.close_seq FROM usage_close c JOIN invoices_billingperiod p ON p.close_seq = c.close_seq
+                WHERE p.status = 'closing' AND c.withdrawn_at IS NULL) x LIMIT 1;
+    IF other IS NOT NULL THEN
+        RAISE EXCEPTION '% names close % which bills nothing now', TG_TABLE_NAME, other USING ERRCODE = 'restrict_violation';
+    END IF;
+    RETURN NULL;
+END $$;
 CREATE OR REPLACE FUNCTION rating_names_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     unknown text;
 BEGIN
-    SELECT format('close %s', close_seq) INTO unknown
-      FROM (SELECT close_seq FROM come EXCEPT SELECT close_seq FROM usage_close) x LIMIT 1;
-    IF unknown IS NULL THEN
-        SELECT format('team %s', team) INTO unknown
-          FROM (SELECT team FROM come EXCEPT SELECT code FROM tenancy_team) x LIMIT 1;
-    END IF;
+    SELECT team INTO unknown FROM (SELECT team FROM come EXCEPT SELECT code FROM tenancy_team) x LIMIT 1;
     IF unknown IS NOT NULL THEN
-        RAISE EXCEPTION '% names % which is not there', TG_TABLE_NAME, unknown USING ERRCODE = 'foreign_key_violation';
+        RAISE EXCEPTION '% names team % which is not there', TG_TABLE_NAME, unknown USING ERRCODE = 'foreign_key_violation';
     END IF;
     RETURN NULL;
 END $$;
+CREATE OR REPLACE FUNCTION rating_written_by_a_close(evidence regclass) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    EXECUTE format('CREATE OR REPLACE TRIGGER a_close_writes_it AFTER INSERT ON %s REFERENCING NEW TABLE AS come '
+                   'FOR EACH STATEMENT EXECUTE FUNCTION rating_close_guard()', evidence);
+END $$;
+SELECT rating_written_by_a_close(name::regclass)
+  FROM unnest(ARRAY['rating_charge', 'rating_efficiencyverdict', 'rating_poolcapacity', 'rating_idleshare',
+                    'rating_pooltime']) AS name;
 CREATE OR REPLACE TRIGGER names_are_there AFTER INSERT ON rating_charge REFERENCING NEW TABLE AS come
     FOR EACH STATEMENT EXECUTE FUNCTION rating_names_guard();
 CREATE OR REPLACE TRIGGER names_are_there AFTER INSERT ON rating_efficiencyverdict REFERENCING NEW TABLE AS come
