@@ -1,6 +1,8 @@
-"""A period is closed by a close that stands: its guard, which the next migration applies, asks for closes that stand."""
+"""A period is closed by a close that stands; a draft, its lines and its sums are written once."""
 
 from django.db import migrations
+
+from billing.runtime.sql_files import sql_applied
 
 
 class Migration(migrations.Migration):
@@ -9,4 +11,4 @@ class Migration(migrations.Migration):
         ("usage", "0009_standing_closes"),
     ]
 
-    operations: list[object] = []
+    operations = [*sql_applied("billing.invoices", "guards")]
