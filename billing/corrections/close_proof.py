@@ -66,8 +66,9 @@ def _as_the_log_says(closes: dict[int, Close], months: dict[int, str]) -> Iterat
             yield CloseFault(month, f"close {number}, as the audit log says", "none of that number")
     taken_back = AuditEntry.objects.filter(action__in=TAKEN_BACK, detail__close_seq__isnull=False)
     numbers = set(taken_back.values_list("detail__close_seq", flat=True))
-    added = AuditEntry.objects.filter(action="row_insert", subject__startswith="usage_close ").order_by("id")
-    rows = {subject.split()[-1]: detail["after"] for subject, detail in added.values_list("subject", "detail")}
+    added = AuditEntry.objects.filter(action="row_insert", subject__startswith="usage_close ", detail__has_key="after")
+    first = added.order_by("-id").values_list("subject", "detail__after")
+    rows = {subject.split()[-1]: after for subject, after in first}
     for number, close in closes.items():
         if close.withdrawn_at is None and number in numbers:
             yield CloseFault(months[number], f"close {number} taken back, as the audit log says", "it stands")

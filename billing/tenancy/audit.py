@@ -23,7 +23,7 @@ def audit_record(*, actor: str, action: str, subject: str, detail: dict[str, Any
 
     `request_id` names the request that it belongs to, where there was one.
     """
-    entry = [str(actor[:200]), str(action), str(subject[:300]), Jsonb(_detail(actor, detail or {}))]
+    entry: list[Any] = [str(actor[:200]), str(action), str(subject[:300]), Jsonb(_detail(actor, detail or {}))]
     with connection.cursor() as cursor:
         cursor.execute(ENTRY, entry)
 
