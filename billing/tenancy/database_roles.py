@@ -92,6 +92,28 @@ EXCESS = """
     UNION ALL SELECT 'may make temporary tables' WHERE has_database_privilege(%(role)s, current_database(), 'TEMPORARY')"""
 
 
+EVIDENCE = frozenset({
+    "closing_exceptionwaiver", "invoices_billingmode", "invoices_billingperiod", "invoices_correction", "invoices_invoice",
+    "invoices_invoiceline", "invoices_invoicesums", "invoices_note", "invoices_noteline", "invoices_numberseries",
+    "rates_gpuprice", "rates_priceversion", "rates_tokenprice", "rating_charge", "rating_efficiencyverdict",
+    "rating_idleshare", "rating_poolcapacity", "rating_pooltime", "tenancy_auditentry", "usage_close",
+})  # fmt: skip
+"""What closes wrote and documents state: the database refuses a change by the application, or it is found and named."""
+GIVEN = frozenset({
+    "approvals_proposal", "approvals_step", "closing_accrual", "closing_meterreading", "corrections_dispute",
+    "corrections_disputeholdback", "corrections_disputestep", "invoices_documentevent", "invoices_journalexport",
+    "rates_allocationpolicy", "rates_carbonfactors", "rates_commitment", "rates_costsheet", "rates_efficiencypolicy",
+    "rates_tokencostsheet", "rating_retroactivechange", "token_dimension", "token_entry", "token_shard",
+    "token_hour_delta", "token_open_batch", "token_sequence", "usage_acceptedrows", "usage_agentdiagnostic",
+    "usage_agentwatermark", "usage_allocationinterruption", "usage_allocationrevision", "usage_clusterscan",
+    "usage_coveragenote", "usage_efficiencysample", "usage_enginereading", "usage_gpuallocation", "usage_nodecapacity",
+    "usage_quarantinedrecord", "usage_sharedeclaration", "usage_tokenfile", "usage_unknownshare",
+})  # fmt: skip
+"""What was reported, declared, proposed or decided: the application adds rows, and those that are there stay."""
+WORKING = CHANGING
+"""What is configured, computed, or kept for a while."""
+
+
 @dataclass(frozen=True)
 class TableRights:
     """What the application may do to a table beside reading it; `update` names columns, ALL or none."""

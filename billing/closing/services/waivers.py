@@ -49,6 +49,8 @@ def exception_waive(
             "period %(month)s is closed: its waiver of %(kind)s %(subject)s stays",
             month=period.month, kind=kind, subject=subject,
         ))
+    if period.status == BillingPeriod.Status.CLOSED:
+        raise WaiverError(Message("period %(month)s is closed: nothing blocks it", month=period.month))
     expires_at = _expiry(period, until, now)
     reported = build_report(period, now=now, thorough=False).exceptions
     found = _found(reported, period, kind, subject)

@@ -2,12 +2,14 @@
 
 CREATE OR REPLACE FUNCTION closing_waiver_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    IF EXISTS (SELECT 1 FROM invoices_billingperiod p WHERE p.id = OLD.period_id AND p.close_seq IS NOT NULL) THEN
+    IF EXISTS (SELECT 1 FROM invoices_billingperiod p
+                WHERE CASE TG_OP WHEN 'INSERT' THEN p.id = NEW.period_id AND p.status = 'closed'
+                      ELSE p.id = OLD.period_id AND p.close_seq IS NOT NULL END) THEN
         RAISE EXCEPTION '% of %: the waivers of a close stay', TG_OP, TG_TABLE_NAME USING ERRCODE = 'restrict_violation';
     END IF;
     RETURN NEW;
 END $$;
-CREATE OR REPLACE TRIGGER waiver_of_a_close_stays BEFORE UPDATE ON closing_exceptionwaiver
+CREATE OR REPLACE TRIGGER waiver_of_a_close_stays BEFORE INSERT OR UPDATE ON closing_exceptionwaiver
     FOR EACH ROW EXECUTE FUNCTION closing_waiver_guard();
 SELECT suanpan_columns_stay('closing_exceptionwaiver', '{reason,waived_by,quantity,waived_at,expires_at}',
     'a waiver answers for one exception');

@@ -116,6 +116,25 @@ CREATE OR REPLACE TRIGGER issued_invoice_gets_no_sums AFTER INSERT ON invoices_i
 SELECT suanpan_append_only('invoices_invoiceline', 'the lines of an invoice never change');
 SELECT suanpan_append_only('invoices_invoicesums', 'the lines of an invoice never change');
 
+-- A series stands at its last document: a number that none has would be a gap that nobody explains.
+CREATE OR REPLACE FUNCTION invoices_series_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF (TG_OP = 'INSERT' OR (NEW.last_number, NEW.last_sha256) <> (OLD.last_number, OLD.last_sha256))
+       AND (NEW.last_number, NEW.last_sha256) <> (0, '') AND NOT EXISTS (
+           SELECT 1 FROM invoices_invoice i
+            WHERE NEW.kind = 'invoice' AND (i.issuer, i.fiscal_year, i.sequence, i.sha256)
+                                         = (NEW.issuer, NEW.fiscal_year, NEW.last_number, NEW.last_sha256)
+           UNION ALL
+           SELECT 1 FROM invoices_note n
+            WHERE (n.kind, n.issuer, n.fiscal_year, n.sequence, n.sha256)
+                = (NEW.kind, NEW.issuer, NEW.fiscal_year, NEW.last_number, NEW.last_sha256)) THEN
+        RAISE EXCEPTION 'series % % % has no document %', NEW.kind, NEW.issuer, NEW.fiscal_year, NEW.last_number
+            USING ERRCODE = 'restrict_violation';
+    END IF;
+    RETURN NEW;
+END $$;
+CREATE OR REPLACE TRIGGER series_stands_at_its_document BEFORE INSERT OR UPDATE OF last_number, last_sha256
+    ON invoices_numberseries FOR EACH ROW EXECUTE FUNCTION invoices_series_guard();
 SELECT suanpan_columns_stay('invoices_numberseries', '{last_number,last_sha256}', 'numbers only go up');
 SELECT suanpan_refused_where('invoices_numberseries', 'numbers_go_up', '{last_number}', 'NEW.last_number < OLD.last_number',
     'numbers only go up');
@@ -123,6 +142,12 @@ SELECT suanpan_rows_are_kept('invoices_numberseries', 'numbers only go up');
 
 CREATE OR REPLACE FUNCTION invoices_correction_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
+    IF TG_OP = 'INSERT' THEN
+        IF NEW.status <> 'draft' OR NEW.decided_at IS NOT NULL OR NEW.issued_at IS NOT NULL OR NEW.period_id IS NOT NULL THEN
+            RAISE EXCEPTION 'a correction begins as a draft' USING ERRCODE = 'restrict_violation';
+        END IF;
+        RETURN NEW;
+    END IF;
     IF TG_OP = 'DELETE' OR OLD.status IN ('issued', 'void') THEN
         RAISE EXCEPTION 'correction % is % and never changes', OLD.id, OLD.status USING ERRCODE = 'restrict_violation';
     END IF;
@@ -136,11 +161,18 @@ BEGIN
     END IF;
     RETURN NEW;
 END $$;
-CREATE OR REPLACE TRIGGER decided_correction_is_immutable BEFORE UPDATE OR DELETE ON invoices_correction
+CREATE OR REPLACE TRIGGER decided_correction_is_immutable BEFORE INSERT OR UPDATE OR DELETE ON invoices_correction
     FOR EACH ROW EXECUTE FUNCTION invoices_correction_guard();
 
 CREATE OR REPLACE FUNCTION invoices_note_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
+    IF TG_OP = 'INSERT' THEN
+        IF NEW.number IS NOT NULL
+           OR NOT EXISTS (SELECT 1 FROM invoices_correction WHERE id = NEW.correction_id AND status = 'draft') THEN
+            RAISE EXCEPTION 'a note is drafted with its correction' USING ERRCODE = 'restrict_violation';
+        END IF;
+        RETURN NEW;
+    END IF;
     IF TG_OP = 'DELETE' THEN
         RAISE EXCEPTION 'a note is voided, never deleted' USING ERRCODE = 'restrict_violation';
     END IF;
@@ -153,7 +185,7 @@ BEGIN
     END IF;
     RETURN NEW;
 END $$;
-CREATE OR REPLACE TRIGGER issued_note_is_immutable BEFORE UPDATE OR DELETE ON invoices_note
+CREATE OR REPLACE TRIGGER issued_note_is_immutable BEFORE INSERT OR UPDATE OR DELETE ON invoices_note
     FOR EACH ROW EXECUTE FUNCTION invoices_note_guard();
 
 CREATE OR REPLACE FUNCTION invoices_note_line_guard() RETURNS trigger LANGUAGE plpgsql AS $$
