@@ -7,7 +7,7 @@ from billing.runtime.sql_files import sql_applied
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("tenancy", "0008_billing_mode"),
+        ("tenancy", "0010_disputes_hold_nothing"),
     ]
 
     operations = [*sql_applied("billing.tenancy", "stamp")]
