@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from functools import cache
 from hashlib import blake2b
+from operator import attrgetter
 from typing import Annotated, Any, Final, Generic, TypeVar, get_args, get_type_hints
 
 import msgspec
@@ -69,6 +70,60 @@ Counts = tuple[int, int, int, int, int]
 Content = tuple[int | None, Dimension, Counts, bytes]
 """Microseconds since 2000 (None where the sender gave no time), dimension, counts, attributes as ordered JSON."""
 
+DETAIL_TEXTS: Final = ("service_tier", "deployment", "hardware")
+DETAIL_COUNTS: Final = (
+    "cache_creation_1h_input_tokens", "audio_input_tokens", "image_input_tokens", "audio_output_tokens",
+    "image_output_tokens", "searches", "tool_calls",
+)  # fmt: skip
+DETAILS: Final = (*DETAIL_TEXTS, *DETAIL_COUNTS)
+"""Optional fields of a token record that are stored beside the ledger, in the order of `TokenUsage.details`."""
+Details = tuple[str | int | None, ...]
+NO_DETAILS: Final[Details] = (None,) * len(DETAILS)
+STANDARD_TIER: Final = "standard"
+_STANDARD_NAMES: Final = frozenset({"default", "auto", "on_demand", STANDARD_TIER})
+
+
+def canonical_tier(stated: str) -> str:
+    """The service tier that a provider states, in small letters; every name of the ordinary one is `standard`.
+
+    >>> canonical_tier("ON_DEMAND"), canonical_tier("auto"), canonical_tier("Flex")
+    ('standard', 'standard', 'flex')
+    """
+    tier = stated.lower()
+    return STANDARD_TIER if tier in _STANDARD_NAMES else tier
+
+
+def canonical_capacity_type(stated: str) -> str:
+    """The capacity type that a platform states, in small letters with `_` between words.
+
+    >>> canonical_capacity_type("ON_DEMAND"), canonical_capacity_type("on-demand"), canonical_capacity_type("SPOT")
+    ('on_demand', 'on_demand', 'spot')
+    """
+    return stated.lower().replace("-", "_")
+
+
+def tags_agree(one: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> bool:
+    """Return True if no tag has two different values; None stands for a value that was not kept."""
+    if not one or not other:
+        return True
+    return all(value is None or other.get(key) is None or value == other[key] for key, value in one.items())
+
+
+def details_agree(one: Details, other: Details) -> bool:
+    """Return True if no detail has two different values; one that only one side states is no difference."""
+    return all(first is None or second is None or first == second for first, second in zip(one, other, strict=True))
+
+
+stated_details = attrgetter(*DETAILS)
+"""Values of DETAILS as a record states them."""
+_parts = attrgetter(*(name for name in DETAIL_COUNTS if name.endswith("_tokens")))
+_NO_PARTS: Final = (None,) * 5
+
+
+def states_details(record: "UncheckedTokenUsage") -> bool:
+    """Return True if the record states one of DETAILS, or a tag."""
+    return stated_details(record) != NO_DETAILS or bool(record.tags)
+
 
 class UncheckedTokenUsage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     """The fields of a `TokenUsage`, each of them valid, but not yet looked at together: who decodes many looks at all
@@ -91,6 +146,17 @@ class UncheckedTokenUsage(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
     attributes: dict[str, Any] | None = None
     sequence: Number | None = None
     sequence_run: Label | None = None
+    service_tier: Name | None = None
+    deployment: Name | None = None
+    hardware: Name | None = None
+    cache_creation_1h_input_tokens: Count | None = None
+    audio_input_tokens: Count | None = None
+    image_input_tokens: Count | None = None
+    audio_output_tokens: Count | None = None
+    image_output_tokens: Count | None = None
+    searches: Count | None = None
+    tool_calls: Count | None = None
+    tags: dict[str, Any] | None = None
 
     @property
     def uncached_input_tokens(self) -> int:
@@ -117,8 +183,39 @@ class UncheckedTokenUsage(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
 
     @property
     def content(self) -> Content:
-        """All that distinguishes a duplicate from a conflict: two records of one key are the same if theirs is equal."""
+        """Fields that distinguish a duplicate from a conflict: records of one key are the same if theirs is equal and
+        their `details` agree (`same_report`).
+        """
         return microseconds(self.time), self.dimension, self.counts, _ordered(self.attributes) or b""
+
+    @property
+    def details(self) -> Details:
+        """Values of DETAILS, None where the record does not state one; the service tier in its canonical name."""
+        tier, *others = stated_details(self)
+        return (None if tier is None else canonical_tier(tier), *others)
+
+    def same_report(self, other: "UncheckedTokenUsage") -> bool:
+        """Return True if the other record of the same key says nothing that contradicts this one."""
+        agree = details_agree(self.details, other.details) and tags_agree(self.tags, other.tags)
+        return agree and self.content == other.content
+
+    def check_parts(self) -> None:
+        """Raise RecordError if a count is larger than the count that contains it.
+
+        Audio and image tokens are disjoint parts of the uncached input or of the output.
+        """
+        for names, whole, containing in (
+            (("cache_creation_1h_input_tokens",), self.cache_creation_input_tokens, "cache_creation_input_tokens"),
+            (("audio_input_tokens", "image_input_tokens"), self.uncached_input_tokens, "uncached input"),
+            (("audio_output_tokens", "image_output_tokens"), self.output_tokens, "output_tokens"),
+        ):  # fmt: skip
+            stated = {name: part for name in names if (part := getattr(self, name)) is not None}
+            if sum(stated.values()) > whole:
+                parts = " + ".join(f"{name} {part}" for name, part in stated.items())
+                raise RecordError(Message(
+                    "%(parts)s is more than %(containing)s %(all)s, which contains it",
+                    parts=parts, containing=containing, all=whole,
+                ), next(name for name in stated if stated[name]))  # fmt: skip
 
 
 class TokenUsage(UncheckedTokenUsage, frozen=True, forbid_unknown_fields=True, gc=False):
@@ -147,6 +244,8 @@ class TokenUsage(UncheckedTokenUsage, frozen=True, forbid_unknown_fields=True, g
                 ),
                 "reasoning_output_tokens",
             )
+        if _parts(self) != _NO_PARTS:
+            self.check_parts()
 
 
 class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -165,7 +264,8 @@ class GpuAllocation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     `end_rule` says which value was chosen as the end; an `end_estimated` one was not reported by the cluster and lies within
     [end_earliest, end_latest]. `reconstructed_from`: the hold was not watched but pieced together afterwards, and from what;
-    what somebody watched goes before it.
+    what somebody watched goes before it. `capacity_type`: `on_demand`, `spot`, `reserved` or another name; it and `tags`
+    are no part of the identity, so that a report of a release that does not know them is the same.
     """
 
     allocation_id: Name
@@ -195,6 +295,8 @@ class GpuAllocation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     end_latest: Instant | None = None
     reconstructed_from: Label | None = None
     share_unknown: Annotated[str, msgspec.Meta(min_length=1, max_length=1024)] | None = None
+    capacity_type: Name | None = None
+    tags: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
         check_fraction(self.device_fraction, self.share_unknown)
@@ -448,7 +550,9 @@ def _refused_before(given: bytes | Mapping[str, Any]) -> str:
 
 
 def _shown(field: str, given: bytes | Mapping[str, Any]) -> str:
-    """The offending value as the sender wrote it, shortened."""
+    """The offending value as the sender wrote it, shortened; nothing of tags, which are kept by an allow-list only."""
+    if field.partition("[")[0].partition(".")[0] == "tags":
+        return ""
     try:
         value: Any = msgspec.json.decode(given) if isinstance(given, bytes) else given
         for step in field.split("."):

@@ -39,6 +39,9 @@ KINDS: Final[Mapping[str, ExceptionKind]] = {
         _("Consumer without owner"), OPERATOR, "ownership", _("Declare the owner of the consumer"),
     ),
     "unpriced": ExceptionKind(_("No price"), FINANCE, "prices", _("Publish a price version that covers it")),
+    "service_tier": ExceptionKind(
+        _("Service tier without a price"), FINANCE, "close", _("Declare what the service tier is billed as"),
+    ),
     "shared_cost_unknown": ExceptionKind(_("Shared cost not entered"), FINANCE, "close", _("Enter what the month cost")),
     "metering_gap": ExceptionKind(
         _("Metering gap"), OPERATOR, "sources", _("Report or fill in what nobody watched"), waivable=True,

@@ -26,7 +26,9 @@ from billing.rating.reference_data import as_counted
 from billing.tenancy.models import BillingSetup, Team
 from billing.tenancy.showback import billing_modes
 from billing.usage.reconciliation import engine_days
-from billing.usage.selectors import ScanSum, scan_sums, usage_months
+from billing.usage.scope import EpochFilter
+from billing.usage.selectors import ScanSum, last_close_seq, late_epochs, late_windows, scan_sums, usage_months
+from billing.usage.store.details import tiers_used
 from metering.intervals import Interval
 from metering.messages import Message
 from metering.names import as_name, visible
@@ -190,6 +192,26 @@ def _unpriced_sums(items: list[Unpriced], action: Message, *, blocks: bool) -> I
     for (sku, unit), quantity in sorted(totals.items()):
         name = sku.rpartition(" ")[0] if unit == "tokens" else sku
         yield ReportedException("unpriced", sku, quantity, unit, blocks, _spelled(action, name, as_name(name)))
+
+
+def tiers_without_price(context: Context) -> Iterator[ReportedException]:
+    """Tokens in a service tier other than the standard one: no price list says what they cost, unless a rule does.
+
+    Late usage that the close would bill counts with that of the month.
+    """
+    found: dict[tuple[str, str], dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    next_close = last_close_seq() + 1
+    late = [(Interval(one.start, one.end), late_epochs(next_close)) for one in late_windows(next_close)]
+    for window, epochs in [(context.period.window, EpochFilter()), *late]:
+        for used in tiers_used(window, epochs):
+            found[used.source, used.service_tier][used.model] += used.tokens
+    for (source, tier), models in found.items():
+        advice = Message(
+            "used by %(models)s: say under `service_tiers:` what it is billed as",
+            models=", ".join(f"{model} ({tokens:,})" for model, tokens in sorted(models.items())),
+        )
+        tokens = Decimal(sum(models.values()))
+        yield ReportedException("service_tier", f"{source}/{tier}", tokens, "tokens", True, advice)
 
 
 def charged_apart(context: Context) -> Iterator[ReportedException]:

@@ -40,10 +40,10 @@ from pricing.number_text import amount_text
 from pricing.rating import DIVISOR
 
 BEFORE_CLOSE: Final = (
-    exceptions.not_ended, exceptions.without_owner, exceptions.without_price, exceptions.charged_apart,
-    exceptions.costs_not_measured, exceptions.without_cost_center, completeness.unwatched, completeness.in_quarantine,
-    completeness.shares_unknown, completeness.clusters_silent, completeness.sources_silent, completeness.numbers_missing,
-    completeness.scans_differing,
+    exceptions.not_ended, exceptions.without_owner, exceptions.without_price, exceptions.tiers_without_price,
+    exceptions.charged_apart, exceptions.costs_not_measured, exceptions.without_cost_center, completeness.unwatched,
+    completeness.in_quarantine, completeness.shares_unknown, completeness.clusters_silent, completeness.sources_silent,
+    completeness.numbers_missing, completeness.scans_differing,
 )  # fmt: skip
 """The exceptions of a month that nobody has closed yet."""
 WHILE_CLOSING: Final = (exceptions.without_owner, exceptions.without_price)
@@ -52,8 +52,8 @@ ALWAYS: Final = (
     exceptions.energy_differing,
 )  # fmt: skip
 AT_CUT_OFF: Final = (
-    exceptions.not_ended, exceptions.costs_not_measured, completeness.unwatched, completeness.in_quarantine,
-    completeness.shares_unknown, completeness.numbers_missing, completeness.scans_differing,
+    exceptions.not_ended, exceptions.tiers_without_price, exceptions.costs_not_measured, completeness.unwatched,
+    completeness.in_quarantine, completeness.shares_unknown, completeness.numbers_missing, completeness.scans_differing,
 )  # fmt: skip
 """Those that what comes in between the check and the cut-off can cause, beside usage: that is rated again."""
 

@@ -78,6 +78,8 @@ AUDIT: Final[dict[str, Any]] = {
     "mute_put": _("Alerts muted"),
     "namespaceownership_put": _("Owner of a namespace set"),
     "note_issue": _("Note issued"),
+    "tag_rule_put": _("Rule of a tag set"),
+    "service_tier_rule_put": _("Rule of a service tier set"),
     "period_close": _("Month closed"),
     "period_cut_off": _("Cut-off of a month set"),
     "period_cut_off_withdraw": _("Cut-off of a month taken back"),

@@ -29,6 +29,7 @@ from billing.usage.selectors import late_epochs
 from billing.usage.store.dimensions import token_names
 from billing.usage.store.records import requests_of
 from metering.intervals import Interval, day_of, midnight_of, midnights
+from metering.records import DETAILS
 from pricing.money import EXACT, round_to, split_amount
 from pricing.number_text import QUANTITY_PLACES
 from pricing.rating import DIVISOR
@@ -36,10 +37,11 @@ from pricing.rating import DIVISOR
 ROWS_SHOWN = 200
 FACTS: Mapping[str, tuple[str, ...]] = {
     "workloads": ("job", "holds", "first", "last"),
-    "holds": ("pod", "allocation_id", "node", "first", "last", "end_reason", "devices", "device_fraction"),
+    "holds": ("pod", "allocation_id", "node", "first", "last", "end_reason", "devices", "device_fraction",
+              "capacity_type", "tags"),
     "days": ("day", "requests"),
     "hours": ("hour", "requests"),
-    "requests": ("time", "id", "source"),
+    "requests": ("time", "id", "source", *DETAILS, "tags"),
 }
 """By level: the facts of a part that are columns of its table."""
 COUNTED = dict.fromkeys(("holds", "requests", "devices"), "count")
@@ -53,6 +55,12 @@ class Part:
     usage: Decimal
     quantity: Decimal
     amount: Decimal
+
+    @property
+    def details(self) -> str:
+        """Optional fields that a request or an allocation stated, by their names in the record."""
+        named = [f"{name} {self.facts[name]}" for name in ("capacity_type", *DETAILS) if name in self.facts]
+        return " · ".join([*named, *([self.facts["tags"]] if "tags" in self.facts else [])])
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,11 +130,17 @@ def holds(line: StatementLine, scope: Scope, job: str, share: Part) -> Breakdown
         {
             "allocation_id": one.allocation_id, "pod": one.pod, "node": one.node, "resource": one.resource,
             "devices": one.quantity, "device_fraction": one.device_fraction, "end_reason": one.end_reason,
-            **_span(grouped[one.pk]), "usage": _usage(grouped[one.pk]),
+            **_optional(one.facts), **_span(grouped[one.pk]), "usage": _usage(grouped[one.pk]),
         }
         for one in GpuAllocation.objects.filter(pk__in=grouped)
     ]  # fmt: skip
     return share_out(line, sorted(rows, key=lambda row: (row["first"], row["allocation_id"])), of=share)
+
+
+def _optional(facts: Mapping[str, Any]) -> dict[str, str]:
+    """Capacity type and tags of an allocation, where it has some."""
+    found = {"capacity_type": facts["capacity_type"]} if "capacity_type" in facts else {}
+    return found | ({"tags": _tags_text(facts["tags"])} if "tags" in facts else {})
 
 
 def days_allocated(line: StatementLine, scope: Scope, jobs: Sequence[str] | None = None) -> Breakdown:
@@ -214,11 +228,21 @@ def requests(line: StatementLine, scope: Scope, day: date, hour: datetime, share
     names = token_names(line.key.consumer, line.key.sku)
     ranges = token_ranges(part, scope.reference_data, line.key, {name.source for name in names})
     rows = requests_of(ranges, names, part.epochs, line.key.token_class, ROWS_SHOWN)
+    rows = [row | ({"tags": _tags_text(row["tags"])} if "tags" in row else {}) for row in rows]
     left_out = rows[0]["number"] - len(rows) if rows else 0
     if left_out:
         rows.append({"usage": rows[0]["usage_of_all"] - sum(row["usage"] for row in rows)})
     whole = share_out(line, rows, of=share)
     return replace(whole, parts=whole.parts[:-1], rest=whole.parts[-1], left_out=left_out) if left_out else whole
+
+
+def _tags_text(tags: Mapping[str, str | None]) -> str:
+    """Tags as a page and a file show them; a value that was not kept is `(other)`.
+
+    >>> _tags_text({"product": "chat", "customer": None})
+    'customer=(other) product=chat'
+    """
+    return " ".join(f"{key}={'(other)' if value is None else value}" for key, value in sorted(tags.items()))
 
 
 def _tokens(line: StatementLine, scope: Scope, grain: Grain) -> Iterator[RatedUsage]:

@@ -26,6 +26,8 @@ from billing.setup.terms import (
     commitment_store,
     efficiency_policy_store,
     interruption_policy_store,
+    tag_rules_read,
+    tier_rule_store,
 )
 from billing.tenancy.models import BillingSetup, ConsumerOwnership, NamespaceOwnership, Team
 from billing.tenancy.people import PeopleError, first_account_create
@@ -39,6 +41,7 @@ from billing.tenancy.services import (
     team_put,
 )
 from billing.usage.epochs import ingest_lock_shared
+from billing.usage.services import tag_rules_put
 from pricing.business_days import SATURDAY, BusinessCalendar
 
 
@@ -108,6 +111,9 @@ class _Application:
         self._billing()
         self._first_account()
         self._teams()
+        if self.top.has("tags"):
+            for changed, text in tag_rules_put(rules=tag_rules_read(self.top), actor=self.actor):
+                self.applied.note(changed, text)
         for section, store in self._sections().items():
             for entry in self.top.entries(section):
                 self._store(entry, store)
@@ -127,6 +133,7 @@ class _Application:
             "ownership": partial(self._ownership, platform=False),
             "platform": partial(self._ownership, platform=True),
             "consumers": self._consumer,
+            "service_tiers": lambda entry: tier_rule_store(entry, zone, actor),
             "cost_sheets": lambda entry: cost_sheet_store(entry, actor),
             "token_cost_sheets": lambda entry: token_cost_sheet_store(entry, actor),
             "price_versions": self._price_version,

@@ -22,11 +22,17 @@
     carbon:                       # or the figures: location_kg_per_kwh, market_kg_per_kwh, source
       - {cluster: hq-1, valid_from: 2026-01-01, region: CN-East, year: 2023}                  # official average
       - {cluster: eu-1, valid_from: 2026-01-01, region: SE, year: 2024, basis: lifecycle}
+    tags:                         # the whole list of what is kept of what a source says
+      - {source: batch, key: product, from: tags.product, longest: 64, values_a_day: 1000}
+      - {cluster: hq-1, key: project, from: label.project}        # or tags.NAME
+    service_tiers:                # what a tier that a source states is billed as
+      - {source: litellm-hq, service_tier: flex, treat_as: standard, valid_from: 2026-10-01}
 
 Each function stores one entry and returns whether that changed anything, and in words what.  Raises SetUpFileError,
 RateError.
 """
 
+import re
 from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
@@ -45,9 +51,13 @@ from billing.rates.services import (
 from billing.rating.accelerators import unknown_accelerator
 from billing.rating.selectors import closed_until
 from billing.setup.file import Entry
-from billing.tenancy.models import Team
+from billing.tenancy.models import TagRule, Team
 from billing.tenancy.selectors import billing_setup
+from billing.usage.services import tier_rule_put
 from metering.intervals import billing_month, month_of
+from metering.names import MAX_NAME_BYTES
+from metering.record_checks import EARLIEST
+from metering.records import STANDARD_TIER, canonical_tier
 from pricing.allocation import AllocationError, Method, Split
 from pricing.carbon import BASES, OFFICIAL, RESIDUAL, CarbonError, carbon_factor
 from pricing.commitments import HOURS_PLACES
@@ -58,6 +68,8 @@ from pricing.number_text import plain_text
 from pricing.storage import STORE_FIELDS, parse_store_use
 
 Stored = tuple[bool, str]
+TAG_KEY: Final = re.compile(r"[\w./-]+")
+MOST_TAG_KEY, LONGEST_TAG = 64, 512
 BANDS: Final = {"hfu_below": ("1", 6), "penalty": ("10", 4), "mfu_above": ("1", 6), "reward": ("1", 4)}
 """Largest value and decimals of each band."""
 REASONS: Final = {
@@ -292,6 +304,44 @@ def carbon_store(entry: Entry, zone: str, actor: str) -> Stored:
     if changed and closed is not None and valid_from < closed:
         raise entry.error("valid_from", f"{valid_from.isoformat()} lies in a closed month, whose documents never change")
     return changed, f"carbon factors of {cluster} from {valid_from.isoformat()}"
+
+
+def tier_rule_store(entry: Entry, zone: str, actor: str) -> Stored:
+    """An entry of `service_tiers`: what a tier that a source states is billed as, from an instant on or always."""
+    source, stated = entry.name("source"), entry.name("service_tier")
+    treat_as = canonical_tier(entry.name("treat_as"))
+    valid_from = entry.optional_instant("valid_from", zone) or EARLIEST
+    entry.finish()
+    tier = canonical_tier(stated)
+    if tier == STANDARD_TIER:
+        raise entry.error("service_tier", f"{stated!r} is the standard tier, which needs no rule")
+    if treat_as == tier:
+        raise entry.error("treat_as", f"{treat_as!r} is the tier itself")
+    changed = tier_rule_put(source=source, service_tier=tier, treat_as=treat_as, valid_from=valid_from, actor=actor)
+    return changed, f"service tier {tier} of {source} -> {treat_as} from {valid_from.isoformat()}"
+
+
+def tag_rules_read(top: Entry) -> list[TagRule]:
+    """The entries of `tags`: where a source or a cluster says a tag, the longest value, and how many values a day has."""
+    rules: dict[tuple[str, str, str], TagRule] = {}
+    for entry in top.entries("tags"):
+        cluster = entry.name("cluster") if entry.has("cluster") else ""
+        source, key = "" if cluster else entry.name("source"), entry.name("key")
+        if len(key) > MOST_TAG_KEY or not TAG_KEY.fullmatch(key):
+            raise entry.error("key", f"{key!r} must be up to {MOST_TAG_KEY} letters, digits and any of _ . / -")
+        origin = entry.text("from", f"tags.{key}", limit=MAX_NAME_BYTES)
+        kinds = ("tags.", "label.") if cluster else ("tags.",)
+        if not origin.startswith(kinds) or origin in kinds:
+            raise entry.error("from", f"{origin!r} must be {' or '.join(f'{kind}NAME' for kind in kinds)}")
+        longest = entry.integer("longest", at_least=1, at_most=LONGEST_TAG, default=64)
+        values_a_day = entry.integer("values_a_day", at_least=1, at_most=100_000, default=1000)
+        entry.finish()
+        if (source, cluster, key) in rules:
+            raise entry.error("key", f"{key!r} of {source or cluster!r} is declared twice")
+        rules[source, cluster, key] = TagRule(
+            source=source, cluster=cluster, key=key, origin=origin, longest=longest, values_a_day=values_a_day
+        )
+    return list(rules.values())
 
 
 def _known_factors(entry: Entry) -> tuple[Decimal | None, Decimal | None, str | None]:

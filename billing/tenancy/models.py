@@ -134,6 +134,23 @@ class ConsumerOwnership(models.Model):
         constraints = _one_owner_at_a_time("source", "consumer")
 
 
+class TagRule(models.Model):
+    """A tag that is kept of what a source of tokens, or a cluster, says; nothing else is.
+
+    `origin`: where it is said: `tags.NAME` in the field `tags` of a record, `label.NAME` in the labels of an allocation.
+    """
+
+    source = models.CharField(max_length=512, blank=True)
+    cluster = models.CharField(max_length=512, blank=True)
+    key = models.CharField(max_length=64)
+    origin = models.CharField(max_length=512)
+    longest = models.SmallIntegerField(help_text="characters of a value")
+    values_a_day = models.IntegerField(help_text="different values that are kept")
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["source", "cluster", "key"], name="one_rule_per_tag")]
+
+
 class Membership(models.Model):
     """A role that a person holds: for one team, for a group and all teams below it, or (no team) for everything.
 

@@ -13,6 +13,7 @@ from billing.runtime.parallel_reads import rows_read
 from billing.usage.contents import ALLOCATION, CAPACITY, SAMPLE, content_sha256
 from billing.usage.models import AcceptedRows
 from billing.usage.services.allocations import NOTED
+from billing.usage.store.details import ALTERED as DETAILS_ALTERED
 from metering.intervals import Interval
 from metering.messages import Message
 
@@ -37,11 +38,13 @@ ALTERED: Final[Mapping[str, str]] = {
     "efficiency samples": f"""SELECT count(*), min(e.cluster || '/' || e.pod_uid || e.workload)
         FROM usage_efficiencysample e
         WHERE e."end" > %(start)s AND e.start < %(end)s AND e.content_sha256 <> {content_sha256(SAMPLE, 'e')}""",
+    "details of token records": DETAILS_ALTERED,
 }  # fmt: skip
 KINDS: Final = {
     "allocations": Message("allocations"), "pieces of allocations": Message("pieces of allocations"),
     "ends of allocations": Message("ends of allocations"), "reports of capacity": Message("reports of capacity"),
     "efficiency samples": Message("efficiency samples"),
+    "details of token records": Message("details of token records"),
 }  # fmt: skip
 COUNTED: Final = " UNION ALL ".join(
     f"""SELECT 'counted', '{kind.label}', NULL, (SELECT count(*) FROM usage_{kind.value}),

@@ -8,6 +8,8 @@ neither the version nor the architecture of the server.
 from collections.abc import Mapping
 from typing import Final
 
+from metering.records import DETAIL_COUNTS, DETAIL_TEXTS
+
 ALLOCATION: Final[Mapping[str, str]] = {
     "allocation_id": "text", "identity": "bigint", "cluster": "text", "namespace": "text", "pod": "text", "pod_uid": "text",
     "resource": "text", "quantity": "int", "device_fraction": "numeric(13,12)", "accelerator": "text", "node": "text",
@@ -32,6 +34,11 @@ TOKEN_COUNTS: Final = (
     "input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens", "reasoning_output_tokens",
 )  # fmt: skip
 """The columns of the counts of a token record."""
+DETAIL: Final[Mapping[str, str]] = {
+    "key": "uuid", "time": "timestamptz", "dimension": "int", "epoch": "int", **dict.fromkeys(TOKEN_COUNTS, "bigint"),
+    **dict.fromkeys(DETAIL_TEXTS, "text"), **dict.fromkeys(DETAIL_COUNTS, "bigint"), "tag_set": "int",
+}  # fmt: skip
+"""The columns of `token_detail` that its hash covers."""
 
 
 def content_sha256(columns: Mapping[str, str], row: str, changed: Mapping[str, str] | None = None) -> str:

@@ -1,8 +1,9 @@
 """Reading: the digest of the usage that a close billed. The audit chain keeps it, so that a later change is noticed.
 
 It takes in what no report can change any more once the close is made: the pieces of allocations as far as they lie in a
-billed window, with who is charged for which devices; tokens by day, and by hour where the window cuts a day; ends that were
-noted; efficiency samples. Sums over hashes of rows depend neither on their order nor on whether deltas were folded.
+billed window, with who is charged for which devices, and what else was reported of them; tokens by day, and by hour where
+the window cuts a day; ends that were noted; efficiency samples; optional fields of token records. Sums over hashes of rows
+depend neither on their order nor on whether deltas were folded.
 """
 
 import json
@@ -15,6 +16,7 @@ from billing.tenancy.models import AuditEntry
 from billing.usage.grid import next_day, next_hour, this_day, this_hour
 from billing.usage.scope import EpochFilter
 from billing.usage.selectors import late_epochs, late_windows
+from billing.usage.store.details import details_checksum
 from billing.usage.store.proofs import rollup_checksum
 from metering.intervals import Interval, without
 
@@ -23,6 +25,9 @@ PARTS: Final = {
     "gpu": f"""SELECT count(*), sum(hash_record_extended(ROW(
             a.allocation_id, a.cluster, a.namespace, a.accelerator, a.resource, a.quantity, a.device_fraction, a.pod_uid,
             a.started_at, s.epoch, greatest(s.start, %(start)s), least(s.until, %(end)s)), 0))
+        FROM usage_allocationrevision s JOIN usage_gpuallocation a ON a.id = s.allocation_id
+        WHERE s.start < %(end)s AND s.until > %(start)s AND s.{KNOWN.format('s')}""",
+    "gpu_facts": f"""SELECT count(*), sum(hash_record_extended(ROW(a.allocation_id, s.epoch, a.site, a.queue, a.facts), 0))
         FROM usage_allocationrevision s JOIN usage_gpuallocation a ON a.id = s.allocation_id
         WHERE s.start < %(end)s AND s.until > %(start)s AND s.{KNOWN.format('s')}""",
     "ends": f"""SELECT count(*), sum(hash_record_extended(ROW(e.allocation_id, e.epoch, e.ended_at, e.end_reason), 0))
@@ -40,6 +45,7 @@ def usage_digest(window: Interval, close_seq: int) -> dict[str, str]:
     billed += [(Interval(late.start, late.end), late_epochs(close_seq)) for late in late_windows(close_seq)]
     kinds = {kind: [_row(statement, *part) for part in billed] for kind, statement in PARTS.items()}
     kinds["tokens"] = [_tokens(*part) for part in billed]
+    kinds["details"] = [list(map(str, details_checksum(*part))) for part in billed]
     return {kind: sha256(json.dumps(found).encode()).hexdigest() for kind, found in kinds.items()}
 
 

@@ -19,6 +19,7 @@ from billing.usage.contents import TOKEN_COUNTS
 from metering.messages import Message
 from metering.record_checks import RecordError
 from metering.records import (
+    DETAILS,
     EfficiencySample,
     EngineReading,
     GpuAllocation,
@@ -92,18 +93,26 @@ def _gpu(row: Row, until: datetime | None) -> dict[str, Any]:
             raise RecordError(Message("workload %(value)s must be kind/name", value=repr(row["workload"])), "workload")
         fields["workload"] = {"kind": kind, "name": name}
     if (labels := row.get("labels")) is not None:
-        fields["labels"] = _labels(labels)
+        fields["labels"] = _texts("labels", labels)
+    if (tags := row.get("tags")) is not None:
+        fields["tags"] = _texts("tags", tags)
     identity = (row.get(name) or "" for name in ("cluster", "pod_uid", "resource", "started_at"))
     fields["allocation_id"] = "/".join(identity)
     return fields
 
 
-def _labels(text: str) -> dict[str, str]:
+def _tokens(row: Row, until: datetime | None) -> dict[str, Any]:
+    tags = row.get("tags")
+    return dict(row) | ({} if tags is None else {"tags": _texts("tags", tags)})
+
+
+def _texts(column: str, text: str) -> dict[str, str]:
     try:
         return msgspec.json.decode(text, type=dict[str, str])
     except (msgspec.DecodeError, UnicodeError) as error:
+        shown = "" if column == "tags" else f" {text[:80]!r}"  # of tags nothing is repeated that nobody allowed
         raise RecordError(
-            Message("labels %(value)s must be a JSON object of texts", value=repr(text[:80])), "labels"
+            Message("%(column)s%(value)s must be a JSON object of texts", column=column, value=shown), column
         ) from error
 
 
@@ -116,14 +125,15 @@ KINDS: dict[str, FileKind[Any]] = {
         GpuAllocation,
         ("cluster", "namespace", "pod", "pod_uid", "resource", "quantity", "device_fraction", "accelerator",
          "started_at", "ended_at"),
-        ("node", "queue", "workload", "end_reason", "scheduler", "priority_class", "site", "pool", "labels"),
+        ("node", "queue", "workload", "end_reason", "scheduler", "priority_class", "site", "pool", "labels",
+         "capacity_type", "tags"),
         _gpu,
     ),
     "tokens": FileKind(
         TokenUsage,
         ("source", "id", "time", "consumer", "model", *TOKEN_COUNTS),
-        (),
-        _plain,
+        (*DETAILS, "tags"),
+        _tokens,
     ),
     "capacity": FileKind(
         NodeCapacity, ("cluster", "node", "accelerator", "resource", "quantity", "from", "until"), (), _plain

@@ -19,6 +19,7 @@ from billing.runtime.parallel_reads import rows_read
 from billing.usage.grid import DAY, next_day, next_hour, this_day, this_hour
 from billing.usage.scope import EpochFilter
 from billing.usage.selectors import KNOWN_SAMPLE
+from billing.usage.store.details import details_checksum
 from billing.usage.store.hours import Name, names_used
 from billing.usage.store.proofs import records_checksum, rollup_checksum
 from metering.intervals import Interval
@@ -57,6 +58,8 @@ def usage_fingerprint(
             "learned": [] if stored else _row(cursor, RECONSTRUCTED, asked), "ends": _row(cursor, ENDS, asked),
             "tokens": rollup_checksum(*_days_and_hours(window, cuts), EpochFilter(before)),
         }  # fmt: skip
+        if (details := details_checksum(window, EpochFilter(before)))[0]:
+            found["details"] = details  # absent where there are none, so that fingerprints of before hold
         if events:
             found["events"] = records_checksum(window, before)
     return {name: [str(value) for value in values] for name, values in found.items()}

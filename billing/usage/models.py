@@ -389,6 +389,21 @@ class QuarantinedRecord(models.Model):
         indexes = [models.Index(fields=["status", "at"], name="quarantine_open")]
 
 
+class ServiceTierRule(models.Model):
+    """Usage that a source reports in a service tier is billed as the tier `treat_as`, until a later rule begins."""
+
+    source = models.CharField(max_length=512)
+    service_tier = models.CharField(max_length=512)
+    treat_as = models.CharField(max_length=512)
+    valid_from = models.DateTimeField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["source", "service_tier", "valid_from"], name="one_tier_rule_per_instant"),
+            models.CheckConstraint(condition=~Q(service_tier="standard"), name="standard_needs_no_tier_rule"),
+        ]
+
+
 class TokenFile(models.Model):
     """A source of tokens of which a file was imported, with the latest time of a record that came so."""
 

@@ -24,9 +24,10 @@ APPLICATION = "suanpan_tests_app"
 ONLY_ADDED = [
     "approvals_step", "closing_accrual", "closing_meterreading", "corrections_disputestep", "invoices_documentevent",
     "invoices_invoicesums", "rates_gpuprice", "rates_tokenprice", "rating_charge", "rating_efficiencyverdict",
-    "rating_idleshare", "rating_poolcapacity", "rating_pooltime", "tenancy_auditentry", "token_dimension", "token_entry",
-    "usage_acceptedrows", "usage_agentdiagnostic", "usage_clusterscan", "usage_coveragenote", "usage_efficiencysample",
-    "usage_enginereading", "usage_sharedeclaration",
+    "rating_idleshare", "rating_poolcapacity", "rating_pooltime", "tenancy_auditentry", "token_detail",
+    "token_dimension", "token_entry", "token_tag_set", "token_tag_value", "usage_acceptedrows", "usage_agentdiagnostic",
+    "usage_clusterscan", "usage_coveragenote", "usage_efficiencysample", "usage_enginereading", "usage_servicetierrule",
+    "usage_sharedeclaration",
 ]  # fmt: skip
 """Audit log, ledger, evidence: rows are added and read, nothing else."""
 CHANGING = {

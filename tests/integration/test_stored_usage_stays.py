@@ -13,6 +13,7 @@ from billing.closing.services.closing import period_close
 from billing.closing.services.waivers import WaiverError, exception_waive
 from billing.invoices.services.invoices import invoices_issue
 from billing.invoices.services.periods import period_open
+from billing.tenancy.models import TagRule
 from billing.usage.models import AllocationRevision, GpuAllocation, QuarantinedRecord
 from billing.usage.services import (
     Reporter,
@@ -25,6 +26,8 @@ from billing.usage.services import (
     rollups_fold,
     sequences_fold,
     share_declare,
+    tag_rules_put,
+    tier_rule_put,
     token_files_note,
     watch_notes_add,
     watermark_advance,
@@ -84,9 +87,11 @@ def something_of_everything() -> None:
     share_declare(
         cluster="hq-2", resource="r", device_fraction=None, actor="ops", reason="no accelerator", now=AFTER
     )
+    tag_rules_put(rules=[TagRule(source="litellm-hq", key="product", origin="tags.product", longest=8, values_a_day=2)],
+                  actor="ops")  # fmt: skip
     ingest_tokens(token_record(1, sequence=1, sequence_run="a"))
     rollups_fold()
-    ingest_tokens(token_record(2, sequence=2, sequence_run="a"))
+    ingest_tokens(token_record(2, sequence=2, sequence_run="a", service_tier="flex", tags={"product": "a"}))
     report(capacity_ingest, NodeCapacity, b"""{"cluster": "hq-1", "node": "n", "accelerator": "NVIDIA-H800",
         "resource": "nvidia.com/gpu", "quantity": 8, "from": "2026-10-01T00:00:00Z", "until": "2026-10-02T00:00:00Z"}""")
     report(efficiency_ingest, EfficiencySample, b"""{"cluster": "hq-1", "pod_uid": "uid-1", "start": "2026-10-10T00:00:00Z",
@@ -95,6 +100,7 @@ def something_of_everything() -> None:
     report(engine_readings_ingest, EngineReading, b"""{"source": "gw", "replica": "r", "model": "m",
         "time": "2026-10-10T00:00:00Z", "prompt_tokens": 1, "generation_tokens": 1}""")
     watermark_advance(agent="a", cluster="hq-1", watermark=START)
+    tier_rule_put(source="gw", service_tier="flex", treat_as="standard", valid_from=START, actor="ops")
     token_files_note([decode_batch(TokenUsage, [msgspec.json.encode(token_record(3))]).records[0][1]])
     stretch = Interval(START, START + timedelta(hours=1))
     watch_notes_add(agent="a", cluster="hq-1", kind="unwatched", stretches=[stretch])

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-TABLE = re.compile(r"\btoken_(entry|event|hour|day|usage_hour|usage_day|hour_delta|dimension|shard|open_batch)\b")
+TABLE = re.compile(
+    r"\btoken_(entry|event|hour|day|usage_hour|usage_day|hour_delta|dimension|detail|tag_set|tag_value|shard|open_batch)\b"
+)
 STORE = "billing.usage.store"
 ROLES = "billing.tenancy.database_roles"
 """It says who may do what to each table."""

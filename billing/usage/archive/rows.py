@@ -25,12 +25,13 @@ from psycopg import ClientCursor
 from billing.runtime.parallel_reads import rows_read
 from billing.usage.contents import TOKEN_COUNTS
 from billing.usage.store.clickhouse import token_servers
+from billing.usage.store.details import DETAIL_RECORDS
 from billing.usage.store.records import RECORDS, RECORDS_GIVEN
 from billing.usage.store.sharded_reads import sharded_lines, sharded_number
 from billing.usage.store.wire import bare_connection
 from metering.intervals import Interval
 from metering.record_checks import EARLIEST
-from metering.records import TokenUsage
+from metering.records import DETAIL_COUNTS, DETAIL_TEXTS, TokenUsage
 
 HASH_BYTES: Final = 16
 ROWS_A_FILE: Final = 10_000_000
@@ -139,6 +140,14 @@ KINDS: Final[Mapping[str, SealedKind]] = {
          **_of("c", "condition")},
         f"usage_nodecapacity c WHERE {OVERLAP.format('c', 'until')}",
         "c.cluster, c.node, c.resource, c.start",
+    ),
+    "details": SealedKind(
+        {**_of("t", "epoch", INTEGER), "key": ("t.key::text", TEXT), **_of("t", "time", TIME),
+         **_of("d", "source consumer model"), **_of("t", " ".join(TOKEN_COUNTS), INTEGER),
+         **_of("t", " ".join(DETAIL_TEXTS)), **_of("t", " ".join(DETAIL_COUNTS), INTEGER),
+         "tags": ("s.tags::text", TEXT)},
+        f"{DETAIL_RECORDS} WHERE t.time >= %(start)s AND t.time < %(end)s AND t.epoch < %(before)s",
+        "t.key",
     ),
 }  # fmt: skip
 """What a seal has. Capacity has no epoch: it is as it was known when the month was sealed."""

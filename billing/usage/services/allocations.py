@@ -3,8 +3,9 @@
 `merge` is the whole rule of what a repeated report means; the rest is moving rows.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -27,12 +28,13 @@ from billing.usage.services.outcome import (
     may_not_report,
 )
 from billing.usage.services.quarantine import quarantine_add
+from billing.usage.services.tags import allocation_tags_filter, cluster_tag_rules
 from billing.usage.services.unknown_shares import shares_resolve
 from metering.allocation import INTERRUPTIONS, Rule
 from metering.messages import Message
 from metering.names import visible
 from metering.raw_json import readable_members
-from metering.records import GpuAllocation, Rejected
+from metering.records import GpuAllocation, Rejected, canonical_capacity_type, tags_agree
 
 Indexed = tuple[int, GpuAllocation, bytes]
 NOTED: Final = INTERRUPTIONS | {Rule.SHARE_CHANGED.value}
@@ -66,6 +68,7 @@ class Known:
     reach; what of them lies after `frozen_until` is in a month that is still open. `facts`: what the bill depends on, asked
     only where either side was `reconstructed`; `learned`: the report whose facts take the place of reconstructed ones.
     `stored_reason`: why the ledger says it ended before this batch. `intact`: the row is what was reported, by its hash.
+    `optional`: its capacity type and tags, where it has some.
     """
 
     identity: int
@@ -82,6 +85,7 @@ class Known:
     facts: tuple[object, ...] = ()
     learned: GpuAllocation | None = None
     intact: bool = True
+    optional: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.ended_at is not None and self.end is None:
@@ -115,12 +119,22 @@ def merge(known: Known, report: GpuAllocation) -> tuple[Meaning, Known, str]:
     same = report.identity == known.identity
     if not same and not ((reconstructed or known.reconstructed) and report.billing_facts == known.facts):
         return Meaning.CONFLICT, known, OTHER_CONTENT
+    if same and not _optional_agree(known.optional, report):
+        return Meaning.CONFLICT, known, OTHER_CONTENT
     meaning, after, why = _merge_time(known, report, reconstructed)
     learns = known.reconstructed and not reconstructed and known.frozen_until is None
     if learns and meaning is not Meaning.CONFLICT:
         learned = replace(after, identity=report.identity, reconstructed=False, learned=report, changed=True)
         return Meaning.UPDATE, learned, why
     return meaning, after, why
+
+
+def _optional_agree(known: Mapping[str, Any], report: GpuAllocation) -> bool:
+    """Return True if no field has two values; one that only one of the two states is no difference."""
+    capacity_type, stated = known.get("capacity_type"), report.capacity_type
+    if capacity_type is not None and stated is not None and capacity_type != canonical_capacity_type(stated):
+        return False
+    return tags_agree(known.get("tags"), report.tags)
 
 
 def _merge_time(known: Known, report: GpuAllocation, reconstructed: bool) -> tuple[Meaning, Known, str]:
@@ -186,11 +200,21 @@ def allocations_ingest(
     admitted = _admitted(records, reporter, now, outcome)
     with transaction.atomic(), connection.cursor() as cursor:
         epoch = ingest_lock_shared()
+        admitted = _tags_filtered(admitted)
         admitted = shares_resolve(cursor, admitted, reporter, outcome)
         repeated = _insert_new(cursor, admitted, epoch, outcome, from_file)
         _merge_known(cursor, repeated, epoch, outcome)
         quarantine_add(reporter=reporter, refusals=outcome.refusals)
     return outcome
+
+
+def _tags_filtered(admitted: list[Indexed]) -> list[Indexed]:
+    """Leave the records only tags that the allow-list of their cluster names, and add those that it reads from labels."""
+    rules = cluster_tag_rules() if any(record.tags or record.labels for _, record, _ in admitted) else {}
+    if not rules and not any(record.tags for _, record, _ in admitted):
+        return admitted
+    records = allocation_tags_filter([record for _, record, _ in admitted], rules)
+    return [(index, record, raw) for (index, _, raw), record in zip(admitted, records, strict=True)]
 
 
 def _insert_new(
@@ -233,6 +257,10 @@ def _row(record: GpuAllocation, from_file: bool) -> dict[str, Any]:
         for name in ("scheduler", "workload", "labels", "priority_class", "pool")
         if getattr(record, name) is not None
     }
+    if record.capacity_type is not None:
+        facts["capacity_type"] = canonical_capacity_type(record.capacity_type)
+    if record.tags:
+        facts["tags"] = record.tags
     return {
         "allocation_id": record.allocation_id, "identity": record.identity, "cluster": record.cluster,
         "namespace": record.namespace, "pod": record.pod, "pod_uid": record.pod_uid, "resource": record.resource,
@@ -293,7 +321,8 @@ def _lock_known(cursor: Any, ids: list[str], epoch: int) -> dict[str, Known]:
                   (SELECT max(until) FROM usage_allocationrevision s WHERE s.allocation_id = a.id AND s.epoch < %(epoch)s),
                   a.end_rule, a.end_estimated, a.end_earliest, a.end_latest, a.end_reconstructed, a.reconstructed_from,
                   a.content_sha256 = {content_sha256(ALLOCATION, 'a')},
-                  a.cluster, a.namespace, a.pod_uid, a.resource, a.quantity, a.device_fraction, a.accelerator, a.started_at
+                  a.cluster, a.namespace, a.pod_uid, a.resource, a.quantity, a.device_fraction, a.accelerator, a.started_at,
+                  a.facts
            FROM usage_gpuallocation a WHERE a.allocation_id = ANY(%(ids)s) ORDER BY a.allocation_id FOR UPDATE OF a""",
         {"epoch": epoch, "ids": ids},
     )
@@ -304,10 +333,12 @@ def _known(row: Sequence[Any]) -> Known:
     identity, ended_at, observed, reason, row_id, frozen, kept = row[:7]
     rule, estimated, earliest, latest, end_reconstructed, reconstructed_from, intact = row[7:14]
     end = End(ended_at, reason, rule, estimated, earliest, latest, end_reconstructed) if ended_at else None
-    *facts, fraction, accelerator, started_at = row[14:]
+    *facts, fraction, accelerator, started_at, optional = row[14:]
+    optional = json.loads(optional) if isinstance(optional, str) else optional
     return Known(
         identity, ended_at, observed, reason, frozen, kept, row_id, end=end, reconstructed=bool(reconstructed_from),
         stored_reason=reason, facts=(*facts, fraction.normalize(), accelerator, started_at), intact=intact,
+        optional={name: optional[name] for name in ("capacity_type", "tags") if name in optional},
     )  # fmt: skip
 
 

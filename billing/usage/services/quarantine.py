@@ -11,6 +11,7 @@ from django.utils import timezone
 from billing.tenancy.audit import audit_record
 from billing.usage.models import Close, QuarantinedRecord
 from billing.usage.services.outcome import Refusal, Reporter
+from billing.usage.services.tags import tags_removed
 from metering.messages import Message, UserError
 from metering.raw_json import readable_members
 from metering.record_checks import EARLIEST, LATEST
@@ -26,9 +27,9 @@ class DismissalError(UserError, ValueError):
 
 
 def quarantine_add(*, reporter: Reporter, refusals: Iterable[Refusal]) -> None:
-    """Keep refused records; the same record sent again only raises its counter."""
+    """Keep refused records, of their tags those that are allowed; the same record sent again only raises its counter."""
     rows = {}
-    for refusal in refusals:
+    for refusal in tags_removed(refusals):
         same = (reporter.door.encode(), refusal.reason.encode(), refusal.same_as or refusal.raw)
         rows[blake2b(b"\0".join(same), digest_size=16).digest()] = refusal
     if not rows:

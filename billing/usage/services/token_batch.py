@@ -32,7 +32,7 @@ class TokenBatch:
     """What one reporter brought: records, each with its place in the body.
 
     `raw_at` gives the bytes of what was in a place; it is called only for what is refused. `columns`: of a large batch, so
-    that they are made while others are written.
+    that they are made while others are written. `tags_filtered`: the records have only tags that are kept.
     """
 
     reporter: Reporter
@@ -41,6 +41,7 @@ class TokenBatch:
     places: Sequence[int]
     refusals: list[Refusal]
     columns: ReportedColumns | None = None
+    tags_filtered: bool = False
 
 
 def token_batch(

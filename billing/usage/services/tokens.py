@@ -31,6 +31,7 @@ from billing.usage.epochs import ingest_lock_shared
 from billing.usage.services.outcome import IngestOutcome, Refusal, Reporter
 from billing.usage.services.quarantine import quarantine_add
 from billing.usage.services.sequences import sequences_note
+from billing.usage.services.tags import batch_tags_filter, source_tag_rules
 from billing.usage.services.token_batch import TokenBatch, key_taken, token_batch
 from billing.usage.services.token_group import GroupCommit, LoopGroupCommit, Result, write_group
 from billing.usage.store.archived import SealedRecord, sealed_among
@@ -43,12 +44,13 @@ from billing.usage.store.columns import (
     reported_columns,
     token_columns,
 )
+from billing.usage.store.details import StoredDetails, details_stored
 from billing.usage.store.dimensions import dimensions_forget, dimensions_learn, dimensions_put, remembered_dimensions
 from billing.usage.store.records import Known, batches_seen, rows_copy, rows_known, takes_few
 from billing.usage.store.rows import content_of_row, is_narrow, narrow_columns
 from billing.usage.store.sharded import beside_close
 from billing.usage.store.wire import token_take, token_take_async
-from metering.records import Rejected, TokenUsage
+from metering.records import Rejected, TokenUsage, details_agree, states_details, tags_agree
 
 ATTEMPTS = 20
 ANOTHER_CAME_FIRST = (psycopg.errors.UniqueViolation, psycopg.errors.DeadlockDetected)
@@ -61,6 +63,7 @@ SMALL = 60
 Indexed = tuple[int, TokenUsage, bytes]
 
 _dimension = attrgetter("dimension")
+_tags = attrgetter("tags")
 
 
 def tokens_ingest(
@@ -130,7 +133,13 @@ def _write(group: "_Group") -> None:
 
 
 def _is_few(group: "_Group") -> bool:
-    return len(group.records) <= SMALL and is_narrow(group.records) and not group.is_numbered and takes_few()
+    return (
+        len(group.records) <= SMALL
+        and is_narrow(group.records)
+        and not group.is_numbered
+        and not any(map(states_details, group.records))
+        and takes_few()
+    )
 
 
 class _Group:
@@ -143,6 +152,16 @@ class _Group:
         self.is_numbered = any(record.sequence is not None for record in self.records)
         self._ends = list(accumulate(len(batch.records) for batch in batches))
         self._refused: set[int] = set()
+        self.tag_limits: dict[tuple[str, str], int] = {}
+
+    def filter_tags(self) -> None:
+        """Leave the records only tags that the allow-list of their source names; most groups have none at all."""
+        if any(map(_tags, self.records)):
+            rules = source_tag_rules()
+            self.tag_limits = {(rule.source, rule.key): rule.values_a_day for own in rules.values() for rule in own}
+            for batch in self.batches:
+                batch_tags_filter(batch, rules)
+            self.records = [record for batch in self.batches for record in batch.records]
 
     def columns(self) -> TokenColumns:
         """Of at least one record; small batches that are side by side become one part."""
@@ -229,6 +248,7 @@ def _take(few: _Few) -> None:
 
 def _copy(group: _Group) -> None:
     """With COPY. Rows are never changed, so a key that is found before the transaction is found for ever."""
+    group.filter_tags()
     columns = group.columns() if group.records else None
     new = _new_rows(group, columns) if columns else None
     group.accept()
@@ -243,7 +263,7 @@ def _write_with_others(group: _Group, new: "_New | None" = None) -> None:
         if new and len(new.rows):
             if epoch != new.epoch:
                 raise psycopg.errors.UniqueViolation(f"close {epoch} came between")
-            rows_copy(new.columns, new.rows, epoch, new.seen)
+            rows_copy(new.columns, new.rows, epoch, new.seen, group.tag_limits)
         if group.is_numbered:
             sequences_note(cursor, group.taken())
         group.keep_refused()
@@ -266,7 +286,7 @@ def _new_rows(group: _Group, columns: TokenColumns) -> _New:
     A key that left for an archive meanwhile is found behind those of the ledger.
     """
     for number, first in columns.repeated():
-        group.repeat(number, same=group.records[first].content == group.records[number].content)
+        group.repeat(number, same=group.records[first].same_report(group.records[number]))
     rows, seen = columns.first_rows(), batches_seen()
     at = None
     if known := rows_known(columns.hex_keys(rows)):
@@ -292,7 +312,7 @@ def _same_as_stored(columns: TokenColumns, rows: Rows, stored: Sequence[Known]) 
     """Which of these rows say exactly what is stored under their keys; the others have to be looked at one by one."""
     _, dimensions, times, rests, *counts = zip(*stored, strict=True)
     same: Flags = columns.are_as_stored(rows, np.frombuffer(b"".join(times), ">i8"), np.array(counts, np.int64).T)
-    same &= columns.bare[rows] & (columns.dimensions[rows] == np.array(dimensions, np.int32))
+    same &= columns.bare[rows] & ~columns.detailed[rows] & (columns.dimensions[rows] == np.array(dimensions, np.int32))
     return same & ~np.fromiter(map(bool, rests), np.bool_, len(rests))
 
 
@@ -305,9 +325,22 @@ def _count_known(group: _Group, known: Sequence[Known], numbers: Mapping[bytes, 
     others = {dimension for _, dimension, _ in numbered} - names.keys()
     if others:
         names |= dimensions_learn(others)
+    details = _details_known(group, (numbers[key] for key, *_ in known))
     for number, dimension, row in numbered:
         content = group.records[number].content
-        group.repeat(number, same=content == content_of_row(row, names[dimension], dated=content[0] is not None))
+        same = content == content_of_row(row, names[dimension], dated=content[0] is not None)
+        group.repeat(number, same=same and _details_agree(group.records[number], details))
+
+
+def _details_known(group: _Group, numbers: Iterable[int]) -> Mapping[bytes, StoredDetails]:
+    """Stored details of those of these records that state some themselves: only theirs can differ."""
+    stating = [record.key for number in numbers if states_details(record := group.records[number])]
+    return details_stored(stating) if stating else {}
+
+
+def _details_agree(record: TokenUsage, stored: Mapping[bytes, StoredDetails]) -> bool:
+    known = stored.get(record.key)
+    return known is None or (details_agree(known.details, record.details) and tags_agree(known.tags, record.tags))
 
 
 def _count_taken(group: _Group, known: str, numbers: Mapping[bytes, int]) -> None:
@@ -335,8 +368,10 @@ def _count_sealed(group: _Group, sealed: Mapping[bytes, SealedRecord], numbers: 
         (record, record.content[0] if record.content[0] is not None else item.time)
         for record, (_, item) in zip(records, kept, strict=True)
     ])
+    details = _details_known(group, (number for number, _ in kept))
     for (number, item), content in zip(kept, contents, strict=True):
-        group.repeat(number, same=content.startswith(item.digest))
+        agree = _details_agree(group.records[number], details)
+        group.repeat(number, same=agree and content.startswith(item.digest))
 
 
 class LoopWriter:

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from metering.names import name_problem, text_problem
-from metering.records import Dimension, UncheckedTokenUsage
+from metering.records import DETAIL_TEXTS, DETAILS, Dimension, UncheckedTokenUsage
 
 LARGE_BYTES: Final = 16_384
 STYLE_BYTES: Final = 64
@@ -18,8 +18,11 @@ QUOTE: Final = ord('"')
 PLAIN_QUOTES: Final = 30
 """Of a record with nothing but what it must have: ten keys, five texts."""
 _attributes = attrgetter("attributes")
+_tags = attrgetter("tags")
 _texts = tuple(attrgetter(name) for name in ("site", "provider", "status", "sequence_run"))
 _sequences = attrgetter("sequence")
+_details = tuple(attrgetter(name) for name in DETAILS)
+_detail_texts = attrgetter(*DETAIL_TEXTS)
 
 
 def says_nothing_twice(body: bytes, records: Sequence[UncheckedTokenUsage]) -> bool:
@@ -31,11 +34,15 @@ def says_nothing_twice(body: bytes, records: Sequence[UncheckedTokenUsage]) -> b
     beyond = _quotes(body) - PLAIN_QUOTES * len(records)
     if not beyond:
         return True
-    attributes = [given for given in map(_attributes, records) if given is not None]
+    attributes = [given for given in (*map(_attributes, records), *map(_tags, records)) if given is not None]
     inner = msgspec.json.encode(attributes) if attributes else b""
     texts = sum(len(records) - list(map(field, records)).count(None) for field in _texts)
     sequences = len(records) - list(map(_sequences, records)).count(None)
     beyond -= 4 * texts + 2 * (sequences + len(attributes)) + inner.count(b'"')
+    if not beyond:
+        return True
+    numbers = [len(records) - list(map(field, records)).count(None) for field in _details]
+    beyond -= 2 * sum(numbers) + 2 * sum(numbers[: len(DETAIL_TEXTS)])
     if not beyond:
         return True
     null = b'": null' if b'": ' in body[:STYLE_BYTES] else b'":null'
@@ -53,7 +60,14 @@ def are_named(records: Iterable[UncheckedTokenUsage]) -> bool:
             return False
         if record.sequence_run is not None and text_problem(record.sequence_run) is not None:
             return False
+        if not details_are_named(record):
+            return False
     return True
+
+
+def details_are_named(record: UncheckedTokenUsage) -> bool:
+    """Return True if every text among the details of a record is a name."""
+    return all(text is None or name_problem(text) is None for text in _detail_texts(record))
 
 
 @lru_cache(maxsize=65_536)

@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from billing.usage.contents import TOKEN_COUNTS
-from billing.usage.store.checks import are_ids, are_texts, is_named
-from metering.record_checks import EARLIEST, LATEST, WIDEST_OFFSET
-from metering.records import Dimension, UncheckedTokenUsage
+from billing.usage.store.checks import are_ids, are_texts, details_are_named, is_named
+from metering.record_checks import EARLIEST, LATEST, WIDEST_OFFSET, RecordError
+from metering.records import NO_DETAILS, Dimension, UncheckedTokenUsage, stated_details
 from metering.token_keys import UUID_LENGTH, source_mask, token_key
 from pricing.meters import MICROSECONDS_PER_HOUR
 
@@ -45,6 +45,7 @@ _ids = attrgetter("id")
 _zones = attrgetter("time.tzinfo")
 _attributes = attrgetter("attributes")
 _runs = attrgetter("sequence_run")
+_tags = attrgetter("tags")
 _dimensions = attrgetter("source", "consumer", "model", "site", "provider", "status")
 _counts = attrgetter(*TOKEN_COUNTS)
 _since_2000 = tuple(attrgetter(name) for name in ("days", "seconds", "microseconds"))
@@ -97,8 +98,8 @@ class ReportedColumns:
 
     `keys`: (n, 16) bytes; `readable`: whether the id is read back from the key; `times`: microseconds since 2000;
     `counts`: (n, 5); `dimensions`: their numbers, NOT_KNOWN where nobody knew them yet. `bare`: which records have no more
-    than fits the columns: the id is read back, every count narrow, and there are no attributes. `timelines`: on which the
-    numbers hold; none where nobody knew any.
+    than fits the columns: the id is read back, every count narrow, and there are no attributes. `detailed`: which records
+    state one of `metering.records.DETAILS` or a tag. `timelines`: on which the numbers hold; none where nobody knew any.
     """
 
     records: Sequence[UncheckedTokenUsage]
@@ -108,6 +109,7 @@ class ReportedColumns:
     counts: Numbers
     dimensions: Identities
     bare: Flags
+    detailed: Flags
     timelines: frozenset[str]
 
     def keep_the_rules(self) -> bool:
@@ -121,7 +123,18 @@ class ReportedColumns:
             and self.times.max() < LATEST_US
             and all(zone is UTC or abs(zone.utcoffset(None)) <= WIDEST_OFFSET for zone in zones)
             and self._is_named()
+            and self._has_good_details()
         )
+
+    def _has_good_details(self) -> bool:
+        try:
+            for row in np.flatnonzero(self.detailed).tolist():
+                self.records[row].check_parts()
+                if not details_are_named(self.records[row]):
+                    return False
+        except RecordError:
+            return False
+        return True
 
     def _is_named(self) -> bool:
         """Whether every name is one; a dimension whose number is remembered was looked at when it came first."""
@@ -146,6 +159,7 @@ class TokenColumns:
     counts: Numbers
     dimensions: Identities
     bare: Flags
+    detailed: Flags
     timelines: frozenset[str]
 
     def new_dimensions(self) -> list[Dimension]:
@@ -190,8 +204,14 @@ def reported_columns(records: Sequence[UncheckedTokenUsage], known: DimensionNum
     bare: Flags = readable & (counts <= LARGEST).all(axis=1)
     if any(map(_attributes, records)):
         bare &= ~np.fromiter(map(bool, map(_attributes, records)), np.bool_, len(records))
+    stated = list(map(stated_details, records))
+    detailed = np.zeros(len(records), np.bool_)
+    if stated.count(NO_DETAILS) < len(stated):
+        detailed[:] = [details != NO_DETAILS for details in stated]
+    if any(map(_tags, records)):
+        detailed |= np.fromiter(map(bool, map(_tags, records)), np.bool_, len(records))
     timelines = frozenset([known.timeline] if (dimensions != NOT_KNOWN).any() else [])
-    return ReportedColumns(records, keys, readable, _times(records), counts, dimensions, bare, timelines)
+    return ReportedColumns(records, keys, readable, _times(records), counts, dimensions, bare, detailed, timelines)
 
 
 def token_columns(parts: Sequence[ReportedColumns]) -> TokenColumns:
@@ -202,7 +222,8 @@ def token_columns(parts: Sequence[ReportedColumns]) -> TokenColumns:
         [record for part in parts for record in part.records], order, keys[order],
         _joined([part.readable for part in parts])[order], repeats, _joined([part.times for part in parts])[order],
         _joined([part.counts for part in parts])[order], _joined([part.dimensions for part in parts])[order],
-        _joined([part.bare for part in parts])[order], frozenset().union(*(part.timelines for part in parts)),
+        _joined([part.bare for part in parts])[order], _joined([part.detailed for part in parts])[order],
+        frozenset().union(*(part.timelines for part in parts)),
     )  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from billing.usage.scope import EpochFilter
 from billing.usage.store.archived import IN_LEDGER, archived_among, sealed_among
 from billing.usage.store.clickhouse import Servers, token_servers
 from billing.usage.store.columns import Identities, Rows, TokenColumns, copied_deltas, copied_entries, dimension_ids
+from billing.usage.store.details import details_named, details_write
 from billing.usage.store.dimensions import TokenName, dimension_names, dimensions_put, timelines_hold
 from billing.usage.store.sharded import (
     ShardedRecord,
@@ -27,6 +28,7 @@ from billing.usage.store.sharded_reads import lines_given, sharded_requests
 from billing.usage.store.wire import bare_connection
 from metering.intervals import Interval
 from metering.record_checks import EARLIEST
+from metering.token_keys import token_key
 from pricing.contexts import Context, class_and_context, parse_context
 
 FOLD_LOCK = 0x464F4C44
@@ -58,10 +60,12 @@ BY_CLASS: Final[Mapping[str, str]] = {
 """What of a request `t` is of a class."""
 
 
-def rows_copy(columns: TokenColumns, rows: Rows, epoch: int, seen: Mapping[int, int]) -> None:
-    """Write these rows and what they add to each hour, in the transaction of the caller; `seen`: the `batches_seen` before
-    their keys were looked up.  Raises IntegrityError where somebody else brought one of the keys meanwhile, and
-    SerializationFailure where numbers of dimensions do not hold here.
+def rows_copy(
+    columns: TokenColumns, rows: Rows, epoch: int, seen: Mapping[int, int], limits: Mapping[tuple[str, str], int]
+) -> None:
+    """Write these rows, what they add to each hour, and their details, in the transaction of the caller; `seen`: the
+    `batches_seen` before their keys were looked up; `limits`: of values of tags.  Raises IntegrityError where somebody
+    else brought one of the keys meanwhile, and SerializationFailure where numbers of dimensions do not hold here.
     """
     ids = _dimension_ids(columns)
     _copy(COPY_DELTAS, copied_deltas(columns, rows, ids, epoch))
@@ -71,6 +75,7 @@ def rows_copy(columns: TokenColumns, rows: Rows, epoch: int, seen: Mapping[int, 
         sharded_write(servers, columns, rows, ids, epoch, seen)
     else:
         _copy(COPY_ENTRIES, copied_entries(columns, rows, ids, epoch))
+    details_write(columns, rows, ids, epoch, limits)
 
 
 def _dimension_ids(columns: TokenColumns) -> Identities:
@@ -137,6 +142,11 @@ def records_here(keys: Sequence[bytes]) -> set[bytes]:
 
 def record_stored(key: bytes) -> dict[str, Any] | None:
     """What is stored under this key (`metering.token_keys`), by the names of the record's fields; None where nothing is."""
+    found = _record_stored(key)
+    return None if found is None else found | details_named([key]).get(key, {})
+
+
+def _record_stored(key: bytes) -> dict[str, Any] | None:
     with connection.cursor() as cursor:
         cursor.execute(
             f"""SELECT e.id, d.source, e.time, d.consumer, d.model, e.input_tokens, e.cache_read_input_tokens,
@@ -183,7 +193,8 @@ def rollups_fold() -> int:
 def requests_of(
     ranges: Sequence[tuple[str, Interval]], names: Sequence[TokenName], epochs: EpochFilter, priced: str, most: int
 ) -> list[dict[str, Any]]:
-    """The first requests that used a priced class, in order of time, each beside the sum and the number of all of them.
+    """The first requests that used a priced class, in order of time, each with its details (`metering.records.DETAILS`) and
+    beside the sum and the number of all of them.
 
     `ranges`: of which source from when to when. The events of each are read by its bounds (OFFSET 0): joined, all of the
     ledger would be.
@@ -228,5 +239,10 @@ def _first_of(parts: Sequence[list[dict[str, Any]]], most: int) -> list[dict[str
     """The first of several lists of requests, beside the sum and the number of the requests of all."""
     firsts = [part[0] for part in parts if part]
     of_all, number = sum((row["usage_of_all"] for row in firsts), Decimal(0)), sum(row["number"] for row in firsts)
-    rows = sorted((row for part in parts for row in part), key=lambda row: (row["time"], row["source"], row["id"]))
-    return [row | {"usage_of_all": of_all, "number": number} for row in rows[:most]]
+    rows = sorted((row for part in parts for row in part), key=lambda row: (row["time"], row["source"], row["id"]))[:most]
+    keys = [token_key(row["source"], row["id"]) for row in rows]
+    details = details_named(keys)
+    return [
+        row | {"usage_of_all": of_all, "number": number} | details.get(key, {})
+        for row, key in zip(rows, keys, strict=True)
+    ]  # fmt: skip
