@@ -104,11 +104,12 @@ GIVEN = frozenset({
     "approvals_proposal", "approvals_step", "closing_accrual", "closing_meterreading", "corrections_dispute",
     "corrections_disputeholdback", "corrections_disputestep", "invoices_documentevent", "invoices_journalexport",
     "rates_allocationpolicy", "rates_carbonfactors", "rates_commitment", "rates_costsheet", "rates_efficiencypolicy",
-    "rates_tokencostsheet", "rating_retroactivechange", "token_dimension", "token_entry", "token_shard",
-    "token_hour_delta", "token_open_batch", "token_sequence", "usage_acceptedrows", "usage_agentdiagnostic",
-    "usage_agentwatermark", "usage_allocationinterruption", "usage_allocationrevision", "usage_clusterscan",
-    "usage_coveragenote", "usage_efficiencysample", "usage_enginereading", "usage_gpuallocation", "usage_nodecapacity",
-    "usage_quarantinedrecord", "usage_sharedeclaration", "usage_tokenfile", "usage_unknownshare",
+    "rates_tokencostsheet", "rating_retroactivechange", "token_detail", "token_dimension", "token_entry",
+    "token_hour_delta", "token_open_batch", "token_sequence", "token_shard", "token_tag_set", "token_tag_value",
+    "usage_acceptedrows", "usage_agentdiagnostic", "usage_agentwatermark", "usage_allocationinterruption",
+    "usage_allocationrevision", "usage_clusterscan", "usage_coveragenote", "usage_efficiencysample",
+    "usage_enginereading", "usage_gpuallocation", "usage_nodecapacity", "usage_quarantinedrecord",
+    "usage_servicetierrule", "usage_sharedeclaration", "usage_tokenfile", "usage_unknownshare",
 })  # fmt: skip
 """What was reported, declared, proposed or decided: the application adds rows, and those that are there stay."""
 WORKING = CHANGING
