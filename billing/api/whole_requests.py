@@ -87,7 +87,7 @@ class WholeRequests:
                 return await send_answer(send, (200, CONTENT_TYPE_LATEST, await self._scrapes.latest(), []))
             await self._answer(scope, receive, send)
         except ClientGone:
-            return None
+            scope[CONNECTION].cut()  # Uvicorn would log an answer that was not finished
         except Exception as error:  # noqa: BLE001 - the edge: whatever it is, the client gets an answer
             failed = failed_answer(error)
             if send.is_begun:  # the client learns by the end of the connection that this is not all of it
