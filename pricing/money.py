@@ -1,4 +1,7 @@
-"""PURE: money and the only two roundings: price list (4 decimals) and invoice line (2), half up away from zero.
+"""Money and the only two roundings, half up away from zero: price list (4 decimals), invoice line (those of its currency).
+
+PURE but for one fact: the decimals of amounts are those of the one currency that an installation bills in. Who reads its
+set-up says which (`amounts_in`); they are 2 where nobody has.
 
 Binary floats are refused everywhere: 0.1 is not a tenth.
 """
@@ -11,7 +14,8 @@ from functools import cache
 from math import lcm
 from typing import Final
 
-AMOUNT_PLACES: Final = 2
+from pricing.currencies import decimals_of
+
 PRICE_PLACES: Final = 4
 COST_PLACES: Final = 12
 CURRENCY: Final = re.compile(r"[A-Z]{3}\Z")
@@ -20,6 +24,24 @@ EXACT: Final = Context(prec=80, traps=[Inexact, InvalidOperation, DivisionByZero
 """Arithmetic that is exact or raises: the default 28 digits would round a large pool's month in silence."""
 
 Number = Decimal | int | Fraction
+
+
+_decimals = {"amounts": 2}
+
+
+def amounts_in(currency: str) -> None:
+    """From now on amounts of this process are in a currency: JPY has no decimals, CNY has 2.  Raises CurrencyError."""
+    _decimals["amounts"] = decimals_of(currency)
+
+
+def amount_places() -> int:
+    """Decimals of an amount of money."""
+    return _decimals["amounts"]
+
+
+def smallest_amount() -> Decimal:
+    """One cent, or one unit of a currency without decimals."""
+    return last_place(amount_places())
 
 
 class MoneyError(ValueError):
@@ -90,12 +112,12 @@ def last_place(places: int) -> Decimal:
 
 
 def round_amount(value: Number) -> Decimal:
-    """An invoice line: 2 decimals.
+    """An invoice line: the decimals of its currency.
 
     >>> round_amount(Fraction(9433, 450) * 10)
     Decimal('209.62')
     """
-    return round_to(value, AMOUNT_PLACES)
+    return round_to(value, amount_places())
 
 
 def round_price(value: Number) -> Decimal:
@@ -141,14 +163,16 @@ def _largest_remainder(divided: Sequence[tuple[int, Number]], whole: int) -> lis
     return shares
 
 
-def split_amount(total: Number, weights: Sequence[Number], places: int = AMOUNT_PLACES) -> list[Decimal]:
+def split_amount(total: Number, weights: Sequence[Number], places: int | None = None) -> list[Decimal]:
     """Split a rounded amount in proportion to `weights` by largest remainder; the shares add up to `total`.
 
+    `places`: decimals of the shares, those of amounts where it is None.
     Ties go to the earlier share; a negative total gives the mirrored shares.
 
     >>> split_amount(Decimal("100.00"), [1, 1, 1])
     [Decimal('33.34'), Decimal('33.33'), Decimal('33.33')]
     """
+    places = amount_places() if places is None else places
     units = fraction_of(total) * 10**places
     if units.denominator != 1:
         raise MoneyError(f"total {total} has more than {places} decimals")

@@ -10,7 +10,7 @@ from decimal import Decimal, Inexact
 from functools import lru_cache
 from typing import Final
 
-from pricing.money import AMOUNT_PLACES, EXACT, PRICE_PLACES, MoneyError, Number, last_place, round_to
+from pricing.money import EXACT, PRICE_PLACES, MoneyError, Number, amount_places, last_place, round_to
 
 QUANTITY_PLACES: Final = 6
 ENERGY_PLACES: Final = 3
@@ -32,8 +32,13 @@ def fixed_text(value: Decimal, places: int) -> str:
 
 
 def amount_text(value: Decimal) -> str:
-    """An amount of money: 2 decimals."""
-    return fixed_text(value, AMOUNT_PLACES)
+    """An amount of money: the decimals of its currency."""
+    return fixed_text(value, amount_places())
+
+
+def grouped_amount(value: Decimal) -> str:
+    """An amount for people, thousands separated."""
+    return f"{Decimal(amount_text(value)):,}"
 
 
 def quantity_text(value: Decimal) -> str:

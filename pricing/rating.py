@@ -20,7 +20,7 @@ from msgspec import structs
 
 from pricing.carbon import kg_co2
 from pricing.meters import GPU_TIME, METERS, TOKENS, OfKind
-from pricing.money import AMOUNT_PLACES, EXACT, round_part
+from pricing.money import EXACT, amount_places, round_part
 from pricing.rate_card import MILLION_TOKENS, SLICE_HOURS, GpuPrice, RateCard, UnpricedError
 
 AMOUNT: Final = "Amount"
@@ -144,7 +144,7 @@ class Charge(msgspec.Struct, frozen=True):
         >>> Charge(key, Decimal(8 * 9433 * 10**6), Decimal("10")).amount  # 8 GPUs for 2 h 37 min 13 s
         Decimal('209.62')
         """
-        return round_part(EXACT.multiply(self.usage_quantity, self.unit_price), DIVISOR[self.key.unit], AMOUNT_PLACES)
+        return round_part(EXACT.multiply(self.usage_quantity, self.unit_price), DIVISOR[self.key.unit], amount_places())
 
     def rounded_quantity(self, places: int) -> Decimal:
         """In pricing units, rounded for people and documents; amounts never follow from it."""

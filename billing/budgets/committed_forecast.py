@@ -22,7 +22,7 @@ from billing.usage.scope import EpochFilter
 from metering.intervals import Interval, billing_month, day_of, month_of, next_month
 from pricing.commitments import KIND, CommitmentBook
 from pricing.meters import MICROSECONDS_PER_HOUR
-from pricing.money import AMOUNT_PLACES, EXACT, round_part
+from pricing.money import EXACT, amount_places, round_part
 from pricing.rate_card import GPU_HOURS
 from pricing.rating import DIVISOR
 
@@ -63,7 +63,7 @@ def contracted_ahead(scope: Scope, period: Interval, book: CommitmentBook, *, no
     while (window := billing_month(month, zone)).start < period.end:
         for one in book.of_month(window):
             if _covers_unused(scope, one.team, one.accelerator):
-                total += round_part(EXACT.multiply(one.bought(window), one.price), DIVISOR[GPU_HOURS], AMOUNT_PLACES)
+                total += round_part(EXACT.multiply(one.bought(window), one.price), DIVISOR[GPU_HOURS], amount_places())
         month = next_month(month)
     return total
 

@@ -11,6 +11,7 @@ from django.db.models import F, Q
 from billing.approvals.models import OfKind, Proposal
 from billing.budgets.thresholds import ACTIONS, Rung
 from billing.tenancy.models import Team, ValidRange
+from pricing.number_text import amount_text
 
 LONGEST_PATTERN = 128
 MOST_DIGITS = 40
@@ -383,4 +384,5 @@ class CapOverride(models.Model):
     @property
     def terms(self) -> dict[str, str | int]:
         """What is asked for, as its proposal keeps it."""
-        return {"budget": self.budget_id, "amount": f"{self.amount:.2f}", "until": self.until.astimezone(UTC).isoformat()}
+        until = self.until.astimezone(UTC).isoformat()
+        return {"budget": self.budget_id, "amount": amount_text(self.amount), "until": until}

@@ -12,6 +12,7 @@ from billing.invoices.issued import issued_notes
 from billing.invoices.models import BillingPeriod, Invoice, InvoiceSums, Note
 from billing.invoices.selectors import document_of
 from metering.messages import Message
+from pricing.number_text import grouped_amount
 
 ZERO = Decimal("0.00")
 PLACEHOLDER = "(none)"
@@ -44,11 +45,12 @@ def _differs(stored: Invoice | Note, shown: Mapping[int, Decimal]) -> Message | 
     }  # fmt: skip
     if isinstance(stored, Invoice):
         sums["pages"] = shown.get(stored.pk, ZERO)
-    wrong = [f"{name} {amount:,}" for name, amount in sums.items() if amount != stored.total]
+    wrong = [f"{name} {grouped_amount(amount)}" for name, amount in sums.items() if amount != stored.total]
     if not wrong:
         return None
     return Message(
-        "%(number)s is %(total)s, but %(wrong)s", number=stored.number, total=f"{stored.total:,}", wrong=", ".join(wrong)
+        "%(number)s is %(total)s, but %(wrong)s",
+        number=stored.number, total=grouped_amount(stored.total), wrong=", ".join(wrong),
     )
 
 

@@ -35,8 +35,8 @@ from billing.usage.store.proofs import rollup_difference
 from metering.intervals import Interval
 from metering.messages import Message
 from pricing.meters import Explanation
-from pricing.money import AMOUNT_PLACES, EXACT, round_part, round_to
-from pricing.number_text import amount_text
+from pricing.money import EXACT, amount_places, round_part, round_to
+from pricing.number_text import amount_text, grouped_amount
 from pricing.rating import DIVISOR
 
 BEFORE_CLOSE: Final = (
@@ -240,7 +240,7 @@ def _documents_agree(period: BillingPeriod) -> Check:
     """What was issued has one sum as lines, as documents, on pages, in the ledger's journal and in FOCUS."""
     count, total, differing = documents_disagreeing(period)
     detail = Message.joined(differing[:5]) or Message.counted(
-        "%(n)s document, %(total)s", "%(n)s documents, %(total)s", count, n=count, total=f"{total:,}"
+        "%(n)s document, %(total)s", "%(n)s documents, %(total)s", count, n=count, total=grouped_amount(total)
     )
     return Check(Message("lines = documents = ledger journal = FOCUS"), not differing, detail)
 
@@ -397,7 +397,7 @@ def _charges_agree(period: BillingPeriod, assessment: RatingResult, *, thorough:
     rows = ChargeRow.objects.filter(close_seq=period.close_number)
     for key, quantity, platform, unit, price in rows.values_list(*columns):
         stored[key] = quantity, price
-        charged += Decimal(0) if platform else round_part(EXACT.multiply(quantity, price), DIVISOR[unit], AMOUNT_PLACES)
+        charged += Decimal(0) if platform else round_part(EXACT.multiply(quantity, price), DIVISOR[unit], amount_places())
     live = list(period.invoices.exclude(status=Invoice.Status.VOID).values_list("total", "number"))
     checks = [_charges_follow(stored, assessment), _invoices_equal_charges([total for total, _ in live], charged)]
     issued = thorough and (any(number for _, number in live) or bool(issued_notes(period.month)))
@@ -418,5 +418,5 @@ def _charges_follow(stored: Mapping[str, tuple[Decimal, Decimal]], assessment: R
 def _invoices_equal_charges(totals: Sequence[Decimal], charged: Decimal) -> Check:
     invoiced = sum(totals, Decimal("0.00"))
     return Check(Message("sum of invoices = sum of charges"), invoiced == charged, Message(
-        "invoices %(invoiced)s, charges %(charged)s", invoiced=f"{invoiced:,}", charged=f"{charged:,}"
+        "invoices %(invoiced)s, charges %(charged)s", invoiced=grouped_amount(invoiced), charged=grouped_amount(charged)
     ))

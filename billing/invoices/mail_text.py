@@ -15,6 +15,7 @@ from billing.invoices.models import DocumentMail, Invoice, Note
 from billing.invoices.selectors import document_of
 from billing.invoices.services.documents import CONTENT_TYPES, document_file
 from billing.tenancy.links import portal_link
+from pricing.number_text import grouped_amount
 
 
 def mail_of(mail: DocumentMail) -> EmailMultiAlternatives:
@@ -88,4 +89,4 @@ def _kind(document: Invoice | Note) -> str:
 
 
 def _money(document: Invoice | Note) -> str:
-    return f"{document.currency} {Decimal(document.total):,.2f}"
+    return f"{document.currency} {grouped_amount(Decimal(document.total))}"

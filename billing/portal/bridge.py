@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from billing.invoices.line_rollups import Charged
 from pricing.meters import Role
-from pricing.money import AMOUNT_PLACES, EXACT, round_part
+from pricing.money import EXACT, amount_places, round_part
 
 ZERO = Decimal("0.00")
 PRICED = ("gpu", "tokens")
@@ -152,4 +152,4 @@ def _item(key: Key, old: _Sum, new: _Sum) -> ItemChange:
 def _price_effect(old: _Sum, new: _Sum) -> Decimal:
     """The later quantity times the change of its mean price: amount - quantity x old amount / old quantity."""
     over = EXACT.subtract(EXACT.multiply(new.amount, old.quantity), EXACT.multiply(new.quantity, old.amount))
-    return round_part(over, old.quantity, AMOUNT_PLACES)
+    return round_part(over, old.quantity, amount_places())

@@ -21,6 +21,7 @@ from billing.portal.forms import YEARS, Line, Midnight, Moment, Number, PageForm
 from billing.runtime.canonical_json import canonical_json
 from billing.tenancy.models import Team
 from metering.intervals import MONTH
+from pricing.number_text import grouped_amount
 
 LONGEST_NAME = 200
 MOST_AMOUNT = Decimal(10**12)
@@ -109,13 +110,13 @@ class ChangeForm(RowsForm):
 
     def __init__(self, data: Any = None, *, budget: Budget, currency: str) -> None:
         end = budget.valid_until and timezone.localtime(budget.valid_until).date()
-        facts = {"name": budget.name, "amount": f"{budget.amount:,.2f}", "valid_until": end}
+        facts = {"name": budget.name, "amount": grouped_amount(budget.amount), "valid_until": end}
         super().__init__(data, key="change", initial=facts)
         self.budget, self.fields["amount"].help_text = budget, currency
         plan = {row.month: row.amount for row in budget.plan.all()}
         if plan:
             del self.fields["amount"]
-            amounts = [{"plan_month": month, "plan_amount": f"{amount:,.2f}"} for month, amount in plan.items()]
+            amounts = [{"plan_month": month, "plan_amount": grouped_amount(amount)} for month, amount in plan.items()]
             self.rows = PlanRow.table(data, amounts)
 
     def clean(self) -> dict[str, Any]:

@@ -55,7 +55,7 @@ from billing.portal.labels import NOTHING
 from billing.portal.templatetags.portal import count, hours, money, price, ratio, sign, signed_money, signed_percent
 from billing.runtime.translation import translated
 from metering.intervals import next_month
-from pricing.money import AMOUNT_PLACES, round_to
+from pricing.money import amount_places, round_to
 
 ROWS_SHOWN: Final = 50
 FEWEST_DAYS: Final = 2
@@ -175,7 +175,7 @@ class ExplorerPage:
         if passed is None or passed.days < FEWEST_DAYS:
             return ""
         mean = Fraction(self.found.total.total) / passed.days
-        return self.text(round_to(mean, 0 if self.query.metric in COUNTED else AMOUNT_PLACES))
+        return self.text(round_to(mean, 0 if self.query.metric in COUNTED else amount_places()))
 
     @property
     def refused(self) -> str:

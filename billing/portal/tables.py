@@ -25,7 +25,7 @@ from billing.invoices.documents.delimited import BYTE_ORDER_MARK, harmless
 from billing.portal.labels import LABELS, MINUS, NOTHING
 from billing.rating.freshness import Freshness
 from metering.messages import Message
-from pricing.money import round_to
+from pricing.money import amount_places, round_amount, round_to
 
 XLSX = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
 KINDS = {"csv": "text/csv; charset=utf-8", "xlsx": XLSX}
@@ -116,12 +116,21 @@ class Table:
 
 def _on_page(column: Column, value: Cell) -> str:
     """A figure with the decimals that it has and separators; a code in words."""
+    value = _as_amount(column, value)
     if isinstance(value, Decimal):
         return f"{value:,f}".replace("-", MINUS)
     text = NOTHING if value is None else str(value)
     if column.look == "percent":
         return f"{text} %"
     return str(LABELS[column.words].get(text, text)) if column.words else text
+
+
+def _as_amount(column: Column, value: Cell) -> Cell:
+    """An amount without the decimals that its currency does not have; anything else as it is."""
+    if column.look != "money" or not isinstance(value, Decimal):
+        return value
+    amount = round_amount(value)
+    return amount if amount == value and len(str(amount)) < len(str(value)) else value
 
 
 def download(
@@ -164,7 +173,7 @@ def csv_of(table: Table) -> bytes:
     writer = csv.writer(sheet, lineterminator="\r\n")
     writer.writerow([column.name for column in table.columns])
     for row in table.rows:
-        writer.writerow([_text(value) for value in row])
+        writer.writerow([_text(_as_amount(*cell)) for cell in zip(table.columns, row, strict=True)])
     return (BYTE_ORDER_MARK + sheet.getvalue()).encode("utf-8", "backslashreplace")
 
 
@@ -174,7 +183,8 @@ def xlsx_of(table: Table) -> bytes:
     options = {"in_memory": True, "strings_to_formulas": False, "strings_to_urls": False}
     with xlsxwriter.Workbook(target, options) as book:
         sheet = book.add_worksheet("Data")
-        looks = {name: book.add_format({"num_format": code}) for name, code in FORMATS.items()}
+        whole = {} if amount_places() else {"money": "#,##0"}
+        looks = {name: book.add_format({"num_format": code}) for name, code in (FORMATS | whole).items()}
         head = book.add_format({"bold": True, "bottom": 1})
         for index, column in enumerate(table.columns):
             sheet.write_string(0, index, column.name, head)

@@ -29,7 +29,7 @@ from pricing.commitments import UsageId, usage_id
 from pricing.efficiency import MULTIPLIER_PLACES, EfficiencyPolicy, Workload, judge_workload, pooled
 from pricing.efficiency import Verdict as Judgement
 from pricing.meters import MICROSECONDS_PER_HOUR
-from pricing.money import AMOUNT_PLACES, EXACT, round_part, round_to
+from pricing.money import EXACT, amount_places, round_part, round_to
 from pricing.neutral_pool import Payout, paid_out, payout_of
 from pricing.rate_card import UnpricedError
 from pricing.rating import Charge, GpuUsage, JudgedUsage, measured, rate_efficiency
@@ -346,5 +346,5 @@ def _verdict(job: _Job, reference_data: ReferenceData) -> Verdict:
     return Verdict(
         job.team, job.cluster, job.namespace, job.name, job.policy.name, job.held, job.score.minutes, job.score.coverage,
         job.score.mfu, job.score.hfu, job.judgement.multiplier, job.judgement.reason, _class_name(job),
-        job.policy.shadow, round_part(_effect_us(job, reference_data), MICROSECONDS_PER_HOUR, AMOUNT_PLACES),
+        job.policy.shadow, round_part(_effect_us(job, reference_data), MICROSECONDS_PER_HOUR, amount_places()),
     )  # fmt: skip

@@ -14,7 +14,7 @@ from billing.rating.reference_data import ReferenceData
 from billing.rating.selectors import reference_data_known
 from billing.usage.store.sums import Bounds, TokenSums
 from metering.intervals import Interval, month_of
-from pricing.money import AMOUNT_PLACES, EXACT, round_part
+from pricing.money import EXACT, amount_places, round_part
 from pricing.rate_card import MILLION_TOKENS, UnpricedError
 from pricing.rating import DIVISOR, Unpriced
 
@@ -87,7 +87,7 @@ class _Priced:
         """Each line rounded once, then added up."""
         divisor = DIVISOR[MILLION_TOKENS]
         lines = (EXACT.multiply(Decimal(count), price) for count, price in self.lines.values())
-        return sum((round_part(line, divisor, AMOUNT_PLACES) for line in lines), Decimal("0.00"))
+        return sum((round_part(line, divisor, amount_places()) for line in lines), Decimal("0.00"))
 
 
 def _priced(sums: Iterable[TokenSums], reference_data: ReferenceData, pieces: list[Interval], month: str) -> _Priced:

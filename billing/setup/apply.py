@@ -43,6 +43,8 @@ from billing.tenancy.services import (
 from billing.usage.epochs import ingest_lock_shared
 from billing.usage.services import tag_rules_put
 from pricing.business_days import SATURDAY, BusinessCalendar
+from pricing.currencies import CurrencyError
+from pricing.money import amounts_in
 
 
 class _DryRun(Exception):
@@ -155,8 +157,10 @@ class _Application:
             return
         entry = Entry(section, "billing", self.top.path)
         self.currency = entry.text("currency", limit=3)
-        if len(self.currency) != 3 or not self.currency.isalpha() or not self.currency.isupper():
-            raise entry.error("currency", f"{self.currency!r} must be an ISO 4217 code such as CNY")
+        try:
+            amounts_in(self.currency)
+        except CurrencyError as error:
+            raise entry.error("currency", str(error)) from error
         self.zone = entry.zone("zone")
         issuer = entry.text("issuer", limit=64)
         if "/" in issuer or "\\" in issuer or issuer.startswith("."):

@@ -15,6 +15,7 @@ from billing.budgets.thresholds import ACTIONS, Rung
 from billing.setup.file import Entry, Fields, declared_text
 from billing.tenancy.models import Team
 from metering.intervals import MONTH
+from pricing.money import amount_places, smallest_amount
 
 LONGEST_PATTERN = 128
 LONGEST_URL = 2000
@@ -36,7 +37,7 @@ def read_budget(entry: Entry, zone: str) -> BudgetWish:
     """One budget; without scope fields it is for everything that the team, or every team below the group, spends."""
     period = entry.choice("period", ("month", "quarter", "plan"), "month")
     plan = _plan(entry) if period == "plan" else {}
-    amount = sum(plan.values(), Decimal(0)) if plan else entry.decimal("amount", places=2, at_least="0.01")
+    amount = sum(plan.values(), Decimal(0)) if plan else _amount(entry, "amount")
     scope = {name: entry.text(name, default="", limit=LONGEST_PATTERN)
              for name in ("cluster", "namespace", "consumer", "accelerator", "model")}  # fmt: skip
     wish = BudgetWish(
@@ -83,7 +84,7 @@ def _plan(entry: Entry) -> dict[str, Decimal]:
     for month in section:
         if not MONTH.match(month):
             raise months.error(month, "must be a month such as 2026-10")
-    return {month: months.decimal(month, places=2, at_least="0.01") for month in section}
+    return {month: _amount(months, month) for month in section}
 
 
 def _ladder(entry: Entry) -> tuple[Rung, ...]:
@@ -166,3 +167,8 @@ def _section(name: str, entries: list[dict[str, Any]]) -> str:
     """A section without what is empty; an empty list says that there is none, and stays."""
     declared = [{key: value for key, value in entry.items() if value not in (None, "")} for entry in entries]
     return declared_text({name: declared}) if declared else ""
+
+
+def _amount(entry: Entry, field: str) -> Decimal:
+    """An amount above zero, in the decimals of the currency."""
+    return entry.decimal(field, places=amount_places(), at_least=str(smallest_amount()))

@@ -63,7 +63,7 @@ from pricing.carbon import BASES, OFFICIAL, RESIDUAL, CarbonError, carbon_factor
 from pricing.commitments import HOURS_PLACES
 from pricing.efficiency import SECONDS_PER_GPU_HOUR, Form, Metric
 from pricing.fields import InputError, exact_number
-from pricing.money import round_to
+from pricing.money import amount_places, round_to, smallest_amount
 from pricing.number_text import plain_text
 from pricing.storage import STORE_FIELDS, parse_store_use
 
@@ -197,10 +197,15 @@ def _idle(rule: Entry) -> dict[str, Any]:
 
 def _shared(rule: Entry) -> dict[str, Any]:
     made_of = {name: rule.value(name) for name in STORE_FIELDS if rule.has(name)}
-    amount = _store_cost(rule, made_of) if made_of else rule.decimal("amount_per_month", places=2, at_least="0.01")
+    amount = _store_cost(rule, made_of) if made_of else _amount(rule)
     content = {"name": rule.text("name"), "amount": format(amount, "f"), **made_of, **_split(rule)}
     rule.finish()
     return content
+
+
+def _amount(entry: Entry) -> Decimal:
+    """An amount above zero, in the decimals of the currency."""
+    return entry.decimal("amount_per_month", places=amount_places(), at_least=str(smallest_amount()))
 
 
 def _store_cost(rule: Entry, made_of: dict[str, Any]) -> Decimal:
@@ -279,7 +284,7 @@ def _hours(entry: Entry, price: Decimal) -> Decimal:
         raise entry.error("gpu_hours_per_month", "say either the hours or the amount (amount_per_month) of a month")
     if entry.has("gpu_hours_per_month"):
         return entry.decimal("gpu_hours_per_month", places=HOURS_PLACES, at_least="0.000001")
-    amount = entry.decimal("amount_per_month", places=2, at_least="0.01")
+    amount = _amount(entry)
     exact = Fraction(amount) / Fraction(price)
     hours = round_to(exact, HOURS_PLACES)
     if hours != exact:

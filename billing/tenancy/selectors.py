@@ -3,6 +3,7 @@
 from billing.tenancy.models import BillingSetup, ConsumerOwnership, NamespaceOwnership
 from billing.tenancy.ownership import Owner, OwnershipBook, OwnershipRow
 from pricing.business_days import BusinessCalendar
+from pricing.money import amounts_in
 
 
 class NoSetupError(LookupError):
@@ -10,10 +11,11 @@ class NoSetupError(LookupError):
 
 
 def billing_setup() -> BillingSetup:
-    """The set-up of this installation.  Raises NoSetupError."""
+    """The set-up of this installation; amounts have the decimals of its currency from then on.  Raises NoSetupError."""
     setup = BillingSetup.objects.first()
     if setup is None:
         raise NoSetupError("no billing set-up yet: run `manage.py apply FILE` with a `billing:` section")
+    amounts_in(setup.currency)
     return setup
 
 

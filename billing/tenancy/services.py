@@ -13,6 +13,7 @@ from django.db import IntegrityError, transaction
 from billing.tenancy.audit import audit_record
 from billing.tenancy.models import BillingSetup, ConsumerOwnership, NamespaceOwnership, Team
 from metering.messages import Message, UserError
+from pricing.money import amounts_in
 
 
 class SetupError(UserError, ValueError):
@@ -41,7 +42,8 @@ def billing_setup_put(
     contact: str = "",
     cost_center_required: bool = False,
 ) -> bool:
-    """Store how this installation bills; True if anything changed."""
+    """Store how this installation bills; True if anything changed.  Raises CurrencyError."""
+    amounts_in(currency)
     wanted: dict[str, Any] = {
         "currency": currency, "zone": zone, "issuer": issuer, "review": review, "reopening": str(reopening),
         "holidays": sorted(holidays), "working_days": sorted(working_days),

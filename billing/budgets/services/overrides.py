@@ -16,6 +16,8 @@ from billing.runtime.canonical_json import canonical_json, document_hash
 from billing.tenancy.access import Right
 from billing.tenancy.audit import audit_record
 from metering.messages import Message
+from pricing.money import round_amount
+from pricing.number_text import amount_text
 
 
 class CapKind(Kind[P]):
@@ -82,7 +84,7 @@ def cap_override_ask(
 
     Nothing changes before somebody else approves it.
     """
-    if not amount > 0 or amount != round(amount, 2) or amount >= 10**18:
+    if not amount > 0 or amount != round_amount(amount) or amount >= 10**18:
         raise BudgetError(Message("amount %(amount)s: must be above 0, with at most two decimals", amount=amount))
     if not now < until:
         raise BudgetError(Message(
@@ -117,5 +119,5 @@ def cap_override_end(*, override: CapOverride, now: datetime, actor: str) -> Non
 
 
 def _detail(override: CapOverride) -> dict[str, Any]:
-    return {"amount": f"{override.amount:.2f}", "until": override.until.isoformat(), "reason": override.reason,
+    return {"amount": amount_text(override.amount), "until": override.until.isoformat(), "reason": override.reason,
             "asked_by": override.asked_by}  # fmt: skip

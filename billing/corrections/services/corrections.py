@@ -60,7 +60,7 @@ from billing.tenancy.models import Team
 from billing.tenancy.selectors import billing_setup
 from metering.intervals import fiscal_quarter_of, month_of
 from metering.messages import Message
-from pricing.money import AMOUNT_PLACES, PRICE_PLACES, round_to, split_amount
+from pricing.money import PRICE_PLACES, amount_places, round_to, split_amount
 from pricing.number_text import QUANTITY_PLACES
 from pricing.rating import DIVISOR
 
@@ -217,7 +217,7 @@ def line_credits(line: BilledLine, credit: LineCredit, before: Decimal) -> list[
         return [*([withdrawal(line, before)] if before else []), reversal(line)]
     if credit.rebilled:
         raise NoteError(Message("%(name)s: only a whole line is billed again; leave its amount out", name=name))
-    _require_places(name, "amount", credit.amount, AMOUNT_PLACES)
+    _require_places(name, "amount", credit.amount, amount_places())
     if credit.quantity is not None:
         _require_places(name, "quantity", credit.quantity, QUANTITY_PLACES)
     if not ZERO < credit.amount <= left:

@@ -21,12 +21,11 @@ from billing.exports.focus.columns import (
 from billing.exports.focus.contract_commitments import CONTRACT_COMMITMENT
 from metering.intervals import Interval
 from metering.messages import Message, UserError
+from pricing.money import smallest_amount
 
 ZERO = Decimal("0.00")
-CENT = Decimal("0.02")
 QUANTITY_ERROR = Decimal("0.000002")
-"""A row's part in the rounding of its line (half a cent) and in its split (less than one) stays below 0.02, and its
-quantity is off by less than two of the last digit."""
+"""A row's quantity is off by less than two of the last digit."""
 WIDE = pa.decimal128(28, 10)
 Rules = Mapping[str, pc.Expression]
 """What must hold -> the rows of which it does not."""
@@ -69,7 +68,7 @@ COMMITTED, REGULAR = _has("CommitmentDiscountId"), ~_has("ChargeClass")  # a rev
 
 
 def _cost_rules() -> dict[str, pc.Expression]:
-    billed, quantity, effective, contracted = map(_of, ("BilledCost", "PricingQuantity", "EffectiveCost", "ContractedCost"))
+    billed, quantity, effective = map(_of, ("BilledCost", "PricingQuantity", "EffectiveCost"))
     consumed = COMMITTED & ~PURCHASE
     rules = {
         "EffectiveCost = BilledCost without a commitment": ~COMMITTED & (effective != billed),
@@ -80,11 +79,17 @@ def _cost_rules() -> dict[str, pc.Expression]:
         rules[f"{price} is not negative"] = _of(price) < ZERO
         rules[f"{cost} = {price} x PricingQuantity"] = _of(cost) != _of(price) * quantity
         rules[f"{cost} = BilledCost without a price"] = ~COMMITTED & ~USAGE & (_of(cost) != billed.cast(PRODUCT))
-    rounding = pc.abs(contracted.cast(WIDE) - billed.cast(WIDE)) - _of("ContractedUnitPrice") * QUANTITY_ERROR
-    rules["BilledCost is ContractedCost but for rounding"] = ~consumed & (rounding >= CENT)
     rules["a Credit is not positive"] = REGULAR & _is("ChargeCategory", "Credit") & (billed > ZERO)
     rules["a penalty is not negative"] = REGULAR & _is("ChargeCategory", "Adjustment") & (billed < ZERO)
     return rules
+
+
+def _rounding_rules() -> dict[str, pc.Expression]:
+    """A row's part in the rounding of its line (half a cent) and in its split (less than one) stays below two."""
+    billed, contracted = _of("BilledCost").cast(WIDE), _of("ContractedCost").cast(WIDE)
+    rounding = pc.abs(contracted - billed) - _of("ContractedUnitPrice") * QUANTITY_ERROR
+    consumed = COMMITTED & ~PURCHASE
+    return {"BilledCost is ContractedCost but for rounding": ~consumed & (rounding >= 2 * smallest_amount())}
 
 
 COST_AND_USAGE_RULES: Final[Rules] = {
@@ -143,7 +148,8 @@ class Conformance:
 
     def cost_and_usage(self, rows: pa.Table) -> None:
         """Check a batch of Cost and Usage and add it to the sums."""
-        if not self._check("Cost and Usage", rows, COST_AND_USAGE, {**COST_AND_USAGE_RULES, **self._period_rules()}):
+        rules = {**COST_AND_USAGE_RULES, **_rounding_rules(), **self._period_rules()}
+        if not self._check("Cost and Usage", rows, COST_AND_USAGE, rules):
             return
         self._referred |= set(pc.unique(rows.column("CommitmentDiscountId")).to_pylist()) - {None}
         for cost, sums in (("BilledCost", self._by_line), ("EffectiveCost", self._effective)):

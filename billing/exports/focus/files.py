@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 
 from billing.invoices.documents.delimited import FORMULA_STARTS
 from billing.runtime.atomic_file import atomic_file
+from pricing.money import amount_places
 
-SHORTEST_SCALE = 2
 FORMULA = rf"^\s*[{''.join(map(re.escape, FORMULA_STARTS))}]"
 
 
@@ -62,7 +62,7 @@ def _text(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray | pa.Ar
     if pa.types.is_timestamp(kind):
         return _by_value(column, _instants)
     if pa.types.is_decimal(kind):
-        return _by_value(column, _trimmed if kind.scale > SHORTEST_SCALE else _plain)
+        return _by_value(column, _trimmed if kind.scale > amount_places() else _plain)
     return _harmless(column) if pa.types.is_string(kind) else column
 
 

@@ -12,6 +12,8 @@ from typing import Any, Final
 
 import msgspec
 
+from pricing.money import round_amount
+
 SCHEMA = "suanpan/invoice/1"
 NOTE_SCHEMA = "suanpan/note/1"
 CORRECTION = "Correction"
@@ -183,8 +185,8 @@ def read_document(document: Mapping[str, Any]) -> Invoice:
 
 
 def sum_of(lines: Iterable[Line]) -> Decimal:
-    """Sum of amounts; two decimals also for no lines, so that nothing prints as ``0``."""
-    return sum((line.amount for line in lines), Decimal("0.00"))
+    """Sum of amounts; the decimals of an amount also for no lines."""
+    return sum((line.amount for line in lines), round_amount(0))
 
 
 def lines_of(invoice: Invoice, kind: str) -> tuple[Line, ...]:
@@ -202,9 +204,9 @@ def _require_finite(invoice: Invoice) -> None:
 
 def _require_balance(invoice: Invoice) -> None:
     stated = {subtotal.kind: subtotal.amount for subtotal in invoice.subtotals}
-    counted: dict[str, Decimal] = {kind: Decimal("0.00") for kind in stated}
+    counted: dict[str, Decimal] = {kind: round_amount(0) for kind in stated}
     for line in invoice.lines:
-        counted[line.kind] = counted.get(line.kind, Decimal("0.00")) + line.amount
+        counted[line.kind] = counted.get(line.kind, round_amount(0)) + line.amount
     if stated != counted or sum_of(invoice.lines) != invoice.total:
         raise UnbalancedDocumentError(
             f"invoice {invoice.number!r}: lines give {counted}, total {sum_of(invoice.lines)};"

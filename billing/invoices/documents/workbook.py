@@ -33,6 +33,7 @@ from billing.invoices.documents.labels import (
 )
 from billing.invoices.documents.layout import Printing, issue_date, last_day
 from billing.invoices.documents.text import visible
+from pricing.money import amount_places
 
 INK, SOFT, TINT, CINNABAR = "#1B2027", "#59616C", "#F7F5F1", "#A02C22"
 
@@ -134,7 +135,8 @@ def _properties(invoice: Invoice, issued_at: datetime | None, look: Look) -> dic
 
 
 def _styles(book: xlsxwriter.Workbook) -> dict[str, Format]:
-    money = "#,##0.00;[Red]-#,##0.00"
+    digits = f"#,##0.{'0' * amount_places()}".rstrip(".")
+    money = f"{digits};[Red]-{digits}"
     base = {"font_size": 10, "font_color": INK, "valign": "vcenter"}
     sums = {"bold": True, "top": 1}
     total = {"bold": True, "font_size": 12, "top": 2, "bottom": 6}

@@ -27,6 +27,7 @@ from billing.runtime.progress import STEPS
 from billing.runtime.translation import translated
 from metering.intervals import MICROSECOND
 from pricing.contexts import class_and_context, priced_class
+from pricing.money import amount_places
 
 register = template.Library()
 register.filter("input_name", input_name)
@@ -152,8 +153,8 @@ def actor(name: str | None) -> str:
 
 @register.filter
 def money(value: Decimal | None) -> str:
-    """``1234.5`` as ``1,234.50``."""
-    return NOTHING if value is None else _grouped(value, 2)
+    """``1234.5`` as ``1,234.50``, in a currency without decimals as ``1,235``."""
+    return NOTHING if value is None else _grouped(value, amount_places())
 
 
 @register.filter

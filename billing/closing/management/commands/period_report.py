@@ -10,6 +10,7 @@ from billing.closing.exceptions import shown
 from billing.closing.report import Report, build_report
 from billing.invoices.selectors import period_of
 from billing.tenancy.app_command import DECIDE, DONE, AppCommand
+from pricing.number_text import grouped_amount
 
 
 class Command(AppCommand):
@@ -44,7 +45,7 @@ def print_report(command: AppCommand, report: Report) -> None:
         until = f" until {item.waived_until.isoformat()}" if item.waived_until else ""
         mark = f"waived by {item.waived_by}{until}" if item.waived_by else "BLOCKS" if item.blocks else "note"
         command.say(f"  {mark}: {item.kind} {item.subject}: {shown(item.quantity)} {item.unit} - {item.action}")
-        at_risk = "unknown" if item.amount is None else f"{item.amount:,.2f}"
+        at_risk = "unknown" if item.amount is None else grouped_amount(item.amount)
         where = f"{item.facts.owner.value}: {item.facts.solution} ({item.facts.link(report.period)})"
         command.say(f"      at risk: {at_risk}; {where}")
     for one in report.reached:
