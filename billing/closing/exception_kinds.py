@@ -121,10 +121,16 @@ KINDS: Final[Mapping[str, ExceptionKind]] = {
         _("Idle time that a policy bills, of unknown capacity"), OPERATOR, "close",
         _("Report the capacity of the pool, or correct its name in the policy"), waivable=True,
     ),
+    "carried_in_closed_time": ExceptionKind(
+        _("Charged, though the platform carries it"), FINANCE, "corrections", _("Credit the team, or say why not"),
+        waivable=True,
+    ),
     "over_capacity": ExceptionKind(
         _("Above capacity"), OPERATOR, "close", _("Check reports of capacity and device fractions"), waivable=True,
     ),
 }
+ASKED: Final = ("ends_early", "carried_in_closed_time")
+"""Kinds that hold nothing and wait for somebody's answer all the same."""
 WAIVABLE: Final = tuple(kind for kind, facts in KINDS.items() if facts.waivable)
 
 

@@ -20,20 +20,24 @@ from billing.closing.models import ExceptionWaiver
 from billing.corrections.models import Dispute
 from billing.invoices.models import BillingPeriod, Correction, Invoice, JournalExport
 from billing.invoices.selectors import with_cost_center
-from billing.rates.selectors import allocation_policy_at
+from billing.rates.selectors import allocation_policy_at, interruption_rules, rate_card
 from billing.rating.assessment import RatingResult
 from billing.rating.reference_data import as_counted
+from billing.rating.selectors import closed_until
 from billing.tenancy.models import BillingSetup, Team
+from billing.tenancy.selectors import namespace_book
 from billing.tenancy.showback import billing_modes
+from billing.usage.carried_late import carried_late
 from billing.usage.reconciliation import engine_days
 from billing.usage.scope import EpochFilter
 from billing.usage.selectors import ScanSum, last_close_seq, late_epochs, late_windows, scan_sums, usage_months
 from billing.usage.store.details import tiers_used
-from metering.intervals import Interval
+from metering.intervals import MICROSECOND, Interval
 from metering.messages import Message
 from metering.names import as_name, visible
-from pricing.money import EXACT
-from pricing.rating import Unpriced
+from pricing.money import EXACT, amount_places, round_part
+from pricing.rate_card import GPU_HOURS, UnpricedError
+from pricing.rating import DIVISOR, Unpriced
 
 ACKNOWLEDGED_WITHIN = timedelta(days=5)
 """How long a ledger may take to confirm a journal before the report says so."""
@@ -150,6 +154,44 @@ def idle_without_capacity(context: Context, pools: Iterable[Mapping[str, Any]]) 
         if (rule.cluster, rule.accelerator) not in known:
             subject = f"{rule.cluster}/{rule.accelerator}"
             yield ReportedException("idle_capacity_unknown", subject, Decimal(1), "pools", True, advice)
+
+
+def carried_in_closed_time(context: Context) -> Iterator[ReportedException]:
+    """Time of closed months that a team was billed before it was known that the platform carries it, by namespace.
+
+    `amount`: what the team was billed for it at list price.
+    """
+    closed, number = closed_until(), last_close_seq()
+    if closed is None or context.period.start != closed:
+        return
+    card, owners = rate_card(), namespace_book()
+    seconds: dict[str, Decimal] = defaultdict(Decimal)
+    amounts: dict[str, Decimal | None] = {}
+    for one in carried_late(interruption_rules(), closed, number):
+        owner, subject = owners.owner(one.cluster, one.namespace, one.start), f"{one.cluster}/{one.namespace}"
+        if owner is None or owner.platform:
+            continue
+        units_us = Decimal((one.until - one.start) // MICROSECOND * one.quantity)
+        device_us = EXACT.multiply(units_us, one.device_fraction)
+        seconds[subject] = EXACT.add(seconds[subject], EXACT.scaleb(device_us, -6))
+        before = amounts.get(subject, Decimal(0))
+        try:
+            _, price = card.gpu_price(one.accelerator, one.resource, one.start)
+        except UnpricedError:
+            amounts[subject] = None
+            continue
+        worth = round_part(
+            EXACT.multiply(device_us if price.unit == GPU_HOURS else units_us, price.price), DIVISOR[price.unit],
+            amount_places(),
+        )  # fmt: skip
+        amounts[subject] = None if before is None else before + worth
+    advice = Message(
+        "ended by what the platform carries, which was learned after the close: credit the team, or say why not"
+    )
+    for subject, quantity in sorted(seconds.items()):
+        yield ReportedException(
+            "carried_in_closed_time", subject, quantity, "gpu_seconds", False, advice, amount=amounts[subject]
+        )
 
 
 def without_owner(context: Context) -> Iterator[ReportedException]:

@@ -41,9 +41,9 @@ from pricing.rating import DIVISOR
 
 BEFORE_CLOSE: Final = (
     exceptions.not_ended, exceptions.without_owner, exceptions.without_price, exceptions.tiers_without_price,
-    exceptions.charged_apart, exceptions.costs_not_measured, exceptions.without_cost_center, completeness.unwatched,
-    completeness.in_quarantine, completeness.shares_unknown, completeness.clusters_silent, completeness.sources_silent,
-    completeness.numbers_missing, completeness.scans_differing,
+    exceptions.charged_apart, exceptions.costs_not_measured, exceptions.without_cost_center,
+    exceptions.carried_in_closed_time, completeness.unwatched, completeness.in_quarantine, completeness.shares_unknown,
+    completeness.clusters_silent, completeness.sources_silent, completeness.numbers_missing, completeness.scans_differing,
 )  # fmt: skip
 """The exceptions of a month that nobody has closed yet."""
 WHILE_CLOSING: Final = (exceptions.without_owner, exceptions.without_price)

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from billing.closing.exception_kinds import ASKED
 from billing.closing.report import Report
 from billing.inbox.models import MonthFindings
 from metering.messages import Message
@@ -39,8 +40,8 @@ def findings_of(report: Report, now: datetime, before: Iterable[Finding]) -> lis
     since = {item.key: item.since for item in before}
     found = [
         Finding(item.kind, item.subject, now, item.quantity, item.unit, item.amount, item.action)
-        for item in report.blocking
-        if item.kind != NOT_ENDED
+        for item in report.exceptions
+        if item.kind != NOT_ENDED and (item.blocks or (item.kind in ASKED and not item.waived_by))
     ]
     kinds = {item.kind for item in report.blocking}
     found += [

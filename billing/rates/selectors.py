@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 
 from django.db.models import QuerySet
 
+from billing.approvals.models import Step
 from billing.rates.models import (
     AllocationPolicy,
     CarbonFactors,
@@ -117,6 +118,19 @@ def plain_version(listed: PriceDraft | VersionRow) -> PriceVersion:
 def price_version_before(listed: PriceDraft | VersionRow) -> VersionRow | None:
     """The published version that a list follows, or would follow."""
     return VersionRow.objects.filter(sealed=True, valid_from__lt=listed.valid_from).order_by("-valid_from").first()
+
+
+def version_in_force(instant: datetime) -> VersionRow | None:
+    """The published version in force at an instant."""
+    rows = VersionRow.objects.filter(sealed=True, valid_from__lte=instant).exclude(valid_until__lte=instant)
+    return rows.prefetch_related("gpu", "tokens").first()
+
+
+def published_meanwhile(draft: PriceDraft) -> list[VersionRow]:
+    """Versions that were published since a draft was last written and begin before it: it takes back what they changed."""
+    written = [step.at for step in draft.steps.all() if step.action in (Step.Action.CREATED, Step.Action.EDITED)]
+    since = max(written, default=draft.created_at)
+    return list(VersionRow.objects.filter(sealed=True, published_at__gt=since, valid_from__lt=draft.valid_from))
 
 
 def draft_prices(draft: PriceDraft) -> PriceList:

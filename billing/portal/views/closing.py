@@ -18,7 +18,7 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from billing.closing.completeness import EARLY
-from billing.closing.exception_kinds import WAIVABLE, kind_of
+from billing.closing.exception_kinds import ASKED, WAIVABLE, kind_of
 from billing.closing.exceptions import ReportedException
 from billing.closing.report import Report, build_report
 from billing.closing.services.accrual import accrual_last, accrual_make
@@ -264,7 +264,7 @@ def _waiver(item: Any) -> PageForm:
 
 def _is_asked(item: ReportedException) -> bool:
     """Whether somebody may answer for it: what blocks and may be waived, and files that end early, which block nothing."""
-    return item.kind in WAIVABLE and not item.waived_by and (item.blocks or item.kind == "ends_early")
+    return item.kind in WAIVABLE and not item.waived_by and (item.blocks or item.kind in ASKED)
 
 
 def _forms(report: Report) -> dict[str, PageForm]:

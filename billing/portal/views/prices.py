@@ -16,7 +16,7 @@ from billing.closing.price_preview import last_month, month_effect
 from billing.invoices.selectors import period_of
 from billing.portal.access import action, form_page_for, page, page_for, step_or_404
 from billing.portal.asked import chosen
-from billing.portal.first_prices import first_month, reported_rows
+from billing.portal.first_prices import first_month, reported_rows, unpriced_rows
 from billing.portal.forms import PageForm, acting
 from billing.portal.htmx import HtmxRequest
 from billing.portal.price_form import PriceForm, StepForm
@@ -40,13 +40,13 @@ from billing.rates import services
 from billing.rates.models import CostSheet, PriceDraft, PriceVersion, TokenCostSheet
 from billing.rates.price_file import export_yaml, version_content
 from billing.rates.price_list import PriceListError
-from billing.rates.selectors import notice_of, plain_version, price_draft_named
+from billing.rates.selectors import notice_of, plain_version, price_draft_named, published_meanwhile
 from billing.rating.price_effect import PriceEffect
 from billing.tenancy.access import Right, access_of
 from billing.tenancy.actors import actor_of
 from billing.tenancy.models import BillingSetup
 from billing.tenancy.selectors import company_calendar
-from metering.intervals import IntervalError
+from metering.intervals import IntervalError, month_of
 from pricing.rate_card import TOKEN_CLASSES
 
 STEPS: Mapping[str, tuple[Callable[..., Any], Right]] = {
@@ -137,7 +137,8 @@ def _draft_page(
     context = {
         "nav": "prices", "setup": setup, "now": now, "token_columns": TOKEN_CLASSES, "draft": found,
         "refused": refused, "forms": {step: form.or_refused(refused) for step, form in forms.items()},
-        "list": shown_draft(found), "before": before, "changes": changes, "steps": found.steps.all(),
+        "list": shown_draft(found), "before": before, "changes": changes,
+        "meanwhile": published_meanwhile(found) if found.version_id is None else [], "steps": found.steps.all(),
         "notice": notice_of(found, now), "notice_wanted": settings.PRICE_NOTICE_BUSINESS_DAYS,
         "can_edit": writes and found.state in (State.DRAFT, State.SUBMITTED, State.REJECTED),
         "can_submit": writes and found.state == State.DRAFT,
@@ -149,7 +150,10 @@ def _draft_page(
 
 @form_page_for(Right.EDIT_PRICES)
 def draft_new(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
-    """A new draft, begun from the newest published version or the one asked for; the first from what was reported."""
+    """A new draft, begun from the newest published version or the one asked for; the first from what was reported.
+
+    Where usage of open time has no price (`add`), from the list in force, with a row for it and from its first hour on.
+    """
     if request.method == "POST":
         return _store(request, setup, None)
     versions = {str(version.pk): version for version in published_versions()}
@@ -157,10 +161,20 @@ def draft_new(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     month, start = first_month(setup.zone) or first_month_with_notice(
         timezone.now(), setup.zone, settings.PRICE_NOTICE_BUSINESS_DAYS, company_calendar(setup)
     )
-    taken = PriceVersion.objects.filter(name=month).exists() or price_draft_named(month)
-    initial = {"name": "" if taken else month, "valid_from": start, "revision": 0}
     content = version_content(source) if source else reported_rows()
+    if "add" in request.GET and (missing := unpriced_rows(timezone.now())) is not None:
+        listed, start, rows = missing
+        content = {part: [*version_content(listed)[part], *rows[part]] for part in rows}
+        month = month_of(start, setup.zone)
+    initial = {"name": _free_name(month), "valid_from": start, "revision": 0}
     return _form_page(request, setup, PriceForm(initial=initial, content=content), None)
+
+
+def _free_name(month: str) -> str:
+    """The month, or with the first number behind it that no list has."""
+    taken = {*PriceVersion.objects.values_list("name", flat=True)}
+    names = (month, *(f"{month}-{number}" for number in range(2, len(taken) + 3)))
+    return next((name for name in names if name not in taken and not price_draft_named(name)), "")
 
 
 @form_page_for(Right.EDIT_PRICES)

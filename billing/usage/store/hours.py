@@ -49,6 +49,16 @@ def last_used(since: datetime, until: datetime | None = None) -> dict[Name, date
     return {(source, consumer): last for source, consumer, last in rows}
 
 
+def models_used_since(since: datetime) -> dict[str, datetime]:
+    """The first hour, of those that begin at `since` or later, in which each model was used."""
+    rows = rows_read(
+        """SELECT d.model, min(t.hour) FROM token_usage_hour t JOIN token_dimension d ON d.id = t.dimension
+           WHERE t.hour >= %(since)s GROUP BY 1""",
+        {"since": since},
+    )
+    return dict(rows)
+
+
 def used_by_source(unit: Literal["hour", "day"], sources: Collection[str], window: Interval) -> list[tuple[str, datetime]]:
     """(source, hour or day) in which these sources reported usage, in order."""
     return rows_read(
