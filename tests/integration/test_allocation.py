@@ -19,7 +19,7 @@ from billing.rates.models import AllocationPolicy
 from billing.rating.models import IdleShare
 from billing.setup.file import SetUpFileError
 from billing.tenancy.models import AuditEntry
-from tests.factories import allocation_record, apply, ingest_allocations, person, signed_in
+from tests.factories import allocation_record, apply, ingest_allocations, ingest_capacity, person, signed_in
 from tests.factories.corrections import NOVEMBER_OVER, proofs_hold
 from tests.factories.corrections import bill as close
 from tests.factories.months import OCTOBER_OVER
@@ -212,6 +212,8 @@ def test_what_comes_late_changes_nothing_that_was_billed(tmp_path: Path) -> None
     capacity(units=90, node="n2")
     hold(4, "nlp-train", 5, day=11)
     assert proofs_hold("2026-10")
+    ingest_capacity(cluster="hq-1", node="n1", accelerator="NVIDIA-H800", resource="nvidia.com/gpu", quantity=1,
+                    **{"from": "2026-11-10T00:00:00Z", "until": "2026-11-10T01:00:00Z"})  # fmt: skip
     close("2026-11", NOVEMBER_OVER)
     document = document_of(Invoice.objects.get(period__month="2026-11"))
     assert [(line["kind"], line["charge_class"], line["amount"]) for line in document["lines"]] == [
