@@ -1,9 +1,9 @@
 """From the spool to the platform: in order, until acknowledged, through outages of any length.
 
-A body leaves the spool only when the platform itself answered 2xx, which means durable. Everything else keeps it, also the
-page that a proxy in between shows with 200: the platform knows records by their keys, so sending again is harmless, while
-dropping would be silent. A body that the platform refuses for good holds the queue, loudly; its agent's watermark stops, so
-the platform sees a gap and not a zero.
+A body leaves the spool only when the platform itself answered 2xx, which means durable, and its answer accounts for every
+record of the body. Everything else keeps it, also what a proxy or a queue in between answers with 200 or 202: the platform
+knows records by their keys, so sending again is harmless, while dropping would be silent. A body that the platform refuses
+for good holds the queue, loudly; its agent's watermark stops, so the platform sees a gap and not a zero.
 """
 
 import gzip
@@ -20,13 +20,13 @@ from email.utils import parsedate_to_datetime
 from enum import Enum
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, Final, Self, TypeVar
+from typing import Annotated, Any, Final, Self, TypeVar
 
 import httpx
 import msgspec
 
 from metering.command_line import token_of
-from metering.spool import JSON, Parcel, Spool, open_state
+from metering.spool import JSON, WATERMARKS, Parcel, Spool, open_state
 
 log = logging.getLogger(__name__)
 FIRST_WAIT_S: Final = 0.5
@@ -59,6 +59,27 @@ class Attempt:
     outcome: Outcome
     detail: str = ""
     wait_s: float = 0.0
+
+
+Count = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class Receipt(msgspec.Struct, frozen=True):
+    """The platform's answer to a body: what became of its records. `pending`: durable, and on their way into a store."""
+
+    accepted: Count
+    duplicates: Count
+    conflicts: Count
+    rejected: list[dict[str, Any]]
+    pending: Count = 0
+
+    @property
+    def records(self) -> int:
+        """How many records it accounts for."""
+        return self.accepted + self.duplicates + self.conflicts + len(self.rejected) + self.pending
+
+
+_receipts: Final = msgspec.json.Decoder(Receipt)
 
 
 class _RefusedError(Exception):
@@ -156,8 +177,11 @@ class Delivery:
             raise _TemporaryError(_said(response), self._retry_after(response))
         if not response.is_success:
             raise _RefusedError(_said(response))
-        if response.status_code != HTTPStatus.NO_CONTENT:
-            self._note_rejected(parcel, _receipt(response))
+        if parcel.door == WATERMARKS:
+            if response.status_code != HTTPStatus.NO_CONTENT:
+                raise _not_acknowledged(response, "a watermark is acknowledged with 204")
+            return
+        self._note_rejected(parcel, _receipt(response, body))
 
     def _post(self, parcel: Parcel, body: bytes) -> httpx.Response:
         headers = {"Content-Type": JSON, "Authorization": f"Bearer {self._token()}"}
@@ -169,9 +193,9 @@ class Delivery:
         except httpx.TransportError as error:
             raise _TemporaryError(f"{type(error).__name__}: {error}") from error
 
-    def _note_rejected(self, parcel: Parcel, receipt: dict[str, Any]) -> None:
+    def _note_rejected(self, parcel: Parcel, receipt: Receipt) -> None:
         """Records that the platform put into quarantine are safe there; say so here as well."""
-        if rejected := receipt.get("rejected"):
+        if rejected := receipt.rejected:
             self.rejected_records += len(rejected)
             log.error("%s: the platform put %d records into quarantine, first: %s", parcel.door, len(rejected), rejected[0])
 
@@ -202,12 +226,25 @@ class Delivery:
             return None
 
 
-def _receipt(response: httpx.Response) -> dict[str, Any]:
-    """What became of the records.  Raises _TemporaryError for what the platform never answers."""
+def _receipt(response: httpx.Response, body: bytes) -> Receipt:
+    """What became of the records of this body.  Raises _TemporaryError for what the platform never answers."""
+    if response.status_code != HTTPStatus.OK:
+        raise _not_acknowledged(response, "records are acknowledged with 200")
     try:
-        return msgspec.json.decode(response.content, type=dict[str, Any])
+        receipt = _receipts.decode(response.content)
     except msgspec.DecodeError as error:
-        raise _TemporaryError(f"{_said(response)}; is this an answer of the platform?") from error
+        raise _not_acknowledged(response, str(error)) from error
+    try:
+        sent = len(_records(body))
+    except UnsplittableError:
+        sent = 1
+    if receipt.records != sent:
+        raise _not_acknowledged(response, f"it accounts for {receipt.records} records, {sent} were sent")
+    return receipt
+
+
+def _not_acknowledged(response: httpx.Response, why: str) -> _TemporaryError:
+    return _TemporaryError(f"{_said(response)}; is this an answer of the platform? {why}")
 
 
 def _said(response: httpx.Response) -> str:
@@ -279,20 +316,35 @@ def halves(body: bytes) -> tuple[bytes, bytes]:
 
     Raises UnsplittableError, msgspec.DecodeError.
     """
-    text = body.strip()
-    if text.startswith(b"["):
-        first, second = _cut(_array.decode(text))
+    envelope, field = _opened(body)
+    first, second = _cut(_records(body))
+    if envelope is None:
         return msgspec.json.encode(first), msgspec.json.encode(second)
-    envelope = _envelope.decode(text)
-    field = next((name for name in LISTS if name in envelope), None)
-    if field is None:
-        raise UnsplittableError("the body is one record")
-    first, second = _cut(_array.decode(envelope[field]))
     without_watermark = {name: value for name, value in envelope.items() if name not in OF_THE_WHOLE}
     return (
         msgspec.json.encode({**without_watermark, field: first}),
         msgspec.json.encode({**envelope, field: second}),
     )
+
+
+def _records(body: bytes) -> list[msgspec.Raw]:
+    """The records of a body.  Raises UnsplittableError where it has no list of them, msgspec.DecodeError."""
+    envelope, field = _opened(body)
+    return _array.decode(body if envelope is None else envelope[field])
+
+
+def _opened(body: bytes) -> tuple[dict[str, msgspec.Raw] | None, str]:
+    """The envelope of a body and the field that has its records; None for an array of them.
+
+    Raises UnsplittableError, msgspec.DecodeError.
+    """
+    if body.lstrip().startswith(b"["):
+        return None, ""
+    envelope = _envelope.decode(body)
+    field = next((name for name in LISTS if name in envelope), None)
+    if field is None:
+        raise UnsplittableError("the body is one record")
+    return envelope, field
 
 
 def _cut(items: list[Item]) -> tuple[list[Item], list[Item]]:

@@ -1,6 +1,7 @@
 """HTTP servers of tests, on a free port of loopback: each answers as its class says, and keeps what a test asks for."""
 
 import gzip
+import json
 import socketserver
 import threading
 from collections.abc import Iterator, Mapping
@@ -34,6 +35,15 @@ class HttpServer(ThreadingHTTPServer):
     def answer(self, request: Request) -> tuple[int, bytes] | tuple[int, bytes, Mapping[str, str]]:
         """Status, body and further headers of the answer."""
         raise NotImplementedError
+
+
+def acknowledgement(body: bytes, **counts: Any) -> bytes:
+    """What the platform answers when it takes every record of a body; `counts` says what else became of some."""
+    sent = json.loads(body)
+    records = sent if isinstance(sent, list) else sent.get("allocations", sent.get("nodes"))
+    others = {"duplicates": 0, "conflicts": 0, "rejected": [], **counts}
+    known = others["duplicates"] + others["conflicts"] + len(others["rejected"]) + others.get("pending", 0)
+    return json.dumps({"accepted": len(records) - known, **others}).encode()
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -22,6 +22,7 @@ from metering.k8s.reconciliation import Difference, Scan, confirmed, scan
 from metering.k8s.stream import NODES, PODS, Kind, Stream, claim_kinds
 from metering.spool import open_state
 from tests.agent.cluster import ApiServer, Cluster
+from tests.http_servers import acknowledgement
 
 MICROSECOND = timedelta(microseconds=1)
 
@@ -52,7 +53,7 @@ class Platform(httpx.BaseTransport):
             body = gzip.decompress(body)
         self.bodies.append((request.url.path, body))
         self.take(request.url.path, json.loads(body))
-        return httpx.Response(200, json={"rejected": []})
+        return httpx.Response(200, content=acknowledgement(body))
 
     def take(self, path: str, response: dict[str, Any]) -> None:
         self.agent = response["agent"]

@@ -17,7 +17,7 @@ import pytest
 from metering.k8s.volcano_queues import QUEUES
 from tests.agent.cluster import ApiServer, Cluster
 from tests.agent.rig import Platform
-from tests.http_servers import HttpServer, Request, serving
+from tests.http_servers import HttpServer, Request, acknowledgement, serving
 
 PROJECT = Path(__file__).resolve().parents[2]
 MANIFEST = PROJECT / "docker/charts/suanpan-agent/templates/gpu.yaml"
@@ -33,7 +33,7 @@ class Endpoint(HttpServer):
     def answer(self, request: Request) -> tuple[int, bytes]:
         assert request.headers["Authorization"] == "Bearer secret"
         self.platform.take(request.path, json.loads(request.body))
-        return 200, b"{}"
+        return (204, b"") if request.path.endswith("watermarks") else (200, acknowledgement(request.body))
 
 
 @pytest.fixture

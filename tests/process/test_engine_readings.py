@@ -14,7 +14,7 @@ from metering.__main__ import main
 from metering.engines.readings import WANTED, readings, scraped_once
 from metering.engines.samples import Sample, SampleError, read_answer, read_text
 from metering.records import EngineReading
-from tests.http_servers import HttpServer, Request, serving
+from tests.http_servers import HttpServer, Request, acknowledgement, serving
 
 NOW = datetime(2026, 10, 15, 4, 0, 1, tzinfo=UTC)
 STARTED = 1791921600
@@ -146,7 +146,7 @@ class Servers(HttpServer):
     def answer(self, request: Request) -> tuple[int, bytes]:
         if request.body:
             self.taken.append((request.path, json.loads(request.body)))
-            return 200, b'{"accepted": 1, "rejected": []}'
+            return 200, acknowledgement(request.body)
         self.asked.append(request.path)
         found = {"/metrics": VLLM.encode(), "/api/v1/query": json.dumps(ANSWER).encode()}.get(request.path.partition("?")[0])
         return 200 if found else 404, found or b"nothing"

@@ -25,7 +25,7 @@ from metering.numbering import Numbering
 from metering.spool import Spool, open_state
 from tests.cli import PROJECT
 from tests.factories.gateway_logs import line, nameless
-from tests.http_servers import HttpServer, Request, serving
+from tests.http_servers import HttpServer, Request, acknowledgement, serving
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ class Platform(HttpServer):
                 for record in json.loads(request.body):
                     self.taken[record["id"]] += 1
                     self.tokens[record["id"]] = record["input_tokens"]
-        return status, b'{"accepted": 1, "duplicates": 0, "conflicts": 0, "rejected": []}'
+        return status, acknowledgement(request.body)
 
 
 @pytest.fixture

@@ -25,6 +25,7 @@ from metering.records import RecordError
 from metering.spool import Spool
 from tests.cli import PROJECT
 from tests.gateway_records import kept, payload
+from tests.http_servers import acknowledgement
 
 
 @pytest.fixture
@@ -144,7 +145,7 @@ class Platform:
         document = json.loads(body)
         many = isinstance(document, list)
         (self.taken if many else self.watermarks).extend(document if many else [document])
-        return httpx.Response(200, json={"accepted": 1, "rejected": []})
+        return httpx.Response(200, content=acknowledgement(body)) if many else httpx.Response(204)
 
 
 def test_a_sender_delivers_through_a_busy_platform(

@@ -18,7 +18,7 @@ from metering.delivery import Delivery, Outcome
 from metering.intervals import Interval
 from metering.prometheus import Prometheus, PrometheusError
 from metering.spool import Spool, open_state
-from tests.http_servers import HttpServer, Request, serving
+from tests.http_servers import HttpServer, Request, acknowledgement, serving
 
 NOW = datetime.now(UTC)
 START = datetime(2026, 10, 1, tzinfo=UTC)
@@ -26,6 +26,8 @@ START = datetime(2026, 10, 1, tzinfo=UTC)
 
 class _Server(HttpServer):
     def answer(self, request: Request) -> tuple[int, bytes]:
+        if request.body.startswith(b"["):
+            return 200, acknowledgement(request.body)
         return 200, b'{"status": "success", "data": {"resultType": "matrix", "result": []}}'
 
     def handle_error(self, request: Any, client_address: Any) -> None:
@@ -67,7 +69,7 @@ def company(tmp_path: Path) -> Iterator[tuple[str, Path]]:
 def deliver(address: str, folder: Path) -> tuple[Outcome, str]:
     with closing(open_state(folder / "spool.sqlite")) as connection:
         spool = Spool(connection)
-        spool.put("usage/allocations", b"{}")
+        spool.put("usage/tokens", b"[1]")
         with Delivery(spool, endpoint=address, token="secret") as delivery:
             return delivery.run_once().outcome, delivery.last_error
 

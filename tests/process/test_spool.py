@@ -15,7 +15,7 @@ import pytest
 
 from metering.delivery import Delivery, Outcome, UnsplittableError, halves
 from metering.spool import Spool, SpoolFullError, open_state
-from tests.http_servers import HttpServer, Request, serving
+from tests.http_servers import HttpServer, Request, acknowledgement, serving
 
 
 class Platform(HttpServer):
@@ -24,7 +24,7 @@ class Platform(HttpServer):
     def __init__(self) -> None:
         super().__init__()
         self.says: Callable[[bytes], tuple[int, bytes] | tuple[int, bytes, dict[str, str]]] = (
-            lambda body: (200, b'{"accepted": 1, "rejected": []}')
+            lambda body: (200, acknowledgement(body))
         )
         self.taken: list[Request] = []
 
@@ -108,7 +108,7 @@ def test_waits_grow_to_a_minute_and_start_again_after_a_success(desk: Desk) -> N
     for attempt, wait in enumerate(waits, start=1):
         longest = min(60.0, 0.5 * 2**attempt)
         assert longest / 2 <= wait <= longest
-    desk.platform.says = lambda body: (200, b"{}")
+    desk.platform.says = lambda body: (200, acknowledgement(body))
     assert sender.run_once().outcome is Outcome.DELIVERED
     desk.platform.says = lambda body: (503, b"")
     assert sender.run_once().wait_s <= 1.0
@@ -116,18 +116,30 @@ def test_waits_grow_to_a_minute_and_start_again_after_a_success(desk: Desk) -> N
 
 @pytest.mark.parametrize(
     "answer",
-    [b"<html><title>Sign in</title></html>", b"", b"OK", b'{"accepted": 1, "rej', b"[]"],
-    ids=["a page to sign in", "nothing", "a word", "half an answer", "a list"],
-)
-def test_a_200_that_is_no_answer_of_the_platform_acknowledges_nothing(desk: Desk, answer: bytes) -> None:
-    """A proxy in between shows its own page with 200; the platform never had the body."""
-    desk.put(b"[1]")
-    desk.platform.says = lambda body: (200, answer)
+    [
+        (200, b"<html><title>Sign in</title></html>"), (200, b""), (200, b"OK"), (200, b'{"accepted": 2, "rej'),
+        (200, b"[]"), (200, b"{}"), (200, b'{"error": "maintenance"}'),
+        (202, b'{"queued": true}'), (204, b""),
+        (200, b'{"accepted": 2, "rejected": []}'),
+        (200, b'{"accepted": 2, "duplicates": 0, "conflicts": 0, "rejected": 0}'),
+        (200, b'{"accepted": 0, "duplicates": 0, "conflicts": 0, "rejected": []}'),
+        (200, b'{"accepted": 3, "duplicates": 0, "conflicts": 0, "rejected": []}'),
+        (200, b'{"accepted": 3, "duplicates": -1, "conflicts": 0, "rejected": []}'),
+        (200, b'{"accepted": 2, "duplicates": 0, "conflicts": 0, "rejected": [5]}'),
+        (201, b'{"accepted": 2, "duplicates": 0, "conflicts": 0, "rejected": []}'),
+    ],
+)  # fmt: skip
+def test_an_answer_that_does_not_account_for_every_record_acknowledges_nothing(
+    desk: Desk, answer: tuple[int, bytes]
+) -> None:
+    """A proxy in between shows its own page with 200, a queue says 202; the platform never had the body."""
+    desk.put(b"[1, 2]")
+    desk.platform.says = lambda body: answer
     sender = desk.delivery()
     assert sender.run_once().outcome is Outcome.TEMPORARY
-    assert sender.last_error.startswith("usage/tokens: 200 OK: ")
+    assert sender.last_error.startswith(f"usage/tokens: {answer[0]} ")
     assert len(desk.spool) == 1
-    desk.platform.says = lambda body: (200, b'{"accepted": 1, "rejected": []}')
+    desk.platform.says = lambda body: (200, acknowledgement(body))
     assert sender.run_once().outcome is Outcome.DELIVERED
     assert len(desk.spool) == 0
 
@@ -137,7 +149,7 @@ def test_a_refused_body_holds_the_queue_and_nothing_behind_it_is_reported(
     desk: Desk, status: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     desk.put(b"[1]", b"[2]")
-    desk.platform.says = lambda body: (status, b"no") if body == b"[1]" else (200, b"{}")
+    desk.platform.says = lambda body: (status, b"no") if body == b"[1]" else (200, acknowledgement(body))
     sender = desk.delivery()
     assert [sender.run_once().outcome for _ in range(2)] == [Outcome.REFUSED] * 2
     assert desk.platform.taken == []
@@ -160,7 +172,8 @@ def test_a_platform_that_is_not_there_keeps_the_body(desk: Desk) -> None:
 def test_a_body_that_is_too_large_goes_in_parts_and_the_watermark_goes_last(desk: Desk) -> None:
     body = json.dumps({"agent": {"name": "a"}, "watermark": "2026-11-21T00:00:00Z", "allocations": [1, 2, 3, 4, 5]}).encode()
     desk.put(body, door="usage/gpu-allocations")
-    desk.platform.says = lambda sent: (413, b"") if len(json.loads(sent)["allocations"]) > 2 else (200, b"{}")
+    large = lambda sent: len(json.loads(sent)["allocations"]) > 2  # noqa: E731
+    desk.platform.says = lambda sent: (413, b"") if large(sent) else (200, acknowledgement(sent))
     assert desk.delivery(endpoint=desk.platform.address + "/api/v1/").run_once().outcome is Outcome.DELIVERED
     reported = [json.loads(sent) for _, sent, _ in desk.platform.taken]
     assert [part["allocations"] for part in reported] == [[1, 2], [3], [4, 5]]
@@ -178,11 +191,29 @@ def test_a_single_record_that_is_too_large_is_refused(desk: Desk) -> None:
 
 def test_quarantined_records_are_counted_and_said_aloud(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
     desk.put(b"[1]")
-    desk.platform.says = lambda body: (200, b'{"accepted": 0, "rejected": [{"index": 0, "error": "no model"}]}')
+    desk.platform.says = lambda body: (200, acknowledgement(body, rejected=[{"index": 0, "error": "no model"}]))
     sender = desk.delivery()
     assert sender.run_once().outcome is Outcome.DELIVERED
     assert sender.rejected_records == 1
     assert "no model" in caplog.text
+
+
+@pytest.mark.parametrize("counts", [{"duplicates": 2}, {"conflicts": 1}, {"pending": 2}, {"duplicates": 1, "pending": 1}])
+def test_whatever_became_of_each_record_is_an_acknowledgement(desk: Desk, counts: dict[str, int]) -> None:
+    desk.put(b'{"agent": {}, "watermark": "2026-11-21T00:00:00Z", "allocations": [1, 2]}', door="usage/gpu-allocations")
+    desk.put(b'{"agent": {}, "watermark": "2026-11-21T00:00:00Z", "allocations": []}', door="usage/gpu-allocations")
+    desk.platform.says = lambda body: (200, acknowledgement(body, **(counts if b"[1" in body else {})))
+    assert [desk.delivery().run_once().outcome for _ in range(2)] == [Outcome.DELIVERED] * 2
+
+
+def test_only_a_watermark_is_acknowledged_with_204(desk: Desk) -> None:
+    desk.put(b'{"agent": {}, "source": "s", "watermark": "2026-11-21T00:00:00Z"}', door="usage/watermarks")
+    sender = desk.delivery()
+    for answer in ((200, b"{}"), (202, b""), (200, b'{"accepted": 1, "duplicates": 0, "conflicts": 0, "rejected": []}')):
+        desk.platform.says = lambda body, answer=answer: answer  # type: ignore[misc]
+        assert sender.run_once().outcome is Outcome.TEMPORARY
+    desk.platform.says = lambda body: (204, b"")
+    assert sender.run_once().outcome is Outcome.DELIVERED
 
 
 def test_a_full_spool_takes_nothing_and_loses_nothing(state: sqlite3.Connection) -> None:

@@ -25,7 +25,7 @@ TEXTS = {
 """Calls that take a sentence for people, and at which place."""
 READ_BY = (
     "metering.logs", "metering.engines", "metering.k8s", "metering.slurm", "metering.gateways.litellm_callback",
-    "metering.efficiency", "metering.backfill",
+    "metering.gateways.litellm_budget", "metering.efficiency", "metering.backfill",
 )  # fmt: skip
 """Agents and readers of log files: what they say is in their own log."""
 OURS = ("billing", "pricing", "metering")
