@@ -24,6 +24,7 @@ from billing.rates.selectors import allocation_policy_at, interruption_rules, ra
 from billing.rating.assessment import RatingResult
 from billing.rating.reference_data import as_counted
 from billing.rating.selectors import closed_until
+from billing.tenancy.cost_centers import CostCenters
 from billing.tenancy.models import BillingSetup, Team
 from billing.tenancy.selectors import namespace_book
 from billing.tenancy.showback import billing_modes
@@ -281,7 +282,10 @@ def without_cost_center(context: Context) -> Iterator[ReportedException]:
 
     Each blocks the close where the installation requires cost centres (`billing.cost_center_required`).
     """
-    missing = set(Team.objects.filter(cost_center="").values_list("code", flat=True))
+    missing = {
+        team.code for team in Team.objects.filter(Q(cost_center="") | ~Q(dated_cost_centers=[]))
+        if any(not value for _, value in CostCenters.of(team).pieces(context.period.window))
+    }  # fmt: skip
     setup, modes, amounts = BillingSetup.objects.first(), billing_modes(), defaultdict[str, Decimal](Decimal)
     for charge in context.rated.charges if missing else ():
         key = charge.key

@@ -58,6 +58,15 @@ class Chart:
 
 
 @dataclass(frozen=True, slots=True)
+class KindAmount:
+    """What a cost centre pays of a kind of line of a document."""
+
+    kind: str
+    cost_center: str
+    amount: Decimal
+
+
+@dataclass(frozen=True, slots=True)
 class Entry:
     """One side of a posting; exactly one of `debit` and `credit` is set, and it is positive."""
 
@@ -93,13 +102,15 @@ class Journal:
         return sum(((entry.debit or ZERO) - (entry.credit or ZERO) for entry in ours), ZERO)
 
 
-def journals_of(document: Mapping[str, Any], chart: Chart, held: Sequence[HeldPart] = ()) -> list[Journal]:
+def journals_of(
+    document: Mapping[str, Any], chart: Chart, held: Sequence[HeldPart] = (), centers: Sequence[KindAmount] | None = None
+) -> list[Journal]:
     """The journal of one document as it was invoiced, without the parts that earlier releases held back.
 
-    Nothing where all of it was held back.  Raises JournalError.
+    Nothing where all of it was held back. centers: as in `journal_of`.  Raises JournalError.
     """
     if not held:
-        return [journal_of(document, chart)]
+        return [journal_of(document, chart, centers=centers)]
     rest = {item["kind"]: Decimal(item["amount"]) for item in document["subtotals"]}
     for part in held:
         for kind, amount in part.amounts.items():
@@ -126,32 +137,31 @@ def _part(document: Mapping[str, Any], amounts: Mapping[str, Decimal]) -> dict[s
 
 def journal_of(
     document: Mapping[str, Any], chart: Chart, suffix: str = "", words: str = "",
-    posted_with: Mapping[str, str] | None = None,
+    posted_with: Mapping[str, str] | None = None, centers: Sequence[KindAmount] | None = None,
 ) -> Journal:  # fmt: skip
     """The journal of one issued document (`suanpan/invoice/1`, `suanpan/note/1`), or of a part of it, which `words` name.
 
-    posted_with: the period that it is posted in; by default the document's.
+    posted_with: the period that it is posted in; by default the document's. centers: what each cost centre pays of each
+    kind, where the document's usage had several and the chart names none.
 
     Raises JournalError where the document names no cost centre, or its sub-totals are not its total.
     """
     number, team = document["number"], document["recipient"]["team"]
     consumer = chart.cost_centers.get(team) or document["recipient"]["cost_center"]
-    if not consumer:
+    parts = [KindAmount(item["kind"], consumer, Decimal(item["amount"])) for item in document["subtotals"]]
+    if centers and team not in chart.cost_centers:
+        parts = list(centers)
+    if not all(part.cost_center for part in parts):
         raise JournalError(Message(
             "invoice %(number)s: team %(team)s has no cost centre; name it under `cost_centers` of the chart",
             number=number, team=team,
         ))
-    provider = chart.provider_cost_center or document["issuer"]["name"]
     period = posted_with or document["period"]
-    sides = (
-        (chart.consumer_account, consumer, chart.internal_orders.get(team, "")),
-        (chart.provider_account, provider, ""),
-    )
     journal = Journal(
         journal_id=f"GL-{number}{suffix}", company_code=chart.company_code or document["issuer"]["name"],
         posting_date=chart.posting_date or _last_day(period), period=period["month"],
         currency=document["currency"], invoice_number=number,
-        entries=_entries(document, sides, f"GL-{number}{suffix}", words),
+        entries=_entries(document, parts, chart, f"GL-{number}{suffix}", words),
     )  # fmt: skip
     _check(journal, Decimal(document["total"]), chart)
     return journal
@@ -163,18 +173,21 @@ def _last_day(period: Mapping[str, str]) -> date:
 
 
 def _entries(
-    document: Mapping[str, Any], sides: Sequence[tuple[str, str, str]], journal_id: str, words: str
+    document: Mapping[str, Any], parts: Sequence[KindAmount], chart: Chart, journal_id: str, words: str
 ) -> list[Entry]:
     entries: list[Entry] = []
-    for subtotal in document["subtotals"]:
-        amount = Decimal(subtotal["amount"])
-        if not amount:
+    team, provider = document["recipient"]["team"], chart.provider_cost_center or document["issuer"]["name"]
+    for part in parts:
+        if not part.amount:
             continue
-        kind = KIND_TEXT.get(subtotal["kind"], subtotal["kind"])
-        text = f"{document['number']} {document['recipient']['team']} {document['period']['month']}: {kind}"
+        text = f"{document['number']} {team} {document['period']['month']}: {KIND_TEXT.get(part.kind, part.kind)}"
         text += f", {words}" if words else ""
-        for (account, cost_center, order), debited in zip(sides, (amount > 0, amount < 0), strict=True):
-            debit, credit = (abs(amount), None) if debited else (None, abs(amount))
+        sides = (
+            (chart.consumer_account, part.cost_center, chart.internal_orders.get(team, "")),
+            (chart.provider_account, provider, ""),
+        )
+        for (account, cost_center, order), debited in zip(sides, (part.amount > 0, part.amount < 0), strict=True):
+            debit, credit = (abs(part.amount), None) if debited else (None, abs(part.amount))
             line_id = f"{journal_id}-{len(entries) + 1:03d}"
             entries.append(Entry(line_id, account, cost_center, order, debit, credit, text))
     return entries

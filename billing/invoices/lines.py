@@ -134,10 +134,10 @@ def total_of(lines: Sequence[Line]) -> Decimal:
 
 
 ISSUER_FACTS = ("legal_entity", "address", "tax_id", "contact")
-RECIPIENT_FACTS = ("legal_entity", "attention")
+RECIPIENT_FACTS = ("legal_entity", "attention", "cost_centers")
 
 
-def non_empty(party: Mapping[str, Any], names: Iterable[str]) -> dict[str, str]:
+def non_empty(party: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
     """Those of the named facts of a party that are not empty."""
     return {name: party[name] for name in names if party.get(name)}
 
@@ -147,8 +147,8 @@ def issuer_facts(setup: Any) -> dict[str, str]:
     return non_empty({name: getattr(setup, name) for name in ISSUER_FACTS}, ISSUER_FACTS)
 
 
-def recipient_facts(team: Any) -> dict[str, str]:
-    """The facts of a team beside its name and cost centre."""
+def recipient_facts(team: Any) -> dict[str, Any]:
+    """The facts of a team beside its name and cost centres."""
     return non_empty({"legal_entity": team.legal_entity, "attention": team.recipient}, RECIPIENT_FACTS)
 
 
@@ -156,8 +156,9 @@ def recipient_facts(team: Any) -> dict[str, str]:
 class InvoiceParties:
     """The facts that an invoice copies, so that it never changes when they do.
 
-    `issuer_facts` (legal_entity, address, tax_id, contact) and `recipient_facts` (legal_entity, attention): those that
-    are set. A document has no field for a fact that is not set, so that older ones keep their bytes.
+    `issuer_facts` (legal_entity, address, tax_id, contact) and `recipient_facts` (legal_entity, attention, and
+    `cost_centers`: `value` and `valid_from` of each where the time of its usage has several, of which `cost_center` is the
+    last): those that are set. A document has no field for a fact that is not set, so that older ones keep their bytes.
     """
 
     issuer: str
@@ -170,7 +171,7 @@ class InvoiceParties:
     window: Interval
     shadow: bool = False
     issuer_facts: Mapping[str, str] = field(default_factory=dict)
-    recipient_facts: Mapping[str, str] = field(default_factory=dict)
+    recipient_facts: Mapping[str, Any] = field(default_factory=dict)
 
 
 def draft_document(parties: InvoiceParties, lines: Sequence[Line]) -> dict[str, Any]:

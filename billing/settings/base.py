@@ -415,6 +415,7 @@ CELERY_BEAT_SCHEDULE = {
     "send-documents": {"task": "billing.closing.tasks.documents_send", "schedule": 15.0},
     "deliver-alerts": {"task": "billing.budgets.tasks.alerts_deliver", "schedule": 15.0},
     "assess-months": {"task": "billing.closing.tasks.months_assess", "schedule": 60.0},
+    "show-cost-centers-of-now": {"task": "billing.tenancy.tasks.cost_centers_refresh", "schedule": 600.0},
     "send-audit-anchors": {"task": "billing.tenancy.tasks.anchors_send", "schedule": 60.0},
     "sum-months": {"task": "billing.explorer.tasks.cubes_refresh", "schedule": 60.0},
     "send-reports": {"task": "billing.explorer.tasks.reports_send", "schedule": 60.0},

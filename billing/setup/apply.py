@@ -1,8 +1,8 @@
 """`apply`: bring the installation to what a set-up file declares. Idempotent; adds facts, never edits a published one."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from functools import partial
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from billing.closing.partial_close import ClosingChangeError, closing_check
 from billing.corrections.services.proof import ClosedPeriodError, closed_periods_check
 from billing.invoices.acceptance import last_deadline
 from billing.invoices.models import BillingPeriod, Invoice, Note
+from billing.invoices.selectors import with_cost_center
 from billing.rates.models import PriceVersion
 from billing.rates.services import PriceVersionInput, RateError, price_version_publish
 from billing.setup.budgets import read_budget, read_channel
@@ -29,6 +30,7 @@ from billing.setup.terms import (
     tag_rules_read,
     tier_rule_store,
 )
+from billing.tenancy.cost_centers import CostCenters
 from billing.tenancy.models import BillingSetup, ConsumerOwnership, NamespaceOwnership, Team
 from billing.tenancy.people import PeopleError, first_account_create
 from billing.tenancy.selectors import NoSetupError, billing_setup, company_calendar
@@ -229,18 +231,44 @@ class _Application:
             _refuse_cycle(code, declared)
             parent = self._parent(entry, declared)
             name = entry.text("name", default=code)
-            cost_center = entry.text("cost_center", default="", limit=64)
+            dated = self._dated_cost_centers(entry)
+            now = CostCenters.stated(dated).at(timezone.now()) if dated else ""
+            cost_center = now if dated else entry.text("cost_center", default="", limit=64)
             is_group = entry.flag("group")
             if is_group and _is_billed(code):
                 raise entry.error("group", f"{code!r} owns usage or was billed and stays a team: name a new group above it")
             billed_to = {name: entry.text(name, default="", limit=200) for name in ("legal_entity", "recipient")}
             entry.finish()
-            _, changed = team_put(
+            before = Team.objects.filter(code=code).first()
+            team, changed = team_put(
                 code=code, name=name, cost_center=cost_center, parent=parent, is_group=is_group, actor=self.actor,
-                **billed_to,
+                dated_cost_centers=dated, **billed_to,
             )  # fmt: skip
+            if changed and before is not None:
+                _refuse_closed_cost_centers(entry, before, team)
             kind = "group" if is_group else "team"
-            self.applied.note(changed, f"{kind} {code}: {name}, cost centre {cost_center or '(none)'}")
+            self.applied.note(changed, f"{kind} {code}: {name}, {_cost_center_words(cost_center, dated)}")
+
+    def _dated_cost_centers(self, entry: Entry) -> list[dict[str, str | None]]:
+        """A list of cost centres as `Team` keeps it, in order of time; none where the field is a text.
+
+        Raises SetUpFileError.
+        """
+        if not isinstance(entry.value("cost_center"), list):
+            return []
+        found: dict[datetime | None, str] = {}
+        for item in entry.entries("cost_center"):
+            value = item.text("value", limit=64)
+            valid_from = item.optional_instant("valid_from", self.zone)
+            item.finish()
+            since = valid_from.astimezone(UTC) if valid_from else None
+            if since in found:
+                raise item.error("valid_from", f"{since.isoformat() if since else 'always'} is stated twice")
+            found[since] = value
+        if not found:
+            raise entry.error("cost_center", "must name at least one `value`")
+        ordered = sorted(found.items(), key=lambda one: (one[0] is not None, one[0]))
+        return [{"value": value, "valid_from": since.isoformat() if since else None} for since, value in ordered]
 
     def _parent(self, entry: Entry, declared: dict[str, Entry]) -> Team | None:
         """A parent that is no team itself is an organisational group: it owns nothing and gets no invoice."""
@@ -322,6 +350,28 @@ class _Application:
             return budget_put(team=team, wish=wish, actor=self.actor, approved=True), text
         changed, waits = budget_change(team=team, wish=wish, reason="set-up text", now=timezone.now(), actor=self.actor)
         return changed, text if waits is None else f"{text}, once another person agrees on its page, since it blocks"
+
+
+def _cost_center_words(cost_center: str, dated: Sequence[dict[str, str | None]]) -> str:
+    if not dated:
+        return f"cost centre {cost_center or '(none)'}"
+    listed = [f"{item['value']} from {item['valid_from']}" if item["valid_from"] else item["value"] for item in dated]
+    return f"cost centres {', '.join(map(str, listed))}"
+
+
+def _refuse_closed_cost_centers(entry: Entry, before: Team, after: Team) -> None:
+    """Refuse dates that move what a closed month was charged to: that is posted.  Raises SetUpFileError."""
+    if not before.dated_cost_centers and not after.dated_cost_centers:
+        return  # one cost centre without a date is that of documents to come
+    wanted = CostCenters.of(after)
+    for period in BillingPeriod.objects.exclude(close_seq=None).order_by("month"):
+        known = CostCenters.of(before).pieces(period.window)
+        if not before.dated_cost_centers:
+            charged = with_cost_center(period.invoices.exclude(status=Invoice.Status.VOID)).filter(team=before)
+            known = [(period.window, invoice.cost_center or "") for invoice in charged[:1]]
+        if known and known != wanted.pieces(period.window):
+            was = ", ".join(value or "(none)" for _, value in known)
+            raise entry.error("cost_center", f"changes {period.month}, which is closed and was charged to {was}")
 
 
 def _since(valid_from: datetime | None) -> str:

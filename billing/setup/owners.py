@@ -74,12 +74,14 @@ def sections_text(sections: Sections) -> str:
     return declared_text(declared)
 
 
-def _filled(entry: Mapping[str, Any]) -> dict[str, str]:
+def _filled(entry: Mapping[str, Any]) -> dict[str, Any]:
     """Its fields as text: an instant with its offset, a flag only where it is set."""
     return {name: _text(value) for name, value in entry.items() if value not in (None, "", False)}
 
 
-def _text(value: Any) -> str:
+def _text(value: Any) -> Any:
+    if isinstance(value, list):
+        return value
     if value is True:
         return "true"
     return value.isoformat() if hasattr(value, "isoformat") else str(value)
@@ -89,12 +91,19 @@ def teams_declared(teams: Iterable[Team]) -> list[dict[str, Any]]:
     """Teams and groups as the section `teams` has them."""
     return [
         {
-            "code": team.code, "name": team.name, "cost_center": team.cost_center,
+            "code": team.code, "name": team.name, "cost_center": dated_or_plain(team),
             "parent": team.parent.code if team.parent else None, "group": team.is_group,
             "legal_entity": team.legal_entity, "recipient": team.recipient,
         }
         for team in teams
     ]  # fmt: skip
+
+
+def dated_or_plain(team: Team) -> Any:
+    """The cost centre as a set-up file has it: a text, or the dated list of a team that has more than one."""
+    if not team.dated_cost_centers:
+        return team.cost_center
+    return [{name: value for name, value in item.items() if value} for item in team.dated_cost_centers]
 
 
 def namespace_declared(row: NamespaceOwnership, **changed: Any) -> tuple[str, dict[str, Any]]:

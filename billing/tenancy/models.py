@@ -54,6 +54,9 @@ class Team(models.Model):
     code = models.CharField(max_length=64, unique=True)
     name = models.CharField(max_length=200)
     cost_center = models.CharField(max_length=64, blank=True)
+    dated_cost_centers = models.JSONField(
+        default=list, db_default=[], blank=True, help_text="`value` and `valid_from` of each, where it has more than one"
+    )
     legal_entity = models.CharField(max_length=200, blank=True, default="")
     recipient = models.CharField(max_length=200, blank=True, default="", help_text="to whose attention documents are")
     parent = models.ForeignKey("self", null=True, blank=True, on_delete=models.PROTECT, related_name="children")

@@ -11,6 +11,7 @@ from typing import Any, Final
 from django.db import IntegrityError, transaction
 
 from billing.tenancy.audit import audit_record
+from billing.tenancy.cost_centers import CostCenters
 from billing.tenancy.models import BillingSetup, ConsumerOwnership, NamespaceOwnership, Team
 from metering.messages import Message, UserError
 from pricing.money import amounts_in
@@ -72,12 +73,15 @@ def _detail(facts: dict[str, Any]) -> dict[str, Any]:
 
 def team_put(
     *, code: str, name: str, cost_center: str, parent: Team | None, is_group: bool, actor: str, legal_entity: str = "",
-    recipient: str = "",
+    recipient: str = "", dated_cost_centers: Sequence[dict[str, str | None]] = (),
 ) -> tuple[Team, bool]:  # fmt: skip
-    """Store a team; returns it and whether anything changed."""
-    wanted = {
+    """Store a team; returns it and whether anything changed.
+
+    dated_cost_centers: `value` and `valid_from` of each, where it has more than the one `cost_center` of now.
+    """
+    wanted: dict[str, Any] = {
         "name": name, "cost_center": cost_center, "parent": parent, "is_group": is_group, "legal_entity": legal_entity,
-        "recipient": recipient,
+        "recipient": recipient, "dated_cost_centers": list(dated_cost_centers),
     }  # fmt: skip
     known = Team.objects.filter(code=code).first()
     if known and all(getattr(known, field) == value for field, value in wanted.items()):
@@ -86,11 +90,28 @@ def team_put(
         [Team(code=code, **wanted)], update_conflicts=True, unique_fields=["code"], update_fields=[*wanted]
     )
     detail = {**wanted, "parent": parent.code if parent else None}
-    for name in ("legal_entity", "recipient"):
+    for name in ("legal_entity", "recipient", "dated_cost_centers"):
         if not detail[name]:
             del detail[name]
     audit_record(actor=actor, action="team_put", subject=code, detail=detail)
     return team, True
+
+
+def cost_centers_refresh(*, now: datetime) -> int:
+    """Store the cost centre of `now` as the one that pages show and find of teams with dated ones; how many changed.
+
+    Documents follow the dates alone.
+    """
+    changed = 0
+    with transaction.atomic():
+        for team in Team.objects.select_for_update().exclude(dated_cost_centers=[]).order_by("pk"):
+            center = CostCenters.of(team).at(now)
+            if team.cost_center != center:
+                detail = {"before": team.cost_center, "after": center}
+                team.cost_center, changed = center, changed + 1
+                team.save(update_fields=["cost_center"])
+                audit_record(actor="system", action="team_put", subject=team.code, detail=detail)
+    return changed
 
 
 def namespace_ownership_put(

@@ -277,7 +277,8 @@ def draft_all(period: BillingPeriod, charges: list[Charge], report_progress: Pro
 
     def drafts() -> Iterator[Draft]:
         for number, ((code, shadow), items) in enumerate(sorted(grouped.items()), start=1):
-            yield invoice_lines(items), parties_of(period, setup, teams[code], shadow=shadow)
+            lines = invoice_lines(items)
+            yield lines, parties_of(period, setup, teams[code], lines, shadow=shadow)
             report_progress("draft", number, len(grouped))
 
     drafts_write(period, setup, teams, len(grouped), drafts())

@@ -4,11 +4,13 @@ An issued document never changes. What it charged wrongly is taken back by a cre
 should have been charged, charged again by a rebill; both are in the month that is open when they are issued.
 """
 
+import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
+from typing import Any
 
 from django.conf import settings
 from django.db import transaction
@@ -56,9 +58,10 @@ from billing.rating.models import RetroactiveChange
 from billing.runtime.canonical_json import canonical_json, document_hash
 from billing.tenancy.access import Right
 from billing.tenancy.audit import audit_record
+from billing.tenancy.cost_centers import CostCenters
 from billing.tenancy.models import Team
 from billing.tenancy.selectors import billing_setup
-from metering.intervals import fiscal_quarter_of, month_of
+from metering.intervals import MICROSECOND, fiscal_quarter_of, month_of
 from metering.messages import Message
 from pricing.money import PRICE_PLACES, amount_places, round_to, split_amount
 from pricing.number_text import QUANTITY_PLACES
@@ -112,6 +115,8 @@ class NotePlan:
     issuer: Mapping[str, str]
     cost_center: str
     entries: Sequence[NoteEntry]
+    cost_centers: Sequence[Mapping[str, Any]] = ()
+    """Each with its beginning, where the usage behind the lines had several."""
 
 
 def credit_plans(team: Team, invoice: Invoice | None, credits: Sequence[NoteEntry]) -> list[NotePlan]:
@@ -123,25 +128,34 @@ def credit_plans(team: Team, invoice: Invoice | None, credits: Sequence[NoteEntr
     """
     now = _issuer_now()
     issuers = {now["name"]: now}
-    charged: dict[str, tuple[str, str]] = {}
-    parts: dict[tuple[str, str], list[NoteEntry]] = defaultdict(list)
+    charged: dict[str, tuple[str, str, str]] = {}
+    parts: dict[tuple[str, str, str], list[NoteEntry]] = defaultdict(list)
     for entry in ordered(credits):
         number = entry.of.document if entry.of else None
         if number and number not in charged:
             document = document_of(document_numbered(number))
             name = document["issuer"]["name"]
             issuers.setdefault(name, document["issuer"])
-            charged[number] = name, document["recipient"]["cost_center"] or team.cost_center
-        parts[charged[number] if number else (now["name"], team.cost_center)].append(entry)
+            recipient = document["recipient"]
+            listed = json.dumps(recipient.get("cost_centers", []))
+            charged[number] = name, recipient["cost_center"] or team.cost_center, listed
+        parts[charged[number] if number else (now["name"], team.cost_center, "[]")].append(entry)
     return [
-        NotePlan(Note.Kind.CREDIT, team, invoice, issuers[name], center, entries)
-        for (name, center), entries in parts.items()
+        NotePlan(Note.Kind.CREDIT, team, invoice, issuers[name], center, entries, json.loads(listed))
+        for (name, center, listed), entries in parts.items()
     ]
 
 
 def rebill_plan(team: Team, invoice: Invoice | None, entries: Sequence[NoteEntry]) -> NotePlan:
-    """A rebill, of who issues now, for the cost centre that the team has now."""
-    return NotePlan(Note.Kind.REBILL, team, invoice, _issuer_now(), team.cost_center, entries)
+    """A rebill, of who issues now, for the cost centres of the time of use, or the one that the team has now."""
+    center, listed = team.cost_center, []
+    if team.dated_cost_centers:
+        months = {entry.key.charge_period for entry in entries}
+        windows = [period.window for period in BillingPeriod.objects.filter(month__in=months)]
+        centers = CostCenters.of(team)
+        center = centers.at(max(window.end for window in windows) - MICROSECOND)
+        listed = centers.listed(windows, billing_setup().zone)
+    return NotePlan(Note.Kind.REBILL, team, invoice, _issuer_now(), center, entries, listed)
 
 
 def _issuer_now() -> dict[str, str]:
@@ -331,7 +345,8 @@ def _store_note(correction: Correction, plan: NotePlan) -> None:
     header = {
         "kind": plan.kind, "issuer": plan.issuer,
         "recipient": {
-            "team": team.code, "name": team.name, "cost_center": plan.cost_center, **recipient_facts(team)
+            "team": team.code, "name": team.name, "cost_center": plan.cost_center, **recipient_facts(team),
+            **({"cost_centers": list(plan.cost_centers)} if plan.cost_centers else {}),
         },
         "currency": correction.currency, "reason": {"code": correction.reason_code, "text": correction.reason},
         "invoice": invoice and {"number": invoice.number, "sha256": invoice.sha256, "month": invoice.period.month},

@@ -12,6 +12,7 @@ from django.db import transaction
 from billing.corrections.dispute_holdback import held_parts, part_of, parts_to_post, posted_parts
 from billing.corrections.models import DisputeHoldback
 from billing.corrections.services.settlement import documents_settle
+from billing.exports.center_amounts import center_amounts
 from billing.exports.journal import Chart, Journal, batch_hash, held_journal, journal_csv, journals_of
 from billing.invoices.acceptance import acceptance_of
 from billing.invoices.issued import Issued, NotIssuedError, issued_documents
@@ -105,10 +106,10 @@ def _journals(
     """The journals of a month: each of its documents with its own held parts after it, then held parts of other months."""
     held, mine = held_parts(documents), {document.number for document in documents}
     ours = {"month": period.month, "end": period.end.isoformat(), "zone": period.zone}
-    journals = []
+    journals, split = [], center_amounts(period, documents)
     for document in documents:
         number, text = str(document.number), document_of(document)
-        journals += journals_of(text, chart, held.get(number, ()))
+        journals += journals_of(text, chart, held.get(number, ()), split.get(number))
         journals += [held_journal(text, chart, part_of(hold)) for hold in posted if hold.dispute.document.number == number]
     for hold in posted:
         other = hold.dispute.document

@@ -1,6 +1,6 @@
 """Charges of a close -> drafts of invoices, with their lines and sums."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from operator import attrgetter
 from typing import Any, Final
@@ -19,8 +19,10 @@ from billing.invoices.lines import (
 from billing.invoices.models import BillingPeriod, Invoice, InvoiceLine, InvoiceSums
 from billing.rating.models import LineDimensions
 from billing.runtime.bulk_copy import instances_copy, rows_copy
+from billing.tenancy.cost_centers import CostCenters
 from billing.tenancy.models import BillingSetup, Team
 from billing.tenancy.showback import billing_modes
+from metering.intervals import MICROSECOND
 from pricing.rating import Charge
 
 KEY: Final = (*LineDimensions.names(), "correction")
@@ -89,13 +91,28 @@ def _invoice(
     )
 
 
-def parties_of(period: BillingPeriod, setup: BillingSetup, team: Team, *, shadow: bool = False) -> InvoiceParties:
+def parties_of(
+    period: BillingPeriod, setup: BillingSetup, team: Team, lines: Sequence[Line] = (), *, shadow: bool = False
+) -> InvoiceParties:
+    """Who is on the invoice of a team; its cost centres are those of the months in which what its lines charge was used."""
+    months = {line.key.charge_period for line in lines if line.key.correction}
+    cost_center, listed = cost_centers_charged(team, period, months)
     return InvoiceParties(
-        issuer=setup.issuer, team=team.code, team_name=team.name, cost_center=team.cost_center,
+        issuer=setup.issuer, team=team.code, team_name=team.name, cost_center=cost_center,
         currency=setup.currency, month=period.month, zone=period.zone, window=period.window,
         shadow=shadow,
-        issuer_facts=issuer_facts(setup), recipient_facts=recipient_facts(team),
+        issuer_facts=issuer_facts(setup), recipient_facts={**recipient_facts(team), **listed},
     )  # fmt: skip
+
+
+def cost_centers_charged(team: Team, period: BillingPeriod, months: Collection[str]) -> tuple[str, dict[str, Any]]:
+    """The cost centre of a team at the end of a period, and `cost_centers`, where it and earlier months have several."""
+    if not team.dated_cost_centers:
+        return team.cost_center, {}
+    centers = CostCenters.of(team)
+    earlier = BillingPeriod.objects.filter(month__in=months) if months else ()
+    listed = centers.listed([period.window, *(one.window for one in earlier)], period.zone)
+    return centers.at(period.window.end - MICROSECOND), {"cost_centers": listed} if listed else {}
 
 
 def _sums_row(invoice_pk: int, lines: list[Line]) -> tuple[Any, ...]:

@@ -147,7 +147,8 @@ def invoice_rebuild(*, month: str, team: str, actor: str) -> Invoice:
             raise ApprovalError(Message(
                 "team %(team)s has no usage in %(month)s: nothing to build again", team=team, month=month
             ))
-        draft = (invoice_lines(charges), parties_of(period, setup, known[0].team))
+        lines = invoice_lines(charges)
+        draft = (lines, parties_of(period, setup, known[0].team, lines))
         (invoice,) = drafts_write(period, setup, {team: known[0].team}, 1, [draft])
         audit_record(actor=actor, action="invoice_rebuild", subject=f"{month} {team}", detail={"total": str(invoice.total)})
         invoice.refresh_from_db(fields=["draft"])  # its lines are plain then

@@ -21,6 +21,7 @@ from billing.portal.tables import Column, Table, columns, download
 from billing.runtime.translation import translated
 from billing.setup.owners import (
     Preview,
+    dated_or_plain,
     file_text,
     owners_apply,
     owners_preview,
@@ -77,6 +78,9 @@ class TeamForm(PageForm):
 
     def text(self) -> str:
         facts = self.cleaned_data
+        known = Team.objects.filter(code=facts["code"]).first()
+        if known is not None and facts["cost_center"] == known.cost_center:
+            facts = {**facts, "cost_center": dated_or_plain(known)}  # the form shows the one of now, and keeps the others
         return sections_text({"teams": [{**facts, "parent": facts["parent"] and facts["parent"].code}]})
 
 

@@ -1,0 +1,98 @@
+"""Reading: what each cost centre pays of a document, where the time of its usage had several.
+
+A line is split by the usage behind it, of which each part belongs to the cost centre of its hour; by largest remainder,
+so that the parts add up to the line. What has no hours of its own, such as idle time of a month, and an hour in which the
+cost centre changes are split by elapsed time.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
+from decimal import Decimal
+from fractions import Fraction
+
+from billing.corrections.credited_lines import month_of_close, row_key
+from billing.exports.focus.hours import UsageOfClose
+from billing.exports.journal import JournalError, KindAmount
+from billing.invoices.issued import Issued
+from billing.invoices.models import BillingPeriod, Invoice, InvoiceLine, NoteLine
+from billing.invoices.selectors import document_of
+from billing.rating.grains import Place
+from billing.tenancy.cost_centers import CostCenters
+from metering.intervals import Interval
+from metering.messages import Message
+from pricing.money import split_amount
+from pricing.rating import LineKey
+
+HOUR = timedelta(hours=1)
+
+
+def center_amounts(period: BillingPeriod, documents: Iterable[Issued]) -> dict[str, list[KindAmount]]:
+    """The amounts of the documents of a month that list several cost centres, by number of the document.
+
+    In order of kinds as the document has them, then of time.  Raises JournalError.
+    """
+    closes: dict[tuple[int, int | None], UsageOfClose] = {}
+    found = {}
+    for document in documents:
+        text = document_of(document)
+        listed = text["recipient"].get("cost_centers")
+        if listed:
+            centers = CostCenters.stated(listed)
+            sums: dict[tuple[str, str], Decimal] = defaultdict(Decimal)
+            for row, key, places in _lines(document, period, closes):
+                for center, amount in _split(document, row, key, places, centers):
+                    sums[row.kind, center] += amount
+            order = list(dict.fromkeys(value for _, value in centers.entries))
+            found[str(document.number)] = [
+                KindAmount(item["kind"], center, sums[item["kind"], center])
+                for item in text["subtotals"] for center in order if (item["kind"], center) in sums
+            ]  # fmt: skip
+    return found
+
+
+Line = tuple[InvoiceLine | NoteLine, LineKey, Mapping[Place, Decimal]]
+"""A line as it is stored, its key, and the usage behind it by place."""
+
+
+def _lines(document: Issued, period: BillingPeriod, closes: dict[tuple[int, int | None], UsageOfClose]) -> list[Line]:
+    """The lines of a document; those of a note by the usage of the close which charged it first."""
+    team, months = document.team.code, month_of_close()
+    rows: list[tuple[InvoiceLine | NoteLine, int, int | None, bool]]
+    if isinstance(document, Invoice):
+        rows = [(row, period.close_number, None, row.correction) for row in document.lines.order_by("position")]
+    else:
+        rows = [
+            (row, row.close_seq, row.change_seq, row.charge_period != months[row.close_seq])
+            for row in document.lines.order_by("position")
+        ]
+    found: list[Line] = []
+    for row, close_seq, change_seq, correction in rows:
+        close = close_seq, change_seq
+        if close not in closes:
+            closes[close] = UsageOfClose(BillingPeriod.objects.get(close_seq=close_seq), change_seq=change_seq)
+        key = row_key(row, team, correction=correction)
+        found.append((row, key, closes[close].of({team}, only={key}).places.get(key, {})))
+    return found
+
+
+def _split(
+    document: Issued, row: InvoiceLine | NoteLine, key: LineKey, places: Mapping[Place, Decimal], centers: CostCenters
+) -> list[tuple[str, Decimal]]:
+    """The amount of a line by cost centre, in order of time."""
+    month = BillingPeriod.objects.get(month=row.charge_period).window
+    weights: dict[str, Fraction] = {value: Fraction(0) for _, value in centers.pieces(month)}
+    if len(weights) == 1:
+        return [(value, row.amount) for value in weights]
+    for place, quantity in places.items():
+        start = max(place.start or month.start, month.start)
+        span = Interval(start, min(place.until or start + HOUR, month.end))
+        for piece, value in centers.pieces(span):
+            weights[value] += Fraction(quantity) * Fraction(piece.microseconds, span.microseconds)
+    if not any(weights.values()):
+        raise JournalError(Message(
+            "line %(position)s of %(number)s no longer follows from its usage; run `manage.py period_verify %(month)s`",
+            position=row.position, number=document.number, month=row.charge_period,
+        ))
+    amounts: Sequence[Decimal] = split_amount(row.amount, list(weights.values()))
+    return list(zip(weights, amounts, strict=True))

@@ -1,0 +1,70 @@
+"""PURE: the cost centres that a team has had, each from an instant on; usage is posted to the one of its own time."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Self
+from zoneinfo import ZoneInfo
+
+from metering.intervals import Interval, union
+
+
+@dataclass(frozen=True, slots=True)
+class CostCenters:
+    """Cost centres in order of time, each from an instant (None: always) until the next begins; "" before the first."""
+
+    entries: Sequence[tuple[datetime | None, str]]
+
+    @classmethod
+    def of(cls, team: Any) -> Self:
+        """Those of a team: its dated list, else its one cost centre."""
+        return cls.stated(team.dated_cost_centers) if team.dated_cost_centers else cls(((None, team.cost_center),))
+
+    @classmethod
+    def stated(cls, listed: Iterable[Mapping[str, Any]]) -> Self:
+        """Those of a list of `value` and `valid_from` (an RFC 3339 text or null), as teams and documents have it."""
+        found = [
+            (datetime.fromisoformat(item["valid_from"]) if item["valid_from"] else None, item["value"]) for item in listed
+        ]
+        return cls(tuple(sorted(found, key=lambda entry: (entry[0] is not None, entry[0]))))
+
+    def at(self, instant: datetime) -> str:
+        """The cost centre at an instant; "" where there is none."""
+        value = ""
+        for valid_from, entry in self.entries:
+            if valid_from is not None and valid_from > instant:
+                break
+            value = entry
+        return value
+
+    def changes(self) -> list[datetime]:
+        """The instants from which an entry holds."""
+        return [valid_from for valid_from, _ in self.entries if valid_from is not None]
+
+    def pieces(self, window: Interval) -> list[tuple[Interval, str]]:
+        """The window cut where the cost centre changes, each piece with its own; equal neighbours are one piece."""
+        found: list[tuple[Interval, str]] = []
+        for piece in window.cut(self.changes()):
+            value = self.at(piece.start)
+            if found and found[-1][1] == value:
+                found[-1] = Interval(found[-1][0].start, piece.end), value
+            else:
+                found.append((piece, value))
+        return found
+
+    def listed(self, windows: Iterable[Interval], zone: str) -> list[dict[str, str | None]]:
+        """Those of some windows as a document lists them, each from a local time of `zone` on; the first from always.
+
+        Empty where the windows have one cost centre.
+        """
+        found: list[tuple[datetime, str]] = []
+        for window in union(windows):
+            found += [
+                (piece.start, value) for piece, value in self.pieces(window) if not found or found[-1][1] != value
+            ]
+        if len({value for _, value in found}) < 2:
+            return []
+        return [
+            {"value": value, "valid_from": start.astimezone(ZoneInfo(zone)).isoformat() if place else None}
+            for place, (start, value) in enumerate(found)
+        ]
