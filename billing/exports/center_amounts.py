@@ -33,54 +33,54 @@ def center_amounts(period: BillingPeriod, documents: Iterable[Issued]) -> dict[s
     In order of kinds as the document has them, then of time.  Raises JournalError.
     """
     closes: dict[tuple[int, int | None], UsageOfClose] = {}
+    windows = {row.month: row.window for row in BillingPeriod.objects.all()}
     found = {}
     for document in documents:
         text = document_of(document)
         listed = text["recipient"].get("cost_centers")
-        if listed:
-            centers = CostCenters.stated(listed)
-            sums: dict[tuple[str, str], Decimal] = defaultdict(Decimal)
-            for row, key, places in _lines(document, period, closes):
-                for center, amount in _split(document, row, key, places, centers):
-                    sums[row.kind, center] += amount
-            order = list(dict.fromkeys(value for _, value in centers.entries))
-            found[str(document.number)] = [
-                KindAmount(item["kind"], center, sums[item["kind"], center])
-                for item in text["subtotals"] for center in order if (item["kind"], center) in sums
-            ]  # fmt: skip
+        if not listed:
+            continue
+        centers = CostCenters.stated(listed)
+        sums: dict[tuple[str, str], Decimal] = defaultdict(Decimal)
+        for row, places in _lines(document, period, closes):
+            for center, amount in _split(document, row, places, windows[row.charge_period], centers):
+                sums[row.kind, center] += amount
+        order = list(dict.fromkeys(value for _, value in centers.entries))
+        found[str(document.number)] = [
+            KindAmount(item["kind"], center, sums[item["kind"], center])
+            for item in text["subtotals"] for center in order if (item["kind"], center) in sums
+        ]  # fmt: skip
     return found
 
 
-Line = tuple[InvoiceLine | NoteLine, LineKey, Mapping[Place, Decimal]]
-"""A line as it is stored, its key, and the usage behind it by place."""
+def _lines(
+    document: Issued, period: BillingPeriod, closes: dict[tuple[int, int | None], UsageOfClose]
+) -> list[tuple[InvoiceLine | NoteLine, Mapping[Place, Decimal]]]:
+    """The lines of a document as they are stored, each with the usage behind it by place.
 
-
-def _lines(document: Issued, period: BillingPeriod, closes: dict[tuple[int, int | None], UsageOfClose]) -> list[Line]:
-    """The lines of a document; those of a note by the usage of the close which charged it first."""
+    Those of a note by the usage of the close which charged it first.
+    """
     team, months = document.team.code, month_of_close()
-    rows: list[tuple[InvoiceLine | NoteLine, int, int | None, bool]]
+    lines: list[tuple[InvoiceLine | NoteLine, tuple[int, int | None], LineKey]] = []
     if isinstance(document, Invoice):
-        rows = [(row, period.close_number, None, row.correction) for row in document.lines.order_by("position")]
+        for line in document.lines.order_by("position"):
+            lines.append((line, (period.close_number, None), row_key(line, team, correction=line.correction)))
     else:
-        rows = [
-            (row, row.close_seq, row.change_seq, row.charge_period != months[row.close_seq])
-            for row in document.lines.order_by("position")
-        ]
-    found: list[Line] = []
-    for row, close_seq, change_seq, correction in rows:
-        close = close_seq, change_seq
+        for row in document.lines.order_by("position"):
+            key = row_key(row, team, correction=row.charge_period != months[row.close_seq])
+            lines.append((row, (row.close_seq, row.change_seq), key))
+    usage = {}
+    for close in {close for _, close, _ in lines}:
         if close not in closes:
-            closes[close] = UsageOfClose(BillingPeriod.objects.get(close_seq=close_seq), change_seq=change_seq)
-        key = row_key(row, team, correction=correction)
-        found.append((row, key, closes[close].of({team}, only={key}).places.get(key, {})))
-    return found
+            closes[close] = UsageOfClose(BillingPeriod.objects.get(close_seq=close[0]), change_seq=close[1])
+        usage[close] = closes[close].of({team}, only={key for _, of, key in lines if of == close}).places
+    return [(row, usage[close].get(key, {})) for row, close, key in lines]
 
 
 def _split(
-    document: Issued, row: InvoiceLine | NoteLine, key: LineKey, places: Mapping[Place, Decimal], centers: CostCenters
+    document: Issued, row: InvoiceLine | NoteLine, places: Mapping[Place, Decimal], month: Interval, centers: CostCenters
 ) -> list[tuple[str, Decimal]]:
-    """The amount of a line by cost centre, in order of time."""
-    month = BillingPeriod.objects.get(month=row.charge_period).window
+    """The amount of a line by cost centre, in order of time; hours that late usage takes back count by their size."""
     weights: dict[str, Fraction] = {value: Fraction(0) for _, value in centers.pieces(month)}
     if len(weights) == 1:
         return [(value, row.amount) for value in weights]
@@ -88,7 +88,7 @@ def _split(
         start = max(place.start or month.start, month.start)
         span = Interval(start, min(place.until or start + HOUR, month.end))
         for piece, value in centers.pieces(span):
-            weights[value] += Fraction(quantity) * Fraction(piece.microseconds, span.microseconds)
+            weights[value] += abs(Fraction(quantity)) * Fraction(piece.microseconds, span.microseconds)
     if not any(weights.values()):
         raise JournalError(Message(
             "line %(position)s of %(number)s no longer follows from its usage; run `manage.py period_verify %(month)s`",
