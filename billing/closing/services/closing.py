@@ -21,7 +21,7 @@ from billing.closing.report import Report, UsageReads, accounted, as_reported, b
 from billing.closing.services.per_team_write import write_teams
 from billing.invoices.lines import invoice_lines
 from billing.invoices.models import BillingPeriod, Invoice
-from billing.invoices.services.drafts import Draft, charges_by_invoice, drafts_write, parties_of
+from billing.invoices.services.drafts import Draft, charges_by_invoice, drafts_write, month_windows, parties_of
 from billing.invoices.services.periods import PeriodError, period_open
 from billing.rating import rules
 from billing.rating.assessment import RatingResult, rate_period
@@ -273,12 +273,12 @@ def _live(period: BillingPeriod) -> QuerySet[Invoice]:
 
 def draft_all(period: BillingPeriod, charges: list[Charge], report_progress: ProgressCallback) -> None:
     setup, teams = billing_setup(), Team.objects.in_bulk(field_name="code")
-    grouped = charges_by_invoice(charges)
+    grouped, windows = charges_by_invoice(charges), month_windows()
 
     def drafts() -> Iterator[Draft]:
         for number, ((code, shadow), items) in enumerate(sorted(grouped.items()), start=1):
             lines = invoice_lines(items)
-            yield lines, parties_of(period, setup, teams[code], lines, shadow=shadow)
+            yield lines, parties_of(period, setup, teams[code], lines, windows, shadow=shadow)
             report_progress("draft", number, len(grouped))
 
     drafts_write(period, setup, teams, len(grouped), drafts())

@@ -1,6 +1,6 @@
 """Charges of a close -> drafts of invoices, with their lines and sums."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from operator import attrgetter
 from typing import Any, Final
@@ -22,7 +22,7 @@ from billing.runtime.bulk_copy import instances_copy, rows_copy
 from billing.tenancy.cost_centers import CostCenters
 from billing.tenancy.models import BillingSetup, Team
 from billing.tenancy.showback import billing_modes
-from metering.intervals import MICROSECOND
+from metering.intervals import MICROSECOND, Interval
 from pricing.rating import Charge
 
 KEY: Final = (*LineDimensions.names(), "correction")
@@ -92,11 +92,16 @@ def _invoice(
 
 
 def parties_of(
-    period: BillingPeriod, setup: BillingSetup, team: Team, lines: Sequence[Line] = (), *, shadow: bool = False
-) -> InvoiceParties:
-    """Who is on the invoice of a team; its cost centres are those of the months in which what its lines charge was used."""
+    period: BillingPeriod, setup: BillingSetup, team: Team, lines: Sequence[Line] = (),
+    windows: Mapping[str, Interval] | None = None, *, shadow: bool = False,
+) -> InvoiceParties:  # fmt: skip
+    """Who is on the invoice of a team; its cost centres are those of the months in which what its lines charge was used.
+
+    windows: of every month (`month_windows`), read before: this may run while rows are copied, when nothing can be read.
+    """
     months = {line.key.charge_period for line in lines if line.key.correction}
-    cost_center, listed = cost_centers_charged(team, period, months)
+    earlier = [(windows or {})[month] for month in sorted(months)] if team.dated_cost_centers else []
+    cost_center, listed = cost_centers_charged(team, period, earlier)
     return InvoiceParties(
         issuer=setup.issuer, team=team.code, team_name=team.name, cost_center=cost_center,
         currency=setup.currency, month=period.month, zone=period.zone, window=period.window,
@@ -105,13 +110,17 @@ def parties_of(
     )  # fmt: skip
 
 
-def cost_centers_charged(team: Team, period: BillingPeriod, months: Collection[str]) -> tuple[str, dict[str, Any]]:
+def month_windows() -> dict[str, Interval]:
+    """The window of every month that was opened."""
+    return {period.month: period.window for period in BillingPeriod.objects.all()}
+
+
+def cost_centers_charged(team: Team, period: BillingPeriod, earlier: Sequence[Interval]) -> tuple[str, dict[str, Any]]:
     """The cost centre of a team at the end of a period, and `cost_centers`, where it and earlier months have several."""
     if not team.dated_cost_centers:
         return team.cost_center, {}
     centers = CostCenters.of(team)
-    earlier = BillingPeriod.objects.filter(month__in=months) if months else ()
-    listed = centers.listed([period.window, *(one.window for one in earlier)], period.zone)
+    listed = centers.listed([period.window, *earlier], period.zone)
     return centers.at(period.window.end - MICROSECOND), {"cost_centers": listed} if listed else {}
 
 

@@ -14,7 +14,7 @@ from billing.invoices.approved_drafts import drafts_differing
 from billing.invoices.lines import invoice_lines, numbered_text
 from billing.invoices.models import BillingPeriod, Invoice, NumberSeries
 from billing.invoices.selectors import drafts_of_close
-from billing.invoices.services.drafts import charges_by_invoice, drafts_write, parties_of
+from billing.invoices.services.drafts import charges_by_invoice, drafts_write, month_windows, parties_of
 from billing.invoices.services.mails import mails_queue
 from billing.rating.assessment import rate_period
 from billing.runtime.canonical_json import canonical_json, document_hash
@@ -148,7 +148,7 @@ def invoice_rebuild(*, month: str, team: str, actor: str) -> Invoice:
                 "team %(team)s has no usage in %(month)s: nothing to build again", team=team, month=month
             ))
         lines = invoice_lines(charges)
-        draft = (lines, parties_of(period, setup, known[0].team, lines))
+        draft = (lines, parties_of(period, setup, known[0].team, lines, month_windows()))
         (invoice,) = drafts_write(period, setup, {team: known[0].team}, 1, [draft])
         audit_record(actor=actor, action="invoice_rebuild", subject=f"{month} {team}", detail={"total": str(invoice.total)})
         invoice.refresh_from_db(fields=["draft"])  # its lines are plain then
