@@ -41,10 +41,11 @@ def center_amounts(period: BillingPeriod, documents: Iterable[Issued]) -> dict[s
         if not listed:
             continue
         centers = CostCenters.stated(listed)
+        kinds = {line["position"]: line["kind"] for line in text["lines"]}  # a credit of a GPU line is of the kind `credit`
         sums: dict[tuple[str, str], Decimal] = defaultdict(Decimal)
         for row, places in _lines(document, period, closes):
             for center, amount in _split(document, row, places, windows[row.charge_period], centers):
-                sums[row.kind, center] += amount
+                sums[kinds[row.position], center] += amount
         order = list(dict.fromkeys(value for _, value in centers.entries))
         found[str(document.number)] = [
             KindAmount(item["kind"], center, sums[item["kind"], center])

@@ -149,7 +149,7 @@ def journal_of(
     number, team = document["number"], document["recipient"]["team"]
     consumer = chart.cost_centers.get(team) or document["recipient"]["cost_center"]
     parts = [KindAmount(item["kind"], consumer, Decimal(item["amount"])) for item in document["subtotals"]]
-    if centers and team not in chart.cost_centers:
+    if centers is not None and team not in chart.cost_centers:
         parts = list(centers)
     if not all(part.cost_center for part in parts):
         raise JournalError(Message(
