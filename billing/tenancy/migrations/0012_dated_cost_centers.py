@@ -5,7 +5,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("tenancy", "0010_disputes_hold_nothing"),
+        ("tenancy", "0011_audit_stamp"),
     ]
 
     operations = [
