@@ -5,7 +5,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("tenancy", "0011_audit_stamp"),
+        ("tenancy", "0012_tag_rules"),
     ]
 
     operations = [
