@@ -52,7 +52,7 @@ class Explanation(Enum):
 
 class LineKind(msgspec.Struct, frozen=True):
     """A kind of line. `order`: its place on an invoice; `bought`: paid for ahead; `on_demand`: at the list price of the day;
-    `takes_energy`: its usage is where the energy of the devices is counted.
+    `takes_energy`: its usage is where the energy of the devices is counted. `part`: of a total, where not its own name.
     """
 
     name: str
@@ -63,22 +63,32 @@ class LineKind(msgspec.Struct, frozen=True):
     on_demand: bool = False
     bought: bool = False
     takes_energy: bool = False
+    part: str = ""
+
+    @property
+    def section(self) -> str:
+        """The part of a total that its lines make up with those of other kinds of the same section."""
+        return self.part or self.name
 
 
 LINE_KINDS: Final = {
     kind.name: kind
     for kind in (
         LineKind("gpu", 0, Role.USAGE, GPU_TIME, on_demand=True, takes_energy=True),
-        LineKind("commitment", 1, Role.USAGE, GPU_TIME, bought=True, takes_energy=True),
+        LineKind("commitment", 1, Role.USAGE, GPU_TIME, bought=True, takes_energy=True, part="gpu"),
         LineKind("tokens", 2, Role.USAGE, TOKENS, on_demand=True),
-        LineKind("efficiency", 3, Role.ADJUSTMENT, GPU_TIME, Explanation.VERDICTS),
-        LineKind("interruption", 4, Role.ADJUSTMENT, GPU_TIME, Explanation.ENDS),
+        LineKind("efficiency", 3, Role.ADJUSTMENT, GPU_TIME, Explanation.VERDICTS, part="adjustments"),
+        LineKind("interruption", 4, Role.ADJUSTMENT, GPU_TIME, Explanation.ENDS, part="adjustments"),
         LineKind("idle", 5, Role.ALLOCATED, None, Explanation.POOL),
         LineKind("shared", 6, Role.ALLOCATED),
-        LineKind("credit", 7, Role.CREDIT),
+        LineKind("credit", 7, Role.CREDIT, part="adjustments"),
     )
 }
 """Kinds of lines in the order of an invoice."""
+SECTIONS: Final = tuple(dict.fromkeys(kind.section for kind in LINE_KINDS.values()))
+"""Parts of a total in the order of an invoice. Every kind is in one, so that they add up to it."""
+ALWAYS_SHOWN: Final = ("gpu", "tokens", "adjustments")
+"""Parts that pages have a place for in every month; the others where something of them was billed."""
 
 
 def line_kind(name: str) -> LineKind:

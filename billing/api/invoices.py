@@ -163,13 +163,14 @@ class IssuedDocument(Endpoint):
         document = get_object_or_404(seen, number=number)
         if suffix in (None, "json"):
             shown = self.serializer_class(document).data
-            return Response(shown if suffix is None else self.as_file(shown))
+            text = {"document": document_file(document, "json").decode()}
+            return Response(shown if suffix is None else self.as_file({**shown, **text}))
         named = {"Content-Disposition": f'attachment; filename="{number}.{suffix}"'}
         body, content_type = document_file(document, str(suffix)), CONTENT_TYPES[str(suffix)]
         return HttpResponse(body, content_type=content_type, headers=named)
 
     def as_file(self, shown: dict[str, Any]) -> dict[str, Any]:
-        """What the document gives as `.json`."""
+        """What the document gives as `.json`; `document` is its canonical text, of which `sha256` is the hash."""
         return shown
 
 
@@ -184,7 +185,8 @@ class InvoiceDocument(IssuedDocument):
 
     def as_file(self, shown: dict[str, Any]) -> dict[str, Any]:
         """Also as `invoice_issue --json` prints it, a list of one; the fields beside it are for who read them before."""
-        return {**shown, "invoices": [{name: value for name, value in shown.items() if name != "period"}]}
+        listed = {name: value for name, value in shown.items() if name not in ("period", "document")}
+        return {**shown, "invoices": [listed]}
 
 
 class Period(Endpoint):

@@ -66,7 +66,8 @@ urlpatterns = [
     path("charges", invoices.Charges.as_view(), name="charges"),
     path("invoices", invoices.Invoices.as_view(), name="invoices"),
     re_path(
-        r"^invoices/(?P<number>[^/]+?)(?:\.(?P<suffix>json|pdf|csv|xlsx))?$", invoices.InvoiceDocument.as_view(),
+        r"^invoices/(?P<number>[^/]+?)(?:\.(?P<suffix>(?:consumers\.)?(?:json|csv|xlsx)|pdf))?$",
+        invoices.InvoiceDocument.as_view(),
         name="invoice",
     ),
     path("credit-notes", credit_notes.CreditNotes.as_view(), name="credit-notes"),

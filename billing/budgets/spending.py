@@ -21,6 +21,7 @@ from billing.invoices.lines import invoice_lines
 from billing.invoices.models import BillingPeriod, Invoice, InvoiceLine
 from billing.invoices.selectors import unbuilt_drafts
 from billing.rates.selectors import rate_card
+from billing.rating.gathering import used_in_close
 from billing.rating.grains import Grain
 from billing.rating.reference_data import ReferenceData
 from billing.rating.retroactive import CorrectedRateCard
@@ -81,18 +82,38 @@ def month_lines(month: str, zone: str) -> MonthLines:
     zone, close_seq = (period.zone, period.close_seq) if period else (zone, None)
     assessment = rated_now(month=month, window=window, zone=zone, close_seq=close_seq)
     charges = [charge for charge in assessment.charges if not charge.key.platform]
-    lines = [spent_on(line.charge.key, Fraction(line.amount)) for line in invoice_lines(charges)]
+    amounts = {line.charge.key: Fraction(line.amount) for line in invoice_lines(charges)}
+    as_of = last_close_seq() + 1 if close_seq is None else close_seq
+    lines = _by_consumer(amounts, window, zone, as_of)
     return MonthLines(lines, preview=True, unrated=frozenset(assessment.faults))
+
+
+def _by_consumer(amounts: Mapping[LineKey, Fraction], own: Interval, zone: str, as_of: int) -> list[Spent]:
+    """What was spent on lines; one of all consumers of a team as what each of them spent."""
+    gathered = [key for key in amounts if key.kind == "tokens" and not key.consumer]
+    used = used_in_close(gathered, own, zone, as_of) if gathered else {}
+    found: list[Spent] = []
+    for key, amount in amounts.items():
+        parts = used.get(key) or {key.consumer: NOTHING + 1}
+        whole = Fraction(sum(parts.values(), NOTHING))
+        found += [spent_on(key.changed(consumer=name), amount * Fraction(part) / whole) for name, part in parts.items()]
+    return found
 
 
 def _invoiced(period: BillingPeriod) -> list[Spent]:
     """A voided draft that nobody built again counts: what was spent is not less for it."""
     kept = ~Q(invoice__status=Invoice.Status.VOID) | Q(invoice__in=[draft.pk for draft in unbuilt_drafts(period)])
-    rows = InvoiceLine.objects.filter(kept, invoice__period=period).values_list(
+    stored = InvoiceLine.objects.filter(kept, invoice__period=period)
+    gathered = Q(kind="tokens", consumer="")
+    rows = stored.exclude(gathered).values_list(
         "invoice__team__code", "kind", "cluster", "namespace", "consumer", "accelerator", "sku", "amount",
         "correction",
     )  # fmt: skip
-    return [Spent(*row[:7], Fraction(row[7]), correction=row[8]) for row in rows.iterator()]
+    found = [Spent(*row[:7], Fraction(row[7]), correction=row[8]) for row in rows.iterator()]
+    amounts: dict[LineKey, Fraction] = defaultdict(Fraction)
+    for row in stored.filter(gathered).select_related("invoice__team"):
+        amounts[LineKey.of(row, team=row.invoice.team.code, platform=False)] += Fraction(row.amount)
+    return found + (_by_consumer(amounts, period.window, period.zone, period.close_number) if amounts else [])
 
 
 def spent_on(key: LineKey, amount: Fraction) -> Spent:

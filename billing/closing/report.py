@@ -1,10 +1,11 @@
 """Answers "can we close this month?": every reconciliation and every exception of a period, with amounts."""
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from decimal import Decimal
+from fractions import Fraction
 from functools import reduce
 from typing import Any, Final, Self
 
@@ -36,8 +37,8 @@ from metering.intervals import Interval
 from metering.messages import Message
 from pricing.meters import Explanation
 from pricing.money import EXACT, amount_places, round_part, round_to
-from pricing.number_text import amount_text, grouped_amount
-from pricing.rating import DIVISOR
+from pricing.number_text import QUANTITY_PLACES, amount_text, grouped_amount, quantity_text
+from pricing.rating import DIVISOR, Charge
 
 BEFORE_CLOSE: Final = (
     exceptions.not_ended, exceptions.without_owner, exceptions.without_price, exceptions.tiers_without_price,
@@ -90,6 +91,14 @@ class Report:
     journal: JournalExport | None = None
     reopenings: list[PeriodReopening] = field(default_factory=list)
     acceptance: dict[str, int] = field(default_factory=dict)
+    rounding: list[dict[str, str]] = field(default_factory=list)
+    """By team and month of usage the exact sum of what its lines charge, their sum, and what rounding added."""
+
+    @property
+    def rounded(self) -> list[dict[str, str]]:
+        """The teams and months in which rounding came to a cent or more, the most first."""
+        moved = [row for row in self.rounding if abs(Decimal(row["rounding"])) >= Decimal("0.01")]
+        return sorted(moved, key=lambda row: -abs(Decimal(row["rounding"])))
 
     @property
     def blocking(self) -> list[ReportedException]:
@@ -133,6 +142,7 @@ class Report:
             ],
             "reopenings": [reopening_as_dict(item) for item in self.reopenings],
             "acceptance": self.acceptance,
+            "rounding": self.rounding,
             "journal": None if self.journal is None else journal_as_dict(self.journal),
             "engines": [
                 {
@@ -215,6 +225,7 @@ def found_in(
     rated = assessment or rated_now(month=period.month, window=window, zone=period.zone, close_seq=period.close_seq)
     context, is_open = Context(period, now, rated), period.close_seq is None
     report = Report(period.month, period.status, tokens=dict(sorted(rated.tokens.items())), engines=context.engines)
+    report.rounding = _rounding(rated.charges)
     closing = WHILE_CLOSING if period.status == BillingPeriod.Status.CLOSING else ()
     for check in (*(BEFORE_CLOSE if is_open else closing), *ALWAYS, *([exceptions.months_unbilled] if thorough else [])):
         report.exceptions += check(context)
@@ -234,6 +245,25 @@ def found_in(
         report.checks += _charges_agree(period, rated, thorough=thorough)
     report.checks.append(_energy_agrees(context))
     return report
+
+
+def _rounding(charges: Iterable[Charge]) -> list[dict[str, str]]:
+    """Say what rounding each line to the cent did, by team and month of usage, with 6 decimals."""
+    exact: dict[tuple[str, str], Fraction] = defaultdict(Fraction)
+    lines: dict[tuple[str, str], Decimal] = defaultdict(Decimal)
+    for charge in charges:
+        if not charge.key.platform:
+            name = charge.key.team, charge.key.charge_period
+            exact[name] += charge.quantity * Fraction(charge.unit_price)
+            lines[name] += charge.amount
+    return [
+        {
+            "team": team, "month": month, "exact": quantity_text(round_to(exact[team, month], QUANTITY_PLACES)),
+            "lines": amount_text(amount),
+            "rounding": quantity_text(round_to(Fraction(amount) - exact[team, month], QUANTITY_PLACES)),
+        }
+        for (team, month), amount in sorted(lines.items())
+    ]  # fmt: skip
 
 
 def _documents_agree(period: BillingPeriod) -> Check:

@@ -153,6 +153,7 @@ class KeptReport(msgspec.Struct):
     engines: list[ModelComparison]
     unmatched: list[UnmatchedRule]
     reached: list[Reached]
+    rounding: list[dict[str, str]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,11 +36,14 @@ def row_key(row: InvoiceLine | NoteLine, team: str, *, correction: bool) -> Line
     return LineKey.of(row, team=team, platform=False, correction=correction)
 
 
-def billed_lines(document: Invoice | Note, positions: Iterable[int] | None = None) -> list[BilledLine]:
-    """Lines of an issued document that can be credited, locked until the calling transaction ends."""
+def billed_lines(
+    document: Invoice | Note, positions: Iterable[int] | None = None, *, lock: bool = True
+) -> list[BilledLine]:
+    """Lines of an issued document that can be credited; with `lock` until the calling transaction ends nobody else can."""
     if isinstance(document, Note):
-        return _rebilled(document, positions)
-    rows = _at(InvoiceLine.objects.filter(invoice=document), positions).select_for_update().order_by("id")
+        return _rebilled(document, positions, lock=lock)
+    rows = _at(InvoiceLine.objects.filter(invoice=document), positions).order_by("id")
+    rows = rows.select_for_update() if lock else rows
     keys = {row.pk: row_key(row, document.team.code, correction=row.correction) for row in rows}
     change_seq = last_change(changes_known(document.period.close_number))
     charges = {
@@ -61,7 +64,7 @@ def billed_lines(document: Invoice | Note, positions: Iterable[int] | None = Non
     ]  # fmt: skip
 
 
-def _rebilled(note: Note, positions: Iterable[int] | None) -> list[BilledLine]:
+def _rebilled(note: Note, positions: Iterable[int] | None, *, lock: bool) -> list[BilledLine]:
     rows = _at(NoteLine.objects.filter(note=note, style=NoteLine.Style.REBILL), positions)
     months = month_of_close()
     return [
@@ -72,7 +75,7 @@ def _rebilled(note: Note, positions: Iterable[int] | None) -> list[BilledLine]:
             usage_quantity=given(row.usage_quantity), facility_kw=row.facility_kw, energy_kwh=row.energy_kwh,
             change_seq=row.change_seq, row=row,
         )
-        for row in rows.select_for_update().order_by("id")
+        for row in (rows.select_for_update() if lock else rows).order_by("id")
     ]  # fmt: skip
 
 
@@ -97,10 +100,10 @@ def facts_of(period: BillingPeriod) -> dict[str, str]:
     return period_facts(period.month, period.zone, period.window)
 
 
-def credited_of(lines: Sequence[BilledLine]) -> dict[tuple[str | None, int], Decimal]:
+def credited_of(lines: Sequence[BilledLine], *, decided: bool = True) -> dict[tuple[str | None, int], Decimal]:
     """What was credited of each line by issued notes, by document and position.
 
-    Raises NoteError where an undecided correction touches one of them: two would credit the same money.
+    With `decided` it raises NoteError where an undecided correction touches one of them: two would credit the same money.
     """
     sums: dict[tuple[str | None, int], Decimal] = defaultdict(lambda: ZERO)
     for field, model in (("invoice_line", InvoiceLine), ("note_line", NoteLine)):
@@ -109,13 +112,14 @@ def credited_of(lines: Sequence[BilledLine]) -> dict[tuple[str | None, int], Dec
             note__correction__status=Correction.Status.VOID
         )
         waiting = credits.filter(note__correction__status__in=UNDECIDED).exclude(style=NoteLine.Style.REBILL).first()
-        if waiting is not None:
+        if waiting is not None and decided:
             line = mine[getattr(waiting, f"{field}_id")]
             raise NoteError(Message(
                 "line %(line)s of %(number)s: correction %(n)s of it is not decided yet: issue or void it first",
                 line=line.position, number=line.document, n=waiting.note.correction_id,
             ))
-        for pk, amount in credits.values_list(field).annotate(sum=Sum("amount")):
+        issued = credits.exclude(note__correction__status__in=UNDECIDED)
+        for pk, amount in issued.values_list(field).annotate(sum=Sum("amount")):
             sums[mine[pk].document, mine[pk].position] = amount
     return sums
 

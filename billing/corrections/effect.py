@@ -10,9 +10,11 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
+from django.db.models import Q, Sum
+
 from billing.corrections.credited_lines import billed_lines, credited_of, reversed_rows
-from billing.corrections.note_lines import BilledLine, NoteError
-from billing.invoices.models import BillingPeriod, Invoice, Note
+from billing.corrections.note_lines import BilledLine, NoteError, credit_kept
+from billing.invoices.models import BillingPeriod, Invoice, Note, NoteLine
 from billing.invoices.selectors import unbuilt_drafts
 from billing.rating.assessment import RatingResult, rate_slice
 from billing.rating.models import RetroactiveChange
@@ -38,17 +40,22 @@ class Moved:
 
 @dataclass(frozen=True, slots=True)
 class TeamMonth:
-    """What a team was charged for a month of usage in the lines that move, and what it should have been."""
+    """What a team was charged for a month of usage in the lines that move, and what it should have been.
+
+    credited: what was given back of those lines before, positive; kept: the part of it that stays on what is billed instead.
+    """
 
     team: str
     month: str
     charged: Decimal
     should_be: Decimal
+    credited: Decimal = ZERO
+    kept: Decimal = ZERO
 
     @property
     def difference(self) -> Decimal:
-        """Negative where the team gets money back."""
-        return self.should_be - self.charged
+        """The sum of the notes: negative where the team gets money back."""
+        return self.should_be - self.kept - (self.charged - self.credited)
 
 
 @dataclass(frozen=True)
@@ -60,6 +67,8 @@ class Effect:
     """
 
     moved: Sequence[Moved] = field(default_factory=list)
+    goodwill: Mapping[tuple[str, str], tuple[Decimal, Decimal]] = field(default_factory=dict)
+    """By team and month of usage what was credited of the lines before, and what of it stays, both positive."""
     unrated: Mapping[str, str] = field(default_factory=dict)
     entangled: bool = False
 
@@ -74,7 +83,10 @@ class Effect:
             for column, charges in enumerate((item.before, item.after)):
                 for charge in charges:
                     sums[charge.key.team, charge.key.charge_period][column] += charge.amount
-        return [TeamMonth(team, month, *amounts) for (team, month), amounts in sorted(sums.items())]
+        return [
+            TeamMonth(team, month, charged, should_be, *self.goodwill.get((team, month), (ZERO, ZERO)))
+            for (team, month), (charged, should_be) in sorted(sums.items())
+        ]
 
 
 def effect_of(change: RetroactiveChange) -> Effect:
@@ -99,12 +111,44 @@ def effect_of(change: RetroactiveChange) -> Effect:
         moved[part.close_seq][0].extend(charge for key, charge in was.items() if _differs(will.get(key), charge))
         moved[part.close_seq][1].extend(charge for key, charge in will.items() if _differs(was.get(key), charge))
     if entangled:
-        return Effect([], unrated, entangled=True)
+        return Effect(unrated=unrated, entangled=True)
     rated = (
         Moved(close_seq, _without(unrated, taken), _without(unrated, put))
         for close_seq, (taken, put) in sorted(moved.items())
     )
-    return Effect([item for item in rated if item.before or item.after], unrated)
+    found = [item for item in rated if item.before or item.after]
+    return Effect(found, _goodwill_of_notes(change) if change.change_seq else _goodwill(found), unrated)
+
+
+def _goodwill(moved: Iterable[Moved]) -> dict[tuple[str, str], tuple[Decimal, Decimal]]:
+    """What issued notes credited of the lines that move, and what of it is carried over to those that are billed instead."""
+    found: dict[tuple[str, str], list[Decimal]] = defaultdict(lambda: [ZERO, ZERO])
+    for item in moved:
+        for team in {charge.key.team for charge in item.before}:
+            try:
+                standing = current_lines(item.close_seq, team, lock=False)
+            except NoteError:  # its invoice is not issued: nothing was credited, and whoever approves is told
+                continue
+            granted = ZERO
+            for charge in item.before:
+                line = standing.lines.get(charge.key)
+                credited = standing.credit(line) if charge.key.team == team and line else ZERO
+                found[team, charge.key.charge_period][0] -= credited
+                granted -= credited
+            after = [charge for charge in item.after if charge.key.team == team]
+            for charge, kept in zip(after, credit_kept(granted, [charge.amount for charge in after]), strict=True):
+                found[team, charge.key.charge_period][1] += kept
+    return {name: (credited, kept) for name, (credited, kept) in found.items()}
+
+
+def _goodwill_of_notes(change: RetroactiveChange) -> dict[tuple[str, str], tuple[Decimal, Decimal]]:
+    """The same as the notes of an approved change state it."""
+    lines = NoteLine.objects.filter(note__correction__change=change)
+    rows = lines.order_by().values_list("note__team__code", "charge_period")
+    credited, kept = (
+        Sum("amount", filter=Q(style=style), default=ZERO) for style in (NoteLine.Style.WITHDRAWAL, NoteLine.Style.ALLOWANCE)
+    )
+    return {(team, month): (taken, -left) for team, month, taken, left in rows.annotate(credited=credited, kept=kept)}
 
 
 def _without(teams: Collection[str], charges: Iterable[Charge]) -> list[Charge]:
@@ -158,8 +202,11 @@ class CurrentLines:
         return self.credited.get((line.document, line.position), ZERO)
 
 
-def current_lines(close_seq: int, team: str) -> CurrentLines:
-    """What stands of close `close_seq` for a team; locked.  Raises NoteError where its invoice is not issued."""
+def current_lines(close_seq: int, team: str, *, lock: bool = True) -> CurrentLines:
+    """What stands of close `close_seq` for a team.  Raises NoteError where its invoice is not issued.
+
+    With `lock` the lines are locked, and none may have a credit that is not decided yet (NoteError).
+    """
     invoices = Invoice.objects.filter(period__close_seq=close_seq, team__code=team, shadow=False)
     invoice = invoices.exclude(status=Invoice.Status.VOID).select_related("team", "period").first()
     if invoice is None:
@@ -172,10 +219,10 @@ def current_lines(close_seq: int, team: str) -> CurrentLines:
     documents: list[Invoice | Note] = [invoice] if invoice is not None else []
     notes = Note.objects.filter(kind=Note.Kind.REBILL, team__code=team, number__isnull=False, lines__close_seq=close_seq)
     documents += notes.select_related("team", "invoice__period").distinct().order_by("id")
-    lines = [line for document in documents for line in billed_lines(document) if line.close_seq == close_seq]
+    lines = [line for document in documents for line in billed_lines(document, lock=lock) if line.close_seq == close_seq]
     taken = reversed_rows(lines)
     standing = [line for line in lines if (type(line.row), line.row.pk) not in taken]
-    return CurrentLines(invoice, {line.key: line for line in standing}, credited_of(standing))
+    return CurrentLines(invoice, {line.key: line for line in standing}, credited_of(standing, decided=lock))
 
 
 def _refuse_unbuilt(close_seq: int, team: str) -> None:
@@ -207,7 +254,8 @@ def change_as_dict(change: RetroactiveChange) -> dict[str, Any]:
         "effect": [
             {
                 "team": row.team, "month": row.month, "charged": amount_text(row.charged),
-                "should_be": amount_text(row.should_be), "difference": amount_text(row.difference),
+                "should_be": amount_text(row.should_be), "credited": amount_text(row.credited),
+                "credit_kept": amount_text(row.kept), "difference": amount_text(row.difference),
             }
             for row in effect.by_team_and_month()
         ],

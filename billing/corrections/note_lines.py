@@ -12,7 +12,7 @@ from typing import Any
 from billing.invoices.lines import energy_or_none, token_class_fields
 from metering.messages import UserError
 from pricing.meters import line_kind
-from pricing.money import round_to
+from pricing.money import round_to, split_amount
 from pricing.number_text import (
     ENERGY_PLACES,
     QUANTITY_PLACES,
@@ -157,6 +157,17 @@ def rebilled_line(line: BilledLine, *, unit_price: Decimal | None, usage_quantit
         line.unit_price if unit_price is None else unit_price, line.facility_kw,
     )  # fmt: skip
     return rebill(charge, line.close_seq, line.change_seq)
+
+
+def credit_kept(credit: Decimal, charged: Sequence[Decimal]) -> list[Decimal]:
+    """What is left of a credit (positive) on lines that are billed instead, in proportion to them: no more than they are.
+
+    >>> [str(part) for part in credit_kept(Decimal("90.00"), [Decimal("30.00"), Decimal("20.00")])]
+    ['30.00', '20.00']
+    """
+    most = [max(amount, ZERO) for amount in charged]
+    total = sum(most, ZERO)
+    return split_amount(min(credit, total), most) if total and credit else [ZERO for _ in charged]
 
 
 STYLE_ORDER = {WITHDRAWAL: 0, REVERSAL: 1, REBILL: 2, ALLOWANCE: 3}

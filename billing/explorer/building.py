@@ -26,6 +26,7 @@ from billing.explorer.cube import (
     whole_units,
 )
 from billing.explorer.month_lines import BilledLine, MonthLines
+from billing.rating.gathering import gathered_teams
 from billing.rating.grains import Grain, Place
 from billing.rating.readings import NamesByTeam, Reading
 from billing.rating.selectors import reference_data_known
@@ -103,7 +104,8 @@ def _usage(month: MonthLines, window: Interval, days: Slots) -> Mapping[LineKey,
     keys = [line.key for line in month.lines if not line.key.correction]
     teams = {key.team for key in keys}
     reference_data = reference_data_known(month.before)
-    part = Slice.of(reference_data, window, month.period.month, EpochFilter(before=month.before))
+    epochs = EpochFilter(before=month.before)
+    part = Slice.of(reference_data, window, month.period.month, epochs, gathered=gathered_teams(keys))
     places = {(key.cluster, key.namespace) for key in keys if key.namespace}
     reading = Reading(teams, places, NamesByTeam(reference_data).dimensions(teams))
     items = rated_usage(

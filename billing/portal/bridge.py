@@ -13,19 +13,20 @@ from heapq import nlargest
 from typing import Any, Final, NamedTuple
 
 from billing.invoices.line_rollups import Charged
-from pricing.meters import Role
+from pricing.meters import LINE_KINDS, Role
 from pricing.money import EXACT, amount_places, round_part
 
 ZERO = Decimal("0.00")
 PRICED = ("gpu", "tokens")
-ORDER: Final = ("price", "usage", "begun", "ended", "efficiency", "interruption", "late", "credit", "other")
-"""The effects as pages show them."""
+OTHERS: Final = tuple(name for name, kind in LINE_KINDS.items() if name not in PRICED and kind.role is not Role.CREDIT)
+ORDER: Final = ("price", "usage", "begun", "ended", *OTHERS, "late", "credit")
+"""The effects as pages show them: every kind of line that has no price to compare is one of its own."""
 Key = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """One step of the bridge; `name` is price, usage, begun, ended, efficiency, interruption, late, credit or other."""
+    """One step of the bridge; `name` is one of ORDER."""
 
     name: str
     amount: Decimal
@@ -125,7 +126,7 @@ class _Side:
         for line in lines:
             key = line.key
             if key.kind not in PRICED or key.correction:
-                self.others[_other(line)] += line.amount
+                self.others["late" if key.correction else key.kind] += line.amount
                 continue
             name = (key.team, key.kind, key.accelerator, key.sku, key.token_class, key.unit)
             found = self.priced.get(name)
@@ -134,12 +135,6 @@ class _Side:
             found.quantity += line.quantity
             found.amount += line.amount
         self.total = sum((item.amount for item in self.priced.values()), ZERO) + sum(self.others.values(), ZERO)
-
-
-def _other(line: Charged) -> str:
-    if line.key.correction:
-        return "late"
-    return line.key.kind if line.key.what.role in (Role.ADJUSTMENT, Role.CREDIT) else "other"
 
 
 def _item(key: Key, old: _Sum, new: _Sum) -> ItemChange:

@@ -17,8 +17,9 @@ from billing.invoices.models import BillingPeriod
 from billing.invoices.selectors import known_before
 from billing.portal.tables import Cell, Column, Table, constant
 from billing.rating.efficiency import Verdict
+from billing.rating.gathering import consumer_usage, gathered_teams
 from billing.rating.grains import Grain
-from billing.rating.readings import Reading
+from billing.rating.readings import NamesByTeam, Reading
 from billing.rating.reference_data import ReferenceData
 from billing.rating.selectors import reference_data_known
 from billing.rating.walk import RatedUsage, Slice, Verdicts, rated_usage, token_ranges
@@ -42,6 +43,7 @@ FACTS: Mapping[str, tuple[str, ...]] = {
     "days": ("day", "requests"),
     "hours": ("hour", "requests"),
     "requests": ("time", "id", "source", *DETAILS, "tags"),
+    "consumers": ("consumer",),
 }
 """By level: the facts of a part that are columns of its table."""
 COUNTED = dict.fromkeys(("holds", "requests", "devices"), "count")
@@ -101,7 +103,10 @@ def scope_of(
     """The slice of usage of any line; `reference_data` where they are read already."""
     window, epochs = _seen(line, period)
     reference_data = reference_data or reference_data_known(epochs.before)
-    part = Slice.of(reference_data, window, line.key.charge_period, epochs, correction=line.key.correction)
+    part = Slice.of(
+        reference_data, window, line.key.charge_period, epochs, correction=line.key.correction,
+        gathered=gathered_teams([line.key]),
+    )  # fmt: skip
     return Scope(part, period.zone, reference_data, kept)
 
 
@@ -246,8 +251,21 @@ def _tags_text(tags: Mapping[str, str | None]) -> str:
 
 
 def _tokens(line: StatementLine, scope: Scope, grain: Grain) -> Iterator[RatedUsage]:
-    names = token_names(line.key.consumer, line.key.sku)
-    return _rated(line, scope, grain, {}, dimensions=[name.number for name in names])
+    return _rated(line, scope, grain, {}, dimensions=_dimensions(line, scope))
+
+
+def _dimensions(line: StatementLine, scope: Scope) -> list[int]:
+    """Under which dimensions the tokens of a line were reported: of its consumer, or of all of a team's."""
+    if line.key.consumer:
+        return [name.number for name in token_names(line.key.consumer, line.key.sku)]
+    return NamesByTeam(scope.reference_data).dimensions([line.key.team])
+
+
+def consumers(line: StatementLine, scope: Scope) -> Breakdown:
+    """The line by consumer, where it is of all consumers of a team: the largest first."""
+    used = consumer_usage([line.key], scope.part, scope.reference_data, _dimensions(line, scope)).get(line.key, {})
+    rows = [{"consumer": name, "usage": usage} for name, usage in used.items()]
+    return share_out(line, sorted(rows, key=lambda row: (-Decimal(row["usage"]), str(row["consumer"]))), kept=scope.kept)
 
 
 def _requests(items: Collection[RatedUsage]) -> int:

@@ -15,7 +15,8 @@ from billing.explorer.first_day import begun_after
 from billing.explorer.labels import DIMENSION, Name, name_of, span_text
 from billing.explorer.query import NAMELESS, Query
 from billing.explorer.selectors import Explored, Explorer
-from billing.portal.bridge import ORDER, ZERO, Bridge, Effect, bridge_of
+from billing.portal.bridge import ORDER, OTHERS, ZERO, Bridge, Effect, bridge_of
+from pricing.meters import LINE_KINDS, Role
 
 BY: Final = ("team", "namespace", "job", "consumer", "model")
 """What a change can be split by."""
@@ -136,10 +137,10 @@ class Why:
 
     def _change(self, name: str, one: Bridge) -> Change:
         sums = {effect.name: effect.amount for effect in one.effects}
-        price, usage = sums.get("price", ZERO), sum((sums.get(part, ZERO) for part in USAGE), ZERO)
+        price, usage = sums.pop("price", ZERO), sum((sums.pop(part, ZERO) for part in USAGE), ZERO)
         link = self._narrowed(name)
         return Change(
-            name_of(self.by, name, self.called), link, one.before, one.after, price, usage, one.change - price - usage,
+            name_of(self.by, name, self.called), link, one.before, one.after, price, usage, sum(sums.values(), ZERO),
             name in self.new,
         )  # fmt: skip
 
@@ -153,7 +154,7 @@ class Why:
         query: Query = replace(self.found.query, sort="-change")
         if effect == "price":
             return reverse("portal:prices")
-        if effect in ("efficiency", "interruption", "late", "credit"):
-            kind, by = ("note", "team") if effect == "credit" else (effect, "team" if effect == "late" else "job")
-            return f"?{replace(query.only(kind=kind), by=(by,)).address}"
-        return f"?{replace(query, by=('kind' if effect == 'other' else 'job',)).address}"
+        if effect in (*OTHERS, "late", "credit"):
+            by = "job" if effect in LINE_KINDS and LINE_KINDS[effect].role is Role.ADJUSTMENT else "team"
+            return f"?{replace(query.only(kind='note' if effect == 'credit' else effect), by=(by,)).address}"
+        return f"?{replace(query, by=('job',)).address}"

@@ -43,6 +43,7 @@ LABELS: Final[Mapping[str, Mapping[Any, Any]]] = {
     "token_method": rates.TOKEN_METHOD,
     "commitment_state": rates.COMMITMENT_STATE,
     "line_kind": rating.LINE_KIND,
+    "section": rating.SECTION,
     "line_reason": rating.LINE_REASON,
     "change_kind": rating.CHANGE_KIND,
     "change_status": rating.CHANGE_STATUS,
@@ -63,7 +64,7 @@ LABELS: Final[Mapping[str, Mapping[Any, Any]]] = {
         "namespace": _("Tokens, which have no namespace"),
         "workload": _("Not of one workload: tokens, late usage"),
         "queue": _("Without a queue"),
-        "consumer": _("Devices, which have no consumer"),
+        "consumer": _("Devices, and tokens billed for all consumers of a team"),
         "model": _("Devices, which have no model"),
         "accelerator": _("Tokens, which have no accelerator"),
         "site": _("Tokens, which have no cluster"),
@@ -71,7 +72,8 @@ LABELS: Final[Mapping[str, Mapping[Any, Any]]] = {
     "effect": {
         "before": _("Before"), "after": _("Now"), "price": _("Price"), "usage": _("Usage"), "begun": _("Use begun"),
         "ended": _("Use ended"), "efficiency": _("Efficiency"), "interruption": _("Interruptions"), "late": _("Late usage"),
-        "credit": _("Credit notes and rebills"), "other": _("Other"),
+        "credit": _("Credit notes and rebills"), "commitment": _("Commitments"), "idle": _("Idle capacity"),
+        "shared": _("Shared cost"),
     },
     "step": {
         "billing": _("Billing set-up"), "teams": _("Teams"), "cluster": _("First cluster"), "gateway": _("First gateway"),

@@ -23,7 +23,7 @@ from billing.invoices.models import BillingPeriod, Invoice, InvoiceLine, Invoice
 from billing.invoices.selectors import known_before
 from billing.portal.selectors import OpenMonth, notes_by_month
 from billing.portal.statements import MonthFacets
-from billing.rates.models import Commitment, CostSheet, GpuPrice, TokenPrice
+from billing.rates.models import CostSheet, GpuPrice, TokenPrice
 from billing.rates.selectors import interruption_rules
 from billing.rating.assessment import DeviceTime, rate_period
 from billing.rating.models import PoolTime
@@ -34,7 +34,7 @@ from billing.usage.scope import EpochFilter
 from billing.usage.selectors import capacity_sums
 from metering.accelerators import device_share
 from metering.intervals import Interval, previous_month
-from pricing.meters import Explanation
+from pricing.meters import SECTIONS, Explanation, line_kind
 from pricing.money import round_amount, round_to, split_amount
 from pricing.tco import BEYOND_AN_INSTALLED_HOUR, VARIABLE
 from pricing.token_contexts import figures_by_class
@@ -279,16 +279,14 @@ def _token_costs(period: BillingPeriod) -> dict[tuple[str, str], Decimal]:
 
 @dataclass(frozen=True, slots=True)
 class MonthSum:
-    """What was invoiced for a month by kind, what notes took back in it, and the change of the net since the month before.
+    """What was invoiced for a month by section, what notes took back in it, the change of the net since the month before.
 
     `change`: None where either is not closed. `closed` False: its invoices are to come, and nothing can be compared with it;
     an `estimate` is what is known of it. Without one it has no sums.
     """
 
     month: str
-    gpu: Decimal | None
-    tokens: Decimal | None
-    adjustments: Decimal | None
+    parts: Mapping[str, Decimal] | None
     noted: Decimal
     closed: bool
     change: Decimal | None = None
@@ -302,43 +300,43 @@ class MonthSum:
 
     @property
     def net(self) -> Decimal | None:
-        if self.gpu is None or self.tokens is None or self.adjustments is None:
-            return None
-        return self.gpu + self.tokens + self.adjustments + self.noted
+        return None if self.parts is None else sum(self.parts.values(), self.noted)
 
 
 def _change(item: MonthSum, before: Decimal | None) -> Decimal | None:
     return None if not item.closed or item.net is None or before is None else item.net - before
 
 
-def _bought(teams: QuerySet[Team]) -> dict[str, Decimal]:
-    """What was invoiced under commitments, used or not, by month."""
-    live = Invoice.objects.filter(team__in=teams, shadow=False).exclude(status=Invoice.Status.VOID)
-    live = live.filter(team__in=Commitment.objects.values("team"))
-    lines = InvoiceLine.objects.filter(kind="commitment", invoice__in=live)
-    return dict(lines.order_by().values_list("invoice__period__month").annotate(Sum("amount")))
+def _invoiced_parts(teams: QuerySet[Team]) -> dict[str, dict[str, Decimal]]:
+    """What was invoiced by month and section: stored sums have the amounts of devices and tokens, lines all others."""
+    live = Invoice.objects.filter(team__in=teams, shadow=False, period__isnull=False).exclude(status=Invoice.Status.VOID)
+    stored = InvoiceSums.objects.filter(invoice__in=live).order_by().values_list("invoice__period__month")
+    found: dict[str, dict[str, Decimal]] = {}
+    for month, gpu, tokens in stored.annotate(Sum("gpu"), Sum("tokens")):
+        found[month] = {**dict.fromkeys(SECTIONS, ZERO), "gpu": gpu, "tokens": tokens}
+    lines = InvoiceLine.objects.filter(invoice__in=live).exclude(kind__in=("gpu", "tokens")).order_by()
+    for month, kind, amount in lines.values_list("invoice__period__month", "kind").annotate(Sum("amount")):
+        found[month][line_kind(kind).section] += amount
+    return found
 
 
 def months_compared(teams: QuerySet[Team], still_open: Iterable[OpenMonth] = ()) -> list[MonthSum]:
     """The closed months, and open ones that have ended or in which notes were issued, the newest first; shadow invoices are
     in none.
     """
-    live = InvoiceSums.objects.filter(invoice__team__in=teams, invoice__shadow=False, invoice__period__isnull=False)
-    rows = live.exclude(invoice__status=Invoice.Status.VOID).order_by().values_list("invoice__period__month")
-    sums = {month: parts for month, *parts in rows.annotate(Sum("gpu"), Sum("tokens"), Sum("other"))}
-    for month, amount in _bought(teams).items():  # stored sums have them in `other`; every page counts them as devices
-        gpu, tokens, other = sums[month]
-        sums[month] = [gpu + amount, tokens, other - amount]
+    sums = _invoiced_parts(teams)
     noted = notes_by_month(teams)
     closed = set(BillingPeriod.objects.filter(status=BillingPeriod.Status.CLOSED).values_list("month", flat=True))
     found: list[MonthSum] = []
     estimates: dict[str, dict[str, Any]] = {
-        item.month: {**item.statements.sums, "data_through": item.data_through} for item in still_open if item.statements
+        item.month: {"parts": item.statements.sums, "data_through": item.data_through}
+        for item in still_open
+        if item.statements
     }
     for month in sorted({*sums, *noted, *estimates}):
         # drafts of a close that blocks some teams are a part of their month: until it is closed it has no sums
-        gpu, tokens, other = sums.get(month, [ZERO] * 3) if month in closed else [None] * 3
-        item = MonthSum(month, gpu, tokens, other, noted.get(month, ZERO), month in closed)
+        parts = sums.get(month, dict.fromkeys(SECTIONS, ZERO)) if month in closed else None
+        item = MonthSum(month, parts, noted.get(month, ZERO), month in closed)
         if month in estimates:
             item = replace(item, estimate=True, **estimates[month])
         found.append(item)

@@ -63,6 +63,9 @@ class BillingForm(SetupForm):
     ))  # fmt: skip
     holidays = _days(_("Holidays beside weekends"))
     working_days = _days(_("Days of weekends that are worked"))
+    gather_consumers_above = forms.IntegerField(
+        label=_("Token lines per model, not per consumer, above this number of consumers"), min_value=1
+    )
     cost_center_required = forms.BooleanField(
         label=_("A team that is charged without a cost centre blocks the close"), required=False
     )

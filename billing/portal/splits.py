@@ -20,7 +20,7 @@ from billing.rating.reference_data import ReferenceData
 from billing.rating.walk import Slice, Verdicts, adjusting, rated_usage
 from billing.usage.scope import EpochFilter
 from metering.intervals import Interval
-from pricing.meters import GPU_TIME
+from pricing.meters import SECTIONS
 from pricing.money import EXACT, round_to, split_amount
 from pricing.rating import LineKey
 
@@ -47,13 +47,20 @@ class SplitRow(msgspec.Struct, gc=False):
     label: str
     line: Charged
     largest: Decimal
-    gpu: Decimal = ZERO
-    tokens: Decimal = ZERO
-    adjustments: Decimal = ZERO
+    parts: dict[str, Decimal] = msgspec.field(default_factory=lambda: dict.fromkeys(SECTIONS, ZERO))
+    """The amounts by section."""
+
+    @property
+    def gpu(self) -> Decimal:
+        return self.parts["gpu"]
+
+    @property
+    def tokens(self) -> Decimal:
+        return self.parts["tokens"]
 
     @property
     def total(self) -> Decimal:
-        return self.gpu + self.tokens + self.adjustments
+        return sum(self.parts.values(), ZERO)
 
 
 NAMES: Mapping[str, Callable[[Piece], str]] = {
@@ -82,13 +89,7 @@ def split(pieces: Iterable[Piece], by: str) -> list[SplitRow]:
             row = rows[label] = SplitRow(label, line, amount)
         elif amount > row.largest:
             row.line, row.largest = line, amount
-        what = line.key.what
-        if what.on_demand and what.meter is GPU_TIME:
-            row.gpu += amount
-        elif what.on_demand:
-            row.tokens += amount
-        else:
-            row.adjustments += amount
+        row.parts[line.key.what.section] += amount
     return sorted(rows.values(), key=lambda row: (not row.label, -row.total, row.label))
 
 

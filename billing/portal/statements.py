@@ -4,7 +4,7 @@ Both are lines of one shape, so that no page knows the difference and none compu
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
@@ -30,7 +30,7 @@ from billing.rating.reference_data import ReferenceData, gpu_seconds
 from billing.rating.selectors import reference_data_known
 from billing.rating.snapshots import result_of
 from billing.tenancy.models import Team
-from pricing.meters import Role, line_kind
+from pricing.meters import ALWAYS_SHOWN, SECTIONS, Role, line_kind
 from pricing.number_text import price_text
 from pricing.rating import LineKey
 
@@ -73,7 +73,7 @@ class Section:
         return sorted(sums.items())
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Statement:
     """A team's month. `invoice` is None while the month is a preview; a `shadow` is shown and never charged.
 
@@ -105,16 +105,21 @@ class Statement:
     @property
     def gpu(self) -> Decimal:
         """Devices on demand and under commitments, used or not."""
-        return self.of_kind("gpu") + self.of_kind("commitment")
+        return self.parts["gpu"]
 
     @property
     def tokens(self) -> Decimal:
-        return self.of_kind("tokens")
+        return self.parts["tokens"]
 
     @property
     def adjustments(self) -> Decimal:
-        """What is neither devices nor tokens: efficiency, interruptions."""
-        return self.total - self.gpu - self.tokens
+        """Efficiency and interruptions."""
+        return self.parts["adjustments"]
+
+    @cached_property
+    def parts(self) -> dict[str, Decimal]:
+        """The total by section (`SECTIONS`)."""
+        return parts_of(self.lines)
 
     @property
     def budget_used(self) -> Decimal | None:
@@ -219,11 +224,8 @@ class MonthStatements(Month):
 
     @property
     def sums(self) -> dict[str, Decimal]:
-        """What is charged, in the three parts of a total."""
-        return {
-            name: sum((getattr(statement, name) for statement in self.charged), ZERO)
-            for name in ("gpu", "tokens", "adjustments")
-        }
+        """What is charged, by section."""
+        return parts_of(line for statement in self.charged for line in statement.lines)
 
     def verdicts(self, team: Team) -> list[AnyVerdict]:
         """The verdicts of efficiency policies on the team's jobs, with their evidence."""
@@ -288,6 +290,20 @@ def idle_times(month: MonthStatements, team: Team) -> list[IdleTime]:
         ]
     rows = IdleShare.objects.filter(close_seq=month.period.close_number, team=team.code)
     return [IdleTime(row.cluster, row.accelerator, row.pool_idle_us, row.idle_us) for row in rows]
+
+
+def parts_of(lines: Iterable[Charged]) -> dict[str, Decimal]:
+    """The amounts of lines by section (`SECTIONS`), zero where there is none."""
+    sums = dict.fromkeys(SECTIONS, ZERO)
+    for line in lines:
+        sums[line.key.what.section] += line.amount
+    return sums
+
+
+def sections_shown(parts: Iterable[Mapping[str, Decimal]]) -> list[str]:
+    """The sections that a page of these totals has a column for: those of every month, and others that are not zero."""
+    listed = list(parts)
+    return [name for name in SECTIONS if name in ALWAYS_SHOWN or any(one[name] for one in listed)]
 
 
 def sum_of(lines: Iterable[StatementLine]) -> Decimal:

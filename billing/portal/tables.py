@@ -25,6 +25,7 @@ from billing.invoices.documents.delimited import BYTE_ORDER_MARK, harmless
 from billing.portal.labels import LABELS, MINUS, NOTHING
 from billing.rating.freshness import Freshness
 from metering.messages import Message
+from pricing.meters import SECTIONS
 from pricing.money import amount_places, round_amount, round_to
 
 XLSX = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
@@ -67,6 +68,14 @@ def constant(name: str, value: Cell) -> Column:
 
 
 DATED = Column("data_through")
+
+
+def _part(name: str) -> Callable[[Any], Cell]:
+    return lambda item: None if item.parts is None else item.parts[name]
+
+
+BY_SECTION = [Column(name, "money", _part(name)) for name in SECTIONS]
+"""The parts of a total, of items that have them by section (`parts`); None where those are not known."""
 
 
 Shown = list[tuple[Column, str]]

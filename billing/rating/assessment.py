@@ -16,6 +16,7 @@ from typing import Final
 from billing.rates.selectors import allocation_policy_at
 from billing.rating.allocation import Pool, PoolIdle, allocated, capacity_of, idle_of, split_by_charges
 from billing.rating.efficiency import Verdict, job_reads, judge_jobs, pools_rewards
+from billing.rating.gathering import gathered, layouts_of
 from billing.rating.reference_data import ReferenceData, gpu_seconds
 from billing.rating.retroactive import CorrectedRateCard
 from billing.rating.selectors import reference_data_known
@@ -80,6 +81,8 @@ class RatingResult:
     usage, in device-microseconds, the platform's under an empty code; a stored result has none. `reference_data` are what
     all of it was looked up in.
 
+    `layouts` says of each team that used tokens whether its token lines are gathered (`billing.rating.gathering`).
+
     `faults` says of teams whose rating raised what it raised: nothing of them is in here but their time in the accounts
     and their tokens (`tokens_held`). With `entangled` what others pay hangs on them, so that nobody can be billed.
     """
@@ -96,6 +99,7 @@ class RatingResult:
     tokens: dict[str, int] = field(default_factory=dict)
     tokens_left: int = 0
     reference_data: ReferenceData | None = None
+    layouts: dict[str, bool] = field(default_factory=dict)
     faults: dict[str, str] = field(default_factory=dict)
     tokens_held: int = 0
     entangled: bool = False
@@ -204,7 +208,13 @@ def _rate_window(
     carried = [item for item in interrupted if item.usage.team not in assessment.faults]
     rated = rated_by_team(carried, attrgetter("usage.team"), lambda part: rate_interruptions(part, reference_data.card))
     assessment.charges += rated.charges
-    tokens = _own_tokens(assessment, reference_data, tokens_read())
+    found_tokens = tokens_read()
+    layouts = layouts_of(window, epochs.before, found_tokens, correction=correction)
+    if not correction:
+        assessment.layouts = dict(layouts)
+    if teams := {team for team, gathers in layouts.items() if gathers}:
+        found_tokens = gathered(found_tokens, teams)
+    tokens = _own_tokens(assessment, reference_data, found_tokens)
     rated = rated_by_team(tokens, _team, lambda part: rate_tokens(part, reference_data.card))
     assessment.charges += rated.charges
     assessment.unpriced += _missing(rated, late=correction)

@@ -33,6 +33,7 @@ from billing.rates.models import (
 )
 from billing.rates.selectors import rate_card
 from billing.rating.allocation import capacity_of
+from billing.rating.gathering import gather_limit
 from billing.rating.models import RetroactiveChange
 from billing.rating.reference_data import ReferenceData
 from billing.rating.selectors import reference_data_with
@@ -146,6 +147,7 @@ def input_fingerprint(
         "made by": PROGRAM if close_seq is None else _charges(close_seq),
     }  # fmt: skip
     if close_seq is None:
+        made_of["gather"] = gather_limit()
         made_of["shown"] = sorted(facts.modes.teams(facts.modes.by_team, month_of(window.start, zone), shadow=True))
     return sha256(json.dumps(made_of, sort_keys=True, default=str).encode()).hexdigest()
 

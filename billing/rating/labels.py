@@ -16,6 +16,13 @@ LINE_KIND: Final = {
     "interruption": _("Interruption credits"),
     "credit": _("Credits"),
 }
+SECTION: Final = {
+    "gpu": _("GPU"),
+    "tokens": _("Tokens"),
+    "adjustments": _("Adjustments"),
+    "idle": _("Idle capacity"),
+    "shared": _("Shared cost"),
+}
 LINE_REASON: Final = {
     "proportional": _("In proportion to use"),
     "even": _("Evenly"),

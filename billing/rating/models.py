@@ -65,6 +65,25 @@ class Charge(LineDimensions):
         ]
 
 
+class TokenLayout(models.Model):
+    """Whether a close puts the tokens of all consumers of a team on one line per model and class.
+
+    Decided once, by the month's own close, for every team that used tokens in it: late usage, corrections and proofs of
+    the month keep it (ADR 0041).
+    """
+
+    close_seq = models.IntegerField()
+    team = models.CharField(max_length=64)
+    gathered = models.BooleanField()
+
+    class Meta:
+        ordering = ["close_seq", "team"]
+        constraints = [models.UniqueConstraint(fields=["close_seq", "team"], name="one_token_layout_of_a_team_per_close")]
+
+    def __str__(self) -> str:
+        return f"{self.close_seq} {self.team}"
+
+
 class EfficiencyVerdict(models.Model):
     """Why a job's GPU-hours were adjusted or left alone: the evidence of an efficiency line."""
 

@@ -4,12 +4,12 @@ The files are summed by another engine (`billing.usage.token_file`) than the clo
 close knew. Equal is equal to the last digit, line by line.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cache
 
-from billing.rating.models import Charge
+from billing.rating.models import Charge, TokenLayout
 from billing.rating.reference_data import ReferenceData
 from billing.rating.selectors import reference_data_known
 from billing.usage.store.sums import Bounds, TokenSums
@@ -63,7 +63,9 @@ def tokens_recount(*, engine: TokenEngine, window: Interval, zone: str, close_se
     reference_data = reference_data_known(close_seq)
     pieces = reference_data.token_pieces(window)
     sums = list(engine(pieces, [reference_data.card.context_bounds(piece.start) for piece in pieces]))
-    priced = _priced(sums, reference_data, pieces, month_of(window.start, zone))
+    layouts = TokenLayout.objects.filter(close_seq=close_seq, gathered=True)
+    gathers = frozenset(layouts.values_list("team", flat=True))
+    priced = _priced(sums, reference_data, pieces, month_of(window.start, zone), gathers)
     return Recount(
         sum(item.requests for item in sums), len(priced.lines), priced.amount(),
         _differences(priced.figures(), _billed(close_seq)), sorted(priced.unowned),
@@ -90,7 +92,9 @@ class _Priced:
         return sum((round_part(line, divisor, amount_places()) for line in lines), Decimal("0.00"))
 
 
-def _priced(sums: Iterable[TokenSums], reference_data: ReferenceData, pieces: list[Interval], month: str) -> _Priced:
+def _priced(
+    sums: Iterable[TokenSums], reference_data: ReferenceData, pieces: list[Interval], month: str, gathers: Collection[str]
+) -> _Priced:
     """A month has a handful of prices and thousands of consumers: each price is looked up once, each owner once a piece."""
     found = _Priced()
 
@@ -120,7 +124,7 @@ def _priced(sums: Iterable[TokenSums], reference_data: ReferenceData, pieces: li
                 key = (priced.sku, priced.version)
                 found.missing[key] = found.missing.get(key, 0) + count
                 continue
-            name = (team, item.consumer, item.model, token_class, priced[0], month)
+            name = (team, "" if team in gathers else item.consumer, item.model, token_class, priced[0], month)
             before = found.lines.get(name)
             found.lines[name] = (count if before is None else before[0] + count, priced[1])
     return found

@@ -20,6 +20,7 @@ class RatingRules:
     together by class, not by the bands of the first. `pool_by_mode`: teams that are only shown their costs have a
     revenue-neutral pool of their own. `carried_is_free`: time that the platform carries earns no reward, costs no penalty.
     `excess_is_whole`: a job of which far more GPU time was measured than it held counts as measured throughout.
+    `gathers_consumers`: the token lines of a team with many consumers are per model and class (ADR 0041).
     """
 
     release: str = ""
@@ -28,14 +29,16 @@ class RatingRules:
     pool_by_mode: bool = True
     carried_is_free: bool = True
     excess_is_whole: bool = False
+    gathers_consumers: bool = True
 
 
 RULES: Final[Mapping[int, RatingRules]] = {
     1: RatingRules(
         "1.0.0", measured_once=False, gathered_by_class=False, pool_by_mode=False, carried_is_free=False,
-        excess_is_whole=True,
+        excess_is_whole=True, gathers_consumers=False,
     ),
-    2: RatingRules(),
+    2: RatingRules(gathers_consumers=False),
+    3: RatingRules(),
 }
 NOW: Final = max(RULES)
 """Those by which months are closed now."""

@@ -51,6 +51,7 @@ class SharedRating(msgspec.Struct, kw_only=True):
     faults: dict[str, str]
     tokens_held: int
     entangled: bool
+    layouts: dict[str, bool] = {}
 
 
 def _plain(value: Any) -> Any:
@@ -186,9 +187,9 @@ def _charge_text(facts: tuple[Decimal, Decimal, Decimal | None] | None) -> str:
 
 
 def lines_differing(stored: Mapping[str, tuple[Decimal, Decimal]], rated: RatingResult) -> int:
-    """The same of charges that are read already: quantity and price by line."""
+    """The same of charges that are read already, quantity and price by line: one that is replaced counts once."""
     again = {charge.key.digest(): (charge.usage_quantity, charge.unit_price) for charge in rated.charges}
-    return len(dict(stored.items() ^ again.items()))
+    return max(len(stored.items() - again.items()), len(again.items() - stored.items()))
 
 
 @dataclass(frozen=True)

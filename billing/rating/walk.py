@@ -107,6 +107,7 @@ class Slice:
     """The usage of a month that one close bills: its own, or (`correction`) what came late.
 
     `ahead`: usage of devices that is expected beside what was reported; it is in no grain but that of lines.
+    `gathered`: teams whose token lines tell no consumers apart.
     """
 
     window: Interval
@@ -116,18 +117,19 @@ class Slice:
     devices: Sequence[Interval]
     tokens: Sequence[Interval]
     ahead: Sequence[GpuUsage] = ()
+    gathered: Collection[str] = ()
 
     @classmethod
     def of(
         cls, reference_data: ReferenceData, window: Interval, month: str, epochs: EpochFilter, *, correction: bool = False,
-        until: datetime | None = None,
+        until: datetime | None = None, gathered: Collection[str] = (),
     ) -> "Slice":  # fmt: skip
         """The window, cut where any of the reference data changes; of its usage only that before `until`."""
         devices, tokens = reference_data.device_pieces(window), reference_data.token_pieces(window)
         if until is not None:
             days = Interval(window.start, until)
             devices, tokens = ([part for piece in cut if (part := piece.overlap(days))] for cut in (devices, tokens))
-        return cls(window, month, epochs, correction, devices, tokens)
+        return cls(window, month, epochs, correction, devices, tokens, gathered=gathered)
 
 
 def device_usage(
@@ -178,7 +180,8 @@ def token_usage(
         at = cut[row.piece][1]
         owner = consumers.owner(row.source, row.consumer, at)
         team = owner.team if owner else ""
-        yield TokenSum(team, row.consumer, row.model, at, row.by_class, part.month, part.correction), row
+        consumer = "" if team in part.gathered else row.consumer
+        yield TokenSum(team, consumer, row.model, at, row.by_class, part.month, part.correction), row
 
 
 def token_ranges(
@@ -321,7 +324,7 @@ class _Lines:
         self.part, self.reference_data, self.reading, self.book = part, reference_data, reading, book
         self.teams = {one.team for one in book.of_month(part.window) if self.asked(one.team)}
         self._lines: dict[UsageId, _Line | None] = {}
-        self._tokens: dict[tuple[datetime, str, str, str, str], tuple[LineKey, Decimal] | None] = {}
+        self._tokens: dict[tuple[datetime, str, str, str, str, str], tuple[LineKey, Decimal] | None] = {}
 
     def asked(self, team: str) -> bool:
         return bool(team) and (self.reading is None or team in self.reading.teams)
@@ -368,7 +371,7 @@ class _Lines:
 
     def token_line(self, usage: TokenSum, source: str, token_class: str) -> tuple[LineKey, Decimal] | None:
         """The line of tokens of a class, and its price; None as for devices."""
-        name = (usage.at, source, usage.consumer, usage.model, token_class)
+        name = (usage.at, usage.team, source, usage.consumer, usage.model, token_class)
         if name not in self._tokens:
             try:
                 self._tokens[name] = token_line(usage, token_class, self.reference_data.card)

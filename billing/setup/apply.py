@@ -31,7 +31,7 @@ from billing.setup.terms import (
     tier_rule_store,
 )
 from billing.tenancy.cost_centers import CostCenters
-from billing.tenancy.models import BillingSetup, ConsumerOwnership, NamespaceOwnership, Team
+from billing.tenancy.models import GATHER_CONSUMERS_ABOVE, BillingSetup, ConsumerOwnership, NamespaceOwnership, Team
 from billing.tenancy.people import PeopleError, first_account_create
 from billing.tenancy.selectors import NoSetupError, billing_setup, company_calendar
 from billing.tenancy.services import (
@@ -172,6 +172,7 @@ class _Application:
         calendar = _read_calendar(entry)
         self._warn_of_holdbacks(entry)
         cost_center_required = entry.flag("cost_center_required")
+        gather = entry.integer("gather_consumers_above", at_least=1, default=GATHER_CONSUMERS_ABOVE)
         issued_by = {name: entry.text(name, default="", limit=limit) for name, limit in ISSUER_FACTS.items()}
         entry.finish()
         self._refuse_new_basis(entry)
@@ -179,7 +180,7 @@ class _Application:
         changed = billing_setup_put(
             currency=self.currency, zone=self.zone, issuer=issuer, review=review, actor=self.actor, reopening=reopening,
             holidays=sorted(calendar.holidays), working_days=sorted(calendar.working_days),
-            cost_center_required=cost_center_required, **issued_by,
+            cost_center_required=cost_center_required, gather_consumers_above=gather, **issued_by,
         )  # fmt: skip
         facts = f"billing: {self.currency}, {self.zone}, issuer {issuer}, review {review}, reopening {reopening}"
         self.applied.note(changed, facts)

@@ -78,7 +78,8 @@ def billing_declared(setup: BillingSetup) -> Entry:
     names = ("currency", "zone", "issuer", *ISSUER_FACTS, "review", "reopening")
     days = {name: [day.isoformat() for day in getattr(setup, name)] for name in ("holidays", "working_days")}
     required = "true" if setup.cost_center_required else ""
-    return {**{name: getattr(setup, name) for name in names}, **days, "cost_center_required": required}
+    more = {"gather_consumers_above": str(setup.gather_consumers_above), "cost_center_required": required}
+    return {**{name: getattr(setup, name) for name in names}, **days, **more}
 
 
 def commitments_text(commitments: Iterable[Commitment], zone: str) -> str:

@@ -97,7 +97,8 @@ EVIDENCE = frozenset({
     "closing_exceptionwaiver", "invoices_billingmode", "invoices_billingperiod", "invoices_correction", "invoices_invoice",
     "invoices_invoiceline", "invoices_invoicesums", "invoices_note", "invoices_noteline", "invoices_numberseries",
     "rates_gpuprice", "rates_priceversion", "rates_tokenprice", "rating_charge", "rating_efficiencyverdict",
-    "rating_idleshare", "rating_poolcapacity", "rating_pooltime", "tenancy_auditentry", "usage_close",
+    "rating_idleshare", "rating_poolcapacity", "rating_pooltime", "rating_tokenlayout", "tenancy_auditentry",
+    "usage_close",
 })  # fmt: skip
 """What closes wrote and documents state: the database refuses a change by the application, or it is found and named."""
 GIVEN = frozenset({

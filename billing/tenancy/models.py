@@ -17,6 +17,10 @@ class ValidRange(Func):
     output_field = DateTimeRangeField()
 
 
+GATHER_CONSUMERS_ABOVE = 40
+"""The most consumers of a team in a month that have token lines of their own, where the set-up does not say."""
+
+
 class BillingSetup(models.Model):
     """The one row that says how this installation bills."""
 
@@ -42,6 +46,10 @@ class BillingSetup(models.Model):
     working_days = ArrayField(models.DateField(), default=list, help_text="days of weekends that are worked")
     cost_center_required = models.BooleanField(
         default=False, db_default=False, help_text="a team that is charged without a cost centre blocks the close"
+    )
+    gather_consumers_above = models.PositiveIntegerField(
+        default=GATHER_CONSUMERS_ABOVE, db_default=GATHER_CONSUMERS_ABOVE,
+        help_text="with more consumers a team's token lines are per model and class",
     )
 
     class Meta:

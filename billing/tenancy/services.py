@@ -12,7 +12,13 @@ from django.db import IntegrityError, transaction
 
 from billing.tenancy.audit import audit_record
 from billing.tenancy.cost_centers import CostCenters
-from billing.tenancy.models import BillingSetup, ConsumerOwnership, NamespaceOwnership, Team
+from billing.tenancy.models import (
+    GATHER_CONSUMERS_ABOVE,
+    BillingSetup,
+    ConsumerOwnership,
+    NamespaceOwnership,
+    Team,
+)
 from metering.messages import Message, UserError
 from pricing.money import amounts_in
 
@@ -42,6 +48,7 @@ def billing_setup_put(
     tax_id: str = "",
     contact: str = "",
     cost_center_required: bool = False,
+    gather_consumers_above: int = GATHER_CONSUMERS_ABOVE,
 ) -> bool:
     """Store how this installation bills; True if anything changed.  Raises CurrencyError."""
     amounts_in(currency)
@@ -49,7 +56,7 @@ def billing_setup_put(
         "currency": currency, "zone": zone, "issuer": issuer, "review": review, "reopening": str(reopening),
         "holidays": sorted(holidays), "working_days": sorted(working_days),
         "legal_entity": legal_entity, "address": address, "tax_id": tax_id, "contact": contact,
-        "cost_center_required": cost_center_required,
+        "cost_center_required": cost_center_required, "gather_consumers_above": gather_consumers_above,
     }  # fmt: skip
     known = BillingSetup.objects.first()
     before = {name: getattr(known, name) for name in wanted} if known else {}
@@ -64,11 +71,12 @@ def billing_setup_put(
 
 
 def _detail(facts: dict[str, Any]) -> dict[str, Any]:
-    """The set-up as the log keeps it: days as text, and no word of what is empty."""
+    """The set-up as the log keeps it: days as text, and no word of what is empty or as it is by default."""
     return {
         name: [day.isoformat() for day in value] if isinstance(value, list) else value
-        for name, value in facts.items() if value
-    }  # fmt: skip
+        for name, value in facts.items()
+        if value and (name, value) != ("gather_consumers_above", GATHER_CONSUMERS_ABOVE)
+    }
 
 
 def team_put(

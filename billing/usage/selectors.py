@@ -19,6 +19,7 @@ from billing.usage.grid import HOUR, next_hour, this_hour
 from billing.usage.models import Close, EfficiencySample, GpuAllocation, QuarantinedRecord
 from billing.usage.scope import EpochFilter
 from billing.usage.store.hours import deltas_waiting, hours_used, last_used, records_counted, windows_used
+from billing.usage.store.sums import token_sums
 from metering.intervals import Interval
 
 JOB = """CASE WHEN a.workload_name <> '' THEN coalesce(nullif(a.workload_kind, ''), 'workload') || '/' || a.workload_name
@@ -296,7 +297,7 @@ def not_taken_in(window: Interval) -> list[tuple[str, str, int, str]]:
 
 
 def usage_months(before: datetime, zone: str) -> list[str]:
-    """The billing months before `before` in which anything was used."""
+    """The billing months before `before` in which anything was used; of an hour that midnight cuts, its records say."""
     span = usage_span()
     months = rows_read(
         """SELECT month, lo, hi, EXISTS (SELECT 1 FROM usage_allocationrevision s WHERE s.start < hi AND s.until > lo)
@@ -309,7 +310,15 @@ def usage_months(before: datetime, zone: str) -> list[str]:
            ORDER BY month""",
         {"zone": zone, "before": before, "first": None if span is None else span.start},
     )
-    used = windows_used([Interval(next_hour(start), next_hour(end)) for _, start, end, _ in months])
+    used = windows_used([Interval(next_hour(start), this_hour(end)) for _, start, end, _ in months])
+    cut = [
+        (place, Interval(*bounds))
+        for place, (_, start, end, held) in enumerate(months)
+        if not held and place not in used
+        for bounds in ((start, next_hour(start)), (this_hour(end), end))
+        if bounds[0] < bounds[1]
+    ]
+    used |= {cut[item.piece][0] for item in token_sums([piece for _, piece in cut], EpochFilter())}
     return [month for place, (month, _, _, held) in enumerate(months) if held or place in used]
 
 

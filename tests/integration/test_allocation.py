@@ -1,6 +1,7 @@
 """Idle time of pools and shared cost: shown to everybody, billed by a dated policy, to the cent and never twice."""
 
 import json
+import re
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -12,23 +13,27 @@ from django.db import DatabaseError, connection, transaction
 
 from billing.closing.report import build_report
 from billing.closing.services.closing import CloseRefusedError, period_close
+from billing.invoices.line_rollups import StatementLine
 from billing.invoices.models import Invoice
 from billing.invoices.selectors import document_of, period_of
 from billing.invoices.services.periods import period_open
+from billing.portal.bridge import bridge_of
 from billing.rates.models import AllocationPolicy
 from billing.rating.models import IdleShare
 from billing.setup.file import SetUpFileError
 from billing.tenancy.models import AuditEntry
+from pricing.rating import LineKey
 from tests.factories import allocation_record, apply, ingest_allocations, ingest_capacity, person, signed_in
 from tests.factories.corrections import NOVEMBER_OVER, proofs_hold
 from tests.factories.corrections import bill as close
 from tests.factories.months import OCTOBER_OVER
-from tests.factories.pages import file_rows, statements_of
+from tests.factories.pages import file_rows, rows_of, statements_of
 from tests.factories.usage import capacity
 
 pytestmark = pytest.mark.django_db
 
 POOL = {"cluster": "hq-1", "accelerator": "NVIDIA-H800", "price_per_gpu_hour": "6.0000"}
+PARTS = ("Adjustments", "Idle capacity", "Shared cost")
 THIRDS = {"name": "idle-v1", "valid_from": "2026-10-01", "idle": [{**POOL, "method": "proportional"}]}
 
 
@@ -243,6 +248,47 @@ def test_the_preview_is_the_invoice_and_the_pages_say_what_it_is(tmp_path: Path)
     assert IdleShare.objects.get(team="nlp").pool_idle_us == 61 * 3_600_000_000
 
 
+def test_idle_time_and_shared_cost_are_parts_of_their_own_on_every_page(tmp_path: Path) -> None:
+    """61 idle GPU-hours at 6.00 as 10 to 20 (122.00, 244.00), a store of 350.00 as 116.67 and 233.33, devices at 10.00."""
+    used_ten_and_twenty(tmp_path, allocation_policies=[{**THIRDS, "shared": [STORE]}])
+    client = signed_in(person("fin", "finance"))
+    names = ("gpu", "tokens", "adjustments", "idle", "shared", "total")
+    nlp = ["100.00", "0.00", "0.00", "122.00", "116.67", "338.67"]
+    cv = ["200.00", "0.00", "0.00", "244.00", "233.33", "677.33"]
+
+    def figures(path: str) -> dict[str, list[str]]:
+        return {row["team"]: [row[name] for name in names] for row in rows_of(client, path)}
+
+    def shown() -> None:
+        for path in ("/overview/?month=2026-10&table=teams&as=csv", "/spending/?month=2026-10&table=split&as=csv"):
+            assert figures(path) == {"nlp": nlp, "cv": cv}
+        for path in ("/overview/?month=2026-10", "/spending/?month=2026-10", "/recovery/?month=2026-10"):
+            page = client.get(path).content.decode()
+            heads = re.findall(r'<th scope="col" class="n wide">([^<]*)</th>', page)
+            assert tuple(head for head in heads if head in PARTS) == PARTS
+
+    close()
+    shown()
+    (month,) = rows_of(client, "/recovery/?month=2026-10&table=months&as=csv")
+    assert [month[name] for name in ("gpu", "tokens", "adjustments", "idle", "shared", "noted", "net")] == [
+        "300.00", "0.00", "0.00", "366.00", "350.00", "0.00", "1016.00",
+    ]  # fmt: skip
+
+
+def test_the_month_before_is_compared_by_kinds_of_line() -> None:
+    """Idle 100.00 to 60.00, shared 0.00 to 30.00, an unused commitment 0.00 to 5.00: no step is called other."""
+
+    def line(kind: str, amount: str, **facts: Any) -> StatementLine:
+        key = LineKey(team="nlp", platform=False, correction=False, charge_period="2026-10", kind=kind, **facts)
+        return StatementLine(key, 0, Decimal(1), Decimal(amount), Decimal(amount), None)
+
+    found = bridge_of([line("idle", "100.00")], [line("idle", "60.00"), line("shared", "30.00"), line("commitment", "5.00")])
+    assert [(step.name, step.amount) for step in found.effects] == [
+        ("commitment", Decimal("5.00")), ("idle", Decimal("-40.00")), ("shared", Decimal("30.00")),
+    ]  # fmt: skip
+    assert found.change == Decimal("-5.00")
+
+
 def test_focus_and_journal_carry_the_parts_with_ratios_that_add_up_to_one(tmp_path: Path) -> None:
     used_ten_and_twenty(tmp_path, allocation_policies=[THIRDS])
     close()
@@ -253,6 +299,8 @@ def test_focus_and_journal_carry_the_parts_with_ratios_that_add_up_to_one(tmp_pa
     assert [tuple(row[name] for name in names) for row in parts] == [
         ("cv", "Adjustment", "244.00", "hq-1/NVIDIA-H800"), ("nlp", "Adjustment", "122.00", "hq-1/NVIDIA-H800"),
     ]  # fmt: skip
+    assert {row["AllocatedTags"] for row in parts} == {'{"suanpan/accelerator":"NVIDIA-H800","suanpan/cluster":"hq-1"}'}
+    assert {row["AllocatedTags"] for row in rows if not row["AllocatedMethodId"]} == {""}
     ratios = [
         json.loads(row["AllocatedMethodDetails"], parse_float=Decimal)["Elements"][0]["AllocatedRatio"] for row in parts
     ]

@@ -172,8 +172,8 @@ def test_the_teams_of_the_overview_as_files(issued: None, finance: Client) -> No
     response = page(finance, "/?month=2026-10&table=teams&as=xlsx")
     assert response["Content-Disposition"] == "attachment; filename*=UTF-8''teams-2026-10.xlsx"
     sheet = openpyxl.load_workbook(io.BytesIO(response.content)).active
-    assert [cell.value for cell in sheet["I"]] == ["total", 220.42, 72]
-    assert sheet["I2"].data_type == "n"
+    assert [cell.value for cell in sheet["K"]] == ["total", 220.42, 72]
+    assert sheet["K2"].data_type == "n"
 
 
 def test_a_table_that_the_page_does_not_have_is_not_there(issued: None, finance: Client) -> None:
@@ -359,7 +359,7 @@ def test_a_member_sees_the_spending_of_their_teams_only(issued: None) -> None:
     assert client.get("/spending/?month=2026-10&team=cv").status_code == 404
     text = page(client, "/spending/?month=2026-10&by=team&table=split&as=csv").content.decode("utf-8-sig")
     assert text.splitlines() == [
-        "month,team,gpu,tokens,adjustments,total", "2026-10,nlp,209.62,10.80,0.00,220.42",
+        "month,team,gpu,tokens,adjustments,idle,shared,total", "2026-10,nlp,209.62,10.80,0.00,0.00,0.00,220.42",
     ]  # fmt: skip
 
 
@@ -381,7 +381,7 @@ def test_months_are_compared_net_of_notes(issued: None, finance: Client) -> None
     assert [item.closed for item in months] == [False, True]
     text = page(finance, "/recovery/?month=2026-10&table=months&as=csv").content.decode("utf-8-sig")
     assert text.splitlines()[1:] == [
-        "2026-11,,,,-4.00,,,open,", "2026-10,209.62,10.80,0.00,0.00,220.42,,closed,",
+        "2026-11,,,,,,-4.00,,,open,", "2026-10,209.62,10.80,0.00,0.00,0.00,0.00,220.42,,closed,",
     ]  # fmt: skip
 
 

@@ -108,7 +108,7 @@ def test_a_month_goes_from_report_to_issued_documents(manage: Manage, october: N
     out = tmp_path / "documents"
     written = json.loads(manage("export_invoices", "2024-10", "--out", out, "--json").out)["documents"]
     assert sorted(path.name for path in out.iterdir()) == sorted(Path(name).name for name in written)
-    assert {Path(name).suffix for name in written} == {".pdf", ".csv", ".xlsx"}
+    assert {Path(name).suffix for name in written} == {".pdf", ".csv", ".xlsx", ".json"}
 
 
 def test_every_command_also_speaks_to_people(manage: Manage, october: None) -> None:

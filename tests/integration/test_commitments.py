@@ -288,6 +288,11 @@ def test_focus_distinguishes_the_purchase_from_its_use(tmp_path: Path) -> None:
     facts = {(row["ResourceId"], row["PricingCategory"], row["ConsumedQuantity"]) for row in bought}
     assert facts == {("nlp-2026", "Standard", "")}
     unused = next(row for row in rows if row["CommitmentDiscountStatus"] == "Unused")
+    prices = {(row["ChargeCategory"], row["CommitmentDiscountStatus"], row["SkuPriceId"]) for row in rows}
+    assert {(*name, sku) for *name, sku in prices if name[0] == "Purchase" or name[1]} == {
+        ("Purchase", "", "NVIDIA-H800/commitment"), ("Usage", "Unused", "NVIDIA-H800/commitment"),
+        ("Usage", "Used", "NVIDIA-H800"),
+    }  # fmt: skip
     assert (unused["ChargePeriodStart"], unused["ChargePeriodEnd"]) == ("2026-09-30T16:00:00Z", "2026-10-31T16:00:00Z")
     assert json.loads(unused["ContractApplied"]) == {"Elements": [{
         "ContractId": "nlp-2026", "ContractCommitmentId": "nlp-2026", "ContractCommitmentAppliedQuantity": 150.0,

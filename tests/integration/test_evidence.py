@@ -31,6 +31,7 @@ ANOTHER = {
 ROWS = {
     "rating_poolcapacity": "(close_seq, cluster, accelerator, capacity_us) VALUES (1, 'x', 'x', 1)",
     "rating_idleshare": "(close_seq, team, cluster, accelerator, pool_idle_us, idle_us) VALUES (1, 'nlp', 'x', 'x', 1, 1)",
+    "rating_tokenlayout": "(close_seq, team, gathered) VALUES (1, 'nlp', true)",
     "rating_efficiencyverdict": """(close_seq, team, cluster, namespace, job, job_key, policy, gpu_seconds, minutes,
         coverage, multiplier, reason, workload_class, shadow, effect)
         VALUES (1, 'nlp', 'x', 'x', 'x', 'x', 'x', 1, 1, 1, 1, '', '', false, 0)""",

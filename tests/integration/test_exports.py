@@ -173,14 +173,14 @@ def test_one_gpu_hour_over_three_clock_hours_is_split_by_hand(tmp_path: Path, ma
         "ServiceCategory": "Compute", "ServiceSubcategory": "Other (Compute)", "ServiceName": "GPU Training",
         "ServiceProviderName": "AI-INFRA", "HostProviderName": "AI-INFRA", "InvoiceIssuerName": "AI-INFRA",
         "InvoiceId": "AI-INFRA-2026-000001", "InvoiceDetailId": "AI-INFRA-2026-000001-0001", "SkuId": "NVIDIA-H800",
-        "SkuMeter": "GPU Hours", "SkuPriceId": "2026-10/NVIDIA-H800", "SkuPriceDetails": "",
+        "SkuMeter": "GPU Hours", "SkuPriceId": "NVIDIA-H800", "SkuPriceDetails": "",
         "SubAccountId": "hq-1/nlp-train", "SubAccountName": "nlp-train", "SubAccountType": "Namespace",
         "ResourceId": "hq-1/nlp-train/pod/uid-1", "ResourceName": "uid-1", "ResourceType": "Job",
         "RegionId": "bj-1", "RegionName": "bj-1", "Tags": "", "x_PriceVersion": "2026-10", "x_ChargeMonth": "2026-10",
         "CommitmentDiscountId": "", "CommitmentDiscountName": "", "CommitmentDiscountCategory": "",
         "CommitmentDiscountType": "", "CommitmentDiscountStatus": "", "CommitmentDiscountQuantity": "",
         "CommitmentDiscountUnit": "", "ContractApplied": "", "AllocatedMethodId": "", "AllocatedMethodDetails": "",
-        "AllocatedResourceId": "", "AllocatedResourceName": "",
+        "AllocatedResourceId": "", "AllocatedResourceName": "", "AllocatedTags": "",
         "x_TokenDirection": "", "x_TokenCacheAction": "", "x_ModelId": "", "x_PolicyVersion": "",
         "x_EfficiencyReason": "", "x_Mfu": "", "x_Hfu": "", "x_Coverage": "", "x_EnergyKwh": "", "x_CarbonKg": "",
     }  # fmt: skip
@@ -325,7 +325,8 @@ def test_an_invoice_detail_names_its_grain_and_its_own_invoice(tmp_path: Path, m
     (row,) = text(tmp_path / "f", "invoice-detail")
     assert json.loads(row.pop("InvoiceDetailGrain")) == {
         "ServiceName": "GPU Training", "SkuId": "NVIDIA-H800", "SkuMeter": "GPU Hours",
-        "SkuPriceId": "2026-10/NVIDIA-H800", "SubAccountId": "hq-1/nlp-train", "x_ChargeMonth": "2026-10",
+        "SkuPriceId": "NVIDIA-H800", "SubAccountId": "hq-1/nlp-train", "x_ChargeMonth": "2026-10",
+        "x_PriceVersion": "2026-10",
     }  # fmt: skip
     assert (row["BilledCost"], row["InvoiceIssueStatus"], row["PaymentTerms"]) == ("209.62", "Issued", "internal transfer")
     assert row["ReferenceInvoiceId"] == row["InvoiceId"] == "AI-INFRA-2026-000001"

@@ -65,7 +65,7 @@ def test_the_documents_of_a_month_are_one_archive_of_the_files_of_the_command(tm
     files = archive(finance.get("/invoices/documents-2026-10.zip"))
     written = invoices_export(month="2026-10", directory=tmp_path / "out")
     assert files == {path.name: path.read_bytes() for path in written}
-    assert len(files) == 6  # two invoices, each as PDF, CSV and XLSX
+    assert len(files) == 8  # two invoices, each as PDF, CSV, XLSX and JSON
     assert archive(finance.get("/invoices/documents-2026-10.zip")) == files
     assert AuditEntry.objects.filter(action="export", subject="documents 2026-10", actor="fin").count() == 2
 

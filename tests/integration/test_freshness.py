@@ -343,8 +343,8 @@ def test_a_month_that_ended_and_is_open_stands_among_the_months_as_an_estimate(t
     assert "2026-10,preview,160.00," in text_of(lead, "/teams/nlp/?month=2026-11&table=trend&as=csv")
     months = text_of(finance, "/recovery/?month=2026-11&table=months&as=csv").lstrip("\ufeff").splitlines()
     assert months == [
-        "month,gpu,tokens,adjustments,noted,net,change,state,data_through",
-        "2026-10,160.00,0.00,0.00,0.00,160.00,,estimate,2026-10-31T16:00:00+00:00",
+        "month,gpu,tokens,adjustments,idle,shared,noted,net,change,state,data_through",
+        "2026-10,160.00,0.00,0.00,0.00,0.00,0.00,160.00,,estimate,2026-10-31T16:00:00+00:00",
     ]
     assert "not closed, estimate, data through 1 Nov 00:00" in " ".join(text_of(finance, "/recovery/?month=2026-11").split())
 

@@ -41,7 +41,7 @@ def archive_name(month: str) -> str:
 def test_documents_of_a_month_name_the_teams_without_one(half_issued: None, tmp_path: Path, manage: Manage) -> None:
     done = manage("export_invoices", "2026-10", "--out", tmp_path / "out")
     assert (done.status, done.out.splitlines()) == (0, [
-        f"3 files of 1 document in {tmp_path / 'out'}", "  not in it: the invoice of cv, which is not issued",
+        f"4 files of 1 document in {tmp_path / 'out'}", "  not in it: the invoice of cv, which is not issued",
     ])  # fmt: skip
     answer = json.loads(manage("export_invoices", "2026-10", "--out", tmp_path / "out", "--json").out)
     assert answer["not_issued"] == ["cv"]
@@ -82,15 +82,15 @@ def test_notes_of_a_month_without_invoices_are_exported_and_reconciled(tmp_path:
     credit(part("50.00"))
     done = manage("export_invoices", "2026-11", "--out", tmp_path / "out")
     assert (done.status, done.out.splitlines()) == (0, [
-        f"3 files of 1 document in {tmp_path / 'out'}", "  2026-11 is open: its invoices are to come",
+        f"4 files of 1 document in {tmp_path / 'out'}", "  2026-11 is open: its invoices are to come",
     ])  # fmt: skip
     assert archive_name("2026-11") == 'attachment; filename="documents-2026-11-incomplete.zip"'
 
     period_close(month="2026-11", actor="ops", now=NOVEMBER_OVER)
     done = manage("export_invoices", "2026-11", "--out", tmp_path / "out")
-    assert (done.status, done.out.splitlines()) == (0, [f"3 files of 1 document in {tmp_path / 'out'}"])
+    assert (done.status, done.out.splitlines()) == (0, [f"4 files of 1 document in {tmp_path / 'out'}"])
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
-        f"AI-INFRA-CN-2026-000001.{suffix}" for suffix in ("pdf", "csv", "xlsx")
+        f"AI-INFRA-CN-2026-000001.{suffix}" for suffix in ("pdf", "csv", "xlsx", "json")
     }
     report = build_report(BillingPeriod.objects.get(month="2026-11"), now=NOVEMBER_OVER)
     details = {str(check.name): str(check.detail) for check in report.checks}

@@ -108,7 +108,7 @@ def test_how_it_bills_is_changed_as_the_file_would_and_shown_as_it_has_it(admin:
     assert yaml.safe_load(answer.context["text"]) == {"billing": {
         "currency": "CNY", "zone": "Asia/Shanghai", "issuer": "AI-INFRA", "legal_entity": "云算科技", "review": "four-eyes",
         "reopening": "two-persons", "holidays": ["2099-10-01", "2099-10-02"], "working_days": ["2099-10-10"],
-        "cost_center_required": "true",
+        "cost_center_required": "true", "gather_consumers_above": "40",
     }}  # fmt: skip
     saved(admin, answer)
     setup = BillingSetup.objects.get()

@@ -24,6 +24,7 @@ from billing.invoices.models import BillingPeriod, Correction, Invoice, Note
 from billing.invoices.selectors import document_of
 from billing.invoices.services.invoices import invoice_void
 from billing.portal.statements import month_statements
+from billing.portal.views.changes import SUMS
 from billing.rating.models import RetroactiveChange
 from billing.rating.services.changes import ChangeError
 from billing.tenancy.models import AuditEntry, NamespaceOwnership, Team
@@ -37,11 +38,13 @@ from tests.factories.corrections import (
     bill,
     credit,
     net_by_cost_centre,
+    part,
     people,
     proofs_hold,
     shown,
     whole,
 )
+from tests.factories.pages import rows_of
 from tests.factories.usage import POLICY, sample
 
 pytestmark = pytest.mark.django_db
@@ -124,6 +127,38 @@ def test_each_cost_centre_that_was_charged_gets_its_own_credit_note(tmp_path: Pa
         "CC-210": money("-1200.00"), "CC-999": money("0.00"), "CC-777": money("1140.00"), "CC-900": money("60.00")
     }  # fmt: skip
     assert proofs_hold("2026-10", "2026-11")
+
+
+def test_the_effect_of_a_change_counts_goodwill_that_was_credited_before(tmp_path: Path) -> None:
+    """10 hours at 10 = 100.00, of which 90.00 were given back. At 5 they are 50.00, all of which stays given back.
+
+    The approver is shown what the notes then move: -100.00 + 90.00 and 50.00 - 50.00, which is -10.00 and not -50.00.
+    """
+    people()
+    apply(tmp_path)
+    ingest_allocations(hold(1, 1, 10), hold(2, 1, 10, namespace="cv"))
+    bill()
+    credit(part("90.00"), number=Invoice.objects.get(team__code="nlp").number)
+    change = propose(fact={"gpu": [{"accelerator": "NVIDIA-H800", "price": "5"}]})
+
+    finance = signed_in(person("ann", "finance"))
+
+    def figures() -> list[list[str]]:
+        rows = rows_of(finance, "/corrections/changes/?table=effects&as=csv")
+        return [[row[name] for name in ("team", *SUMS)] for row in rows]
+
+    expected = [
+        ["cv", "100.00", "50.00", "0.00", "0.00", "-50.00"], ["nlp", "100.00", "50.00", "90.00", "50.00", "-10.00"],
+    ]  # fmt: skip
+    assert figures() == expected
+    assert "Credited before" in finance.get("/corrections/changes/").content.decode()
+    approve(change)
+    assert figures() == expected
+    notes = Note.objects.filter(correction__change=change).order_by("team__code", "kind")
+    assert [(note.team.code, note.total) for note in notes] == [
+        ("cv", money("-100.00")), ("cv", money("50.00")), ("nlp", money("-10.00")), ("nlp", money("0.00")),
+    ]  # fmt: skip
+    assert proofs_hold("2026-10")
 
 
 def test_an_efficiency_adjustment_follows_the_price_and_the_owner(tmp_path: Path) -> None:

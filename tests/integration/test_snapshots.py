@@ -78,7 +78,7 @@ def facts(month: MonthFacets) -> dict[str, Any]:
     setup = BillingSetup.objects.get()
     board = Board(month.period, setup, Team.objects.order_by("code"), Filters(), month, AFTER)
     names = ("team", "namespace", "model", "accelerator", "site", "consumer")
-    splits = {by: [(row.label, row.gpu, row.tokens, row.adjustments) for row in board.rows(by)] for by in names}
+    splits = {by: [(row.label, row.parts) for row in board.rows(by)] for by in names}
     wasting = [(job.job, job.wasted, job.effect) for job in board.wasting()]
     return {"total": board.total, **splits, "wasting": wasting, "recovery": recovery_of(month.period, month)}
 

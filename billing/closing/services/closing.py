@@ -25,6 +25,7 @@ from billing.invoices.services.drafts import Draft, charges_by_invoice, drafts_w
 from billing.invoices.services.periods import PeriodError, period_open
 from billing.rating import rules
 from billing.rating.assessment import RatingResult, rate_period
+from billing.rating.gathering import layouts_write
 from billing.rating.input_fingerprint import reference_data_lock
 from billing.rating.services.charges import capacity_freeze, charges_write, idle_shares_write, pool_times_write
 from billing.runtime.gc_pause import collector_paused
@@ -246,6 +247,7 @@ def _write(
     blocked = write_teams(unwritten(period, assessment) if again else assessment, write)
     if not again:
         idle_shares_write(assessment=assessment, close_seq=close_seq)
+        layouts_write(assessment.layouts, close_seq)
     period.held_teams.all().delete()
     for item in blocked:
         item.period, item.held_at = period, now

@@ -31,6 +31,7 @@ from billing.corrections.note_lines import (
     NoteEntry,
     NoteError,
     allowance,
+    credit_kept,
     note_document,
     note_draft,
     ordered,
@@ -63,7 +64,7 @@ from billing.tenancy.models import Team
 from billing.tenancy.selectors import billing_setup
 from metering.intervals import MICROSECOND, fiscal_quarter_of, month_of
 from metering.messages import Message
-from pricing.money import PRICE_PLACES, amount_places, round_to, split_amount
+from pricing.money import PRICE_PLACES, amount_places, round_to
 from pricing.number_text import QUANTITY_PLACES
 from pricing.rating import DIVISOR
 
@@ -293,11 +294,7 @@ def carried_over(rebills: Sequence[tuple[NoteEntry, Decimal]]) -> list[NoteEntry
 
 def split_credit(credit: Decimal, entries: Sequence[NoteEntry]) -> list[tuple[NoteEntry, Decimal]]:
     """`credit` over the rebilled lines in proportion to their amounts, no more than all of them."""
-    charged = [max(entry.amount, ZERO) for entry in entries]
-    total = sum(charged, ZERO)
-    if not total or not credit:
-        return [(entry, ZERO) for entry in entries]
-    return list(zip(entries, split_amount(min(credit, total), charged), strict=True))
+    return list(zip(entries, credit_kept(credit, [entry.amount for entry in entries]), strict=True))
 
 
 def placed(entry: NoteEntry, position: int) -> BilledLine:

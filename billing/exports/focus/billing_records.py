@@ -14,6 +14,7 @@ from billing.exports.focus.cost_and_usage import (
     charge_category,
     description,
     detail_id,
+    of_commitment,
     service,
     sku_price_id,
     sub_account,
@@ -57,8 +58,9 @@ def _grain(line: Mapping[str, Any]) -> str:
     facts = service(line)
     grain = {
         "ServiceName": facts["ServiceName"], "SkuId": facts["SkuId"], "SkuMeter": facts["SkuMeter"],
-        "SkuPriceId": sku_price_id(line), "SubAccountId": sub_account(line),
-        "x_ChargeMonth": line["charge_period"], "x_PolicyVersion": line["policy"], "x_Reason": line["reason"],
+        "SkuPriceId": sku_price_id(line, bought=of_commitment(line)), "SubAccountId": sub_account(line),
+        "x_ChargeMonth": line["charge_period"], "x_PolicyVersion": line["policy"],
+        "x_PriceVersion": line["price_version"], "x_Reason": line["reason"],
     }  # fmt: skip
     return json.dumps({name: value for name, value in grain.items() if value}, sort_keys=True, ensure_ascii=False)
 

@@ -84,6 +84,7 @@ COST_AND_USAGE: Final = schema_of(
     ("AllocatedMethodDetails", TEXT, True),
     ("AllocatedResourceId", TEXT, True),
     ("AllocatedResourceName", TEXT, True),
+    ("AllocatedTags", TEXT, True),
     ("x_PriceVersion", TEXT, False),
     ("x_ChargeMonth", TEXT, False),
     ("x_TokenDirection", TEXT, True),

@@ -104,6 +104,7 @@ COST_AND_USAGE_RULES: Final[Rules] = {
         "CommitmentDiscountId",
     ),
     **_together(("AllocatedResourceId", "AllocatedResourceName"), "AllocatedMethodId"),
+    "AllocatedTags is null where nothing is split": _has("AllocatedTags") & ~_has("AllocatedMethodId"),
     "CommitmentDiscountStatus is stated exactly for usage under a commitment":
         _has("CommitmentDiscountStatus") != (COMMITTED & USAGE),
     "PricingCategory is Committed exactly there": _is("PricingCategory", "Committed") != (COMMITTED & USAGE),

@@ -179,14 +179,16 @@ def _constants(document: Mapping[str, Any], item: SplitLine) -> dict[str, Any]:
 
 
 def _allocation(item: SplitLine) -> dict[str, Any]:
-    """How the line was split from its whole; ratios of one whole add up to 1."""
+    """How the line was split from its whole; ratios of one whole add up to 1. A pool is tagged as its devices are."""
     line = item.line
+    pool = {"suanpan/accelerator": line["accelerator"], "suanpan/cluster": line["cluster"]}
     ratio = "" if item.ratio is None else fixed_text(item.ratio, ALLOCATED_PLACES)
     return {
         "AllocatedMethodId": f"{line['policy']}/{line['reason']}",
         "AllocatedMethodDetails": f'{{"Elements":[{{"AllocatedRatio":{ratio}}}]}}' if ratio else None,
         "AllocatedResourceId": allocated_resource(line),
         "AllocatedResourceName": line["sku"],
+        "AllocatedTags": _json(pool) if of_pool(line) else None,
         "ResourceType": "Pool" if of_pool(line) else "Shared Service",
     }
 
@@ -208,7 +210,7 @@ def _commitment(item: SplitLine) -> dict[str, Any]:
         "ConsumedUnit": None if own else line["unit"],
         "ListUnitPrice": price,
         "ContractedUnitPrice": price,
-        "SkuPriceId": f"{line['policy']}/{line['sku']}" if own else sku_price_id(line),
+        "SkuPriceId": sku_price_id(line, bought=own),
         **({"ResourceType": "Commitment"} if own else {}),
     }
 
@@ -245,7 +247,8 @@ def charge_category(line: Mapping[str, Any]) -> str:
 
 def description(line: Mapping[str, Any]) -> str:
     """What is charged, where, and why: the facts of the line in one sentence."""
-    subject, style = line["consumer"] or f"{line['cluster']}/{line['namespace']}", line.get("style")
+    place = "all consumers" if of_tokens(line) else f"{line['cluster']}/{line['namespace']}"
+    subject, style = line["consumer"] or place, line.get("style")
     if line["reason"] == UNUSED:
         text = f"Unused share of commitment {line['policy']} on {line['sku']}"
     elif line["reason"] == USED:
@@ -308,10 +311,14 @@ def service(line: Mapping[str, Any]) -> dict[str, Any]:
     return {**dict(zip(columns, names, strict=True)), "SkuId": line["sku"]}
 
 
-def sku_price_id(line: Mapping[str, Any]) -> str:
-    """One price of one price list; a resource may have a price of its own on each accelerator."""
+def sku_price_id(line: Mapping[str, Any], *, bought: bool = False) -> str:
+    """An entry of price lists, the same in every version and for every team: neither price nor contract is in it.
+
+    A resource may have a price of its own on each accelerator; hours that are `bought` ahead have one beside the daily one.
+    Source: FOCUS 1.4, Cost and Usage, SKU Price ID.
+    """
     priced = priced_class(line["token_class"] or "", line.get("context", ""))
-    parts = (line["price_version"], line["accelerator"], line["sku"], priced)
+    parts = (line["accelerator"], line["sku"], priced, line.get("qualifier"), "commitment" if bought else "")
     return "/".join(dict.fromkeys(part for part in parts if part))
 
 
@@ -356,7 +363,8 @@ def _account(line: Mapping[str, Any]) -> dict[str, Any]:
     if of_tokens(line):
         _, direction, cache_action = TOKEN_CLASSES[line["token_class"]]
         tokens = {"x_TokenDirection": direction, "x_TokenCacheAction": cache_action, "x_ModelId": line["sku"]}
-        return account | {"SubAccountName": line["consumer"], "SubAccountType": "Consumer"} | tokens
+        named = {"SubAccountName": line["consumer"], "SubAccountType": "Consumer"} if line["consumer"] else {}
+        return account | named | tokens
     if line["namespace"] is None:
         return {}
     tags = {"suanpan/cluster": line["cluster"], "suanpan/namespace": line["namespace"]}

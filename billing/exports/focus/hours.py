@@ -13,6 +13,7 @@ from billing.invoices.models import BillingPeriod
 from billing.rates.selectors import allocation_policy_at
 from billing.rating.assessment import RatingResult, rate_slice
 from billing.rating.efficiency import Verdict
+from billing.rating.gathering import teams_decided
 from billing.rating.grains import Grain, Place
 from billing.rating.models import EfficiencyVerdict
 from billing.rating.readings import NamesByTeam, Reading
@@ -73,11 +74,15 @@ class UsageOfClose:
         judged: Iterable[EfficiencyVerdict | Verdict] = EfficiencyVerdict.objects.filter(close_seq=close_seq)
         self._verdicts = adjusting(assessed.verdicts if late_change and assessed else judged)
         self._names = NamesByTeam(reference_data)
-        self._parts = [Slice.of(reference_data, own, month_of(own.start, period.zone), EpochFilter(before=close_seq))]
+        month, epochs = month_of(own.start, period.zone), EpochFilter(before=close_seq)
+        gathers = teams_decided(own, close_seq)
+        self._parts = [Slice.of(reference_data, own, month, epochs, gathered=gathers)]
         for late in late_windows(close_seq):
             window = Interval(late.start, late.end)
             month = month_of(late.start, period.zone)
-            self._parts.append(Slice.of(reference_data, window, month, late_epochs(close_seq), correction=True))
+            gathers = teams_decided(window, close_seq)
+            epochs = late_epochs(close_seq)
+            self._parts.append(Slice.of(reference_data, window, month, epochs, correction=True, gathered=gathers))
 
     def of(self, teams: Set[str], only: Set[LineKey] | None = None) -> HourlyUsage:
         """The hours of these teams: of all of their lines, or `only` of some."""

@@ -52,6 +52,7 @@ WORDS: dict[str, tuple[str, str]] = {
     "place": ("集群 / 命名空间", "Cluster / namespace"),
     "model": ("模型与类别", "Model and class"),
     "consumer": ("调用方", "Consumer"),
+    "all_consumers": ("全部调用方，见附件", "All consumers, see the annex"),
     "adjustment": ("调整", "Adjustment"),
     "basis": ("范围与依据", "Scope and policy"),
     "item": ("项目", "Item"),

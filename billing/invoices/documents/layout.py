@@ -243,6 +243,8 @@ def _lead(line: Line, wording: Wording) -> Label:
 def _place(line: Line, wording: Wording) -> list[str]:
     if line.consumer:
         return wording.name(line.consumer)
+    if line.token_class:
+        return wording.word("all_consumers")
     known = [part for part in (line.cluster, line.namespace) if part]
     return wording.name(" / ".join(known))
 

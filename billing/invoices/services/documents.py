@@ -9,6 +9,7 @@ from typing import IO, Any, Final, cast
 from django.db.models import QuerySet
 
 from billing.invoices.acceptance import printed_until
+from billing.invoices.annex import annex_file, gathered_lines
 from billing.invoices.documents import PdfRenderer, render_csv, render_xlsx
 from billing.invoices.issued import NotIssuedError, issued_notes
 from billing.invoices.models import Invoice, Note
@@ -17,14 +18,32 @@ from billing.runtime.atomic_file import whole_files
 from billing.runtime.canonical_json import canonical_json
 from billing.tenancy.models import BillingSetup, Team
 from billing.tenancy.selectors import billing_setup
-from metering.messages import Message
+from metering.messages import Message, UserError
 
-CONTENT_TYPES: Final = {
+CONTENT_TYPES: dict[str, str] = {
     "json": "application/json", "pdf": "application/pdf", "csv": "text/csv; charset=utf-8",
     "xlsx": "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
 }  # fmt: skip
 """Every format of a document, by the suffix of its file."""
-EXPORTED: Final = ("pdf", "csv", "xlsx")
+CONTENT_TYPES |= {f"consumers.{suffix}": CONTENT_TYPES[suffix] for suffix in ("json", "csv", "xlsx")}
+EXPORTED: Final = ("pdf", "csv", "xlsx", "json")
+ANNEX: Final = ("consumers.csv", "consumers.json")
+"""Files of an invoice that has lines of all consumers of its team (`billing.invoices.annex`)."""
+LONGEST_PDF: Final = 5_000
+"""The most lines of a PDF that nobody asked for by itself: some 25 to 40 are on a page, 200 pages are the most to print."""
+
+
+def exported(document: Invoice | Note) -> list[str]:
+    """List the suffixes of a document's files in an export: no PDF of more than 200 pages, and the annex if there is one."""
+    number = len(document_of(document)["lines"])
+    suffixes = [suffix for suffix in EXPORTED if suffix != "pdf" or number <= LONGEST_PDF]
+    return [*suffixes, *(ANNEX if isinstance(document, Invoice) and gathered_lines(document).exists() else ())]
+
+
+class NoteWithoutAnnexError(UserError):
+    """An annex was asked for of a note."""
+
+    code = "no_annex"
 
 
 def document_file(
@@ -32,6 +51,10 @@ def document_file(
     renderer: PdfRenderer | None = None,
 ) -> bytes:  # fmt: skip
     """An invoice or note in a format of CONTENT_TYPES; a draft is marked as one. `renderer`: one that is there already."""
+    if suffix.startswith("consumers."):
+        if not isinstance(stored, Invoice):
+            raise NoteWithoutAnnexError(Message("%(number)s is a note: its lines have no annex", number=stored.number))
+        return annex_file(stored, suffix.removeprefix("consumers."))
     if suffix == "json":
         return (stored.document or canonical_json(stored.draft)).encode()
     document, sha256, issued_at = document_of(stored), stored.sha256 or None, stored.issued_at
@@ -46,14 +69,14 @@ def document_file(
 def invoices_export(
     *, month: str, directory: Path, language: str = "zh-en", advance: Callable[[int], None] = lambda _: None
 ) -> list[Path]:
-    """PDF, CSV and XLSX of each issued invoice and note; a file appears whole, under its final name, or not at all."""
+    """Write the files of each issued invoice and note; each appears whole, under its final name, or not at all."""
     documents = issued_so_far(month)
-    names = {f"{document.number}.{suffix}" for document in documents for suffix in EXPORTED}
+    names = {f"{document.number}.{suffix}" for document in documents for suffix in exported(document)}
     written: list[Path] = []
     setup, renderer = billing_setup(), PdfRenderer()
     with whole_files(directory, names) as write:
         for document in documents:
-            for suffix in EXPORTED:
+            for suffix in exported(document):
                 body = document_file(document, suffix, language=language, setup=setup, renderer=renderer)
                 written.append(write(directory / f"{document.number}.{suffix}", body))
             advance(1)
@@ -103,7 +126,7 @@ def _zipped(documents: list[Invoice | Note], language: str) -> Iterator[bytes]:
     sent, setup, renderer = _Sent(), billing_setup(), PdfRenderer()
     with zipfile.ZipFile(cast(IO[bytes], sent), "w", zipfile.ZIP_DEFLATED) as archive:
         for document in documents:
-            for suffix in EXPORTED:
+            for suffix in exported(document):
                 body = document_file(document, suffix, language=language, setup=setup, renderer=renderer)
                 archive.writestr(_entry(f"{document.number}.{suffix}", document), body)
             yield sent.take()

@@ -19,12 +19,13 @@ from billing.portal.filters import Filters
 from billing.portal.htmx import HtmxRequest
 from billing.portal.months import month_choice
 from billing.portal.splits import NAMES, SplitRow, first_rows, split, whole_lines
-from billing.portal.statements import month_facets
-from billing.portal.tables import Column, Table, columns, constant, download
+from billing.portal.statements import month_facets, sections_shown
+from billing.portal.tables import BY_SECTION, Column, Table, columns, constant, download
 from billing.tenancy.access import Right, access_of, teams_visible_to
 from billing.tenancy.models import BillingSetup, Team
 from metering.intervals import previous_month
 from metering.messages import Message
+from pricing.meters import SECTIONS
 
 DRILL = {"team": "namespace", "site": "namespace", "namespace": "workload", "accelerator": "namespace", "model": "consumer",
          "consumer": "model", "queue": "workload"}
@@ -97,13 +98,12 @@ def _names(rows: Sequence[SplitRow], known: Sequence[Team] | None) -> dict[str, 
 def _first_look(shown: Board, by: str) -> dict[str, Any]:
     rows = shown.rows(by)
     first, rest, left_out = first_rows(rows)
+    sums = {name: sum((row.parts[name] for row in rows), Decimal("0.00")) for name in SECTIONS}
     return {
         "rows": first, "rest": rest, "left_out": left_out, "drill": DRILL.get(by, ""),
         "largest": max((row.gpu + row.tokens for row in rows), default=None),
         "total": shown.total, "last": shown.last_month(), "wasting": shown.wasting(),
-        "sums": {
-            name: sum((getattr(row, name) for row in rows), Decimal("0.00")) for name in ("gpu", "tokens", "adjustments")
-        },
+        "sums": sums, "sections": sections_shown(row.parts for row in rows),
     }  # fmt: skip
 
 
@@ -131,7 +131,7 @@ PARTS: dict[str, Callable[[Board], dict[str, Any]]] = {
 
 def _tables(shown: Board, by: str) -> dict[str, Callable[[], Table]]:
     month = shown.period.month
-    amounts = columns("gpu", "tokens", "adjustments", "total", look="money")
+    amounts = [*BY_SECTION, Column("total", "money")]
     return {
         "split": lambda: Table.of(
             f"spending-by-{by}-{month}", shown.rows(by), [constant("month", month), Column(by, of="label"), *amounts]

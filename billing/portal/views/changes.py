@@ -31,6 +31,10 @@ Kind = RetroactiveChange.Kind
 OWNERSHIP = (Kind.NAMESPACE, Kind.CONSUMER)
 
 
+SUMS = ("charged", "should_be", "credited", "kept", "difference")
+"""Figures of the effect on a team's month."""
+
+
 @dataclass(frozen=True)
 class ShownChange:
     """A change with the part of its effect that the person may see, and the teams that they may take note for."""
@@ -52,8 +56,16 @@ class ShownChange:
         return sum((row.should_be for row in self.effect), Decimal("0.00"))
 
     @property
+    def credited(self) -> Decimal:
+        return sum((row.credited for row in self.effect), Decimal("0.00"))
+
+    @property
+    def kept(self) -> Decimal:
+        return sum((row.kept for row in self.effect), Decimal("0.00"))
+
+    @property
     def difference(self) -> Decimal:
-        return self.should_be - self.charged
+        return sum((row.difference for row in self.effect), Decimal("0.00"))
 
 
 class ChangeForm(PageForm):
@@ -133,13 +145,12 @@ def _effects(request: HttpRequest) -> Table:
     """What each change does to each team and month that the person may see."""
     columns = [Column(name) for name in ("change", "kind", "status", "month", "team")]
     rows = [
-        [change.name, change.kind, change.status, row.month, row.team, row.charged, row.should_be, row.difference]
+        [change.name, change.kind, change.status, row.month, row.team, *(getattr(row, name) for name in SUMS)]
         for change in changes_all()[:SHOWN]
         if (found := _shown(request, change)) is not None
         for row in found.effect
     ]
-    sums = (Column("charged", "money"), Column("should_be", "money"), Column("difference", "money"))
-    return Table("changes-of-closed-time", [*columns, *sums], rows)
+    return Table("changes-of-closed-time", [*columns, *(Column(name, "money") for name in SUMS)], rows)
 
 
 def _list(request: HttpRequest, setup: BillingSetup, refused: PageForm | None = None) -> HttpResponse:

@@ -16,6 +16,7 @@ from billing.corrections.disputed import disputed_amount, disputes_of
 from billing.corrections.services.proof import period_verify
 from billing.explorer.labels import unknown_texts
 from billing.invoices.acceptance import acceptance_of, due_of
+from billing.invoices.annex import gathered_lines
 from billing.invoices.models import BillingPeriod, Invoice, Note
 from billing.invoices.selectors import document_of, mails_of, state_of, with_cost_center
 from billing.invoices.services.documents import CONTENT_TYPES, document_file
@@ -77,7 +78,7 @@ def invoice(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
     found = invoice_or_404(request, pk)
     document = document_of(found)
     context = {
-        "nav": "invoices", "setup": setup, "invoice": found, "document": document,
+        "nav": "invoices", "setup": setup, "invoice": found, "document": document, "annex": gathered_lines(found).exists(),
         "sections": sections_of(document, _digests(found)), "unknown": unknown_texts(_unknown(document), hours),
         "notes": notes_visible(teams_visible_to(request.user)).filter(invoice=found), "state": state_of(found),
         "disputes": disputes_of().filter(invoice=found), "disputed": disputed_amount([found]),
@@ -151,7 +152,7 @@ def download(request: HttpRequest, setup: BillingSetup, pk: int, kind: str) -> H
 
 def download_of(kind: str, stored: Invoice | Note, name: str) -> HttpResponse:
     """An invoice or note as a file to keep.  Raises Http404 for another kind of file."""
-    if kind not in CONTENT_TYPES:
+    if kind not in CONTENT_TYPES or (isinstance(stored, Note) and kind.startswith("consumers.")):
         raise Http404(f"no file of kind {kind!r}")
     named = {"Content-Disposition": f'attachment; filename="{name}.{kind}"'}
     return HttpResponse(document_file(stored, kind), content_type=CONTENT_TYPES[kind], headers=named)

@@ -17,8 +17,8 @@ from billing.portal.fresh import page_freshness, scope_seen
 from billing.portal.late_usage import late_amount
 from billing.portal.months import month_choice
 from billing.portal.selectors import TrendPoint, invoiced_trend, open_months, team_rows
-from billing.portal.statements import Month, Statement, month_statements
-from billing.portal.tables import DATED, Column, Table, columns, constant, download
+from billing.portal.statements import Month, Statement, month_statements, sections_shown
+from billing.portal.tables import BY_SECTION, DATED, Column, Table, columns, constant, download
 from billing.rating.freshness import Freshness
 from billing.tenancy.access import teams_visible_to
 from billing.tenancy.models import BillingSetup
@@ -26,7 +26,7 @@ from billing.tenancy.models import BillingSetup
 TEAM = [
     Column("team", of="team.code"), Column("name", of="team.name"), Column("cost_center"),
     Column("mode", of=lambda row: "shadow" if row.shadow else "chargeback"),
-    *columns("gpu", "tokens", "adjustments", "total", "budget", look="money"), Column("budget_used", "ratio"),
+    *BY_SECTION, *columns("total", "budget", look="money"), Column("budget_used", "ratio"),
     Column("invoice", of=lambda row: row.invoice.number if row.invoice else None),
     Column("status", of=lambda row: row.invoice.status if row.invoice else None),
 ]  # fmt: skip
@@ -63,7 +63,7 @@ def overview(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
         "largest": max((row.gpu + row.tokens for row in rows), default=None),
         "late": late_amount(month.charged),
         "trend": trend, "net": trend[-1], "trend_chart": trend_chart(trend, choice.month, setup.currency),
-        "totals": month.sums,
+        "totals": month.sums, "sections": sections_shown(row.parts for row in rows),
         "stage": stage_of(month), "as_of": month.as_of,
     }  # fmt: skip
     return render(request, "portal/overview.html", context)

@@ -11,8 +11,8 @@ from billing.portal.fresh import page_freshness
 from billing.portal.months import month_choice
 from billing.portal.recovery import MonthSum, Recovery, months_compared, recovery_of
 from billing.portal.selectors import open_months
-from billing.portal.statements import month_facets
-from billing.portal.tables import DATED, Column, Table, columns, constant, download
+from billing.portal.statements import month_facets, sections_shown
+from billing.portal.tables import BY_SECTION, DATED, Column, Table, columns, constant, download
 from billing.portal.views.overview import stage_of
 from billing.tenancy.access import Right, teams_visible_to
 from billing.tenancy.models import BillingSetup
@@ -34,7 +34,7 @@ def recovery(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     context = {
         "nav": "recovery", "setup": setup, "choice": choice, "period": choice.period, "month": month,
         "recovery": found, "months": months, "fresh": fresh, "as_of": month.as_of,
-        "stage": stage_of(month),
+        "stage": stage_of(month), "sections": sections_shown(item.parts for item in months if item.parts),
     }  # fmt: skip
     return render(request, "portal/recovery.html", context)
 
@@ -50,7 +50,7 @@ MARGIN = [
     Column("mean_price_per_1m", "price", "price"), Column("cost_per_1m", "price", "cost"), Column("margin", "ratio"),
 ]  # fmt: skip
 MONTH = [
-    Column("month"), *columns("gpu", "tokens", "adjustments", "noted", "net", "change", look="money"), Column("state"),
+    Column("month"), *BY_SECTION, *columns("noted", "net", "change", look="money"), Column("state"),
     DATED,
 ]  # fmt: skip
 

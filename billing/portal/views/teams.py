@@ -172,6 +172,10 @@ def _token_levels(found: dict[str, Any], request: HttpRequest, line: StatementLi
     scope = drilldown.scope_of(line, period, month.reference_data, kept=month.as_of is not None)
     by_day = drilldown.days_of_tokens(line, scope)
     found |= {"by_day": by_day, "levels": {"days": by_day}}
+    if not line.key.consumer:
+        by_consumer = drilldown.consumers(line, scope)
+        found |= {"by_consumer": drilldown.first_rows(by_consumer)}
+        found["levels"]["consumers"] = by_consumer
     if "day" not in request.GET:
         return
     day = _day(request.GET["day"])

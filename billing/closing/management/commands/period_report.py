@@ -38,6 +38,11 @@ def print_report(command: AppCommand, report: Report) -> None:
     if report.acceptance:
         counts = ", ".join(f"{count} {state}" for state, count in report.acceptance.items())
         command.say(f"  acceptance of invoices (silence for 5 business days): {counts}")
+    for row in report.rounded:
+        command.say(
+            f"  rounding of lines: {row['team']} {row['month']}: exact {row['exact']}, lines {row['lines']}, "
+            f"rounding {row['rounding']}"
+        )
     for check in report.checks:
         mark = "FAIL" if not check.ok else "ok  " if check.compared else "--  "
         command.say(f"  {mark} {check.name}: {check.detail}")

@@ -116,9 +116,10 @@ class Command(AppCommand):
         for team, problem in sorted(effect.unrated.items()):
             self.say(f"  {team} cannot be rated, what moves of it is unknown: {problem}")
         for row in effect.by_team_and_month():
+            before = f" credited before {row.credited:>14}, of which {row.kept} stays" if row.credited else ""
             self.say(
                 f"  {row.month} {row.team:<20} charged {row.charged:>14} should be {row.should_be:>14} "
-                f"difference {row.difference:>14}"
+                f"difference {row.difference:>14}{before}"
             )
         for note in Note.objects.filter(correction__change=change).order_by("kind", "sequence"):
             self.say(f"  {note.number or '(draft)':<28} {note.total:>14} {note.currency}")
