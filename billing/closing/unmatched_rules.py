@@ -103,7 +103,7 @@ def _efficiency(context: Context) -> Iterator[UnmatchedRule]:
 
 
 def _interruptions(context: Context) -> Iterator[UnmatchedRule]:
-    carried = {(key.policy, key.reason) for key in _keys(context) if key.kind == "interruption"}
+    carried = {(key.policy, key.reason) for key in _keys(context) if key.reason}
     for rule in interruption_rules():
         if (rule.policy, rule.reason) not in carried and _in_force(
             context.period.window, rule.valid_from, rule.valid_until

@@ -25,11 +25,11 @@ from billing.usage.services.sealing import ClosedMonth, usage_seal
 from billing.usage.store.records import record_stored
 from metering.intervals import billing_month
 from metering.token_keys import token_key
-from tests.factories import AFTER, apply, ingest_tokens, token_record
+from tests.factories import AFTER, apply, ingest_tokens, person, signed_in, token_record
 from tests.factories.commands import TOKEN_ROW, Manage, file
 from tests.factories.ingest import answer
+from tests.factories.pages import statements_of
 from tests.factories.token_endpoint import body, through_django
-from tests.integration.test_portal import lines_of, signed_in
 from tests.stored_rows import query, rewrite
 
 pytestmark = pytest.mark.django_db
@@ -194,9 +194,10 @@ def test_a_month_that_closed_before_there_were_such_fields_stays_proven(tmp_path
 def test_the_page_of_an_hour_shows_what_a_request_stated(tmp_path: Path) -> None:
     apply(tmp_path)
     ingest_tokens(token_record(1, service_tier="auto", searches=2), token_record(2))
-    line = next(line for line in lines_of("2026-10", "nlp", "tokens") if line.key.token_class == "input")
+    statement = next(one for one in statements_of(is_group=False).statements if one.team.code == "nlp")
+    line = next(line for line in statement.lines if line.key.kind == "tokens" and line.key.token_class == "input")
     wanted = {"month": "2026-10", "day": "2026-10-15", "hour": datetime(2026, 10, 15, 4, tzinfo=UTC).isoformat()}
-    client = signed_in("nlp-lead", "nlp")
+    client = signed_in(person("nlp-lead", "lead", team="nlp"))
     page = client.get(f"/teams/nlp/lines/{line.digest}/", wanted).content.decode()
     assert page.count("service_tier standard · searches 2") == 1
     table = client.get(f"/teams/nlp/lines/{line.digest}/", {**wanted, "as": "csv", "table": "requests"}).content.decode()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 OURS = ("billing", "metering", "pricing")
-IN_A_GATEWAY = {"litellm"}
+IN_A_GATEWAY = {"litellm", "fastapi"}
 """Installed where the callback runs, by its gateway."""
 ON_A_CLUSTER = {"pyspark", "py4j"}
 """Installed from the group `cluster` by who recounts a sealed month with Spark."""

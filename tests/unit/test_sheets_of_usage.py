@@ -148,7 +148,9 @@ WRONG_SHEETS: list[tuple[Callable[[Any], Any], str]] = [
     (lambda sheet: sheet.delete_rows(1, 9), "is empty; the first row must name the columns"),
     (lambda sheet: sheet.cell(1, 5, "Model"),
      "row 1: unknown column 'Model'; known are source, id, time, consumer, model, input_tokens, cache_read_input_tokens, "
-     "cache_creation_input_tokens, output_tokens, reasoning_output_tokens"),
+     "cache_creation_input_tokens, output_tokens, reasoning_output_tokens, service_tier, deployment, hardware, "
+     "cache_creation_1h_input_tokens, audio_input_tokens, image_input_tokens, audio_output_tokens, image_output_tokens, "
+     "searches, tool_calls, tags"),
     (lambda sheet: sheet.cell(1, 5, "consumer"), "row 1: column 'consumer' is there twice"),
     (lambda sheet: sheet.delete_cols(5), "row 1: column 'model' is missing"),
     (lambda sheet: sheet.cell(3, 12, "a remark"), "row 1: column K has no name"),
