@@ -21,7 +21,7 @@ from billing.invoices.lines import invoice_lines
 from billing.invoices.models import BillingPeriod, Invoice, InvoiceLine
 from billing.invoices.selectors import unbuilt_drafts
 from billing.rates.selectors import rate_card
-from billing.rating.gathering import used_in_close
+from billing.rating.gathering import is_gathered, used_in_close
 from billing.rating.grains import Grain
 from billing.rating.reference_data import ReferenceData
 from billing.rating.retroactive import CorrectedRateCard
@@ -90,7 +90,7 @@ def month_lines(month: str, zone: str) -> MonthLines:
 
 def _by_consumer(amounts: Mapping[LineKey, Fraction], own: Interval, zone: str, as_of: int) -> list[Spent]:
     """What was spent on lines; one of all consumers of a team as what each of them spent."""
-    gathered = [key for key in amounts if key.kind == "tokens" and not key.consumer]
+    gathered = [key for key in amounts if is_gathered(key)]
     used = used_in_close(gathered, own, zone, as_of) if gathered else {}
     found: list[Spent] = []
     for key, amount in amounts.items():

@@ -23,6 +23,7 @@ from billing.usage.scope import EpochFilter
 from billing.usage.selectors import late_epochs, late_windows
 from billing.usage.store.sums import TokenSums
 from metering.intervals import Interval, month_of
+from pricing.meters import TOKENS, line_kind
 from pricing.money import EXACT, split_amount
 from pricing.rate_card import UnpricedError
 from pricing.rating import LineKey, TokenSum, token_line
@@ -69,7 +70,12 @@ def gathered(usage: Iterable[Used], teams: Collection[str]) -> list[Used]:
 
 def gathered_teams(keys: Iterable[LineKey]) -> frozenset[str]:
     """Find the teams whose token lines are gathered: they name no consumer."""
-    return frozenset(key.team for key in keys if key.kind == "tokens" and not key.consumer)
+    return frozenset(key.team for key in keys if is_gathered(key))
+
+
+def is_gathered(key: LineKey) -> bool:
+    """Whether a line is of all consumers of its team."""
+    return line_kind(key.kind).meter is TOKENS and not key.consumer
 
 
 def layouts_write(layouts: Mapping[str, bool], close_seq: int) -> None:

@@ -16,7 +16,6 @@ import yaml
 from billing.corrections.services.corrections import LineCredit
 from billing.corrections.services.proof import period_verify
 from billing.exports.journal import Chart
-from billing.exports.services.journal import journal_export
 from billing.invoices.models import Invoice
 from billing.invoices.selectors import document_of
 from billing.setup.file import SetUpFileError
@@ -24,8 +23,6 @@ from billing.setup.owners import teams_declared
 from billing.tenancy.models import Team
 from billing.tenancy.services import cost_centers_refresh
 from tests.factories import (
-    SET_UP,
-    allocation_record,
     apply,
     ingest_allocations,
     ingest_tokens,
@@ -34,21 +31,12 @@ from tests.factories import (
     token_record,
 )
 from tests.factories.corrections import FIRST, NOVEMBER_OVER, bill, credit, people
+from tests.factories.cost_centers import MOVES, posted, teams, used
 
 pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]
-MOVES = [{"value": "CC-210", "valid_from": "2026-01-01"}, {"value": "CC-211", "valid_from": "2026-10-11"}]
 LISTED = [
     {"value": "CC-210", "valid_from": None}, {"value": "CC-211", "valid_from": "2026-10-11T00:00:00+08:00"}
 ]  # fmt: skip
-
-
-def teams(cost_center: Any = MOVES) -> list[dict[str, Any]]:
-    first, *others = SET_UP["teams"]
-    return [{**first, "cost_center": cost_center}, *others]
-
-
-def used(number: int, start: str, end: str, **changed: Any) -> dict[str, Any]:
-    return allocation_record(number, started_at=start, ended_at=end, observed_until=end, **changed)
 
 
 @pytest.fixture(scope="module")
@@ -63,15 +51,6 @@ def october(for_all_tests: Path) -> Path:
     )
     bill()
     return for_all_tests
-
-
-def posted(directory: Path, month: str = "2026-10", chart: Chart | None = None) -> list[tuple[str, str, Decimal]]:
-    """Document, cost centre and net amount of every posting to a consumer, credits negative."""
-    exported = journal_export(month=month, path=directory / "journal.csv", chart=chart or Chart())
-    return [
-        (journal.invoice_number, entry.cost_center, (entry.debit or Decimal(0)) - (entry.credit or Decimal(0)))
-        for journal in exported.journals for entry in journal.entries if entry.account == Chart().consumer_account
-    ]  # fmt: skip
 
 
 def test_the_journal_splits_lines_by_time_of_use_and_the_document_lists_the_centres(october: Path) -> None:

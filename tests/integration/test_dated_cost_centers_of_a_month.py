@@ -10,7 +10,7 @@ from billing.invoices.selectors import period_of
 from billing.setup.file import SetUpFileError
 from tests.factories import apply, ingest_allocations
 from tests.factories.corrections import bill
-from tests.integration.test_dated_cost_centers import posted, teams, used
+from tests.factories.cost_centers import posted, teams, used
 
 pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]
 
