@@ -222,7 +222,7 @@ MATRIX: dict[str, tuple[str, dict[str, int]]] = {
     "api/v1/price-drafts": ("GET", COSTS),
     "api/v1/charges": ("GET", LIST),
     "api/v1/invoices": ("GET", LIST),
-    "api/v1/^invoices/(?P<number>[^/]+?)(?:\\.(?P<suffix>json|pdf|csv|xlsx))?$": ("GET", API),
+    "api/v1/^invoices/(?P<number>[^/]+?)(?:\\.(?P<suffix>(?:consumers\\.)?(?:json|csv|xlsx)|pdf))?$": ("GET", API),
     "api/v1/disputes": ("GET", LIST),
     "api/v1/disputes/<int:pk>": ("GET", API),
     "api/v1/credit-notes": ("GET", LIST),

@@ -73,7 +73,7 @@ OPERATIONS: Final[dict[str, dict[str, Cells]]] = {
     "GET price-drafts": DRAFTS,
     "GET charges": {"invoices:read": SAME},
     "GET invoices": {"invoices:read": SAME},
-    "GET ^invoices/(?P<number>[^/]+?)(?:\\.(?P<suffix>json|pdf|csv|xlsx))?$": {"invoices:read": OF_ONE},
+    "GET ^invoices/(?P<number>[^/]+?)(?:\\.(?P<suffix>(?:consumers\\.)?(?:json|csv|xlsx)|pdf))?$": {"invoices:read": OF_ONE},
     "GET credit-notes": {"invoices:read": SAME},
     "GET ^credit-notes/(?P<number>[^/]+?)(?:\\.(?P<suffix>json|pdf|csv|xlsx))?$": {"invoices:read": OF_ONE},
     "GET disputes": {"invoices:read": SAME},
