@@ -42,7 +42,7 @@ def reached_in(window: Interval) -> list[Reached]:
         for cluster, (from_file, until) in held.items()
     ]
     for source, hour in used.items():
-        from_file = files.get(source, window.start) >= hour
+        from_file = source in files and files[source] >= hour
         through = files[source] if from_file else watched.get(source, hour + HOUR)
         found.append(Reached("tokens", source, from_file and source not in watched, through))
     return sorted(Reached(one.kind, one.name, one.from_file, min(one.through, window.end)) for one in found)

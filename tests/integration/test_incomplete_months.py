@@ -50,7 +50,7 @@ def test_documents_of_a_month_name_the_teams_without_one(half_issued: None, tmp_
     invoices_approve(month="2026-10", actor="fin")
     invoices_issue(month="2026-10", actor="ops", now=OCTOBER_OVER)
     done = manage("export_invoices", "2026-10", "--out", tmp_path / "out")
-    assert done.out.splitlines() == [f"6 files of 2 documents in {tmp_path / 'out'}"]
+    assert done.out.splitlines() == [f"8 files of 2 documents in {tmp_path / 'out'}"]
     assert archive_name("2026-10") == 'attachment; filename="documents-2026-10.zip"'
 
 
