@@ -139,11 +139,11 @@ class DiffSerializer(serializers.Serializer[Any]):
 
 
 class EffectSumSerializer(serializers.Serializer[Any]):
-    """Amounts before and after; percent is null where nothing was charged before."""
+    """Amounts before and after; null where a price is missing; percent also where nothing was."""
 
     before = serializers.CharField()
-    after = serializers.CharField()
-    difference = serializers.CharField()
+    after = serializers.CharField(allow_null=True)
+    difference = serializers.CharField(allow_null=True)
     percent = serializers.CharField(allow_null=True)
 
 

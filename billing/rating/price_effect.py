@@ -6,7 +6,7 @@ of earlier months are on neither side: they keep the price of their own time.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from fractions import Fraction
@@ -36,11 +36,15 @@ class EffectKey:
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """Amounts before and after. An amount of zero means that nothing is charged there at all."""
+    """Amounts before and after. An amount of zero means that nothing is charged there at all.
+
+    `unpriced`: some of its usage has no price in the other list, so that it is in no amount after.
+    """
 
     key: EffectKey
     before: Decimal
     after: Decimal
+    unpriced: bool = False
 
     @property
     def difference(self) -> Decimal:
@@ -48,8 +52,8 @@ class Effect:
 
     @property
     def percent(self) -> Decimal | None:
-        """The difference in percent of what was charged, with 2 decimals; None where nothing was."""
-        if not self.before:
+        """The difference in percent of what was charged, with 2 decimals; None where nothing was, or a price is missing."""
+        if not self.before or self.unpriced:
             return None
         return round_to(Fraction(self.difference) / Fraction(self.before) * 100, PERCENT_PLACES)
 
@@ -99,18 +103,21 @@ class PriceEffect:
 
     def _summed(self, by: Callable[[EffectKey], EffectKey]) -> list[Effect]:
         sums: dict[EffectKey, list[Decimal]] = defaultdict(lambda: [ZERO, ZERO])
+        unpriced: set[EffectKey] = set()
         for row in self.rows:
-            pair = sums[by(row.key)]
-            pair[0] += row.before
-            pair[1] += row.after
-        return [Effect(key, *sums[key]) for key in sorted(sums)]
+            key = by(row.key)
+            sums[key][0] += row.before
+            sums[key][1] += row.after
+            unpriced |= {key} if row.unpriced else set()
+        return [Effect(key, sums[key][0], sums[key][1], key in unpriced) for key in sorted(sums)]
 
 
 def _document(effect: Effect) -> dict[str, str | None]:
+    unknown = effect.unpriced and not effect.after
     return {
         "before": format(effect.before, "f"),
-        "after": format(effect.after, "f"),
-        "difference": format(effect.difference, "f"),
+        "after": None if unknown else format(effect.after, "f"),
+        "difference": None if effect.unpriced else format(effect.difference, "f"),
         "percent": None if effect.percent is None else format(effect.percent, "f"),
     }
 
@@ -147,12 +154,18 @@ def _instead_of(card: RateCard, prices: PriceVersion, window: Interval) -> RateC
 def compare(before: RatingResult, after: RatingResult) -> PriceEffect:
     """Two assessments of the same usage, line by line. A team that one of them cannot rate is left out of both."""
     sums, unrated = (_amounts(before.charges), _amounts(after.charges)), before.faults | after.faults
+    missing = {item.sku for item in after.unpriced}
     rows = [
-        Effect(key, sums[0].get(key, ZERO), sums[1].get(key, ZERO))
+        Effect(key, sums[0].get(key, ZERO), sums[1].get(key, ZERO), key not in sums[1] and _named(key, missing))
         for key in sorted(sums[0].keys() | sums[1].keys())
         if key.team not in unrated
     ]
     return PriceEffect(rows, before.unpriced, after.unpriced, unrated)
+
+
+def _named(key: EffectKey, missing: Collection[str]) -> bool:
+    """Say whether usage without a price is of this SKU: of tokens its name is model and class, and a bucket of prompts."""
+    return any(sku == key.sku or sku.startswith(f"{key.sku} {key.token_class}") for sku in missing)
 
 
 def _amounts(charges: Iterable[Charge]) -> dict[EffectKey, Decimal]:

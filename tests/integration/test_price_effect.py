@@ -99,7 +99,10 @@ def test_what_the_draft_forgets_is_named_not_priced_at_zero(october: None) -> No
     ]
     assert found.unpriced_before == []
     gone = next(row for row in found.rows if row.key.token_class == "output")
-    assert (gone.before, gone.after) == (D("0.80"), D("0.00"))
+    assert (gone.before, gone.after, gone.unpriced, gone.percent) == (D("0.80"), D("0.00"), True, None)
+    shown = next(row for row in found.as_dict()["rows"] if row["token_class"] == "output")
+    assert (shown["before"], shown["after"], shown["difference"], shown["percent"]) == ("0.80", None, None, None)
+    assert found.total.percent is None
 
 
 def test_a_price_for_what_had_none_shows_no_percent(october: None) -> None:

@@ -184,5 +184,8 @@ def _price(price: Any) -> str:
 
 
 def _effect_line(name: str, row: Effect) -> str:
+    if row.unpriced:
+        after = f"{row.after:,f}" if row.after else "no price"
+        return f"  {name:<40} {row.before:>16,f} {after:>16} {'unknown':>16} {'':>9}".rstrip()
     percent = "new" if row.percent is None and row.after else f"{row.percent or 0:+.2f}"
     return f"  {name:<40} {row.before:>16,f} {row.after:>16,f} {row.difference:>+16,f} {percent:>9}"
