@@ -8,6 +8,7 @@ import msgspec
 from django.db.models import QuerySet
 from django.http import HttpResponse
 from django.utils import timezone
+from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import (
     OpenApiParameter,
@@ -165,6 +166,19 @@ class GatewayAuthentication(ApiTokenAuthentication):
     def authenticate(self, request: Request) -> tuple[TokenUser, ApiToken] | None:
         token = token_of(gateway_credentials(request.META))
         return (TokenUser(token), token) if token else None
+
+
+class GatewayScheme(OpenApiAuthenticationExtension):
+    """How the OpenAPI description names that header."""
+
+    target_class = GatewayAuthentication
+    name = "gatewayToken"
+
+    def get_security_definition(self, auto_schema: Any) -> dict[str, str]:
+        return {
+            "type": "apiKey", "in": "header", "name": "X-Suanpan-Authorization",
+            "description": "`Bearer <token>`; without it `Authorization`",
+        }  # fmt: skip
 
 
 class BudgetAuthorizeEndpoint(Asked):

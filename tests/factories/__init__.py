@@ -149,6 +149,13 @@ def ingest_capacity(**fields: Any) -> IngestOutcome:
     )  # fmt: skip
 
 
+def known_accelerators(*names: str) -> None:
+    """Report a device of each that a cluster had for a day of September, so that rules may name them."""
+    for name in names:
+        day = {"from": "2026-09-01T00:00:00Z", "until": "2026-09-02T00:00:00Z"}
+        ingest_capacity(cluster="hq-1", node=name, accelerator=name, resource="nvidia.com/gpu", quantity=1, **day)
+
+
 def ingest_sample(**fields: Any) -> IngestOutcome:
     """Report what was measured of a job, in bf16 and all of the time where nothing else is said, as the door does."""
     raw = json.dumps({"cluster": "hq-1", "dtype": "bf16", "coverage": "1", **fields}).encode()

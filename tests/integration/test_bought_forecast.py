@@ -16,7 +16,15 @@ from billing.budgets.scope import Scope
 from billing.budgets.services import days_store, forecasts_update, standings_refresh
 from billing.rating.selectors import reference_data_known
 from metering.intervals import billing_month
-from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, token_record
+from tests.factories import (
+    SET_UP,
+    allocation_record,
+    apply,
+    ingest_allocations,
+    ingest_tokens,
+    known_accelerators,
+    token_record,
+)
 
 pytestmark = pytest.mark.django_db
 ZONE = "Asia/Shanghai"
@@ -43,6 +51,7 @@ def used(days: range, first: int = 0, **changed: Any) -> None:
 def prepared(directory: Path, *commitments: dict[str, str], prices: Any = (), **scope: str) -> Budget:
     budget = {"team": "nlp", "amount": "5000.00", "valid_from": "2026-10-01", **scope}
     versions = [*SET_UP["price_versions"], *prices]
+    known_accelerators("NVIDIA-A800", "NVIDIA-B200")
     apply(directory, budgets=[budget], commitments=list(commitments), price_versions=versions)
     used(range(1, 5))
     return Budget.objects.get()

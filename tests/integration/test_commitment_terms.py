@@ -26,7 +26,7 @@ from billing.rating.services.commitment_terms import (
 )
 from billing.tenancy.models import AuditEntry, Team
 from billing.tenancy.tokens import api_token_create
-from tests.factories import allocation_record, apply, ingest_allocations, ingest_capacity, own_token, person, signed_in
+from tests.factories import allocation_record, apply, ingest_allocations, known_accelerators, own_token, person, signed_in
 from tests.factories.closing import close, lines
 from tests.factories.months import NOVEMBER_OVER
 from tests.factories.pages import statements_of
@@ -44,9 +44,7 @@ FIELDS = {"name": "nlp-2026", "team": "nlp", "accelerator": "NVIDIA-H800", "gpu_
 def scenario(for_all_tests: Path) -> None:
     """lin is of finance, ada approves, tom leads nlp, which holds 10 GPUs for 10 hours on 5 October: 100 hours."""
     apply(for_all_tests)
-    for accelerator in ("NVIDIA-H80", "NVIDIA-A100"):  # pools of September, which no price list names
-        ingest_capacity(cluster="hq-1", node=accelerator, accelerator=accelerator, resource="nvidia.com/gpu", quantity=1,
-                        **{"from": "2026-09-01T00:00:00Z", "until": "2026-09-02T00:00:00Z"})  # fmt: skip
+    known_accelerators("NVIDIA-H80", "NVIDIA-A100")  # pools that no price list names
     for name, role in (("lin", "finance"), ("ada", "approver"), ("eve", "auditor")):
         person(name, role)
     person("tom", "lead", team="nlp")

@@ -28,7 +28,7 @@ FORMS = {
     "prices/workbench/",
     "prices/workbench/tokens/", "prices/workbench/effect/", "prices/workbench/file/", "prices/workbench/draft/",
     "prices/workbench/tokens/report/", "prices/workbench/tokens/draft/",
-    "prices/drafts/new/", "i18n/setlang/", "close/", "recovery/", "mails/", "mails/contacts/",
+    "prices/drafts/new/", "i18n/setlang/", "close/", "recovery/", "mails/", "mails/contacts/", "mails/send/",
     "commitments/drafts/", "budgets/new/", "budgets/channels/store/", "corrections/changes/new/",
     "people/", "people/new/", "people/roles/", "people/tokens/",
     "ownership/claim/", "ownership/apply/", "prices/policies/apply/", "ownership/teams/", "ownership/teams/mode/",

@@ -10,7 +10,7 @@ import pytest
 from billing.budgets.models import Budget, BudgetStatus
 from billing.budgets.services import standings_refresh
 from billing.closing.services.closing import period_close
-from tests.factories import SET_UP, allocation_record, apply, ingest_allocations
+from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, known_accelerators
 
 pytestmark = pytest.mark.django_db
 NOW = datetime(2026, 10, 20, 12, tzinfo=UTC)
@@ -30,6 +30,7 @@ def run(number: int, start: str, seen: str, until: str = "", **changed: Any) -> 
 
 def prepared(directory: Path, *jobs: dict[str, Any], now: datetime = NOW, bought: Any = BOUGHT, **scope: str) -> Budget:
     budget = {"team": "nlp", "amount": "5000.00", "valid_from": "2026-10-01", **scope}
+    known_accelerators("NVIDIA-A800")
     apply(directory, budgets=[budget], commitments=[bought] if bought else [])
     ingest_allocations(*jobs, now=now)
     return Budget.objects.get()
