@@ -106,7 +106,7 @@ def test_every_document_follows_again_from_its_usage(corrected: Path) -> None:
 def test_notes_are_files_beside_the_invoices(corrected: Path) -> None:
     call_command("export_invoices", "2026-11", "--out", str(corrected / "out"))
     names = sorted(path.name for path in (corrected / "out").iterdir())
-    assert len(names) == 15
+    assert len(names) == 20
     assert "AI-INFRA-CN-2026-000002.pdf" in names
 
 

@@ -236,7 +236,7 @@ def test_days_that_nobody_added_up_are_not_days_without_spending(clock: Clock) -
     watched(clock.now)
     address = f"/budgets/{Budget.objects.get().pk}/"
     rows = rows_of(signed_in("fin"), f"{address}?table=days&as=csv")
-    assert (len(rows), rows[-1]) == (10, {"day": "2026-11-10", "spent_at_list_price": "5.000000", "sum": "50.000000"})
+    assert (len(rows), rows[-1]) == (10, {"day": "2026-11-10", "spent_at_list_price": "5.00", "sum": "50.00"})
     chart = json.loads(re.findall(r"""data-chart="(\{.*?\})"></canvas>""", pages()["budget"])[0])
     assert chart["series"][0]["values"][9:15] == ["50.000000", "55.00", None, None, None, None]
 

@@ -14,7 +14,7 @@ from django.test import Client
 from django.urls import URLPattern
 
 from billing.api import urls
-from billing.api.budgets import BudgetCheckEndpoint
+from billing.api.budgets import BudgetAuthorizeEndpoint, BudgetCheckEndpoint
 from billing.api.parameters import Endpoint
 from billing.api.schema import Description
 from tests.factories import apply
@@ -56,7 +56,8 @@ def refused(for_all_tests: Path) -> Get:
 
 def test_every_endpoint_that_reads_checks_its_query() -> None:
     assert len(ENDPOINTS) > 25
-    assert {view for view in reading().values() if not issubclass(view, Endpoint)} == {Description, BudgetCheckEndpoint}
+    others = {Description, BudgetCheckEndpoint, BudgetAuthorizeEndpoint}
+    assert {view for view in reading().values() if not issubclass(view, Endpoint)} == others
 
 
 def test_who_may_not_read_learns_nothing_of_the_parameters() -> None:

@@ -16,16 +16,15 @@ pytestmark = pytest.mark.django_db
 SLICE, SEVENTH = "nvidia.com/mig-1g.10gb", "0.142857142857"
 
 
-@pytest.mark.parametrize("listed", ["resource", "accelerator"])
 @pytest.mark.parametrize(
     ("reason", "billed"), [("completed", {"NVIDIA-H800": "12.00", "NVIDIA-A100": "24.00"}),
                            ("preempted", {"NVIDIA-H800": "0.00", "NVIDIA-A100": "24.00"})]
 )  # fmt: skip
 def test_the_amount_of_a_slice_is_in_the_pools_of_its_cards(
-    tmp_path: Path, listed: str, reason: str, billed: dict[str, str]
+    tmp_path: Path, reason: str, billed: dict[str, str]
 ) -> None:
     """21 slice-hours x 1.7143 = 36.0003; 7 of them on one card, which the platform carries if preempted, 14 on the other."""
-    gpu = [{"accelerator": "NVIDIA-H800", "price_per_gpu_hour": "10"}, {listed: SLICE, "price_per_slice_hour": "1.7143"}]
+    gpu = [{"accelerator": "NVIDIA-H800", "price_per_gpu_hour": "10"}, {"resource": SLICE, "price_per_slice_hour": "1.7143"}]
     apply(
         tmp_path, price_versions=[{**SET_UP["price_versions"][0], "gpu": gpu}],
         interruption_policies=[{"name": "sla", "valid_from": "2026-10-01", "preempted": "platform"}],

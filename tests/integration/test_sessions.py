@@ -132,7 +132,7 @@ def test_who_signs_in_and_who_tries_to_is_in_the_audit_log(provider: Provider) -
     by_password = {"channel": "portal", "account": ann.pk, "session": "password"}
     mei = User.objects.get(username="mei")
     assert entries("sign_in", "sign_in_failed", "sign_out") == [
-        ("", "sign_in_failed", "ann", {"address": "127.0.0.1", "acting": {"channel": "portal"}}),
+        ("database:suanpan", "sign_in_failed", "ann", {"address": "127.0.0.1", "acting": {"channel": "portal"}}),
         ("ann", "sign_in", "ann", {"address": "127.0.0.1", "by": "password", "acting": by_password}),
         ("ann", "sign_out", "ann", {"address": "127.0.0.1", "acting": by_password}),
         ("mei", "sign_in", "mei", {"address": "127.0.0.1", "by": "identity provider", "acting": {
