@@ -24,7 +24,7 @@ from billing.invoices.selectors import period_of
 from billing.portal.statements import month_statements
 from billing.tenancy.models import Team
 from pricing.rating import LineKey
-from tests.factories import SET_UP, apply, ingest_allocations, ingest_tokens, person, token_record
+from tests.factories import SET_UP, apply, ingest_allocations, ingest_capacity, ingest_tokens, person, token_record
 from tests.factories.corrections import bill, credit, part, whole
 from tests.factories.histories import BANDS, examples, measured
 from tests.factories.usage import capacity, hold
@@ -87,6 +87,8 @@ def closed(used: None) -> None:
         hold(9, "2026-10-20T00:00:00Z", "2026-10-20T01:00:10Z", quantity=2),
         hold(10, "2026-11-02T00:00:00Z", "2026-11-03T01:30:00Z", quantity=1, namespace="cv"), now=NOTED,
     )  # fmt: skip
+    ingest_capacity(cluster="hq-1", node="n1", accelerator="NVIDIA-H800", resource="nvidia.com/gpu", quantity=1,
+                    **{"from": "2026-11-02T00:00:00Z", "until": "2026-11-03T01:30:00Z"})  # fmt: skip
     person("sam", "finance")
     person("fin", "approver")
     numbers = dict(Invoice.objects.values_list("team__code", "number"))
