@@ -210,7 +210,7 @@ def numbers_of_usage(
             waiting += [item for item in inner if item[0] not in left_out][::-1]
         elif isinstance(value, list):
             waiting += [(f"{path}[{place}]", name, item) for place, item in enumerate(value)][::-1]
-        elif path not in known and _is_number(value) and float(value) and may_be_usage(path):
+        elif path not in known and _is_number(value) and _is_not_zero(value) and may_be_usage(path):
             found[path] = value if _is_finite(value) else -1
     return {**found, "(withheld)": -1} if waiting else found
 
@@ -454,6 +454,11 @@ def _is_number(value: Any) -> bool:
     if isinstance(value, str):
         return NUMBER_TEXT.match(value) is not None
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_not_zero(value: Any) -> bool:
+    """A number of any size: one of a thousand digits is none that a float holds."""
+    return bool(value if isinstance(value, int) else float(value))
 
 
 def _is_finite(value: Any) -> bool:

@@ -254,7 +254,7 @@ def whole_month(transactional_db: None, tmp_path: Path) -> Path:
         {**SET_UP["price_versions"][0], "name": "2026-10b", "valid_from": "2026-10-15T12:30:00+08:00"},
     ]
     rules = {
-        "name": "idle", "valid_from": "2026-09-01T00:00:00+08:00",
+        "name": "idle", "valid_from": "2026-10-01T00:00:00+08:00",
         "idle": [{"cluster": "hq-1", "accelerator": "NVIDIA-H800", "price_per_gpu_hour": "1.0000",
                   "method": "proportional"}],
     }  # fmt: skip

@@ -75,7 +75,7 @@ def test_each_command_that_exports_notes_who_took_what(issued: None, tmp_path: P
     ]  # fmt: skip
     assert AuditEntry.objects.get(action="backup_take").actor == "lin"
     detail = AuditEntry.objects.get(subject="invoices 2026-10", action="export").detail
-    assert (detail["invoices"], detail["files"], detail["acting"]["channel"]) == (2, 6, "command")
+    assert (detail["invoices"], detail["files"], detail["acting"]["channel"]) == (2, 8, "command")
 
 
 def test_every_file_that_a_page_or_the_api_gives_is_noted(issued: None, finance: Client) -> None:

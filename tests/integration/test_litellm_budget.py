@@ -1,6 +1,7 @@
 """LiteLLM's hook before a call asks a real Suanpan; LiteLLM itself is in `python -m tests.acceptance`."""
 
 import asyncio
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,8 +9,10 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+import redis
 from django.utils import timezone
 
+from billing.budgets.reservations import PREFIX
 from billing.budgets.services import standings_refresh
 from billing.local.process_list import free_port
 from billing.tenancy.tokens import api_token_create
@@ -37,6 +40,9 @@ def environment(services: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     consumers = [{**SET_UP["consumers"][0], "valid_from": "2024-01-01T00:00:00+08:00"}]
     apply(tmp_path, consumers=consumers, budgets=[{"team": "nlp", "amount": "10.00", "reservation": "5.0000"}])
     standings_refresh(now=timezone.now())
+    with redis.Redis.from_url(os.environ["BROKER_URL"]) as client:  # nothing is reserved, as after a start
+        for key in client.scan_iter(f"{PREFIX}*"):
+            client.delete(key)
     fastapi = ModuleType("fastapi")
     monkeypatch.setitem(vars(fastapi), "HTTPException", HTTPException)
     monkeypatch.setitem(sys.modules, "fastapi", fastapi)
