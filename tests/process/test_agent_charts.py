@@ -24,7 +24,7 @@ def test_agents_are_given_options_that_they_take() -> None:
         taken[arguments[0]] = vars(parser([arguments[0]]).parse_args(arguments))
     assert taken["gpu"]["lease"] == "billing/gpu-agent"
     assert taken["gpu"]["pod_label"] == ["team"]
-    assert taken["gpu"]["owner"] == [(("Workflow", "argoproj.io"), "argoproj.io/v1alpha1/workflows")]
+    assert taken["gpu"]["owner"] == [(("Sweep", "batch.example.com"), "batch.example.com/v1alpha1/sweeps")]
     assert taken["efficiency"]["follow"] is True
     assert (taken["engines"]["source"], taken["engines"]["selector"]) == ("vllm-hq", 'job="vllm"')
     assert {options["endpoint"] for options in taken.values()} == {"https://billing.example.com"}
@@ -32,7 +32,7 @@ def test_agents_are_given_options_that_they_take() -> None:
 
 def test_an_owner_comes_with_the_right_to_get_it() -> None:
     role = named(objects("suanpan-agent", "everything"), "ClusterRole", "billing-gpu-agent")
-    assert {"apiGroups": ["argoproj.io"], "resources": ["workflows"], "verbs": ["get"]} in role["rules"]
+    assert {"apiGroups": ["batch.example.com"], "resources": ["sweeps"], "verbs": ["get"]} in role["rules"]
     plain = named(objects("suanpan-agent", "minimal"), "ClusterRole", "billing-gpu-agent")
     assert [rule for rule in role["rules"] if rule not in plain["rules"]] == [role["rules"][-1]]
 
