@@ -44,9 +44,9 @@ AUTHORIZE: Final = f"{PREFIX}authorize"
 QUESTION_HEADERS: Final = {
     f"HTTP_X_SUANPAN_{name.upper()}": (name, f"X-Suanpan-{name.replace('_', '-').title()}") for name in QUESTION
 }
-"""By its name in a request's META: the field of the question that `budgets/authorize` reads there, and the header."""
+"""Headers that `budgets/authorize` reads: name in a request's META -> field of the question, name of the header."""
 GATEWAY_AUTHORIZATION: Final = "HTTP_X_SUANPAN_AUTHORIZATION"
-"""Where a gateway that hands on the client's own Authorization puts its token."""
+"""Header with the token of a gateway that hands on its client's own Authorization."""
 DENIALS: Final = {"": HTTPStatus.TOO_MANY_REQUESTS, "429": HTTPStatus.TOO_MANY_REQUESTS, "403": HTTPStatus.FORBIDDEN}
 RESERVED_WAIT: Final = 5
 """Seconds after which to ask again where only what is reserved stands in the way."""
@@ -69,7 +69,7 @@ def budget_check(token: ApiToken, fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def budget_authorize(token: ApiToken, meta: Mapping[str, Any], query: str) -> HttpAnswer:
-    """The same question in headers, answered by the status alone, as forward-auth of gateways wants it.
+    """Answer a question that stands in headers by the status alone, as forward-auth of gateways wants it.
 
     204 allows. 429, or 403 with `deny=403`, refuses and says in `Retry-After` when to ask again.  Raises Refused.
     """
@@ -117,7 +117,7 @@ def _header_fields(meta: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _decided(token: ApiToken, fields: Mapping[str, Any]) -> tuple[Answer, str, datetime]:
-    """The answer, its currency, and as of when.  Raises Refused."""
+    """Decide; returns the answer, its currency, and the instant of the decision.  Raises Refused."""
     ask, reserve = read_ask(fields)
     if token.source and ask.source != token.source:
         raise Refused(403, f"source {ask.source!r}: this token may ask for {token.source!r} only")
@@ -144,7 +144,7 @@ def reservation_release(identity: str) -> None:
 
 
 def is_question(method: str, path: str) -> bool:
-    """Whether `budget_answer` answers this; any other method and address is for Django to refuse."""
+    """Tell whether `budget_answer` answers this request; Django refuses every other method and address."""
     action = path.removeprefix(PREFIX)
     if is_authorization(path):
         return method in ("GET", "HEAD", "POST")
@@ -152,12 +152,12 @@ def is_question(method: str, path: str) -> bool:
 
 
 def is_authorization(path: str) -> bool:
-    """Whether this is `budgets/authorize`; Envoy appends the path that its client asked for."""
+    """Tell whether a path is `budgets/authorize`, also with the path of its client that Envoy appends."""
     return path == AUTHORIZE or path.startswith(f"{AUTHORIZE}/")
 
 
 def gateway_credentials(meta: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The headers in which to look for the token of a gateway that asks `budgets/authorize`."""
+    """Return the headers of a `budgets/authorize` request, with the gateway's token where `token_of` reads it."""
     return {**meta, "HTTP_AUTHORIZATION": meta[GATEWAY_AUTHORIZATION]} if meta.get(GATEWAY_AUTHORIZATION) else meta
 
 

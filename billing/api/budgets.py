@@ -169,7 +169,7 @@ class GatewayAuthentication(ApiTokenAuthentication):
 
 
 class GatewayScheme(OpenApiAuthenticationExtension):
-    """How the OpenAPI description names that header."""
+    """Entry of that header in the OpenAPI description."""
 
     target_class = GatewayAuthentication
     name = "gatewayToken"
