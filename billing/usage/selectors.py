@@ -19,7 +19,6 @@ from billing.usage.grid import HOUR, next_hour, this_hour
 from billing.usage.models import Close, EfficiencySample, GpuAllocation, QuarantinedRecord
 from billing.usage.scope import EpochFilter
 from billing.usage.store.hours import deltas_waiting, hours_used, last_used, records_counted, windows_used
-from billing.usage.store.sums import token_sums
 from metering.intervals import Interval
 
 JOB = """CASE WHEN a.workload_name <> '' THEN coalesce(nullif(a.workload_kind, ''), 'workload') || '/' || a.workload_name
@@ -298,6 +297,8 @@ def not_taken_in(window: Interval) -> list[tuple[str, str, int, str]]:
 
 def usage_months(before: datetime, zone: str) -> list[str]:
     """The billing months before `before` in which anything was used; of an hour that midnight cuts, its records say."""
+    from billing.usage.store.sums import token_sums  # with numpy, for which commands need not wait at their start
+
     span = usage_span()
     months = rows_read(
         """SELECT month, lo, hi, EXISTS (SELECT 1 FROM usage_allocationrevision s WHERE s.start < hi AND s.until > lo)
