@@ -3,6 +3,9 @@
 Uvicorn reads no body before the application asks for it. But it waits for a request for ever, keeps a head however long
 it is, and adds the trailers of a body to the headers. Without these limits a client stops the process, and needs no token.
 It is chosen with `--http billing.api.limited_connection:LimitedConnection`.
+
+An offer of another protocol (`Upgrade: h2c`, which Java's client sends over plain HTTP) is passed over, as RFC 9110, 7.8
+asks. The parser would take what follows the head for that protocol, and so the body for the next request.
 """
 
 import asyncio
@@ -11,6 +14,7 @@ import resource
 from typing import Any, Final
 
 from django.conf import settings
+from httptools import HttpParserUpgrade, HttpRequestParser
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from billing.api.joined_writes import JoinedWrites
@@ -50,6 +54,11 @@ class LimitedConnection(HttpToolsProtocol):
     _unread: asyncio.TimerHandle | None = None
     _answered: RequestResponseCycle | None = None  # `cycle` is the last one that was read
     _came = _body = 0
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self.parser = _Parser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as Uvicorn does
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # Uvicorn serves TCP only
         """A connection beyond INGEST_MAX_CONNECTIONS is refused; the open ones are served on."""
@@ -110,8 +119,20 @@ class LimitedConnection(HttpToolsProtocol):
         if self._came > MOST_HEAD + FRAMING * self._body and not self.transport.is_closing():
             self.send_400_response("There is more around the body than any request needs.")
 
+    def is_offer(self) -> bool:
+        """Whether the head that was just read offers another protocol."""
+        return self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
+
+    def head_without_offer(self) -> bytes:
+        """The head that was just read, without its header `Upgrade`."""
+        line = b"%b %b HTTP/%b" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())
+        headers = [b"%b: %b" % header for header in self.headers if header[0] != b"upgrade"]
+        return b"\r\n".join([line, *headers, b"", b""])
+
     def on_headers_complete(self) -> None:
-        """The body is next; what its trailers say is no header."""
+        """The body is next; what its trailers say is no header. A head with an offer is read again without it."""
+        if self.is_offer():
+            return
         self.scope[CONNECTION] = self  # type: ignore[typeddict-unknown-key]
         super().on_headers_complete()
         self.scope["headers"] = self.headers.copy()
@@ -123,5 +144,27 @@ class LimitedConnection(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """All of it is here; what follows belongs to the next request."""
+        if self.is_offer():
+            return
         self._came = self._body = 0
         super().on_message_complete()
+
+
+class _Parser(HttpRequestParser):
+    """Uvicorn's parser of requests, which reads on where a request offers another protocol."""
+
+    def __init__(self, connection: LimitedConnection) -> None:
+        super().__init__(connection)
+        self._connection = connection
+
+    def feed_data(self, data: Any) -> None:
+        """Bytes of one or more requests."""
+        left = memoryview(data)
+        while True:
+            try:
+                return super().feed_data(left)
+            except HttpParserUpgrade as offer:
+                if not self._connection.is_offer():
+                    raise
+                left = left[offer.args[0] :]
+                super().feed_data(self._connection.head_without_offer())
