@@ -8,6 +8,7 @@ from rest_framework import serializers
 from billing.api.invoices import PriceVersionSerializer
 from billing.rates.models import PriceDraft, PriceVersion
 from billing.rates.selectors import notice_of
+from billing.rating.price_warnings import draft_warnings
 
 
 class ListPartSerializer(serializers.Serializer[Any]):
@@ -84,18 +85,23 @@ class DraftSerializer(serializers.ModelSerializer[PriceDraft]):
     version = serializers.CharField(source="version.name", default=None)
     notice_business_days = serializers.SerializerMethodField()
     steps = StepSerializer(many=True)
+    warnings = serializers.SerializerMethodField()
 
     class Meta:
         model = PriceDraft
         fields = (
             "name", "state", "revision", "currency", "valid_from", "notice_business_days", "reason", "gpu", "tokens",
             "makers", "created_by", "created_at", "submitted_by", "submitted_at", "sha256", "decided_by", "decided_at",
-            "decision_reason", "version", "steps",
+            "decision_reason", "version", "steps", "warnings",
         )  # fmt: skip
 
     def get_notice_business_days(self, draft: PriceDraft) -> int:
         now: datetime = self.context["now"]
         return notice_of(draft, now)
+
+    def get_warnings(self, draft: PriceDraft) -> list[str]:
+        """What to know before it is published: usage that it prices anew."""
+        return [str(warning) for warning in draft_warnings(draft, self.context["now"])]
 
 
 class PublishedSerializer(PriceVersionSerializer):

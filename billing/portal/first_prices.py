@@ -1,20 +1,22 @@
 """Price lists for usage that is there already: the first one, and one that adds what has no price."""
 
-from datetime import datetime, timedelta
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Final
 
-from django.db.models import Min
+from django.db.models import F, Min
 
 from billing.rates.models import PriceVersion
-from billing.rates.selectors import version_in_force
 from billing.rating.selectors import closed_until
 from billing.usage.models import GpuAllocation
 from billing.usage.store.dimensions import names_reported
-from billing.usage.store.hours import hours_used, models_used_since
-from metering.intervals import billing_month, month_of
+from billing.usage.store.hours import hours_used, models_used
+from metering.intervals import Interval, billing_month, month_of
 
 Rows = dict[str, list[dict[str, str]]]
-HOUR: Final = timedelta(hours=1)
+EARLIEST: Final = datetime(2000, 1, 1, tzinfo=UTC)
+"""No list begins before."""
 
 
 def reported_rows() -> Rows:
@@ -38,26 +40,57 @@ def first_month(zone: str) -> tuple[str, datetime] | None:
     return month, billing_month(month, zone).start
 
 
-def unpriced_rows(now: datetime) -> tuple[PriceVersion, datetime, Rows] | None:
-    """The list in force, the first hour with usage of open time that it has no price of, and a row for each such name.
+@dataclass(frozen=True)
+class MissingPrices:
+    """What was used in open time without a price: the list to add it to, the hour of its first use, a row for each name."""
 
-    None where everything has a price. What was used before that list began, or in its first hour, keeps waiting.
+    base: PriceVersion
+    start: datetime
+    rows: Rows
+
+
+def missing_prices(now: datetime) -> MissingPrices | None:
+    """Return what the earliest list of open time lacks, or None where everything that was used has a price.
+
+    A list ends where the next begins, so each that lacks a price is followed by one of its own. What was used before the
+    first list is added to that.
     """
-    version = version_in_force(now)
-    if version is None:
+    since = closed_until() or EARLIEST
+    published = PriceVersion.objects.filter(sealed=True, valid_from__lt=now).exclude(valid_until=F("valid_from"))
+    lists = list(published.exclude(valid_until__lte=since).order_by("valid_from").prefetch_related("gpu", "tokens"))
+    if not lists:
         return None
-    since = max(filter(None, (version.valid_from + HOUR, closed_until())))
+    if lists[0].valid_from > since:
+        window = Interval(since, lists[0].valid_from)
+        if used := [*_gpus_used(window).values(), *models_used(window).values()]:
+            return MissingPrices(lists[0], _whole_hour(max(min(used), since)), _rows_missing(lists[0], window))
+    for version in lists:
+        window = Interval(max(version.valid_from, since), min(version.valid_until or now, now))
+        rows = _rows_missing(version, window)
+        names = {name for table in rows.values() for row in table for name in row.values()}
+        used = [at for name, at in [*_gpus_used(window).items(), *models_used(window).items()] if name in names]
+        if used:
+            return MissingPrices(version, max(_whole_hour(min(used)), window.start), rows)
+    return None
+
+
+def _rows_missing(version: PriceVersion, window: Interval) -> Rows:
+    """A row without a price for every accelerator and model that was used in the window and is not in the list."""
     priced = {name for price in version.gpu.all() for name in (price.accelerator, price.resource)}
     models = {price.model for price in version.tokens.all()}
-    held = GpuAllocation.objects.filter(observed_until__gt=since).exclude(accelerator__in=priced)
-    firsts = held.exclude(resource__in=priced).values_list("accelerator").annotate(first=Min("started_at"))
-    accelerators = {name: max(first, since) for name, first in firsts}
-    tokens = {name: first for name, first in models_used_since(since).items() if name not in models}
-    if not accelerators and not tokens:
-        return None
-    first = min([*accelerators.values(), *tokens.values()]).replace(minute=0, second=0, microsecond=0)
-    rows: Rows = {
-        "gpu": [{"accelerator": name, "price_per_gpu_hour": ""} for name in sorted(accelerators)],
-        "tokens": [{"model": name} for name in sorted(tokens)],
+    return {
+        "gpu": [{"accelerator": name, "price_per_gpu_hour": ""} for name in sorted(_gpus_used(window, priced))],
+        "tokens": [{"model": name} for name in sorted(models_used(window).keys() - models)],
     }
-    return version, max(first, version.valid_from + HOUR), rows
+
+
+def _gpus_used(window: Interval, besides: Collection[str] = ()) -> dict[str, datetime]:
+    """The first instant of the window at which each accelerator was held; `besides` are accelerators and resources."""
+    held = GpuAllocation.objects.filter(observed_until__gt=window.start, started_at__lt=window.end)
+    held = held.exclude(accelerator__in=besides).exclude(resource__in=besides)
+    firsts = held.values_list("accelerator").annotate(first=Min("started_at"))
+    return {name: max(first, window.start) for name, first in firsts}
+
+
+def _whole_hour(at: datetime) -> datetime:
+    return at.replace(minute=0, second=0, microsecond=0)

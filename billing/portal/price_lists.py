@@ -69,7 +69,7 @@ class ShownList:
 def published_versions() -> QuerySet[PriceVersion]:
     """All published versions, the newest first."""
     rows = PriceVersion.objects.filter(sealed=True).select_related("draft")
-    return rows.prefetch_related("gpu__cost_sheet", "tokens__cost_sheet").order_by("-valid_from")
+    return rows.prefetch_related("gpu__cost_sheet", "tokens__cost_sheet").order_by("-valid_from", "-pk")
 
 
 def open_drafts() -> QuerySet[PriceDraft]:

@@ -10,7 +10,7 @@ from hashlib import sha256
 from operator import attrgetter
 from typing import Any, Final, TypeVar
 
-from django.db.models import QuerySet
+from django.db.models import F, QuerySet
 
 from billing.approvals.models import Step
 from billing.rates.models import (
@@ -46,7 +46,8 @@ LAST: Final = datetime.max.replace(tzinfo=UTC)
 
 def rate_card() -> RateCard:
     """Every published price, dated."""
-    rows = VersionRow.objects.filter(sealed=True).prefetch_related("gpu", "tokens")
+    in_force = VersionRow.objects.filter(sealed=True).exclude(valid_until=F("valid_from"))
+    rows = in_force.prefetch_related("gpu", "tokens")
     return RateCard(_version(row) for row in rows)
 
 
@@ -116,8 +117,12 @@ def plain_version(listed: PriceDraft | VersionRow) -> PriceVersion:
 
 
 def price_version_before(listed: PriceDraft | VersionRow) -> VersionRow | None:
-    """The published version that a list follows, or would follow."""
-    return VersionRow.objects.filter(sealed=True, valid_from__lt=listed.valid_from).order_by("-valid_from").first()
+    """The published version that a list follows or replaces, or would; of those that begin at once, the newest."""
+    version = listed if isinstance(listed, VersionRow) else getattr(listed, "version", None)
+    rows = VersionRow.objects.filter(sealed=True, valid_from__lte=listed.valid_from)
+    if version is not None:
+        rows = rows.exclude(valid_from=version.valid_from, pk__gte=version.pk)
+    return rows.order_by("-valid_from", "-pk").first()
 
 
 def version_in_force(instant: datetime) -> VersionRow | None:
@@ -130,7 +135,7 @@ def published_meanwhile(draft: PriceDraft) -> list[VersionRow]:
     """Versions that were published since a draft was last written and begin before it: it takes back what they changed."""
     written = [step.at for step in draft.steps.all() if step.action in (Step.Action.CREATED, Step.Action.EDITED)]
     since = max(written, default=draft.created_at)
-    return list(VersionRow.objects.filter(sealed=True, published_at__gt=since, valid_from__lt=draft.valid_from))
+    return list(VersionRow.objects.filter(sealed=True, published_at__gt=since, valid_from__lte=draft.valid_from))
 
 
 def draft_prices(draft: PriceDraft) -> PriceList:

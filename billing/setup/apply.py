@@ -15,12 +15,22 @@ from billing.corrections.services.proof import ClosedPeriodError, closed_periods
 from billing.invoices.acceptance import last_deadline
 from billing.invoices.models import BillingPeriod, Invoice, Note
 from billing.invoices.selectors import with_cost_center
-from billing.rates.models import PriceVersion
-from billing.rates.services import PriceVersionInput, RateError, price_version_publish
+from billing.rates.models import PriceDraft, PriceVersion
+from billing.rates.selectors import hypothetical_version, price_draft_named, version_in_force
+from billing.rates.services import (
+    PriceVersionInput,
+    RateError,
+    price_draft_create,
+    price_draft_edit,
+    price_draft_submit,
+    price_version_publish,
+)
+from billing.rates.services.drafts import MAX_REASON
+from billing.rating.price_warnings import set_back_warning
 from billing.setup.budgets import read_budget, read_channel
 from billing.setup.contacts import contact_store
 from billing.setup.file import Entry, SetUpFileError, read_fields
-from billing.setup.price_entries import cost_sheet_store, price_entry, token_cost_sheet_store
+from billing.setup.price_entries import PriceEntry, cost_sheet_store, price_entry, token_cost_sheet_store
 from billing.setup.terms import (
     allocation_policy_store,
     carbon_store,
@@ -44,9 +54,12 @@ from billing.tenancy.services import (
 )
 from billing.usage.epochs import ingest_lock_shared
 from billing.usage.services import tag_rules_put
+from metering.messages import Message
 from pricing.business_days import SATURDAY, BusinessCalendar
 from pricing.currencies import CurrencyError
 from pricing.money import amounts_in
+
+FOUR_EYES = BillingSetup.Review.FOUR_EYES
 
 
 class _DryRun(Exception):
@@ -60,7 +73,9 @@ class Applied:
     changes: list[str] = field(default_factory=list)
     unchanged: int = 0
     warnings: list[str] = field(default_factory=list)
-    """Of fields that are taken and not used."""
+    """Fields that are taken and not used, and usage that a price list prices anew."""
+    waiting: list[str] = field(default_factory=list)
+    """Price lists that take effect once a second person approves them."""
     first_user: str = ""
     first_password: str = ""
     """Of the first account, where the application made it."""
@@ -110,6 +125,8 @@ class _Application:
         self.top, self.actor, self.applied, self.declared = top, actor, applied, declared
         self.zone = ""
         self.currency = ""
+        self.four_eyes = False
+        self.published: set[str] = set()
 
     def run(self) -> None:
         self._billing()
@@ -155,7 +172,7 @@ class _Application:
         section = self.top.value("billing")
         if section is None:
             setup = billing_setup()
-            self.zone, self.currency = setup.zone, setup.currency
+            self.zone, self.currency, self.four_eyes = setup.zone, setup.currency, setup.review == FOUR_EYES
             return
         entry = Entry(section, "billing", self.top.path)
         self.currency = entry.text("currency", limit=3)
@@ -168,6 +185,7 @@ class _Application:
         if "/" in issuer or "\\" in issuer or issuer.startswith("."):
             raise entry.error("issuer", f"{issuer!r} begins every invoice number and file name: no slash, no leading dot")
         review = entry.choice("review", tuple(BillingSetup.Review.values), BillingSetup.Review.NONE)
+        self.four_eyes = review == FOUR_EYES
         reopening = entry.choice("reopening", tuple(BillingSetup.Reopening.values), BillingSetup.Reopening.NEVER)
         calendar = _read_calendar(entry)
         self._warn_of_holdbacks(entry)
@@ -332,12 +350,48 @@ class _Application:
         return changed, f"{source}/{consumer} -> {team.code}{_since(valid_from)}"
 
     def _price_version(self, entry: Entry) -> tuple[bool, str]:
+        """Publish a list; one that prices anew what was used waits for a second person where documents do."""
         found = price_entry(entry, zone=self.zone, currency=self.currency)
         prices = found.prices
-        wanted = PriceVersionInput(found.name, self.currency, found.valid_from, prices)
-        changed = price_version_publish(wanted=wanted, actor=self.actor)
         counted = f"{len(prices.gpu)} GPU and {len(prices.tokens)} token prices"
-        return changed, f"price version {found.name} from {found.valid_from.isoformat()}: {counted}"
+        text = f"price version {found.name} from {found.valid_from.isoformat()}: {counted}"
+        if (warning := self._set_back(found)) is not None:
+            self.applied.warnings.append(warning)
+            if self.four_eyes:
+                self.applied.waiting.append(found.name)
+                return self._proposed(entry, found, warning), f"{text}, once a second person approves it"
+        changed = price_version_publish(
+            wanted=PriceVersionInput(found.name, self.currency, found.valid_from, prices), actor=self.actor
+        )
+        if changed:
+            self.published.add(found.name)
+        return changed, text
+
+    def _set_back(self, found: PriceEntry) -> Message | None:
+        """What a list that is not published yet prices anew; lists of the same file have priced nothing before it."""
+        before = version_in_force(found.valid_from)
+        if before is None or before.name in self.published or PriceVersion.objects.filter(name=found.name).exists():
+            return None
+        listed = hypothetical_version(found.name, found.prices, found.valid_from)
+        return set_back_warning(listed, timezone.now())
+
+    def _proposed(self, entry: Entry, found: PriceEntry, warning: Message) -> bool:
+        """Submit a list as a draft; False where it waits already."""
+        now, content = timezone.now(), found.prices.content
+        draft = price_draft_named(found.name)
+        same = draft is not None and (draft.content, draft.valid_from) == (content, found.valid_from)
+        if draft is not None and same and draft.waits:
+            return False
+        if draft is not None and same and draft.state == PriceDraft.State.REJECTED:
+            raise entry.error("name", f"{found.name!r} was sent back by {draft.decided_by}: {draft.decision}")
+        if draft is None:
+            draft = price_draft_create(
+                name=found.name, valid_from=found.valid_from, content=content, actor=self.actor, now=now
+            )
+        elif not same:
+            price_draft_edit(draft=draft, actor=self.actor, now=now, valid_from=found.valid_from, content=content)
+        price_draft_submit(draft=draft, actor=self.actor, now=now, reason=f"set-up file: {warning}"[:MAX_REASON])
+        return True
 
     def _channel(self, entry: Entry) -> tuple[bool, str]:
         wish = read_channel(entry, self._team(entry) if entry.has("team") else None)

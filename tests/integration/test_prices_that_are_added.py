@@ -9,8 +9,10 @@ from django.utils import timezone
 
 from billing.closing.report import build_report
 from billing.invoices.services.periods import period_open
+from billing.portal.first_prices import missing_prices
 from billing.rates.models import PriceVersion
 from billing.rates.price_file import version_content
+from billing.rates.selectors import price_version_before, rate_card, version_in_force
 from billing.rates.services import PriceDraftError, price_draft_approve, price_draft_create, price_draft_submit
 from billing.rating.selectors import closed_until
 from tests.factories import allocation_record, apply, ingest_allocations, ingest_tokens, person, signed_in, token_record
@@ -51,24 +53,65 @@ def test_a_list_that_only_adds_a_price_begins_in_open_time(october: None) -> Non
     assert october_report().exceptions == []
 
 
-def test_a_list_that_changes_a_price_does_not(october: None) -> None:
-    gpu = [{"accelerator": "NVIDIA-H800", "price_per_gpu_hour": "9.9999"}, *listed()["gpu"][1:]]
-    same = {**listed(), "tokens": listed()["tokens"][:1]}
-    for number, content in enumerate((listed(gpu=gpu), listed(tokens=[NEW]), same)):
-        with pytest.raises(PriceDraftError, match="has passed"):
-            published(content, name=f"changed-{number}")
-    more = [*listed()["gpu"], {"resource": "nvidia.com/mig-2g.20gb", "price_per_slice_hour": "3.0000"}]
-    with pytest.raises(PriceDraftError, match="has passed"):
-        published(listed(gpu=more), name="a slice")
+def test_a_list_in_the_place_of_another_begins_with_it(october: None) -> None:
+    """The model is used from the first hour of the list on."""
+    made = published(listed(), days=0)
+    bounds = PriceVersion.objects.order_by("pk").values_list("name", "valid_from", "valid_until")
+    start = made.valid_from
+    assert list(bounds) == [("2026-10", start, start), ("2026-10-2", start, None)]
+    assert october_report().exceptions == []
+    assert [version.name for version in rate_card().versions] == ["2026-10-2"]
+    again = published(listed(tokens=[*listed()["tokens"][:1], {**NEW, "input": "2.0000"}]), days=0, name="2026-10-3")
+    assert version_in_force(again.valid_from) == again
+    before = price_version_before(again)
+    assert before == made
 
 
-def test_nor_does_one_that_begins_in_a_closed_month(tmp_path: Path) -> None:
+def test_nothing_begins_in_a_closed_month(tmp_path: Path) -> None:
     apply(tmp_path)
     ingest_allocations(allocation_record())
     bill()
     assert closed_until() is not None
-    with pytest.raises(PriceDraftError, match="has passed"):
+    with pytest.raises(PriceDraftError, match=r"is in a closed month: lists begin at 2026-11-01T00:00:00\+08:00"):
         published(listed())
+
+
+def test_a_first_use_in_the_first_hour_is_suggested_with_that_hour(tmp_path: Path) -> None:
+    apply(tmp_path, **since_2024())
+    ingest_tokens(token_record(time="2024-01-01T00:00:00+08:00", model="qwen-3"))
+    page = signed_in(person("li", "finance")).get("/prices/drafts/new/?add=1").content.decode()
+    assert [name in page for name in ("qwen-3", 'value="2024-01"', "2024-01-01T00:00")] == [True] * 3
+
+
+def test_usage_under_an_earlier_list_is_solved_first(tmp_path: Path) -> None:
+    """Used from 3 October on, a list without the model began on the 10th: two lists follow, from the 3rd and the 10th."""
+    versions = since_2024()["price_versions"]
+    second = {**versions[0], "name": "second", "valid_from": "2024-10-10T00:00:00+08:00"}
+    apply(tmp_path, **since_2024(price_versions=[*versions, second]))
+    times = ("2024-10-03T05:30:00+08:00", "2024-10-10T00:30:00+08:00")
+    ingest_tokens(*(token_record(number, time=at, model="qwen-3") for number, at in enumerate(times, 1)))
+    starts = []
+    for name in ("third", "fourth"):
+        missing = missing_prices(timezone.now())
+        assert missing is not None
+        assert missing.rows == {"gpu": [], "tokens": [{"model": "qwen-3"}]}
+        starts.append(missing.start.isoformat())
+        content = version_content(missing.base)
+        facts = {"valid_from": missing.start, "content": {**content, "tokens": [*content["tokens"], NEW]}}
+        now = timezone.now()
+        draft = price_draft_create(name=name, actor="ana", now=now, **facts)
+        price_draft_submit(draft=draft, actor="ana", now=now, reason="qwen-3 has no price")
+        price_draft_approve(draft=draft, actor="ben", now=now)
+    assert starts == ["2024-10-02T21:00:00+00:00", "2024-10-09T16:00:00+00:00"]
+    assert missing_prices(timezone.now()) is None
+
+
+def test_usage_before_the_first_list_gets_prices_of_that(tmp_path: Path) -> None:
+    apply(tmp_path, **since_2024())
+    ingest_tokens(token_record(time="2023-12-31T07:30:00+08:00"))
+    missing = missing_prices(timezone.now())
+    assert missing is not None
+    assert (missing.start.isoformat(), missing.rows) == ("2023-12-30T23:00:00+00:00", {"gpu": [], "tokens": []})
 
 
 def test_the_form_begins_with_the_list_in_force_and_a_row_for_what_has_no_price(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from billing.closing.price_preview import last_month, month_effect
 from billing.invoices.selectors import period_of
 from billing.portal.access import action, form_page_for, page, page_for, step_or_404
 from billing.portal.asked import chosen
-from billing.portal.first_prices import first_month, reported_rows, unpriced_rows
+from billing.portal.first_prices import first_month, missing_prices, reported_rows
 from billing.portal.forms import PageForm, acting
 from billing.portal.htmx import HtmxRequest
 from billing.portal.price_form import PriceForm, StepForm
@@ -42,6 +42,7 @@ from billing.rates.price_file import export_yaml, version_content
 from billing.rates.price_list import PriceListError
 from billing.rates.selectors import notice_of, plain_version, price_draft_named, published_meanwhile
 from billing.rating.price_effect import PriceEffect
+from billing.rating.price_warnings import draft_warnings
 from billing.tenancy.access import Right, access_of
 from billing.tenancy.actors import actor_of
 from billing.tenancy.models import BillingSetup
@@ -138,6 +139,7 @@ def _draft_page(
         "nav": "prices", "setup": setup, "now": now, "token_columns": TOKEN_CLASSES, "draft": found,
         "refused": refused, "forms": {step: form.or_refused(refused) for step, form in forms.items()},
         "list": shown_draft(found), "before": before, "changes": changes,
+        "warnings": draft_warnings(found, now),
         "meanwhile": published_meanwhile(found) if found.version_id is None else [], "steps": found.steps.all(),
         "notice": notice_of(found, now), "notice_wanted": settings.PRICE_NOTICE_BUSINESS_DAYS,
         "can_edit": writes and found.state in (State.DRAFT, State.SUBMITTED, State.REJECTED),
@@ -162,9 +164,9 @@ def draft_new(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
         timezone.now(), setup.zone, settings.PRICE_NOTICE_BUSINESS_DAYS, company_calendar(setup)
     )
     content = version_content(source) if source else reported_rows()
-    if "add" in request.GET and (missing := unpriced_rows(timezone.now())) is not None:
-        listed, start, rows = missing
-        content = {part: [*version_content(listed)[part], *rows[part]] for part in rows}
+    if "add" in request.GET and (missing := missing_prices(timezone.now())) is not None:
+        content = {part: [*entries, *missing.rows[part]] for part, entries in version_content(missing.base).items()}
+        start = missing.start
         month = month_of(start, setup.zone)
     initial = {"name": _free_name(month), "valid_from": start, "revision": 0}
     return _form_page(request, setup, PriceForm(initial=initial, content=content), None)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import partial
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from billing.approvals.kinds import Action, Approval, Kind, Refused, Why, register
 from billing.approvals.models import Step, instant_text
@@ -21,7 +22,7 @@ from billing.approvals.services import (
 )
 from billing.rates.models import CostSheet, PriceDraft, PriceVersion, TokenCostSheet
 from billing.rates.price_list import PriceList, PriceListError, parse_price_list, slice_problems
-from billing.rates.selectors import draft_fingerprint, notice_of, stored_sources, version_in_force
+from billing.rates.selectors import draft_fingerprint, notice_of, stored_sources
 from billing.rates.services.publishing import PriceVersionInput, price_version_publish, publish_lock
 from billing.rates.services.sheets import RateError
 from billing.tenancy.access import Right
@@ -63,13 +64,11 @@ class PriceDraftError(RateError):
 class PriceListKind(Kind[PriceDraft]):
     """A complete price list: one person of those who approve decides, and may send it back to its makers.
 
-    `nothing_closed`: whether no month was ever closed, and none is before this transaction ends. `open_since`: the end of
-    the last closed month, None before any. `billing.rating` says both.
+    `open_since` returns the end of the last closed month, None before any; `billing.rating` sets it.
     """
 
     name = "price_list"
     model = PriceDraft
-    nothing_closed: Callable[[], bool] = staticmethod(lambda: False)
     open_since: Callable[[], datetime | None] = staticmethod(lambda: None)
     deciders = frozenset({Right.APPROVE})
     revisable = True
@@ -273,31 +272,26 @@ def _start_problems(valid_from: datetime) -> list[FieldProblem]:
     return []
 
 
-def _may_start_in_the_past() -> bool:
-    """Whether the very first list is asked for and no document can change by it; no other list appears meanwhile."""
-    publish_lock()
-    return not PriceVersion.objects.exists() and PRICE_LIST.nothing_closed()
+def _past_problem(row: PriceDraft, now: datetime) -> Message | None:
+    """Return why a list cannot begin at a start that has passed; a start to come, or in an open month, is no problem.
 
-
-def _only_adds(row: PriceDraft) -> bool:
-    """Whether a list that begins in open time prices anew nothing that has a price then: what had none gets one.
-
-    Every price in force at its start is in it, and it adds only accelerators and models: they are looked up last.
+    Whoever submits a list for the past asks for that; one whose start passed while it waited was meant for the future.
     """
+    if row.valid_from > now:
+        return None
     publish_lock()
-    since, before = PRICE_LIST.open_since(), version_in_force(row.valid_from)
-    if before is None or (since is not None and row.valid_from < since):
-        return False
-    wanted = parse_price_list(row.content, currency=row.currency, sources=stored_sources())
-    listed = {(one.accelerator, one.resource): (one.price, str(one.unit)) for one in before.gpu.all()}
-    asked = {(one.accelerator, one.resource): (one.price, str(one.unit)) for one in wanted.gpu}
-    tokens = {(one.model, one.token_class): one.price for one in before.tokens.all()}
-    models = {model for model, _ in tokens}
-    added = asked.keys() - listed.keys(), wanted.tokens.keys() - tokens.keys()
-    return (
-        any(added) and listed.items() <= asked.items() and tokens.items() <= wanted.tokens.items()
-        and not any(resource for _, resource in added[0]) and models.isdisjoint(model for model, _ in added[1])
-    )  # fmt: skip
+    since = PRICE_LIST.open_since()
+    if since is not None and row.valid_from < since:
+        return Message(
+            "%(value)s is in a closed month: lists begin at %(since)s or later",
+            value=row.valid_from.isoformat(), since=since.astimezone(ZoneInfo(billing_setup().zone)).isoformat(),
+        )
+    if row.waits and row.submitted_at is not None and row.submitted_at < row.valid_from:
+        return Message(
+            "%(value)s has passed since the list was submitted: edit and submit it again, for it prices anew what was used "
+            "since", value=row.valid_from.isoformat(),
+        )
+    return None
 
 
 def _publication_problems(row: PriceDraft, now: datetime) -> list[FieldProblem]:
@@ -307,14 +301,10 @@ def _publication_problems(row: PriceDraft, now: datetime) -> list[FieldProblem]:
         problems.append(FieldProblem(("currency",), Message(
             "%(value)s is not what invoices are in any more", value=row.currency
         )))
-    if row.valid_from <= now and not _may_start_in_the_past() and not _only_adds(row):
-        text = Message(
-            "%(value)s has passed: prices are published for an instant to come, but for a list that only adds what has no "
-            "price, in time that is open", value=row.valid_from.isoformat(),
-        )
-        problems.append(FieldProblem(("valid_from",), text))
+    if (past := _past_problem(row, now)) is not None:
+        problems.append(FieldProblem(("valid_from",), past))
     same = PriceVersion.objects.filter(valid_from=row.valid_from).first()
-    if same is not None:
+    if same is not None and row.valid_from > now:
         text = Message(
             "%(value)s is where %(name)s begins: choose another instant", value=row.valid_from.isoformat(), name=same.name
         )

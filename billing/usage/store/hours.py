@@ -49,12 +49,12 @@ def last_used(since: datetime, until: datetime | None = None) -> dict[Name, date
     return {(source, consumer): last for source, consumer, last in rows}
 
 
-def models_used_since(since: datetime) -> dict[str, datetime]:
-    """The first hour, of those that begin at `since` or later, in which each model was used."""
+def models_used(window: Interval) -> dict[str, datetime]:
+    """The first hour, of those that overlap `window`, in which each model was used."""
     rows = rows_read(
         """SELECT d.model, min(t.hour) FROM token_usage_hour t JOIN token_dimension d ON d.id = t.dimension
-           WHERE t.hour >= %(since)s GROUP BY 1""",
-        {"since": since},
+           WHERE t.hour > %(start)s::timestamptz - interval '1 hour' AND t.hour < %(end)s GROUP BY 1""",
+        {"start": window.start, "end": window.end},
     )
     return dict(rows)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from billing.setup.apply import set_up_apply
 from billing.tenancy.access import Right
-from billing.tenancy.app_command import DONE, AppCommand, number_of, operator
+from billing.tenancy.app_command import DECIDE, DONE, AppCommand, number_of, operator
 
 
 class Command(AppCommand):
@@ -25,12 +25,15 @@ class Command(AppCommand):
         if json:
             first = {"first_password": password} if password else {}
             warned = {"warnings": applied.warnings} if applied.warnings else {}
+            waiting = {"waiting": applied.waiting} if applied.waiting else {}
             facts = {"dry_run": dry_run, "changes": applied.changes, "unchanged": applied.unchanged}
-            self.print_json({**facts, **warned, **first})
-            return DONE
+            self.print_json({**facts, **warned, **waiting, **first})
+            return DECIDE if applied.waiting else DONE
         for change in applied.changes:
             self.say(f"{'would change' if dry_run else 'changed'}: {change}")
         if password:
             self.say(f"first account: sign in as {applied.first_user} with {password}, which is shown this once")
         self.say(f"{number_of(len(applied.changes), 'change')}, {applied.unchanged:,} unchanged")
-        return DONE
+        for name in applied.waiting:
+            self.say(f"{name} waits for approval by a second person: `manage.py price_version approve {name} --by USER`")
+        return DECIDE if applied.waiting else DONE

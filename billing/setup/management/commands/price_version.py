@@ -13,6 +13,7 @@ from billing.rates.price_file import export_yaml
 from billing.rates.selectors import plain_version, price_draft_named, price_list_named, price_version_before
 from billing.rates.services import price_draft_approve, price_draft_reject, price_draft_submit, price_draft_withdraw
 from billing.rating.price_effect import Effect, PriceEffect
+from billing.rating.price_warnings import draft_warnings
 from billing.runtime.atomic_file import atomic_file
 from billing.setup.price_import import price_lists_import
 from billing.tenancy.access import Right
@@ -91,6 +92,7 @@ class Command(AppCommand):
         made = price_lists_import(path=file, sheet=sheet, actor=actor, now=timezone.now(), reason=reason)
         for draft, told in made:
             self.say(f"draft {draft.name}, revision {draft.revision}: {told}")
+            self._warn(draft)
         return DONE
 
     def _diff(self, *, name: str, against: str | None, json: bool, **_: Any) -> int:
@@ -136,9 +138,16 @@ class Command(AppCommand):
         for item in effect.unpriced_after:
             self.say(f"  WITHOUT A PRICE: {item.sku}, {item.quantity:,f} {item.unit}: it would block the close")
 
+    def _warn(self, draft: PriceDraft) -> None:
+        for warning in draft_warnings(draft, timezone.now()):
+            self.stderr.write(f"warning: {warning}")
+
     def _step(self, action: str, name: str, reason: str | None, actor: str) -> int:
         step: Any = STEPS[action][0]
-        step(draft=_draft(name), actor=actor, now=timezone.now(), reason=reason)
+        draft = _draft(name)
+        if action in ("submit", "approve"):
+            self._warn(draft)
+        step(draft=draft, actor=actor, now=timezone.now(), reason=reason)
         self.say(f"{name} {STEPS[action][1]} {actor}")
         return DONE
 

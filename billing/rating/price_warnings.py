@@ -1,0 +1,58 @@
+"""What somebody should know of a price list before it is published."""
+
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
+from django.db.models import Q
+
+from billing.rates.models import PriceDraft
+from billing.rates.price_diff import price_changes
+from billing.rates.price_list import PriceListError
+from billing.rates.selectors import plain_version, version_in_force
+from billing.tenancy.selectors import billing_setup
+from billing.usage.models import GpuAllocation
+from billing.usage.store.hours import models_used
+from metering.intervals import Interval
+from metering.messages import Message
+from pricing.rate_card import PriceVersion
+
+
+def draft_warnings(draft: PriceDraft, now: datetime) -> list[Message]:
+    """Return what to know of a draft that may still be published."""
+    if draft.state not in (PriceDraft.State.DRAFT, PriceDraft.State.SUBMITTED, PriceDraft.State.REJECTED):
+        return []
+    try:
+        listed = plain_version(draft)
+    except PriceListError:  # it lost a sheet, which its page and its submission say
+        return []
+    warning = set_back_warning(listed, now)
+    return [] if warning is None else [warning]
+
+
+def set_back_warning(listed: PriceVersion, now: datetime) -> Message | None:
+    """Say which usage, metered by now, a list prices anew because it begins in the past; None where it does for none.
+
+    What the list in force then has no price for gets its first one, which is no new price.
+    """
+    before = version_in_force(listed.valid_from)
+    if before is None or listed.valid_from >= now:
+        return None
+    window = Interval(listed.valid_from, min(before.valid_until or now, now))
+    changes = [one for one in price_changes(plain_version(before), listed) if one.change != "same"]
+    resources = {item.resource for item in listed.gpu}
+    gpus = {one.key.sku for one in changes if one.key.kind == "gpu" and (one.old is not None or one.key.sku in resources)}
+    models = {one.key.sku for one in changes if one.key.kind == "tokens" and one.old is not None}
+    held = GpuAllocation.objects.filter(observed_until__gt=window.start, started_at__lt=window.end)
+    held = held.filter(Q(accelerator__in=gpus) | Q(resource__in=gpus))
+    found = {name for pair in held.values_list("accelerator", "resource").distinct() for name in pair} & gpus
+    used = [*sorted(found), *sorted(models_used(window).keys() & models)]
+    if not used:
+        return None
+    start = listed.valid_from.astimezone(ZoneInfo(billing_setup().zone))
+    return Message(
+        "price list %(name)s begins at %(start)s, %(days)s days ago: what was used since of %(used)s is priced anew",
+        name=listed.name,
+        start=start.isoformat(),
+        days=(now - listed.valid_from).days,
+        used=", ".join(used),
+    )
