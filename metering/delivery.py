@@ -12,7 +12,7 @@ import random
 import sqlite3
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -26,6 +26,7 @@ import httpx
 import msgspec
 
 from metering.command_line import token_of
+from metering.records import LATER_FIELDS
 from metering.spool import JSON, WATERMARKS, Parcel, Spool, open_state
 
 log = logging.getLogger(__name__)
@@ -38,6 +39,8 @@ COMPRESS_FROM_BYTES: Final = 1024
 TEMPORARY: Final = frozenset({408, 421, 425, 429, 500, 502, 503, 504, 507, 509, 598, 599})
 OF_THE_WHOLE: Final = ("watermark", "watched_since", "unwatched", "filled")
 LISTS: Final = ("allocations", "nodes")
+ALLOCATIONS: Final = "usage/gpu-allocations"
+FIELDS_ASKED_EVERY_S: Final = 600.0
 Item = TypeVar("Item")
 _array: Final = msgspec.json.Decoder(list[msgspec.Raw])
 _envelope: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -79,7 +82,15 @@ class Receipt(msgspec.Struct, frozen=True):
         return self.accepted + self.duplicates + self.conflicts + len(self.rejected) + self.pending
 
 
+class Release(msgspec.Struct, frozen=True):
+    """What `GET version` says of optional fields; one of before that says nothing knows none."""
+
+    version: str
+    optional_fields: list[str] = []
+
+
 _receipts: Final = msgspec.json.Decoder(Receipt)
+_release: Final = msgspec.json.Decoder(Release)
 
 
 class _RefusedError(Exception):
@@ -116,6 +127,7 @@ class Delivery:
         self._random = random_source or random.Random()  # noqa: S311  (spreads waits, guards nothing)
         self._now = now
         self._failures = 0
+        self._known_fields: tuple[float, frozenset[str]] | None = None
         self.rejected_records = 0
         self.last_error = ""
 
@@ -135,7 +147,7 @@ class Delivery:
         if parcel is None:
             return Attempt(Outcome.EMPTY)
         try:
-            self._send(parcel, parcel.body)
+            self._send(parcel, self._understood(parcel))
         except _TemporaryError as error:
             return self._failed(parcel, Outcome.TEMPORARY, str(error), error.retry_after_s)
         except _RefusedError as error:
@@ -162,6 +174,37 @@ class Delivery:
             if attempt.outcome is not Outcome.DELIVERED:
                 time.sleep(min(attempt.wait_s, left))
         return self._spool.oldest() is None
+
+    def _understood(self, parcel: Parcel) -> bytes:
+        """The body, without fields of allocations that the platform's release would refuse.
+
+        Raises _TemporaryError, _RefusedError where the platform does not say what it knows.
+        """
+        if parcel.door != ALLOCATIONS or not any(f'"{name}":'.encode() in parcel.body for name in LATER_FIELDS):
+            return parcel.body
+        unknown = frozenset(LATER_FIELDS) - self._fields_of_platform()
+        return without_fields(parcel.body, unknown) if unknown else parcel.body
+
+    def _fields_of_platform(self) -> frozenset[str]:
+        """LATER_FIELDS that the platform knows; asked again after a while, since it may be upgraded or go back."""
+        if self._known_fields and time.monotonic() - self._known_fields[0] < FIELDS_ASKED_EVERY_S:
+            return self._known_fields[1]
+        try:
+            response = self._client.get(self._base + "version", headers={"Authorization": f"Bearer {self._token()}"})
+        except httpx.TransportError as error:
+            raise _TemporaryError(f"{type(error).__name__}: {error}") from error
+        if response.status_code in TEMPORARY:
+            raise _TemporaryError(_said(response), self._retry_after(response))
+        if not response.is_success and response.status_code != HTTPStatus.NOT_FOUND:
+            raise _RefusedError(_said(response))
+        try:
+            fields = frozenset(_release.decode(response.content).optional_fields if response.is_success else ())
+        except msgspec.DecodeError as error:
+            raise _not_acknowledged(response, str(error)) from error
+        if missing := [name for name in LATER_FIELDS if name not in fields]:
+            log.warning("the platform is of an older release: allocations go without %s", ", ".join(missing))
+        self._known_fields = time.monotonic(), fields
+        return fields
 
     def _send(self, parcel: Parcel, body: bytes) -> None:
         response = self._post(parcel, body)
@@ -325,6 +368,15 @@ def halves(body: bytes) -> tuple[bytes, bytes]:
         msgspec.json.encode({**without_watermark, field: first}),
         msgspec.json.encode({**envelope, field: second}),
     )
+
+
+def without_fields(body: bytes, names: Collection[str]) -> bytes:
+    """The same body, its records without the fields of these names.  Raises UnsplittableError, msgspec.DecodeError."""
+    envelope, field = _opened(body)
+    kept = [
+        {name: value for name, value in _envelope.decode(record).items() if name not in names} for record in _records(body)
+    ]
+    return msgspec.json.encode(kept if envelope is None else {**envelope, field: kept})
 
 
 def _records(body: bytes) -> list[msgspec.Raw]:

@@ -62,6 +62,9 @@ INSTANT_FIELDS: Final = (
 )
 RFC_3339: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:?\d\d)\Z")
 
+LATER_FIELDS: Final = ("capacity_type", "tags")
+"""Optional fields of an allocation that older platforms refuse; `GET version` names those that the platform takes."""
+
 NUL_ESCAPE: Final = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 
 

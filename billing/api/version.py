@@ -10,13 +10,17 @@ from rest_framework.response import Response
 
 from billing.api.parameters import Endpoint
 from metering import __version__
+from metering.records import LATER_FIELDS
 
 
 class Version(serializers.Serializer[Any]):
-    """The release of Suanpan, and the version of the server that keeps its ledger."""
+    """The release of Suanpan, the version of the server that keeps its ledger, and optional fields of allocations that it
+    takes, which an agent leaves out before a release that does not name them.
+    """
 
     version = serializers.CharField()
     postgresql = serializers.CharField()
+    optional_fields = serializers.ListField(child=serializers.CharField())
 
 
 class VersionEndpoint(Endpoint):
@@ -28,4 +32,4 @@ class VersionEndpoint(Endpoint):
         with connection.cursor() as cursor:
             cursor.execute("SHOW server_version")
             (server,) = cursor.fetchone()
-        return Response({"version": __version__, "postgresql": server.split()[0]})
+        return Response({"version": __version__, "postgresql": server.split()[0], "optional_fields": LATER_FIELDS})

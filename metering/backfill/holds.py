@@ -11,6 +11,7 @@ from metering.accelerators import NodeFacts, accelerator_name, device_fraction, 
 from metering.allocation import REASONS, Ending, EndReason
 from metering.backfill.pods import PodSeries, original_labels
 from metering.backfill.scrapes import Scrapes
+from metering.capacity_types import node_capacity_type
 from metering.intervals import Interval
 from metering.prometheus import Series
 from metering.records import GpuAllocation, Workload, hold_id
@@ -149,5 +150,5 @@ def _record(
         priority_class=pod.priority_class or None, end_rule=end.rule if end else None,
         end_estimated=end.estimated if end else None,
         end_earliest=max(end.earliest, start) if end else None, end_latest=end.latest if end else None,
-        reconstructed_from=SOURCE,
+        reconstructed_from=SOURCE, capacity_type=node_capacity_type(labels),
     )  # fmt: skip

@@ -14,6 +14,7 @@ from typing import Final
 
 from metering.accelerator_resources import CARD_COUNT_LABELS, FALLBACK_PRODUCT_LABEL, KNOWN_SHARING, PRODUCT_LABELS
 from metering.backfill.scrapes import Target, target_of
+from metering.capacity_types import MARKS, RESERVATIONS, STATED
 from metering.claims import OTHER_DRIVERS
 from metering.intervals import EPOCH, Interval, union
 from metering.kube_state import resource_of, sanitised
@@ -165,14 +166,26 @@ def node_labels(series: Iterable[Series]) -> dict[str, Series]:
 
 
 def original_labels(one: Series | None, resource: str) -> dict[str, str]:
-    """Of a node's sanitised labels those that say what a unit of the resource is, under their own names."""
+    """Of a node's sanitised labels those that say what a unit of the resource is or of which capacity type the node, under
+    their own names.
+    """
     wanted = {key for keys in PRODUCT_LABELS.values() for key in keys} | {FALLBACK_PRODUCT_LABEL, *SHARING_LABELS}
     base = resource.removesuffix(".shared")
-    wanted |= {*CARD_COUNT_LABELS, *(f"{base}.{suffix}" for suffix in ("product", "replicas", "sharing-strategy"))}
+    wanted |= {*CARD_COUNT_LABELS, *STATED, *MARKS, *RESERVATIONS}
+    wanted |= {*(f"{base}.{suffix}" for suffix in ("product", "replicas", "sharing-strategy"))}
     given = one.labels if one else {}
-    asked_for = {key: given.get(f"label_{sanitised(key)}", "") for key in wanted}
+    asked_for = {key: given.get(f"label_{sanitised(snake_case(key))}", "") for key in wanted}
     others = {f"label/{name}": value for name, value in given.items() if not KNOWN_LABELS.fullmatch(name)}
     return {key: value for key, value in {**others, **asked_for}.items() if value}
+
+
+def snake_case(label: str) -> str:
+    """A label's name as kube-state-metrics writes one in camel case.
+
+    >>> snake_case("eks.amazonaws.com/capacityType")
+    'eks.amazonaws.com/capacity_type'
+    """
+    return re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", label).lower()
 
 
 def node_capacity(series: Iterable[Series]) -> dict[str, dict[str, int]]:

@@ -261,7 +261,7 @@ class Agent:
             return ()
 
     def _base(self, facts: PodFacts, hold: Hold) -> GpuAllocation:
-        return allocation_base(facts, hold, self.scope, self._look_around(facts))
+        return allocation_base(facts, hold, self.store.node(hold.node), self.scope, self._look_around(facts))
 
     def _node_event(self, event: Event[Node], at: datetime, number: int) -> None:
         name, version = event.object.metadata.name, int(event.object.metadata.resource_version)

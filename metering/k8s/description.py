@@ -15,6 +15,7 @@ import msgspec
 from metering.accelerators import NodeFacts, accelerator_name, device_fraction, split_request
 from metering.allocation import Ending, Hold
 from metering.attribution import Owner, PodIdentity, attribute
+from metering.capacity_types import node_capacity_type
 from metering.k8s.objects import PodFacts
 from metering.records import GpuAllocation, hold_id
 from metering.shared_devices import ShareUnknownError
@@ -76,7 +77,7 @@ def allocations_of(
     counted, unknown = counted_requests(facts.requests, scope)
     if not counted and not unknown:
         return []
-    base = allocation_base(facts, hold, scope, around)
+    base = allocation_base(facts, hold, node, scope, around)
     return [
         msgspec.structs.replace(
             base, allocation_id=hold_id(scope.cluster, facts.uid, resource, hold.start), resource=resource,
@@ -86,7 +87,9 @@ def allocations_of(
     ]  # fmt: skip
 
 
-def allocation_base(facts: PodFacts, hold: Hold, scope: Scope, around: Surroundings) -> GpuAllocation:
+def allocation_base(
+    facts: PodFacts, hold: Hold, node: NodeFacts | None, scope: Scope, around: Surroundings
+) -> GpuAllocation:
     """Whose the pod's allocations are and where: all but resource, quantity, fraction and product.
 
     Raises records.RecordError.
@@ -105,6 +108,7 @@ def allocation_base(facts: PodFacts, hold: Hold, scope: Scope, around: Surroundi
         device_fraction=device_fraction(Fraction(1)), accelerator=UNKNOWN, node=hold.node, started_at=hold.start,
         observed_until=hold.start, scheduler=facts.scheduler or None, queue=who.queue, workload=who.workload,
         labels=labels or None, priority_class=facts.priority_class or None, site=scope.site,
+        capacity_type=node_capacity_type(node.labels if node else {}),
     )  # fmt: skip
 
 

@@ -41,11 +41,15 @@ class Platform(httpx.BaseTransport):
         self.problems: set[str] = set()
         self.bodies: list[tuple[str, bytes]] = []
         self.down = False
+        self.fields: list[str] | None = ["capacity_type", "tags"]
         self.conflicts: list[str] = []
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         if self.down:
             return httpx.Response(503)
+        if request.method == "GET":
+            known = {} if self.fields is None else {"optional_fields": self.fields}
+            return httpx.Response(200, json={"version": "1.0.0", "postgresql": "15.0", **known})
         body = request.read()
         if request.headers.get("Content-Encoding") == "gzip":
             import gzip

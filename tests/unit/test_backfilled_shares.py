@@ -174,3 +174,17 @@ def test_a_pod_that_was_never_bound_held_nothing_and_one_that_no_series_shows_is
         return
     with pytest.raises(BackfillError, match="pod uid-1: it asks for devices, and kube_pod_info does not show"):
         records_of(pods["uid-1"], SCRAPES, WINDOW, Site("hq-1", {}, {"*": "NVIDIA-H800"}))
+
+
+@pytest.mark.parametrize(("label", "value", "stated"), [
+    ("label_karpenter_sh_capacity_type", "spot", "spot"),
+    ("label_eks_amazonaws_com_capacity_type", "ON_DEMAND", "on_demand"),  # camel case is written so
+    ("label_kubernetes_io_os", "linux", None),
+])  # fmt: skip
+def test_a_backfill_states_the_capacity_type_that_series_show(label: str, value: str, stated: str | None) -> None:
+    pod = PodSeries(
+        "uid-1", "nlp", "train", "n-1", seen=SCRAPED[:60], scheduled_at=START, requests={"train": {"nvidia.com/gpu": 1}}
+    )
+    node = Series({"label_nvidia_com_gpu_product": "NVIDIA-H800", label: value}, [(START, Decimal(1))])
+    [record] = records_of(pod, SCRAPES, WINDOW, Site("hq-1", {"n-1": node}, {}, {"n-1": {"nvidia.com/gpu": 8}}))
+    assert record.capacity_type == stated
