@@ -5,6 +5,7 @@ from fractions import Fraction
 
 from billing.budgets.models import Budget
 from billing.budgets.selectors import period_of, scope_of, team_tree
+from billing.budgets.spending import spent_on
 from billing.closing.exceptions import Context
 from billing.closing.unmatched_rules import UnmatchedRule
 from metering.intervals import MICROSECOND
@@ -12,8 +13,6 @@ from metering.intervals import MICROSECOND
 
 def unmatched_budgets(context: Context) -> Iterator[UnmatchedRule]:
     """Budgets in force at the end of the month that cover nothing which teams are charged for it."""
-    from billing.budgets.spending import spent_on  # with numpy, for which commands need not wait at their start
-
     keys = [charge.key for charge in context.rated.charges if not charge.key.platform]
     spent, tree = {spent_on(key, Fraction(0)) for key in keys}, team_tree()
     last = context.period.end - MICROSECOND

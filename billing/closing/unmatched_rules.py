@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from django.apps import apps
+from django.utils.module_loading import import_string
+
 from billing.closing.exceptions import Context
 from billing.rates.selectors import PolicyBook, allocation_policy_at, interruption_rules, rate_card
 from billing.tenancy.ownership import OwnershipBook, OwnershipRow
@@ -30,8 +33,14 @@ Reader = Callable[[Context], Iterable[UnmatchedRule]]
 
 
 def unmatched_rules(context: Context) -> list[UnmatchedRule]:
-    """The rules in force at some time of the month that matched nothing of it, by kind and name."""
-    return sorted({rule for reader in READERS for rule in reader(context)})
+    """The rules in force at some time of the month that matched nothing of it, by kind and name.
+
+    An application above this package names a reader of its own rules as `unmatched_rules` of its configuration.
+    """
+    others: list[Reader] = [
+        import_string(config.unmatched_rules) for config in apps.get_app_configs() if hasattr(config, "unmatched_rules")
+    ]
+    return sorted({rule for reader in (*READERS, *others) for rule in reader(context)})
 
 
 def _keys(context: Context) -> list[LineKey]:
@@ -111,5 +120,4 @@ def _interruptions(context: Context) -> Iterator[UnmatchedRule]:
             yield UnmatchedRule("interruption_policies", f"{rule.policy}: {rule.reason}")
 
 
-READERS: Final[list[Reader]] = [_prices, _owners, _shared, _commitments, _efficiency, _interruptions]
-"""Packages above this one add theirs when the installation starts."""
+READERS: Final[tuple[Reader, ...]] = (_prices, _owners, _shared, _commitments, _efficiency, _interruptions)
