@@ -164,7 +164,7 @@ def classes_by_name(
 
 
 def without_texts(usage: Any, depth: int = MAX_DEPTH) -> Any:
-    """The usage object for quarantine: all its numbers under their names, no text in it but numbers written as text.
+    """The usage object for quarantine: all its numbers under their names, no text but numbers and the type `compaction`.
 
     What cannot be kept so stays visible as the number -1, which no dialect accepts.
 

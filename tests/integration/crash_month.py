@@ -28,7 +28,7 @@ MONTHS, TEAMS = ("2026-09", "2026-10"), 6
 CLOSED_AT, CORRECTED_AT = datetime(2026, 11, 1, 0, 5, tzinfo=UTC), datetime(2026, 11, 12, 9, tzinfo=UTC)
 STATEMENTS = {"close": 60, "issue": 9, "export": 30, "correct": 120}
 """How many statements each step has, roughly: fates lie among them."""
-FILES = 3 * TEAMS + 7
+FILES = 4 * TEAMS + 7
 
 
 def main(seed: int) -> None:
@@ -233,9 +233,9 @@ def _look(out: Path, *, finished: bool = False) -> None:
         assert all(proof.holds for proof in period_verify(month=period.month))
     for path in sorted(out.glob("[!.]*")) if out.exists() else ():
         body = path.read_bytes()
-        start, end = {".pdf": (b"%PDF", b"%%EOF"), ".xlsx": (b"PK", b""), ".parquet": (b"PAR1", b"PAR1")}.get(
-            path.suffix, (b"", b"\n")
-        )
+        start, end = {
+            ".pdf": (b"%PDF", b"%%EOF"), ".xlsx": (b"PK", b""), ".parquet": (b"PAR1", b"PAR1"), ".json": (b"{", b"}"),
+        }.get(path.suffix, (b"", b"\n"))  # fmt: skip
         assert body.startswith(start), path
         assert body.rstrip(b"\n" if path.suffix == ".pdf" else b"").endswith(end), path
 

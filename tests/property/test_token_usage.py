@@ -135,8 +135,11 @@ def test_any_object_is_refused_or_read_to_its_total(usage: dict[str, Any]) -> No
 @given(shapes)
 def test_what_quarantine_keeps_of_a_usage_object_has_all_its_numbers(shape: Shape) -> None:
     kept = without_texts(shape.usage)
-    assert dict(leaves(kept)) == {place: "" if isinstance(value, str) and not value.isdigit() else value
-                                  for place, value in leaves(shape.usage)}  # fmt: skip
+    # The one word that is kept says that a summary is billed beside the counts.
+    assert dict(leaves(kept)) == {
+        place: "" if isinstance(value, str) and not value.isdigit() and value != "compaction" else value
+        for place, value in leaves(shape.usage)
+    }
     assert read(kept, shape) == read(shape.usage, shape)
 
 
