@@ -20,6 +20,7 @@ from billing.local.supervisor import Child
 from billing.runtime.atomic_file import atomic_file
 from billing.runtime.home import PROJECT, HomeError, explain, home_dir, make_home
 from billing.tenancy.models import Membership, Team
+from billing.tenancy.people import first_password_note, somebody_manages_people
 
 BIN = Path(sys.executable).parent
 
@@ -121,21 +122,40 @@ def _is_ready(port: int) -> bool:
         return False
 
 
-def account_put(*, username: str, staff: bool, team: str | None = None) -> tuple[str, str]:
-    """Make an account once per home with a random password; returns both. The password is kept in the home, 0600."""
+def demonstration_accounts() -> tuple[tuple[str, str], tuple[str, str]]:
+    """Make `finance`, a superuser only where nobody manages people yet, and `controller`, who approves.
+
+    Returns the name and first password of each.
+    """
+    managed = somebody_manages_people()
+    joins = managed and not User.objects.filter(username="finance").exists()
+    roles = (Membership.Role.FINANCE, Membership.Role.ADMIN) if joins else ()
+    finance = account_put(username="finance", staff=not managed, roles=roles)
+    return finance, account_put(username="controller", staff=False, roles=(Membership.Role.APPROVER,))
+
+
+def account_put(
+    *, username: str, staff: bool, team: str | None = None, roles: tuple[str, ...] = ()
+) -> tuple[str, str]:
+    """Make an account once per home with a random first password; returns both, an empty one once its owner chose another.
+
+    The first password is kept in the home, 0600. `staff`: a superuser; `roles`: for all teams; `team`: the one it leads.
+    """
     path = home_dir() / "accounts.json"
     known = _passwords(path)
     if username not in known or not User.objects.filter(username=username).exists():
         known[username] = known.get(username) or secrets.token_urlsafe(9)
-        user, _ = User.objects.get_or_create(username=username)
-        user.is_staff = user.is_superuser = staff
+        user, _ = User.objects.get_or_create(username=username, defaults={"is_staff": staff, "is_superuser": staff})
         user.set_password(known[username])
         user.save()
+        first_password_note(user)
         with atomic_file(path, mode=0o600) as draft:
             draft.write_text(json.dumps(known, indent=1))
+    user = User.objects.get(username=username)
     if team is not None:
         Membership.objects.get_or_create(
-            user=User.objects.get(username=username), team=Team.objects.get(code=team),
-            defaults={"role": Membership.Role.LEAD},
-        )  # fmt: skip
-    return username, known[username]
+            user=user, team=Team.objects.get(code=team), defaults={"role": Membership.Role.LEAD}
+        )
+    for role in roles:
+        Membership.objects.get_or_create(user=user, team=None, role=role)
+    return username, known[username] if user.check_password(known[username]) else ""

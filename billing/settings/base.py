@@ -195,6 +195,7 @@ MIDDLEWARE = [
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "allauth.account.middleware.AccountMiddleware",
     "billing.settings.sessions.SessionLimitsMiddleware",
+    "billing.settings.sessions.OwnPasswordMiddleware",
     "billing.settings.sessions.RequireTwoFactorMiddleware",
     "billing.settings.form_addresses.FormAddressesMiddleware",
     "billing.settings.exports_audited.ExportsAuditedMiddleware",
@@ -241,6 +242,7 @@ CACHES = {
 }
 ALLAUTH_TRUSTED_PROXY_COUNT = _count("TRUSTED_PROXIES", 0)
 ACCOUNT_ADAPTER = "billing.settings.identity.LocalAccounts"
+ACCOUNT_FORMS = {"change_password": "billing.settings.own_password.OwnPasswordForm"}
 ACCOUNT_LOGIN_METHODS = {"username"}
 ACCOUNT_EMAIL_VERIFICATION = "none"
 ACCOUNT_UNIQUE_EMAIL = False  # an address identifies nobody: people are known by name, or by the provider's identifier

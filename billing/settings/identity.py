@@ -23,6 +23,7 @@ from django.contrib.auth.signals import user_login_failed
 from django.dispatch import receiver
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseForbidden
 from django.shortcuts import render
+from django.urls import reverse
 from django.utils.translation import gettext as _
 
 from billing.settings.backchannel_logout import provider_session_remember
@@ -41,6 +42,10 @@ class LocalAccounts(DefaultAccountAdapter):
 
     def is_open_for_signup(self, request: HttpRequest) -> bool:
         return False
+
+    def get_password_change_redirect_url(self, request: HttpRequest) -> str:
+        """Lead to the portal, which may have been shut until the password was changed."""
+        return reverse(settings.LOGIN_REDIRECT_URL)
 
     def pre_login(self, request: HttpRequest, user: User, **login: Any) -> HttpResponse | None:
         """Passwords and passkeys open local accounts only: the provider alone decides who of its people comes in."""

@@ -21,8 +21,9 @@ from django.utils.deprecation import MiddlewareMixin
 from billing.tenancy.actors import Actor, Channel, actor_of_session
 from billing.tenancy.audit import audit_record
 from billing.tenancy.open_sessions import sessions_end
+from billing.tenancy.people import first_password_forget, has_first_password
 
-BEGAN, SEEN = "session_began", "session_seen"
+BEGAN, SEEN, FIRST_PASSWORD = "session_began", "session_seen", "first_password"
 SEEN_EVERY_S = 60
 CREDENTIALS: Final[Mapping[Signal, str]] = {
     authenticator_added: "second_factor_add", authenticator_removed: "second_factor_remove",
@@ -30,6 +31,12 @@ CREDENTIALS: Final[Mapping[Signal, str]] = {
     password_reset: "password_reset",
 }  # fmt: skip
 """What changes how somebody signs in, and what the audit log calls it."""
+OWN_CHOICES: Final = (password_changed, password_set, password_reset)
+"""The owner of the account chose a password."""
+WITH_FIRST_PASSWORD: Final = (
+    "/account/password/", "/account/reauthenticate/", "/account/logout/", "/logout/", "/i18n/", "/static/", "/healthz",
+    "/readyz", "/metrics",
+)  # fmt: skip
 WITHOUT_SECOND_FACTOR: Final = ("/account/", "/logout/", "/static/", "/healthz", "/readyz", "/metrics")
 
 
@@ -44,6 +51,21 @@ class SessionLimitsMiddleware(MiddlewareMixin):
                 logout(request)
             elif now - seen >= SEEN_EVERY_S:
                 request.session[SEEN] = now
+
+
+class OwnPasswordMiddleware(MiddlewareMixin):
+    """Opens nothing but the page to change it for people who signed in with a password that somebody else knows."""
+
+    def process_request(self, request: HttpRequest) -> HttpResponse | None:
+        if settings.SESSION_COOKIE_NAME not in request.COOKIES or request.path.startswith(WITH_FIRST_PASSWORD):
+            return None
+        if not request.user.is_authenticated or not request.session.get(FIRST_PASSWORD):
+            return None
+        if request.path.startswith("/api/"):
+            from billing.api.problems import problem  # with it the REST framework, which no command needs
+
+            return problem(403, "Forbidden", "the first password is still in use: change it at /account/password/change/")
+        return redirect("account_change_password")
 
 
 class RequireTwoFactorMiddleware(MiddlewareMixin):
@@ -77,6 +99,8 @@ def session_begins(request: HttpRequest, user: User, **_: Any) -> None:
     """Note when it began and by which way."""
     request.session[BEGAN] = request.session[SEEN] = time()
     methods = {record["method"] for record in get_authentication_records(request, user)}
+    if "password" in methods and has_first_password(user):
+        request.session[FIRST_PASSWORD] = True
     by = "identity provider" if "socialaccount" in methods else "password" if "password" in methods else "passkey"
     actor = actor_of_session(request, user)
     audit_record(actor=actor, action="sign_in", subject=actor, detail={"by": by, **_address(request)})
@@ -103,6 +127,9 @@ def credential_changed(
     detail = {"kind": authenticator.type} if authenticator else {}
     actor = actor_of_session(request, user)
     audit_record(actor=actor, action=CREDENTIALS[signal], subject=actor, detail=detail)
+    if signal in OWN_CHOICES:
+        first_password_forget(user)
+        request.session.pop(FIRST_PASSWORD, None)
     if signal is authenticator_added:
         sessions_end(lambda account, _: account == user.pk, spare=request.session.session_key)
 

@@ -215,7 +215,7 @@ class _Application:
         if section is None:
             return
         entry = Entry(section, "first_account", self.top.path)
-        user, name = entry.text("user", limit=150), entry.text("name", default="")
+        user, name = entry.text("user", limit=150), entry.text("name", default="", limit=150)
         email = entry.text("email", default="", limit=254)
         entry.finish()
         try:

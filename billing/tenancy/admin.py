@@ -6,10 +6,11 @@ from allauth.account.models import EmailAddress
 from allauth.mfa.models import Authenticator
 from allauth.socialaccount.models import SocialAccount, SocialApp, SocialToken
 from django.contrib import admin
+from django.contrib.admin.utils import unquote
 from django.contrib.auth.admin import UserAdmin
 from django.contrib.auth.models import Group, User
 from django.forms import ModelForm
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext_lazy
 from unfold.admin import ModelAdmin, TabularInline
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
@@ -17,7 +18,7 @@ from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationFo
 from billing.tenancy.actors import actor_of
 from billing.tenancy.labels import ROLE
 from billing.tenancy.models import Membership
-from billing.tenancy.people import account_active_set
+from billing.tenancy.people import account_active_set, first_password_forget, first_password_note
 
 
 class MembershipInline(TabularInline):
@@ -45,14 +46,32 @@ class PersonAdmin(UserAdmin, ModelAdmin):
     )
 
     def get_readonly_fields(self, request: HttpRequest, obj: User | None = None) -> list[str]:
-        """An account keeps its name: history refers to it."""
-        return [*super().get_readonly_fields(request, obj), *(["username"] if obj else [])]
+        """An account keeps its name: history refers to it. Nobody becomes a superuser here; one may be made none."""
+        kept = ["username"] if obj else []
+        if obj is None or not obj.is_superuser or obj.pk == request.user.pk:
+            kept.append("is_superuser")
+        return [*super().get_readonly_fields(request, obj), *kept]
 
     def save_model(self, request: HttpRequest, obj: User, form: "ModelForm[User]", change: bool) -> None:
         """An account that is switched off here loses its sessions and tokens as everywhere."""
         super().save_model(request, obj, form, change)
+        if not change and obj.has_usable_password():
+            first_password_note(obj)
         if change and "is_active" in form.changed_data:
             account_active_set(user=obj, active=obj.is_active, actor=actor_of(request))
+
+
+    def user_change_password(self, request: HttpRequest, id: str, form_url: str = "") -> HttpResponse:
+        """Set a password, which is a first one where it is somebody else's."""
+        before = self.get_object(request, unquote(id))
+        response: HttpResponse = super().user_change_password(request, id, form_url)
+        person = self.get_object(request, unquote(id))
+        if before is not None and person is not None and person.password != before.password:
+            if person.pk == request.user.pk or not person.has_usable_password():
+                first_password_forget(person)
+            else:
+                first_password_note(person)
+        return response
 
 
 class SecondFactorAdmin(ModelAdmin):

@@ -38,7 +38,7 @@ CHANGING = frozenset({
     "inbox_digest", "inbox_monthfindings",
     "closing_blockedteam", "exports_focuspart", "exports_focusset", "invoices_billingcontact", "invoices_documentmail",
     "invoices_operation", "rates_interruptionpolicy", "rating_ratingsnapshot", "rating_teamsnapshot",
-    "tenancy_tagrule",
+    "tenancy_tagrule", "tenancy_firstpassword",
 })  # fmt: skip
 """Tables without a guard: what is configured, computed, or kept for a while."""
 UPDATED = {

@@ -199,6 +199,12 @@ class Membership(models.Model):
         return f"{self.user} {self.team or '*'}"
 
 
+class FirstPassword(models.Model):
+    """The password of an account was chosen or seen by somebody else: its owner changes it at the next sign-in."""
+
+    user = models.OneToOneField(User, primary_key=True, on_delete=models.CASCADE, related_name="first_password")
+
+
 class ProvisionedAccount(models.Model):
     """An account that the identity provider manages by SCIM, under the names that it has there."""
 

@@ -17,7 +17,7 @@ from django.utils.translation import gettext, override
 
 from billing.tenancy.access import RIGHTS, Right
 from billing.tenancy.audit import audit_record
-from billing.tenancy.models import Membership, Team
+from billing.tenancy.models import FirstPassword, Membership, Team
 from billing.tenancy.open_sessions import sessions_end
 from billing.tenancy.roles import require_other, role_grant, role_revoke
 from billing.tenancy.tokens import api_token_revoke
@@ -39,18 +39,47 @@ def account_create(*, username: str, full_name: str, email: str, actor: str, inv
     with transaction.atomic():
         if User.objects.filter(username__iexact=username).exists():
             raise PeopleError(Message("user name %(name)s: is taken", name=repr(username)))
-        user = User(username=username, email=email, first_name=full_name[:150])
+        user = User(username=username, email=email, first_name=full_name)
         try:
             user.full_clean(exclude=["password"])
         except ValidationError as error:
-            raise PeopleError(Message("user name %(name)s: %(why)s", name=repr(username), why=error.messages[0])) from error
+            field, (why, *_) = next(iter(error.message_dict.items()))
+            refusals = {
+                "email": Message("mail address %(name)s: %(why)s", name=repr(email), why=why),
+                "first_name": Message("full name %(name)s: %(why)s", name=repr(full_name), why=why),
+            }
+            told = Message("user name %(name)s: %(why)s", name=repr(username), why=why)
+            raise PeopleError(refusals.get(field, told)) from error
         password = "" if invite else secrets.token_urlsafe(12)
         user.set_password(password or None)
         user.save()
+        if password:
+            first_password_note(user)
         audit_record(actor=actor, action="account_create", subject=username, detail={"email": email, "invited": invite})
         if invite:
             _invite(user)
     return user, password
+
+
+def first_password_note(user: User) -> None:
+    """Ask the owner of an account for a password of their own at the next sign-in: somebody else knows this one."""
+    FirstPassword.objects.get_or_create(user=user)
+
+
+def first_password_forget(user: User) -> None:
+    """Note that the owner of an account chose its password."""
+    FirstPassword.objects.filter(user=user).delete()
+
+
+def has_first_password(user: User) -> bool:
+    """Return True while the owner of an account has not chosen its password."""
+    return FirstPassword.objects.filter(user=user).exists()
+
+
+def somebody_manages_people() -> bool:
+    """Return True if an active account may make others: then nothing else makes a first one."""
+    managers = Q(is_superuser=True) | Q(memberships__role=Membership.Role.ADMIN)
+    return User.objects.filter(managers, is_active=True).exists()
 
 
 def first_account_create(*, username: str, full_name: str, email: str, actor: str) -> str:
@@ -58,8 +87,7 @@ def first_account_create(*, username: str, full_name: str, email: str, actor: st
 
     Raises PeopleError.
     """
-    managers = Q(is_superuser=True) | Q(memberships__role=Membership.Role.ADMIN)
-    if User.objects.filter(managers, is_active=True).exists():
+    if somebody_manages_people():
         return ""
     with transaction.atomic():
         user, password = account_create(username=username, full_name=full_name, email=email, actor=actor)

@@ -22,7 +22,7 @@ from billing.corrections.services.corrections import (
 from billing.invoices.models import Invoice, InvoiceLine, Note
 from billing.local.demo.company import BUDGETS_NOW
 from billing.local.demo.set_up_text import ZONE
-from billing.local.process_list import account_put
+from billing.local.process_list import demonstration_accounts
 from billing.tenancy.models import ApiToken, Team
 from billing.tenancy.tokens import api_token_create
 from metering.intervals import billing_month
@@ -45,8 +45,7 @@ class Events:
 
     def happen(self) -> None:
         """Let all of them happen, unless they have."""
-        account_put(username="finance", staff=True)
-        account_put(username="controller", staff=True)
+        demonstration_accounts()
         self._credit()
         self._dispute()
         self._budgets()

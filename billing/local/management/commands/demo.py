@@ -16,7 +16,15 @@ from django.utils import timezone
 from billing.invoices.selectors import invoices_as_dict, invoices_of
 from billing.local.demo.driver import ACTOR, Demonstration, last_month
 from billing.local.demo.set_up_text import ZONE
-from billing.local.process_list import PortTakenError, ServedError, account_put, children, free_port, serving_alone
+from billing.local.process_list import (
+    PortTakenError,
+    ServedError,
+    account_put,
+    children,
+    demonstration_accounts,
+    free_port,
+    serving_alone,
+)
 from billing.local.schema import schema_lock
 from billing.local.supervisor import Supervisor
 from billing.runtime.home import home_dir
@@ -64,8 +72,7 @@ class Command(AppCommand):
         return status if steps.done else DECIDE
 
     def _conclude(self, demonstration: Demonstration, elapsed: float, *, json: bool, served: bool) -> None:
-        finance = account_put(username="finance", staff=True)
-        controller = account_put(username="controller", staff=True)
+        finance, controller = demonstration_accounts()
         lead = account_put(username="lead-nlp", staff=False, team="nlp")
         _, token = api_token_create(
             name="demo reader", scopes=["usage:write", "usage:read", "prices:read", "invoices:read"], actor="demo"
@@ -100,11 +107,14 @@ class Command(AppCommand):
         if served:
             self.say()
             self.say(f"Portal: {demonstration.url}/?month={demonstration.month}")
-            self.say(f"  {finance[0]:<11} password {finance[1]:<14} sees everything")
-            self.say(
-                f"  {controller[0]:<11} password {controller[1]:<14} as well: who asks for something does not approve it"
-            )
-            self.say(f"  {lead[0]:<11} password {lead[1]:<14} sees team nlp")
+            seen = {
+                finance: "sees everything", lead: "sees team nlp",
+                controller: "as well, and approves: who asks for something does not approve it",
+            }  # fmt: skip
+            for name, password in (finance, controller, lead):
+                shown = f"password {password}" if password else "the password chosen there"
+                self.say(f"  {name:<11} {shown:<23} {seen[name, password]}")
+            self.say("  A first password is changed at the first sign-in.")
             self.say("Ctrl-C stops everything.")
 
 

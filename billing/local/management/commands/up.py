@@ -3,7 +3,6 @@
 from argparse import ArgumentParser
 from typing import Any
 
-from django.contrib.auth.models import User
 from django.core.management import call_command
 
 from billing.local.process_list import PortTakenError, ServedError, account_put, children, serving_alone
@@ -11,6 +10,7 @@ from billing.local.schema import schema_lock
 from billing.local.supervisor import Supervisor
 from billing.runtime.home import home_dir
 from billing.tenancy.app_command import AppCommand, fail
+from billing.tenancy.people import somebody_manages_people
 
 
 class Command(AppCommand):
@@ -29,8 +29,9 @@ class Command(AppCommand):
     def _serve(self, port: int) -> int:
         with schema_lock():
             call_command("migrate", verbosity=0, interactive=False)
-        if not User.objects.filter(is_superuser=True).exists():
+        if not somebody_manages_people():
             name, password = account_put(username="admin", staff=True)
-            self.say(f"First start: sign in as {name} with {password} (kept in {home_dir() / 'accounts.json'})")
+            kept = f"kept in {home_dir() / 'accounts.json'}, and changed at the first sign-in"
+            self.say(f"First start: sign in as {name} with {password} ({kept})")
         served = f"Suanpan: http://127.0.0.1:{port}  (state in {home_dir()}; Ctrl-C stops everything)"
         return Supervisor(children(port), on_ready=lambda: self.say(served)).run()

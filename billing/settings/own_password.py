@@ -1,0 +1,16 @@
+"""The form by which people change their password."""
+
+from allauth.account.forms import ChangePasswordForm
+from django.forms import ValidationError
+from django.utils.translation import gettext as _
+
+
+class OwnPasswordForm(ChangePasswordForm):
+    """Refuses the password that is there: whoever else knows it would go on knowing it."""
+
+    def clean_password1(self) -> str:
+        """Return the new password.  Raises ValidationError where it is the old one."""
+        chosen: str = self.cleaned_data["password1"]
+        if self.user.check_password(chosen):
+            raise ValidationError(_("Choose another password than the one you have."))
+        return chosen
