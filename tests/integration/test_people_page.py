@@ -45,6 +45,8 @@ def test_a_new_account_signs_in_with_the_password_that_was_shown_once(ada: Clien
     assert ada.post("/people/roles/", role).status_code == 302
     ben = Client()
     assert ben.post("/login/", {"login": "ben", "password": password}).status_code == 302
+    own = {"oldpassword": password, "password1": "beads on the wire", "password2": "beads on the wire"}
+    assert ben.post("/account/password/change/", own).status_code == 302
     assert (ben.get("/teams/nlp/").status_code, ben.get("/teams/cv/").status_code) == (200, 404)
     assert entries() == [("ada", "account_create", "ben"), ("ada", "role_grant", "ben")]
     taken = ada.post("/people/new/", {"username": "BEN"})
