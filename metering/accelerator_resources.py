@@ -43,6 +43,7 @@ class ShareRule(StrEnum):
     PERCENT = "percent"  # the larger of cores, a hundred to a card, and memory, of which the node says how much a card has
     KOORDINATOR = "koordinator"  # likewise, of all that the pod asks of Koordinator
     VGPU = "vgpu"  # GB of the name, of those of the card that it names
+    INTEL = "intel"  # devices that labels count / units of the node, which its plugin may share
     NONE = "none"  # nothing is counted
 
 
@@ -191,7 +192,8 @@ ROWS: Final[tuple[Row, ...]] = (
     # AWS: a node offers both names for the same chips
     Row(r"aws\.amazon\.com/neuron(?:device)?", "aws", Kind.DEVICE),
     Row(r"aws\.amazon\.com/neuroncore", "aws", Kind.SLICE, ShareRule.NEURON_CORES),
-    Row(r"gpu\.intel\.com/(?:i915|xe)", "intel", Kind.DEVICE),  # [M]
+    # Intel: intel-device-plugins-for-kubernetes cmd/gpu_plugin/README.md (-shared-dev-num), labels.md
+    Row(r"gpu\.intel\.com/(?:i915|xe)", "intel", Kind.DEVICE, ShareRule.INTEL),
     Row(r"gpu\.intel\.com/(?:i915|xe)_monitoring", "intel", Kind.IGNORE, ShareRule.NONE),  # [M]
     Row(r"habana\.ai/gaudi", "habana", Kind.DEVICE),  # [M]
     Row(r"google\.com/tpu", "google", Kind.DEVICE),  # [M]

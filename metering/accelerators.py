@@ -38,6 +38,7 @@ from metering.accelerator_resources import (
 
 MIG: Final = re.compile(r"(?:^|/|-)(?:mig|MIG)-(([1-7])g\.\d+gb)(?:[.+-][A-Za-z.+-]+)?$")
 PRODUCT_SUFFIX: Final = re.compile(r"(?:-MIG-[0-9A-Za-z.+]+)?(?:-SHARED)?\Z")
+INTEL_COUNT: Final = re.compile(r"gpu\.intel\.com/device-id\.[0-9a-f]{4}-[0-9a-f]{4}\.count")
 FRACTION_PLACES: Final = 12
 """Decimals of a device fraction that the ledger keeps."""
 NODE_WORDS: Final = ("kubernetes.io", "k8s.io")
@@ -194,6 +195,8 @@ def unit_share(resource: str, node: NodeFacts) -> Fraction | None:
             return Fraction(devices, units) if 0 < devices <= units else None
         case ShareRule.VGPU:
             return vgpu_share(resource)
+        case ShareRule.INTEL:
+            return _intel_share(resource, node)
     return None
 
 
@@ -405,6 +408,16 @@ def _ascend_template_share(resource: str) -> Fraction | None:
 def _ascend_core_share(resource: str, node: NodeFacts) -> Fraction | None:
     chip = accelerator_name(resource, node.labels) or ""
     return next((Fraction(1, cores) for name, cores in ASCEND_CORES_OF_CHIP.items() if name in chip), None)
+
+
+def _intel_share(resource: str, node: NodeFacts) -> Fraction | None:
+    """Devices behind a unit, of those that labels count; the plugin may offer each several times (`-shared-dev-num`)."""
+    counts = [count for name, count in node.labels.items() if INTEL_COUNT.fullmatch(name)]
+    units = node.capacity.get(resource, 0)
+    devices = sum(int(count) for count in counts if count.isascii() and count.isdecimal())
+    if not devices or units <= devices:
+        return Fraction(1)
+    return Fraction(devices, units) if units % devices == 0 else None
 
 
 def _amd_share(mode: str, node: NodeFacts) -> Fraction | None:

@@ -35,10 +35,11 @@ BLANK: Final = Grant("", "", 0, 0)
 
 @dataclass(frozen=True, slots=True)
 class SharedDevice:
-    """A device of which pieces are given: its memory as its scheduler counts it."""
+    """A device of which pieces are given: its memory as its scheduler counts it, and its product ("": not said)."""
 
     memory_mib: int
     healthy: bool = True
+    product: str = ""
 
 
 def parse_grants(text: str) -> list[list[Grant]]:
@@ -110,13 +111,44 @@ def _registered(name: str, text: str) -> dict[str, SharedDevice]:
 
 def _of_capacity(row: Row, capacity: Mapping[str, int]) -> dict[str, SharedDevice] | None:
     """Cards by the units of their cores, where a vendor's plugin registers nothing else (Cambricon, Moore Threads)."""
-    cores, memory = capacity.get(row.cores, 0), capacity.get(row.memory, 0)
+    units = {NUMBERED_MLU.sub("cambricon.com/mlu.", name): count for name, count in capacity.items()}
+    cores, memory = units.get(row.cores, 0), units.get(row.memory, 0)
     if not row.cores or not cores:
         return None
     cards, rest = divmod(cores, row.cores_per_card)
     if rest or not cards or memory % cards:
         raise ShareUnknownError(f"{cores} {row.cores} and {memory} {row.memory} of the node are no whole number of cards")
     return {str(card): SharedDevice(memory // cards * row.memory_unit_mib) for card in range(cards)}
+
+
+NUMBERED_MLU: Final = re.compile(r"cambricon\.com/mlu\d+\.(?=smlu\.)")
+"""Names of Cambricon's plugin that have the model; its pieces are the same."""
+
+
+def registered_product(row: Row, node: NodeFacts, annotations: Mapping[str, str], scheduler: str) -> str | None:
+    """The product that a node's list names for a pod's devices; None where it names none, or several.
+
+    Of a node of several products it is that of the devices of which the pod's scheduler gave it pieces.
+    """
+    try:
+        listed = shared_devices(row, node) or {}
+        products = {device.product for device in listed.values()}
+        if len(products) > 1 and scheduler in row.schedulers:
+            texts = {annotations[name] for name in row.grants if name in annotations}
+            given = {grant.device for text in texts for grants in parse_grants(text) for grant in grants}
+            products = {listed[device].product for device in given if device in listed} if given <= listed.keys() else set()
+    except ShareUnknownError:
+        return None
+    return products.pop() or None if len(products) == 1 else None
+
+
+def _product(text: str) -> str:
+    """The product as node labels write it: HAMi puts `NVIDIA-` before what the driver calls it.
+
+    >>> _product("NVIDIA-NVIDIA GeForce RTX 4090"), _product("NVIDIA-Tesla V100-PCIE-32GB"), _product("NVIDIA L40S")
+    ('NVIDIA-GeForce-RTX-4090', 'Tesla-V100-PCIE-32GB', 'NVIDIA-L40S')
+    """
+    return re.sub(r"\s+", "-", text.removeprefix("NVIDIA-").strip())
 
 
 Found = Iterable[tuple[str, SharedDevice]]
@@ -126,16 +158,17 @@ def _hami_devices(text: str) -> Found:
     """JSON of today, `uuid,count,memory,cores,type,numa,healthy[,index,mode]:` of Iluvatar and of before."""
     if text.lstrip().startswith("["):
         for item in msgspec.json.decode(text):
-            yield str(item["id"]), SharedDevice(int(item.get("devmem", 0)), bool(item.get("health", False)))
+            memory, healthy = int(item.get("devmem", 0)), bool(item.get("health", False))
+            yield str(item["id"]), SharedDevice(memory, healthy, _product(str(item.get("type", ""))))
         return
     for fields in _lines(text, (7, 9)):
-        yield fields[0], SharedDevice(int(fields[2]), fields[6].lower() == "true")
+        yield fields[0], SharedDevice(int(fields[2]), fields[6].lower() == "true", _product(fields[4]))
 
 
 def _volcano_devices(text: str) -> Found:
     """`uuid,count,memory,type,healthy,mode:`."""
     for fields in _lines(text, (5, 6)):
-        yield fields[0], SharedDevice(int(fields[2]), fields[4].lower() == "true")
+        yield fields[0], SharedDevice(int(fields[2]), fields[4].lower() == "true", _product(fields[3]))
 
 
 def _metax_devices(text: str) -> Found:

@@ -19,7 +19,16 @@ from metering.allocation import Ending, Hold, Rule, hold_of, remember
 from metering.k8s.api import ApiError
 from metering.k8s.capacity import CLAIMED, capacity_records, node_facts, offers
 from metering.k8s.claims import ClaimBook
-from metering.k8s.description import Scope, Surroundings, allocation_base, allocations_of, counted_requests, report_of
+from metering.k8s.description import (
+    Scope,
+    SlurmPods,
+    Surroundings,
+    allocation_base,
+    allocations_of,
+    counted_requests,
+    is_of_slurm,
+    report_of,
+)
 from metering.k8s.objects import Complaint, Node, Pod, PodFacts, SeenPod, complaint, seen_pod
 from metering.k8s.reconciliation import Difference
 from metering.k8s.store import CapacityRow, PodRow, ScanRow, Store
@@ -40,6 +49,10 @@ NODE_PATIENCE: Final = timedelta(minutes=2)
 without. On a node that has just come, pods are bound within a second of its devices, and the labels that say how those are
 shared come up to a minute later.
 """
+OF_SLURM: Final = (
+    "Slurm accounts for pods as well: if its jobs are reported too, both are billed. Say --slurm-pods leave-out, or count "
+    "where nobody reports the jobs"
+)
 READ_LATE: Final = (Rule.DELETED_SEEN, Rule.TERMINAL_SEEN)
 """Ends of which only the reading is known: read late, they may lie anywhere in the time before."""
 
@@ -189,6 +202,11 @@ class Agent:
             return None
         if found is None:
             return None
+        if is_of_slurm(found.facts):
+            if self.scope.slurm_pods is SlurmPods.LEAVE_OUT:
+                return None
+            if self.scope.slurm_pods is None:
+                self.store.note_problem(f"Slurm in namespace {found.facts.namespace}", OF_SLURM, at)
         counted, unknown = counted_requests(found.facts.requests, self.scope)
         for name, units in unknown.items():
             self.store.note_unknown(name, units, at)

@@ -22,7 +22,7 @@ from metering.k8s.objects import NO_ALIASES, Node, node_condition, node_quantiti
 from metering.k8s.store import CapacityRow
 from metering.mig_capacity import WHOLE_CARDS, cards_of_mixed, cards_of_single, mixed_resources
 from metering.records import NodeCapacity
-from metering.shared_devices import ShareUnknownError, shared_devices
+from metering.shared_devices import ShareUnknownError, registered_product, shared_devices
 from metering.shares import CARD, unread_states
 
 CLAIMED: Final = "dra/"
@@ -62,7 +62,8 @@ def offers(node: Node, at: datetime, scope: Scope) -> dict[str, CapacityRow]:
             continue
         if resource_row(resource).kind not in COUNTED and resource not in scope.extra_resources:
             continue
-        product = scope.extra_resources.get(resource) or accelerator_name(resource, facts.labels) or UNKNOWN
+        named = scope.extra_resources.get(resource) or accelerator_name(resource, facts.labels)
+        product = named or registered_product(resource_row(resource), facts, {}, "") or UNKNOWN
         quantity = units if resource in scope.extra_resources else devices_behind(resource, units, facts)
         if quantity is None and is_undescribed(resource, facts):
             quantity = NOT_YET_KNOWN

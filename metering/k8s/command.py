@@ -21,7 +21,7 @@ from metering.command_line import (
 )
 from metering.k8s.agent import Agent
 from metering.k8s.api import Api, ClusterClock, configuration_of
-from metering.k8s.description import Scope
+from metering.k8s.description import Scope, SlurmPods
 from metering.k8s.health import HealthServer
 from metering.k8s.leader import Leader
 from metering.k8s.service import Pace, Service
@@ -47,6 +47,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_resource_options(parser)
     add("--alias", action="append", default=[], metavar="NAME=RESOURCE", type=_alias,
         help="a plugin's own name for a resource of the table, such as nvidia.com/vgpu=nvidia.com/gpu")  # fmt: skip
+    add("--slurm-pods", type=SlurmPods, choices=tuple(SlurmPods), metavar="{count,leave-out}",
+        help="pods in which Slurm runs jobs (Slinky, Soperator) or which it placed: count them here, or leave them to "
+             "`metering slurm`; while nobody says, they are counted and a problem")  # fmt: skip
     add("--owner", action="append", default=[], metavar="KIND=GROUP/VERSION/PLURAL", type=_owner,
         help="look up who owns controllers of this kind; the agent needs the right to get them")  # fmt: skip
     add("--claim-driver", action="append", default=[], metavar="NAME[=VENDOR]", type=_driver,
@@ -87,7 +90,7 @@ def _service(options: argparse.Namespace, configuration: Any) -> Service:
 
     scope = Scope(
         options.cluster, dict(options.resource), tuple(options.pod_label), dict(options.claim_driver), options.site,
-        frozenset(options.no_accelerator), dict(options.alias),
+        frozenset(options.no_accelerator), dict(options.alias), options.slurm_pods,
     )  # fmt: skip
     lookup = Lookup(make_api(), tuple(options.namespace_label), clock.now, {**OWNERS, **dict(options.owner)})
 

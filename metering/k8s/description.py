@@ -7,29 +7,38 @@ repartitioned and deleted, and the platform takes a report with another content 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import StrEnum
 from fractions import Fraction
 from typing import Any, Final
 
 import msgspec
 
-from metering.accelerators import NodeFacts, accelerator_name, device_fraction, split_request
+from metering.accelerators import NodeFacts, accelerator_name, device_fraction, resource_row, split_request
 from metering.allocation import Ending, Hold
-from metering.attribution import Owner, PodIdentity, attribute
+from metering.attribution import Owner, PodIdentity, accounted_by_slurm, attribute
 from metering.capacity_types import node_capacity_type
 from metering.k8s.objects import PodFacts
 from metering.records import GpuAllocation, hold_id
-from metering.shared_devices import ShareUnknownError
+from metering.shared_devices import ShareUnknownError, registered_product
 from metering.shares import allocated_share
 
 UNKNOWN: Final = "unknown"
 """Accelerator that no node named: it has no price, so it is listed and blocks the close."""
 
 
+class SlurmPods(StrEnum):
+    """Who reports the devices of pods for which Slurm accounts as well: this agent, or the one of Slurm."""
+
+    COUNT = "count"
+    LEAVE_OUT = "leave-out"
+
+
 @dataclass(frozen=True, slots=True)
 class Scope:
     """The configuration of the agent: its cluster, resources beyond the table with their product, labels to pass on, drivers
     of claimed devices beyond the table with their vendor, resources that are no accelerators, and by which name of the table
-    a plugin's own name goes (`nvidia.com/vgpu`: `nvidia.com/gpu`).
+    a plugin's own name goes (`nvidia.com/vgpu`: `nvidia.com/gpu`). `slurm_pods`: what is done with pods for which Slurm
+    accounts as well; None: nobody has decided.
     """
 
     cluster: str
@@ -39,6 +48,7 @@ class Scope:
     site: str | None = None
     no_accelerators: frozenset[str] = frozenset()
     aliases: Mapping[str, str] = field(default_factory=dict)
+    slurm_pods: SlurmPods | None = None
 
     def is_unknown(self, resource: str) -> bool:
         """Whether a resource that nobody knew has not been declared since."""
@@ -57,6 +67,13 @@ class Surroundings:
     pod_group_queue: str | None = None
     owners: tuple[Owner, ...] = ()
     complete: bool = True
+
+
+def is_of_slurm(facts: PodFacts) -> bool:
+    """Whether Slurm accounts for the pod's devices as well."""
+    return accounted_by_slurm(PodIdentity(
+        facts.name, facts.uid, facts.labels, facts.annotations, facts.owners, facts.scheduler
+    ))  # fmt: skip
 
 
 def counted_requests(requests: Mapping[str, int], scope: Scope) -> tuple[dict[str, int], dict[str, int]]:
@@ -116,7 +133,10 @@ def _product_and_share(
     resource: str, quantity: int, facts: PodFacts, node: NodeFacts | None, scope: Scope
 ) -> dict[str, Any]:
     """Product and share of a device, or why the share is not known."""
-    product = scope.extra_resources.get(resource) or accelerator_name(resource, node.labels if node else {}) or UNKNOWN
+    product = scope.extra_resources.get(resource) or accelerator_name(resource, node.labels if node else {})
+    if product is None and node is not None:
+        product = registered_product(resource_row(resource), node, facts.annotations, facts.scheduler)
+    product = product or UNKNOWN
     if resource in scope.extra_resources:
         return {"accelerator": product, "device_fraction": device_fraction(Fraction(1))}
     try:

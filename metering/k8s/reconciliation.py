@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from metering.k8s.api import Api, UnreachableError
-from metering.k8s.description import Scope, counted_requests
+from metering.k8s.description import Scope, SlurmPods, counted_requests, is_of_slurm
 from metering.k8s.objects import Complaint, Metadata, Pod, PodFacts, complaint, kai_groups, kept_for, seen_pod
 from metering.k8s.store import Store
 from metering.k8s.stream import PAGE, PODS
@@ -101,6 +101,8 @@ def _holding(
             seen = seen_pod(pod, scope.aliases)
         except (msgspec.DecodeError, RequestError) as error:
             unreadable.append(complaint(PODS.name, msgspec.json.decode(pod.metadata), error))
+            continue
+        if seen and scope.slurm_pods is SlurmPods.LEAVE_OUT and is_of_slurm(seen.facts):
             continue
         if seen and seen.node and seen.status.phase not in TERMINAL:
             found[seen.facts.uid] = _units_of(seen.facts, scope)

@@ -5,6 +5,7 @@ no run looked back to the one before.
 """
 
 import argparse
+import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -17,6 +18,7 @@ from metering.slurm.jobs import RejectedEntry, ReportError
 
 SACCT: Final = ("sacct", "--json", "--duplicates", "--allusers", "--local")
 """`--local`: the head nodes of a federation would else report each other's jobs, each under its own cluster."""
+SCONTROL: Final = ("scontrol", "show", "nodes", "--oneliner")
 SACCT_S: Final = 600
 MOST_PROBLEMS: Final = 99
 """The platform takes a hundred subjects of a report; the last says how many more there are."""
@@ -31,12 +33,21 @@ def read_sacct(days: int) -> tuple[bytes, Interval]:
     """
     lookback = timedelta(days=days)
     asked = datetime.now(UTC)
-    argv = [*SACCT, f"--starttime=now-{int(lookback.total_seconds())}seconds"]
+    printed = _printed([*SACCT, f"--starttime=now-{int(lookback.total_seconds())}seconds"])
+    return printed, Interval(datetime.now(UTC) - lookback, asked)
+
+
+def read_nodes() -> str | None:
+    """What scontrol shows of the nodes; None on a machine that has none.  Raises ReportError where it fails."""
+    return _printed(list(SCONTROL)).decode("utf-8", "replace") if shutil.which(SCONTROL[0]) else None
+
+
+def _printed(argv: list[str]) -> bytes:
     done = subprocess.run(argv, capture_output=True, check=False, timeout=SACCT_S)  # noqa: S603  (no shell)
     if done.returncode:
         said = " ".join(done.stderr.decode("utf-8", "replace").split())[:500]
-        raise ReportError("", "sacct", f"ended with status {done.returncode}: {said}")
-    return done.stdout, Interval(datetime.now(UTC) - lookback, asked)
+        raise ReportError("", argv[0], f"ended with status {done.returncode}: {said}")
+    return done.stdout
 
 
 def report_window(

@@ -7,7 +7,7 @@ type), else the type itself, so that what nobody mapped shows up as unpriced und
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 from typing import Final
@@ -23,7 +23,9 @@ from metering.records import (
     hold_id,
 )
 from metering.slurm.jobs import GRES, WAITING, RejectedEntry, SacctError, SlurmJob, Source, gres_counts
+from metering.slurm.nodes import PARTITIONED, nodes_of
 
+RESIZED: Final = "resized"
 END_REASONS: Final[Mapping[str, str]] = {
     "COMPLETED": "completed",
     "CANCELLED": "deleted",
@@ -37,11 +39,11 @@ END_REASONS: Final[Mapping[str, str]] = {
     "BOOT_FAIL": "node lost",
     "PREEMPTED": "preempted",
     "REQUEUED": "evicted",
+    "RESIZING": RESIZED,  # the job goes on under another record, with other devices
 }
 """States of sacct.1 in the words of the contract; any other is "unknown"."""
 
 MIG_TYPE: Final = re.compile(r"[_.:-]?([1-7]g\.\d+gb(?:[.+]me)?)\Z")
-PARTITIONED: Final = re.compile(r"(?i)(?<![a-z])mig(?![a-z])|\dg\.\d+gb")
 PIECES: Final = frozenset({"shard", "mps"})
 """Generic resources that count pieces of a GPU.  Source: Slurm, Generic Resource (GRES) Scheduling."""
 DEVICES: Final = ("gpu", *sorted(PIECES))
@@ -59,18 +61,20 @@ def allocations_of(
     accelerators: Mapping[str, str] | None = None,
     gres: Sequence[str] = DEVICES,
     site: str | None = None,
+    cut_nodes: Collection[str] = (),
 ) -> tuple[list[GpuAllocation], list[RejectedEntry]]:
     """Records of all runs that held devices, and the runs of which none can be made.
 
     A run that still goes on is open and known until `now`; one that ended when it began takes back what was reported of it
     while it seemed to go on, as that of a runaway job. The same run reported twice is taken once. Of two different
-    runs under one key neither is taken: nobody can say which of them is right.
+    runs under one key neither is taken: nobody can say which of them is right. `cut_nodes`: nodes whose cards MIG cuts, on
+    which a device without a type may be a slice.
     """
     found: dict[str, list[tuple[SlurmJob, GpuAllocation]]] = {}
     rejected: list[RejectedEntry] = []
     for job in jobs:
         try:
-            for record in _of_job(job, cluster, now, accelerators or {}, gres, site):
+            for record in _of_job(job, cluster, now, accelerators or {}, gres, site, cut_nodes):
                 found.setdefault(record.allocation_id, []).append((job, record))
         except SacctError as error:
             rejected.append(RejectedEntry(job.source, error, job))
@@ -96,6 +100,15 @@ def uncounted_gres(jobs: Iterable[SlurmJob], gres: Sequence[str] = DEVICES) -> d
     return dict(sorted(found.items()))
 
 
+def untyped(job: SlurmJob, gres: Sequence[str] = DEVICES) -> bool:
+    """Whether a job held devices of which no type is accounted for."""
+    for name in set(gres) - PIECES:
+        typed = sum(count for key, count in job.tres.items() if key.startswith(f"{GRES}{name}:"))
+        if job.tres.get(f"{GRES}{name}", 0) > typed:
+            return True
+    return False
+
+
 def untracked(jobs: Iterable[SlurmJob]) -> list[RejectedEntry]:
     """That jobs ran and none shows a generic resource: Slurm accounts for those only that AccountingStorageTRES names."""
     ran = [job for job in jobs if job.start is not None and job.start != job.end and not WAITING & set(job.states)]
@@ -109,8 +122,9 @@ def untracked(jobs: Iterable[SlurmJob]) -> list[RejectedEntry]:
 
 
 def _of_job(
-    job: SlurmJob, cluster: str, now: datetime, accelerators: Mapping[str, str], gres: Sequence[str], site: str | None
-) -> list[GpuAllocation]:
+    job: SlurmJob, cluster: str, now: datetime, accelerators: Mapping[str, str], gres: Sequence[str], site: str | None,
+    cut_nodes: Collection[str],
+) -> list[GpuAllocation]:  # fmt: skip
     """Records of one run.  Raises SacctError."""
     devices = [(name, kind, count) for name in gres for kind, count in gres_counts(job, name)]
     start = job.allocated_from if devices else None
@@ -119,7 +133,8 @@ def _of_job(
     if job.end is None and job.states[0] in END_REASONS:
         raise SacctError(job.job_id, "End", f"missing, though the job is {job.states[0]}")
     try:
-        records = [_record(job, start, cluster, now, accelerators, site, *device) for device in devices]
+        cut = sorted(set(cut_nodes) & set(nodes_of(job.nodes))) if cut_nodes else []
+        records = [_record(job, start, cluster, now, accelerators, site, cut, *device) for device in devices]
         return [from_row(GpuAllocation, msgspec.to_builtins(record)) for record in records]  # checked as the ledger will
     except RecordError as error:
         raise SacctError(job.job_id, error.field or "record", str(error)) from error
@@ -132,6 +147,7 @@ def _record(
     now: datetime,
     accelerators: Mapping[str, str],
     site: str | None,
+    cut: Sequence[str],
     gres: str,
     kind: str,
     count: int,
@@ -148,7 +164,7 @@ def _record(
         pod_uid=pod_uid,
         resource=resource,
         quantity=count,
-        device_fraction=None if (unknown := _share_unknown(gres, kind)) else _fraction(kind),
+        device_fraction=None if (unknown := _share_unknown(gres, kind, cut)) else _fraction(kind),
         share_unknown=unknown,
         accelerator=accelerators.get(kind or gres) or MIG_TYPE.sub("", kind) or kind or gres,
         node=job.nodes if len(job.nodes) <= MAX_NODES else f"{job.nodes[:MAX_NODES]}...",
@@ -170,10 +186,13 @@ def _end_reason(job: SlurmJob) -> str | None:
     return next((END_REASONS[state] for state in job.states if state in END_REASONS), "unknown")
 
 
-def _share_unknown(gres: str, kind: str) -> str | None:
+def _share_unknown(gres: str, kind: str, cut: Sequence[str]) -> str | None:
     """Why nobody can say how much of a device one unit is; None where that is known."""
     if gres in PIECES:
         return f"gres/{gres} is a piece of a GPU, and sacct does not say how many make one"
+    if cut and not kind:
+        nodes = f"{', '.join(cut[:3])}{', ...' if len(cut) > 3 else ''}"
+        return f"gres/{gres} has no type, and MIG cuts cards of {nodes}: name every type in AccountingStorageTRES"
     profile = MIG_TYPE.search(kind)
     if PARTITIONED.search(kind) and (not profile or mig_share(f"mig-{profile.group(1)}", _product(kind)) is None):
         return f"the type {kind[:100]!r} names a slice that nobody knows"

@@ -23,9 +23,10 @@ from metering.command_line import (
     write_text,
 )
 from metering.records import GpuAllocation
-from metering.slurm.accounting import read_sacct, report_window
-from metering.slurm.allocations import DEVICES, allocations_of, uncounted_gres, untracked
-from metering.slurm.jobs import RejectedEntry, ReportError
+from metering.slurm.accounting import read_nodes, read_sacct, report_window
+from metering.slurm.allocations import DEVICES, allocations_of, uncounted_gres, untracked, untyped
+from metering.slurm.jobs import RejectedEntry, Report, ReportError
+from metering.slurm.nodes import cut_nodes
 from metering.slurm.report import read_report
 
 COLUMNS: Final = (
@@ -53,6 +54,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--gres", type=_names, default=list(DEVICES), metavar="NAME,...",
         help=f"generic resources that are devices (default: {','.join(DEVICES)})",
     )
+    parser.add_argument(
+        "--nodes", type=Path, metavar="FILE",
+        help="what `scontrol show nodes` printed, which --days asks itself: where MIG cuts cards a device needs a type",
+    )  # fmt: skip
     parser.add_argument("--site", help="name of the site, where the platform knows several")
     parser.add_argument("--delimiter", type=_delimiter, default="|", help="the one given to sacct (default: |)")
     parser.add_argument("--zone", type=_zone, help="time zone of the times in --parsable2 output without an offset")
@@ -82,6 +87,7 @@ def run(options: argparse.Namespace) -> int:
     try:
         content, window = read_sacct(options.days) if options.days else (_read(options.file), None)
         report = read_report(content, options.zone, options.delimiter)
+        nodes = _nodes(report, options)
     except ReportError as error:
         return bad_input(f"{options.file}: {error}")
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -93,9 +99,11 @@ def run(options: argparse.Namespace) -> int:
         accelerators=options.accelerators,
         gres=options.gres,
         site=options.site,
+        cut_nodes=cut_nodes(nodes or ""),
     )
     uncounted = uncounted_gres(report.jobs, options.gres)
     notes = [f"gres/{name} is not counted; add it with --gres if it is a device" for name in uncounted]
+    notes += [UNTYPED] if nodes is None else []
     for note in (*report.notes, *notes):
         sys.stderr.write(f"{options.file}: {note}\n")
     rejected = [*report.rejected, *without, *(untracked(report.jobs) if window else ())]
@@ -110,6 +118,24 @@ def run(options: argparse.Namespace) -> int:
         return max(_keep(rejected, options), SOMEBODY_DECIDES if uncounted else 0)
     except OSError as error:
         return bad_input(error)
+
+
+UNTYPED: Final = (
+    "devices without a type are taken for whole cards: where MIG cuts cards, name every type in AccountingStorageTRES, "
+    "or give --nodes what `scontrol show nodes` prints"
+)
+
+
+def _nodes(report: Report, options: argparse.Namespace) -> str | None:
+    """What is known of the nodes, "" where nothing need be; None where nobody says whether MIG cuts their cards.
+
+    Raises ReportError, OSError.
+    """
+    if options.nodes:
+        return str(options.nodes.read_text())
+    if not any(untyped(job, options.gres) for job in report.jobs):
+        return ""
+    return read_nodes() if options.days else None
 
 
 def _conflict(options: argparse.Namespace) -> str:

@@ -19,6 +19,7 @@ from metering.records import GpuAllocation, Workload, decode_batch
 from metering.slurm.allocations import allocations_of, uncounted_gres
 from metering.slurm.command import COLUMNS, csv_of
 from metering.slurm.jobs import RejectedEntry, ReportError
+from metering.slurm.nodes import cut_nodes
 from metering.slurm.report import read_report
 
 CAPTURE = Path(__file__).parent.parent / "golden" / "captures" / "slurm-22.05-sacct.json"
@@ -143,7 +144,7 @@ def test_numbers_and_states_of_every_layout(wrap: Any, states: Any) -> None:
     [
         ("COMPLETED", "completed"), ("CANCELLED", "deleted"), ("FAILED", "failed"), ("TIMEOUT", "failed"),
         ("OUT_OF_MEMORY", "failed"), ("DEADLINE", "failed"), ("NODE_FAIL", "node lost"), ("BOOT_FAIL", "node lost"),
-        ("PREEMPTED", "preempted"), ("REQUEUED", "evicted"), ("REVOKED", "deleted"), ("RESIZING", "unknown"),
+        ("PREEMPTED", "preempted"), ("REQUEUED", "evicted"), ("REVOKED", "deleted"), ("RESIZING", "resized"),
     ],
 )  # fmt: skip
 def test_the_state_is_the_reason(state: str, reason: str) -> None:
@@ -424,6 +425,7 @@ def test_the_command_prints_writes_and_refuses_in_one_line(tmp_path: Path, capsy
     assert main(["slurm", str(CAPTURE), "--cluster", "hpc-1", "--out", str(out)]) == 0
     assert out.read_text().splitlines()[0] == ",".join(COLUMNS)
     assert len(out.read_text().splitlines()) == 3
+    capsys.readouterr()
     assert main(["slurm", str(tmp_path / "absent"), "--cluster", "hpc-1"]) == 2
     assert capsys.readouterr().err == f"{tmp_path / 'absent'}: No such file or directory\n"
 
@@ -444,3 +446,45 @@ def test_bad_usage_is_one_line_and_exit_2(arguments: list[str], capsys: pytest.C
         main(arguments)
     assert ended.value.code == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+NODES = """NodeName=cut1 Arch=x86_64 Gres=gpu:a100_1g.10gb:7(S:0-1),gpu:a100:1 State=IDLE
+NodeName=cut2 Gres=gpu:3g.40gb:2 State=IDLE
+NodeName=whole[1-3] Gres=gpu:a100:8 State=IDLE
+NodeName=login Gres=(null) State=IDLE
+"""
+
+
+@pytest.mark.parametrize(("nodes", "tres", "shares"), [
+    ("cut1", gres(gpu=1), [("slurm/gpu", None)]),
+    ("cut[1-2]", gres(gpu=2), [("slurm/gpu", None)]),
+    ("whole1,cut2", gres(gpu=2), [("slurm/gpu", None)]),
+    ("whole[1-2]", gres(gpu=2), [("slurm/gpu", Decimal(1))]),
+    ("cut1", gres(**{"gpu": 1, "gpu:a100_1g.10gb": 1}), [("slurm/gpu:a100_1g.10gb", Decimal("0.142857142857"))]),
+    ("cut1", gres(**{"gpu": 1, "gpu:a100": 1}), [("slurm/gpu:a100", Decimal(1))]),
+    ("cut1", gres(**{"gpu": 3, "gpu:a100": 1}), [("slurm/gpu", None), ("slurm/gpu:a100", Decimal(1))]),
+])  # fmt: skip
+def test_a_device_without_a_type_is_unknown_where_mig_cuts_cards(
+    nodes: str, tres: Any, shares: list[tuple[str, Decimal | None]]
+) -> None:
+    records = allocations(report(job(nodes=nodes, tres=tres)), cut_nodes=cut_nodes(NODES))
+    assert sorted((record.resource, record.device_fraction) for record in records) == shares
+    assert all((record.share_unknown is None) == (record.device_fraction is not None) for record in records)
+
+
+def test_who_takes_devices_without_a_type_for_cards_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, nodes = tmp_path / "sacct.json", tmp_path / "nodes.txt"
+    file.write_text(report(job(nodes="cut1", tres=gres(gpu=1))))
+    nodes.write_text(NODES)
+    assert main(["slurm", str(file), "--cluster", "hpc-1"]) == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out)["device_fraction"] == "1"
+    assert "devices without a type are taken for whole cards" in said.err
+    assert main(["slurm", str(file), "--cluster", "hpc-1", "--nodes", str(nodes)]) == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out)["device_fraction"] is None
+    assert "MIG cuts cards of cut1" in json.loads(said.out)["share_unknown"]
+    assert said.err == ""
+    file.write_text(report(job(tres=gres(**{"gpu": 1, "gpu:h800": 1}))))
+    assert main(["slurm", str(file), "--cluster", "hpc-1"]) == 0
+    assert capsys.readouterr().err == ""
