@@ -7,7 +7,7 @@ from rest_framework import serializers
 
 from billing.api.invoices import PriceVersionSerializer
 from billing.rates.models import PriceDraft, PriceVersion
-from billing.rates.selectors import notice_of
+from billing.rates.selectors import base_of, notice_of
 from billing.rating.price_warnings import draft_warnings
 
 
@@ -39,6 +39,9 @@ class DraftRequestSerializer(ListPartSerializer):
     name = serializers.CharField(max_length=200)
     valid_from = serializers.CharField(help_text="RFC 3339 with an offset, or a date: midnight in the billing zone")
     reason = serializers.CharField(required=False, allow_blank=True, help_text="why prices change; needed to submit")
+    based_on = serializers.CharField(
+        required=False, max_length=200, help_text="published list that it was begun from; default: the one that it follows"
+    )
     cost_sheets = SheetSerializer(many=True, required=False)
     token_cost_sheets = SheetSerializer(many=True, required=False)
 
@@ -85,6 +88,7 @@ class DraftSerializer(serializers.ModelSerializer[PriceDraft]):
     version = serializers.CharField(source="version.name", default=None)
     notice_business_days = serializers.SerializerMethodField()
     steps = StepSerializer(many=True)
+    based_on = serializers.SerializerMethodField()
     warnings = serializers.SerializerMethodField()
 
     class Meta:
@@ -92,16 +96,20 @@ class DraftSerializer(serializers.ModelSerializer[PriceDraft]):
         fields = (
             "name", "state", "revision", "currency", "valid_from", "notice_business_days", "reason", "gpu", "tokens",
             "makers", "created_by", "created_at", "submitted_by", "submitted_at", "sha256", "decided_by", "decided_at",
-            "decision_reason", "version", "steps", "warnings",
+            "decision_reason", "version", "steps", "based_on", "warnings",
         )  # fmt: skip
 
     def get_notice_business_days(self, draft: PriceDraft) -> int:
         now: datetime = self.context["now"]
         return notice_of(draft, now)
 
+    def get_based_on(self, draft: PriceDraft) -> str | None:
+        base = base_of(draft)
+        return base.name if base else None
+
     def get_warnings(self, draft: PriceDraft) -> list[str]:
-        """What to know before it is published: usage that it prices anew."""
-        return [str(warning) for warning in draft_warnings(draft, self.context["now"])]
+        """What to know before it is published: usage that it prices anew, and prices that it takes back."""
+        return [str(warning) for warning in draft_warnings(draft, self.context["now"]).values()]
 
 
 class PublishedSerializer(PriceVersionSerializer):

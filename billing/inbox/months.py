@@ -26,7 +26,7 @@ FOUND: Final = MonthFindings.objects.exclude(content=[])
 
 def _of_kinds(*kinds: str) -> Callable[[Reader], Iterator[Item]]:
     def items(reader: Reader) -> Iterator[Item]:
-        return (_item(row, item) for row, found in reader.months for item in found if item.kind in kinds)
+        return (_item(row, item, reader) for row, found in reader.months for item in found if item.kind in kinds)
 
     return items
 
@@ -42,7 +42,7 @@ def others(reader: Reader) -> Iterator[Item]:
     for row, found in reader.months:
         for item in found:
             if item.kind not in APART and reader.access.may(_solved_with(item)):
-                yield _item(row, item)
+                yield _item(row, item, reader)
 
 
 def months_to_close(reader: Reader) -> Iterator[Item]:
@@ -59,11 +59,13 @@ def _solved_with(item: Finding) -> Right:
     return Right.OPERATE if Right.OPERATE in RIGHTS[kind_of(item.kind).owner] else Right.CLOSE
 
 
-def _item(row: MonthFindings, item: Finding) -> Item:
+def _item(row: MonthFindings, item: Finding, reader: Reader) -> Item:
     if item.kind == CHECK:
         return Item(item.name, _close_page(row.month), since=item.since, words=item.words)
     facts = kind_of(item.kind)
     link = claim_address(item.kind, item.subject, row.month) if item.kind in UNOWNED else facts.link(row.month)
+    if item.kind in UNPRICED and reader.access.may(Right.EDIT_PRICES):
+        link = f"{reverse('portal:price_draft_new')}?add=1"
     return Item(
         f"{facts.label}: {subject_words(item.kind, item.subject)}", link, amount=item.amount, since=item.since,
         quantity=item.quantity, unit=item.unit, words=facts.solution,

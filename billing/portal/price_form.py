@@ -83,6 +83,7 @@ class PriceForm(RowsForm):
         label=_("Why do prices change?"), required=False, widget=forms.Textarea(attrs={"rows": 2, "maxlength": 2000})
     )
     revision = forms.IntegerField(required=False, min_value=0, max_value=MOST_REVISIONS, widget=forms.HiddenInput)
+    base = forms.CharField(required=False, max_length=200, widget=forms.HiddenInput)
 
     def __init__(self, data: QueryDict | None = None, *, initial: Any = None, content: Content | None = None) -> None:
         super().__init__(data, initial=initial)

@@ -14,7 +14,7 @@ from billing.rates.models import CostSheet, PriceDraft, PriceVersion, TokenCostS
 from billing.rates.price_diff import PriceChange, price_changes
 from billing.rates.price_file import in_written_order
 from billing.rates.price_list import PriceListError
-from billing.rates.selectors import draft_prices, plain_version, price_version_before
+from billing.rates.selectors import draft_prices, plain_version, price_draft_named, price_version_before
 from billing.rating.price_effect import Effect, PriceEffect
 from metering.intervals import billing_month, month_of, next_month
 from pricing.business_days import BusinessCalendar, business_days_between
@@ -232,11 +232,29 @@ class ShownEffect:
 def first_month_with_notice(
     now: datetime, zone: str, notice: int, calendar: BusinessCalendar
 ) -> tuple[str, datetime]:
-    """The first billing month that begins after `notice` business days of the company, and its first instant."""
+    """The first billing month that begins after `notice` business days of the company, and its first instant.
+
+    A month with which a published list begins is passed over: no other one may begin there.
+    """
+    begun = {*PriceVersion.objects.filter(valid_from__gt=now).values_list("valid_from", flat=True)}
     month = next_month(month_of(now, zone))
-    while business_days_between(now, billing_month(month, zone).start, zone, calendar) < notice:
+    while (start := billing_month(month, zone).start) in begun or business_days_between(now, start, zone, calendar) < notice:
         month = next_month(month)
-    return month, billing_month(month, zone).start
+    return month, start
+
+
+def free_list_name(month: str) -> str:
+    """The month, or with the first number behind it that no list has."""
+    taken = {*PriceVersion.objects.values_list("name", flat=True)}
+    names = (month, *(f"{month}-{number}" for number in range(2, len(taken) + PriceDraft.objects.count() + 3)))
+    return next(name for name in names if name not in taken and not price_draft_named(name))
+
+
+def free_sheet_name(about: str, month: str) -> str:
+    """What a sheet is about and the month, or with the first number behind it that no cost sheet or load test has."""
+    taken = {*CostSheet.objects.values_list("name", flat=True), *TokenCostSheet.objects.values_list("name", flat=True)}
+    names = (f"{about} {month}", *(f"{about} {month}-{number}" for number in range(2, len(taken) + 3)))
+    return next(name for name in names if name not in taken)
 
 
 def _ordered(lines: list[GpuLine]) -> list[GpuLine]:

@@ -156,7 +156,7 @@ def token_draft_write(
     content = version_content(base) if base else {"gpu": [], "tokens": []}
     others = [row for row in content["tokens"] if row["model"] != model]
     fields = {
-        "name": draft_name, "valid_from": valid_from, "reason": reason,
+        **({"based_on": base.name} if base else {}), "name": draft_name, "valid_from": valid_from, "reason": reason,
         **({"gpu": content["gpu"]} if content["gpu"] else {}),
         "tokens": [*others, {"model": model, "cost_sheet": new_sheet}],
         "token_cost_sheets": [{"name": new_sheet, "sheet": dict(sheet)}],

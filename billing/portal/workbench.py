@@ -24,7 +24,14 @@ from billing.invoices.selectors import period_of
 from billing.portal.charts import Chart, tornado_chart, waterfall_chart
 from billing.portal.forms import Input, InputsForm, PageForm, Text
 from billing.portal.input_names import hint_of
-from billing.portal.price_lists import difference_text, in_currency, money_text, published_versions
+from billing.portal.price_lists import (
+    difference_text,
+    free_list_name,
+    free_sheet_name,
+    in_currency,
+    money_text,
+    published_versions,
+)
 from billing.portal.slices import MEMORY, Card, SlicePrice, memory_of, slice_prices, with_slices
 from billing.portal.tables import Cell, Column, Table
 from billing.rates.models import CostSheet as StoredSheet
@@ -150,7 +157,9 @@ class DraftForm(PageForm):
     )
 
     def __init__(self, data: Any = None, *, month: str = "", about: str = "") -> None:
-        initial = {"draft_name": month, "valid_from": f"{month}-01", "new_sheet": f"{about} {month}"}
+        initial = {
+            "draft_name": free_list_name(month), "valid_from": f"{month}-01", "new_sheet": free_sheet_name(about, month),
+        }  # fmt: skip
         super().__init__(data, initial=initial, auto_id="d-%s")
 
     def refuse(self, error: Any) -> None:
@@ -367,7 +376,9 @@ def sheet_draft_write(
 ) -> PriceDraft:  # fmt: skip
     """Store a sheet, and the newest list with its accelerator and the slices of it at its price.  Raises PriceDraftError."""
     content = _priced_by(new_sheet, sheet, memory_of(sheet.accelerator, values[CARD_MEMORY]))
+    base = published_versions().first()
     fields = {
+        **({"based_on": base.name} if base else {}),
         "name": draft_name, "valid_from": valid_from, "reason": reason, "gpu": content["gpu"],
         "cost_sheets": [{"name": new_sheet, "sheet": sheet_fields(values)}],
         **({"tokens": content["tokens"]} if content["tokens"] else {}),

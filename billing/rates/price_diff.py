@@ -68,12 +68,13 @@ def price_changes(old: PriceVersion, new: PriceVersion) -> list[PriceChange]:
     >>> [(row.key.sku, row.change, row.percent) for row in price_changes(first, second)]
     [('H800', 'raised', Decimal('25.00'))]
     """
-    before, after = _prices(old), _prices(new)
+    before, after = prices_of(old), prices_of(new)
     keys = sorted(before.keys() | after.keys(), key=lambda key: (replace(key, token_class=in_order(key.token_class)), key))
     return [PriceChange(key, before.get(key), after.get(key)) for key in keys]
 
 
-def _prices(version: PriceVersion) -> dict[PriceKey, Decimal]:
+def prices_of(version: PriceVersion) -> dict[PriceKey, Decimal]:
+    """Return every price of a list by its key."""
     gpu = {
         PriceKey("gpu", item.sku, item.accelerator if item.resource else "", "", str(item.unit)): item.price
         for item in version.gpu

@@ -51,6 +51,29 @@ def version_content(version: PriceVersion) -> Content:
     return {"gpu": gpu, "tokens": list(tokens.values())}
 
 
+def rebased(content: Content, base: Content, current: Content) -> Content:
+    """The list of a draft, with the entries of `current` where those of the draft are still those of `base`.
+
+    >>> base, current = ({"gpu": [], "tokens": [{"model": "a", "input": price}]} for price in ("1.0000", "2.0000"))
+    >>> new = {"model": "b", "input": "3.0000"}
+    >>> rebased({"gpu": [], "tokens": [*base["tokens"], new]}, base, current)["tokens"]
+    [{'model': 'a', 'input': '2.0000'}, {'model': 'b', 'input': '3.0000'}]
+    """
+    merged: Content = {}
+    for part, entries in content.items():
+        known, wanted = _by_key(base[part]), _by_key(current[part])
+        mine = _by_key(entries)
+        kept = {key: wanted.get(key) if entry == known.get(key) else entry for key, entry in mine.items()}
+        added = [entry for key, entry in wanted.items() if key not in mine and key not in known]
+        merged[part] = [*(entry for entry in kept.values() if entry is not None), *added]
+    return merged
+
+
+def _by_key(entries: Iterable[dict[str, str]]) -> dict[tuple[str, ...], dict[str, str]]:
+    """Entries by what they price: an accelerator, a resource, a model, prompts of a model up to a length."""
+    return {tuple(entry.get(name, "") for name in ("accelerator", "resource", "model", UP_TO)): entry for entry in entries}
+
+
 def export_yaml(listed: PriceDraft | PriceVersion, zone: str) -> str:
     """The file of a draft or published version; instants are shown in the billing zone."""
     content = listed.content if isinstance(listed, PriceDraft) else version_content(listed)

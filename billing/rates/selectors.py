@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from decimal import Decimal
 from fractions import Fraction
@@ -12,7 +12,6 @@ from typing import Any, Final, TypeVar
 
 from django.db.models import F, QuerySet
 
-from billing.approvals.models import Step
 from billing.rates.models import (
     AllocationPolicy,
     CarbonFactors,
@@ -26,6 +25,7 @@ from billing.rates.models import (
 from billing.rates.models import EfficiencyPolicy as PolicyRow
 from billing.rates.models import GpuPrice as PriceRow
 from billing.rates.models import PriceVersion as VersionRow
+from billing.rates.price_diff import PriceChange, price_changes, prices_of
 from billing.rates.price_list import PriceList, SheetPrice, Sources, TokenSheetPrice, parse_price_list, price_text
 from billing.tenancy.models import Team
 from billing.tenancy.selectors import billing_setup, company_calendar
@@ -131,11 +131,42 @@ def version_in_force(instant: datetime) -> VersionRow | None:
     return rows.prefetch_related("gpu", "tokens").first()
 
 
-def published_meanwhile(draft: PriceDraft) -> list[VersionRow]:
-    """Versions that were published since a draft was last written and begin before it: it takes back what they changed."""
-    written = [step.at for step in draft.steps.all() if step.action in (Step.Action.CREATED, Step.Action.EDITED)]
-    since = max(written, default=draft.created_at)
-    return list(VersionRow.objects.filter(sealed=True, published_at__gt=since, valid_from__lte=draft.valid_from))
+def base_of(draft: PriceDraft) -> VersionRow | None:
+    """The published version that a draft was begun from, None where there was none."""
+    rows = VersionRow.objects.filter(sealed=True)
+    if "base" in draft.payload:
+        return rows.filter(name=draft.payload["base"]).first()
+    known = rows.filter(published_at__lte=draft.created_at, valid_from__lte=draft.valid_from)
+    return known.order_by("-valid_from", "-pk").first()
+
+
+@dataclass(frozen=True)
+class TakenBack:
+    """Prices that a draft undoes: those of the list that it follows which changed since the base of the draft.
+
+    `prices`: those of `current` and of the draft, which are still those of `base`.
+    """
+
+    base: VersionRow | None
+    current: VersionRow
+    prices: list[PriceChange]
+
+    @property
+    def names(self) -> str:
+        """Accelerators, resources and models, each once."""
+        return ", ".join(dict.fromkeys(one.key.sku for one in self.prices))
+
+
+def prices_taken_back(draft: PriceDraft) -> TakenBack | None:
+    """Return what a draft that is not published undoes, None where that is nothing.  Raises PriceListError."""
+    base, current = base_of(draft), price_version_before(draft)
+    if current is None or current == base or draft.version_id is not None:
+        return None
+    listed = prices_of(plain_version(draft))
+    known = prices_of(plain_version(base)) if base is not None else {}
+    changes = price_changes(plain_version(current), plain_version(draft))
+    undone = [one for one in changes if one.change != "same" and known.get(one.key) == listed.get(one.key)]
+    return TakenBack(base, current, undone) if undone else None
 
 
 def draft_prices(draft: PriceDraft) -> PriceList:

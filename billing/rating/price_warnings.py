@@ -8,7 +8,7 @@ from django.db.models import Q
 from billing.rates.models import PriceDraft
 from billing.rates.price_diff import price_changes
 from billing.rates.price_list import PriceListError
-from billing.rates.selectors import plain_version, version_in_force
+from billing.rates.selectors import plain_version, prices_taken_back, version_in_force
 from billing.tenancy.selectors import billing_setup
 from billing.usage.models import GpuAllocation
 from billing.usage.store.hours import models_used
@@ -17,16 +17,26 @@ from metering.messages import Message
 from pricing.rate_card import PriceVersion
 
 
-def draft_warnings(draft: PriceDraft, now: datetime) -> list[Message]:
-    """Return what to know of a draft that may still be published."""
+def draft_warnings(draft: PriceDraft, now: datetime) -> dict[str, Message]:
+    """Return what to know of a draft that may still be published: `set_back`, `taken_back`, each where it is so."""
     if draft.state not in (PriceDraft.State.DRAFT, PriceDraft.State.SUBMITTED, PriceDraft.State.REJECTED):
-        return []
+        return {}
     try:
-        listed = plain_version(draft)
+        found = {"set_back": set_back_warning(plain_version(draft), now), "taken_back": taken_back_warning(draft)}
     except PriceListError:  # it lost a sheet, which its page and its submission say
-        return []
-    warning = set_back_warning(listed, now)
-    return [] if warning is None else [warning]
+        return {}
+    return {name: warning for name, warning in found.items() if warning is not None}
+
+
+def taken_back_warning(draft: PriceDraft) -> Message | None:
+    """Say what a draft undoes of a list that was published since it was begun.  Raises PriceListError."""
+    found = prices_taken_back(draft)
+    if found is None:
+        return None
+    return Message(
+        "%(name)s was published since %(draft)s was begun, from %(base)s: it takes back the prices of %(names)s",
+        name=found.current.name, draft=draft.name, base=found.base.name if found.base else "-", names=found.names,
+    )
 
 
 def set_back_warning(listed: PriceVersion, now: datetime) -> Message | None:

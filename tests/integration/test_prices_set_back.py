@@ -115,7 +115,7 @@ def test_a_draft_of_the_api_and_its_page_warn(used: None, tmp_path: Path) -> Non
     assert ANEW in page
     price_draft_approve(draft=draft, actor="ben", now=timezone.now())
     draft.refresh_from_db()
-    assert draft_warnings(draft, timezone.now()) == []
+    assert draft_warnings(draft, timezone.now()) == {}
 
 
 def test_gpu_time_is_priced_anew_too(tmp_path: Path) -> None:

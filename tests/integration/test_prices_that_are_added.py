@@ -10,12 +10,29 @@ from django.utils import timezone
 from billing.closing.report import build_report
 from billing.invoices.services.periods import period_open
 from billing.portal.first_prices import missing_prices
-from billing.rates.models import PriceVersion
+from billing.rates.models import PriceDraft, PriceVersion
 from billing.rates.price_file import version_content
 from billing.rates.selectors import price_version_before, rate_card, version_in_force
-from billing.rates.services import PriceDraftError, price_draft_approve, price_draft_create, price_draft_submit
+from billing.rates.services import (
+    PriceDraftError,
+    price_draft_approve,
+    price_draft_create,
+    price_draft_edit,
+    price_draft_rebase,
+    price_draft_submit,
+)
+from billing.rating.price_warnings import draft_warnings
 from billing.rating.selectors import closed_until
-from tests.factories import allocation_record, apply, ingest_allocations, ingest_tokens, person, signed_in, token_record
+from metering.intervals import month_of, next_month
+from tests.factories import (
+    allocation_record,
+    apply,
+    ingest_allocations,
+    ingest_tokens,
+    person,
+    signed_in,
+    token_record,
+)
 from tests.factories.commands import since_2024
 from tests.factories.corrections import bill
 from tests.factories.months import OCTOBER_OVER
@@ -121,14 +138,61 @@ def test_the_form_begins_with_the_list_in_force_and_a_row_for_what_has_no_price(
     assert [name in page for name in ("qwen-3", "llama-3-8b", 'value="2024-10"', "2024-10-15T12:00")] == [True] * 4
 
 
-def test_a_draft_says_which_list_was_published_since(october: None) -> None:
+def test_a_draft_names_its_base_and_takes_over_what_was_published_since(october: None) -> None:
+    """It was begun from 2026-10 with a dearer card. 2026-10-2 adds a model and lowers another: both are taken over."""
     start = PriceVersion.objects.get(name="2026-10").valid_from
+    content = version_content(PriceVersion.objects.get(name="2026-10"))
+    gpu = [{"accelerator": "NVIDIA-H800", "price_per_gpu_hour": "11.0000"}, *content["gpu"][1:]]
     draft = price_draft_create(
-        name="2026-12", valid_from=start + timedelta(days=61), content=listed(), actor="ana", now=timezone.now()
-    )
+        name="2026-12", valid_from=start + timedelta(days=61), content={**content, "gpu": gpu}, actor="ana",
+        now=timezone.now(),
+    )  # fmt: skip
     client = signed_in(person("li", "finance"))
-    assert "Written before another list" not in client.get(f"/prices/drafts/{draft.pk}/").content.decode()
-    published(listed())
+    page = client.get(f"/prices/drafts/{draft.pk}/").content.decode()
+    assert "Based on" in page
+    assert "Written before another list" not in page
+    with pytest.raises(PriceDraftError, match="2026-12 follows the list that it was begun from"):
+        price_draft_rebase(draft=draft, actor="li", now=timezone.now())
+
+    lowered = {**content["tokens"][0], "output": "7.0000"}
+    published({"gpu": content["gpu"], "tokens": [lowered, NEW]})
     page = client.get(f"/prices/drafts/{draft.pk}/").content.decode()
     assert "Written before another list" in page
-    assert "2026-10-2 was published since" in page
+    assert "2026-10-2 was published since 2026-12 was begun, from 2026-10: it takes back the prices of" in page
+    assert "llama-3-8b, qwen-3" in page
+    price_draft_edit(draft=draft, actor="ana", now=timezone.now(), reason="cards are dearer")
+    assert draft_warnings(draft, timezone.now()).keys() == {"taken_back"}  # the prices are the same as before
+
+    answer = client.post(f"/prices/drafts/{draft.pk}/rebase/", {"revision": 2})
+    assert answer.status_code == 302
+    draft = PriceDraft.objects.get(pk=draft.pk)
+    assert (draft.content, draft.payload["base"], draft.reason) == (
+        {"gpu": gpu, "tokens": [lowered, NEW]}, "2026-10-2", "cards are dearer",
+    )  # fmt: skip
+    assert draft_warnings(draft, timezone.now()) == {}
+
+
+def test_a_draft_from_an_older_list_says_what_it_takes_back(october: None) -> None:
+    published(listed())
+    content = version_content(PriceVersion.objects.get(name="2026-10"))
+    start = PriceVersion.objects.get(name="2026-10").valid_from
+    facts = {"valid_from": start + timedelta(days=61), "content": content, "actor": "ana", "now": OCTOBER_OVER}
+    draft = price_draft_create(name="back", base="2026-10", **facts)
+    assert draft_warnings(draft, OCTOBER_OVER)["taken_back"].endswith("it takes back the prices of qwen-3")
+    assert draft_warnings(price_draft_create(name="own", **facts), OCTOBER_OVER) == {}
+    with pytest.raises(PriceDraftError, match="based_on: '2026-11' is no published price list"):
+        price_draft_create(name="other", base="2026-11", **facts)
+
+
+def test_what_is_suggested_is_free(tmp_path: Path) -> None:
+    """Lists of the next months are published: the form suggests the month after them."""
+    first, *_ = since_2024()["price_versions"]
+    months = [next_month(month_of(timezone.now(), "Asia/Shanghai"))]
+    months.append(next_month(months[0]))
+    later = [{**first, "name": name, "valid_from": f"{name}-01T00:00:00+08:00"} for name in months]
+    apply(tmp_path, **since_2024(price_versions=[{**first, "name": "first"}, *later]))
+    page = signed_in(person("li", "finance")).get("/prices/drafts/new/").content.decode()
+    last = next_month(months[1])
+    assert f'value="{last}"' in page
+    assert f"{last}-01T00:00" in page
+    assert f"It begins from {months[1]}." in page

@@ -27,6 +27,7 @@ from billing.portal.price_lists import (
     changes_against,
     changes_of,
     first_month_with_notice,
+    free_list_name,
     in_currency,
     open_drafts,
     published_versions,
@@ -40,7 +41,7 @@ from billing.rates import services
 from billing.rates.models import CostSheet, PriceDraft, PriceVersion, TokenCostSheet
 from billing.rates.price_file import export_yaml, version_content
 from billing.rates.price_list import PriceListError
-from billing.rates.selectors import notice_of, plain_version, price_draft_named, published_meanwhile
+from billing.rates.selectors import base_of, notice_of, plain_version
 from billing.rating.price_effect import PriceEffect
 from billing.rating.price_warnings import draft_warnings
 from billing.tenancy.access import Right, access_of
@@ -52,6 +53,7 @@ from pricing.rate_card import TOKEN_CLASSES
 
 STEPS: Mapping[str, tuple[Callable[..., Any], Right]] = {
     "submit": (services.price_draft_submit, Right.EDIT_PRICES),
+    "rebase": (services.price_draft_rebase, Right.EDIT_PRICES),
     "withdraw": (services.price_draft_withdraw, Right.EDIT_PRICES),
     "approve": (services.price_draft_approve, Right.APPROVE),
     "reject": (services.price_draft_reject, Right.APPROVE),
@@ -133,14 +135,13 @@ def _draft_page(
     now, initial = timezone.now(), {"revision": found.revision}
     forms = {
         "submit": StepForm("submit", initial={**initial, "reason": found.reason}),
-        "approve": StepForm("approve", initial=initial), "reject": StepForm("reject", initial=initial),
+        **{step: StepForm(step, initial=initial) for step in ("approve", "reject", "rebase")},
     }  # fmt: skip
     context = {
         "nav": "prices", "setup": setup, "now": now, "token_columns": TOKEN_CLASSES, "draft": found,
         "refused": refused, "forms": {step: form.or_refused(refused) for step, form in forms.items()},
         "list": shown_draft(found), "before": before, "changes": changes,
-        "warnings": draft_warnings(found, now),
-        "meanwhile": published_meanwhile(found) if found.version_id is None else [], "steps": found.steps.all(),
+        "base": base_of(found), "warnings": draft_warnings(found, now), "steps": found.steps.all(),
         "notice": notice_of(found, now), "notice_wanted": settings.PRICE_NOTICE_BUSINESS_DAYS,
         "can_edit": writes and found.state in (State.DRAFT, State.SUBMITTED, State.REJECTED),
         "can_submit": writes and found.state == State.DRAFT,
@@ -163,20 +164,13 @@ def draft_new(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     month, start = first_month(setup.zone) or first_month_with_notice(
         timezone.now(), setup.zone, settings.PRICE_NOTICE_BUSINESS_DAYS, company_calendar(setup)
     )
-    content = version_content(source) if source else reported_rows()
+    base, content = source, version_content(source) if source else reported_rows()
     if "add" in request.GET and (missing := missing_prices(timezone.now())) is not None:
         content = {part: [*entries, *missing.rows[part]] for part, entries in version_content(missing.base).items()}
-        start = missing.start
+        base, start = missing.base, missing.start
         month = month_of(start, setup.zone)
-    initial = {"name": _free_name(month), "valid_from": start, "revision": 0}
+    initial = {"name": free_list_name(month), "valid_from": start, "revision": 0, "base": base.name if base else ""}
     return _form_page(request, setup, PriceForm(initial=initial, content=content), None)
-
-
-def _free_name(month: str) -> str:
-    """The month, or with the first number behind it that no list has."""
-    taken = {*PriceVersion.objects.values_list("name", flat=True)}
-    names = (month, *(f"{month}-{number}" for number in range(2, len(taken) + 3)))
-    return next((name for name in names if name not in taken and not price_draft_named(name)), "")
 
 
 @form_page_for(Right.EDIT_PRICES)
@@ -194,7 +188,7 @@ def _store(request: HttpRequest, setup: BillingSetup, known: PriceDraft | None) 
         facts = {"valid_from": valid_from.astimezone(UTC), "content": form.content(), **acting(request), **words}
         if known is None:
             return services.price_draft_create(**facts)
-        return services.price_draft_edit(draft=known, revision=revision or 0, **facts)
+        return services.price_draft_edit(draft=known, revision=revision or 0, **{**facts, "base": ""})
 
     form = PriceForm(request.POST)
     if form.done(store):

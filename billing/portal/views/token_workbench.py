@@ -9,12 +9,13 @@ from django.utils import timezone
 
 from billing.portal.access import action_for, page_for
 from billing.portal.forms import acting
+from billing.portal.price_lists import first_month_with_notice
 from billing.portal.token_bench import CLASSES, TermsForm, sheet_asked, token_bench
 from billing.portal.token_report import ReportForm, TokenDraftForm, kept_text, token_draft_write
 from billing.rates.models import TokenCostSheet
 from billing.tenancy.access import Right, access_of
 from billing.tenancy.models import BillingSetup
-from metering.intervals import month_of, next_month
+from billing.tenancy.selectors import company_calendar
 
 SHOWN_SHEETS = 500
 
@@ -72,7 +73,7 @@ def _page(
     found = token_bench(given) if given else None
     reports = given["report"] if given else []
     first = reports[0] if isinstance(reports, list) and reports else reports or {}
-    month = next_month(month_of(timezone.now(), setup.zone))
+    month, _ = first_month_with_notice(timezone.now(), setup.zone, 0, company_calendar(setup))
     refusals = [text for form in (upload, draft) if form is not None for text in form.messages]
     context = {
         "nav": "workbench", "setup": setup, "sheets": _sheets(), "sheet_name": sheet_name, "report": report,

@@ -13,7 +13,7 @@ from billing.portal.asked import none_of
 from billing.portal.forms import acting
 from billing.portal.htmx import HtmxRequest
 from billing.portal.planner import in_groups, own_mfu_p90, planned, planner_values, published_prices
-from billing.portal.price_lists import ShownEffect
+from billing.portal.price_lists import ShownEffect, first_month_with_notice
 from billing.portal.selectors import team_names
 from billing.portal.slices import memory_of
 from billing.portal.tables import download
@@ -33,7 +33,8 @@ from billing.rates.price_list import PriceListError
 from billing.rates.selectors import PolicyBook
 from billing.tenancy.access import Right, access_of
 from billing.tenancy.models import BillingSetup
-from metering.intervals import IntervalError, month_of, next_month
+from billing.tenancy.selectors import company_calendar
+from metering.intervals import IntervalError
 from pricing.cost_sheet import CostSheetError
 from pricing.tco import parse_cost_sheet
 
@@ -63,7 +64,7 @@ def _context(request: HttpRequest, setup: BillingSetup, asked: Any) -> dict[str,
     form = SheetForm({**values, CARD_MEMORY: values[CARD_MEMORY] or str(memory)}, begun=begun)
     sheet = form.sheet if form.is_valid() else None
     old = sheets.get(against)
-    month = next_month(month_of(timezone.now(), setup.zone))
+    month, _ = first_month_with_notice(timezone.now(), setup.zone, 0, company_calendar(setup))
     found = analysis(sheet, parse_cost_sheet(old.inputs) if old else None, memory) if sheet else None
     return {
         "nav": "workbench", "setup": setup, "sheets": list(sheets), "sheet_name": name, "against": against,

@@ -6,6 +6,7 @@ from billing.rates.services.drafts import (
     price_draft_approve,
     price_draft_create,
     price_draft_edit,
+    price_draft_rebase,
     price_draft_reject,
     price_draft_submit,
     price_draft_withdraw,

@@ -21,8 +21,16 @@ from billing.approvals.services import (
     withdraw,
 )
 from billing.rates.models import CostSheet, PriceDraft, PriceVersion, TokenCostSheet
+from billing.rates.price_file import rebased, version_content
 from billing.rates.price_list import PriceList, PriceListError, parse_price_list, slice_problems
-from billing.rates.selectors import draft_fingerprint, notice_of, stored_sources
+from billing.rates.selectors import (
+    base_of,
+    draft_fingerprint,
+    notice_of,
+    price_version_before,
+    stored_sources,
+    version_in_force,
+)
 from billing.rates.services.publishing import PriceVersionInput, price_version_publish, publish_lock
 from billing.rates.services.sheets import RateError
 from billing.tenancy.access import Right
@@ -138,15 +146,25 @@ register(PRICE_LIST)
 
 
 def price_draft_create(
-    *, name: str, valid_from: datetime, content: Mapping[str, Any], actor: str, now: datetime, reason: str = ""
+    *,
+    name: str,
+    valid_from: datetime,
+    content: Mapping[str, Any],
+    actor: str,
+    now: datetime,
+    reason: str = "",
+    base: str = "",
 ) -> PriceDraft:
     """Store a new draft of a complete price list: `content` is {"gpu": [...], "tokens": [...]} as in the set-up file.
 
+    `base` names the published list that it was begun from; the one that it follows where it is left out.
     Raises PriceDraftError with every bad field.
     """
     currency = billing_setup().currency
     problems = _name_problems(name) + _start_problems(valid_from)
-    payload = _payload(currency, valid_from, _checked(content, currency, problems))
+    prices = _checked(content, currency, [*problems, *_base_problems(base)])
+    followed = version_in_force(valid_from)
+    payload = _payload(currency, valid_from, prices, base or (followed.name if followed else None))
     return proposal_create(PRICE_LIST, subject=name, payload=payload, reason=_words(reason), actor=actor, now=now)
 
 
@@ -160,6 +178,7 @@ def price_draft_edit(
     content: Mapping[str, Any] | None = None,
     reason: str | None = None,
     revision: int | None = None,
+    base: str = "",
 ) -> PriceDraft:
     """Change what is given. A submitted draft comes back with it: what waits for approval is never changed.
 
@@ -168,11 +187,31 @@ def price_draft_edit(
     with locked(PRICE_LIST, draft.pk, Action.EDITED, actor, revision) as row:
         problems = [] if name is None or name == row.name else _name_problems(name, row.pk)
         start = valid_from or row.valid_from
-        problems += _start_problems(start)
+        problems += _start_problems(start) + _base_problems(base)
         prices = _checked(row.content if content is None else content, row.currency, problems)
         return proposal_revise(
-            PRICE_LIST, row, subject=row.name if name is None else name, payload=_payload(row.currency, start, prices),
+            PRICE_LIST, row, subject=row.name if name is None else name,
+            payload=_payload(row.currency, start, prices, base or _base_name(row)),
             reason=row.reason if reason is None else _words(reason), actor=actor, now=now,
+        )  # fmt: skip
+
+
+def price_draft_rebase(
+    *, draft: PriceDraft, actor: str, now: datetime, reason: str | None = None, revision: int | None = None
+) -> PriceDraft:
+    """Put the list that a draft follows by now under it: entries that are still those of its base become those of that list.
+
+    What the draft itself changed stays.  Raises PriceDraftError, also where nothing was published since.
+    """
+    with locked(PRICE_LIST, draft.pk, Action.EDITED, actor, revision) as row:
+        base, current = base_of(row), price_version_before(row)
+        if current is None or current == base:
+            raise _refused("base", Message("%(name)s follows the list that it was begun from", name=row.name))
+        known = version_content(base) if base is not None else {"gpu": [], "tokens": []}
+        prices = _checked(rebased(row.content, known, version_content(current)), row.currency, [])
+        return proposal_revise(
+            PRICE_LIST, row, subject=row.name, payload=_payload(row.currency, row.valid_from, prices, current.name),
+            reason=_words(reason) if reason else row.reason, actor=actor, now=now,
         )  # fmt: skip
 
 
@@ -214,8 +253,19 @@ def price_draft_withdraw(
     return withdraw(PRICE_LIST, draft.pk, actor=actor, now=now, comment=_words(reason), revision=revision)
 
 
-def _payload(currency: str, valid_from: datetime, prices: PriceList) -> dict[str, Any]:
-    return {"currency": currency, "valid_from": instant_text(valid_from), "content": prices.content}
+def _payload(currency: str, valid_from: datetime, prices: PriceList, base: str | None) -> dict[str, Any]:
+    return {"currency": currency, "valid_from": instant_text(valid_from), "content": prices.content, "base": base}
+
+
+def _base_name(row: PriceDraft) -> str | None:
+    base = base_of(row)
+    return base.name if base else None
+
+
+def _base_problems(base: str) -> list[FieldProblem]:
+    if not base or PriceVersion.objects.filter(name=base, sealed=True).exists():
+        return []
+    return [FieldProblem(("based_on",), Message("%(value)s is no published price list", value=shown(base)))]
 
 
 def _words(reason: str) -> str:

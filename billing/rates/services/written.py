@@ -1,6 +1,6 @@
 """A draft as one document, in the shape of the set-up file: what the API takes and the admin edits.
 
-    {"name": ..., "valid_from": ..., "reason": ..., "gpu": [...], "tokens": [...],
+    {"name": ..., "valid_from": ..., "reason": ..., "based_on": ..., "gpu": [...], "tokens": [...],
      "cost_sheets": [{"name": ..., "sheet": {...}}], "token_cost_sheets": [...]}
 
 Sheets are stored before the prices that are made from them, in the same transaction.
@@ -22,7 +22,7 @@ from metering.messages import Message
 from pricing.fields import FieldProblem, FieldReader, InputError, shown
 from pricing.tco import cost_of_gpu_hour, parse_cost_sheet
 
-FIELDS: Final = ("name", "valid_from", "reason", "gpu", "tokens", "cost_sheets", "token_cost_sheets")
+FIELDS: Final = ("name", "valid_from", "reason", "based_on", "gpu", "tokens", "cost_sheets", "token_cost_sheets")
 REASON_LIMIT: Final = 2000
 
 
@@ -38,6 +38,7 @@ def price_draft_write(
         raise PriceDraftError(reader.problems)
     name = reader.text("name", default=None if draft is None else draft.name, limit=200)
     reason = reader.text("reason", default="" if draft is None else draft.reason, limit=REASON_LIMIT)
+    base = reader.text("based_on", default="", limit=200)
     valid_from = _instant(reader, draft)
     reader.finish(FIELDS)
     if reader.problems or valid_from is None:
@@ -51,11 +52,11 @@ def price_draft_write(
             raise PriceDraftError(reader.problems)
         if draft is None:
             return price_draft_create(
-                name=name, valid_from=valid_from, content=content, actor=actor, now=now, reason=reason
+                name=name, valid_from=valid_from, content=content, actor=actor, now=now, reason=reason, base=base
             )
         return price_draft_edit(
             draft=draft, actor=actor, now=now, name=name, valid_from=valid_from, content=content, reason=reason,
-            revision=revision,
+            revision=revision, base=base,
         )  # fmt: skip
 
 

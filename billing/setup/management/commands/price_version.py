@@ -1,4 +1,4 @@
-"""`manage.py price_version list|export|import|diff|preview|submit|approve|reject|withdraw`"""
+"""`manage.py price_version list|export|import|diff|preview|submit|approve|reject|rebase|withdraw`"""
 
 from argparse import ArgumentParser
 from pathlib import Path
@@ -11,7 +11,13 @@ from billing.rates.models import PriceDraft, PriceVersion
 from billing.rates.price_diff import PriceChange, price_changes
 from billing.rates.price_file import export_yaml
 from billing.rates.selectors import plain_version, price_draft_named, price_list_named, price_version_before
-from billing.rates.services import price_draft_approve, price_draft_reject, price_draft_submit, price_draft_withdraw
+from billing.rates.services import (
+    price_draft_approve,
+    price_draft_rebase,
+    price_draft_reject,
+    price_draft_submit,
+    price_draft_withdraw,
+)
 from billing.rating.price_effect import Effect, PriceEffect
 from billing.rating.price_warnings import draft_warnings
 from billing.runtime.atomic_file import atomic_file
@@ -24,6 +30,7 @@ STEPS = {
     "submit": (price_draft_submit, "waits for approval by somebody else than", "hand a draft over for approval"),
     "approve": (price_draft_approve, "is published by", "publish a submitted draft; by nobody who wrote or submitted it"),
     "reject": (price_draft_reject, "is rejected by", "send a submitted draft back, with a reason"),
+    "rebase": (price_draft_rebase, "has the prices of the list that it follows, by", "take over what was published since"),
     "withdraw": (price_draft_withdraw, "is withdrawn by", "give a draft up; it stays in the history"),
 }
 
@@ -53,7 +60,7 @@ class Command(AppCommand):
         for step, (_, _, text) in STEPS.items():
             chosen = actions.add_parser(step, help=text)
             chosen.add_argument("name", metavar="NAME")
-            chosen.add_argument("--reason", default=None if step == "submit" else "", help="kept with the step")
+            chosen.add_argument("--reason", default=None if step in ("submit", "rebase") else "", help="kept with the step")
             self.take(chosen, "by")
 
     def run(self, *, action: str, **options: Any) -> int:
@@ -139,7 +146,7 @@ class Command(AppCommand):
             self.say(f"  WITHOUT A PRICE: {item.sku}, {item.quantity:,f} {item.unit}: it would block the close")
 
     def _warn(self, draft: PriceDraft) -> None:
-        for warning in draft_warnings(draft, timezone.now()):
+        for warning in draft_warnings(draft, timezone.now()).values():
             self.stderr.write(f"warning: {warning}")
 
     def _step(self, action: str, name: str, reason: str | None, actor: str) -> int:
