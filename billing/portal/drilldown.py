@@ -23,6 +23,7 @@ from billing.rating.readings import NamesByTeam, Reading
 from billing.rating.reference_data import ReferenceData
 from billing.rating.selectors import reference_data_known
 from billing.rating.walk import RatedUsage, Slice, Verdicts, rated_usage, token_ranges
+from billing.usage.capacity_types import capacity_types_of
 from billing.usage.grid import DAY, HOUR, this_hour
 from billing.usage.models import GpuAllocation
 from billing.usage.scope import EpochFilter
@@ -131,21 +132,19 @@ def holds(line: StatementLine, scope: Scope, job: str, share: Part) -> Breakdown
     """The devices that each pod of one workload held, and from when to when."""
     found = [item for item in _devices(line, scope, Grain.POD, [job]) if item.place.resource == job]
     grouped = dict(_grouped(found, lambda item: item.place.allocation))
+    spans = {name: _span(items) for name, items in grouped.items()}
+    types = capacity_types_of({name: span["first"] for name, span in spans.items()})
     rows = [
         {
             "allocation_id": one.allocation_id, "pod": one.pod, "node": one.node, "resource": one.resource,
             "devices": one.quantity, "device_fraction": one.device_fraction, "end_reason": one.end_reason,
-            **_optional(one.facts), **_span(grouped[one.pk]), "usage": _usage(grouped[one.pk]),
+            **({"capacity_type": types[one.pk]} if one.pk in types else {}),
+            **({"tags": _tags_text(one.facts["tags"])} if "tags" in one.facts else {}),
+            **spans[one.pk], "usage": _usage(grouped[one.pk]),
         }
         for one in GpuAllocation.objects.filter(pk__in=grouped)
     ]  # fmt: skip
     return share_out(line, sorted(rows, key=lambda row: (row["first"], row["allocation_id"])), of=share)
-
-
-def _optional(facts: Mapping[str, Any]) -> dict[str, str]:
-    """Capacity type and tags of an allocation, where it has some."""
-    found = {"capacity_type": facts["capacity_type"]} if "capacity_type" in facts else {}
-    return found | ({"tags": _tags_text(facts["tags"])} if "tags" in facts else {})
 
 
 def days_allocated(line: StatementLine, scope: Scope, jobs: Sequence[str] | None = None) -> Breakdown:

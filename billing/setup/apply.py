@@ -33,6 +33,7 @@ from billing.setup.file import Entry, SetUpFileError, read_fields
 from billing.setup.price_entries import PriceEntry, cost_sheet_store, price_entry, token_cost_sheet_store
 from billing.setup.terms import (
     allocation_policy_store,
+    capacity_type_store,
     carbon_store,
     commitment_store,
     efficiency_policy_store,
@@ -155,6 +156,7 @@ class _Application:
             "platform": partial(self._ownership, platform=True),
             "consumers": self._consumer,
             "service_tiers": lambda entry: tier_rule_store(entry, zone, actor),
+            "capacity_types": lambda entry: capacity_type_store(entry, zone, actor),
             "cost_sheets": lambda entry: cost_sheet_store(entry, actor),
             "token_cost_sheets": lambda entry: token_cost_sheet_store(entry, actor),
             "price_versions": self._price_version,

@@ -27,6 +27,9 @@
       - {cluster: hq-1, key: project, from: label.project}        # or tags.NAME
     service_tiers:                # what a tier that a source states is billed as
       - {source: litellm-hq, service_tier: flex, treat_as: standard, valid_from: 2026-10-01}
+    capacity_types:               # of which type allocations are that fit all patterns, whatever their node states
+      - {cluster: hq-1, priority_class: "spot-*", capacity_type: spot, valid_from: 2026-10-01}
+      - {cluster: hq-1, label: "pool=reserved-*", capacity_type: reserved, priority: 1}     # or namespace, queue, tag
 
 Each function stores one entry and returns whether that changed anything, and in words what.  Raises SetUpFileError,
 RateError.
@@ -53,11 +56,12 @@ from billing.rating.selectors import closed_until
 from billing.setup.file import Entry
 from billing.tenancy.models import TagRule, Team
 from billing.tenancy.selectors import billing_setup
-from billing.usage.services import tier_rule_put
+from billing.usage.services import capacity_type_rule_put, tier_rule_put
+from billing.usage.services.capacity_type_rules import CONDITIONS
 from metering.intervals import billing_month, month_of
 from metering.names import MAX_NAME_BYTES
 from metering.record_checks import EARLIEST
-from metering.records import STANDARD_TIER, canonical_tier
+from metering.records import STANDARD_TIER, canonical_capacity_type, canonical_tier
 from pricing.allocation import AllocationError, Method, Split
 from pricing.carbon import BASES, OFFICIAL, RESIDUAL, CarbonError, carbon_factor
 from pricing.commitments import HOURS_PLACES
@@ -324,6 +328,29 @@ def tier_rule_store(entry: Entry, zone: str, actor: str) -> Stored:
         raise entry.error("treat_as", f"{treat_as!r} is the tier itself")
     changed = tier_rule_put(source=source, service_tier=tier, treat_as=treat_as, valid_from=valid_from, actor=actor)
     return changed, f"service tier {tier} of {source} -> {treat_as} from {valid_from.isoformat()}"
+
+
+def capacity_type_store(entry: Entry, zone: str, actor: str) -> Stored:
+    """An entry of `capacity_types`: of which type allocations of a cluster are, from an instant on or always."""
+    cluster = entry.name("cluster")
+    conditions = {name: entry.text(name, limit=MAX_NAME_BYTES) for name in CONDITIONS if entry.has(name)}
+    for name in ("label", "tag"):
+        key, equals, pattern = conditions.get(name, "a=b").partition("=")
+        if not key or not equals or not pattern:
+            raise entry.error(name, f"{conditions[name]!r} must be NAME=PATTERN")
+    capacity_type = canonical_capacity_type(entry.name("capacity_type"))
+    priority = entry.integer("priority", at_most=1000, default=0)
+    valid_from = entry.optional_instant("valid_from", zone) or EARLIEST
+    entry.finish()
+    changed = capacity_type_rule_put(
+        cluster=cluster, conditions=conditions, capacity_type=capacity_type, priority=priority, valid_from=valid_from,
+        actor=actor,
+    )  # fmt: skip
+    closed = closed_until()
+    if changed and closed is not None and valid_from < closed:
+        raise entry.error("valid_from", f"{valid_from.isoformat()} lies in a closed month, whose documents never change")
+    fits = ", ".join(f"{name} {pattern}" for name, pattern in conditions.items()) or "all"
+    return changed, f"capacity type of {cluster}, {fits} -> {capacity_type} from {valid_from.isoformat()}"
 
 
 def tag_rules_read(top: Entry) -> list[TagRule]:

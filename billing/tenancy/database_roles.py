@@ -108,9 +108,9 @@ GIVEN = frozenset({
     "rates_tokencostsheet", "rating_retroactivechange", "token_detail", "token_dimension", "token_entry",
     "token_hour_delta", "token_open_batch", "token_sequence", "token_shard", "token_tag_set", "token_tag_value",
     "usage_acceptedrows", "usage_agentdiagnostic", "usage_agentwatermark", "usage_allocationinterruption",
-    "usage_allocationrevision", "usage_clusterscan", "usage_coveragenote", "usage_efficiencysample",
-    "usage_enginereading", "usage_gpuallocation", "usage_nodecapacity", "usage_quarantinedrecord",
-    "usage_servicetierrule", "usage_sharedeclaration", "usage_tokenfile", "usage_unknownshare",
+    "usage_allocationrevision", "usage_capacitytyperule", "usage_clusterscan", "usage_coveragenote",
+    "usage_efficiencysample", "usage_enginereading", "usage_gpuallocation", "usage_nodecapacity",
+    "usage_quarantinedrecord", "usage_servicetierrule", "usage_sharedeclaration", "usage_tokenfile", "usage_unknownshare",
 })  # fmt: skip
 """What was reported, declared, proposed or decided: the application adds rows, and those that are there stay."""
 WORKING = CHANGING

@@ -404,6 +404,44 @@ class ServiceTierRule(models.Model):
         ]
 
 
+class CapacityTypeRule(models.Model):
+    """Allocations of a cluster that fulfil every condition that is not empty are of a capacity type, until a later rule of
+    the same conditions begins; `stated`: of the one that their node states.
+    """
+
+    cluster = models.CharField(max_length=512)
+    namespace = models.CharField(max_length=512, blank=True)
+    priority_class = models.CharField(max_length=512, blank=True)
+    queue = models.CharField(max_length=512, blank=True)
+    label = models.CharField(max_length=1024, blank=True)
+    tag = models.CharField(max_length=1024, blank=True)
+    capacity_type = models.CharField(max_length=512)
+    priority = models.IntegerField(default=0)
+    valid_from = models.DateTimeField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["cluster", "namespace", "priority_class", "queue", "label", "tag", "valid_from"],
+                name="one_capacity_type_per_instant",
+            ),
+        ]
+
+    @property
+    def conditions(self) -> dict[str, str]:
+        """The patterns that an allocation has to fit, by field."""
+        given = {
+            "namespace": self.namespace, "priority_class": self.priority_class, "queue": self.queue, "label": self.label,
+            "tag": self.tag,
+        }  # fmt: skip
+        return {name: pattern for name, pattern in given.items() if pattern}
+
+    @property
+    def subject(self) -> str:
+        """Cluster and conditions, as people know the rule."""
+        return "/".join([self.cluster, *(f"{name} {pattern}" for name, pattern in self.conditions.items())])
+
+
 class TokenFile(models.Model):
     """A source of tokens of which a file was imported, with the latest time of a record that came so."""
 

@@ -12,6 +12,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from billing.runtime.parallel_reads import rows_fetched
+from billing.usage.capacity_types import capacity_type_sql
 from billing.usage.grid import hour_of
 from billing.usage.scope import EpochFilter
 from billing.usage.selectors import JOB, JobName
@@ -24,21 +25,24 @@ Namespaces = Collection[tuple[str, str]]
 """(cluster, namespace) of what is read, None for all."""
 IN_NAMESPACES: Final = "(a.cluster, a.namespace) IN (SELECT * FROM unnest(%(clusters)s::text[], %(namespaces)s::text[]))"
 
-Detail = Literal["job", "queue", "site", "hour", "allocation", "pool", "tier"]
+Detail = Literal["job", "queue", "site", "hour", "allocation", "pool", "tier", "capacity_type"]
 DETAILS: Final[Mapping[Detail, str]] = {
     "job": JOB, "queue": "a.queue", "site": "a.site", "hour": "extract(epoch FROM h.hour)::bigint", "allocation": "a.id",
     "pool": "coalesce(a.facts ->> 'pool', '')", "tier": "coalesce(a.facts ->> 'priority_class', '')",
+    "capacity_type": capacity_type_sql("p.lo"),
 }  # fmt: skip
 PLACE: Final = ("cluster", "namespace", "accelerator", "resource")
 WITHOUT: Final[Mapping[Detail, str]] = {
     "job": "''", "queue": "''", "site": "''", "hour": "NULL::bigint", "allocation": "0", "pool": "''", "tier": "''",
+    "capacity_type": "''",
 }  # fmt: skip
 
 
 class GpuTime(msgspec.Struct, frozen=True, gc=False):
     """Devices held in one piece; what the grain does not distinguish is empty.
 
-    `hour` is a UTC hour. Of an allocation, from `first` to `last`. `policy` and `reason` of time that the platform carries.
+    `hour` is a UTC hour. `capacity_type` is that of the start of the piece: cut pieces at `capacity_type_changes`. Of an
+    allocation, from `first` to `last`. `policy` and `reason` of time that the platform carries.
     """
 
     piece: int
@@ -55,6 +59,7 @@ class GpuTime(msgspec.Struct, frozen=True, gc=False):
     allocation: int = 0
     pool: str = ""
     tier: str = ""
+    capacity_type: str = ""
     first: datetime | None = None
     last: datetime | None = None
     policy: str = ""

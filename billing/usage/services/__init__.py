@@ -2,6 +2,7 @@
 
 from billing.usage.services.allocations import allocations_ingest
 from billing.usage.services.capacity import capacity_ingest
+from billing.usage.services.capacity_type_rules import capacity_type_rule_put
 from billing.usage.services.efficiency import efficiency_ingest
 from billing.usage.services.engines import engine_readings_ingest
 from billing.usage.services.outcome import IngestOutcome, Reporter
