@@ -38,7 +38,7 @@ class TeamSerializer(serializers.ModelSerializer[Team]):
 
     class Meta:
         model = Team
-        fields = ("code", "name", "cost_center", "parent", "is_group")
+        fields = ("code", "name", "cost_center", "department", "legal_entity", "parent", "is_group")
 
 
 class Teams(Endpoint, ListAPIView[Team]):

@@ -24,9 +24,9 @@ from billing.rates.selectors import allocation_policy_at, interruption_rules, ra
 from billing.rating.assessment import RatingResult
 from billing.rating.reference_data import as_counted
 from billing.rating.selectors import closed_until
-from billing.tenancy.cost_centers import CostCenters
+from billing.tenancy.cost_centers import CostCenters, DatedTexts, organisation_of
 from billing.tenancy.models import BillingSetup, Team
-from billing.tenancy.selectors import namespace_book
+from billing.tenancy.selectors import billing_setup, namespace_book
 from billing.tenancy.showback import billing_modes
 from billing.usage.carried_late import carried_late
 from billing.usage.reconciliation import engine_days
@@ -264,15 +264,21 @@ def charged_apart(context: Context) -> Iterator[ReportedException]:
     Within one legal entity a recharge is a transfer of cost. Between two it is a supply, with tax and an official invoice,
     which is the ERP's to write.
     """
-    entities = _teams_apart()
+    entities, apart = _legal_entities(), dict[str, str]()
+    windows = {row.month: row.window for row in BillingPeriod.objects.all()} if entities else {}
+    issuer = _company(billing_setup().legal_entity) if entities else ""
     modes, amounts = billing_modes(), defaultdict[str, Decimal](Decimal)
     for charge in context.rated.charges if entities else ():
         key = charge.key
-        if key.team in entities and not key.platform and not modes.shadow(key.team, key.charge_period):
+        if key.team not in entities or key.platform or modes.shadow(key.team, key.charge_period):
+            continue
+        entity = entities[key.team].at(windows.get(key.charge_period, context.period.window).start)
+        if entity and _company(entity) != issuer:
             amounts[key.team] += charge.amount
+            apart[key.team] = entity
     for team, amount in sorted(amounts.items()):
         advice = Message(
-            "belongs to %(entity)s: show it what it used (mode shadow) and have the ERP invoice it", entity=entities[team]
+            "belongs to %(entity)s: show it what it used (mode shadow) and have the ERP invoice it", entity=apart[team]
         )
         yield ReportedException("other_legal_entity", team, Decimal(1), "teams", True, advice, amount=amount)
 
@@ -312,13 +318,13 @@ def documents_without_cost_center(period: BillingPeriod) -> Iterator[ReportedExc
             yield ReportedException("no_cost_center", team, Decimal(1), "teams", False, advice, amount=amount)
 
 
-def _teams_apart() -> dict[str, str]:
-    """The legal entity of each team where it is known and not that of the issuer; none where the issuer's is unknown."""
+def _legal_entities() -> dict[str, DatedTexts]:
+    """The legal entities of each team that states any; none where the issuer's is unknown."""
     setup = BillingSetup.objects.first()
     if setup is None or not setup.legal_entity:
         return {}
-    entities = Team.objects.exclude(legal_entity="").values_list("code", "legal_entity").order_by("code")
-    return {code: entity for code, entity in entities if _company(entity) != _company(setup.legal_entity)}
+    return {team.code: organisation_of(team, "legal_entity") for team in Team.objects.order_by("code")
+            if team.legal_entity or "legal_entity" in team.dated_organisation}  # fmt: skip
 
 
 def _company(name: str) -> str:

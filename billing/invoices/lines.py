@@ -147,9 +147,9 @@ def issuer_facts(setup: Any) -> dict[str, str]:
     return non_empty({name: getattr(setup, name) for name in ISSUER_FACTS}, ISSUER_FACTS)
 
 
-def recipient_facts(team: Any) -> dict[str, Any]:
-    """The facts of a team beside its name and cost centres."""
-    return non_empty({"legal_entity": team.legal_entity, "attention": team.recipient}, RECIPIENT_FACTS)
+def recipient_facts(team: Any, legal_entity: str) -> dict[str, Any]:
+    """Return the facts of a team beside its name and cost centres, with the legal entity that it was of."""
+    return non_empty({"legal_entity": legal_entity, "attention": team.recipient}, RECIPIENT_FACTS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,11 @@
 """`apply`: bring the installation to what a set-up file declares. Idempotent; adds facts, never edits a published one."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from functools import partial
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 from django.db import transaction
 from django.utils import timezone
@@ -14,7 +15,7 @@ from billing.closing.partial_close import ClosingChangeError, closing_check
 from billing.corrections.services.proof import ClosedPeriodError, closed_periods_check
 from billing.invoices.acceptance import last_deadline
 from billing.invoices.models import BillingPeriod, Invoice, Note
-from billing.invoices.selectors import with_cost_center
+from billing.invoices.selectors import document_of, with_cost_center
 from billing.rates.models import PriceDraft, PriceVersion
 from billing.rates.selectors import hypothetical_version, price_draft_named, version_in_force
 from billing.rates.services import (
@@ -41,7 +42,7 @@ from billing.setup.terms import (
     tag_rules_read,
     tier_rule_store,
 )
-from billing.tenancy.cost_centers import CostCenters
+from billing.tenancy.cost_centers import ORGANISATION, CostCenters, DatedTexts, organisation_of
 from billing.tenancy.models import GATHER_CONSUMERS_ABOVE, BillingSetup, ConsumerOwnership, NamespaceOwnership, Team
 from billing.tenancy.people import PeopleError, first_account_create
 from billing.tenancy.selectors import NoSetupError, billing_setup, company_calendar
@@ -55,6 +56,7 @@ from billing.tenancy.services import (
 )
 from billing.usage.epochs import ingest_lock_shared
 from billing.usage.services import tag_rules_put
+from metering.intervals import billing_month, month_of
 from metering.messages import Message
 from pricing.business_days import SATURDAY, BusinessCalendar
 from pricing.currencies import CurrencyError
@@ -248,54 +250,74 @@ class _Application:
             if code in declared:
                 raise entry.error("code", f"{code!r} is declared twice")
             declared[code] = entry
+        dated_facts = {
+            code: {fact: self._dated(entry, fact, limit=64 if fact == "parent" else 200) for fact in ORGANISATION}
+            for code, entry in declared.items()
+        }
+        organisation = {
+            code: {fact: DatedTexts.stated(listed) if listed else DatedTexts(
+                ((None, declared[code].text(fact, default="", limit=64 if fact == "parent" else 200)),)
+            ) for fact, listed in facts.items()}
+            for code, facts in dated_facts.items()
+        }  # fmt: skip
+        _refuse_cycles(declared, {code: facts["parent"] for code, facts in organisation.items()})
         for code, entry in declared.items():
-            _refuse_cycle(code, declared)
-            parent = self._parent(entry, declared)
             name = entry.text("name", default=code)
-            dated = self._dated_cost_centers(entry)
-            now = CostCenters.stated(dated).at(timezone.now()) if dated else ""
-            cost_center = now if dated else entry.text("cost_center", default="", limit=64)
+            dated = self._dated(entry, "cost_center", limit=64)
+            now = timezone.now()
+            cost_center = CostCenters.stated(dated).at(now) if dated else entry.text("cost_center", default="", limit=64)
+            more = {fact: listed for fact in ORGANISATION if (listed := dated_facts[code][fact])}
+            of_now = {fact: organisation[code][fact].at(now) for fact in ORGANISATION}
+            groups = {group: self._parent(group, declared) for _, group in organisation[code]["parent"].entries if group}
             is_group = entry.flag("group")
             if is_group and _is_billed(code):
                 raise entry.error("group", f"{code!r} owns usage or was billed and stays a team: name a new group above it")
-            billed_to = {name: entry.text(name, default="", limit=200) for name in ("legal_entity", "recipient")}
+            recipient = entry.text("recipient", default="", limit=200)
             entry.finish()
             before = Team.objects.filter(code=code).first()
             team, changed = team_put(
-                code=code, name=name, cost_center=cost_center, parent=parent, is_group=is_group, actor=self.actor,
-                dated_cost_centers=dated, **billed_to,
+                code=code, name=name, cost_center=cost_center, parent=groups.get(of_now["parent"]), is_group=is_group,
+                actor=self.actor, dated_cost_centers=dated, recipient=recipient, legal_entity=of_now["legal_entity"],
+                department=of_now["department"], dated_organisation=more,
             )  # fmt: skip
             if changed and before is not None:
                 _refuse_closed_cost_centers(entry, before, team)
+                _refuse_closed_organisation(entry, before, team)
             kind = "group" if is_group else "team"
-            self.applied.note(changed, f"{kind} {code}: {name}, {_cost_center_words(cost_center, dated)}")
+            words = [_dated_words("cost centre", cost_center, dated)]
+            words += [_dated_words(fact.replace("_", " "), "", listed) for fact, listed in more.items()]
+            self.applied.note(changed, f"{kind} {code}: {name}, {'; '.join(words)}")
 
-    def _dated_cost_centers(self, entry: Entry) -> list[dict[str, str | None]]:
-        """A list of cost centres as `Team` keeps it, in order of time; none where the field is a text.
+    def _dated(self, entry: Entry, field: str, *, limit: int) -> list[dict[str, str | None]]:
+        """A dated list as `Team` keeps it, in order of time; none where the field is a text.
 
-        Raises SetUpFileError.
+        A legal entity changes at the start of a month alone: a document has one.  Raises SetUpFileError.
         """
-        if not isinstance(entry.value("cost_center"), list):
+        if not isinstance(entry.value(field), list):
             return []
         found: dict[datetime | None, str] = {}
-        for item in entry.entries("cost_center"):
-            value = item.text("value", limit=64)
+        for item in entry.entries(field):
+            if not item.has("value"):
+                raise item.error("value", "is missing")
+            value = item.text("value", None if field in ("cost_center", "legal_entity") else "", limit=limit)
             valid_from = item.optional_instant("valid_from", self.zone)
             item.finish()
             since = valid_from.astimezone(UTC) if valid_from else None
+            if since and field == "legal_entity" and since != billing_month(month_of(since, self.zone), self.zone).start:
+                local = since.astimezone(ZoneInfo(self.zone)).isoformat()
+                raise item.error("valid_from", f"{local} must be the start of a month: a document is of one legal entity")
             if since in found:
                 raise item.error("valid_from", f"{since.isoformat() if since else 'always'} is stated twice")
             found[since] = value
         if not found:
-            raise entry.error("cost_center", "must name at least one `value`")
+            raise entry.error(field, "must name at least one `value`")
         ordered = sorted(found.items(), key=lambda one: (one[0] is not None, one[0]))
         return [{"value": value, "valid_from": since.isoformat() if since else None} for since, value in ordered]
 
-    def _parent(self, entry: Entry, declared: dict[str, Entry]) -> Team | None:
+    def _parent(self, code: str, declared: dict[str, Entry]) -> Team:
         """A parent that is no team itself is an organisational group: it owns nothing and gets no invoice."""
-        code = entry.text("parent", default="", limit=64)
-        parent = Team.objects.filter(code=code).first() if code else None
-        if code and parent is None:
+        parent = Team.objects.filter(code=code).first()
+        if parent is None:
             is_group = code not in declared or declared[code].flag("group")
             parent, changed = team_put(
                 code=code, name=code, cost_center="", parent=None, is_group=is_group, actor=self.actor
@@ -409,11 +431,11 @@ class _Application:
         return changed, text if waits is None else f"{text}, once another person agrees on its page, since it blocks"
 
 
-def _cost_center_words(cost_center: str, dated: Sequence[dict[str, str | None]]) -> str:
+def _dated_words(fact: str, plain: str, dated: Sequence[dict[str, str | None]]) -> str:
     if not dated:
-        return f"cost centre {cost_center or '(none)'}"
+        return f"{fact} {plain or '(none)'}"
     listed = [f"{item['value']} from {item['valid_from']}" if item["valid_from"] else item["value"] for item in dated]
-    return f"cost centres {', '.join(map(str, listed))}"
+    return f"{fact}{'s' if fact == 'cost centre' else ''} {', '.join(map(str, listed))}"
 
 
 def _refuse_closed_cost_centers(entry: Entry, before: Team, after: Team) -> None:
@@ -431,6 +453,22 @@ def _refuse_closed_cost_centers(entry: Entry, before: Team, after: Team) -> None
             raise entry.error("cost_center", f"changes {period.month}, which is closed and was charged to {was}")
 
 
+def _refuse_closed_organisation(entry: Entry, before: Team, after: Team) -> None:
+    """Refuse dates of an organisation that are other than those a closed month was closed with.  Raises SetUpFileError."""
+    for fact in ORGANISATION:
+        if fact not in before.dated_organisation and fact not in after.dated_organisation:
+            continue  # one value without a date is that of what is to come
+        wanted, known = organisation_of(after, fact), organisation_of(before, fact)
+        for period in BillingPeriod.objects.exclude(close_seq=None).order_by("month"):
+            had = known.pieces(period.window) if fact in before.dated_organisation else []
+            if not had and fact == "legal_entity":
+                charged = period.invoices.exclude(status=Invoice.Status.VOID).filter(team=before)[:1]
+                had = [(period.window, document_of(invoice)["recipient"].get(fact, "")) for invoice in charged]
+            if had and had != wanted.pieces(period.window):
+                was = ", ".join(value or "(none)" for _, value in had)
+                raise entry.error(fact, f"changes {period.month}, which is closed and was of {was}")
+
+
 def _since(valid_from: datetime | None) -> str:
     return f" from {valid_from.isoformat()}" if valid_from else ""
 
@@ -441,18 +479,20 @@ def _is_billed(code: str) -> bool:
     return any(model._default_manager.filter(team__code=code, team__is_group=False).exists() for model in of_team)
 
 
-def _refuse_cycle(code: str, declared: dict[str, Entry]) -> None:
-    """Raise SetUpFileError if `code` is above itself, by what is declared and, for all other teams, by what is stored."""
-    if not declared[code].text("parent", default="", limit=64):
-        return
-    stored = dict(Team.objects.filter(parent__isnull=False).values_list("code", "parent__code"))
-    stored |= {team: entry.text("parent", default="", limit=64) for team, entry in declared.items()}
-    above, passed = stored[code], set[str]()
-    while above and above not in passed:
-        if above == code:
-            raise declared[code].error("parent", f"{code!r} would be above itself")
-        passed.add(above)
-        above = stored.get(above, "")
+def _refuse_cycles(declared: Mapping[str, Entry], parents: Mapping[str, DatedTexts]) -> None:
+    """Raise SetUpFileError if a team is above itself at any time, by what is declared and, of all others, what is stored."""
+    others = Team.objects.select_related("parent").exclude(code__in=parents)
+    known = {**{team.code: organisation_of(team, "parent") for team in others}, **parents}
+    always = datetime.min.replace(tzinfo=UTC)
+    for instant in sorted({always, *(change for dated in known.values() for change in dated.changes())}):
+        stored = {code: dated.at(instant) for code, dated in known.items()}
+        for code in declared:
+            above, passed = stored[code], set[str]()
+            while above and above not in passed:
+                if above == code:
+                    raise declared[code].error("parent", f"{code!r} would be above itself")
+                passed.add(above)
+                above = stored.get(above, "")
 
 
 def _read_calendar(entry: Entry) -> BusinessCalendar:

@@ -22,12 +22,13 @@ from billing.rating.assessment import RatingResult, rate_period
 from billing.rating.reference_data import gpu_seconds
 from billing.setup.apply import Applied, fields_apply
 from billing.setup.file import MAX_FILE_BYTES, Entry, SetUpFileError, declared_text, fields_of
+from billing.tenancy.cost_centers import ORGANISATION
 from billing.tenancy.models import ConsumerOwnership, NamespaceOwnership, Team
 from metering.messages import Message
 from pricing.money import EXACT
 
 SECTIONS: Final = ("teams", "ownership", "platform", "consumers", "channels", "budgets")
-COLUMNS: Final = ("code", "name", "cost_center", "parent", "group", "legal_entity", "recipient")
+COLUMNS: Final = ("code", "name", "cost_center", "parent", "group", "legal_entity", "recipient", "department")
 """The columns of a table of teams; all but the first may be left out."""
 ZERO: Final = Decimal("0.00")
 
@@ -91,19 +92,39 @@ def teams_declared(teams: Iterable[Team]) -> list[dict[str, Any]]:
     """Teams and groups as the section `teams` has them."""
     return [
         {
-            "code": team.code, "name": team.name, "cost_center": dated_or_plain(team),
-            "parent": team.parent.code if team.parent else None, "group": team.is_group,
-            "legal_entity": team.legal_entity, "recipient": team.recipient,
+            "code": team.code, "name": team.name, "cost_center": _fact_declared(team, "cost_center"),
+            "parent": _fact_declared(team, "parent"), "group": team.is_group,
+            "legal_entity": _fact_declared(team, "legal_entity"), "recipient": team.recipient,
+            "department": _fact_declared(team, "department"),
         }
         for team in teams
     ]  # fmt: skip
 
 
-def dated_or_plain(team: Team) -> Any:
-    """The cost centre as a set-up file has it: a text, or the dated list of a team that has more than one."""
-    if not team.dated_cost_centers:
-        return team.cost_center
-    return [{name: value for name, value in item.items() if value} for item in team.dated_cost_centers]
+def _fact_declared(team: Team, fact: str) -> Any:
+    """The cost centre or a fact of the organisation as a set-up file has it: a text, or the dated list of one with more."""
+    listed = team.dated_cost_centers if fact == "cost_center" else team.dated_organisation.get(fact, [])
+    if listed:
+        return [{name: value for name, value in item.items() if value} for item in listed]
+    if fact == "parent":
+        return team.parent.code if team.parent else None
+    return getattr(team, fact)
+
+
+def changed_from(team: Team, fact: str, value: str, since: datetime | None) -> Any:
+    """Return a fact of a team as a set-up file has it once it is `value` from an instant on.
+
+    Where the value is that of now, all stays as it is; without an instant it is the value of all time.
+    """
+    known = _fact_declared(team, fact)
+    now = (team.parent.code if team.parent else "") if fact == "parent" else getattr(team, fact)
+    if value == now:
+        return known
+    if since is None:
+        return value
+    before = known if isinstance(known, list) else [{"value": known}] if known else []
+    kept = [item for item in before if not item.get("valid_from") or datetime.fromisoformat(item["valid_from"]) < since]
+    return [*kept, {"value": value, "valid_from": since.isoformat()}]
 
 
 def namespace_declared(row: NamespaceOwnership, **changed: Any) -> tuple[str, dict[str, Any]]:
@@ -182,13 +203,18 @@ def _table(text: str, name: str) -> list[dict[str, Any]]:
                 "%(file)s: the first row names its columns: code, and any of %(columns)s, each once",
                 file=name, columns=", ".join(COLUMNS[1:]),
             ))
+        known = {team.code: team for team in Team.objects.select_related("parent")}
         rows = []
         for row in reader:
             if None in row or None in row.values():
                 raise SetUpFileError(Message(
                     "%(file)s line %(line)s: not as many cells as the first row", file=name, line=reader.line_num
                 ))
-            rows.append(dict(row))
+            facts = dict[str, Any](row)
+            if (team := known.get(row["code"].strip())) is not None:  # the table has the facts of now: dates stay
+                dated = [fact for fact in ("cost_center", *ORGANISATION) if fact in row]
+                facts |= {fact: changed_from(team, fact, row[fact].strip(), None) for fact in dated}
+            rows.append(facts)
     except csv.Error as error:
         raise SetUpFileError(f"{name} line {reader.line_num}: {error}") from error
     return rows

@@ -1,24 +1,25 @@
-"""PURE: the cost centres that a team has had, each from an instant on; usage is posted to the one of its own time."""
+"""PURE: the organisation of a team in time: cost centres, department, legal entity and parent, each from an instant on.
+
+Usage is posted to the cost centre of its own time, and a document is of the legal entity of its month.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Self
+from typing import Any, Final, Self
 from zoneinfo import ZoneInfo
 
 from metering.intervals import Interval, union
 
+ORGANISATION: Final = ("department", "legal_entity", "parent")
+"""What else of a team may have dates; `Team.dated_organisation` has the list of each that has more than one value."""
+
 
 @dataclass(frozen=True, slots=True)
-class CostCenters:
-    """Cost centres in order of time, each from an instant (None: always) until the next begins; "" before the first."""
+class DatedTexts:
+    """Texts in order of time, each from an instant (None: always) until the next begins; "" before the first."""
 
     entries: Sequence[tuple[datetime | None, str]]
-
-    @classmethod
-    def of(cls, team: Any) -> Self:
-        """Those of a team: its dated list, else its one cost centre."""
-        return cls.stated(team.dated_cost_centers) if team.dated_cost_centers else cls(((None, team.cost_center),))
 
     @classmethod
     def stated(cls, listed: Iterable[Mapping[str, Any]]) -> Self:
@@ -29,7 +30,7 @@ class CostCenters:
         return cls(tuple(sorted(found, key=lambda entry: (entry[0] is not None, entry[0]))))
 
     def at(self, instant: datetime) -> str:
-        """The cost centre at an instant; "" where there is none."""
+        """Return the text at an instant; "" where there is none."""
         value = ""
         for valid_from, entry in self.entries:
             if valid_from is not None and valid_from > instant:
@@ -42,7 +43,7 @@ class CostCenters:
         return [valid_from for valid_from, _ in self.entries if valid_from is not None]
 
     def pieces(self, window: Interval) -> list[tuple[Interval, str]]:
-        """The window cut where the cost centre changes, each piece with its own; equal neighbours are one piece."""
+        """Cut the window where the text changes, each piece with its own; equal neighbours are one piece."""
         found: list[tuple[Interval, str]] = []
         for piece in window.cut(self.changes()):
             value = self.at(piece.start)
@@ -51,6 +52,16 @@ class CostCenters:
             else:
                 found.append((piece, value))
         return found
+
+
+@dataclass(frozen=True, slots=True)
+class CostCenters(DatedTexts):
+    """The cost centres of a team."""
+
+    @classmethod
+    def of(cls, team: Any) -> Self:
+        """Those of a team: its dated list, else its one cost centre."""
+        return cls.stated(team.dated_cost_centers) if team.dated_cost_centers else cls(((None, team.cost_center),))
 
     def listed(self, windows: Iterable[Interval], zone: str) -> list[dict[str, str | None]]:
         """Those of some windows as a document lists them, each from a local time of `zone` on; the first from always.
@@ -68,3 +79,11 @@ class CostCenters:
             {"value": value, "valid_from": start.astimezone(ZoneInfo(zone)).isoformat() if place else None}
             for place, (start, value) in enumerate(found)
         ]
+
+
+def organisation_of(team: Any, fact: str) -> DatedTexts:
+    """Return one of ORGANISATION of a team in time, its one value where it has no dates; `parent` as a code."""
+    if listed := team.dated_organisation.get(fact):
+        return DatedTexts.stated(listed)
+    plain = (team.parent.code if team.parent else "") if fact == "parent" else getattr(team, fact)
+    return DatedTexts(((None, plain),))

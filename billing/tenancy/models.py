@@ -65,7 +65,12 @@ class Team(models.Model):
     dated_cost_centers = models.JSONField(
         default=list, db_default=[], blank=True, help_text="`value` and `valid_from` of each, where it has more than one"
     )
+    department = models.CharField(max_length=200, blank=True, default="", db_default="")
     legal_entity = models.CharField(max_length=200, blank=True, default="")
+    dated_organisation = models.JSONField(
+        default=dict, db_default={}, blank=True,
+        help_text="`value` and `valid_from` of each department, legal entity and parent, where it has more than one",
+    )
     recipient = models.CharField(max_length=200, blank=True, default="", help_text="to whose attention documents are")
     parent = models.ForeignKey("self", null=True, blank=True, on_delete=models.PROTECT, related_name="children")
     is_group = models.BooleanField(default=False)

@@ -4,14 +4,14 @@ The caller checks in the same transaction that no closed period changes with it
 (`billing.corrections.services.proof.closed_periods_check`): this package does not know which periods are closed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date, datetime
 from typing import Any, Final
 
 from django.db import IntegrityError, transaction
 
 from billing.tenancy.audit import audit_record
-from billing.tenancy.cost_centers import CostCenters
+from billing.tenancy.cost_centers import CostCenters, organisation_of
 from billing.tenancy.models import (
     GATHER_CONSUMERS_ABOVE,
     BillingSetup,
@@ -81,15 +81,18 @@ def _detail(facts: dict[str, Any]) -> dict[str, Any]:
 
 def team_put(
     *, code: str, name: str, cost_center: str, parent: Team | None, is_group: bool, actor: str, legal_entity: str = "",
-    recipient: str = "", dated_cost_centers: Sequence[dict[str, str | None]] = (),
+    recipient: str = "", dated_cost_centers: Sequence[dict[str, str | None]] = (), department: str = "",
+    dated_organisation: Mapping[str, Sequence[dict[str, str | None]]] | None = None,
 ) -> tuple[Team, bool]:  # fmt: skip
     """Store a team; returns it and whether anything changed.
 
     dated_cost_centers: `value` and `valid_from` of each, where it has more than the one `cost_center` of now.
+    dated_organisation: the same of `department`, `legal_entity` and `parent` (codes), by name.
     """
     wanted: dict[str, Any] = {
         "name": name, "cost_center": cost_center, "parent": parent, "is_group": is_group, "legal_entity": legal_entity,
-        "recipient": recipient, "dated_cost_centers": list(dated_cost_centers),
+        "recipient": recipient, "dated_cost_centers": list(dated_cost_centers), "department": department,
+        "dated_organisation": {name: list(listed) for name, listed in (dated_organisation or {}).items()},
     }  # fmt: skip
     known = Team.objects.filter(code=code).first()
     if known and all(getattr(known, field) == value for field, value in wanted.items()):
@@ -98,7 +101,7 @@ def team_put(
         [Team(code=code, **wanted)], update_conflicts=True, unique_fields=["code"], update_fields=[*wanted]
     )
     detail = {**wanted, "parent": parent.code if parent else None}
-    for name in ("legal_entity", "recipient", "dated_cost_centers"):
+    for name in ("legal_entity", "recipient", "dated_cost_centers", "department", "dated_organisation"):
         if not detail[name]:
             del detail[name]
     audit_record(actor=actor, action="team_put", subject=code, detail=detail)
@@ -106,12 +109,23 @@ def team_put(
 
 
 def cost_centers_refresh(*, now: datetime) -> int:
-    """Store the cost centre of `now` as the one that pages show and find of teams with dated ones; how many changed.
+    """Store the cost centre and organisation of `now` as those that pages show and find of dated ones; how many changed.
 
     Documents follow the dates alone.
     """
     changed = 0
     with transaction.atomic():
+        for team in Team.objects.select_for_update().exclude(dated_organisation={}).order_by("pk"):
+            for fact in sorted(team.dated_organisation):
+                before, after = team.parent.code if team.parent else "", organisation_of(team, fact).at(now)
+                before = before if fact == "parent" else getattr(team, fact)
+                if before == after:
+                    continue
+                changed += 1
+                setattr(team, fact, Team.objects.filter(code=after).first() if fact == "parent" else after)
+                team.save(update_fields=[fact])
+                detail = {"fact": fact, "before": before, "after": after}
+                audit_record(actor="system", action="team_put", subject=team.code, detail=detail)
         for team in Team.objects.select_for_update().exclude(dated_cost_centers=[]).order_by("pk"):
             center = CostCenters.of(team).at(now)
             if team.cost_center != center:

@@ -296,7 +296,7 @@ def test_a_form_is_refused_with_the_reason_and_stores_nothing(admin: Client, kin
 def test_the_table_of_teams_can_be_uploaded_again(admin: Client) -> None:
     table = admin.get("/ownership/teams/?table=teams&as=csv").content
     assert table.decode("utf-8-sig").splitlines()[:2] == [
-        "code,name,cost_center,parent,group,legal_entity,recipient", "cv,Vision,CC-220,,false,,",
+        "code,name,cost_center,parent,group,legal_entity,recipient,department", "cv,Vision,CC-220,,false,,,",
     ]  # fmt: skip
     sent = {"file": SimpleUploadedFile("teams.csv", table)}
     assert "Nothing changes." in admin.post("/ownership/look/file/", sent).content.decode()

@@ -59,7 +59,7 @@ from billing.rating.models import RetroactiveChange
 from billing.runtime.canonical_json import canonical_json, document_hash
 from billing.tenancy.access import Right
 from billing.tenancy.audit import audit_record
-from billing.tenancy.cost_centers import CostCenters
+from billing.tenancy.cost_centers import CostCenters, organisation_of
 from billing.tenancy.models import Team
 from billing.tenancy.selectors import billing_setup
 from metering.intervals import MICROSECOND, fiscal_quarter_of, month_of
@@ -116,6 +116,7 @@ class NotePlan:
     issuer: Mapping[str, str]
     cost_center: str
     entries: Sequence[NoteEntry]
+    legal_entity: str
     cost_centers: Sequence[Mapping[str, Any]] = ()
     """Each with its beginning, where the usage behind the lines had several."""
 
@@ -129,8 +130,9 @@ def credit_plans(team: Team, invoice: Invoice | None, credits: Sequence[NoteEntr
     """
     now = _issuer_now()
     issuers = {now["name"]: now}
-    charged: dict[str, tuple[str, str, str]] = {}
-    parts: dict[tuple[str, str, str], list[NoteEntry]] = defaultdict(list)
+    charged: dict[str, tuple[str, str, str, str]] = {}
+    parts: dict[tuple[str, str, str, str], list[NoteEntry]] = defaultdict(list)
+    dated = "legal_entity" in team.dated_organisation
     for entry in ordered(credits):
         number = entry.of.document if entry.of else None
         if number and number not in charged:
@@ -139,24 +141,28 @@ def credit_plans(team: Team, invoice: Invoice | None, credits: Sequence[NoteEntr
             issuers.setdefault(name, document["issuer"])
             recipient = document["recipient"]
             listed = json.dumps(recipient.get("cost_centers", []))
-            charged[number] = name, recipient["cost_center"] or team.cost_center, listed
-        parts[charged[number] if number else (now["name"], team.cost_center, "[]")].append(entry)
+            entity = recipient.get("legal_entity", "") if dated else team.legal_entity
+            charged[number] = name, recipient["cost_center"] or team.cost_center, listed, entity
+        parts[charged[number] if number else (now["name"], team.cost_center, "[]", team.legal_entity)].append(entry)
     return [
-        NotePlan(Note.Kind.CREDIT, team, invoice, issuers[name], center, entries, json.loads(listed))
-        for (name, center, listed), entries in parts.items()
+        NotePlan(Note.Kind.CREDIT, team, invoice, issuers[name], center, entries, entity, json.loads(listed))
+        for (name, center, listed, entity), entries in parts.items()
     ]
 
 
 def rebill_plan(team: Team, invoice: Invoice | None, entries: Sequence[NoteEntry]) -> NotePlan:
     """A rebill, of who issues now, for the cost centres of the time of use, or the one that the team has now."""
-    center, listed = team.cost_center, []
+    center, listed, entity = team.cost_center, [], team.legal_entity
+    dated = team.dated_cost_centers or "legal_entity" in team.dated_organisation
+    months = {entry.key.charge_period for entry in entries} if dated else set()
+    windows = [period.window for period in BillingPeriod.objects.filter(month__in=months)] if dated else []
+    if "legal_entity" in team.dated_organisation:
+        entity = organisation_of(team, "legal_entity").at(max(window.start for window in windows))
     if team.dated_cost_centers:
-        months = {entry.key.charge_period for entry in entries}
-        windows = [period.window for period in BillingPeriod.objects.filter(month__in=months)]
         centers = CostCenters.of(team)
         center = centers.at(max(window.end for window in windows) - MICROSECOND)
         listed = centers.listed(windows, billing_setup().zone)
-    return NotePlan(Note.Kind.REBILL, team, invoice, _issuer_now(), center, entries, listed)
+    return NotePlan(Note.Kind.REBILL, team, invoice, _issuer_now(), center, entries, entity, listed)
 
 
 def _issuer_now() -> dict[str, str]:
@@ -342,7 +348,8 @@ def _store_note(correction: Correction, plan: NotePlan) -> None:
     header = {
         "kind": plan.kind, "issuer": plan.issuer,
         "recipient": {
-            "team": team.code, "name": team.name, "cost_center": plan.cost_center, **recipient_facts(team),
+            "team": team.code, "name": team.name, "cost_center": plan.cost_center,
+            **recipient_facts(team, plan.legal_entity),
             **({"cost_centers": list(plan.cost_centers)} if plan.cost_centers else {}),
         },
         "currency": correction.currency, "reason": {"code": correction.reason_code, "text": correction.reason},

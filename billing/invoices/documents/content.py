@@ -7,6 +7,7 @@ keys are ignored, so a later document with more facts still renders.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from decimal import Decimal
 from typing import Any, Final
 
@@ -40,10 +41,18 @@ class Issuer(msgspec.Struct, frozen=True):
     contact: str | None = None
 
 
+class DatedCenter(msgspec.Struct, frozen=True):
+    """A cost centre from a local time on; the first of a document from its beginning."""
+
+    value: str
+    valid_from: str | None = None
+
+
 class Recipient(msgspec.Struct, frozen=True):
     team: str
     name: str | None = None
     cost_center: str | None = None
+    cost_centers: tuple[DatedCenter, ...] = ()
     legal_entity: str | None = None
     attention: str | None = None
 
@@ -149,6 +158,21 @@ class Invoice(msgspec.Struct, frozen=True):
 def known_facts(party: Issuer | Recipient, names: Iterable[str]) -> list[tuple[str, str]]:
     """Name and value of the facts of a party that the document has; older documents have none of them."""
     return [(name, value) for name in names if (value := getattr(party, name))]
+
+
+def cost_centers_text(recipient: Recipient) -> str:
+    """Return the cost centre of a document, or where its usage had several each with its local beginning.
+
+    >>> moved = DatedCenter("CC-211", "2026-10-11T00:00:00+08:00")
+    >>> cost_centers_text(Recipient("nlp", cost_center="CC-211", cost_centers=(DatedCenter("CC-210"), moved)))
+    'CC-210 · 2026-10-11 00:00 CC-211'
+    """
+    if not recipient.cost_centers:
+        return recipient.cost_center or ""
+    return " · ".join(
+        f"{datetime.fromisoformat(center.valid_from):%Y-%m-%d %H:%M} {center.value or '—'}" if center.valid_from
+        else center.value or "—" for center in recipient.cost_centers
+    )  # fmt: skip
 
 
 def mark_of(status: str) -> str | None:

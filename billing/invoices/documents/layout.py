@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from billing.invoices.documents.content import Invoice, Line, Period, known_facts, lines_of, sum_of
+from billing.invoices.documents.content import Invoice, Line, Period, cost_centers_text, known_facts, lines_of, sum_of
 from billing.invoices.documents.fitting import is_one_line
 from billing.invoices.documents.labels import (
     KINDS,
@@ -132,7 +132,7 @@ def _recipient(invoice: Invoice, wording: Wording) -> dict[str, Any]:
         "name": wording.name(recipient.name or recipient.team),
         "facts": [
             {"label": wording.word("team"), "value": wording.name(recipient.team)},
-            {"label": wording.word("cost_center"), "value": wording.name(recipient.cost_center)},
+            {"label": wording.word("cost_center"), "value": wording.name(cost_centers_text(recipient))},
             *_labelled(known_facts(recipient, ("legal_entity", "attention")), wording),
         ],
     }

@@ -14,7 +14,16 @@ from xlsxwriter.format import Format
 from xlsxwriter.utility import xl_rowcol_to_cell
 from xlsxwriter.worksheet import Worksheet
 
-from billing.invoices.documents.content import Invoice, Line, known_facts, lines_of, mark_on, read_document, sum_of
+from billing.invoices.documents.content import (
+    Invoice,
+    Line,
+    cost_centers_text,
+    known_facts,
+    lines_of,
+    mark_on,
+    read_document,
+    sum_of,
+)
 from billing.invoices.documents.labels import (
     KINDS,
     MARKS,
@@ -248,7 +257,7 @@ def _facts(invoice: Invoice, printing: Printing, look: Look) -> list[tuple[str, 
         *known_facts(invoice.issuer, ("legal_entity", "address", "tax_id", "contact")),
         ("recipient", recipient.name or recipient.team),
         ("team", recipient.team),
-        ("cost_center", recipient.cost_center or ""),
+        ("cost_center", cost_centers_text(recipient)),
         *known_facts(recipient, ("legal_entity", "attention")),
         ("month", f"{period.month} ({period.zone})"),
         ("bounds", f"{period.start} – {period.end}"),

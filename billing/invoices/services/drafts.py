@@ -19,7 +19,7 @@ from billing.invoices.lines import (
 from billing.invoices.models import BillingPeriod, Invoice, InvoiceLine, InvoiceSums
 from billing.rating.models import LineDimensions
 from billing.runtime.bulk_copy import instances_copy, rows_copy
-from billing.tenancy.cost_centers import CostCenters
+from billing.tenancy.cost_centers import CostCenters, organisation_of
 from billing.tenancy.models import BillingSetup, Team
 from billing.tenancy.showback import billing_modes
 from metering.intervals import MICROSECOND, Interval
@@ -102,11 +102,12 @@ def parties_of(
     months = {line.key.charge_period for line in lines if line.key.correction}
     earlier = [(windows or {})[month] for month in sorted(months)] if team.dated_cost_centers else []
     cost_center, listed = cost_centers_charged(team, period, earlier)
+    entity = organisation_of(team, "legal_entity").at(period.window.start)
     return InvoiceParties(
         issuer=setup.issuer, team=team.code, team_name=team.name, cost_center=cost_center,
         currency=setup.currency, month=period.month, zone=period.zone, window=period.window,
         shadow=shadow,
-        issuer_facts=issuer_facts(setup), recipient_facts={**recipient_facts(team), **listed},
+        issuer_facts=issuer_facts(setup), recipient_facts={**recipient_facts(team, entity), **listed},
     )  # fmt: skip
 
 

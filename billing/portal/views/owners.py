@@ -21,7 +21,7 @@ from billing.portal.tables import Column, Table, columns, download
 from billing.runtime.translation import translated
 from billing.setup.owners import (
     Preview,
-    dated_or_plain,
+    changed_from,
     file_text,
     owners_apply,
     owners_preview,
@@ -31,6 +31,7 @@ from billing.setup.owners import (
 )
 from billing.tenancy.access import Right
 from billing.tenancy.actors import actor_of
+from billing.tenancy.cost_centers import ORGANISATION
 from billing.tenancy.models import BillingMode, BillingSetup, Team
 from billing.tenancy.showback import billing_modes
 from metering.intervals import month_of
@@ -43,7 +44,7 @@ OF_OWNERS: Final = ("ownership:", "platform:", "consumers:")
 MOST_BYTES: Final = 1024 * 1024
 TEAM: Final = [
     *columns("code", "name", "cost_center"), Column("parent", of=lambda team: team.parent.code if team.parent else ""),
-    Column("group", of=lambda team: str(team.is_group).lower()), *columns("legal_entity", "recipient"),
+    Column("group", of=lambda team: str(team.is_group).lower()), *columns("legal_entity", "recipient", "department"),
 ]  # fmt: skip
 
 
@@ -62,11 +63,17 @@ class TeamForm(PageForm):
     name = Line(label=_("Name"), max_length=200)
     cost_center = Line(label=_("Cost centre"), max_length=64, required=False)
     parent = TeamChoice(Team.objects.order_by("code"), label=_("Parent group"), required=False, empty_label="—")
+    department = Line(label=_("Department"), max_length=200, required=False)
     group = forms.BooleanField(label=_("Group: has teams below it, owns nothing and gets no invoice"), required=False)
     legal_entity = Line(label=_("Legal entity"), max_length=200, required=False)
     recipient = Line(
         label=_("Documents to the attention of"), max_length=200, required=False,
         help_text=_("a name printed on the documents; mails go to the billing contacts of the team"),
+    )  # fmt: skip
+
+    changes_from = Midnight(
+        label=_("Organisation from"), required=False,
+        help_text=_("the day from which a new cost centre, department, parent or legal entity counts; empty: always"),
     )  # fmt: skip
 
     def clean_recipient(self) -> str:
@@ -77,11 +84,13 @@ class TeamForm(PageForm):
         return text
 
     def text(self) -> str:
-        facts = self.cleaned_data
-        known = Team.objects.filter(code=facts["code"]).first()
-        if known is not None and facts["cost_center"] == known.cost_center:
-            facts = {**facts, "cost_center": dated_or_plain(known)}  # the form shows the one of now, and keeps the others
-        return sections_text({"teams": [{**facts, "parent": facts["parent"] and facts["parent"].code}]})
+        facts = dict(self.cleaned_data)
+        since = facts.pop("changes_from")
+        facts["parent"] = facts["parent"].code if facts["parent"] else ""
+        known = Team.objects.select_related("parent").filter(code=facts["code"]).first()
+        if known is not None:
+            facts |= {fact: changed_from(known, fact, facts[fact], since) for fact in ("cost_center", *ORGANISATION)}
+        return sections_text({"teams": [facts]})
 
 
 class EndForm(PageForm):
@@ -169,6 +178,12 @@ class TextForm(PageForm):
     text = Text(max_length=MOST_BYTES, strip=False, widget=forms.HiddenInput)
 
 
+def _of_now(team: Team) -> dict[str, Any]:
+    """The facts of a team that its form shows: of a dated one that of now."""
+    now = {fact: getattr(team, fact) for fact in ("cost_center", "department", "legal_entity")}
+    return {**teams_declared([team])[0], **now, "parent": team.parent.code if team.parent else None}
+
+
 FORMS: Final[Mapping[str, type[PageForm]]] = {"team": TeamForm, "end": EndForm, "claim": ClaimForm, "file": FileForm}
 
 
@@ -188,7 +203,7 @@ def _teams(request: HttpRequest, setup: BillingSetup, refused: PageForm | None =
     context = {
         "nav": "teams", "setup": setup, "teams": shown, "edited": edited, "refused": refused,
         "yaml": sections_text({"teams": teams_declared(shown)}),
-        "team_form": TeamForm(key="team", initial=teams_declared([edited])[0] if edited else None).or_refused(refused),
+        "team_form": TeamForm(key="team", initial=_of_now(edited) if edited else None).or_refused(refused),
         "end_form": EndForm(key="end", initial={"team": edited.code if edited else None}).or_refused(refused),
         "file_form": FileForm(key="file").or_refused(refused),
         "mode_form": ModeForm(key="mode", initial={"mode": BillingMode.Mode.SHADOW}).or_refused(refused),
