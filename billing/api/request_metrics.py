@@ -27,7 +27,7 @@ IN_FLIGHT: Final = Gauge(
     "suanpan_ingest_bytes_in_flight", "bytes of bodies being taken in", registry=OWN, multiprocess_mode="livesum"
 )
 _CLASSES: Final = (
-    ("/api/v1/usage/summary", "api"), ("/api/v1/usage/", "usage"), ("/api/v1/events", "usage"),
+    ("/api/v1/usage/summary", "api"), ("/api/v1/usage/", "usage"), ("/api/v1/events", "usage"), ("/v1/", "usage"),
     ("/api/v1/budgets/", "budgets"), ("/api/", "api"),
     ("/healthz", "probes"), ("/readyz", "probes"), ("/metrics", "probes"), ("/static/", "static"),
 )  # fmt: skip

@@ -83,7 +83,7 @@ def _nullable(schema: dict[str, Any], parts: dict[str, Any]) -> dict[str, Any]:
     return {**shape, **rest, "nullable": True}
 
 
-REPORTING = ("/api/v1/usage/", "/api/v1/events")
+REPORTING = ("/api/v1/usage/", "/api/v1/events", "/v1/")
 REFUSALS = {
     "400": "the body is not as described",
     "401": "no valid token",

@@ -29,6 +29,7 @@
 | PRICE_NOTICE_BUSINESS_DAYS | notice that a price change should have; shorter is shown and recorded, not refused | 10 |
 | FISCAL_YEAR_START | month with which a fiscal year begins, 1 to 12; it is named by the year in which it ends | 1 |
 | EVENT_NAMINGS | JSON: type of event -> names of its data's fields, see `metering.gateways.naming` | litellm_tokens |
+| OTLP_CONSUMERS | attributes, `,` between: the first that a span has is its consumer | suanpan.consumer,user.id,enduser.id |
 | ESTIMATES_FROM | sources, `,` between, of which a gateway's guesses are billed; `*`: all | none: guesses go to quarantine |
 | CACHE_URL | redis://... that keeps the reservations of budgets; needed where BROKER_URL is amqp://... | BROKER_URL |
 | DEFAULT_LANGUAGE | en or zh-hans: alerts to recipients without a language, pages where the browser asks for neither | en |
@@ -356,6 +357,7 @@ FISCAL_YEAR_START = _month("FISCAL_YEAR_START", 1)
 DATA_UPLOAD_MAX_MEMORY_SIZE = INGEST_MAX_BYTES
 DATA_UPLOAD_MAX_NUMBER_FIELDS = 20_000  # a price list is one form: 4 fields a GPU price, 6 a model
 ESTIMATES_FROM = frozenset(_list("ESTIMATES_FROM"))
+OTLP_CONSUMERS = tuple(_list("OTLP_CONSUMERS")) or ("suanpan.consumer", "user.id", "enduser.id")
 try:
     EVENT_NAMINGS = read_namings(os.environ.get("EVENT_NAMINGS", ""))
     LITELLM_CONSUMER = read_consumer(os.environ.get("LITELLM_CONSUMER", ""))
@@ -430,7 +432,7 @@ OTEL_EXPORTER_OTLP_ENDPOINT = os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT", "")
 if OTEL_EXPORTER_OTLP_ENDPOINT:
     if urlsplit(OTEL_EXPORTER_OTLP_ENDPOINT).scheme not in ("http", "https"):
         raise ImproperlyConfigured("OTEL_EXPORTER_OTLP_ENDPOINT: write http://collector:4318, or https://...")
-    if find_spec("opentelemetry") is None:
+    if find_spec("opentelemetry.sdk") is None:
         raise ImproperlyConfigured("OTEL_EXPORTER_OTLP_ENDPOINT is set: install the packages of suanpan[tracing] too")
 else:  # else the Redis client would load the metrics of OpenTelemetry wherever that is installed: 10 MB and 80 ms a process
     sys.modules.update({name: None for name in ("opentelemetry.metrics", "opentelemetry.sdk.metrics")})  # type: ignore[misc]

@@ -9,6 +9,7 @@ from django.views.i18n import set_language
 
 from billing.api.health import healthz, readyz
 from billing.api.metrics import metrics
+from billing.api.telemetry import LogsEndpoint, TracesEndpoint
 from billing.settings.backchannel_logout import backchannel_logout
 from billing.settings.identity import SignIn, local_password_set, sign_in_callback
 
@@ -20,6 +21,8 @@ urlpatterns = [
     path("readyz", readyz, name="readyz"),
     path("metrics", metrics, name="metrics"),
     path("api/v1/", include("billing.api.urls")),
+    path("v1/traces", TracesEndpoint.as_view(), name="otlp-traces"),  # where exporters of OTLP send
+    path("v1/logs", LogsEndpoint.as_view(), name="otlp-logs"),
     path("i18n/setlang/", set_language, name="set_language"),
     path("login/", SignIn.as_view()),
     path("account/password/set/", local_password_set),

@@ -2,6 +2,7 @@
 
     cloudevents.py   CloudEvents 1.0, as LiteLLM's `openmeter` callback and OpenMeter clients send them
     lago.py          the events of Lago clients, LiteLLM's `lago` callback among them
+    otlp.py          the spans and log records of OpenTelemetry about calls of models
     litellm.py       the StandardLoggingPayload of LiteLLM's generic API logger
     naming.py        which field of an event's data holds what
     translation.py   record by record: read, cut down, understand

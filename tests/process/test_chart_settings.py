@@ -87,6 +87,7 @@ def test_each_setting_reaches_the_process_as_it_was_given() -> None:
         "PRICE_NOTICE_BUSINESS_DAYS": "5",
         "FISCAL_YEAR_START": "4",
         "EVENT_NAMINGS": "{}",
+        "OTLP_CONSUMERS": "user.id",
         "ESTIMATES_FROM": "litellm-hq",
         "LITELLM_CONSUMER": "team_id",
         "WEB_WORKERS": "2",

@@ -28,7 +28,7 @@ from billing.usage.services.outcome import IngestOutcome, Reporter, last_instant
 from billing.usage.services.quarantine import DismissalError, quarantine_dismiss
 from billing.usage.services.token_batch import key_taken
 from billing.usage.services.tokens import tokens_ingest
-from metering.gateways import cloudevents, lago, litellm
+from metering.gateways import cloudevents, lago, litellm, otlp
 from metering.messages import Message, UserError
 from metering.names import name_problem
 from metering.raw_json import readable_members
@@ -66,6 +66,7 @@ _CAPACITY = _Door(capacity_ingest, NodeCapacity)
 _EFFICIENCY = _Door(efficiency_ingest, EfficiencySample)
 _ENDPOINTS = {
     "usage/tokens": _TOKENS, "events": _TOKENS, "events/batch": _TOKENS, "usage/litellm": _TOKENS,
+    "v1/traces": _TOKENS, "v1/logs": _TOKENS,
     "usage/gpu-allocations": _GPU, "usage/capacity": _CAPACITY, "usage/efficiency": _EFFICIENCY,
     "import_usage tokens": _TOKENS, "import_usage gpu": _GPU, "import_usage capacity": _CAPACITY,
     "import_usage efficiency": _EFFICIENCY,
@@ -219,6 +220,9 @@ def _key_as_it_came(entry: QuarantinedRecord) -> dict[str, set[str]]:
     payload = dict(members).get("payload")
     if entry.door == "usage/litellm" and isinstance(payload, dict):
         members = [member for member in members if member[0] != "id"] + [("id", _payload_identity(payload))]
+    if entry.door in ("v1/traces", "v1/logs"):
+        trace, span = (dict(members).get(name) for name in ("trace", "span"))
+        members = [*members, ("id", otlp.identity(trace, span))] if trace and span else members
     reported: dict[str, set[str]] = {}
     for field, value in members:
         if isinstance(value, str) and name_problem(value) is None:
@@ -252,6 +256,8 @@ def _translator(endpoint: str, now: datetime) -> Callable[[dict[str, Any]], Toke
     namings = settings.EVENT_NAMINGS
     if endpoint == "usage/litellm":
         return partial(_redacted_payload, consumer=settings.LITELLM_CONSUMER)
+    if endpoint in ("v1/traces", "v1/logs"):
+        return partial(otlp.usage, consumers=settings.OTLP_CONSUMERS)
     if endpoint not in ("events", "events/batch"):
         return None
     event = partial(cloudevents.usage, namings=namings, now=now)
