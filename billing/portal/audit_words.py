@@ -80,6 +80,7 @@ AUDIT: Final[dict[str, Any]] = {
     "note_issue": _("Note issued"),
     "tag_rule_put": _("Rule of a tag set"),
     "service_tier_rule_put": _("Rule of a service tier set"),
+    "share_correct": _("Share of a device corrected"),
     "capacity_type_rule_put": _("Rule of a capacity type set"),
     "period_close": _("Month closed"),
     "period_cut_off": _("Cut-off of a month set"),

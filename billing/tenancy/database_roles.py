@@ -110,7 +110,8 @@ GIVEN = frozenset({
     "usage_acceptedrows", "usage_agentdiagnostic", "usage_agentwatermark", "usage_allocationinterruption",
     "usage_allocationrevision", "usage_capacitytyperule", "usage_clusterscan", "usage_coveragenote",
     "usage_efficiencysample", "usage_enginereading", "usage_gpuallocation", "usage_nodecapacity",
-    "usage_quarantinedrecord", "usage_servicetierrule", "usage_sharedeclaration", "usage_tokenfile", "usage_unknownshare",
+    "usage_quarantinedrecord", "usage_servicetierrule", "usage_sharecorrection", "usage_sharedeclaration",
+    "usage_tokenfile", "usage_unknownshare",
 })  # fmt: skip
 """What was reported, declared, proposed or decided: the application adds rows, and those that are there stay."""
 WORKING = CHANGING

@@ -170,6 +170,33 @@ class ShareDeclaration(models.Model):
         ]
 
 
+class ShareCorrection(models.Model):
+    """What a unit of a resource is from an instant on, whatever share its agent reports, until a later correction.
+
+    `accelerator`: only where that is reported; empty: whatever is.
+    """
+
+    cluster = models.CharField(max_length=512)
+    resource = models.CharField(max_length=512)
+    accelerator = models.CharField(max_length=512, blank=True)
+    device_fraction = models.DecimalField(max_digits=13, decimal_places=12)
+    valid_from = models.DateTimeField()
+    declared_by = models.CharField(max_length=200)
+    reason = models.TextField()
+    declared_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["cluster", "resource", "valid_from", "accelerator"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["cluster", "resource", "accelerator", "valid_from"], name="one_share_correction_per_instant"
+            ),
+            models.CheckConstraint(
+                condition=Q(device_fraction__gt=0, device_fraction__lte=1), name="corrected_fraction_is_in_0_1"
+            ),
+        ]
+
+
 class AgentWatermark(models.Model):
     """Up to when an agent has reported everything it saw of its cluster."""
 

@@ -62,19 +62,21 @@ def allocations_of(
     gres: Sequence[str] = DEVICES,
     site: str | None = None,
     cut_nodes: Collection[str] = (),
+    qos: bool = False,
 ) -> tuple[list[GpuAllocation], list[RejectedEntry]]:
     """Records of all runs that held devices, and the runs of which none can be made.
 
     A run that still goes on is open and known until `now`; one that ended when it began takes back what was reported of it
     while it seemed to go on, as that of a runaway job. The same run reported twice is taken once. Of two different
     runs under one key neither is taken: nobody can say which of them is right. `cut_nodes`: nodes whose cards MIG cuts, on
-    which a device without a type may be a slice.
+    which a device without a type may be a slice. `qos`: whether each says its QOS as a tag.
     """
     found: dict[str, list[tuple[SlurmJob, GpuAllocation]]] = {}
     rejected: list[RejectedEntry] = []
     for job in jobs:
         try:
             for record in _of_job(job, cluster, now, accelerators or {}, gres, site, cut_nodes):
+                record = msgspec.structs.replace(record, tags={"qos": job.qos}) if qos and job.qos else record
                 found.setdefault(record.allocation_id, []).append((job, record))
         except SacctError as error:
             rejected.append(RejectedEntry(job.source, error, job))

@@ -58,6 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--nodes", type=Path, metavar="FILE",
         help="what `scontrol show nodes` printed, which --days asks itself: where MIG cuts cards a device needs a type",
     )  # fmt: skip
+    parser.add_argument("--qos", action="store_true", help="say the QOS of each job as its tag qos")
     parser.add_argument("--site", help="name of the site, where the platform knows several")
     parser.add_argument("--delimiter", type=_delimiter, default="|", help="the one given to sacct (default: |)")
     parser.add_argument("--zone", type=_zone, help="time zone of the times in --parsable2 output without an offset")
@@ -100,6 +101,7 @@ def run(options: argparse.Namespace) -> int:
         gres=options.gres,
         site=options.site,
         cut_nodes=cut_nodes(nodes or ""),
+        qos=options.qos,
     )
     uncounted = uncounted_gres(report.jobs, options.gres)
     notes = [f"gres/{name} is not counted; add it with --gres if it is a device" for name in uncounted]
@@ -170,18 +172,21 @@ def _keep(rejected: Sequence[RejectedEntry], options: argparse.Namespace) -> int
 def csv_of(records: Sequence[GpuAllocation], omit: Collection[str] = ()) -> str:
     """The usage file of the contract; an empty ended_at is a job that still runs, a share that nobody knows is `unknown`.
 
-    `labels` is a JSON object.
+    `labels` and `tags` are JSON objects; the latter are a column where a job has some.
     """
     text = io.StringIO()
-    columns = [name for name in COLUMNS if name not in omit]
+    columns = [name for name in COLUMNS if name not in omit] + ["tags"] * any(record.tags for record in records)
     writer = csv.DictWriter(text, columns, lineterminator="\n", extrasaction="ignore")
     writer.writeheader()
     for record in records:
         row = msgspec.to_builtins(record)
         row["device_fraction"] = row["device_fraction"] or "unknown"
         workload = f"{record.workload.kind}/{record.workload.name}" if record.workload else ""
-        labels = msgspec.json.encode(record.labels, order="deterministic").decode() if record.labels else ""
-        writer.writerow({**row, "workload": workload, "labels": labels})
+        objects = {
+            name: msgspec.json.encode(given, order="deterministic").decode() if given else ""
+            for name, given in (("labels", record.labels), ("tags", record.tags))
+        }
+        writer.writerow({**row, "workload": workload, **objects})
     return text.getvalue()
 
 

@@ -88,6 +88,7 @@ class SlurmJob:
     partition: str = ""
     name: str = ""
     nodes: str = ""
+    qos: str = ""
     db_index: str = ""
     sluid: str = ""
     source: Source = field(default=Source(), compare=False)

@@ -50,6 +50,7 @@ def _job(entry: Any, source: Source) -> SlurmJob:
         partition=_text(entry, "partition"),
         name=_text(entry, "name"),
         nodes=_text(entry, "nodes"),
+        qos=_text(entry, "qos"),
         db_index=_text(entry, "db_index"),
         sluid=_text(entry, "sluid"),
         source=source,

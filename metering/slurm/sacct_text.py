@@ -1,7 +1,7 @@
 """PURE: `sacct --parsable2` with a header.
 
 Needed: JobIDRaw (or JobID), Account, State, Start, End, AllocTRES, and one of SLUID, DBIndex, Submit. Read where given:
-Cluster, User, Partition, JobName, NodeList, ElapsedRaw, Suspended. Other columns are not read.
+Cluster, User, Partition, QOS, JobName, NodeList, ElapsedRaw, Suspended. Other columns are not read.
 
 sacct does not escape its delimiter, and users choose the names of their jobs. Where a row has more fields than the header
 and exactly one column may contain the delimiter, the surplus belongs to that column; otherwise the row is rejected.
@@ -114,6 +114,7 @@ def _job(row: Mapping[str, str], source: Source, zone: ZoneInfo | None) -> Slurm
         partition=_text(row, "partition"),
         name=_text(row, "jobname"),
         nodes=_text(row, "nodelist"),
+        qos=_text(row, "qos"),
         db_index=_text(row, "dbindex"),
         sluid=_text(row, "sluid"),
         source=source,

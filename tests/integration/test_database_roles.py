@@ -27,7 +27,7 @@ ONLY_ADDED = [
     "rating_idleshare", "rating_poolcapacity", "rating_pooltime", "tenancy_auditentry", "token_detail",
     "token_dimension", "token_entry", "token_tag_set", "token_tag_value", "usage_acceptedrows", "usage_agentdiagnostic",
     "usage_capacitytyperule", "usage_clusterscan", "usage_coveragenote", "usage_efficiencysample", "usage_enginereading",
-    "usage_servicetierrule", "usage_sharedeclaration",
+    "usage_servicetierrule", "usage_sharecorrection", "usage_sharedeclaration",
 ]  # fmt: skip
 """Audit log, ledger, evidence: rows are added and read, nothing else."""
 CHANGING = {

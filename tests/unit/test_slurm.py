@@ -488,3 +488,14 @@ def test_who_takes_devices_without_a_type_for_cards_says_so(tmp_path: Path, caps
     file.write_text(report(job(tres=gres(**{"gpu": 1, "gpu:h800": 1}))))
     assert main(["slurm", str(file), "--cluster", "hpc-1"]) == 0
     assert capsys.readouterr().err == ""
+
+
+def test_the_qos_of_a_job_is_a_tag_where_somebody_asks_for_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = report(job(qos="scavenger"), job(job_id=78))
+    assert [record.tags for record in allocations(text)] == [None, None]
+    assert [record.tags for record in allocations(text, qos=True)] == [{"qos": "scavenger"}, None]
+    file, out = tmp_path / "sacct.json", tmp_path / "usage.csv"
+    file.write_text(text)
+    assert main(["slurm", str(file), "--cluster", "hpc-1", "--qos", "--out", str(out)]) == 0
+    rows = list(csv.DictReader(out.read_text().splitlines()))
+    assert [row["tags"] for row in rows] == ['{"qos":"scavenger"}', ""]

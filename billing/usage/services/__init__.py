@@ -9,7 +9,12 @@ from billing.usage.services.outcome import IngestOutcome, Reporter
 from billing.usage.services.quarantine import quarantine_dismiss
 from billing.usage.services.replay import ReplayError, quarantine_decide_all, quarantine_replay
 from billing.usage.services.sequences import sequences_fold
-from billing.usage.services.share_declarations import DeclarationError, no_accelerators_note, share_declare
+from billing.usage.services.share_declarations import (
+    DeclarationError,
+    no_accelerators_note,
+    share_correct,
+    share_declare,
+)
 from billing.usage.services.tags import tag_rules_put
 from billing.usage.services.tier_rules import tier_rule_put
 from billing.usage.services.token_batch import token_batch

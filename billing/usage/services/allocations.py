@@ -16,6 +16,7 @@ from psycopg.types.json import Jsonb
 from billing.usage import models
 from billing.usage.contents import ALLOCATION, content_sha256
 from billing.usage.epochs import ingest_lock_shared
+from billing.usage.models import ShareCorrection
 from billing.usage.services.outcome import (
     IngestOutcome,
     Meaning,
@@ -28,6 +29,7 @@ from billing.usage.services.outcome import (
     may_not_report,
 )
 from billing.usage.services.quarantine import quarantine_add
+from billing.usage.services.share_corrections import CHANGED, corrections_of, goes_on, parts_of
 from billing.usage.services.tags import allocation_tags_filter, cluster_tag_rules
 from billing.usage.services.unknown_shares import shares_resolve
 from metering.allocation import INTERRUPTIONS, Rule
@@ -202,10 +204,56 @@ def allocations_ingest(
         epoch = ingest_lock_shared()
         admitted = _tags_filtered(admitted)
         admitted = shares_resolve(cursor, admitted, reporter, outcome)
-        repeated = _insert_new(cursor, admitted, epoch, outcome, from_file)
-        _merge_known(cursor, repeated, epoch, outcome)
-        quarantine_add(reporter=reporter, refusals=outcome.refusals)
+        earlier, admitted = _parted(admitted)
+        before = IngestOutcome()  # a report counts once, by its last part
+        for items, counted in ((earlier, before), (admitted, outcome)):
+            repeated = _insert_new(cursor, items, epoch, counted, from_file)
+            _merge_known(cursor, repeated, epoch, counted)
+        quarantine_add(reporter=reporter, refusals=[*before.refusals, *outcome.refusals])
     return outcome
+
+
+def _parted(admitted: list[Indexed]) -> tuple[list[Indexed], list[Indexed]]:
+    """Reports whose share somebody has corrected, in parts: the earlier ones, and the last of each report."""
+    corrections = corrections_of(record for _, record, _ in admitted)
+    if not corrections:
+        return [], admitted
+    earlier, last = list[Indexed](), list[Indexed]()
+    for index, record, raw in admitted:
+        *parts, end = parts_of(record, corrections)
+        earlier += [(index, part, raw) for part in parts]
+        last.append((index, end, raw))
+    return earlier, last
+
+
+class CorrectionError(ValueError):
+    """An allocation whose share cannot be corrected: the message names it."""
+
+
+def allocations_correct(*, correction: ShareCorrection) -> int:
+    """Part the allocations of the ledger that go on beyond the instant of a correction, in a transaction; how many."""
+    rows = models.GpuAllocation.objects.filter(
+        cluster=correction.cluster, resource=correction.resource, observed_until__gt=correction.valid_from
+    ).exclude(device_fraction=correction.device_fraction)
+    if correction.accelerator:
+        rows = rows.filter(accelerator=correction.accelerator)
+    with connection.cursor() as cursor:
+        epoch = ingest_lock_shared()
+        found = [row for row in rows.order_by("allocation_id") if row.ended_at != row.started_at]
+        going_on = [goes_on(row, correction) for row in found]
+        known = _lock_known(cursor, [row.allocation_id for row in found], epoch)
+        states = []
+        for row, part in zip(found, going_on, strict=True):
+            at = part.started_at
+            before = known[row.allocation_id]
+            meaning, state, why = _ended(before, End(at, CHANGED, CHANGED, False, at, at))
+            if meaning is Meaning.CONFLICT or not before.intact:
+                raise CorrectionError(f"{row.allocation_id} {why or ALTERED}")
+            states.append(state)
+        _store(cursor, states, epoch)
+        items = [(index, part, b"") for index, part in enumerate(going_on)]
+        _insert_new(cursor, items, epoch, IngestOutcome(), from_file=False)
+    return len(found)
 
 
 def _tags_filtered(admitted: list[Indexed]) -> list[Indexed]:

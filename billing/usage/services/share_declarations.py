@@ -12,9 +12,10 @@ from django.db import transaction
 
 from billing.tenancy.audit import audit_record
 from billing.usage.epochs import ingest_lock_shared
-from billing.usage.models import ShareDeclaration, UnknownShare
-from billing.usage.services.allocations import allocations_ingest
+from billing.usage.models import ShareCorrection, ShareDeclaration, UnknownShare
+from billing.usage.services.allocations import CorrectionError, allocations_correct, allocations_ingest
 from billing.usage.services.outcome import Reporter
+from billing.usage.services.quarantine import closed_windows
 from metering.accelerators import FRACTION_PLACES
 from metering.records import GpuAllocation
 
@@ -53,6 +54,40 @@ def share_declare(
         else:
             _take(kept, actor, now)
     return len(kept)
+
+
+def share_correct(
+    *, cluster: str, resource: str, device_fraction: Decimal, valid_from: datetime, actor: str, reason: str,
+    accelerator: str = "",
+) -> int:  # fmt: skip
+    """Correct from an instant on what a unit of a resource is, though its agents report it; how many allocations change.
+
+    A correction is never edited: a later one takes over. It begins after those of the resource that are there, and in no
+    closed month.  Raises DeclarationError.
+    """
+    _check(cluster, resource, device_fraction, reason)
+    with transaction.atomic():
+        ingest_lock_shared()
+        last = ShareCorrection.objects.filter(cluster=cluster, resource=resource).order_by("valid_from").last()
+        if last is not None and valid_from <= last.valid_from:
+            raise DeclarationError(f"{cluster}/{resource} was corrected from {last.valid_from.isoformat()} on: begin later")
+        closed = max((end for _, end in closed_windows()), default=None)
+        if closed is not None and valid_from < closed:
+            raise DeclarationError(f"{valid_from.isoformat()} lies in a closed month: begin from {closed.isoformat()} on")
+        correction = ShareCorrection.objects.create(
+            cluster=cluster, resource=resource, accelerator=accelerator, device_fraction=device_fraction,
+            valid_from=valid_from, declared_by=actor[:200], reason=reason,
+        )  # fmt: skip
+        try:
+            changed = allocations_correct(correction=correction)
+        except CorrectionError as error:
+            raise DeclarationError(str(error)) from error
+        audit_record(
+            actor=actor, action="share_correct", subject=f"{cluster}/{resource}",
+            detail={"accelerator": accelerator, "device_fraction": format(device_fraction, "f"), "reason": reason,
+                    "valid_from": valid_from.isoformat(), "allocations": changed},
+        )  # fmt: skip
+    return changed
 
 
 def _check(cluster: str, resource: str, device_fraction: Decimal | None, reason: str) -> None:
