@@ -246,6 +246,9 @@ AMD_PARTITIONS: Final = {"spx": 1, "dpx": 2, "tpx": 3, "qpx": 4, "cpx": 8}
 """Partitions that a device is cut into. MI300X in CPX shows 64 for 8 cards: ROCm/k8s-device-plugin."""
 AMD_CPX_BY_PRODUCT: Final = {"MI300A": 6, "MI308X": 4}
 """CPX is one partition per XCD, and these have fewer than eight [M]."""
+AMD_PARTITIONABLE: Final = re.compile(r"MI3\d\d")
+AMD_MOST_CARDS: Final = 8
+"""Cards of these that a machine has at most.  Source: ROCm/k8s-device-plugin, issues 157 and 184: 64 units of 8 cards."""
 
 ASCEND_CORES_OF_TEMPLATE: Final = {
     "310P": {1: 8, 2: 8, 4: 8},
@@ -269,8 +272,10 @@ SAME_CHIPS: Final = (
 )  # fmt: skip
 """Names under which a node offers the same chips at once; the first that it offers is its capacity."""
 
-NEURON_CORES_OF_INSTANCE: Final = {"inf1": 4, "inf2": 2, "trn1": 2, "trn1n": 2, "trn2": 8}
-"""Physical NeuronCores per chip, by instance family [M]."""
+NEURON_CHIPS: Final = ("aws.amazon.com/neuron", "aws.amazon.com/neurondevice")
+NEURON_CORES_OF_INSTANCE: Final = {"inf1": 4, "inf2": 2, "trn1": 2, "trn1n": 2}
+"""NeuronCores per chip, by instance family [M]. On Trn2 a core is one or two of eight, as the node is set up.
+Source: AWS Neuron, Logical NeuronCore configuration."""
 
 VGPU_CARD_GB: Final = {
     "M10": 8, "M60": 8, "P4": 8, "P40": 24, "P100": 16, "V100": 16, "V100X": 16, "V100L": 16, "V100D": 32, "V100DX": 32,

@@ -15,6 +15,8 @@ from typing import Final
 
 from metering.accelerator_resources import (
     AMD_CPX_BY_PRODUCT,
+    AMD_MOST_CARDS,
+    AMD_PARTITIONABLE,
     AMD_PARTITIONS,
     ASCEND_CORES_OF_CHIP,
     ASCEND_CORES_OF_TEMPLATE,
@@ -26,6 +28,7 @@ from metering.accelerator_resources import (
     GKE_SHARING,
     KOORDINATOR_SHARE,
     MIG_CARDS,
+    NEURON_CHIPS,
     NEURON_CORES_OF_INSTANCE,
     PRODUCT_LABELS,
     ROWS,
@@ -186,10 +189,9 @@ def unit_share(resource: str, node: NodeFacts) -> Fraction | None:
             return _amd_share(resource.partition("/")[2], node)
         case ShareRule.AMD_NODE:
             mode = node.labels.get("amd.com/compute-memory-partition", "")
-            return _amd_share(mode, node) if mode else Fraction(1)
+            return _amd_share(mode, node) if mode else None if _may_be_cut(resource, node) else Fraction(1)
         case ShareRule.NEURON_CORES:
-            cores = NEURON_CORES_OF_INSTANCE.get(node.labels.get(FALLBACK_PRODUCT_LABEL, "").partition(".")[0])
-            return Fraction(1, cores) if cores else None
+            return _neuron_share(resource, node)
         case ShareRule.NODE_RATIO:
             devices, units = node.capacity.get(row.devices or "", 0), node.capacity.get(resource, 0)
             return Fraction(devices, units) if 0 < devices <= units else None
@@ -410,11 +412,31 @@ def _ascend_core_share(resource: str, node: NodeFacts) -> Fraction | None:
     return next((Fraction(1, cores) for name, cores in ASCEND_CORES_OF_CHIP.items() if name in chip), None)
 
 
+def _neuron_share(resource: str, node: NodeFacts) -> Fraction | None:
+    """Chips behind a core: of those that the node offers beside, since cores may be logical ones, else of its family."""
+    chips = next((units for name in NEURON_CHIPS if (units := node.capacity.get(name, 0))), 0)
+    if chips and (units := node.capacity.get(resource, 0)):
+        return Fraction(chips, units) if units % chips == 0 else None
+    cores = NEURON_CORES_OF_INSTANCE.get(node.labels.get(FALLBACK_PRODUCT_LABEL, "").partition(".")[0])
+    return Fraction(1, cores) if cores else None
+
+
+def _may_be_cut(resource: str, node: NodeFacts) -> bool:
+    """Whether a node without a label of partitions offers more units than a machine has cards of its kind."""
+    product = accelerator_name(resource, node.labels) or ""
+    return node.capacity.get(resource, 0) > AMD_MOST_CARDS and AMD_PARTITIONABLE.search(product) is not None
+
+
 def _intel_share(resource: str, node: NodeFacts) -> Fraction | None:
-    """Devices behind a unit, of those that labels count; the plugin may offer each several times (`-shared-dev-num`)."""
-    counts = [count for name, count in node.labels.items() if INTEL_COUNT.fullmatch(name)]
+    """Devices behind a unit, of those that labels count; the plugin may offer each several times (`-shared-dev-num`), so of
+    a node that no rule of its vendor describes nobody knows it.
+    """
+    given = node.labels.get("gpu.intel.com/device.count")
+    counts = [given] if given else [count for name, count in node.labels.items() if INTEL_COUNT.fullmatch(name)]
     units = node.capacity.get(resource, 0)
     devices = sum(int(count) for count in counts if count.isascii() and count.isdecimal())
+    if units and not any(name.startswith("gpu.intel.com/") for name in node.labels):
+        return None
     if not devices or units <= devices:
         return Fraction(1)
     return Fraction(devices, units) if units % devices == 0 else None
