@@ -17,6 +17,7 @@ from billing.closing.exceptions import Context, ReportedException, as_answered_f
 from billing.closing.models import PeriodReopening
 from billing.closing.selectors import reopening_as_dict, reopenings_of
 from billing.closing.unmatched_rules import UnmatchedRule, unmatched_rules
+from billing.corrections.close_proof import closes_altered
 from billing.invoices.acceptance import acceptance_counts
 from billing.invoices.issued import issued_notes
 from billing.invoices.models import BillingPeriod, Invoice, JournalExport
@@ -206,6 +207,13 @@ def judged(report: Report, period: BillingPeriod, now: datetime, *, thorough: bo
         report.exceptions += exceptions.documents_without_cost_center(period) if period.close_seq is not None else ()
         disputes = dispute_rollforward(period, now)
         report.exceptions += exceptions.disputes_left(period) if disputes.upheld else ()
+        faults = closes_altered() if period.close_seq is not None else []
+        if altered := [fault for fault in faults if fault.month == period.month]:
+            detail = Message.joined(
+                Message("%(expected)s expected, found %(found)s", expected=fault.expected, found=fault.found)
+                for fault in altered
+            )
+            report.checks.append(Check(Message("the close is as it was made"), False, detail))
         name = Message("disputes before + opened - decided = open at the end")
         report.checks.append(Check(name, disputes.agrees, disputes.detail))
     _waive(report, period, now)

@@ -25,6 +25,10 @@ class CloseFault:
     expected: str
     found: str
 
+    def __str__(self) -> str:
+        of = f"of {self.month}" if self.month else "of no month"
+        return f"closes {of}: {self.expected} expected, found {self.found}"
+
 
 def closes_altered() -> list[CloseFault]:
     """What is wrong with the closes of all months, with what their periods and the audit log say of them."""

@@ -153,3 +153,14 @@ def test_what_a_superuser_changed_of_a_close_is_named_before_and_after_later_clo
     assert done.status == 3
     (line,) = [line for line in done.out.splitlines() if said in line]
     assert where in line
+    audited = Manage(capsys)("audit_verify")
+    assert (audited.status, said in audited.out) == (3, True)
+    if tamper.startswith("UPDATE") and not later:
+        reported = Manage(capsys)("period_report", where)
+        assert (reported.status, said in reported.out) == (3, True)
+
+
+def test_closes_that_nobody_changed_are_in_no_report(capsys: pytest.CaptureFixture[str]) -> None:
+    close(AUGUST)
+    assert "the close is as it was made" not in Manage(capsys)("period_report", AUGUST).out
+    assert "closes of" not in Manage(capsys)("audit_verify").out

@@ -25,6 +25,7 @@ from billing.rates.labels import TOKEN_CLASS, token_class_words
 from billing.rates.price_diff import PriceChange
 from billing.runtime.progress import STEPS
 from billing.runtime.translation import translated
+from billing.tenancy.models import AuditEntry
 from metering.intervals import MICROSECOND
 from pricing.contexts import class_and_context, priced_class
 from pricing.money import amount_places
@@ -144,11 +145,19 @@ def stem(code: str) -> str:
 def actor(name: str | None) -> str:
     """Who did something, in words: an API token is called one; empty where nobody did.
 
-    >>> actor("token:gateway"), actor("fay")
-    ('API token gateway', 'fay')
+    >>> actor("token:gateway"), actor("database:suanpan"), actor("fay")
+    ('API token gateway', 'database role suanpan', 'fay')
     """
     kind, _, own = (name or "").partition(":")
-    return gettext("API token %(name)s") % {"name": own} if kind == "token" else name or ""
+    words = {"token": gettext("API token %(name)s"), "database": gettext("database role %(name)s")}
+    return words[kind] % {"name": own} if kind in words else name or ""
+
+
+@register.filter
+def actor_of_entry(entry: AuditEntry) -> str:
+    """Who is behind an entry of the audit log, in words: the sign-in that failed is nobody's."""
+    failed = entry.action == "sign_in_failed" and entry.actor.startswith("database:")
+    return gettext("nobody signed in") if failed else actor(entry.actor)
 
 
 @register.filter

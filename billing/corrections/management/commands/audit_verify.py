@@ -5,6 +5,7 @@ from typing import Any
 
 from django.db import connection
 
+from billing.corrections.close_proof import closes_altered
 from billing.tenancy.anchor_places import PlaceError
 from billing.tenancy.app_command import DECIDE, DONE, AppCommand, fail
 from billing.tenancy.audit_anchors import anchors_read
@@ -15,8 +16,9 @@ HASH_LETTERS = 64
 
 class Command(AppCommand):
     help = (
-        "Prove that no entry of the audit log was changed, removed or put in between; 3 if one was. With anchors that were "
-        "kept elsewhere (AUDIT_ANCHOR sends them) also that nobody made the whole chain anew or cut its end off."
+        "Prove that no entry of the audit log was changed, removed or put in between, and that each close is as the log "
+        "says; 3 if not. With anchors that were kept elsewhere (AUDIT_ANCHOR sends them) also that "
+        "nobody made the whole chain anew or cut its end off."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -29,19 +31,20 @@ class Command(AppCommand):
     def run(self, *, anchor: list[str], json: bool, **_: Any) -> int:
         connection.ensure_connection()
         proof = audit_chain_prove(connection.connection, [found for text in anchor for found in _anchors(text)])
+        faults = [*proof.faults, *map(str, closes_altered())]
         if json:
             self.print_json({
-                "entries": proof.ordinal, "head": proof.digest, "ok": not proof.faults, "faults": proof.faults,
+                "entries": proof.ordinal, "head": proof.digest, "ok": not faults, "faults": faults,
                 "anchors": proof.anchors,
             })  # fmt: skip
         else:
-            self._print(proof)
-        return DECIDE if proof.faults else DONE
+            self._print(proof, faults)
+        return DECIDE if faults else DONE
 
-    def _print(self, proof: ChainProof) -> None:
-        for fault in proof.faults:
+    def _print(self, proof: ChainProof, faults: list[str]) -> None:
+        for fault in faults:
             self.say(f"  FAIL {fault}")
-        if not proof.faults:
+        if not faults:
             anchored = f", as {proof.anchors:,} anchors say" if proof.anchors > 1 else ""
             self.say(f"the audit log holds: {proof.ordinal:,} entries, head {proof.ordinal}:{proof.digest}{anchored}")
 
