@@ -109,7 +109,8 @@ def test_the_page_of_an_object_leads_to_its_entries(issued: Invoice) -> None:
     assert "/audit/" not in signed_in("lena").get(f"/invoices/{issued.pk}/").content.decode()
 
 
-def test_a_sign_in_that_failed_is_nobodys(issued: Invoice) -> None:
+@pytest.mark.usefixtures("issued")
+def test_a_sign_in_that_failed_is_nobodys() -> None:
     Client().post("/login/", {"login": "viv", "password": "wrong"})
     page = signed_in("viv").get("/audit/?kind=sign_in_failed").content.decode()
     assert (page.count("nobody signed in"), ">database" in page) == (2, False)
