@@ -26,8 +26,8 @@ PACKAGE = Path(billing.__file__).parent
 EXPORTS = {"backup", "export_focus", "export_invoices", "export_journal"}
 WRITES = {
     "account_create", "accrual", "apply", "credit_note", "exception_waive", "gpu_share", "import_usage", "invoice_approve",
-    "invoice_issue", "meter_reading", "period_close", "period_reopen", "price_version", "quarantine", "retroactive_change", "role",
-    "token_create", "token_revoke", "token_store", "usage_drop", "usage_partition", "usage_restore", "usage_seal",
+    "invoice_issue", "meter_reading", "period_close", "period_reopen", "price_version", "quarantine", "retroactive_change",
+    "role", "token_create", "token_revoke", "token_store", "usage_drop", "usage_partition", "usage_restore", "usage_seal",
 }  # fmt: skip
 """Their services write the audit log, or (import_usage) the ledger, which only grows."""
 READS = {
