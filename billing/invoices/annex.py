@@ -14,7 +14,7 @@ import msgspec
 import xlsxwriter
 from django.db.models import QuerySet
 
-from billing.invoices.documents.delimited import BYTE_ORDER_MARK, harmless
+from billing.invoices.documents.delimited import BYTE_ORDER_MARK, spreadsheet_text
 from billing.invoices.models import Invoice, InvoiceLine
 from billing.rating.gathering import shared_out, used_in_close
 from billing.runtime.canonical_json import canonical_json
@@ -127,4 +127,4 @@ def annex_document(invoice: Invoice, parts: Sequence[ConsumerPart]) -> dict[str,
 
 
 def _cell(value: Any) -> str:
-    return harmless(value) if isinstance(value, str) else f"{value:f}" if isinstance(value, Decimal) else str(value)
+    return spreadsheet_text(value) if isinstance(value, str) else f"{value:f}" if isinstance(value, Decimal) else str(value)

@@ -21,7 +21,7 @@ import xlsxwriter
 from django.http import Http404, HttpRequest, HttpResponse
 from django.utils.text import slugify
 
-from billing.invoices.documents.delimited import BYTE_ORDER_MARK, harmless
+from billing.invoices.documents.delimited import BYTE_ORDER_MARK, harmless, spreadsheet_text
 from billing.portal.labels import LABELS, MINUS, NOTHING
 from billing.rating.freshness import Freshness
 from metering.messages import Message
@@ -182,7 +182,7 @@ def csv_of(table: Table) -> bytes:
     writer = csv.writer(sheet, lineterminator="\r\n")
     writer.writerow([column.name for column in table.columns])
     for row in table.rows:
-        writer.writerow([_text(_as_amount(*cell)) for cell in zip(table.columns, row, strict=True)])
+        writer.writerow([_csv_text(_as_amount(*cell)) for cell in zip(table.columns, row, strict=True)])
     return (BYTE_ORDER_MARK + sheet.getvalue()).encode("utf-8", "backslashreplace")
 
 
@@ -225,3 +225,7 @@ def _text(value: Cell) -> str:
     if isinstance(value, date):
         return value.isoformat()
     return harmless(value)
+
+
+def _csv_text(value: Cell) -> str:
+    return spreadsheet_text(value) if isinstance(value, str) else _text(value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,6 +16,8 @@ from billing.invoices.documents.content import Invoice, Line, mark_of, read_docu
 BYTE_ORDER_MARK = "\N{ZERO WIDTH NO-BREAK SPACE}"
 # What spreadsheets take for the start of a formula; the full-width forms are folded by East Asian versions.
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
+DAMAGED = re.compile(r"\d{16,}|\d+(\.\d+)?[eE]\d+|0\d+", re.ASCII)
+"""Names that a spreadsheet takes for a number and changes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +59,8 @@ def render_csv(
     """Render the lines of one invoice as CSV (RFC 4180, UTF-8 with byte order mark, CRLF).
 
     Grain: one row a line, in order of position, the facts of the document repeated. Numbers are written exactly as in
-    the document, without thousands separators; text that a spreadsheet would run as a formula gets a leading
-    apostrophe. Raises DocumentError, UnbalancedDocumentError, ValueError for an unknown status.
+    the document, without thousands separators; text that a spreadsheet would run as a formula or change as a number
+    gets a leading apostrophe. Raises DocumentError, UnbalancedDocumentError, ValueError for an unknown status.
     """
     mark_of(status)
     invoice, issued = read_document(document), None if issued_at is None else issued_at.isoformat()
@@ -76,7 +79,19 @@ def _cell(row: Row, place: str) -> str:
         value = None if value is None else getattr(value, name)
     if isinstance(value, Decimal):
         return f"{value:f}"
-    return str(value) if isinstance(value, int) else harmless(value)
+    return str(value) if isinstance(value, int) else spreadsheet_text(value)
+
+
+def spreadsheet_text(value: str | None) -> str:
+    """Text that a spreadsheet shows as it is: with an apostrophe where it would run a formula or change a number.
+
+    Numbers of more than 15 digits lose the others, exponents and leading zeros are computed.
+
+    >>> spreadsheet_text("1234567890123456"), spreadsheet_text("12e45"), spreadsheet_text("007"), spreadsheet_text("210")
+    ("'1234567890123456", "'12e45", "'007", '210')
+    """
+    text = harmless(value)
+    return f"'{text}" if DAMAGED.fullmatch(text) else text
 
 
 def harmless(value: str | None) -> str:
