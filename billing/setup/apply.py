@@ -273,6 +273,10 @@ class _Application:
             if is_group and _is_billed(code):
                 raise entry.error("group", f"{code!r} owns usage or was billed and stays a team: name a new group above it")
             recipient = entry.text("recipient", default="", limit=200)
+            if "@" in recipient:
+                self.applied.warnings.append(
+                    f"teams: {code}: recipient {recipient!r} is an address, and nothing is sent to it: name it under `contacts:`"
+                )
             entry.finish()
             before = Team.objects.filter(code=code).first()
             team, changed = team_put(

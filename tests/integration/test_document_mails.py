@@ -348,8 +348,10 @@ def test_a_document_is_sent_to_contacts_of_its_own_team_only() -> None:
 
 
 @pytest.mark.usefixtures("scenario")
-def test_an_address_among_the_facts_of_a_team_is_refused_where_contacts_are_named() -> None:
+def test_an_address_among_the_facts_of_a_team_is_refused_where_contacts_are_named(tmp_path: Path) -> None:
     admin = signed_in(person("adm", "admin"))
     facts = {"code": "nlp", "name": "NLP", "recipient": "li@example.org"}
     page = admin.post("/ownership/look/team/", facts).content.decode()
     assert "add it as a billing contact" in page
+    (warning,) = apply(tmp_path, teams=[facts]).warnings
+    assert warning.startswith("teams: nlp: recipient 'li@example.org' is an address, and nothing is sent to it")

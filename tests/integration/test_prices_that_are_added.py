@@ -8,6 +8,7 @@ import pytest
 from django.utils import timezone
 
 from billing.closing.report import build_report
+from billing.inbox.services import findings_refresh
 from billing.invoices.services.periods import period_open
 from billing.portal.first_prices import missing_prices
 from billing.rates.models import PriceDraft, PriceVersion
@@ -182,6 +183,16 @@ def test_a_draft_from_an_older_list_says_what_it_takes_back(october: None) -> No
     assert draft_warnings(price_draft_create(name="own", **facts), OCTOBER_OVER) == {}
     with pytest.raises(PriceDraftError, match="based_on: '2026-11' is no published price list"):
         price_draft_create(name="other", base="2026-11", **facts)
+
+
+def test_the_page_of_prices_leads_to_what_has_none(tmp_path: Path) -> None:
+    apply(tmp_path, **since_2024())
+    ingest_tokens(token_record(time="2024-10-15T12:34:00+08:00", model="qwen-3", cache_read_input_tokens=0))
+    findings_refresh(now=timezone.now())
+    page = signed_in(person("li", "finance")).get("/prices/").content.decode()
+    assert "qwen-3 input, qwen-3 output" in page
+    assert "/prices/drafts/new/?add=1" in page
+    assert "/prices/drafts/new/?add=1" not in signed_in(person("kim", "lead", team="nlp")).get("/prices/").content.decode()
 
 
 def test_what_is_suggested_is_free(tmp_path: Path) -> None:

@@ -13,6 +13,8 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from billing.closing.price_preview import last_month, month_effect
+from billing.inbox.findings import findings_in
+from billing.inbox.models import MonthFindings
 from billing.invoices.selectors import period_of
 from billing.portal.access import action, form_page_for, page, page_for, step_or_404
 from billing.portal.asked import chosen
@@ -89,9 +91,15 @@ def prices(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
         return file
     context = {
         "nav": "prices", "setup": setup, "now": timezone.now(), "token_columns": TOKEN_CLASSES, "policies": policies(),
-        "lists": lists, "drafts": drafts,
+        "lists": lists, "drafts": drafts, "unpriced": _unpriced() if access_of(request.user).may(Right.EDIT_PRICES) else [],
     }  # fmt: skip
     return render(request, "portal/prices.html", context)
+
+
+def _unpriced() -> list[str]:
+    """What the last checks of open months found without a price, each once."""
+    found = (item for row in MonthFindings.objects.all() for item in findings_in(row))
+    return sorted({item.subject for item in found if item.kind == "unpriced"})
 
 
 @page
