@@ -275,7 +275,7 @@ class _Application:
             recipient = entry.text("recipient", default="", limit=200)
             if "@" in recipient:
                 self.applied.warnings.append(
-                    f"teams: {code}: recipient {recipient!r} is an address, and nothing is sent to it: name it in `contacts:`"
+                    f"teams: {code}: recipient {recipient!r} is an address, to which nothing is sent: name it in `contacts:`"
                 )
             entry.finish()
             before = Team.objects.filter(code=code).first()

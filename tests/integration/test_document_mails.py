@@ -354,4 +354,4 @@ def test_an_address_among_the_facts_of_a_team_is_refused_where_contacts_are_name
     page = admin.post("/ownership/look/team/", facts).content.decode()
     assert "add it as a billing contact" in page
     (warning,) = apply(tmp_path, teams=[facts]).warnings
-    assert warning.startswith("teams: nlp: recipient 'li@example.org' is an address, and nothing is sent to it")
+    assert warning.startswith("teams: nlp: recipient 'li@example.org' is an address, to which nothing is sent")
