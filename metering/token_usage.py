@@ -31,13 +31,14 @@ from metering.messages import Message
 from metering.record_checks import RecordError
 from metering.records import MAX_COUNT, shown
 from metering.usage_dialects import CACHE_BESIDE, CACHE_INSIDE, COMPACTED, DIALECTS, NOT_TOKENS, Dialect
+from metering.usage_parts import ONE_WORD, PART_COUNTS, TEXTS, UNKNOWN, fitting_parts, stated_tier, usage_parts
 
 UsageSource = Literal["provider", "gateway_estimate", "gateway_cache", "none"]
 Values = Mapping[str, list[Any]]
 """Every value of a usage object by its path; those of a list together."""
 
 COMPACTION: Final = "compaction"
-"""The only text of a usage object that is read and kept: the type of an iteration."""
+"""A text of a usage object that is read and kept: the type of an iteration."""
 MAX_DEPTH: Final = 8
 MAX_ITEMS: Final = 64
 FIELD_NAME: Final = re.compile(r"[A-Za-z0-9_.\-]{1,80}\Z")
@@ -67,6 +68,9 @@ class TokenClasses(msgspec.Struct, frozen=True):
     reasoning_output_tokens: int
     cache_known: bool
     usage_source: UsageSource
+    service_tier: str | None = None
+    parts: dict[str, int] = {}
+    """Finer counts, searches and tool calls as `metering.usage_parts` reads them."""
 
     def __post_init__(self) -> None:
         cached = self.cache_read_input_tokens + self.cache_creation_input_tokens
@@ -93,14 +97,22 @@ class TokenClasses(msgspec.Struct, frozen=True):
         }
 
     @property
+    def details(self) -> dict[str, int | str]:
+        """What the usage object states of the optional fields of `TokenUsage`."""
+        tier = {} if self.service_tier is None else {"service_tier": self.service_tier}
+        return {**tier, **{name: count for name, count in self.parts.items() if count > 0}}
+
+    @property
     def remarks(self) -> dict[str, str]:
         """What `TokenUsage.attributes` says of these counts; nothing where a provider stated everything."""
-        remarks = {} if self.cache_known else {"cache_counts": "unknown"}
+        remarks = {} if self.cache_known else {"cache_counts": UNKNOWN}
+        if -1 in self.parts.values():
+            remarks[PART_COUNTS] = UNKNOWN
         return remarks if self.usage_source == "provider" else {**remarks, "usage_source": self.usage_source}
 
     def as_estimate(self) -> "TokenClasses":
         """The same counts from a gateway that guessed them: what it says of the cache is no knowledge."""
-        return msgspec.structs.replace(self, cache_known=False, usage_source="gateway_estimate")
+        return msgspec.structs.replace(self, cache_known=False, usage_source="gateway_estimate", parts={})
 
 
 NOTHING: Final = TokenClasses(0, 0, 0, 0, 0, cache_known=False, usage_source="none")
@@ -126,7 +138,24 @@ def token_classes(usage: Mapping[str, Any] | None, *, input_only: bool = False) 
     Traceback (most recent call last):
     metering.record_checks.RecordError: OpenAI chat: total 40 is not input 12 + output 20
     """
-    return _explained(_values(_apart(usage or {})), (*READERS, RERANK) if input_only else READERS, input_only)
+    apart = _apart(usage or {})
+    classes = _explained(_values(apart), (*READERS, RERANK) if input_only else READERS, input_only)
+    return with_parts(classes, apart)
+
+
+def with_parts(classes: TokenClasses, usage: Mapping[str, Any]) -> TokenClasses:
+    """The classes with what a usage object states of tier, finer counts, searches and tool calls.
+
+    Raises RecordError where two names of one count contradict each other.
+    """
+    if not (classes.input_tokens or classes.output_tokens):
+        return classes
+    values: dict[str, list[Any]] = {}
+    for path, value in _leaves(usage, "", MAX_DEPTH):
+        if value is not None:
+            values.setdefault(path, []).append(value)
+    tier, parts = stated_tier(values), fitting_parts(usage_parts(values), classes.counts)
+    return msgspec.structs.replace(classes, service_tier=tier, parts=parts) if tier or parts else classes
 
 
 def _apart(usage: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -164,7 +193,8 @@ def classes_by_name(
 
 
 def without_texts(usage: Any, depth: int = MAX_DEPTH) -> Any:
-    """The usage object for quarantine: all its numbers under their names, no text but numbers and the type `compaction`.
+    """The usage object for quarantine: all its numbers under their names, of its texts those written as numbers, the type
+    `compaction`, and words that say a tier, a modality or a lifetime.
 
     What cannot be kept so stays visible as the number -1, which no dialect accepts.
 
@@ -178,7 +208,11 @@ def without_texts(usage: Any, depth: int = MAX_DEPTH) -> Any:
             str(name) if FIELD_NAME.match(str(name)) else f"(withheld {place})": value
             for place, (name, value) in enumerate(usage.items())
         }
-        return {name: without_texts(value, depth - 1) for name, value in named.items()}
+        return {
+            name: value if name in TEXTS and isinstance(value, str) and ONE_WORD.match(value)
+            else without_texts(value, depth - 1)
+            for name, value in named.items()
+        }  # fmt: skip
     if isinstance(usage, list):
         return [without_texts(value, depth - 1) for value in usage]
     if isinstance(usage, str):

@@ -125,3 +125,13 @@ def database_emptied() -> None:
         cursor.execute(f"SET session_replication_role = replica; {deletions} SET session_replication_role = origin")
         cursor.execute(RESTARTED)
     dimensions_forget()
+
+
+def everything_stored() -> str:
+    """Every table of the database as text."""
+    tables = [name for (name,) in query(
+        "SELECT relname FROM pg_class WHERE relkind IN ('r', 'p') AND relnamespace = 'public'::regnamespace"
+    )]  # fmt: skip
+    return "\n".join(
+        str(query(f"SELECT coalesce(string_agg(t::text, chr(10)), '') FROM \"{table}\" t")[0][0]) for table in tables
+    )

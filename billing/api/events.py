@@ -4,6 +4,7 @@
 or logs a body as it came: records are cut down to what is counted before anything else sees them.
 """
 
+import re
 from datetime import datetime
 from functools import partial
 from http import HTTPStatus
@@ -25,13 +26,19 @@ from billing.api.problems import problem
 from billing.api.schema import INGEST_ANSWER, PROBLEM
 from billing.api.usage import UsageEndpoint
 from billing.tenancy.actors import actor_of
-from billing.usage.services import IngestOutcome, tokens_ingest
+from billing.usage.services import IngestOutcome, source_tag_rules, tokens_ingest
 from metering.gateways import cloudevents, lago, litellm
 from metering.gateways.translation import Translated, translate
 from metering.raw_json import UnreadableJSONError
 from metering.records import TokenUsage
 
 BATCH = "application/cloudevents-batch+json"
+OPENMETER = re.compile(r"\bopenmeter\b", re.IGNORECASE)
+NODE = re.compile(r"\b(node|undici|deno|bun)\b", re.IGNORECASE)
+LAGO = re.compile(r"\blago\b", re.IGNORECASE)
+"""How clients name themselves. OpenMeter's for Python wants 204 for a batch; its one for JavaScript, which has the name of
+its runtime alone, and those of Lago look at the status only: one below 400 is success, whatever the answer says.
+"""
 EVENT_BODIES = frozenset({"application/cloudevents+json", BATCH, "application/json"})
 Raws = list[msgspec.Raw | bytes]
 
@@ -51,10 +58,10 @@ class GatewayEndpoint(UsageEndpoint):
         )
 
     def lago_events(self, request: Request, raws: Raws, now: datetime) -> Translated:
-        namings = settings.EVENT_NAMINGS
+        namings, source = settings.EVENT_NAMINGS, self.source(request, "lago")
         return translate(
             raws,
-            partial(lago.redacted, source=self.source(request, "lago"), namings=namings),
+            partial(lago.redacted, source=source, namings=namings, tags=source_tag_rules().get(source, ())),
             partial(lago.usage, namings=namings, now=now),
         )
 
@@ -79,8 +86,9 @@ class EventsEndpoint(GatewayEndpoint):
         },
         responses={
             200: OpenApiResponse({"oneOf": [INGEST_ANSWER, LAGO_ECHO]}, "durable: a batch, or the event of a Lago client"),
-            204: OpenApiResponse(None, "durable: a single CloudEvent, new or known already"),
-            400: OpenApiResponse(PROBLEM, "a single CloudEvent that is not valid; it is in quarantine"),
+            204: OpenApiResponse(None, "durable: a single CloudEvent, new or known already; a batch of OpenMeter's client"),
+            400: OpenApiResponse(PROBLEM, "a single CloudEvent that is not valid; it is in quarantine. OpenMeter's clients, "
+                                          "which look at the status alone, get it for a batch with such a one"),
             409: OpenApiResponse(PROBLEM, "source and id were reported before with other content; the first one stays"),
             422: OpenApiResponse(PROBLEM, "the event of a Lago client is not valid; it is in quarantine"),
         },
@@ -94,7 +102,7 @@ class EventsEndpoint(GatewayEndpoint):
             if event is not None:
                 return self._lago(request, event, now)
         if body.lstrip().startswith(b"["):
-            return Response(self._take(request, raw_records(body), now).answer())
+            return self._batch(request, raw_records(body), now)
         if (request.content_type or "").startswith(BATCH):
             raise ParseError("the body of a batch must be a JSON array of events")
         if not body.strip():
@@ -105,10 +113,21 @@ class EventsEndpoint(GatewayEndpoint):
         namings = settings.EVENT_NAMINGS
         translated = translate(
             raws,
-            partial(cloudevents.redacted, namings=namings),
+            partial(cloudevents.redacted, namings=namings, tags=source_tag_rules()),
             partial(cloudevents.usage, namings=namings, now=now),
         )
         return self.hand_over(request, translated, now)
+
+    def _batch(self, request: Request, raws: Raws, now: datetime) -> HttpResponse:
+        """The usual answer; to a client that reads none of it a status that says whether all was taken."""
+        outcome, client = self._take(request, raws, now), request.headers.get("User-Agent", "")
+        if outcome.refusals and (OPENMETER.search(client) or NODE.search(client)):
+            is_conflict = all(refusal.reason == "conflict" for refusal in outcome.refusals)
+            status = HTTPStatus.CONFLICT if is_conflict else HTTPStatus.BAD_REQUEST
+            return problem(status, status.phrase, _not_taken(outcome, len(raws)), **outcome.answer())
+        if OPENMETER.search(client):
+            return Response(status=HTTPStatus.NO_CONTENT)
+        return Response(outcome.answer())
 
     def _single(self, request: Request, raw: bytes, now: datetime) -> HttpResponse:
         refusals = self._take(request, [raw], now).refusals
@@ -121,7 +140,8 @@ class EventsEndpoint(GatewayEndpoint):
         translated = self.lago_events(request, [raw], now)
         outcome = self.hand_over(request, translated, now)
         if outcome.refusals:
-            return _lago_problem(outcome.refusals[0].reason, str(outcome.refusals[0].error))
+            error = str(outcome.refusals[0].error)
+            return _lago_problem(error, _lago_details(outcome.refusals[0].reason, error))
         return Response({"event": _lago_echo(translated.records[0], now)})
 
 
@@ -142,16 +162,23 @@ class EventsBatchEndpoint(GatewayEndpoint):
                 "properties": {"events": {"type": "array", "items": LAGO_EVENT["properties"]["event"]}},
             }
         },
-        responses={200: OpenApiResponse(LAGO_BATCH_ANSWER, "durable")},
+        responses={
+            200: OpenApiResponse(LAGO_BATCH_ANSWER, "durable"),
+            422: OpenApiResponse(PROBLEM, "to a client of Lago's: some were not taken, all others are durable"),
+        },
     )  # fmt: skip
-    def post(self, request: Request) -> Response:
+    def post(self, request: Request) -> HttpResponse:
         _, raws = envelope(_LagoBatch, self.body(request), "events")
         now = timezone.now()
         translated = self.lago_events(request, raws, now)
         outcome = self.hand_over(request, translated, now)
         refused = {refusal.index for refusal in outcome.refusals}
         taken = [_lago_echo(item, now) for item in translated.records if item[0] not in refused]
-        return Response({**outcome.answer(), "events": taken})
+        answer = {**outcome.answer(), "events": taken}
+        if outcome.refusals and LAGO.search(request.headers.get("User-Agent", "")):
+            details = {str(refusal.index): _lago_details(refusal.reason, str(refusal.error)) for refusal in outcome.refusals}
+            return _lago_problem(_not_taken(outcome, len(raws)), details, **answer)
+        return Response(answer)
 
 
 class LitellmEndpoint(GatewayEndpoint):
@@ -175,10 +202,10 @@ class LitellmEndpoint(GatewayEndpoint):
         responses={200: OpenApiResponse(INGEST_ANSWER, "durable")},
     )
     def post(self, request: Request) -> Response:
-        raws = _payloads(self.body(request, RECORD_BODIES))
+        raws, source = _payloads(self.body(request, RECORD_BODIES)), self.source(request, "litellm")
         translated = translate(
             raws,
-            partial(litellm.redacted, source=self.source(request, "litellm")),
+            partial(litellm.redacted, source=source, tags=source_tag_rules().get(source, ())),
             partial(litellm.usage, consumer=settings.LITELLM_CONSUMER),
         )
         return Response(self.hand_over(request, translated, timezone.now()).answer())
@@ -209,11 +236,22 @@ def _lago_echo(item: tuple[int, TokenUsage, bytes], now: datetime) -> dict[str, 
     }  # fmt: skip
 
 
-def _lago_problem(reason: str, error: str) -> HttpResponse:
-    """Our error with the members of Lago's beside it, by which its clients recognise a transaction that was used before."""
+def _not_taken(outcome: IngestOutcome, number: int) -> str:
+    """Of a batch, how many were not taken, and the first of them."""
+    first = outcome.refusals[0]
+    return f"{len(outcome.refusals)} of {number} events were not taken, all others were; event {first.index}: {first.error}"
+
+
+def _lago_details(reason: str, error: str) -> dict[str, list[str]]:
+    """What Lago says of an event, by which its clients recognise a transaction that was used before."""
+    return {"transaction_id": ["value_already_exist"]} if reason == "conflict" else {"event": [error]}
+
+
+def _lago_problem(error: str, details: dict[str, Any], **more: Any) -> HttpResponse:
+    """Our error with the members of Lago's beside it."""
     status = HTTPStatus.UNPROCESSABLE_ENTITY
-    details = {"transaction_id": ["value_already_exist"]} if reason == "conflict" else {"event": [error]}
-    return problem(status, status.phrase, error, error=status.phrase, code="validation_errors", error_details=details)
+    lago = {"error": status.phrase, "code": "validation_errors", "error_details": details}
+    return problem(status, status.phrase, error, **lago, **more)
 
 
 def _payloads(body: bytes) -> Raws:

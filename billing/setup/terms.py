@@ -24,6 +24,7 @@
       - {cluster: eu-1, valid_from: 2026-01-01, region: SE, year: 2024, basis: lifecycle}
     tags:                         # the whole list of what is kept of what a source says
       - {source: batch, key: product, from: tags.product, longest: 64, values_a_day: 1000}
+      - {source: litellm-hq, key: customer, from: metadata.customer}   # or request_tags: "customer:acme"
       - {cluster: hq-1, key: project, from: label.project}        # or tags.NAME
     service_tiers:                # what a tier that a source states is billed as
       - {source: litellm-hq, service_tier: flex, treat_as: standard, valid_from: 2026-10-01}
@@ -62,6 +63,7 @@ from metering.intervals import billing_month, month_of
 from metering.names import MAX_NAME_BYTES
 from metering.record_checks import EARLIEST
 from metering.records import STANDARD_TIER, canonical_capacity_type, canonical_tier
+from metering.request_tags import is_origin
 from pricing.allocation import AllocationError, Method, Split
 from pricing.carbon import BASES, OFFICIAL, RESIDUAL, CarbonError, carbon_factor
 from pricing.commitments import HOURS_PLACES
@@ -362,9 +364,10 @@ def tag_rules_read(top: Entry) -> list[TagRule]:
         if len(key) > MOST_TAG_KEY or not TAG_KEY.fullmatch(key):
             raise entry.error("key", f"{key!r} must be up to {MOST_TAG_KEY} letters, digits and any of _ . / -")
         origin = entry.text("from", f"tags.{key}", limit=MAX_NAME_BYTES)
-        kinds = ("tags.", "label.") if cluster else ("tags.",)
-        if not origin.startswith(kinds) or origin in kinds:
-            raise entry.error("from", f"{origin!r} must be {' or '.join(f'{kind}NAME' for kind in kinds)}")
+        if cluster and (not origin.startswith(("tags.", "label.")) or origin in ("tags.", "label.")):
+            raise entry.error("from", f"{origin!r} must be tags.NAME or label.NAME")
+        if not cluster and not is_origin(origin):
+            raise entry.error("from", f"{origin!r} must be tags.NAME, metadata.NAME or request_tags")
         longest = entry.integer("longest", at_least=1, at_most=LONGEST_TAG, default=64)
         values_a_day = entry.integer("values_a_day", at_least=1, at_most=100_000, default=1000)
         entry.finish()

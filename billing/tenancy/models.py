@@ -153,7 +153,8 @@ class ConsumerOwnership(models.Model):
 class TagRule(models.Model):
     """A tag that is kept of what a source of tokens, or a cluster, says; nothing else is.
 
-    `origin`: where it is said: `tags.NAME` in the field `tags` of a record, `label.NAME` in the labels of an allocation.
+    `origin`: where it is said: `tags.NAME` in the field `tags` of a record, `request_tags` or `metadata.NAME` in what a
+    gateway says of a request, `label.NAME` in the labels of an allocation.
     """
 
     source = models.CharField(max_length=512, blank=True)

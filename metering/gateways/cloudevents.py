@@ -7,18 +7,20 @@ The extension `sequence`, where it holds an integer, numbers the records of the 
 
 from base64 import b64decode
 from binascii import Error as Base64Error
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any, Final
 from urllib.parse import unquote
 
 import msgspec
 
-from metering.gateways.naming import Naming, data_usage, known_data, named_and_numbers, naming_of
+from metering.gateways.naming import Naming, data_usage, known_data, named_and_numbers, naming_of, tags_of_data
 from metering.gateways.translation import Fields, required, text, usage_of
 from metering.messages import Message
 from metering.record_checks import RecordError
 from metering.records import MAX_SEQUENCE, TokenUsage, shown
+from metering.request_tags import TagChoice
 from metering.token_usage import refuse_unread
 
 VERSION: Final = "1.0"
@@ -27,11 +29,20 @@ DATA: Final = ("data", "data_base64")
 PREFIX: Final = "ce-"
 
 
-def redacted(event: Fields, *, namings: Mapping[str, Naming]) -> Fields:
-    """The event with its context, the named fields of its data, and numbers that may be usage; all else is dropped."""
+def redacted(
+    event: Fields, *, namings: Mapping[str, Naming], tags: Mapping[str, Sequence[TagChoice]] = MappingProxyType({})
+) -> Fields:
+    """The event with its context, the named fields of its data, numbers that may be usage, and the tags that are chosen of
+    its source, also among its extension attributes; all else is dropped.
+    """
     kept = named_and_numbers({name: value for name, value in event.items() if name not in DATA}, CONTEXT)
-    data = known_data(_data(event), naming_of(kept.get("type"), namings))
-    return kept if data is None else {**kept, "data": data}
+    given = _data(event)
+    data = known_data(given, naming_of(kept.get("type"), namings))
+    found = kept if data is None else {**kept, "data": data}
+    choices = tags.get(kept["source"], ()) if isinstance(kept.get("source"), str) else ()
+    extensions = {name: value for name, value in event.items() if name not in (*CONTEXT, *DATA)}
+    chosen = tags_of_data(given, extensions, choices) if choices else {}
+    return {**found, "tags": chosen} if chosen else found
 
 
 def usage(event: Fields, *, namings: Mapping[str, Naming], now: datetime) -> TokenUsage:
@@ -44,10 +55,9 @@ def usage(event: Fields, *, namings: Mapping[str, Naming], now: datetime) -> Tok
     identity = {"id": required(event, "id"), "source": required(event, "source")}
     consumer = required(event, "subject")
     counted = data_usage(event.get("data"), naming_of(kind, namings))
-    refuse_unread({name: value for name, value in event.items() if name not in DATA}, known=CONTEXT)
-    return usage_of(
-        {**identity, "time": event.get("time"), "consumer": consumer, **counted, **_numbered(event)}, now=now
-    )
+    refuse_unread({name: value for name, value in event.items() if name not in (*DATA, "tags")}, known=CONTEXT)
+    dated = {"time": event.get("time"), "consumer": consumer, "tags": event.get("tags")}
+    return usage_of({**identity, **dated, **counted, **_numbered(event)}, now=now)
 
 
 def _numbered(event: Fields) -> Fields:

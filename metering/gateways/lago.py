@@ -5,26 +5,33 @@ the gateway, the code says how the properties are named. LiteLLM makes a fresh `
 has no timestamp; such a record is dated when it arrives first.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
-from metering.gateways.naming import Naming, data_usage, known_data, named_and_numbers, naming_of
+from metering.gateways.naming import Naming, data_usage, known_data, named_and_numbers, naming_of, tags_of_data
 from metering.gateways.translation import Fields, from_epoch, required, text, usage_of
 from metering.messages import Message
 from metering.record_checks import RecordError
 from metering.records import RFC_3339, TokenUsage, shown
+from metering.request_tags import TagChoice
 from metering.token_usage import refuse_unread
 
 EVENT: Final = ("transaction_id", "external_subscription_id", "external_customer_id", "code", "timestamp")
 
 
-def redacted(event: Fields, *, source: str, namings: Mapping[str, Naming]) -> Fields:
-    """The event with its identity, the named properties and numbers that may be usage; source and id for who looks it up."""
+def redacted(
+    event: Fields, *, source: str, namings: Mapping[str, Naming], tags: Sequence[TagChoice] = ()
+) -> Fields:
+    """The event with its identity, the named properties, numbers that may be usage and the tags that are chosen; source and
+    id for who looks it up.
+    """
     kept = named_and_numbers({name: value for name, value in event.items() if name != "properties"}, EVENT)
     properties = known_data(event.get("properties"), naming_of(kept.get("code"), namings))
     found = {"source": source, "id": kept.get("transaction_id"), **kept}
-    return found if properties is None else {**found, "properties": properties}
+    whole = found if properties is None else {**found, "properties": properties}
+    chosen = tags_of_data(event.get("properties"), {}, tags) if tags else {}
+    return {**whole, "tags": chosen} if chosen else whole
 
 
 def usage(event: Fields, *, namings: Mapping[str, Naming], now: datetime) -> TokenUsage:
@@ -35,8 +42,10 @@ def usage(event: Fields, *, namings: Mapping[str, Naming], now: datetime) -> Tok
     if consumer is None:
         raise RecordError(Message("external_subscription_id is missing or empty"), "external_subscription_id")
     counted = data_usage(event.get("properties"), naming_of(code, namings))
-    refuse_unread({name: value for name, value in event.items() if name != "properties"}, known=(*EVENT, "source", "id"))
-    return usage_of({**identity, "time": _instant(event.get("timestamp")), "consumer": consumer, **counted}, now=now)
+    known, tags = (*EVENT, "source", "id"), event.get("tags")
+    refuse_unread({name: value for name, value in event.items() if name not in ("properties", "tags")}, known=known)
+    dated = {"time": _instant(event.get("timestamp")), "consumer": consumer, "tags": tags}
+    return usage_of({**identity, **dated, **counted}, now=now)
 
 
 def _instant(timestamp: object) -> str | None:

@@ -22,6 +22,10 @@ counted and known when they are sent again.
 **Calls without tokens.** A success of another kind (pictures, speech, pass-through, realtime, MCP) that states no tokens is
 paid by the call: it waits in quarantine with what LiteLLM charged for it. Of a record with counts that cost is not ours.
 
+**Tier, deployment, tags.** The tier that the answer states, else that by which LiteLLM reckoned its cost, else one that was
+asked for by name; a finished batch is of the tier `batch`. The deployment is LiteLLM's `model_id`. Of tags only those that
+the caller chooses are read.
+
 Source: reference/METERING_FACTS.md, B2.1.
 """
 
@@ -32,10 +36,12 @@ from typing import Any, Final
 
 import msgspec
 
-from metering.gateways.translation import Fields, UndatedUsage, from_epoch, required, scalars, text
+from metering.gateways.translation import MAX_KEPT_TEXT, Fields, UndatedUsage, from_epoch, required, scalars, text
 from metering.messages import Message
+from metering.names import name_problem
 from metering.record_checks import RecordError
-from metering.records import TokenUsage, from_row, paid_by_call, shown
+from metering.records import STANDARD_TIER, TokenUsage, canonical_tier, from_row, paid_by_call, shown
+from metering.request_tags import TagChoice, chosen_tags
 from metering.token_usage import (
     NOTHING,
     REPEATED,
@@ -45,14 +51,16 @@ from metering.token_usage import (
     token_classes,
     without_texts,
 )
+from metering.usage_parts import stated_tier, tier_word
 
 GUESSED: Final = "suanpan_guessed"
 """Field that our callback adds to the payload of a stream in which the provider counted nothing."""
 PAYLOAD: Final = (
     "id", "litellm_call_id", "call_type", "status", "stream", "startTime", "model", "model_group", "custom_llm_provider",
     "prompt_tokens", "completion_tokens", "total_tokens", "cache_hit", "response_cost", "spend",
-    GUESSED,
+    "service_tier", "deployment", GUESSED,
 )  # fmt: skip
+DETAILS: Final = ("service_tier", "deployment")
 METADATA: Final = (
     "user_api_key_hash", "user_api_key_alias", "user_api_key_team_id", "user_api_key_team_alias", "user_api_key_user_id",
     "user_api_key_org_id", "user_api_key_project_id", "user_api_key_end_user_id",
@@ -73,6 +81,9 @@ CONSUMER: Final = ("team_id", "hash")
 
 AMOUNT: Final = re.compile(r"[0-9]{1,20}(\.[0-9]{1,30})?(e-?[0-9]{1,2})?\Z")
 BATCHES: Final = frozenset({"retrieve_batch", "aretrieve_batch"})
+BATCH_TIER: Final = "batch"
+TAGGED: Final = ("spend_logs_metadata", "requester_metadata", "user_api_key_auth_metadata")
+"""Objects in the metadata of a payload that hold what client and administrator wrote into theirs."""
 
 CLIENT_LEFT: Final = "499"
 FAILURE: Final = "failure"
@@ -80,15 +91,24 @@ SUCCESS: Final = "success"
 NO_MODEL: Final = "(none)"
 
 
-def redacted(payload: Fields, *, source: str) -> Fields:
-    """Identity, who, and counts; prompts, responses, headers, tags, error texts and everything else are dropped."""
+def redacted(payload: Fields, *, source: str, tags: Sequence[TagChoice] = ()) -> Fields:
+    """Identity, who, counts, tier, deployment and chosen tags; prompts, responses, headers, error texts and everything else
+    are dropped.
+    """
     flat = {name: value for name, value in payload.items() if not isinstance(value, Mapping | list)}
     kept = {**numbers_of_usage(flat, known=PAYLOAD), **scalars(payload, PAYLOAD)}
     metadata, errors = _mapping(payload, "metadata"), _mapping(payload, "error_information")
     kept["metadata"] = {**scalars(metadata, METADATA), "usage_object": without_texts(_mapping(metadata, "usage_object"))}
     code = str(errors.get("error_code") or "")
     kept["error_code"] = code if code.isascii() and code.isdigit() and len(code) == 3 else ""
-    return {"source": source, "id": kept.get("id"), "time": _started(kept), "payload": kept}
+    stated = {"service_tier": _tier(payload), "deployment": _deployment(payload)}
+    kept = {name: value for name, value in kept.items() if name not in DETAILS}
+    kept |= {name: value for name, value in stated.items() if value is not None}
+    chosen = chosen_tags(
+        tags, metadata=[metadata, *(metadata.get(name) for name in TAGGED)], request_tags=payload.get("request_tags")
+    )
+    found = {"source": source, "id": kept.get("id"), "time": _started(kept), "payload": kept}
+    return {**found, "tags": chosen} if chosen else found
 
 
 def usage(record: Fields, *, consumer: Sequence[str] = CONSUMER) -> TokenUsage:
@@ -100,7 +120,9 @@ def usage(record: Fields, *, consumer: Sequence[str] = CONSUMER) -> TokenUsage:
 def counted_request(fields: Fields, counted: TokenClasses, shape: type[TokenUsage] = TokenUsage) -> TokenUsage:
     """The record of a request and its counts.  Raises RecordError."""
     attributes = {**counted.remarks, **fields["attributes"]} or None
-    return from_row(shape, {**fields, **counted.counts, "attributes": attributes})
+    has_tokens = bool(counted.input_tokens or counted.output_tokens)
+    known = fields if has_tokens else {name: value for name, value in fields.items() if name not in DETAILS}
+    return from_row(shape, {**counted.details, **known, **counted.counts, "attributes": attributes})
 
 
 def request(record: Fields, *, consumer: Sequence[str] = CONSUMER) -> Fields:
@@ -116,6 +138,8 @@ def request(record: Fields, *, consumer: Sequence[str] = CONSUMER) -> Fields:
         "id": identity(payload), "source": record["source"], "time": record["time"],
         "consumer": _consumer(payload["metadata"], consumer), "model": _model(payload, status),
         "provider": text(payload, "custom_llm_provider"), "status": status, "attributes": _trace(payload),
+        **{name: payload[name] for name in DETAILS if payload.get(name) is not None},
+        **({"tags": record["tags"]} if record.get("tags") else {}),
     }  # fmt: skip
 
 
@@ -198,6 +222,32 @@ def spend(payload: Fields) -> str | None:
     for name in ("spend", "response_cost"):
         value = str(payload.get(name))
         if AMOUNT.match(value) and float(value):
+            return value
+    return None
+
+
+def _tier(payload: Mapping[str, Any]) -> str | None:
+    """The service tier of an answer; what was asked for counts where nobody states what was given.
+
+    The standard tier is what a request asks for by any of its names, and gives the choice to the provider.
+    """
+    stated = tier_word(payload.get("service_tier")) or tier_word(_mapping(payload, "response").get("service_tier"))
+    stated = stated or stated_tier(_values_of(_mapping(_mapping(payload, "metadata"), "usage_object")))
+    stated = stated or tier_word(_mapping(payload, "cost_breakdown").get("service_tier"))
+    if stated is None and payload.get("call_type") in BATCHES:
+        return BATCH_TIER
+    asked = tier_word(_mapping(payload, "model_parameters").get("service_tier"))
+    return stated or (asked if asked and canonical_tier(asked) != STANDARD_TIER else None)
+
+
+def _values_of(usage: Mapping[str, Any]) -> dict[str, list[Any]]:
+    return {name: [value] for name, value in usage.items()}
+
+
+def _deployment(payload: Mapping[str, Any]) -> str | None:
+    """LiteLLM's id of the deployment that answered."""
+    for value in (payload.get("deployment"), payload.get("model_id"), _mapping(payload, "hidden_params").get("model_id")):
+        if isinstance(value, str) and 0 < len(value) <= MAX_KEPT_TEXT and name_problem(value) is None:
             return value
     return None
 

@@ -8,6 +8,9 @@ ends is gone. This one writes before the answer is complete:
     failed, cut    when LiteLLM reports it; nothing was answered that could be lost
     other routes   (images, audio, pass-through, batches) when LiteLLM reports it, just after the answer
 
+LiteLLM reports nothing of what it passes through to vLLM (`/vllm/...`) by a model of its configuration: that is read from
+the answer itself, before it is sent, and of a stream when it has ended.
+
 Each call gets an id of ours before it begins, which is the id of its record: LiteLLM reports one answer up to twice, under
 two response ids where it bridges one API to another, and its own call id is whatever the client writes into a header. A
 client that repeats call ids can neither hide a call nor double it. Where the two reports differ, the outbox decides.
@@ -19,8 +22,9 @@ because the client had left or the stream broke is marked as an estimate.
 
 Settings, all from the environment: SUANPAN_ENDPOINT, SUANPAN_TOKEN_FILE (or SUANPAN_TOKEN), SUANPAN_OUTBOX (a folder on a
 disk that survives the container), SUANPAN_SOURCE (default: litellm), SUANPAN_CONSUMER (default: team_id,hash),
-SUANPAN_SENDER (`thread`, or `none` where `python -m metering outbox` sends). Beside LiteLLM's own packages this needs
-msgspec alone.
+SUANPAN_SENDER (`thread`, or `none` where `python -m metering outbox` sends), SUANPAN_TAGS (`product=request_tags,
+customer=metadata.customer`: the tags that are kept; no other leaves the proxy or is written). Beside LiteLLM's own packages
+this needs msgspec alone.
 """
 
 import asyncio
@@ -41,6 +45,7 @@ from metering.gateways import litellm
 from metering.gateways.outbox import Outbox, Sender
 from metering.record_checks import RecordError
 from metering.records import USAGE_REFUSED
+from metering.request_tags import Choice, read_choices
 from metering.token_usage import json_object, numbers_of_usage
 
 log = logging.getLogger(__name__)
@@ -50,7 +55,17 @@ TEXT_COMPLETION: Final = frozenset({"text_completion", "atext_completion"})
 EMBEDDING: Final = frozenset({"embedding", "aembedding"})
 REPEATING: Final = ("get_", "retrieve_", "list_", "cancel_", "delete_", "file_")
 """Call types, without the leading `a` of the asynchronous ones, that fetch what an earlier call made."""
+PASSED_THROUGH: Final = frozenset({"llm_passthrough_route", "allm_passthrough_route"})
+"""What is sent to a model of the configuration by its own API, and reported to nobody."""
+PASSED_ON: Final = "pass_through_endpoint"
+ROUTES: Final = {
+    "completions": "acompletion", "messages": "anthropic_messages", "responses": "aresponses", "embeddings": "aembedding",
+    "rerank": "arerank", "score": "arerank", "pooling": "aembedding",
+}  # fmt: skip
+"""The call that is made by the last step of an address of a model server."""
 STREAM_WAIT_S: Final = 5.0
+PRINTED: Final = "cannot parse chunks to standard response object. Chunks="
+"""What LiteLLM writes before the events of a stream that it passed on."""
 INSIDE: Final = ("completion_stream", "litellm_custom_stream_wrapper", "_async_generator")
 """Names under which LiteLLM's wrappers of a stream keep the one inside."""
 MAX_WRAPPERS: Final = 32
@@ -115,6 +130,7 @@ class Settings(msgspec.Struct, frozen=True):
     token: str = ""
     token_file: str = ""
     sender: str = "thread"
+    tags: tuple[Choice, ...] = ()
 
     def read_token(self) -> str:
         """The bearer token, anew each time, so that a renewed one needs no restart."""
@@ -130,7 +146,7 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
         Path(folder), environment.get("SUANPAN_SOURCE") or "litellm",
         litellm.read_consumer(environment.get("SUANPAN_CONSUMER", "")), environment.get("SUANPAN_ENDPOINT", ""),
         environment.get("SUANPAN_TOKEN", ""), environment.get("SUANPAN_TOKEN_FILE", ""),
-        environment.get("SUANPAN_SENDER") or "thread",
+        environment.get("SUANPAN_SENDER") or "thread", read_choices(environment.get("SUANPAN_TAGS", "")),
     )  # fmt: skip
     if settings.sender not in ("thread", "none"):
         raise RecordError(f"SUANPAN_SENDER {settings.sender!r} is neither thread nor none")
@@ -167,7 +183,7 @@ class CallbackOutbox:
     def record(self, payload: Mapping[str, Any], call: Call | None) -> tuple[str, bytes]:
         """Key and record of a payload. One that cannot be understood goes as it is, for the platform's quarantine."""
         guessed = {litellm.GUESSED: call is not None and call.stream.is_guess}
-        redacted = litellm.redacted({**payload, **guessed}, source=self._settings.source)
+        redacted = litellm.redacted({**payload, **guessed}, source=self._settings.source, tags=self._settings.tags)
         try:
             record = litellm.usage(redacted, consumer=self._settings.consumer)
         except RecordError as error:
@@ -228,12 +244,34 @@ class Hooks:
     async def async_post_call_success_deployment_hook(
         self, request_data: dict[str, Any], response: Any, call_type: Any
     ) -> None:
-        """A rerank is ready, whose route has neither a hook before the call nor one before the answer."""
+        """A rerank is ready, or what a model server was passed: routes without a hook before the answer."""
         details, usage = call_details(request_data), _rerank_usage(response)
+        if details is not None and _kind(call_type) in PASSED_THROUGH and named_call(details) is None:
+            call = details[MARK] = Call(str(uuid4()))
+            await self.outbox().write(passed_payload(request_data, details, _answered(response)), call)
+            return
         if details is None or usage is None or named_call(details) is not None:
             return
         call = details[MARK] = Call(str(uuid4()))
         await self.outbox().write(answer_payload(request_data, details, response, usage), call)
+
+    async def async_pre_call_deployment_hook(self, kwargs: dict[str, Any], call_type: Any) -> None:
+        """A stream is about to be passed through: have it state its usage, and read that when it has ended."""
+        body, details = kwargs.get("json"), call_details(kwargs)
+        if _kind(call_type) not in PASSED_THROUGH or details is None or not (isinstance(body, dict) and body.get("stream")):
+            return
+        logging_object: Any = kwargs["litellm_logging_obj"]
+        if _call_type(kwargs) in CHAT:
+            body["stream_options"] = {**(body.get("stream_options") or {}), "include_usage": True}
+        ended, request = logging_object.async_flush_passthrough_collected_chunks, dict(kwargs)
+
+        async def flush(collector: Any) -> None:
+            call = details[MARK] = Call(str(uuid4()))
+            text = b"".join(getattr(collector, "_raw_bytes", ())).decode(errors="replace")
+            await self.outbox().write(passed_payload(request, details, stated_in(text)), call)
+            await ended(collector=collector)
+
+        logging_object.async_flush_passthrough_collected_chunks = flush
 
     async def async_post_call_streaming_iterator_hook(
         self, user_api_key_dict: Any, response: AsyncIterator[Any], request_data: dict[str, Any]
@@ -281,6 +319,8 @@ class Hooks:
             return
         if call is None:  # a route that has no hook before the call; a second report of it brings the same details
             call = kwargs[MARK] = Call(str(uuid4()))
+        if call_type == PASSED_ON:
+            payload = passed_on_payload(kwargs, payload, result)
         await self.outbox().write(rerank_payload(payload, result), call)
 
     async def _await_stream(self, outbox: CallbackOutbox, written: asyncio.Event, data: dict[str, Any], call: Call) -> None:
@@ -315,9 +355,58 @@ def answer_payload(
         "startTime": started.timestamp() if isinstance(started, datetime) else None,
         "model_group": metadata.get("model_group") or data.get("model"),
         "custom_llm_provider": details.get("custom_llm_provider"),
+        "model_id": _field(_field(response, "_hidden_params") or {}, "model_id"),
+        "response": {"service_tier": _field(response, "service_tier")},
+        "model_parameters": {"service_tier": (details.get("optional_params") or {}).get("service_tier")},
+        "request_tags": metadata.get("tags"),
         "metadata": {**metadata, "user_api_key_hash": metadata.get("user_api_key_hash") or metadata.get("user_api_key"),
                      "usage_object": usage},
     }  # fmt: skip
+
+
+def passed_payload(data: Mapping[str, Any], details: Mapping[str, Any], answer: Mapping[str, Any]) -> dict[str, Any]:
+    """What is known of a call that was passed through to a model of the configuration; `answer` is what the server said."""
+    payload, body = answer_payload(data, details, answer, _usage_of(answer)), data.get("json")
+    asked = body.get("metadata") if isinstance(body, Mapping) else None
+    return {
+        **payload, "call_type": _call_type(data), "model_id": _field(data.get("model_info") or {}, "id"),
+        "request_tags": payload["request_tags"] or _field(asked or {}, "tags"),
+        "metadata": {"requester_metadata": asked, **payload["metadata"]},
+    }  # fmt: skip
+
+
+def passed_on_payload(kwargs: Mapping[str, Any], payload: Mapping[str, Any], result: Any) -> Mapping[str, Any]:
+    """LiteLLM's payload of what it passed on without understanding it, with the model and the usage that are in it."""
+    passed = kwargs.get("passthrough_logging_payload") or {}
+    given = _field(passed, "response_body")
+    answer: Mapping[str, Any] = given if isinstance(given, Mapping) else stated_in(str(_field(result, "response") or ""))
+    usage, metadata = _usage_of(answer), payload.get("metadata") or {}
+    if payload.get("total_tokens") or metadata.get("usage_object") or not usage:
+        return payload
+    named = _field(_field(passed, "request_body") or {}, "model")
+    model = {"model": named, "model_group": named} if isinstance(named, str) else {}
+    call_type = ROUTES.get(str(_field(passed, "url") or "").partition("?")[0].rstrip("/").rpartition("/")[2], PASSED_ON)
+    return {**payload, **model, "call_type": call_type, "metadata": {**metadata, "usage_object": usage}}
+
+
+def stated_in(text: str) -> dict[str, Any]:
+    """The last event of a stream that states usage, with the id that its events have; empty where none does.
+
+    The events stand in lines of their own, or in a list that Python printed.
+    """
+    if text.startswith(PRINTED):
+        lines = [line.strip("'\" ") for line in text[len(PRINTED):].strip("[]").split("', '")]
+    else:
+        lines = text.splitlines()
+    found: dict[str, Any] = {}
+    for line in lines:
+        event = json_object(line.removeprefix("data:").strip())
+        if isinstance(event, dict):
+            inner = event.get("response")
+            whole = inner if isinstance(inner, dict) else event
+            if _usage_of(whole):
+                found = whole
+    return found
 
 
 def batch_payload(payload: Mapping[str, Any], batch: Any) -> dict[str, Any]:
@@ -380,6 +469,29 @@ def _states_usage(chunk: Any) -> bool:
     stated = [_usage(place) for place in places if place is not None]
     stated += [_field(chunk, name) for name in ("usageMetadata", "usage_metadata")]
     return any(isinstance(usage, dict) and numbers_of_usage(usage) for usage in stated)
+
+
+def _usage_of(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """The usage that an answer of a model server states."""
+    return next((usage for name in ("usage", "usageMetadata") if isinstance(usage := answer.get(name), dict)), {})
+
+
+def _answered(response: Any) -> dict[str, Any]:
+    """The JSON object in an answer of httpx."""
+    try:
+        answer = response.json()
+    except (ValueError, AttributeError, RuntimeError):
+        return {}
+    return answer if isinstance(answer, dict) else {}
+
+
+def _call_type(data: Mapping[str, Any]) -> str:
+    """The call that a request makes which is passed through, by its address; where that is unknown, that it was passed."""
+    return ROUTES.get(str(data.get("endpoint") or "").rstrip("/").rpartition("/")[2], "allm_passthrough_route")
+
+
+def _kind(call_type: Any) -> str:
+    return str(getattr(call_type, "value", call_type))
 
 
 def named_call(details: Mapping[str, Any]) -> Call | None:

@@ -12,6 +12,8 @@ import msgspec
 from metering.gateways.translation import Fields, failed, scalars, text, whole
 from metering.messages import Message
 from metering.record_checks import RecordError
+from metering.records import DETAIL_COUNTS, DETAIL_TEXTS
+from metering.request_tags import TagChoice, chosen_tags
 from metering.token_usage import TokenClasses, classes_by_name, numbers_of_usage, refuse_unread
 
 
@@ -31,6 +33,16 @@ class Naming(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     site: str | None = "site"
     provider: str | None = "provider"
     status: str | None = "status"
+    service_tier: str | None = "service_tier"
+    deployment: str | None = "deployment"
+    hardware: str | None = "hardware"
+    cache_creation_1h_input_tokens: str | None = "cache_creation_1h_input_tokens"
+    audio_input_tokens: str | None = "audio_input_tokens"
+    image_input_tokens: str | None = "image_input_tokens"
+    audio_output_tokens: str | None = "audio_output_tokens"
+    image_output_tokens: str | None = "image_output_tokens"
+    searches: str | None = "searches"
+    tool_calls: str | None = "tool_calls"
     other_numbers: tuple[str, ...] = ()
 
     @property
@@ -45,6 +57,8 @@ LITELLM: Final = Naming(
 )  # fmt: skip
 """LiteLLM's `openmeter` and `lago` callbacks: two counts, their total, nothing of the cache, a cost that is not ours."""
 
+TOKENS: Final = "tokens"
+"""The count of OpenMeter's first example, which sends an event for each class of a request."""
 DEFAULT: Final[Mapping[str, Naming]] = MappingProxyType({"litellm_tokens": LITELLM})
 NATIVE: Final = Naming()
 
@@ -73,7 +87,15 @@ def known_data(given: object, naming: Naming) -> Fields | None:
 
 def named_and_numbers(given: Mapping[str, Any], names: Sequence[str], others: Sequence[str] = ()) -> Fields:
     """The named fields that hold no long text, and all numbers but `others` that may count usage, by their paths."""
-    return {**numbers_of_usage(given, known=(*names, *others)), **scalars(given, names)}
+    return {**numbers_of_usage(given, known=(*names, *others), left_out=("tags",)), **scalars(given, names)}
+
+
+def tags_of_data(given: object, beside: Mapping[str, Any], choices: Sequence[TagChoice]) -> Fields:
+    """The chosen tags of an event: of `tags`, `metadata` and `request_tags` of its data, or `beside` that in the event."""
+    data = given if isinstance(given, Mapping) else {}
+    own = data.get("tags")
+    tags = {**beside, **own} if isinstance(own, Mapping) else beside
+    return chosen_tags(choices, tags=tags, metadata=[data.get("metadata")], request_tags=data.get("request_tags"))
 
 
 def data_usage(given: Fields | None, naming: Naming) -> Fields:
@@ -83,8 +105,16 @@ def data_usage(given: Fields | None, naming: Naming) -> Fields:
     """
     if given is None:
         raise RecordError(Message("the event has no data: an object with model and token counts is expected"), "data")
+    if TOKENS in given and given.keys().isdisjoint({naming.input_tokens, naming.output_tokens}):
+        raise RecordError(Message(
+            "tokens: one event is one request with all its counts, in %(input)s and %(output)s",
+            input=naming.input_tokens, output=naming.output_tokens,
+        ), TOKENS)
     classes = _classes(given, naming)
-    called = {name: getattr(naming, name) for name in ("site", "provider", "status")}
+    for name in filter(None, (getattr(naming, name) for name in DETAIL_TEXTS)):
+        if isinstance(given.get(name), int | float):
+            raise RecordError(Message("%(name)s %(n)s is not known", name=name, n=given[name]), name)
+    called = {name: getattr(naming, name) for name in ("site", "provider", "status", *DETAIL_TEXTS)}
     optional = {name: text(given, field) if field else None for name, field in called.items()}
     model = text(given, naming.model)
     if model is None:
@@ -92,7 +122,8 @@ def data_usage(given: Fields | None, naming: Naming) -> Fields:
     if not (classes.input_tokens or classes.output_tokens or failed(optional["status"])):
         raise RecordError(Message("a success that states no token counts"), naming.input_tokens)
     refuse_unread(given, known=naming.fields)
-    return {"model": model, **classes.counts, **optional, "attributes": classes.remarks or None}
+    finer = {name: whole(given, field) for name in DETAIL_COUNTS if (field := getattr(naming, name))}
+    return {"model": model, **classes.counts, **optional, **finer, "attributes": classes.remarks or None}
 
 
 def _classes(given: Fields, naming: Naming) -> TokenClasses:

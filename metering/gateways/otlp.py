@@ -159,7 +159,8 @@ def usage(fields: Fields, *, consumers: Sequence[str]) -> TokenUsage:
         "time": f"{instant[:19]}.{nanoseconds // 1000:06}{instant[19:]}",
         "consumer": _first(attributes, consumers, "consumer"), "model": _first(attributes, MODELS, "model"),
         "provider": _optional(attributes, PROVIDERS), "service_tier": _optional(attributes, TIERS),
-        "status": "failure" if call.error else "success", **counted.counts, "attributes": counted.remarks or None,
+        "status": "failure" if call.error else "success", "attributes": counted.remarks or None,
+        **counted.counts, **counted.details,
     })  # fmt: skip
 
 

@@ -30,7 +30,7 @@ from metering.delivery import Delivery, Outcome
 from metering.gateways.unkept import Unkept, left_behind
 from metering.numbering import Numbering
 from metering.record_checks import RecordError
-from metering.records import TokenUsage
+from metering.records import DETAILS, TokenUsage, details_agree, tags_agree
 from metering.spool import Spool, SpoolFullError, locked, open_state
 
 log = logging.getLogger(__name__)
@@ -176,21 +176,25 @@ def _insert(connection: sqlite3.Connection, key: str, body: bytes) -> None:
 def _joined(first: bytes, second: bytes) -> bytes | None:
     """One record of two reports of the same call, None where they contradict each other.
 
-    The counts of the cache and of reasoning are parts of the others, which one API reports and another leaves out.
+    The counts of the cache and of reasoning are parts of the others, which one API reports and another leaves out, as it may
+    any of the optional fields.
     """
     one, other = _record(first), _record(second)
     if first == second or not (isinstance(one, TokenUsage) and isinstance(other, TokenUsage)):
         return first if first == second else None
     counts = {name: sorted((getattr(one, name), getattr(other, name))) for name in PARTS}
     same = all(getattr(one, name) == getattr(other, name) for name in WHOLES)
-    if not same or any(low not in (0, high) for low, high in counts.values()):
+    agree = details_agree(one.details, other.details) and tags_agree(one.tags, other.tags)
+    if not (same and agree) or any(low not in (0, high) for low, high in counts.values()):
         return None
     attributes = dict(one.attributes or {})
     if CACHE_COUNTS not in (other.attributes or {}):
         attributes.pop(CACHE_COUNTS, None)
     higher = {name: high for name, (_, high) in counts.items()}
+    added = {name: getattr(other, name) for name in DETAILS if getattr(one, name) is None}
+    tags = {**(other.tags or {}), **(one.tags or {})} or None
     try:
-        return msgspec.json.encode(replace(one, **higher, attributes=attributes or None))
+        return msgspec.json.encode(replace(one, **higher, **added, tags=tags, attributes=attributes or None))
     except RecordError:
         return None
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from contextlib import closing, nullcontext
 from datetime import datetime
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import IO, Any, Final
 
 import msgspec
@@ -23,13 +24,15 @@ from metering.logs.mapping import Incomplete, LogRecord
 from metering.logs.reading import FileReader, Sink, SpoolSink
 from metering.numbering import Numbering
 from metering.record_checks import RecordError
-from metering.records import GATEWAY_ESTIMATE, PAID_BY_CALL, TokenUsage
+from metering.records import DETAILS, GATEWAY_ESTIMATE, PAID_BY_CALL, TokenUsage
 from metering.spool import Spool, SpoolFullError, locked, open_state
 
 COLUMNS: Final = (
     "source", "id", "time", "consumer", "model", "input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens",
     "output_tokens", "reasoning_output_tokens",
 )  # fmt: skip
+OPTIONAL: Final = (*DETAILS, "tags")
+"""Columns of a usage file that it has if one of its records states them."""
 TABLE_NAMES: Final = {"one-api": "logs", "new-api": "logs", "litellm-spend": "LiteLLM_SpendLogs"}
 ROTATED_BEFORE_S: Final = 60.0
 """A log that was rotated away so shortly before the first start is read all the same: clocks and stamps differ."""
@@ -47,6 +50,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--agent", default="log reader", help="name of this reader among those of its source")
     parser.add_argument("--mapping", type=Path, metavar="FILE", help="YAML: field -> path, on top of the format's own")
     parser.add_argument("--consumer", default="", metavar="PATH", help="which field names who is to pay")
+    parser.add_argument(
+        "--tags", default="", metavar="LIST",
+        help="tags to hand on: KEY=PATH,... (litellm-spend: KEY=request_tags, KEY=metadata.NAME); no other is kept",
+    )  # fmt: skip
     parser.add_argument("--pattern", default="*", help="which files of a directory (default: all)")
     parser.add_argument("--follow", action="store_true", help="go on until SIGTERM, through rotations")
     parser.add_argument("--state", type=Path, metavar="DIR", help="checkpoints and what is not delivered; one per reader")
@@ -66,7 +73,7 @@ def run(options: argparse.Namespace) -> int:
         _check(options)
         translate = translator(
             options.format, source=options.source or options.format, mapping=_mapping(options.mapping),
-            consumer=options.consumer,
+            consumer=options.consumer, tags=options.tags,
         )  # fmt: skip
         return _to_file(options, translate) if options.out else _to_platform(options, translate)
     except (RecordError, OSError, sqlite3.Error) as error:
@@ -76,20 +83,33 @@ def run(options: argparse.Namespace) -> int:
 class CsvSink:
     """Records as rows of a usage file; what is incomplete is printed on stderr, for a file has no place for it.
 
-    Requests that were paid by the call are counted at the end.
+    Requests that were paid by the call are counted at the end. Rows wait in a file until all are known, for the columns of
+    the usage file are those that a record states.
     """
 
-    def __init__(self, out: IO[str]) -> None:
-        self._writer = csv.DictWriter(out, COLUMNS, extrasaction="ignore", lineterminator="\n")
-        self._writer.writeheader()
+    def __init__(self, rows: IO[str]) -> None:
+        self._rows = rows
+        self._writer = csv.DictWriter(rows, (*COLUMNS, *OPTIONAL), extrasaction="ignore", lineterminator="\n")
+        self._stated: set[str] = set()
 
     def put(self, records: list[LogRecord]) -> None:
-        """Write."""
+        """Add them."""
         for item in records:
             if isinstance(item, TokenUsage):
-                self._writer.writerow(msgspec.to_builtins(item))
+                tags = msgspec.json.encode(item.tags).decode() if item.tags else None
+                row = {**msgspec.to_builtins(item), "tags": tags}
+                self._stated |= {name for name in OPTIONAL if row[name] is not None}
+                self._writer.writerow(row)
             elif not item.is_paid_by_call:
                 log.error("%s: %s", item.fields["id"], item.reason)
+
+    def write(self, out: IO[str]) -> None:
+        """Write the usage file."""
+        self._rows.seek(0)
+        columns = [*COLUMNS, *(name for name in OPTIONAL if name in self._stated)]
+        writer = csv.DictWriter(out, columns, extrasaction="ignore", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(csv.DictReader(self._rows, (*COLUMNS, *OPTIONAL)))
 
 
 def _check(options: argparse.Namespace) -> None:
@@ -121,9 +141,16 @@ def _mapping(path: Path | None) -> Mapping[str, Any] | None:
 def _to_file(options: argparse.Namespace, translate: Translate) -> int:
     connection = sqlite3.connect(":memory:")
     checkpoints = Checkpoints(connection, None)
-    with nullcontext(sys.stdout) if options.out == "-" else Path(options.out).open("w", encoding="utf-8", newline="") as out:
-        follower = _follower(options, _without_guesses(translate), connection, checkpoints, CsvSink(out))
-        follower.read_all()
+    with (
+        nullcontext(sys.stdout) if options.out == "-" else Path(options.out).open("w", encoding="utf-8", newline="") as out,
+        TemporaryFile("w+", encoding="utf-8", newline="") as rows,
+    ):
+        sink = CsvSink(rows)
+        follower = _follower(options, _without_guesses(translate), connection, checkpoints, sink)
+        try:
+            follower.read_all()
+        finally:
+            sink.write(out)
     return _report(checkpoints.counts(), follower, once=True)
 
 

@@ -26,6 +26,7 @@ from metering.logs.mapping import (
 )
 from metering.record_checks import RecordError
 from metering.records import TokenUsage, paid_by_call
+from metering.request_tags import Choice, read_choices
 from metering.token_usage import json_object
 from metering.usage_dialects import OTEL
 
@@ -48,6 +49,15 @@ ENVOY: Final = LineMapping(
     reasoning_output_tokens=f"{OTEL.reasoning} | genai_tokens_reasoning | llm_reasoning_token | reasoning_tokens",
     total_tokens="gen_ai.usage.total_tokens | genai_tokens_total | llm_total_token | total_tokens",
     other_numbers=(*OTEL.within_input, *OTEL.within_output),
+    service_tier=(
+        "openai.response.service_tier | gen_ai.openai.response.service_tier | gen_ai.response.service_tier"
+        " | openai.request.service_tier | gen_ai.openai.request.service_tier | service_tier"
+    ),
+    audio_input_tokens="gen_ai.usage.details.input_audio_tokens | gen_ai.usage.details.audio_prompt_tokens",
+    image_input_tokens="gen_ai.usage.details.image_prompt_tokens",
+    audio_output_tokens="gen_ai.usage.details.output_audio_tokens | gen_ai.usage.details.audio_tokens",
+    deployment="deployment",
+    hardware="hardware",
     provider="gen_ai.provider.name | genai_backend_name | backend_name",
     status="response_code",
 )
@@ -73,6 +83,13 @@ HIGRESS: Final = LineMapping(
     total_tokens="ai_log.total_token",
     gateway_cache="ai_log.cache_status",
     status="response_code",
+    service_tier="ai_log.service_tier | service_tier",
+    audio_input_tokens="ai_log.input_token_details.audio_tokens",
+    image_input_tokens="ai_log.input_token_details.image_tokens",
+    audio_output_tokens="ai_log.output_token_details.audio_tokens",
+    image_output_tokens="ai_log.output_token_details.image_tokens",
+    deployment="deployment",
+    hardware="hardware",
 )
 APISIX: Final = LineMapping(
     id=("request_id | apisix_request_id | response.headers.x-request-id | request.headers.x-request-id", "start_time"),
@@ -89,6 +106,9 @@ APISIX: Final = LineMapping(
     provider="llm_summary.provider",
     gateway_cache="response.headers.x-ai-cache-status",
     status="response.status | status",
+    service_tier="llm_summary.service_tier | service_tier",
+    deployment="deployment",
+    hardware="hardware",
 )
 KONG: Final = LineMapping(
     id=("request.id | request.headers.x-kong-request-id", "started_at"),
@@ -100,6 +120,9 @@ KONG: Final = LineMapping(
     provider="plugin.meta.provider_name",
     gateway_cache="plugin.cache.cache_status",
     status="response.status",
+    service_tier="service_tier",
+    deployment="deployment",
+    hardware="hardware",
 )
 ONE_API: Final = LineMapping(
     id=("id", "created_at"),
@@ -111,11 +134,16 @@ ONE_API: Final = LineMapping(
     cache_read_input_tokens="other.cache_tokens",
     cache_creation_input_tokens="other.cache_write_tokens | other.cache_creation_tokens",
     estimated="other.admin_info.local_count_tokens",
+    service_tier="other.service_tier",
+    cache_creation_1h_input_tokens="other.cache_creation_tokens_1h",
+    audio_input_tokens="other.audio_input | other.audio_input_token_count",
+    audio_output_tokens="other.audio_output",
+    image_output_tokens="other.image_output",
+    searches="other.web_search_call_count",
+    tool_calls="other.file_search_call_count",
     attributes={"channel": "channel | channel_id"},
     other_numbers=(
-        "other.text_input", "other.audio_input", "other.text_output", "other.audio_output", "other.image_output",
-        "other.audio_input_token_count", "other.web_search_call_count", "other.file_search_call_count",
-        "other.cache_creation_tokens_5m", "other.cache_creation_tokens_1h", "other.input_tokens_total",
+        "other.text_input", "other.text_output", "other.cache_creation_tokens_5m", "other.input_tokens_total",
     ),
 )
 CONSUME, REFUND = "2", "6"
@@ -128,18 +156,26 @@ PLAIN: Final = "json"
 FORMATS: Final = (*LOGS, *TABLES, PLAIN)
 
 
-def translator(name: str, *, source: str, mapping: Fields | None = None, consumer: str = "") -> Translate:
+def translator(
+    name: str, *, source: str, mapping: Fields | None = None, consumer: str = "", tags: str = ""
+) -> Translate:
     """What makes records of the lines of a format.  `mapping`: what a mapping file says, on top of the format's own.
+    `tags`: the tags that are handed on, `key=path` with commas between; of spend logs, as `read_choices` reads them.
 
     Raises RecordError where the mapping is wrong, or where the format needs one.
     """
     if name == "litellm-spend":
         order = litellm.read_consumer(consumer)
-        return partial(spend_log, source=source, consumer=order)
+        return partial(spend_log, source=source, consumer=order, tags=read_choices(tags))
     base = ONE_API if name in TABLES else LOGS.get(name)
     if base is None and mapping is None:
         raise RecordError(f"format {name} needs --mapping FILE, which says what its fields are called")
-    chosen = read_mapping({**(mapping or {}), **({"consumer": consumer} if consumer else {})}, base)
+    parts = [part.partition("=") for part in tags.split(",") if part.strip()]
+    named = {key.strip(): where.strip() for key, _, where in parts}
+    if not all(named.values()):
+        raise RecordError(f"tags: {tags} must be KEY=PATH with commas between")
+    given = {**({"consumer": consumer} if consumer else {}), **({"tags": named} if named else {})}
+    chosen = read_mapping({**(mapping or {}), **given}, base)
     if name in TABLES:
         return OneApi(chosen, source)
     return KongPlugins(chosen, source) if name == "kong" else LineReader(chosen, source)
@@ -206,7 +242,9 @@ def _named_by_call(record: LogRecord, quota: int) -> LogRecord:
     return Incomplete(record.fields, paid_by_call(record.fields["model"]), {**(record.usage or {}), "quota": quota})
 
 
-def spend_log(fields: Fields, derived_id: str, *, source: str, consumer: tuple[str, ...]) -> list[LogRecord]:
+def spend_log(
+    fields: Fields, derived_id: str, *, source: str, consumer: tuple[str, ...], tags: tuple[Choice, ...] = ()
+) -> list[LogRecord]:
     """A row of `LiteLLM_SpendLogs`, read as the payload that its callbacks send; the id is the table's key."""
     metadata = json_object(fields.get("metadata"))
     metadata = dict(metadata) if isinstance(metadata, Mapping) else {}
@@ -220,9 +258,10 @@ def spend_log(fields: Fields, derived_id: str, *, source: str, consumer: tuple[s
         **fields, **counts, "id": fields.get("request_id"), "startTime": _utc(fields.get("startTime")),
         "status": fields.get("status") or metadata.get("status") or "success",
         "metadata": {**metadata, **named, "usage_object": usage},
-        "error_information": metadata.get("error_information") or {},
+        "error_information": metadata.get("error_information") or {}, "cost_breakdown": metadata.get("cost_breakdown"),
+        "response": json_object(fields.get("response")), "request_tags": _list(fields.get("request_tags")),
     }  # fmt: skip
-    record = litellm.redacted(payload, source=source)
+    record = litellm.redacted(payload, source=source, tags=tags)
     request = {**litellm.request(record, consumer=consumer), "id": str(fields["request_id"])}
     try:
         classes = litellm.classes(record)
@@ -242,6 +281,16 @@ def _count(fields: Fields, name: str) -> int | None:
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= 16:
         return int(value)
     return value if isinstance(value, int) else None
+
+
+def _list(value: Any) -> Any:
+    """The list in a text that holds one as JSON, anything else as it is."""
+    if not isinstance(value, str) or not value.startswith("["):
+        return value
+    try:
+        return msgspec.json.decode(value)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return None
 
 
 def _utc(time: Any) -> Any:

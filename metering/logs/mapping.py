@@ -20,13 +20,17 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import msgspec
 
 from metering.gateways.translation import MAX_KEPT_TEXT, failed, whole
+from metering.names import name_problem
 from metering.record_checks import RecordError
 from metering.records import (
+    DETAIL_COUNTS,
+    DETAILS,
     PAID_BY_CALL,
     USAGE_REFUSED,
     TokenUsage,
     from_row,
 )
+from metering.request_tags import LONGEST, NOT_KEPT
 from metering.token_usage import (
     NOTHING,
     REPEATED,
@@ -39,6 +43,7 @@ from metering.token_usage import (
     without_texts,
 )
 from metering.usage_dialects import PARTS
+from metering.usage_parts import fitting_parts, tier_word
 
 Fields = Mapping[str, Any]
 NOT_TOLD: Final = frozenset({"", "-", "null"})
@@ -82,6 +87,7 @@ class LineMapping(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     that the gateway had in a cache of its own, `estimated` is true where the gateway counted what the provider did not.
 
     `other_numbers`: paths of numbers whose names speak of usage but that are parts of these counts, or none.
+    `tags`: the tags that are handed on, each with its path; no other is read.
 
     `consumer` should be a name that the gateway itself has checked, never a header that any client can set.
     """
@@ -103,6 +109,17 @@ class LineMapping(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     status: str = ""
     gateway_cache: str = ""
     estimated: str = ""
+    service_tier: str = ""
+    deployment: str = ""
+    hardware: str = ""
+    cache_creation_1h_input_tokens: str = ""
+    audio_input_tokens: str = ""
+    image_input_tokens: str = ""
+    audio_output_tokens: str = ""
+    image_output_tokens: str = ""
+    searches: str = ""
+    tool_calls: str = ""
+    tags: dict[str, str] = {}
     attributes: dict[str, str] = {}
     other_numbers: tuple[str, ...] = ()
     time_unit: Literal["s", "ms", "us", "ns"] = "s"
@@ -134,7 +151,9 @@ class LineReader:
         self._mapping = mapping
         self._find = {name: path(getattr(mapping, name)) for name in _PATHS}
         self._counts = {name: _alternatives(getattr(mapping, name)) for name in _COUNTS}
-        named = [*mapping.id, *mapping.attributes.values(), *(getattr(mapping, name) for name in _PATHS)]
+        self._finer = {name: paths for name in DETAIL_COUNTS if (paths := _alternatives(getattr(mapping, name)))}
+        named = [*mapping.id, *(getattr(mapping, name) for name in _PATHS)]
+        named += [*mapping.attributes.values(), *mapping.tags.values()]
         read = {whole_name for text in named for whole_name, _ in _alternatives(text)}
         details = {name.rpartition(".")[0] for name in read if "_details." in name}
         self._known = frozenset({*read, *mapping.other_numbers, *(f"{place}.{part}" for place in details for part in PARTS)})
@@ -142,6 +161,7 @@ class LineReader:
         self._left_out = frozenset({*NO_USAGE, *left_out, *(name for name, _ in _alternatives(mapping.usage))})
         self._id = [path(part) for part in mapping.id]
         self._attributes = {name: path(text) for name, text in mapping.attributes.items()}
+        self._tags = {name: path(text) for name, text in mapping.tags.items()}
         self._unit = UNITS[mapping.time_unit]
         self._zone = _zone(mapping.zone)
 
@@ -154,6 +174,7 @@ class LineReader:
         hit = str(self._find["gateway_cache"](fields)).lower().startswith(HIT)
         try:
             classes = REPEATED if hit else self._by_name(counts) if usage is None else self._of_object(usage)
+            classes = self._with_details(classes, fields)
             if self._find["estimated"](fields) in (True, "true") and not hit and classes is not NOTHING:
                 classes = classes.as_estimate()
             if not (hit or model is None):
@@ -170,13 +191,27 @@ class LineReader:
             kept = None if classes is NOTHING else without_texts(counts if usage is None else usage)
             return [Incomplete(row, f"{NO_COUNTS} for model {model}, status {status or 'not reported'}", kept)]
         attributes = {**classes.remarks, **(row["attributes"] or {})} or None
-        return [from_row(TokenUsage, {**row, **classes.counts, "attributes": attributes})]
+        if not (classes.input_tokens or classes.output_tokens):
+            row.pop("service_tier", None)
+        return [from_row(TokenUsage, {**row, **classes.counts, **classes.details, "attributes": attributes})]
 
     def _of_object(self, usage: Any) -> TokenClasses:
         """Classes of a usage object.  Raises RecordError where they cannot be read for certain."""
         if not isinstance(usage, Mapping):
             raise RecordError("usage must be an object", "usage")
         return token_classes(usage, input_only=self._mapping.input_only)
+
+    def _with_details(self, classes: TokenClasses, fields: Fields) -> TokenClasses:
+        """The classes with the tier and the finer counts that the line has under names of its own.
+
+        Raises RecordError where one of these is no count, or its names contradict each other.
+        """
+        if not (classes.input_tokens or classes.output_tokens):
+            return classes
+        found = {name: _agreed(_every(fields, paths) or None, name) for name, paths in self._finer.items()}
+        parts = {**classes.parts, **fitting_parts({name: count or 0 for name, count in found.items()}, classes.counts)}
+        tier = tier_word(self._find["service_tier"](fields)) or classes.service_tier
+        return msgspec.structs.replace(classes, service_tier=tier, parts=parts) if tier or parts else classes
 
     def _stated(self, fields: Fields) -> dict[str, Any]:
         """The counts that the line has under names of its own, each as one value, or as a list where it has several."""
@@ -200,7 +235,17 @@ class LineReader:
             "site": _text(self._find["site"](fields), "site"),
             "status": status,
             "attributes": {name: value for name, value in attributes.items() if value is not None} or None,
+            **{name: value for name, value in self._optional(fields).items() if value},
         }
+
+    def _optional(self, fields: Fields) -> dict[str, Any]:
+        """Tier, deployment, hardware and the chosen tags, as far as the line states them."""
+        tags = {name: _tag(find(fields)) for name, find in self._tags.items()}
+        return {
+            "service_tier": tier_word(self._find["service_tier"](fields)),
+            "deployment": _name(self._find["deployment"](fields)), "hardware": _name(self._find["hardware"](fields)),
+            "tags": {name: value for name, value in tags.items() if value is not None},
+        }  # fmt: skip
 
     def _identity(self, fields: Fields) -> str | None:
         """All parts joined, or None if the first is missing: the others only keep clients from reusing it."""
@@ -285,6 +330,15 @@ def _text(value: Any, name: str) -> str | None:
     return str(value)
 
 
+def _name(value: Any) -> str | None:
+    """A name; None where the line has something else under that path."""
+    return value if isinstance(value, str) and 0 < len(value) <= MAX_KEPT_TEXT and name_problem(value) is None else None
+
+
+def _tag(value: Any) -> Any:
+    return value if value is None or (isinstance(value, str) and len(value) <= LONGEST) else NOT_KEPT
+
+
 def _needed(value: str | None, name: str, looked_in: str) -> str:
     if value is None:
         raise RecordError(f"{name} is missing: none of {looked_in}", name)
@@ -316,4 +370,6 @@ _COUNTS: Final = (
     "input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "reasoning_output_tokens",
     "tool_use_input_tokens", "total_tokens",
 )  # fmt: skip
-_PATHS: Final = ("time", "consumer", "model", "usage", "provider", "site", "status", "gateway_cache", "estimated", *_COUNTS)
+_PATHS: Final = (
+    "time", "consumer", "model", "usage", "provider", "site", "status", "gateway_cache", "estimated", *_COUNTS, *DETAILS
+)  # fmt: skip

@@ -218,6 +218,49 @@ def test_the_same_id_with_other_content_is_a_409_and_the_first_one_stays(post: C
     assert QuarantinedRecord.objects.get().reason == "conflict"
 
 
+PYTHON, JAVASCRIPT = "python-openmeter/1.0.0b236 Python/3.11.7 (Linux)", "node"
+"""What OpenMeter's clients call themselves."""
+
+
+@pytest.mark.parametrize(("agent", "all_taken"), [(PYTHON, 204), (JAVASCRIPT, 200), ("custom/1", 200)])
+def test_clients_of_openmeter_learn_from_the_status_what_became_of_a_batch(post: Call, agent: str, all_taken: int) -> None:
+    headers, good = {"User-Agent": agent}, [cloud_event(id="1"), cloud_event(id="2")]
+    for _ in range(2):
+        answer = post("events", good, CLOUD_BATCH, **headers)
+        assert (answer.status_code, bool(answer.content)) == (all_taken, all_taken != 204)
+    bad = [cloud_event(id="3"), cloud_event(id="4", data={"model": "m"})]
+    conflict = [cloud_event(id="1", subject="bob"), cloud_event(id="5")]
+    for batch, status, said in ((bad, 400, "prompt_tokens is missing"), (conflict, 409, "was reported before")):
+        answer = post("events", batch, CLOUD_BATCH, **headers)
+        assert answer.status_code == (200 if agent == "custom/1" else status)
+        said_of = answer.json()
+        assert (said_of["accepted"], len(said_of["rejected"]) + said_of["conflicts"]) == (1, 1)
+        if agent != "custom/1":
+            assert problem(answer, status)["detail"].startswith("1 of 2 events were not taken, all others were; event ")
+            assert said in said_of["detail"]
+    assert sum(counts[0] for counts in ledger().values()) == 4
+
+
+def test_a_lago_client_learns_of_a_bad_event_in_its_batch(post: Call) -> None:
+    batch = {"events": [lago_event(), lago_event(transaction_id="2", external_subscription_id="")]}
+    answer = post("events/batch", batch, **{"User-Agent": "Lago Python v1.30.0"})
+    said = problem(answer, 422)
+    assert (said["accepted"], [event["transaction_id"] for event in said["events"]]) == (1, ["t-1"])
+    assert (said["code"], list(said["error_details"])) == ("validation_errors", ["1"])
+    changed = {"events": [lago_event(external_subscription_id="bob")]}
+    again = post("events/batch", changed, **{"User-Agent": "Lago Python v1.30.0"}).json()
+    assert again["error_details"] == {"0": {"transaction_id": ["value_already_exist"]}}
+    assert post("events/batch", {"events": [lago_event()]}, **{"User-Agent": "Lago Python v1.30.0"}).status_code == 200
+
+
+def test_an_event_for_each_class_of_a_request_is_refused_with_what_is_expected(post: Call) -> None:
+    """OpenMeter's first example: its type of token is a text in the data."""
+    for tokens in (120, "120"):
+        event = cloud_event(type="prompt", data={"tokens": tokens, "model": "gpt4-turbo", "type": "input"})
+        said = problem(post("events", event, CLOUD), 400)["detail"]
+        assert said == "tokens: one event is one request with all its counts, in input_tokens and output_tokens"
+
+
 def test_a_batch_must_be_an_array(post: Call) -> None:
     problem(post("events", cloud_event(), CLOUD_BATCH), 400)
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.db import connection
 
 from billing.setup.file import SetUpFileError
 from billing.tenancy.models import TagRule
@@ -20,7 +19,7 @@ from tests.factories import AFTER, apply, ingest_tokens, token_record
 from tests.factories.commands import TOKEN_ROW, Manage, file
 from tests.factories.ingest import answer
 from tests.factories.token_endpoint import through_django
-from tests.stored_rows import query
+from tests.stored_rows import everything_stored, query
 
 pytestmark = pytest.mark.django_db
 PRODUCT = {"source": "litellm-hq", "key": "product"}
@@ -39,19 +38,6 @@ def tags_of(number: int) -> Any:
     return stored.get("tags")
 
 
-def everything() -> str:
-    """Every table of the database as text."""
-    tables = [name for (name,) in query(
-        "SELECT relname FROM pg_class WHERE relkind IN ('r', 'p') AND relnamespace = 'public'::regnamespace"
-    )]  # fmt: skip
-    with connection.cursor() as cursor:
-        found = []
-        for table in tables:
-            cursor.execute(f'SELECT coalesce(string_agg(t::text, chr(10)), \'\') FROM "{table}" t')
-            found.append(str(cursor.fetchone()[0]))
-    return "\n".join(found)
-
-
 def test_only_tags_of_the_list_are_kept_under_their_keys(kept: None) -> None:
     ingest_tokens(
         token_record(1, tags={"product": "chat", "client": "acme", "user": SECRET}),
@@ -60,14 +46,14 @@ def test_only_tags_of_the_list_are_kept_under_their_keys(kept: None) -> None:
     )  # fmt: skip
     assert [tags_of(number) for number in (1, 2, 3, 4)] == [{"product": "chat", "customer": "acme"}, None, None, None]
     assert query("SELECT count(*) FROM token_detail") == [(1,)]
-    assert SECRET not in everything()
+    assert SECRET not in everything_stored()
 
 
 def test_a_value_that_is_too_long_or_no_text_is_not_kept(kept: None) -> None:
     ingest_tokens(token_record(1, tags={"client": "acme-and-sons", "product": 7}),
                   token_record(2, tags={"product": "two\nlines", "client": None}))  # fmt: skip
     assert (tags_of(1), tags_of(2)) == ({"product": None, "customer": None}, {"product": None})
-    assert "acme-and-sons" not in everything()
+    assert "acme-and-sons" not in everything_stored()
 
 
 def test_a_day_keeps_so_many_values_of_a_tag(kept: None) -> None:
@@ -119,7 +105,7 @@ def test_what_goes_to_quarantine_has_no_other_tags_either(kept: None) -> None:
     ]
     assert [status for status, *_ in answers] == [200, 200, 200]
     assert QuarantinedRecord.objects.count() == 7
-    assert SECRET not in everything() + str(answers)
+    assert SECRET not in everything_stored() + str(answers)
     assert [json.loads(row.record)["tags"] for row in QuarantinedRecord.objects.filter(key__endswith="req-2")] == [
         {"product": "chat"}
     ]  # fmt: skip

@@ -193,6 +193,19 @@ def test_a_usage_file_of_what_standard_input_reports(tmp_path: Path) -> None:
     assert done.stderr.splitlines()[-1] == "2 records, 1 bad lines"
 
 
+def test_a_usage_file_has_the_optional_columns_that_a_record_states(tmp_path: Path) -> None:
+    lines = [line(1), line(2, service_tier="flex", product="a,\"b", secret="x")]
+    (tmp_path / "access.log").write_text("".join(lines))
+    out = tmp_path / "usage.csv"
+    options = ["--format", "envoy", "--source", "gw", "--tags", "product=product,team=team", "--out", str(out)]
+    assert main(["tokens", *options, str(tmp_path / "access.log")]) == 0
+    with out.open(newline="") as file:
+        first, second = csv.DictReader(file)
+    assert list(first)[-2:] == ["service_tier", "tags"]
+    assert (first["service_tier"], first["tags"], second["service_tier"]) == ("", "", "flex")
+    assert json.loads(second["tags"]) == {"product": 'a,"b'}
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -90,7 +90,7 @@ COUNTED: dict[str, Any] = {"model": "m1", "input_tokens": 10_000_000, "output_to
         ({"cache_read": 9e6}, "cache_read 9000000.0"), ({"cacheReadTokens": 4}, "cacheReadTokens 4"),
         ({"prompt_tokens_details": {"cached_tokens": 5}}, "prompt_tokens_details.cached_tokens 5"),
         ({"usage": {"more": [{"in": 7}]}}, "usage.more[0].in 7"), ({"audio_seconds": 30}, "audio_seconds 30"),
-        ({"images": {"n": 4}}, "images.n 4"), ({"tool_calls": 2}, "tool_calls 2"), ({"service_tier": 3}, "service_tier 3"),
+        ({"images": {"n": 4}}, "images.n 4"), ({"toolCalls": 2}, "toolCalls 2"), ({"service_tier": 3}, "service_tier 3"),
         ({"cache_hits": 0.5}, "cache_hits 0.5"), ({"what the tokens were": 3}, "(withheld-3) 3"),
         ({"cache_read_input_tokens": {"ephemeral": 8}}, "cache_read_input_tokens.ephemeral 8"),
         ({"tokens": [1] * 100}, "tokens[0] 1"), ({"cached_tokens": -1}, "cached_tokens -1"),

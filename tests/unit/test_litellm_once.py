@@ -19,6 +19,7 @@ from metering.gateways import litellm_callback
 from metering.gateways.litellm_callback import CallbackOutbox, Hooks, Settings
 from metering.gateways.outbox import FILE, open_outbox, pack
 from metering.records import TokenUsage, decode_batch
+from metering.request_tags import read_choices
 from metering.spool import Spool
 from tests.gateway_records import SECRET, kept, payload
 
@@ -499,3 +500,124 @@ def test_an_outbox_of_an_older_callback_is_sent_under_its_own_ids(tmp_path: Path
     assert parcel is not None
     assert json.loads(parcel.body) == [{"id": "waits"}]
     connection.close()
+
+
+# Tier, deployment, tags
+
+
+def test_tier_deployment_and_chosen_tags_are_written_before_the_answer(tmp_path: Path) -> None:
+    """Two reports of one call complete each other; what nobody chose is in no file, and none is in the log."""
+    chosen = read_choices("product=request_tags,client")
+    outbox = CallbackOutbox(Settings(tmp_path, source="gw-1", sender="none", tags=chosen))
+    hooks = Hooks()
+    hooks.outbox = lambda: outbox
+    data = begun(hooks)
+    data["metadata"] |= {"tags": ["product:chat", f"user:{SECRET}"], "requester_metadata": {"x": SECRET}}
+    answered = SimpleNamespace(
+        id="chatcmpl-1", usage=CHAT, service_tier="flex", _hidden_params={"model_id": "east-2"}, choices=[SECRET]
+    )
+    answer(hooks, data, answered)
+    searched = {**CHAT, "server_tool_use": {"web_search_requests": 2}}
+    log(hooks, data, searched, request_tags=["product:chat", f"user:{SECRET}"], model_id="east-2", response={"x": SECRET})
+    outbox.close()
+    (record,) = kept(tmp_path)
+    assert (record["service_tier"], record["deployment"], record["searches"]) == ("flex", "east-2", 2)
+    assert record["tags"] == {"product": "chat"}
+    assert not [path for path in tmp_path.rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()]
+
+
+def test_two_tiers_of_one_call_are_a_conflict(hooks: Hooks, tmp_path: Path) -> None:
+    data = begun(hooks)
+    answer(hooks, data, SimpleNamespace(id="chatcmpl-1", usage=CHAT, service_tier="flex"))
+    log(hooks, data, CHAT, response={"service_tier": "priority"})
+    assert [record["service_tier"] for record in kept(tmp_path)] == ["flex", "priority"]
+
+
+# What is passed through to vLLM
+
+
+def passed(hooks: Hooks, path: str, body: dict[str, Any]) -> dict[str, Any]:
+    """A request that LiteLLM passes through to a model of its configuration, after its hook before the call."""
+    details = {"litellm_call_id": "call-1", "call_type": "allm_passthrough_route", "model": "chat",
+               "custom_llm_provider": "hosted_vllm", "start_time": datetime(2026, 10, 15, 4, tzinfo=UTC)}  # fmt: skip
+    logging_object = SimpleNamespace(model_call_details=details, async_flush_passthrough_collected_chunks=flushed)
+    metadata = {"user_api_key_hash": "hash-1", "user_api_key_team_id": "team-1", "model_group": "vllm"}
+    data = {"endpoint": path, "json": body, "model": "hosted_vllm/chat", "litellm_metadata": metadata,
+            "model_info": {"id": "east-2"}, "litellm_logging_obj": logging_object}  # fmt: skip
+    asyncio.run(hooks.async_pre_call_deployment_hook(kwargs=data, call_type=PASSED))
+    return data
+
+
+async def flushed(collector: Any) -> None:
+    """LiteLLM's own end of a stream."""
+    collector.ended = True
+
+
+PASSED = SimpleNamespace(value="allm_passthrough_route")
+ASKED = {"model": "chat", "messages": [{"content": SECRET}], "metadata": {"tags": ["product:chat", SECRET], "x": SECRET}}
+COUNTED = {"input_tokens": 110, "cache_read_input_tokens": 10, "output_tokens": 13, "reasoning_output_tokens": 4}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_what_is_passed_through_to_vllm_is_gathered(stream: bool, tmp_path: Path) -> None:
+    outbox = CallbackOutbox(Settings(tmp_path, source="gw-1", sender="none", tags=read_choices("product=request_tags")))
+    hooks = Hooks()
+    hooks.outbox = lambda: outbox
+    data = passed(hooks, "v1/chat/completions", ASKED | ({"stream": True} if stream else {}))
+    answered = {"id": "chatcmpl-1", "usage": CHAT, "choices": [{"message": {"content": SECRET}}]}
+    if stream:
+        assert data["json"]["stream_options"] == {"include_usage": True}
+        begun = {"id": "chatcmpl-1", "choices": [{"delta": {"content": SECRET}}], "usage": None}
+        events = [begun, {"id": "chatcmpl-1", "choices": [], "usage": CHAT}]
+        text = "".join(f"data: {json.dumps(event)}\n\n" for event in events) + "data: [DONE]\n\n"
+        collector = SimpleNamespace(_raw_bytes=[text[:50].encode(), text[50:].encode()])
+        asyncio.run(data["litellm_logging_obj"].async_flush_passthrough_collected_chunks(collector=collector))
+        assert collector.ended
+    else:
+        asyncio.run(hooks.async_post_call_success_deployment_hook(
+            request_data=data, response=SimpleNamespace(json=lambda: answered), call_type=PASSED
+        ))  # fmt: skip
+    outbox.close()
+    (record,) = kept(tmp_path)
+    assert {name: record[name] for name in COUNTED} == COUNTED
+    assert (record["consumer"], record["model"], record["deployment"]) == ("team-1", "vllm", "east-2")
+    assert record["tags"] == {"product": "chat"}
+    assert SECRET not in json.dumps(record)
+
+
+@pytest.mark.parametrize(("path", "stream", "refused"), [
+    ("v1/chat/completions", False, "a success that states no token counts"),
+    ("v1/completions", True, "a success that states no token counts"),
+    ("tokenize", False, "paid by the call: model vllm has no tokens"),
+])  # fmt: skip
+def test_what_is_passed_through_without_usage_goes_to_quarantine(
+    hooks: Hooks, tmp_path: Path, path: str, stream: bool, refused: str
+) -> None:
+    data = passed(hooks, path, ASKED | ({"stream": True} if stream else {}))
+    if stream:
+        asyncio.run(data["litellm_logging_obj"].async_flush_passthrough_collected_chunks(collector=SimpleNamespace()))
+    else:
+        answered = SimpleNamespace(json=lambda: {"count": 3})
+        asyncio.run(hooks.async_post_call_success_deployment_hook(request_data=data, response=answered, call_type=PASSED))
+    (record,) = kept(tmp_path)
+    assert (record["attributes"]["usage_refused"], SECRET in json.dumps(record)) == (refused, False)
+
+
+PRINTED = "cannot parse chunks to standard response object. Chunks="
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_what_litellm_passes_on_without_understanding_it_is_read(hooks: Hooks, tmp_path: Path, stream: bool) -> None:
+    """Its payload has no tokens; the answer is beside it, that of a stream as Python prints its lines."""
+    chunks = [f"data: {json.dumps({'id': 'c', 'usage': usage, 'choices': [SECRET]})}" for usage in (None, CHAT)]
+    response_body = {"id": "c", "usage": CHAT, "choices": [SECRET]}
+    beside = {"url": "http://vllm:8000/v1/chat/completions?x=1", "request_body": {"model": "qwen", "messages": [SECRET]}}
+    reported = payload(call_type="pass_through_endpoint", model="unknown", model_group=None, prompt_tokens=0,
+                       completion_tokens=0, total_tokens=0, metadata={"usage_object": None})  # fmt: skip
+    kwargs = {"standard_logging_object": reported,
+              "passthrough_logging_payload": beside if stream else beside | {"response_body": response_body}}  # fmt: skip
+    result = {"response": f"{PRINTED}{[*chunks, 'data: [DONE]']}"} if stream else {"response": "..."}
+    asyncio.run(hooks.async_logging_hook(kwargs=kwargs, result=result, call_type="pass_through_endpoint"))
+    (record,) = kept(tmp_path)
+    assert {name: record[name] for name in COUNTED} == COUNTED
+    assert (record["model"], record["consumer"], SECRET in json.dumps(record)) == ("qwen", "team-1", False)

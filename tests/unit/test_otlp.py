@@ -67,6 +67,11 @@ def test_a_span_of_a_chat_becomes_one_record() -> None:
     assert (record.provider, record.status) == ("vllm", "success")
 
 
+def test_audio_of_a_span_is_kept_as_a_part() -> None:
+    record = only({**CHAT, "gen_ai.usage.details.input_audio_tokens": 150, "openai.response.service_tier": "flex"})
+    assert (record.audio_input_tokens, record.service_tier, record.counts) == (150, "flex", (1000, 800, 0, 50, 0))
+
+
 def test_protobuf_and_json_say_the_same() -> None:
     request = ExportTraceServiceRequest()
     sent = request.resource_spans.add().scope_spans.add().spans.add()

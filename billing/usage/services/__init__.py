@@ -15,7 +15,7 @@ from billing.usage.services.share_declarations import (
     share_correct,
     share_declare,
 )
-from billing.usage.services.tags import tag_rules_put
+from billing.usage.services.tags import source_tag_rules, tag_rules_put
 from billing.usage.services.tier_rules import tier_rule_put
 from billing.usage.services.token_batch import token_batch
 from billing.usage.services.tokens import LoopWriter, batch_ingest, token_files_note, tokens_ingest

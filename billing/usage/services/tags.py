@@ -17,6 +17,7 @@ from billing.usage.store.tags import values_kept
 from metering.names import text_problem
 from metering.raw_json import UnreadableJSONError, object_members
 from metering.records import GpuAllocation
+from metering.request_tags import OWN, reported_name
 
 _MENTION: Final = re.compile(rb'"(?:t|\\u0074)(?:a|\\u0061)(?:g|\\u0067)(?:s|\\u0073)"', re.IGNORECASE)
 Rules = Mapping[str, Sequence[TagRule]]
@@ -114,7 +115,7 @@ def tags_kept(tags: Mapping[str, Any], rules: Sequence[TagRule]) -> dict[str, st
 def _kept(said: Mapping[str, Any], rules: Sequence[TagRule]) -> dict[str, str | None]:
     found: dict[str, str | None] = {}
     for rule in rules:
-        value = said.get(rule.origin)
+        value = said.get(rule.origin if rule.origin.startswith("label.") else f"{OWN}{reported_name(rule)}")
         if value is not None:
             good = isinstance(value, str) and 0 < len(value) <= rule.longest and text_problem(value) is None
             found[rule.key] = value if good else None
@@ -164,7 +165,7 @@ def _tags_as_they_came(value: bytes, rules: Sequence[TagRule]) -> bytes:
         tags = msgspec.json.decode(value, type=dict[str, Any])
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return b""
-    rules = [rule for rule in rules if rule.origin.startswith("tags.")]
-    found = {rule.origin.removeprefix("tags."): tags_kept(tags, [rule]).get(rule.key) for rule in rules}
+    rules = [rule for rule in rules if not rule.origin.startswith("label.")]
+    found = {reported_name(rule): tags_kept(tags, [rule]).get(rule.key) for rule in rules}
     kept = {name: text for name, text in found.items() if text is not None}
     return msgspec.json.encode(kept) if kept else b""
