@@ -1,4 +1,4 @@
-"""`python -m pricing`: what a GPU-hour, a million tokens, an efficiency band and a training run cost.
+"""Command line `python -m pricing`: prices of GPU-hours, tokens, storage, efficiency bands and training runs.
 
 Exit status 0 on success, 2 on bad usage or bad input (one line per bad field), 3 where a person must decide.
 """
@@ -18,7 +18,7 @@ COMMANDS = {
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line."""
+    """Return the argument parser of all commands."""
     top = OneLineParser(prog="python -m pricing", description="Prices of AI compute, explained.")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, module in COMMANDS.items():
@@ -29,7 +29,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and give its exit status."""
+    """Run one command and return its exit status."""
     print_anything()
     options = parser().parse_args(arguments)
     try:

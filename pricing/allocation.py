@@ -1,7 +1,7 @@
-"""PURE: idle and shared cost, allocated to teams by a dated policy: in proportion to use, evenly, or by fixed shares.
+"""PURE: allocation of idle and shared cost to teams by a dated policy: in proportion to use, evenly, or by fixed shares.
 
 An amount is rounded once as a whole and split by largest remainder, ties to the earlier name, so that parts add up to it.
-Without a policy idle time is shown and billed to nobody. Where nobody used a pool its idle time stays with the platform.
+Without a policy idle time is shown and billed to nobody. Where no team used a pool its idle time stays with the platform.
 
 Source: FinOps on shared cost (proportional, even, fixed share); F02 to F06 for the split.
 """
@@ -25,7 +25,7 @@ ALLOCATED: Final = (IDLE, SHARED)
 
 
 class Method(StrEnum):
-    """How an amount is split: by use, the same for each that used anything, or as the policy says."""
+    """Way of splitting an amount: in proportion to use, equally among the teams that used anything, or by fixed shares."""
 
     PROPORTIONAL = "proportional"
     EVEN = "even"
@@ -33,14 +33,14 @@ class Method(StrEnum):
 
 
 class AllocationError(UserError, ValueError):
-    """Shares that do not split anything."""
+    """Shares that cannot split an amount."""
 
     code = "cost_allocation"
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """A method; `shares` are ratios by team that add up to 1, for FIXED only."""
+    """Method of a split; `shares` are ratios by team that add up to 1, for FIXED only."""
 
     method: Method
     shares: Mapping[str, Decimal] = field(default_factory=dict)
@@ -54,14 +54,14 @@ class Split:
             ))
 
     def weights(self, used: Mapping[str, Number]) -> dict[str, Fraction]:
-        """The weight of each team that gets a part, by name; `used` is what each used."""
+        """Return the weight of each team that gets a part, by name; `used` is the use of each team."""
         if self.method is Method.FIXED:
             return {team: fraction_of(share) for team, share in sorted(self.shares.items())}
         known = {team: fraction_of(amount) for team, amount in sorted(used.items()) if amount > 0}
         return known if self.method is Method.PROPORTIONAL else dict.fromkeys(known, Fraction(1))
 
     def of(self, amount: Decimal, used: Mapping[str, Number]) -> dict[str, Decimal]:
-        """Parts of an amount of 2 decimals by team; they add up to it. None where nobody used anything.
+        """Split an amount of 2 decimals into parts by team that add up to it; return {} where no team used anything.
 
         >>> Split(Method.EVEN).of(Decimal("100.00"), {"a": 5, "b": 1, "c": 1})
         {'a': Decimal('33.34'), 'b': Decimal('33.33'), 'c': Decimal('33.33')}
@@ -74,7 +74,7 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class IdleRule:
-    """Idle time of a pool, at `price` per GPU-hour."""
+    """Rule for idle time of a pool, at `price` per GPU-hour."""
 
     cluster: str
     accelerator: str
@@ -84,9 +84,9 @@ class IdleRule:
 
 @dataclass(frozen=True, slots=True)
 class SharedRule:
-    """A cost of the platform per month; in proportion to use means to what each team is charged directly.
+    """Monthly cost of the platform; PROPORTIONAL splits it by the direct charges of each team.
 
-    `measured`: the amount is what was kept and asked for in one month, that with which the policy begins.
+    `measured`: the amount was measured (storage kept, requests) in one month, the one with which the policy begins.
     """
 
     name: str
@@ -97,7 +97,7 @@ class SharedRule:
 
 @dataclass(frozen=True, slots=True)
 class AllocationPolicy:
-    """The rules for billing months that begin in [valid_from, valid_until)."""
+    """Allocation rules for billing months that begin in [valid_from, valid_until)."""
 
     name: str
     valid_from: datetime
@@ -106,16 +106,16 @@ class AllocationPolicy:
     shared: tuple[SharedRule, ...] = ()
 
     def unmeasured(self, month_start: datetime) -> tuple[SharedRule, ...]:
-        """The costs of which a month that begins so has no figures of its own: another month's never stand for them."""
+        """Return measured costs without an amount for the month that begins at `month_start`: amounts are never reused."""
         return tuple(one for one in self.shared if one.measured) if month_start != self.valid_from else ()
 
     def rule_of(self, cluster: str, accelerator: str) -> IdleRule | None:
-        """The rule of a pool, or None: then its idle time is shown and not billed."""
+        """Return the rule of a pool, or None: then its idle time is shown and not billed."""
         return next((one for one in self.idle if (one.cluster, one.accelerator) == (cluster, accelerator)), None)
 
 
 def idle_amount(rule: IdleRule, idle_us: Decimal) -> Decimal:
-    """Device-microseconds of idle time as an amount, rounded once.
+    """Return the amount of idle time in device-microseconds, rounded once.
 
     >>> idle_amount(IdleRule("hq-1", "H800", Decimal("6"), Split(Method.EVEN)), Decimal(10 * 3_600_000_000))
     Decimal('60.00')
@@ -126,7 +126,7 @@ def idle_amount(rule: IdleRule, idle_us: Decimal) -> Decimal:
 def idle_charges(
     policy: AllocationPolicy, rule: IdleRule, idle_us: Decimal, used: Mapping[str, Number], month: str
 ) -> list[Charge]:
-    """The idle time of a pool as one charge a team. The quantity of such a line is the amount itself, at 1 each."""
+    """Return the idle time of a pool as one charge per team; the quantity of a charge is the amount, its unit price 1."""
     key = _key(policy, IDLE, rule.accelerator, rule.split.method, month)
     return _charges(
         key.changed(cluster=rule.cluster, accelerator=rule.accelerator), rule.split.of(idle_amount(rule, idle_us), used)
@@ -136,7 +136,7 @@ def idle_charges(
 def shared_charges(
     policy: AllocationPolicy, rule: SharedRule, charged: Mapping[str, Number], month: str
 ) -> list[Charge]:
-    """A shared cost as one charge a team."""
+    """Return a shared cost as one charge per team."""
     return _charges(_key(policy, SHARED, rule.name, rule.split.method, month), rule.split.of(rule.amount, charged))
 
 

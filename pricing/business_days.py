@@ -1,4 +1,4 @@
-"""PURE: business days of a company, and how many of them lie between the announcement of a price and its start."""
+"""PURE: business days of a company, for the notice period between the announcement of a price and its start."""
 
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
@@ -9,13 +9,13 @@ SATURDAY = 5
 
 @dataclass(frozen=True, slots=True)
 class BusinessCalendar:
-    """Days without work beside Saturdays and Sundays, and Saturdays and Sundays that are worked."""
+    """Public holidays, and Saturdays and Sundays that are working days."""
 
     holidays: frozenset[date] = frozenset()
     working_days: frozenset[date] = frozenset()
 
     def works(self, day: date) -> bool:
-        """Whether a day counts.
+        """Return True if a day is a business day.
 
         >>> week = BusinessCalendar(frozenset({date(2026, 10, 1)}), frozenset({date(2026, 10, 10)}))
         >>> [week.works(date(2026, 10, number)) for number in (1, 2, 3, 10)]
@@ -30,7 +30,7 @@ WEEKDAYS = BusinessCalendar()
 def business_days_between(
     announced: datetime, effective: datetime, zone: str, calendar: BusinessCalendar = WEEKDAYS
 ) -> int:
-    """Business days after the day of announcement, up to and including the first day in force, in local days.
+    """Count the business days after the day of announcement, up to and including the first day in force, in local days.
 
     0 where the change takes effect on the day of announcement or before.
 
@@ -48,5 +48,6 @@ def business_days_between(
     weeks, days = divmod(max((last - first).days, 0), 7)
     rest = (first + timedelta(days=number) for number in range(1, days + 1))
     weekdays = weeks * SATURDAY + sum(day.weekday() < SATURDAY for day in rest)
+    # holidays on weekdays subtract, working weekends add; other special days change nothing
     special = (day for day in calendar.holidays | calendar.working_days if first < day <= last)
     return weekdays + sum(calendar.works(day) - (day.weekday() < SATURDAY) for day in special)

@@ -1,7 +1,7 @@
-"""PURE: energy -> kg of CO2. Information on an invoice, never a monetary line.
+"""PURE: conversion of energy to kg of CO2. Information on an invoice, never a monetary line.
 
-Factors of different bases never mix: official averages count what plants emit, lifecycle factors also what was emitted
-before. Location-based is shown by default; where green certificates are counted, the rest takes the residual factor.
+Factors of different bases never mix: official averages count emissions of power plants, lifecycle factors also those of
+building them and of fuel. Location-based is shown by default; with green certificates the rest takes the residual factor.
 """
 
 from dataclasses import dataclass
@@ -13,14 +13,14 @@ from pricing.fields import Bound, FieldReader
 
 
 class CarbonError(UserError, ValueError):
-    """Factors that cannot be combined."""
+    """Carbon factors that cannot be combined, or no known factor."""
 
     code = "carbon"
 
 
 @dataclass(frozen=True, slots=True)
 class CarbonFactor:
-    """Emissions of a kWh, kg of CO2 per kWh, of a region and year; `basis` says what is counted."""
+    """Emissions in kg of CO2 per kWh of a region and year; `basis` says which emissions are counted."""
 
     region: str
     year: int
@@ -63,9 +63,9 @@ BASES: Final = (OFFICIAL, RESIDUAL, LIFECYCLE)
 
 
 def read_factor(reader: FieldReader, name: str, bound: Bound, *, required: bool) -> Fraction | None:
-    """Kg per kWh: the number of the field `name`, or the known factor of `carbon_region`, `carbon_year`, `carbon_basis`.
+    """Read kg per kWh: the number of field `name`, or the known factor of `carbon_region`, `carbon_year`, `carbon_basis`.
 
-    None where neither is given, or where a problem was noted.
+    Returns None where neither is given, or where a problem was noted.
     """
     if not reader.has(REGION):
         for other in OF_A_REGION[1:]:
@@ -86,7 +86,7 @@ def read_factor(reader: FieldReader, name: str, bound: Bound, *, required: bool)
 
 
 def carbon_factor(region: str, year: int, basis: str) -> Fraction:
-    """Emissions of a kWh in kg.  Raises CarbonError: there is no nearest year and no neighbouring region.
+    """Return the emissions of a kWh in kg.  Raises CarbonError: no nearest year and no neighbouring region is taken.
 
     >>> carbon_factor("CN", 2023, OFFICIAL)
     Fraction(2653, 5000)
@@ -100,7 +100,7 @@ def carbon_factor(region: str, year: int, basis: str) -> Fraction:
 
 
 def kg_co2(facility_kwh: Fraction, kg_per_kwh: Fraction) -> Fraction:
-    """CO2 [kg] = kWh at the meter of the building x factor.
+    """Return CO2 [kg] = kWh at the meter of the building x factor.
 
     >>> kg_co2(Fraction("50.128"), Fraction("0.5306")) == Fraction("26.5979168")
     True
@@ -111,7 +111,7 @@ def kg_co2(facility_kwh: Fraction, kg_per_kwh: Fraction) -> Fraction:
 
 
 def carbon_intensity(kg_operational: Fraction, kg_embodied: Fraction, units: Fraction) -> Fraction:
-    """SCI [kg/unit] = (E x I + M) / R: operational and embodied emissions per unit of work.
+    """Return SCI [kg/unit] = (E x I + M) / R: operational and embodied emissions per unit of work.
 
     Source: FS14; Software Carbon Intensity, ISO/IEC 21031.
     """

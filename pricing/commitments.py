@@ -1,10 +1,9 @@
-"""PURE: take-or-pay commitments: which part of a month's usage they cover, and what of them stays unused.
+"""PURE: take-or-pay commitments: the part of a month's usage that they cover, and the hours that stay unused.
 
-A team buys so many GPU-hours of an accelerator per month at a price of their own, used or not. Within a month the hours
-are used up in the order of time; where several namespaces hold devices at once, in the order of their names. Of several
-commitments that are in force at once the one that ends first within the month is used up first, of those that run to the
-end of the month the one that began first. What is beyond them is on-demand. Hours do not roll over. Time that the platform
-carries uses up nothing.
+A team buys a number of GPU-hours of an accelerator per month at a contracted price, used or not. Within a month hours are
+used in order of time; where several namespaces have devices at once, in order of their names. Of several commitments in
+force at once the one that ends first within the month is used first; of those that run to the end of the month, the one
+that began first. Usage beyond them is on-demand. Hours do not roll over. Time that the platform carries uses no hours.
 
 Source: FE13 and vector F13.
 """
@@ -28,7 +27,7 @@ USED: Final = "used"
 UNUSED: Final = "unused"
 HOURS_PLACES: Final = 6
 WITHHELD_FOR: Final = timedelta(days=3)
-"""As with forecasts: before that many days the past says too little."""
+"""Period without a pace, as with forecasts: earlier there is too little usage to extrapolate."""
 PACE_PLACES: Final = 4
 
 
@@ -45,22 +44,22 @@ class Commitment:
     valid_until: datetime | None = None
 
     def covers(self, instant: datetime) -> bool:
-        """Whether `instant` lies in [valid_from, valid_until)."""
+        """Return True if `instant` lies in [valid_from, valid_until)."""
         return self.valid_from <= instant and (self.valid_until is None or instant < self.valid_until)
 
     def overlaps(self, start: datetime, end: datetime | None) -> bool:
-        """Whether it is in force at some time from `start` to `end`, which is None where there is no end."""
+        """Return True if the commitment is in force at some time in [start, end); `end` None: without end."""
         return (self.valid_until is None or start < self.valid_until) and (end is None or self.valid_from < end)
 
     def part_of(self, month: Interval) -> Interval | None:
-        """The part of a month in which it is in force, or None."""
+        """Return the part of a month in which the commitment is in force, or None."""
         start, end = max(self.valid_from, month.start), min(self.valid_until or month.end, month.end)
         return Interval(start, end) if start < end else None
 
     def bought(self, month: Interval) -> Decimal:
-        """Device-microseconds bought for a month; of a month in which it starts or ends, by the share of elapsed time.
+        """Return the device-microseconds bought for a month; where it starts or ends within, in proportion to elapsed time.
 
-        A share is stated in GPU-hours with 6 decimals, half up, so that what a document shows is what is billed.
+        The part is in GPU-hours with 6 decimals, half up, so that the quantity on a document is the quantity that is billed.
         """
         part = self.part_of(month)
         if part is None:
@@ -79,7 +78,7 @@ class Covered:
 
 @dataclass(frozen=True, slots=True)
 class Unused:
-    """Device-microseconds that were bought and not used. Late usage takes from them: then `returned` says how much."""
+    """Device-microseconds bought and not used; `returned`: hours billed as unused that late usage now takes."""
 
     commitment: Commitment
     device_us: Decimal
@@ -89,7 +88,7 @@ class Unused:
 
 @dataclass
 class Cover:
-    """Usage parted into what commitments pay for and the `rest`, in the order of time, and what they have left."""
+    """Usage split into the part that commitments pay for and the `rest`, in order of time, and unused hours."""
 
     covered: list[Covered] = field(default_factory=list)
     rest: list[GpuUsage] = field(default_factory=list)
@@ -97,28 +96,28 @@ class Cover:
 
 
 class CommitmentBook:
-    """All commitments, dated; those of one team on one accelerator add up where they overlap."""
+    """Dated commitments of all teams; those of one team on one accelerator add up where they overlap."""
 
     def __init__(self, commitments: Iterable[Commitment]) -> None:
         self.commitments = sorted(commitments, key=lambda one: (one.team, one.accelerator, one.valid_from))
 
     def changes(self) -> set[datetime]:
-        """Every instant at which a commitment begins or ends."""
+        """Return every instant at which a commitment begins or ends."""
         return {at for one in self.commitments for at in (one.valid_from, one.valid_until) if at is not None}
 
     def of_month(self, month: Interval) -> list[Commitment]:
-        """The commitments that are in force in any part of a month."""
+        """Return the commitments that are in force in any part of a month."""
         return [one for one in self.commitments if one.part_of(month) is not None]
 
     def beside(self, one: Commitment, month: Interval) -> list[Commitment]:
-        """Others that pay for the same usage at some time of a month."""
+        """Return the other commitments that pay for the same usage at some time of a month."""
         part = one.part_of(month)
         found = self.of_month(part) if part else []
         alike = [other for other in found if (other.team, other.accelerator) == (one.team, one.accelerator)]
         return [other for other in alike if other.name != one.name]
 
     def for_usage(self, usage: GpuUsage, card: RateCard) -> list[Commitment]:
-        """The commitments that may pay for a piece of usage; slices with a price of their own are in none."""
+        """Return the commitments that may pay for a piece of usage; none for slices that have their own price."""
         found = [
             one for one in self.commitments
             if one.team == usage.team and one.accelerator == usage.accelerator and one.covers(usage.at)
@@ -137,9 +136,9 @@ def _whole_device(price: GpuPrice) -> bool:
 
 
 def first_to_end(one: Commitment, month: Interval) -> tuple[datetime, datetime, str]:
-    """Sorts commitments as they are used up: what ends first in a month would be lost first.
+    """Return the sort key by which commitments are used: first the one that ends first in the month.
 
-    An end after the month does not count: it may be agreed when the month is closed, and changes nothing that was billed.
+    An end after the month does not count: it may be agreed after the close and must not change what was billed.
     """
     return min(one.valid_until or month.end, month.end), one.valid_from, one.name
 
@@ -148,12 +147,12 @@ UsageId = tuple[datetime, str, str, str, str]
 
 
 def usage_id(usage: GpuUsage) -> UsageId:
-    """What distinguishes pieces of device usage of one rating; sorts in the order in which commitments are used up."""
+    """Return the key of a piece of device usage within one rating; sorts in the order in which commitments are used."""
     return (usage.at, usage.cluster, usage.namespace, usage.accelerator, usage.resource)
 
 
 def carried_of(carried: Iterable[GpuUsage]) -> dict[UsageId, Decimal]:
-    """Device-microseconds that the platform carries, by piece of usage."""
+    """Sum device-microseconds that the platform carries, by piece of usage."""
     sums: dict[UsageId, Decimal] = {}
     for usage in carried:
         name = usage_id(usage)
@@ -169,10 +168,10 @@ def cover(
     usages: Sequence[GpuUsage], carried: Iterable[GpuUsage], book: CommitmentBook, card: RateCard, *,
     window: Interval, month: str, used_before: dict[str, Decimal] | None = None,
 ) -> Cover:  # fmt: skip
-    """Part the usage of a month.
+    """Split the usage of a month into committed, on-demand and unused.
 
-    `used_before` is None for the month's own close, which bills what stays unused. Of late usage it says what the
-    commitments paid for in earlier closes: hours that were billed as unused pay for it, and are taken back as such.
+    `used_before` is None for the month's own close, which bills unused hours. For late usage it has the hours that
+    commitments paid for in earlier closes: late usage takes hours that were billed as unused, and those are credited.
     """
     late = used_before is not None
     bought = {one.name: one.bought(window) for one in book.of_month(window)}
@@ -181,6 +180,7 @@ def cover(
         for name, hours in bought.items()
     }
     free, found, taken = carried_of(carried), Cover(), dict.fromkeys(bought, Decimal(0))
+    # the order decides which usage is on-demand: a re-rated month must give the same lines
     for usage in sorted(usages, key=usage_id):
         rest, eligible = usage.device_us, _eligible(usage, free)
         for commitment in sorted(book.for_usage(usage, card), key=lambda one: first_to_end(one, window)):
@@ -193,6 +193,7 @@ def cover(
             found.rest.append(usage)
         elif rest:
             found.rest.append(_part(usage, rest))
+    # late usage takes hours that the close billed as unused: that is the quantity to credit
     quantities = taken if late else left
     found.unused = [
         Unused(one, quantities[one.name], month, late) for one in book.of_month(window) if quantities[one.name]
@@ -201,14 +202,14 @@ def cover(
 
 
 def _part(usage: GpuUsage, device_us: Decimal) -> GpuUsage:
-    """A part of whole-device usage, whose price counts device time only."""
+    """Return a part of whole-device usage; its price counts device time only, so both quantities are equal."""
     return structs.replace(usage, device_us=device_us, unit_us=device_us)
 
 
 def rate_commitments(found: Cover, card: RateCard, carbon_at: CarbonAt | None = None) -> Rated:
-    """Covered usage at the committed price, one line per namespace and price version, and what stays unused as a line.
+    """Rate covered usage at the committed price, one line per namespace and price version, and unused hours as a line.
 
-    Covered usage that nobody prices is none: `CommitmentBook.for_usage` asks the card.
+    Covered usage without a price does not occur: `CommitmentBook.for_usage` asks the rate card.
     """
     charges = gpu_charges(((used_line(item, card), item.usage) for item in found.covered), carbon_at)
     charges += [unused_charge(item) for item in found.unused]
@@ -216,13 +217,13 @@ def rate_commitments(found: Cover, card: RateCard, carbon_at: CarbonAt | None = 
 
 
 def used_line(item: Covered, card: RateCard) -> tuple[LineKey, GpuPrice]:
-    """The line of covered usage, at the committed price."""
+    """Return the line of covered usage, at the committed price."""
     line, price = gpu_line(item.usage, card)
     return line.changed(kind=KIND, policy=item.commitment.name, reason=USED), replace(price, price=item.commitment.price)
 
 
 def unused_line(item: Unused) -> LineKey:
-    """The line of what stays unused; it has no place."""
+    """Return the line of unused hours; it has no cluster and no namespace."""
     one = item.commitment
     return LineKey(
         team=one.team, platform=False, correction=item.returned, charge_period=item.month, kind=KIND,
@@ -232,14 +233,14 @@ def unused_line(item: Unused) -> LineKey:
 
 
 def unused_charge(item: Unused) -> Charge:
-    """The charge of what stays unused. Late usage was billed as unused before: that is taken back with the other sign."""
+    """Return the charge of unused hours, or the credit for those that late usage takes."""
     price = item.commitment.price
     return Charge(unused_line(item), item.device_us, -price if item.returned else price)
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """`burn`: used share over elapsed share of the time, 1 where all of it will just be used.
+    """Pace of a commitment. `burn`: used share over elapsed share of the time; 1 where exactly all hours will be used.
 
     `used` and `unused`: GPU-hours expected by the end; `beyond`: hours on demand, over what was bought.
     """
@@ -251,10 +252,10 @@ class Pace:
 
 
 def pace_of(*, bought: Decimal, held: Decimal, part: Interval, now: datetime) -> Pace | None:
-    """The use of a commitment if the rest of its part of the month goes on as it did so far.
+    """Extrapolate the use of a commitment over its part of the month at the pace so far.
 
-    expected [GPU-h] = held * part / elapsed.  `held`: GPU-hours that it paid for, and those beyond it. None before
-    three days, or from the end of the part on, when nothing is left to expect.  Source: FINOPS_PRACTICE, F-1 and burn rate.
+    expected [GPU-h] = held * part / elapsed.  `held`: GPU-hours that it paid for, and those beyond it. None in the first
+    three days, and from the end of the part on, when nothing is left to expect.  Source: FINOPS_PRACTICE, F-1 and burn rate.
 
     >>> from datetime import UTC
     >>> month = Interval(datetime(2026, 11, 1, tzinfo=UTC), datetime(2026, 12, 1, tzinfo=UTC))

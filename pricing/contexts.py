@@ -1,8 +1,8 @@
-"""PURE: buckets of prompt lengths in which the tokens of a model have prices of their own.
+"""PURE: buckets of prompt lengths in which the tokens of a model have their own prices.
 
 Long prompts cost more per token than short ones. A model's prices may therefore be in buckets of the input tokens of a
-request (all of them, cached included): each ends with its last length, the next begins one token later, the last is
-open. A class of tokens in a bucket is a class with a price of its own: `input@32769+`, in lists, charges and lines alike.
+request (cached tokens included): a bucket ends with its last length, the next begins one token later, the last is open.
+A token class in a bucket is a class with its own price: `input@32769+`, in lists, charges and lines alike.
 
 Source: FT2 (a bucket where prices differ by more than 20 %), FS10b (attention grows with the length).
 """
@@ -13,12 +13,12 @@ from typing import Final
 
 SEPARATOR: Final = "@"
 LONGEST: Final = 99_999_999
-"""The longest prompt that a bucket may end with: no engine takes a hundredth of it."""
+"""Longest prompt that a bucket may end with: no engine takes a hundredth of it."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Context:
-    """Requests of `first` to `last` input tokens, both included; no `last`: of `first` and more."""
+    """Bucket of requests of `first` to `last` input tokens, both included; `last` None: no upper end."""
 
     first: int
     last: int | None
@@ -27,12 +27,12 @@ class Context:
         return f"{self.first}+" if self.last is None else f"{self.first}-{self.last}"
 
     def holds(self, input_tokens: int) -> bool:
-        """Whether a request of so many input tokens is priced in this bucket."""
+        """Return True if a request of so many input tokens is priced in this bucket."""
         return self.first <= input_tokens and (self.last is None or input_tokens <= self.last)
 
 
 def contexts_of(bounds: Iterable[int]) -> tuple[Context, ...]:
-    """The buckets that end with `bounds` (ascending), and the open one after them; none where there is no bound.
+    """Return the buckets that end with `bounds` (ascending), and the open one after them; () where there is no bound.
 
     >>> [str(context) for context in contexts_of([8192, 32768])]
     ['0-8192', '8193-32768', '32769+']
@@ -45,7 +45,7 @@ def contexts_of(bounds: Iterable[int]) -> tuple[Context, ...]:
 
 
 def priced_class(token_class: str, context: str) -> str:
-    """A class of tokens with the bucket it is priced in, where there is one.
+    """Return a token class with the bucket in which it is priced, if any.
 
     >>> priced_class("input", "32769+"), priced_class("input", "")
     ('input@32769+', 'input')
@@ -54,7 +54,7 @@ def priced_class(token_class: str, context: str) -> str:
 
 
 def class_and_context(priced: str) -> tuple[str, str]:
-    """The class of tokens, and the bucket or an empty text.
+    """Split a priced class into token class and bucket; the bucket is "" where there is none.
 
     >>> class_and_context("output@0-8192"), class_and_context("output")
     (('output', '0-8192'), ('output', ''))
@@ -64,7 +64,7 @@ def class_and_context(priced: str) -> tuple[str, str]:
 
 
 def parse_context(text: str) -> Context:
-    """A bucket as it was written.  Raises ValueError for anything else.
+    """Parse a bucket.  Raises ValueError for any other text.
 
     >>> parse_context("32769+")
     Context(first=32769, last=None)
@@ -77,7 +77,7 @@ def parse_context(text: str) -> Context:
 
 
 def in_order(priced: str) -> str:
-    """A text that sorts a class by its bucket's first length rather than by the digits of it.
+    """Return a sort key of a priced class: by the first length of its bucket, not by the digits of it.
 
     >>> sorted(["input@131073+", "input@0-8192", "input@8193-131072"], key=in_order)
     ['input@0-8192', 'input@8193-131072', 'input@131073+']
@@ -87,7 +87,7 @@ def in_order(priced: str) -> str:
 
 
 def bounds_by_model(priced: Iterable[tuple[str, str]]) -> dict[str, tuple[int, ...]]:
-    """Of (model, priced class): where the buckets of each model end, ascending; models without buckets are left out.
+    """Return the ends of the buckets of each model, ascending, from (model, priced class); models without are left out.
 
     >>> bounds_by_model([("a", "input@0-8192"), ("a", "input@8193+"), ("b", "input")])
     {'a': (8192,)}

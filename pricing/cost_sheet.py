@@ -1,4 +1,4 @@
-"""PURE: a cost sheet and what its fields may hold. Every bad field gets a message with its value and its range.
+"""PURE: cost sheet and the ranges of its fields. Every bad field gets a message with its value and its range.
 
 The ranges are chosen so that the usual slips fall outside of them: watts for kilowatts, percent for a ratio, months for
 years, a price per MWh for one per kWh, servers for GPUs.
@@ -40,7 +40,7 @@ SIMPLE: Final[dict[str, Bound]] = {
     "software_per_month": Bound("0", "1e12", "currency per cluster and month"),
     "hours_per_month": Bound("600", "800", "hours", "730 x 12 is a year"),
 }
-"""Required, but where there is a default."""
+"""Required fields, except those with a default."""
 
 DEFAULTS: Final = {"hours_per_month": "730"}
 
@@ -66,7 +66,7 @@ COMPLETE: Final[dict[str, Bound]] = {
     "pool_gpus": Bound("1", "1e7", "GPUs of this kind", whole=True),
     "margin": Bound("0", "1", "ratio of the price, in place of markup", "20 % is 0.20", below_high=True),
 }
-"""Optional."""
+"""Optional fields."""
 
 BY_LOCATION: Final = "carbon_kg_per_kwh"
 FOOTPRINT: Final[dict[str, Bound]] = {
@@ -74,12 +74,12 @@ FOOTPRINT: Final[dict[str, Bound]] = {
     "carbon_market_kg_per_kwh": Bound("0", "3", "kg per kWh", "530 g are 0.530"),
     "embodied_kg_per_gpu": Bound("0", "1e6", "kg of CO2 of making one GPU with its share of the server"),
 }
-"""Optional, and no part of any price."""
+"""Optional fields that are no part of any price."""
 
 ANNUITY: Final = "annuity"
 MEAN_BOOK_VALUE: Final = "mean-book-value"
 CHOICES: Final = {"capital_method": (ANNUITY, MEAN_BOOK_VALUE), "rent_includes_power": ("true", "false")}
-"""Optional words."""
+"""Optional fields of fixed words."""
 
 TOGETHER: Final = (
     ("spare_gpus", "installed_gpus"),
@@ -87,34 +87,34 @@ TOGETHER: Final = (
     ("scratch_tb_per_gpu", "storage_price_per_tb_month"),
     ("operations_share", "pool_gpus"),
 )
-"""Neither says anything without the other, but for installed GPUs of which none are spare."""
+"""Fields that are given together; installed GPUs may be given without spares."""
 
 NAMES: Final = ("accelerator", "currency")
 FIELDS: Final = (
     *NAMES, *SIMPLE, *COMPLETE, *FOOTPRINT, *CHOICES, "tariff", METERED_ENERGY, *OF_A_REGION, *LISTING_FIELDS,
 )  # fmt: skip
-"""Every field that a sheet may have."""
+"""Fields that a sheet may have."""
 
 INSTEAD: Final = (
     ("margin", "markup"), (METERED_ENERGY, "metered_kwh_per_gpu_hour"), ("cluster_capital", "operations_share"),
 )  # fmt: skip
-"""Two ways to say one thing: only one of them is given."""
+"""Alternatives: only one of each pair is given."""
 
 RENT_PAYS: Final = ("electricity_price_per_kwh", "tariff", "demand_charge_per_kw_month")
 DEAR_CURRENCIES: Final = ("AUD", "CAD", "CHF", "CNY", "EUR", "GBP", "HKD", "RMB", "SGD", "USD")
 DEAREST_KWH: Final = 10
-"""Above it, a price in one of these currencies is per MWh or in cents."""
+"""Dearest plausible kWh: above it, a price in one of these currencies is per MWh or in cents."""
 
 
 class CostSheetError(InputError):
-    """A sheet that gives no cost; `messages` has one line per bad field."""
+    """Cost sheet with bad fields; `messages` has one line per bad field."""
 
     code = "cost_sheet"
 
 
 @dataclass(frozen=True)
 class CostSheet:
-    """A checked sheet: names, numbers as exact rationals, and the electricity tariff."""
+    """Checked cost sheet: names, numbers as exact rationals, and the electricity tariff."""
 
     accelerator: str
     currency: str
@@ -128,9 +128,9 @@ class CostSheet:
 
     @property
     def markup(self) -> Fraction:
-        """Share of the cost that is added to it: P = C (1 + markup). A margin m on the price is a markup of m / (1 - m).
+        """Return the share added to the cost: P = C (1 + markup). A margin m on the price is a markup of m / (1 - m).
 
-        A fifth of the price is a quarter of the cost.  Source: FS6.
+        A margin of a fifth is a markup of a quarter.  Source: FS6.
         """
         margin = self.get("margin")
         return margin / (1 - margin) if self.has("margin") else self["markup"]
@@ -139,11 +139,11 @@ class CostSheet:
         return self.numbers[field]
 
     def has(self, field: str) -> bool:
-        """Whether the optional field was given."""
+        """Return True if an optional field was given."""
         return field in self.numbers
 
     def get(self, field: str, default: int = 0) -> Fraction:
-        """The optional field, or `default`."""
+        """Return an optional field, or `default`."""
         return self.numbers.get(field, Fraction(default))
 
 
@@ -181,7 +181,7 @@ def _numbers(reader: FieldReader, rented: bool) -> dict[str, Fraction]:
 
 
 def _tariff(reader: FieldReader, numbers: dict[str, Fraction], currency: str) -> Tariff | None:
-    """The tariff of the sheet; a `tariff` takes the place of the flat price, which is then the base of its ratios."""
+    """Read the tariff; a `tariff` replaces the flat price, which is then the base of its ratios."""
     base = numbers.get("electricity_price_per_kwh")
     field = "tariff" if reader.has("tariff") else "electricity_price_per_kwh"
     if field == "tariff":
@@ -195,7 +195,7 @@ def _tariff(reader: FieldReader, numbers: dict[str, Fraction], currency: str) ->
 
 
 def _refuse_mean(reader: FieldReader, field: str, mean: Fraction, currency: str) -> None:
-    """Single hours may cost less than nothing on a market, their mean may not."""
+    """Refuse an implausible mean price: single hours may cost less than nothing on a market, their mean may not."""
     given = Message("the mean price") if field == "tariff" else shown(reader.fields[field])
     if mean < 0:
         reader.refuse(field, Message("%(value)s must not be below 0 (%(currency)s per kWh)", value=given, currency=currency))
@@ -244,7 +244,7 @@ def _refuse_counts(reader: FieldReader, numbers: Mapping[str, Fraction]) -> None
 
 
 def _refuse_wholes(reader: FieldReader, numbers: Mapping[str, Fraction]) -> None:
-    """A part that is larger than its whole."""
+    """Refuse a part that is larger than its whole."""
     capital, watts, per_server = capital_per_gpu(numbers), power_kw(numbers), numbers.get("gpus_per_server")
     whole, rack = numbers.get("cluster_capital"), numbers.get("rack_power_kw")
     if whole is not None and capital is not None and whole < capital:
@@ -260,9 +260,9 @@ def _refuse_wholes(reader: FieldReader, numbers: Mapping[str, Fraction]) -> None
 
 
 def capital_per_gpu(numbers: Mapping[str, Fraction]) -> Fraction | None:
-    """Purchase price of one GPU with its share of the server and its network ports: K = K_server/n + K_gpu + k_port x p.
+    """Return the price of one GPU with its share of server and network ports: K = K_server/n + K_gpu + k_port x p.
 
-    None where one of them is not known. Dividing the server by its GPUs matters: undivided, the hardware cost of the
+    None where a field is not known. Dividing the server by its GPUs matters: undivided, the hardware cost of the
     worked example is 2.296 times too high.  Source: FS2.
     """
     names = ("server_price", "gpus_per_server", "gpu_price", "ports_per_gpu", "network_price_per_port")
@@ -273,7 +273,7 @@ def capital_per_gpu(numbers: Mapping[str, Fraction]) -> Fraction | None:
 
 
 def power_kw(numbers: Mapping[str, Fraction]) -> Fraction | None:
-    """Nameplate power of one GPU with its share of the rest of the server, in kW at the rack; None where not known.
+    """Return nameplate power of one GPU with its share of the rest of the server, in kW at the rack; None where unknown.
 
     Source: FS3.
     """

@@ -1,4 +1,4 @@
-"""PURE: how many decimals amounts of a currency have. Source: ISO 4217:2015, list one (funds and metals are none)."""
+"""PURE: decimals of amounts by currency. Source: ISO 4217:2015, list one (without funds and metals)."""
 
 import re
 from typing import Final
@@ -18,13 +18,13 @@ FINER: Final = {**dict.fromkeys(("BHD", "IQD", "JOD", "KWD", "LYD", "OMR", "TND"
 
 
 class CurrencyError(UserError, ValueError):
-    """A currency in which no amount can be billed."""
+    """Currency in which amounts cannot be billed."""
 
     code = "currency"
 
 
 def decimals_of(currency: str) -> int:
-    """Decimals of an amount in a currency, by its code.  Raises CurrencyError for one that has neither 0 nor 2.
+    """Return the decimals of an amount in a currency.  Raises CurrencyError unless it has 0 or 2.
 
     >>> decimals_of("CNY"), decimals_of("JPY")
     (2, 0)

@@ -1,7 +1,7 @@
-"""PURE: bytes of a JSON or YAML file -> plain values with exact numbers, and the line on which a field stands.
+"""PURE: parsing of JSON and YAML files into plain values with exact numbers, and the line of each field.
 
 Numbers never pass through a binary float: in JSON they become int or Decimal, in YAML they stay the text that was
-written. Duplicate fields are refused, because readers that keep the last one hide the first.
+written. Duplicate fields are refused: many parsers keep the last one and hide the first.
 """
 
 import json
@@ -24,14 +24,14 @@ MARKS: Final = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16", b"\x1f\x8b": "a gz
 
 
 class DocumentError(UserError, ValueError):
-    """A file that is no JSON or YAML document; one line."""
+    """File that is not a JSON or YAML document; the message has one line."""
 
     code = "document"
 
 
 @dataclass(frozen=True)
 class Document:
-    """A parsed file: its name for messages, its text and its value; `notes` say what the file leaves open."""
+    """Parsed file: its name for messages, its text and its value; `notes` say what the file leaves open."""
 
     name: str
     text: str
@@ -39,13 +39,13 @@ class Document:
     notes: tuple[str, ...] = ()
 
     def where(self, path: Path) -> str:
-        """File and line of a field, or of the nearest thing around it."""
+        """Return file and line of a field, or of the nearest mapping or list around it."""
         line = line_of(self.text, path)
         return f"{self.name} line {line}" if line else self.name
 
 
 def read_text(raw: bytes, name: str) -> str:
-    """The text of a file in UTF-8, with or without byte order mark.  Raises DocumentError."""
+    """Decode a file in UTF-8, with or without byte order mark.  Raises DocumentError."""
     if len(raw) > LARGEST_DOCUMENT:
         raise DocumentError(Message("%(name)s: larger than %(most)s bytes", name=name, most=LARGEST_DOCUMENT))
     for mark, kind in MARKS.items():
@@ -65,7 +65,7 @@ def read_text(raw: bytes, name: str) -> str:
 
 
 def parse_document(raw: bytes, name: str) -> Document:
-    """One JSON or YAML document.  Raises DocumentError with one line that names file and line.
+    """Parse one JSON or YAML document.  Raises DocumentError with one line that names file and line.
 
     >>> parse_document(b'{"pue": 1.3}', "a.json").value, parse_document(b"pue: 1.30", "a.yaml").value
     ({'pue': Decimal('1.3')}, {'pue': '1.30'})
@@ -78,7 +78,7 @@ def parse_document(raw: bytes, name: str) -> Document:
 
 
 def parse_json(text: str, name: str, first_line: int = 1) -> Any:
-    """A JSON value; non-integers are Decimal, NaN and duplicate fields are refused.  Raises DocumentError."""
+    """Parse a JSON value; non-integers become Decimal, NaN and duplicate fields are refused.  Raises DocumentError."""
     try:
         return json.loads(
             text, parse_float=Decimal, parse_int=_integer, parse_constant=_no_constant, object_pairs_hook=_object
@@ -103,14 +103,14 @@ def parse_json(text: str, name: str, first_line: int = 1) -> Any:
 
 
 def parse_json_lines(text: str, name: str) -> list[Any]:
-    """One JSON value per line; empty lines are skipped.  Raises DocumentError naming the line."""
+    """Parse one JSON value per line; empty lines are skipped.  Raises DocumentError naming the line."""
     return [
         parse_json(line, name, number) for number, line in enumerate(text.splitlines(), start=1) if line.strip()
     ]
 
 
 def parse_yaml(text: str, name: str) -> Any:
-    """A YAML value of mappings, lists, text, booleans and None; numbers stay text.  Raises DocumentError."""
+    """Parse YAML into mappings, lists, text, booleans and None; numbers stay text.  Raises DocumentError."""
     try:
         node = yaml.compose(text, Loader=_Composer)
         return _value(node) if node is not None else None
@@ -126,10 +126,11 @@ def parse_yaml(text: str, name: str) -> Any:
 
 
 def line_of(text: str, path: Path) -> int | None:
-    """The line on which a field stands, or the nearest mapping around it; None where it is unknown."""
+    """Return the line of a field, or of the nearest mapping around it; None where it is unknown."""
     if len(text) > LARGEST_SEARCHED:
         return None
     try:
+        # JSON is read as YAML here, and YAML forbids the tabs that JSON may be indented with
         node = yaml.compose(text.replace("\t", " "), Loader=_Composer)
     except (yaml.YAMLError, RecursionError):
         return None
@@ -144,13 +145,13 @@ def line_of(text: str, path: Path) -> int | None:
 
 class _Composer(yaml.SafeLoader):
     def fetch_flow_collection_start(self, token: type[yaml.Token]) -> None:
-        """Refuse depth before it is read: the scanner looks at every open bracket for each further one."""
+        """Refuse deep nesting before it is read: the scanner checks every open bracket for each further one."""
         if self.flow_level == MOST_NESTED:
             raise yaml.scanner.ScannerError(None, None, "nested too deeply", self.get_mark())
         super().fetch_flow_collection_start(token)
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        """Compose a node; a reference is refused, since nested ones expand without end."""
+        """Compose a node; refuse references, since nested ones expand without end."""
         if self.check_event(yaml.AliasEvent):
             raise yaml.composer.ComposerError(None, None, "references (*name) are not read", self.get_mark())
         return super().compose_node(parent, index)
@@ -189,6 +190,7 @@ def _pairs(node: yaml.MappingNode) -> Iterator[tuple[str, Any]]:
 
 
 def _integer(text: str) -> int | Decimal:
+    # int() of a long text takes quadratic time and raises above 4300 digits
     return int(text) if len(text) <= 60 else Decimal(text)
 
 

@@ -1,4 +1,4 @@
-"""PURE: model and hardware FLOP utilisation, and what a policy makes of them. Peaks: `metering.peaks`.
+"""PURE: model and hardware FLOP utilisation, and the multiplier that a policy gives a job. Peaks: `metering.peaks`.
 
 Bands (FM1): HFU strictly below the lower bound costs a penalty, MFU strictly above the upper one earns a reward;
 equality is neutral, values are compared unrounded. Missing or contradictory telemetry never changes a price.
@@ -24,21 +24,21 @@ MULTIPLIER_PLACES: Final = 12
 
 
 class Form(StrEnum):
-    """How a multiplier follows from what was measured."""
+    """Form of the multiplier: steps at the bands, or linear growth outside of them."""
 
     BANDS = "bands"
     LINEAR = "linear"
 
 
 class Metric(StrEnum):
-    """What the penalty looks at. HFU counts recomputed FLOP and rewards it by a third; MFU counts the model's own only."""
+    """Metric that the penalty is based on. HFU counts recomputed FLOP, a third more; MFU counts the model's own only."""
 
     HFU = "hfu"
     MFU = "mfu"
 
 
 class Workload(msgspec.Struct, frozen=True, gc=False):
-    """What decides the class of a job: kind of its controller, queue, product it runs on."""
+    """Facts that decide the class of a job: kind of its controller, queue, accelerator."""
 
     kind: str = ""
     queue: str = ""
@@ -47,10 +47,10 @@ class Workload(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class WorkloadClass:
-    """Bands of their own for some workloads, or none at all until `exempt_until` (an exemption ends: FM, gaming table).
+    """Class of workloads with its own bands, or exempt until `exempt_until` (an exemption ends: FM, gaming table).
 
     `kinds`, `queues` and `accelerators` are patterns (`*`, `?`); an empty one matches everything. A band that is None is
-    the policy's own.
+    that of the policy.
     """
 
     name: str
@@ -65,20 +65,20 @@ class WorkloadClass:
     penalise_on: Metric | None = None
 
     def matches(self, workload: Workload) -> bool:
-        """Whether a job is of this class."""
+        """Return True if a job is of this class."""
         asked = ((self.kinds, workload.kind), (self.queues, workload.queue), (self.accelerators, workload.accelerator))
         return all(not patterns or any(fnmatchcase(text, one) for one in patterns) for patterns, text in asked)
 
 
 @dataclass(frozen=True, slots=True)
 class EfficiencyPolicy:
-    """Bands in force from `valid_from`; all ratios from 0 to 1, `penalty` and `reward` as shares of the price.
+    """Efficiency bands in force from `valid_from`; all ratios from 0 to 1, `penalty` and `reward` as shares of the price.
 
-    `width`: over how much the linear form grows (FM4). `shadow`: judged and shown, but no money moves. `classes`: the first
-    that matches a job gives its bands. `unrewarded`: teams whose rewards are suspended because their telemetry was switched
-    off (FM3). `gather_short`: jobs too short to be judged are judged together, by team, namespace, class and day, so that
-    splitting a job avoids no penalty. `neutral_pool`: rewards are paid from the penalties of the month (FM6).
-    `penalise_on`: what `hfu_below` bounds; MFU where jobs recompute activations to escape the penalty (FM, gaming table).
+    `width`: range over which the linear form grows (FM4). `shadow`: showback, judged and shown without moving money.
+    `classes`: the first that matches a job gives its bands. `unrewarded`: teams whose rewards are suspended because their
+    telemetry was switched off (FM3). `gather_short`: jobs too short to be judged are judged together, by team, namespace,
+    class and day, so that splitting a job avoids no penalty. `neutral_pool`: rewards are paid from the penalties of the
+    month (FM6). `penalise_on`: metric that `hfu_below` bounds; MFU where jobs recompute to escape it (FM, gaming table).
     """
 
     name: str
@@ -100,11 +100,11 @@ class EfficiencyPolicy:
     penalise_on: Metric = Metric.HFU
 
     def class_of(self, workload: Workload) -> WorkloadClass | None:
-        """The class whose bands a job is judged by; None: the policy's own."""
+        """Return the class whose bands apply to a job; None: those of the policy."""
         return next((one for one in self.classes if one.matches(workload)), None)
 
     def bands_of(self, one: WorkloadClass | None) -> "EfficiencyPolicy":
-        """The policy with the bands of a class in place of its own."""
+        """Return the policy with the bands of a class in place of its own."""
         if one is None:
             return self
         own = {name: getattr(one, name) for name in BANDS if getattr(one, name) is not None}
@@ -115,7 +115,7 @@ BANDS: Final = ("hfu_below", "penalty", "mfu_above", "reward")
 
 
 class Verdict(msgspec.Struct, frozen=True, gc=False):
-    """What the GPU-hours of a job are multiplied with, and why."""
+    """Multiplier of the GPU-hours of a job, and its reason."""
 
     multiplier: Decimal
     reason: str
@@ -125,7 +125,7 @@ NEUTRAL: Final = Decimal(1)
 
 
 class Measured(TypedDict):
-    """What was measured of one job in one billing month; None for a metric that is missing."""
+    """Measurements of one job in one billing month; None for a metric that is missing."""
 
     gpu_seconds: Decimal
     minutes: Decimal
@@ -137,9 +137,9 @@ class Measured(TypedDict):
 def judge_workload(
     policy: EfficiencyPolicy, workload: Workload, *, at: datetime, team: str, **measured: Unpack[Measured]
 ) -> Verdict:
-    """Verdict on one job of one billing month by everything its policy says: class, exemption, form, suspension.
+    """Judge one job of one billing month by the whole policy: class, exemption, form, suspension.
 
-    `at`: beginning of the judged time; an exemption that has ended by then is void.
+    `at`: beginning of the judged time; an exemption that has ended by then no longer applies.
     """
     one = policy.class_of(workload)
     if one is not None and one.exempt_until is not None and at < one.exempt_until:
@@ -151,7 +151,7 @@ def judge_workload(
 
 
 def judge(policy: EfficiencyPolicy, **measured: Unpack[Measured]) -> Verdict:
-    """Verdict on one job of one billing month (FM1 with the eligibility of FM3) in the form of the policy.
+    """Judge one job of one billing month by the bands (FM1) after the eligibility check (FM3), in the form of the policy.
 
     >>> from datetime import UTC
     >>> bands = EfficiencyPolicy("bands", datetime(2026, 1, 1, tzinfo=UTC), Decimal("0.20"), Decimal("0.20"),
@@ -174,7 +174,7 @@ def judge(policy: EfficiencyPolicy, **measured: Unpack[Measured]) -> Verdict:
 
 
 def linear_verdict(policy: EfficiencyPolicy, *, used: Decimal, mfu: Decimal) -> Verdict:
-    """Verdict without a cliff: penalty and reward grow over the policy's width outside of the bands.
+    """Judge without a cliff: penalty and reward grow over the policy's width outside of the bands.
 
     multiplier = 1 + penalty x clamp((hfu_below - used) / width) - reward x clamp((MFU - mfu_above) / width)
 
@@ -192,10 +192,10 @@ def _clamped(excess: Fraction, width: Decimal) -> Fraction:
 
 
 def _ineligible(policy: EfficiencyPolicy, measured: Measured) -> str:
-    """Why a job is not judged, or empty text (FM3).
+    """Return the reason for not judging a job, or "" (FM3).
 
-    Without a metric there is nothing to say but that it is missing: even the minutes are measured minutes. A short job
-    need not be covered. Values out of range and MFU above HFU are data errors where enough was measured to say so.
+    A missing metric is reported before all else: even the minutes are measured minutes. A short job needs no coverage.
+    Values out of range and MFU above HFU are data errors, reported only where enough was measured.
     """
     coverage, mfu, hfu = measured["coverage"], measured["mfu"], measured["hfu"]
     if mfu is None or hfu is None:
@@ -210,7 +210,7 @@ def _ineligible(policy: EfficiencyPolicy, measured: Measured) -> str:
 
 
 def neutral_pool_share(penalties: Number, rewards: Number) -> Fraction:
-    """The share of promised rewards that penalties pay for: min(1, penalties / rewards); nothing promised, 1.
+    """Return the share of promised rewards that penalties pay for: min(1, penalties / rewards); 1 if none are promised.
 
     >>> neutral_pool_share(6000, 9000)
     Fraction(2, 3)
@@ -222,7 +222,7 @@ def neutral_pool_share(penalties: Number, rewards: Number) -> Fraction:
 
 
 def pooled(verdict: Verdict, share: Fraction) -> Verdict:
-    """A reward of which the pool pays a share; any other verdict as it is. Nothing paid is no reward.
+    """Scale a reward to the share that the pool pays; return any other verdict unchanged. A reward of 0 becomes neutral.
 
     >>> pooled(Verdict(Decimal("0.90"), "reward"), Fraction(2, 3)), pooled(Verdict(Decimal("0.90"), "reward"), Fraction(0))
     (Verdict(multiplier=Decimal('0.933333333333'), reason='reward'), Verdict(multiplier=Decimal('1'), reason='neutral'))
@@ -234,7 +234,7 @@ def pooled(verdict: Verdict, share: Fraction) -> Verdict:
 
 
 def mfu_of(*, tokens_per_second: Fraction, active_params: int, gpus: int, peak_flops: Fraction) -> Fraction:
-    """Model FLOP utilisation: MFU = 6 x N_active x tokens/s / (GPUs x dense peak FLOP/s).
+    """Return model FLOP utilisation: MFU = 6 x N_active x tokens/s / (GPUs x dense peak FLOP/s).
 
     N is the active parameters, not the total of a mixture of experts; the peak is that of the precision the matrix
     products run in.  Source: FS9; PaLM, arXiv 2204.02311, appendix B.
@@ -247,7 +247,7 @@ def mfu_of(*, tokens_per_second: Fraction, active_params: int, gpus: int, peak_f
 
 
 def hfu_with_full_recomputation(mfu: Fraction) -> Fraction:
-    """HFU where the forward pass is repeated: 8 instead of 6 FLOP per parameter and token.
+    """Return HFU where the forward pass is repeated: 8 instead of 6 FLOP per parameter and token.
 
     >>> hfu_with_full_recomputation(Fraction("0.16"))
     Fraction(16, 75)
@@ -258,7 +258,7 @@ def hfu_with_full_recomputation(mfu: Fraction) -> Fraction:
 
 
 def weighted_mean(parts: Sequence[tuple[Exact, Exact, Exact]]) -> Exact | None:
-    """Mean of (gpu_seconds, dense peak, value), weighted by GPU-seconds x peak; None without weight.
+    """Return the mean of (gpu_seconds, dense peak, value), weighted by GPU-seconds x peak; None without weight.
 
     value = sum of s x p x value / sum of s x p
 

@@ -1,6 +1,6 @@
-"""PURE: energy counters of devices -> kWh at the meter of the building.
+"""PURE: conversion of energy counters of devices to kWh at the meter of the building.
 
-Counters (NVML, DCGM) count millijoules since the driver was loaded and start again at zero when it is loaded anew.
+Counters (NVML, DCGM) count millijoules since the driver was loaded and restart at zero when it is loaded again.
 """
 
 from collections.abc import Sequence
@@ -22,9 +22,9 @@ PER_GPU_HOUR: Final = Bound("0", "20", "kWh per GPU-hour before PUE", "1275 Wh a
 
 
 def counted_millijoules(readings: Sequence[int]) -> int:
-    """Energy between the first and the last reading; where one is below its predecessor the counter began at zero.
+    """Return the energy between the first and the last reading; a reading below its predecessor is a reset to zero.
 
-    What was used between the last reading before a reset and the reset is lost: the sum never overstates.
+    Energy between the last reading before a reset and the reset is lost: the sum never overstates.
 
     >>> counted_millijoules([7_000_000_000, 7_200_000_000, 100_000_000, 460_000_000])
     660000000
@@ -35,7 +35,7 @@ def counted_millijoules(readings: Sequence[int]) -> int:
 
 
 def kwh_of(millijoules: int) -> Fraction:
-    """Energy in kWh = mJ / (3.6 x 10^9).
+    """Return energy in kWh = mJ / (3.6 x 10^9).
 
     >>> kwh_of(660_000_000)
     Fraction(11, 60)
@@ -45,7 +45,7 @@ def kwh_of(millijoules: int) -> Fraction:
 
 @dataclass(frozen=True, slots=True)
 class MeteredEnergy:
-    """What was counted over some GPU-hours, in kWh before PUE; `gap_kwh` is what the PDU counted beyond it."""
+    """Energy metered over some GPU-hours, in kWh before PUE; `gap_kwh`: counted by the PDU beyond devices and hosts."""
 
     gpu_hours: Fraction
     device_kwh: Fraction
@@ -54,22 +54,22 @@ class MeteredEnergy:
 
     @property
     def per_gpu_hour(self) -> Fraction:
-        """KWh of a GPU-hour: its device and its share of the hosts."""
+        """Return the kWh of a GPU-hour: its device and its share of the hosts."""
         return (self.device_kwh + self.host_kwh) / self.gpu_hours
 
     @property
     def gap_per_gpu_hour(self) -> Fraction:
-        """KWh of a GPU-hour that no device and no host counted: switches, idle machines, losses."""
+        """Return the kWh of a GPU-hour that no device and no host counted: switches, idle machines, losses."""
         return self.gap_kwh / self.gpu_hours
 
 
 def read_metered_energy(reader: FieldReader) -> MeteredEnergy | None:
-    """The field `metered_energy` of a cost sheet; None where it is absent, or where a problem was noted.
+    """Read the field `metered_energy` of a cost sheet; None where it is absent, or where a problem was noted.
 
     {"gpu_hours": 32, "devices_mj": [[readings of one device, in the order of time], ...] or "device_kwh": kWh,
      "host_kwh": kWh, "pdu_kwh": kWh, if it was read}
 
-    Source: FE5, metered energy; what the PDU counts beyond it is shared by all.
+    Source: FE5, metered energy; energy that only the PDU counts is shared by all.
     """
     if not reader.has(FIELD):
         return None
@@ -97,7 +97,7 @@ def read_metered_energy(reader: FieldReader) -> MeteredEnergy | None:
 
 
 def _device_kwh(inner: FieldReader) -> Fraction | None:
-    """Counters of devices, or their kWh as somebody added them up; exactly one of them."""
+    """Read the kWh of devices: from their counters, or as a given sum; exactly one of them."""
     if inner.has("devices_mj") == inner.has("device_kwh"):
         inner.refuse("devices_mj", Message("give exactly one of %(names)s", names="devices_mj, device_kwh"))
         return None

@@ -1,4 +1,4 @@
-"""PURE: the checked fields of an input mapping. Every bad field gets a message of its own; no field is guessed.
+"""PURE: checked fields of an input mapping. Every bad field gets its own message; no field is guessed.
 
 A message names the field, the value and the expected range, and says what a value outside of it usually means.
 """
@@ -21,7 +21,7 @@ NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0
 GROUPED: Final = re.compile(r"[+-]?[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?")
 LONGEST_NUMBER: Final = 60
 LARGEST_EXPONENT: Final = 60
-"""1e999999999 is eleven characters and a gigabyte as an integer."""
+"""Exponent limit: 1e999999999 is eleven characters and a gigabyte as an integer."""
 
 SHOWN_CHARACTERS: Final = 60
 FLAGS: Final = ("true", "false")
@@ -31,19 +31,19 @@ Path = tuple[str | int, ...]
 
 @dataclass(frozen=True, slots=True)
 class FieldProblem:
-    """One bad field: its place in the input, and what is wrong with it."""
+    """Problem of one field: its path in the input, and the message."""
 
     path: Path
     text: Message
 
     @property
     def message(self) -> Message:
-        """The field and what is wrong with it."""
+        """Return the message with the path of the field."""
         return Message("%(field)s: %(text)s", field=path_text(self.path), text=self.text)
 
     @property
     def field(self) -> str:
-        """The name at the beginning of the path."""
+        """Return the name at the beginning of the path."""
         return str(self.path[0]) if self.path else ""
 
     def __str__(self) -> str:
@@ -61,13 +61,13 @@ class InputError(UserError, ValueError):
 
     @property
     def messages(self) -> list[Message]:
-        """One line per bad field, each beginning with the field."""
+        """Return one line per bad field, each beginning with the field."""
         return [problem.message for problem in self.problems]
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """What a numeric field may hold. `hint` says what a value outside of it usually means."""
+    """Range of a numeric field. `hint` says what a value outside of it usually means."""
 
     low: str
     high: str
@@ -79,7 +79,7 @@ class Bound:
 
     @property
     def expected(self) -> Message:
-        """The range in words.
+        """Return the range in words.
 
         >>> Bound("0", "1", "ratio", "5 % is 0.05", above_low=True).expected
         'must be a number above 0 up to 1 (ratio): 5 % is 0.05'
@@ -98,7 +98,7 @@ class Bound:
         return Message("up to %(high)s", high=self.high) if self.above_low else Message("to %(high)s", high=self.high)
 
     def holds(self, number: Fraction) -> bool:
-        """Whether `number` lies in the range."""
+        """Return True if `number` lies in the range."""
         low, high = Fraction(self.low), Fraction(self.high)
         return (
             low <= number <= high
@@ -109,9 +109,9 @@ class Bound:
 
 
 def ungrouped(text: str) -> str:
-    """A number as people write it without the commas between its thousands; any other comma stays, and is no number.
+    """Remove the commas between thousands of a number; any other comma stays, so that the text is no number.
 
-    "8,5" is eight and a half to half of the world: read as 85 it would be ten times as much money.
+    "8,5" is eight and a half in half of the world: read as 85 it would be ten times as much money.
 
     >>> ungrouped("1,234,567.50"), ungrouped("8,5"), ungrouped("1,23,456")
     ('1234567.50', '8,5', '1,23,456')
@@ -120,7 +120,7 @@ def ungrouped(text: str) -> str:
 
 
 def exact_number(given: object) -> Fraction | None:
-    """A decimal text, integer, Decimal or Fraction, exactly; None for what is no number. A binary float is none.
+    """Convert decimal text, integer, Decimal or Fraction exactly; return None for anything else, also a binary float.
 
     Digits are not grouped: `1_000` may be a slip for 1.000 as well as a thousand, and `Decimal` takes it in silence.
 
@@ -143,13 +143,13 @@ def exact_number(given: object) -> Fraction | None:
 
 
 def shown(given: object) -> str:
-    """`given` as it is quoted in a message: one line, not too long."""
+    """Quote `given` for a message: one line, not too long."""
     text = str(given) if isinstance(given, int | Decimal) and not isinstance(given, bool) else repr(given)
     return text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 1] + "…"
 
 
 def path_text(path: Path) -> str:
-    """A path as it is written in a message.
+    """Format a path for a message.
 
     >>> path_text(("runs", 2, "duration_s"))
     'runs[2].duration_s'
@@ -164,9 +164,9 @@ def path_text(path: Path) -> str:
 
 
 class FieldReader:
-    """Reads the fields of one mapping and collects what is wrong with them.
+    """Reader of the fields of one mapping that collects all problems.
 
-    Values come back as None where a problem was noted, so that one pass finds every bad field.
+    Values are None where a problem was noted, so that one pass finds every bad field.
     """
 
     def __init__(self, given: object, what: str, path: Path = (), problems: list[FieldProblem] | None = None) -> None:
@@ -183,7 +183,7 @@ class FieldReader:
             )))
 
     def has(self, name: str) -> bool:
-        """Whether the field is there and not empty."""
+        """Return True if the field is there and not empty."""
         value = self.fields.get(name)
         return value is not None and not (isinstance(value, str) and not value.strip())
 
@@ -192,7 +192,7 @@ class FieldReader:
         self.problems.append(FieldProblem((*self.path, name), text))
 
     def number(self, name: str, bound: Bound, default: str | None = None) -> Fraction | None:
-        """A required number, or the default where the field is absent."""
+        """Read a required number, or the default where the field is absent."""
         if self.has(name):
             return self._checked((name,), self.fields[name], bound)
         if default is None:
@@ -200,22 +200,22 @@ class FieldReader:
         return None if default is None else Fraction(default)
 
     def decimal(self, name: str, bound: Bound, default: str | None = None) -> Decimal | None:
-        """The same number as it was written, which is what bands are compared with: unrounded."""
+        """Read a number as Decimal with its digits as written: bands are compared unrounded."""
         number = self.number(name, bound, default)
         given = self.fields[name] if self.has(name) else default
         return None if number is None else Decimal(str(given).strip())
 
     def optional(self, name: str, bound: Bound) -> Fraction | None:
-        """A number, or None where the field is absent or empty."""
+        """Read a number, or None where the field is absent or empty."""
         return self.number(name, bound) if self.has(name) else None
 
     def given(self, bounds: Mapping[str, Bound]) -> dict[str, Fraction]:
-        """Those of some optional numbers that are there and good."""
+        """Read optional numbers; return those that are present and valid."""
         numbers = {name: self.optional(name, bound) for name, bound in bounds.items()}
         return {name: number for name, number in numbers.items() if number is not None}
 
     def text(self, name: str, default: str | None = None, limit: int = 256) -> str:
-        """A name; empty text where a problem was noted."""
+        """Read printable text; "" where a problem was noted."""
         given = self.fields.get(name)
         if not self.has(name):
             if default is None:
@@ -235,7 +235,7 @@ class FieldReader:
         return text
 
     def name(self, name: str, default: str | None = None) -> str:
-        """What usage may be named, by the rule of `metering.names`; empty text where a problem was noted."""
+        """Read a name that usage may have, by the rule of `metering.names`; "" where a problem was noted."""
         text = self.text(name, default, MAX_NAME_BYTES)
         problem = name_problem(text) if text else None
         if problem is not None:
@@ -244,14 +244,14 @@ class FieldReader:
         return text
 
     def currency(self, name: str, default: str | None = None) -> str:
-        """The code of a currency; where a problem was noted, the text or an empty one."""
+        """Read a currency code; where a problem was noted, return the text as given."""
         text = self.text(name, default)
         if text and not CURRENCY.match(text):
             self.refuse(name, Message("%(value)s must be three capital letters such as CNY", value=repr(text)))
         return text
 
     def choice(self, name: str, options: Sequence[str], default: str) -> str:
-        """One of a few words; the default where the field is absent, or where a problem was noted."""
+        """Read one of a few words; the default where the field is absent, or where a problem was noted."""
         given = self.fields.get(name)
         if not self.has(name):
             return default
@@ -263,12 +263,12 @@ class FieldReader:
         return text
 
     def flag(self, name: str) -> bool:
-        """True or false; false where the field is absent, or where a problem was noted."""
+        """Read a boolean; False where the field is absent, or where a problem was noted."""
         text = str(self.fields.get(name)).strip().lower()
         return text == "true" if text in FLAGS else self.choice(name, FLAGS, "false") == "true"
 
     def day(self, name: str) -> date | None:
-        """A day such as 2026-10-01; None where it is absent, or where a problem was noted."""
+        """Read a day such as 2026-10-01; None where it is absent, or where a problem was noted."""
         if not self.has(name):
             return None
         try:
@@ -280,21 +280,21 @@ class FieldReader:
             return None
 
     def together(self, *names: str) -> None:
-        """Where only some of these fields are there, each of the others is refused."""
+        """Refuse each absent field of a group of which at least one is given."""
         given = [name for name in names if self.has(name)]
         for name in names if given else ():
             if name not in given:
                 self.refuse(name, Message("is missing, but %(other)s is given", other=given[0]))
 
     def refuse_beside(self, name: str, other: str) -> None:
-        """Refuse a field that says the same as another one, which is given."""
+        """Refuse a field that is given beside its alternative `other`."""
         if self.has(name):
             self.refuse(name, Message(
                 "%(value)s is given beside %(other)s: give one of them", value=shown(self.fields[name]), other=other
             ))
 
     def each(self, name: str) -> Sequence[Any]:
-        """The items of a required, non-empty list."""
+        """Read the items of a required, non-empty list."""
         given = self.fields.get(name)
         if not self.has(name):
             self.refuse(name, Message("is missing, must be a list"))
@@ -307,21 +307,21 @@ class FieldReader:
         return ()
 
     def numbers(self, name: str, bound: Bound) -> list[Fraction | None]:
-        """The numbers of a required, non-empty list; None for each that is bad."""
+        """Read the numbers of a required, non-empty list; None for each bad one."""
         return [self._checked((name, index), given, bound) for index, given in enumerate(self.each(name))]
 
     def nested(self, given: object, what: str, *steps: str | int) -> "FieldReader":
-        """A reader of a mapping inside this one, with the same list of problems."""
+        """Return a reader of a mapping inside this one, with the same list of problems."""
         return FieldReader(given, what, (*self.path, *steps), self.problems)
 
     def mappings(self, name: str, what: str, required: bool = False) -> list["FieldReader"]:
-        """A reader of each mapping of a list; anything else in it is refused. An absent list is empty, or refused."""
+        """Return a reader per mapping of a list; refuse other items. An absent list is empty, or refused if `required`."""
         items = self.each(name) if required or self.has(name) else ()
         readers = [self.nested(item, what, name, index) for index, item in enumerate(items)]
         return [reader for reader in readers if reader.is_mapping]
 
     def finish(self, known: Iterable[str]) -> None:
-        """Refuse every field that nobody knows."""
+        """Refuse every field that is not in `known`."""
         names = sorted(known)
         for name in self.fields:
             if name in names:

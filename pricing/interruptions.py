@@ -1,4 +1,4 @@
-"""PURE: which part of an allocation the platform carries, because of how the allocation ended."""
+"""PURE: part of an allocation that the platform carries, because of the reason for its end."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -9,7 +9,7 @@ from pricing.meters import MICROSECONDS_PER_HOUR
 
 @dataclass(frozen=True, slots=True)
 class InterruptionRule:
-    """Of allocations that ended by `reason` in [valid_from, valid_until) the last `hours` are carried; None: all of them."""
+    """Rule for allocations that ended by `reason` in [valid_from, valid_until): the last `hours` are carried; None: all."""
 
     policy: str
     reason: str
@@ -19,5 +19,5 @@ class InterruptionRule:
 
     @property
     def cap_us(self) -> int | None:
-        """The last microseconds that are carried; None where all are."""
+        """Return the cap in microseconds, counted back from the end; None without a cap."""
         return None if self.hours is None else int(self.hours * MICROSECONDS_PER_HOUR)

@@ -28,12 +28,12 @@ class Fit:
 
     @property
     def recovery_scale(self) -> Fraction:
-        """Factor on every coefficient that makes the fitted sum the true one."""
+        """Return the factor on every coefficient that makes the fitted sum the true one."""
         return self.true_sum / self.fitted_sum
 
 
 def fit_non_negative(rows: Matrix, targets: Sequence[Fraction]) -> Fit:
-    """Minimal sum of (row . x - target)^2 with x >= 0.  Raises CollinearError.
+    """Minimise the sum of (row . x - target)^2 with x >= 0.  Raises CollinearError.
 
     The unknowns are few, so every subset of them is solved by its normal equations and the best feasible one is taken.
 
@@ -69,7 +69,7 @@ def _normal_equations(
 
 
 def _solve(matrix: Sequence[Sequence[Fraction]], right: Sequence[Fraction]) -> list[Fraction]:
-    """Gauss-Jordan elimination, exact.  Raises CollinearError where the matrix is singular."""
+    """Solve a linear system exactly by Gauss-Jordan elimination.  Raises CollinearError where the matrix is singular."""
     size = len(matrix)
     work = [[*row, value] for row, value in zip(matrix, right, strict=True)]
     for column in range(size):
@@ -86,9 +86,9 @@ def _solve(matrix: Sequence[Sequence[Fraction]], right: Sequence[Fraction]) -> l
 
 
 def _condition_squared(rows: Matrix, columns: Sequence[int]) -> Fraction:
-    """Square of the Frobenius condition number of the columns scaled to length one: n x sum of inflation factors.
+    """Return the squared Frobenius condition number of the columns scaled to length one: n x sum of inflation factors.
 
-    It is never below the spectral condition number, and needs no root.
+    The Frobenius number is never below the spectral condition number, and needs no root.
     """
     gram, _ = _normal_equations(rows, [Fraction(0)] * len(rows), columns)
     size = len(gram)

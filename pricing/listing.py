@@ -1,7 +1,7 @@
-"""PURE: what a cost sheet says about the price list: its currency with the rate of a day, last year's true-up, tiers.
+"""PURE: terms of a cost sheet for the price list: list currency with a dated rate, last year's true-up, tiers.
 
-They come after cost and markup: the price of the sheet is in the sheet's currency, the price of the list follows from it.
-They are kept in the sheet, so that a published price shows at which rate it was converted.
+The terms apply after cost and markup: the price of the sheet is in the sheet's currency, the list price follows from it.
+The sheet stores them, so that a published price shows its exchange rate.
 """
 
 from collections.abc import Mapping
@@ -30,13 +30,13 @@ ON_DEMAND: Final = "on_demand"
 
 
 class AdjustmentError(UserError, ValueError):
-    """Values that no adjustment can be made from."""
+    """Terms that give no valid list price."""
 
     code = "price_adjustment"
 
 
 def converted_list_price(price: Number, rate: Number) -> Decimal:
-    """List price in the billing currency: converted once, rounded once; exchange differences are the provider's.
+    """Return the list price in the billing currency: converted once, rounded once; exchange differences are the provider's.
 
     >>> converted_list_price(Decimal("1.65"), Decimal("7.1234"))
     Decimal('11.7536')
@@ -47,7 +47,7 @@ def converted_list_price(price: Number, rate: Number) -> Decimal:
 
 
 def true_up(actual_cost: Number, recovered: Number, planned_gpu_hours: Number) -> Fraction:
-    """Change of next year's price per GPU-hour = (actual cost - recovered) / planned GPU-hours; a surplus lowers it.
+    """Return the change of next year's price = (actual cost - recovered) / planned GPU-hours; a surplus lowers it.
 
     >>> true_up(10_000_000, 9_400_000, 1_200_000)
     Fraction(1, 2)
@@ -59,7 +59,7 @@ def true_up(actual_cost: Number, recovered: Number, planned_gpu_hours: Number) -
 
 @dataclass(frozen=True)
 class Listing:
-    """The checked terms; empty, the list shows the price of the sheet. `currency`: empty for that of the sheet."""
+    """Checked listing terms; without terms the list shows the price of the sheet. `currency`: "" for that of the sheet."""
 
     currency: str = ""
     rate_date: date | None = None
@@ -70,22 +70,22 @@ class Listing:
 
     @property
     def exchange_rate(self) -> Fraction:
-        """Currency of the list per unit of the sheet's."""
+        """Return the list currency per unit of the sheet's currency."""
         return self.numbers.get("exchange_rate", Fraction(1))
 
     @property
     def true_up(self) -> Fraction:
-        """What last year adds to the price of a GPU-hour, in the currency of the sheet; a surplus is negative."""
+        """Return last year's true-up per GPU-hour, in the currency of the sheet; a surplus is negative."""
         if "planned_gpu_hours" not in self.numbers:
             return Fraction(0)
         return true_up(*(self.numbers[name] for name in LAST_YEAR))
 
     def prices(self, price: Fraction, variable_cost: Fraction) -> dict[str, Decimal]:
-        """List prices by tier: last year's true-up added, converted once, rounded once; on demand first.
+        """Return list prices by tier: last year's true-up added, converted once, rounded once; on demand first.
 
         Both arguments per GPU-hour, exact, in the sheet's currency. Tiers are ratios of the on-demand price; pre-emptible
-        never falls below the variable cost: what it pays above that contributes to fixed cost, but is not part of the
-        planned sold share.
+        never falls below the variable cost: the amount above it contributes to fixed cost, but is not part of the planned
+        sold share.
 
         >>> Listing(numbers={"preemptible_ratio": Fraction("0.4")}).prices(Fraction(10), Fraction("4.5"))
         {'on_demand': Decimal('10.0000'), 'preemptible': Decimal('4.5000')}
@@ -105,11 +105,11 @@ class Listing:
         return prices
 
     def price_of_sheet(self, listed: Fraction) -> Fraction:
-        """The price of the sheet that `listed` in the list comes from: without conversion and true-up."""
+        """Return the price of the sheet behind a list price: without conversion and true-up."""
         return listed / self.exchange_rate - self.true_up
 
     def as_dict(self, currency: str) -> dict[str, str]:
-        """What the prices of the list were made with, as text; `currency` is that of the sheet."""
+        """Return the terms behind the list prices as text; `currency` is that of the sheet."""
         terms = {"currency": self.currency or currency}
         if self.rate_date is not None:
             terms |= {"exchange_rate": exact_decimal(self.exchange_rate, 8), "rate_date": self.rate_date.isoformat()}
@@ -119,7 +119,7 @@ class Listing:
 
 
 def read_listing(reader: FieldReader, currency: str) -> Listing:
-    """The terms of a cost sheet in `currency`; problems are noted with the reader."""
+    """Read the listing terms of a cost sheet in `currency`; problems are noted with the reader."""
     reader.together(*CONVERSION)
     reader.together(*LAST_YEAR)
     numbers = reader.given(NUMBERS)

@@ -1,7 +1,7 @@
-"""PURE: what is metered, and the kinds of line that are billed of it, as data.
+"""PURE: meters and the kinds of invoice line that bill them, as data.
 
-Another metered thing (storage, egress, requests) is a row of METERS and one of LINE_KINDS, beside its price in the rate card
-and what reports it. Code that depends on the meter of a line asks its row; no code compares names of kinds.
+Another meter (storage, egress, requests) is a row of METERS and one of LINE_KINDS, beside its price in the rate card and
+its usage source. Code that depends on the meter of a line asks its row; no code compares names of kinds.
 """
 
 from collections.abc import Mapping
@@ -16,9 +16,9 @@ MICROSECONDS_PER_HOUR: Final = 3_600_000_000
 
 
 class Meter(msgspec.Struct, frozen=True):
-    """A thing that is counted exactly and priced per unit.
+    """Meter of a resource that is counted exactly and priced per unit.
 
-    `base_unit`: what is counted, in integers or exact decimals; `units`: each pricing unit with the base units in one.
+    `base_unit`: the unit of counts, integers or exact decimals; `units`: each pricing unit with the base units in one.
     """
 
     name: str
@@ -34,7 +34,7 @@ METERS: Final = {meter.name: meter for meter in (GPU_TIME, TOKENS)}
 
 
 class Role(Enum):
-    """What a line does: charge usage, change what usage costs, split a cost among teams, or give back an amount."""
+    """Role of a line: charge usage, adjust the price of usage, split a cost among teams, or give back an amount."""
 
     USAGE = "usage"
     ADJUSTMENT = "adjustment"
@@ -43,7 +43,7 @@ class Role(Enum):
 
 
 class Explanation(Enum):
-    """What explains a line beside usage and price: verdicts on jobs, ends of allocations, or the time of a pool."""
+    """Evidence for a line beside usage and price: verdicts on jobs, ends of allocations, or the time of a pool."""
 
     VERDICTS = "verdicts"
     ENDS = "ends"
@@ -51,8 +51,8 @@ class Explanation(Enum):
 
 
 class LineKind(msgspec.Struct, frozen=True):
-    """A kind of line. `order`: its place on an invoice; `bought`: paid for ahead; `on_demand`: at the list price of the day;
-    `takes_energy`: its usage is where the energy of the devices is counted. `part`: of a total, where not its own name.
+    """Kind of line. `order`: its place on an invoice; `bought`: paid for ahead; `on_demand`: at the list price of the day;
+    `takes_energy`: its usage carries the energy of the devices. `part`: section of the total, where not its own name.
     """
 
     name: str
@@ -67,7 +67,7 @@ class LineKind(msgspec.Struct, frozen=True):
 
     @property
     def section(self) -> str:
-        """The part of a total that its lines make up with those of other kinds of the same section."""
+        """Return the section of the total; several kinds may share one."""
         return self.part or self.name
 
 
@@ -86,13 +86,13 @@ LINE_KINDS: Final = {
 }
 """Kinds of lines in the order of an invoice."""
 SECTIONS: Final = tuple(dict.fromkeys(kind.section for kind in LINE_KINDS.values()))
-"""Parts of a total in the order of an invoice. Every kind is in one, so that they add up to it."""
+"""Sections of a total in the order of an invoice. Every kind is in one, so that they add up to the total."""
 ALWAYS_SHOWN: Final = ("gpu", "tokens", "adjustments")
-"""Parts that pages have a place for in every month; the others where something of them was billed."""
+"""Sections that pages show in every month; others only where something was billed in them."""
 
 
 def line_kind(name: str) -> LineKind:
-    """The row of a kind.  Raises KeyError for a name that no line has.
+    """Return the row of a kind.  Raises KeyError for an unknown name.
 
     >>> line_kind("tokens").meter.name, line_kind("idle").role
     ('tokens', <Role.ALLOCATED: 'allocated'>)
@@ -101,7 +101,7 @@ def line_kind(name: str) -> LineKind:
 
 
 class OfKind:
-    """What the kind and the SKU of a line or a sum of lines say."""
+    """Mixin with properties that follow from the kind and the SKU of a line."""
 
     __slots__ = ()
     kind: str
@@ -109,20 +109,20 @@ class OfKind:
 
     @property
     def what(self) -> LineKind:
-        """The row of its kind."""
+        """Return the row of the kind in LINE_KINDS."""
         return line_kind(self.kind)
 
     @property
     def counts_tokens(self) -> bool:
-        """Whether it is about tokens."""
+        """Return True if the kind counts tokens."""
         return self.what.meter is TOKENS
 
     @property
     def model(self) -> str:
-        """The model of its tokens, "" where it counts none."""
+        """Return the model of the tokens, "" where the kind counts none."""
         return self.sku if self.counts_tokens else ""
 
     @property
     def device(self) -> str:
-        """What it bills but tokens: a device, a slice, or a shared cost; "" where it counts tokens."""
+        """Return the SKU of a kind that counts no tokens: a device, a slice or a shared cost; "" for tokens."""
         return "" if self.counts_tokens else self.sku

@@ -1,7 +1,7 @@
-"""PURE: the price of a MIG slice, a SKU of its own that is counted in slice-hours.
+"""PURE: price of a MIG slice, which is its own SKU and counted in slice-hours.
 
-A slice pays for the larger of its shares of compute and of memory: what it leaves over nobody else can use. Most cards have
-seven slices of compute and eight of memory; A30 and RTX PRO 6000 have four of each, RTX PRO 5000 and 4500 two
+A slice pays for the larger of its shares of compute and of memory: nobody else can use the rest. Most cards have seven
+slices of compute and eight of memory; A30 and RTX PRO 6000 have four of each, RTX PRO 5000 and 4500 two
 (`metering.accelerators.mig_slices`).
 """
 
@@ -16,19 +16,19 @@ from pricing.money import EXACT, PRICE_PLACES, Number, fraction_of, round_price
 
 PROFILE: Final = re.compile(r"([1-7])g\.([0-9]{1,4})gb(?:[.+][a-z.+]+)?\Z")
 MEMORY_SLICES: Final = {7: 8, 4: 4, 2: 2}
-"""Slices of memory of a card, by its slices of compute.  Source: NVIDIA MIG user guide, supported profiles."""
+"""Memory slices of a card, by its compute slices.  Source: NVIDIA MIG user guide, supported profiles."""
 SMALLEST_STEP: Final = Decimal(1).scaleb(-PRICE_PLACES)
 
 
 class MigProfileError(ValueError):
-    """A profile that is none, or that does not fit on its card."""
+    """Text that is no MIG profile, or a profile that does not fit on its card."""
 
 
 def slice_fraction(profile: str, card_memory_gb: int = 80, product: str = "") -> Fraction:
-    """Fraction of the card = max(compute / 7, memory / 8), or max(compute / 4, memory / 4) of a card of four slices.
+    """Return the fraction of the card = max(compute / 7, memory / 8), or max(compute / 4, memory / 4) with four slices.
 
-    Memory is named in rounded GB (1g.18gb of 141 GB is one eighth), so it is brought to whole slices. `product`: of the
-    card, where the profile alone does not say how many slices it has.
+    Profiles name memory in rounded GB (1g.18gb of 141 GB is one eighth), so it is rounded to whole slices. `product`: of
+    the card, where the profile alone does not say how many slices it has.
 
     >>> slice_fraction("1g.20gb"), slice_fraction("3g.40gb"), slice_fraction("1g.18gb", 141), slice_fraction("1g.6gb", 24)
     (Fraction(1, 4), Fraction(1, 2), Fraction(1, 7), Fraction(1, 4))
@@ -49,7 +49,7 @@ def slice_fraction(profile: str, card_memory_gb: int = 80, product: str = "") ->
 
 
 def slice_list_price(full_price: Number, profile: str, card_memory_gb: int = 80, product: str = "") -> Decimal:
-    """List price of a slice-hour; slices that fill a card never cost less than the card.
+    """Return the list price of a slice-hour; slices that fill a card never cost less than the card.
 
     >>> slice_list_price(12, "1g.10gb"), slice_list_price(Decimal("10.0001"), "1g.10gb")
     (Decimal('1.7143'), Decimal('1.4286'))
@@ -58,13 +58,14 @@ def slice_list_price(full_price: Number, profile: str, card_memory_gb: int = 80,
     """
     fraction = slice_fraction(profile, card_memory_gb, product)
     price = round_price(fraction_of(full_price) * fraction)
+    # only slices of 1/n fill a card exactly: n of them, each rounded down, could cost less than the card
     fills = fraction.numerator == 1
     undercuts = fills and fraction_of(price) * fraction.denominator < fraction_of(full_price)
     return EXACT.add(price, SMALLEST_STEP) if undercuts else price
 
 
 def share_of_price(slice_price: Number, old_card: Number, new_card: Number) -> Decimal:
-    """A slice that keeps its share of the card's price, rounded up to the places of a list: slices never undercut the card.
+    """Scale a slice price with the price of the card, rounded up to list places: slices never undercut the card.
 
     >>> share_of_price(Decimal("2.5000"), 10, 11), share_of_price(Decimal("3.3334"), 10, 11)
     (Decimal('2.7500'), Decimal('3.6668'))

@@ -1,7 +1,7 @@
-"""Money and the only two roundings, half up away from zero: price list (4 decimals), invoice line (those of its currency).
+"""Money and its two roundings, half up away from zero: list price (4 decimals), invoice line (decimals of its currency).
 
-PURE but for one fact: the decimals of amounts are those of the one currency that an installation bills in. Who reads its
-set-up says which (`amounts_in`); they are 2 where nobody has.
+PURE but for one fact: amounts have the decimals of the one currency that an installation bills in, set once by
+`amounts_in` when settings are read; 2 until then.
 
 Binary floats are refused everywhere: 0.1 is not a tenth.
 """
@@ -21,7 +21,7 @@ COST_PLACES: Final = 12
 CURRENCY: Final = re.compile(r"[A-Z]{3}\Z")
 
 EXACT: Final = Context(prec=80, traps=[Inexact, InvalidOperation, DivisionByZero, Overflow])
-"""Arithmetic that is exact or raises: the default 28 digits would round a large pool's month in silence."""
+"""Arithmetic that is exact or raises: the default 28 digits would round a large pool's month silently."""
 
 Number = Decimal | int | Fraction
 
@@ -30,26 +30,26 @@ _decimals = {"amounts": 2}
 
 
 def amounts_in(currency: str) -> None:
-    """From now on amounts of this process are in a currency: JPY has no decimals, CNY has 2.  Raises CurrencyError."""
+    """Set the currency of all amounts of this process: JPY has no decimals, CNY has 2.  Raises CurrencyError."""
     _decimals["amounts"] = decimals_of(currency)
 
 
 def amount_places() -> int:
-    """Decimals of an amount of money."""
+    """Return the decimals of an amount of money."""
     return _decimals["amounts"]
 
 
 def smallest_amount() -> Decimal:
-    """One cent, or one unit of a currency without decimals."""
+    """Return one cent, or one unit of a currency without decimals."""
     return last_place(amount_places())
 
 
 class MoneyError(ValueError):
-    """Amounts that cannot be combined, or weights that split nothing."""
+    """Amounts that cannot be combined, or weights that cannot split an amount."""
 
 
 def fraction_of(value: Number) -> Fraction:
-    """`value` as an exact rational; a float is a TypeError."""
+    """Convert `value` to an exact rational.  Raises TypeError for a float, MoneyError for NaN and infinity."""
     if isinstance(value, bool) or not isinstance(value, Decimal | int | Fraction):
         raise TypeError(f"{value!r} is a {type(value).__name__}: money takes Decimal, int or Fraction")
     if isinstance(value, Decimal) and not value.is_finite():
@@ -58,7 +58,7 @@ def fraction_of(value: Number) -> Fraction:
 
 
 def exact_sum(one: Decimal | Fraction, other: Decimal | Fraction) -> Decimal | Fraction:
-    """A sum without loss: of decimals as a decimal, which is many times as fast as fractions are.
+    """Add without loss; two decimals give a decimal, many times faster than fractions.
 
     >>> exact_sum(Decimal("0.1"), Decimal("0.2")), exact_sum(Decimal("0.5"), Fraction(1, 3))
     (Decimal('0.3'), Fraction(5, 6))
@@ -69,14 +69,14 @@ def exact_sum(one: Decimal | Fraction, other: Decimal | Fraction) -> Decimal | F
 
 
 def exact_product(one: Decimal | Fraction, other: Decimal | Fraction) -> Decimal | Fraction:
-    """A product without loss, as `exact_sum` adds."""
+    """Multiply without loss; two decimals give a decimal."""
     if isinstance(one, Decimal) and isinstance(other, Decimal):
         return EXACT.multiply(one, other)
     return Fraction(one) * Fraction(other)
 
 
 def round_to(value: Number, places: int) -> Decimal:
-    """`value` with `places` decimals, half up away from zero, so that a credit mirrors its charge.
+    """Round to `places` decimals, half up away from zero, so that a credit mirrors its charge.
 
     >>> round_to(Decimal("2.665"), 2), round_to(Decimal("-2.665"), 2), round_to(Fraction(20, 3), 4)
     (Decimal('2.67'), Decimal('-2.67'), Decimal('6.6667'))
@@ -88,7 +88,7 @@ def round_to(value: Number, places: int) -> Decimal:
 
 
 def round_part(value: Decimal, divisor: int | Decimal, places: int) -> Decimal:
-    """`value` / `divisor` with `places` decimals, rounded as `round_to` rounds it, several times as fast.
+    """Divide and round to `places` decimals as `round_to` does, several times as fast.
 
     >>> round_part(Decimal("9433"), 450, 2), round_part(Decimal("-5"), 1000, 2), round_part(Decimal("5"), 1000, 2)
     (Decimal('20.96'), Decimal('-0.01'), Decimal('0.01'))
@@ -101,18 +101,18 @@ def round_part(value: Decimal, divisor: int | Decimal, places: int) -> Decimal:
 
 _CUT_OFF: Final = Context(prec=80, rounding=ROUND_05UP, traps=[InvalidOperation, DivisionByZero, Overflow])
 _HALF_UP: Final = Context(prec=70, rounding=ROUND_HALF_UP, traps=[InvalidOperation, DivisionByZero, Overflow])
-"""A quotient that was cut off so can be rounded once more, to fewer digits, as if it had all of its own: ROUND_05UP lets no
-cut-off digits end in 0 or 5. What does not fit into 70 digits raises InvalidOperation."""
+"""Contexts of a division with one correct rounding: ROUND_05UP never lets cut-off digits end in 0 or 5, so that the second
+rounding, to fewer digits, gives the exact result. Results of more than 70 digits raise InvalidOperation."""
 
 
 @cache
 def last_place(places: int) -> Decimal:
-    """One unit of the last of so many decimals."""
+    """Return one unit of the last of so many decimals."""
     return EXACT.scaleb(Decimal(1), -places)
 
 
 def round_amount(value: Number) -> Decimal:
-    """An invoice line: the decimals of its currency.
+    """Round an amount to the decimals of its currency.
 
     >>> round_amount(Fraction(9433, 450) * 10)
     Decimal('209.62')
@@ -121,7 +121,7 @@ def round_amount(value: Number) -> Decimal:
 
 
 def round_price(value: Number) -> Decimal:
-    """A list price: 4 decimals.
+    """Round a list price to 4 decimals.
 
     >>> round_price(Fraction(20, 3))
     Decimal('6.6667')
@@ -130,7 +130,7 @@ def round_price(value: Number) -> Decimal:
 
 
 def exact_decimal(value: Number, places: int = COST_PLACES) -> str:
-    """A cost for display: fixed decimals, no exponent. Never an input of further arithmetic.
+    """Format a cost for display: fixed decimals, no exponent. Never an input of further arithmetic.
 
     >>> exact_decimal(Fraction(450, 73)), exact_decimal(0, 4)
     ('6.164383561644', '0.0000')
@@ -139,9 +139,9 @@ def exact_decimal(value: Number, places: int = COST_PLACES) -> str:
 
 
 def round_together(values: Sequence[Number], places: int) -> list[Decimal]:
-    """Rounded parts that add up to the rounded sum of `values`; each part is within one last digit of its value.
+    """Round parts so that they add up to the rounded sum of `values`; each is within one last digit of its value.
 
-    Parts are not negative. Where rounding each by itself already adds up, that is the result.
+    Parts are not negative. Where rounding each part separately already adds up, that is the result.
 
     >>> round_together([Fraction(1, 3), Fraction(1, 3), Fraction(1, 3)], 2)
     [Decimal('0.34'), Decimal('0.33'), Decimal('0.33')]
@@ -155,7 +155,7 @@ def round_together(values: Sequence[Number], places: int) -> list[Decimal]:
 
 
 def _largest_remainder(divided: Sequence[tuple[int, Number]], whole: int) -> list[int]:
-    """Integers that add up to `whole`, each a floor or one more, by (floor, remainder); ties go to the earlier one."""
+    """Return integers that add up to `whole`, each a floor or one more, by remainder; ties go to the earlier one."""
     shares = [floor for floor, _ in divided]
     by_remainder = sorted(range(len(divided)), key=lambda index: (-divided[index][1], index))
     for index in by_remainder[: whole - sum(shares)]:
@@ -186,9 +186,9 @@ def split_amount(total: Number, weights: Sequence[Number], places: int | None = 
 
 
 def split_units(units: int, weights: Sequence[int]) -> list[int]:
-    """Whole units split in proportion to whole weights by largest remainder; ties go to the earlier share.
+    """Split whole units in proportion to whole weights by largest remainder; ties go to the earlier share.
 
-    Neither is negative, and not all weights are zero.
+    Neither units nor weights are negative, and not all weights are zero.
 
     >>> split_units(100, [1, 1, 1])
     [34, 33, 33]
@@ -198,9 +198,10 @@ def split_units(units: int, weights: Sequence[int]) -> list[int]:
 
 
 def _as_integers(weights: Sequence[Number]) -> list[int]:
-    """Whole numbers in the proportions of the weights: thousands of hours are split several times as fast as fractions."""
+    """Scale weights to whole numbers in the same proportions: these split several times as fast as fractions."""
     ratios = []
     for weight in weights:
+        # a finite Decimal has as_integer_ratio itself; `fraction_of` refuses floats, NaN and infinity
         exact = fraction_of(weight) if not isinstance(weight, Decimal) or not weight.is_finite() else weight
         ratios.append(exact.as_integer_ratio())
     common = lcm(*{denominator for _, denominator in ratios})

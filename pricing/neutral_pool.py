@@ -1,7 +1,7 @@
 """PURE: a revenue-neutral pool, in which the penalties of a month pay its rewards, to the cent.
 
-What is to be paid is split over the amounts of the reward lines by largest remainder; a unit price follows from each
-amount, never the amount from a rounded multiplier.
+The payout is split over the amounts of the reward lines by largest remainder; a unit price follows from each amount, never
+the amount from a rounded multiplier.
 
 Source: FM6, revenue-neutral pool: rate = min(cap, penalties / base), for rewards of any height.
 """
@@ -19,19 +19,19 @@ from pricing.money import round_to, split_amount
 from pricing.rating import Charge
 
 UNIT_PRICE_PLACES: Final = 16
-"""Enough that a price times its exact quantity, rounded to the cent, is the amount that it was made from, for any month."""
+"""Precision at which unit price times exact quantity, rounded to the cent, gives back the amount, for any month."""
 
 
 @dataclass(frozen=True, slots=True)
 class Payout:
-    """What a pool pays where its penalties fall short: all of `paid`, which is the share of what was promised."""
+    """Rewards that a pool pays where its penalties fall short: the amount `paid`, and its share of the promised rewards."""
 
     paid: Decimal
     share: Fraction
 
 
 def payout_of(charges: Iterable[Charge]) -> Payout | None:
-    """What penalties leave to pay, from the lines of one policy with its rewards as promised; None: paid in full."""
+    """Return the payout for the lines of one policy with rewards as promised; None where rewards are paid in full."""
     penalties, rewards = _apart(charges)
     paid = sum((charge.amount for charge in penalties), Decimal("0.00"))
     if -sum((charge.amount for charge in rewards), Decimal("0.00")) <= paid:
@@ -40,11 +40,12 @@ def payout_of(charges: Iterable[Charge]) -> Payout | None:
 
 
 def paid_out(charges: Sequence[Charge], payout: Payout) -> list[Charge]:
-    """The lines of the policy, of which the rewards are paid: with its penalties they add up to exactly zero.
+    """Return the lines of the policy with rewards reduced to the payout: with the penalties they add up to exactly zero.
 
-    A cent that the split leaves goes to the largest remainder, in a tie to the earlier line.
+    Cents left over by the split go to the largest remainder, in a tie to the earlier line.
     """
     penalties, rewards = _apart(charges)
+    # the order decides who gets a left-over cent: a re-rated month must give the same lines
     rewards.sort(key=lambda charge: charge.key)
     amounts = split_amount(payout.paid, [_worth(charge) for charge in rewards]) if rewards else []
     return penalties + [_at(charge, amount) for charge, amount in zip(rewards, amounts, strict=True)]
@@ -59,7 +60,7 @@ def _apart(charges: Iterable[Charge]) -> tuple[list[Charge], list[Charge]]:
 
 
 def _worth(reward: Charge) -> Fraction:
-    """What a reward line pays, exact and above zero."""
+    """Return the reward of a line, exact and above zero."""
     return -reward.quantity * Fraction(reward.unit_price)
 
 

@@ -1,8 +1,8 @@
-"""PURE: the one text of a number that a document, a journal or an export states.
+"""PURE: text of numbers in documents, journals and exports: one text per value.
 
-The text follows from the value and the scale of its field alone, never from how many digits the decimal happens to carry:
-0, -0, 0.00 and 0E-12 are one number and one text. So what is written today and made again tomorrow from the same values
-has the same bytes, whichever way the values were stored in between.
+The text follows from the value and the scale of its field alone, never from the digits that the decimal carries: 0, -0,
+0.00 and 0E-12 are one number and one text. A document written again from the same values has the same bytes, however the
+values were stored in between.
 """
 
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ ENERGY_PLACES: Final = 3
 
 
 def fixed_text(value: Decimal, places: int) -> str:
-    """`value` with exactly `places` decimals, never an exponent, zero without a sign; it is not rounded.
+    """Format `value` with exactly `places` decimals, never an exponent, zero without a sign; it is not rounded.
 
     Raises MoneyError where it has more decimals than the field.
 
@@ -32,33 +32,33 @@ def fixed_text(value: Decimal, places: int) -> str:
 
 
 def amount_text(value: Decimal) -> str:
-    """An amount of money: the decimals of its currency."""
+    """Format an amount with the decimals of its currency."""
     return fixed_text(value, amount_places())
 
 
 def grouped_amount(value: Decimal) -> str:
-    """An amount for people, thousands separated."""
+    """Format an amount for people, thousands separated."""
     return f"{Decimal(amount_text(value)):,}"
 
 
 def quantity_text(value: Decimal) -> str:
-    """A quantity in its pricing unit: 6 decimals."""
+    """Format a quantity in its pricing unit: 6 decimals."""
     return fixed_text(value, QUANTITY_PLACES)
 
 
 def energy_text(value: Decimal) -> str:
-    """Energy in kWh, or kilograms of CO2: 3 decimals."""
+    """Format energy in kWh, or kilograms of CO2: 3 decimals."""
     return fixed_text(value, ENERGY_PLACES)
 
 
 def amounts_text(values: Iterable[Decimal]) -> str:
-    """The sum of amounts; of none, too."""
+    """Format the sum of amounts; 0 for none."""
     return amount_text(sum(values, Decimal(0)))
 
 
 @lru_cache(maxsize=4096)
 def price_text(price: Decimal) -> str:
-    """A price with the four decimals of the price list, or more where an adjustment needs them.
+    """Format a price with the four decimals of the price list, or more where an adjustment needs them.
 
     >>> price_text(Decimal("10")), price_text(Decimal("0.12345600")), price_text(Decimal("-0"))
     ('10.0000', '0.123456', '0.0000')
@@ -68,7 +68,7 @@ def price_text(price: Decimal) -> str:
 
 
 def plain_text(value: Decimal) -> str:
-    """A number of no fixed scale, such as hours of a contract: as many decimals as it needs, never an exponent.
+    """Format a number without a fixed scale, such as hours of a contract: as many decimals as needed, never an exponent.
 
     >>> plain_text(Decimal("7.50")), plain_text(Decimal("1E+3")), plain_text(Decimal("-0.00"))
     ('7.5', '1000', '0')
@@ -77,7 +77,7 @@ def plain_text(value: Decimal) -> str:
 
 
 def short_text(value: Number, places: int) -> str:
-    """A number rounded to `places`, without the zeros at its end: what a sentence or a table shows.
+    """Round a number to `places` and format it without trailing zeros, for sentences and tables.
 
     >>> short_text(Decimal("0.125"), 2), short_text(100, 4)
     ('0.13', '100')

@@ -1,8 +1,7 @@
-"""Usage + rate card + policy -> charges, each with its explanation. Sums first, prices the sums, rounds once.
+"""Rating of usage with a rate card and policies into charges, each with its explanation. Sums, prices, rounds once.
 
-Quantities stay integers or exact decimals: device-microseconds (units x device_fraction x microseconds held), unit-
-microseconds, tokens. What comes in is already cut at every change of price and ownership, so that one instant of each
-piece decides its price.
+Quantities stay integers or exact decimals: device-microseconds (units x device_fraction x microseconds), unit-microseconds,
+tokens. Usage is already cut at every change of price and ownership, so that one instant of each piece decides its price.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -24,13 +23,13 @@ from pricing.money import EXACT, amount_places, round_part
 from pricing.rate_card import MILLION_TOKENS, SLICE_HOURS, GpuPrice, RateCard, UnpricedError
 
 AMOUNT: Final = "Amount"
-"""The unit of what is allocated: its quantity is money, split to the cent, at a price of 1."""
+"""Unit of allocated cost: its quantity is money, split to the cent, at a price of 1."""
 DIVISOR: Final = {unit: size for meter in METERS.values() for unit, size in meter.units.items()} | {AMOUNT: 1}
-"""How many base units (microseconds or tokens) make one pricing unit."""
+"""Base units (microseconds or tokens) in one pricing unit."""
 
 
 class GpuUsage(msgspec.Struct, frozen=True, gc=False):
-    """Devices held by one team's namespace within one piece of time that no price or ownership change cuts."""
+    """Device time of one team's namespace within one piece of time without a change of price or ownership."""
 
     team: str
     platform: bool
@@ -61,7 +60,7 @@ _FLAG: Final = {True: "true", False: "false"}
 
 
 class LineKey(OfKind, msgspec.Struct, frozen=True, order=True, gc=False):
-    """Everything that distinguishes one line from another; sorts as the lines of an invoice do."""
+    """Key of a line: all fields that distinguish lines; sorts as the lines of an invoice do."""
 
     team: str
     platform: bool
@@ -81,15 +80,16 @@ class LineKey(OfKind, msgspec.Struct, frozen=True, order=True, gc=False):
 
     @classmethod
     def of(cls, row: Any, **others: Any) -> "LineKey":
-        """The key of anything that has the fields of a key as attributes; `others`: those that it has not."""
+        """Build the key from an object with the fields of a key as attributes; `others`: fields that it does not have."""
         return cls(**{name: others[name] if name in others else getattr(row, name) for name in cls.__struct_fields__})
 
     def changed(self, **fields: str) -> "LineKey":
-        """The same key with other fields."""
+        """Return a copy of the key with other fields."""
         return structs.replace(self, **fields)
 
     def digest(self) -> str:
-        """Hash of the key, for a unique index over names of any length: of its JSON with sorted names."""
+        """Return the hash of the key's JSON with sorted names, for a unique index over names of any length."""
+        # Written by hand for speed; the bytes must stay those of json.dumps(sort_keys=True), since digests are stored.
         text = (
             f'{{"accelerator": {_json(self.accelerator)}, "charge_period": {_json(self.charge_period)}, '
             f'"cluster": {_json(self.cluster)}, "consumer": {_json(self.consumer)}, '
@@ -102,15 +102,15 @@ class LineKey(OfKind, msgspec.Struct, frozen=True, order=True, gc=False):
 
     @property
     def order(self) -> tuple[str | bool, ...]:
-        """The fields as they sort."""
+        """Return all fields in sort order."""
         return structs.astuple(self)
 
 
 @dataclass(frozen=True, slots=True)
 class Carbon:
-    """Kilograms of CO2: by the average of the grid where it was used, and by the contracts that it was bought under.
+    """Kilograms of CO2: by the average of the grid (location), and by the electricity contracts (market).
 
-    As a factor: kilograms per kWh at the meter of the building.
+    A factor has the same shape: kilograms per kWh at the meter of the building.
     """
 
     location_kg: Fraction
@@ -119,11 +119,11 @@ class Carbon:
 
 NO_CARBON: Final = Carbon(Fraction(0), Fraction(0))
 CarbonAt = Callable[[str, datetime], Carbon | None]
-"""The factors of a cluster at an instant, or None where they are not set."""
+"""Lookup of the factors of a cluster at an instant; None where they are not set."""
 
 
 class Charge(msgspec.Struct, frozen=True):
-    """A priced sum of usage. `usage_quantity` in base units of `key.unit`, `unit_price` per pricing unit."""
+    """Priced sum of usage. `usage_quantity` in base units of `key.unit`, `unit_price` per pricing unit."""
 
     key: LineKey
     usage_quantity: Decimal
@@ -133,12 +133,12 @@ class Charge(msgspec.Struct, frozen=True):
 
     @property
     def quantity(self) -> Fraction:
-        """In pricing units, exact."""
+        """Return the exact quantity in pricing units."""
         return Fraction(self.usage_quantity) / DIVISOR[self.key.unit]
 
     @property
     def amount(self) -> Decimal:
-        """The exact quantity times the price, rounded once, half up away from zero.
+        """Return the exact quantity times the price, rounded once, half up away from zero.
 
         >>> key = LineKey("nlp", False, False, "2026-10", "gpu", unit="GPU-Hours")
         >>> Charge(key, Decimal(8 * 9433 * 10**6), Decimal("10")).amount  # 8 GPUs for 2 h 37 min 13 s
@@ -147,18 +147,18 @@ class Charge(msgspec.Struct, frozen=True):
         return round_part(EXACT.multiply(self.usage_quantity, self.unit_price), DIVISOR[self.key.unit], amount_places())
 
     def rounded_quantity(self, places: int) -> Decimal:
-        """In pricing units, rounded for people and documents; amounts never follow from it."""
+        """Return the quantity in pricing units, rounded for people and documents; amounts never follow from it."""
         return round_part(self.usage_quantity, DIVISOR[self.key.unit], places)
 
     @property
     def energy_kwh(self) -> Fraction | None:
-        """Estimated energy at the building's meter, where the power of the device is known."""
+        """Return the estimated energy at the meter of the building; None where the power of the device is not known."""
         return None if self.facility_kw is None else self.quantity * Fraction(self.facility_kw)
 
 
 @dataclass(frozen=True, slots=True)
 class Unpriced:
-    """Usage of a team for which no price is in force: an exception, never a charge of zero. `late`: of a closed month."""
+    """Usage of a team without a price in force: an exception, never a charge of zero. `late`: of a closed month."""
 
     sku: str
     version: str | None
@@ -170,7 +170,7 @@ class Unpriced:
 
 @dataclass(frozen=True)
 class Rated:
-    """What became of the usage handed in: every unit is in a charge or in `unpriced`."""
+    """Result of rating: every unit of usage is in a charge or in `unpriced`."""
 
     charges: list[Charge] = field(default_factory=list)
     unpriced: list[Unpriced] = field(default_factory=list)
@@ -183,7 +183,7 @@ class _Sums:
         self.carbon: dict[LineKey, Carbon | None] = {}
 
     def emit(self, key: LineKey, kwh: Fraction | None, factors: Carbon | None) -> None:
-        """Add what a part of the line emitted; one part without energy or factors leaves the line without a figure."""
+        """Add the emissions of a part of a line; one part without energy or factors leaves the line without a figure."""
         before = self.carbon.get(key, NO_CARBON)
         if before is None or kwh is None or factors is None:
             self.carbon[key] = None
@@ -214,9 +214,9 @@ class _Sums:
 
 
 def rate_gpu(usages: Iterable[GpuUsage], card: RateCard, carbon_at: CarbonAt | None = None) -> Rated:
-    """Charges of held devices: one per team, cluster, namespace, SKU and price version.
+    """Rate device usage: one charge per team, cluster, namespace, SKU and price version.
 
-    With `carbon_at` each also says what its energy emitted, where the power of the device and the factors are known.
+    With `carbon_at` a charge also has its emissions, where the power of the device and the factors are known.
     """
     priced: list[tuple[tuple[LineKey, GpuPrice], GpuUsage]] = []
     sums = _Sums()
@@ -233,7 +233,7 @@ def rate_gpu(usages: Iterable[GpuUsage], card: RateCard, carbon_at: CarbonAt | N
 def gpu_charges(
     priced: Iterable[tuple[tuple[LineKey, GpuPrice], GpuUsage]], carbon_at: CarbonAt | None = None
 ) -> list[Charge]:
-    """Charges of device usage whose line and price are known, with its energy and what that emitted."""
+    """Sum device usage with known line and price into charges, with energy and emissions."""
     sums = _Sums()
     for (key, price), usage in priced:
         quantity = measured(usage, price)
@@ -246,7 +246,7 @@ def gpu_charges(
 
 
 def gpu_line(usage: GpuUsage, card: RateCard) -> tuple[LineKey, GpuPrice]:
-    """The line that a piece of device usage belongs to, and its price.  Raises UnpricedError."""
+    """Return the line of a piece of device usage and its price.  Raises UnpricedError."""
     version, price = card.gpu_price(usage.accelerator, usage.resource, usage.at)
     key = LineKey(  # by place, which is made in a third of the time
         usage.team, usage.platform, usage.correction, usage.charge_period, GPU_TIME.name, usage.cluster, usage.namespace, "",
@@ -256,12 +256,12 @@ def gpu_line(usage: GpuUsage, card: RateCard) -> tuple[LineKey, GpuPrice]:
 
 
 def measured(usage: GpuUsage, price: GpuPrice) -> Decimal:
-    """The microseconds that the price counts: of whole devices, or of slices."""
+    """Return the microseconds that the price counts: of whole devices, or of slices."""
     return usage.unit_us if price.unit == SLICE_HOURS else usage.device_us
 
 
 def rate_tokens(sums_of_tokens: Iterable[TokenSum], card: RateCard) -> Rated:
-    """Charges of tokens: one per team, consumer, model, class and price version."""
+    """Rate tokens: one charge per team, consumer, model, class and price version."""
     sums = _Sums()
     for usage in sums_of_tokens:
         for token_class, count in usage.tokens.items():
@@ -277,7 +277,7 @@ def rate_tokens(sums_of_tokens: Iterable[TokenSum], card: RateCard) -> Rated:
 
 
 def token_line(usage: TokenSum, token_class: str, card: RateCard) -> tuple[LineKey, Decimal]:
-    """The line that tokens of a class belong to, and their price.  Raises UnpricedError."""
+    """Return the line of tokens of a class and their price.  Raises UnpricedError."""
     version, price = card.token_price(usage.model, token_class, usage.at)
     key = LineKey(
         usage.team, False, usage.correction, usage.charge_period, TOKENS.name, "", "", usage.consumer, "", usage.model,
@@ -287,7 +287,7 @@ def token_line(usage: TokenSum, token_class: str, card: RateCard) -> tuple[LineK
 
 
 class JudgedUsage(msgspec.Struct, frozen=True):
-    """Usage of one scored job, and what the policy says about it."""
+    """Usage of one scored job, and the verdict of the policy."""
 
     usage: GpuUsage
     policy: str
@@ -296,7 +296,7 @@ class JudgedUsage(msgspec.Struct, frozen=True):
 
 
 class InterruptedUsage(msgspec.Struct, frozen=True):
-    """Usage that a policy makes the platform carry, because of how the allocation ended."""
+    """Usage that the platform carries by a policy on the end of the allocation."""
 
     usage: GpuUsage
     policy: str
@@ -304,13 +304,13 @@ class InterruptedUsage(msgspec.Struct, frozen=True):
 
 
 def rate_efficiency(judged: Iterable[JudgedUsage], card: RateCard) -> Rated:
-    """Rebates and penalties as lines of their own: quantity x price x (multiplier - 1). The price line stays at list."""
+    """Rate rewards and penalties as separate lines: quantity x price x (multiplier - 1). Usage stays at list price."""
     changes = ((item, item.multiplier - 1) for item in judged if not item.usage.platform)
     return _rate_changes("efficiency", changes, card)
 
 
 def rate_interruptions(interrupted: Iterable[InterruptedUsage], card: RateCard) -> Rated:
-    """What the platform carries, as lines of their own: quantity x price, taken back.
+    """Rate usage that the platform carries as separate credit lines: quantity x price, negative.
 
     Source: F18, credit for a fault of the platform.
     """
@@ -320,7 +320,7 @@ def rate_interruptions(interrupted: Iterable[InterruptedUsage], card: RateCard) 
 def _rate_changes(
     kind: str, changes: Iterable[tuple[JudgedUsage | InterruptedUsage, Decimal]], card: RateCard
 ) -> Rated:
-    """Usage by what is added to its price, as a share of it. Usage that nobody prices was already named by `rate_gpu`."""
+    """Rate changes, each a share of the list price. Usage without a price was already reported by `rate_gpu`."""
     sums = _Sums()
     for item, change in changes:
         if not change:

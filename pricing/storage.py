@@ -1,4 +1,4 @@
-"""PURE: storage by tier and requests by class. TB are decimal; a month's share is the mean of the bytes over its time."""
+"""PURE: storage by tier and requests by class. TB are decimal; TB-months are the mean of the bytes over the month."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ STORE_FIELDS: Final = (STORAGE, REQUESTS, "month_seconds")
 
 @dataclass(frozen=True, slots=True)
 class Tier:
-    """What one tier kept over a month, and its price; a hot TB costs what hundreds of cold ones do."""
+    """TB-months that one tier stored, and their price; a hot TB costs as much as hundreds of cold ones."""
 
     name: str
     tb_months: Fraction
@@ -33,7 +33,7 @@ class Tier:
 
     @property
     def fee(self) -> Fraction:
-        """Fee = TB-months x price of the tier, exact; a line rounds it once.
+        """Return the fee = TB-months x price of the tier, exact; a line rounds it once.
 
         >>> Tier("hot", Fraction(1350), Fraction(23)).fee
         Fraction(31050, 1)
@@ -45,7 +45,7 @@ class Tier:
 
 @dataclass(frozen=True, slots=True)
 class RequestClass:
-    """The requests of one class (GET, PUT, LIST) and their price: a write costs more than ten times what a read does."""
+    """Requests of one class (GET, PUT, LIST) and their price: a write costs more than ten times as much as a read."""
 
     name: str
     count: int
@@ -53,7 +53,7 @@ class RequestClass:
 
     @property
     def fee(self) -> Fraction:
-        """Fee = requests x price of 1000 of their class, exact; a line rounds it once.
+        """Return the fee = requests x price of 1000 of their class, exact; a line rounds it once.
 
         >>> RequestClass("PUT", 2_500_000_000, Fraction(4)).fee
         Fraction(10000000, 1)
@@ -65,13 +65,13 @@ class RequestClass:
 
 @dataclass(frozen=True, slots=True)
 class StoreUse:
-    """A month of a store."""
+    """Usage of a store in one month."""
 
     tiers: tuple[Tier, ...] = ()
     requests: tuple[RequestClass, ...] = ()
 
     def lines(self) -> Iterator[tuple[str, str, Decimal]]:
-        """(storage or requests, tier or class, amount with 2 decimals) of each line."""
+        """Yield (storage or requests, tier or class, amount with 2 decimals) of each line."""
         for tier in self.tiers:
             yield STORAGE, tier.name, round_amount(tier.fee)
         for one in self.requests:
@@ -79,12 +79,12 @@ class StoreUse:
 
     @property
     def total(self) -> Decimal:
-        """Sum of the rounded lines."""
+        """Return the sum of the rounded lines."""
         return sum((amount for *_, amount in self.lines()), Decimal("0.00"))
 
 
 def read_store_use(reader: FieldReader) -> StoreUse:
-    """The fields `storage` and `requests` of a document; problems are noted with the reader.
+    """Read the fields `storage` and `requests` of a document; problems are noted with the reader.
 
     {"storage": [{"tier": "hot", "tb_months": "200" or "byte_seconds": n, "price_per_tb_month": "150"}],
      "requests": [{"class": "PUT", "count": 2500000000, "price_per_1000": "0.005"}], "month_seconds": n, for byte_seconds}
@@ -98,7 +98,7 @@ def read_store_use(reader: FieldReader) -> StoreUse:
 
 
 def parse_store_use(fields: object) -> StoreUse:
-    """A whole document of storage and requests.  Raises InputError with a message for every bad field."""
+    """Check a document of storage and requests.  Raises InputError with a message for every bad field."""
     reader = FieldReader(fields, "a month of storage")
     if not reader.problems:
         reader.finish((*STORE_FIELDS, "currency"))
@@ -134,7 +134,7 @@ def _requests(reader: FieldReader) -> RequestClass | None:
 
 
 def tb_months(byte_seconds: int, month_seconds: int) -> Fraction:
-    """Mean stored TB over the elapsed month.
+    """Return the mean of stored TB over the elapsed month.
 
     >>> tb_months(3 * 10**12 * 1_339_200, 2_678_400)
     Fraction(3, 2)

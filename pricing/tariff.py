@@ -1,7 +1,7 @@
-"""PURE: what a kWh costs on average for a load: flat, by named periods, or by an hourly series (FE4).
+"""PURE: mean price of a kWh for a load: flat, by named periods, or by an hourly series (FE4).
 
 A tariff is a versioned series per site: periods differ by province and change by month, and users who buy on the market
-have no fixed periods at all. A flat load gains nothing from averaging; a load that can be shifted does.
+have no fixed periods. A flat load gains nothing from averaging; a load that can be shifted does.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,7 +21,7 @@ PERIOD_FIELDS: Final = ("name", "price_per_kwh", "ratio", "hours", "kwh")
 
 
 class TariffError(UserError, ValueError):
-    """Periods that have no weight."""
+    """Periods without weight."""
 
     code = "tariff"
 
@@ -37,7 +37,7 @@ class TariffPeriod:
 
 @dataclass(frozen=True, slots=True)
 class Tariff:
-    """Periods with their prices and the load that falls into each."""
+    """Electricity tariff: periods with their prices and the load in each."""
 
     periods: tuple[TariffPeriod, ...]
 
@@ -47,12 +47,12 @@ class Tariff:
 
     @property
     def weight(self) -> Fraction:
-        """Sum of the weights."""
+        """Return the sum of the weights."""
         return sum((period.weight for period in self.periods), Fraction(0))
 
     @property
     def price_per_kwh(self) -> Fraction:
-        """Tariff [currency/kWh] = sum of kWh x price / sum of kWh.
+        """Return tariff [currency/kWh] = sum of kWh x price / sum of kWh.
 
         >>> day = Tariff(tuple(
         ...     TariffPeriod(name, Fraction("0.65") * Fraction(ratio), Fraction(kwh))
@@ -67,12 +67,12 @@ class Tariff:
 
 
 def flat(price_per_kwh: Fraction) -> Tariff:
-    """The same price at every hour."""
+    """Return a tariff with one price at every hour."""
     return Tariff((TariffPeriod("flat", price_per_kwh, Fraction(1)),))
 
 
 def demand_charge_per_gpu_hour(facility_kw: Fraction, charge_per_kw_month: Fraction, hours_per_month: Fraction) -> Fraction:
-    """Two-part tariff: C_demand [currency/GPU-h] = kW x PUE x charge / H_month.
+    """Return the demand charge of a two-part tariff: C_demand [currency/GPU-h] = kW x PUE x charge / H_month.
 
     >>> demand_charge_per_gpu_hour(Fraction("1.275") * Fraction("1.3"), Fraction(40), Fraction(730))
     Fraction(663, 7300)
@@ -83,7 +83,7 @@ def demand_charge_per_gpu_hour(facility_kw: Fraction, charge_per_kw_month: Fract
 
 
 def read_tariff(reader: FieldReader, name: str, base: Fraction | None) -> Tariff | None:
-    """The tariff of a field: a number, a list of hourly prices, or periods; None where a problem was noted.
+    """Read a tariff: a number, a list of hourly prices, or periods; None where a problem was noted.
 
     Periods are a mapping name -> fields or a list of fields with `name`. Each has `price_per_kwh`, or `ratio` of the
     flat price `base`, and the load as `kwh` or (flat load) `hours`. A series is `{hourly: [...], load_kwh: [...]}`.
@@ -156,7 +156,7 @@ def _period(reader: FieldReader, key: str | int, base: Fraction | None) -> Tarif
 
 
 def read_price(reader: FieldReader, base: Fraction | None) -> Fraction | None:
-    """What a kWh of a period costs: `price_per_kwh`, or `ratio` of the flat price `base`; None where a problem was noted."""
+    """Read the price of a kWh: `price_per_kwh`, or `ratio` of the flat price `base`; None where a problem was noted."""
     if reader.has("price_per_kwh") == reader.has("ratio"):
         reader.refuse("price_per_kwh", Message("give either price_per_kwh or ratio of the period"))
         return None

@@ -1,7 +1,7 @@
-"""PURE: a time-of-use calendar -> the tariff of a span of local days: hours, seasons, critical peaks.
+"""PURE: conversion of a time-of-use calendar (hours, seasons, critical peaks) to the tariff of a range of local days.
 
-The load is laid over the hours that really elapse: a local day has 23 or 25 of them when the clock changes, and the hour
-that vanishes or comes twice takes its price and its load with it.
+The load is spread over elapsed hours: a local day has 23 or 25 of them when the clock changes, and the hour that is skipped
+or repeated counts with its price and its load.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ from pricing.fields import Bound, FieldReader, exact_number, shown
 from pricing.tariff import KWH, Tariff, TariffError, TariffPeriod, read_price
 
 QUARTER: Final = timedelta(minutes=15)
-"""Offsets of zones are whole quarters of an hour, so a quarter never is on both sides of a change of the clock."""
+"""Step of the calculation: offsets of zones are whole quarters of an hour, so no quarter crosses a change of the clock."""
 
 LONGEST: Final = timedelta(days=367)
 DAY: Final = tuple(range(24))
@@ -30,7 +30,7 @@ PERIOD_FIELDS: Final = ("name", "price_per_kwh", "ratio", "hours", "months")
 
 @dataclass(frozen=True, slots=True)
 class CalendarPeriod:
-    """A price by local hours of the day (0 to 23) and months (1 to 12)."""
+    """Price by local hours of the day (0 to 23) and months (1 to 12)."""
 
     name: str
     price_per_kwh: Fraction
@@ -38,14 +38,14 @@ class CalendarPeriod:
     months: tuple[int, ...] = YEAR
 
     def covers(self, local: datetime) -> bool:
-        """Whether a local clock time is priced by this period."""
+        """Return True if a local clock time is priced by this period."""
         return local.hour in self.hours and local.month in self.months
 
 
 def calendar_tariff(
     periods: Sequence[CalendarPeriod], window: Interval, zone: str, load_kw: Sequence[Fraction] | None = None
 ) -> Tariff:
-    """The kWh of `window` in each period, with a load of 1 kW or one by local hour (24 values).
+    """Return the kWh of `window` in each period, with a load of 1 kW or one by local hour (24 values).
 
     The first period that covers an hour prices it, so a critical peak is before its peak.  Raises TariffError where
     none does.
@@ -61,6 +61,7 @@ def calendar_tariff(
     here = ZoneInfo(zone)
     kwh = dict.fromkeys(range(len(periods)), Fraction(0))
     instant = window.start
+    # by instants in UTC and not by local hours, of which one is missing or double when the clock changes
     while instant < window.end:
         length = min(QUARTER, window.end - instant)
         local = instant.astimezone(here)
@@ -75,12 +76,12 @@ def calendar_tariff(
 
 
 def is_calendar(given: object) -> bool:
-    """Whether a tariff is written as a calendar."""
+    """Return True if a tariff is written as a calendar."""
     return isinstance(given, Mapping) and "zone" in given
 
 
 def read_calendar(parent: FieldReader, name: str, base: Fraction | None) -> Tariff | None:
-    """`{zone, from, until, periods: [{name, price_per_kwh or ratio, hours, months}], load_kw}`; None where refused.
+    """Read `{zone, from, until, periods: [{name, price_per_kwh or ratio, hours, months}], load_kw}`; None where refused.
 
     `from` and `until` are local days, the end not included; `hours` is a list of [first, end) pairs of local hours,
     `months` one of month numbers. `load_kw` has one value for each of the 24 local hours.
@@ -146,7 +147,7 @@ def _period(reader: FieldReader, index: int, base: Fraction | None) -> CalendarP
 
 
 def _hours(reader: FieldReader) -> tuple[int, ...]:
-    """The hours of [first, end) pairs; a pair may pass midnight."""
+    """Read the hours of [first, end) pairs; a pair may pass midnight."""
     found: set[int] = set()
     for pair in reader.each("hours"):
         ends = [exact_number(hour) for hour in pair] if isinstance(pair, list | tuple) else []

@@ -1,8 +1,8 @@
-"""PURE: cost sheet -> cost and price of a GPU-hour, component by component. Components add up to the cost, exactly.
+"""PURE: cost and price of a GPU-hour from a cost sheet, by component. Components add up to the cost, exactly.
 
-The simple sheet (FS2-FS6) takes hardware, power, hosting and operations. The complete part (FE1-FE12) adds what the
-simple one leaves out: residual value, cost of capital, maintenance, two-part tariff, fabric, scratch, spares, and the
-hours that nobody buys. Markup is on cost; a reserve is a component of its own.
+The simple sheet (FS2-FS6) has hardware, power, hosting and operations. The complete part (FE1-FE12) adds residual value,
+cost of capital, maintenance, two-part tariff, fabric, scratch, spares, and unsold hours. Markup is on cost; a reserve is a
+component of its own.
 """
 
 from collections.abc import Mapping
@@ -31,15 +31,15 @@ VARIABLE: Final = ("power", "energy_gap")
 SURCHARGES: Final = ("reserve",)
 """Components that are a share of all others."""
 BEYOND_AN_INSTALLED_HOUR: Final = ("unsold", *SURCHARGES)
-"""Components that a recovery leaves out of the cost of an hour, whether it was sold or not."""
+"""Components that a cost recovery excludes from the cost of an installed hour."""
 
 ROOTS: Final = Context(prec=50)
-"""Half years of life have an irrational annuity: 50 digits, then exact again."""
+"""Context of roots: half years of life have an irrational annuity, so 50 digits, then exact again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """One part of the cost of a GPU-hour, with the fields of the sheet that it came from."""
+    """Component of the cost of a GPU-hour, with the fields of the sheet that it came from."""
 
     name: str
     cost_per_gpu_hour: Fraction
@@ -47,7 +47,7 @@ class Component:
     unit: str = "per GPU-hour"
 
     def share_of(self, cost: Fraction) -> Fraction:
-        """Part of the whole cost, 0 where the whole is 0."""
+        """Return the share of the whole cost, 0 where the whole is 0."""
         return self.cost_per_gpu_hour / cost if cost else Fraction(0)
 
 
@@ -65,36 +65,36 @@ class GpuHourCost:
 
     @property
     def cost(self) -> Fraction:
-        """Sum of the components."""
+        """Return the sum of the components."""
         return sum((component.cost_per_gpu_hour for component in self.components), Fraction(0))
 
     @property
     def price(self) -> Decimal:
-        """FS6: P = cost x (1 + markup), rounded once, to the 4 decimals of a price list."""
+        """Return FS6: P = cost x (1 + markup), rounded once, to the 4 decimals of a price list."""
         return round_price(self.cost * (1 + self.markup))
 
     @property
     def variable_cost(self) -> Fraction:
-        """What only a used hour costs: no tier is cheaper."""
+        """Return the cost that only a used hour causes: no tier is cheaper."""
         return sum((part.cost_per_gpu_hour for part in self.components if part.name in VARIABLE), Fraction(0))
 
     @property
     def list_prices(self) -> dict[str, Decimal]:
-        """What the price list says by tier, in its currency (FE10, FE11, FE13); without such terms the price itself."""
+        """Return list prices by tier, in the list currency (FE10, FE11, FE13); without listing terms the price itself."""
         return self.listing.prices(self.cost * (1 + self.markup), self.variable_cost)
 
     @property
     def list_price(self) -> Decimal:
-        """The on-demand price of the list."""
+        """Return the on-demand list price."""
         return self.list_prices[ON_DEMAND]
 
     @property
     def list_currency(self) -> str:
-        """The currency of the list."""
+        """Return the currency of the list."""
         return self.listing.currency or self.currency
 
     def as_dict(self) -> dict[str, Any]:
-        """The JSON of the contract: costs with 12 decimals, the price with 4.
+        """Return the JSON of the contract: costs with 12 decimals, the price with 4.
 
         The shown components are rounded together, so that they add up to the shown cost to the last digit.
         """
@@ -113,11 +113,11 @@ class GpuHourCost:
         }
 
     def listed(self) -> dict[str, str]:
-        """The prices of the list as text, with what they were made from."""
+        """Return the list prices as text, with the terms behind them."""
         return self.listing.as_dict(self.currency) | {name: format(price, "f") for name, price in self.list_prices.items()}
 
     def emitted(self) -> dict[str, str]:
-        """Energy and CO2 of a GPU-hour as text with 12 decimals."""
+        """Return energy and CO2 of a GPU-hour as text with 12 decimals."""
         return {name: exact_decimal(value) for name, value in self.footprint.items()}
 
 
@@ -132,15 +132,16 @@ def parse_cost_sheet(fields: object) -> CostSheet:
 
 
 def cost_of_gpu_hour(sheet: CostSheet) -> GpuHourCost:
-    """Cost of one sold GPU-hour and what it is made of.
+    """Calculate the cost of one sold GPU-hour by component.
 
     P = {[A/8760 + rho K/8760 + C_idc + C_om + demand + fabric + scratch] x G/(G-S) / (A U) + energy} x (1 + markup)
 
-    Energy is not spread over unsold hours: a card that nobody uses draws little. With only the simple fields this is
+    Energy is not spread over unsold hours: an unused card draws little. With only the simple fields this is
     FS2 + FS3 + FS4 + FS5.  Source: FE12, assembled price; FE3, sell-through.
     """
     fixed = fixed_components(sheet)
     installed = sum((part.cost_per_gpu_hour for part in fixed), Fraction(0))
+    # energy is after hardware for readers; it is not in `installed`, so that unsold hours do not raise it
     components = (fixed[0], *_energy_components(sheet), *fixed[1:], *_uplifts(sheet, installed))
     if sheet.has("reserve_ratio"):
         cost = sum((part.cost_per_gpu_hour for part in components), Fraction(0))
@@ -152,7 +153,7 @@ def cost_of_gpu_hour(sheet: CostSheet) -> GpuHourCost:
 
 
 def _energy_components(sheet: CostSheet) -> list[Component]:
-    """What a used hour draws, and beside it what nobody in particular drew."""
+    """Return the energy cost of a used hour, and the shared cost of energy that no device or host counted."""
     if sheet.rent_includes_power:
         return [Component("power", Fraction(0), ("rent_includes_power",))]
     parts = [Component("power", power_cost(sheet), _power_inputs(sheet))]
@@ -163,7 +164,7 @@ def _energy_components(sheet: CostSheet) -> list[Component]:
 
 
 def fixed_components(sheet: CostSheet) -> tuple[Component, ...]:
-    """What an installed GPU costs every hour, whether it is used or not."""
+    """Return the hourly cost of an installed GPU by component, used or not."""
     parts = [_capital_component(sheet)]
     if sheet.has("maintenance_ratio_per_year"):
         parts.append(Component("maintenance", maintenance_cost(sheet), ("maintenance_ratio_per_year", *CAPITAL_FIELDS)))
@@ -206,7 +207,7 @@ def _place(sheet: CostSheet) -> tuple[str, ...]:
 
 
 def _carried_by(sheet: CostSheet) -> tuple[str, ...]:
-    """What says how much of labour and software a GPU of the sheet carries."""
+    """Return the fields that decide the share of labour and software of a GPU."""
     if sheet.has("cluster_capital"):
         return ("cluster_capital", *CAPITAL_FIELDS)
     return ("operations_share", "pool_gpus") if sheet.has("operations_share") else ("cluster_gpus",)
@@ -225,12 +226,12 @@ def _uplifts(sheet: CostSheet, installed: Fraction) -> list[Component]:
 
 
 def capital_per_gpu(sheet: CostSheet) -> Fraction:
-    """Purchase price of one GPU with its share of the server and its network ports (FS2)."""
+    """Return the purchase price of one GPU with its share of the server and its network ports (FS2)."""
     return capital_of(sheet.numbers) or Fraction(0)
 
 
 def straight_line(capital: Fraction, life_years: Fraction, residual_ratio: Fraction = Fraction(0)) -> Fraction:
-    """C_hw [currency/GPU-h] = K x (1 - s) / (L x 8760).
+    """Return C_hw [currency/GPU-h] = K x (1 - s) / (L x 8760).
 
     >>> straight_line(Fraction(270_000), Fraction(5))
     Fraction(450, 73)
@@ -241,12 +242,12 @@ def straight_line(capital: Fraction, life_years: Fraction, residual_ratio: Fract
 
 
 def hardware_cost(sheet: CostSheet) -> Fraction:
-    """Depreciation of one GPU with its share of server and network, per GPU-hour (FS2, FE1)."""
+    """Return depreciation of one GPU with its share of server and network, per GPU-hour (FS2, FE1)."""
     return straight_line(capital_per_gpu(sheet), sheet["life_years"], sheet.get("residual_ratio"))
 
 
 def capital_recovery_factor(rate: Fraction, years: Fraction) -> Fraction:
-    """CRF [1/year] = r (1+r)^L / ((1+r)^L - 1); 1/L where r is 0.
+    """Return CRF [1/year] = r (1+r)^L / ((1+r)^L - 1); 1/L where r is 0.
 
     >>> capital_recovery_factor(Fraction("0.08"), Fraction(5))
     Fraction(14348907, 57291025)
@@ -260,7 +261,7 @@ def capital_recovery_factor(rate: Fraction, years: Fraction) -> Fraction:
 
 
 def annuity_per_year(capital: Fraction, rate: Fraction, years: Fraction, residual_ratio: Fraction = Fraction(0)) -> Fraction:
-    """A [currency/year] = (K - S / (1+r)^L) x CRF, with S = s K.
+    """Return A [currency/year] = (K - S / (1+r)^L) x CRF, with S = s K.
 
     >>> annuity_per_year(Fraction(270_000), Fraction("0.08"), Fraction(5), Fraction("0.10")) / 8760
     Fraction(1203511005, 167289793)
@@ -272,7 +273,7 @@ def annuity_per_year(capital: Fraction, rate: Fraction, years: Fraction, residua
 
 
 def _growth(rate: Fraction, years: Fraction) -> Fraction:
-    """(1 + r)^L: exact for whole years, to 50 digits otherwise."""
+    """Return (1 + r)^L: exact for whole years, to 50 digits otherwise."""
     base = 1 + rate
     if years.denominator == 1:
         return base ** int(years)
@@ -281,7 +282,7 @@ def _growth(rate: Fraction, years: Fraction) -> Fraction:
 
 
 def capital_cost(sheet: CostSheet) -> Fraction:
-    """Depreciation and interest of one GPU with its share of server and network, per GPU-hour (FE2, or FE2b)."""
+    """Return depreciation and interest of one GPU with its share of server and network, per GPU-hour (FE2, or FE2b)."""
     rate, years = sheet["cost_of_capital"], sheet["life_years"]
     if sheet.capital_method == MEAN_BOOK_VALUE:
         return simple_capital_charge(capital_per_gpu(sheet), rate, years, sheet.get("residual_ratio"))
@@ -289,7 +290,7 @@ def capital_cost(sheet: CostSheet) -> Fraction:
 
 
 def simple_capital_charge(capital: Fraction, rate: Fraction, years: Fraction, residual_ratio: Fraction) -> Fraction:
-    """C_cap [currency/GPU-h] = (K (1-s) / L + r (K + S) / 2) / 8760: depreciation and interest on the mean book value.
+    """Return C_cap [currency/GPU-h] = (K (1-s) / L + r (K + S) / 2) / 8760, with interest on the mean book value.
 
     >>> simple_capital_charge(Fraction(270_000), Fraction("0.08"), Fraction(5), Fraction("0.10"))
     Fraction(504, 73)
@@ -301,27 +302,27 @@ def simple_capital_charge(capital: Fraction, rate: Fraction, years: Fraction, re
 
 
 def maintenance_cost(sheet: CostSheet) -> Fraction:
-    """FE8: C_maint = rho x K / 8760, per GPU-hour."""
+    """Return FE8: C_maint = rho x K / 8760, per GPU-hour."""
     return sheet["maintenance_ratio_per_year"] * capital_per_gpu(sheet) / HOURS_PER_YEAR
 
 
 def power_kw(sheet: CostSheet) -> Fraction:
-    """Nameplate power of one GPU with its share of the rest of the server, in kW at the rack (FS3)."""
+    """Return nameplate power of one GPU with its share of the rest of the server, in kW at the rack (FS3)."""
     return nameplate_kw(sheet.numbers) or Fraction(0)
 
 
 def drawn_kw(sheet: CostSheet) -> Fraction:
-    """What one GPU draws at the rack: metered kWh per GPU-hour where there is one (FE5), else the nameplate."""
+    """Return the power of one GPU at the rack: metered kWh per GPU-hour where given (FE5), else the nameplate."""
     return sheet["metered_kwh_per_gpu_hour"] if sheet.has("metered_kwh_per_gpu_hour") else power_kw(sheet)
 
 
 def facility_power_kw(sheet: CostSheet) -> Fraction:
-    """What one GPU draws at the meter of the building: kW x PUE."""
+    """Return the power of one GPU at the meter of the building: kW x PUE."""
     return drawn_kw(sheet) * sheet["pue"]
 
 
 def power_cost(sheet: CostSheet) -> Fraction:
-    """FS3: C_power = (w_gpu + w_other / n) x PUE x tariff, per GPU-hour; the tariff is the mean of its periods (FE4)."""
+    """Return FS3: C_power = (w_gpu + w_other / n) x PUE x tariff, per GPU-hour, with the mean of the tariff (FE4)."""
     return facility_power_kw(sheet) * sheet.tariff.price_per_kwh
 
 
@@ -336,17 +337,17 @@ def _priced_by(sheet: CostSheet) -> str:
 
 
 def hosting_cost(sheet: CostSheet) -> Fraction:
-    """FS4: C_idc = (rent + bandwidth) / (GPUs per rack x hours per month), per GPU-hour.
+    """Return FS4: C_idc = (rent + bandwidth) / (GPUs per rack x hours per month), per GPU-hour.
 
     In a rack of mixed cards each carries its part of the power, not of the count: 1 / GPUs per rack is then the kW of one
-    GPU over the kW of the rack. What is left free in a rack is idle cost and not a higher price of the cards in it.
+    GPU over the kW of the rack. Free power of a rack is idle cost and does not raise the price of the cards in it.
     """
     part = power_kw(sheet) / sheet["rack_power_kw"] if sheet.has("rack_power_kw") else 1 / sheet["gpus_per_rack"]
     return (sheet["rack_rent_per_month"] + sheet["bandwidth_per_month"]) * part / sheet["hours_per_month"]
 
 
 def operations_cost(sheet: CostSheet) -> Fraction:
-    """C_om [currency/GPU-h] = (labour + licences) x w / hours per month, w the part that one GPU carries.
+    """Return C_om [currency/GPU-h] = (labour + licences) x w / hours per month, w the part that one GPU carries.
 
     FS5: w = 1 / GPUs of the cluster. FS5b: by capital, w = K / purchase price of all GPUs of the cluster, so that an old
     inference card does not carry what a training card does; or w = share of the kind (by tickets, say) / GPUs of the kind.
@@ -362,24 +363,24 @@ def operations_cost(sheet: CostSheet) -> Fraction:
 
 
 def fabric_cost(sheet: CostSheet) -> Fraction:
-    """FE7: C_fabric = K_fabric / (GPUs on the fabric x L x 8760), per GPU-hour: spine, optics, cables beyond the port."""
+    """Return FE7: C_fabric = K_fabric / (GPUs on the fabric x L x 8760): spine, optics, cables beyond the port."""
     return sheet["fabric_price"] / (sheet["fabric_gpus"] * sheet["life_years"] * HOURS_PER_YEAR)
 
 
 def scratch_cost(sheet: CostSheet) -> Fraction:
-    """FE7: C_scratch = TB per GPU x price per TB-month / hours per month, per GPU-hour."""
+    """Return FE7: C_scratch = TB per GPU x price per TB-month / hours per month, per GPU-hour."""
     return sheet["scratch_tb_per_gpu"] * sheet["storage_price_per_tb_month"] / sheet["hours_per_month"]
 
 
 def spares_uplift(sheet: CostSheet) -> Fraction:
-    """FE6: G / (G - S): the installed GPUs that are held back are paid by the others."""
+    """Return FE6: G / (G - S): the other installed GPUs pay for the spares."""
     if not sheet.has("spare_gpus"):
         return Fraction(1)
     return sheet["installed_gpus"] / (sheet["installed_gpus"] - sheet["spare_gpus"])
 
 
 def footprint(sheet: CostSheet) -> dict[str, Fraction]:
-    """Energy [kWh] at the meter and CO2 [kg] of a used GPU-hour; empty where the sheet gives no factor and no embodied CO2.
+    """Return energy [kWh] at the meter and CO2 [kg] of a used GPU-hour; {} where the sheet gives no carbon field.
 
     `kg_co2` is operational by location and embodied, (E I + M) / R over the hours R of the card's life, sold or not;
     `kg_operational_market` counts green certificates. Information, no part of a price.  Source: FS14.

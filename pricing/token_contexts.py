@@ -1,8 +1,8 @@
-"""PURE: load tests at several prompt lengths -> prices per bucket of prompt lengths.
+"""PURE: prices per bucket of prompt lengths from load tests at several prompt lengths.
 
 Each measured length is priced by itself, by the same method and terms. Lengths whose prices lie within 20 % of each other
 share a bucket; a bucket ends with the longest prompt measured in it, so a prompt between two buckets is priced as the
-longer, and the last bucket takes all longer prompts. A shared price recovers an hour of the deployment at each length.
+longer, and the last bucket is open. A shared price recovers an hour of the deployment at each length.
 
 Source: FT2, a context-length bucket where prices differ by more than 20 %.
 """
@@ -23,13 +23,13 @@ from pricing.token_pricing import TokenTerms, class_rows, price_tokens
 
 LARGEST_DIFFERENCE: Final = Fraction(1, 5)
 SAME_LENGTH: Final = Fraction(5, 4)
-"""Runs whose mean prompts differ by less than this factor were of one length: load generators vary what they send."""
+"""Largest factor between mean prompts of runs of one length: load generators vary their prompts."""
 CLASSES: Final = ("input", "cache_read", "output")
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredLength:
-    """One prompt length as it was measured: the longest mean of its runs in tokens, the run that was selected, its costs."""
+    """Measured prompt length: the longest mean of its runs in tokens, the selected run, its costs."""
 
     tokens: int
     selected: LoadRun
@@ -37,7 +37,7 @@ class MeasuredLength:
     gpus: int
 
     def recovered(self, costs: ClassCosts) -> Fraction:
-        """What other costs would bring in from a GPU-hour at this length's selected run."""
+        """Return the revenue of other costs per GPU-hour at this length's selected run."""
         point = self.selected.point
         return costs.recovered_per_hour(
             uncached_tps=point.uncached_input_tps / self.gpus, cached_tps=point.cached_input_tps / self.gpus,
@@ -47,7 +47,7 @@ class MeasuredLength:
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """The lengths that share a price."""
+    """Prompt lengths that share a price."""
 
     context: Context
     lengths: tuple[MeasuredLength, ...]
@@ -56,7 +56,7 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True)
 class Buckets:
-    """The buckets, and each step between the measured lengths that decided them.
+    """Buckets, and each step between the measured lengths that decided them.
 
     A step names the class that differs most and its change as a ratio with 6 decimals, below 0 where the longer prompts
     cost less; `splits` where another bucket begins.
@@ -67,12 +67,12 @@ class Buckets:
 
     @property
     def lengths(self) -> list[MeasuredLength]:
-        """Every length, the shortest first."""
+        """Return every length, the shortest first."""
         return [item for bucket in self.buckets for item in bucket.lengths]
 
 
 def one_price(tests: Sequence[LoadTest], terms: TokenTerms) -> tuple[ClassCosts, Fraction]:
-    """The costs of one price for every prompt, and what they bring in from a GPU-hour, averaged over the measured lengths.
+    """Return the costs of one price for all prompts, and their revenue per GPU-hour, averaged over the measured lengths.
 
     Raises LoadPointError, ValueError.
     """
@@ -86,7 +86,7 @@ def one_price(tests: Sequence[LoadTest], terms: TokenTerms) -> tuple[ClassCosts,
 
 
 def priced_answer(tests: Sequence[LoadTest], terms: TokenTerms) -> dict[str, Any]:
-    """The answer of the contract. By context also the buckets; `classes` are then what one price for all lengths would be.
+    """Return the answer of the contract. By context also the buckets; `classes` then has one price for all lengths.
 
     Raises LoadPointError where no run is sustainable or prices it, ValueError where the reports do not fit together.
     """
@@ -115,7 +115,7 @@ def _bucket_dict(bucket: Bucket, terms: TokenTerms) -> dict[str, Any]:
 
 
 def figures_by_class(answer: Mapping[str, Any], figure: str) -> dict[str, Decimal]:
-    """`price_per_1m` or `cost_per_1m` of an answer by priced class: in its buckets, where it has some."""
+    """Return `price_per_1m` or `cost_per_1m` of an answer by priced class: per bucket, if there are any."""
     contexts = answer.get("contexts") or [{"context": "", "classes": answer["classes"]}]
     return {
         priced_class(row["class"], part["context"]): Decimal(row[figure]) for part in contexts for row in part["classes"]
@@ -123,7 +123,7 @@ def figures_by_class(answer: Mapping[str, Any], figure: str) -> dict[str, Decima
 
 
 def context_buckets(tests: Sequence[LoadTest], terms: TokenTerms) -> Buckets:
-    """Price every length that was measured, and put those that cost about the same together.
+    """Price every measured length, and group lengths of about the same cost.
 
     Raises LoadPointError where a length has no sustainable run or a run no prompt length, ValueError where the reports do
     not fit together.
@@ -132,6 +132,7 @@ def context_buckets(tests: Sequence[LoadTest], terms: TokenTerms) -> Buckets:
     groups: list[list[MeasuredLength]] = []
     steps: list[dict[str, Any]] = []
     for item in lengths:
+        # against every length of the bucket: neighbours may each differ by less than 20 % and its ends by more
         splits = not groups
         if groups:
             name, change = max(
@@ -151,7 +152,7 @@ def context_buckets(tests: Sequence[LoadTest], terms: TokenTerms) -> Buckets:
 
 
 def shared_costs(lengths: Sequence[MeasuredLength]) -> ClassCosts:
-    """The mean of the costs, scaled so that a GPU-hour at each of the lengths recovers what it did by its own costs."""
+    """Return the mean of the costs, scaled so that a GPU-hour at each length recovers what its own costs would."""
     sums = (sum((getattr(item.costs, name) for item in lengths), Fraction(0)) for name in CLASSES)
     mean = ClassCosts(*(total / len(lengths) for total in sums))
     whole, got = (sum((item.recovered(costs or item.costs) for item in lengths), Fraction(0)) for costs in (None, mean))
@@ -159,7 +160,7 @@ def shared_costs(lengths: Sequence[MeasuredLength]) -> ClassCosts:
 
 
 def difference(shorter: ClassCosts, longer: ClassCosts) -> tuple[str, Fraction]:
-    """The class whose cost differs most in either direction, and its ratio less 1.
+    """Return the class whose cost differs most in either direction, and its ratio less 1.
 
     >>> costs = [ClassCosts(Fraction(price), Fraction(0), Fraction(8)) for price in (2, 3)]
     >>> difference(*costs), difference(*reversed(costs))
@@ -171,12 +172,12 @@ def difference(shorter: ClassCosts, longer: ClassCosts) -> tuple[str, Fraction]:
 
 
 def _size(change: Fraction) -> Fraction:
-    """How far apart two prices are, the same whichever is looked at first: a fall of 1/3 is as far as a rise of 1/2."""
+    """Return the distance of two prices, symmetric in both: a fall of 1/3 is as far as a rise of 1/2."""
     return change if change >= 0 else 1 / (1 + change) - 1 if change > -1 else Fraction(LONGEST)
 
 
 def runs_by_length(tests: Sequence[LoadTest]) -> list[list[tuple[int, LoadRun]]]:
-    """The runs, each with the number of its report, by mean prompt length.  Raises LoadPointError where a run has none."""
+    """Group runs, each with the number of its report, by mean prompt length.  Raises LoadPointError where a run has none."""
     runs = [(number, run) for number, test in enumerate(tests) for run in test.runs]
     groups: list[list[tuple[int, LoadRun]]] = []
     first = Fraction(0)
@@ -189,7 +190,7 @@ def runs_by_length(tests: Sequence[LoadTest]) -> list[list[tuple[int, LoadRun]]]
 
 
 def _length(run: LoadRun) -> Fraction:
-    """Mean input tokens of a request, cached included.  Raises LoadPointError."""
+    """Return the mean input tokens of a request, cached included.  Raises LoadPointError."""
     point = run.point
     if not point.completed_rps:
         raise LoadPointError(Message("a run completed no request: how long its prompts were is not known"))

@@ -1,4 +1,4 @@
-"""PURE: one load test under every method: the verdict of each run, the prices side by side, and how far to trust them."""
+"""PURE: comparison of methods on one load test: verdict of each run, prices side by side, and diagnostics."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +22,7 @@ ROOT_PLACES: Final = 3
 
 @dataclass(frozen=True)
 class RunVerdict:
-    """One run: which bounds it breaks, and whether its pass is void because its own rate or a lower one failed."""
+    """Verdict on one run: the bounds that it breaks; `void`: it passes, but its own rate or a lower one failed."""
 
     run: LoadRun
     broken: Sequence[str]
@@ -32,7 +32,7 @@ class RunVerdict:
 
 @dataclass(frozen=True)
 class MethodOutcome:
-    """What a method gives; `refusal` says why it gives nothing. Prices are list prices per 1M tokens by class."""
+    """Result of a method; `refusal` is the reason where it gives none. Prices are list prices per 1M tokens by class."""
 
     method: str
     refusal: str = ""
@@ -44,12 +44,12 @@ class MethodOutcome:
 
     @property
     def far(self) -> bool:
-        """Whether a class is further than 15 % from the chosen method: the length mix or the timers are wrong."""
+        """Return True if a class is further than 15 % from the chosen method: the length mix or the timers are wrong."""
         return any(abs(gap) > LARGEST_GAP for gap in (self.gaps or {}).values())
 
 
 def run_verdicts(runs: Sequence[LoadRun], bounds: LatencyBounds) -> list[RunVerdict]:
-    """Every run by offered rate. The last of the passing prefix is selected; a pass at or above a failure is void (FT1)."""
+    """Judge runs by offered rate: the last of the passing prefix is selected; a pass at or above a failure is void (FT1)."""
     passing = passing_prefix([run.point for run in runs], bounds)
     deciding = deciding_point(passing) if passing else None
     selected = next((run for run in runs if run.point == deciding), None)
@@ -61,7 +61,7 @@ def run_verdicts(runs: Sequence[LoadRun], bounds: LatencyBounds) -> list[RunVerd
 
 
 def compared_methods(sheet: TokenSheet) -> list[MethodOutcome]:
-    """Methods R, T and L on the same report and terms, each with its diagnostics and its distance from the chosen one."""
+    """Price one report with methods R, T and L on the same terms, with diagnostics and distance from the chosen one."""
     outcomes = [_outcome(sheet, method) for method in COMPARED]
     chosen = next((one for one in outcomes if one.method == sheet.terms.method), None)
     if chosen is None or chosen.prices is None:
@@ -101,6 +101,6 @@ def _diagnostics(sheet: TokenSheet, method: str) -> dict[str, str]:
 
 
 def _root(square: Fraction) -> str:
-    """The square root, cut after 3 decimals."""
+    """Return the square root, cut after 3 decimals."""
     scale = 10**ROOT_PLACES
     return exact_decimal(Fraction(isqrt(square.numerator * scale**2 // square.denominator), scale), ROOT_PLACES)

@@ -1,4 +1,4 @@
-"""PURE: cost of a GPU-hour and a measured throughput -> price of a million tokens.
+"""PURE: price of a million tokens from the cost of a GPU-hour and a measured throughput.
 
 FS7: c = C_h x 10^6 / (3600 x X), with C_h the cost (not the price) of a GPU-hour and X tokens/s per GPU at the
 sustainable load. A method spreads C_h over the classes of tokens; each recovers it exactly at the measured mix.
@@ -21,18 +21,18 @@ LEAST_RUNS: Final = 4
 LARGEST_RESIDUAL: Final = Fraction(1, 10)
 OUTPUT_RATIO: Final = 4
 CACHED_RATIO: Final = Fraction(1, 10)
-"""Where nothing was measured: output costs about four times, cached input a tenth of uncached input (policy)."""
+"""Default ratios (policy): output costs about four times, cached input a tenth of uncached input."""
 
 
 class LoadPointError(UserError, ValueError):
-    """A load point that prices nothing, or a load test without a sustainable one."""
+    """Load point that gives no price, or load test without a sustainable one."""
 
     code = "load_point"
 
 
 @dataclass(frozen=True, slots=True)
 class LoadPoint:
-    """One run of a load test; rates in requests/s and tokens/s of the whole deployment, latencies in ms.
+    """Run of a load test; rates in requests/s and tokens/s of the whole deployment, latencies in ms.
 
     `input_tps` counts all input, cached included, as the usage objects of inference engines do.
     """
@@ -49,13 +49,13 @@ class LoadPoint:
 
     @property
     def uncached_input_tps(self) -> Fraction:
-        """Input that had to be computed."""
+        """Return the rate of input that was computed, not read from the cache."""
         return self.input_tps - self.cached_input_tps
 
 
 @dataclass(frozen=True, slots=True)
 class LatencyBounds:
-    """What a sustainable load must keep: upper bounds, the least share of requests that complete, the least duration."""
+    """Bounds of a sustainable load: upper bounds, the least share of requests that complete, the least duration."""
 
     ttft_p99_ms: Fraction
     tpot_p99_ms: Fraction
@@ -64,7 +64,7 @@ class LatencyBounds:
     min_duration_s: Fraction = Fraction(600)
 
     def broken(self, point: LoadPoint) -> list[str]:
-        """Which bounds the run does not keep, in words."""
+        """Return the bounds that the run breaks, in words."""
         least = self.completed_over_offered * point.offered_rps
         short = point.duration_s is not None and point.duration_s < self.min_duration_s
         checks = (
@@ -82,16 +82,16 @@ class LatencyBounds:
 
 
 def passing_prefix(points: Sequence[LoadPoint], bounds: LatencyBounds) -> list[LoadPoint]:
-    """The runs below the lowest offered rate at which a run failed; a later pass, won by shedding load, is void.
+    """Return the runs below the lowest offered rate at which a run failed; a later pass, won by shedding load, is void.
 
-    A rate fails with any of its runs: of two runs at one rate neither is the later one.  Source: FT1, sustainable point.
+    A rate fails with any of its runs: two runs at one rate have no order.  Source: FT1, sustainable point.
     """
     failed = min((point.offered_rps for point in points if bounds.broken(point)), default=None)
     return [point for point in points if failed is None or point.offered_rps < failed]
 
 
 def sustainable_point(points: Sequence[LoadPoint], bounds: LatencyBounds) -> LoadPoint:
-    """The run at the highest rate of the passing prefix.
+    """Return the run at the highest rate of the passing prefix.
 
     Raises LoadPointError if the lowest rate fails already.  Source: FT1, sustainable point; DistServe's goodput.
     """
@@ -109,7 +109,7 @@ def sustainable_point(points: Sequence[LoadPoint], bounds: LatencyBounds) -> Loa
 
 
 def deciding_point(points: Sequence[LoadPoint]) -> LoadPoint:
-    """The run at the highest offered rate; of several at it the one with the fewest tokens, wherever it is."""
+    """Return the run at the highest offered rate; of several, the one with the fewest tokens, in any order of the input."""
     highest = max(point.offered_rps for point in points)
     return min((point for point in points if point.offered_rps == highest), key=_by_rate_and_tokens)
 
@@ -122,7 +122,7 @@ def _by_rate_and_tokens(point: LoadPoint) -> tuple[Fraction, ...]:
 
 
 def cost_per_million(gpu_hour_cost: Number, tokens_per_second: Number) -> Fraction:
-    """Cost of 1M tokens at `tokens_per_second` per GPU.
+    """Return the cost of 1M tokens at `tokens_per_second` per GPU.
 
     c [currency/1M tok] = C_h [currency/GPU-h] x 10^6 / (3600 [s/h] x X [tok/s/GPU])
 
@@ -148,7 +148,7 @@ class ClassCosts:
     output: Fraction
 
     def at_utilisation(self, used: Number) -> "ClassCosts":
-        """What the tokens cost where only a share of the sustainable load is served.  Raises LoadPointError.
+        """Return the costs where only a share of the sustainable load is served.  Raises LoadPointError.
 
         A fleet that scales pays for what it provisions: the share is average over peak provisioned capacity.
         Source: FT3, serving utilisation.
@@ -159,11 +159,11 @@ class ClassCosts:
         return self.times(1 / share)
 
     def times(self, factor: Fraction) -> "ClassCosts":
-        """Every class by the same factor."""
+        """Multiply every class by the same factor."""
         return ClassCosts(self.input * factor, self.cache_read * factor, self.output * factor)
 
     def recovered_per_hour(self, *, uncached_tps: Number, cached_tps: Number = 0, output_tps: Number) -> Fraction:
-        """What these costs bring in from an hour of such a mix; at the calibrated mix of one GPU, exactly C_h."""
+        """Return the revenue of these costs from an hour of such a mix; at the calibrated mix of one GPU, exactly C_h."""
         per_second = (
             self.input * fraction_of(uncached_tps)
             + self.cache_read * fraction_of(cached_tps)
@@ -181,7 +181,7 @@ def ratio_costs(
     output_ratio: Number = OUTPUT_RATIO,
     cached_ratio: Number = CACHED_RATIO,
 ) -> ClassCosts:
-    """Method R, fixed ratios: cached input costs q, output r times as much as uncached input.
+    """Split by method R, fixed ratios: cached input costs q, output r times as much as uncached input.
 
     c_in [currency/1M tok] = C_h x 10^6 / 3600 / (X_u + q X_c + r X_o)
 
@@ -199,7 +199,7 @@ def ratio_costs(
 
 
 def output_only_costs(gpu_hour_cost: Number, *, output_tps: Number) -> ClassCosts:
-    """Everything on output: for SKUs that sell output only, because it makes others pay for long prompts.
+    """Put all cost on output: for SKUs that sell output only, because it makes others pay for long prompts.
 
     >>> output_only_costs(10, output_tps=500)
     ClassCosts(input=Fraction(0, 1), cache_read=Fraction(0, 1), output=Fraction(50, 9))
@@ -218,11 +218,11 @@ def phase_costs(
     output_tps: Number,
     cached_ratio: Number = CACHED_RATIO,
 ) -> ClassCosts:
-    """Method T, phase time: input pays the share of GPU time spent in prefill, output the rest.
+    """Split by method T, phase time: input pays the share of GPU time spent in prefill, output the rest.
 
     c_in = C_h sigma_p x 10^6 / 3600 / (X_u + q X_c),  c_o = C_h (1 - sigma_p) x 10^6 / 3600 / X_o
 
-    sigma_p comes from the timers of the engine, or from the throughput of each phase by itself: (in / X_p) over
+    sigma_p comes from the timers of the engine, or from the separate throughput of each phase: (in / X_p) over
     (in / X_p + out / X_d).
 
     >>> phase_costs(10, prefill_share=Fraction(1, 4), uncached_tps=2500, output_tps=500)
@@ -248,7 +248,7 @@ def _phase(cost: Fraction, tokens_per_second: Fraction, name: str) -> Fraction:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredRun:
-    """Tokens that a run processed, in millions, and the GPU-seconds that it took."""
+    """Tokens that a run processed, in millions, and its GPU-seconds."""
 
     input_millions: Fraction
     cached_millions: Fraction
@@ -258,7 +258,7 @@ class MeasuredRun:
 
 @dataclass(frozen=True, slots=True)
 class FittedSeconds:
-    """GPU-seconds per 1M tokens of each class as fitted, before they are scaled to recover the measured time."""
+    """GPU-seconds per 1M tokens of each class as fitted, before scaling to the measured time."""
 
     input: Fraction
     cache_read: Fraction
@@ -266,13 +266,13 @@ class FittedSeconds:
     fit: Fit
 
     def costs(self, gpu_hour_cost: Number) -> ClassCosts:
-        """Costs that recover the measured GPU time of all runs exactly."""
+        """Return costs that recover the measured GPU time of all runs exactly."""
         per_second = fraction_of(gpu_hour_cost) / SECONDS_PER_HOUR
         return ClassCosts(self.input, self.cache_read, self.output).times(per_second * self.fit.recovery_scale)
 
 
 def fit_gpu_seconds(runs: Sequence[MeasuredRun], cached_ratio: Number = CACHED_RATIO) -> FittedSeconds:
-    """Method L, least squares: GPU-seconds = a x input + k x cached + b x output over runs of varied shape.
+    """Fit method L, least squares: GPU-seconds = a x input + k x cached + b x output over runs of varied shape.
 
     Without cached input in any run, k is `cached_ratio` x a.  Raises LoadPointError for too few runs, for shapes too
     alike (condition number above 30) and for a fit that misses the measured time by more than 10 %.

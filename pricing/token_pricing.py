@@ -1,4 +1,4 @@
-"""PURE: load tests + terms -> the sustainable run, and cost and price of 1M tokens by class at it."""
+"""PURE: the sustainable run of load tests, and cost and price of 1M tokens by class at that run."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,10 +24,10 @@ from pricing.token_price import (
 
 @dataclass(frozen=True)
 class TokenTerms:
-    """How a load test is read: the cost of a GPU-hour, the bounds of the service, and the split over the classes.
+    """Terms of token pricing: the cost of a GPU-hour, the latency bounds of the service, and the split over the classes.
 
-    `cache_creation_ratio`: where input written to the cache has a price. `by_context`: whether prompt lengths that differ in
-    price by more than 20 % get prices of their own.
+    `cache_creation_ratio`: given where input written to the cache has a price. `by_context`: prompt lengths that differ in
+    price by more than 20 % get their own prices.
     """
 
     gpu_hour_cost: Fraction
@@ -45,7 +45,7 @@ class TokenTerms:
 def token_terms(
     numbers: Mapping[str, Fraction], method: str, prefill_share: Fraction | None = None, by_context: bool = False
 ) -> TokenTerms:
-    """The terms from the numbers of `pricing.token_sheet.NUMBERS`, of which `cache_creation_ratio` may be left out."""
+    """Build terms from the numbers of `pricing.token_sheet.NUMBERS`; `cache_creation_ratio` may be left out."""
     bounds = LatencyBounds(
         numbers["ttft_p99_ms"], numbers["tpot_p99_ms"], numbers["max_error_rate"], numbers["min_completed_ratio"],
         numbers["min_duration_s"],
@@ -58,7 +58,7 @@ def token_terms(
 
 
 def price_tokens(tests: Sequence[LoadTest], terms: TokenTerms) -> tuple[LoadRun, ClassCosts]:
-    """The sustainable run and the cost of the classes at it.
+    """Return the sustainable run and the cost of the classes at it.
 
     Raises LoadPointError where no run is sustainable or prices it, ValueError where the tests do not fit together.
     """
@@ -95,10 +95,10 @@ def _fitted(tests: Sequence[LoadTest], terms: TokenTerms) -> tuple[LoadRun, Clas
 
 
 def fitted_runs(tests: Sequence[LoadTest], bounds: LatencyBounds) -> list[tuple[LoadRun, MeasuredRun]]:
-    """What least squares takes: the sustainable run of every report, or the passing prefix of a single report.
+    """Return the runs for least squares: the sustainable run of every report, or the passing prefix of a single report.
 
-    The reports may differ in GPUs, which the fit counts, and in nothing else.  Raises LoadPointError where a report has no
-    sustainable run, DeploymentsError where they are of two models, accelerators, engines or precisions.
+    The reports may differ only in GPUs, which the fit counts.  Raises LoadPointError where a report has no sustainable run,
+    DeploymentsError where models, accelerators, engines or precisions differ.
     """
     refuse_differences(tests, NAMES)
     chosen: list[tuple[LoadRun, MeasuredRun]] = []
@@ -120,7 +120,7 @@ def _measured(test: LoadTest, point: LoadPoint) -> MeasuredRun:
 
 
 def class_rows(costs: ClassCosts, terms: TokenTerms) -> list[dict[str, str]]:
-    """The classes of the answer: costs with 12 decimals, prices rounded once to 4."""
+    """Return the classes of the answer: costs with 12 decimals, prices rounded once to 4."""
     rows = [("input", costs.input), ("cache_read", costs.cache_read), ("output", costs.output)]
     if terms.cache_creation_ratio is not None:
         rows.append(("cache_creation", costs.input * terms.cache_creation_ratio))

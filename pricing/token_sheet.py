@@ -1,7 +1,7 @@
-"""PURE: load tests + terms -> cost and price of 1M tokens by class; and the sheet in which both are kept together.
+"""PURE: token cost sheet: load tests and terms, and from them cost and price of 1M tokens by class.
 
-A token cost sheet is to a token price what a cost sheet is to a GPU-hour: the report in its own format, what it ran on,
-and every number that turned it into prices.
+A token cost sheet is to a token price what a cost sheet is to a GPU-hour: the report in its own format, the deployment,
+and every number behind the prices.
 """
 
 from collections.abc import Mapping
@@ -41,25 +41,25 @@ NUMBERS: Final[dict[str, tuple[Bound, str | None]]] = {
 }
 """Bound of each term, and its default where it has one."""
 BY_CONTEXT: Final = "context_buckets"
-"""Whether prompt lengths that differ in price get prices of their own."""
+"""Field that asks for separate prices of prompt lengths that differ in price."""
 
 
 class TokenSheetError(InputError):
-    """A sheet that gives no price; `messages` has one line per bad field."""
+    """Sheet that gives no price; `messages` has one line per bad field."""
 
     code = "token_sheet"
 
 
 @dataclass(frozen=True)
 class TokenSheet:
-    """A checked sheet: load tests of one deployment, and the terms that they are priced under."""
+    """Checked sheet: load tests of one deployment, and the terms of their price."""
 
     currency: str
     tests: tuple[LoadTest, ...]
     terms: TokenTerms
 
     def result(self) -> dict[str, Any]:
-        """The selected run and the classes, `cache_creation` among them, and the buckets of prompt lengths if asked for.
+        """Return the selected run and the classes, `cache_creation` among them, and buckets of prompt lengths if asked for.
 
         Raises LoadPointError where no run is sustainable, ValueError where the reports do not fit together.
         """

@@ -1,6 +1,6 @@
-"""PURE: what a training plan should be asked before its budget is: memory, data, deadline, own experience.
+"""PURE: plausibility checks of a training plan: memory, data, deadline, own experience.
 
-A check that lacks an input says so; it never passes by default.
+A check that lacks an input reports that; it never passes by default.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from pricing.number_text import short_text
 
 GIGA: Final = 10**9
 BYTES_PER_PARAM: Final = "16"
-"""Mixed precision with Adam: 2 of weights, 2 of gradients, 12 of a copy in 32 bits and two moments."""
+"""Bytes per parameter, mixed precision with Adam: 2 of weights, 2 of gradients, 12 of a 32-bit copy and two moments."""
 
 TOKENS_PER_PARAM: Final = 20
 FACTS: Final[dict[str, Bound]] = {
@@ -30,7 +30,7 @@ FACTS: Final[dict[str, Bound]] = {
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One question: None where an input is missing, else whether it holds; and the answer in words."""
+    """Plausibility check: `holds` is None where an input is missing; the answer in words."""
 
     name: str
     holds: bool | None
@@ -38,7 +38,7 @@ class Check:
 
 
 def read_facts(reader: FieldReader, active_params: Fraction | None) -> dict[str, Fraction]:
-    """The facts that were given; a total below the active parameters is refused."""
+    """Read the given facts; a total below the active parameters is refused."""
     facts = reader.given(FACTS)
     total = facts.get("total_params")
     if total is not None and active_params is not None and total < active_params:
@@ -49,7 +49,7 @@ def read_facts(reader: FieldReader, active_params: Fraction | None) -> dict[str,
 
 
 def memory_per_gpu_gb(total_params: Fraction, bytes_per_param: Fraction, gpus: Fraction) -> Fraction:
-    """GB = total parameters x bytes / GPUs / 10^9, all states sharded over all GPUs; activations come on top.
+    """Return GB = total parameters x bytes / GPUs / 10^9, all states sharded over all GPUs; activations come on top.
 
     >>> memory_per_gpu_gb(Fraction(70 * 10**9), Fraction(16), Fraction(8))
     Fraction(140, 1)
@@ -68,7 +68,7 @@ def plan_checks(
     mfu: Fraction,
     days: Fraction,
 ) -> list[Check]:
-    """Memory, tokens per parameter, deadline and MFU against own experience, in this order.  Source: section 5 checks."""
+    """Check memory, tokens per parameter, deadline and MFU of own runs, in this order.  Source: section 5 checks."""
     return [_memory(facts, gpus), _data(active_params, tokens), _deadline(facts, days), _experience(facts, mfu)]
 
 

@@ -1,4 +1,4 @@
-"""PURE: what a training run takes: FLOP, GPU-hours, days, cost, energy and CO2, as low, base and high.
+"""PURE: estimate of a training run: FLOP, GPU-hours, days, cost, energy and CO2, as low, base and high.
 
 FLOP is an amount; FLOP/s is a rate. Peaks are dense and of the precision that the matrix products run in.
 """
@@ -25,13 +25,13 @@ TERA: Final = 10**12
 
 
 class TrainingPlanError(InputError):
-    """A plan that says nothing; `messages` has one line per bad field."""
+    """Training plan with bad fields; `messages` has one line per bad field."""
 
     code = "training_plan"
 
 
 def model_flop(active_params: Fraction, tokens: Fraction) -> Fraction:
-    """FLOP = 6 x N_active x D, without attention.
+    """Return FLOP = 6 x N_active x D, without attention.
 
     >>> model_flop(Fraction(10**10), Fraction(10**13)) == 6 * 10**23
     True
@@ -42,7 +42,7 @@ def model_flop(active_params: Fraction, tokens: Fraction) -> Fraction:
 
 
 def attention_flop_per_token(layers: Fraction, model_width: Fraction, seq_len: Fraction, causal: bool = False) -> Fraction:
-    """FLOP per token = 12 x L x d x T, half of it where the kernel skips what the causal mask hides.
+    """Return FLOP per token = 12 x L x d x T, half of it where the kernel skips the causal mask.
 
     >>> attention_flop_per_token(Fraction(40), Fraction(4608), Fraction(4096))
     Fraction(9059696640, 1)
@@ -53,7 +53,7 @@ def attention_flop_per_token(layers: Fraction, model_width: Fraction, seq_len: F
 
 
 def gpu_hours_of(flop: Fraction, *, peak_flops: Fraction, mfu: Fraction, goodput: Fraction = Fraction(1)) -> Fraction:
-    """GPU-h = FLOP / (peak [FLOP/s per GPU] x MFU x goodput x 3600 [s/h]).
+    """Return GPU-h = FLOP / (peak [FLOP/s per GPU] x MFU x goodput x 3600 [s/h]).
 
     >>> gpu_hours_of(Fraction(6 * 10**23), peak_flops=Fraction(1979 * 10**12), mfu=Fraction("0.55"))
     Fraction(10000000000, 65307)
@@ -64,12 +64,12 @@ def gpu_hours_of(flop: Fraction, *, peak_flops: Fraction, mfu: Fraction, goodput
 
 
 def days_of(gpu_hours: Fraction, gpus: Fraction) -> Fraction:
-    """Wall-clock days of a run on all its GPUs at once."""
+    """Return the wall-clock days of a run on all its GPUs at once."""
     return gpu_hours / gpus / HOURS_PER_DAY
 
 
 def optimizer_steps(tokens: Fraction, *, sequences_per_step: int, seq_len: int) -> int:
-    """Steps = ceil(D / (sequences x T)); the batch is counted in sequences, not in tokens.
+    """Return steps = ceil(D / (sequences x T)); the batch is counted in sequences, not in tokens.
 
     >>> optimizer_steps(Fraction(10**13), sequences_per_step=1024, seq_len=4096)
     2384186
@@ -81,7 +81,7 @@ def optimizer_steps(tokens: Fraction, *, sequences_per_step: int, seq_len: int) 
 
 
 def budget_multiplier(overheads: Mapping[str, Fraction], contingency: Fraction) -> Fraction:
-    """M = (1 + sum of overheads) x (1 + contingency): contingency on top of the base.
+    """Return M = (1 + sum of overheads) x (1 + contingency): contingency on top of the base.
 
     >>> lines = {"experiments": Fraction("0.20"), "evaluation": Fraction("0.05"), "post-training": Fraction("0.15"),
     ...          "preprocessing": Fraction("0.05")}
@@ -94,7 +94,7 @@ def budget_multiplier(overheads: Mapping[str, Fraction], contingency: Fraction) 
 
 
 def budget_multiplier_as_reserve(overheads: Mapping[str, Fraction], contingency: Fraction) -> Fraction:
-    """M = (1 + sum of overheads) / (1 - contingency): contingency as a share of the total.
+    """Return M = (1 + sum of overheads) / (1 - contingency): contingency as a share of the total.
 
     >>> budget_multiplier_as_reserve({"all": Fraction("0.45")}, Fraction("0.20")) == Fraction("1.8125")
     True
@@ -105,7 +105,7 @@ def budget_multiplier_as_reserve(overheads: Mapping[str, Fraction], contingency:
 
 
 def compute_optimal(flop_budget: int, tokens_per_param: int = 20) -> tuple[int, int]:
-    """(N, D) with 6 N D = budget and D = `tokens_per_param` x N, to the nearest whole number.
+    """Return (N, D) with 6 N D = budget and D = `tokens_per_param` x N, to the nearest whole number.
 
     >>> compute_optimal(10**23)
     (28867513459, 577350269190)
@@ -145,7 +145,7 @@ ATTENTION: Final[dict[str, Bound]] = {
     "model_width": Bound("1", "1e7", "model width", whole=True),
 }
 RANGES: Final = ("mfu_low", "mfu_high", "goodput_low", "goodput_high")
-"""Optional: utilisation in the low-cost and the high-cost case, for example p90 and p10 of similar past runs."""
+"""Optional fields: utilisation in the low-cost and the high-cost case, for example p90 and p10 of similar past runs."""
 
 STORAGE: Final[dict[str, Bound]] = {
     "storage_tb": Bound("0", "1e9", "decimal TB kept during the run"),
@@ -156,7 +156,7 @@ BATCH: Final = Bound("1", "1e9", "sequences of an optimizer step", whole=True)
 ON_BASE: Final = "on-base"
 SHARE_OF_TOTAL: Final = "share-of-total"
 CONTINGENCY: Final = (ON_BASE, SHARE_OF_TOTAL)
-"""A fifth on top of the base, or a fifth of the whole: what contingency means is the company's choice."""
+"""Meanings of contingency, a choice of the company: a fifth on top of the base, or a fifth of the total."""
 STORAGE_PAIR: Final = ("storage_tb", "storage_price_per_tb_month")
 
 PEAK: Final = Bound("1", "1e6", "dense TFLOP/s of one device")
@@ -164,7 +164,7 @@ PEAK: Final = Bound("1", "1e6", "dense TFLOP/s of one device")
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """The figures of one case of a plan."""
+    """Figures of one case of a plan."""
 
     flop: Fraction
     gpu_hours: Fraction
@@ -177,7 +177,7 @@ class Estimate:
     storage_cost: Decimal
 
     def as_dict(self) -> dict[str, str]:
-        """The JSON of the contract: money with 2 decimals, quantities with 12, FLOP without where it is whole."""
+        """Return the JSON of the contract: money with 2 decimals, quantities with 12, FLOP without where it is whole."""
         return {
             "flop": exact_decimal(self.flop, 0 if self.flop.denominator == 1 else 12),
             "gpu_hours": exact_decimal(self.gpu_hours),
@@ -191,7 +191,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """A checked plan. Ratios are of 1; `overheads` are shares of the main run."""
+    """Checked training plan. Ratios are of 1; `overheads` are shares of the main run."""
 
     flop: Fraction
     peak_flops: Fraction
@@ -213,7 +213,7 @@ class TrainingPlan:
     steps: int | None = None
 
     def estimate(self) -> Estimate:
-        """The plan as it is: cost = GPU-hours x price, total = cost x M + storage and requests x (1 + contingency)."""
+        """Estimate the base case: cost = GPU-hours x price, total = cost x M + storage and requests x (1 + contingency)."""
         gpu_hours = gpu_hours_of(self.flop, peak_flops=self.peak_flops, mfu=self.mfu, goodput=self.goodput)
         cost = gpu_hours * self.price_per_gpu_hour
         kwh = gpu_hours * self.kw_at_the_meter
@@ -227,7 +227,7 @@ class TrainingPlan:
         )  # fmt: skip
 
     def _storage_cost(self, days: Fraction) -> Fraction:
-        """TB x price per month x months of 730 h that the run takes, by tier too, and what its requests cost.
+        """Return TB x price per month x months of 730 h of the run, also by tier, plus the cost of requests.
 
         Source: FS11.
         """
@@ -238,18 +238,18 @@ class TrainingPlan:
         return priced * months + asked + self.storage.get("requests_cost", Fraction(0))
 
     def compute_optimal(self) -> tuple[int, int]:
-        """(parameters, tokens) that the FLOP of this run would best be spent on (FS13)."""
+        """Return (parameters, tokens) that would use the FLOP of this run best (FS13)."""
         return compute_optimal(round(self.flop))
 
     def checks(self) -> list[Check]:
-        """The questions of the base case, each with its answer."""
+        """Check the base case."""
         base = self.estimate()
         return plan_checks(
             self.facts, active_params=self.active_params, tokens=self.tokens, gpus=self.gpus, mfu=self.mfu, days=base.days
         )
 
     def cases(self) -> dict[str, Estimate]:
-        """Low, base and high.
+        """Estimate the low, base and high case.
 
         Low: nothing goes wrong (goodput 1, contingency unspent), or `mfu_low` and `goodput_low` where given.
         High: the main run itself takes the contingency longer, or `mfu_high` and `goodput_high` where given.
@@ -259,6 +259,7 @@ class TrainingPlan:
             contingency_ratio=Fraction(0),
         )  # fmt: skip
         longer = budget_multiplier if self.contingency_method == ON_BASE else budget_multiplier_as_reserve
+        # a lower MFU and not a higher budget: days, energy and CO2 of the high case grow as well
         slower = self.mfu / longer({}, self.contingency_ratio)
         high = replace(
             self, mfu=self.ranges.get("mfu_high", slower), goodput=self.ranges.get("goodput_high", self.goodput)
@@ -296,7 +297,7 @@ def parse_training_plan(fields: object) -> TrainingPlan:
 
 
 def _steps(reader: FieldReader, tokens: Fraction | None) -> int | None:
-    """Optimizer steps of the run; None where the batch is not given."""
+    """Return the optimizer steps of the run; None where the batch is not given."""
     batch = reader.optional("sequences_per_step", BATCH)
     if batch is not None and not any(map(reader.has, ATTENTION)):
         reader.refuse("seq_len", Message("is missing, but sequences_per_step is given"))
@@ -307,7 +308,7 @@ def _steps(reader: FieldReader, tokens: Fraction | None) -> int | None:
 
 
 def _attention(reader: FieldReader) -> Fraction:
-    """Attention FLOP per token; 0 where layers and width are not given."""
+    """Return attention FLOP per token; 0 where layers and width are not given."""
     kind = reader.choice("attention", ("full", "causal"), "full")
     if not reader.has("layers") and not reader.has("model_width"):
         reader.optional("seq_len", ATTENTION["seq_len"])
@@ -321,7 +322,7 @@ def _attention(reader: FieldReader) -> Fraction:
 
 
 def _peak(reader: FieldReader) -> Fraction | None:
-    """Dense TFLOP/s: `peak_tflops` where given, else that of accelerator and precision."""
+    """Return dense TFLOP/s: `peak_tflops` where given, else the peak of accelerator and precision."""
     given = reader.optional("peak_tflops", PEAK)
     accelerator, dtype = reader.text("accelerator"), reader.text("dtype")
     if reader.has("peak_tflops") or not accelerator or not dtype:
@@ -330,7 +331,7 @@ def _peak(reader: FieldReader) -> Fraction | None:
 
 
 def known_peak(reader: FieldReader, accelerator: str, dtype: str) -> Fraction | None:
-    """Dense TFLOP/s of one device of a known product; None, and noted, for any other."""
+    """Return dense TFLOP/s of one device of a known product; note a problem and return None for any other."""
     peak = dense_peak_tflops(accelerator, dtype)
     if peak is None:
         reader.refuse("accelerator", Message(

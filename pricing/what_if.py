@@ -1,6 +1,6 @@
-"""PURE: what a cost sheet shows beyond its price: waterfall, sensitivity to each input, break-even, comparison.
+"""PURE: analyses of a cost sheet beyond its price: waterfall, sensitivity to each input, break-even, comparison.
 
-Everything is computed again from changed inputs by the same formulas, never estimated by derivatives.
+Each analysis calculates again from changed inputs by the same formulas, never by derivatives.
 """
 
 from collections.abc import Iterator
@@ -17,21 +17,21 @@ from pricing.tariff import flat
 from pricing.tco import SURCHARGES, VARIABLE, GpuHourCost, capital_per_gpu, cost_of_gpu_hour, power_kw
 
 SWING: Final = Fraction(1, 10)
-"""Each input is moved by a tenth of itself, as far as its range allows; counts move by whole pieces."""
+"""Change of each input: a tenth of itself, as far as its range allows; counts change by whole pieces."""
 
 
 SWUNG: Final = ("low", "high", "price_at_low", "price_at_high")
 
 
 class WhatIfError(UserError, ValueError):
-    """A question about a sheet that has no answer, such as a sold share of nothing."""
+    """Question about a sheet without an answer, such as a sold share of 0."""
 
     code = "what_if"
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One bar of a waterfall, per GPU-hour: it reaches from `start` to `start + amount`."""
+    """Bar of a waterfall, per GPU-hour: from `start` to `start + amount`."""
 
     name: str
     start: Fraction
@@ -40,7 +40,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Swing:
-    """The price (before it is rounded) with one input at a lower and at a higher value."""
+    """Unrounded price with one input at a lower and at a higher value."""
 
     field: str
     low: Fraction
@@ -50,13 +50,13 @@ class Swing:
 
     @property
     def width(self) -> Fraction:
-        """How far the price moves over the whole swing."""
+        """Return the difference of both prices."""
         return abs(self.price_at_high - self.price_at_low)
 
 
 @dataclass(frozen=True, slots=True)
 class ComponentChange:
-    """One component in two sheets; None where a sheet does not have it."""
+    """Component in two sheets; None where a sheet does not have it."""
 
     name: str
     old: Fraction | None
@@ -64,18 +64,18 @@ class ComponentChange:
 
     @property
     def difference(self) -> Fraction:
-        """New less old; what is not there costs nothing."""
+        """Return new less old; a missing component costs 0."""
         return (self.new or Fraction(0)) - (self.old or Fraction(0))
 
 
 def exact_price(sheet: CostSheet) -> Fraction:
-    """FS6 before the rounding of the price list: cost x (1 + markup), currency per GPU-hour."""
+    """Return FS6 before the rounding of the price list: cost x (1 + markup), currency per GPU-hour."""
     cost = cost_of_gpu_hour(sheet)
     return cost.cost * (1 + cost.markup)
 
 
 def waterfall(cost: GpuHourCost) -> tuple[Step, ...]:
-    """The components one on the other, and the markup on top: the last bar ends at the exact price."""
+    """Stack the components, and the markup on top: the last bar ends at the exact price."""
     steps: list[Step] = []
     reached = Fraction(0)
     parts = [(part.name, part.cost_per_gpu_hour) for part in cost.components]
@@ -86,7 +86,7 @@ def waterfall(cost: GpuHourCost) -> tuple[Step, ...]:
 
 
 def sensitivity(sheet: CostSheet) -> tuple[Swing, ...]:
-    """Every input moved down and up by a tenth, the widest swing of the price first."""
+    """Vary every input down and up by a tenth; return the widest swing of the price first."""
     return tuple(sorted(_swings(sheet), key=lambda swing: (-swing.width, swing.field)))
 
 
@@ -105,7 +105,7 @@ def _swings(sheet: CostSheet) -> Iterator[Swing]:
 
 
 def _ends(sheet: CostSheet, field: str, value: Fraction, bound: Bound) -> tuple[Fraction, Fraction]:
-    """A tenth less and a tenth more, as far as the other inputs allow."""
+    """Return a tenth less and a tenth more, as far as the other inputs allow."""
     low, high = (_moved(value, sign, bound) for sign in (-1, 1))
     if field == "spare_gpus":
         high = min(high, sheet["installed_gpus"] - 1)
@@ -121,7 +121,7 @@ def _ends(sheet: CostSheet, field: str, value: Fraction, bound: Bound) -> tuple[
 
 
 def _moved(value: Fraction, sign: int, bound: Bound) -> Fraction:
-    """A tenth more or less, within the range; a range that is open at an end keeps the value."""
+    """Return a tenth more or less, within the range; at an end that the range excludes, return the value."""
     moved = value * (1 + sign * SWING)
     if bound.whole:
         moved = Fraction(ceil(moved) if sign > 0 else floor(moved))
@@ -130,13 +130,13 @@ def _moved(value: Fraction, sign: int, bound: Bound) -> Fraction:
 
 
 def _with(sheet: CostSheet, field: str, value: Fraction) -> CostSheet:
-    """The sheet with one number changed; a flat price of electricity is also the tariff."""
+    """Return the sheet with one number changed; a flat price of electricity is also the tariff."""
     tariff = flat(value) if field == "electricity_price_per_kwh" and not sheet.has_tariff else sheet.tariff
     return replace(sheet, numbers={**sheet.numbers, field: value}, tariff=tariff)
 
 
 def at_sold_share(sheet: CostSheet, sold_share: Fraction) -> CostSheet:
-    """The sheet as if `sold_share` of the available hours were sold.  Raises WhatIfError outside of (0, 1]."""
+    """Return the sheet with `sold_share` of the available hours sold.  Raises WhatIfError outside of (0, 1]."""
     if not 0 < sold_share <= 1:
         raise WhatIfError(Message(
             "sold_share: %(sold_share)s must be above 0 and at most 1: 65 %% is 0.65",
@@ -146,10 +146,10 @@ def at_sold_share(sheet: CostSheet, sold_share: Fraction) -> CostSheet:
 
 
 def break_even(sheet: CostSheet, price: Fraction) -> Fraction | None:
-    """U [ratio]: the sold share at which `price` per GPU-hour just recovers the cost; above 1 it never does.
+    """Return U [ratio]: the sold share at which `price` per GPU-hour just recovers the cost; above 1 it never does.
 
-    From P = (F / U + V) (1 + reserve): U = F / (P / (1 + reserve) - V). None where the price does not even pay for V,
-    the energy that a sold hour takes.  Source: FE3, break-even; with F the cost of an hour that is sold in full.
+    From P = (F / U + V) (1 + reserve): U = F / (P / (1 + reserve) - V). None where the price is not above V, the energy of
+    a sold hour.  Source: FE3, break-even; with F the cost of an hour that is sold in full.
     """
     full = cost_of_gpu_hour(at_sold_share(sheet, Fraction(1)))
     apart = (*VARIABLE, *SURCHARGES)
@@ -159,7 +159,7 @@ def break_even(sheet: CostSheet, price: Fraction) -> Fraction | None:
 
 
 def simple_sheet(sheet: CostSheet) -> CostSheet:
-    """The same inputs under the simple formulas alone (FS2-FS6), electricity at its mean price."""
+    """Return the sheet with the inputs of the simple formulas alone (FS2-FS6), electricity at its mean price."""
     numbers = {field: number for field, number in sheet.numbers.items() if field in SIMPLE}
     price = sheet.tariff.price_per_kwh
     return CostSheet(
@@ -169,13 +169,13 @@ def simple_sheet(sheet: CostSheet) -> CostSheet:
 
 
 def compared(old: GpuHourCost, new: GpuHourCost) -> tuple[ComponentChange, ...]:
-    """Two costs component by component, in the order of the new one."""
+    """Compare two costs component by component, in the order of the new one."""
     before, after = ({part.name: part.cost_per_gpu_hour for part in cost.components} for cost in (old, new))
     return tuple(ComponentChange(name, before.get(name), after.get(name)) for name in dict.fromkeys([*after, *before]))
 
 
 def chart_data(sheet: CostSheet) -> dict[str, Any]:
-    """What charts are drawn from, as decimal text: 12 decimals for costs, 4 for the sold share.
+    """Return the data of charts as decimal text: 12 decimals for costs, 4 for the sold share.
 
     `simple` and `complete` are the two models on the same inputs.
     """
@@ -200,5 +200,5 @@ def chart_data(sheet: CostSheet) -> dict[str, Any]:
 
 
 def price_text(value: Fraction) -> str:
-    """A price as the list shows it, with 4 decimals."""
+    """Format a price with the 4 decimals of the list."""
     return format(round_price(value), "f")

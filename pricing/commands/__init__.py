@@ -1,1 +1,1 @@
-"""The commands of `python -m pricing`: they read files, call the pure packages, and write. No rules here."""
+"""Commands of `python -m pricing`: read files, call the pure packages, write. No pricing rules here."""

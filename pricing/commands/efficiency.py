@@ -1,4 +1,4 @@
-"""`efficiency FILE`: policy and workloads -> multiplier and reason of each workload."""
+"""Command `efficiency FILE`: multiplier and reason of each workload under a policy."""
 
 import argparse
 from collections.abc import Sequence
@@ -63,7 +63,7 @@ CLASS_FIELDS: Final = ("name", *PATTERNS, "exempt_until", *BANDS, "penalise_on")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command takes."""
+    """Declare the arguments of the command."""
     parser.add_argument("file", metavar="FILE", help='{"policy": {...}, "workloads": [...]}, JSON or YAML, or -')
     parser.add_argument("--linear", action="store_true", help="without cliffs: penalty and reward grow over 0.10")
     parser.add_argument("--json", action="store_true", help="one JSON document instead of a table")
@@ -71,7 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True)
 class Job:
-    """A workload: its id, what `judge_workload` takes, and whether its utilisation was worked out here."""
+    """Workload: its id, the arguments of `judge_workload`; `derived`: its utilisation was calculated here."""
 
     name: str
     derived: bool
@@ -108,7 +108,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _paid_by_the_pool(verdicts: Sequence[Verdict], gpu_seconds: Sequence[Decimal]) -> list[Verdict]:
-    """Rewards as the penalties beside them pay for them (FM6): without prices every GPU-second counts alike."""
+    """Scale rewards to the penalties of the same file (FM6): without prices every GPU-second counts alike."""
     changes = [
         (Fraction(verdict.multiplier) - 1) * Fraction(seconds)
         for verdict, seconds in zip(verdicts, gpu_seconds, strict=True)
@@ -119,13 +119,13 @@ def _paid_by_the_pool(verdicts: Sequence[Verdict], gpu_seconds: Sequence[Decimal
 
 
 def _worked_out(job: Job) -> dict[str, str]:
-    """The utilisation, where it was not given."""
+    """Return the utilisation as text where it was calculated here."""
     names = ("mfu", "hfu") if job.derived else ()
     return {name: format(job.facts[name], "f") for name in names if job.facts[name] is not None}
 
 
 def parse_efficiency(fields: object) -> tuple[EfficiencyPolicy, list[Job]]:
-    """Policy and workloads of a file.  Raises InputError with a message for every bad field."""
+    """Read policy and workloads of a file.  Raises InputError with a message for every bad field."""
     reader = FieldReader(fields, "an efficiency file")
     if reader.problems:
         raise InputError(reader.problems)
@@ -170,7 +170,7 @@ def _policy(reader: FieldReader) -> EfficiencyPolicy | None:
 
 
 def _class(reader: FieldReader) -> WorkloadClass:
-    """Bands of their own for some workloads."""
+    """Read a class of workloads with its own bands."""
     reader.finish(CLASS_FIELDS)
     bands: dict[str, Any] = {name: reader.decimal(name, RATIO) for name in BANDS if reader.has(name)}
     if reader.has("penalise_on"):
@@ -185,7 +185,7 @@ def _texts(reader: FieldReader, name: str) -> tuple[str, ...]:
 
 
 def _instant(reader: FieldReader, name: str) -> datetime:
-    """A time with an offset, or a plain date, which needs no zone here."""
+    """Read a time with an offset, or a plain date, which needs no zone here."""
     text = reader.text(name, default=ALWAYS.isoformat())
     with suppress(ValueError):
         instant = datetime.fromisoformat(f"{text}T00:00:00+00:00" if len(text) == len("2026-10-01") else text)
@@ -215,7 +215,7 @@ def _metric(reader: FieldReader, name: str) -> Decimal | None:
 
 
 def _measured(reader: FieldReader) -> tuple[Decimal | None, Decimal | None]:
-    """MFU and HFU: as given, or of phases (FM2: by GPU-seconds x dense peak), or of what the run did (FS9)."""
+    """Read MFU and HFU: as given, or the mean of phases (FM2: by GPU-seconds x dense peak), or from tokens/s (FS9)."""
     if not reader.has("phases"):
         phase = _phase(reader)
         return phase.mfu, phase.hfu
@@ -231,7 +231,7 @@ def _measured(reader: FieldReader) -> tuple[Decimal | None, Decimal | None]:
 
 @dataclass(frozen=True, slots=True)
 class _Phase:
-    """What was measured of a phase of one precision."""
+    """Measurements of a phase of one precision."""
 
     gpu_seconds: Fraction
     peak: Fraction | None
@@ -240,7 +240,7 @@ class _Phase:
 
 
 def _mean(phases: Sequence[_Phase], metric: str) -> Decimal | None:
-    """The weighted mean; None where a phase lacks the metric or its peak."""
+    """Return the weighted mean; None where a phase lacks the metric or its peak."""
     values = [(one.gpu_seconds, one.peak, getattr(one, metric)) for one in phases]
     if any(peak is None or value is None for _, peak, value in values):
         return None
@@ -266,7 +266,7 @@ def _phase(reader: FieldReader, accelerator: Any = None) -> _Phase:
 
 
 def _peak(reader: FieldReader, accelerator: Any) -> Fraction | None:
-    """Dense TFLOP/s of one device: as given, or of accelerator and precision."""
+    """Read dense TFLOP/s of one device: as given, or of accelerator and precision."""
     if reader.has("peak_tflops"):
         return reader.number("peak_tflops", PEAK)
     name, dtype = reader.text("accelerator", default=str(accelerator or "")), reader.text("dtype")

@@ -1,4 +1,4 @@
-"""Reading the files that people name on the command line, and saying in one line each what is wrong with them."""
+"""Reading of the files named on the command line, and one line on stderr per problem."""
 
 import sys
 from argparse import ArgumentTypeError
@@ -20,7 +20,7 @@ UNDECIDED = 3
 
 
 class CommandError(Exception):
-    """What ends a command: lines for stderr and an exit status."""
+    """End of a command: lines for stderr and an exit status."""
 
     def __init__(self, lines: Sequence[str], status: int = BAD_INPUT) -> None:
         super().__init__("; ".join(lines))
@@ -29,7 +29,7 @@ class CommandError(Exception):
 
 
 def number_in(bound: Bound) -> Callable[[str], Fraction]:
-    """What argparse reads a number with: exact, and within its bound."""
+    """Return a type for argparse: an exact number within its bound."""
 
     def convert(text: str) -> Fraction:
         number = exact_number(text)
@@ -41,7 +41,7 @@ def number_in(bound: Bound) -> Callable[[str], Fraction]:
 
 
 def read_bytes(name: str) -> bytes:
-    """The bytes of a file, or of standard input for "-".  Raises CommandError."""
+    """Read the bytes of a file, or of standard input for "-".  Raises CommandError."""
     try:
         return sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
     except OSError as error:
@@ -51,7 +51,7 @@ def read_bytes(name: str) -> bytes:
 
 
 def read_document(name: str) -> Document:
-    """A JSON or YAML file.  Raises CommandError."""
+    """Read a JSON or YAML file.  Raises CommandError."""
     try:
         return parse_document(read_bytes(name), name)
     except DocumentError as error:
@@ -68,16 +68,17 @@ def problems_of(document: Document) -> Iterator[None]:
 
 
 def write_json(value: Any) -> None:
-    """One JSON document on stdout; decimals that were given as numbers stay numbers."""
+    """Write one JSON document to stdout; decimals that were given as numbers stay numbers."""
     encoded = msgspec.json.format(msgspec.json.Encoder(decimal_format="number").encode(value), indent=1)
     write_lines([encoded.decode()])
 
 
 def write_lines(lines: Iterable[str]) -> None:
-    """Lines on stdout, written before the command says that it succeeded.  Raises CommandError."""
+    """Write lines to stdout and flush, so that a failure changes the exit status.  Raises CommandError."""
     try:
         sys.stdout.write("".join(f"{line}\n" for line in lines))
         sys.stdout.flush()
+    # `main` handles a reader that closed the pipe: no error, unlike a full disk
     except BrokenPipeError:
         raise
     except OSError as error:
@@ -85,12 +86,12 @@ def write_lines(lines: Iterable[str]) -> None:
 
 
 def write_notes(notes: Iterable[str]) -> None:
-    """What an answer rests on that nobody stated, on stderr: the answer itself goes to stdout."""
+    """Write the assumptions of an answer to stderr: the answer itself goes to stdout."""
     sys.stderr.write("".join(f"{note}\n" for note in notes))
 
 
 def table(rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> list[str]:
-    """Rows as aligned lines: the first row is the header, columns in `left` are text, others are numbers.
+    """Align rows as lines: the first row is the header, columns in `left` are text, others are numbers.
 
     >>> table([("name", "cost"), ("power", "1.326")])
     ['name    cost', 'power  1.326']

@@ -1,4 +1,4 @@
-"""`gpu-hour SHEET`: cost sheet -> every component, cost and price of a GPU-hour; with `--charts` also what moves it."""
+"""Command `gpu-hour SHEET`: components, cost and price of a GPU-hour; with `--charts` also its sensitivity."""
 
 import argparse
 from dataclasses import replace
@@ -25,7 +25,7 @@ LISTED = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command takes."""
+    """Declare the arguments of the command."""
     parser.add_argument("sheet", metavar="SHEET", help="cost sheet, JSON or YAML, or - for standard input")
     parser.add_argument("--json", action="store_true", help="one JSON document instead of a table")
     charts = "also the waterfall, what each input moves (one tenth down and up), break-even and the simple model"
@@ -51,7 +51,7 @@ def _currency(text: str) -> str:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Price a sheet."""
+    """Calculate the price of a sheet and write it."""
     document = read_document(arguments.sheet)
     with problems_of(document):
         sheet = parse_cost_sheet(document.value)
@@ -68,7 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _listing(sheet: CostSheet, arguments: argparse.Namespace) -> Listing:
-    """The terms of the sheet, with the options in their place.  Raises CommandError for options that contradict."""
+    """Return the listing terms of the sheet, replaced by options.  Raises CommandError for contradicting options."""
     for names in (CONVERSION, LAST_YEAR):
         missing = [name for name in names if getattr(arguments, name) is None]
         if missing and len(missing) < len(names):
@@ -101,7 +101,7 @@ def _lines(cost: GpuHourCost, shown: dict[str, Any]) -> list[str]:
 
 
 def _what_if_lines(sheet: CostSheet) -> list[str]:
-    """What each input moves, widest first; the simple model beside the complete one; break-even."""
+    """Return lines of sensitivity, widest first; of the simple and the complete model; of break-even."""
     rows = [("input", "low", "high", "price at low", "price at high")]
     for swing in sensitivity(sheet):
         low, high = (short_text(value, 4) for value in (swing.low, swing.high))

@@ -1,4 +1,4 @@
-"""`storage FILE`: what a month of a store costs, by tier and by class of requests."""
+"""Command `storage FILE`: cost of a month of a store, by tier and by class of requests."""
 
 import argparse
 
@@ -9,13 +9,13 @@ HELP = "what a month of storage and its requests cost, by tier and class"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command takes."""
+    """Declare the arguments of the command."""
     parser.add_argument("file", metavar="FILE", help='{"storage": [...], "requests": [...]}, JSON or YAML, or -')
     parser.add_argument("--json", action="store_true", help="one JSON document instead of a table")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Price a month."""
+    """Calculate the cost of a month and write it."""
     document = read_document(arguments.file)
     with problems_of(document):
         use = parse_store_use(document.value)

@@ -1,4 +1,4 @@
-"""`tokens REPORT...`: load-test reports -> selected load point and price of 1M tokens by class."""
+"""Command `tokens REPORT...`: selected load point and price of 1M tokens by class from load-test reports."""
 
 import argparse
 from decimal import Decimal
@@ -40,7 +40,7 @@ TERMS: Final = {
     "cache_read_ratio": "cached over uncached input",
     "serving_utilisation": "served over sustainable load",
 }
-"""Options whose range and default are those of a token cost sheet."""
+"""Options with the range and default of the same field of a token cost sheet."""
 OTHERS: Final = {
     "prefill_share": (PART, "share of GPU time in prefill, for --method phase"),
     "gpus": (Bound("1", "1e6", "GPUs", whole=True), "GPUs of the deployment, where the report does not say"),
@@ -50,7 +50,7 @@ OTHERS: Final = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command takes."""
+    """Declare the arguments of the command."""
     parser.add_argument("reports", metavar="REPORT", nargs="+", help="own format, vLLM, SGLang, AIPerf, GuideLLM, Locust")
     for name, text in TERMS.items():
         bound, default = NUMBERS[name]
@@ -74,7 +74,7 @@ def _flag(name: str) -> str:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Price the tokens of a deployment."""
+    """Calculate the token prices of a deployment and write them."""
     read = [_read(name, arguments) for name in arguments.reports]
     tests, notes = [test for test, _ in read], [note for _, found in read for note in found]
     try:
@@ -124,7 +124,7 @@ def _lines(test: LoadTest, answer: dict[str, Any], arguments: argparse.Namespace
 
 
 def _context_lines(answer: dict[str, Any]) -> list[str]:
-    """The buckets with the runs they rest on, and what each step between the measured lengths changed."""
+    """Return lines of the prices per bucket, and of the change at each step between the measured lengths."""
     rows = [
         (bucket["context"], row["class"], row["cost_per_1m"], row["price_per_1m"])
         for bucket in answer.get("contexts", ())

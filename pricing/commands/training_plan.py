@@ -1,4 +1,4 @@
-"""`training-plan FILE`: GPU-hours, days, cost, energy and CO2 of a training run: low, base, high."""
+"""Command `training-plan FILE`: GPU-hours, days, cost, energy and CO2 of a training run: low, base, high."""
 
 import argparse
 
@@ -10,13 +10,13 @@ HELP = "GPU-hours, days, cost, energy and CO2 of a training run: low, base, high
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command takes."""
+    """Declare the arguments of the command."""
     parser.add_argument("file", metavar="FILE", help="training plan, JSON or YAML, or - for standard input")
     parser.add_argument("--json", action="store_true", help="one JSON document instead of a table")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Estimate a plan. In JSON the fields of the base case also stand at the top."""
+    """Estimate a plan and write it. In JSON the fields of the base case are also at the top level."""
     document = read_document(arguments.file)
     with problems_of(document):
         plan = parse_training_plan(document.value)

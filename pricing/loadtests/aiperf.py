@@ -1,8 +1,8 @@
-"""PURE: AIPerf (and GenAI-Perf) `profile_export_aiperf.json` -> own format.
+"""PURE: reader of AIPerf (and GenAI-Perf) `profile_export_aiperf.json` into the own format.
 
-Each metric is an object of statistics with its unit; `inter_token_latency` is the mean gap of a request, which other
-tools call TPOT. Tokens are those that the server counted, as on a bill, where that is more: the tool counts a prompt without
-what the server's template adds, and some APIs leave cached input out of their count.
+Each metric is an object of statistics with its unit; `inter_token_latency` is the mean gap of a request, TPOT in other
+tools. Token counts are those of the server, as on a bill, where they are higher: the tool counts a prompt without the
+server's template, and some APIs leave cached input out of their count.
 """
 
 from collections.abc import Mapping
@@ -18,12 +18,12 @@ MILLISECONDS: Final = {
 
 
 def is_report(value: Any) -> bool:
-    """Whether this is such an object."""
+    """Return True for a report of AIPerf."""
     return isinstance(value, Mapping) and isinstance(value.get("time_to_first_token"), Mapping)
 
 
 def own_format(report: Mapping[str, Any]) -> dict[str, Any]:
-    """One run, at the request rate of its configuration."""
+    """Convert a report to one run, at the request rate of its configuration."""
     duration = _milliseconds(report, "benchmark_duration", "avg")
     seconds = None if duration is None else duration / 1000
     run = {
@@ -40,6 +40,7 @@ def own_format(report: Mapping[str, Any]) -> dict[str, Any]:
         "tpot_p99_ms": as_text(_milliseconds(report, "inter_token_latency", "p99")),
         "error_rate": error_rate(
             completed=_statistic(report, "request_count", "avg"),
+            # AIPerf leaves the count of errors out where there were none
             failed=_statistic(report, "error_request_count", "avg") or 0,
         ),
         "duration_s": as_text(seconds),
@@ -53,12 +54,12 @@ def _statistic(report: Mapping[str, Any], metric: str, name: str) -> Any:
 
 
 def _served(report: Mapping[str, Any], kind: str, seconds: Fraction | None) -> str | None:
-    """Tokens per second by the usage objects of the server's answers."""
+    """Return tokens per second by the usage objects of the server's answers."""
     return per_second(_statistic(report, f"total_usage_{kind}_tokens", "avg"), seconds)
 
 
 def _larger(measured: Any, served: str | None) -> Any:
-    """The larger of two rates, or the one that is known."""
+    """Return the larger of two rates, or the one that is known."""
     own, other = exact_number(measured), exact_number(served)
     return served if other is not None and (own is None or own < other) else measured
 
@@ -69,7 +70,7 @@ def _milliseconds(report: Mapping[str, Any], metric: str, name: str) -> Fraction
 
 
 def _request_rate(config: Any) -> Any:
-    """The rate of the load generator, or of the phase that is measured (newer configurations)."""
+    """Return the rate of the load generator, or of the measured phase (newer configurations)."""
     if not isinstance(config, Mapping):
         return None
     loadgen = config.get("loadgen")

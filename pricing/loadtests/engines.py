@@ -1,8 +1,8 @@
-"""PURE: the benchmarks that come with vLLM and SGLang -> own format. Both write the same flat object per run.
+"""PURE: readers of the benchmarks of vLLM and SGLang into the own format. Both write the same flat object per run.
 
 vLLM `bench serve --save-result` (one JSON object, or one per line with `--append-result`) names no accelerator and no GPU
-count; `--metadata accelerator=... gpus=...` puts them in. SGLang `bench_serving` (one object per line) counts completed
-requests only: failed ones are known where `num_prompts` or the list of `errors` is in it.
+count; `--metadata accelerator=... gpus=...` adds them. SGLang `bench_serving` (one object per line) counts completed
+requests only: failed ones are known where it has `num_prompts` or the list of `errors`.
 """
 
 from collections.abc import Mapping
@@ -12,25 +12,25 @@ from pricing.loadtests.rates import error_rate, number_or_given, per_second, pre
 
 
 def is_vllm(value: Any) -> bool:
-    """Whether this is an object of vLLM."""
+    """Return True for a report of vLLM."""
     return isinstance(value, Mapping) and "total_input_tokens" in value and "num_prompts" in value
 
 
 def is_sglang(value: Any) -> bool:
-    """Whether this is an object of SGLang."""
+    """Return True for a report of SGLang."""
     marks = ("total_output_tokens_retokenized", "random_range_ratio", "server_info")
     return isinstance(value, Mapping) and "total_input_tokens" in value and any(mark in value for mark in marks)
 
 
 def of_vllm(report: Mapping[str, Any]) -> dict[str, Any]:
-    """One run, and what the metadata names."""
+    """Convert a report of vLLM to one run, with the names in its metadata."""
     names = {name: report.get(name) for name in ("accelerator", "gpus", "precision")}
     run = _run(report, report.get("failed"))
     return present({**names, "model": report.get("model_id"), "engine": "vllm", "runs": [run]})
 
 
 def of_sglang(report: Mapping[str, Any]) -> dict[str, Any]:
-    """One run, with cached input where the cache report was asked for."""
+    """Convert a report of SGLang to one run, with cached input where the cache report was asked for."""
     errors, cache, server = (report.get(name) for name in ("errors", "cache_report", "server_info"))
     run = _run(report, sum(1 for error in errors if error) if isinstance(errors, list) else report.get("failed"))
     if isinstance(cache, Mapping):
@@ -40,9 +40,9 @@ def of_sglang(report: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _run(report: Mapping[str, Any], failed: Any) -> dict[str, Any]:
-    """`request_rate` may be "inf": then nothing was sustained, and the own format refuses it.
+    """Convert one flat object. `request_rate` may be "inf": no sustained rate, and the own format refuses it.
 
-    Both tools write a time to first token of 0 where the server did not stream: nobody measured one.
+    Both tools write a time to first token of 0 where the server did not stream: it was not measured.
     """
     duration = report.get("duration")
     return {

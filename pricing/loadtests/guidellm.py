@@ -1,11 +1,11 @@
-"""PURE: GuideLLM `benchmarks.json` -> own format, one run per benchmark at a fixed rate.
+"""PURE: reader of GuideLLM `benchmarks.json` into the own format, one run per benchmark at a fixed rate.
 
 Each metric is split by the status of its requests; rates count successful requests only. TPOT is its
-`inter_token_latency_ms`, (last token - first token) / (tokens - 1): its `time_per_output_token_ms` holds the first token.
+`inter_token_latency_ms`, (last token - first token) / (tokens - 1): its `time_per_output_token_ms` includes the first token.
 
-Cached input has no metric of its own: a report states it request by request, in
-`requests.successful[].input_metrics.cached_tokens`, where the server counts it. A server that counts leaves a miss out
-(vLLM with `--enable-prompt-tokens-details`), so one count says that the others are zero.
+Cached input has no metric of its own: a report states it per request, in
+`requests.successful[].input_metrics.cached_tokens`, where the server counts it. A server that counts omits misses
+(vLLM with `--enable-prompt-tokens-details`), so one count means that the others are zero.
 
 Source: guidellm 0.8.1, schemas/base/request_stats.py; cached tokens: github.com/vllm-project/guidellm/pull/994.
 """
@@ -21,12 +21,12 @@ from pricing.loadtests.rates import error_rate, number_or_given, present, share_
 
 
 def is_report(value: Any) -> bool:
-    """Whether this is such an object."""
+    """Return True for a report of GuideLLM."""
     return isinstance(value, Mapping) and isinstance(value.get("benchmarks"), list)
 
 
 def own_format(report: Mapping[str, Any]) -> dict[str, Any]:
-    """The runs at a fixed rate; other benchmarks offer no rate and are left out.  Raises DocumentError without any."""
+    """Convert the benchmarks at a fixed rate; others have no rate and are left out.  Raises DocumentError without any."""
     benchmarks = [benchmark for benchmark in report["benchmarks"] if isinstance(benchmark, Mapping)]
     at_a_rate = [benchmark for benchmark in benchmarks if _strategy(benchmark, "rate") is not None]
     if not at_a_rate:
@@ -62,11 +62,12 @@ def _run(benchmark: Mapping[str, Any], counted: bool) -> dict[str, Any]:
 
 
 def _cached_share(benchmark: Mapping[str, Any]) -> Fraction | None:
-    """Cached over all input of the measured requests; None unless every one of them is listed with its tokens."""
+    """Return cached over all input of the measured requests; None unless every one of them is listed with its tokens."""
     requests = [request for request in _requests(benchmark) if _measured(request, benchmark)]
     if len(requests) != _at(benchmark, "metrics", "request_totals", "successful"):
         return None
     prompts = [exact_number(_at(request, "input_metrics", "total_tokens")) for request in requests]
+    # a server that counts leaves a miss out, so a missing count is 0 (see above)
     hits = [exact_number(0 if _cached(request) is None else _cached(request)) for request in requests]
     total = sum((tokens for tokens in prompts if tokens is not None), Fraction(0))
     cached = sum((tokens for tokens in hits if tokens is not None), Fraction(0))
@@ -84,7 +85,7 @@ def _cached(request: Any) -> Any:
 
 
 def _measured(request: Any, benchmark: Mapping[str, Any]) -> bool:
-    """Whether a request is within the time that the metrics are of: neither warm-up nor cool-down."""
+    """Return True if a request is within the measured time: neither warm-up nor cool-down."""
     began, ended = (exact_number(_at(request, name)) for name in ("request_start_time", "request_end_time"))
     start, end = (exact_number(benchmark.get(name)) for name in ("start_time", "end_time"))
     return (ended is None or start is None or ended >= start) and (began is None or end is None or began <= end)

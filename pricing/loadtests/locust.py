@@ -1,8 +1,8 @@
-"""PURE: Locust `<prefix>_stats.csv` -> own format.
+"""PURE: reader of Locust `<prefix>_stats.csv` into the own format.
 
-Locust knows requests and milliseconds, not tokens. A script fires the rest as entries of its own: type `metric` and the
+Locust knows requests and milliseconds, not tokens. A script fires the rest as extra entries: type `metric` and the
 names `ttft_ms` and `tpot_ms` (the response time is the latency), `input_tokens` and `output_tokens` (the content size is
-the count of tokens). The offered rate and the duration are in no column: they are fired as `offered_rps` and
+the count of tokens). The offered rate and the duration are in no column: the script fires them as `offered_rps` and
 `duration_s` with the content size as their value.
 """
 
@@ -22,12 +22,12 @@ SIZE: Final = "Average Content Size"
 
 
 def is_report(text: str) -> bool:
-    """Whether the first line is the header of such a file."""
+    """Return True if the first line is the header of Locust."""
     return text.lstrip().replace('"', "", 2 * len(HEADER)).startswith(",".join(HEADER))
 
 
 def own_format(text: str, name: str) -> dict[str, Any]:
-    """One run.  Raises DocumentError where the entries of tokens and latencies were not fired."""
+    """Convert a report to one run.  Raises DocumentError where entries of tokens and latencies are missing."""
     rows = list(csv.DictReader(text.splitlines()))
     fired = {row["Name"]: row for row in rows if row.get("Type") == "metric"}
     requests = [row for row in rows if row.get("Type") not in ("metric", "", None) and row.get("Name") != "Aggregated"]
@@ -53,7 +53,7 @@ def own_format(text: str, name: str) -> dict[str, Any]:
 
 
 def _count(row: dict[str, str], column: str, name: str) -> int:
-    """A count as Locust writes it.  Raises DocumentError: what cannot be read is not zero."""
+    """Parse a count as Locust writes it.  Raises DocumentError: an unreadable count is not zero."""
     value = row.get(column) or ""
     if not value.isascii() or not value.isdigit():
         raise DocumentError(Message(
@@ -64,6 +64,6 @@ def _count(row: dict[str, str], column: str, name: str) -> int:
 
 
 def _total(row: dict[str, str], name: str) -> str | None:
-    """Mean content size times the count of entries."""
+    """Return the mean content size times the count of entries."""
     mean = exact_number(row.get(SIZE))
     return None if mean is None else exact_decimal(mean * _count(row, "Request Count", name))

@@ -1,4 +1,4 @@
-"""PURE: the own format of a load test: what was tested, and one run per offered rate.
+"""PURE: own format of a load test: the deployment, and one run per offered rate.
 
     {"accelerator", "gpus", "model", "engine", "precision", "runs": [{"offered_rps", "completed_rps", "input_tps",
      "cached_input_tps", "output_tps", "ttft_p99_ms", "tpot_p99_ms", "error_rate", "duration_s"}]}
@@ -28,24 +28,24 @@ RUN: Final[dict[str, Bound]] = {
     "error_rate": Bound("0", "1", "ratio of requests", "2 % is 0.02"),
     "duration_s": Bound("0", "1e8", "seconds", above_low=True),
 }
-"""Required of every run."""
+"""Required fields of a run."""
 
 CACHED: Final = "cached_input_tps"
 RUN_FIELDS: Final = (*tuple(RUN)[:3], CACHED, *tuple(RUN)[3:])
-"""In the order in which people write them."""
+"""Fields of a run in the order in which people write them."""
 
 NAMES: Final = ("accelerator", "model", "engine", "precision")
 
 
 class LoadTestError(InputError):
-    """A report without load points; `messages` has one line per bad field."""
+    """Report without load points; `messages` has one line per bad field."""
 
     code = "load_test"
 
 
 @dataclass(frozen=True)
 class LoadRun:
-    """A run as a load point, and its fields as they were given."""
+    """Run as a load point, and its fields as they were given."""
 
     point: LoadPoint
     fields: dict[str, Any]
@@ -53,7 +53,7 @@ class LoadRun:
 
 @dataclass(frozen=True)
 class LoadTest:
-    """What was tested and the runs. A change of any of the names makes the runs say nothing about the price."""
+    """Deployment under test and the runs. Runs apply to this deployment only: a change of any name makes them void."""
 
     accelerator: str
     gpus: int
@@ -64,11 +64,11 @@ class LoadTest:
 
     @property
     def states_cached_input(self) -> bool:
-        """Whether every run says how much of its input came from the cache; where it does not, none is assumed."""
+        """Return True if every run states its cached input; where one does not, none is assumed."""
         return all(CACHED in run.fields for run in self.runs)
 
     def run_of(self, point: LoadPoint) -> LoadRun:
-        """The run that is this point."""
+        """Return the run of a load point."""
         return next(run for run in self.runs if run.point == point)
 
 
@@ -117,14 +117,14 @@ def _refuse_contradictions(reader: FieldReader, run: dict[str, Fraction]) -> Non
 
 
 def merge_load_tests(tests: Sequence[LoadTest]) -> LoadTest:
-    """One load test of the runs of all reports.  Raises DeploymentsError."""
+    """Merge the runs of all reports into one load test.  Raises DeploymentsError."""
     refuse_differences(tests, (*NAMES, "gpus"))
     first, runs = tests[0], tuple(run for test in tests for run in test.runs)
     return LoadTest(first.accelerator, first.gpus, first.model, first.engine, first.precision, runs)
 
 
 def refuse_differences(tests: Sequence[LoadTest], names: Sequence[str]) -> None:
-    """Refuse reports of which one of these facts differs.  Raises DeploymentsError."""
+    """Refuse reports that differ in one of these facts.  Raises DeploymentsError."""
     first = tests[0]
     for other in tests[1:]:
         for name in names:
@@ -136,5 +136,5 @@ def refuse_differences(tests: Sequence[LoadTest], names: Sequence[str]) -> None:
 
 
 def gpus_of(tests: Sequence[LoadTest], run: LoadRun) -> int:
-    """The GPUs of the report that a run is of: least squares takes reports of different ones."""
+    """Return the GPUs of the report of a run: least squares takes reports of different ones."""
     return next(test.gpus for test in tests if any(one is run for one in test.runs))

@@ -1,4 +1,4 @@
-"""PURE: counts and durations of a tool's report as the rates of the own format. What is not there stays None."""
+"""PURE: conversion of counts and durations of a report to the rates of the own format. Missing values stay None."""
 
 from fractions import Fraction
 from typing import Any
@@ -8,7 +8,7 @@ from pricing.money import exact_decimal
 
 
 def per_second(count: Any, seconds: Any) -> str | None:
-    """A rate with 12 decimals; None where count or duration is missing or bad.
+    """Return a rate with 12 decimals; None where count or duration is missing or bad.
 
     >>> per_second(1000, "3"), per_second(1000, 0)
     ('333.333333333333', None)
@@ -18,12 +18,12 @@ def per_second(count: Any, seconds: Any) -> str | None:
 
 
 def as_text(value: Fraction | None) -> str | None:
-    """A rational with 12 decimals."""
+    """Format a rational with 12 decimals."""
     return None if value is None else exact_decimal(value)
 
 
 def share_of(value: Any, share: Fraction | None) -> str | None:
-    """A part of a rate with 12 decimals; None where either is not known.
+    """Return a share of a rate with 12 decimals; None where either is not known.
 
     >>> share_of("5000", Fraction(3, 10)), share_of("5000", None)
     ('1500.000000000000', None)
@@ -33,13 +33,13 @@ def share_of(value: Any, share: Fraction | None) -> str | None:
 
 
 def number_or_given(value: Any) -> Any:
-    """A number with 12 decimals, so that sixteen digits of a binary float do not pretend to be measured; else as given."""
+    """Round a number to 12 decimals: the digits of a binary float beyond are not measured; return other values as given."""
     number = exact_number(value)
     return value if number is None else exact_decimal(number)
 
 
 def error_rate(*, completed: Any, sent: Any = None, failed: Any = None) -> str | None:
-    """Failed over all requests: from the count of failed ones, else from those sent; None where neither is known.
+    """Return failed over all requests: by the count of failed ones, else of sent ones; None where neither is known.
 
     >>> error_rate(completed=98, failed=2), error_rate(completed=99, sent=100), error_rate(completed=99)
     ('0.020000000000', '0.010000000000', None)
@@ -55,6 +55,6 @@ def error_rate(*, completed: Any, sent: Any = None, failed: Any = None) -> str |
 
 
 def present(fields: dict[str, Any]) -> dict[str, Any]:
-    """The fields that have a value, also within the runs."""
+    """Return the fields that have a value, also within the runs."""
     runs = [{name: value for name, value in run.items() if value is not None} for run in fields.get("runs", ())]
     return {**{name: value for name, value in fields.items() if value is not None}, "runs": runs}

@@ -1,4 +1,4 @@
-"""Any load-test report -> a document in the own format; the tool is recognised by what the report looks like."""
+"""Reader of any load-test report into a document in the own format; the tool is recognised by its fields."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ READERS: Final[tuple[tuple[Callable[[Any], bool], Reader], ...]] = (
 
 @dataclass(frozen=True, slots=True)
 class Supplement:
-    """What a tool's report does not say. `cached_input_share`: the part of the input that came from the cache."""
+    """Facts that a report lacks. `cached_input_share`: the part of the input that came from the cache."""
 
     accelerator: str = ""
     gpus: Fraction | None = None
@@ -34,7 +34,7 @@ class Supplement:
     cached_input_share: Fraction | None = None
 
     def complete(self, fields: dict[str, Any], name: str) -> dict[str, Any]:
-        """Fill in what is missing; what the report says stays.  Raises DocumentError where it says something else."""
+        """Fill in missing facts; the report's own facts stay.  Raises DocumentError where both differ."""
         given: dict[str, Any] = {"accelerator": self.accelerator, "model": self.model}
         if self.gpus is not None:
             given["gpus"] = str(self.gpus)
@@ -54,7 +54,7 @@ class Supplement:
         return {**fields, **{name: value for name, value in given.items() if value and not fields.get(name)}}
 
     def unused(self, runs: Sequence[Mapping[str, Any]]) -> list[str]:
-        """What was given although every run states it by itself."""
+        """Return the names of given facts that every run states by itself."""
         given = {"error_rate": (self.error_rate, "error_rate"), "cached_input_share": (self.cached_input_share, CACHED)}
         return [
             name for name, (value, field) in given.items()
@@ -63,11 +63,12 @@ class Supplement:
 
 
 def read_report(raw: bytes, name: str, extra: Supplement) -> Document:
-    """A report in the own format, from a tool's own file.  Raises DocumentError."""
+    """Read a tool's report into the own format.  Raises DocumentError."""
     text = read_text(raw, name)
     if locust.is_report(text):
         return _completed(name, locust.own_format(text, name), extra)
     values = _values(raw, text, name)
+    # SGLang is first: its reports may have `num_prompts`, by which vLLM is recognised, as well
     tool = next((own_format for matches, own_format in READERS if all(map(matches, values))), None)
     if tool is None:
         if len(values) > 1:
@@ -84,7 +85,7 @@ def read_report(raw: bytes, name: str, extra: Supplement) -> Document:
 
 
 def _one_deployment(name: str, parts: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """What all lines of a file say of the deployment.  Raises DocumentError where two differ."""
+    """Return the deployment that all lines of a file name.  Raises DocumentError where two differ."""
     first = parts[0]
     for other in parts[1:]:
         for field in sorted({*first, *other} - {"runs"}):
@@ -97,9 +98,9 @@ def _one_deployment(name: str, parts: Sequence[Mapping[str, Any]]) -> Mapping[st
 
 
 def _completed(name: str, reported: dict[str, Any], extra: Supplement, text: str = "") -> Document:
-    """What was reported, with what it leaves out.
+    """Complete a report and note its gaps.
 
-    Where nobody states cached input the price says so: unknown is not zero. So it does where what was given is not used.
+    The price notes unknown cached input, since unknown is not zero, and facts that were given but not used.
     """
     unused = extra.unused(reported["runs"])
     fields = extra.complete(reported, name)
@@ -114,7 +115,7 @@ def _completed(name: str, reported: dict[str, Any], extra: Supplement, text: str
 
 
 def _values(raw: bytes, text: str, name: str) -> list[Any]:
-    """The one document of the file, or one per line (reports that tools append to)."""
+    """Parse the one document of the file, or one per line (reports that tools append to)."""
     lines = [line for line in text.splitlines() if line.strip()]
     if len(lines) > 1 and all(line.lstrip().startswith("{") and line.rstrip().endswith("}") for line in lines):
         return parse_json_lines(text, name)
