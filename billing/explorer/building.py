@@ -1,8 +1,8 @@
-"""From the lines of a month to its cube: each line is shared out over its days, each day over the workloads of the day.
+"""Building of a month's cube: each line is split over its days, each day over the workloads of the day.
 
-The usage that shares a line out is the walk of the close at a finer grain, so a line and its parts agree to the last digit.
-What has no day of its own (late usage, idle and shared costs, credits) is spread evenly over the days of the month that
-bills it, up to now.
+The weights come from the walk of the close at a finer grain, so that a line and its parts agree to the last digit. Lines
+without days of their own (late usage, idle and shared costs, credits) are spread evenly over the elapsed days of the month
+that bills them.
 """
 
 from bisect import bisect_right
@@ -40,9 +40,9 @@ from pricing.rating import LineKey
 
 DAY: Final = timedelta(days=1)
 LATE: Final = "late"
-"""The kind of what corrects earlier months, whatever it corrects."""
+"""Kind of all corrections of earlier months, whatever kind they correct."""
 NOTE: Final = "note"
-"""The kind of credit notes and rebills: money alone, for the usage stays what it was."""
+"""Kind of credit notes and rebills: money only, since usage stays the same."""
 NOWHERE: Final = ("", "", "", "", "")
 WEIGHT_PLACES: Final = 12
 Workload = tuple[str, str, str, str, str]
@@ -51,9 +51,9 @@ BySlot = dict[int, dict[Workload, Decimal]]
 
 @dataclass(frozen=True)
 class Slots:
-    """Stretches of time that follow each other, by number: the days of a month, or hours. `first`: the day of number 0.
+    """Consecutive time slots by number: the days of a month, or hours. `first`: the day of slot 0.
 
-    In UTC: instants of one zone are subtracted and compared by their clocks, which a day of 23 or 25 hours misleads.
+    Starts are in UTC: instants of one zone subtract and compare by wall clock, wrong on days of 23 or 25 hours.
     """
 
     first: date
@@ -62,15 +62,15 @@ class Slots:
 
     @classmethod
     def days(cls, window: Interval, zone: str) -> "Slots":
-        """The local days of a window that begins at a local midnight."""
+        """Return the local days of a window that begins at a local midnight."""
         return cls(day_of(window.start, zone), midnights(window.start, window.end, zone)[:-1], window.end)
 
     def at(self, instant: datetime) -> int | None:
-        """The number of the stretch with an instant; None where none has it."""
+        """Return the number of the slot of an instant, or None."""
         return bisect_right(self.starts, instant) - 1 if self.starts[0] <= instant < self.end else None
 
     def parts(self, start: datetime, end: datetime) -> dict[int, int]:
-        """Microseconds of a stretch of time by number."""
+        """Return the microseconds of [start, end) by slot."""
         bounds = [*self.starts, self.end]
         found = {}
         for number in range(len(self.starts)):
@@ -82,7 +82,7 @@ class Slots:
 
 @dataclass
 class LineUsage:
-    """What a line was made of, by slot and workload; requests by slot."""
+    """Usage of a line by slot and workload; requests by slot."""
 
     used: BySlot = field(default_factory=lambda: defaultdict(lambda: defaultdict(Decimal)))
     requests: dict[int, int] = field(default_factory=dict)
@@ -116,7 +116,7 @@ def _usage(month: MonthLines, window: Interval, days: Slots) -> Mapping[LineKey,
 
 
 def usage_in(items: Iterable[RatedUsage], slots: Slots) -> dict[LineKey, LineUsage]:
-    """Rated usage by line, slot and workload; what lies in no slot is left out."""
+    """Sum rated usage by line, slot and workload; usage outside of the slots is left out."""
     found: dict[LineKey, LineUsage] = defaultdict(LineUsage)
     known: dict[datetime, int | None] = {}
     for item in items:
@@ -143,7 +143,7 @@ def _workload(place: Place) -> Workload:
 
 
 def _spread(used: BySlot, item: RatedUsage, slots: Slots) -> None:
-    """What a commitment leaves unused belongs to no instant of the time for which it was bought."""
+    """Spread the unused part of a commitment evenly over its time: it has no instant of its own."""
     start, end = item.place.start or slots.starts[0], item.place.until or slots.end
     for number, microseconds in slots.parts(start, end).items():
         used[number][NOWHERE] = EXACT.add(used[number][NOWHERE], Decimal(microseconds))
@@ -154,6 +154,7 @@ def _share_out(rows: Rows, line: BilledLine, usage: LineUsage, passed: int) -> N
     weights = {day: {name: weight_of(used) for name, used in parts.items()} for day, parts in sorted(usage.used.items())}
     by_day = {day: total for day, parts in weights.items() if (total := sum(parts.values()))}
     if not by_day:
+        # no usage of its own (late, idle, shared, credit): evenly over the days that have begun
         by_day = dict.fromkeys(range(passed), 1)
         weights = {day: {NOWHERE: 1} for day in by_day}
     shared = [split_signed(whole, list(by_day.values())) for whole in _measures(line)]
@@ -162,17 +163,18 @@ def _share_out(rows: Rows, line: BilledLine, usage: LineUsage, passed: int) -> N
         of_day = [split_signed(units[index], [weight for _, weight in parts]) for units in shared]
         for place, (workload, _) in enumerate(parts):
             amount, quantity, energy, co2 = (units[place] for units in of_day)
+            # requests are counted per line and day: on one row only, or sums over workloads count them twice
             requests = usage.requests.get(day, 0) if place == 0 else 0
             rows.row(number, workload, day, (amount, quantity, requests, energy, co2))
 
 
 def weight_of(used: Decimal) -> int:
-    """Usage as a whole number to share by."""
+    """Scale usage to a whole number, for use as a weight."""
     return int(EXACT.scaleb(used, WEIGHT_PLACES))
 
 
 def split_signed(units: int, weights: list[int]) -> list[int]:
-    """Whole units of either sign by largest remainder."""
+    """Split whole units of either sign by largest remainder."""
     if len(weights) == 1:
         return [units]
     if not units:
@@ -182,13 +184,13 @@ def split_signed(units: int, weights: list[int]) -> list[int]:
 
 
 def _measures(line: BilledLine) -> list[int]:
-    """The measures of a line but requests, which are counted by day."""
+    """Return the measures of a line in whole units, without requests, which are counted by day."""
     values = {"amount": line.amount, "quantity": line.quantity, "energy": line.energy_kwh, "co2": line.co2_kg}
     return [0 if value is None else whole_units(value, name) for name, value in values.items()]
 
 
 def unit_of(key: LineKey) -> int:
-    """The UNIT in which a line counts usage, 0 for none: an adjustment counts none again, and what was left was not used."""
+    """Return the UNIT of a line's usage, 0 for adjustments (they would count usage again) and unused commitments."""
     return 0 if key.what.role is not Role.USAGE or key.reason == UNUSED else UNIT.get(key.unit, 0)
 
 

@@ -1,4 +1,4 @@
-"""PURE: two spans compared: which days, and what is priced in each, so that a change can be told apart by its reasons."""
+"""PURE: comparison of two spans: their days, and the priced sums of both, to explain a change by its causes."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ PRICED_BY: Final = ("team", "kind", "priced")
 
 @dataclass(frozen=True, slots=True)
 class ComparedLines:
-    """The lines of some days (`after`) and of as many days before, added up by the names of a dimension."""
+    """Lines of some days (`after`) and of as many days before, summed by the names of a dimension."""
 
     after: Span
     before: Span
@@ -32,9 +32,9 @@ class ComparedLines:
 
 
 def compared_spans(span: Span, today: date) -> tuple[Span, Span] | None:
-    """What has wholly passed of a span, and as many days of the span before; None where nothing has.
+    """Return the elapsed days of a span, and as many days of the previous span; None where no day has elapsed.
 
-    While a span goes on that is longer than the one before, no more days of it than that one has.
+    In a running span that is longer than the previous one, no more days are compared than that one has.
 
     >>> compared_spans(Span(date(2026, 11, 1), date(2026, 11, 30)), date(2026, 11, 3))[1].last
     datetime.date(2026, 10, 2)
@@ -50,12 +50,12 @@ def compared_spans(span: Span, today: date) -> tuple[Span, Span] | None:
 
 
 def priced_query(query: Query, by: str) -> Query:
-    """The same filters, added up by a dimension and by what is priced."""
+    """Return the query with the same filters, summed by a dimension and by priced item."""
     return replace(query, by=tuple(dict.fromkeys((by, *PRICED_BY))), metric="cost", columns=(), search="")
 
 
 def priced_lines(selection: Selection, by: str) -> dict[str, list[LineRollup]]:
-    """The sums of a selection of `priced_query`, by the names of its dimension."""
+    """Return the sums of a selection of `priced_query`, by the names of its dimension."""
     found: dict[str, list[LineRollup]] = defaultdict(list)
     amounts, quantities = selection.totals(METRIC["cost"]), selection.totals(COUNTED)
     places = selection.in_order(np.flatnonzero((amounts != 0) | (quantities != 0)))

@@ -1,4 +1,4 @@
-"""PURE: the sums of a month as columns: a table of lines, a table of workloads, and rows that refer to both.
+"""PURE: sums of a month as columns: a table of lines, a table of workloads, and rows that refer to both.
 
 A row is a part of a line: one local day of one workload. Amounts are in cents, other quantities in whole units of their last
 decimal, so that every sum of rows is exact.
@@ -18,14 +18,14 @@ from pricing.meters import METERS
 from pricing.money import EXACT
 
 OF_A_LINE: Final = ("team", "kind", "cluster", "namespace", "consumer", "accelerator", "model", "priced")
-"""`priced`: what a price list prices, as `priced_name` writes it; lines of one such name are compared by their price."""
+"""Dimensions of a line. `priced`: the item of a price list, by `priced_name`; lines of one item are compared by price."""
 OF_A_WORKLOAD: Final = ("job", "queue", "site", "pool", "tier")
 FLAGS: Final = ("unit", "meter", "shadow", "lacks")
-"""Of a line, as small numbers: the unit in which it counts usage (0: it counts none), the meter it is about, whether it is
-only shown, or charged for another month (0: charged), and what it should say of its energy and does not (0: nothing)."""
+"""Flags of a line, as small numbers: the unit of its usage (0: none), its meter, whether it is showback, or charged for
+another month (0: charged), and which of energy and CO2 it should have but does not (0: none)."""
 UNIT: Final = {unit: number for number, unit in enumerate((one for meter in METERS.values() for one in meter.units), 1)}
 METER: Final = {name: number for number, name in enumerate(METERS, 1)}
-"""The numbers of units and of meters in the flags of a line."""
+"""Numbers of units and of meters in the flags of a line."""
 ONLY_SHOWN, OF_EARLIER = 1, 2
 NO_CO2, NO_ENERGY = 1, 2
 OF_A_ROW: Final = ("line", "workload", "day")
@@ -33,7 +33,7 @@ MEASURES: Final = ("amount", "quantity", "requests", "energy", "co2")
 PLACES: Final = {"amount": 2, "quantity": 6, "requests": 0, "energy": 3, "co2": 3}
 """Decimals of a unit of each measure."""
 OF_ROWS, OF_PAIRS, OF_LINES = "", "pair_", "whole_"
-"""What the names of columns of sums begin with: of rows, of each pair of line and workload in all of the month, of lines."""
+"""Prefixes of columns of sums: of rows, of each pair of line and workload over the month, of lines."""
 DIGEST: Final = 32
 SMALLEST: Final = (np.uint8, np.uint16, np.uint32)
 
@@ -44,12 +44,12 @@ BETWEEN: Final = "\x1f"
 
 
 def priced_name(accelerator: str, sku: str, token_class: str, unit: str) -> str:
-    """What a price list prices, in one text."""
+    """Join the key of a price list item into one text."""
     return BETWEEN.join((accelerator, sku, token_class, unit))
 
 
 def priced_parts(name: str) -> tuple[str, str, str, str]:
-    """Accelerator, SKU, class of token and unit of what is priced.
+    """Split `priced_name` into accelerator, SKU, token class and unit.
 
     >>> priced_parts(priced_name("NVIDIA-H800", "NVIDIA-H800", "", "GPU-hour"))
     ('NVIDIA-H800', 'NVIDIA-H800', '', 'GPU-hour')
@@ -59,7 +59,7 @@ def priced_parts(name: str) -> tuple[str, str, str, str]:
 
 
 def digest_of_note(note: int) -> str:
-    """What stands in place of the digest of a line for the lines of a note: no hash begins with so many zeros.
+    """Return the pseudo-digest of the lines of a note: no hash begins with so many zeros.
 
     >>> note_of(digest_of_note(17)), note_of("ff" * DIGEST)
     (17, None)
@@ -68,12 +68,12 @@ def digest_of_note(note: int) -> str:
 
 
 def note_of(digest: str) -> int | None:
-    """The key of the note that a digest stands for; None where it is that of a line."""
+    """Return the key of the note of a pseudo-digest; None for the digest of a line."""
     return int(digest, 16) if digest.startswith("0" * DIGEST) else None
 
 
 class Names:
-    """Names in the order in which they were first met."""
+    """Codes of names in order of first use."""
 
     def __init__(self) -> None:
         self._codes: dict[str, int] = {}
@@ -93,13 +93,13 @@ def coded(items: Iterable[str]) -> Coded:
 
 
 def small(numbers: Integers) -> Integers:
-    """The same numbers, none negative, in as few bytes as they need."""
+    """Return numbers, none negative, in the smallest sufficient type."""
     most = int(numbers.max()) if numbers.size else 0
     return numbers.astype(next((kind for kind in SMALLEST if most <= np.iinfo(kind).max), np.int64))
 
 
 def whole_units(value: Decimal, measure: str) -> int:
-    """A quantity in units of its last decimal.
+    """Return a quantity in units of its last decimal.
 
     >>> whole_units(Decimal("12.34"), "amount"), whole_units(Decimal("-0.000001"), "quantity")
     (1234, -1)
@@ -120,7 +120,7 @@ def unpacked(content: bytes) -> Column:
 
 @dataclass(frozen=True)
 class Cube:
-    """The columns of a month, as far as they were read."""
+    """Columns of a month, as far as they were read."""
 
     columns: Mapping[str, Column]
 
@@ -141,7 +141,7 @@ class Cube:
 
 
 class Rows:
-    """A cube that is being written."""
+    """Builder of a cube."""
 
     def __init__(self) -> None:
         self._lines: dict[str, list[str]] = {name: [] for name in OF_A_LINE}
@@ -151,7 +151,7 @@ class Rows:
         self._rows: list[tuple[int, ...]] = []
 
     def line(self, facts: Mapping[str, str], flags: tuple[int, ...], digest: str) -> int:
-        """Begin a line, its flags in the order of FLAGS; returns its number."""
+        """Begin a line, its flags in the order of FLAGS; return its number."""
         self._digests.append(bytes.fromhex(digest))
         for name in OF_A_LINE:
             self._lines[name].append(facts[name])
@@ -185,7 +185,7 @@ class Rows:
 
 
 def _by_pair(rows: Mapping[str, Integers], workloads: int) -> dict[str, Column]:
-    """The sums of each pair of line and workload over the days."""
+    """Sum each pair of line and workload over the days."""
     pairs, place = np.unique(rows["line"] * max(1, workloads) + rows["workload"], return_inverse=True)
     line, workload = np.divmod(pairs, max(1, workloads))
     return {

@@ -1,4 +1,4 @@
-"""What is kept beside the sums of a month: whether they can still change, and what they leave out."""
+"""Facts stored with the sums of a month: finality and omissions."""
 
 import msgspec
 
@@ -7,7 +7,7 @@ from billing.rating.freshness import Unbilled
 
 
 class CubeFacts(msgspec.Struct):
-    """`preview`: the amounts can still change. `unrated`: why teams are in no sum. `unbilled`: usage that is in none."""
+    """Facts of a cube. `preview`: amounts can still change. `unrated`: errors of teams in no sum. `unbilled`: usage in none."""
 
     preview: bool
     unrated: dict[str, str]

@@ -1,4 +1,4 @@
-"""From which day on there are figures: what was before it was not zero, nobody metered it or could be charged for it."""
+"""First day with figures: earlier days were not zero, but not metered, or nobody could be charged for them."""
 
 from collections.abc import Collection
 from datetime import date, datetime
@@ -13,8 +13,9 @@ from metering.intervals import month_of
 
 
 def first_day_known(teams: Collection[str], now: datetime, zone: str) -> date | None:
-    """The first of the first month that has usage or was closed, or the day from which on one of `teams` owned anything,
-    whichever is later; None where neither says anything.
+    """Return the start of the first month with usage or a close, or of the first ownership of `teams`; the later one.
+
+    Returns None where neither is known.
     """
     span, first = usage_span(), BillingPeriod.objects.aggregate(first=Min("month"))["first"]
     months = [month for month in (first, span and month_of(min(span.start, now), zone)) if month]
@@ -24,7 +25,7 @@ def first_day_known(teams: Collection[str], now: datetime, zone: str) -> date | 
 
 
 def begun_after(teams: Collection[str], day: date, zone: str) -> set[str]:
-    """Those of the teams that own something, but owned nothing when `day` began."""
+    """Return the teams that own something now, but owned nothing when `day` began."""
     owners: set[str] = set()
     before: set[str] = set()
     midnight = datetime(day.year, day.month, day.day, tzinfo=ZoneInfo(zone))
@@ -37,7 +38,7 @@ def begun_after(teams: Collection[str], day: date, zone: str) -> set[str]:
 
 
 def _owned_from(teams: Collection[str]) -> datetime | None:
-    """When the first ownership of some teams began; None where one has no beginning, or none is declared."""
+    """Return the start of the first ownership of teams; None where one has no start, or none is declared."""
     starts: list[datetime | None] = []
     for model in (NamespaceOwnership, ConsumerOwnership):
         rows = model.objects.filter(team__code__in=list(teams)).order_by(F("valid_from").asc(nulls_first=True))

@@ -1,7 +1,7 @@
-"""Hours of some days: each part of a month is shared out over the hours of its day, when somebody asks for hours.
+"""Hours of some days: each part of a month is split over the hours of its day, on request.
 
-Nothing of it is kept. What shares a part out is the walk of the close, cut at the hours of those days alone, so hours add up
-to the days that are kept. What has no hour of its own is spread evenly over the hours of its day, up to now.
+Hours are not stored. The weights come from the walk of the close, cut at the hours of those days alone, so hours add up to
+the stored days. Parts without hours of their own are spread evenly over the elapsed hours of the day.
 """
 
 from collections import defaultdict
@@ -30,15 +30,15 @@ from metering.intervals import Interval
 from metering.messages import Message
 
 MOST_PARTS: Final = 30_000
-"""So many parts of lines are shared out while somebody waits."""
+"""Limit of parts of lines to split while a reader waits."""
 READ: Final = frozenset({"digest", "cluster", "namespace", "kind", "workload", *OF_A_WORKLOAD})
-"""The columns of a month that this reads beside those of the question."""
+"""Columns that splitting reads in addition to those of the query."""
 Weights = dict[tuple[int, Workload], list[tuple[int, int]]]
 
 
 @dataclass(frozen=True)
 class Asked:
-    """The rows of a month that are asked for, and when its sums were made."""
+    """Rows of a month to split by hour, and the time of its sums."""
 
     part: Part
     rows: Integers
@@ -47,7 +47,7 @@ class Asked:
 
 
 def by_hour(months: Sequence[Asked], steps: Sequence[Step]) -> list[Part]:
-    """The same months with a row for each hour of the rows that are asked for.  Raises TooFineError."""
+    """Return the months with a row for each hour of the selected rows.  Raises TooFineError."""
     if sum(one.rows.size for one in months) > MOST_PARTS:
         raise TooFineError(Message(
             "Hours of so much take too long (more than %(n)s parts of lines): ask for fewer days or fewer teams",
@@ -62,13 +62,13 @@ def by_hour(months: Sequence[Asked], steps: Sequence[Step]) -> list[Part]:
 
 @dataclass(frozen=True)
 class _Sharing:
-    """The sharing out of one month. `bars`: the numbers of the hours of each day."""
+    """Split of one month by hour. `bars`: the numbers of the hours of each day."""
 
     asked: Asked
     bars: Mapping[date, Sequence[int]]
 
     def part(self) -> Part:
-        """The month by hour."""
+        """Return the month by hour."""
         cube, rows = self.asked.part.cube, self.asked.rows
         if not rows.size:
             return self.asked.part
@@ -90,7 +90,7 @@ class _Sharing:
         return Part(Cube({**cube.columns, **columns}), self._bars, OF_ROWS)
 
     def _weights(self, line: int, workload: int, day: int) -> tuple[list[tuple[int, int]], dict[int, int]]:
-        """By which a row is shared out over the hours of its day, and the requests of its line by hour."""
+        """Return the weights of a row over the hours of its day, and the requests of its line by hour."""
         usage = self._usage.get(self.asked.part.cube.digest(line))
         found = [] if usage is None else self._by_day(line, usage).get((day, self._workloads[workload]), [])
         return found or [(slot, 1) for slot in self._begun(day)], {} if usage is None else usage.requests
@@ -115,7 +115,7 @@ class _Sharing:
         return {}
 
     def _begun(self, day: int) -> list[int]:
-        """The hours of a day that have begun; all where none has."""
+        """Return the hours of a day that have begun; all where none has."""
         mine = [slot for slot, own in enumerate(self._day_of) if own == day]
         return [slot for slot in mine if self._slots.starts[slot] < self.asked.as_of] or mine
 
@@ -125,9 +125,9 @@ class _Sharing:
 
     @cached_property
     def _hours(self) -> list[tuple[int, datetime]]:
-        """Each hour from the first to the last day that is asked for, with the number of its day.
+        """Return each hour from the first to the last selected day, with the number of its day.
 
-        In UTC: instants of one zone compare by their clocks, which show the hour before a change twice.
+        Starts are in UTC: instants of one zone compare by wall clock, which repeats the hour before a change.
         """
         days = self.asked.part.cube.numbers("day")[self.asked.rows]
         asked = range(int(days.min()), int(days.max()) + 1)
@@ -146,7 +146,7 @@ class _Sharing:
 
     @cached_property
     def _bars(self) -> Integers:
-        """The bar of each hour; where the zone was another then, the last bar of a day takes what is left of it."""
+        """Return the bar of each hour; where the zone was another then, the last bar of a day takes the remaining hours."""
         found, seen = [], defaultdict[int, int](int)
         for day in self._day_of:
             mine = self.bars[self._first + day * DAY]
@@ -156,18 +156,18 @@ class _Sharing:
 
     @cached_property
     def _workloads(self) -> dict[int, Workload]:
-        """The workloads that are asked for, by number."""
+        """Return the workloads of the selected rows, by number."""
         numbers = np.unique(self.asked.part.cube.numbers("workload")[self.asked.rows])
         named = [self.asked.part.cube.names(name).of_items(numbers) for name in OF_A_WORKLOAD]
         return dict(zip(numbers.tolist(), zip(*named, strict=True), strict=True))
 
     @cached_property
     def _usage(self) -> dict[str, LineUsage]:
-        """What the lines were made of, by hour and workload, by their digests."""
+        """Return the usage of the lines by hour and workload, by digest."""
         return {key.digest(): usage for key, usage in usage_in(self._items(), self._slots).items()}
 
     def _items(self) -> Iterator[RatedUsage]:
-        """The usage of the hours. What a commitment pays for follows from all that came before it in the month."""
+        """Yield the usage of the hours; for teams with commitments of the whole month, which decides their coverage."""
         period, lines = self.asked.period, np.unique(self.asked.part.cube.numbers("line")[self.asked.rows])
         teams, clusters, namespaces, kinds = (
             self.asked.part.cube.names(name).of_items(lines) for name in ("team", "cluster", "namespace", "kind")
@@ -179,6 +179,7 @@ class _Sharing:
         inside = replace(whole, devices=_within(whole.devices, asked), tokens=_within(whole.tokens, asked))
         committed = {one.team for one in reference_data.commitments.of_month(window)} & set(teams)
         places = {place for place in zip(clusters, namespaces, strict=True) if place[1]}
+        # a commitment is used in order of time: its teams need the whole month, all others only the hours
         for part, some in ((whole, committed), (inside, set(teams) - committed)):
             if some:
                 yield from rated_usage(

@@ -1,4 +1,4 @@
-"""What pages and reports of the explorer call dimensions, metrics, ranges and columns, and the names of groups."""
+"""Labels of dimensions, metrics, ranges and columns on pages and reports of the explorer, and names of groups."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -60,20 +60,20 @@ UNKNOWN: Final = {
         "%(number)s slice-hours have a price without a cost sheet: their energy is not known and in no figure here."
     ),
 }  # fmt: skip
-"""What figures of energy and CO2 leave out, by the names of `billing.explorer.sums.UNKNOWN`."""
+"""Sentences on usage missing from figures of energy and CO2, by the names of `billing.explorer.sums.UNKNOWN`."""
 KIND: Final = {**LINE_KIND, LATE: _("Late usage"), NOTE: _("Credit notes and rebills")}
 
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """A name of a group: what it is called, and below that what else tells it from others."""
+    """Display name of a group, and below it a text that distinguishes it from others."""
 
     text: str
     under: str = ""
 
 
 def name_of(dimension: str, value: str, called: Mapping[str, str]) -> Name:
-    """What a value of a dimension is called."""
+    """Return the display name of a value of a dimension."""
     if not value:
         return Name(str(NAMELESS_WORDS.get(dimension, "")))
     if dimension == "kind":
@@ -88,7 +88,7 @@ def name_of(dimension: str, value: str, called: Mapping[str, str]) -> Name:
 
 
 def fiscal_text(query: Query, year_begins: int) -> str:
-    """The fiscal year, or the quarter of one, that a range asks for; of other ranges nothing."""
+    """Return the fiscal year or quarter of a range; "" for other ranges."""
     of_quarter = query.preset.endswith("quarter")
     if not of_quarter and not query.preset.endswith("-year"):
         return ""
@@ -99,13 +99,13 @@ def fiscal_text(query: Query, year_begins: int) -> str:
 
 
 def day_text(day: date, today: date) -> str:
-    """A day as people write it, with the year where it is not this one."""
+    """Format a day, with the year where it is not the current one."""
     # Translators: a date without its year, in the format characters of Django
     return date_format(day, gettext("j M") if day.year == today.year else gettext("j M Y"))
 
 
 def step_text(step: Step, today: date, *, of_one_day: bool = False) -> str:
-    """A bar in words, as short as its step allows; of an hour without the day where all are of one day."""
+    """Format the name of a bar as short as its step allows; an hour without the day where all are of one day."""
     if step.start is not None:
         return f"{step.start:%H:%M}" if of_one_day else f"{day_text(step.span.first, today)} {step.start:%H:%M}"
     return step.name if len(step.name) == len("2026-10") else day_text(step.span.first, today)
@@ -119,7 +119,7 @@ def span_text(span: Span, today: date) -> str:
 
 
 def apart_texts(found: Explored, amount: str) -> list[str]:
-    """What is in no figure of an answer, because it is only shown or because it is not: a sentence, or none."""
+    """Return a sentence on the amount left out because it is showback or because it is charged; [] if there is none."""
     if not found.apart:
         return []
     words = (
@@ -131,17 +131,17 @@ def apart_texts(found: Explored, amount: str) -> list[str]:
 
 
 def begun_text(found: Explored) -> str:
-    """Why an answer is compared with nothing, where its days before have no figures; else empty."""
+    """Return the reason for a missing comparison, where earlier days have no figures; else ""."""
     if found.begun is None:
         return ""
     return gettext("Not compared: there are no figures before %(day)s.") % {"day": day_text(found.begun, found.today)}
 
 
 def unknown_texts(unknown: Mapping[str, Decimal], text: Callable[[Decimal], str]) -> list[str]:
-    """What figures of energy and CO2 leave out because nobody knows it, a sentence each; `text` writes the numbers."""
+    """Return a sentence per kind of usage missing from figures of energy and CO2; `text` formats the numbers."""
     return [str(UNKNOWN[name]) % {"number": text(number)} for name, number in unknown.items()]
 
 
 def title_of(query: Query, names: Sequence[str], called: Mapping[str, str]) -> str:
-    """The names of a group in one text; empty where nothing is grouped."""
+    """Return the names of a group in one text; "" where there is no grouping."""
     return " · ".join(name_of(name, value, called).text for name, value in zip(query.by, names, strict=True))

@@ -1,4 +1,4 @@
-"""Sums of months for the explorer, which can be deleted and made again at any time; views that people saved, and reports."""
+"""Sums of months for the explorer, which can be deleted and rebuilt at any time; saved views and report schedules."""
 
 from django.contrib.auth.models import User
 from django.db import models
@@ -8,9 +8,9 @@ from billing.tenancy.models import Team
 
 
 class MonthCube(models.Model):
-    """The lines of a month, shared out by day and workload (`billing.explorer.building`).
+    """Lines of a month, split by day and workload (`billing.explorer.building`).
 
-    `source`: what it was made of; it is of use while that is the same. `rows`: how many there are.
+    `source`: fingerprint of the data it was built from; the cube is valid while that is the same. `rows`: their number.
     """
 
     month = models.CharField(max_length=7, unique=True)
@@ -25,7 +25,7 @@ class MonthCube(models.Model):
 
 
 class CubeColumn(models.Model):
-    """One column of a cube, compressed: names with their codes, or whole numbers."""
+    """Column of a cube, compressed: names with their codes, or whole numbers."""
 
     cube = models.ForeignKey(MonthCube, on_delete=models.CASCADE, related_name="columns")
     name = models.CharField(max_length=32)
@@ -39,9 +39,9 @@ class CubeColumn(models.Model):
 
 
 class SavedView(models.Model):
-    """A question that somebody keeps; `team`: whoever may see that team finds it too, and asks it with their own rights.
+    """Saved query; with `team`, everyone who may see that team finds it too, and runs it with their own rights.
 
-    `query`: what stands in the address after the question mark.
+    `query`: the query string of the address.
     """
 
     owner = models.ForeignKey(User, on_delete=models.CASCADE, related_name="saved_views")
@@ -58,7 +58,7 @@ class SavedView(models.Model):
 
 
 class ReportSchedule(models.Model):
-    """A saved view that is sent to a channel again and again, with what its owner may see at that time.
+    """Schedule that sends a saved view to a channel, with the data that its owner may see at that time.
 
     `hour`: local hour of the day; weekly reports go out on Mondays, monthly ones on the first.
     """

@@ -1,4 +1,4 @@
-"""The lines of a month with what they were rated from: of a closed month those of its invoices, else those of its rating."""
+"""Lines of a month with the inputs of their rating: of a closed month from its invoices, else from its rating."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -30,14 +30,14 @@ from metering.messages import Message
 from pricing.rating import Charge, LineKey
 
 FORM = 8
-"""Of what is made of a month: another number is of another release."""
+"""Version of the format of cubes: another number is of another release."""
 MOST_UNITS: Final = 2**53
-"""Of a team in a month; so the 64 bits in which months and teams are added up hold a thousand of them."""
+"""Limit of the units of a team in a month, so that 64-bit sums over months and teams can add a thousand of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class BilledLine:
-    """A line as its document states it, or would; `co2_kg` by the average of the grid. `shadow`: shown, not charged."""
+    """Line as its document states it, or would; `co2_kg` by the average of the grid. `shadow`: showback, not charged."""
 
     key: LineKey
     amount: Decimal
@@ -49,7 +49,7 @@ class BilledLine:
 
 @dataclass(frozen=True, slots=True)
 class NotedLine:
-    """A line of a credit note or rebill (`note`: its key), which counts on the local day of the issue."""
+    """Line of a credit note or rebill (`note`: its key), which counts on the local day of the issue."""
 
     key: LineKey
     amount: Decimal
@@ -59,10 +59,10 @@ class NotedLine:
 
 @dataclass(frozen=True)
 class MonthLines:
-    """The lines of a month, and what its close knew or the next will (`before`).
+    """Lines of a month, and the close whose knowledge they use (`before`).
 
-    `preview`: the amounts can still change. `unrated`: why teams are in no line, or have no document. `unbilled`: usage
-    that is in none.
+    `preview`: the amounts can still change. `unrated`: errors of teams without lines, or without document. `unbilled`: usage
+    in no line.
     """
 
     period: BillingPeriod
@@ -77,10 +77,10 @@ class MonthLines:
 
 
 def sources_of(periods: Iterable[BillingPeriod]) -> dict[str, str]:
-    """By month, what its lines come from: other documents or notes, another close or another rating is another text.
+    """Return the source of the lines of each month: it changes with documents, notes, closes and ratings.
 
-    Of an open month also which close was the last (what that billed late is in the open months no more), and who is charged
-    and who only shown their costs.
+    For an open month it also has the last close (which may have billed its late usage) and the billing modes of teams
+    (charged or showback).
     """
     found = list(periods)
     live = Invoice.objects.filter(period__in=[period for period in found if period.pk]).exclude(status=Invoice.Status.VOID)
@@ -99,33 +99,33 @@ def sources_of(periods: Iterable[BillingPeriod]) -> dict[str, str]:
 
 
 def _modes() -> str:
-    """The modes of billing as a short text: other modes are another one."""
+    """Return a checksum of the billing modes, which changes with them."""
     rows = BillingMode.objects.order_by("team_id", "from_month").values_list("team_id", "from_month", "mode")
     return f"{crc32(repr(list(rows)).encode()):x}"
 
 
 def is_of_these_closes(cube: MonthCube, source: str) -> bool:
-    """Whether this release can read it, and no month was closed or opened again since."""
+    """Return True if this release can read the cube, and no month was closed or reopened since."""
     return _closes_of(cube.source) == _closes_of(source)
 
 
 def _closes_of(source: str) -> tuple[str, ...]:
-    """What a source says but for notes, modes, documents and ratings."""
+    """Return the parts of a source without notes, modes, documents and ratings."""
     first, *rest = source.split()
     form, _notes, *closes = first.split(".")
     return form, *closes, *rest[:2]
 
 
 def _notes_by_month(months: Collection[str]) -> dict[str, int]:
-    """How many notes were issued in each month: none is ever taken back."""
+    """Count the notes issued in each month: an issued note is never withdrawn."""
     issued = Note.objects.filter(correction__period__month__in=months, number__isnull=False).order_by()
     return dict(issued.values_list("correction__period__month").annotate(Count("pk")))
 
 
 def month_lines(period: BillingPeriod, now: datetime) -> MonthLines:
-    """All lines of a month, of what is charged and of what is only shown; what the platform carries is nobody's.
+    """Return all lines of a month, charged and showback; usage that the platform carries has none.
 
-    Of notes those that were issued in it, whichever month they correct.
+    Notes are those issued in the month, whichever month they correct.
     """
     before, notes = known_before(period), list(_noted(period))
     if period.status == BillingPeriod.Status.CLOSED:
@@ -150,7 +150,7 @@ def month_lines(period: BillingPeriod, now: datetime) -> MonthLines:
 
 
 def _countable(month: MonthLines) -> MonthLines:
-    """The month without the teams whose sums are too large to be added up; it says so of them."""
+    """Remove teams whose sums are too large to be added up, and list them as unrated."""
     units: dict[tuple[str, str], int] = defaultdict(int)
     for line in month.lines:
         values = {"amount": line.amount, "quantity": line.quantity, "energy": line.energy_kwh, "co2": line.co2_kg}
@@ -172,7 +172,7 @@ def _countable(month: MonthLines) -> MonthLines:
 
 
 def judged_in(period: BillingPeriod, teams: Collection[str], *, judged: bool) -> tuple[Sequence[AnyVerdict], int]:
-    """The verdicts on jobs of teams, none where nothing was `judged`; and what the close knew, or the next will."""
+    """Return the verdicts on jobs of teams, none unless `judged`; and the close whose knowledge they use."""
     before = known_before(period)
     if not judged:
         return [], before
@@ -185,7 +185,7 @@ def judged_in(period: BillingPeriod, teams: Collection[str], *, judged: bool) ->
 
 
 def _snapshot(period: BillingPeriod) -> RatingSnapshot | None:
-    """The rating that is kept of a large open month; none of before the last close, which may have billed its late usage."""
+    """Return the cached rating of a large open month, unless it precedes a close, which may have billed late usage."""
     kept = snapshot_of(period.month, period.close_seq)
     closed = BillingPeriod.objects.aggregate(last=Max("closed_at"))["last"]
     return None if kept and closed and kept.as_of and kept.as_of <= closed else kept
@@ -224,6 +224,6 @@ def _noted(period: BillingPeriod) -> Iterator[NotedLine]:
 
 
 def _co2(document: dict[str, Any]) -> dict[int, Decimal]:
-    """Kilograms of CO2 by the position of the line; documents state them where they are known."""
+    """Return the kilograms of CO2 by position of the line, where the document states them."""
     known = ((line["position"], line.get("co2_location_kg")) for line in document["lines"])
     return {position: Decimal(kg) for position, kg in known if kg is not None}

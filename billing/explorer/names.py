@@ -1,7 +1,7 @@
 """PURE: names of a dimension: those of a month with their codes, and those of several months as one list.
 
-Names of a year of jobs are millions, so they are told apart by hashes of 64 bits that are kept beside them. Names with one
-hash are compared before they count as one: two names that share a hash cost time, and change no sum.
+A year has millions of job names, so they are compared by stored 64-bit hashes. Names of one hash are compared before they
+count as one: two names that share a hash cost time, and change no sum.
 """
 
 from collections.abc import Iterable, Sequence
@@ -23,7 +23,7 @@ SIEVED: Final = np.uint64((1 << SIEVED_BITS) - 1)
 
 @dataclass(frozen=True)
 class Coded:
-    """Names of a month, as an array of Arrow, a hash of each, and the place of its name for each item."""
+    """Names of a month as an Arrow array, their hashes, and the index of the name of each item."""
 
     texts: Any
     hashes: Integers
@@ -31,7 +31,7 @@ class Coded:
 
     @classmethod
     def of(cls, names: Sequence[str], codes: Integers) -> "Coded":
-        """Names with their hashes."""
+        """Build from names, hashing them."""
         return cls(pa.array(names, pa.string()), hashes_of(names), codes)
 
     @cached_property
@@ -40,17 +40,17 @@ class Coded:
         return found
 
     def of_items(self, items: Integers) -> list[str]:
-        """The names of some items."""
+        """Return the names of some items."""
         found: list[str] = self.texts.take(pa.array(self.codes[items])).to_pylist()
         return found
 
     def among(self, wanted: Iterable[str]) -> npt.NDArray[np.bool_]:
-        """Which items have one of the names."""
+        """Return a mask of the items that have one of the names."""
         met: npt.NDArray[np.bool_] = _flags(pc.is_in(self.texts, value_set=pa.array(sorted(wanted), pa.string())))
         return met[self.codes]
 
     def stored(self) -> tuple[bytes, bytes, bytes]:
-        """The ends of the names in their bytes, the bytes, and the hashes."""
+        """Return the offsets of the names, their bytes, and the hashes."""
         encoded = [name.encode() for name in self.names]
         ends = np.cumsum([0, *map(len, encoded)], dtype=np.int32)
         return ends.tobytes(), b"".join(encoded), self.hashes.tobytes()
@@ -72,9 +72,9 @@ def _flags(found: Any) -> Any:
 
 @dataclass(frozen=True)
 class Joined:
-    """The names of a dimension in some months, one month after another, and the place of its name for each row.
+    """Names of a dimension in some months, one month after another, and the place of the name of each row.
 
-    `hashes`: of each of the texts.  `place`: of each the place of the first one of its name.
+    `hashes`: of each text.  `place`: for each text, the place of the first equal text.
     """
 
     texts: "Texts"
@@ -84,11 +84,11 @@ class Joined:
 
     @property
     def size(self) -> int:
-        """Below which number all places are."""
+        """Return the upper bound of all places."""
         return int(self.place.size)
 
     def places(self, names: Sequence[str]) -> Integers:
-        """The places of names, -1 where there is none."""
+        """Return the places of names, -1 for unknown names."""
         wanted = pa.array(names, pa.string()).dictionary_encode()
         some = _with_hash(self.hashes, np.sort(hashes_of(wanted.dictionary.to_pylist())))
         met = pc.index_in(self.texts.at(some), value_set=wanted.dictionary)
@@ -99,13 +99,13 @@ class Joined:
 
 @dataclass(frozen=True)
 class Texts:
-    """Texts of several months, one after another: to copy them into one array takes longer than to add a year of them up."""
+    """Texts of several months, one after another: copying them into one array takes longer than summing a year."""
 
     months: Sequence[Any]
 
     @property
     def whole(self) -> Any:
-        """All of them as one array."""
+        """Return all texts as one array."""
         return pa.concat_arrays([pa.array([], pa.string()), *self.months])
 
     @cached_property
@@ -113,7 +113,7 @@ class Texts:
         return np.cumsum([0, *(len(month) for month in self.months)])
 
     def at(self, places: Integers) -> Any:
-        """Those at some places, in that order."""
+        """Return the texts at some places, in that order."""
         month = np.searchsorted(self._starts, places, side="right") - 1
         order = np.argsort(month, kind="stable")
         back = np.empty(order.size, dtype=np.int64)
@@ -125,7 +125,7 @@ class Texts:
 
 
 def joined(months: Sequence[tuple[Coded, Integers]]) -> Joined:
-    """The names of some rows of months. Of each month the names, and which of them each of its rows has."""
+    """Join the names of some rows of months; each month is given as its names, and the code of each row."""
     texts, hashes, codes, start = [], [np.zeros(0, HASH)], [np.zeros(0, dtype=np.int64)], 0
     for column, own in months:
         some, place = _occurring(column, own)
@@ -139,7 +139,7 @@ def joined(months: Sequence[tuple[Coded, Integers]]) -> Joined:
 
 
 def _occurring(column: Coded, codes: Integers) -> tuple[Coded, Integers]:
-    """The names that some rows have, where that is less than half of them, and which of those each row has."""
+    """Return only the names that some rows have, if fewer than half, and the codes of the rows for them."""
     met = np.zeros(column.hashes.size, dtype=bool)
     met[codes] = True
     places = np.flatnonzero(met)
@@ -151,11 +151,12 @@ def _occurring(column: Coded, codes: Integers) -> tuple[Coded, Integers]:
 
 
 def _first_of_a_name(texts: Texts, hashes: Integers) -> Integers:
-    """Of each text the place of the first one of its name."""
+    """Return for each text the place of the first equal text."""
     place, ordered = np.arange(hashes.size), np.sort(hashes)
     some = _with_hash(hashes, ordered[1:][ordered[1:] == ordered[:-1]])
     _, first, one = np.unique(hashes[some], return_index=True, return_inverse=True)
     place[some] = some[first[one]]
+    # equal hashes are equal names unless two names collide: then compare the texts of all months
     if _flags(pc.equal(texts.at(some), texts.at(place[some]))).all():
         return place
     names = texts.whole.dictionary_encode().indices.to_numpy()
@@ -163,9 +164,9 @@ def _first_of_a_name(texts: Texts, hashes: Integers) -> Integers:
 
 
 def _with_hash(hashes: Integers, wanted: Integers) -> Integers:
-    """Where the hashes are that are wanted. `wanted`: in order.
+    """Return the places of hashes that are in `wanted`, which is sorted.
 
-    The last bits of a hash say of most that they are not wanted, in a tenth of the time of looking for each.
+    A bitmap of the last bits excludes most hashes in a tenth of the time of a search for each.
     """
     if not wanted.size:
         return np.zeros(0, dtype=np.int64)

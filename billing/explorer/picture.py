@@ -1,4 +1,4 @@
-"""The chart of an answer as a PNG, for messages: stacked bars with a scale, days and names, drawn by Typst from an SVG."""
+"""Chart of an answer as a PNG, for messages: stacked bars with a scale, days and names, drawn by Typst from an SVG."""
 
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
@@ -55,7 +55,7 @@ Part = tuple[str, Sequence[Decimal], str]
 
 
 def _top(parts: Sequence[Part]) -> Decimal:
-    """Where the scale ends: a round number that no bar passes."""
+    """Return the end of the scale: a round number at or above every bar."""
     columns = zip(*(bars for _, bars, _ in parts), strict=True)
     sums = [sum((max(bar, Decimal(0)) for bar in bars), Decimal(0)) for bars in columns]
     most = max(sums, default=Decimal(0)) or Decimal(1)

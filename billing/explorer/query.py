@@ -1,7 +1,7 @@
-"""PURE: what is asked of the explorer, read from an address and written back to it.
+"""PURE: query of the explorer, parsed from an address and formatted back to it.
 
-Days are local days of the billing zone, both ends included, as people say them. Everything that is asked stands in the
-address, so that a link, a saved view, a report and a call of the API are one thing.
+Days are local days of the billing zone, both ends included, as people say them. The address has the whole query, so that
+links, saved views, reports and API calls share one form.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -35,29 +35,29 @@ PRESETS: Final = (
 )  # fmt: skip
 LONGEST_DAYS: Final = 1100
 LONGEST_OF_HOURS: Final = 31
-"""So many days at most are shown by hour."""
+"""Limit of days that are shown by hour."""
 MOST_GROUPS: Final = 2
 MOST_VALUES: Final = 50
 LONGEST_NAME: Final = 2000
 NONE: Final = "none"
 NAMELESS: Final = "∅"
-"""In a filter: what has no name in that dimension."""
+"""Value of a filter for items without a name in that dimension."""
 
 
 class QueryError(UserError, ValueError):
-    """What an address asks for is nothing that can be asked."""
+    """Invalid query in an address."""
 
     code = "explore"
 
 
 class TooFineError(QueryError):
-    """Hours of more than are shared out while somebody waits."""
+    """Query for more hours than are split while a reader waits."""
 
     code = "explorer_too_fine"
 
 
 class Address(Protocol):
-    """The query of an address, as Django reads it."""
+    """Query parameters of an address, as Django parses them."""
 
     def get(self, key: str, /) -> str | None: ...
     def getlist(self, key: str, /) -> list[str]: ...
@@ -84,17 +84,17 @@ class Span:
 
     @property
     def is_whole_months(self) -> bool:
-        """Whether it begins and ends with a month."""
+        """Return True if the span begins with the first and ends with the last day of a month."""
         return self.first.day == 1 and (self.last + DAY).day == 1
 
     @property
     def month(self) -> str:
-        """The one month that it is, or nothing."""
+        """Return the month if the span is exactly one, else ""."""
         months = self.months
         return months[0] if self.is_whole_months and len(months) == 1 else ""
 
     def before(self) -> "Span":
-        """The span of the same length that ends where this one begins; whole months before whole months.
+        """Return the span of the same length that ends where this one begins; whole months before whole months.
 
         >>> Span(date(2026, 10, 1), date(2026, 11, 30)).before()
         Span(first=datetime.date(2026, 8, 1), last=datetime.date(2026, 9, 30))
@@ -106,18 +106,18 @@ class Span:
         return Span(self.first - self.days * DAY, self.first - DAY)
 
     def through(self, last: date) -> "Span | None":
-        """As much of it as lies up to a day; None where that is nothing."""
+        """Return the part of the span up to a day; None where that is empty."""
         return None if last < self.first else Span(self.first, min(self.last, last))
 
     def first_days(self, number: int) -> "Span":
-        """Its first days, all of them where it has fewer."""
+        """Return the first n days, or all."""
         return Span(self.first, min(self.last, self.first + (number - 1) * DAY))
 
 
 def preset(name: str, today: date, year_begins: int) -> Span:
-    """The days that a preset means today; what runs on ends with its last day.  Raises QueryError.
+    """Return the days of a preset today; a running range ends with its last day.  Raises QueryError.
 
-    year_begins: the month with which fiscal years, and so their quarters, begin.
+    year_begins: first month of fiscal years, and so of their quarters.
 
     >>> preset("last-7-days", date(2026, 11, 23), 1), preset("last-quarter", date(2026, 11, 23), 12).first
     (Span(first=datetime.date(2026, 11, 17), last=datetime.date(2026, 11, 23)), datetime.date(2026, 6, 1))
@@ -143,21 +143,21 @@ def _first_day(month: str) -> date:
 
 
 def _months_later(day: date, number: int) -> date:
-    """The first of the month so many months later."""
+    """Return the first day of the month so many months later."""
     months = day.year * 12 + day.month - 1 + number
     return date(months // 12, months % 12 + 1, 1)
 
 
 Filters = tuple[tuple[str, tuple[str, ...]], ...]
-"""Dimensions with the names that are asked for, in the order of DIMENSIONS."""
+"""Dimensions with the selected names, in the order of DIMENSIONS."""
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What is asked. `preset` empty: from `first` to `last`, else both are what it means today.
+    """Query of the explorer. `preset` empty: from `first` to `last`, else both are the days of the preset today.
 
-    `search`: only groups with that in the name of one of their parts. `columns` and `sort` are about the table; a sort with
-    a minus goes down. The team of a filter is a code, NAMELESS what has no name.
+    `search`: only groups with that text in one of their names. `columns` and `sort` are about the table; a minus sorts down.
+    Teams in a filter are codes, NAMELESS items without a name.
     """
 
     first: date
@@ -177,30 +177,30 @@ class Query:
 
     @property
     def filter(self) -> Mapping[str, tuple[str, ...]]:
-        """The names that are asked for, by dimension."""
+        """Return the selected names, by dimension."""
         return dict(self.filters)
 
     @property
     def of_jobs(self) -> bool:
-        """Whether it tells workloads apart."""
+        """Return True if the query distinguishes workloads."""
         return not OF_JOBS.isdisjoint({*self.by, *self.filter})
 
     def only(self, **names: str) -> "Query":
-        """The same with one name asked for in each of these dimensions."""
+        """Return the query with one name selected in each of these dimensions."""
         return replace(self, filters=_ordered({**self.filter, **{name: (value,) for name, value in names.items()}}))
 
     def without(self, dimension: str, name: str | None = None) -> "Query":
-        """The same without what is asked of a dimension, or without one of its names."""
+        """Return the query without the filter of a dimension, or without one of its names."""
         left = tuple(value for value in self.filter.get(dimension, ()) if name is not None and value != name)
         return replace(self, filters=_ordered({**self.filter, dimension: left}))
 
     def during(self, span: Span) -> "Query":
-        """The same of other days."""
+        """Return the query for other days."""
         return replace(self, first=span.first, last=span.last, preset="")
 
     @property
     def address(self) -> str:
-        """The query of the address that asks just this, without what is usual."""
+        """Return the query string of the address, without defaults."""
         facts: list[tuple[str, str]] = []
         if self.preset:
             facts.append(("range", self.preset))
@@ -217,7 +217,7 @@ class Query:
 
 
 def usual_step(span: Span) -> str:
-    """The step in which a span is easy to read."""
+    """Return the default step of a span."""
     return "day" if span.days <= 45 else "week" if span.days <= 200 else "month"
 
 
@@ -225,9 +225,9 @@ def query_of(
     address: Address, today: date, year_begins: int, *, by: Sequence[str] = ("team",), usual: str = "this-month",
     coarser: bool = False,
 ) -> Query:  # fmt: skip
-    """What an address asks for; `by` and `usual`: the groups and the range where it says none.  Raises QueryError.
+    """Parse the query of an address; `by` and `usual`: default groups and range.  Raises QueryError.
 
-    year_begins: see `preset`.  coarser: in the usual step, whichever it asks for.
+    year_begins: see `preset`.  coarser: use the default step, whichever the address has.
     """
     span, name = _span(address, today, year_begins, usual)
     groups = _known("by", _chosen(address, "by", by), DIMENSIONS)
@@ -254,7 +254,7 @@ def query_of(
 
 
 def _chosen(address: Address, name: str, usual: Sequence[str]) -> tuple[str, ...]:
-    """What an address chooses, or the usual where it says nothing; beside others, `none` says nothing."""
+    """Return the values of a parameter, or the default where it is absent; `none` stands for no value."""
     asked = [value for value in address.getlist(name) if value]
     return tuple(dict.fromkeys(value for value in asked if value != NONE)) if asked else tuple(usual)
 
@@ -307,7 +307,7 @@ def _ordered(filters: Mapping[str, tuple[str, ...]]) -> Filters:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One bar: an hour, a day, or as much of a week or a month as is asked for. `start`: of an hour, in local time."""
+    """Bar of a chart: an hour, a day, or the queried part of a week or a month. `start`: of an hour, in local time."""
 
     span: Span
     name: str
@@ -315,7 +315,7 @@ class Step:
 
 
 def steps_of(span: Span, step: str, zone: str = "UTC") -> list[Step]:
-    """The bars of a span; a week begins on Monday.  zone: of the hours.
+    """Return the bars of a span; a week begins on Monday.  zone: of the hours.
 
     >>> [one.name for one in steps_of(Span(date(2026, 10, 30), date(2026, 11, 3)), "week")]
     ['2026-10-26', '2026-11-02']
@@ -340,10 +340,11 @@ def steps_of(span: Span, step: str, zone: str = "UTC") -> list[Step]:
 
 
 def hours_of(day: date, zone: str) -> list[datetime]:
-    """When each hour of a local day begins: there are 23 or 25 where the clock is changed.
+    """Return the start of each hour of a local day: 23 or 25 where the clock changes.
 
     >>> len(hours_of(date(2026, 10, 25), "Europe/Berlin")), len(hours_of(date(2026, 10, 25), "Asia/Shanghai"))
     (25, 24)
     """
+    # in UTC: adding hours to a local time would skip or repeat the hour of a clock change
     start, end = (midnight_of(one, zone).astimezone(UTC) for one in (day, day + DAY))
     return [(start + number * HOUR).astimezone(ZoneInfo(zone)) for number in range(-(-(end - start) // HOUR))]

@@ -1,4 +1,4 @@
-"""PURE: what a query comes to, as exact decimals."""
+"""PURE: results of a query, as exact decimals."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,12 +14,12 @@ UNIT_COSTS: Final[Mapping[str, tuple[str, str, int]]] = {
     "per_gpu_hour": ("gpu_cost", "gpu_hours", 1), "per_1000_requests": ("request_cost", "requests", 1000),
     "per_1m_tokens": ("token_cost", "tokens", 1_000_000), "per_job": ("gpu_cost", "jobs", 1),
 }  # fmt: skip
-"""Cost over usage, per so many of it."""
+"""Unit costs: cost, usage, and the quantity of usage that the unit cost is for."""
 UNIT_PLACES: Final = 4
 
 
 def places_of(name: str) -> int:
-    """Decimals of a sum; tokens are whole: their six decimals are those of millions."""
+    """Return the decimals of a sum; tokens are whole: their six decimals are those of millions."""
     return 0 if name in ("jobs", "tokens") else PLACES[METRIC[name].measure]
 
 
@@ -29,9 +29,9 @@ def exact(units: int, name: str) -> Decimal:
 
 @dataclass
 class Group:
-    """The sums of one group, or of all. `before`: of the span before, as far as this one has passed; None where unknown.
+    """Sums of one group, or of all. `before`: of the elapsed part of the previous span; None where unknown.
 
-    `comparable`: what of `total` lies in days that are compared. `line`: team and digest of its largest line, in one month.
+    `comparable`: part of `total` in the compared days. `line`: team and digest of its largest line, in one month.
     """
 
     names: tuple[str, ...]
@@ -45,17 +45,17 @@ class Group:
 
     @property
     def counts(self) -> bool:
-        """Whether it has any of the sums that are shown."""
+        """Return True if any of the shown sums is not 0."""
         return bool(self.total) or any(self.sums.values())
 
     @property
     def change(self) -> Decimal | None:
-        """How much more than before; None where nothing is compared."""
+        """Return the increase over the previous span; None without comparison."""
         return None if self.before is None or self.comparable is None else self.comparable - self.before
 
     @property
     def change_ratio(self) -> Decimal | None:
-        """The change as a part of what was before; None where that is nothing."""
+        """Return the change as a ratio of the previous sum; None where that is 0 or unknown."""
         if self.change is None or not self.before:
             return None
         return round_to(Fraction(self.change) / Fraction(abs(self.before)), 6)

@@ -1,4 +1,4 @@
-"""The one read of the explorer: what a query comes to for the teams that somebody may see."""
+"""Queries of the explorer, answered for the teams that a reader may see."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -41,23 +41,23 @@ COLUMNS_OF_CUBES: Final = """
 """
 CHARTED: Final = 10
 LISTED: Final = 1_000
-"""So many groups are told apart; of more, the smallest are one sum, but in a file."""
+"""Limit of listed groups; the smallest of more are one sum, except in a file."""
 COMPARING: Final = frozenset({"before", "change"})
 LINKED: Final = 50
-"""So many groups lead to a line."""
+"""Limit of groups that link to a line."""
 
 
 @dataclass(frozen=True)
 class Explored:
-    """What a query comes to. `groups` in the order of its sort; `charted`: those with bars, the largest first.
+    """Answer to a query. `groups` in the order of its sort; `charted`: those with bars, the largest first.
 
-    `number`: how many groups there are; `rest`: the sum of those that are not listed. `compared`: the days of the span
-    before that are compared with as many of this one, None where none are. `missing`: months that are not summed yet.
-    `shadow`: everything is only shown and nobody charged. `refused`: why its bars are no hours, though hours were asked for.
-    `unknown`: what energy and CO2 leave out because nobody knows it, by the names of UNKNOWN; only what there is.
-    `unrated`: why teams of the reader are in no sum of a month. `apart`: what is in no sum because it is only shown, or, of
-    an answer that is only shown, because notes charge or credit it. `first_day`: the first of which anything can be known.
-    `begun`: that day, where nothing is compared because the days before are earlier.
+    `number`: count of groups; `rest`: the sum of those that are not listed. `compared`: the days of the previous span that
+    are compared with as many of this one, None without comparison. `missing`: months without a cube yet. `shadow`: all
+    figures are showback. `refused`: the reason why bars are not the hours that were asked for. `unknown`: usage missing from
+    energy and CO2, by the names of UNKNOWN; only sums that are not 0. `unrated`: errors of the reader's teams that are in no
+    sum of a month. `apart`: amount in no sum because it is showback, or, of a showback answer, because notes charge or
+    credit it. `first_day`: the first day with figures. `begun`: that day, where earlier days without figures prevent a
+    comparison.
     """
 
     query: Query
@@ -83,30 +83,30 @@ class Explored:
 
     @property
     def uncompared(self) -> "Explored":
-        """The same compared with nothing: so much may be missing that a change would say nothing."""
+        """Return the answer without comparison: with so much missing a change would be misleading."""
         total, groups = replace(self.total, before=None), [replace(group, before=None) for group in self.groups]
         return replace(self, total=total, groups=groups, compared=None)
 
     @property
     def preview(self) -> bool:
-        """Whether some of it can still change."""
+        """Return True if some amounts can still change."""
         return any(facts.preview for facts in self.months.values())
 
     @cached_property
     def open_months(self) -> list[str]:
-        """The months that are not closed, the oldest first."""
+        """Return the months that are not closed, the oldest first."""
         return sorted(month for month, facts in self.months.items() if facts.preview)
 
     @cached_property
     def unbilled(self) -> list[Unbilled]:
-        """Usage of open months that is in no sum; of what came late for closed ones, which each of them has, once."""
+        """Return usage of open months in no sum; late usage of closed months, which every open month has, only once."""
         first = self.open_months[:1]
         found = ((month in first, item) for month in self.open_months for item in self.months[month].unbilled)
         return [item for is_first, item in found if is_first or not item.late]
 
 
 def open_window(found: Explored) -> Interval | None:
-    """From the first to the last open month of an answer; None where all are closed."""
+    """Return the interval from the first to the last open month of an answer; None where all are closed."""
     if not found.open_months:
         return None
     return Interval(period_of(found.open_months[0]).start, period_of(found.open_months[-1]).end)
@@ -114,7 +114,7 @@ def open_window(found: Explored) -> Interval | None:
 
 @dataclass(frozen=True)
 class Explorer:
-    """Reads for one reader: `teams` are all that they may ever see, `called` their names by code."""
+    """Queries for one reader: `teams` are all that the reader may see, `called` their names by code."""
 
     teams: Collection[str]
     now: datetime
@@ -128,13 +128,13 @@ class Explorer:
     def asked(
         self, address: Address, *, by: Sequence[str] = ("team",), usual: str = "this-month", coarser: bool = False
     ) -> Query:
-        """What an address asks for today, in the fiscal years of the settings.  Raises QueryError."""
+        """Parse the query of an address today, with the fiscal years of the settings.  Raises QueryError."""
         return query_of(address, self.today, settings.FISCAL_YEAR_START, by=by, usual=usual, coarser=coarser)
 
     def answer(
         self, address: Address, *, by: Sequence[str] = ("team",), usual: str = "this-month", everything: bool = False
     ) -> Explored:
-        """What an address asks for, in a coarser step where it asks for more hours than are shown.  Raises QueryError."""
+        """Answer the query of an address, in a coarser step where it has more hours than are shown.  Raises QueryError."""
         try:
             return self.explore(self.asked(address, by=by, usual=usual), everything=everything)
         except TooFineError as error:
@@ -142,7 +142,7 @@ class Explorer:
             return replace(self.explore(query, everything=everything), refused=error)
 
     def explore(self, query: Query, *, everything: bool = False) -> Explored:
-        """What the query comes to. `everything`: every group is told apart and has bars, for a file.
+        """Answer a query. `everything`: every group is listed and has bars, for a file.
 
         Raises TooFineError.
         """
@@ -151,6 +151,7 @@ class Explorer:
         parts = self._by_hour(cubes, query, steps) if query.step == "hour" else _parts(cubes, query, steps)
         selection = Selection(parts, query, self.teams, self.called)
         sums = _Sums(selection, query)
+        # the amount in the other mode (showback or charged), shown as a note, so that no mode is silently missing
         other_way = Selection(
             parts, query if query.search else replace(query, by=()), self.teams, self.called, shadow=not selection.shadow
         )
@@ -161,6 +162,7 @@ class Explorer:
         groups = sums.groups(None if everything else LISTED, earlier)
         if compared is not None and "team" in query.by:
             new, place = begun_after(self.teams, compared.first, self.zone), query.by.index("team")
+            # a team that owned nothing before has no previous figure: 0 would show as an increase
             groups = [replace(one, before=None) if one.names[place] in new else one for one in groups]
         largest = sorted(groups, key=lambda group: (-group.total, group.names))
         charted = largest if everything else largest[:CHARTED]
@@ -187,11 +189,11 @@ class Explorer:
         return by_hour(months, steps)
 
     def noted(self, query: Query) -> Decimal:
-        """What credit notes and rebills are of the answer."""
+        """Return the total of credit notes and rebills in the answer."""
         return self.explore(replace(query.only(kind=NOTE), by=(), step="month", columns=())).total.total
 
     def options(self, query: Query, dimensions: Sequence[str], most: int) -> dict[str, list[str] | None]:
-        """The names of each dimension that can be asked for in the range; None where they are too many."""
+        """Return the names of each dimension that the range has; None where there are too many."""
         cubes, _ = self._cubes(query.span)
         asked = replace(query, by=tuple(dimensions), filters=(), columns=())
         parts = _parts(cubes, asked, [Step(query.span, "")])
@@ -202,7 +204,7 @@ class Explorer:
         return cubes_ready(passed.months if passed else [], now=self.now)
 
     def compared_lines(self, query: Query, by: str, *, shadow: bool) -> ComparedLines | None:
-        """What is priced in the days that are compared, now and then, by the names of a dimension; None where nothing is."""
+        """Return the priced sums of the compared days, now and before, by names of a dimension; None without comparison."""
         spans = compared_spans(query.span, self.today)
         if spans is None:
             return None
@@ -218,14 +220,14 @@ class Explorer:
         return ComparedLines(*spans, *sums)
 
     def _begun_within(self, query: Query, first_day: date | None) -> date | None:
-        """The first day of which anything can be known, if the days that would be compared with are earlier."""
+        """Return the first day with figures, if the days to compare with are earlier."""
         spans = compared_spans(query.span, self.today)
         if spans is None or first_day is None or not COMPARING & set(query.columns):
             return None
         return first_day if spans[1].first < first_day else None
 
     def _compared(self, selection: Selection, here: Sequence[MonthCube]) -> tuple[Span | None, "_Earlier | None"]:
-        """What has wholly passed of the span, and as many days of the span before; nothing where that is not known."""
+        """Select the days before for comparison, and the same days of this span; (None, None) where that is not known."""
         query = selection.query
         spans = compared_spans(query.span, self.today)
         if spans is None or not COMPARING & set(query.columns):
@@ -249,30 +251,30 @@ class Explorer:
 
 
 class _Earlier:
-    """Sums of the days that are compared: of this span and of the one before."""
+    """Sums of the compared days: of this span and of the previous one."""
 
     def __init__(self, now: Selection, then: Selection) -> None:
         metric = METRIC[now.query.metric]
         self._now, self._then = (now, now.totals(metric)), (then, then.totals(metric))
 
     def of(self, groups: Sequence[tuple[str, ...]]) -> list[tuple[int, int]]:
-        """Of some groups: now and then."""
+        """Return the totals of groups in this and the previous period."""
         now, then = (_totals_of(selection, totals, groups) for selection, totals in (self._now, self._then))
         return list(zip(now, then, strict=True))
 
     @property
     def whole(self) -> tuple[int, int]:
-        """Of all groups: now and then."""
+        """Return the totals of all groups in this and the previous period."""
         return int(self._now[1].sum()), int(self._then[1].sum())
 
     def largest(self, most: int | None) -> list[tuple[str, ...]]:
-        """The groups with the largest sums then."""
+        """Return the groups with the largest sums in the previous period."""
         selection, totals = self._then
         return selection.names(_largest(totals, most))
 
 
 def _largest(totals: Integers, most: int | None) -> list[int]:
-    """The groups with the largest sums, without those of nothing."""
+    """Return the groups with the largest sums, without sums of 0."""
     sizes = np.abs(totals)
     some = np.flatnonzero(sizes)
     if most is not None and most < some.size:
@@ -304,12 +306,12 @@ class _Sums:
 
     @property
     def wanted(self) -> list[str]:
-        """The sums that the columns are made of."""
+        """Return the names of the sums that the columns need."""
         names = [name for column in self.query.columns for name in UNIT_COSTS.get(column, (column,))[:2]]
         return [name for name in dict.fromkeys(names) if name in METRIC or name == "jobs"]
 
     def groups(self, most: int | None, earlier: _Earlier | None) -> list[Group]:
-        """The groups with the largest sums, those with another sum alone, and those that had one before."""
+        """Return the groups with the largest sums, those with only another sum, and those that had one before."""
         places = _largest(self.totals, most)
         alone = self.selection.in_order(np.flatnonzero(self.counts & (self.totals == 0)))
         places += alone[: None if most is None else most - len(places)]
@@ -348,12 +350,12 @@ class _Sums:
 
     @property
     def unknown(self) -> dict[str, Decimal]:
-        """What energy and CO2 leave out, as far as the query asks for them."""
+        """Return usage missing from energy and CO2, as far as the query has these metrics."""
         found = {name: int(self.selection.values(METRIC[name]).sum()) for name in _unknown(self.query)}
         return {name: exact(units, name) for name, units in found.items() if units}
 
     def bars(self, charted: Sequence[Group], number: int) -> Group:
-        """Give the groups their bars; returns the others as one group."""
+        """Set the bars of the groups; return the other groups as one."""
         slots = np.full(self.selection.number, len(charted), dtype=np.int64)
         for slot, group in enumerate(charted):
             if group.names in self.place:
@@ -366,7 +368,7 @@ class _Sums:
         return Group((), metric, sum(rest, Decimal(0)), rest)
 
     def lines(self, groups: Sequence[Group]) -> None:
-        """Give the groups their largest lines, where the span is one month."""
+        """Set the largest lines of the groups, where the span is one month."""
         if not self.query.span.month:
             return
         largest = self.selection.largest_lines([self.place[group.names] for group in groups if group.names in self.place])
@@ -375,10 +377,10 @@ class _Sums:
 
 
 def _late_in(cubes: Iterable[MonthCube]) -> str:
-    """The first open month, or nothing.
+    """Return the first open month, or "".
 
-    Whichever open month is closed next bills what came late, so each shows it; of several only the first counts it, and the
-    days before not once more.
+    Whichever open month is closed next bills late usage, so every open month has it; of several only the first counts it,
+    and the previous days do not count it again.
     """
     return next((cube.month for cube in cubes if facts_of(cube).preview), "")
 
@@ -387,10 +389,10 @@ def _parts(
     cubes: Sequence[MonthCube], query: Query, steps: Sequence[Step], *, lines: bool = True, also: Collection[str] = (),
     by_day: bool = False, late_in: str | None = None,
 ) -> list[Part]:  # fmt: skip
-    """The months of a span with the columns that the query reads. `lines`: also what leads to the lines of one month.
+    """Read the cubes of a span with the columns of the query. `lines`: also the columns of links to lines of one month.
 
-    also: columns beside those of the query, of sums by their measure.  by_day: days are told apart whatever the query asks.
-    late_in: the one open month that counts what came late, the first where it is None.
+    also: further columns, sums by their measure.  by_day: by days whatever the query has.  late_in: the one open month that
+    counts late usage, the first where it is None.
     """
     of_jobs = query.of_jobs or "jobs" in _asked_sums(query)
     found: dict[int, dict[str, Column]] = {cube.pk: {} for cube in cubes}
@@ -413,12 +415,12 @@ def _parts(
 
 
 def _asked_sums(query: Query) -> set[str]:
-    """What the columns of the table are made of."""
+    """Return the names of the sums that the columns of the table need."""
     return {name for column in query.columns for name in UNIT_COSTS.get(column, (column,))[:2]}
 
 
 def _unknown(query: Query) -> list[str]:
-    """Sums of what nobody knows of the figures that are asked for."""
+    """Return the names of the sums of missing usage for the metrics of a query."""
     asked = {query.metric, *query.columns} & UNKNOWN.keys()
     return list(dict.fromkeys(name for metric in asked for name in UNKNOWN[metric]))
 
@@ -438,7 +440,7 @@ def _columns(query: Query, of: str, *, lines: bool) -> set[str]:
 
 
 def in_order(groups: Sequence[Group], query: Query, called: Mapping[str, str]) -> list[Group]:
-    """The groups as the table has them; what is not known stands last, whichever way."""
+    """Sort the groups as the table has them; unknown values are last, in either direction."""
     column, down = query.sort.removeprefix("-"), query.sort.startswith("-")
 
     def name(group: Group) -> tuple[str, ...]:

@@ -36,7 +36,7 @@ LONGEST_MONTH: Final = 31
 
 
 class Metric(NamedTuple):
-    """A sum: of which measure, in which unit (0: in any), about which meter, of lines that lack what, of which kind."""
+    """Sum: its measure, unit (0: any), meter, the missing figure of its lines, their kind."""
 
     measure: str
     unit: int = 0
@@ -53,20 +53,20 @@ METRIC: Final[Mapping[str, Metric]] = {
     "without_co2": Metric("energy", lacks=NO_CO2), "without_energy": Metric("quantity", GPU_HOUR, lacks=NO_ENERGY),
     "slices_without_energy": Metric("quantity", SLICE_HOUR, lacks=NO_ENERGY),
 }  # fmt: skip
-"""What is asked for, what unit costs are made of, and what is in no figure of energy and CO2. Requests that came late are
-not counted, so their cost is apart."""
+"""Sums: those of queries, the parts of unit costs, and usage missing from energy and CO2. Late requests are not counted, so
+their cost is excluded from `request_cost`."""
 UNKNOWN: Final[Mapping[str, tuple[str, ...]]] = {
     "energy": ("without_energy", "slices_without_energy"),
     "co2": ("without_co2", "without_energy", "slices_without_energy"),
 }
-"""By metric, the sums of what it leaves out because nobody knows it."""
+"""Sums of missing usage, by metric."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """A month of a span. `bars`: the bar of each of its days (-1: it is outside).
+    """Month of a span. `bars`: the bar of each of its days (-1: outside).
 
-    `sums`: which sums are added up (OF_ROWS and so on). Where all of the month is in one bar no day is told apart.
+    `sums`: the prefix of the summed columns (OF_ROWS and so on); with the whole month in one bar days are not distinguished.
     `left_out`: kinds of charge that do not count here.
     """
 
@@ -77,11 +77,11 @@ class Part:
 
     @classmethod
     def of(cls, cube: Cube, month: str, steps: Sequence[Step], *, of_jobs: bool) -> "Part":
-        """The month as far as it lies in the steps."""
+        """Build the part of a month that is in the steps."""
         return cls(cube, bars_of(month, steps)[0], sums_of(month, steps, of_jobs=of_jobs))
 
     def rows_of(self, name: str, rows: Integers) -> Integers:
-        """The codes of the names of a dimension, in some rows."""
+        """Return the codes of the names of a dimension, in some rows."""
         return self.of_rows(name, self.cube.names(name).codes, rows)
 
     def of_rows(self, name: str, column: Integers, rows: Integers) -> Integers:
@@ -91,7 +91,7 @@ class Part:
         return found
 
     def owner(self, name: str, rows: Integers) -> Integers:
-        """The line, or the workload, of some rows."""
+        """Return the line, or the workload, of some rows."""
         if self.sums == OF_LINES:
             return rows
         found: Integers = self.cube.numbers(f"{self.sums}{name}")[rows]
@@ -107,7 +107,7 @@ class Part:
         return found
 
     def rows_kept(self, lines: Flags, workloads: Flags | None) -> Integers:
-        """The rows of some lines and workloads within the days."""
+        """Return the rows of some lines and workloads within the days."""
         if self.sums == OF_LINES:
             return np.flatnonzero(lines)
         kept = lines[self.cube.numbers(f"{self.sums}line")]
@@ -119,7 +119,7 @@ class Part:
 
 
 def bars_of(month: str, steps: Sequence[Step]) -> tuple[Integers, int]:
-    """The bar of each day of a month, and how many days it has."""
+    """Return the bar of each day of a month, and the number of days."""
     first = date.fromisoformat(f"{month}-01")
     number = (date.fromisoformat(f"{next_month(month)}-01") - first).days
     bars = np.full(LONGEST_MONTH, -1, dtype=np.int32)
@@ -131,19 +131,19 @@ def bars_of(month: str, steps: Sequence[Step]) -> tuple[Integers, int]:
 
 
 def sums_of(month: str, steps: Sequence[Step], *, of_jobs: bool) -> str:
-    """The coarsest sums that tell the bars apart, and workloads where they are asked for."""
+    """Return the coarsest sums that distinguish the bars, and workloads if needed."""
     bars, number = bars_of(month, steps)
     whole = bool((bars[:number] == bars[0]).all()) and bars[0] >= 0
     return (OF_PAIRS if of_jobs else OF_LINES) if whole else OF_ROWS
 
 
 def _named(part: Part, name: str, wanted: Collection[str]) -> Flags:
-    """Which lines or workloads have one of the names."""
+    """Return a mask of the lines or workloads that have one of the names."""
     return part.cube.names(name).among(wanted)
 
 
 def kept_lines(part: Part, query: Query, teams: Collection[str]) -> tuple[Flags, Flags | None]:
-    """Which lines and workloads the filters and the rights keep."""
+    """Return masks of the lines and workloads that pass filters and rights."""
     lines, workloads = _named(part, "team", teams), None
     if part.left_out:
         lines &= ~_named(part, "kind", part.left_out)
@@ -157,11 +157,11 @@ def kept_lines(part: Part, query: Query, teams: Collection[str]) -> tuple[Flags,
 
 
 class Selection:
-    """The rows that a query keeps, of all months, with the number of their group and bar.
+    """Rows of a query, of all months, with the number of their group and bar.
 
-    shadow: whether they are what is only shown, else what is charged. Where nobody says which, what is charged; where no
-    usage of its months is, what is only shown, also beside notes and late usage of charged months. `otherwise`: nothing of
-    its months is in it, but some in the other way, so its sum is not what the teams used.
+    shadow: rows are showback, else charged. None: charged; where no usage of its months is charged, showback, even beside
+    notes and late usage of charged months. `otherwise`: no usage of its months is selected, but some in the other mode, so
+    the sum is not the usage of the teams.
     """
 
     def __init__(
@@ -192,7 +192,7 @@ class Selection:
             self._search(called)
 
     def _joined(self, name: str) -> Joined:
-        """A dimension of all months."""
+        """Join a dimension of all months."""
         return joined([(part.cube.names(name), part.rows_of(name, rows)) for part, rows in self._pairs])
 
     @property
@@ -215,7 +215,7 @@ class Selection:
 
     @property
     def number(self) -> int:
-        """Below which number all groups are."""
+        """Return the upper bound of all groups."""
         return int(self._grouped[0].size)
 
     def names(self, groups: Sequence[int]) -> list[tuple[str, ...]]:
@@ -226,12 +226,12 @@ class Selection:
         return list(zip(*reversed(found), strict=True)) if found else [()] * len(groups)
 
     def in_order(self, groups: Integers) -> list[int]:
-        """Groups in the order in which the months have their names."""
+        """Sort groups by the order of names in the months."""
         found: list[int] = groups[np.argsort(self._grouped[0][groups], kind="stable")].tolist()
         return found
 
     def find(self, groups: Sequence[tuple[str, ...]]) -> Integers:
-        """The numbers of groups by their names, -1 where there is none."""
+        """Return the numbers of groups by their names, -1 where there is none."""
         pairs = self._grouped[0]
         if not groups or not pairs.size:
             return np.full(len(groups), -1, dtype=np.int64)
@@ -244,7 +244,7 @@ class Selection:
         return np.where((pairs[place] == pair) & np.all(np.array(places) >= 0, axis=0), place, -1)
 
     def _paired(self, places: Sequence[Integers]) -> Integers:
-        """One number for the places of names in each dimension."""
+        """Combine the places of names in each dimension into one number."""
         pair = places[0]
         for column, place in zip(self._names[1:], places[1:], strict=True):
             pair = pair * column.size + place
@@ -252,10 +252,10 @@ class Selection:
 
     @cached_property
     def _grouped(self) -> tuple[Integers, Integers]:
-        """The pair of names of each group, -1 where a number is of none, and the group of each row.
+        """Return the pair of names of each group, -1 where a number is unused, and the group of each row.
 
-        A group has the number of its name in the dimension with the most names; further pairs of such a name come after. To
-        number all pairs in order takes several times as long where names are millions.
+        A group has the number of its name in the dimension with the most names; further pairs of such a name come after.
+        Numbering all pairs in order takes several times as long where there are millions of names.
         """
         if not self._names:
             number = sum(rows.size for rows in self._rows)
@@ -273,21 +273,21 @@ class Selection:
         return np.concatenate([pairs, further]), group
 
     def values(self, metric: Metric) -> Integers:
-        """What each row has of a metric."""
+        """Return the value of a metric in each row."""
         return _in_one([_values(part, rows, metric) for part, rows in self._pairs])
 
     def totals(self, metric: Metric) -> Integers:
         return _summed(self.group, self.values(metric), self.number)
 
     def by_bar(self, metric: Metric, slots: Integers, number: int, bars: int) -> Integers:
-        """Sums of each slot by bar. `slots`: of each group, `number` of them."""
+        """Sum each slot by bar. `slots`: the slot of each group, `number` of them."""
         bar = _in_one([part.bar(rows) for part, rows in self._pairs])
         place = slots[self.group] * bars + bar
         return _summed(place, self.values(metric), number * bars).reshape(number, bars)
 
     @cached_property
     def jobs(self) -> tuple[Integers, int]:
-        """How many workloads used devices: of each group, and of all. One name in two namespaces or clusters is two."""
+        """Count workloads with device usage, per group and in total; one name in two namespaces or clusters is two."""
         job, namespace, cluster = self._joined("job"), self._joined("namespace"), self._joined("cluster")
         used = self.values(METRIC["gpu_hours"]) + self.values(METRIC["slice_hours"]) > 0
         used &= job.codes != job.places([""])[0]
@@ -297,7 +297,7 @@ class Selection:
         return _summed(whose, np.ones(whose.size, dtype=np.int64), self.number), int(every.size)
 
     def largest_lines(self, groups: Sequence[int]) -> dict[int, tuple[str, str]]:
-        """Of some groups of one month the team and the digest of the line with the largest part."""
+        """Return team and digest of the line with the largest part, for some groups of one month."""
         if len(self._parts) != 1 or not groups:
             return {}
         (part,), (rows,) = self._parts, self._rows
@@ -309,6 +309,7 @@ class Selection:
         np.maximum.at(best, group, value)
         lines = part.owner("line", rows)
         team, found = part.cube.names("team"), {}
+        # backwards, so that the first of equal parts is written last and stays
         for place in np.flatnonzero(value == best[group])[::-1].tolist():
             line = int(lines[mine[place]])
             found[int(group[place])] = (team.names[team.codes[line]], part.cube.digest(line))
@@ -340,7 +341,7 @@ def _summed(places: Integers, values: Integers, number: int) -> Integers:
 
 
 def names_known(parts: Iterable[Part], dimension: str, teams: Collection[str], most: int) -> list[str] | None:
-    """The names of a dimension in the rows of teams; None where they are more than `most`."""
+    """Return the names of a dimension in the rows of teams; None where there are more than `most`."""
     found: set[str] = set()
     for part in parts:
         column, theirs = part.cube.names(dimension), _named(part, "team", teams)

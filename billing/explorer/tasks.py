@@ -1,4 +1,4 @@
-"""Background work of the explorer. Each task may run at any time, at once and again."""
+"""Background tasks of the explorer. Each may run at any time, concurrently and repeatedly."""
 
 from celery import shared_task
 from django.utils import timezone
@@ -10,11 +10,11 @@ from billing.tenancy.models import BillingSetup
 
 @shared_task
 def cubes_refresh() -> int:
-    """Make the sums of months that are missing or old; returns how many."""
+    """Build the cubes of months that are missing or outdated; return their number."""
     return services.cubes_refresh()
 
 
 @shared_task
 def reports_send() -> int:
-    """Send the reports that are due; returns how many were taken."""
+    """Send the reports that are due; return their number."""
     return send_due(now=timezone.now()) if BillingSetup.objects.exists() else 0

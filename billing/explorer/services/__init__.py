@@ -1,4 +1,4 @@
-"""All writes of the explorer."""
+"""Writes of the explorer."""
 
 from billing.explorer.services.cubes import cube_make, cubes_ready, cubes_refresh
 from billing.explorer.services.saved_views import (

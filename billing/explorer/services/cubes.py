@@ -1,4 +1,4 @@
-"""Making the cubes of months: by the scheduler, and of small months by whoever looks at them first."""
+"""Building of the cubes of months: by the scheduler, and of small months by their first reader."""
 
 import time
 from collections.abc import Iterable
@@ -28,13 +28,13 @@ from billing.usage.selectors import usage_months
 from metering.intervals import month_of
 
 LEAST_PARTS: Final = 3
-"""A source with more than its form, status and close names documents or a kept rating."""
+"""Number of parts of a source without documents and without a cached rating (format, status and close only)."""
 CUBE_LOCK: Final = 0x5058
 REFRESH_LOCK: Final = 0x5059
 
 
 def cube_make(period: BillingPeriod, *, now: datetime) -> MonthCube:
-    """Make the cube of a month as it is known now, in place of what was kept."""
+    """Build the cube of a month with the present knowledge, replacing the stored one."""
     started, source = time.monotonic(), sources_of([period])[period.month]
     with collector_paused():
         month = month_lines(period, now)
@@ -46,6 +46,7 @@ def cube_make(period: BillingPeriod, *, now: datetime) -> MonthCube:
         "took_ms": round((time.monotonic() - started) * 1000),
     }  # fmt: skip
     with transaction.atomic(), connection.cursor() as cursor:
+        # two readers may build one month at once: one after the other replaces its columns
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", [CUBE_LOCK])
         cube, _ = MonthCube.objects.update_or_create(month=period.month, defaults=kept)
         cube.columns.all().delete()
@@ -54,10 +55,10 @@ def cube_make(period: BillingPeriod, *, now: datetime) -> MonthCube:
 
 
 def cubes_ready(months: Iterable[str], *, now: datetime) -> tuple[list[MonthCube], list[str]]:
-    """The cubes of the months in their order, and the months that the scheduler has yet to make one of.
+    """Return the cubes of the months in their order, and the months that the scheduler has yet to build.
 
-    A small month is made for the reader where its cube is missing or old; a large one waits for the scheduler, and is shown
-    as it was last made; not as it was before a close or a reopening.
+    A small month is built for the reader where its cube is missing or outdated; a large one waits for the scheduler and is
+    shown as last built, but never as it was before a close or a reopening.
     """
     periods = _periods(months)
     sources, found, missing = sources_of(periods), list[MonthCube](), list[str]()
@@ -83,8 +84,10 @@ def _periods(months: Iterable[str]) -> list[BillingPeriod]:
 
 
 def is_current(cube: MonthCube | None, period: BillingPeriod, source: str, now: datetime) -> bool:
-    """Whether a month needs no other cube: of a closed one while its documents are the same; of an open one for as long as
-    twenty times what it took to make, and of a large one while its rating is the same.
+    """Return True if a month needs no new cube.
+
+    A closed month needs none while its documents are the same; an open one for twenty times as long as building took, and a
+    large one while its rating is the same.
     """
     if cube is None or cube.source.split()[:2] != source.split()[:2]:
         return False
@@ -95,7 +98,7 @@ def is_current(cube: MonthCube | None, period: BillingPeriod, source: str, now: 
 
 
 def _is_large(period: BillingPeriod) -> bool:
-    """Whether making the cube takes longer than somebody waits."""
+    """Return True if building the cube takes longer than a reader waits."""
     if period.status == BillingPeriod.Status.CLOSED:
         lines = InvoiceLine.objects.filter(invoice__period=period)[: settings.CACHE_STATEMENTS_ABOVE_LINES].count()
         return lines >= settings.CACHE_STATEMENTS_ABOVE_LINES
@@ -105,7 +108,7 @@ def _is_large(period: BillingPeriod) -> bool:
 
 
 def cubes_refresh() -> int:
-    """Make the cubes that are missing or old, the newest month first, unless somebody is at it; returns how many."""
+    """Build the cubes that are missing or outdated, newest month first, unless another process does; return their number."""
     with advisory_lock(REFRESH_LOCK, wait=False) as taken:
         return sum(each_apart(_months(), _refreshed)) if taken else 0
 

@@ -1,6 +1,6 @@
-"""Sending scheduled reports: each when its hour comes, once, and again after a while where its channel refuses.
+"""Sending of scheduled reports: each once when it is due, and again after a delay where its channel fails.
 
-A report is worked on by one process at a time (its row is locked), and the outcome is kept in the same transaction.
+One process at a time works on a report (its row is locked), and stores the outcome in the same transaction.
 """
 
 import logging
@@ -36,12 +36,12 @@ from metering.messages import Message
 
 LISTED: Final = 10
 ENDED_BY: Final = "scheduler"
-"""Who ends the reports of a person whose account was closed; they do not come back with it, as tokens do not."""
+"""Actor that ends the reports of a deactivated account; like tokens they do not return with it."""
 log = logging.getLogger(__name__)
 
 
 def reports_send(*, now: datetime) -> int:
-    """Send the reports that are due; returns how many were taken. One that fails holds up no other."""
+    """Send the reports that are due; return their number. A failing report does not delay others."""
     due = list(ReportSchedule.objects.filter(next_at__lte=now).order_by("next_at").values_list("pk", flat=True))
     return sum(_send(pk, now) for pk in due)
 
@@ -86,7 +86,7 @@ def _deliver(report: ReportSchedule, setup: BillingSetup, now: datetime) -> None
 
 
 def _scope(owner: User, query: Query, reader: Explorer) -> UsageScope:
-    """The usage that the figures are of: of the teams that are asked for, else all that the owner sees."""
+    """Return the usage that the figures cover: of the queried teams, else of all that the owner sees."""
     asked = frozenset(query.filter.get("team", ())) & frozenset(reader.teams)
     if not asked and access_of(owner).may(Right.READ):
         return EVERYTHING
@@ -94,7 +94,7 @@ def _scope(owner: User, query: Query, reader: Explorer) -> UsageScope:
 
 
 def message_of(report: ReportSchedule, found: Explored, reader: Explorer, setup: BillingSetup) -> tuple[str, str]:
-    """Title and text of a report: the total, the change, the largest groups, how complete it is, and where to look."""
+    """Return title and text of a report: the total, the change, the largest groups, data freshness, and a link."""
     query, teams = found.query, reader.called
     unit = setup.currency if query.metric == "cost" else UNIT[query.metric]
     listed = found.groups[:LISTED]

@@ -1,4 +1,4 @@
-"""Writes of saved views and of the reports that are sent of them."""
+"""Writes of saved views and of their report schedules."""
 
 from datetime import datetime, time, timedelta
 from zoneinfo import ZoneInfo
@@ -20,19 +20,19 @@ MOST_VIEWS = 100
 
 
 class SavedViewError(UserError, ValueError):
-    """A view or a report that cannot be kept so."""
+    """Invalid saved view or report."""
 
     code = "saved_view"
 
 
 def views_seen(user: User) -> QuerySet[SavedView]:
-    """The views of a person, and those shared with a team that they may see."""
+    """Return the views of a person, and those shared with a team that the person may see."""
     teams = access_of(user).teams(Right.READ)
     return SavedView.objects.filter(Q(owner=user) | Q(team__in=teams)).select_related("owner", "team")
 
 
 def channels_allowed(user: User) -> QuerySet[Channel]:
-    """The channels to which a person may have reports sent: of teams whose budgets are theirs, or all where all are."""
+    """Return the channels for reports of a person: of teams whose budgets the person may edit, or all."""
     access = access_of(user)
     if access.may(Right.BUDGET):
         return Channel.objects.all()
@@ -40,7 +40,7 @@ def channels_allowed(user: User) -> QuerySet[Channel]:
 
 
 def view_put(*, owner: User, name: str, query: str, actor: str, team: Team | None = None) -> SavedView:
-    """Keep a question under a name, in place of an earlier one of that name; its reports answer the new one from then on.
+    """Store a query under a name, replacing an earlier one of that name; its reports use the new query from then on.
 
     Raises SavedViewError.
     """
@@ -70,7 +70,7 @@ def view_delete(*, view: SavedView, actor: str) -> None:
 def report_put(
     *, view: SavedView, channel: Channel, cadence: str, hour: int, actor: str, now: datetime, zone: str
 ) -> ReportSchedule:
-    """Have a view of its owner sent from its next hour on.  Raises SavedViewError."""
+    """Schedule a view of its owner from the next hour on.  Raises SavedViewError."""
     if not channels_allowed(view.owner).filter(pk=channel.pk).exists():
         raise SavedViewError(Message("%(name)s: is no channel of your teams", name=channel.name))
     with transaction.atomic():
@@ -83,7 +83,7 @@ def report_put(
 
 
 def _record_put(report: ReportSchedule, actor: str) -> None:
-    """Note what is sent where and when from now on."""
+    """Record in the audit log which query is sent where and when."""
     view = report.view
     detail = {"channel": report.channel.name, "cadence": report.cadence, "hour": report.hour, "query": view.query}
     audit_record(actor=actor, action="explorer_report_put", subject=str(view), detail=detail)
@@ -97,7 +97,7 @@ def report_end(*, report: ReportSchedule, actor: str) -> None:
 
 
 def next_time(cadence: str, hour: int, now: datetime, zone: str) -> datetime:
-    """The next local hour of a cadence after `now`.
+    """Return the next local hour of a cadence after `now`.
 
     >>> from datetime import UTC
     >>> next_time("weekly", 8, datetime(2026, 11, 23, 4, tzinfo=UTC), "UTC").isoformat()
