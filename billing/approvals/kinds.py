@@ -1,4 +1,4 @@
-"""What distinguishes one kind of proposal from another: who decides, what an approval does, and the words for a refusal."""
+"""Rules of one kind of proposal: the rights to decide, the effect of an approval, and the messages of refusals."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
@@ -26,7 +26,7 @@ class Why(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A step that is refused: who asked for which step of what, having seen which revision, about what."""
+    """Refused step: the action, the actor, the revision that the actor saw, and its subject."""
 
     why: Why
     action: str
@@ -37,7 +37,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """What an approval takes (`persons`), what it does then, and what is kept of it (`outcome`)."""
+    """Requirements and effect of an approval: the number of `persons`, the effect, and the stored `outcome`."""
 
     effect: Callable[[], object] = lambda: None
     persons: int = 1
@@ -45,52 +45,52 @@ class Approval:
 
 
 class Kind(ABC, Generic[P]):
-    """One kind of proposal; the package that owns what is proposed has one, and registers it."""
+    """Kind of proposal; registered by the package that owns the proposed object."""
 
     name: ClassVar[str]
     model: type[P]
     deciders: ClassVar[frozenset[Right]]
-    """People with one of these rights everywhere may decide; `rights` may ask for more."""
+    """Rights of which one, for the whole installation, is enough to decide; `rights` may require more."""
     audit: ClassVar[Mapping[str, str]]
-    """What the audit log calls each step."""
+    """Audit log action of each step."""
     revisable: ClassVar[bool] = False
-    """Whether what was sent back can be changed and submitted again."""
+    """Permission to change a rejected proposal and submit it again."""
     makers_reject: ClassVar[bool] = False
-    """Whether a maker who turns it down withdraws it; else that is refused."""
+    """Permission of makers to reject, which withdraws the proposal; else a rejection by a maker is refused."""
 
     @abstractmethod
     def missing(self, pk: int) -> Exception:
-        """The refusal where there is no proposal of that id."""
+        """Return the error for a missing proposal."""
 
     @abstractmethod
     def refusal(self, row: P, refused: Refused) -> Exception:
-        """The refusal of a step, in the words of the kind."""
+        """Return the error for a refused step, in the words of the kind."""
 
     @abstractmethod
     def approval(self, row: P, actor: str, now: datetime) -> Approval:
-        """What an approval at `now` takes and does; raises where it cannot be approved."""
+        """Return the requirements and effect of an approval at `now`; raise where it cannot be approved."""
 
     @abstractmethod
     def detail(self, row: P, step: Step) -> dict[str, Any]:
-        """What the audit log keeps of a step."""
+        """Return the audit log detail of a step."""
 
     def authorise(self, row: P, actor: str, action: str) -> None:
-        """Raise where `actor` may not take that step; most callers have asked for the right before."""
+        """Raise where `actor` may not take that step; most callers have checked the right before."""
 
     def rights(self, row: P, now: datetime) -> Collection[Right]:
-        """The rights of which one is enough to approve this one."""
+        """Return the rights of which one is enough to approve this proposal."""
         return self.deciders
 
     def audit_subject(self, row: P) -> str:
-        """What the audit log calls it."""
+        """Return the audit log subject of a proposal."""
         return row.subject
 
     def lapsed(self, row: P, now: datetime) -> bool:
-        """Whether it is too late to decide."""
+        """Return True if it is too late to decide."""
         return False
 
     def fingerprint(self, row: P) -> str:
-        """SHA-256 of everything that an approver agrees to."""
+        """Return the SHA-256 of everything that an approver agrees to."""
         return document_hash(canonical_json({"kind": row.kind, "subject": row.subject, "payload": row.payload}))
 
 
@@ -98,5 +98,5 @@ KINDS: Final[dict[str, Kind[Any]]] = {}
 
 
 def register(kind: Kind[Any]) -> None:
-    """Make a kind known, as its module does when it is imported; who looks at all of them imports these modules before."""
+    """Register a kind on import of its module; readers of all kinds import these modules first."""
     KINDS[kind.name] = kind

@@ -1,10 +1,10 @@
-"""Who may ask for which credit, and who may approve it: by amount, and never the same person.
+"""Approval limits of credits: the persons who may request and approve one, by amount; never the same person for both.
 
-Up to 1,000 a second person of finance is enough, up to 50,000 it takes an approver, above that two of them, by what is
-credited or what is billed again, whichever is more, together with smaller corrections of the same before, and above 50,000
-also with what the same person asked for in the same billing month, of whatever team. A write-off, a
-change of closed time and a correction of usage of a fiscal year that is over take an approver whatever their amount.
-An actor is the name of an account; a name without one may nothing.
+Up to 1,000 a second person of finance is enough, up to 50,000 it takes an approver, above that two of them. The amount is
+the larger of the credited and the billed-again amount, together with smaller earlier corrections of the same teams and
+months; towards the 50,000 also with the requests of the same person in the same billing month, of any team. A write-off, a
+change of closed time and a correction of usage of a past fiscal year take an approver whatever their amount.
+An actor is the name of an account; a name without an account has no rights.
 """
 
 from collections.abc import Iterable
@@ -20,15 +20,16 @@ from metering.messages import Message, UserError
 
 
 class AuthorityError(UserError, ValueError):
-    """Somebody acts beyond their rights, or approves what they asked for."""
+    """Person who acts beyond their rights, or approves their own request."""
 
     code = "approval_right"
 
 
 @dataclass(frozen=True, slots=True)
 class Authority:
-    """Up to `limit` (None: any amount) `persons` with one of the rights of `checker` have to approve. `all_asked`: whether
-    everything that one person asks for in a billing month counts towards the limit together.
+    """Row of the limits: up to `limit` (None: any amount) `persons` with one of the rights of `checker` have to approve.
+
+    `all_asked`: all requests of one person in a billing month count together.
     """
 
     limit: Decimal | None
@@ -43,13 +44,14 @@ CREDITS = (
     Authority(None, (Right.APPROVE,), persons=2),
 )
 BY_APPROVERS = CREDITS[1:]
-"""Of write-offs, changes of closed time, and years that are over, whose reported figures stay: never finance alone."""
+"""Limits of write-offs, changes of closed time, and past years, whose reported figures stay: never finance alone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Earlier:
-    """What an earlier correction moved of the same teams and months: `amount`, of a decision on `whole`; `asked`: what of it
-    the same person asked for in the same billing month, whatever team and month it is of.
+    """Earlier correction of the same teams and months: `amount`, of a decision on `whole`.
+
+    `asked`: the amount requested by the same person in the same billing month, for any team and month.
     """
 
     amount: Decimal
@@ -57,15 +59,16 @@ class Earlier:
     asked: Decimal = Decimal("0.00")
 
     def counted(self, *, all_asked: bool) -> Decimal:
-        """What of it counts towards a limit."""
+        """Return the amount counted against the approval limit."""
         return max(self.amount, self.asked) if all_asked else self.amount
 
 
 def authority_for(
     amount: Decimal, table: tuple[Authority, ...] = CREDITS, earlier: Iterable[Earlier] = ()
 ) -> Authority:
-    """The row that an amount falls under, together with `earlier` ones that were not above its limit by themselves: parts
-    of a credit are approved as the whole would be.
+    """Return the limit of an amount, added to `earlier` ones that were not above the limit themselves.
+
+    Parts of a credit are thus approved as the whole would be.
 
     >>> [authority_for(Decimal(amount)).persons for amount in ("1000.01", "50000.00", "50000.01")]
     [1, 1, 2]
@@ -85,7 +88,7 @@ def authority_for(
 
 
 def has_right(actor: str, *rights: Right, team: Team | None = None) -> bool:
-    """Whether the account `actor` holds one of the rights for the whole installation, or for `team`."""
+    """Return True if the account `actor` has one of the rights for the whole installation, or for `team`."""
     if isinstance(actor, Actor):
         return any(actor.may(right, team) for right in rights)
     user = User.objects.filter(username=actor).first()
@@ -93,7 +96,7 @@ def has_right(actor: str, *rights: Right, team: Team | None = None) -> bool:
 
 
 def require_right(actor: str, what: str, *rights: Right, team: Team | None = None) -> None:
-    """Raise AuthorityError unless the account `actor` holds one of the rights for the whole installation, or for `team`."""
+    """Raise AuthorityError unless the account `actor` has one of the rights for the whole installation, or for `team`."""
     if not has_right(actor, *rights, team=team):
         needed = " or ".join(right.value for right in rights)
         raise AuthorityError(Message(
@@ -103,5 +106,5 @@ def require_right(actor: str, what: str, *rights: Right, team: Team | None = Non
 
 
 def same_person_error(actor: str, what: str) -> AuthorityError:
-    """The refusal of who asked for something and would approve it."""
+    """Return the error for a person who would approve their own request."""
     return AuthorityError(Message("%(actor)s asked for %(what)s: somebody else must approve", actor=actor, what=what))

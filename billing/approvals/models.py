@@ -1,4 +1,4 @@
-"""What one person proposes and another decides on, with its history. Each kind is a proxy of `Proposal`."""
+"""Proposals by one person for a decision by another, with their history. Each kind is a proxy of `Proposal`."""
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -25,9 +25,9 @@ class OfKind(models.Manager[P]):
 
 
 class Proposal(models.Model):
-    """What is proposed (`payload`), by whom (`makers`), and how far it is.
+    """Proposal: the proposed content (`payload`), its `makers`, and its state.
 
-    The database refuses a decision by a maker, one on anything but what was submitted, and any change after it.
+    The database refuses a decision by a maker, a decision on other content than the submitted, and any later change.
     """
 
     class State(models.TextChoices):
@@ -38,7 +38,7 @@ class Proposal(models.Model):
         WITHDRAWN = "withdrawn", "given up"
 
     WORDS: ClassVar[Mapping[str, str]] = {}
-    """What pages and programs call a state, where the kind has another word for it."""
+    """Words of the kind for states, where they differ."""
 
     kind = models.CharField(max_length=32)
     subject = models.CharField(max_length=300, help_text="what it is about: a name, a month")
@@ -68,17 +68,17 @@ class Proposal(models.Model):
 
     @property
     def word(self) -> str:
-        """The state in the words of its kind."""
+        """Return the state in the words of its kind."""
         return self.WORDS.get(self.state, self.state)
 
     @classmethod
     def words(cls) -> set[str]:
-        """What a proposal of the kind may be, once it is submitted."""
+        """Return the states of a submitted proposal in the words of the kind."""
         return {cls.WORDS.get(state, state) for state in map(str, cls.State) if state != cls.State.DRAFT}
 
     @property
     def waits(self) -> bool:
-        """Whether somebody else has to decide."""
+        """Return True if another person has to decide."""
         return self.state == self.State.SUBMITTED
 
     @property
@@ -86,22 +86,22 @@ class Proposal(models.Model):
         return self.makers[0]
 
     def made_by(self, actor: str) -> bool:
-        """Whether `actor` is one of its makers, however the name is spelt."""
+        """Return True if `actor` is one of the makers, however the name is spelt."""
         return any(same_person(actor, maker) for maker in self.makers)
 
     @property
     def approvers(self) -> list[str]:
-        """Who has approved it as it is now; large amounts take more than one."""
+        """Return the actors who approved the present revision; large amounts take more than one."""
         return [step.actor for step in self._steps(Step.Action.APPROVED)]
 
     @property
     def submission(self) -> "Step | None":
-        """The step that handed it over as it is now."""
+        """Return the step that submitted the present revision; None before."""
         return next(iter(self._steps(Step.Action.SUBMITTED)), None)
 
     @property
     def submitted_by(self) -> str:
-        """Who handed it over as it is now; empty before."""
+        """Return the actor who submitted the present revision; "" before."""
         return self.submission.actor if self.submission else ""
 
     @property
@@ -110,13 +110,13 @@ class Proposal(models.Model):
 
     @property
     def decided(self) -> "Step | None":
-        """The step that decided it, withdrawing included; None before."""
+        """Return the step of the decision, a withdrawal included; None before."""
         final = self.state in (self.State.APPROVED, self.State.REJECTED, self.State.WITHDRAWN)
         return self._steps(self.state)[-1] if final else None
 
     @property
     def decided_by(self) -> str:
-        """Who decided it; empty before."""
+        """Return the actor of the decision; "" before."""
         return self.decided.actor if self.decided else ""
 
     @property
@@ -128,7 +128,7 @@ class Proposal(models.Model):
         return self.decided.comment if self.decided else ""
 
     def _steps(self, *actions: str) -> list["Step"]:
-        """The steps of these kinds that its present revision has seen, in order."""
+        """Return the steps with these actions of the present revision, in order."""
         return [step for step in self.history if step.revision == self.revision and step.action in actions]
 
     @cached_property
@@ -136,13 +136,13 @@ class Proposal(models.Model):
         return list(self.steps.all())
 
     def refresh_from_db(self, *args: Any, **kwargs: Any) -> None:
-        """Read the row again, and its history when it is next asked for."""
+        """Read the row again, and the history on next access."""
         super().refresh_from_db(*args, **kwargs)
         self.__dict__.pop("history", None)
 
 
 class Step(models.Model):
-    """One step of a proposal: who did what, when and why, and what was proposed then. Append-only."""
+    """Step of a proposal: actor, action, time and comment, and the payload at that time. Append-only."""
 
     class Action(models.TextChoices):
         CREATED = "created", "created"
@@ -169,10 +169,10 @@ class Step(models.Model):
 
 
 def fact(name: str, read: Callable[[Any], Any] = str) -> property:
-    """A property of a kind of proposal: a fact of its payload; None where that is null."""
+    """Return a property that reads a fact of the payload; None where that is null."""
     return property(lambda row: None if row.payload[name] is None else read(row.payload[name]))
 
 
 def instant_text(at: datetime | None) -> str | None:
-    """An instant as a payload keeps it: UTC, with its offset."""
+    """Format an instant for a payload: UTC, with its offset."""
     return None if at is None else at.astimezone(UTC).isoformat()

@@ -1,4 +1,4 @@
-"""What waits for a decision."""
+"""Proposals that wait for a decision."""
 
 from datetime import datetime
 from typing import Any, Final
@@ -10,11 +10,11 @@ from billing.approvals.models import Proposal
 from billing.tenancy.access import access_of, same_persons
 
 SUBMITTED: Final = Proposal.objects.filter(state=Proposal.State.SUBMITTED)
-"""What waits for a decision of anybody."""
+"""Proposals that wait for a decision by anybody."""
 
 
 def waiting(user: Any, now: datetime) -> list[Proposal]:
-    """The proposals of every kind that `user` may decide on, the oldest first: none that they made or approved already."""
+    """Return proposals of every kind that `user` may decide, the oldest first; not those the user made or approved."""
     access = access_of(user)
     mine = [name for name, kind in KINDS.items() if any(access.may(right) for right in kind.deciders)]
     known = set(SUBMITTED.filter(kind__in=mine).values_list("kind", flat=True).distinct().order_by()) if mine else ()

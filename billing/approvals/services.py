@@ -1,6 +1,6 @@
-"""The steps of every proposal: written, submitted, then decided by somebody else. The rules of a kind are in its `Kind`.
+"""Steps of every proposal: created, submitted, then decided by another person. Rules of a kind are in its `Kind`.
 
-Each step is kept with what was proposed then, and is an entry of the audit log.
+Each step is stored with the payload at that time, and is an entry of the audit log.
 """
 
 from collections.abc import Iterator, Mapping
@@ -25,7 +25,7 @@ UNDECIDED: Final = (State.DRAFT, State.SUBMITTED, State.REJECTED)
 def proposal_create(
     kind: Kind[P], *, subject: str, payload: Mapping[str, Any], reason: str, actor: str, now: datetime
 ) -> P:
-    """Store a proposal that is still being written."""
+    """Store a proposal as a draft."""
     with transaction.atomic():
         row = _inserted(kind, subject, payload, reason, actor, now)
         _keep(kind, row, Action.CREATED, actor, now, row.reason)
@@ -33,7 +33,7 @@ def proposal_create(
 
 
 def propose(kind: Kind[P], *, subject: str, payload: Mapping[str, Any], reason: str, actor: str, now: datetime) -> P:
-    """Store a proposal and hand it over at once."""
+    """Store a proposal and submit it at once."""
     with transaction.atomic():
         row = _inserted(kind, subject, payload, reason, actor, now)
         return proposal_submit(kind, row, actor=actor, now=now, reason=reason)
@@ -42,7 +42,7 @@ def propose(kind: Kind[P], *, subject: str, payload: Mapping[str, Any], reason: 
 def proposal_revise(
     kind: Kind[P], row: P, *, subject: str, payload: Mapping[str, Any], reason: str, actor: str, now: datetime
 ) -> P:
-    """Change a proposal that `locked` gave; what waits for a decision is never changed, it becomes a draft again."""
+    """Change a proposal from `locked`; a submitted proposal becomes a draft again, so that no pending decision changes."""
     row.subject, row.payload, row.reason, row.revision = subject, dict(payload), reason, row.revision + 1
     row.state, row.sha256, row.makers = State.DRAFT, "", _with(row.makers, actor)
     _save(kind, row, Action.EDITED, actor)
@@ -51,7 +51,7 @@ def proposal_revise(
 
 
 def proposal_submit(kind: Kind[P], row: P, *, actor: str, now: datetime, reason: str) -> P:
-    """Hand over a proposal that `locked` gave, for a decision by somebody else."""
+    """Submit a proposal from `locked` for a decision by another person."""
     row.reason, row.makers, row.state = reason, _with(row.makers, actor), State.SUBMITTED
     row.sha256 = kind.fingerprint(row)
     _save(kind, row, Action.SUBMITTED, actor)
@@ -60,7 +60,7 @@ def proposal_submit(kind: Kind[P], row: P, *, actor: str, now: datetime, reason:
 
 
 def proposal_note(kind: Kind[P], row: P, *, actor: str, now: datetime, comment: str) -> P:
-    """Keep that somebody took note of a proposal that `locked` gave, before it is decided."""
+    """Record that a person took note of a proposal from `locked`, before the decision."""
     _keep(kind, row, Action.NOTED, actor, now, comment)
     return row
 
@@ -68,16 +68,18 @@ def proposal_note(kind: Kind[P], row: P, *, actor: str, now: datetime, comment: 
 def approve(
     kind: Kind[P], pk: int, *, actor: str, now: datetime, comment: str = "", revision: int | None = None
 ) -> P:
-    """Say yes as somebody who did not make it; with the last yes that it takes, it is brought about in one transaction.
+    """Approve a proposal of another person; the last required approval takes effect in the same transaction.
 
-    `revision` is the one that the approver looked at; another one by now is refused.
+    `revision` is the revision that the approver saw; a different current one is refused.
     """
     with locked(kind, pk, Action.APPROVED, actor, revision) as row:
         kind.authorise(row, actor, Action.APPROVED)
         approval = kind.approval(row, actor, now)
+        # what is approved must be byte for byte what was submitted, also after an upgrade or a change of rows behind it
         if kind.fingerprint(row) != row.sha256:
             raise kind.refusal(row, Refused(Why.CHANGED, Action.APPROVED, actor))
         step = _step(row, Action.APPROVED, actor, now, comment)
+        # a second approval by one person does not count twice
         if not any(same_person(actor, one) for one in row.approvers):
             _add(row, step)
         if len(row.approvers) >= approval.persons:
@@ -91,7 +93,7 @@ def approve(
 def reject(
     kind: Kind[P], pk: int, *, actor: str, now: datetime, comment: str, revision: int | None = None
 ) -> P:
-    """Turn a proposal down, with a reason; a maker withdraws it by that where the kind allows it."""
+    """Reject a proposal, with a reason; a maker thereby withdraws it where the kind allows that."""
     with locked(kind, pk, Action.REJECTED, actor, revision) as row:
         kind.authorise(row, actor, Action.REJECTED)
         if not comment.strip():
@@ -102,7 +104,7 @@ def reject(
 def withdraw(
     kind: Kind[P], pk: int, *, actor: str, now: datetime, comment: str = "", revision: int | None = None
 ) -> P:
-    """Give a proposal up; it stays in the history."""
+    """Withdraw a proposal; it stays in the history."""
     with locked(kind, pk, Action.WITHDRAWN, actor, revision) as row:
         return _ended(kind, row, Action.WITHDRAWN, actor, now, comment)
 
@@ -111,7 +113,7 @@ def withdraw(
 def locked(
     kind: Kind[P], pk: int, action: str, actor: str, revision: int | None = None, about: str = ""
 ) -> Iterator[P]:
-    """The row of a proposal that is in a state for a step of that person, locked, inside a transaction of its own."""
+    """Lock and yield a proposal whose state allows a step of that person, inside a transaction of its own."""
 
     def refused(row: P, why: Why) -> Exception:
         return kind.refusal(row, Refused(why, action, actor, revision, about))
@@ -155,7 +157,7 @@ def _with(makers: list[str], actor: str) -> list[str]:
 
 
 def _save(kind: Kind[P], row: P, action: str, actor: str) -> None:
-    """Store what changed; an index of the kind limits the open proposals of one subject."""
+    """Save a proposal; an index of the kind limits the open proposals of one subject."""
     try:
         with transaction.atomic():
             row.save()
