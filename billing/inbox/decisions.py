@@ -1,4 +1,4 @@
-"""What waits for a decision: proposals, invoices, disputes, corrections."""
+"""Inbox items that need a decision: proposals, invoices, disputes, corrections."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -34,7 +34,7 @@ UNDECIDED: Final = (Dispute.Status.OPEN, Dispute.Status.TRIAGED)
 
 @dataclass(frozen=True, slots=True)
 class Stake:
-    """What a proposal is about: its team, the money, and where it is decided where that depends on it."""
+    """Team and money of a proposal, and the page of the decision where that depends on the proposal."""
 
     team: str = ""
     amount: Decimal | None = None
@@ -42,7 +42,7 @@ class Stake:
 
 
 def proposals(reader: Reader) -> Iterator[Item]:
-    """Proposals of every kind that the reader may decide on and did not make."""
+    """Yield proposals of every kind that the reader may decide and did not make."""
     rows = waiting(reader.user, reader.now)
     stakes = _stakes(rows) if rows else {}
     for row in rows:
@@ -52,7 +52,7 @@ def proposals(reader: Reader) -> Iterator[Item]:
 
 
 def _stakes(rows: Iterable[Proposal]) -> dict[int, Stake]:
-    """The money behind corrections, changes of closed time and overrides; other proposals have no amount of their own."""
+    """Return the money of corrections, changes of closed time and overrides; other proposals have no amount of their own."""
     found, teams = dict[int, Stake](), defaultdict[int, set[str]](set)
     numbers = [row.pk for row in rows]
     corrections = Correction.objects.filter(proposal__in=numbers)
@@ -80,28 +80,28 @@ PROPOSALS: Final[Mapping[str, tuple[Any, Callable[[Any], str]]]] = {
         _("Budget to be changed"), lambda row: reverse("portal:budget", args=[row.payload["budget"]])
     ),
 }
-"""What pages call each kind of proposal, and where it is decided."""
+"""Label of each kind of proposal, and the page of its decision."""
 
 
 UNISSUED: Final = Invoice.objects.filter(status__in=(State.DRAFT, State.PREVIEW, State.APPROVED), shadow=False)
-"""Invoices that somebody has to approve or issue, without those that are only shown."""
+"""Invoices that need approval or issue, without showback."""
 VOIDED: Final = Invoice.objects.filter(status=State.VOID, shadow=False, period__close_seq__isnull=False).exclude(
     Exists(Invoice.objects.filter(period=OuterRef("period"), team=OuterRef("team"), shadow=False).exclude(status=State.VOID))
 )
-"""Voided drafts without another of their team and month, also of a close that was taken back."""
+"""Voided drafts without another invoice of their team and month, also of a reopened close."""
 DISPUTED: Final = Dispute.objects.filter(status__in=(*UNDECIDED, Dispute.Status.ESCALATED))
 ASKED: Final = Dispute.objects.filter(status=Dispute.Status.EVIDENCE)
 APPROVED: Final = Correction.objects.filter(status=Correction.Status.APPROVED)
 
 
 def _drafts(states: Iterable[str]) -> QuerySet[Any, dict[str, Any]]:
-    """Sums by month of unissued invoices in some states."""
+    """Return sums by month of unissued invoices in some states."""
     rows = UNISSUED.filter(status__in=list(states)).values("period__month", "period__closed_by")
     return rows.annotate(number=Count("pk"), sum=Sum("total"), since=Min("period__closed_at")).order_by("period__month")
 
 
 def invoices_to_approve(reader: Reader) -> Iterator[Item]:
-    """Drafts that somebody else than who closed their month has to approve, by month."""
+    """Yield drafts by month, for approval by a person other than the one who closed the month."""
     if reader.setup.review != "none":
         rows = list(_drafts((State.DRAFT, State.PREVIEW)))
         own = reader.own(row["period__closed_by"] for row in rows)
@@ -109,7 +109,7 @@ def invoices_to_approve(reader: Reader) -> Iterator[Item]:
 
 
 def invoices_to_issue(reader: Reader) -> Iterator[Item]:
-    """Approved invoices that nobody has issued, by month; where nobody reviews, drafts too."""
+    """Yield approved invoices that are not issued, by month; without a review step, drafts too."""
     alone = reader.setup.review == "none"
     for row in _drafts((State.APPROVED, State.DRAFT, State.PREVIEW) if alone else (State.APPROVED,)):
         yield _of_month(row)
@@ -123,7 +123,7 @@ def _of_month(row: Mapping[str, Any]) -> Item:
 
 
 def drafts_to_build(reader: Reader) -> Iterator[Item]:
-    """Voided drafts that nobody built again: their teams are without an invoice, and no file of the month can be made."""
+    """Yield voided drafts not built again: their teams have no invoice, and no file of the month can be made."""
     for period in BillingPeriod.objects.filter(pk__in=VOIDED.values("period")).order_by("month"):
         for draft in unbuilt_drafts(period):
             if not draft.shadow:
@@ -133,7 +133,7 @@ def drafts_to_build(reader: Reader) -> Iterator[Item]:
 
 
 def disputes_to_decide(reader: Reader) -> Iterator[Item]:
-    """Disputes that the reader may decide: escalated ones are an approver's, nobody decides on one that they opened."""
+    """Yield disputes that the reader may decide: escalated ones as an approver, never those the reader opened or decided."""
     mine = Q(status=Dispute.Status.ESCALATED) if reader.access.may(Right.APPROVE) else Q(pk__in=[])
     mine |= Q(status__in=UNDECIDED) if reader.access.may(Right.CLOSE) else Q(pk__in=[])
     rows = list(_disputes(DISPUTED.filter(mine)))
@@ -142,7 +142,7 @@ def disputes_to_decide(reader: Reader) -> Iterator[Item]:
 
 
 def evidence_to_give(reader: Reader) -> Iterator[Item]:
-    """Disputes of the reader's teams for which finance asked for evidence; finance itself answers for its own teams only."""
+    """Yield disputes of the reader's teams that need evidence; finance itself answers for its own teams only."""
     access = reader.access
     own = [team for team, rights in access.by_team.items() if Right.DISPUTE in rights]
     asked = ASKED.filter(team__in=own if access.may(Right.CLOSE) else reader.teams(Right.DISPUTE))
@@ -162,7 +162,7 @@ def _dispute(row: Mapping[str, Any]) -> Item:
 
 
 def corrections_to_issue(reader: Reader) -> Iterator[Item]:
-    """Approved corrections whose notes nobody has issued."""
+    """Yield approved corrections whose notes are not issued."""
     for row in APPROVED.select_related("proposal").prefetch_related("notes__team"):
         teams = {note.team.code for note in row.notes.all()}
         title = gettext("Correction %(number)s") % {"number": row.pk}

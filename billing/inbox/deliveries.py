@@ -1,4 +1,4 @@
-"""What did not arrive, what failed, and what asks for an answer."""
+"""Inbox items for failed deliveries, failed operations, and open questions."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -23,7 +23,7 @@ FAILED: Final = Operation.objects.filter(status=Operation.Status.FAILED)
 
 
 def anomalies(reader: Reader) -> Iterator[Item]:
-    """Unusual days of the reader's teams that nobody has answered, with what was spent beyond the usual."""
+    """Yield unusual days of the reader's teams without an answer, with the spend above the median."""
     rows = UNANSWERED.filter(team__in=reader.teams(Right.BUDGET))
     for day, sku, team, amount, median, since in rows.order_by("-day", "pk").values_list(
         "day", "sku", "team__code", "amount", "median", "found_at"
@@ -32,7 +32,7 @@ def anomalies(reader: Reader) -> Iterator[Item]:
 
 
 def mails(reader: Reader) -> Iterator[Item]:
-    """Documents that the mail server refused for good."""
+    """Yield documents that the mail server rejected permanently."""
     rows = REFUSED.order_by("pk").values_list(
         "address", "error", "queued_at", "invoice__number", "invoice__team__code", "invoice__total", "note__number",
         "note__team__code", "note__total",
@@ -44,7 +44,7 @@ def mails(reader: Reader) -> Iterator[Item]:
 
 
 def alerts(reader: Reader) -> Iterator[Item]:
-    """Channels that did not take alerts about the reader's teams."""
+    """Yield channels that did not accept alerts about the reader's teams."""
     rows = UNDELIVERED.filter(alert__team__in=reader.teams(Right.BUDGET)).values("channel__name").annotate(
         number=Count("pk"), since=Min("alert__fired_at"), error=Max("last_error")
     )
@@ -55,14 +55,14 @@ def alerts(reader: Reader) -> Iterator[Item]:
 
 
 def reports(reader: Reader) -> Iterator[Item]:
-    """Reports of the reader's own views that their channel did not take."""
+    """Yield reports of the reader's own views that their channel did not accept."""
     for row in UNSENT.filter(view__owner=reader.user).select_related("view", "channel"):
         title, link = f"{row.view} → {row.channel}", reverse("portal:saved_views")
         yield Item(title, link, since=row.last_sent_at, words=row.last_error)
 
 
 def journals(reader: Reader) -> Iterator[Item]:
-    """The last journal of a month where the ledger has not acknowledged it in time."""
+    """Yield the last journal of a month where the ledger has not acknowledged it in time."""
     newest = JournalExport.objects.filter(period=OuterRef("period")).order_by("-id").values("pk")[:1]
     rows = UNACKNOWLEDGED.filter(pk=Subquery(newest)).select_related("period")
     for export in rows.order_by("period__month"):
@@ -72,7 +72,7 @@ def journals(reader: Reader) -> Iterator[Item]:
 
 
 def operations(reader: Reader) -> Iterator[Item]:
-    """Work on a month that failed and that nobody has started again."""
+    """Yield operations on a month that failed and were not started again."""
     newest = Operation.objects.filter(month=OuterRef("month"), kind=OuterRef("kind")).order_by("-id").values("pk")[:1]
     for row in FAILED.filter(pk=Subquery(newest)):
         link = f"{reverse('portal:close')}?month={row.month}"

@@ -1,4 +1,4 @@
-"""What blocks the close of open months, as the close check found it: kept, so that no page rates a month to count it."""
+"""Findings that block the close of open months, stored so that no page has to rate a month to count them."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -13,13 +13,13 @@ from billing.inbox.models import MonthFindings
 from metering.messages import Message
 
 NOT_ENDED = "period_not_ended"
-"""Time ends it, no person does."""
+"""Kind of the finding that only time resolves."""
 CHECK = "check"
-"""A reconciliation that does not agree; every other kind is one of `billing.closing.exception_kinds`."""
+"""Kind of a reconciliation that does not agree; every other kind is in `billing.closing.exception_kinds`."""
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One exception that blocks, or one reconciliation (`name`) that does not agree, found first at `since`."""
+    """Finding: an exception that blocks, or a reconciliation (`name`) that does not agree, first found at `since`."""
 
     kind: str
     subject: str
@@ -36,7 +36,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 def findings_of(report: Report, now: datetime, before: Iterable[Finding]) -> list[Finding]:
-    """What of a report waits for somebody; what was found `before` keeps its instant."""
+    """Return the findings of a report; findings in `before` keep their time."""
     since = {item.key: item.since for item in before}
     found = [
         Finding(item.kind, item.subject, now, item.quantity, item.unit, item.amount, item.action)

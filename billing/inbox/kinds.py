@@ -1,6 +1,6 @@
-"""What can wait for somebody: one list of kinds. Each says who may end it, and gives the items of one reader.
+"""List of the kinds of inbox items: the rights to complete each, and the function that yields the items of a reader.
 
-What waits is asked of the package that owns it; nothing here decides by a rule of its own.
+Each item comes from the package that owns it; this package has no rules of its own.
 """
 
 from collections.abc import Callable, Iterable
@@ -19,10 +19,10 @@ from billing.tenancy.access import Right
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One kind of what waits. `rights`: who holds one of them may end it; none: `items` asks of each item by itself.
+    """Kind of inbox item. `rights`: one of them is needed to complete it; empty: `items` checks each item itself.
 
-    button: what its page has people do.
-    rows: what `items` chooses from for everybody; it is not asked where there are none.
+    button: the action on its page.
+    rows: the rows that `items` selects from, for everybody; `items` is not called where there are none.
     """
 
     name: str
@@ -33,7 +33,7 @@ class Kind:
     rows: QuerySet[Any]
 
     def of(self, reader: Reader) -> list[Item]:
-        """What of this kind waits for the reader."""
+        """Return items of this kind that the reader can act on."""
         if self.rights and not any(reader.access.somewhere(right) for right in self.rights):
             return []
         return list(self.items(reader))

@@ -1,4 +1,4 @@
-"""What the close check last found in open months, and how each person gets the daily digest."""
+"""Stored findings of the close check in open months, and the digest settings of each person."""
 
 from django.contrib.auth.models import User
 from django.db import models
@@ -7,9 +7,9 @@ from billing.budgets.models import Channel
 
 
 class MonthFindings(models.Model):
-    """What blocks the close of an open month, as of an instant; it can be deleted and made again at any time.
+    """Findings that block the close of an open month, at one time; can be deleted and rebuilt at any time.
 
-    `content`: findings as JSON (`billing.inbox.findings`). `closable`: nothing blocks it and it has ended.
+    `content`: findings as JSON (`billing.inbox.findings`). `closable`: the month has ended and nothing blocks the close.
     """
 
     month = models.CharField(max_length=7, unique=True)
@@ -25,9 +25,9 @@ class MonthFindings(models.Model):
 
 
 class Digest(models.Model):
-    """The daily digest of one person: by mail to their own address, or to a channel, or not at all.
+    """Daily digest settings of one person: by mail to their own address, or to a channel, or off.
 
-    Who has no row gets it by mail. `day`: the last local day that is done with.
+    The default without a row is mail. `day`: the last local day that is done.
     """
 
     user = models.OneToOneField(User, on_delete=models.CASCADE, related_name="digest")

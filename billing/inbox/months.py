@@ -1,4 +1,4 @@
-"""What waits in open months: what the close check found, and months that can be closed."""
+"""Inbox items of open months: findings of the close check, and months that can be closed."""
 
 from collections.abc import Callable, Iterator
 from typing import Final
@@ -38,7 +38,7 @@ silent = _of_kinds(*SILENT)
 
 
 def others(reader: Reader) -> Iterator[Item]:
-    """Every other finding that the reader's role solves; reconciliations are for finance."""
+    """Yield every other finding that the reader's role solves; reconciliations are for finance."""
     for row, found in reader.months:
         for item in found:
             if item.kind not in APART and reader.access.may(_solved_with(item)):
@@ -46,14 +46,14 @@ def others(reader: Reader) -> Iterator[Item]:
 
 
 def months_to_close(reader: Reader) -> Iterator[Item]:
-    """Months that have ended and that nothing blocks."""
+    """Yield months that have ended and whose close has no blockers."""
     for row, _ in reader.months:
         if row.closable:
             yield Item(gettext("%(month)s can be closed") % {"month": row.month}, _close_page(row.month), since=row.as_of)
 
 
 def _solved_with(item: Finding) -> Right:
-    """The right of the role that a finding belongs to."""
+    """Return the right of the role that solves a finding."""
     if item.kind == CHECK:
         return Right.CLOSE
     return Right.OPERATE if Right.OPERATE in RIGHTS[kind_of(item.kind).owner] else Right.CLOSE
@@ -73,7 +73,7 @@ def _item(row: MonthFindings, item: Finding, reader: Reader) -> Item:
 
 
 def claim_address(kind: str, subject: str, month: str) -> str:
-    """The form that gives usage of a month an owner, filled in with what has none."""
+    """Return the address of the ownership form, filled in with the usage of a month that has no owner."""
     place, _, name = subject.partition("/")
     asked = {"kind": kind.removeprefix("unowned_"), "place": as_name(place), "name": as_name(name)}
     return f"{reverse('portal:claim')}?{urlencode({**asked, 'valid_from': f'{month}-01'}, quote_via=quote)}"

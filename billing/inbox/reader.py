@@ -1,4 +1,4 @@
-"""For whom something waits, and what one thing that waits is."""
+"""Reader of an inbox, and the item type."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -18,10 +18,10 @@ from billing.tenancy.models import BillingSetup, Team
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One thing that waits. `link`: the page with the button that ends it. `team`: its code, empty where it is of none.
+    """Inbox item. `link`: the page with the button that completes it. `team`: its code, "" where it has none.
 
-    amount: the money at stake in the currency of the installation, None where nobody can know it.
-    words: what solves it, or what went wrong.
+    amount: the money at stake in the billing currency, None where it cannot be known.
+    words: the solution, or the error.
     """
 
     title: Any
@@ -48,10 +48,10 @@ class Reader:
         return self.access.teams(right)
 
     def own(self, names: Iterable[str]) -> set[str]:
-        """Those of the names that are the person; nobody decides on what they made themselves."""
+        """Return those of the names that are the reader; nobody decides on their own request."""
         return same_persons(self.user.get_username(), names)
 
     @cached_property
     def months(self) -> list[tuple[MonthFindings, list[Finding]]]:
-        """What the close check last found, by open month; read once."""
+        """Return the stored findings by open month; read once."""
         return [(row, findings_in(row)) for row in MonthFindings.objects.all()]

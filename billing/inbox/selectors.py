@@ -1,4 +1,4 @@
-"""The one read of the inbox: what waits for somebody, with the money at stake."""
+"""Query of the inbox: the items of a person, with the money at stake."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,26 +20,26 @@ from billing.tenancy.selectors import NoSetupError, billing_setup
 
 @dataclass(frozen=True)
 class Group:
-    """What waits of one kind, the most money first."""
+    """Items of one kind, the most money first."""
 
     kind: Kind
     items: Sequence[Item]
 
     @cached_property
     def amount(self) -> Decimal | None:
-        """The money at stake; None where it is known of no item."""
+        """Return the money at stake; None where it is not known for any item."""
         known = [item.amount for item in self.items if item.amount is not None]
         return sum(known, Decimal("0.00")) if known else None
 
     @property
     def partly(self) -> bool:
-        """Whether the money of some items is not known, so that it may be more."""
+        """Return True if the money of some items is not known, so that the sum may be higher."""
         return any(item.amount is None for item in self.items)
 
 
 @dataclass(frozen=True)
 class Inbox:
-    """What waits for one person. `groups`: the most money first."""
+    """Items of one person. `groups`: the most money first."""
 
     groups: Sequence[Group]
 
@@ -49,7 +49,7 @@ class Inbox:
 
 
 def inbox_of(user: User, now: datetime, setup: BillingSetup | None = None) -> Inbox:
-    """Everything that waits for the person; nothing before there is a set-up, which is read where it is not given."""
+    """Return all items of a person; none without billing settings, which are read unless given."""
     try:
         reader = Reader(user, now, setup or billing_setup())
     except NoSetupError:
@@ -61,12 +61,12 @@ def inbox_of(user: User, now: datetime, setup: BillingSetup | None = None) -> In
 
 
 def months_checked_at() -> datetime | None:
-    """The oldest look at the open months; None where nobody has looked."""
+    """Return the time of the oldest check of open months; None before the first."""
     return MonthFindings.objects.aggregate(at=Min("as_of"))["at"]
 
 
 def _kinds_stored() -> set[str]:
-    """The kinds that have rows at all: one statement, so that a page on which little waits asks little."""
+    """Return the kinds that have any rows, with one statement, so that an almost empty inbox needs few queries."""
     with connection.cursor() as cursor:
         cursor.execute(*_which_are_stored())
         return {name for (name,) in cursor.fetchall()}
@@ -74,7 +74,7 @@ def _kinds_stored() -> set[str]:
 
 @cache
 def _which_are_stored() -> tuple[str, tuple[Any, ...]]:
-    """That statement; it is the same for everybody, so its text is made once."""
+    """Return that statement; it is the same for everybody, so its text is built once."""
     first, *others = (kind.rows.order_by().values_list(Value(kind.name))[:1] for kind in KINDS)
     text, arguments = first.union(*others, all=True).query.sql_with_params()
     return text, arguments

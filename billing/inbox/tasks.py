@@ -1,4 +1,4 @@
-"""Background work of the inbox. Each task may run at any time, at once and again."""
+"""Background tasks of the inbox. Each may run at any time, concurrently and repeatedly."""
 
 from celery import shared_task
 from django.utils import timezone
@@ -8,11 +8,11 @@ from billing.inbox import services
 
 @shared_task
 def findings_refresh() -> int:
-    """Ask the close check what blocks the open months; returns how many are open."""
+    """Check the open months for blockers; return the number of open months."""
     return services.findings_refresh(now=timezone.now())
 
 
 @shared_task
 def digests_send() -> int:
-    """Send the digests of the day that are due; returns how many were sent."""
+    """Send the digests of the day that are due; return their number."""
     return services.digests_send(now=timezone.now())

@@ -1,4 +1,4 @@
-"""API tokens in use that are about to end."""
+"""Inbox items for API tokens in use that expire soon."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -13,11 +13,11 @@ from billing.tenancy.models import ApiToken
 from billing.tenancy.tokens import api_tokens_ending
 
 EXPIRING: Final = ApiToken.objects.filter(revoked_at=None, expires_at__isnull=False, last_used_at__isnull=False)
-"""Tokens that can be about to end, whenever that is asked."""
+"""Tokens with an expiry, in use."""
 
 
 def ending(reader: Reader) -> Iterator[Item]:
-    """The reader's own; and those that nobody owns, for who manages people. Only they may make the next one."""
+    """Yield the reader's own expiring tokens; for people managers also those without owner. Only they may replace them."""
     manages, zone = reader.access.somewhere(Right.MANAGE_PEOPLE), ZoneInfo(reader.setup.zone)
     rows = api_tokens_ending(reader.now).values_list("name", "source", "expires_at", "owner__username")
     names = reader.own(owner for *_, owner in rows if owner is not None)

@@ -1,6 +1,6 @@
-"""The daily digest of what waits: once per person and local day, by mail or to a channel of their choice.
+"""Daily digest of the inbox: once per person and local day, by mail or to a chosen channel.
 
-A digest is worked on by one process at a time (its row is locked), and the day is marked in the same transaction.
+One process at a time works on a digest (its row is locked), and marks the day in the same transaction.
 """
 
 import logging
@@ -29,20 +29,20 @@ from billing.tenancy.selectors import NoSetupError, billing_setup
 from metering.messages import Message, UserError
 
 FIRST_HOUR: Final = 8
-"""Local hour of the day from which digests go out."""
+"""Local hour of the day from which digests are sent."""
 LISTED: Final = 5
-"""So many items of a kind are named."""
+"""Limit of listed items of a kind."""
 log = logging.getLogger(__name__)
 
 
 class DigestError(UserError, ValueError):
-    """A digest that a person may not have sent there."""
+    """Channel that a person may not have digests sent to."""
 
     code = "digest"
 
 
 def digest_choose(*, user: User, wanted: bool, channel: Channel | None = None) -> Digest:
-    """Where the person's digest goes: to a channel, else to their own address, or nowhere.  Raises DigestError."""
+    """Set the recipient of a person's digest: a channel, their own address, or none.  Raises DigestError."""
     if channel is not None and not channels_allowed(user).filter(pk=channel.pk).exists():
         raise DigestError(Message("%(name)s: is no channel of your teams", name=channel.name))
     with transaction.atomic():
@@ -54,7 +54,7 @@ def digest_choose(*, user: User, wanted: bool, channel: Channel | None = None) -
 
 
 def digests_send(*, now: datetime) -> int:
-    """Send today's digests that are due; returns how many were sent. One that fails holds up no other."""
+    """Send today's digests that are due; return their number. A failing digest does not delay others."""
     try:
         setup = billing_setup()
     except NoSetupError:
@@ -66,7 +66,7 @@ def digests_send(*, now: datetime) -> int:
 
 
 def _readers() -> list[int]:
-    """Active people with a role and somewhere to send to, who did not opt out."""
+    """Return active people with a role and an address or channel, who did not opt out."""
     able = Q(digest__channel__isnull=False)
     if settings.ALERT_MAIL_URL:
         able |= ~Q(email="")
@@ -109,7 +109,7 @@ def _deliver(digest: Digest, found: Inbox, setup: BillingSetup) -> None:
 
 
 def message_of(found: Inbox, setup: BillingSetup) -> tuple[str, str]:
-    """Title and text of a digest: what waits by kind, with the money, and the link to the inbox."""
+    """Return title and text of a digest: the items by kind, with the money, and the link to the inbox."""
     groups = [(group, list(group.items)[:LISTED], max(0, len(group.items) - LISTED)) for group in found.groups]
     context = {"inbox": found, "groups": groups, "setup": setup, "link": portal_link("inbox")}
     title = " ".join(render_to_string("alerts/digest_title.txt", context).split())

@@ -1,4 +1,4 @@
-"""Asking the close check again what blocks the open months."""
+"""Periodic repetition of the close check for open months."""
 
 from datetime import datetime
 
@@ -17,9 +17,9 @@ from metering.intervals import month_of
 
 
 def findings_refresh(*, now: datetime) -> int:
-    """Keep what blocks each open month, and forget the closed ones; returns how many are open.
+    """Store the blockers of each open month, and delete those of closed ones; return the number of open months.
 
-    A large month is not rated for it: what its last rating found is judged again.
+    A large month is not rated for it: the findings of its last rating are judged again.
     """
     months = _open_months(now)
     each_apart(months, lambda month: _keep(period_of(month), now))
