@@ -2,7 +2,7 @@ from django.apps import AppConfig
 
 
 class MonitoringConfig(AppConfig):
-    """The state of the installation itself, and the sign of life of its parts."""
+    """App of the state of the installation and the heartbeats of its parts."""
 
     name = "billing.monitoring"
 

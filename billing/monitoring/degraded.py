@@ -1,4 +1,4 @@
-"""What of the installation is degraded, as admins see it on top of every page; the limits are those of the alert rules."""
+"""Degraded parts of the installation, for the banner of admins; the limits are those of the alert rules."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,17 +17,17 @@ LIMITS: Final = {
     "worker": timedelta(minutes=10), "scheduler": timedelta(minutes=5), "anchor": timedelta(hours=36),
     "backup_take": timedelta(hours=36), "backup_prove": timedelta(days=9),
 }  # fmt: skip
-"""How long ago each may have been at most."""
+"""Longest allowed time since each last succeeded."""
 CLOCK_SECONDS: Final = 5
 KEPT_SECONDS: Final = 30
 
 
 @dataclass(frozen=True, slots=True)
 class Degraded:
-    """One state that somebody has to mend.
+    """Degraded state that needs repair.
 
-    kind: a key of LIMITS, `broker` or `clock`. at: when it last was as it should; None for never, or where nobody knows.
-    seconds: by how much the clock of this process is ahead of the database's.
+    kind: a key of LIMITS, `broker` or `clock`. at: the time of the last success; None for never, or where it is unknown.
+    seconds: lead of the clock of this process over the database's.
     """
 
     kind: str
@@ -36,7 +36,7 @@ class Degraded:
 
 
 def degraded(now: datetime) -> Iterator[Degraded]:
-    """What is degraded now. A part or anchor that never was counts from the first entry of the audit log on."""
+    """Yield the degraded states. A part or anchor without any success counts from the first entry of the audit log."""
     begun = AuditEntry.objects.order_by("pk").values_list("at", flat=True).first() or now
 
     def late(kind: str, at: datetime | None) -> Iterator[Degraded]:
@@ -59,7 +59,7 @@ def degraded(now: datetime) -> Iterator[Degraded]:
 
 
 def degraded_lately() -> tuple[Degraded, ...]:
-    """The same, at most half a minute old: a broker that is away may take seconds to say so, and a page must not."""
+    """Return the degraded states, at most half a minute old: detecting an unreachable broker takes seconds."""
     return _asked(int(monotonic() // KEPT_SECONDS))
 
 

@@ -1,10 +1,10 @@
-"""Signs of life of the parts that serve nobody and so cannot be asked."""
+"""Heartbeats of worker and scheduler, which have no endpoint to probe."""
 
 from django.db import models
 
 
 class Heartbeat(models.Model):
-    """When a part was last seen at work."""
+    """Time of the last heartbeat of a part."""
 
     class Part(models.TextChoices):
         WORKER = "worker", "worker"

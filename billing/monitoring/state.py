@@ -1,4 +1,4 @@
-"""The state of the installation: what `/metrics` shows and what the banner for admins is made of, each read in one place."""
+"""State of the installation for `/metrics` and the banner for admins, each fact read in one place."""
 
 import logging
 from collections.abc import Mapping
@@ -25,16 +25,16 @@ from metering.intervals import Interval
 
 logger = logging.getLogger(__name__)
 RECENT: Final = timedelta(hours=3)
-"""Usage of this time is asked for its owner: little enough to be read at each scrape."""
+"""Time range of usage whose owners are checked: little enough to read at each scrape."""
 GIVEN_UP: Final = 3
-"""A delivery that failed so often counts as failed, though it is tried again."""
+"""Attempts after which a delivery counts as failed, though it is retried."""
 BACKUPS: Final = ("backup_take", "backup_prove")
-"""What the audit log notes of backups: one was taken, one was proven by a restore."""
+"""Audit log actions of backups: one taken, one proven by a restore."""
 
 
 @dataclass(frozen=True, slots=True)
 class Operations:
-    """Closes, issues and the like that wait: how many, the age of the oldest in seconds, and the most attempts of one."""
+    """Pending operations (closes, issues): their number, the age of the oldest in seconds, and the most attempts of one."""
 
     pending: int
     oldest_seconds: float
@@ -43,7 +43,7 @@ class Operations:
 
 @dataclass(frozen=True, slots=True)
 class Database:
-    """What PostgreSQL says of itself. connections: of all clients of the server; most_connections: how many it takes."""
+    """Database figures. connections: of all clients of the server; most_connections: the server's limit."""
 
     size_bytes: int
     connections: int
@@ -51,7 +51,7 @@ class Database:
 
 
 def operations(now: datetime) -> Operations:
-    """What waits for a worker or is repeated."""
+    """Return the operations that wait for a worker or a retry."""
     pending = Operation.objects.filter(status=Operation.Status.PENDING)
     found = pending.aggregate(count=Count("id"), oldest=Min("requested_at"), attempts=Max("attempts"))
     age = (now - found["oldest"]).total_seconds() if found["oldest"] else 0.0
@@ -59,19 +59,19 @@ def operations(now: datetime) -> Operations:
 
 
 def heartbeats() -> dict[str, datetime | None]:
-    """When each part was last seen at work; None for never."""
+    """Return the last heartbeat of each part; None for never."""
     known = dict(Heartbeat.objects.values_list("part", "at"))
     return {part: known.get(part) for part in Heartbeat.Part.values}
 
 
 def backups() -> dict[str, datetime | None]:
-    """When the last backup was taken and when one was last proven; None for never."""
+    """Return the times of the last backup and of the last proof; None for never."""
     known = last_backups()
     return {action: known.get(action) for action in BACKUPS}
 
 
 def deliveries_failed() -> dict[str, int]:
-    """How many alerts, documents and reports do not reach their recipients."""
+    """Count the alerts, documents and reports that do not reach their recipients."""
     mails = Q(status=DocumentMail.Status.FAILED) | Q(status=DocumentMail.Status.PENDING, attempts__gte=GIVEN_UP)
     return {
         "alert": Delivery.objects.filter(status=Delivery.Status.PENDING, attempts__gte=GIVEN_UP).count(),
@@ -81,12 +81,12 @@ def deliveries_failed() -> dict[str, int]:
 
 
 def reporting(now: datetime) -> ReportingState:
-    """Through when usage is complete, and which agents and gateways are silent."""
+    """Return the time through which usage is complete, and the silent agents and gateways."""
     return Reported(now).state(EVERYTHING, Interval(now - EXPECTED, now))
 
 
 def unowned_count(now: datetime) -> int:
-    """How many namespaces and consumers with usage of the last hours have no owner now."""
+    """Count the namespaces and consumers with usage of the last hours that have no owner now."""
     namespaces, consumers = names_used_since(now - RECENT)
     owned_namespaces, owned_consumers = namespace_book(), consumer_book()
     return sum(owned_namespaces.owner(*name, now) is None for name in namespaces) + sum(
@@ -95,7 +95,7 @@ def unowned_count(now: datetime) -> int:
 
 
 def database() -> Database:
-    """What PostgreSQL says of itself."""
+    """Return size and connections from PostgreSQL."""
     with connection.cursor() as cursor:
         cursor.execute(
             """SELECT pg_database_size(current_database()), (SELECT sum(numbackends) FROM pg_stat_database),
@@ -106,7 +106,7 @@ def database() -> Database:
 
 
 def clock_ahead_seconds() -> float:
-    """By how much the clock of this process is ahead of the database's."""
+    """Return the lead of the clock of this process over the database's, in seconds."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT clock_timestamp()")
         (clock,) = cursor.fetchone()
@@ -114,7 +114,7 @@ def clock_ahead_seconds() -> float:
 
 
 def tasks_waiting() -> int | None:
-    """How many tasks no worker has taken yet; None where the broker is unreachable."""
+    """Return the number of tasks that no worker has taken; None where the broker is unreachable."""
     broker: Any = current_app.connection_for_read(connect_timeout=2)
     away: tuple[type[Exception], ...] = (OperationalError, OSError, *broker.connection_errors)
     try:

@@ -1,4 +1,4 @@
-"""Signs of life: the scheduler's when it sends the task below, a worker's when it does it."""
+"""Heartbeats: the scheduler's when it sends the task below, a worker's when it runs it."""
 
 import logging
 from typing import Any, Final
@@ -16,14 +16,15 @@ NAME: Final = "billing.monitoring.tasks.heartbeat"
 
 @shared_task(name=NAME, ignore_result=True, expires=60)
 def heartbeat() -> None:
-    """Note that a worker is at work. What waited longer than a minute says nothing of now, and is dropped."""
+    """Store a worker heartbeat. A task that waited longer than a minute expires: it would report an outdated time."""
     heartbeat_note(Heartbeat.Part.WORKER)
 
 
 @before_task_publish.connect(sender=NAME, dispatch_uid="heartbeat of the scheduler")
 def _scheduled(**_: Any) -> None:
-    """Note that the scheduler is at work; a database that is away must not keep it from its other tasks."""
+    """Store a scheduler heartbeat; an unreachable database must not stop the scheduler's other tasks."""
     try:
+        # the signal runs in the process that sends the task, which is the scheduler
         heartbeat_note(Heartbeat.Part.SCHEDULER)
     except DatabaseError as error:
         logger.warning("the scheduler's sign of life could not be stored: %s", error)
