@@ -1,4 +1,4 @@
-"""A lock of the database that holds while work in other transactions goes on."""
+"""Advisory lock of the database, independent of the transactions of the work that it protects."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -8,9 +8,9 @@ from django.db import DatabaseError, connection
 
 @contextmanager
 def advisory_lock(*keys: int, wait: bool) -> Iterator[bool]:
-    """Whether the lock of these keys is ours until the block ends; `wait=False` gives up where somebody else has it.
+    """Take the lock of these keys until the block ends; yield False where `wait` is False and another session has it.
 
-    It is held by a transaction of a connection of its own: it ends with its process, and a pooler that shares connections
+    A transaction on its own connection holds the lock: it ends with its process, and a pooler that shares connections
     between transactions gives it to nobody else.
     """
     own = connection.copy()

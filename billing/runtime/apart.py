@@ -1,4 +1,4 @@
-"""Work on many things, of which one that fails holds up no other."""
+"""Independent work on many items: one that fails does not stop the others."""
 
 import logging
 from collections.abc import Callable, Iterable
@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 def each_apart(items: Iterable[Item], work: Callable[[Item], Done]) -> list[Done]:
-    """What the work makes of each item; what fails is logged. Without a database nothing would work: that is raised."""
+    """Return the results of the work on each item; log failures, but raise errors of the database connection."""
     found = []
     for item in items:
         try:
@@ -28,12 +28,12 @@ def each_apart(items: Iterable[Item], work: Callable[[Item], Done]) -> list[Done
 
 
 def log_failure(to: logging.Logger, error: Exception, what: str, *facts: object) -> None:
-    """Say what waits and why, and where in the code unless it is an error for people."""
+    """Log a failure, with a traceback unless the error is one for users."""
     to.log(logging.WARNING, f"{what}: %s", *facts, failure_text(error), exc_info=None if _is_for_people(error) else error)
 
 
 def failure_text(error: Exception) -> str:
-    """Why something waits, as pages say it; of an error that is not for people only its kind, since it may tell secrets."""
+    """Return the error as pages show it; of an error not for users only its class, since its text may have secrets."""
     return (str(error) if _is_for_people(error) else type(error).__name__)[:300]
 
 

@@ -1,7 +1,7 @@
-"""A file that appears whole under its final name, or not at all.
+"""Atomic writing of files: a file appears whole under its final name, or not at all.
 
-A writer holds a lock on its draft, which the kernel gives back when the writer dies: so the next one recognises what a
-killed writer left from what somebody writes just now.
+A writer locks its draft, and the kernel releases the lock when the writer dies: so the next writer can tell drafts of
+killed writers from drafts in progress.
 """
 
 import fcntl
@@ -18,11 +18,11 @@ DRAFT: Final = re.compile(r"\.(?P<name>.+)\.\d+", re.DOTALL)
 
 @contextmanager
 def atomic_file(path: Path, *, mode: int = OWNER_AND_GROUP) -> Iterator[Path]:
-    """A draft beside `path` to write to; it takes the name of `path` if the block ends well, else it is removed.
+    """Yield a draft beside `path` to write to; rename it to `path` if the block succeeds, else remove it.
 
-    Draft and folder are on the disk before this returns, so that a power failure leaves no empty file under a good name
-    and takes none back. Drafts of the same file that killed writers left are removed first.
-    mode: permissions before the umask. What is exported is never for everybody; a copy of the database for its owner only.
+    Draft and folder are synced before this returns, so that a power failure leaves no empty file under the final name and
+    reverts no rename. Drafts of the same file from killed writers are removed first.
+    mode: permissions before the umask. Exports are never readable by everybody; a copy of the database only by its owner.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     drafts_sweep(path.parent, {path.name})
@@ -33,7 +33,7 @@ def atomic_file(path: Path, *, mode: int = OWNER_AND_GROUP) -> Iterator[Path]:
 
 @contextmanager
 def whole_files(directory: Path, names: Collection[str]) -> Iterator[Callable[[Path, bytes], Path]]:
-    """A function that writes whole files of those names into a folder, which is swept and synced once for all of them."""
+    """Yield a function that writes whole files of those names into a folder, which is swept and synced once for all."""
     directory.mkdir(parents=True, exist_ok=True)
     drafts_sweep(directory, names)
     yield _written
@@ -47,7 +47,7 @@ def _written(path: Path, body: bytes) -> Path:
 
 
 def drafts_sweep(directory: Path, names: Collection[str]) -> list[Path]:
-    """Remove the drafts of files of those names that nobody writes any more; returns them."""
+    """Remove abandoned drafts of files of those names; return their paths."""
     removed = []
     for entry in list(os.scandir(directory)):
         found = DRAFT.fullmatch(entry.name)
@@ -57,7 +57,7 @@ def drafts_sweep(directory: Path, names: Collection[str]) -> list[Path]:
 
 
 def _abandoned(draft: Path) -> bool:
-    """Remove a draft on which nobody holds a lock."""
+    """Remove a draft that no process has locked; return True if it was removed."""
     try:
         descriptor = os.open(draft, os.O_RDONLY | os.O_NOFOLLOW)
     except OSError:  # gone, or another person's: not ours to remove
@@ -81,6 +81,7 @@ def _draft(path: Path, mode: int) -> Iterator[Path]:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield draft
         os.fsync(descriptor)
+        # after fsync: a rename may reach the disk before the data, and leave an empty file after a power failure
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
@@ -88,7 +89,7 @@ def _draft(path: Path, mode: int) -> Iterator[Path]:
 
 
 def folder_sync(directory: Path) -> None:
-    """Have the names in a folder on the disk."""
+    """Sync the entries of a folder to disk."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

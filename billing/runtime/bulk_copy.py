@@ -1,4 +1,4 @@
-"""Writing many rows of one table at once with COPY: what a close stores is tens of thousands of rows."""
+"""Bulk inserts with COPY: a close stores tens of thousands of rows."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeVar
@@ -13,11 +13,11 @@ Instance = TypeVar("Instance", bound=models.Model)
 
 
 def rows_copy(model: type[models.Model], columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Insert rows (values in the order of `columns`) in the current transaction; constraints and triggers hold as ever.
+    """Insert rows with COPY in the current transaction; values in the order of `columns`. Constraints and triggers apply.
 
-    Raises what Django raises for the database's refusals.
+    Raises Django's database errors.
 
-    What Django fills in elsewhere (defaults, `auto_now`) is not filled in here: `columns` are all that have no default
+    Defaults that Django fills in (`default`, `auto_now`) are not filled in here: `columns` are all columns without a default
     in the database.
     """
     table, names = (connection.ops.quote_name(model._meta.db_table), map(connection.ops.quote_name, columns))
@@ -28,12 +28,12 @@ def rows_copy(model: type[models.Model], columns: Sequence[str], rows: Iterable[
 
 
 def instances_copy(model: type[Instance], number: int, instances: Iterable[Instance]) -> list[Instance]:
-    """Insert so many new objects of a model, with every field as `save` would write it; each has its primary key then.
+    """Insert new objects of a model with COPY, with every field as `save` would write it; set their primary keys.
 
-    They may be made while they are asked for: the database stores one while the next is made. What makes them asks the
-    database for nothing.
+    `instances` may be a generator: the database stores one while the next is built. The generator must not query the
+    database, whose connection is in COPY.
 
-    A JSON field of some size takes many times longer through `bulk_create`, which passes columns as arrays of text.
+    A large JSON field takes many times longer through `bulk_create`, which passes columns as arrays of text.
     """
     fields, made = model._meta.concrete_fields, list[Instance]()
     with connection.cursor() as cursor:
@@ -43,6 +43,7 @@ def instances_copy(model: type[Instance], number: int, instances: Iterable[Insta
         keys = cursor.fetchall()
 
     def rows() -> Iterator[list[Any]]:
+        # COPY returns no keys, so they were taken from the sequence first
         for instance, (key,) in zip(instances, keys, strict=True):
             instance.pk = key
             made.append(instance)
@@ -58,5 +59,5 @@ _encode = msgspec.json.Encoder(enc_hook=as_text).encode
 
 
 def _as_stored(value: Any) -> Any:
-    """JSON is encoded many times faster than by Django, to the same value: the database keeps neither spaces nor order."""
+    """Encode JSON many times faster than Django, to the same value: the database keeps neither spaces nor order."""
     return Jsonb(value.obj, dumps=_encode) if isinstance(value, Jsonb) else value

@@ -1,4 +1,4 @@
-"""The one text of a document, and its hash."""
+"""Canonical JSON text of a document, and its hash."""
 
 from hashlib import sha256
 from typing import Any
@@ -11,7 +11,7 @@ _canonical = msgspec.json.Encoder(order="sorted", enc_hook=as_text).encode
 
 
 def canonical_json(document: dict[str, Any]) -> str:
-    """The one text of a document: sorted keys, no spaces, UTF-8 as it is.
+    """Return the canonical text of a document: sorted keys, no spaces, UTF-8 unescaped.
 
     >>> canonical_json({"b": "1.00", "a": None})
     '{"a":null,"b":"1.00"}'
@@ -20,5 +20,5 @@ def canonical_json(document: dict[str, Any]) -> str:
 
 
 def document_hash(text: str) -> str:
-    """SHA-256 of the canonical text, hexadecimal."""
+    """Return the SHA-256 of the canonical text, hexadecimal."""
     return sha256(text.encode()).hexdigest()

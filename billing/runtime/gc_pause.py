@@ -1,4 +1,4 @@
-"""Pausing the collector of cyclic garbage while much is made that stays: the values of a month, the modules of a process."""
+"""Pause of the cyclic garbage collector during bulk allocation of long-lived values: data of a month, imported modules."""
 
 import gc
 from collections.abc import Iterator
@@ -7,9 +7,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """Hundreds of thousands of values that live until a month is billed hold no cycles, and yet would be searched for some
-    again and again, a quarter of the time that rating takes, or loading all modules. Where it is paused or off already it
-    stays so.
+    """Disable the collector in the block; leave it disabled if it was before.
+
+    Hundreds of thousands of values that live until a month is billed have no cycles, but would be searched again and again,
+    a quarter of the time that rating, or importing all modules, takes.
     """
     running = gc.isenabled()
     gc.disable()

@@ -1,4 +1,4 @@
-"""The home of an installation: where embedded services and generated secrets live."""
+"""Home of an installation: the directory of embedded services and generated secrets."""
 
 import errno
 import os
@@ -9,29 +9,29 @@ from typing import Final
 
 PROJECT = Path(__file__).resolve().parents[2]
 LEAST_SECRET: Final = 16
-"""Characters; `secret` makes 64, and who brings a secret of their own may have another length."""
+"""Shortest secret in characters; `secret` generates 64, secrets from elsewhere may have another length."""
 LOST_ANY: Final = "put back its copy from a backup of the home"
 LOST: Final = {
     "django-secret-key": f"{LOST_ANY}, or delete it: with a new one all sign in again and set up second factors anew",
     "valkey-password": "delete it: a new one is made",
 }
-"""What to do where a secret is empty or no text."""
+"""Advice for a secret that is empty or not text."""
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]*")
 
 
 class HomeError(Exception):
-    """The home cannot be used as it is; the text says which path and what to do about it."""
+    """Unusable home; the text names the path and the repair."""
 
 
 def home_dir() -> Path:
-    """`SUANPAN_HOME`, by default `.suanpan/` in the project."""
+    """Return `SUANPAN_HOME`, by default `.suanpan/` in the project."""
     return Path(os.environ.get("SUANPAN_HOME") or PROJECT / ".suanpan").expanduser().absolute()
 
 
 def secret(name: str, home: Path | None = None) -> str:
-    """A secret generated once per home; the first process writes it, every other reads the same.
+    """Return a secret, generated once per home by the first process; all others read the same.
 
-    name: lower-case letters, digits and hyphens; it is the name of a file only its owner may read.
+    name: lower-case letters, digits and hyphens; the name of a file that only its owner may read.
     Returns 64 characters of the URL-safe alphabet, so it fits into a database URL without quoting.
     Raises HomeError if the home cannot be read or written.
     """
@@ -52,9 +52,9 @@ def secret(name: str, home: Path | None = None) -> str:
 
 
 def make_home(home: Path) -> Path:
-    """The directory of an installation, made if missing; others may pass through it but not list it.
+    """Create the directory of an installation if missing; others may pass through it but not list it.
 
-    A server that runs under another account than its starter (root starts it) has to reach its data below.
+    A server that runs under another account than its starter (root starts it) has to reach its data in subdirectories.
     """
     try:
         if not home.is_dir():
@@ -65,7 +65,7 @@ def make_home(home: Path) -> Path:
 
 
 def explain(error: OSError, path: Path) -> str:
-    """One sentence for a person: what the system refused, where, and what to do."""
+    """Return one sentence for a person: the refusal of the system, the path, and the repair."""
     where = error.filename or path
     advice = {
         errno.ENOSPC: "free some space or set SUANPAN_HOME to a directory on another disk",
@@ -78,7 +78,7 @@ def explain(error: OSError, path: Path) -> str:
 
 
 def _generate(path: Path) -> None:
-    """Write a draft and link it to its name: a name appears with its whole content, and only the first link wins."""
+    """Write a draft and link it to its name, so that a name appears with its whole content, and only the first link wins."""
     make_home(path.parents[1])
     path.parent.mkdir(mode=0o700, exist_ok=True)
     draft = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
@@ -87,6 +87,7 @@ def _generate(path: Path) -> None:
             file.write(secrets.token_urlsafe(48))
             file.flush()
             os.fsync(file.fileno())
+        # link and not rename: it fails if another process was first, whose secret is already in use
         os.link(draft, path)
     except FileExistsError:
         return

@@ -1,4 +1,4 @@
-"""Reads of many rows: in the form in which the database holds them, and begun before what they find is needed."""
+"""Reads of many rows: in the binary format of the database, and started before their result is needed."""
 
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -19,16 +19,16 @@ _beside: Final[ContextVar["_Beside | None"]] = ContextVar("beside", default=None
 
 
 def rows_read(statement: str, parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:
-    """The rows of a statement with named parameters, in the current transaction; raises what Django raises.
+    """Return the rows of a statement with named parameters, in the current transaction; raises Django's errors.
 
-    To take numbers and times from the database's own form costs a fraction of taking them from text.
+    Binary numbers and times cost a fraction of parsing them from text.
     """
     with _asked(statement, parameters) as cursor:
         return cursor.fetchall()
 
 
 def rows_fetched(statement: str, parameters: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:
-    """The same, of which some thousand at a time become values: rows come by the million."""
+    """Yield the rows of a statement, converting some thousand at a time: there may be millions."""
     with _asked(statement, parameters) as cursor:
         while rows := cursor.fetchmany(FETCHED):
             yield from rows
@@ -43,11 +43,11 @@ def _asked(statement: str, parameters: Mapping[str, Any]) -> psycopg.Cursor[tupl
 
 @contextmanager
 def parallel_reads(snapshot: str | None = None) -> Iterator[None]:
-    """Run the reads that `deferred_query` begins inside on a connection of their own, one by one, while the caller goes on.
+    """Run the reads of `deferred_query` on a second connection, one by one, while the caller goes on.
 
-    For a caller that begins a transaction of its own and asks for nothing that it has written in it: what is read was
-    committed before. Within a transaction that is under way already, each read waits until it is asked for, unless that
-    transaction has exported its `snapshot`: then the reads see the same instant.
+    For a caller that begins a transaction of its own and reads nothing that it has written in it: the second connection sees
+    committed data only. Inside a running transaction each read waits until it is called, unless that transaction has
+    exported its `snapshot`: then the reads see the same snapshot.
     """
     if connection.in_atomic_block and snapshot is None:
         yield
@@ -62,7 +62,7 @@ def parallel_reads(snapshot: str | None = None) -> Iterator[None]:
 
 
 def _begin(snapshot: str | None) -> None:
-    """Let all reads of this thread see one instant."""
+    """Set the snapshot for all reads of this thread."""
     if snapshot is not None:
         connection.set_autocommit(False)
         with connection.cursor() as cursor:
@@ -71,7 +71,7 @@ def _begin(snapshot: str | None) -> None:
 
 
 class _Beside:
-    """The reads that wait for the one thread that runs them: in their order, but those that are needed last at the end."""
+    """Queue of reads for the one thread that runs them: in order, but checks only when no read waits."""
 
     def __init__(self, pool: ThreadPoolExecutor, snapshot: str | None) -> None:
         self._pool, self._numbers, self._snapshot, self._begun = pool, count(), snapshot, False
@@ -95,12 +95,12 @@ class _Beside:
 
 
 def deferred_query(read: Callable[Given, Found], *given: Given.args, **named: Given.kwargs) -> Callable[[], Found]:
-    """A read that may run already; called it gives what was found.  Raises what the read raises."""
+    """Start a read, if possible at once; return a function that waits for its result.  Raises the read's errors."""
     beside, asked = _beside.get(), partial(read, *given, **named)
     return cache(asked) if beside is None else beside.begin(asked, last=False)
 
 
 def deferred_check(read: Callable[Given, Found], *given: Given.args, **named: Given.kwargs) -> Callable[[], Found]:
-    """The same for what is needed last of all: it does not begin while another read waits."""
+    """Start a read that is needed last: it does not begin while another read waits."""
     beside, asked = _beside.get(), partial(read, *given, **named)
     return cache(asked) if beside is None else beside.begin(asked, last=True)

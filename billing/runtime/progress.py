@@ -1,7 +1,7 @@
-"""How far a close or an issue is: reported step by step to a listener, and kept with the operation for its page.
+"""Progress of a close or an issue: reported step by step to a listener, and stored with the operation for its page.
 
-What runs is one transaction, of which nobody sees anything before it ends. So the operation's row is written over a
-connection of its own; a progress report that is lost or late changes nothing.
+The work is one transaction, invisible to others before it ends. So the operation's row is written over a connection of
+its own; a progress report that is lost or late changes nothing.
 """
 
 import time
@@ -14,7 +14,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.utils.translation import gettext_noop
 
 ProgressCallback = Callable[[str, int, int], None]
-"""Called with a step, how many of its parts are done, and how many there are (0 where nobody counts)."""
+"""Callback with a step, the number of its finished parts, and of all parts (0 where unknown)."""
 STEPS: Final = {
     "look": gettext_noop("looking at every reconciliation"),
     "cut_off": gettext_noop("setting the cut-off"),
@@ -29,7 +29,7 @@ EVERY_S: Final = 0.5
 
 
 def no_progress(step: str, done: int, total: int) -> None:
-    """Where nobody listens."""
+    """Ignore progress."""
 
 
 def report_to_all(*listeners: ProgressCallback) -> ProgressCallback:
@@ -41,7 +41,7 @@ def report_to_all(*listeners: ProgressCallback) -> ProgressCallback:
 
 
 def throttled(listener: ProgressCallback, *, clock: Callable[[], float] = time.monotonic) -> ProgressCallback:
-    """The beginning and the end of each step, and between them at most one call in half a second."""
+    """Limit calls to the beginning and the end of each step, and between them one in half a second."""
     last: list[tuple[str, float]] = []
 
     def report_progress(step: str, done: int, total: int) -> None:
@@ -54,7 +54,8 @@ def throttled(listener: ProgressCallback, *, clock: Callable[[], float] = time.m
 
 @contextmanager
 def saved_with_operation(operation_id: int) -> Iterator[ProgressCallback]:
-    """A listener that writes the progress into the operation's row."""
+    """Yield a listener that writes the progress into the operation's row."""
+    # the caller's connection is inside the transaction of the work
     beside: BaseDatabaseWrapper = connection.copy()
 
     def report_progress(step: str, done: int, total: int) -> None:
@@ -72,6 +73,6 @@ def saved_with_operation(operation_id: int) -> Iterator[ProgressCallback]:
 
 
 def progress_text(step: str, done: int, total: int) -> str:
-    """One line for a terminal."""
+    """Format progress as one line for a terminal."""
     counted = f" {done:,} of {total:,}" if total else ""
     return f"{STEPS.get(step, step)}{counted}"

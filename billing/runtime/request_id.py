@@ -1,4 +1,4 @@
-"""The id of the request that is being answered: in every line of the log, in the audit log, and in the tasks it starts."""
+"""Request id: in every line of the log, in the audit log, and in the tasks that a request starts."""
 
 import re
 from collections.abc import Iterator
@@ -16,12 +16,12 @@ _numbers: Final = count(1)
 
 
 def request_id() -> str:
-    """The id of the request or task at hand; empty outside of both."""
+    """Return the id of the current request or task; "" outside of both."""
     return _current.get()
 
 
 def request_id_begin(given: str) -> str:
-    """Take the id that a proxy gave, or make one where it gave none that is well-formed; it holds for this context."""
+    """Set the id from a proxy, or a new one where that is not well-formed, for this context; return it."""
     chosen = given if WELL_FORMED.fullmatch(given) else f"{_process}{next(_numbers):012x}"
     _current.set(chosen)
     return chosen
@@ -29,7 +29,7 @@ def request_id_begin(given: str) -> str:
 
 @contextmanager
 def request_id_of(identifier: str) -> Iterator[None]:
-    """Within the block what happens belongs to this request; an empty id to none."""
+    """Set the request id for the block; "" for none."""
     token = _current.set(identifier)
     try:
         yield

@@ -1,13 +1,12 @@
-"""A sheet of a workbook (XLSX) -> rows of texts. A cell is taken exactly as it was typed, or refused with row and column.
+"""Reader of a sheet of a workbook (XLSX) into rows of texts. A cell is taken exactly as typed, or refused with its place.
 
-A workbook keeps numbers as binary floats, dates without a time zone, and formulas with a result that may be out of date:
+A workbook stores numbers as binary floats, dates without a time zone, and formulas with a possibly outdated result:
 
-- A float distinguishes every two decimals of at most 15 digits, so the shortest decimal of such a cell is what was typed.
-More
-  digits were computed, or typed and cut by the program (Excel keeps 15), and are refused.
+- A float distinguishes any two decimals of at most 15 digits, so the shortest decimal of such a cell is what was typed.
+  More digits were computed, or typed and cut by the program (Excel keeps 15), and are refused.
   Source: https://support.microsoft.com/en-us/office/excel-specifications-and-limits-1672b34d-7043-467e-8e27-269d656771c3
-- A number where a name belongs may have lost leading zeros.
-- Formulas, merged cells, errors and instants that are cells of dates are refused.
+- A number in a column of names may have lost leading zeros.
+- Formulas, merged cells, errors, and times in date cells are refused.
 """
 
 import warnings
@@ -27,22 +26,22 @@ from openpyxl.worksheet.formula import ArrayFormula, DataTableFormula
 from billing.runtime.tables import Columns, Row, TableError, check_header, place
 
 MAX_BYTES = 8 * 1024 * 1024
-"""Some 200,000 rows of usage, a gigabyte of cells."""
+"""Largest workbook: some 200,000 rows of usage, a gigabyte of cells."""
 
 DIGITS = 15
 """Significant decimal digits that a binary float keeps."""
 
 DAMAGED = (BadZipFile, InvalidFileException, zlib.error, LookupError, ValueError, TypeError, AttributeError, ArithmeticError,
            SyntaxError, EOFError)  # fmt: skip
-"""What openpyxl raises for files that are no workbook; it has no error of its own for them."""
+"""Exceptions of openpyxl for files that are no workbook; it has no error class for them."""
 
 
 class _CellError(ValueError):
-    """Why the value of a cell cannot be taken."""
+    """Reason why the value of a cell is refused."""
 
 
 def sheet_rows(path: Path, columns: Columns, sheet: str | None) -> Iterator[tuple[int, Row]]:
-    """The rows of a sheet with their numbers in it; rows without any value are left out.  Raises TableError."""
+    """Yield the rows of a sheet with their row numbers; rows without any value are left out.  Raises TableError."""
     rows = enumerate(_read_cells(path, sheet), start=1)
     _, first = next(rows, (1, None))
     if first is None:
@@ -57,7 +56,7 @@ def sheet_rows(path: Path, columns: Columns, sheet: str | None) -> Iterator[tupl
 
 
 def _read_cells(path: Path, sheet: str | None) -> list[list[Any]]:
-    """Every cell as the value that it has in the file: "" where it is empty, of a formula its text and not its result."""
+    """Return every cell with the value in the file: "" where it is empty, the text of a formula and not its result."""
     if path.stat().st_size > MAX_BYTES:
         raise TableError(
             f"{path}: is larger than {MAX_BYTES} bytes, and a workbook is read whole: save it as CSV or Parquet, "
@@ -125,7 +124,7 @@ def _typed(text: str) -> str | None:
 
 
 def _number(value: float, expected: bool) -> str:
-    """The decimal that was typed.
+    """Return the decimal that was typed.
 
     >>> _number(0.1, True), _number(5, True), _number(5e-07, True)
     ('0.1', '5', '0.0000005')

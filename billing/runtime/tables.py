@@ -1,8 +1,8 @@
-"""Tables that people hand over: CSV, CSV.gz, Parquet or XLSX -> rows of texts, each with its line.
+"""Reader of tables (CSV, CSV.gz, Parquet or XLSX) into rows of texts, each with its line.
 
-Every error names file, line or row, and column; an unknown column is refused by name, because what nobody reads would be
-lost. CSV and Parquet are read in parts, so a file may be larger than the memory. pandas would need all of it at once, and
-cannot say on which line of a CSV file a row begins, so it reads workbooks only (`billing.runtime.sheets`).
+Every error names file, line or row, and column; an unknown column is refused by name, because its data would be lost
+silently. CSV and Parquet are read in parts, so a file may be larger than the memory. pandas would need the whole file at
+once, and does not give the line of a CSV row, so it reads workbooks only (`billing.runtime.sheets`).
 """
 
 import csv
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 MAX_LINE = 1_000_000
-"""Longest line of a CSV file, in bytes; a longer one belongs to no such table."""
+"""Longest line of a CSV file, in bytes; a longer one is not of such a table."""
 
 SHEETS, PARQUET = ".xlsx", ".parquet"
 TABLES = (".csv", ".csv.gz", PARQUET, SHEETS)
@@ -25,12 +25,12 @@ Row = dict[str, str | None]
 
 
 class TableError(ValueError):
-    """One thing that is wrong with a table: file, line or row, column."""
+    """Error in a table: file, line or row, column."""
 
 
 @dataclass(frozen=True)
 class Columns:
-    """What a table may contain. In a sheet, `numbers` may be cells of numbers, and `days` dates without a time of day."""
+    """Columns of a table. In a sheet, `numbers` may be cells of numbers, and `days` dates without a time of day."""
 
     required: tuple[str, ...]
     optional: tuple[str, ...] = ()
@@ -39,7 +39,7 @@ class Columns:
 
 
 def is_table(path: Path) -> bool:
-    """Whether a file is named as a table.
+    """Return True if a file has the name of a table.
 
     >>> is_table(Path("prices.XLSX")), is_table(Path("usage.csv.gz")), is_table(Path("prices.yaml"))
     (True, True, False)
@@ -48,7 +48,7 @@ def is_table(path: Path) -> bool:
 
 
 def place(path: Path, number: int) -> str:
-    """A file with the line of a text, or the row of a sheet or a Parquet file.
+    """Format a file with the line of a text, or the row of a sheet or a Parquet file.
 
     >>> place(Path("usage.csv"), 3), place(Path("usage.xlsx"), 3)
     ('usage.csv line 3', 'usage.xlsx row 3')
@@ -57,7 +57,7 @@ def place(path: Path, number: int) -> str:
 
 
 def table_rows(path: Path, columns: Columns, sheet: str | None = None) -> Iterator[tuple[int, Row]]:
-    """The rows of a table with their numbers, one after the other; an empty cell is None.
+    """Yield the rows of a table with their numbers; an empty cell is None.
 
     `sheet` names a sheet of a workbook; its first one where it is None.  Raises TableError at the first wrong row.
     """
@@ -82,7 +82,7 @@ def table_rows(path: Path, columns: Columns, sheet: str | None = None) -> Iterat
 
 
 def check_header(path: Path, header: Sequence[str], columns: Columns) -> None:
-    """Refuse a header with an unknown, a repeated or a missing column."""
+    """Raise TableError for a header with an unknown, a repeated or a missing column."""
     known = (*columns.required, *columns.optional)
     first = place(path, 1)
     for name in header:
@@ -114,7 +114,7 @@ def _csv_rows(path: Path, columns: Columns) -> Iterator[tuple[int, Row]]:
 
 
 class _Lines:
-    """Lines of a binary file as text; bounded in length, with the line of a wrong byte."""
+    """Iterator over the lines of a binary file as text; limits their length and reports the line of a wrong byte."""
 
     def __init__(self, binary: Any, path: Path) -> None:
         self.binary, self.path, self.number = binary, path, 0
@@ -130,6 +130,7 @@ class _Lines:
         if len(line) > MAX_LINE:
             raise TableError(f"{self.path} line {self.number}: longer than {MAX_LINE} bytes")
         try:
+            # Excel begins a CSV file with a byte order mark, which would be part of the first column's name
             text: str = line.decode("utf-8-sig" if self.number == 1 else "utf-8")
         except UnicodeDecodeError as error:
             raise TableError(f"{self.path} line {self.number}: not UTF-8 at byte {error.start}") from error
@@ -164,7 +165,7 @@ def _parquet_rows(path: Path, columns: Columns) -> Iterator[tuple[int, Row]]:
 
 
 def _value_text(name: str, value: object, columns: Columns, where: str) -> str | None:
-    """A value of a Parquet file as text. What a name cannot be is refused: NaN would be one, and 7.0 another than 7."""
+    """Convert a value of a Parquet file to text; refuse floats as names: NaN would be a name, and 7.0 another one than 7."""
     if value is None or value == "":
         return None
     if isinstance(value, datetime):

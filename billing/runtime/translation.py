@@ -1,4 +1,4 @@
-"""Sentences of services in the language of a page. Everything else shows them as they are, in English."""
+"""Translation of messages of services to the language of a page. Other users show them in English."""
 
 from django.utils.translation import gettext, ngettext
 
@@ -6,9 +6,9 @@ from metering.messages import Message
 
 
 def translated(text: object) -> str:
-    """A message, or that of an error, in the language in force, its values too; any other text as it is.
+    """Translate a message, or that of an error, to the active language, with its values; return other text unchanged.
 
-    A sentence that the catalogue lacks stays English; it is never hidden.
+    A sentence missing from the catalogue stays English.
     """
     message = Message.of(text)
     if message.singular:
