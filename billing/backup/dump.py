@@ -1,4 +1,4 @@
-"""Taking a backup: the dump and its manifest see the same instant, whatever is written meanwhile."""
+"""Taking of backups: the dump and its manifest use one snapshot, so that writes in the meantime are in neither."""
 
 import json
 import os
@@ -24,20 +24,20 @@ STEPS = 3
 
 
 class NoLedgerError(LookupError):
-    """A database that Suanpan's schema was never brought to."""
+    """Database without the tables of Suanpan."""
 
 
 def manifest_path(path: Path) -> Path:
-    """The manifest of a dump is beside it."""
+    """Return the path of a dump's manifest, beside the dump."""
     return path.with_name(f"{path.name}.json")
 
 
 def backup_take(
     *, path: Path, now: datetime, jobs: int = 1, advance: Callable[[int], None] = lambda _: None
 ) -> dict[str, Any]:
-    """Dump the database to `path` and write its manifest beside it; returns the manifest.
+    """Dump the database to `path` and write its manifest beside it; return the manifest.
 
-    jobs: tables that are read at a time; with more than one, `path` becomes a folder. Both are readable by their owner only.
+    jobs: tables that are read concurrently; with more than one, `path` becomes a folder. Only the owner may read the files.
     Raises NoLedgerError, ProgramError, ProgramFailedError, OSError.
     """
     with closing(server_connection(autocommit=False)) as ledger:
@@ -47,6 +47,7 @@ def backup_take(
         except psycopg.errors.UndefinedTable as error:
             raise NoLedgerError("this database has no ledger: run `manage.py migrate`") from error
         advance(1)
+        # pg_dump joins this transaction's snapshot: the facts above and the dump are of the same rows
         (snapshot,) = ledger.execute("SELECT pg_export_snapshot()").fetchone() or ("",)
         version = ledger.info.server_version
         form = ("--format=custom",) if jobs == 1 else ("--format=directory", f"--jobs={jobs}")
@@ -65,7 +66,7 @@ def backup_take(
 
 @contextmanager
 def _new_folder(path: Path) -> Iterator[Path]:
-    """A name to write a folder to, which takes the name of `path` if the block ends well; nothing there is replaced."""
+    """Yield a draft name for a folder, and rename it to `path` if the block succeeds; an existing `path` is not replaced."""
     if path.exists():
         raise FileExistsError(EEXIST, "already exists", str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -82,7 +83,7 @@ def _files(path: Path) -> list[Path]:
 
 
 def digest_of(path: Path) -> str:
-    """SHA-256 of a file, or of the names and digests of a folder's files; hexadecimal."""
+    """Return the SHA-256 of a file, or of the names and digests of a folder's files; hexadecimal."""
     if path.is_dir():
         return sha256("".join(f"{file.name} {digest_of(file)}\n" for file in _files(path)).encode()).hexdigest()
     with path.open("rb") as file:
@@ -90,7 +91,7 @@ def digest_of(path: Path) -> str:
 
 
 def backups_expire(*, beside: Path, before: datetime) -> list[Path]:
-    """Delete the backups that lie beside this one and were taken before then; returns them. What has no manifest stays."""
+    """Delete backups in the folder of `beside` that were taken before a time; return them. Files without manifest stay."""
     gone = []
     for manifest in sorted(beside.parent.glob("*.json")):
         path = manifest.with_name(manifest.name.removesuffix(".json"))
@@ -102,7 +103,7 @@ def backups_expire(*, beside: Path, before: datetime) -> list[Path]:
 
 
 def _taken_at(manifest: Path) -> datetime | None:
-    """When it was taken; None for a file that is no manifest of ours."""
+    """Return the time of a backup; None for a file that is not such a manifest."""
     try:
         facts = json.loads(manifest.read_bytes())
     except ValueError:

@@ -1,6 +1,6 @@
-"""What a ledger says about itself: rows, totals and chains, read alike from the living database and a restored one.
+"""Facts of a ledger for comparison: rows, totals and chains, read alike from the production and a restored database.
 
-Plain SQL on a connection that is handed in, so that both sides of the comparison are one computation.
+The functions run plain SQL on a given connection, so that both sides are computed by the same statements.
 """
 
 import json
@@ -36,7 +36,7 @@ DOCUMENTS = """SELECT 'invoice' AS kind, i.issuer, i.fiscal_year, i.sequence, i.
 
 
 def ledger_facts(ledger: Connection[Any]) -> dict[str, Any]:
-    """Rows per table, totals per period, heads of the chains, sums of usage; JSON values, numbers as text."""
+    """Return rows per table, totals per period, heads of the chains, sums of usage; JSON values, numbers as text."""
     rows = {}
     for (table,) in ledger.execute(TABLES).fetchall():
         (rows[table],) = ledger.execute(SQL("SELECT count(*) FROM {}").format(Identifier(table))).fetchone() or (0,)
@@ -64,14 +64,14 @@ def _audit_head(ledger: Connection[Any]) -> dict[str, Any]:
 
 
 def _shown(value: Any) -> Any:
-    """As JSON keeps it: a total exactly, an instant in UTC."""
+    """Convert a value for JSON: a total exactly, an instant in UTC."""
     if isinstance(value, Decimal):
         return format(value, "f")
     return value.astimezone(UTC).isoformat() if isinstance(value, datetime) else value
 
 
 def differences(expected: Any, found: Any, where: str = "") -> list[str]:
-    """Every leaf in which two facts differ, by its path."""
+    """Return every leaf in which two facts differ, with its path."""
     if isinstance(expected, dict) and isinstance(found, dict):
         names = sorted(expected.keys() | found.keys())
         return [
@@ -83,8 +83,9 @@ def differences(expected: Any, found: Any, where: str = "") -> list[str]:
 
 
 def broken_documents(ledger: Connection[Any]) -> tuple[int, list[str]]:
-    """How many documents are issued, and what is wrong with them: hash, chain, number, total, gaps."""
+    """Return the number of issued documents, and their defects: hash, chain, number, total, gaps."""
     rows = ledger.execute(DOCUMENTS).fetchall()
+    # a hash chain alone does not show that its last documents are missing: the heads of the series do
     heads = {row[:3]: row[3:] for row in ledger.execute(CHAINS).fetchall()}
     found: list[str] = []
     for series, group in groupby(rows, key=lambda row: row[:3]):

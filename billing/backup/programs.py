@@ -1,4 +1,4 @@
-"""PostgreSQL's own programs: which to run, and how to reach the server without showing a password."""
+"""PostgreSQL's client programs: the choice of a version, and access to the server without a visible password."""
 
 import os
 import shutil
@@ -20,22 +20,22 @@ SYSTEM_POSTGRES = Path("/usr/lib/postgresql")
 
 
 class ProgramError(Exception):
-    """No program that fits, or connection facts that cannot be handed to one."""
+    """Missing client program, or connection parameters that cannot be passed to one."""
 
 
 class ProgramFailedError(Exception):
-    """A program of PostgreSQL ended with an error; the text is the end of its output."""
+    """Client program that ended with an error; the text is the end of its output."""
 
 
 def whole_number(text: str) -> int:
-    """A count of an option, 1 or more.  Raises ValueError."""
+    """Parse the count of an option, 1 or more.  Raises ValueError."""
     if (number := int(text)) < 1:
         raise ValueError(text)
     return number
 
 
 def server_parameters(database: str | None = None) -> dict[str, str]:
-    """How this process reaches its server, as libpq names it; `database` instead of its own."""
+    """Return the connection parameters of this process by their libpq names; with `database` instead of its own."""
     facts = connection.settings_dict
     named = {"dbname": database or facts["NAME"], "user": facts["USER"], "host": facts["HOST"], "port": facts["PORT"]}
     found = {**facts["OPTIONS"], **{name: str(value) for name, value in named.items() if value}}
@@ -43,9 +43,9 @@ def server_parameters(database: str | None = None) -> dict[str, str]:
 
 
 def server_connection(database: str | None = None, *, autocommit: bool) -> psycopg.Connection[tuple[Any, ...]]:
-    """A connection of its own to this process's server, to be closed by the caller; `database` instead of its own.
+    """Open a new connection to this process's server, to be closed by the caller; to `database` instead of its own.
 
-    Raises ProgramError where a pooler answers instead: what pg_dump sets in a session would meet the next client of it.
+    Raises ProgramError where a pooler answers instead: session settings of pg_dump would leak to its next client.
     """
     ledger = psycopg.connect(make_conninfo(**server_parameters(database)), autocommit=True)
     (process,) = ledger.execute("SELECT pg_backend_pid()").fetchone() or (0,)
@@ -59,7 +59,7 @@ def server_connection(database: str | None = None, *, autocommit: bool) -> psyco
 def run(program: str, *arguments: str, database: str | None = None) -> None:
     """Run `pg_dump` or `pg_restore` on this server.  Raises ProgramError, ProgramFailedError.
 
-    Everybody on the machine may read a command line, so the password goes by the environment.
+    The password is passed in the environment: everybody on the machine may read a command line.
     """
     parameters = server_parameters(database)
     password = parameters.pop("password", None)
@@ -74,7 +74,7 @@ def run(program: str, *arguments: str, database: str | None = None) -> None:
 
 
 def find(program: str) -> Path:
-    """`program` of the server's major version, else of the next newer one: an older one does not know its catalogue.
+    """Return the path of `program` in the server's major version, else the next newer one: older ones refuse the server.
 
     Raises ProgramError.
     """

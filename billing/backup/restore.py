@@ -1,4 +1,4 @@
-"""Proving a backup: restore it into a scratch database of the same server, compare, and drop the scratch database."""
+"""Proof of a backup: restore it into a scratch database of the same server, compare, and drop the scratch database."""
 
 import json
 import secrets
@@ -24,12 +24,12 @@ SESSIONS_END = """
 
 
 class ManifestError(ValueError):
-    """A manifest that is not there or is none of ours."""
+    """Manifest that is missing, or not of this format."""
 
 
 @dataclass
 class Checked:
-    """What a restore showed; `problems` is empty where the backup holds."""
+    """Result of a check; `problems` is empty where the backup is proven."""
 
     manifest: dict[str, Any]
     documents: int = 0
@@ -37,7 +37,7 @@ class Checked:
 
 
 def restore_check(*, path: Path, jobs: int = 1, advance: Callable[[int], None] = lambda _: None) -> Checked:
-    """Restore a backup beside the living database, `jobs` tables at a time, and prove it; nothing of it stays.
+    """Restore a backup into a scratch database, `jobs` tables at a time, prove it, and drop the database.
 
     Raises ManifestError, ProgramError, OSError, psycopg.Error where the server refuses a scratch database.
     """
@@ -63,7 +63,7 @@ def restore_check(*, path: Path, jobs: int = 1, advance: Callable[[int], None] =
 
 
 def running_check(*, path: Path | None) -> Checked:
-    """Prove the database of this process, restored by other means; with a backup's `path` also that it is the same.
+    """Prove the database of this process, restored by other means; with a backup's `path` also that both are the same.
 
     Raises ManifestError, ProgramError.
     """
@@ -81,7 +81,7 @@ def _prove(restored: Connection[Any], checked: Checked) -> None:
 
 
 def manifest_read(path: Path) -> dict[str, Any]:
-    """The manifest beside a dump.  Raises ManifestError."""
+    """Read the manifest beside a dump.  Raises ManifestError."""
     beside = manifest_path(path)
     try:
         manifest = json.loads(beside.read_bytes())
@@ -96,7 +96,7 @@ def manifest_read(path: Path) -> dict[str, Any]:
 
 @contextmanager
 def scratch_database() -> Iterator[str]:
-    """A new, empty database of the same server, dropped however the block ends."""
+    """Create an empty database on the same server for the block, and drop it however the block ends."""
     name = SCRATCH + secrets.token_hex(6)
     with closing(server_connection(autocommit=True)) as server:
         server.execute(SQL("CREATE DATABASE {} TEMPLATE template0").format(Identifier(name)))

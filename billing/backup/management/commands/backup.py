@@ -1,4 +1,4 @@
-"""`manage.py backup --out FILE`"""
+"""Command `manage.py backup --out FILE`."""
 
 from argparse import ArgumentParser
 from datetime import timedelta
@@ -50,7 +50,7 @@ class Command(AppCommand):
 
 
 def _note(actor: str, out: Path, manifest: dict[str, Any]) -> None:
-    """In the audit log; a standby server, of which a backup may be taken too, has none to write to."""
+    """Record a backup in the audit log; a standby server, which may be backed up too, cannot be written to."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_is_in_recovery()")
         (is_standby,) = cursor.fetchone()

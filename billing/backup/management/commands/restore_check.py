@@ -1,4 +1,4 @@
-"""`manage.py restore_check FILE`, or `--running` for a server that was restored by other means."""
+"""Command `manage.py restore_check FILE`, or `--running` for a server that was restored by other means."""
 
 import signal
 import sys
@@ -76,7 +76,7 @@ class Command(AppCommand):
 
 
 def _note(file: Path, checked: Checked) -> None:
-    """The living ledger notes that a backup was proven; a server that is there for restoring has none."""
+    """Record a proven backup in the audit log of the production ledger; a server used only for restores has none."""
     if not checked.problems and AuditEntry._meta.db_table in connection.introspection.table_names():
         proven = {"taken_at": checked.manifest.get("taken_at"), "sha256": checked.manifest["sha256"]}
         audit_record(actor=operator(None, needed=False), action="backup_prove", subject=file.name, detail=proven)
@@ -84,7 +84,7 @@ def _note(file: Path, checked: Checked) -> None:
 
 @contextmanager
 def _ended_in_order() -> Iterator[None]:
-    """A request to end drops the scratch database first."""
+    """Turn SIGTERM into SystemExit in the block, so that the scratch database is dropped first."""
     before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
     try:
         yield
