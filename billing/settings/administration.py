@@ -1,4 +1,4 @@
-"""Django's administration as an application, with our site."""
+"""Django admin with a custom site."""
 
 from importlib import import_module
 
@@ -10,6 +10,6 @@ class AdministrationConfig(AdminConfig):
     default_site = "billing.tenancy.administration.Administration"
 
     def ready(self) -> None:
-        """Find the tables, and give them their words."""
+        """Discover the admin classes, and set the labels of their tables."""
         super().ready()
         import_module("billing.tenancy.administration").words_given(admin.site)

@@ -2,7 +2,7 @@ from django.apps import AppConfig
 
 
 class SettingsConfig(AppConfig):
-    """Makes Celery's application current, and follows sign-ins."""
+    """App that makes Celery's application current, and connects the signals of sign-ins."""
 
     name = "billing.settings"
 

@@ -1,4 +1,4 @@
-"""OpenID Connect Back-Channel Logout: the provider says that a session of its own has ended, and ours end with it.
+"""OpenID Connect Back-Channel Logout: the provider reports the end of its session, and sessions here end with it.
 
 Source: https://openid.net/specs/openid-connect-backchannel-1_0.html, sections 2.4 to 2.8.
 """
@@ -26,19 +26,19 @@ from billing.tenancy.audit import audit_record
 from billing.tenancy.open_sessions import sessions_end
 
 AT_PROVIDER: Final = "identity_provider"
-"""Key of a session: the person and the session at the provider, by which a logout token names it."""
+"""Session key of the person and the session at the provider, by which a logout token names it."""
 LOGOUT: Final = "http://schemas.openid.net/event/backchannel-logout"
 FAILED: Final = "logout_token_failed"
-"""Its limit is in ACCOUNT_RATE_LIMITS."""
+"""Rate limit action; its limit is in ACCOUNT_RATE_LIMITS."""
 MAX_AGE_S, MAX_CHARACTERS = 300, 16_384
 
 
 class LogoutTokenError(Exception):
-    """A logout token that proves nothing."""
+    """Invalid logout token."""
 
 
 def provider_session_remember(request: HttpRequest, sociallogin: SocialLogin) -> None:
-    """Note which session at the provider a sign-in belongs to, before it is over: it may wait for a second factor."""
+    """Store the session id of the provider before the sign-in is complete, since it may wait for a second factor."""
     claims = sociallogin.account.extra_data["id_token"]
     request.session[AT_PROVIDER] = {"sub": claims["sub"], "sid": claims.get("sid")}
 
@@ -46,9 +46,9 @@ def provider_session_remember(request: HttpRequest, sociallogin: SocialLogin) ->
 @csrf_exempt
 @require_POST
 def backchannel_logout(request: HttpRequest) -> HttpResponse:
-    """End the sessions that a logout token names; 400 for one that does not hold, as the standard asks.
+    """End the sessions that a logout token names; return 400 for an invalid one, as the standard asks.
 
-    Only false ones are counted: the provider may end thousands of sessions at a time.
+    Only invalid tokens count for the rate limit: the provider may end thousands of sessions at a time.
     """
     if not ratelimit.consume(request, action=FAILED, dry_run=True):
         return _refused(429, "too_many_requests", "too many false logout tokens from this address")
@@ -69,7 +69,7 @@ def _refused(status: int, error: str, why: str) -> JsonResponse:
 
 
 def _sessions_end(sub: str | None, sid: str | None) -> None:
-    """End the session `sid` of the provider, or every one of the person `sub` where no session is named."""
+    """End the session `sid` of the provider, or every session of the person `sub` where no session is named."""
 
     def ends(_: int, session: Mapping[str, Any]) -> bool:
         ours = session.get(AT_PROVIDER)
@@ -88,20 +88,21 @@ def _sessions_end(sub: str | None, sid: str | None) -> None:
 
 
 def _claims(request: HttpRequest, token: str) -> dict[str, Any]:
-    """The claims of a logout token that holds and was not used before.  Raises LogoutTokenError, jwt.PyJWTError."""
+    """Return the claims of a valid logout token that was not used before.  Raises LogoutTokenError, jwt.PyJWTError."""
     adapter = OpenIDConnectOAuth2Adapter(request, PROVIDER_ID)
     if not token or len(token) > MAX_CHARACTERS:
         raise LogoutTokenError("logout_token is missing or too long")
     claims = signed_claims(adapter, token, needed=("jti", "events"))
     _check(claims)
     used = "logout-token-" + sha256(f"{claims['iss']} {claims['jti']}".encode()).hexdigest()
+    # `add` is atomic: of two requests with one token only the first is accepted
     if not cache.add(used, True, timeout=MAX_AGE_S + 2 * LEEWAY_S):
         raise LogoutTokenError("this logout token was used before")
     return claims
 
 
 def _check(claims: dict[str, Any]) -> None:
-    """What makes a signed token a logout token that is new.  Raises LogoutTokenError."""
+    """Raise LogoutTokenError unless the claims are those of a recent logout token."""
     events = claims["events"]
     if not isinstance(events, dict) or not isinstance(events.get(LOGOUT), dict):
         raise LogoutTokenError("events does not name a back-channel logout")

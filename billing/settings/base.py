@@ -1,11 +1,11 @@
-"""Settings from the environment (12-factor), safe when nothing is set.
+"""Settings from environment variables (12-factor), with safe defaults.
 
 | Variable | Meaning | Default |
 |---|---|---|
 | DATABASE_URL | postgresql://user:password@host:port/name of the application; host:port,host:port | embedded PostgreSQL |
 | DATABASE_OWNER_URL | the same with the role that owns the tables, for `migrate` and `restore_check` | none: DATABASE_URL |
-| DATABASE_REPLICA_URL | the same at a streaming replica, which pages that only show then read | none: the primary |
-| DATABASE_REPLICA_MAX_LAG_SECONDS | how far the replica may be behind; beyond it pages read the primary | 10 |
+| DATABASE_REPLICA_URL | the same for a streaming replica, which read-only pages then use | none: the primary |
+| DATABASE_REPLICA_MAX_LAG_SECONDS | largest lag of the replica; beyond it pages read the primary | 10 |
 | DATABASE_DISK_BYTES | size of the disk of the database, for the alarm before it is full; 0: not watched | 0 |
 | BROKER_URL | redis://... or amqp://... | embedded Valkey of SUANPAN_HOME |
 | SECRET_KEY | signing key | generated once per home |
@@ -15,42 +15,42 @@
 | SECURE_COOKIES | 1 behind TLS | 0 |
 | SUANPAN_DEBUG | 1 for tracebacks in the browser | 0 |
 | LOG_LEVEL | DEBUG, INFO, WARNING or ERROR | WARNING |
-| LOG_FORMAT | line, or json: one object a line, with the id of the request; the images set json | line |
+| LOG_FORMAT | line, or json: one object per line, with the request id; the images set json | line |
 | OTEL_EXPORTER_OTLP_ENDPOINT | OpenTelemetry collector that gets traces: http://collector:4318 | none: no traces |
 | STATIC_ROOT | where `collectstatic` puts files | staticfiles/ |
 | INGEST_MAX_BYTES | largest body of a usage endpoint | 16777216 |
-| INGEST_MAX_INFLIGHT_BYTES | bytes of bodies that one web process takes in at a time, then 503 | 67108864 |
-| INGEST_MAX_CONNECTIONS | connections that one web worker keeps open at a time, then 503 | 4096 |
+| INGEST_MAX_INFLIGHT_BYTES | bytes of bodies that one web process buffers at a time, then 503 | 67108864 |
+| INGEST_MAX_CONNECTIONS | open connections of one web worker, then 503 | 4096 |
 | WEB_WORKERS | web workers of one host | 2 |
-| WEB_THREADS | threads of one web worker that answer | 16 |
-| FUTURE_TOLERANCE_SECONDS | how far ahead of the clock a reported instant may lie | 86400 |
+| WEB_THREADS | request threads of one web worker | 16 |
+| FUTURE_TOLERANCE_SECONDS | largest lead of a reported instant over the clock | 86400 |
 | TOKEN_STORE | clickhouse://host:port,host:port/database keeps token records; `;` between shards | none: PostgreSQL |
 | TOKEN_RETENTION_MONTHS | whole months after which `usage_drop` removes sealed token records; 0: never | 0 |
 | PRICE_NOTICE_BUSINESS_DAYS | notice that a price change should have; shorter is shown and recorded, not refused | 10 |
 | FISCAL_YEAR_START | month with which a fiscal year begins, 1 to 12; it is named by the year in which it ends | 1 |
 | EVENT_NAMINGS | JSON: type of event -> names of its data's fields, see `metering.gateways.naming` | litellm_tokens |
 | OTLP_CONSUMERS | attributes, `,` between: the first that a span has is its consumer | suanpan.consumer,user.id,enduser.id |
-| ESTIMATES_FROM | sources, `,` between, of which a gateway's guesses are billed; `*`: all | none: guesses go to quarantine |
-| CACHE_URL | redis://... that keeps the reservations of budgets; needed where BROKER_URL is amqp://... | BROKER_URL |
+| ESTIMATES_FROM | sources, `,` between, whose estimates are billed; `*`: all | none: estimates go to quarantine |
+| CACHE_URL | redis://... for budget reservations; needed where BROKER_URL is amqp://... | BROKER_URL |
 | DEFAULT_LANGUAGE | en or zh-hans: alerts to recipients without a language, pages where the browser asks for neither | en |
 | ALERT_MAIL_URL | mail server for alerts, an Apprise address: mailtos://user:password@host?from=a@b | none: no mail |
 | MAIL_URL | mail server for documents: smtp+tls://user:password@host:port, also smtp://, smtps:// | none: no mail |
-| MAIL_FROM | the address that documents and links to reset a password come from | none, needed with MAIL_URL |
+| MAIL_FROM | sender address of documents and of links to reset a password | none, needed with MAIL_URL |
 | AUDIT_ANCHOR | places for the head of the audit log: file:///path, syslog://host, https://..., s3://bucket/prefix | none |
-| PORTAL_URL | where people reach the portal, for links in mails: https://billing.example.com | none: no link |
+| PORTAL_URL | public address of the portal, for links in mails: https://billing.example.com | none: no link |
 | OIDC_SERVER_URL, OIDC_CLIENT_ID, OIDC_CLIENT_SECRET | the identity provider (OpenID Connect); all three or none | none |
-| OIDC_NAME | what the sign-in button calls it | Single sign-on |
-| OIDC_SCOPES | what is asked of it, separated by blanks | openid profile email |
-| OIDC_SUBJECT_CLAIM | claim that names a person for ever | sub |
+| OIDC_NAME | its name on the sign-in button | Single sign-on |
+| OIDC_SCOPES | requested scopes, separated by blanks | openid profile email |
+| OIDC_SUBJECT_CLAIM | claim that identifies a person permanently | sub |
 | OIDC_GROUPS_CLAIM | claim that lists a person's groups; none: only SCIM does | groups |
 | OIDC_ROLES | JSON: group -> role, or role:team; see `docs/identity.md` | {} |
 | OIDC_SECOND_FACTOR | its claims that count as a second factor: acr:VALUE,amr:VALUE | none: any sign-in does |
 | REQUIRE_TWO_FACTOR | 1: people need a second factor, of their own or of the identity provider | 0 |
-| SESSION_HOURS, SESSION_IDLE_MINUTES | how long a session lasts at most, and without a request | 8, 60 |
+| SESSION_HOURS, SESSION_IDLE_MINUTES | longest session, and longest time without a request | 8, 60 |
 | SIGN_INS_PER_MINUTE | attempts to sign in of one address, then 429; 0: no limit | 30 |
 | INVALID_TOKENS_PER_MINUTE | API tokens of one address that are not valid, then 429; 0: no limit | 60 |
-| TRUSTED_PROXIES | how many proxies of yours stand before the web workers | 0 |
-| LITELLM_CONSUMER | what names the consumer of a LiteLLM payload, first found: team_id, hash, alias, ... | team_id,hash |
+| TRUSTED_PROXIES | number of your proxies before the web workers | 0 |
+| LITELLM_CONSUMER | fields of a LiteLLM payload for the consumer, first found: team_id, hash, alias, ... | team_id,hash |
 """
 
 import os
@@ -103,7 +103,7 @@ def _list(name: str, default: str = "") -> list[str]:
 
 
 def _cache(url: str, broker: str) -> str:
-    """The Valkey that keeps reservations: its own, or the broker where that is one."""
+    """Return the URL of the Valkey for reservations: CACHE_URL, or the broker if it is Redis or Valkey."""
     chosen = url or broker
     if chosen and urlsplit(chosen).scheme not in ("redis", "rediss", "unix"):
         name = "CACHE_URL" if url else "BROKER_URL"
@@ -115,13 +115,13 @@ def _cache(url: str, broker: str) -> str:
 
 
 REPLICA_VANISHED = {**VANISHED, "connect_timeout": "2", "tcp_user_timeout": "5000"}
-"""A replica that vanished without a word is noticed while somebody waits for a page."""
+"""libpq parameters that detect an unreachable replica within seconds, while a reader waits for a page."""
 
 
 def _beside(
     url: str, variable: str, application: dict[str, Any], unless_given: Mapping[str, str] = VANISHED
 ) -> dict[str, Any] | None:
-    """Another connection to the application's database, if there is one."""
+    """Read another connection to the application's database; None without `url`."""
     if not url:
         return None
     found = read_database(url, variable, unless_given)
@@ -131,7 +131,7 @@ def _beside(
 
 
 def _owner(url: str, application: dict[str, Any]) -> dict[str, Any] | None:
-    """The connection of the owner of the tables, if there is one beside the application's."""
+    """Read the connection of the owner of the tables; None without `url`."""
     owner = _beside(url, "DATABASE_OWNER_URL", application)
     if owner is not None and owner["USER"] == application["USER"]:
         raise ImproperlyConfigured("DATABASE_OWNER_URL and DATABASE_URL name the same role: use two, or only the second")
@@ -407,7 +407,7 @@ CELERY_BROKER_TRANSPORT_OPTIONS = (
 CELERY_TASK_PUBLISH_RETRY = False
 CELERY_TIMEZONE = "UTC"
 CACHE_STATEMENTS_ABOVE_LINES = 2_000
-"""Lines and verdicts from which on pages show the last assessment of a month, which the scheduler makes, and its time."""
+"""Number of lines and verdicts above which pages show the scheduler's last assessment of a month, and its time."""
 
 CELERY_BEAT_SCHEDULE = {
     "heartbeat": {"task": "billing.monitoring.tasks.heartbeat", "schedule": 30.0},

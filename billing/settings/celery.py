@@ -1,4 +1,4 @@
-"""The Celery application. The broker carries wake-up calls only: what is to be done is in the database."""
+"""Celery application. The broker carries wake-up calls only: the work itself is in the database."""
 
 import os
 import sys
@@ -25,14 +25,14 @@ _belonging: dict[str, ExitStack] = {}
 
 @before_task_publish.connect(dispatch_uid="id of the request")
 def _pass_on(headers: dict[str, Any], **_: Any) -> None:
-    """A task carries the id of the request that started it."""
+    """Add the request id to a task's headers."""
     if identifier := request_id():
         headers["request_id"] = identifier
 
 
 @task_prerun.connect(dispatch_uid="id of the request")
 def _begin(task_id: str, task: Task, **_: Any) -> None:
-    """What a task does belongs to the request that started it, or to none."""
+    """Set the request id of a task to that of the request that started it."""
     belonging = _belonging[task_id] = ExitStack()
     belonging.enter_context(request_id_of(task.request.get("request_id") or ""))
 
@@ -49,7 +49,7 @@ if settings.LOG_FORMAT == "json":
 
     @setup_logging.connect(dispatch_uid="JSON lines")
     def _log_as_json(loglevel: int, **_: Any) -> None:
-        """Celery leaves the log as our settings have it."""
+        """Keep the log configuration of the settings instead of Celery's."""
         dictConfig(settings.LOGGING)
         getLogger("celery").setLevel(loglevel)
 

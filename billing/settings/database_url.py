@@ -1,7 +1,7 @@
-"""The address of the database, as libpq reads it.
+"""Parsing of the database address, by libpq.
 
-Nothing that we keep in a session may be needed by the next statement: a pooler that shares connections between transactions
-gives that to another session. So cursors live in the client, and no statement is prepared by name.
+No statement may depend on state of the session: a pooler that shares connections between transactions gives the session
+to other clients. So cursors are client-side, and no statement is prepared by name.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from psycopg.conninfo import conninfo_to_dict
 VANISHED: Final = {
     "connect_timeout": "5", "tcp_user_timeout": "10000", "keepalives_idle": "10", "keepalives_interval": "5",
 }  # fmt: skip
-"""A server that vanished without a word is noticed within seconds; the system alone takes a quarter of an hour."""
+"""libpq parameters that detect an unreachable server within seconds; the system's defaults take a quarter of an hour."""
 OF_DJANGO = {"dbname": "NAME", "user": "USER", "password": "PASSWORD", "host": "HOST", "port": "PORT"}
 UNREADABLE = (
     "is no address of PostgreSQL, such as postgresql://user:password@host:5432/name?sslmode=verify-full, or it"
@@ -23,9 +23,9 @@ UNREADABLE = (
 
 
 def read_database(url: str, variable: str = "DATABASE_URL", unless_given: Mapping[str, str] = VANISHED) -> dict[str, Any]:
-    """Django's settings of a database, from postgresql://user:password@host:port,host:port/name?parameter=value.
+    """Return Django's settings of a database, from postgresql://user:password@host:port,host:port/name?parameter=value.
 
-    Several hosts are tried in their order. unless_given: parameters of libpq that hold where the address does not name them.
+    Several hosts are tried in their order. unless_given: default libpq parameters, which the address may override.
     Raises ImproperlyConfigured with the name of the `variable` and without the address, which may hold a password.
     """
     facts = dict(_facts(url, variable))

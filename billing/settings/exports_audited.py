@@ -1,4 +1,4 @@
-"""What somebody takes away as a file is in the audit log: every answer that is sent as an attachment."""
+"""Audit log entries of downloads: every response that is sent as an attachment."""
 
 from http import HTTPStatus
 
@@ -12,7 +12,7 @@ MOST_QUERY = 300
 
 
 class ExportsAuditedMiddleware(MiddlewareMixin):
-    """Who, what, and how much; an answer without its entry is not sent."""
+    """Middleware that records actor, path and size of a download; a response whose entry fails is not sent."""
 
     def process_response(self, request: HttpRequest, response: HttpResponse) -> HttpResponse:
         is_file = response.headers.get("Content-Disposition", "").startswith("attachment")

@@ -1,4 +1,4 @@
-"""Addresses that only take a form, opened as a page: after a sign-in that came between, from a bookmark, by going back."""
+"""Page for addresses that accept only POST, opened with GET: after a sign-in in between, by bookmark or back button."""
 
 from http import HTTPStatus
 
@@ -8,7 +8,7 @@ from django.utils.deprecation import MiddlewareMixin
 
 
 class FormAddressesMiddleware(MiddlewareMixin):
-    """Says in a page that nothing was saved, where Django answers with nothing at all."""
+    """Middleware that renders a page saying that nothing was saved, where Django's 405 has no content."""
 
     def process_response(self, request: HttpRequest, response: HttpResponse) -> HttpResponse:
         if response.status_code != HTTPStatus.METHOD_NOT_ALLOWED or request.method != "GET" or response.content:

@@ -1,7 +1,7 @@
-"""Who may have an account: local ones are made by an admin, those of the identity provider by signing in there.
+"""Accounts: local ones are created by an admin, those of the identity provider at sign-in.
 
-A person of the provider is known by the provider's own identifier and by nothing else: a local account with the same
-name or mail address is somebody else. Their groups give them their roles, anew at every sign-in.
+A person of the provider is known only by the provider's own identifier: a local account with the same name or mail address
+is another person. Their groups give them their roles, updated at every sign-in.
 """
 
 from http import HTTPStatus
@@ -35,20 +35,20 @@ from billing.tenancy.roles import roles_of_groups
 
 
 class LocalAccounts(DefaultAccountAdapter):
-    """Nobody makes a local account alone, and nobody keeps one out: wrong passwords count by account and network.
+    """Adapter of local accounts: no self-registration, and no lockout by strangers: failures count by account and network.
 
-    A device on which the account has signed in before has attempts of its own.
+    A device with an earlier sign-in of the account has its own limit of attempts.
     """
 
     def is_open_for_signup(self, request: HttpRequest) -> bool:
         return False
 
     def get_password_change_redirect_url(self, request: HttpRequest) -> str:
-        """Lead to the portal, which may have been shut until the password was changed."""
+        """Return the portal, which may have been closed until the password was changed."""
         return reverse(settings.LOGIN_REDIRECT_URL)
 
     def pre_login(self, request: HttpRequest, user: User, **login: Any) -> HttpResponse | None:
-        """Passwords and passkeys open local accounts only: the provider alone decides who of its people comes in."""
+        """Refuse passwords and passkeys for accounts of the provider: it alone decides on sign-ins of its people."""
         sociallogin = (login["signal_kwargs"] or {}).get("sociallogin")
         if is_of_provider(user) and sociallogin is None:
             return sign_in_refused(request, user.get_username(), _("This account signs in through the identity provider."))
@@ -57,14 +57,14 @@ class LocalAccounts(DefaultAccountAdapter):
         return super().pre_login(request, user, **login)
 
     def post_login(self, request: HttpRequest, user: User, **login: Any) -> HttpResponse:
-        """Remember the device of a local account."""
+        """Add a local account to the cookie of its device."""
         response: HttpResponse = super().post_login(request, user, **login)
         if not is_of_provider(user):
             device_remember(request, response, user)
         return response
 
     def pre_authenticate(self, request: HttpRequest, **credentials: Any) -> None:
-        """Count an attempt.  Raises ValidationError where there were too many."""
+        """Count an attempt.  Raises ValidationError beyond the limit."""
         name = str(credentials.get("username", ""))
         device = device_of(request, name)
         if not device:
@@ -77,12 +77,12 @@ class LocalAccounts(DefaultAccountAdapter):
         return None
 
     def _get_login_attempts_cache_key(self, request: HttpRequest, **credentials: Any) -> str:
-        """What attempts from unknown devices are counted by."""
+        """Return the cache key of attempts from unknown devices: account and network."""
         return f"{super()._get_login_attempts_cache_key(request, **credentials)}:{ratelimit.get_ip(request)}"
 
 
 class SignIn(LoginView):
-    """The page to sign in; how many attempts an address has does not count for a device that the account is known on."""
+    """Sign-in page; the limit of attempts per address does not apply to a device known for the account."""
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         if request.method == "POST" and device_of(request, request.POST.get("login", "")):
@@ -91,16 +91,17 @@ class SignIn(LoginView):
 
 
 class ProviderAccounts(DefaultSocialAccountAdapter):
-    """A person whom the identity provider admits gets an account, without a local password."""
+    """Adapter that creates an account, without a local password, for a person admitted by the identity provider."""
 
     def is_open_for_signup(self, request: HttpRequest, sociallogin: SocialLogin) -> bool:
         return True
 
     def pre_social_login(self, request: HttpRequest, sociallogin: SocialLogin) -> None:
-        """Refuse to link an identity to an account: an open browser would be enough to come back for ever.
+        """Refuse to link an identity to an account: an unattended browser would suffice for permanent access.
 
-        Refuse too what does not prove who signs in.
+        Refuse answers of the provider that fail `sign_in_check`, too.
         """
+        # refused before the checks below, so that no valid answer of the provider can link either
         if sociallogin.state.get("process") == AuthProcess.CONNECT:
             raise ImmediateHttpResponse(HttpResponseForbidden("identities are not linked to accounts"))
         try:
@@ -111,13 +112,13 @@ class ProviderAccounts(DefaultSocialAccountAdapter):
     def on_authentication_error(
         self, request: HttpRequest, provider: Any, error: Any = None, exception: Any = None, extra_context: Any = None
     ) -> None:
-        """Say why an answer was refused that names nobody who could be believed."""
+        """Show the reason for a refused answer without a verified person."""
         if isinstance(exception, SignInRefused):
             raise ImmediateHttpResponse(sign_in_refused(request, "", str(exception)))
 
 
 def sign_in_refused(request: HttpRequest, name: str, why: str) -> HttpResponse:
-    """The page that says so; the audit log has whose sign-in it was."""
+    """Render the refusal; the audit log records the name."""
     user_login_failed.send(sender=__name__, credentials={"username": name}, request=request)
     return render(request, "account/refused.html", {"why": why}, status=HTTPStatus.FORBIDDEN)
 
@@ -126,7 +127,7 @@ _callback = OAuth2CallbackView.adapter_view(SignedAnswers)
 
 
 def sign_in_callback(request: HttpRequest) -> HttpResponse:
-    """Where the provider sends a browser back to; there is no such page without a provider."""
+    """Handle the redirect back from the provider; 404 where no provider is configured."""
     try:
         return _callback(request)
     except SocialApp.DoesNotExist as error:
@@ -134,12 +135,12 @@ def sign_in_callback(request: HttpRequest) -> HttpResponse:
 
 
 def is_of_provider(user: AbstractBaseUser | AnonymousUser) -> bool:
-    """Whether an account is a person of the identity provider."""
+    """Return True for the account of a person of the identity provider."""
     return SocialAccount.objects.filter(user_id=user.pk).exists()
 
 
 def local_password_set(request: HttpRequest) -> HttpResponse:
-    """The page on which an account without a password gets one: people of the provider never do."""
+    """Show the page that sets a first password, except to people of the provider."""
     if is_of_provider(request.user):
         raise Http404
     return PasswordSetView.as_view()(request)
@@ -147,7 +148,7 @@ def local_password_set(request: HttpRequest) -> HttpResponse:
 
 @receiver(user_logged_in, dispatch_uid="roles of the identity provider")
 def roles_follow_groups(request: HttpRequest, user: User, sociallogin: SocialLogin | None = None, **more: Any) -> None:
-    """Give the roles of the groups that the provider names now, and take away those of groups that it no longer names."""
+    """Grant the roles of the groups that the provider names, and revoke those of groups that it no longer names."""
     if sociallogin is None:
         return
     if settings.OIDC_GROUPS_CLAIM != GROUPS_BY_SCIM:
@@ -156,7 +157,7 @@ def roles_follow_groups(request: HttpRequest, user: User, sociallogin: SocialLog
 
 
 def groups_of(extra_data: dict[str, Any], claim: str) -> set[str]:
-    """The groups that the provider sent: its user information first, else the ID token."""
+    """Return the groups that the provider sent: from its user information, else from the ID token."""
     for claims in (extra_data.get("userinfo"), extra_data.get("id_token"), extra_data):
         groups = claims.get(claim) if isinstance(claims, dict) else None
         if isinstance(groups, str):

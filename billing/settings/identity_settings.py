@@ -1,4 +1,4 @@
-"""What the environment says about the identity provider. Read by the settings, so nothing of Django is asked here."""
+"""Settings of the identity provider, from environment variables. Django's settings import this module, not the reverse."""
 
 import json
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 PROVIDER_ID: Final = "oidc"
 GROUPS_BY_SCIM: Final = "none"
-"""As OIDC_GROUPS_CLAIM: a sign-in brings no groups, the provider pushes them."""
+"""Value of OIDC_GROUPS_CLAIM where the provider pushes groups by SCIM, and a sign-in brings none."""
 ROLES: Final = ("viewer", "lead", "finance", "approver", "admin", "auditor")
 OF_A_TEAM: Final = ("viewer", "lead")
 NEEDED: Final = ("OIDC_SERVER_URL", "OIDC_CLIENT_ID", "OIDC_CLIENT_SECRET")
@@ -18,7 +18,7 @@ GroupRoles = dict[str, list[tuple[str, str | None]]]
 
 
 def provider_apps(environment: Mapping[str, str]) -> list[dict[str, Any]]:
-    """The one provider that is set up, or none.  Raises ImproperlyConfigured where it is set up by half."""
+    """Return the configured provider in a list, or [].  Raises ImproperlyConfigured where a variable is missing."""
     given = [name for name in NEEDED if environment.get(name)]
     if not given:
         return []
@@ -44,7 +44,7 @@ def provider_apps(environment: Mapping[str, str]) -> list[dict[str, Any]]:
 
 
 def read_second_factor(text: str) -> SecondFactor:
-    """Contexts (`acr`) and methods (`amr`) of ID tokens that count as a second factor.  Raises ValueError naming one.
+    """Parse contexts (`acr`) and methods (`amr`) of ID tokens that count as a second factor.  Raises ValueError.
 
     >>> read_second_factor("acr:urn:okta:loa:2fa:any, amr:mfa")
     {'acr': ['urn:okta:loa:2fa:any'], 'amr': ['mfa']}
@@ -59,7 +59,7 @@ def read_second_factor(text: str) -> SecondFactor:
 
 
 def read_group_roles(text: str) -> GroupRoles:
-    """Groups of the provider with the roles that they give.  Raises ValueError naming the group.
+    """Parse groups of the provider with the roles that they give.  Raises ValueError naming the group.
 
     >>> read_group_roles('{"gpu-finance": "finance", "nlp-leads": ["lead:nlp", "viewer:cv"]}')
     {'gpu-finance': [('finance', None)], 'nlp-leads': [('lead', 'nlp'), ('viewer', 'cv')]}

@@ -1,7 +1,7 @@
-"""Devices on which somebody has signed in before, so that wrong passwords of others do not keep that person out.
+"""Known devices: wrong passwords from other devices do not lock a person out of devices with an earlier sign-in.
 
-A signed cookie names the device and, as digests, the accounts of which a sign-in succeeded on it. It opens nothing: whoever
-has it only gets attempts of its own at these accounts.
+A signed cookie has an id of the device and digests of the accounts that signed in on it. The cookie grants no access, only
+a separate limit of attempts at these accounts.
 """
 
 import secrets
@@ -20,13 +20,13 @@ MOST_ACCOUNTS: Final = 5
 
 
 def device_of(request: HttpRequest, name: str) -> str:
-    """The device of a request, if the account `name` has signed in on it; else empty."""
+    """Return the device of a request, if the account `name` has signed in on it; else ""."""
     known = _known(request)
     return str(known["device"]) if _digest(name) in known["accounts"] else ""
 
 
 def device_remember(request: HttpRequest, response: HttpResponse, user: User) -> None:
-    """Have the browser keep that this account has signed in on it; of more than MOST_ACCOUNTS the first is forgotten."""
+    """Add an account to the device cookie; beyond MOST_ACCOUNTS the oldest is dropped."""
     known, account = _known(request), _digest(user.get_username())
     accounts = [*(one for one in known["accounts"] if one != account), account][-MOST_ACCOUNTS:]
     value = signing.dumps({"device": known["device"] or secrets.token_urlsafe(16), "accounts": accounts}, salt=SALT)

@@ -1,4 +1,4 @@
-"""What the log says, and how: lines for people, or one JSON object each for a collector of logs."""
+"""Log formats: lines for people, or one JSON object each for a log collector."""
 
 import json
 import logging
@@ -11,14 +11,14 @@ from django.core.exceptions import DisallowedHost
 from billing.runtime.request_id import request_id
 
 LONGEST: Final = 300
-"""Characters of what a client sent that a line shows."""
+"""Limit of logged characters of client input."""
 
 
 class RefusalsInOneLine(logging.Filter):
-    """A request that was refused is one line; the frames behind it belong to errors of ours."""
+    """Log filter that reduces a refused request to one line; tracebacks are for errors of the server."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Keep the line, without frames where the request is at fault; not the second one of a host that is not ours."""
+        """Return True to keep a record, without traceback for client errors; drop the duplicate of a disallowed host."""
         if record.name.startswith("django.security"):
             record.levelno, record.levelname, record.exc_info = logging.WARNING, "WARNING", None
             record.msg, record.args = record.getMessage()[:LONGEST], ()
@@ -41,7 +41,7 @@ def _is_of_another_host(record: logging.LogRecord) -> bool:
 
 
 class JsonLine(logging.Formatter):
-    """One JSON object a line; `request_id` is there where the line belongs to a request or to a task that one started."""
+    """Log formatter of one JSON object per line; `request_id` is present within a request or a task that one started."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""The mail server of documents, read from one address: `smtp://`, `smtp+tls://` (STARTTLS) or `smtps://`."""
+"""Mail server of documents, parsed from one address: `smtp://`, `smtp+tls://` (STARTTLS) or `smtps://`."""
 
 from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
@@ -10,7 +10,7 @@ PORTS = {"smtp": 25, "smtp+tls": 587, "smtps": 465}
 
 @dataclass(frozen=True, slots=True)
 class MailServer:
-    """What Django's SMTP backend needs."""
+    """Parameters of Django's SMTP backend."""
 
     host: str
     port: int
@@ -21,7 +21,7 @@ class MailServer:
 
 
 def read_mail_server(url: str) -> MailServer | None:
-    """The server of MAIL_URL, None where none is set.  Raises ImproperlyConfigured, which never repeats the address.
+    """Parse MAIL_URL; return None where it is empty.  Raises ImproperlyConfigured, which never repeats the address.
 
     >>> read_mail_server("smtp+tls://ann:p%40ss@mail.example.com")
     MailServer(host='mail.example.com', port=587, user='ann', password='p@ss', starttls=True, tls=False)

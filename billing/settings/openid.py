@@ -1,8 +1,8 @@
-"""What a sign-in through the identity provider must prove, beyond what django-allauth checks of its ID token.
+"""Checks of a sign-in through the identity provider, beyond those of django-allauth.
 
-django-allauth checks state and PKCE. Here the ID token must be signed by the provider for this client, each sign-in carries
-a nonce of its own, the user information must be of the same person as the ID token, and a second factor must be claimed
-where that is set up.
+django-allauth checks state and PKCE. Here the ID token must be signed by the provider for this client, each sign-in has its
+own nonce, the user information must be of the person in the ID token, and a second factor must be claimed where
+configured.
 """
 
 import logging
@@ -26,11 +26,11 @@ log = logging.getLogger(__name__)
 
 
 class SignInRefused(ProviderException):
-    """A sign-in that the provider's answer does not prove; the text is for the person."""
+    """Sign-in that the provider's answer does not prove; the text is for the person."""
 
 
 class SignedAnswers(OpenIDConnectOAuth2Adapter):
-    """Takes the provider's answer; believes an ID token by its signature, whichever connection brought it."""
+    """Adapter that accepts an ID token by its signature only, whichever connection brought it."""
 
     def __init__(self, request: HttpRequest, provider_id: str = PROVIDER_ID) -> None:
         super().__init__(request, provider_id)
@@ -44,13 +44,13 @@ class SignedAnswers(OpenIDConnectOAuth2Adapter):
 
 
 class NonceProvider(OpenIDConnectProvider):
-    """Sends a nonce with each request, and asks for the contexts that count as a second factor."""
+    """Provider that sends a nonce with each request, and requests the contexts that count as a second factor."""
 
     package = OpenIDConnectProvider.get_package()
     oauth2_adapter_class = SignedAnswers
 
     def extract_uid(self, data: dict[str, Any]) -> str:
-        """Who it is, by the ID token alone."""
+        """Return the identifier of the person, from the ID token only."""
         uid = data.get("id_token", {}).get(self.app.settings["uid_field"])
         if not uid:
             raise ProviderException("there is no ID token that names the person")
@@ -59,17 +59,18 @@ class NonceProvider(OpenIDConnectProvider):
     def redirect(
         self, request: HttpRequest, process: str, next_url: str | None = None, data: Any = None, **kwargs: Any
     ) -> HttpResponse:
-        """Send the browser to the provider; the nonce waits in the state of this sign-in."""
+        """Redirect the browser to the provider; the nonce is stored in the state of this sign-in."""
         asked = kwargs.pop("auth_params", None) or self.get_auth_params()
         nonce = secrets.token_urlsafe(24)
         if contexts := settings.OIDC_SECOND_FACTOR["acr"]:
+            # a request only: the provider may answer with less, so `sign_in_check` reads the token
             asked["acr_values"] = " ".join(contexts)
         params = {**asked, "nonce": nonce}
         return super().redirect(request, process, next_url, data, auth_params=params, nonce=nonce, **kwargs)
 
 
 def sign_in_check(sociallogin: SocialLogin) -> None:
-    """Refuse an answer that is of another sign-in or of two people, or lacks a second factor.  Raises SignInRefused."""
+    """Refuse an answer of another sign-in, of two people, or without second factor.  Raises SignInRefused."""
     claims = sociallogin.account.extra_data["id_token"]
     nonce, asked = claims.get("nonce"), sociallogin.state.get("nonce")
     if not (isinstance(nonce, str) and isinstance(asked, str) and compare_digest(nonce, asked)):
@@ -82,7 +83,7 @@ def sign_in_check(sociallogin: SocialLogin) -> None:
 
 
 def _second_factor_enough(claims: dict[str, Any]) -> bool:
-    """Whether the ID token names one of the contexts or methods of OIDC_SECOND_FACTOR; any answer does if it names none."""
+    """Return True if the ID token has a context or method of OIDC_SECOND_FACTOR, or if that is empty."""
     contexts, methods = settings.OIDC_SECOND_FACTOR["acr"], settings.OIDC_SECOND_FACTOR["amr"]
     if not contexts and not methods:
         return True

@@ -1,4 +1,4 @@
-"""The form by which people change their password."""
+"""Form to change a password."""
 
 from allauth.account.forms import ChangePasswordForm
 from django.forms import ValidationError
@@ -6,10 +6,10 @@ from django.utils.translation import gettext as _
 
 
 class OwnPasswordForm(ChangePasswordForm):
-    """Refuses the password that is there: whoever else knows it would go on knowing it."""
+    """Form that refuses the present password: another person may know it."""
 
     def clean_password1(self) -> str:
-        """Return the new password.  Raises ValidationError where it is the old one."""
+        """Return the new password.  Raises ValidationError where it is the present one."""
         chosen: str = self.cleaned_data["password1"]
         if self.user.check_password(chosen):
             raise ValidationError(_("Choose another password than the one you have."))

@@ -1,4 +1,4 @@
-"""Tokens that the identity provider signs: ID tokens and logout tokens, believed by its keys alone.
+"""Tokens signed by the identity provider: verification of ID tokens and logout tokens with its keys.
 
 Source: https://openid.net/specs/openid-connect-core-1_0.html, sections 3.1.3.7 and 10.1.
 """
@@ -13,12 +13,12 @@ LEEWAY_S, TIMEOUT_S = 60, 5
 ALGORITHMS: Final = (
     "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA",
 )  # fmt: skip
-"""Only those whose key nobody but the provider has."""
+"""Asymmetric algorithms only: with a shared secret others could sign."""
 _issuers: dict[str, tuple[str, jwt.PyJWKClient]] = {}
 
 
 def signed_claims(adapter: OpenIDConnectOAuth2Adapter, token: str, *, needed: Iterable[str]) -> dict[str, Any]:
-    """The claims of a token that the provider signed for this client and that has not expired.  Raises jwt.PyJWTError."""
+    """Return the claims of a token signed by the provider for this client and not expired.  Raises jwt.PyJWTError."""
     client_id = adapter.get_provider().app.client_id
     issuer, keys = provider_keys(adapter)
     claims: dict[str, Any] = jwt.decode(
@@ -32,7 +32,7 @@ def signed_claims(adapter: OpenIDConnectOAuth2Adapter, token: str, *, needed: It
 
 
 def provider_keys(adapter: OpenIDConnectOAuth2Adapter) -> tuple[str, jwt.PyJWKClient]:
-    """The provider's name of itself and its keys, asked of it once; the client fetches new keys by itself, seldom."""
+    """Return issuer and keys of the provider, fetched once; the key client refetches keys by itself, rarely."""
     address = adapter.get_provider().server_url
     if address not in _issuers:
         metadata = adapter.openid_config
@@ -41,7 +41,7 @@ def provider_keys(adapter: OpenIDConnectOAuth2Adapter) -> tuple[str, jwt.PyJWKCl
 
 
 def _key(keys: jwt.PyJWKClient, token: str) -> jwt.PyJWK:
-    """The key that the token names; a provider with one key need not name it."""
+    """Return the key named by the token; a provider with one key need not name it."""
     if "kid" not in jwt.get_unverified_header(token) and len(only := keys.get_jwk_set().keys) == 1:
         return only[0]
     return keys.get_signing_key_from_jwt(token)

@@ -1,6 +1,6 @@
-"""Pages that only show read a streaming replica, if DATABASE_REPLICA_URL names one; all else reads and writes the primary.
+"""Read-only pages on a streaming replica, if DATABASE_REPLICA_URL is set; all else reads and writes the primary.
 
-This module is the one place that chooses. Why it is so: `docs/adr/0033-pages-from-a-read-replica.md`.
+This module is the only place with that choice. Reasons: `docs/adr/0033-pages-from-a-read-replica.md`.
 """
 
 import logging
@@ -26,9 +26,9 @@ PAGES: Final = frozenset({
     "home", "explorer", "overview", "search", "audit", "late", "board", "team", "line", "evidence", "invoices", "invoice",
     "proof", "note", "anomalies", "recovery", "prices", "price_version", "ownership", "sources",
 })  # fmt: skip
-"""Names of the pages that read the replica: they show, and what they lead to is decided by forms, which read the primary."""
+"""Names of the pages that read the replica: they show data, and the forms that they lead to read the primary."""
 WROTE: Final = "suanpan_wrote"
-"""The cookie of somebody who has just changed something and shall see it."""
+"""Cookie of a person who has just changed something and must see it."""
 HEADER: Final = "Suanpan-Data-As-Of"
 CHECK_EVERY_S, FORGET_S, RETRY_S = 1.0, 5.0, 10.0
 SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 
 class ReplicaProgress:
-    """How far the replica is: positions in the log of the primary, each with the time at which it was the last one."""
+    """Progress of the replica: positions in the log of the primary, each with the time at which it was the last one."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -47,9 +47,9 @@ class ReplicaProgress:
         self._checked, self._next = 0.0, 0.0
 
     def data_through(self) -> datetime | None:
-        """Until when the replica has everything; None where it is away, no replica, or too far behind.
+        """Return the time through which the replica is complete; None if it is unreachable, no replica, or too far behind.
 
-        It is asked once a second, by one request; the others take its last answer.
+        One request per second checks; the others use its result.
         """
         if monotonic() >= self._next and self._lock.acquire(blocking=False):
             try:
@@ -59,7 +59,7 @@ class ReplicaProgress:
         return self._through if monotonic() - self._checked < FORGET_S else None
 
     def lost(self) -> None:
-        """Leave it alone for some seconds: it did not answer."""
+        """Pause checks of the replica for some seconds, since it did not answer."""
         self._through, self._next = None, monotonic() + RETRY_S
 
     def _check(self) -> None:
@@ -79,6 +79,7 @@ class ReplicaProgress:
             logger.warning("the read replica does not answer, pages read the primary: %s", error)
             self.lost()
             return
+        # by log positions, since a replica of an idle primary has no recent transaction to date it by
         here = [at for at, position in self._marks if replayed is not None and position <= replayed]
         self._through = max(here, default=None)
 
@@ -88,7 +89,7 @@ progress = ReplicaProgress()
 
 @contextmanager
 def reading_replica() -> Iterator[None]:
-    """Whatever this thread asks the database inside, by models or in SQL, asks the replica, which refuses to write."""
+    """Redirect all queries of this thread, by models or in SQL, to the replica, which refuses writes."""
     primary = connections[DEFAULT_DB_ALIAS]
     connections[DEFAULT_DB_ALIAS] = connections[REPLICA]
     try:
@@ -98,7 +99,7 @@ def reading_replica() -> Iterator[None]:
 
 
 class ReadReplicaMiddleware:
-    """The last one, around the view. What the replica cannot answer with a whole page, the primary answers."""
+    """Middleware around the view, the last in the list. Pages that the replica cannot fully answer come from the primary."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         if REPLICA not in settings.DATABASES:
@@ -117,7 +118,7 @@ class ReadReplicaMiddleware:
     def process_view(
         self, request: HttpRequest, view: Callable[..., HttpResponse], args: tuple[Any, ...], named: dict[str, Any]
     ) -> HttpResponse | None:
-        """The page as the replica has it; None: the primary is asked."""
+        """Return the page from the replica; None: the primary answers."""
         if not _only_shows(request) or not request.user.is_authenticated:
             return None
         access_of(request.user)  # read here, so that a right that was taken away is gone
@@ -146,6 +147,6 @@ def _only_shows(request: HttpRequest) -> bool:
 
 
 def _is_page(answer: HttpResponse) -> bool:
-    """Not a file that somebody takes away, and nothing that may only be missing because the replica is behind."""
+    """Return True for a page: not a file, and not an error that may only be due to replication lag."""
     plain = not answer.streaming and "Content-Disposition" not in answer.headers
     return plain and answer.status_code == HTTPStatus.OK

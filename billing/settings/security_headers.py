@@ -1,4 +1,4 @@
-"""What a browser may do with our pages: nothing inline, nothing from elsewhere, in no frame, kept on no disk."""
+"""Security headers of pages: nothing inline, no other origin, no frames, no storage on disk."""
 
 from http import HTTPStatus
 from typing import Final
@@ -20,18 +20,18 @@ POLICY: Final[dict[str, str]] = {
     "frame-ancestors": "'none'",
 }
 ADMIN_POLICY: Final = {**POLICY, "script-src": "'self' 'unsafe-eval'", "style-src": "'self' 'unsafe-inline'"}
-"""For /admin/ alone, which only staff opens and which shows no page of ours. No script of a page runs there either.
+"""Content security policy of /admin/ only, which is for staff. Scripts within pages do not run there either.
 
-The admin's own files (Alpine in django-unfold) evaluate the expressions of its templates, and its pages carry their colours
-in a style element: without these two grants its menus and lists do not work, and no nonce or hash can stand for an `eval`.
+The admin's own files (Alpine in django-unfold) evaluate the expressions of its templates, and its pages have their colours
+in a style element: without these two grants its menus and lists do not work, and no nonce or hash can allow an `eval`.
 """
 
 LIMIT_SECONDS: Final = 60
-"""After which a limit per address lets through again; that of an account takes longer."""
+"""Value of Retry-After: limits per address end after it, those per account later."""
 
 
 class SecurityHeadersMiddleware(MiddlewareMixin):
-    """Adds the content security policy and what goes with it; a page of somebody signed in is stored nowhere."""
+    """Middleware that adds the content security policy and related headers; pages of signed-in people are not cached."""
 
     def process_response(self, request: HttpRequest, response: HttpResponse) -> HttpResponse:
         response.headers.setdefault("Content-Security-Policy", policy_of(request.path))
@@ -44,7 +44,7 @@ class SecurityHeadersMiddleware(MiddlewareMixin):
 
 
 def policy_of(path: str) -> str:
-    """The policy for an address, as the header says it."""
+    """Return the content security policy of an address, as header text."""
     directives = ADMIN_POLICY if path.startswith("/admin/") else POLICY
     if path.startswith(("/login/", "/account/")):  # where the button to the identity provider is
         directives = {**directives, "form-action": " ".join(["'self'", *_providers()])}
@@ -52,6 +52,6 @@ def policy_of(path: str) -> str:
 
 
 def _providers() -> list[str]:
-    """Where a sign-in may lead: a provider's own addresses may lie on any host of its scheme."""
+    """Return the schemes of the providers: their own addresses may be on any host."""
     apps = settings.SOCIALACCOUNT_PROVIDERS["openid_connect"]["APPS"]
     return sorted({f"{urlsplit(app['settings']['server_url']).scheme}:" for app in apps})

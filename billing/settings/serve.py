@@ -20,11 +20,11 @@ OPTIONS: Final[dict[str, Any]] = {
     "timeout_keep_alive": 75,
     "timeout_graceful_shutdown": 20,  # longer than a report waits for its turn: what was heard is answered
 }  # fmt: skip
-"""Of every server of ours."""
+"""Options of every Uvicorn server of the project."""
 
 
 def main() -> None:
-    """Serve web until a signal ends it. What it cannot start with is one line, and the exit status is not 0."""
+    """Serve web until a signal ends it. An error at the start is one line, and the exit status is not 0."""
     parser = argparse.ArgumentParser(prog="python -m billing.settings.serve", description=__doc__)
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8000)
@@ -36,6 +36,7 @@ def main() -> None:
     except (HomeError, ImproperlyConfigured) as error:  # a worker would be started again and again
         sys.exit(f"error: {error}")
     with TemporaryDirectory(prefix="suanpan-metrics-") as folder:  # workers read it as soon as they count anything
+        # set before workers start: the metrics library chooses its storage on import
         if workers > 1:
             os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
         serve(
@@ -45,11 +46,11 @@ def main() -> None:
 
 
 class Worker(multiprocess.Process):
-    """A worker whose pipe ends with it.
+    """Worker process whose pipe ends with it.
 
-    Uvicorn keeps the worker's end of the pipe open in the parent as well. Where a worker is killed while the parent waits
-    for its sign of life, as it does the whole time that a worker starts, the parent would learn of it only when the time for
-    that sign is over, and start no other worker until then.
+    Uvicorn keeps the worker's end of the pipe open in the parent as well. If a worker is killed while the parent waits for
+    its heartbeat, as it does while a worker starts, the parent would notice only after the heartbeat's timeout, and start no
+    other worker until then.
     """
 
     def start(self) -> None:
@@ -60,7 +61,7 @@ class Worker(multiprocess.Process):
 def serve(
     application: str, *, port: int, host: str = "127.0.0.1", workers: int = 1, log_level: str = "error", **more: Any
 ) -> None:
-    """Serve an ASGI application, named as Uvicorn names it, until a signal ends it."""
+    """Serve an ASGI application, given by import path, until a signal ends it."""
     multiprocess.Process = Worker  # type: ignore[misc]  # Uvicorn has no option for it
     uvicorn.run(
         application, host=host, port=port, workers=workers, log_level=log_level, timeout_worker_healthcheck=60,

@@ -1,4 +1,4 @@
-"""How long somebody stays signed in, what a session must prove, and what the audit log says of signing in."""
+"""Session limits, credentials required of a session, and audit log entries of sign-ins."""
 
 from collections.abc import Mapping
 from time import time
@@ -30,9 +30,9 @@ CREDENTIALS: Final[Mapping[Signal, str]] = {
     authenticator_reset: "second_factor_reset", password_changed: "password_change", password_set: "password_set",
     password_reset: "password_reset",
 }  # fmt: skip
-"""What changes how somebody signs in, and what the audit log calls it."""
+"""Audit log action of each change of credentials."""
 OWN_CHOICES: Final = (password_changed, password_set, password_reset)
-"""The owner of the account chose a password."""
+"""Signals of a password chosen by the owner of the account."""
 WITH_FIRST_PASSWORD: Final = (
     "/account/password/", "/account/reauthenticate/", "/account/logout/", "/logout/", "/i18n/", "/static/", "/healthz",
     "/readyz", "/metrics",
@@ -41,7 +41,7 @@ WITHOUT_SECOND_FACTOR: Final = ("/account/", "/logout/", "/static/", "/healthz",
 
 
 class SessionLimitsMiddleware(MiddlewareMixin):
-    """Ends a session SESSION_HOURS after it began, and SESSION_IDLE_MINUTES after its last request."""
+    """Middleware that ends a session SESSION_HOURS after its begin, and SESSION_IDLE_MINUTES after its last request."""
 
     def process_request(self, request: HttpRequest) -> None:
         if settings.SESSION_COOKIE_NAME in request.COOKIES and request.user.is_authenticated:
@@ -49,12 +49,13 @@ class SessionLimitsMiddleware(MiddlewareMixin):
             began, seen = request.session.get(BEGAN, 0), request.session.get(SEEN, 0)
             if now - began >= settings.SESSION_HOURS * 3600 or now - seen >= settings.SESSION_IDLE_MINUTES * 60:
                 logout(request)
+            # once a minute and not at each request: each assignment writes the session
             elif now - seen >= SEEN_EVERY_S:
                 request.session[SEEN] = now
 
 
 class OwnPasswordMiddleware(MiddlewareMixin):
-    """Opens nothing but the page to change it for people who signed in with a password that somebody else knows."""
+    """Middleware that redirects people with a first password, known to another person, to the page that changes it."""
 
     def process_request(self, request: HttpRequest) -> HttpResponse | None:
         if settings.SESSION_COOKIE_NAME not in request.COOKIES or request.path.startswith(WITH_FIRST_PASSWORD):
@@ -69,9 +70,9 @@ class OwnPasswordMiddleware(MiddlewareMixin):
 
 
 class RequireTwoFactorMiddleware(MiddlewareMixin):
-    """With REQUIRE_TWO_FACTOR, people who signed in with a password set up a second factor before anything else.
+    """Middleware that, with REQUIRE_TWO_FACTOR, redirects password sign-ins to the setup of a second factor.
 
-    Who came through the identity provider has whatever factors it asks for.
+    For sign-ins through the identity provider its own factors apply.
     """
 
     def process_request(self, request: HttpRequest) -> HttpResponse | None:
@@ -96,7 +97,7 @@ def _lacks_second_factor(request: HttpRequest) -> bool:
 
 @receiver(user_logged_in, dispatch_uid="a session begins")
 def session_begins(request: HttpRequest, user: User, **_: Any) -> None:
-    """Note when it began and by which way."""
+    """Store the time of a sign-in in the session, and record its method in the audit log."""
     request.session[BEGAN] = request.session[SEEN] = time()
     methods = {record["method"] for record in get_authentication_records(request, user)}
     if "password" in methods and has_first_password(user):
@@ -108,7 +109,7 @@ def session_begins(request: HttpRequest, user: User, **_: Any) -> None:
 
 @receiver(user_login_failed, dispatch_uid="a sign-in failed")
 def sign_in_failed(credentials: dict[str, Any], request: HttpRequest | None = None, **_: Any) -> None:
-    """Note whose account was tried, and from where."""
+    """Record a failed sign-in with the account name and the address."""
     actor, name = Actor("", Channel.PORTAL), str(credentials.get("username", ""))
     audit_record(actor=actor, action="sign_in_failed", subject=name, detail=_address(request))
 
@@ -123,7 +124,7 @@ def session_ends(request: HttpRequest, user: User | None, **_: Any) -> None:
 def credential_changed(
     request: HttpRequest, user: User, signal: Signal, authenticator: Authenticator | None = None, **_: Any
 ) -> None:
-    """Note a new, changed or removed password or second factor; a new factor ends sessions that did not prove it."""
+    """Record a new, changed or removed password or second factor; a new factor ends sessions that did not prove it."""
     detail = {"kind": authenticator.type} if authenticator else {}
     actor = actor_of_session(request, user)
     audit_record(actor=actor, action=CREDENTIALS[signal], subject=actor, detail=detail)

@@ -1,6 +1,6 @@
-"""Traces for an OpenTelemetry collector: requests of web, tasks from the message to their end, statements of the database.
+"""Traces for an OpenTelemetry collector: requests of web, tasks from message to end, statements of the database.
 
-Only imported where OTEL_EXPORTER_OTLP_ENDPOINT is set. Other OTEL_ variables mean what OpenTelemetry says.
+Imported only where OTEL_EXPORTER_OTLP_ENDPOINT is set. Other OTEL_ variables have OpenTelemetry's meaning.
 """
 
 from collections.abc import Awaitable, Callable
@@ -31,27 +31,27 @@ from billing.runtime.request_id import HEADER, request_id
 
 REQUEST_ID: Final = "suanpan.request_id"
 UNTRACED: Final = ("probes", "static")
-"""Requests that tell nothing, and come every few seconds."""
+"""Classes of requests without information that come every few seconds."""
 
 _tracer: Final = get_tracer("suanpan")  # does nothing before `begin`
 _running: Final[dict[str, ExitStack]] = {}
 
 
 class Spans(BatchSpanProcessor):
-    """Sends spans; those of a request or its tasks have its id. Statements of background threads belong to no trace."""
+    """Exporter of spans that adds the request id. Statements of background threads are in no trace."""
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
         if identifier := request_id():
             span.set_attribute(REQUEST_ID, identifier)
 
     def on_end(self, span: ReadableSpan) -> None:
-        """Leave out a statement that is a trace of its own."""
+        """Export a finished span, except a statement that is a trace of its own."""
         if span.parent is not None or span.kind is not SpanKind.CLIENT:
             super().on_end(span)
 
 
 def begin(part: str) -> TracerProvider:
-    """Send the traces of this process as those of web, worker or scheduler; what is left is sent when it ends."""
+    """Start exporting traces of this process, named after its part (web, worker, scheduler); the rest is sent at exit."""
     provider = TracerProvider(resource=Resource.create({"service.namespace": "suanpan", "service.name": f"suanpan-{part}"}))
     provider.add_span_processor(Spans(OTLPSpanExporter()))
     set_tracer_provider(provider)
@@ -60,7 +60,7 @@ def begin(part: str) -> TracerProvider:
 
 
 class TracedRequests:
-    """An ASGI application whose requests are spans, children of what the proxy or the client says in `traceparent`."""
+    """ASGI application whose requests are spans, children of the `traceparent` of a proxy or client."""
 
     def __init__(self, application: Callable[..., Awaitable[None]]) -> None:
         self._application = application
@@ -87,7 +87,7 @@ class TracedRequests:
 
 
 def _route(path: str) -> str:
-    """The pattern of an address, so that requests for different months or teams have one name; empty for none of ours."""
+    """Return the URL pattern of a path, so that requests for several months or teams share a name; "" for unknown paths."""
     try:
         return f"/{resolve(path).route}"
     except Resolver404:
@@ -96,8 +96,9 @@ def _route(path: str) -> str:
 
 @before_task_publish.connect(dispatch_uid="traces")
 def _pass_on(sender: str, headers: dict[str, Any], **_: Any) -> None:
-    """A task continues the trace in which it was asked for. The span is the asking, and ends with it: a broker that is away
-    leaves none open.
+    """Add the trace of the publisher to a task's headers.
+
+    The producer span ends at once: an unreachable broker leaves none open.
     """
     span = _tracer.start_span(f"send {sender}", kind=SpanKind.PRODUCER)
     inject(headers, set_span_in_context(span))
@@ -113,7 +114,7 @@ def _task_begins(task_id: str, task: Task, **_: Any) -> None:
 
 @task_postrun.connect(dispatch_uid="traces")
 def _task_ends(task_id: str, state: str, retval: Any, **_: Any) -> None:
-    """A task that failed ends its span with the error."""
+    """End the span of a task, with the error of a failed one."""
     running = _running.pop(task_id)
     if isinstance(retval, BaseException) and state == "FAILURE":
         running.__exit__(type(retval), retval, retval.__traceback__)
@@ -123,7 +124,7 @@ def _task_ends(task_id: str, state: str, retval: Any, **_: Any) -> None:
 
 @worker_process_init.connect(dispatch_uid="traces")
 def _worker_begins(**_: Any) -> None:
-    """In each process of the pool: threads that send do not survive its fork."""
+    """Start exporting in each process of the pool: exporter threads do not survive its fork."""
     provider = begin("worker")
     worker_process_shutdown.connect(lambda **_: provider.shutdown(), weak=False, dispatch_uid="traces")
 

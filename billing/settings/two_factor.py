@@ -1,4 +1,4 @@
-"""The second factor of local accounts: its secret is sealed at rest."""
+"""Second factor of local accounts, with its secret encrypted at rest."""
 
 import base64
 from hashlib import sha256
@@ -9,7 +9,7 @@ from django.conf import settings
 
 
 class SealedSecrets(DefaultMFAAdapter):
-    """A stolen table of second factors opens nothing: the secrets are encrypted with a key made of SECRET_KEY."""
+    """Adapter that encrypts the secrets of second factors with a key derived from SECRET_KEY: a stolen table is useless."""
 
     def encrypt(self, text: str) -> str:
         return _sealer().encrypt(text.encode()).decode()

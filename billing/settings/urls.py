@@ -1,4 +1,4 @@
-"""The address of each page and endpoint."""
+"""Root URLconf: pages and endpoints."""
 
 from allauth.account.decorators import secure_admin_login
 from django.contrib import admin
@@ -13,7 +13,7 @@ from billing.api.telemetry import LogsEndpoint, TracesEndpoint
 from billing.settings.backchannel_logout import backchannel_logout
 from billing.settings.identity import SignIn, local_password_set, sign_in_callback
 
-# The same limits and the same second factor as everywhere.
+# The admin's sign-in has the same limits and second factor as the portal's.
 admin.site.login = secure_admin_login(admin.site.login)  # type: ignore[method-assign]  # as allauth documents it
 
 urlpatterns = [

@@ -1,4 +1,4 @@
-"""The ASGI entry point of web workers: Django, which `billing.settings.wsgi` sets up and tunes, behind Uvicorn."""
+"""ASGI entry point of web workers: Django, set up and tuned by `billing.settings.wsgi`, behind Uvicorn."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The part of a Celery worker that keeps its connection to the broker."""
+"""Consumer of a Celery worker, which keeps the connection to the broker."""
 
 from functools import partial
 from typing import Any, Final
@@ -9,9 +9,9 @@ LOOK_AGAIN_S: Final = 5
 
 
 class Consumer(CeleryConsumer):
-    """Looks for a broker that is away every few seconds. Celery's own waits longer each time, at last half a minute."""
+    """Consumer that retries an unreachable broker every few seconds. Celery's own waits longer each time, up to 30 s."""
 
     def ensure_connected(self, conn: Any) -> Any:
-        """The connection, when there is one."""
+        """Return the connection once it is established."""
         conn.ensure_connection = partial(conn.ensure_connection, interval_max=LOOK_AGAIN_S)
         return super().ensure_connected(conn)

@@ -1,4 +1,4 @@
-"""The WSGI entry point of web workers."""
+"""WSGI entry point of web workers."""
 
 import gc
 import os
@@ -15,12 +15,12 @@ from billing.runtime.gc_pause import collector_paused
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "billing.settings.base")
 
 NEW_OBJECTS: Final = 10_000
-"""After how many of them Python looks for cycles: a batch of records makes thousands, none of which is part of one."""
+"""Allocations between young collections: a batch of records makes thousands of objects, none of which is part of a cycle."""
 
 BETWEEN_ANSWERS: Final = 5
-"""After how many such looks a longer one, at what is older, is due; it waits until an answer is on its way."""
+"""Young collections after which an older generation is due; it waits for the end of an answer."""
 AT_THE_LATEST: Final = 100
-"""After how many it waits no longer, as where no page is ever asked for."""
+"""Young collections after which it waits no longer, for processes that answer no pages."""
 
 with collector_paused():
     _django = get_wsgi_application()
@@ -32,9 +32,9 @@ gc.set_threshold(NEW_OBJECTS, AT_THE_LATEST, gc.get_threshold()[2])
 
 
 class _Answer:
-    """An answer of Django. When the server has it, nobody waits any more: that is when older objects are looked at.
+    """Response of Django that collects older garbage when it is closed: the client has the answer then and does not wait.
 
-    In the middle of a page of a thousand teams that was measured to take 110 to 205 ms.
+    In the middle of a page of a thousand teams such a collection took 110 to 205 ms.
     """
 
     __slots__ = ("_response",)
