@@ -1,8 +1,8 @@
-"""Reading: what each cost centre pays of a document, where the time of its usage had several.
+"""Amounts of a document per cost centre, where a team's cost centre changed during the usage.
 
-A line is split by the usage behind it, of which each part belongs to the cost centre of its hour; by largest remainder,
-so that the parts add up to the line. What has no hours of its own, such as idle time of a month, and an hour in which the
-cost centre changes are split by elapsed time.
+A line is split by its usage, of which each part belongs to the cost centre of its hour; by largest remainder, so that the
+parts add up to the line. Usage without hours, such as idle time of a month, and an hour in which the cost centre changes
+are split by elapsed time.
 """
 
 from collections import defaultdict
@@ -28,9 +28,9 @@ HOUR = timedelta(hours=1)
 
 
 def center_amounts(period: BillingPeriod, documents: Iterable[Issued]) -> dict[str, list[KindAmount]]:
-    """The amounts of the documents of a month that list several cost centres, by number of the document.
+    """Return the amounts of the documents of a month that list several cost centres, by number of the document.
 
-    In order of kinds as the document has them, then of time.  Raises JournalError.
+    Amounts are in order of kinds in the document, then of time.  Raises JournalError.
     """
     closes: dict[tuple[int, int | None], UsageOfClose] = {}
     windows = {row.month: row.window for row in BillingPeriod.objects.all()}
@@ -57,9 +57,9 @@ def center_amounts(period: BillingPeriod, documents: Iterable[Issued]) -> dict[s
 def _lines(
     document: Issued, period: BillingPeriod, closes: dict[tuple[int, int | None], UsageOfClose]
 ) -> list[tuple[InvoiceLine | NoteLine, Mapping[Place, Decimal]]]:
-    """The lines of a document as they are stored, each with the usage behind it by place.
+    """Return the stored lines of a document, each with its usage by place.
 
-    Those of a note by the usage of the close which charged it first.
+    Lines of a note have the usage of the close that charged it first.
     """
     team, months = document.team.code, month_of_close()
     lines: list[tuple[InvoiceLine | NoteLine, tuple[int, int | None], LineKey]] = []
@@ -81,7 +81,7 @@ def _lines(
 def _split(
     document: Issued, row: InvoiceLine | NoteLine, places: Mapping[Place, Decimal], month: Interval, centers: CostCenters
 ) -> list[tuple[str, Decimal]]:
-    """The amount of a line by cost centre, in order of time; hours that late usage takes back count by their size."""
+    """Split the amount of a line by cost centre, in order of time; credited hours weigh by their absolute value."""
     weights: dict[str, Fraction] = {value: Fraction(0) for _, value in centers.pieces(month)}
     if len(weights) == 1:
         return [(value, row.amount) for value in weights]
@@ -89,6 +89,7 @@ def _split(
         start = max(place.start or month.start, month.start)
         span = Interval(start, min(place.until or start + HOUR, month.end))
         for piece, value in centers.pieces(span):
+            # late usage may credit commitment hours: negative quantities would move amounts between cost centres
             weights[value] += abs(Fraction(quantity)) * Fraction(piece.microseconds, span.microseconds)
     if not any(weights.values()):
         raise JournalError(Message(

@@ -1,8 +1,8 @@
-"""PURE: issued documents -> one balanced general-ledger journal each, and the file that a ledger imports.
+"""PURE: balanced general-ledger journals of issued documents, and the file that a ledger imports.
 
 An internal recharge moves cost and creates no revenue: the consumer's cost centre is debited, the provider's credited
-with the same amount, per kind of line. A negative sub-total turns both sides, so that no entry is ever negative.
-Ids follow from the invoice number: a file that is imported twice meets its own journals again.
+with the same amount, per kind of line. A negative sub-total swaps the sides, so that no entry is ever negative.
+Ids follow from the invoice number: a file that is imported twice has the same journals again.
 """
 
 import csv
@@ -36,14 +36,14 @@ ZERO = Decimal("0.00")
 
 
 class JournalError(UserError, ValueError):
-    """Documents from which no balanced journal follows."""
+    """Documents that give no balanced journal."""
 
     code = "journal"
 
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """Where recharges are posted. What is empty comes from the document: its issuer, its cost centre.
+    """Accounts and cost centres of recharges. Empty fields come from the document: its issuer, its cost centre.
 
     `cost_centers` and `internal_orders` are by team; `posting_date` defaults to the last local day of the period.
     """
@@ -59,7 +59,7 @@ class Chart:
 
 @dataclass(frozen=True, slots=True)
 class KindAmount:
-    """What a cost centre pays of a kind of line of a document."""
+    """Amount of a cost centre for a kind of line of a document."""
 
     kind: str
     cost_center: str
@@ -68,7 +68,7 @@ class KindAmount:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One side of a posting; exactly one of `debit` and `credit` is set, and it is positive."""
+    """Side of a posting; exactly one of `debit` and `credit` is set, and it is positive."""
 
     line_id: str
     account: str
@@ -105,9 +105,9 @@ class Journal:
 def journals_of(
     document: Mapping[str, Any], chart: Chart, held: Sequence[HeldPart] = (), centers: Sequence[KindAmount] | None = None
 ) -> list[Journal]:
-    """The journal of one document as it was invoiced, without the parts that earlier releases held back.
+    """Return the journal of one document as invoiced, without the parts that earlier releases held back.
 
-    Nothing where all of it was held back. centers: as in `journal_of`.  Raises JournalError.
+    Returns [] where all of it was held back. centers: as in `journal_of`.  Raises JournalError.
     """
     if not held:
         return [journal_of(document, chart, centers=centers)]
@@ -122,9 +122,9 @@ def journals_of(
 def held_journal(
     document: Mapping[str, Any], chart: Chart, part: HeldPart, posted_with: Mapping[str, str] | None = None
 ) -> Journal:
-    """The journal of a part that an earlier release held back: `GL-NUMBER-Hk`.
+    """Return the journal of a part that an earlier release held back: `GL-NUMBER-Hk`.
 
-    posted_with: `month`, `end` and `zone` of the period that it is posted in, where that is not the document's own.
+    posted_with: `month`, `end` and `zone` of the posting period, where that is not the document's own.
     Raises JournalError.
     """
     return journal_of(_part(document, part.amounts), chart, f"-H{part.sequence}", f"dispute {part.dispute}", posted_with)
@@ -139,10 +139,10 @@ def journal_of(
     document: Mapping[str, Any], chart: Chart, suffix: str = "", words: str = "",
     posted_with: Mapping[str, str] | None = None, centers: Sequence[KindAmount] | None = None,
 ) -> Journal:  # fmt: skip
-    """The journal of one issued document (`suanpan/invoice/1`, `suanpan/note/1`), or of a part of it, which `words` name.
+    """Return the journal of one issued document (`suanpan/invoice/1`, `suanpan/note/1`), or of a part named by `words`.
 
-    posted_with: the period that it is posted in; by default the document's. centers: what each cost centre pays of each
-    kind, where the document's usage had several and the chart names none.
+    posted_with: the posting period; by default the document's. centers: the amounts of each cost centre and kind, where the
+    document's usage had several and the chart names none.
 
     Raises JournalError where the document names no cost centre, or its sub-totals are not its total.
     """
@@ -168,7 +168,7 @@ def journal_of(
 
 
 def _last_day(period: Mapping[str, str]) -> date:
-    """The last day of a period in the zone of the books, whose next day may begin later than at midnight."""
+    """Return the last day of a period in its zone; the next day may begin later than at midnight."""
     return day_of(datetime.fromisoformat(period["end"]) - timedelta(microseconds=1), period["zone"])
 
 
@@ -199,6 +199,7 @@ def _check(journal: Journal, total: Decimal, chart: Chart) -> None:
             "journal %(journal_id)s: debit %(debit)s is not credit %(credit)s",
             journal_id=journal.journal_id, debit=journal.debit, credit=journal.credit,
         ))
+    # with one account for both sides every journal nets to 0, so there is nothing to compare
     if chart.consumer_account != chart.provider_account and journal.net_of(chart.consumer_account) != total:
         raise JournalError(Message(
             "invoice %(invoice_number)s: its sub-totals are not its total %(total)s",
@@ -207,9 +208,9 @@ def _check(journal: Journal, total: Decimal, chart: Chart) -> None:
 
 
 def journal_csv(journals: Iterable[Journal], *, spreadsheet: bool = False) -> bytes:
-    """The file: one row an entry, in the order given, UTF-8, CRLF, every text as the chart and the documents have it.
+    """Return the file: one row per entry, in the order given, UTF-8, CRLF, texts unchanged.
 
-    Every row carries the hash of all rows, so that a ledger notices a batch that was edited or cut on its way.
+    Every row has the hash of all rows, so that a ledger detects a batch that was edited or truncated.
     spreadsheet: for people instead of a ledger: with a byte order mark, and an apostrophe before text that a spreadsheet
     would run as a formula. The hash is that of the ledger's file.
     """
@@ -222,9 +223,9 @@ def journal_csv(journals: Iterable[Journal], *, spreadsheet: bool = False) -> by
 
 
 def batch_hash(journals: Iterable[Journal], *, guarded: bool = False) -> str:
-    """The hash of all rows, as every row of the file carries it: SHA-256, hexadecimal.
+    """Return the hash of all rows, which every row of the file has: SHA-256, hexadecimal.
 
-    guarded: of rows with apostrophes before formulas, as releases up to 1.0 wrote and hashed them.
+    guarded: with apostrophes before formulas, as releases up to 1.0 wrote and hashed rows.
     """
     return _batch(journals, harmless if guarded else str)[1]
 
@@ -235,7 +236,7 @@ def _batch(journals: Iterable[Journal], cell: Callable[[str], str] = str) -> tup
 
 
 def _rows(journal: Journal) -> list[list[str]]:
-    """The cells of COLUMNS but the last; amounts are never negative."""
+    """Return the cells of COLUMNS without the last; amounts are never negative."""
     return [
         [
             journal.journal_id, entry.line_id, journal.company_code, journal.posting_date.isoformat(), journal.period,

@@ -1,12 +1,12 @@
-"""Tables of exports: FOCUS files as sets of parts."""
+"""Tables of exports: FOCUS data sets in parts."""
 
 from django.db import models
 
 
 class FocusSet(models.Model):
-    """A data set of a month as it was last made.
+    """Data set of a month as last built.
 
-    `documents`: the hash of the numbers and hashes of those it is of, and of the release that made it.
+    `documents`: hash of the numbers and hashes of its documents, and of the release that built it.
     """
 
     month = models.CharField(max_length=7)
@@ -23,7 +23,7 @@ class FocusSet(models.Model):
 
 
 class FocusPart(models.Model):
-    """Some of its rows as Parquet, the `first` of them counted from 0."""
+    """Part of the rows of a data set as Parquet; `first` is the number of its first row, from 0."""
 
     focus_set = models.ForeignKey(FocusSet, on_delete=models.CASCADE, related_name="parts", db_index=False)
     first = models.IntegerField()

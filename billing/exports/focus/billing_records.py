@@ -24,7 +24,7 @@ TERMS = "internal transfer"
 
 
 def detail_rows(document: Mapping[str, Any], issued_at: datetime, due_at: datetime | None = None) -> pa.Table:
-    """Invoice Detail: one row a line. `due_at`: when the amount is final; without, it is due when it is issued."""
+    """Return rows of Invoice Detail, one per line. `due_at`: when the amount is final; by default the time of issue."""
     issued = whole_second(issued_at)
     head = billing_facts(document) | {
         "InvoiceDetailCreated": issued, "InvoiceDetailLastUpdated": issued, "InvoiceIssueDate": issued,
@@ -47,14 +47,14 @@ def detail_rows(document: Mapping[str, Any], issued_at: datetime, due_at: dateti
 
 
 def corrected_document(document: Mapping[str, Any], line: Mapping[str, Any]) -> str:
-    """The document that a line corrects, or its own: of a note the one that it credits, else the invoice it is about."""
+    """Return the number of the document that a line corrects: credited by a note, or the subject of a note; else its own."""
     credited = (line.get("credits") or {}).get("document")
     about = (document.get("invoice") or {}).get("number")
     return str(credited or about or document["number"])
 
 
 def _grain(line: Mapping[str, Any]) -> str:
-    """The properties that distinguish this line from the others, as FOCUS names them; ours begin with `x_`."""
+    """Return the properties that distinguish this line from others, by their FOCUS names; custom ones begin with `x_`."""
     facts = service(line)
     grain = {
         "ServiceName": facts["ServiceName"], "SkuId": facts["SkuId"], "SkuMeter": facts["SkuMeter"],
@@ -68,7 +68,7 @@ def _grain(line: Mapping[str, Any]) -> str:
 def period_rows(
     *, start: datetime, end: datetime, closed_at: datetime | None, issued_at: Sequence[datetime], issuers: Sequence[str]
 ) -> pa.Table:
-    """Billing Period: one row per issuer. It came about with its first instant and last changed with its last invoice."""
+    """Return rows of Billing Period, one per issuer; created at the period's start, last updated by its last invoice."""
     row = {
         "BillingPeriodStart": start, "BillingPeriodEnd": end, "BillingPeriodStatus": "Closed",
         "BillingPeriodCreated": start, "BillingPeriodLastUpdated": whole_second(max(filter(None, [closed_at, *issued_at]))),
@@ -77,5 +77,5 @@ def period_rows(
 
 
 def whole_second(instant: datetime) -> datetime:
-    """FOCUS writes instants without a fraction of a second."""
+    """Drop the fraction of a second, which FOCUS instants do not have."""
     return instant.astimezone(UTC).replace(microsecond=0)

@@ -1,4 +1,4 @@
-"""PURE: the columns of three data sets, their types, which of them may be null, and the closed lists.
+"""PURE: columns of three data sets, their types and nullability, and the closed lists.
 
 Decimals have fixed scales: amounts on an invoice 2, quantities 6 as on the invoice, prices 4 as in the price list, and
 their product 10, so that list cost = price x quantity holds exactly. Custom columns begin with `x_`.
@@ -20,7 +20,7 @@ TEXT: Final = pa.string()
 
 
 def schema_of(*columns: tuple[str, pa.DataType, bool]) -> pa.Schema:
-    """(name, type, may be null) -> schema, with the version of the specification, so that the file explains itself."""
+    """Build a schema from (name, type, nullable), with the FOCUS version as metadata of the file."""
     return pa.schema(
         [pa.field(name, kind, nullable=nullable) for name, kind, nullable in columns],
         metadata={"FocusVersion": FOCUS_VERSION},
@@ -158,4 +158,4 @@ CLOSED_LISTS: Final = {
     "ContractCommitmentPaymentInterval": {"One-Time", "Monthly", "Quarterly", "Semi-Annual", "Annual", "Custom"},
     "ContractCommitmentPaymentModel": {"No Upfront", "Partial Upfront", "All Upfront"},
 }  # fmt: skip
-"""What FOCUS allows and nothing else; null is judged by the schema."""
+"""Allowed values of FOCUS per column; null is checked by the schema."""

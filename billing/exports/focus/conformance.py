@@ -1,7 +1,8 @@
-"""PURE: the rules of FOCUS 1.4 that our files must keep; an export that breaks one is refused, not delivered.
+"""PURE: rules of FOCUS 1.4 for exported files; an export that breaks one is refused, not delivered.
 
-Own checks, since public validators lag behind the specification. Rows are checked batch by batch; sums are kept across
-batches. A rule is an expression that holds of the rows that break it; each violation names the rule and how many rows do.
+The project has its own checks, since public validators lag behind the specification. Rows are checked batch by batch;
+sums are kept across batches. A rule is an expression that is true for rows that break it; a violation has the rule and
+their number.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,10 +26,10 @@ from pricing.money import smallest_amount
 
 ZERO = Decimal("0.00")
 QUANTITY_ERROR = Decimal("0.000002")
-"""A row's quantity is off by less than two of the last digit."""
+"""Largest error of a row's quantity: less than two of the last digit."""
 WIDE = pa.decimal128(28, 10)
 Rules = Mapping[str, pc.Expression]
-"""What must hold -> the rows of which it does not."""
+"""Rules: the text, and an expression that is true for rows that break it."""
 
 
 class ConformanceError(UserError):
@@ -49,7 +50,7 @@ def _of(name: str) -> pc.Expression:
 
 
 def _is(name: str, value: str) -> pc.Expression:
-    """Whether the column has that value; null has none."""
+    """Return an expression that is true where the column has the value; false for null."""
     return pc.field(name).isin([value])
 
 
@@ -85,7 +86,7 @@ def _cost_rules() -> dict[str, pc.Expression]:
 
 
 def _rounding_rules() -> dict[str, pc.Expression]:
-    """A row's part in the rounding of its line (half a cent) and in its split (less than one) stays below two."""
+    """Return the rule on rounding: the error of a row, from rounding its line and from its split, is below two cents."""
     billed, contracted = _of("BilledCost").cast(WIDE), _of("ContractedCost").cast(WIDE)
     rounding = pc.abs(contracted - billed) - _of("ContractedUnitPrice") * QUANTITY_ERROR
     consumed = COMMITTED & ~PURCHASE
@@ -133,9 +134,9 @@ CONTRACT_COMMITMENT_RULES: Final[Rules] = {
 
 
 class Conformance:
-    """Checks a month: rows as they are written, sums at the end.
+    """Conformance check of a month: rows as they are written, sums at the end.
 
-    period: the billing period; closed: the windows closed before it, the only ones that may be corrected.
+    period: the billing period; closed: the windows closed before it, the only ones that corrections may be of.
     """
 
     def __init__(self, period: Interval, closed: Sequence[Interval]) -> None:
@@ -159,7 +160,7 @@ class Conformance:
                 sums[row["InvoiceDetailId"]] = sums.get(row["InvoiceDetailId"], ZERO) + row[f"{cost}_sum"]
 
     def invoice_detail(self, rows: pa.Table) -> None:
-        """Check a batch of Invoice Detail and remember its lines."""
+        """Check a batch of Invoice Detail and store its lines."""
         if not self._check("Invoice Detail", rows, INVOICE_DETAIL, {}):
             return
         for row in rows.select(["InvoiceDetailId", "InvoiceId", "BilledCost"]).to_pylist():
@@ -172,7 +173,7 @@ class Conformance:
         self._check("Billing Period", rows, BILLING_PERIOD, BILLING_PERIOD_RULES)
 
     def contract_commitment(self, rows: pa.Table) -> None:
-        """Check the rows of Contract Commitment: all that Cost and Usage refers to are there, each once."""
+        """Check the rows of Contract Commitment: every commitment in Cost and Usage is present exactly once."""
         name = "Contract Commitment"
         if not self._check(name, rows, CONTRACT_COMMITMENT, CONTRACT_COMMITMENT_RULES):
             return
@@ -207,7 +208,7 @@ class Conformance:
             raise ConformanceError(self.violations)
 
     def _check(self, name: str, rows: pa.Table, schema: pa.Schema, rules: Rules) -> bool:
-        """Columns and types, nulls, closed lists and rules; without the right columns nothing else can be asked."""
+        """Check columns and types, nulls, closed lists and rules; return False for wrong columns, before other checks."""
         import pyarrow.dataset as ds  # it brings pandas, for which no other command or page has to wait
 
         wrong = [field.name for field in schema if field.name not in rows.schema.names]

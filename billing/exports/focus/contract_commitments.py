@@ -1,7 +1,7 @@
-"""PURE: rows of Contract Commitment: the terms behind what Cost and Usage bills as purchased, used and unused.
+"""PURE: rows of Contract Commitment: the terms of commitments that Cost and Usage bills as purchased, used and unused.
 
 Quantity and cost are those of one fulfilment interval, a month. A commitment without an end runs from month to month: its
-period ends with the month that is exported. Source: FOCUS 1.4, data set Contract Commitment.
+period ends with the exported month. Source: FOCUS 1.4, data set Contract Commitment.
 """
 
 import json
@@ -30,7 +30,7 @@ RATIO_PLACES = 6
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """A commitment with what is known about it: when it was stored, what follows it, and the list price beside it."""
+    """Commitment with the time of its storage, the time of its successor, and the list price."""
 
     commitment: Commitment
     created: datetime
@@ -40,7 +40,7 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class Issue:
-    """Of which month the rows are, and who bills in which currency; `zone` is the billing zone."""
+    """Exported month, with issuer and currency; `zone` is the billing zone."""
 
     period: Interval
     zone: str
@@ -49,7 +49,7 @@ class Issue:
 
 
 def commitment_rows(terms: Iterable[Terms], issue: Issue) -> pa.Table:
-    """Contract Commitment: one row a commitment."""
+    """Build the rows of Contract Commitment, one per commitment."""
     rows = [{name: source(item, issue) for name, (_, _, source) in COLUMNS.items()} for item in terms]
     return pa.Table.from_pylist(rows, schema=CONTRACT_COMMITMENT)
 
@@ -76,7 +76,7 @@ def _end(item: Terms, issue: Issue) -> datetime:
 
 
 def _discount(item: Terms) -> Decimal | None:
-    """The part of the list price that is saved; None where the list is unknown or not above the commitment's price."""
+    """Return the saved part of the list price; None where the list is unknown or not above the commitment's price."""
     price, list_price = item.commitment.price, item.list_price
     if list_price is None or list_price <= price:
         return None
@@ -84,7 +84,7 @@ def _discount(item: Terms) -> Decimal | None:
 
 
 def duration_type(one: Commitment, zone: str) -> str:
-    """The agreed length in whole local years, months or else days; from month to month where no end is agreed."""
+    """Return the agreed length in whole local years, months or else days; a month where no end is agreed."""
     if one.valid_until is None:
         return "1 Month"
     start, end = (instant.astimezone(ZoneInfo(zone)) for instant in (one.valid_from, one.valid_until))
@@ -99,7 +99,7 @@ def _counted(number: int, unit: str) -> str:
 
 
 def _status(item: Terms, at: datetime) -> str:
-    """As of the end of the exported month."""
+    """Return the status at the end of the exported month."""
     until = item.commitment.valid_until
     if until is None or until > at:
         return "Active"
@@ -136,5 +136,5 @@ COLUMNS: Final[dict[str, tuple[pa.DataType, bool, Source]]] = {
     "InvoiceIssuerName": (TEXT, False, lambda _, issue: issue.issuer),
     "ServiceProviderName": (TEXT, False, lambda _, issue: issue.issuer),
 }
-"""Each column: its type, whether it may be null, and its value."""
+"""Columns: type, nullability, and value."""
 CONTRACT_COMMITMENT: Final = schema_of(*((name, kind, nullable) for name, (kind, nullable, _) in COLUMNS.items()))

@@ -1,6 +1,6 @@
-"""PURE: the lines of one issued document -> rows of Cost and Usage.
+"""PURE: rows of Cost and Usage from the lines of one issued document.
 
-What is the same for all rows of a line is stated once and repeated by Arrow; a month may have hundreds of thousands.
+Columns that are equal for all rows of a line are built once and repeated by Arrow; a month may have hundreds of thousands.
 """
 
 import json
@@ -48,7 +48,7 @@ VARYING = (
 
 
 class Face(Enum):
-    """A line under a commitment is in two kinds of rows: bought with its billed cost, consumed with its effective."""
+    """Kind of row: a line under a commitment is a purchase with billed cost, and consumption with effective cost."""
 
     PLAIN = "plain"
     BOUGHT = "bought"
@@ -57,10 +57,10 @@ class Face(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SplitLine:
-    """A line of a document with its parts and, for an adjustment, the evidence of each job.
+    """Line of a document with its parts and, for an adjustment, the evidence of each job.
 
-    `list_price`: of usage that a commitment pays for, what it would have cost on demand. `ratio`: of a part of idle time or
-    shared cost, its share of the whole.
+    `list_price`: on-demand price of usage that a commitment pays for. `ratio`: of a part of idle time or shared cost, its
+    share of the whole.
     """
 
     line: Mapping[str, Any]
@@ -72,10 +72,11 @@ class SplitLine:
 
 
 def rows_of(document: Mapping[str, Any], split: Sequence[SplitLine]) -> pa.Table:
-    """Cost and Usage of one document; grain: line, UTC hour, job or endpoint, site."""
+    """Build the rows of Cost and Usage of one document; grain: line, UTC hour, job or endpoint, site."""
     split = [face for item in split for face in _faces(item)]
     constant_schema = pa.schema([field for field in COST_AND_USAGE if field.name not in VARYING])
     constants = pa.Table.from_pylist([_constants(document, item) for item in split], schema=constant_schema)
+    # one dictionary per line and not per row: Arrow repeats it for each of its hours
     repeated = constants.take(pa.array([i for i, item in enumerate(split) for _ in item.shares], type=pa.int64()))
     values = zip(*(_varying(item, share) for item in split for share in item.shares), strict=True)
     varying = dict(zip(VARYING, values, strict=True)) if len(repeated) else dict.fromkeys(VARYING, ())
@@ -87,7 +88,7 @@ def rows_of(document: Mapping[str, Any], split: Sequence[SplitLine]) -> pa.Table
 
 
 def stated(line: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A line as FOCUS states it: hours that late usage takes back are fewer hours, where an invoice has a negative price."""
+    """Return a line as FOCUS states it: hours credited for late usage as negative quantity, not as negative price."""
     if not of_commitment(line) or not line["unit_price"].startswith("-"):
         return line
     quantity = EXACT.minus(Decimal(line["quantity"]))
@@ -95,7 +96,7 @@ def stated(line: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _faces(item: SplitLine) -> list[SplitLine]:
-    """The line as it is, or as a purchase, in one row, and what became of it."""
+    """Return the line itself, or its purchase, in one row, and its consumption."""
     if not of_commitment(item.line):
         return [item]
     line, first, last = item.line, item.shares[0], item.shares[-1]
@@ -106,7 +107,7 @@ def _faces(item: SplitLine) -> list[SplitLine]:
 
 
 def _varying(item: SplitLine, share: Share) -> tuple[Any, ...]:
-    """In the order of VARYING."""
+    """Return the values of a row in the order of VARYING."""
     found = item.evidence.get(share.place.resource)
     site = None if item.face is Face.BOUGHT else share.place.site or None
     measured = (None, None, None) if found is None else (found.mfu, found.hfu, found.coverage)
@@ -127,7 +128,7 @@ def _list_price(item: SplitLine) -> Decimal:
 
 
 def _applied(item: SplitLine, share: Share) -> tuple[Decimal | None, str | None]:
-    """CommitmentDiscountQuantity and ContractApplied; JSON numbers are written from decimals, never through floats."""
+    """Return CommitmentDiscountQuantity and ContractApplied; JSON numbers are formatted from decimals, never by floats."""
     if item.face is Face.PLAIN or share.quantity is None:
         return None, None
     name, number = json.dumps(item.line["policy"], ensure_ascii=False), quantity_text(share.quantity)
@@ -140,7 +141,7 @@ def _applied(item: SplitLine, share: Share) -> tuple[Decimal | None, str | None]
 
 
 def _resource(item: SplitLine, place: Place) -> tuple[str, str]:
-    """Id and name: of the model behind a gateway, of a commitment, or of the job (`kind/name`) in its namespace."""
+    """Return resource id and name: of a model, of a commitment, or of a job (`kind/name`) in its namespace."""
     line = item.line
     if item.face is Face.BOUGHT or line["reason"] == UNUSED:
         return line["policy"], line["policy"]
@@ -152,7 +153,7 @@ def _resource(item: SplitLine, place: Place) -> tuple[str, str]:
 
 
 def _constants(document: Mapping[str, Any], item: SplitLine) -> dict[str, Any]:
-    """Everything that does not change from hour to hour."""
+    """Return the columns of a line that are equal for all its hours."""
     line = item.line
     usage = is_usage(line)
     return {
@@ -179,7 +180,7 @@ def _constants(document: Mapping[str, Any], item: SplitLine) -> dict[str, Any]:
 
 
 def _allocation(item: SplitLine) -> dict[str, Any]:
-    """How the line was split from its whole; ratios of one whole add up to 1. A pool is tagged as its devices are."""
+    """Return the columns of an allocation; ratios of one whole add up to 1. A pool is tagged like its devices."""
     line = item.line
     pool = {"suanpan/accelerator": line["accelerator"], "suanpan/cluster": line["cluster"]}
     ratio = "" if item.ratio is None else fixed_text(item.ratio, ALLOCATED_PLACES)
@@ -194,7 +195,7 @@ def _allocation(item: SplitLine) -> dict[str, Any]:
 
 
 def _commitment(item: SplitLine) -> dict[str, Any]:
-    """The columns that refer to Contract Commitment, and prices: usage is priced as if there were no commitment."""
+    """Return the columns of a commitment, and prices: usage has its on-demand price."""
     line, bought = item.line, item.face is Face.BOUGHT
     unused = line["reason"] == UNUSED
     own = bought or unused
@@ -216,7 +217,7 @@ def _commitment(item: SplitLine) -> dict[str, Any]:
 
 
 def billing_facts(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Who is invoiced by whom, for which period; the same in every data set."""
+    """Return the columns of issuer, recipient and period, equal in every data set."""
     return {
         "BillingAccountId": document["recipient"]["team"],
         "BillingCurrency": document["currency"],
@@ -228,14 +229,14 @@ def billing_facts(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def detail_id(document: Mapping[str, Any], line: Mapping[str, Any]) -> str:
-    """The id of an invoice line, the same in Cost and Usage and in Invoice Detail."""
+    """Return the id of an invoice line, the same in Cost and Usage and in Invoice Detail."""
     return f"{document['number']}-{line['position']:04d}"
 
 
 def charge_category(line: Mapping[str, Any]) -> str:
-    """A reward is a credit awarded after the fact, a penalty an adjustment; what is reversed keeps its category.
+    """Return the category: a reward is a Credit, a penalty an Adjustment; a reversal keeps its category.
 
-    A line under a commitment is billed as its purchase; its usage is a row beside it at no billed cost.
+    A line under a commitment is billed as a Purchase; its usage has separate rows without billed cost.
     """
     if of_commitment(line):
         return "Purchase"
@@ -246,7 +247,7 @@ def charge_category(line: Mapping[str, Any]) -> str:
 
 
 def description(line: Mapping[str, Any]) -> str:
-    """What is charged, where, and why: the facts of the line in one sentence."""
+    """Describe the charge, its place and its reason in one sentence."""
     place = "all consumers" if of_tokens(line) else f"{line['cluster']}/{line['namespace']}"
     subject, style = line["consumer"] or place, line.get("style")
     if line["reason"] == UNUSED:
@@ -270,27 +271,27 @@ def description(line: Mapping[str, Any]) -> str:
 
 
 def of_commitment(line: Mapping[str, Any]) -> bool:
-    """Whether the line bills a part of a commitment; an amount credited of one is a plain credit."""
+    """Return True if the line bills a part of a commitment; an amount credited of one is a plain credit."""
     return line_kind(line["kind"]).bought
 
 
 def of_allocation(line: Mapping[str, Any]) -> bool:
-    """Whether the line is a part of idle time or shared cost."""
+    """Return True if the line is a part of idle time or shared cost."""
     return line_kind(line["kind"]).role is Role.ALLOCATED
 
 
 def of_pool(line: Mapping[str, Any]) -> bool:
-    """Whether the line is a part of a pool's idle time."""
+    """Return True if the line is a part of a pool's idle time."""
     return line_kind(line["kind"]).explained_by is Explanation.POOL
 
 
 def allocated_resource(line: Mapping[str, Any]) -> str:
-    """The pool or cost that is split."""
+    """Return the id of the pool or cost that is split."""
     return f"{line['cluster']}/{line['accelerator']}" if line["cluster"] else str(line["sku"])
 
 
 def of_tokens(line: Mapping[str, Any]) -> bool:
-    """Whether the line is about tokens: also a credit on such a line."""
+    """Return True if the line is about tokens, or a credit on such a line."""
     return line["token_class"] is not None
 
 
@@ -312,9 +313,9 @@ def service(line: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def sku_price_id(line: Mapping[str, Any], *, bought: bool = False) -> str:
-    """An entry of price lists, the same in every version and for every team: neither price nor contract is in it.
+    """Return the id of a price list entry, equal in every version and for every team: it has neither price nor contract.
 
-    A resource may have a price of its own on each accelerator; hours that are `bought` ahead have one beside the daily one.
+    A resource may have a price of its own on each accelerator; `bought` hours have one beside the daily one.
     Source: FOCUS 1.4, Cost and Usage, SKU Price ID.
     """
     priced = priced_class(line["token_class"] or "", line.get("context", ""))
@@ -337,7 +338,7 @@ def _prices(line: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _price_details(line: Mapping[str, Any]) -> dict[str, Any]:
-    """Properties per pricing unit; keys that FOCUS does not define begin with `x_`."""
+    """Return properties per pricing unit; keys that FOCUS does not define begin with `x_`."""
     if of_tokens(line):
         _, direction, cache_action = TOKEN_CLASSES[line["token_class"]]
         facts = {
@@ -351,14 +352,14 @@ def _price_details(line: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def sub_account(line: Mapping[str, Any]) -> str | None:
-    """The consumer or the namespace that used it; what a commitment leaves unused is of neither."""
+    """Return the consumer or the namespace of the usage; None for unused commitments."""
     if line["consumer"]:
         return str(line["consumer"])
     return f"{line['cluster']}/{line['namespace']}" if line["namespace"] else None
 
 
 def _account(line: Mapping[str, Any]) -> dict[str, Any]:
-    """Whose it is; of tokens also what they are."""
+    """Return the columns of the sub-account; for tokens also their class and model."""
     account = {"SubAccountId": sub_account(line)}
     if of_tokens(line):
         _, direction, cache_action = TOKEN_CLASSES[line["token_class"]]

@@ -1,7 +1,7 @@
-"""Writing a data set as CSV and Parquet, batch by batch, so that a large month needs no memory for all of it.
+"""Writing of a data set as CSV and Parquet, batch by batch, so that a large month does not have to fit in memory.
 
-CSV: UTF-8, comma, header, one row a line; text in quotes, nothing at all for null, decimals with all their digits and
-never an exponent, instants as 2026-10-01T00:00:00Z. Parquet keeps types and texts as they are.
+CSV: UTF-8, comma, header, one row per line; text in quotes, null as nothing at all, decimals with all their digits and
+never an exponent, instants as 2026-10-01T00:00:00Z. Parquet keeps types and texts unchanged.
 """
 
 import re
@@ -26,12 +26,13 @@ FORMULA = rf"^\s*[{''.join(map(re.escape, FORMULA_STARTS))}]"
 def data_set_files(
     directory: Path, name: str, schema: pa.Schema, *, with_csv: bool = True
 ) -> Iterator[tuple[Callable[[pa.Table], None], list[Path]]]:
-    """A function that appends rows to `name`.csv and `name`.parquet; the files appear when the block ends well."""
+    """Yield a function that appends rows to `name`.csv and `name`.parquet; the files appear if the block succeeds."""
     with ExitStack() as stack:
         csv, paths = None, [directory / f"{name}.parquet"]
         if with_csv:
             paths.insert(0, directory / f"{name}.csv")
             texts = pa.schema([(field.name, pa.string()) for field in schema])
+            # both files are drafts until the block ends: a refused month leaves neither
             csv = stack.enter_context(pc_csv.CSVWriter(stack.enter_context(atomic_file(paths[0])), texts))
         draft = stack.enter_context(atomic_file(paths[-1]))
         parquet = stack.enter_context(pq.ParquetWriter(draft, schema, compression="zstd"))
@@ -50,7 +51,7 @@ def as_text(rows: pa.Table) -> pa.Table:
 
 
 def as_records(rows: pa.Table) -> list[dict[str, Any]]:
-    """The same rows for JSON: decimals and instants as the text of the CSV, everything else as Parquet has it."""
+    """Convert rows to records for JSON: decimals and instants as the text of the CSV, other values as in Parquet."""
     columns = {
         field.name: (column if pa.types.is_string(field.type) else _text(column, field.type)).to_pylist()
         for field, column in zip(rows.schema, rows.columns, strict=True)
@@ -67,7 +68,7 @@ def _text(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray | pa.Ar
 
 
 def _by_value(column: pa.ChunkedArray, text: Callable[[pa.Array], pa.Array]) -> pa.Array:
-    """The text of each value, made once: most columns say the same in hundreds of rows."""
+    """Format each distinct value once: most columns repeat a value in hundreds of rows."""
     encoded = column.combine_chunks().dictionary_encode()
     return text(encoded.dictionary).take(encoded.indices)
 
@@ -77,7 +78,7 @@ def _instants(values: pa.Array) -> pa.Array:
 
 
 def _harmless(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Text that a spreadsheet would run as a formula gets a leading apostrophe, as in every CSV; Parquet has it as it is."""
+    """Prefix text that a spreadsheet would run as a formula with an apostrophe; Parquet has it unchanged."""
     if not pc.any(pc.match_substring_regex(pc.unique(column), FORMULA)).as_py():
         return column
     formulas = pc.match_substring_regex(column, FORMULA)
@@ -89,7 +90,7 @@ def _trimmed(values: pa.Array) -> pa.Array:
 
 
 def _plain(values: pa.Array) -> pa.Array:
-    """Decimals as text: Arrow writes small ones with an exponent, which FOCUS forbids, so these are written here."""
+    """Format decimals: Arrow writes small ones with an exponent, which FOCUS forbids, so Python formats these."""
     text = pc.cast(values, pa.string())
     small = pc.match_substring(text, "E")
     written = [format(value, "f") for value in values.filter(small).to_pylist()]

@@ -1,4 +1,4 @@
-"""Reading: the usage of every line of a close by hour and job, from the walk that rates a close.
+"""Usage of every line of a close by hour and job, read from the walk that rates a close.
 
 The hours of a line add up to the usage that the line charges; `billing.exports.services.focus` compares both.
 """
@@ -30,10 +30,10 @@ from pricing.rating import LineKey
 
 @dataclass
 class HourlyUsage:
-    """Base units of each line by place, and the evidence of adjusted lines by job; of all lines, or `only` of some.
+    """Base units of each line by place, and the evidence of adjusted lines by job; of all lines, or of those in `only`.
 
-    `list_prices`: what lines under a commitment would have cost per unit without it. `faults`: why teams cannot be
-    rated: lines that hang on what was rated are without their usage, or without that of others where these hang on theirs.
+    `list_prices`: on-demand price per unit of lines under a commitment. `faults`: errors of teams that cannot be rated:
+    their rated lines have no usage, and lines of other teams that depend on theirs lack it.
     """
 
     only: Set[LineKey] | None = None
@@ -43,7 +43,7 @@ class HourlyUsage:
     faults: dict[str, str] = field(default_factory=dict)
 
     def add(self, key: LineKey, place: Place, usage: Decimal) -> None:
-        """Count `usage` at a place; nothing used leaves no trace."""
+        """Add `usage` at a place, unless it is 0."""
         if usage and (self.only is None or key in self.only):
             places = self.places[key]
             before = places.get(place)
@@ -51,10 +51,10 @@ class HourlyUsage:
 
 
 class UsageOfClose:
-    """The usage that the close of `period` charged: its own, and what came late for windows closed before it.
+    """Usage that the close of `period` charged: its own, and late usage of windows closed before it.
 
-    Priced and owned as that close knew it, or as the changes of closed time up to `change_seq` say. A large month has
-    more hours than memory holds, so they are read for some teams at a time; what the hours hang on is found once.
+    Prices and owners are those known at that close, or after the changes of closed time up to `change_seq`. A large month
+    has more hours than fit in memory, so they are read for some teams at a time; the shared inputs are read once.
     """
 
     def __init__(self, period: BillingPeriod, *, change_seq: int | None = None) -> None:
@@ -85,7 +85,7 @@ class UsageOfClose:
             self._parts.append(Slice.of(reference_data, window, month, epochs, correction=True, gathered=gathers))
 
     def of(self, teams: Set[str], only: Set[LineKey] | None = None) -> HourlyUsage:
-        """The hours of these teams: of all of their lines, or `only` of some."""
+        """Return the hours of these teams: of all their lines, or of those in `only`."""
         found = HourlyUsage(only, faults=dict(self._faults))
         reading = Reading(teams, self._names.namespaces(teams), self._names.dimensions(teams))
         for part in self._parts:
@@ -110,13 +110,13 @@ class UsageOfClose:
 
 
 def windows_closed_before(close_seq: int) -> list[Interval]:
-    """The billing months whose usage may be corrected by close `close_seq`."""
+    """Return the billing months whose usage may be corrected by close `close_seq`."""
     rows = BillingPeriod.objects.filter(close_seq__lt=close_seq).order_by("close_seq")
     return [Interval(row.start, row.end) for row in rows]
 
 
 def _allocated(assessed: RatingResult) -> dict[str, list[tuple[LineKey, Decimal]]]:
-    """Parts of idle time and shared cost by team; they have the month as their only place."""
+    """Return parts of idle time and shared cost by team; their only place is the month."""
     found: dict[str, list[tuple[LineKey, Decimal]]] = defaultdict(list)
     for charge in assessed.charges:
         if charge.key.kind in ALLOCATED:

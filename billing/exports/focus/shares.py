@@ -1,6 +1,6 @@
-"""PURE: one invoice line -> its parts by hour, job and site, which add up to the line to the last digit.
+"""PURE: split of an invoice line into parts by hour, job and site, which add up to the line to the last digit.
 
-Amount, quantity and energy of the line are rounded already; each is split by largest remainder in proportion to the
+Amount, quantity and energy of the line are already rounded; each is split by largest remainder in proportion to the
 exact usage, ties to the earlier part (F16). List cost is price x quantity of the part, not rounded.
 """
 
@@ -23,7 +23,7 @@ TOKENS_PER_UNIT = Decimal(1_000_000)
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What an efficiency line was decided on, for one job."""
+    """Evidence of an efficiency line for one job."""
 
     mfu: Decimal | None
     hfu: Decimal | None
@@ -31,7 +31,7 @@ class Evidence:
 
 
 class Share(NamedTuple):
-    """A part of a line; quantities are null on an adjustment, which prices nothing by itself."""
+    """Part of a line; quantities are null on an adjustment, which has no price of its own."""
 
     start: datetime
     end: datetime
@@ -45,9 +45,9 @@ class Share(NamedTuple):
 
 
 def shares_of(line: Mapping[str, Any], places: Mapping[Place, Decimal], window: Interval) -> list[Share]:
-    """The parts of a document's line, in order of time; `places` are base units, `window` its month of usage.
+    """Split a document's line into parts, in order of time; `places` are base units, `window` its month of usage.
 
-    An hour that the month cuts, as in zones of half an hour, ends with the month.
+    An hour that the month cuts, as in zones with half-hour offsets, ends with the month.
     """
     ordered = sorted(places)
     weights = [places[place] for place in ordered]
@@ -71,17 +71,17 @@ def shares_of(line: Mapping[str, Any], places: Mapping[Place, Decimal], window: 
 
 
 def is_usage(line: Mapping[str, Any]) -> bool:
-    """Whether the line charges (or reverses) usage; what only changes an amount has no quantity of its own."""
+    """Return True if the line charges (or reverses) usage; a line that only changes an amount has no quantity of its own."""
     return line_kind(line["kind"]).role is Role.USAGE
 
 
 def _list_cost(price: Decimal | None, quantity: Decimal | None, amount: Decimal) -> Decimal:
-    """FOCUS: the product where there is a price, else the billed amount."""
+    """Return FOCUS list cost: price x quantity where there is a price, else the billed amount."""
     return amount if price is None or quantity is None else EXACT.multiply(price, quantity)
 
 
 def _consumed(line: Mapping[str, Any], quantity: Decimal | None) -> Decimal | None:
-    """Tokens are consumed one by one and priced by the million; everything else is consumed as it is priced."""
+    """Return the consumed quantity: tokens are priced by the million and consumed one by one; else as priced."""
     if quantity is None or line["unit"] != MILLION_TOKENS:
         return quantity
     return EXACT.multiply(quantity, TOKENS_PER_UNIT)

@@ -1,7 +1,7 @@
-"""PURE: Cost and Usage as FOCUS 1.0, for tools that know no later version; the public validator is one.
+"""PURE: Cost and Usage as FOCUS 1.0, for tools that know no later version, such as the public validator.
 
-Version 1.0 has one data set of 43 columns. They are columns of 1.4 under the same name, but those of RENAMED; what 1.4 has
-beyond is left out, and our own columns stay. The mapping is in docs/focus.md too.
+Version 1.0 has one data set of 43 columns. They are columns of 1.4 under the same name, except RENAMED; further columns of
+1.4 are left out, and custom columns stay. The mapping is in docs/focus.md too.
 """
 
 from typing import Final
@@ -21,7 +21,7 @@ COLUMNS: Final = (
     "SubAccountName", "Tags",
 )  # fmt: skip
 RENAMED: Final = {"ProviderName": "ServiceProviderName", "PublisherName": "ServiceProviderName"}
-"""Who makes the service available also produces it: the platform."""
+"""Columns of 1.0 with another name in 1.4: the platform both provides and produces the service."""
 
 
 _known: Final = {field.name: field for field in COST_AND_USAGE}
@@ -35,7 +35,7 @@ COST_AND_USAGE_1_0: Final = pa.schema(
 
 
 def as_1_0(rows: pa.Table) -> pa.Table:
-    """Rows of 1.4 with the columns of 1.0; a column that 1.4 rows do not have is null."""
+    """Convert rows of 1.4 to the columns of 1.0; a column that 1.4 rows do not have is null."""
     names = set(rows.schema.names)
     columns = [
         rows.column(source) if (source := RENAMED.get(field.name, field.name)) in names else pa.nulls(len(rows), field.type)

@@ -1,4 +1,4 @@
-"""Exporting a month as FOCUS 1.4: all files, checked, or none."""
+"""Export of a month as FOCUS 1.4: all files, checked, or none."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -38,13 +38,13 @@ from pricing.money import EXACT, split_amount
 from pricing.rating import LineKey
 
 DOCUMENTS_AT_ONCE = 20
-"""Of which hourly usage is in memory: fewer take less of it, but every reading looks through the hours of the month."""
+"""Documents whose hourly usage is in memory together: fewer need less memory, but each batch reads the month again."""
 DATA_SETS = {"cost-and-usage": COST_AND_USAGE, "invoice-detail": INVOICE_DETAIL, "billing-period": BILLING_PERIOD}
 EARLIER = "1.0-cost-and-usage"
 
 
 class UnexplainedError(UserError):
-    """A line that the stored usage no longer explains."""
+    """Line that the stored usage no longer explains."""
 
     code = "focus_unexplained"
 
@@ -64,9 +64,9 @@ def focus_export(
     """Write Cost and Usage, Invoice Detail and Billing Period of the month's issued documents as CSV and Parquet.
 
     Contract Commitment is written where a document bills a commitment. with_1_0: also Cost and Usage with the columns of
-    FOCUS 1.0, as a data set of its own.
+    FOCUS 1.0, as a separate data set.
 
-    Raises NoPeriodError, NotIssuedError, UnexplainedError, ConformanceError; then no file is there that was not before.
+    Raises NoPeriodError, NotIssuedError, UnexplainedError, ConformanceError; then no new file is left.
     """
     period, issued = issued_documents(month)
     conformance = Conformance(period.window, windows_closed_before(period.close_number))
@@ -104,7 +104,7 @@ def focus_export(
 
 
 def commitments_of(month: str) -> pa.Table | None:
-    """The rows of Contract Commitment alone, which need no usage; None where no document bills a commitment.
+    """Return the rows of Contract Commitment, which need no usage; None where no document bills a commitment.
 
     Raises NoPeriodError, NotIssuedError, ConformanceError.
     """
@@ -122,7 +122,7 @@ def _commitments(period: BillingPeriod, issued: list[Issued], terms: list[Terms]
 
 
 def _terms(period: BillingPeriod, documents: list[Issued]) -> list[Terms]:
-    """The commitments that a document bills, with the list price where they began in the month."""
+    """Return the commitments that documents bill, with their list price at their first instant in the month."""
     lines = chain.from_iterable(document_of(document)["lines"] for document in documents)
     named = {line["policy"] for line in lines if of_commitment(line)}
     if not named:
@@ -142,11 +142,11 @@ def _issued_at(document: Issued) -> Any:
 
 
 Split = tuple[Issued, Mapping[str, Any], list[SplitLine]]
-"""A document as it is stored and as it reads, with its lines by hour and job."""
+"""Stored document, its content, and its lines by hour and job."""
 
 
 class _Splitter:
-    """Splits the lines of a period's documents by the usage behind them, which is read for some documents at a time."""
+    """Splitter of the lines of a period's documents by their usage, which is read for some documents at a time."""
 
     def __init__(self, period: BillingPeriod) -> None:
         self._period = period
@@ -155,19 +155,20 @@ class _Splitter:
         self._closes: dict[tuple[int, int | None], UsageOfClose] = {}
 
     def documents(self, issued: Sequence[Issued]) -> Iterator[Split]:
-        """Each document with its lines; the usage of some documents is let go before that of the next ones is read.
+        """Yield each document with its lines; the usage of one batch of documents is freed before the next is read.
 
         Raises UnexplainedError.
         """
         invoices = [document for document in issued if isinstance(document, Invoice)]
         for first in range(0, len(invoices), DOCUMENTS_AT_ONCE):
+            # batches and not teams one by one: each read passes over all hours of the month
             yield from self._invoices(invoices[first : first + DOCUMENTS_AT_ONCE])
         notes = [document for document in issued if isinstance(document, Note)]
         for first in range(0, len(notes), DOCUMENTS_AT_ONCE):
             yield from self._notes(notes[first : first + DOCUMENTS_AT_ONCE])
 
     def _invoices(self, invoices: Sequence[Invoice]) -> Iterator[Split]:
-        """Each line is checked against its charge before it is split."""
+        """Split the lines of invoices, after comparing each with its charge."""
         documents = [(invoice, document_of(invoice)) for invoice in invoices]
         usage = self._close(self._period.close_number).of({document["recipient"]["team"] for _, document in documents})
         for invoice, document in documents:
@@ -187,7 +188,7 @@ class _Splitter:
         return self._split(line, key, usage, ratios.get(key.digest()))
 
     def _notes(self, notes: Sequence[Note]) -> Iterator[Split]:
-        """By the usage of the close which charged it first, as the changes until then say."""
+        """Split the lines of notes, by the usage of the close that charged them first, with the changes until then."""
         rows = {note.pk: [(self._key(note, row), row) for row in note.lines.order_by("position")] for note in notes}
         wanted: dict[tuple[int, int], set[LineKey]] = defaultdict(set)
         for key, row in chain.from_iterable(rows.values()):
@@ -214,7 +215,7 @@ class _Splitter:
 
     @cached_property
     def _charges(self) -> tuple[dict[str, Decimal], dict[str, Decimal]]:
-        """What the close charged of each line, and the ratios of what is allocated."""
+        """Return the charged quantity of each line, and the ratios of allocated lines."""
         rows = Charge.objects.filter(close_seq=self._period.close_number, platform=False)
         return dict(rows.values_list("line_key", "usage_quantity")), _ratios(rows.filter(kind__in=ALLOCATED))
 
@@ -231,7 +232,7 @@ class _Splitter:
 
 
 def _ratios(rows: QuerySet[Charge]) -> dict[str, Decimal]:
-    """The share that each part of idle time or shared cost is of its whole, by line; those of one whole add up to 1."""
+    """Return the ratio of each part of idle time or shared cost, by line; those of one whole add up to 1."""
     wholes: dict[tuple[str, ...], list[tuple[str, Decimal]]] = defaultdict(list)
     for row in rows.order_by("team"):
         wholes[row.kind, row.policy, row.cluster, row.sku].append((row.line_key, row.usage_quantity))
@@ -243,7 +244,7 @@ def _ratios(rows: QuerySet[Charge]) -> dict[str, Decimal]:
 
 
 def _unexplained(usage: HourlyUsage, message: Message) -> UnexplainedError:
-    """The refusal, with the teams of that usage that cannot be rated."""
+    """Return the error, with the teams of that usage that cannot be rated."""
     return UnexplainedError(Message.joined([message, *(
         Message("team %(team)s cannot be rated: %(problem)s", team=team, problem=problem)
         for team, problem in sorted(usage.faults.items())

@@ -1,8 +1,8 @@
-"""The rows of a month's FOCUS data sets for readers who take them page by page.
+"""Rows of a month's FOCUS data sets for readers that fetch them page by page.
 
-The data sets are made once for the documents that are issued, by the same export and checks as the files, and kept until a
-document is issued: those of a month of a few lines by the request that asks for them first, those of a larger one, which
-take minutes, by a worker. A data set is there as a whole or not at all.
+The data sets are built once for the issued documents, by the same export and checks as the files, and stored until another
+document is issued. The first request builds those of a small month; a worker builds those of a larger one, which takes
+minutes. A data set is stored completely or not at all.
 """
 
 from collections.abc import Callable, Iterable
@@ -29,26 +29,26 @@ from metering import __version__
 from metering.messages import Message, UserError
 
 AT_ONCE: Final = 1_000
-"""Lines of a month up to which a request may make its data sets: each has up to 744 rows, 20,000 rows take a second."""
+"""Lines of a month up to which a request may build its data sets: each has up to 744 rows, 20,000 rows take a second."""
 ROWS_OF_PART: Final = 5_000
 STORE_LOCK: Final = 0x464F4355
 MONTHS_KEPT: Final = 3
 ASKED_AGAIN: Final = timedelta(minutes=10)
-"""After a failure, which somebody may have repaired."""
+"""Delay before a failed build is requested again, since the cause may have been repaired."""
 KIND: Final = "focus"
 Record = dict[str, Any]
 Request = Callable[[str], None]
-"""Has a worker make the data sets of the documents with this hash."""
+"""Callback that has a worker build the data sets of the documents with this hash."""
 
 
 class FocusNotReadyError(UserError):
-    """The data sets of a month are being made; the message has the progress."""
+    """Data sets of a month that are being built; the message has the progress."""
 
     code = "focus_not_ready"
 
 
 class FocusRows:
-    """Rows of one data set for a paginator: its slices are read from the database when they are asked for."""
+    """Rows of one data set for a paginator, which reads slices from the database."""
 
     def __init__(self, kept: FocusSet) -> None:
         self._kept = kept
@@ -59,6 +59,7 @@ class FocusRows:
     def __getitem__(self, wanted: slice) -> list[Record]:
         start, stop, _ = wanted.indices(len(self))
         found: list[Record] = []
+        # a part that begins before `start` may reach into the slice
         parts = self._kept.parts.filter(first__lt=stop, first__gt=start - ROWS_OF_PART).order_by("first")
         for first, content in parts.values_list("first", "content"):
             rows = pq.read_table(BytesIO(content))
@@ -68,16 +69,16 @@ class FocusRows:
 
 
 def focus_rows(*, month: str, data_set: str, now: datetime, request: Request) -> FocusRows:
-    """The rows of "cost-and-usage", "invoice-detail" or "billing-period" of a month whose documents are all issued.
+    """Return the rows of "cost-and-usage", "invoice-detail" or "billing-period" of a month whose documents are all issued.
 
-    Raises NoPeriodError, NotIssuedError, UnexplainedError, ConformanceError as the export does; FocusNotReadyError where a
-    worker makes them, which `request` asks for.
+    Raises NoPeriodError, NotIssuedError, UnexplainedError, ConformanceError as the export does; FocusNotReadyError while a
+    worker builds them, which `request` starts.
     """
     return FocusRows(next(kept for kept in _kept(month, now, request) if kept.data_set == data_set))
 
 
 def focus_files(*, month: str, directory: Path, now: datetime, request: Request) -> list[Path]:
-    """The files of `focus_export` from the kept data sets, as CSV and Parquet.  Raises as `focus_rows` does."""
+    """Write the files of `focus_export` from the stored data sets, as CSV and Parquet.  Raises as `focus_rows` does."""
     written = []
     for kept in _kept(month, now, request):
         parts = kept.parts.order_by("first").values_list("content", flat=True)
@@ -97,7 +98,7 @@ def _write(directory: Path, name: str, schema: pa.Schema, tables: Iterable[pa.Ta
 
 
 def _kept(month: str, now: datetime, request: Request) -> list[FocusSet]:
-    """Every data set of the documents that are issued now, made first where that takes no worker."""
+    """Return every data set of the issued documents; build those of a small month first."""
     documents = _hash_of(_issued(month))
     sets = FocusSet.objects.filter(month=month, documents=documents).order_by("data_set")
     if not sets.exists() and _small(month):
@@ -109,7 +110,7 @@ def _kept(month: str, now: datetime, request: Request) -> list[FocusSet]:
 
 
 def focus_make(*, month: str, now: datetime, report_progress: ProgressCallback = no_progress) -> int:
-    """Make the data sets of a month, in place of what is kept of it; returns how many rows they have.
+    """Build and store the data sets of a month, replacing the stored ones; return the number of rows.
 
     Raises NoPeriodError, NotIssuedError, UnexplainedError, ConformanceError.
     """
@@ -132,12 +133,12 @@ def focus_make(*, month: str, now: datetime, report_progress: ProgressCallback =
 
 
 def _issued(month: str) -> list[str]:
-    """Number and hash of each document: equal ones, equal data sets."""
+    """Return number and hash of each document: equal ones give equal data sets."""
     return [f"{document.number} {document.sha256}" for document in issued_documents(month, texts=False)[1]]
 
 
 def _hash_of(issued: list[str]) -> str:
-    """Of the documents and of the release with its columns: another one may state the same documents otherwise."""
+    """Return the hash of the documents and of the release with its columns, which decides how rows are built."""
     columns = (f"{field.name} {field.type}" for schema in DATA_SETS.values() for field in schema)
     return sha256("\n".join([*issued, __version__, *columns]).encode()).hexdigest()
 
@@ -160,7 +161,7 @@ def _store(month: str, data_set: str, documents: str, path: Path, now: datetime)
 
 
 def _waiting(month: str, documents: str, now: datetime, request: Request) -> Exception:
-    """Why there are no rows yet; has them made where nobody is asked to."""
+    """Return the error for data sets that are not built; request them unless that is already done."""
     asked = Operation.objects.filter(kind=KIND, month=month, parameters__documents=documents).order_by("-id").first()
     failed = asked is not None and asked.status == Operation.Status.FAILED
     if asked is not None and failed and asked.finished_at and now - asked.finished_at < ASKED_AGAIN:

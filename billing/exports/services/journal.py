@@ -1,4 +1,4 @@
-"""Writing the ledger journal of a month to a file, and reading the chart of accounts it is posted to."""
+"""Export of the ledger journal of a month to a file, and parsing of its chart of accounts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
@@ -32,26 +32,26 @@ MOST_CHART_BYTES = 1024 * 1024
 
 
 class AcknowledgementError(UserError, ValueError):
-    """An acknowledgement of a journal that does not fit what was exported."""
+    """Acknowledgement of a journal that does not fit the export."""
 
     code = "journal_acknowledgement"
 
 
 class ChartError(UserError, ValueError):
-    """A chart of accounts with a field that is unknown or of another type."""
+    """Chart of accounts with a field that is unknown or of another type."""
 
     code = "chart"
 
 
 @dataclass(frozen=True)
 class Exported:
-    """What went into the file."""
+    """Contents of the written file."""
 
     journals: list[Journal]
     debit: Decimal
     credit: Decimal
     posted_otherwise: list[str] = field(default_factory=list)
-    """References of what the ledger acknowledged of the same journals with other rows: of another chart."""
+    """References of acknowledged exports of the same journals with other rows, from another chart."""
 
 
 def journal_export(
@@ -60,10 +60,10 @@ def journal_export(
 ) -> Exported:  # fmt: skip
     """Write one balanced journal per issued invoice and note; the same month and chart give the same bytes.
 
-    With `exported_by` and `now` the ledger's acknowledgement is awaited from then on, and the journal posts what earlier
-    releases held back and no journal has posted since; without, it is only a file. With `accepted_at` only what was
-    accepted at that instant, or is disputed beyond the days of acceptance, is posted; the rest follows with a later
-    export, and what is in both carries the same ids. `spreadsheet`: the file is for people, not for the ledger.
+    With `exported_by` and `now` the ledger's acknowledgement is expected from then on, and the journal posts parts held back
+    by earlier releases and not posted since; without, it is only a file. With `accepted_at` only documents accepted by that
+    instant, or disputed beyond the days of acceptance, are posted; the rest follows with a later export, and journals
+    in both have the same ids. `spreadsheet`: the file is for people, not for the ledger.
 
     Raises NoPeriodError, NotIssuedError, JournalError.
     """
@@ -88,7 +88,7 @@ def journal_export(
 
 
 def _posted_otherwise(period: BillingPeriod, documents: Sequence[Issued], chart: Chart) -> list[str]:
-    """References of acknowledged exports whose journals, made again with this chart, are not what the ledger has."""
+    """Return references of acknowledged exports whose journals, built again with this chart, differ from the ledger's."""
     found = []
     for export in period.journal_exports.exclude(acknowledged_at=None).order_by("id"):
         known = {*export.documents, *export.in_part}
@@ -103,7 +103,7 @@ def _posted_otherwise(period: BillingPeriod, documents: Sequence[Issued], chart:
 def _journals(
     documents: Sequence[Issued], posted: Sequence[DisputeHoldback], period: BillingPeriod, chart: Chart
 ) -> list[Journal]:
-    """The journals of a month: each of its documents with its own held parts after it, then held parts of other months."""
+    """Return the journals of a month: each of its documents followed by its held parts, then held parts of other months."""
     held, mine = held_parts(documents), {document.number for document in documents}
     ours = {"month": period.month, "end": period.end.isoformat(), "zone": period.zone}
     journals, split = [], center_amounts(period, documents)
@@ -119,12 +119,12 @@ def _journals(
 
 
 def _period_of(document: Issued) -> BillingPeriod | None:
-    """The period in whose journal a document is."""
+    """Return the period in whose journal a document is."""
     return document.period if isinstance(document, Invoice) else document.correction.period
 
 
 def _accepted(period: BillingPeriod, documents: list[Issued], now: datetime) -> list[Issued]:
-    """Of some documents those that are accepted, or disputed beyond the days of acceptance.  Raises NotIssuedError."""
+    """Return documents that are accepted, or disputed beyond the days of acceptance.  Raises NotIssuedError."""
     calendar, found = company_calendar(), []
     for document in documents:
         acceptance = acceptance_of(document, zone=period.zone, calendar=calendar, now=now)
@@ -136,7 +136,7 @@ def _accepted(period: BillingPeriod, documents: list[Issued], now: datetime) -> 
 
 
 def _expect_acknowledgement(period: BillingPeriod, exported: Exported, actor: str, now: datetime) -> None:
-    """Remember the batch, unless the very same was exported before."""
+    """Store the batch, unless the same batch was exported before."""
     numbers = list(dict.fromkeys(journal.invoice_number for journal in exported.journals))
     facts = {
         "journals": len(exported.journals), "debit": exported.debit, "exported_at": now, "exported_by": actor,
@@ -150,10 +150,10 @@ def _expect_acknowledgement(period: BillingPeriod, exported: Exported, actor: st
 
 
 def journal_acknowledge(*, month: str, batch: str, reference: str, actor: str, now: datetime) -> JournalExport:
-    """Record that the ledger took a batch, under its own reference; again with the same reference, nothing changes.
+    """Record that the ledger took a batch, under its own reference; with the same reference again, nothing changes.
 
-    What the batch posts is settled then; a document that is disputed stays so until that is decided.
-    Raises AcknowledgementError for a batch that nobody exported, an empty reference, or another one than is recorded.
+    The documents of the batch are settled then; a disputed one stays disputed until the decision.
+    Raises AcknowledgementError for a batch that was not exported, an empty reference, or another one than is recorded.
     """
     reference = reference.strip()
     if not reference or len(reference) > MAX_REFERENCE:
@@ -183,12 +183,12 @@ def journal_acknowledge(*, month: str, batch: str, reference: str, actor: str, n
 
 
 def chart_read(path: Path) -> dict[str, Any]:
-    """The fields of a chart from a YAML file.  Raises ChartError naming the field."""
+    """Read the fields of a chart from a YAML file.  Raises ChartError naming the field."""
     return chart_of(path.read_bytes(), path)
 
 
 def chart_of(text: bytes, path: Path) -> dict[str, Any]:
-    """The fields of a chart from YAML; `path`: what refusals call it.  Raises ChartError naming the field."""
+    """Parse the fields of a chart from YAML; `path`: its name in errors.  Raises ChartError naming the field."""
     if len(text) > MOST_CHART_BYTES:
         raise ChartError(Message("%(file)s: larger than %(most)s bytes", file=path, most=MOST_CHART_BYTES))
     try:
@@ -207,7 +207,7 @@ def chart_of(text: bytes, path: Path) -> dict[str, Any]:
 
 
 def _value(path: Path, name: str, value: object) -> object:
-    """The value of a field, numbers as the text that was written.  Raises ChartError."""
+    """Check the value of a field; numbers stay the text that was written.  Raises ChartError."""
     if name == "posting_date":
         try:
             return date.fromisoformat(value if isinstance(value, str) else "")

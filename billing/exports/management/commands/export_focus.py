@@ -1,4 +1,4 @@
-"""`manage.py export_focus 2026-10 --out DIR`"""
+"""Command `manage.py export_focus 2026-10 --out DIR`."""
 
 from argparse import ArgumentParser
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`manage.py export_journal 2026-10 --out FILE`"""
+"""Command `manage.py export_journal 2026-10 --out FILE`."""
 
 from argparse import ArgumentParser
 from datetime import date
@@ -80,6 +80,6 @@ class Command(AppCommand):
 
 
 def _chart(accounts: Path | None, options: dict[str, Any]) -> Chart:
-    """The fields of the file; options of the command line replace them."""
+    """Build the chart from the fields of the file; options of the command line replace them."""
     facts = chart_read(accounts) if accounts else {}
     return Chart(**facts | {name: options[name] for name in OPTIONS if options[name] is not None})
