@@ -1,6 +1,6 @@
-"""Proof of the closes: each is of its period, has its window, and stands or was taken back as the audit log says.
+"""Proof of the closes: each belongs to its period, has its window, and is in force or voided as the audit log says.
 
-Which close knew of which usage follows from these few rows: one that is taken back or added unseen bills late usage twice or
+These few rows decide which close knew of which usage: a close that is voided or added unnoticed bills late usage twice or
 never.
 """
 
@@ -19,7 +19,7 @@ TAKEN_BACK: Final = ("period_cut_off_withdraw", "period_reopen")
 
 @dataclass(frozen=True)
 class CloseFault:
-    """What should be of a close and what is; `month` is empty where it belongs to none."""
+    """Fault of a close: the expected and the found fact; `month` is "" where it belongs to none."""
 
     month: str
     expected: str
@@ -31,7 +31,7 @@ class CloseFault:
 
 
 def closes_altered() -> list[CloseFault]:
-    """What is wrong with the closes of all months, with what their periods and the audit log say of them."""
+    """Return the faults of the closes of all months, compared with their periods and the audit log."""
     periods = {period.month: period for period in BillingPeriod.objects.order_by("month")}
     closes = {close.close_seq: close for close in Close.objects.order_by("close_seq")}
     months = {(period.start, period.end): month for month, period in periods.items()}

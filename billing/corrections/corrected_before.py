@@ -1,8 +1,8 @@
-"""What corrections moved, by team and month of usage: what is asked for is approved together with what was corrected before.
+"""Amounts of earlier corrections, by team and month of usage, which count together with a request for its approval.
 
-Whoever splits a credit asks for several below each limit; added up they are above it, in whichever order they are approved.
-Parts of one team and month count at each limit. Parts of several teams or months are known by who asks for them: what one
-person asks for within a billing month counts together at the limit above which it takes two approvers.
+A credit that is split into requests below a limit would evade it; together they are above it, in whichever order they are
+approved. Parts of one team and month count at each limit. Parts of several teams or months are recognised by their
+requester: the requests of one person in a billing month count together at the limit above which two approvers are needed.
 """
 
 from collections import defaultdict
@@ -19,29 +19,30 @@ from metering.intervals import billing_month, month_of
 
 ZERO = Decimal("0.00")
 TeamMonth = tuple[str, str]
-"""A team and a month of its usage."""
+"""Team code and a month of its usage."""
 
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """What was credited and what was charged instead, each positive, by team and month of usage."""
+    """Credited and charged amounts of a correction, each positive, by team and month of usage."""
 
     months: Mapping[TeamMonth, tuple[Decimal, Decimal]]
 
     @property
     def amount(self) -> Decimal:
-        """What was credited or what was charged, whichever is more."""
+        """Return the larger of the credited and the charged sum."""
         return max(sum(column, ZERO) for column in zip(*self.months.values(), strict=True)) if self.months else ZERO
 
     def within(self, months: Collection[TeamMonth]) -> Self:
-        """The part that is of these teams and months."""
+        """Return the part of these teams and months."""
         return type(self)({month: amounts for month, amounts in self.months.items() if month in months})
 
 
 @dataclass(frozen=True, slots=True)
 class Needed:
-    """Whose approval it takes, and `earlier`: what counted with it, of the same teams and months, and where it takes two
-    persons also of who asks.
+    """Required approval, and `earlier`: the amount that counted with it.
+
+    Earlier amounts are of the same teams and months, and, where two persons are required, also of the same requester.
     """
 
     authority: Authority
@@ -49,13 +50,14 @@ class Needed:
 
     @classmethod
     def of(cls, authority: Authority, earlier: Collection[Earlier]) -> Self:
-        """With the sum of the earlier ones."""
+        """Build with the sum of the earlier amounts."""
         return cls(authority, sum((one.counted(all_asked=authority.persons > 1) for one in earlier), ZERO))
 
 
 def corrected_before(months: Collection[TeamMonth], besides: Correction | None = None, zone: str = "UTC") -> list[Earlier]:
-    """What other corrections moved of these teams and months, or whoever asks for `besides` asked for in the same billing
-    month, also those that wait; dropped ones did not. Changes of closed time are asked for one by one.
+    """Return earlier corrections of these teams and months, and requests by the requester of `besides` in the same month.
+
+    Pending corrections count, void ones do not. The requester of a change of closed time does not count.
     """
     codes, of = {team for team, _ in months}, {month for _, month in months}
     lines = NoteLine.objects.exclude(note__correction__status=Correction.Status.VOID)
@@ -71,7 +73,7 @@ def corrected_before(months: Collection[TeamMonth], besides: Correction | None =
 
 
 def _asked_with(correction: Correction, zone: str) -> set[int]:
-    """Corrections that the same person wrote in the same billing month."""
+    """Return the corrections that the same person requested in the same billing month."""
     month = billing_month(month_of(correction.requested_at, zone), zone)
     written = Correction.objects.filter(change=None, proposal__makers__contains=[correction.requested_by])
     within = written.filter(proposal__created_at__gte=month.start, proposal__created_at__lt=month.end)
@@ -79,9 +81,9 @@ def _asked_with(correction: Correction, zone: str) -> set[int]:
 
 
 def moved_by(lines: QuerySet[NoteLine]) -> dict[int, Moved]:
-    """What the corrections of these lines moved, by their ids.
+    """Return the amounts of the corrections of these lines, by their ids.
 
-    Of a change of closed time, which takes back and charges every line that it touches, only the difference counts.
+    A change of closed time reverses and charges every line that it covers, so only the difference counts.
     """
     credited, charged = (
         Sum("amount", filter=Q(note__kind=kind), default=ZERO) for kind in (Note.Kind.CREDIT, Note.Kind.REBILL)
@@ -91,12 +93,13 @@ def moved_by(lines: QuerySet[NoteLine]) -> dict[int, Moved]:
     ).annotate(credited=credited, charged=charged)  # fmt: skip
     found = defaultdict[int, dict[TeamMonth, tuple[Decimal, Decimal]]](dict)
     for correction, change, team, month, credit, charge in rows:
+        # credits are stored negative
         found[correction][team, month] = (-credit, charge) if change is None else net(credit + charge)
     return {correction: Moved(months) for correction, months in found.items()}
 
 
 def net(difference: Decimal) -> tuple[Decimal, Decimal]:
-    """A difference as what is credited and what is charged.
+    """Split a difference into a credited and a charged amount.
 
     >>> net(Decimal("-5.00"))
     (Decimal('5.00'), Decimal('0.00'))

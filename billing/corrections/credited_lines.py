@@ -1,4 +1,4 @@
-"""Reading: the lines that were charged, with their exact usage and what was credited of them since."""
+"""Charged lines of documents, with their exact usage and later credits."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -22,7 +22,7 @@ UNDECIDED = (Correction.Status.DRAFT, Correction.Status.APPROVED)
 
 
 def document_numbered(number: str) -> Invoice | Note:
-    """The issued invoice or note of that number.  Raises NoteError."""
+    """Return the issued invoice or note of a number.  Raises NoteError."""
     found = Invoice.objects.select_related("team", "period").filter(number=number).first()
     note = Note.objects.select_related("team", "correction", "invoice").filter(number=number).first()
     document = found or note
@@ -32,14 +32,14 @@ def document_numbered(number: str) -> Invoice | Note:
 
 
 def row_key(row: InvoiceLine | NoteLine, team: str, *, correction: bool) -> LineKey:
-    """The key of the charge behind a stored line."""
+    """Return the key of the charge of a stored line."""
     return LineKey.of(row, team=team, platform=False, correction=correction)
 
 
 def billed_lines(
     document: Invoice | Note, positions: Iterable[int] | None = None, *, lock: bool = True
 ) -> list[BilledLine]:
-    """Lines of an issued document that can be credited; with `lock` until the calling transaction ends nobody else can."""
+    """Return lines of an issued document that can be credited; with `lock`, locked until the calling transaction ends."""
     if isinstance(document, Note):
         return _rebilled(document, positions, lock=lock)
     rows = _at(InvoiceLine.objects.filter(invoice=document), positions).order_by("id")
@@ -80,7 +80,7 @@ def _rebilled(note: Note, positions: Iterable[int] | None, *, lock: bool) -> lis
 
 
 def given(value: Decimal | None) -> Decimal:
-    """A figure that every line that charges or reverses usage has, zero included.  Raises ValueError for none."""
+    """Return a figure that every line of usage has, zero included.  Raises ValueError for None."""
     if value is None:
         raise ValueError("a line that charges or reverses usage has neither usage nor price")
     return value
@@ -96,14 +96,14 @@ def month_of_close() -> dict[int, str]:
 
 
 def facts_of(period: BillingPeriod) -> dict[str, str]:
-    """The period as documents state it."""
+    """Return the facts of a period as documents state them."""
     return period_facts(period.month, period.zone, period.window)
 
 
 def credited_of(lines: Sequence[BilledLine], *, decided: bool = True) -> dict[tuple[str | None, int], Decimal]:
-    """What was credited of each line by issued notes, by document and position.
+    """Return the credits of each line by issued notes, by document and position.
 
-    With `decided` it raises NoteError where an undecided correction touches one of them: two would credit the same money.
+    With `decided` it raises NoteError where an undecided correction is of one of them: both would credit the same money.
     """
     sums: dict[tuple[str | None, int], Decimal] = defaultdict(lambda: ZERO)
     for field, model in (("invoice_line", InvoiceLine), ("note_line", NoteLine)):
@@ -111,6 +111,7 @@ def credited_of(lines: Sequence[BilledLine], *, decided: bool = True) -> dict[tu
         credits = NoteLine.objects.filter(**{f"{field}__in": list(mine)}).exclude(
             note__correction__status=Correction.Status.VOID
         )
+        # rebills credit nothing, so an undecided one does not conflict
         waiting = credits.filter(note__correction__status__in=UNDECIDED).exclude(style=NoteLine.Style.REBILL).first()
         if waiting is not None and decided:
             line = mine[getattr(waiting, f"{field}_id")]
@@ -125,7 +126,7 @@ def credited_of(lines: Sequence[BilledLine], *, decided: bool = True) -> dict[tu
 
 
 def reversed_rows(lines: Iterable[BilledLine]) -> set[tuple[type, int]]:
-    """The rows of lines that a note took back as a whole."""
+    """Return the rows of lines that a note reversed."""
     reversals = NoteLine.objects.filter(style=NoteLine.Style.REVERSAL).exclude(
         note__correction__status=Correction.Status.VOID
     )
@@ -138,13 +139,13 @@ def reversed_rows(lines: Iterable[BilledLine]) -> set[tuple[type, int]]:
 
 
 def credited_by_position(invoice: Invoice) -> dict[int, Decimal]:
-    """What issued notes credited of each line of an invoice, negative, by position."""
+    """Return the credits of each line of an invoice by issued notes, negative, by position."""
     credits = NoteLine.objects.filter(invoice_line__invoice=invoice, note__number__isnull=False)
     return dict(credits.values_list("invoice_line__position").annotate(sum=Sum("amount")))
 
 
 def split_over(amount: Decimal, lines: Sequence[BilledLine]) -> list[Decimal]:
-    """An amount over lines of one document in proportion to what is left of each.  Raises NoteError where less is left."""
+    """Split an amount over lines of one document in proportion to their uncredited rest.  Raises NoteError beyond it."""
     left = list(left_of(lines).values())
     if amount > sum(left, ZERO):
         raise NoteError(Message(
@@ -155,7 +156,7 @@ def split_over(amount: Decimal, lines: Sequence[BilledLine]) -> list[Decimal]:
 
 
 def left_of(lines: Sequence[BilledLine]) -> dict[int, Decimal]:
-    """What is left of charged lines after their credits, by position; rewards, which are negative, are left out."""
+    """Return the uncredited rest of charged lines, by position; 0 for rewards, which are negative."""
     credited = credited_of(lines)
     return {
         line.position: max(line.amount + credited.get((line.document, line.position), ZERO), ZERO) for line in lines

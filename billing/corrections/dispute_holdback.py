@@ -1,7 +1,7 @@
-"""Parts of documents that journals of earlier releases kept off the ledger, and the month whose journal posts each.
+"""Holdbacks: parts of documents that journals of earlier releases did not post, and the month whose journal posts each.
 
-Disputes hold nothing back: a journal posts what was invoiced, and an upheld dispute is a credit note. A part that was
-held before is posted once, as a journal of its own (`GL-NUMBER-Hk`), by the next journal that is handed out.
+Disputes have no holdback any more: a journal posts documents as invoiced, and an upheld dispute is a credit note. A part
+held back before is posted once, as a journal of its own (`GL-NUMBER-Hk`), by the next journal with acknowledgement.
 """
 
 from collections import defaultdict
@@ -19,7 +19,7 @@ OF_DOCUMENT: Final = ("dispute__invoice__period", "dispute__note__correction__pe
 
 @dataclass(frozen=True, slots=True)
 class HeldPart:
-    """An amount that a dispute kept off the ledger, by kind of line: a journal of its own for good."""
+    """Amount that a dispute kept out of the ledger, by kind of line; always a separate journal."""
 
     sequence: int
     dispute: int
@@ -27,12 +27,12 @@ class HeldPart:
 
 
 def hold_of(dispute: Dispute) -> DisputeHoldback | None:
-    """The holdback that an earlier release placed for a dispute."""
+    """Return the holdback that an earlier release placed for a dispute."""
     return DisputeHoldback.objects.filter(dispute=dispute).select_related("posted_with").first()
 
 
 def held_parts(documents: Iterable[Invoice | Note]) -> dict[str, list[HeldPart]]:
-    """All parts of documents that do not post with the rest of their document, by its number."""
+    """Return all parts of documents that are not posted with the rest of their document, by its number."""
     numbers = [document.number for document in documents]
     parts: dict[str, list[HeldPart]] = defaultdict(list)
     for field in ("invoice", "note"):
@@ -43,7 +43,7 @@ def held_parts(documents: Iterable[Invoice | Note]) -> dict[str, list[HeldPart]]
 
 
 def posted_parts(period: BillingPeriod, at: datetime | None = None) -> list[DisputeHoldback]:
-    """The holdbacks that the journal of a month posts, in the order of their documents; `at`: known at that instant."""
+    """Return the holdbacks that the journal of a month posts, in order of documents; `at`: known at that instant."""
     posted = DisputeHoldback.objects.filter(posted_with=period)
     if at is not None:
         posted = posted.filter(posted_at__lte=at)
@@ -51,13 +51,13 @@ def posted_parts(period: BillingPeriod, at: datetime | None = None) -> list[Disp
 
 
 def parts_to_post() -> list[DisputeHoldback]:
-    """The holdbacks that no journal has posted yet, locked; in the calling transaction."""
+    """Lock and return the holdbacks that no journal has posted yet; in the calling transaction."""
     waiting = DisputeHoldback.objects.select_for_update(of=("self",)).filter(posted_with=None)
     return _by_document(waiting.select_related(*OF_DOCUMENT))
 
 
 def part_of(hold: DisputeHoldback) -> HeldPart:
-    """The holdback as a part of its document."""
+    """Return a holdback as a part of its document."""
     amounts = {kind: Decimal(text) for kind, text in hold.kinds.items()}
     return HeldPart(hold.sequence, hold.dispute_id, amounts)
 

@@ -1,4 +1,4 @@
-"""Reading: disputes with their deadlines, and how well they are handled."""
+"""Queries of disputes, with their deadlines and key figures."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -18,13 +18,13 @@ from pricing.number_text import amount_text
 Status = Dispute.Status
 UNDECIDED: Final = (Status.OPEN, Status.TRIAGED, Status.EVIDENCE, Status.ESCALATED)
 AGES: Final = ((0, 14), (14, 30), (30, None))
-"""Days since a dispute was opened: from (inclusive) and to (exclusive); None without end."""
+"""Ages in days since a dispute was opened: from (inclusive) and to (exclusive); None without end."""
 ZERO: Final = Decimal("0.00")
 
 
 @dataclass(frozen=True, slots=True)
 class AgedDisputes:
-    """Undecided disputes opened so many days ago: how many, and the amount that they dispute."""
+    """Undecided disputes in a range of ages: their number and the disputed amount."""
 
     first_day: int
     end_day: int | None
@@ -33,14 +33,14 @@ class AgedDisputes:
 
 
 def disputes_of(teams: QuerySet[Team] | None = None) -> QuerySet[Dispute]:
-    """Disputes of some teams, or all, the newest first."""
+    """Return disputes of some teams, or all, the newest first."""
     disputes = Dispute.objects.select_related("team", "invoice", "note", "correction", "hold__posted_with")
     shown = disputes if teams is None else disputes.filter(team__in=teams)
     return shown.prefetch_related("steps").order_by("-id")
 
 
 def disputed_amount(documents: Iterable[Invoice | Note]) -> Decimal:
-    """The amount of documents that undecided disputes are about."""
+    """Return the amount of undecided disputes of documents."""
     numbers = [document.number for document in documents if document.number]
     mine = Q(invoice__number__in=numbers) | Q(note__number__in=numbers)
     found = Dispute.objects.filter(mine, status__in=UNDECIDED).aggregate(sum=Sum("amount"))["sum"]
@@ -48,7 +48,7 @@ def disputed_amount(documents: Iterable[Invoice | Note]) -> Decimal:
 
 
 def aged(disputes: Sequence[Dispute], now: datetime) -> list[AgedDisputes]:
-    """The undecided ones of some disputes by their age, the youngest first."""
+    """Group undecided disputes by age, the youngest first."""
     waiting = [item for item in disputes if item.status in UNDECIDED]
     found = []
     for first, end in AGES:
@@ -61,7 +61,7 @@ def aged(disputes: Sequence[Dispute], now: datetime) -> list[AgedDisputes]:
 
 
 def overdue(dispute: Dispute, now: datetime) -> str | None:
-    """Which deadline has passed: "triage", "decision", or None."""
+    """Return the deadline that has passed: "triage", "decision", or None."""
     if dispute.status in (Status.UPHELD, Status.REJECTED, Status.WITHDRAWN):
         return None
     if dispute.status == Status.OPEN and now >= dispute.triage_due:
@@ -71,7 +71,7 @@ def overdue(dispute: Dispute, now: datetime) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class DisputeFigures:
-    """Disputed over billed amount, median age of a decision, upheld share of what was decided; None without any."""
+    """Key figures: disputed and billed amount, median age of decisions (None without any), upheld and decided amount."""
 
     number: int
     disputed: Decimal
@@ -91,7 +91,7 @@ class DisputeFigures:
 
 
 def dispute_figures(disputes: Sequence[Dispute], now: datetime) -> DisputeFigures:
-    """The figures of some disputes, against all that was ever issued."""
+    """Return the figures of disputes, relative to all issued documents."""
     decided = [item for item in disputes if item.status in (Status.UPHELD, Status.REJECTED)]
     ages = [item.decided_at - item.opened_at for item in decided if item.decided_at is not None]
     invoices = Invoice.objects.filter(number__isnull=False).aggregate(sum=Sum("total"))["sum"]
@@ -112,7 +112,7 @@ def _sum(disputes: Sequence[Dispute]) -> Decimal:
 
 
 def dispute_as_dict(dispute: Dispute, now: datetime) -> dict[str, Any]:
-    """One dispute for programs, with its steps and what became of it."""
+    """Return a dispute for programs, with its steps and outcome."""
     return {
         "id": dispute.pk,
         "status": dispute.status,
@@ -141,7 +141,7 @@ def dispute_as_dict(dispute: Dispute, now: datetime) -> dict[str, Any]:
 
 
 def _held(dispute: Dispute) -> dict[str, Any] | None:
-    """The part that an earlier release kept off the ledger, and the month whose journal posts it; None for all others."""
+    """Return the holdback of an earlier release, and the month whose journal posts it; None without."""
     hold = getattr(dispute, "hold", None)
     if hold is None:
         return None

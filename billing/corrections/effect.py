@@ -1,7 +1,7 @@
-"""Reading: what a change of closed time does to what was billed: charged, should have been charged, and the lines.
+"""Effect of a change of closed time on billed months: the charges before and after, and the lines concerned.
 
-For every close whose usage the change reaches, the slice is assessed twice, as it was known until now and with the
-change; where both differ, the line that is in a document is to be reversed and the other one billed.
+For every close whose usage the change covers, the slice is assessed twice, without and with the change; where both
+differ, the line in a document is to be reversed and the new one billed.
 """
 
 from collections import defaultdict
@@ -31,7 +31,7 @@ ZERO = Decimal("0.00")
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """Charges of one close that the change takes away and puts in their place."""
+    """Charges of one close that a change removes and adds."""
 
     close_seq: int
     before: Sequence[Charge]
@@ -40,9 +40,9 @@ class Moved:
 
 @dataclass(frozen=True, slots=True)
 class TeamMonth:
-    """What a team was charged for a month of usage in the lines that move, and what it should have been.
+    """Charges of a team for a month of usage in the lines that change, and the correct amount.
 
-    credited: what was given back of those lines before, positive; kept: the part of it that stays on what is billed instead.
+    credited: earlier credits of those lines, positive; kept: the part that stays on the lines billed instead.
     """
 
     team: str
@@ -54,27 +54,27 @@ class TeamMonth:
 
     @property
     def difference(self) -> Decimal:
-        """The sum of the notes: negative where the team gets money back."""
+        """Return the sum of the notes: negative where the team gets money back."""
         return self.should_be - self.kept - (self.charged - self.credited)
 
 
 @dataclass(frozen=True)
 class Effect:
-    """All that moves, by close.
+    """Effect of a change, by close.
 
-    `unrated` says why teams cannot be rated: what moves of them is unknown, and nothing of them is in here. With
-    `entangled` what others pay hangs on them: then nothing at all is.
+    `unrated`: errors of teams that cannot be rated: their changes are unknown, and none of their charges are included. With
+    `entangled` other teams' charges depend on theirs: then no charges are included.
     """
 
     moved: Sequence[Moved] = field(default_factory=list)
     goodwill: Mapping[tuple[str, str], tuple[Decimal, Decimal]] = field(default_factory=dict)
-    """By team and month of usage what was credited of the lines before, and what of it stays, both positive."""
+    """Earlier credits of the lines by team and month of usage, and the part that stays, both positive."""
     unrated: Mapping[str, str] = field(default_factory=dict)
     entangled: bool = False
 
     @property
     def teams(self) -> list[str]:
-        """Every team that something is taken from or given to."""
+        """Return the teams whose charges change."""
         return sorted({charge.key.team for item in self.moved for charge in (*item.before, *item.after)})
 
     def by_team_and_month(self) -> list[TeamMonth]:
@@ -90,7 +90,8 @@ class Effect:
 
 
 def effect_of(change: RetroactiveChange) -> Effect:
-    """What a change does (or, once approved, did) to the closes made before it."""
+    """Return the effect of a change on the closes made before it, or, once approved, made before the approval."""
+    # 2**31 - 1: a proposed change has no number yet and comes after all others
     before = changes_through((change.change_seq or 2**31 - 1) - 1)
     through = last_close_seq() if change.epoch is None else change.epoch
     reference_data = reference_data_with(before), reference_data_with([*before, change])
@@ -121,7 +122,7 @@ def effect_of(change: RetroactiveChange) -> Effect:
 
 
 def _goodwill(moved: Iterable[Moved]) -> dict[tuple[str, str], tuple[Decimal, Decimal]]:
-    """What issued notes credited of the lines that move, and what of it is carried over to those that are billed instead."""
+    """Return the credits of issued notes on the lines that change, and the part carried over to the lines billed instead."""
     found: dict[tuple[str, str], list[Decimal]] = defaultdict(lambda: [ZERO, ZERO])
     for item in moved:
         for team in {charge.key.team for charge in item.before}:
@@ -142,7 +143,7 @@ def _goodwill(moved: Iterable[Moved]) -> dict[tuple[str, str], tuple[Decimal, De
 
 
 def _goodwill_of_notes(change: RetroactiveChange) -> dict[tuple[str, str], tuple[Decimal, Decimal]]:
-    """The same as the notes of an approved change state it."""
+    """Return the earlier credits from the notes of an approved change."""
     lines = NoteLine.objects.filter(note__correction__change=change)
     rows = lines.order_by().values_list("note__team__code", "charge_period")
     credited, kept = (
@@ -170,14 +171,14 @@ def _differs(other: Charge | None, charge: Charge) -> bool:
 
 @dataclass(frozen=True)
 class CurrentLines:
-    """The lines of one team and close that are in issued documents now, with what was credited of each (negative)."""
+    """Current lines of one team and close in issued documents, with the credits of each (negative)."""
 
     invoice: Invoice | None
     lines: Mapping[LineKey, BilledLine]
     credited: Mapping[tuple[str | None, int], Decimal]
 
     def line(self, charge: Charge) -> BilledLine:
-        """The line of a charge.  Raises NoteError where a person took it back already, or billed something else instead."""
+        """Return the line of a charge.  Raises NoteError where it was credited or billed again by hand."""
         found, key = self.lines.get(charge.key), charge.key
         facts = {
             "team": key.team, "charge_period": key.charge_period, "sku": key.sku, "price_version": key.price_version
@@ -203,9 +204,9 @@ class CurrentLines:
 
 
 def current_lines(close_seq: int, team: str, *, lock: bool = True) -> CurrentLines:
-    """What stands of close `close_seq` for a team.  Raises NoteError where its invoice is not issued.
+    """Lock the team's current lines of a close, and return them.  Raises NoteError where its invoice is not issued.
 
-    With `lock` the lines are locked, and none may have a credit that is not decided yet (NoteError).
+    `lock`: False reads without locks; with locks, NoteError is also raised for lines with an undecided credit.
     """
     invoices = Invoice.objects.filter(period__close_seq=close_seq, team__code=team, shadow=False)
     invoice = invoices.exclude(status=Invoice.Status.VOID).select_related("team", "period").first()
@@ -235,7 +236,7 @@ def _refuse_unbuilt(close_seq: int, team: str) -> None:
 
 
 def change_as_dict(change: RetroactiveChange) -> dict[str, Any]:
-    """One change of closed time for programs: what it says, what it does or did, and the notes that it made."""
+    """Return a change of closed time for programs: its terms, its effect, and its notes."""
     notes = Note.objects.filter(correction__change=change, number__isnull=False).order_by("kind", "sequence")
     effect = effect_of(change)
     return {

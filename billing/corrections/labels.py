@@ -1,4 +1,4 @@
-"""What pages call the reasons, states and steps of disputes."""
+"""Labels of the reasons, states and steps of disputes."""
 
 from typing import Final
 

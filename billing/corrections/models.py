@@ -9,9 +9,9 @@ from billing.tenancy.models import Team
 
 
 class Dispute(models.Model):
-    """Lines of one document that a team disputes, with an amount and a reason; decided within deadlines.
+    """Dispute of a team about lines of one document, with an amount and a reason; decided within deadlines.
 
-    A rejected dispute may be escalated once; then another person decides, and that is the end of it.
+    A rejected dispute may be escalated once; another person then takes the final decision.
     """
 
     class Status(models.TextChoices):
@@ -67,7 +67,7 @@ class Dispute(models.Model):
 
     @property
     def document(self) -> Invoice | Note:
-        """The invoice or rebill that it is about."""
+        """Return the disputed invoice or rebill."""
         document = self.invoice or self.note
         if document is None:
             raise ValueError(f"dispute {self.pk}: is of no document")
@@ -75,7 +75,7 @@ class Dispute(models.Model):
 
 
 class DisputeStep(models.Model):
-    """One step of a dispute, with its text or evidence: append-only."""
+    """Step of a dispute, with its text or evidence: append-only."""
 
     dispute = models.ForeignKey(Dispute, on_delete=models.PROTECT, related_name="steps")
     kind = models.CharField(max_length=16)
@@ -88,10 +88,10 @@ class DisputeStep(models.Model):
 
 
 class DisputeHoldback(models.Model):
-    """A disputed amount that an earlier release kept out of the journal: none is placed any more.
+    """Disputed amount that an earlier release kept out of the journal; new ones are not created.
 
-    `kinds` (kind of line -> amount) says what of the document was held; it is posted once, as the `sequence`-th part of
-    the document's journal, with the journal of the month `posted_with`. Never changed otherwise.
+    `kinds` (kind of line -> amount) is the part of the document; it is posted once, as the `sequence`-th part of the
+    document's journal, with the journal of the month `posted_with`. Otherwise immutable.
     """
 
     dispute = models.OneToOneField(Dispute, on_delete=models.PROTECT, related_name="hold")

@@ -1,7 +1,7 @@
-"""PURE: lines of issued documents -> the lines, sums and text of the notes that correct them.
+"""PURE: lines, sums and text of notes from the lines of issued documents that they correct.
 
 A credit note reverses a line with its quantity and price, so that it mirrors the charge to the cent; a rebill charges
-the same usage again, as it should have been. An allowance takes an amount off a line and leaves its usage alone.
+the same usage again, correctly. An allowance credits an amount of a line and leaves its usage alone.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,17 +31,17 @@ ZERO = Decimal("0.00")
 
 
 class NoteError(UserError, ValueError):
-    """A correction that cannot be made as asked."""
+    """Correction that cannot be made as requested."""
 
     code = "correction"
 
 
 @dataclass(frozen=True, slots=True)
 class BilledLine:
-    """A line that was charged: `document` and `position` say where, `close_seq` by which close, `key` for what.
+    """Charged line: `document` and `position` are its place, `close_seq` its close, `key` what it charges.
 
-    Quantity, price and amount are as printed; `usage_quantity` is the exact usage in base units. No `document` is the
-    note itself that names the line; `row` is where it is stored.
+    Quantity, price and amount are as printed; `usage_quantity` is the exact usage in base units. `document` None is the
+    note that has the line; `row` is the stored row.
     """
 
     document: str | None
@@ -60,7 +60,7 @@ class BilledLine:
 
 @dataclass(frozen=True, slots=True)
 class NoteEntry:
-    """One line of a note. `of` is the line it takes from; a rebill has none."""
+    """Line of a note. `of` is the line that it credits; a rebill has none."""
 
     style: str
     key: LineKey
@@ -76,11 +76,11 @@ class NoteEntry:
 
     @property
     def kind(self) -> str:
-        """Of the line in the document: amounts taken off are credits, whatever they are taken off."""
+        """Return the kind of the line in the document: a credited amount is of kind `credit`, whatever line it is of."""
         return CREDIT_KIND if self.style in (ALLOWANCE, WITHDRAWAL) else self.key.kind
 
     def as_dict(self, position: int) -> dict[str, Any]:
-        """The line of the canonical document: the same fields as a line of an invoice, and what it credits."""
+        """Return the line of the canonical document: the fields of an invoice line, and the credited line."""
         key = self.key
         return {
             "position": position,
@@ -107,9 +107,9 @@ class NoteEntry:
 
 
 def reversal(line: BilledLine) -> NoteEntry:
-    """The whole line, taken back: the same quantity, price and amount with the other sign (F07).
+    """Reverse a whole line: the same quantity, price and amount with the other sign (F07).
 
-    Zero stays zero: a line of no amount has no negative amount.
+    Zero stays zero: a line of amount 0 has no negative amount.
     """
     return NoteEntry(
         REVERSAL, line.key, line.close_seq, _negative(line.amount), quantity=_negative(line.quantity),
@@ -123,14 +123,14 @@ def _negative(value: Decimal) -> Decimal:
 
 
 def withdrawal(line: BilledLine, credited: Decimal) -> NoteEntry:
-    """What was credited of a line before (`credited`, negative), taken back because the line itself is reversed."""
+    """Cancel earlier credits of a line (`credited`, negative), because the line itself is reversed."""
     return NoteEntry(WITHDRAWAL, line.key, line.close_seq, -credited, change_seq=line.change_seq, of=line)
 
 
 def allowance(
     line: BilledLine, amount: Decimal, *, quantity: Decimal | None = None, unit_price: Decimal | None = None
 ) -> NoteEntry:
-    """`amount` (positive) off a line; quantity and price explain it where there are any (F18), usage is left alone."""
+    """Credit `amount` (positive) of a line; quantity and price may explain it (F18), usage stays unchanged."""
     return NoteEntry(
         ALLOWANCE, line.key, line.close_seq, -amount, quantity=None if quantity is None else -quantity,
         unit_price=unit_price, change_seq=line.change_seq, of=line,
@@ -138,9 +138,9 @@ def allowance(
 
 
 def rebill(charge: Charge, close_seq: int, change_seq: int) -> NoteEntry:
-    """The charge that should have been made, for usage that close `close_seq` billed first.
+    """Build the correct charge for usage that close `close_seq` billed first.
 
-    `change_seq`: the last change of closed time that its price and owner follow from.
+    `change_seq`: the last change of closed time that its price and owner include.
     """
     energy = charge.energy_kwh if charge.key.what.takes_energy else None
     return NoteEntry(
@@ -151,7 +151,7 @@ def rebill(charge: Charge, close_seq: int, change_seq: int) -> NoteEntry:
 
 
 def rebilled_line(line: BilledLine, *, unit_price: Decimal | None, usage_quantity: Decimal | None) -> NoteEntry:
-    """The line at another price, or with other usage, as a person found it to be right."""
+    """Build the line again at another price, or with other usage, as given by a person."""
     charge = Charge(
         line.key, line.usage_quantity if usage_quantity is None else usage_quantity,
         line.unit_price if unit_price is None else unit_price, line.facility_kw,
@@ -160,13 +160,14 @@ def rebilled_line(line: BilledLine, *, unit_price: Decimal | None, usage_quantit
 
 
 def credit_kept(credit: Decimal, charged: Sequence[Decimal]) -> list[Decimal]:
-    """What is left of a credit (positive) on lines that are billed instead, in proportion to them: no more than they are.
+    """Split a credit (positive) over lines that are billed instead, in proportion and at most up to their amounts.
 
     >>> [str(part) for part in credit_kept(Decimal("90.00"), [Decimal("30.00"), Decimal("20.00")])]
     ['30.00', '20.00']
     """
     most = [max(amount, ZERO) for amount in charged]
     total = sum(most, ZERO)
+    # never more than the new charge: the rest would be money that the team never paid
     return split_amount(min(credit, total), most) if total and credit else [ZERO for _ in charged]
 
 
@@ -174,7 +175,7 @@ STYLE_ORDER = {WITHDRAWAL: 0, REVERSAL: 1, REBILL: 2, ALLOWANCE: 3}
 
 
 def ordered(entries: Sequence[NoteEntry]) -> list[NoteEntry]:
-    """In the order of the document: by month of usage, kind and name."""
+    """Sort entries in the order of the document: by month of usage, kind and name."""
     return sorted(
         entries,
         key=lambda entry: (entry.key.charge_period, line_kind(entry.kind).order, STYLE_ORDER[entry.style],
@@ -187,9 +188,9 @@ def total_of_entries(entries: Sequence[NoteEntry]) -> Decimal:
 
 
 def note_draft(header: Mapping[str, Any], entries: Sequence[NoteEntry]) -> dict[str, Any]:
-    """Everything the note will say but its period, number and predecessor.
+    """Return the content of a note without period, number and predecessor.
 
-    `header`: what it copies, so that it never changes when the facts do: kind, issuer, recipient, currency, reason, and the
+    `header`: the copied facts, so that the note never changes with them: kind, issuer, recipient, currency, reason, and the
     invoice that it corrects (number, sha256, month) or None.
     """
     lines = [entry.as_dict(position) for position, entry in enumerate(entries, start=1)]
@@ -211,5 +212,5 @@ def note_draft(header: Mapping[str, Any], entries: Sequence[NoteEntry]) -> dict[
 def note_document(
     draft: Mapping[str, Any], *, period: Mapping[str, str], number: str, previous_sha256: str
 ) -> dict[str, Any]:
-    """The note: the draft in the period in which it is issued, with its number and the hash of the note before it."""
+    """Return the note: the draft with the period of its issue, its number and the hash of the previous note."""
     return {**draft, "period": dict(period), "number": number, "previous_sha256": previous_sha256 or None}

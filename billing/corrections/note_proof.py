@@ -1,4 +1,4 @@
-"""Reading: an issued note, made again from the documents that it corrects and the usage that it charges."""
+"""Proof of an issued note, built again from the documents that it corrects and the usage that it charges."""
 
 from collections import Counter
 from decimal import Decimal
@@ -24,7 +24,7 @@ from pricing.rating import Charge
 
 
 def note_again(note: Note) -> dict[str, Any]:
-    """The document of a note as it follows from what it corrects; quantities and amounts are computed anew.
+    """Build the document of a note again from the lines that it corrects; quantities and amounts are recomputed.
 
     Reversals mirror the line in the text of the corrected document, rebills price the exact usage again.
     """
@@ -55,11 +55,12 @@ def _entry(note: Note, row: NoteLine, months: dict[int, str]) -> NoteEntry:
 
 
 def _corrected(note: Note, row: NoteLine, months: dict[int, str]) -> BilledLine:
-    """The line that a row takes from: its figures as the text of its document states them."""
+    """Return the line that a row credits, with the figures in the text of its document."""
     stored = row.invoice_line or row.note_line
     if stored is None:
         raise ValueError(f"line {row.position} of {note.number}: takes from no line")
     document: Any = stored.invoice if isinstance(stored, InvoiceLine) else stored.note
+    # an allowance may credit a rebill of its own note, whose text then names no document
     own = document.pk == note.pk and isinstance(stored, NoteLine)
     printed = next(line for line in document_of(document)["lines"] if line["position"] == stored.position)
     correction = row.charge_period != months[row.close_seq]
@@ -74,9 +75,9 @@ def _corrected(note: Note, row: NoteLine, months: dict[int, str]) -> BilledLine:
 
 
 def correction_follows(correction: Correction) -> bool:
-    """Whether the charges of a correction follow again from its change of closed time; by hand there is none to follow.
+    """Return True if the charges of a correction follow from its change of closed time, or if there is none.
 
-    What is taken back is compared as documents print it: a line may have been billed again by hand as its close printed it.
+    Reversals are compared as documents print them: a line may have been billed again by hand as its close printed it.
     """
     if correction.change is None:
         return True

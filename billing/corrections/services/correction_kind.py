@@ -1,4 +1,4 @@
-"""A correction as a kind of proposal: its amount says who decides, and how many."""
+"""Kind of proposal for corrections: the amount determines who decides, and how many."""
 
 from datetime import datetime
 from functools import partial
@@ -26,7 +26,7 @@ from metering.messages import Message
 
 
 class CorrectionKind(Kind[CorrectionProposal]):
-    """A correction of issued documents: finance asks; its amount says who decides, and how many."""
+    """Kind of corrections of issued documents: finance proposes; the amount determines who decides, and how many."""
 
     name = "correction"
     model = CorrectionProposal
@@ -49,7 +49,7 @@ class CorrectionKind(Kind[CorrectionProposal]):
         return not_a_draft(correction)
 
     def approval(self, row: CorrectionProposal, actor: str, now: datetime) -> Approval:
-        """Its notes can be issued."""
+        """Return the approval, whose effect is that the notes can be issued."""
         correction = row.corrections.get()
         needed = needed_of(correction, now)
         what = Message("approve %(what)s", what=correction_words(correction))
@@ -60,19 +60,19 @@ class CorrectionKind(Kind[CorrectionProposal]):
         return Approval(approved, needed.authority.persons)
 
     def rights(self, row: CorrectionProposal, now: datetime) -> tuple[Right, ...]:
-        """What its amount takes."""
+        """Return the rights that the amount requires."""
         return needed_of(row.corrections.get(), now).authority.checker
 
     def fingerprint(self, row: CorrectionProposal) -> str:
-        """The correction and the totals of its notes, as they are stored."""
+        """Return the hash of the correction and the totals of its notes, as stored."""
         return document_hash(canonical_json(row.corrections.get().terms))
 
     def audit_subject(self, row: CorrectionProposal) -> str:
-        """Corrections are known by their number."""
+        """Return the number of the correction."""
         return f"correction {row.corrections.get().pk}"
 
     def detail(self, row: CorrectionProposal, step: Step) -> dict[str, Any]:
-        """What is asked for; of a correction that is dropped, why."""
+        """Return the requested correction; of a dropped one, the reason."""
         if step.action == Action.SUBMITTED:
             return {name: row.payload[name] for name in ("reason_code", "reason", "evidence", "notes")}
         return {} if step.action == Action.APPROVED else {"reason": step.comment}
@@ -90,7 +90,7 @@ def correction_words(correction: Correction) -> Message:
 
 
 def with_earlier(what: Message, needed: Needed) -> Message:
-    """What is asked for, with what counts together with it."""
+    """Describe the request together with the earlier amounts that count with it."""
     if needed.authority.persons > 1:
         return Message(
             "%(what)s, with %(earlier)s asked for or corrected before of the same team and month, or by the same person",
@@ -110,15 +110,16 @@ def not_a_draft(correction: Correction) -> NoteError:
 
 
 def correction_decided(correction: Correction, status: str, actor: str, now: datetime, decision: str = "") -> None:
-    """Store the state of a correction, with who decided on it."""
+    """Store the state of a correction, with the actor and the reason of the decision."""
     correction.status, correction.decided_by, correction.decided_at = status, actor, now
     correction.decision = decision
     correction.save(update_fields=["status", "decided_by", "decided_at", "decision"])
 
 
 def needed_of(correction: Correction, now: datetime) -> Needed:
-    """Whose approval a correction takes at `now`: by what it credits or by what it bills again, whichever is more, together
-    with what was corrected before of the same teams and months of usage, or asked for by the same person.
+    """Return the approval that a correction requires at `now`: by its credits or its rebills, whichever is more.
+
+    Earlier corrections of the same teams and months of usage count as well, and requests of the same person.
     """
     moved = moved_by(NoteLine.objects.filter(note__correction=correction))[correction.pk]
     approvers = prior_year(correction, now) or correction.reason_code == Correction.Reason.WRITE_OFF
@@ -127,6 +128,6 @@ def needed_of(correction: Correction, now: datetime) -> Needed:
 
 
 def prior_year(correction: Correction, now: datetime) -> bool:
-    """Whether it corrects usage of a fiscal year before the one that is running; it is posted in the running one."""
+    """Return True if a correction is of usage before the running fiscal year, in which it is posted."""
     running = fiscal_quarter_of(month_of(now, billing_setup().zone), settings.FISCAL_YEAR_START)
     return NoteLine.objects.filter(note__correction=correction, charge_period__lt=running.first_of_year).exists()

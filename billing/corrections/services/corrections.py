@@ -1,7 +1,7 @@
-"""Corrections of issued documents: asked for by one person, approved by another, issued as numbered notes at once.
+"""Corrections of issued documents: requested by one person, approved by another, issued as numbered notes at once.
 
-An issued document never changes. What it charged wrongly is taken back by a credit note and, where something else
-should have been charged, charged again by a rebill; both are in the month that is open when they are issued.
+An issued document never changes. A credit note takes back what it charged wrongly and, where another charge was due, a
+rebill charges that; both belong to the month that is open when they are issued.
 """
 
 import json
@@ -75,10 +75,10 @@ NEED_EVIDENCE = (Correction.Reason.SLA, Correction.Reason.MFU, Correction.Reason
 
 @dataclass(frozen=True, slots=True)
 class LineCredit:
-    """What is wrong with a line: all of it (no `amount`), or an amount of it.
+    """Credit of a line: the whole line (no `amount`), or an amount of it.
 
-    With a whole line, `rebill_price` or `rebill_quantity` (in the line's unit) say what should have been charged. With
-    an amount, `quantity` and `unit_price` may explain it.
+    With a whole line, `rebill_price` or `rebill_quantity` (in the line's unit) are the correct values. With an amount,
+    `quantity` and `unit_price` may explain it.
     """
 
     position: int
@@ -90,13 +90,13 @@ class LineCredit:
 
     @property
     def rebilled(self) -> bool:
-        """Whether something is charged instead."""
+        """Return True if the line is billed again."""
         return self.rebill_price is not None or self.rebill_quantity is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The reason of a correction, and who asks for it when; they have one of the `rights`."""
+    """Reason of a correction, and its requester and time; the requester has one of the `rights`."""
 
     reason_code: str
     reason: str
@@ -108,7 +108,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class NotePlan:
-    """A note to be: of an issuer, for a team and its cost centre, of an invoice where there is one, with its lines."""
+    """Planned note: issuer, team, cost centre, invoice (if any), and lines."""
 
     kind: str
     team: Team
@@ -118,15 +118,14 @@ class NotePlan:
     entries: Sequence[NoteEntry]
     legal_entity: str
     cost_centers: Sequence[Mapping[str, Any]] = ()
-    """Each with its beginning, where the usage behind the lines had several."""
+    """Cost centres with their start, where the usage of the lines had several."""
 
 
 def credit_plans(team: Team, invoice: Invoice | None, credits: Sequence[NoteEntry]) -> list[NotePlan]:
-    """A credit note for each issuer who charged and each cost centre that was charged: the ledger takes costs back where
-    they are.
+    """Plan a credit note for each issuer and each cost centre that was charged: the ledger credits costs where they are.
 
-    What a document without a cost centre charged goes back to the team's own of now. An issuer who still issues has the
-    facts of now.
+    Credits of a document without a cost centre go to the team's present one. The present issuer is stated with its present
+    facts.
     """
     now = _issuer_now()
     issuers = {now["name"]: now}
@@ -151,7 +150,7 @@ def credit_plans(team: Team, invoice: Invoice | None, credits: Sequence[NoteEntr
 
 
 def rebill_plan(team: Team, invoice: Invoice | None, entries: Sequence[NoteEntry]) -> NotePlan:
-    """A rebill, of who issues now, for the cost centres of the time of use, or the one that the team has now."""
+    """Plan a rebill of the present issuer, for the cost centres at the time of use, or the team's present one."""
     center, listed, entity = team.cost_center, [], team.legal_entity
     dated = team.dated_cost_centers or "legal_entity" in team.dated_organisation
     months = {entry.key.charge_period for entry in entries} if dated else set()
@@ -171,7 +170,7 @@ def _issuer_now() -> dict[str, str]:
 
 
 def credit_note_draft(*, number: str, credits: Sequence[LineCredit], wanted: Wanted) -> Correction:
-    """Draft a correction of lines of one issued document; nothing is owed or posted before it is approved and issued.
+    """Draft a correction of lines of one issued document; it takes effect only when approved and issued.
 
     Raises NoteError, AuthorityError; then nothing is stored.
     """
@@ -226,9 +225,9 @@ def _lines_asked_for(document: Invoice | Note, credits: Sequence[LineCredit]) ->
 
 
 def line_credits(line: BilledLine, credit: LineCredit, before: Decimal) -> list[NoteEntry]:
-    """The entries that take back a line, or an amount of it; `before` was credited already (negative or zero).
+    """Return the entries that credit a line, or an amount of it; `before`: earlier credits (negative or zero).
 
-    Raises NoteError where nothing or not so much is left.
+    Raises NoteError where less is left, or nothing.
     """
     left = line.amount + before
     name = f"line {line.position} of {line.document}"
@@ -250,7 +249,7 @@ def line_credits(line: BilledLine, credit: LineCredit, before: Decimal) -> list[
 
 
 def _credited_already(line: BilledLine) -> NoteError:
-    """Also of a line of no amount, of which nothing is ever left to credit."""
+    """Return the error for a line without rest, also for a line of amount 0, which never has one."""
     name = f"line {line.position} of {line.document}"
     return NoteError(Message("%(name)s: its %(amount)s are credited already", name=name, amount=line.amount))
 
@@ -284,9 +283,9 @@ def _require_places(subject: str, field: str, value: Decimal, places: int) -> No
 
 
 def carried_over(rebills: Sequence[tuple[NoteEntry, Decimal]]) -> list[NoteEntry]:
-    """Rebilled lines, and after them what had been credited (positive) of the lines that they replace.
+    """Return rebilled lines, followed by the earlier credits (positive) of the lines that they replace.
 
-    Who was given 640.00 for a fault of the platform keeps them when the price is corrected, up to what is billed.
+    A team with a credit of 640.00 for a fault of the platform keeps it when the price is corrected, up to the new charge.
     """
     kept = ordered([entry for entry, _ in rebills])
     granted = {id(entry): amount for entry, amount in rebills}
@@ -299,12 +298,12 @@ def carried_over(rebills: Sequence[tuple[NoteEntry, Decimal]]) -> list[NoteEntry
 
 
 def split_credit(credit: Decimal, entries: Sequence[NoteEntry]) -> list[tuple[NoteEntry, Decimal]]:
-    """`credit` over the rebilled lines in proportion to their amounts, no more than all of them."""
+    """Split `credit` over the rebilled lines in proportion to their amounts, at most all of them."""
     return list(zip(entries, credit_kept(credit, [entry.amount for entry in entries]), strict=True))
 
 
 def placed(entry: NoteEntry, position: int) -> BilledLine:
-    """A rebilled line as a line that can be credited, in its own note."""
+    """Return a rebilled line as a line that can be credited, in its own note."""
     return BilledLine(
         document=None, position=position, close_seq=entry.close_seq, key=entry.key, quantity=given(entry.quantity),
         unit_price=given(entry.unit_price), amount=entry.amount, usage_quantity=given(entry.usage_quantity),
@@ -317,7 +316,7 @@ def correction_store(
 ) -> Correction:
     """Store a correction with its notes as drafts, in the calling transaction.  Raises AuthorityError.
 
-    One that follows from a change of closed time is decided with the change.
+    A correction that follows from a change of closed time is decided with the change.
     """
     setup = billing_setup()
     amount = -sum((total_of_entries(plan.entries) for plan in plans if plan.kind == Note.Kind.CREDIT), ZERO)
@@ -387,9 +386,9 @@ def _line_row(note: Note, position: int, entry: NoteEntry, own: Mapping[int, Not
 
 
 def correction_approve(*, correction_id: int, actor: str, now: datetime) -> Correction:
-    """Say yes to a draft: another person than who asked, with the right that its amount takes.
+    """Approve a draft, as a person other than the requester, with the right that its amount requires.
 
-    It is approved once as many persons have approved it as its amount takes.  Raises NoteError, AuthorityError.
+    The correction is approved with the last approval that its amount requires.  Raises NoteError, AuthorityError.
     """
     with transaction.atomic():
         correction = _locked(correction_id)
@@ -400,7 +399,7 @@ def correction_approve(*, correction_id: int, actor: str, now: datetime) -> Corr
 
 
 def correction_void(*, correction_id: int, actor: str, reason: str, now: datetime) -> Correction:
-    """Drop a correction before it is issued; what it would have credited is free again.  Raises NoteError."""
+    """Void a correction before its issue; its lines can be credited again.  Raises NoteError."""
     if not reason.strip():
         raise NoteError(Message("say why the correction is dropped"))
     with transaction.atomic():
@@ -427,11 +426,12 @@ def _locked(correction_id: int) -> Correction:
 
 
 def correction_issue(*, correction_id: int, actor: str, now: datetime) -> bool:
-    """Number and issue all notes of an approved correction in one transaction; False where that was done before.
+    """Number and issue all notes of an approved correction in one transaction; return False where that was done before.
 
-    Any number of callers may do this at once and die at any point.  Raises NoteError.
+    Any number of callers may do this concurrently and die at any point.  Raises NoteError.
     """
     running = _fiscal_year(month_of(now, billing_setup().zone))
+    # before the transaction below: a series created inside it would block other issues until its end
     for note in Note.objects.filter(correction=correction_id):
         for year in (running, running + 1):  # the open month is this one or, rarely, the next
             NumberSeries.objects.get_or_create(kind=note.kind, issuer=note.issuer, fiscal_year=year)
@@ -454,7 +454,7 @@ def correction_issue(*, correction_id: int, actor: str, now: datetime) -> bool:
 
 
 def _require_approver_of_prior_year(correction: Correction, now: datetime) -> None:
-    """What was approved before the year ended and is issued after it needs the approver all the same."""
+    """Raise NoteError where a correction became one of a past year after its approval, and no approver agreed."""
     if prior_year(correction, now) and not any(has_right(actor, Right.APPROVE) for actor in correction.approvers):
         raise NoteError(Message(
             "correction %(n)s is of a year that is over and no approver agreed to it: void it and ask anew", n=correction.pk
@@ -462,7 +462,7 @@ def _require_approver_of_prior_year(correction: Correction, now: datetime) -> No
 
 
 def open_period(now: datetime) -> BillingPeriod:
-    """The month in which `now` lies, or the first after it that nobody has closed; locked, so that nobody does now."""
+    """Return the month of `now`, or the first later one that is not closed; locked, so that it stays open."""
     at = now
     while True:
         month = month_of(at, billing_setup().zone)

@@ -1,7 +1,7 @@
-"""Disputes: opened by a team on lines, looked at by finance, decided by somebody who did not open them.
+"""Disputes: opened by a team on lines, triaged by finance, decided by a person who did not open them.
 
-The document posts meanwhile as it was invoiced: a dispute blocks no close and holds nothing off the ledger. What is upheld
-becomes a correction, which is approved and issued like any other.
+The document is posted as invoiced in the meantime: a dispute blocks no close and no posting. An upheld dispute becomes a
+correction, which is approved and issued like any other.
 """
 
 from collections.abc import Sequence
@@ -38,14 +38,14 @@ ZERO = Decimal("0.00")
 
 
 class DisputeError(UserError, ValueError):
-    """A dispute that cannot be opened or moved as asked."""
+    """Dispute that cannot be opened or moved as requested."""
 
     code = "dispute"
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a team disputes: lines of a document, how much of them (None: all), why, and what shows it."""
+    """Claim of a team: lines of a document, the disputed amount (None: all), the reason, and evidence."""
 
     number: str
     positions: Sequence[int]
@@ -58,9 +58,9 @@ class Claim:
 def dispute_open(*, claim: Claim, actor: str, now: datetime, acting_for: Team | None = None) -> Dispute:
     """Open a dispute on lines of an issued invoice or rebill, within the window after its issue.
 
-    `acting_for`: the team that a program is bound to, which then needs no account; other teams' documents it cannot name.
+    `acting_for`: the team of an API token, which needs no account; documents of other teams are refused.
 
-    Raises DisputeError, NoteError for a document that nobody issued, AuthorityError.
+    Raises DisputeError, NoteError for a document that is not issued, AuthorityError.
     """
     if claim.reason_code not in Dispute.Reason.values:
         raise DisputeError(Message(
@@ -93,7 +93,7 @@ def dispute_open(*, claim: Claim, actor: str, now: datetime, acting_for: Team | 
 
 
 def _zone_and_calendar() -> tuple[str, BusinessCalendar]:
-    """The zone and the business days in which deadlines are given."""
+    """Return the zone and the business days of deadlines."""
     setup = billing_setup()
     return setup.zone, company_calendar(setup)
 
@@ -112,7 +112,7 @@ def _require_window(document: Invoice | Note, now: datetime) -> None:
 
 
 def _claimed(document: Invoice | Note, claim: Claim) -> Decimal:
-    """The disputed amount, no more than what is left of the lines.  Raises DisputeError."""
+    """Return the disputed amount, at most the uncredited rest of the lines.  Raises DisputeError."""
     lines = {line.position: line for line in billed_lines(document, claim.positions)}
     missing = [position for position in claim.positions if position not in lines]
     if not claim.positions:
@@ -134,7 +134,7 @@ def _claimed(document: Invoice | Note, claim: Claim) -> Decimal:
 
 
 def _refuse_again(document: Invoice | Note, claim: Claim) -> None:
-    """One dispute of a line at a time, and one of a reason: who does not accept a rejection escalates it."""
+    """Refuse a second open dispute of a line, and a repetition after a rejection, which is escalated instead."""
     known = document.disputes.filter(positions__overlap=list(claim.positions))
     waiting = known.filter(status__in=UNDECIDED).first()
     if waiting is not None:
@@ -147,25 +147,26 @@ def _refuse_again(document: Invoice | Note, claim: Claim) -> None:
 
 
 def dispute_triage(*, dispute_id: int, actor: str, now: datetime, text: str = "") -> Dispute:
-    """Finance has looked: the dispute is understood and somebody is at work on it.  Raises DisputeError."""
+    """Mark a dispute as triaged by finance.  Raises DisputeError."""
     return _move(dispute_id, (Status.OPEN,), Status.TRIAGED, actor, now, text)
 
 
 def dispute_ask_evidence(*, dispute_id: int, actor: str, now: datetime, text: str) -> Dispute:
-    """Finance asks for something that shows what is claimed.  Raises DisputeError."""
+    """Ask the team for evidence, as finance.  Raises DisputeError."""
     if not text.strip():
         raise DisputeError(Message("say which evidence is needed"))
     return _move(dispute_id, (Status.OPEN, Status.TRIAGED), Status.EVIDENCE, actor, now, text)
 
 
 def dispute_add_evidence(*, dispute_id: int, actor: str, now: datetime, text: str) -> Dispute:
-    """Add a link, a number, a sentence; by the team or by finance, as long as nothing is decided.  Raises DisputeError."""
+    """Add evidence as text, by the team or by finance, until the decision.  Raises DisputeError."""
     if not text.strip():
         raise DisputeError(Message("the evidence is empty"))
     with transaction.atomic():
         dispute = _locked(dispute_id, UNDECIDED)
         require_right(actor, Message("add evidence"), Right.DISPUTE, Right.CLOSE, team=dispute.team)
         if dispute.status == Status.EVIDENCE:
+            # evidence answers the question, so finance is to act again
             dispute.status = Status.TRIAGED
             dispute.save(update_fields=["status"])
         _step(dispute, "evidence", actor, now, text)
@@ -185,7 +186,7 @@ def _move(
 
 
 def dispute_uphold(*, dispute_id: int, actor: str, now: datetime, text: str) -> Dispute:
-    """The team is right: a correction over the disputed amount is drafted by whoever decides, for others to approve.
+    """Uphold a dispute: draft a correction over the disputed amount, for others to approve.
 
     Raises DisputeError, NoteError, AuthorityError.
     """
@@ -201,7 +202,7 @@ def dispute_uphold(*, dispute_id: int, actor: str, now: datetime, text: str) -> 
 
 
 def _credits(dispute: Dispute, lines: Sequence[BilledLine]) -> list[LineCredit]:
-    """The disputed amount over its lines in proportion to what is left of them; a line in full where it is all of it."""
+    """Split the disputed amount over its lines in proportion to their rest; credit a line in full where it is all of it."""
     return [
         LineCredit(line.position) if share == line.amount else LineCredit(line.position, amount=share)
         for line, share in zip(lines, split_over(dispute.amount, lines), strict=True)
@@ -210,7 +211,7 @@ def _credits(dispute: Dispute, lines: Sequence[BilledLine]) -> list[LineCredit]:
 
 
 def dispute_reject(*, dispute_id: int, actor: str, now: datetime, text: str) -> Dispute:
-    """The line is right, for a reason that the team reads.  Raises DisputeError, AuthorityError."""
+    """Reject a dispute, with a reason that the team reads.  Raises DisputeError, AuthorityError."""
     with transaction.atomic():
         dispute = _decide(dispute_id, Status.REJECTED, actor, now, text)
         dispute.save()
@@ -218,7 +219,7 @@ def dispute_reject(*, dispute_id: int, actor: str, now: datetime, text: str) -> 
 
 
 def _decide(dispute_id: int, status: str, actor: str, now: datetime, text: str) -> Dispute:
-    """Decide a dispute; an escalated one takes an approver who did not decide it before."""
+    """Decide a dispute; an escalated one requires an approver who did not decide it before."""
     if not text.strip():
         raise DisputeError(Message("a decision needs its reason"))
     dispute = _locked(dispute_id, UNDECIDED)
@@ -239,7 +240,7 @@ def _end(dispute: Dispute, status: str, actor: str, now: datetime, text: str) ->
 
 
 def dispute_escalate(*, dispute_id: int, actor: str, now: datetime, text: str) -> Dispute:
-    """The team does not accept a rejection: once, within the window of a dispute.  Raises DisputeError."""
+    """Escalate a rejected dispute, as the team: once, within the dispute window.  Raises DisputeError."""
     if not text.strip():
         raise DisputeError(Message("say why the decision is wrong"))
     with transaction.atomic():
@@ -264,7 +265,7 @@ def dispute_escalate(*, dispute_id: int, actor: str, now: datetime, text: str) -
 
 
 def dispute_withdraw(*, dispute_id: int, actor: str, now: datetime, text: str) -> Dispute:
-    """The team takes its dispute back.  Raises DisputeError."""
+    """Withdraw a dispute, as the team.  Raises DisputeError."""
     with transaction.atomic():
         dispute = _locked(dispute_id, UNDECIDED)
         require_right(actor, Message("withdraw dispute %(number)s", number=dispute.pk), Right.DISPUTE, team=dispute.team)

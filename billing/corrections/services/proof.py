@@ -1,4 +1,4 @@
-"""Proof: every document of a closed period follows again, to the byte, from stored usage, prices and ownership."""
+"""Proof that every document of a closed period follows, to the byte, from stored usage, prices and ownership."""
 
 import json
 from dataclasses import dataclass
@@ -32,16 +32,16 @@ from pricing.rating import Charge
 
 
 class ClosedPeriodError(UserError, ValueError):
-    """A change that would alter what a closed period billed."""
+    """Change that would alter the charges of a closed period."""
 
     code = "change_of_closed_period"
 
 
 @dataclass(frozen=True)
 class Proof:
-    """Outcome for one document: what is stored, and what its usage gives now.
+    """Proof of one document: the stored hash, and the hash of the recomputed document.
 
-    `of_usage`: of the usage behind all documents, which is of no team: what should be there, and what is.
+    `of_usage`: a proof of the usage of all documents, of no team: the expected and the found fact.
     """
 
     team: str
@@ -53,16 +53,16 @@ class Proof:
 
     @property
     def holds(self) -> bool:
-        """Whether both are the same document."""
+        """Return True if both are the same document."""
         return self.stored == self.recomputed
 
 
 def period_verify(*, month: str, usage: bool = True) -> list[Proof]:
-    """Rate a closed period again; one proof per team that has, or should have, an invoice, and one per note issued in it.
+    """Rate a closed period again; return one proof per team with an invoice or charges, and one per note issued in it.
 
-    That of a team which cannot be rated says why, and holds as little as those of others where these hang on it. `usage`:
-    also whether its close is as it was made, its charges those that rating gives, and the usage what was reported and what
-    the close saw; what is not gives a proof that does not hold.
+    The proof of a team that cannot be rated has the error and fails, as do those of teams that depend on it. `usage`: also
+    check the close against its period and the audit log, its charges against the rating, and the usage against the reports
+    and the digest of the close; a difference gives a failing proof.
     """
     period = BillingPeriod.objects.get(month=month, status=BillingPeriod.Status.CLOSED)
     assessment = _again(period)
@@ -90,15 +90,15 @@ def _prove_note(note: Note, follows: bool) -> Proof:
 
 
 def _stored_hash(document: Invoice | Note) -> str:
-    """The hash of the stored text, where it is the one that was stored with it."""
+    """Return the hash of the stored text, or an error text if it differs from the stored hash."""
     found = document_hash(document.document)
     return found if found == document.sha256 else "hash is broken"
 
 
 def _usage_faults(period: BillingPeriod) -> list[tuple[str, str]]:
-    """What should be and what is, for each kind of usage that is not what was reported or not what the close saw.
+    """Return (expected, found) for each kind of usage that differs from the reports or from the digest of the close.
 
-    The close keeps a digest of the usage that it billed in the audit log, whose entries are chained.
+    The close stores a digest of the usage that it billed in the audit log, whose entries are chained.
     """
     window = period.window
     faults = [(fault.expected, fault.found) for fault in closes_altered() if fault.month == period.month]
@@ -112,10 +112,10 @@ def _usage_faults(period: BillingPeriod) -> list[tuple[str, str]]:
 
 
 def closed_periods_check(*, thorough: bool = False) -> list[str]:
-    """Raise ClosedPeriodError if any closed period would now be charged otherwise than it was.
+    """Raise ClosedPeriodError if the rating of any closed period would now differ from its charges.
 
     Called after a change of ownership or prices, in the transaction of that change.  Returns the months that were rated
-    again: those of which usage, owners, prices or charges are not what they were when they last were; `thorough`: all.
+    again: those whose usage, owners, prices or charges changed since their last check; `thorough`: all.
     """
     periods = BillingPeriod.objects.filter(status=BillingPeriod.Status.CLOSED).order_by("close_seq")
     if not periods:
@@ -168,6 +168,7 @@ def _prove(code: str, invoice: Invoice | None, charges: list[Charge], *, shadow:
         recipient_facts=non_empty(facts["recipient"], RECIPIENT_FACTS),
     )  # fmt: skip
     draft = draft_document(parties, invoice_lines(charges))
+    # drafts have no number and no predecessor: their draft documents are compared
     if invoice.number is None:
         stored, again = document_hash(canonical_json(facts)), document_hash(canonical_json(draft))
         return Proof(code, None, stored, again, shadow=shadow)

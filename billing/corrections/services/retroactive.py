@@ -1,4 +1,4 @@
-"""A change of closed time becomes a fact together with the notes that it makes necessary: all of it, or nothing."""
+"""Changes of closed time: a change takes effect together with the notes that it requires, in one transaction."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -52,7 +52,7 @@ REASONS = {
 
 
 class ChangeKind(Kind[ChangeProposal]):
-    """A change of closed time: finance asks, and as many approvers decide as what it gives back or charges takes."""
+    """Kind of changes of closed time: finance proposes, and approvers decide, as many as the changed amount requires."""
 
     name = "retroactive_change"
     model = ChangeProposal
@@ -84,14 +84,14 @@ class ChangeKind(Kind[ChangeProposal]):
         return ChangeError(text)
 
     def authorise(self, row: ChangeProposal, actor: str, action: str) -> None:
-        """Approvers decide; finance may reject, too."""
+        """Raise AuthorityError unless an approver approves, or an approver or finance rejects."""
         if action == Action.APPROVED:
             require_right(actor, Message("approve change %(name)s", name=row.subject), Right.APPROVE)
         else:
             require_right(actor, Message("reject a change of closed time"), Right.CLOSE, Right.APPROVE)
 
     def approval(self, row: ChangeProposal, actor: str, now: datetime) -> Approval:
-        """The fact, known from this moment on, the credit notes and the rebills: all of it, or nothing."""
+        """Return the approval: it applies the change and issues the credit notes and rebills, all in one transaction."""
         change = row.change
         effect = effect_of(change)
         _require_rated(change, effect)
@@ -99,11 +99,11 @@ class ChangeKind(Kind[ChangeProposal]):
         return Approval(partial(_bring_about, change, effect, actor, now), change_needs(effect).authority.persons)
 
     def fingerprint(self, row: ChangeProposal) -> str:
-        """What the change says where rating reads it."""
+        """Return the hash of the change's terms as rating reads them."""
         return document_hash(canonical_json({"name": row.change.name, **row.change.terms}))
 
     def detail(self, row: ChangeProposal, step: Step) -> dict[str, Any]:
-        """What is proposed; of a note the team, of a rejection why."""
+        """Return the payload; of an acknowledgement the team, of a rejection the reason."""
         if step.action == Action.NOTED:
             return {"team": step.comment}
         return {**row.payload, "reason": row.reason} if step.action in ASKED_OR_APPROVED else {"reason": step.comment}
@@ -114,8 +114,9 @@ register(CHANGE)
 
 
 def change_needs(effect: Effect) -> Needed:
-    """Whose approval a change takes: by what it gives back or by what it charges, whichever is more, together with what was
-    corrected before of the same teams and months of usage.
+    """Return the approval that a change requires: by its credits or its charges, whichever is more.
+
+    Earlier corrections of the same teams and months of usage count as well.
     """
     moved = Moved({(row.team, row.month): net(row.difference) for row in effect.by_team_and_month()})
     earlier = corrected_before(moved.months)
@@ -123,9 +124,9 @@ def change_needs(effect: Effect) -> Needed:
 
 
 def retroactive_propose(*, reason: str, actor: str, now: datetime, **asked: Any) -> RetroactiveChange:
-    """Propose a change of closed time, as `billing.rating.services.changes.change_checked` takes it; finance does.
+    """Propose a change of closed time with the arguments of `billing.rating.services.changes.change_checked`, as finance.
 
-    Nothing moves yet.  Raises ChangeError, AuthorityError.
+    No charge changes yet.  Raises ChangeError, AuthorityError.
     """
     require_right(actor, Message("propose a change of closed time"), Right.CLOSE)
     if not reason.strip():
@@ -140,16 +141,16 @@ def retroactive_propose(*, reason: str, actor: str, now: datetime, **asked: Any)
 
 
 def retroactive_reject(*, change_id: int, actor: str, reason: str, now: datetime) -> RetroactiveChange:
-    """Turn a proposed change down: finance, or an approver.  Raises ChangeError, AuthorityError."""
+    """Reject a proposed change, as finance or an approver.  Raises ChangeError, AuthorityError."""
     reject(CHANGE, _proposal_of(change_id), actor=actor, now=now, comment=reason)
     return RetroactiveChange.objects.get(pk=change_id)
 
 
 def retroactive_approve(*, change_id: int, actor: str, now: datetime) -> RetroactiveChange:
-    """Approve a change of closed time; with the last approval it takes needs, its notes are issued.
+    """Approve a change of closed time; with the last approval that it needs, its notes are issued.
 
-    One transaction: no close can pass between the fact and its notes. Moves of ownership take a note of every team
-    concerned first.  Raises ChangeError, NoteError, AuthorityError; then nothing has changed.
+    One transaction: no close can happen between the change and its notes. Every team concerned must acknowledge a change of
+    ownership first.  Raises ChangeError, NoteError, AuthorityError; then nothing has changed.
     """
     with transaction.atomic():
         list(RetroactiveChange.objects.select_for_update().order_by("pk"))  # each begins where the one before has ended
@@ -180,7 +181,7 @@ def _refuse_while_closing() -> None:
 
 
 def _require_rated(change: RetroactiveChange, effect: Effect) -> None:
-    """What a change moves of a team that cannot be rated is unknown: notes of the others alone would be half of it."""
+    """Raise ChangeError where a team cannot be rated: its part of the change is unknown, and notes would be incomplete."""
     if effect.unrated:
         problems = "; ".join(f"{team}: {problem}" for team, problem in sorted(effect.unrated.items()))
         raise ChangeError(Message(
@@ -201,7 +202,7 @@ def _require_note_taken(change: RetroactiveChange, effect: Effect) -> None:
 
 
 def retroactive_acknowledge(*, change_id: int, team: str, actor: str, now: datetime) -> RetroactiveChange:
-    """A team lead (or finance for the team) takes note of a change.  Raises ChangeError, AuthorityError."""
+    """Acknowledge a change, as a lead of the team or finance for it.  Raises ChangeError, AuthorityError."""
     found = Team.objects.filter(code=team, is_group=False).first()
     if found is None:
         raise ChangeError(Message("team %(code)s: there is no such team", code=repr(team)))
@@ -229,7 +230,7 @@ def _bring_about(change: RetroactiveChange, effect: Effect, actor: str, now: dat
 
 
 def _plans(effect: Effect, change: RetroactiveChange) -> list[NotePlan]:
-    """Per close and team credit notes of the lines that were wrong and a rebill of what they should have been."""
+    """Plan credit notes of the wrong lines and a rebill of the right ones, per close and team."""
     teams = Team.objects.in_bulk(field_name="code")
     plans: list[NotePlan] = []
     for item in effect.moved:
@@ -265,7 +266,7 @@ def _team_plans(
 
 
 def _move_onwards(change: RetroactiveChange, actor: str) -> None:
-    """The new owner also from the end of closed time on."""
+    """Apply the new owner also from the end of closed time on."""
     fact, start = change.fact, change.valid_until
     team = Team.objects.get(code=fact["team"])
     if change.kind == Kinds.NAMESPACE:

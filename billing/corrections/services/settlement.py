@@ -1,4 +1,4 @@
-"""The last state of a document: the ledger posted it, under this reference."""
+"""Settlement, the last state of a document: the ledger posted it, under a reference."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -17,13 +17,13 @@ Kind = DocumentEvent.Kind
 
 
 class SettlementError(ValueError):
-    """A document that cannot be settled as asked."""
+    """Document that cannot be settled as requested."""
 
 
 def documents_settle(*, numbers: Sequence[str], reference: str, actor: str, now: datetime) -> int:
-    """Settle what a journal posted that the ledger took, in the calling transaction; returns how many were not before.
+    """Settle the documents of a journal that the ledger took, in the calling transaction; return the number of new ones.
 
-    The ledger has it, so it is reported even where a dispute is open: that ends with a credit note, or leaves it settled.
+    A document with an open dispute is settled, too: the dispute ends with a credit note, or leaves the document settled.
     """
     events = [
         DocumentEvent(**{field: pk}, kind=Kind.SETTLED, at=now, actor=actor[:200], reference=reference)
@@ -38,10 +38,10 @@ def documents_settle(*, numbers: Sequence[str], reference: str, actor: str, now:
 
 
 def document_settle(*, number: str, reference: str, actor: str, now: datetime) -> bool:
-    """Record that the ledger posted an issued document; False where that reference is recorded already.
+    """Record that the ledger posted an issued document; return False where that reference is already recorded.
 
     Raises SettlementError while a dispute is open, or where the document was posted under another reference, NoteError
-    for a number that nobody issued, AuthorityError.
+    for a number that is not issued, AuthorityError.
     """
     if not reference.strip():
         raise SettlementError("name the posting in the ledger")

@@ -1,6 +1,6 @@
-"""Credits for faults of the platform: GPU-hours of work lost, up to one checkpoint interval, at the price of the line.
+"""SLA credits for faults of the platform: lost GPU-hours, up to one checkpoint interval, at the price of the line.
 
-The line says what the hours cost its team: the list price, or that of the commitment that paid for them.
+The line has the price of the hours for its team: the list price, or that of the commitment that paid for them.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ from pricing.number_text import QUANTITY_PLACES
 
 @dataclass(frozen=True, slots=True)
 class LostWork:
-    """Devices that lost their work, hours since the last checkpoint that survived, and the longest that is credited."""
+    """Lost work: devices, hours since the last usable checkpoint, and the cap of credited hours."""
 
     gpus: int
     lost_hours: Decimal
@@ -31,7 +31,7 @@ class LostWork:
 
     @property
     def gpu_hours(self) -> Fraction:
-        """What is credited.
+        """Return the credited GPU-hours.
 
         >>> LostWork(64, Decimal("3.5"), Decimal("1")).gpu_hours
         Fraction(64, 1)
@@ -40,9 +40,9 @@ class LostWork:
 
 
 def sla_credit_draft(*, number: str, position: int, lost: LostWork, wanted: Wanted) -> Correction:
-    """Draft the credit of lost work on a GPU line (F18); reason code and evidence come with `wanted`.
+    """Draft the credit of lost work on a GPU line (F18); reason code and evidence are in `wanted`.
 
-    Raises NoteError where the line is none of GPU hours, or less is left of it than was lost; AuthorityError.
+    Raises NoteError where the line is not of GPU hours, or its rest is smaller than the credit; AuthorityError.
     """
     if lost.gpus < 1 or lost.lost_hours <= 0 or lost.cap_hours <= 0:
         raise NoteError(Message(
@@ -71,7 +71,8 @@ def sla_credit_draft(*, number: str, position: int, lost: LostWork, wanted: Want
 
 
 def _refuse_carried_twice(line: BilledLine, of_document: Sequence[BilledLine], lost: LostWork) -> None:
-    """Hours that a policy let the platform carry stand on the invoice already and are not credited once more."""
+    """Refuse a credit of hours that the interruption policy already credited on the invoice."""
+    # an interruption line has the key of the line that it credits, except kind, policy and reason
     place = line.key.changed(kind="interruption", policy="", reason="")
     carried = -sum(
         (one.amount for one in of_document

@@ -1,4 +1,4 @@
-"""`manage.py credit_note draft|sla|approve|issue|void|list`"""
+"""Command `manage.py credit_note draft|sla|approve|issue|void|list`."""
 
 from argparse import ArgumentParser, ArgumentTypeError
 from decimal import Decimal, InvalidOperation
@@ -22,7 +22,7 @@ from billing.tenancy.app_command import DECIDE, DONE, AppCommand, approver, oper
 
 
 def decimal(text: str) -> Decimal:
-    """A decimal of the command line."""
+    """Parse a decimal of the command line."""
     try:
         value = Decimal(text)
     except InvalidOperation as error:
@@ -33,7 +33,7 @@ def decimal(text: str) -> Decimal:
 
 
 def line(text: str) -> tuple[int, Decimal | None]:
-    """`3` for the whole of line 3, `3=50.00` for 50.00 of it."""
+    """Parse `3` for the whole of line 3, `3=50.00` for 50.00 of it."""
     position, _, amount = text.partition("=")
     if not position.isdecimal():
         raise ArgumentTypeError(f"{text!r} must be a position such as 3, or 3=50.00")

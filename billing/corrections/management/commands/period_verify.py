@@ -1,4 +1,4 @@
-"""`manage.py period_verify 2026-10`"""
+"""Command `manage.py period_verify 2026-10`."""
 
 from argparse import ArgumentParser
 from typing import Any
@@ -31,7 +31,7 @@ class Command(AppCommand):
         return max([*held, self._verify_other_closes(months, json=json)])
 
     def _verify_other_closes(self, months: list[str], *, json: bool) -> int:
-        """Closes of months that are open, or of none: no report of a closed month names them."""
+        """Report closes of open months, or of none: the reports of closed months do not include them."""
         faults = [fault for fault in closes_altered() if fault.month not in months]
         if json and faults:
             usage = [{"expected": fault.expected, "found": fault.found} for fault in faults]

@@ -1,4 +1,4 @@
-"""`manage.py retroactive_change price|namespace|consumer|efficiency|show|acknowledge|approve|reject|list`"""
+"""Command `manage.py retroactive_change price|namespace|consumer|efficiency|show|acknowledge|approve|reject|list`."""
 
 from argparse import ArgumentParser, ArgumentTypeError
 from typing import Any
@@ -23,7 +23,7 @@ FACTS = ("price", "namespace", "consumer", "efficiency")
 
 
 def gpu_price(text: str) -> dict[str, str]:
-    """`NVIDIA-H800=9.5`, `:nvidia.com/mig-1g.10gb=1.5` or `NVIDIA-H800:nvidia.com/mig-1g.10gb=1.5`."""
+    """Parse `NVIDIA-H800=9.5`, `:nvidia.com/mig-1g.10gb=1.5` or `NVIDIA-H800:nvidia.com/mig-1g.10gb=1.5`."""
     sku, separator, price = text.rpartition("=")
     if not separator or not sku:
         raise ArgumentTypeError(f"{text!r} must be ACCELERATOR[:RESOURCE]=PRICE")
@@ -32,7 +32,7 @@ def gpu_price(text: str) -> dict[str, str]:
 
 
 def token_price(text: str) -> dict[str, str]:
-    """`llama-3-8b/output=7.5`: model, token class, price of 1M tokens."""
+    """Parse `llama-3-8b/output=7.5`: model, token class, price of 1M tokens."""
     named, _, price = text.rpartition("=")
     model, separator, token_class = named.rpartition("/")
     if not separator:
