@@ -220,6 +220,7 @@ def _noted(period: BillingPeriod) -> Iterator[NotedLine]:
         if row.note.issued_at is not None:  # what has a number has it
             key = LineKey.of(row, team=row.note.team.code, platform=False, correction=False)
             day = day_of(row.note.issued_at, period.zone)
+            # a note belongs to the first month that is not closed, which may begin after its issue
             yield NotedLine(key, row.amount, max(first, day), row.note_id)
 
 
