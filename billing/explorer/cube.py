@@ -186,6 +186,7 @@ class Rows:
 
 def _by_pair(rows: Mapping[str, Integers], workloads: int) -> dict[str, Column]:
     """Sum each pair of line and workload over the days."""
+    # one number per pair of line and workload, split again by divmod
     pairs, place = np.unique(rows["line"] * max(1, workloads) + rows["workload"], return_inverse=True)
     line, workload = np.divmod(pairs, max(1, workloads))
     return {

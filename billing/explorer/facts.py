@@ -7,7 +7,7 @@ from billing.rating.freshness import Unbilled
 
 
 class CubeFacts(msgspec.Struct):
-    """Facts of a cube. `preview`: amounts can still change. `unrated`: errors of teams, `unbilled`: usage, both in no sum."""
+    """Facts of a cube. `preview`: amounts can change. `unrated`: errors of teams, `unbilled`: usage, both in no sum."""
 
     preview: bool
     unrated: dict[str, str]

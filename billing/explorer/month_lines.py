@@ -139,6 +139,7 @@ def month_lines(period: BillingPeriod, now: datetime) -> MonthLines:
         ratings = team_ratings(snapshot, snapshot.teams.values_list("team", flat=True)).values()
         charges = [charge for rating in ratings for charge in rating.charges]
         judged: list[Verdict] = [verdict for rating in ratings for verdict in rating.verdicts]
+        # a large month is not rated for a page: its stored rating is shown with its time
         found, as_of = result_of(snapshot, judged), snapshot.as_of or now
     else:
         found = _rated_now(period)
@@ -217,7 +218,7 @@ def _noted(period: BillingPeriod) -> Iterator[NotedLine]:
     rows = NoteLine.objects.filter(note__correction__period__month=period.month)
     first = day_of(period.start, period.zone)
     for row in rows.filter(note__number__isnull=False).select_related("note__team").order_by("note_id", "position"):
-        if row.note.issued_at is not None:  # what has a number has it
+        if row.note.issued_at is not None:  # always set on a numbered note
             key = LineKey.of(row, team=row.note.team.code, platform=False, correction=False)
             day = day_of(row.note.issued_at, period.zone)
             # a note belongs to the first month that is not closed, which may begin after its issue

@@ -239,6 +239,7 @@ class Selection:
             return np.zeros(len(groups), dtype=np.int64)
         places = [column.places(names) for names, column in zip(zip(*groups, strict=True), self._names, strict=True)]
         pair, (most, place) = self._paired(places), max(zip(self._names, places, strict=True), key=_size)
+        # further pairs are sorted (np.unique), those before are not
         later = np.minimum(most.size + np.searchsorted(pairs[most.size :], pair), pairs.size - 1)
         place = np.where(pairs[place] == pair, place, later)
         return np.where((pairs[place] == pair) & np.all(np.array(places) >= 0, axis=0), place, -1)

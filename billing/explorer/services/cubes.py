@@ -89,6 +89,7 @@ def is_current(cube: MonthCube | None, period: BillingPeriod, source: str, now: 
     A closed month needs none while its documents are the same; an open one for twenty times as long as building took, and a
     large one while its rating is the same.
     """
+    # format, notes, modes and status are the first two parts: a change of these outdates a cube at once
     if cube is None or cube.source.split()[:2] != source.split()[:2]:
         return False
     same, kept = cube.source == source, len(source.split()) > LEAST_PARTS

@@ -51,7 +51,7 @@ def _send(pk: int, now: datetime) -> bool:
         rows = ReportSchedule.objects.select_for_update(skip_locked=True, of=("self",)).filter(pk=pk, next_at__lte=now)
         report = rows.select_related("view__owner", "channel").first()
         if report is None:
-            return False  # another process is at it
+            return False  # another process has it locked
         if not report.view.owner.is_active:
             report_end(report=report, actor=ENDED_BY)
             return False

@@ -50,6 +50,7 @@ def view_put(*, owner: User, name: str, query: str, actor: str, team: Team | Non
     if team is not None and not access_of(owner).may(Right.READ, team):
         raise SavedViewError(Message("team %(code)s: there is no such team", code=team.code))
     with transaction.atomic():
+        # without the view of this name: replacing is possible at the limit
         if SavedView.objects.filter(owner=owner).exclude(name=name).count() >= MOST_VIEWS:
             raise SavedViewError(Message("at most %(n)s views of one person are kept", n=MOST_VIEWS))
         earlier = SavedView.objects.select_for_update().filter(owner=owner, name=name).first()
