@@ -75,7 +75,7 @@ def approve(
     with locked(kind, pk, Action.APPROVED, actor, revision) as row:
         kind.authorise(row, actor, Action.APPROVED)
         approval = kind.approval(row, actor, now)
-        # what is approved must be byte for byte what was submitted, also after an upgrade or a change of rows behind it
+        # the approved content must be the submitted one byte for byte, even if rows that it refers to have changed
         if kind.fingerprint(row) != row.sha256:
             raise kind.refusal(row, Refused(Why.CHANGED, Action.APPROVED, actor))
         step = _step(row, Action.APPROVED, actor, now, comment)
@@ -162,6 +162,7 @@ def _save(kind: Kind[P], row: P, action: str, actor: str) -> None:
         with transaction.atomic():
             row.save()
     except IntegrityError as error:
+        # only the limit of open proposals is an error of the user
         if not isinstance(error.__cause__, UniqueViolation):
             raise
         raise kind.refusal(row, Refused(Why.TAKEN, action, actor)) from error
@@ -170,7 +171,7 @@ def _save(kind: Kind[P], row: P, action: str, actor: str) -> None:
 def _ended(kind: Kind[P], row: P, action: str, actor: str, now: datetime, comment: str) -> P:
     step = _step(row, action, actor, now, comment)
     _add(row, step)
-    row.state = action  # states and the steps that lead to them have one name
+    row.state = action  # a state has the name of the step that leads to it
     row.save(update_fields=["state"])
     _audit(kind, row, step)
     return row
