@@ -144,6 +144,7 @@ def disputes_to_decide(reader: Reader) -> Iterator[Item]:
 def evidence_to_give(reader: Reader) -> Iterator[Item]:
     """Yield disputes of the reader's teams that need evidence; finance itself answers for its own teams only."""
     access = reader.access
+    # finance has the right for every team: it would be asked for the evidence it requested
     own = [team for team, rights in access.by_team.items() if Right.DISPUTE in rights]
     asked = ASKED.filter(team__in=own if access.may(Right.CLOSE) else reader.teams(Right.DISPUTE))
     return (_dispute(row) for row in _disputes(asked))

@@ -80,7 +80,7 @@ def _send(user_id: int, setup: BillingSetup, today: date, now: datetime) -> bool
         rows = Digest.objects.select_for_update(skip_locked=True, of=("self",)).filter(user_id=user_id, wanted=True)
         digest = rows.select_related("user", "channel").first()
         if digest is None or digest.day == today or (digest.next_at is not None and digest.next_at > now):
-            return False  # done, not yet due again, or another process is at it
+            return False  # done, not yet due again, or locked by another process
         try:
             with transaction.atomic():
                 found = inbox_of(digest.user, now, setup)
