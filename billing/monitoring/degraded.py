@@ -43,7 +43,7 @@ def degraded(now: datetime) -> Iterator[Degraded]:
         if now - (at or begun) > LIMITS[kind]:
             yield Degraded(kind, at)
 
-    if state.tasks_waiting() is None:  # then no part can be at work, and the broker is what has to be repaired
+    if state.tasks_waiting() is None:  # without a broker every heartbeat is late: report only the cause
         yield Degraded("broker")
     else:
         for part, at in state.heartbeats().items():
@@ -51,7 +51,7 @@ def degraded(now: datetime) -> Iterator[Degraded]:
     for one in anchor_states():
         yield from late("anchor", one.sent_at if one else None)
     for kind, at in state.backups().items():
-        if at:  # backups, or their proofs, may be noted elsewhere
+        if at:  # backups, or their proofs, may be recorded elsewhere
             yield from late(kind, at)
     ahead = state.clock_ahead_seconds()
     if abs(ahead) > CLOCK_SECONDS:

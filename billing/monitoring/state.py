@@ -122,7 +122,7 @@ def tasks_waiting() -> int | None:
             broker.ensure_connection(max_retries=1, timeout=2)
             with broker.channel() as channel:
                 return int(channel.queue_declare(current_app.conf.task_default_queue, passive=True).message_count)
-    except ChannelError:  # there is no queue while nothing waits
+    except ChannelError:  # the queue does not exist while it is empty
         return 0
     except away as error:
         logger.warning("the broker is unreachable: %s", error)
