@@ -17,17 +17,18 @@ def advisory_lock(*keys: int, wait: bool) -> Iterator[bool]:
     own.set_autocommit(False)
     try:
         with own.cursor() as cursor:
+            # this transaction is idle while the work goes on elsewhere
             cursor.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
             places = ", ".join(["%s"] * len(keys))
             cursor.execute(f"SELECT pg_try_advisory_xact_lock({places})", keys)
             taken = bool(cursor.fetchone()[0])
             if wait and not taken:
                 if not connection.in_atomic_block:
-                    connection.close()  # who waits holds one connection, not two
+                    connection.close()  # a waiting process needs one connection, not two
                 cursor.execute(f"SELECT pg_advisory_xact_lock({places})", keys)
                 taken = True
         yield taken
     finally:
-        with suppress(DatabaseError):  # a connection that is lost has no lock any more
-            own.rollback()  # a pooler would see a client that is gone, and the server that later still
+        with suppress(DatabaseError):  # a lost connection has released the lock
+            own.rollback()  # release at once: a pooler notices a closed client late, the server later
         own.close()

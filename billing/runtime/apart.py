@@ -22,7 +22,7 @@ def each_apart(items: Iterable[Item], work: Callable[[Item], Done]) -> list[Done
             found.append(work(item))
         except (InterfaceError, OperationalError):
             raise
-        except Exception:  # the edge of the loop: what fails now may work the next time
+        except Exception:  # the edge of the loop: the next run may succeed
             log.exception("%.200s failed, the others go on", item)
     return found
 

@@ -60,12 +60,12 @@ def _abandoned(draft: Path) -> bool:
     """Remove a draft that no process has locked; return True if it was removed."""
     try:
         descriptor = os.open(draft, os.O_RDONLY | os.O_NOFOLLOW)
-    except OSError:  # gone, or another person's: not ours to remove
+    except OSError:  # gone, or of another account: do not remove
         return False
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         draft.unlink(missing_ok=True)
-    except OSError:  # somebody writes it, or this folder keeps no locks: then it is unknown
+    except OSError:  # a writer has the lock, or this file system has no locks
         return False
     finally:
         os.close(descriptor)
@@ -77,7 +77,7 @@ def _draft(path: Path, mode: int) -> Iterator[Path]:
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode)
     try:
-        with suppress(OSError):  # a folder that keeps no locks: its drafts are never swept
+        with suppress(OSError):  # a file system without locks: its drafts are never swept
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield draft
         os.fsync(descriptor)

@@ -58,6 +58,7 @@ def parallel_reads(snapshot: str | None = None) -> Iterator[None]:
             yield
         finally:
             _beside.reset(token)
+            # Django's connections are per thread: only that thread can close its own
             pool.submit(connections.close_all)
 
 
@@ -95,7 +96,7 @@ class _Beside:
 
 
 def deferred_query(read: Callable[Given, Found], *given: Given.args, **named: Given.kwargs) -> Callable[[], Found]:
-    """Start a read, if possible at once; return a function that waits for its result.  Raises the read's errors."""
+    """Start a read in the background, inside `parallel_reads`; return a function that gives its result or raises."""
     beside, asked = _beside.get(), partial(read, *given, **named)
     return cache(asked) if beside is None else beside.begin(asked, last=False)
 

@@ -61,7 +61,7 @@ def saved_with_operation(operation_id: int) -> Iterator[ProgressCallback]:
     def report_progress(step: str, done: int, total: int) -> None:
         with suppress(DatabaseError), beside.cursor() as cursor:
             cursor.execute(
-                "SET LOCAL synchronous_commit = off;"  # for both statements; nobody waits for a disk to hear of progress
+                "SET LOCAL synchronous_commit = off;"  # one implicit transaction with the next: no wait for the disk
                 "UPDATE invoices_operation SET step = %s, done = %s, total = %s WHERE id = %s AND status = 'pending'",
                 [step, done, total, operation_id],
             )

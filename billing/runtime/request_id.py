@@ -22,6 +22,7 @@ def request_id() -> str:
 
 def request_id_begin(given: str) -> str:
     """Set the id from a proxy, or a new one where that is not well-formed, for this context; return it."""
+    # a random prefix per process: numbers of several workers would collide
     chosen = given if WELL_FORMED.fullmatch(given) else f"{_process}{next(_numbers):012x}"
     _current.set(chosen)
     return chosen

@@ -64,8 +64,8 @@ def _read_cells(path: Path, sheet: str | None) -> list[list[Any]]:
         )
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # what openpyxl leaves out (colours, drop-down lists) is no value
-            options = {"read_only": False, "data_only": False}  # merged cells are known to whole workbooks only
+            warnings.simplefilter("ignore", UserWarning)  # openpyxl warns of ignored colours and drop-down lists
+            options = {"read_only": False, "data_only": False}  # read-only mode does not list merged cells
             with pandas.ExcelFile(path, engine="openpyxl", engine_kwargs=options) as book:
                 title = _title(path, [str(name) for name in book.sheet_names], sheet)
                 merged = sorted(str(cells) for cells in book.book[title].merged_cells.ranges)

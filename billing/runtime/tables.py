@@ -68,7 +68,7 @@ def table_rows(path: Path, columns: Columns, sheet: str | None = None) -> Iterat
         raise TableError(f"{path}: has no sheets; only a file named {SHEETS} has some")
     try:
         if suffix == SHEETS:
-            from billing.runtime.sheets import sheet_rows  # pandas takes half a second, so only who needs it waits
+            from billing.runtime.sheets import sheet_rows  # importing pandas takes half a second
 
             yield from sheet_rows(path, columns, sheet)
         else:
