@@ -72,7 +72,7 @@ def _new_folder(path: Path) -> Iterator[Path]:
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        yield draft  # pg_dump makes it, for its owner only, and has it on the disk when it ends
+        yield draft  # pg_dump creates it with mode 0700, and syncs it before it ends
         draft.rename(path)
     finally:
         rmtree(draft, ignore_errors=True)

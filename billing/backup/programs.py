@@ -49,7 +49,7 @@ def server_connection(database: str | None = None, *, autocommit: bool) -> psyco
     """
     ledger = psycopg.connect(make_conninfo(**server_parameters(database)), autocommit=True)
     (process,) = ledger.execute("SELECT pg_backend_pid()").fetchone() or (0,)
-    if process != ledger.info.backend_pid:  # a pooler makes its own up
+    if process != ledger.info.backend_pid:  # a pooler reports a pid of its own
         ledger.close()
         raise ProgramError("DATABASE_URL leads to a pooler of connections: use the address of the server itself")
     ledger.autocommit = autocommit
@@ -65,6 +65,7 @@ def run(program: str, *arguments: str, database: str | None = None) -> None:
     password = parameters.pop("password", None)
     if "sslpassword" in parameters:
         raise ProgramError("DATABASE_URL has an sslpassword, which no program takes unseen; use a key without one")
+    # messages in English, whatever the locale of the machine
     environment = {**os.environ, "LC_ALL": "C"} | ({"PGPASSWORD": password} if password else {})
     argv = [str(find(program)), "--no-password", f"--dbname={make_conninfo(**parameters)}", *arguments]
     done = subprocess.run(argv, env=environment, capture_output=True, text=True, errors="replace", check=False)  # noqa: S603

@@ -44,6 +44,7 @@ def restore_check(*, path: Path, jobs: int = 1, advance: Callable[[int], None] =
     if not path.exists():
         raise ManifestError(f"{path}: no such file")
     checked = Checked(manifest_read(path))
+    # before the restore: a damaged dump may take long to fail, or restore partly
     if digest_of(path) != checked.manifest["sha256"]:
         checked.problems.append(f"{path.name} is not the file that its manifest describes: its SHA-256 differs")
         return checked
