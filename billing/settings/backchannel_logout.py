@@ -75,7 +75,7 @@ def _sessions_end(sub: str | None, sid: str | None) -> None:
         ours = session.get(AT_PROVIDER)
         if ours is None or (sub is not None and ours["sub"] != sub):
             return False
-        unknown = ours["sid"] is None and sub is not None  # our session does not say which it is: the safe side
+        unknown = ours["sid"] is None and sub is not None  # the session has no sid to compare: end it to be safe
         return sid is None or ours["sid"] == sid or unknown
 
     with transaction.atomic():

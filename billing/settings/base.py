@@ -234,11 +234,11 @@ AUTH_PASSWORD_VALIDATORS = [
     for name in ("UserAttributeSimilarityValidator", "MinimumLengthValidator", "CommonPasswordValidator")
 ]
 AUTHENTICATION_BACKENDS = ["allauth.account.auth_backends.AuthenticationBackend"]
-# shared by every web worker, so that a limit holds wherever the next attempt arrives
+# shared by all web workers, so that a rate limit applies to all of them together
 CACHES = {
     "default": {
         "BACKEND": "django.core.cache.backends.db.DatabaseCache", "LOCATION": "suanpan_cache",
-        "OPTIONS": {"MAX_ENTRIES": 10_000},  # beyond them counters, and logout tokens that were used, are forgotten
+        "OPTIONS": {"MAX_ENTRIES": 10_000},  # beyond them counters and used logout tokens are dropped
     }
 }
 ALLAUTH_TRUSTED_PROXY_COUNT = _count("TRUSTED_PROXIES", 0)
@@ -246,7 +246,7 @@ ACCOUNT_ADAPTER = "billing.settings.identity.LocalAccounts"
 ACCOUNT_FORMS = {"change_password": "billing.settings.own_password.OwnPasswordForm"}
 ACCOUNT_LOGIN_METHODS = {"username"}
 ACCOUNT_EMAIL_VERIFICATION = "none"
-ACCOUNT_UNIQUE_EMAIL = False  # an address identifies nobody: people are known by name, or by the provider's identifier
+ACCOUNT_UNIQUE_EMAIL = False  # a mail address does not identify an account: its name does, or the provider's identifier
 ACCOUNT_SESSION_REMEMBER = False
 SIGN_INS_PER_MINUTE = _count("SIGN_INS_PER_MINUTE", 30)
 INVALID_TOKENS_PER_MINUTE = _count("INVALID_TOKENS_PER_MINUTE", 60)
@@ -271,7 +271,7 @@ MFA_ADAPTER = "billing.settings.two_factor.SealedSecrets"
 MFA_SUPPORTED_TYPES = ["webauthn", "totp", "recovery_codes"]
 MFA_PASSKEY_LOGIN_ENABLED = True
 MFA_TOTP_ISSUER = "Suanpan"
-MFA_TOTP_TOLERANCE = 1  # a code typed as it ends is taken for half a minute more (RFC 6238, 5.2)
+MFA_TOTP_TOLERANCE = 1  # accept an expired code for another half minute (RFC 6238, 5.2)
 REQUIRE_TWO_FACTOR = _flag("REQUIRE_TWO_FACTOR")
 SESSION_HOURS, SESSION_IDLE_MINUTES = _count("SESSION_HOURS", 8), _count("SESSION_IDLE_MINUTES", 60)
 SESSION_COOKIE_AGE = SESSION_HOURS * 3600
@@ -396,7 +396,7 @@ CELERY_TASK_ACKS_LATE = True
 CELERY_TASK_REJECT_ON_WORKER_LOST = True
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
-CELERY_BROKER_CONNECTION_MAX_RETRIES = None  # else a worker ends when its broker was away for 50 minutes
+CELERY_BROKER_CONNECTION_MAX_RETRIES = None  # else a worker exits after its broker was unreachable for 50 minutes
 CELERY_WORKER_CONSUMER = "billing.settings.worker:Consumer"
 CELERY_BROKER_CONNECTION_TIMEOUT = 4
 CELERY_BROKER_TRANSPORT_OPTIONS = (
@@ -448,7 +448,7 @@ LOGGING = {
     },
     "filters": {"refusals": {"()": "billing.settings.log_lines.RefusalsInOneLine"}},
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": LOG_FORMAT, "filters": ["refusals"]}},
-    # these tell whole addresses, and the address of a channel is its secret
+    # these log whole URLs, and the URL of a channel is its secret
     "loggers": {
         "apprise": {"level": "WARNING"},
         "urllib3": {"level": "WARNING"},

@@ -48,6 +48,7 @@ def _facts(url: str, variable: str) -> Mapping[str, Any]:
         facts = conninfo_to_dict(url)
     except ProgrammingError as error:
         raise ImproperlyConfigured(f"{variable} {UNREADABLE}") from error
+    # libpq accepts any text as a port when parsing, and fails only when connecting
     if str(facts.get("port", "")).strip("0123456789,"):
         raise ImproperlyConfigured(f"{variable} {UNREADABLE}")
     return facts

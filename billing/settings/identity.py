@@ -86,7 +86,8 @@ class SignIn(LoginView):
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         if request.method == "POST" and device_of(request, request.POST.get("login", "")):
-            return LoginView.dispatch.__wrapped__(self, request, *args, **kwargs)  # without its outermost decorator
+            # skip the outermost decorator, the rate limit per address
+            return LoginView.dispatch.__wrapped__(self, request, *args, **kwargs)
         return super().dispatch(request, *args, **kwargs)
 
 

@@ -25,6 +25,7 @@ def signed_claims(adapter: OpenIDConnectOAuth2Adapter, token: str, *, needed: It
         token, _key(keys, token), algorithms=ALGORITHMS, audience=client_id, issuer=issuer, leeway=LEEWAY_S,
         options={"require": ["iss", "aud", "iat", *needed]},
     )  # fmt: skip
+    # a token for several audiences must name this client as authorized party (azp)
     shared = isinstance(claims["aud"], list) and len(claims["aud"]) > 1
     if claims.get("azp", None if shared else client_id) != client_id:
         raise jwt.InvalidAudienceError("the token was made for another client")

@@ -121,7 +121,7 @@ class ReadReplicaMiddleware:
         """Return the page from the replica; None: the primary answers."""
         if not _only_shows(request) or not request.user.is_authenticated:
             return None
-        access_of(request.user)  # read here, so that a right that was taken away is gone
+        access_of(request.user)  # cached on the user from the primary, so that a revoked right is gone
         through = progress.data_through()
         if through is None:
             return None

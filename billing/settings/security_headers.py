@@ -12,7 +12,7 @@ POLICY: Final[dict[str, str]] = {
     "default-src": "'none'",
     "script-src": "'self'",
     "style-src": "'self'",
-    "img-src": "'self' data:",  # the picture of a second factor is drawn by the server
+    "img-src": "'self' data:",  # the QR code of a second factor is an inline image
     "font-src": "'self'",
     "connect-src": "'self'",
     "form-action": "'self'",
@@ -46,7 +46,7 @@ class SecurityHeadersMiddleware(MiddlewareMixin):
 def policy_of(path: str) -> str:
     """Return the content security policy of an address, as header text."""
     directives = ADMIN_POLICY if path.startswith("/admin/") else POLICY
-    if path.startswith(("/login/", "/account/")):  # where the button to the identity provider is
+    if path.startswith(("/login/", "/account/")):  # the form of the identity provider's button redirects to it
         directives = {**directives, "form-action": " ".join(["'self'", *_providers()])}
     return "; ".join(f"{name} {value}" for name, value in directives.items())
 

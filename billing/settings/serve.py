@@ -16,9 +16,9 @@ from billing.runtime.home import HomeError
 OPTIONS: Final[dict[str, Any]] = {
     "http": "billing.api.limited_connection:LimitedConnection", "loop": "uvloop", "ws": "none", "lifespan": "on",
     "access_log": False, "server_header": False,
-    "proxy_headers": False,  # Django reads them, as far as TRUSTED_PROXIES says
+    "proxy_headers": False,  # Django reads them, according to TRUSTED_PROXIES
     "timeout_keep_alive": 75,
-    "timeout_graceful_shutdown": 20,  # longer than a report waits for its turn: what was heard is answered
+    "timeout_graceful_shutdown": 20,  # longer than a queued report waits, so that every received report is answered
 }  # fmt: skip
 """Options of every Uvicorn server of the project."""
 
@@ -33,9 +33,9 @@ def main() -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "billing.settings.base")
     try:
         workers, as_json = settings.WEB_WORKERS, settings.LOG_FORMAT == "json"
-    except (HomeError, ImproperlyConfigured) as error:  # a worker would be started again and again
+    except (HomeError, ImproperlyConfigured) as error:  # else Uvicorn would restart the worker forever
         sys.exit(f"error: {error}")
-    with TemporaryDirectory(prefix="suanpan-metrics-") as folder:  # workers read it as soon as they count anything
+    with TemporaryDirectory(prefix="suanpan-metrics-") as folder:  # workers use it with their first counter
         # set before workers start: the metrics library chooses its storage on import
         if workers > 1:
             os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder

@@ -63,7 +63,7 @@ class OwnPasswordMiddleware(MiddlewareMixin):
         if not request.user.is_authenticated or not request.session.get(FIRST_PASSWORD):
             return None
         if request.path.startswith("/api/"):
-            from billing.api.problems import problem  # with it the REST framework, which no command needs
+            from billing.api.problems import problem  # imports the REST framework, which commands do not need
 
             return problem(403, "Forbidden", "the first password is still in use: change it at /account/password/change/")
         return redirect("account_change_password")
@@ -81,7 +81,7 @@ class RequireTwoFactorMiddleware(MiddlewareMixin):
         if settings.SESSION_COOKIE_NAME not in request.COOKIES or not _lacks_second_factor(request):
             return None
         if request.path.startswith("/api/"):
-            from billing.api.problems import problem  # with it the REST framework, which no command needs
+            from billing.api.problems import problem  # imports the REST framework, which commands do not need
 
             return problem(403, "Forbidden", "a second factor is required: set one up at /account/2fa/")
         return redirect("mfa_index")

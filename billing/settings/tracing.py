@@ -33,7 +33,7 @@ REQUEST_ID: Final = "suanpan.request_id"
 UNTRACED: Final = ("probes", "static")
 """Classes of requests without information that come every few seconds."""
 
-_tracer: Final = get_tracer("suanpan")  # does nothing before `begin`
+_tracer: Final = get_tracer("suanpan")  # a no-op before `begin`
 _running: Final[dict[str, ExitStack]] = {}
 
 

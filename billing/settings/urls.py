@@ -21,15 +21,15 @@ urlpatterns = [
     path("readyz", readyz, name="readyz"),
     path("metrics", metrics, name="metrics"),
     path("api/v1/", include("billing.api.urls")),
-    path("v1/traces", TracesEndpoint.as_view(), name="otlp-traces"),  # where exporters of OTLP send
+    path("v1/traces", TracesEndpoint.as_view(), name="otlp-traces"),  # default paths of OTLP exporters
     path("v1/logs", LogsEndpoint.as_view(), name="otlp-logs"),
     path("i18n/setlang/", set_language, name="set_language"),
     path("login/", SignIn.as_view()),
     path("account/password/set/", local_password_set),
     path("account/oidc/oidc/login/callback/", sign_in_callback),
     path("account/oidc/oidc/backchannel-logout/", backchannel_logout),
-    path("account/3rdparty/", page_not_found, {"exception": Http404()}),  # nobody links identities
-    path("account/email/", page_not_found, {"exception": Http404()}),  # by their mail address two accounts are one person
+    path("account/3rdparty/", page_not_found, {"exception": Http404()}),  # identities are not linked
+    path("account/email/", page_not_found, {"exception": Http404()}),  # mail addresses would merge accounts
     path("account/", include("allauth.urls")),
     path("admin/", admin.site.urls),
     path("", include("billing.portal.urls")),

@@ -24,10 +24,10 @@ AT_THE_LATEST: Final = 100
 
 with collector_paused():
     _django = get_wsgi_application()
-    _all_views, _all_migrations = get_resolver().url_patterns, MigrationLoader(None)  # not while the first client waits
-    import_module("kombu.transport.redis")  # the first `/readyz` asks the broker
+    _all_views, _all_migrations = get_resolver().url_patterns, MigrationLoader(None)  # not during the first request
+    import_module("kombu.transport.redis")  # used by the first `/readyz`
 gc.collect()
-gc.freeze()  # what lives as long as the process is not looked at again
+gc.freeze()  # collections skip objects that live as long as the process
 gc.set_threshold(NEW_OBJECTS, AT_THE_LATEST, gc.get_threshold()[2])
 
 
