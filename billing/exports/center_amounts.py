@@ -41,7 +41,8 @@ def center_amounts(period: BillingPeriod, documents: Iterable[Issued]) -> dict[s
         if not listed:
             continue
         centers = CostCenters.stated(listed)
-        kinds = {line["position"]: line["kind"] for line in text["lines"]}  # a credit of a GPU line is of the kind `credit`
+        # from the document: a credit of a GPU line has kind `credit`
+        kinds = {line["position"]: line["kind"] for line in text["lines"]}
         sums: dict[tuple[str, str], Decimal] = defaultdict(Decimal)
         for row, places in _lines(document, period, closes):
             for center, amount in _split(document, row, places, windows[row.charge_period], centers):

@@ -186,6 +186,7 @@ def _entries(
             (chart.consumer_account, part.cost_center, chart.internal_orders.get(team, "")),
             (chart.provider_account, provider, ""),
         )
+        # a negative part swaps the sides, so that no entry is negative
         for (account, cost_center, order), debited in zip(sides, (part.amount > 0, part.amount < 0), strict=True):
             debit, credit = (abs(part.amount), None) if debited else (None, abs(part.amount))
             line_id = f"{journal_id}-{len(entries) + 1:03d}"

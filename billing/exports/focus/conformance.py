@@ -51,6 +51,7 @@ def _of(name: str) -> pc.Expression:
 
 def _is(name: str, value: str) -> pc.Expression:
     """Return an expression that is true where the column has the value; false for null."""
+    # not `==`, which is null for null and would hide the row from the rule
     return pc.field(name).isin([value])
 
 
@@ -209,7 +210,7 @@ class Conformance:
 
     def _check(self, name: str, rows: pa.Table, schema: pa.Schema, rules: Rules) -> bool:
         """Check columns and types, nulls, closed lists and rules; return False for wrong columns, before other checks."""
-        import pyarrow.dataset as ds  # it brings pandas, for which no other command or page has to wait
+        import pyarrow.dataset as ds  # imports pandas, which other commands and pages do not need
 
         wrong = [field.name for field in schema if field.name not in rows.schema.names]
         wrong += [field.name for field in schema if field.name not in wrong and rows.field(field.name).type != field.type]

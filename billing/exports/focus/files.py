@@ -92,6 +92,7 @@ def _trimmed(values: pa.Array) -> pa.Array:
 def _plain(values: pa.Array) -> pa.Array:
     """Format decimals: Arrow writes small ones with an exponent, which FOCUS forbids, so Python formats these."""
     text = pc.cast(values, pa.string())
+    # few values have an exponent, so only those are formatted by Python
     small = pc.match_substring(text, "E")
     written = [format(value, "f") for value in values.filter(small).to_pylist()]
     return pc.replace_with_mask(text, small, pa.array(written, type=pa.string())) if written else text

@@ -138,7 +138,7 @@ def _terms(period: BillingPeriod, documents: list[Issued]) -> list[Terms]:
 
 
 def _issued_at(document: Issued) -> Any:
-    return document.issued_at  # what is issued has it
+    return document.issued_at  # always set on an issued document
 
 
 Split = tuple[Issued, Mapping[str, Any], list[SplitLine]]

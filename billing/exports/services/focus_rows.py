@@ -123,10 +123,11 @@ def focus_make(*, month: str, now: datetime, report_progress: ProgressCallback =
     with TemporaryDirectory() as name:
         focus_export(month=month, directory=Path(name), with_csv=False, advance=advance)
         with transaction.atomic(), connection.cursor() as cursor:
-            cursor.execute("SELECT pg_advisory_xact_lock(%s)", [STORE_LOCK])  # two requests may make the same at once
+            cursor.execute("SELECT pg_advisory_xact_lock(%s)", [STORE_LOCK])  # two requests may build the same month at once
             FocusSet.objects.filter(month=month).delete()
             files = {data_set: Path(name, f"focus-{data_set}-{month}.parquet") for data_set in DATA_SETS}
             rows = sum(_store(month, data_set, documents, path, now) for data_set, path in files.items())
+            # rows of a month are large: only the months built last are stored
             latest = FocusSet.objects.order_by("-made_at").values_list("month", flat=True)
             FocusSet.objects.exclude(month__in=list(dict.fromkeys(latest))[:MONTHS_KEPT]).delete()
     return rows

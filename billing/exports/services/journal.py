@@ -68,7 +68,8 @@ def journal_export(
     Raises NoPeriodError, NotIssuedError, JournalError.
     """
     with transaction.atomic():
-        list(BillingPeriod.objects.select_for_update(no_key=True).filter(month=month))  # two exports would post a part each
+        # of two exports at once each would post a part
+        list(BillingPeriod.objects.select_for_update(no_key=True).filter(month=month))
         period, documents = issued_documents(month)
         otherwise = _posted_otherwise(period, documents, chart)
         if accepted_at is not None:
