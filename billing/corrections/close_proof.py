@@ -71,6 +71,7 @@ def _as_the_log_says(closes: dict[int, Close], months: dict[int, str]) -> Iterat
     taken_back = AuditEntry.objects.filter(action__in=TAKEN_BACK, detail__close_seq__isnull=False)
     numbers = set(taken_back.values_list("detail__close_seq", flat=True))
     added = AuditEntry.objects.filter(action="row_insert", subject__startswith="usage_close ", detail__has_key="after")
+    # newest first: the dictionary below keeps the entry that comes last, the original insert
     first = added.order_by("-id").values_list("subject", "detail__after")
     rows = {subject.split()[-1]: after for subject, after in first}
     for number, close in closes.items():

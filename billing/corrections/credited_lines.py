@@ -43,6 +43,7 @@ def billed_lines(
     if isinstance(document, Note):
         return _rebilled(document, positions, lock=lock)
     rows = _at(InvoiceLine.objects.filter(invoice=document), positions).order_by("id")
+    # ordered above, so that two corrections lock lines in the same order and cannot deadlock
     rows = rows.select_for_update() if lock else rows
     keys = {row.pk: row_key(row, document.team.code, correction=row.correction) for row in rows}
     change_seq = last_change(changes_known(document.period.close_number))

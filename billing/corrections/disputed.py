@@ -100,7 +100,7 @@ def dispute_figures(disputes: Sequence[Dispute], now: datetime) -> DisputeFigure
         number=len(disputes),
         disputed=_sum(disputes),
         billed=(invoices or ZERO) + (rebills or ZERO),
-        median_age=median(ages) if ages else None,  # type: ignore[type-var]  # times add up and halve like numbers
+        median_age=median(ages) if ages else None,  # type: ignore[type-var]  # timedelta supports + and /
         upheld=_sum([item for item in decided if item.status == Status.UPHELD]),
         decided=_sum(decided),
         overdue=sum(overdue(item, now) is not None for item in disputes),

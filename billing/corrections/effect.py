@@ -99,7 +99,7 @@ def effect_of(change: RetroactiveChange) -> Effect:
     moved: dict[int, tuple[list[Charge], list[Charge]]] = defaultdict(lambda: ([], []))
     for part in billed_slices(change.valid_from, change.valid_until, through):
         zone = BillingPeriod.objects.get(close_seq=part.close_seq).zone
-        assessed = [  # of one slice at a time: years may be in question
+        assessed = [  # one slice at a time: a change may cover years
             rate_slice(
                 window=part.window, zone=zone, reference_data=known, close_seq=part.close_seq, correction=part.correction,
             )
@@ -128,7 +128,7 @@ def _goodwill(moved: Iterable[Moved]) -> dict[tuple[str, str], tuple[Decimal, De
         for team in {charge.key.team for charge in item.before}:
             try:
                 standing = current_lines(item.close_seq, team, lock=False)
-            except NoteError:  # its invoice is not issued: nothing was credited, and whoever approves is told
+            except NoteError:  # its invoice is not issued: no credits yet, and the approval raises this error
                 continue
             granted = ZERO
             for charge in item.before:

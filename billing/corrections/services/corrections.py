@@ -359,7 +359,7 @@ def _store_note(correction: Correction, plan: NotePlan) -> None:
         issuer=plan.issuer["name"], total=total_of_entries(plan.entries), draft=note_draft(header, plan.entries),
     )  # fmt: skip
     entries = list(enumerate(plan.entries, start=1))
-    # one statement: a reversal and the withdrawal of earlier credits are judged together
+    # one statement: the trigger checks a reversal together with the withdrawal of earlier credits
     rows = NoteLine.objects.bulk_create(
         _line_row(note, position, entry, {}) for position, entry in entries if not _of_own_note(entry)
     )
@@ -480,6 +480,7 @@ def _fiscal_year(month: str) -> int:
 def _issue_note(note: Note, period: BillingPeriod, actor: str, now: datetime) -> None:
     year = _fiscal_year(period.month)
     series, _ = NumberSeries.objects.get_or_create(kind=note.kind, issuer=note.issuer, fiscal_year=year)
+    # the lock serialises numbers of a series: no gaps, and each document has the hash of the one before
     series = NumberSeries.objects.select_for_update().get(pk=series.pk)
     note.fiscal_year, note.sequence = year, series.last_number + 1
     note.number = f"{note.issuer}-{SERIES_MARK[Note.Kind(note.kind)]}-{year}-{note.sequence:06d}"

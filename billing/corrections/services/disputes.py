@@ -193,6 +193,7 @@ def dispute_uphold(*, dispute_id: int, actor: str, now: datetime, text: str) -> 
     with transaction.atomic():
         dispute = _decide(dispute_id, Status.UPHELD, actor, now, text)
         lines = billed_lines(dispute.document, dispute.positions)
+        # an approver without the rights of finance may decide an escalated dispute
         wanted = Wanted(dispute.reason_code, text, f"dispute {dispute.pk}", actor, now, (Right.CLOSE, Right.APPROVE))
         dispute.correction = credit_note_draft(
             number=str(dispute.document.number), credits=_credits(dispute, lines), wanted=wanted

@@ -153,9 +153,10 @@ def retroactive_approve(*, change_id: int, actor: str, now: datetime) -> Retroac
     ownership first.  Raises ChangeError, NoteError, AuthorityError; then nothing has changed.
     """
     with transaction.atomic():
-        list(RetroactiveChange.objects.select_for_update().order_by("pk"))  # each begins where the one before has ended
+        # serialise approvals: each effect is relative to the previous one
+        list(RetroactiveChange.objects.select_for_update().order_by("pk"))
         if RetroactiveChange.objects.filter(pk=change_id, kind=Kinds.EFFICIENCY).exists():
-            ingest_lock_exclusive()  # which samples count is known only while none comes in
+            ingest_lock_exclusive()  # late samples must not arrive while their effect is computed
         else:
             ingest_lock_shared()
         _refuse_while_closing()
@@ -213,6 +214,7 @@ def retroactive_acknowledge(*, change_id: int, team: str, actor: str, now: datet
 
 
 def _bring_about(change: RetroactiveChange, effect: Effect, actor: str, now: datetime) -> None:
+    # first: it numbers the change, and the rebilled lines carry that number
     change_known(change)
     plans = _plans(effect, change)
     if plans:

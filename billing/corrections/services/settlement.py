@@ -33,7 +33,7 @@ def documents_settle(*, numbers: Sequence[str], reference: str, actor: str, now:
         .order_by("number")
         .values_list("pk", flat=True)
     ]
-    DocumentEvent.objects.bulk_create(events, ignore_conflicts=True)  # somebody may settle one by hand just now
+    DocumentEvent.objects.bulk_create(events, ignore_conflicts=True)  # one may be settled by hand at the same time
     return len(events)
 
 
