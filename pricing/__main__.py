@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write("".join(f"{line}\n" for line in error.lines))
         return error.status
     except BrokenPipeError:
-        # the reader of the output closed it; what is still buffered must not fail again when the process ends
+        # the reader closed the pipe: buffered output must not fail again when the process ends
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     return status

@@ -56,6 +56,7 @@ class Split:
     def weights(self, used: Mapping[str, Number]) -> dict[str, Fraction]:
         """Return the weight of each team that gets a part, by name; `used` is the use of each team."""
         if self.method is Method.FIXED:
+            # sorted by name: ties of the split must not depend on the order of the input
             return {team: fraction_of(share) for team, share in sorted(self.shares.items())}
         known = {team: fraction_of(amount) for team, amount in sorted(used.items()) if amount > 0}
         return known if self.method is Method.PROPORTIONAL else dict.fromkeys(known, Fraction(1))

@@ -67,6 +67,7 @@ def read_factor(reader: FieldReader, name: str, bound: Bound, *, required: bool)
 
     Returns None where neither is given, or where a problem was noted.
     """
+    # without a region the other two fields would be ignored silently, so they are refused
     if not reader.has(REGION):
         for other in OF_A_REGION[1:]:
             if reader.has(other):

@@ -128,6 +128,7 @@ class CommitmentBook:
             _, price = card.gpu_price(usage.accelerator, usage.resource, usage.at)
         except UnpricedError:
             return []
+        # a slice or resource with its own price is not the accelerator that was bought
         return found if _whole_device(price) else []
 
 

@@ -169,6 +169,7 @@ def read_cost_sheet(fields: object) -> CostSheet:
 
 
 def _numbers(reader: FieldReader, rented: bool) -> dict[str, Fraction]:
+    # these replace a required field, which is then optional
     spared = {"electricity_price_per_kwh": reader.has("tariff") or rented, "markup": reader.has("margin")}
     numbers = {
         name: reader.optional(name, bound) if spared.get(name) else reader.number(name, bound, DEFAULTS.get(name))
@@ -208,6 +209,7 @@ def _refuse_mean(reader: FieldReader, field: str, mean: Fraction, currency: str)
 
 def _refuse_contradictions(reader: FieldReader, numbers: Mapping[str, Fraction], rented: bool) -> None:
     for one, other in TOGETHER:
+        # installed GPUs may be given without spares, spares not without installed GPUs
         if reader.has(one) or other != "installed_gpus":
             reader.together(one, other)
     for one, other in INSTEAD:

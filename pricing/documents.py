@@ -71,6 +71,7 @@ def parse_document(raw: bytes, name: str) -> Document:
     ({'pue': Decimal('1.3')}, {'pue': '1.30'})
     """
     text = read_text(raw, name)
+    # by content for names without suffix, such as "-" for standard input
     is_json = name.lower().endswith(".json") or text.lstrip()[0] in "{["
     if is_json and not name.lower().endswith((".yaml", ".yml")):
         return Document(name, text, parse_json(text, name))

@@ -267,7 +267,7 @@ def weighted_mean(parts: Sequence[tuple[Exact, Exact, Exact]]) -> Exact | None:
 
     Source: FM2, weighting by GPU-seconds and the dense peak of the phase's precision.
     """
-    if len(parts) == 1:  # as of most jobs: the weight cancels out
+    if len(parts) == 1:  # most jobs have one part, and its weight cancels out
         seconds, peak, value = parts[0]
         return value if seconds and peak else None
     total: Exact = Decimal(0)

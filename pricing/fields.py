@@ -127,6 +127,7 @@ def exact_number(given: object) -> Fraction | None:
     >>> exact_number("0.1"), exact_number("1_000"), exact_number(0.1), exact_number("10%"), exact_number("NaN")
     (Fraction(1, 10), None, None, None, None)
     """
+    # bool is an int in Python: true would be 1
     if isinstance(given, bool):
         return None
     if isinstance(given, int | Fraction):
@@ -264,6 +265,7 @@ class FieldReader:
 
     def flag(self, name: str) -> bool:
         """Read a boolean; False where the field is absent, or where a problem was noted."""
+        # JSON and YAML give True, people write true or TRUE
         text = str(self.fields.get(name)).strip().lower()
         return text == "true" if text in FLAGS else self.choice(name, FLAGS, "false") == "true"
 

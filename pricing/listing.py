@@ -98,6 +98,7 @@ class Listing:
         on_demand = converted_list_price(whole, self.exchange_rate)
         prices = {ON_DEMAND: on_demand}
         if "reserved_ratio" in self.numbers:
+            # of the rounded on-demand price, so that the ratio holds between the printed prices
             prices["reserved"] = round_price(Fraction(on_demand) * self.numbers["reserved_ratio"])
         if "preemptible_ratio" in self.numbers:
             floor = variable_cost * self.exchange_rate

@@ -28,6 +28,7 @@ def fixed_text(value: Decimal, places: int) -> str:
         exact = EXACT.quantize(value, last_place(places))
     except Inexact:
         raise MoneyError(f"{value} has more than {places} decimals") from None
+    # -0 would print as -0.00
     return format(exact if exact else exact.copy_abs(), "f")
 
 

@@ -221,6 +221,7 @@ def rate_gpu(usages: Iterable[GpuUsage], card: RateCard, carbon_at: CarbonAt | N
     priced: list[tuple[tuple[LineKey, GpuPrice], GpuUsage]] = []
     sums = _Sums()
     for usage in usages:
+        # an allocation of no length needs no price, so it cannot be unpriced either
         if not usage.unit_us:
             continue
         try:
@@ -248,7 +249,7 @@ def gpu_charges(
 def gpu_line(usage: GpuUsage, card: RateCard) -> tuple[LineKey, GpuPrice]:
     """Return the line of a piece of device usage and its price.  Raises UnpricedError."""
     version, price = card.gpu_price(usage.accelerator, usage.resource, usage.at)
-    key = LineKey(  # by place, which is made in a third of the time
+    key = LineKey(  # positional arguments take a third of the time
         usage.team, usage.platform, usage.correction, usage.charge_period, GPU_TIME.name, usage.cluster, usage.namespace, "",
         price.accelerator, price.sku, "", price.unit, version.name,
     )  # fmt: skip
@@ -305,6 +306,7 @@ class InterruptedUsage(msgspec.Struct, frozen=True):
 
 def rate_efficiency(judged: Iterable[JudgedUsage], card: RateCard) -> Rated:
     """Rate rewards and penalties as separate lines: quantity x price x (multiplier - 1). Usage stays at list price."""
+    # the platform pays itself no rewards and no penalties
     changes = ((item, item.multiplier - 1) for item in judged if not item.usage.platform)
     return _rate_changes("efficiency", changes, card)
 

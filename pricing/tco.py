@@ -220,6 +220,7 @@ def _uplifts(sheet: CostSheet, installed: Fraction) -> list[Component]:
         parts.append(Component("spares", with_spares - installed, ("spare_gpus", "installed_gpus")))
     sold = [field for field in ("availability", "sold_share") if sheet.has(field)]
     if sold:
+        # spares first: unsold hours are a share of the GPUs that can be sold
         unsold = with_spares / (sheet.get("availability", 1) * sheet.get("sold_share", 1)) - with_spares
         parts.append(Component("unsold", unsold, tuple(sold)))
     return parts

@@ -173,6 +173,7 @@ def difference(shorter: ClassCosts, longer: ClassCosts) -> tuple[str, Fraction]:
 
 def _size(change: Fraction) -> Fraction:
     """Return the distance of two prices, symmetric in both: a fall of 1/3 is as far as a rise of 1/2."""
+    # a fall to 0 has no inverse and counts as farther than any other
     return change if change >= 0 else 1 / (1 + change) - 1 if change > -1 else Fraction(LONGEST)
 
 

@@ -83,6 +83,7 @@ def _outcome(sheet: TokenSheet, method: str) -> MethodOutcome:
         diagnostics = _diagnostics(sheet, method)
     except ValueError as error:
         return MethodOutcome(method, str(error))
+    # the rounded prices of the list are compared, not the exact costs
     prices = {row["class"]: Decimal(row["price_per_1m"]) for row in class_rows(costs, terms)}
     return MethodOutcome(method, "", costs, prices, recovered * terms.serving_utilisation, diagnostics)
 

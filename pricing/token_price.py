@@ -291,6 +291,7 @@ def fit_gpu_seconds(runs: Sequence[MeasuredRun], cached_ratio: Number = CACHED_R
         fit = fit_non_negative(rows, [run.gpu_seconds for run in runs])
     except CollinearError as error:
         raise LoadPointError(error.message) from error
+    # compared squared: the root of a rational is not exact
     if fit.condition_squared > LARGEST_CONDITION**2:
         raise LoadPointError(Message(
             "the runs are too alike (condition number above 30): vary the ratio of input to output"

@@ -93,6 +93,7 @@ def sensitivity(sheet: CostSheet) -> tuple[Swing, ...]:
 def _swings(sheet: CostSheet) -> Iterator[Swing]:
     bounds = {**SIMPLE, **COMPLETE}
     for field, value in sheet.numbers.items():
+        # a tenth of 0 is 0; and a tariff makes the flat price a mere base of its ratios
         if not value or field in FOOTPRINT or (field == "electricity_price_per_kwh" and sheet.has_tariff):
             continue
         low, high = _ends(sheet, field, value, bounds[field])

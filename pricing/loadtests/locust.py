@@ -30,6 +30,7 @@ def own_format(text: str, name: str) -> dict[str, Any]:
     """Convert a report to one run.  Raises DocumentError where entries of tokens and latencies are missing."""
     rows = list(csv.DictReader(text.splitlines()))
     fired = {row["Name"]: row for row in rows if row.get("Type") == "metric"}
+    # the Aggregated row would count every request twice
     requests = [row for row in rows if row.get("Type") not in ("metric", "", None) and row.get("Name") != "Aggregated"]
     absent = [metric for metric in METRICS if metric not in fired]
     if absent:
