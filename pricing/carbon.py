@@ -1,7 +1,7 @@
 """PURE: conversion of energy to kg of CO2. Information on an invoice, never a monetary line.
 
-Factors of different bases never mix: official averages count emissions of power plants, lifecycle factors also those of
-building them and of fuel. Location-based is shown by default; with green certificates the rest takes the residual factor.
+Factors of different bases never mix: official averages count emissions of power plants, lifecycle factors also upstream
+emissions. Location-based is shown by default; with green certificates the rest takes the residual factor.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 """Money and its two roundings, half up away from zero: list price (4 decimals), invoice line (decimals of its currency).
 
 PURE but for one fact: amounts have the decimals of the one currency that an installation bills in, set once by
-`amounts_in` when settings are read; 2 until then.
+`amounts_in` when the billing setup is read; 2 until then.
 
 Binary floats are refused everywhere: 0.1 is not a tenth.
 """
