@@ -39,6 +39,16 @@ ROUTES = {
 A streamed text completion of `by-responses` is what LiteLLM 1.106.2 cannot do.
 """
 OUR_DOOR = "usage/tokens"
+MIXED = {**{route: models for route, models in ROUTES.items() if route not in ("fetched", "repeated", "several")},
+         "passed": ("vllm",), "passed-stream": ("vllm",)}  # fmt: skip
+CHATS = ("chat", "stream", "hidden", "passed", "passed-stream")
+"""Routes whose answers state a tier, and whose requests state tags."""
+SETUP = """
+billing: {currency: CNY, zone: Asia/Shanghai, issuer: AI-INFRA, review: none}
+tags:
+  - {source: ours, key: product, from: request_tags}
+  - {source: ours, key: customer, from: metadata.customer}
+"""
 BRIDGED = ("responses:deepseek;responses:claude;responses-stream:deepseek;completions:deepseek;chat:by-responses;"
            "messages:chat;rerank:jina")  # fmt: skip
 MOCKED = {"prompt_tokens": 500, "completion_tokens": 50, "prompt_tokens_details": {"cached_tokens": 320},
@@ -253,6 +263,82 @@ def killed_at_random(rig: Rig) -> tuple[list[Answer], list[Event]]:
     return given, quiet(rig)
 
 
+def mixed(rig: Rig) -> bool:
+    """2,000 calls of all kinds, plain and streamed, with tags and tiers; 503 now and then, kill -9 three times.
+
+    Calls are known by their input, which no two have alike. Of what was answered there must be each record once, in the
+    ledger or in quarantine, of its tier and its tags; of what was not, at most one.
+    """
+    rig.installation.apply(SETUP)
+    kinds = ";".join([*(f"{route}:{model}" for route, models in MIXED.items() for model in models)])
+    before, _ = rig.installation.details(SOURCES["ours"])
+    chance, given = random.Random(5), list[Answer]()
+    for calls, killed in ((500, True), (500, True), (500, True), (500, False)):
+        process = rig.traffic(calls, kinds, 16)
+        assert process.stdout is not None
+        for _ in range(chance.randrange(100, 400)):
+            given.append(json.loads(process.stdout.readline()))
+            rig.relay.refusing = len(given) // 60 % 2 == 1
+        if killed:
+            rig.proxy.end(signal.SIGKILL)
+        given += answers(process)
+        rig.relay.refusing = False
+        if killed:
+            rig.proxy.start()
+    quiet(rig, 12)
+    now, quarantine = rig.installation.details(SOURCES["ours"])
+    chats = {answer["number"] for answer in given if answer["kind"].partition(":")[0] in CHATS}
+    found = Counter(
+        (row[0], *row[3:6], row[6], json.dumps(row[7] and sorted(_tags(row[7]).items())))
+        if row[3] - 100 in chats else (row[0], *row[3:6], None, "null")
+        for row in now[len(before):] if row[2] == "provider"
+    )  # fmt: skip
+    wanted: Counter[Any] = Counter()
+    for answer in given:
+        route, _, models = answer["kind"].partition(":")
+        number = answer["number"]
+        for model, counts in zip(models.split(","), truths(answer), strict=False):
+            tags = [["customer", f"c{number % 2}"], ["product", f"p{number % 3}"]] if number in chats else None
+            states = number in chats and model in ("chat", "vllm", "deepseek")
+            tier = ("standard" if number % 5 else "flex") if states else None
+            wanted[answer["team"], *counts[:3], tier, json.dumps(tags)] += 1
+    return _compared(given, wanted, found, quarantine)
+
+
+def _tags(stored: Any) -> dict[str, Any]:
+    tags: dict[str, Any] = json.loads(stored) if isinstance(stored, str) else stored
+    return tags
+
+
+def _compared(given: list[Answer], wanted: Counter[Any], found: Counter[Any], quarantine: list[list[Any]]) -> bool:
+    """Print what the ledger lacks of what was answered, and what it has too much of it."""
+    counts, ledger = (Counter[Any]() for _ in range(2))
+    for key, number in wanted.items():
+        counts[key[:4]] += number
+    for key, number in found.items():
+        ledger[key[:4]] += number
+    waiting = Counter(
+        (record["consumer"], *(record[name] for name in ("input_tokens", "cache_read_input_tokens", "output_tokens")))
+        for door, _, _, text in quarantine if door == OUR_DOOR and "input_tokens" in (record := json.loads(text))
+    )  # fmt: skip
+    lost = counts - ledger - waiting
+    double = Counter({key: number - counts[key] for key, number in ledger.items() if key in counts and number > counts[key]})
+    others = sum(number for key, number in ledger.items() if key not in counts)
+    differing = [key for key in (wanted - found) if key[:4] not in lost]
+    ended = Counter(answer["ended"] for answer in given)
+    secret = sum("secret-of-nobody" in json.dumps(row) for row in quarantine)
+    mine = Counter(error for door, _, error, _ in quarantine if door == OUR_DOOR)
+    sys.stdout.write(
+        f"\nmixed ({mixed.__doc__}): {len(given)} calls {dict(ended)}, {counts.total()} answers, in the ledger "
+        f"{(counts & ledger).total()}, in quarantine {(counts & waiting).total()}, "
+        f"lost {lost.total()} {list(lost)[:5]}, doubled {double.total()} {list(double)[:5]}; "
+        f"of calls whose answer broke off {others}; other tier or tags {len(differing)} {differing[:6]}; quarantine of ours "
+        f"{dict(mine)}, with a secret {secret}\n"
+    )
+    sys.stdout.flush()
+    return not (lost or double or differing or secret)
+
+
 def cut_streams(rig: Rig) -> bool:
     """Clients that hang up: LiteLLM's own estimate, the same in our record as in its generic logger's, and marked so."""
     given = answers(rig.traffic(20, "cut:slow"))
@@ -285,7 +371,7 @@ TRIALS: dict[str, Callable[[Rig], tuple[list[Answer], list[Event]]]] = {
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--litellm", type=Path, required=True, metavar="PYTHON", help="Python of LiteLLM's environment")
-    parser.add_argument("--only", action="append", choices=(*TRIALS, "cut"), help="default: all")
+    parser.add_argument("--only", action="append", choices=(*TRIALS, "mixed", "cut"), help="default: all")
     parser.add_argument("--keep", type=Path, help="a folder for logs and state, kept (default: removed)")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="suanpan-acceptance-") as temporary:
@@ -298,6 +384,8 @@ def main() -> int:
             try:
                 good = [show(f"{name} ({trial.__doc__})", *trial(rig))
                         for name, trial in TRIALS.items() if not options.only or name in options.only]  # fmt: skip
+                if not options.only or "mixed" in options.only:
+                    good.append(mixed(rig))
                 if not options.only or "cut" in options.only:
                     good.append(cut_streams(rig))
                 good.append(numbered(rig))

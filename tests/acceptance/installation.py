@@ -22,7 +22,21 @@ with connection.cursor() as cursor:
                              e.attributes->>'call_id', e.input_tokens, e.cache_read_input_tokens, e.output_tokens,
                              e.reasoning_output_tokens FROM token_event e JOIN token_dimension d ON d.id = e.dimension''')
     print(json.dumps(cursor.fetchall()))
-    cursor.execute('SELECT door, reason, error FROM usage_quarantinedrecord')
+    cursor.execute("SELECT door, reason, error FROM usage_quarantinedrecord")
+    print(json.dumps(cursor.fetchall()))
+"""
+
+DETAILS = """
+import json
+from django.db import connection
+with connection.cursor() as cursor:
+    cursor.execute('''SELECT d.consumer, d.model, coalesce(e.attributes->>'usage_source', 'provider'), e.input_tokens,
+                             e.cache_read_input_tokens, e.output_tokens, x.service_tier, t.tags
+                      FROM token_event e JOIN token_dimension d ON d.id = e.dimension
+                      LEFT JOIN token_detail x ON x.key = e.key LEFT JOIN token_tag_set t ON t.id = x.tag_set
+                      WHERE d.source = %s AND d.status = %s''', [SOURCE, "success"])
+    print(json.dumps(cursor.fetchall()))
+    cursor.execute("SELECT door, reason, error, record FROM usage_quarantinedrecord")
     print(json.dumps(cursor.fetchall()))
 """
 
@@ -92,6 +106,17 @@ class Installation:
     def ledger(self) -> tuple[list[list[Any]], list[list[Any]]]:
         """Every event (source, consumer, usage source, status, call id, input, cached, output, reasoning); quarantine."""
         lines = self._home.run("shell", "-v0", "-c", LEDGER).stdout.splitlines()
+        return json.loads(lines[-2]), json.loads(lines[-1])
+
+    def apply(self, setup: str) -> None:
+        """Apply a set-up file."""
+        path = self._home.path / "setup.yaml"
+        path.write_text(setup, encoding="utf-8")
+        self._home.run("apply", str(path))
+
+    def details(self, source: str) -> tuple[list[list[Any]], list[list[Any]]]:
+        """Successes of a source (consumer, model, usage source, input, cached, output, tier, tags); quarantine."""
+        lines = self._home.run("shell", "-v0", "-c", f"SOURCE = {source!r}\n{DETAILS}").stdout.splitlines()
         return json.loads(lines[-2]), json.loads(lines[-1])
 
     def runs(self) -> list[list[Any]]:

@@ -43,7 +43,7 @@ class Proxy:
             "GENERIC_LOGGER_ENDPOINT": f"{receiver}/api/v1/usage/litellm",
             "GENERIC_LOGGER_HEADERS": f"Authorization=Bearer {tokens['generic_api']}",
             "SUANPAN_ENDPOINT": receiver, "SUANPAN_TOKEN": tokens["ours"], "SUANPAN_SOURCE": SOURCES["ours"],
-            "SUANPAN_OUTBOX": str(folder / "outbox"),
+            "SUANPAN_OUTBOX": str(folder / "outbox"), "SUANPAN_TAGS": "product=request_tags,customer=metadata.customer",
         }  # fmt: skip
         (folder / "acceptance_auth.py").write_text(AUTH, encoding="utf-8")
         (folder / "config.yaml").write_text(yaml.safe_dump(configuration(upstream)), encoding="utf-8")

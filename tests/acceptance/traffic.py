@@ -14,12 +14,20 @@ import httpx
 import openai
 
 
+def tags(number: int) -> dict[str, Any]:
+    """What a request says of itself: two tags that are kept, and one that is in no list."""
+    secret = "secret-of-nobody"
+    return {"metadata": {"tags": [f"product:p{number % 3}", f"user:{secret}"], "customer": f"c{number % 2}", "note": secret}}
+
+
 def prompt(number: int) -> list[Any]:
     return [{"role": "user", "content": f"number {number}"}]
 
 
 async def chat(client: openai.AsyncOpenAI, number: int, model: str, headers: dict[str, str]) -> dict[str, int]:
-    answer = await client.chat.completions.create(model=model, messages=prompt(number), extra_headers=headers)
+    answer = await client.chat.completions.create(
+        model=model, messages=prompt(number), extra_headers=headers, extra_body=tags(number)
+    )
     return reported(answer.usage)
 
 
@@ -29,7 +37,7 @@ async def stream(
     options: Any = {"stream_options": {"include_usage": True}} if asks else {}
     usage = None
     chunks = await client.chat.completions.create(
-        model=model, messages=prompt(number), stream=True, extra_headers=headers, **options
+        model=model, messages=prompt(number), stream=True, extra_headers=headers, extra_body=tags(number), **options
     )
     async for chunk in chunks:
         usage = chunk.usage or usage
@@ -120,11 +128,33 @@ async def messages_stream(client: openai.AsyncOpenAI, number: int, model: str, h
     await messages(client, number, model, headers, streams=True)
 
 
+async def passed(
+    client: openai.AsyncOpenAI, number: int, model: str, headers: dict[str, str], *, streams: bool = False
+) -> dict[str, int] | None:
+    """What the proxy passes through to vLLM, whose stream states its usage if anybody asks."""
+    body = {"model": model, "messages": prompt(number), **tags(number), **({"stream": True} if streams else {})}
+    address = str(client.base_url).replace("/v1/", "/vllm/v1/chat/completions")
+    answer = await client.post(address, body=body, cast_to=httpx.Response, options={"headers": headers})
+    text = (await answer.aread()).decode()
+    if streams:
+        if "[DONE]" not in text:
+            raise OSError("the stream broke off")
+        return None
+    usage = json.loads(text)["usage"]
+    return {"input": usage["prompt_tokens"], "output": usage["completion_tokens"],
+            "cached": usage["prompt_tokens_details"]["cached_tokens"],
+            "reasoning": usage["completion_tokens_details"]["reasoning_tokens"]}  # fmt: skip
+
+
+async def passed_stream(client: openai.AsyncOpenAI, number: int, model: str, headers: dict[str, str]) -> None:
+    await passed(client, number, model, headers, streams=True)
+
+
 KINDS: dict[str, Callable[..., Awaitable[dict[str, int] | None]]] = {
     "chat": chat, "stream": stream, "hidden": hidden, "cut": cut, "several": several, "completions": completions,
     "completions-stream": completions_stream, "embeddings": embeddings, "rerank": rerank, "responses": responses,
     "responses-stream": responses_stream, "fetched": fetched, "messages": messages, "messages-stream": messages_stream,
-    "repeated": chat,
+    "repeated": chat, "passed": passed, "passed-stream": passed_stream,
 }  # fmt: skip
 
 

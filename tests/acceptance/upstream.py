@@ -2,7 +2,7 @@
 
 The last "number n" in the request decides: 100 + n input tokens, n % 64 of them cached, 10 + n % 7 output tokens, n % 5 of
 them reasoning; embeddings and reranks have input alone. The model `slow` streams for a minute, `broken` fails, and a
-stream of `breaking` ends after its first chunk.
+stream of `breaking` ends after its first chunk. Chats are of the tier `flex` for each fifth number.
 """
 
 import json
@@ -182,5 +182,11 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
 
+def tier_of(number: int) -> str:
+    """The service tier that the answer to message `number` states."""
+    return "default" if number % 5 else "flex"
+
+
 def _head(number: int, kind: str) -> dict[str, Any]:
-    return {"id": f"chatcmpl-{number}", "object": kind, "created": 1, "model": "upstream"}
+    head = {"id": f"chatcmpl-{number}", "object": kind, "created": 1, "model": "upstream"}
+    return head if kind == "text_completion" else {**head, "service_tier": tier_of(number)}
