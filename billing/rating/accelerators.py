@@ -1,4 +1,4 @@
-"""Which accelerators anybody knows: a rule about another one would bill what nobody uses, or nothing."""
+"""Known accelerator names: a rule that names any other accelerator would bill unused capacity, or nothing."""
 
 from difflib import get_close_matches
 
@@ -8,7 +8,7 @@ from metering.messages import Message
 
 
 def unknown_accelerator(name: str) -> Message | None:
-    """Why no rule about `name` can be stored, with the nearest name; None where a price list, a pool or usage names it."""
+    """Return why `name` is unknown, with the nearest name; None if a price list, a pool or usage names it."""
     named = (GpuPrice, NodeCapacity, GpuAllocation)
     if any(model._default_manager.filter(accelerator=name).exists() for model in named):
         return None
@@ -23,7 +23,7 @@ def unknown_accelerator(name: str) -> Message | None:
 
 
 def nearest(name: str, known: set[str]) -> str | None:
-    """The known name that is most like another, whatever its case; None where none is like it.
+    """Return the name in `known` that is most like another, ignoring case; None if no name is close.
 
     >>> nearest("nvidia-h80O", {"NVIDIA-H800", "NVIDIA-A100", ""}), nearest("MI300X", {"NVIDIA-H800"})
     ('NVIDIA-H800', None)

@@ -1,4 +1,4 @@
-"""Idle time of pools and shared cost of a month: what each team's share is, and what a policy bills of it."""
+"""Idle time of pools and shared cost of a month: the share of each team, and the charges that a policy makes of it."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -22,7 +22,7 @@ PROPORTIONAL = Split(Method.PROPORTIONAL)
 
 @dataclass(frozen=True, slots=True)
 class PoolIdle:
-    """A pool's capacity and idle time in device-microseconds, and the part of the idle time that falls to each team."""
+    """A pool's capacity and idle time in device-microseconds, and the idle time that falls to each team."""
 
     cluster: str
     accelerator: str
@@ -32,7 +32,7 @@ class PoolIdle:
 
 
 def capacity_of(window: Interval, close_seq: int | None) -> dict[Pool, Decimal]:
-    """Device-microseconds that pools offered: as close `close_seq` saw it, or as it is known now."""
+    """Return the device-microseconds that each pool offered, as close `close_seq` stored them or (None) as known now."""
     if close_seq is not None:
         rows = PoolCapacity.objects.filter(close_seq=close_seq)
         return {(row.cluster, row.accelerator): row.capacity_us for row in rows}
@@ -46,9 +46,10 @@ def idle_of(
     capacity: Mapping[Pool, Decimal], held: Mapping[Pool, Decimal], used: Mapping[Pool, Mapping[str, Decimal]],
     policy: AllocationPolicy | None,
 ) -> list[PoolIdle]:  # fmt: skip
-    """Idle time by pool; shares by the policy's method, in proportion to use where it says nothing."""
+    """Return the idle time of each pool; shares follow the policy's method, or use if no rule covers the pool."""
     found = []
     for pool, offered in sorted(capacity.items()):
+        # capacity that an agent reports too low must not become negative idle time
         idle = max(EXACT.subtract(offered, held.get(pool, Decimal(0))), Decimal(0))
         rule = policy.rule_of(*pool) if policy else None
         weights = (rule.split if rule else PROPORTIONAL).weights(used.get(pool, {}))
@@ -62,7 +63,7 @@ def allocated(
     policy: AllocationPolicy | None, month: str, pools: Iterable[PoolIdle], used: Mapping[Pool, Mapping[str, Decimal]],
     charges: Iterable[Charge],
 ) -> list[Charge]:  # fmt: skip
-    """What the policy of a month bills of idle time and shared cost; nothing without one."""
+    """Return what the policy of a month charges for idle time and shared cost; nothing if there is no policy."""
     if policy is None:
         return []
     found = []
@@ -78,13 +79,13 @@ def allocated(
 
 
 def split_by_charges(month_start: datetime) -> bool:
-    """Whether a policy splits a cost of a month by what teams are charged: then nobody's part is known without all."""
+    """Return True if a policy splits a cost by the teams' charges: no share is then known before every team is rated."""
     policy = allocation_policy_at(month_start)
     return policy is not None and any(shared.split.method is not Method.FIXED for shared in policy.shared)
 
 
 def _direct(charges: Iterable[Charge]) -> dict[str, Decimal]:
-    """What each team is charged for its own use, corrections of earlier months apart."""
+    """Return what each team is charged for its own use, without corrections of earlier months."""
     sums: dict[str, Decimal] = defaultdict(Decimal)
     for charge in charges:
         if not charge.key.platform and not charge.key.correction:

@@ -7,6 +7,6 @@ class RatingConfig(AppConfig):
     name = "billing.rating"
 
     def ready(self) -> None:
-        """Make known what may be proposed here."""
+        """Register the kinds of proposals that this package defines."""
         import_module("billing.rating.services.commitment_terms")
         import_module("billing.rating.services.first_prices")

@@ -1,4 +1,4 @@
-"""What a close would bill: every unit of usage of a period is charged, the platform's own, unowned or unpriced.
+"""Assessment of a period: every unit of its usage is charged, the platform's own, unowned or unpriced.
 
 `rate_period` reads usage, owners and prices and hands them to `pricing.rating`; it writes nothing, so a preview, the report
 before a close, the close itself and the proof after it are one computation.
@@ -48,9 +48,9 @@ _team: Final = attrgetter("team")
 
 @dataclass(frozen=True, slots=True)
 class Unowned:
-    """Usage that no team owns; `amount`: what it would be billed at its price, None where a part of it has none.
+    """Usage that no team owns; `amount`: its worth at list price, None if a part of it has no price.
 
-    `late`: of a closed month.
+    `late`: usage of a closed month.
     """
 
     kind: str
@@ -63,7 +63,7 @@ class Unowned:
 
 @dataclass(frozen=True, slots=True)
 class DeviceTime:
-    """Device-microseconds of one cluster and accelerator by what became of them; late usage is not in here."""
+    """Device-microseconds of one cluster and accelerator by outcome, without late usage."""
 
     charged: Decimal = Decimal(0)
     platform: Decimal = Decimal(0)
@@ -75,16 +75,15 @@ class DeviceTime:
 class RatingResult:
     """Everything that a close of the period bills or must leave out, and why.
 
-    `tokens` are the period's own by class, `tokens_left` those of them that are in no charge. The platform's own use is
-    billed to nobody: without a price it is worth a note (`platform_unpriced`), but holds nothing. `team_time` is what of
-    `device_time` teams are charged, `pools` the idle time beside it, `late_time` by team the same of late
-    usage, in device-microseconds, the platform's under an empty code; a stored result has none. `reference_data` are what
-    all of it was looked up in.
+    `tokens`: the period's own by class, `tokens_left`: those in no charge. The platform's own use is billed to
+    nobody: without a price it is noted (`platform_unpriced`) but blocks no close. `team_time`: `device_time` that
+    teams are charged, `pools`: idle time by pool. `late_time`: late device-microseconds by paying team, the
+    platform's under an empty code; a stored result has none. `reference_data`: owners, prices and policies behind all of it.
 
-    `layouts` says of each team that used tokens whether its token lines are gathered (`billing.rating.gathering`).
+    `layouts`: True for teams whose token lines are gathered (`billing.rating.gathering`).
 
-    `faults` says of teams whose rating raised what it raised: nothing of them is in here but their time in the accounts
-    and their tokens (`tokens_held`). With `entangled` what others pay hangs on them, so that nobody can be billed.
+    `faults`: what rating raised, by team; the result contains only the time of such a team in the accounts and its tokens
+    (`tokens_held`). `entangled`: charges of other teams depend on a team with faults, so that nobody can be billed.
     """
 
     charges: list[Charge] = field(default_factory=list)
@@ -108,11 +107,11 @@ class RatingResult:
 def rate_period(
     *, window: Interval, zone: str, close_seq: int | None, card: RateCard | None = None
 ) -> RatingResult:
-    """Assess [start, end) as close `close_seq` saw it, or, where None, as a close now would see it.
+    """Assess [start, end) as close `close_seq` saw it, or (None) as a close now would see it.
 
     Late usage of windows closed before comes in as corrections, at the owner and the price of its own time. With `card`
-    the window's own usage is priced from that one instead of the published prices, and nothing else is assessed. Teams
-    whose rating raises are left out and named (`team_isolation`).
+    the window's own usage is priced from that card instead of the published prices, and late usage is left out. Teams whose
+    rating raises are left out and named (`team_isolation`).
     """
     as_of = close_seq if close_seq is not None else last_close_seq() + 1
     reference_data = reference_data_known(as_of)
@@ -123,6 +122,7 @@ def rate_period(
         assessment = RatingResult(reference_data=reference_data, faults=dict(faults))
         _rate_window(assessment, reference_data, window, EpochFilter(before=as_of), zone, correction=False)
         _allocate(assessment, window, month_of(window.start, zone), close_seq)
+        # other prices are tried on the window alone: late usage keeps the price of its own time
         for late in late_windows(as_of) if card is None else ():
             closed = Interval(late.start, late.end)
             _rate_window(assessment, reference_data, closed, late_epochs(as_of), zone, correction=True)
@@ -132,12 +132,13 @@ def rate_period(
 
 
 def _rated(attempt: Callable[[dict[str, str]], RatingResult]) -> RatingResult:
-    """The result of an attempt without the teams that raised before."""
+    """Retry `attempt` without the teams that made it raise, until it returns a result."""
     faults: dict[str, str] = {}
     while True:
         try:
             return attempt(faults)
         except TeamRatingError as error:
+            # no new team: another attempt would fail alike, without end
             if error.problems.keys() <= faults.keys():
                 raise
             faults |= error.problems
@@ -146,7 +147,7 @@ def _rated(attempt: Callable[[dict[str, str]], RatingResult]) -> RatingResult:
 def _without(
     faults: Collection[str], assessment: RatingResult, reference_data: ReferenceData, window: Interval
 ) -> RatingResult:
-    """In order, and without what teams that raised later were charged before."""
+    """Sort the charges and drop those of teams that raised after they were charged."""
     assessment.charges = [charge for charge in assessment.charges if charge.key.team not in faults]
     assessment.charges.sort(key=attrgetter("key"))
     assessment.entangled = bool(faults) and (
@@ -161,8 +162,8 @@ def rate_slice(
 ) -> RatingResult:  # fmt: skip
     """Assess what close `close_seq` billed of a window (`correction`: of a window closed before).
 
-    until: only what was used before it, of a close that was not made yet: so no capacity is kept for it and that of now
-    counts. Bought hours are those of the window.
+    until: only usage before it counts, for a close that is not made yet: no capacity is stored for it, so the current one
+    counts. Commitments count the hours of the whole window.
     """
     first = close_before(close_seq) if correction else 0
     epochs = EpochFilter(before=close_seq, first=first, last_sample=reference_data.last_sample(window))
@@ -179,7 +180,7 @@ def rate_slice(
 
 
 def _allocate(assessment: RatingResult, window: Interval, month: str, close_seq: int | None) -> None:
-    """Idle time by team, and what a policy bills of it; late usage of an earlier month changes nothing there."""
+    """Compute idle time by team and what a policy bills of it; late usage of an earlier month does not change it."""
     held = {
         pool: reduce(EXACT.add, (time.charged, time.platform, time.unowned, time.unpriced))
         for pool, time in assessment.device_time.items()
@@ -194,6 +195,7 @@ def _rate_window(
     correction: bool, until: datetime | None = None,
 ) -> None:  # fmt: skip
     part = Slice.of(reference_data, window, month_of(window.start, zone), epochs, correction=correction, until=until)
+    # both reads run in parallel with the rating of devices below
     tokens_read = deferred_query(lambda: list(token_usage(part, reference_data)))
     jobs = None if correction else job_reads(reference_data, part)
     owned = _own_devices(assessment, reference_data, [usage for usage, _ in device_usage(part, reference_data)])
@@ -205,6 +207,7 @@ def _rate_window(
         assessment.charges += rated.charges
         (assessment.platform_unpriced if platform else assessment.unpriced).extend(_missing(rated, late=correction))
     assessment.charges += committed
+    # teams with faults get no charges, but their time stays in the accounts below
     carried = [item for item in interrupted if item.usage.team not in assessment.faults]
     rated = rated_by_team(carried, attrgetter("usage.team"), lambda part: rate_interruptions(part, reference_data.card))
     assessment.charges += rated.charges
@@ -236,7 +239,7 @@ def _covered(
     owned: Sequence[GpuUsage],
     interrupted: Sequence[InterruptedUsage],
 ) -> tuple[Cover, list[Charge]]:
-    """What commitments pay for, with its charges, and the rest, of the teams that can be rated."""
+    """Return what commitments pay for, with its charges, and the remaining usage, for teams that can be rated."""
     everybody = {usage.team for usage in owned} | {one.team for one in reference_data.commitments.commitments}
 
     def rate(teams: Collection[str]) -> tuple[Cover, list[Charge]]:
@@ -251,7 +254,7 @@ def _covered(
 
 
 def _own_devices(assessment: RatingResult, reference_data: ReferenceData, found: Iterable[GpuUsage]) -> list[GpuUsage]:
-    """What somebody owns; the rest is noted by namespace."""
+    """Return the owned usage; record the rest as unowned, by namespace."""
     owned: list[GpuUsage] = []
     unowned: dict[str, list[GpuUsage]] = defaultdict(list)
     for usage in found:
@@ -274,7 +277,7 @@ def _missing(rated: Rated, *, late: bool) -> list[Unpriced]:
 
 
 def _worth(rated: Rated) -> Decimal | None:
-    """What usage would be billed, None where a price is missing: unknown is not zero."""
+    """Return the amount usage would be billed; None if a price is missing, since unknown is not zero."""
     if rated.unpriced:
         return None
     return sum((charge.amount for charge in rated.charges), Decimal("0.00"))
@@ -283,10 +286,11 @@ def _worth(rated: Rated) -> Decimal | None:
 def _own_tokens(
     assessment: RatingResult, reference_data: ReferenceData, found: Iterable[tuple[TokenSum, TokenSums]]
 ) -> list[TokenSum]:
-    """What teams own that can be rated; all tokens are counted, and what nobody owns is noted by consumer."""
+    """Return the tokens of teams that can be rated; count all tokens, and record unowned ones by consumer."""
     owned: list[TokenSum] = []
     unowned: dict[str, list[TokenSum]] = defaultdict(list)
     for usage, row in found:
+        # 0 or 1: late tokens are not in the counts of this period
         own = not usage.correction
         for priced, count in usage.tokens.items():
             token_class, _ = class_and_context(priced)
@@ -320,9 +324,10 @@ def _account_devices(assessment: RatingResult, reference_data: ReferenceData, ow
 def _account_carried(
     assessment: RatingResult, reference_data: ReferenceData, interrupted: Iterable[InterruptedUsage]
 ) -> None:
-    """What the platform carries is its own time, and no longer charged."""
+    """Move time waived by interruption policies from charged to platform time."""
     for item in interrupted:
         if _priced(reference_data.card, item.usage):
+            # unpriced time was never counted as charged
             cluster, accelerator, less = item.usage.cluster, item.usage.accelerator, EXACT.minus(item.usage.device_us)
             _add_time(assessment, cluster, accelerator, "charged", less)
             _add_time(assessment, cluster, accelerator, "platform", item.usage.device_us)
@@ -335,7 +340,7 @@ def _account_late(
     owned: Iterable[GpuUsage],
     interrupted: Iterable[InterruptedUsage],
 ) -> None:
-    """Late usage by who pays for it; what the platform carries is its own."""
+    """Add late usage to the payer's account; waived time is the platform's."""
     def add(payer: str, quantity: Decimal) -> None:
         assessment.late_time[payer] = EXACT.add(assessment.late_time.get(payer, Decimal(0)), quantity)
 

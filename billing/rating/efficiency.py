@@ -1,7 +1,7 @@
-"""What the efficiency policy makes of a month: every job with samples is judged, and what follows becomes charges.
+"""Efficiency judgements of a month: every job with samples is judged, and the judgements become charges.
 
 A job is judged once per policy, cut where the policy or the owner changes. Samples count by GPU-seconds x dense peak
-(FM2); what is missing is neutral, with the reason.
+(FM2); missing figures are neutral, with the reason.
 """
 
 from collections import defaultdict
@@ -35,13 +35,13 @@ from pricing.rate_card import UnpricedError
 from pricing.rating import Charge, GpuUsage, JudgedUsage, measured, rate_efficiency
 
 LEAST_PLACES = 4
-"""Of a multiplier as a reason shows it."""
+"""Minimum number of decimals of a multiplier in the text of a reason."""
 
 
 class Verdict(msgspec.Struct, frozen=True, gc=False):
     """The verdict of the efficiency policy on one job, with the figures behind it.
 
-    `effect`: what it changes, rounded for this job alone; of a policy in shadow what it would have changed.
+    `effect`: the change in amount, rounded for this job alone; under a policy in shadow, the change it would have made.
     """
 
     team: str
@@ -67,20 +67,20 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass
 class Judged:
-    """Charges of a month's verdicts (none of a policy in shadow), and every verdict."""
+    """Charges of a month's verdicts (none under a policy in shadow), and every verdict."""
 
     charges: list[Charge] = field(default_factory=list)
     verdicts: list[Verdict] = field(default_factory=list)
 
 
 Pool = tuple[str, bool]
-"""A policy, and whether the teams are only shown what they would owe: penalties that nobody pays pay no rewards."""
+"""Policy name, and True for teams in showback: penalties that nobody pays must not fund rewards."""
 JobUsage = tuple[GpuUsage, GpuTime]
 """Usage with its owner, and the row of its job."""
 
 
 class _Job(msgspec.Struct, frozen=True):
-    """One job under one policy: what a team held of it, what was measured, and what follows."""
+    """One job under one policy for one team: allocated time, samples, score and judgement."""
 
     team: str
     cluster: str
@@ -96,12 +96,12 @@ class _Job(msgspec.Struct, frozen=True):
     judgement: Judgement
 
     def judged(self, judgement: Judgement) -> "_Job":
-        """The same job under another judgement."""
+        """Return the job under another judgement."""
         return structs.replace(self, judgement=_as_billed(self.policy, judgement))
 
 
 def _as_billed(policy: EfficiencyPolicy, judgement: Judgement) -> Judgement:
-    """A judgement with the decimals that are billed."""
+    """Return the judgement with its multiplier rounded to the billed decimals."""
     return _rounded_judgement(policy.penalty, policy.reward, judgement.multiplier, judgement.reason)
 
 
@@ -114,37 +114,38 @@ def _rounded_judgement(penalty: Decimal, reward: Decimal, exact: Decimal, reason
         return Judgement(multiplier.normalize(), "neutral")
     own = {Decimal(1) + penalty: "penalty", Decimal(1) - reward: "reward"}
     if own.get(multiplier) != reason:
-        reason = f"{reason}:{_multiplier_text(multiplier)}"  # lines of one reason have one price
+        reason = f"{reason}:{_multiplier_text(multiplier)}"  # a line has one price, so each multiplier needs its own reason
     return Judgement(multiplier.normalize(), reason)
 
 
 def _multiplier_text(multiplier: Decimal) -> str:
-    """With four decimals, or as many as it has."""
+    """Format a multiplier with at least four decimals, more if it has more."""
     exponent = multiplier.normalize().as_tuple().exponent
     places = max(LEAST_PLACES, -exponent if isinstance(exponent, int) else 0)
     return format(EXACT.quantize(multiplier, Decimal(1).scaleb(-places)), "f")
 
 
 JobReads = Callable[[], tuple[list[Sample], list[JobUsage]]]
-"""What was asked of usage to judge jobs."""
+"""Function that returns the samples and the usage needed to judge jobs."""
 
 
 def job_reads(reference_data: ReferenceData, part: Slice) -> JobReads | None:
-    """Begin what is read to judge jobs, as known before the close of the slice; None where nothing is judged."""
+    """Start the reads for judging jobs, as known before the slice's close; None if no policy is in force."""
     if not any(reference_data.policies.at(piece.start) for piece in part.devices):
         return None
     return deferred_query(_samples_and_usage, reference_data, part)
 
 
 def _samples_and_usage(reference_data: ReferenceData, part: Slice) -> tuple[list[Sample], list[JobUsage]]:
-    """The samples of the window, and what the jobs that they measured held, asked for by the names that were found.
+    """Return the samples of the window, and the usage of the jobs that they measured.
 
-    The usage is without what the platform carries, which costs nothing that could be adjusted; the row has all of it.
+    The usage is without waived time, which costs nothing that could be adjusted; the row keeps all of it.
     """
     read = scored(part.window, part.epochs.before, part.epochs.last_sample)
     carried: dict[tuple[UsageId, str], list[Decimal]] = defaultdict(lambda: [Decimal(0), Decimal(0)])
     rules = rules_of(part.epochs.before)
     for item, row in carried_usage(part, reference_data, {"job"}) if rules.carried_is_free else ():
+        # by usage and job, since a verdict adjusts the usage of one job
         sums = carried[usage_id(item.usage), row.job]
         sums[:] = EXACT.add(sums[0], row.device_us), EXACT.add(sums[1], row.unit_us)
     used = []
@@ -167,6 +168,7 @@ def judge_jobs(
         return Judged()
     rules = rules_of(part.epochs.before)
     jobs = _gather_short(list(_jobs(reference_data, part, reads, without, rules)), zone, rules)
+    # older rules had one pool for charged teams and teams in showback
     apart = {job.team for job in jobs} if rules.pool_by_mode else ()
     shown = reference_data.modes.teams(apart, part.month, shadow=True)
     payouts = _payouts(jobs, shown, reference_data)
@@ -176,7 +178,7 @@ def judge_jobs(
 
 
 def _rated(jobs: Iterable[_Job], reference_data: ReferenceData) -> list[Charge]:
-    """The lines that the judgements make."""
+    """Return the efficiency charges of judgements whose multiplier is not 1."""
     judged = [
         JudgedUsage(usage, job.policy.name, job.judgement.multiplier, job.judgement.reason)
         for job in jobs
@@ -189,7 +191,7 @@ def _rated(jobs: Iterable[_Job], reference_data: ReferenceData) -> list[Charge]:
 
 
 def _payouts(jobs: Sequence[_Job], shown: Collection[str], reference_data: ReferenceData) -> dict[Pool, Payout]:
-    """What revenue-neutral policies pay of their rewards, by pool, where its penalties fall short (FM6)."""
+    """Return the payout of each revenue-neutral pool whose penalties do not cover its rewards (FM6)."""
     pools: dict[Pool, list[_Job]] = defaultdict(list)
     for job in jobs:
         if job.policy.neutral_pool:
@@ -199,14 +201,14 @@ def _payouts(jobs: Sequence[_Job], shown: Collection[str], reference_data: Refer
 
 
 def _paid(job: _Job, payout: Payout | None) -> _Job:
-    """A job whose reward is what its pool pays."""
+    """Return the job with its reward reduced to what its pool pays."""
     if payout is None or job.judgement.multiplier >= 1:
         return job
     return job.judged(pooled(Judgement(job.judgement.multiplier, "reward"), payout.share))
 
 
 def _settled(charges: Sequence[Charge], shown: Collection[str], payouts: Mapping[Pool, Payout]) -> list[Charge]:
-    """The lines of every policy, those of a pool with the amounts that it pays."""
+    """Return the charges of every policy, with the rewards of a pool at the amounts that it pays."""
     pools: dict[Pool, list[Charge]] = defaultdict(list)
     for charge in charges:
         pools[charge.key.policy, charge.key.team in shown].append(charge)
@@ -216,7 +218,7 @@ def _settled(charges: Sequence[Charge], shown: Collection[str], payouts: Mapping
 
 
 def pools_rewards(policies: PolicyBook, window: Interval) -> bool:
-    """Whether a policy of the window pays rewards from penalties of others: then no reward is known without all of them."""
+    """Return True if a policy of the window funds rewards from penalties: no reward is known before every team is rated."""
     found = (policies.at(piece.start) for piece in window.cut(policies.changes()))
     return any(policy is not None and policy.neutral_pool and not policy.shadow for policy in found)
 
@@ -231,6 +233,7 @@ def _jobs(
         samples[sample.cluster, sample.namespace, sample.job].append(sample)
     if not samples:
         return
+    # queues cost a read of their own, and few policies name any
     asked = any(one.queues for _, policy in policies if policy is not None for one in policy.classes)
     queues = job_queues(part.window, part.epochs) if asked else {}
     grouped: dict[tuple[str, str, str, str], list[JobUsage]] = defaultdict(list)
@@ -253,12 +256,12 @@ def _jobs(
 
 
 def _covered(policies: Sequence[tuple[Interval, EfficiencyPolicy | None]], name: str) -> tuple[Interval, ...]:
-    """The time under a policy, whatever else cuts it: by far the most jobs then lie within one stretch of it."""
+    """Return the time under a policy, not cut by other changes: most jobs then lie within a single interval."""
     return tuple(union(piece for piece, policy in policies if policy is not None and policy.name == name))
 
 
 def _usages_by_team(items: Iterable[JobUsage]) -> dict[str, list[GpuUsage]]:
-    """What each team held of a job; what nobody owns or the platform holds itself is judged by nobody."""
+    """Return a job's usage by owning team; unowned usage and the platform's own are not judged."""
     by_team: dict[str, list[GpuUsage]] = defaultdict(list)
     for usage, _ in items:
         if usage.team and not usage.platform:
@@ -266,7 +269,7 @@ def _usages_by_team(items: Iterable[JobUsage]) -> dict[str, list[GpuUsage]]:
     return by_team
 
 
-def _job(  # one job's facts, gathered once
+def _job(
     by_team: Mapping[str, list[GpuUsage]],
     items: Sequence[GpuTime],
     samples: Sequence[Sample],
@@ -275,7 +278,7 @@ def _job(  # one job's facts, gathered once
     queue: str,
     rules: RatingRules,
 ) -> list[_Job]:
-    """The job, once per team that held part of it; it is judged as a whole."""
+    """Return the job once per team that used part of it; its score covers the whole job."""
     first = items[0]
     if not by_team:
         return []
@@ -283,6 +286,7 @@ def _job(  # one job's facts, gathered once
     score = score_of(samples, covered, held, once=rules.measured_once, capped=rules.excess_is_whole)
     workload = Workload(first.job.partition("/")[0], queue, first.accelerator)
     told, facts, found = tuple(samples), score.facts(held), []
+    # nearly all jobs have one team: sorting them would only cost time
     for team, usages in sorted(by_team.items()) if len(by_team) > 1 else by_team.items():
         judgement = judge_workload(policy, workload, at=covered[0].start, team=team, **facts)
         job = _Job(
@@ -294,10 +298,11 @@ def _job(  # one job's facts, gathered once
 
 
 def _gather_short(jobs: list[_Job], zone: str, rules: RatingRules) -> list[_Job]:
-    """Judge what is too short together, by team, namespace, class and local day: splitting a job avoids no penalty."""
+    """Judge short jobs together, by team, namespace, class and local day: splitting a job must not avoid a penalty."""
     groups: dict[tuple[str, ...], list[_Job]] = defaultdict(list)
     for job in jobs:
         if job.policy.gather_short and job.judgement.reason == "neutral:short":
+            # without samples a short job counts on the first day under its policy
             began = min((sample.start for sample in job.samples), default=job.covered[0].start)
             day = day_of(max(began, job.covered[0].start), zone).isoformat()
             workload_class = _class_name(job) if rules.gathered_by_class else ""
@@ -314,21 +319,21 @@ def _judged_together(group: Sequence[_Job], rules: RatingRules) -> dict[int, _Jo
     first = group[0]
     score = score_of(samples, first.covered, held, once=rules.measured_once, capped=rules.excess_is_whole)
     judgement = judge_workload(first.policy, first.workload, at=first.covered[0].start, team=first.team, **score.facts(held))
-    if judgement.reason != "penalty":  # together they earn no reward: nobody is to be paid for splitting either
+    if judgement.reason != "penalty":  # no reward for the group: splitting a job must not pay
         return {}
     return {id(job): job.judged(judgement) for job in group}
 
 
 def _class_name(job: _Job) -> str:
-    """The class whose bands a job is judged by; empty: the policy's own."""
+    """Return the name of the class whose bands judge a job; empty for the policy's own bands."""
     one = job.policy.class_of(job.workload)
     return one.name if one else ""
 
 
 def _effect_us(job: _Job, reference_data: ReferenceData) -> Decimal:
-    """What the verdict changes for its team, exact, in microseconds x price per hour: both units of devices are hours.
+    """Return the exact change for the team, in microseconds x price per hour: both units of devices are hours.
 
-    What has no price changes nothing.
+    Usage without a price changes nothing.
     """
     change, total = EXACT.subtract(job.judgement.multiplier, 1), Decimal(0)
     if not change:

@@ -1,4 +1,4 @@
-"""Everything behind one efficiency verdict, in one document that a team can check and a dispute can quote."""
+"""Evidence document of one efficiency verdict, which a team can check and a dispute can quote."""
 
 import json
 from collections.abc import Iterable
@@ -30,7 +30,7 @@ SAID = (
 
 
 def verdicts_of(*, window: Interval, zone: str, close_seq: int | None, team: str) -> list[Verdict | EfficiencyVerdict]:
-    """The verdicts on a team's jobs in a month: as close `close_seq` stored it, or (None) as of now."""
+    """Return the verdicts on a team's jobs in a month, as close `close_seq` stored them or (None) as rated now."""
     if close_seq is None:
         found = rate_period(window=window, zone=zone, close_seq=None)
         return [verdict for verdict in found.verdicts if verdict.team == team]
@@ -40,23 +40,24 @@ def verdicts_of(*, window: Interval, zone: str, close_seq: int | None, team: str
 def find_verdict(
     verdicts: Iterable[Verdict | EfficiencyVerdict], *, cluster: str, namespace: str, job: str, policy: str
 ) -> Verdict | EfficiencyVerdict | None:
+    """Return the verdict on a job under a policy, or None."""
     asked = (cluster, namespace, job, policy)
     return next((v for v in verdicts if (v.cluster, v.namespace, v.job, v.policy) == asked), None)
 
 
 def evidence_of(verdict: Verdict | EfficiencyVerdict, *, window: Interval, close_seq: int | None) -> dict[str, Any]:
-    """The verdict, its policy, every sample and every hold that it weighed, and a SHA-256 over all of it.
+    """Return the verdict with its policy, samples and allocations, and a SHA-256 over the document.
 
-    Of a closed month exactly what its close knew, whatever came later.
+    Evidence of a closed month contains exactly what its close knew, whatever came later.
     """
     epochs = EpochFilter(before=close_seq if close_seq is not None else last_close_seq() + 1)
     job = (verdict.cluster, verdict.namespace, verdict.job)
     policy = EfficiencyPolicy.objects.get(name=verdict.policy)
     samples = [s for s in scored(window, epochs.before).samples if (s.cluster, s.namespace, s.job) == job]
     fields = model_to_dict(policy, exclude=["id"])
-    if fields["penalise_on"] == Metric.HFU:  # what policies could not say before: evidence given then keeps its SHA-256
+    if fields["penalise_on"] == Metric.HFU:  # the default, added later: earlier evidence keeps its SHA-256
         del fields["penalise_on"]
-    unrewarded = [code for code in policy.unrewarded if code == verdict.team]  # which others are is theirs to know
+    unrewarded = [code for code in policy.unrewarded if code == verdict.team]  # a team must not learn about others
     bundle = {
         "schema": SCHEMA,
         "window": {"start": window.start, "end": window.end},
@@ -68,13 +69,14 @@ def evidence_of(verdict: Verdict | EfficiencyVerdict, *, window: Interval, close
         ],
         "holds": [asdict(hold) for hold in job_holds(window, epochs, job)],
     }
+    # hashed as JSON, so that a reader can compute the SHA-256 from the document
     document: dict[str, Any] = json.loads(json.dumps(bundle, default=_shown))
     text = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return {**document, "sha256": sha256(text.encode()).hexdigest()}
 
 
 def _sample_facts(sample: Sample) -> dict[str, Any]:
-    """What a sample says; the pod is left out, so that evidence given before keeps its SHA-256."""
+    """Return the fields of a sample without `pod`, a later field: evidence given before it keeps its SHA-256."""
     return {name: value for name, value in structs.asdict(sample).items() if name != "pod"}
 
 

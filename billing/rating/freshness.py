@@ -1,6 +1,6 @@
-"""How fresh and how complete a figure is: through when its data are complete, who is silent, and what cannot be billed yet.
+"""Freshness and completeness of a figure: data-through instant, silent reporters, and usage that cannot be billed yet.
 
-Every total, forecast, comparison, alert, summary and export of a month that can still change asks `freshness`.
+Every total, forecast, comparison, alert, summary and export of a month that can still change calls `freshness`.
 """
 
 from collections import defaultdict
@@ -29,9 +29,9 @@ UNITS: Final = {"agent problem": "objects", "agent unknown": "resources"}
 class Unbilled:
     """Usage that is in no charge yet.
 
-    why: unowned, unpriced, quarantine, conflict, or as an agent says (agent problem, agent unknown). `team` None where it
-    is of no team. `amount`: what of it would be billed at list price, None where no part has a price; `partly`: a part has
-    none. `late`: of a closed month.
+    why: unowned, unpriced, quarantine, conflict, or as an agent reports (agent problem, agent unknown). `team`: None if it
+    belongs to no team. `amount`: its worth at list price, None if no part has a price; `partly`: a part has no price.
+    `late`: usage of a closed month.
     """
 
     why: str
@@ -45,9 +45,9 @@ class Unbilled:
 
 @dataclass(frozen=True)
 class Freshness:
-    """What is known of a scope in a window, as far as it has passed (`until`); see `ReportingState`.
+    """State of reporting for a scope in the part of a window that has passed (`until`); see `ReportingState`.
 
-    left_out: what the assessment behind the figures left out, of anybody.
+    left_out: usage that the assessment behind the figures left out, of every team.
     """
 
     scope: UsageScope
@@ -58,34 +58,35 @@ class Freshness:
 
     @property
     def data_through(self) -> datetime | None:
-        """Through when the usage is complete; None where none was ever reported."""
+        """Return the instant up to which usage is complete; None if nothing was ever reported."""
         return self.state.data_through
 
     @property
     def silent(self) -> tuple[Silent, ...]:
-        """Who is silent, the longest first."""
+        """Return the silent reporters, the longest silence first."""
         return self.state.silent
 
     @property
     def gaps(self) -> tuple[Silent, ...]:
-        """Earlier stretches of the window that nobody watched or filled."""
+        """Return earlier intervals of the window that no agent watched and no later report filled."""
         return self.state.gaps
 
     @property
     def earlier_gaps(self) -> list[Silent]:
-        """The gaps without allocations that are open since the agent of their cluster fell silent, who is named himself."""
+        """Return the gaps except allocation gaps that began when their cluster's agent fell silent (see `silent`)."""
+        # an agent counts as silent only after BEHIND, but its gap begins before that
         fell = [(one.place, one.since - BEHIND) for one in self.silent if one.kind == "agent"]
         return [gap for gap in self.gaps if gap.kind != "allocations"
                 or not any(gap.place == place and gap.since > since for place, since in fell)]  # fmt: skip
 
     @property
     def running(self) -> bool:
-        """Whether the window goes on."""
+        """Return True if the window has not ended."""
         return self.until < self.window.end
 
     @cached_property
     def unbilled(self) -> list[Unbilled]:
-        """Usage of the scope that is in no charge; for everybody with records in quarantine and what agents cannot meter."""
+        """Return usage of the scope in no charge; for all teams also quarantined records and what agents cannot meter."""
         mine = [item for item in self.left_out if self.scope.teams is None or item.team in self.scope.teams]
         if self.scope == EVERYTHING:
             mine += [
@@ -96,25 +97,25 @@ class Freshness:
 
     @property
     def stale(self) -> bool:
-        """Whether so much may be missing that nothing is forecast from it and nothing compared with it.
+        """Return True if so much data may be missing that no forecast or comparison is made.
 
-        Somebody is silent; or, in a running month of which nobody says how far it is reported, a day went by without usage.
+        A reporter is silent; or, in a running month, the data end more than SILENT_AFTER ago.
         """
         through = self.data_through
         return bool(self.silent) or (self.running and through is not None and self.until - through > SILENT_AFTER)
 
     @property
     def silent_since(self) -> datetime | None:
-        """Since when data are missing; None where nobody is silent."""
+        """Return since when data are missing; None if no reporter is silent."""
         return self.silent[0].since if self.silent else None
 
     @property
     def missing_since(self) -> datetime | None:
-        """Since when so much is missing that nothing is forecast or compared; None where nothing is."""
+        """Return since when too much is missing for a forecast or comparison; None if the figures suffice."""
         return self.silent_since or (self.data_through if self.stale else None)
 
     def as_dict(self) -> dict[str, Any]:
-        """The additional fields of the API: instants in RFC 3339, quantities and amounts as decimal strings."""
+        """Return the additional fields of the API: instants in RFC 3339, quantities and amounts as decimal strings."""
         through = self.data_through
         return {
             "data_through": None if through is None else through.isoformat(),
@@ -138,10 +139,10 @@ def freshness(
     scope: UsageScope, window: Interval, now: datetime, *, unbilled: Iterable[Unbilled] = (),
     reported: Reported | None = None,
 ) -> Freshness:
-    """How fresh and how complete the figures of a scope in a window are at `now`.
+    """Compute the freshness and completeness of the figures of a scope in a window at `now`.
 
-    unbilled: what the assessment behind the figures left out (`unbilled_in`). reported: where a caller asks for many scopes
-    at one instant, what it read once.
+    unbilled: what the assessment behind the figures left out (`unbilled_in`). reported: the reports read once by a caller
+    that asks for many scopes at one instant.
     """
     until = max(window.start, min(window.end, now))
     known = reported if reported is not None and reported.until == until else Reported(until)
@@ -149,7 +150,7 @@ def freshness(
 
 
 def unbilled_in(assessment: RatingResult) -> list[Unbilled]:
-    """What an assessment left out, added up, its own and late usage apart: without an owner, and by team without a price."""
+    """Sum what an assessment left out, late usage separately: unowned usage, and unpriced usage by team."""
     nobodys = [
         Unbilled("unowned", item.unit, item.quantity, item.amount, partly=item.amount is None, late=item.late)
         for item in assessment.unowned
@@ -163,7 +164,7 @@ def unbilled_in(assessment: RatingResult) -> list[Unbilled]:
 
 
 def _summed(items: Iterable[Unbilled], *, apart: bool = False) -> list[Unbilled]:
-    """`apart`: teams and late usage are told apart."""
+    """Add items up by reason and unit; `apart`: also by team and lateness."""
     found: dict[tuple[str, str, str | None, bool], list[Unbilled]] = defaultdict(list)
     for item in items:
         found[item.why, item.unit, item.team if apart else None, apart and item.late].append(item)

@@ -1,6 +1,6 @@
-"""Gathering: the tokens of all consumers of a team with many on one line per model and class, and shared out to them again.
+"""Gathered token lines: one line per model and class for a team with many consumers, shared out to them again.
 
-A line is rounded to the cent. Of 20,000 consumers of a team most use less than half a cent of a model, and their lines
+A line is rounded to the cent. Most of a team's 20,000 consumers use less than half a cent of a model, and their lines
 would add up to less than the tokens are worth. So above `gather_consumers_above` consumers the team's tokens are summed
 first, and what each consumer used is a part of the line, to the cent by largest remainder (ADR 0041).
 """
@@ -32,20 +32,21 @@ Used = tuple[TokenSum, TokenSums]
 
 
 def gather_limit() -> int:
-    """Read the most consumers of a team that have lines of their own."""
+    """Return the largest number of consumers of a team that have lines of their own."""
     stored = BillingSetup.objects.values_list("gather_consumers_above", flat=True).first()
     return GATHER_CONSUMERS_ABOVE if stored is None else stored
 
 
 def layouts_of(window: Interval, as_of: int, usage: Iterable[Used], *, correction: bool) -> Mapping[str, bool]:
-    """Say of each team whether its token lines of a month are gathered, as close `as_of` sees it.
+    """Return for each team whether its token lines of a month are gathered, as close `as_of` sees it.
 
-    The month's own close decided it; where that is yet to come the `usage` does. A team that the close did not decide on,
-    also because older rules made it, is not gathered.
+    The month's own close decided it; before that close the `usage` does. A team without a stored decision, also because
+    older rules made the close, is not gathered.
     """
     own = Close.objects.filter(start=window.start, withdrawn_at=None, close_seq__lte=as_of).order_by("close_seq").last()
     if own is not None:
         decided = dict(TokenLayout.objects.filter(close_seq=own.close_seq).values_list("team", "gathered"))
+        # no decisions: the close is being made, or older rules made it
         if decided:
             return decided
     if correction or not rules_of(as_of).gathers_consumers:
@@ -59,27 +60,27 @@ def layouts_of(window: Interval, as_of: int, usage: Iterable[Used], *, correctio
 
 
 def teams_decided(window: Interval, close_seq: int) -> frozenset[str]:
-    """Find the teams whose token lines of a month are gathered, as close `close_seq` billed it."""
+    """Return the teams whose token lines of a month are gathered, as close `close_seq` billed it."""
     return frozenset(team for team, yes in layouts_of(window, close_seq, (), correction=True).items() if yes)
 
 
 def gathered(usage: Iterable[Used], teams: Collection[str]) -> list[Used]:
-    """Take the consumers of these teams out of the usage; the rows still name them."""
+    """Return the usage with the consumers of these teams removed; the rows still name them."""
     return [(structs.replace(item, consumer="") if item.team in teams else item, row) for item, row in usage]
 
 
 def gathered_teams(keys: Iterable[LineKey]) -> frozenset[str]:
-    """Find the teams whose token lines are gathered: they name no consumer."""
+    """Return the teams whose token lines are gathered: lines without a consumer."""
     return frozenset(key.team for key in keys if is_gathered(key))
 
 
 def is_gathered(key: LineKey) -> bool:
-    """Whether a line is of all consumers of its team."""
+    """Return True if a token line combines all consumers of its team."""
     return line_kind(key.kind).meter is TOKENS and not key.consumer
 
 
 def layouts_write(layouts: Mapping[str, bool], close_seq: int) -> None:
-    """Store what a close decided, in the transaction that writes its charges."""
+    """Store the decisions of a close, in the transaction that writes its charges."""
     TokenLayout.objects.bulk_create(
         TokenLayout(close_seq=close_seq, team=team, gathered=yes) for team, yes in sorted(layouts.items())
     )
@@ -88,7 +89,7 @@ def layouts_write(layouts: Mapping[str, bool], close_seq: int) -> None:
 def consumer_usage(
     keys: Collection[LineKey], part: Slice, reference_data: ReferenceData, dimensions: Collection[int] | None = None
 ) -> dict[LineKey, dict[str, Decimal]]:
-    """Sum the tokens of gathered lines of a slice by consumer; a line of which nothing is found is left out."""
+    """Sum the tokens of gathered lines of a slice by consumer; lines without tokens are left out."""
     wanted, teams = set(keys), {key.team for key in keys}
     found: dict[LineKey, dict[str, Decimal]] = defaultdict(dict)
     for item, row in token_usage(part, reference_data, dimensions=dimensions):
@@ -111,7 +112,7 @@ def consumer_usage(
 def used_in_close(
     keys: Collection[LineKey], own: Interval, zone: str, as_of: int
 ) -> Mapping[LineKey, Mapping[str, Decimal]]:
-    """Sum the tokens of gathered lines of close `as_of` by consumer: of its `own` window, and of late usage of others."""
+    """Sum the tokens of gathered lines of close `as_of` by consumer, for its `own` window and late usage of others."""
     reference_data = reference_data_known(as_of)
     dimensions = NamesByTeam(reference_data).dimensions({key.team for key in keys})
     windows = {month_of(late.start, zone): Interval(late.start, late.end) for late in late_windows(as_of)}
@@ -128,7 +129,7 @@ def used_in_close(
 
 
 def shared_out(amount: Decimal, used: Mapping[str, Decimal]) -> dict[str, Decimal]:
-    """Share the amount of a line out to consumers by tokens, to the cent by largest remainder: it adds up.
+    """Split the amount of a line by consumers' tokens, to the cent by largest remainder: the parts add up.
 
     >>> shared_out(Decimal("0.04"), {"a": Decimal(100), "b": Decimal(100), "c": Decimal(100)})
     {'a': Decimal('0.02'), 'b': Decimal('0.01'), 'c': Decimal('0.01')}

@@ -1,4 +1,4 @@
-"""PURE: what distinguishes the parts of a line, and where such a part is."""
+"""PURE: grains, which distinguish the parts of a line, and the place of each part."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Grain(StrEnum):
-    """What distinguishes the parts of a line."""
+    """Level of detail at which a line is split into parts."""
 
     LINE = "line"
     DAY = "day"
@@ -17,10 +17,10 @@ class Grain(StrEnum):
 
 
 class Place(NamedTuple):
-    """Where in time and of what a part of a line is; what the grain does not distinguish is empty.
+    """Position of a part of a line: time, job, site, queue, pool; dimensions that the grain does not distinguish are empty.
 
-    `start`: of a UTC hour, or of the part of a day that nothing cuts; it ends with that, unless `until` says otherwise: what
-    a commitment leaves unused has no hour of its own. `resource`: a job, or source and model of an endpoint. `tier`: the
+    `start`: of a UTC hour, or of the part of a day between two cuts; the part ends with it unless `until` is set: the unused
+    hours of a commitment have no hour of their own. `resource`: a job, or source and model of an endpoint. `tier`: the
     priority class.
     """
 

@@ -1,12 +1,12 @@
-"""What a month is rated from, as one fingerprint: while it is equal, `rate_period` gives the same result.
+"""Input fingerprint of a month: while it is equal, `rate_period` gives the same result.
 
-It takes in whatever `rate_period` reads: usage known before the close, owners, prices, policies, commitments and
-corrections as far as they reach into the windows that the close bills, what pools offered, and which teams are only shown
-what they would owe. Facts are cut at the bounds of those windows, so that what begins or ends later changes nothing.
+It covers whatever `rate_period` reads: usage known before the close, owners, prices, policies, commitments and
+corrections as far as they reach into the windows that the close bills, capacity of pools, and the teams in showback.
+Facts are cut at the bounds of those windows, so that a fact that begins or ends later changes nothing.
 
-Of a month that is not cut off yet, everything counts as it is known now, and so does the program that rates. Of a closed
-one only the owners of the names that its usage has count, and its stored charges: they are to follow again. Its billing
-modes never change.
+For a month that is not cut off yet, everything counts as it is known now, and so does the code that rates. For a closed
+month only the owners of names with usage count, and its stored charges, which must follow from the rest again. Its
+billing modes never change.
 """
 
 import json
@@ -49,7 +49,7 @@ from metering.intervals import Interval, month_of
 from pricing.rate_card import RateCard
 
 FORM: Final = 3
-"""Raise it where the way of taking the fingerprint changes."""
+"""Version of the fingerprint's format; raise it whenever the computation of the fingerprint changes."""
 DATED: Final[tuple[type[Model], ...]] = (PriceVersion, EfficiencyPolicy, AllocationPolicy, CarbonFactors, Commitment)
 REFERENCE_DATA: Final[tuple[type[Model], ...]] = (
     *DATED, InterruptionPolicy, GpuPrice, TokenPrice, RetroactiveChange, NamespaceOwnership, ConsumerOwnership,
@@ -64,7 +64,7 @@ Names = tuple[Sequence[Name], Sequence[Name]]
 
 @dataclass(frozen=True)
 class Facts:
-    """Every owner, price, policy, correction and closed window there is, read once for all months."""
+    """Owners, prices, policies, corrections and closed windows, read once for all months."""
 
     owners: tuple[OwnershipBook, OwnershipBook]
     dated: Mapping[str, list[Row]]
@@ -77,11 +77,11 @@ class Facts:
 
 
 def facts_now() -> Facts:
-    """The facts as they are in the calling transaction."""
+    """Read the facts as they are in the calling transaction."""
     return Facts(
         (namespace_book(), consumer_book()),
         {model.__name__: list(model._default_manager.order_by("pk").values()) for model in DATED},
-        # what ended after a window decides of time within it
+        # not cut to windows: an interruption after a window decides on time within it
         [dict(row) for row in InterruptionPolicy.objects.order_by("pk").values()],
         _prices(), list(RetroactiveChange.objects.exclude(epoch=None).order_by("change_seq")),
         list(Close.objects.filter(withdrawn_at=None).order_by("close_seq")), rate_card(), billing_modes(),
@@ -89,7 +89,7 @@ def facts_now() -> Facts:
 
 
 def reference_data_lock() -> None:
-    """Let nobody change owners, prices, policies or capacity until the calling transaction ends; usage has its own lock."""
+    """Block changes of owners, prices, policies and capacity until the calling transaction ends; usage has its own lock."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT suanpan_lock_shared(%s)", [[model._meta.db_table for model in REFERENCE_DATA]])
 
@@ -101,13 +101,14 @@ def _prices() -> dict[str, list[list[str]]]:
         for values in model._default_manager.order_by("pk").values():
             row: dict[str, Any] = dict(values)
             version = names[row.pop("version_id")]
+            # without ids, so that a list that is stored again has the same fingerprint
             row.pop("id")
             found.setdefault(version, []).append([str(value) for value in row.values()])
     return found
 
 
 def names_of(window: Interval, close_seq: int) -> Names:
-    """The names of all usage that a close billed, late usage of earlier windows included."""
+    """Return the names of all usage that a close billed, late usage of earlier windows included."""
     namespaces, consumers = set[Name](), set[Name]()
     for part in _windows(window, close_seq):
         held, reported = names_before(part, close_seq)
@@ -123,10 +124,10 @@ def _windows(window: Interval, close_seq: int) -> list[Interval]:
 def input_fingerprint(
     facts: Facts, *, window: Interval, zone: str, close_seq: int | None, names: Names | None = None
 ) -> str:
-    """SHA-256 over what `rate_period` rates a window from, as close `close_seq` saw it; None: as it is known now.
+    """Return the SHA-256 over the inputs from which `rate_period` rates a window, as close `close_seq` saw them (None: now).
 
-    names: of the usage of a close, by `names_of`, with whose owners alone it has to do; they need no asking again, for
-    other names would be other usage.
+    names: names of a close's usage, by `names_of`; only their owners count. They need not be read again: other names would
+    be other usage, which the fingerprint covers.
     """
     as_of = close_seq or last_close_seq() + 1
     windows = _windows(window, as_of)
@@ -153,7 +154,7 @@ def input_fingerprint(
 
 
 def fingerprint_now(*, window: Interval, zone: str) -> str:
-    """Of what an open month is rated from, as it is known now."""
+    """Return the fingerprint of an open month's inputs as they are known now."""
     return input_fingerprint(facts_now(), window=window, zone=zone, close_seq=None)
 
 
@@ -167,10 +168,11 @@ def _program_sha256() -> str:
 
 
 PROGRAM: Final = _program_sha256()
-"""Taken when this process loads the code: what is installed meanwhile does not rate here."""
+"""SHA-256 of the rating code that this process loaded: code installed later does not rate here."""
 
 
 def _usage(known: ReferenceData, window: Interval, close_seq: int, *, stored: bool) -> dict[str, list[str]]:
+    # roll-ups are by hour: hours that a piece cuts are read from the events
     starts = [piece.start for piece in known.token_pieces(window)]
     return usage_fingerprint(
         window, before=close_seq, last_sample=known.last_sample(window), cuts=starts[1:], stored=stored,
@@ -179,14 +181,14 @@ def _usage(known: ReferenceData, window: Interval, close_seq: int, *, stored: bo
 
 
 def _of_names(book: OwnershipBook, names: Sequence[Name] | None, reach: Interval) -> list[Any]:
-    """Owners of some names, or (None) of all."""
+    """Return the owners of some names, or (None) of all names."""
     if names is not None:
         return [[*name, _owners(book.rows_of(*name), reach)] for name in names]
     return [[row.scope, row.name, *_owners([row], reach)] for row in book.rows]
 
 
 def _owners(rows: Iterable[OwnershipRow], reach: Interval) -> list[Any]:
-    """Whom names may belong to, the first that covers an instant wins; cut at the bounds."""
+    """Return the possible owners of names, cut at the bounds; the first row that covers an instant wins."""
     return [
         [row.owner.team, row.owner.platform, _bound(row.valid_from, reach), _bound(row.valid_until, reach)]
         for row in rows
@@ -195,7 +197,7 @@ def _owners(rows: Iterable[OwnershipRow], reach: Interval) -> list[Any]:
 
 
 def _bound(at: datetime | None, reach: Interval) -> datetime | None:
-    """An instant where it cuts the windows, else None."""
+    """Return an instant if it cuts the windows, else None."""
     return at if at is not None and reach.start < at < reach.end else None
 
 

@@ -1,4 +1,4 @@
-"""What pages call the kinds and reasons of lines, and changes of closed time."""
+"""Display names of line kinds, line reasons and retroactive changes."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Charges: what each team pays for which usage, and why. Derived from usage, prices and ownership, again at any time."""
+"""Charges: the amount each team owes for its usage, and why. Derived from usage, prices and owners; can be derived again."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
@@ -11,7 +11,7 @@ from pricing.rating import LineKey
 
 
 class LineDimensions(models.Model):
-    """What distinguishes one line from another, as in `pricing.rating.LineKey`, beside team, month and correction."""
+    """Fields of `pricing.rating.LineKey` that distinguish lines, without team, platform and correction."""
 
     kind = models.CharField(max_length=16)
     cluster = models.CharField(max_length=512, blank=True)
@@ -31,20 +31,20 @@ class LineDimensions(models.Model):
 
     @classmethod
     def names(cls) -> tuple[str, ...]:
-        """The fields of a key that every line has."""
+        """Return the names of the fields of a key that every line has."""
         return tuple(field.name for field in LineDimensions._meta.get_fields())
 
     @classmethod
     def of(cls, key: LineKey) -> dict[str, str]:
-        """These fields of a key."""
+        """Return these fields of a key."""
         return {name: getattr(key, name) for name in cls.names()}
 
 
 class Charge(LineDimensions):
     """One priced sum of usage: the future invoice line, before rounding.
 
-    `close_seq` is the number of the close that billed it; `charge_period` the month in which the usage happened, which
-    is an earlier one where the usage came late (`correction`).
+    `close_seq`: number of the close that billed it; `charge_period`: the month of the usage, an earlier month if the usage
+    came late (`correction`).
     """
 
     close_seq = models.IntegerField()
@@ -60,13 +60,14 @@ class Charge(LineDimensions):
 
     class Meta:
         constraints = [
+            # the names of a key are too long for an index, so its hash is unique
             models.UniqueConstraint(fields=["close_seq", "line_key"], name="one_charge_per_line"),
             models.CheckConstraint(condition=Q(usage_quantity__gt=0), name="charge_has_usage"),
         ]
 
 
 class TokenLayout(models.Model):
-    """Whether a close puts the tokens of all consumers of a team on one line per model and class.
+    """Decision of a close for one team: `gathered` token lines combine all consumers per model and class.
 
     Decided once, by the month's own close, for every team that used tokens in it: late usage, corrections and proofs of
     the month keep it (ADR 0041).
@@ -85,7 +86,7 @@ class TokenLayout(models.Model):
 
 
 class EfficiencyVerdict(models.Model):
-    """Why a job's GPU-hours were adjusted or left alone: the evidence of an efficiency line."""
+    """Stored verdict on a job, adjusted or neutral: the evidence of an efficiency line."""
 
     close_seq = models.IntegerField()
     team = models.CharField(max_length=64)
@@ -116,7 +117,7 @@ class EfficiencyVerdict(models.Model):
 
 
 class PoolCapacity(models.Model):
-    """What a pool offered, as a close saw it: capacity that is reported later changes nothing that was billed."""
+    """Capacity of a pool as a close saw it: capacity reported later changes no bill."""
 
     close_seq = models.IntegerField()
     cluster = models.CharField(max_length=512)
@@ -131,7 +132,7 @@ class PoolCapacity(models.Model):
 
 
 class IdleShare(models.Model):
-    """The part of a pool's idle time that falls to a team in a closed month, billed or only shown."""
+    """A team's part of a pool's idle time in a closed month, billed or only shown."""
 
     close_seq = models.IntegerField()
     team = models.CharField(max_length=64)
@@ -150,7 +151,7 @@ class IdleShare(models.Model):
 
 
 class PoolTime(models.Model):
-    """What became of the time of a pool in a closed month, in device-microseconds; late usage is not in here."""
+    """Time of a pool in a closed month by outcome, in device-microseconds, without late usage."""
 
     close_seq = models.IntegerField()
     cluster = models.CharField(max_length=512)
@@ -168,11 +169,11 @@ class PoolTime(models.Model):
 
 
 class RatingSnapshot(models.Model):
-    """What a month came to when it was last rated, and the fingerprint of what it was rated from (`rating.snapshots`).
+    """Cached result of the last rating of a month, and the fingerprint of its inputs (`rating.snapshots`).
 
-    `close_seq`: of the close as which it was rated, none of an open month. `input_fingerprint`: it is valid while this is
-    the same; of a closed month only where its charges followed, with the `names` of its usage. `size`: lines and verdicts,
-    none where nobody kept the result; of a small month nothing else is kept. `sha256`: of the whole result, by team.
+    `close_seq`: close that was rated, none for an open month. `input_fingerprint`: the snapshot is valid while this is the
+    same; of a closed month stored only if its charges followed, with the `names` of its usage. `size`: lines and verdicts,
+    none if no result is stored; for a small month only the size is stored. `sha256`: of the whole result, by team.
     """
 
     month = models.CharField(max_length=7, unique=True)
@@ -194,7 +195,7 @@ class RatingSnapshot(models.Model):
 
 
 class TeamSnapshot(models.Model):
-    """Of a snapshot what is of one team: charges and verdicts for its own pages, their sums for pages of many teams.
+    """One team's part of a snapshot: charges and verdicts for its own pages, their sums for pages of many teams.
 
     `compared`: sums of as many days of the month before; empty unless the month was running.
     """
@@ -213,7 +214,7 @@ class TeamSnapshot(models.Model):
 
 
 class ChangeProposal(Proposal):
-    """The decision on a change of closed time; the teams concerned take note of it before."""
+    """Proposal of a retroactive change; the teams concerned acknowledge it before the decision."""
 
     WORDS: ClassVar[Mapping[str, str]] = {"submitted": "proposed", "withdrawn": "rejected"}
     objects: ClassVar[OfKind[Self]] = OfKind("retroactive_change")
@@ -223,18 +224,18 @@ class ChangeProposal(Proposal):
 
     @property
     def acknowledged(self) -> dict[str, dict[str, str]]:
-        """Team code -> who of it, or for it, took note, and when."""
+        """Return who of each team, or for it, acknowledged the proposal, and when, by team code."""
         return {
             step.comment: {"by": step.actor, "at": step.at.isoformat()} for step in self._steps(Step.Action.NOTED)
         }
 
 
 class RetroactiveChange(models.Model):
-    """A price or an owner of closed time that turned out to be another one, or samples that count although late.
+    """Correction of a price or an owner in closed time, or late samples that count after all.
 
-    Facts of closed time are never overwritten: a change lies over them from `epoch` on, the number of closes made when
-    it was approved, so that every close can be computed again as it knew the world. Among changes of one thing the one
-    with the higher `change_seq` counts.
+    Facts of closed time are never overwritten: a change overrides them from `epoch` on, the number of closes made when
+    it was approved, so that every close can be computed again from what it knew. Among changes of one fact the one with
+    the higher `change_seq` counts.
     """
 
     class Kind(models.TextChoices):
@@ -275,7 +276,7 @@ class RetroactiveChange(models.Model):
 
     @property
     def terms(self) -> dict[str, Any]:
-        """What is proposed, as its proposal and the audit log keep it."""
+        """Return the proposed change, as its proposal and the audit log store it."""
         return {
             "kind": self.kind, "fact": self.fact, "evidence": self.evidence,
             "valid_from": self.valid_from.isoformat(), "valid_until": self.valid_until.isoformat(),

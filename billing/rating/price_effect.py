@@ -1,7 +1,7 @@
-"""What other prices would have done to a month: its real usage, priced as it was and as the other list would.
+"""Effect of other prices on a month: its real usage, priced by the published lists and by another one.
 
 Both sides are one computation (`rate_period`) over the same usage, owners and efficiency verdicts; only the rate card
-differs. Amounts are those of the lines, rounded once each, so the sum of a team is what its invoice would say. Corrections
+differs. Amounts are those of the lines, rounded once each, so the sum of a team is the total of its invoice. Corrections
 of earlier months are on neither side: they keep the price of their own time.
 """
 
@@ -26,7 +26,7 @@ PERCENT_PLACES = 2
 
 @dataclass(frozen=True, slots=True, order=True)
 class EffectKey:
-    """What an effect is counted by; empty where it is a sum over all. Buckets of prompt lengths are summed: lists differ."""
+    """Dimensions of an effect; empty in a sum over all. Buckets of prompt lengths are summed: lists differ in them."""
 
     team: str = ""
     kind: str = ""
@@ -52,7 +52,7 @@ class Effect:
 
     @property
     def percent(self) -> Decimal | None:
-        """The difference in percent of what was charged, with 2 decimals; None where nothing was, or a price is missing."""
+        """Return the difference in percent of the amount before, 2 decimals; None if that is zero or a price is missing."""
         if not self.before or self.unpriced:
             return None
         return round_to(Fraction(self.difference) / Fraction(self.before) * 100, PERCENT_PLACES)
@@ -60,10 +60,10 @@ class Effect:
 
 @dataclass(frozen=True)
 class PriceEffect:
-    """The effect per line of team and SKU, and the usage that either list has no price for.
+    """Effect per line of team and SKU, and the usage without a price in either list.
 
-    `unpriced_after` would block the close: it is in no amount, so the amounts say too little where it is not empty.
-    `unrated` says why teams cannot be rated by either list; they are in no row.
+    `unpriced_after` would block the close: it is in no amount, so the amounts are too low where it is not empty.
+    `unrated`: why teams cannot be rated by either list; no row contains them.
     """
 
     rows: list[Effect]
@@ -77,20 +77,20 @@ class PriceEffect:
 
     @property
     def by_team(self) -> list[Effect]:
-        """Per team, the largest change first."""
+        """Return the effect per team, the largest change first."""
         teams = self._summed(lambda key: EffectKey(team=key.team))
         return sorted(teams, key=lambda effect: (-abs(effect.difference), effect.key))
 
     @property
     def by_sku(self) -> list[Effect]:
-        """Per SKU and class of tokens over all teams."""
+        """Return the effect per SKU and token class over all teams."""
         return self._summed(lambda key: replace(key, team=""))
 
     def of_team(self, code: str) -> list[Effect]:
         return [row for row in self.rows if row.key.team == code]
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON: amounts are decimal strings, `percent` is null where nothing was charged before."""
+        """Return the effect for JSON: amounts are decimal strings, `percent` is null where nothing was charged before."""
         return {
             "total": _document(self.total),
             "teams": [{"team": row.key.team, **_document(row)} for row in self.by_team],
@@ -113,6 +113,7 @@ class PriceEffect:
 
 
 def _document(effect: Effect) -> dict[str, str | None]:
+    # usage without a price must not look free
     unknown = effect.unpriced and not effect.after
     return {
         "before": format(effect.before, "f"),
@@ -131,7 +132,7 @@ def _left(item: Unpriced) -> dict[str, str]:
 
 
 def price_effect(*, window: Interval, zone: str, close_seq: int | None, prices: PriceVersion) -> PriceEffect:
-    """The effect of `prices`, as though in force throughout [start, end), on the usage of that time.
+    """Compute the effect of `prices`, as though in force throughout [start, end), on the usage of that time.
 
     `close_seq` as in `rate_period`: that of the close, or None for a month that is open.
     """
@@ -142,7 +143,7 @@ def price_effect(*, window: Interval, zone: str, close_seq: int | None, prices: 
 
 
 def _instead_of(card: RateCard, prices: PriceVersion, window: Interval) -> RateCard:
-    """The prices in the place of every version: lines are cut where they were, so what costs the same rounds the same."""
+    """Return a card with `prices` in place of every version, cut at the same instants: equal costs round equally."""
     versions = []
     for piece in window.cut(card.changes()):
         replaced = card.version_at(piece.start)
@@ -152,7 +153,7 @@ def _instead_of(card: RateCard, prices: PriceVersion, window: Interval) -> RateC
 
 
 def compare(before: RatingResult, after: RatingResult) -> PriceEffect:
-    """Two assessments of the same usage, line by line. A team that one of them cannot rate is left out of both."""
+    """Compare two assessments of the same usage, line by line. A team that one of them cannot rate is left out of both."""
     sums, unrated = (_amounts(before.charges), _amounts(after.charges)), before.faults | after.faults
     missing = {item.sku for item in after.unpriced}
     rows = [
@@ -164,12 +165,12 @@ def compare(before: RatingResult, after: RatingResult) -> PriceEffect:
 
 
 def _named(key: EffectKey, missing: Collection[str]) -> bool:
-    """Say whether usage without a price is of this SKU: of tokens its name is model and class, and a bucket of prompts."""
+    """Return True if unpriced usage is of this SKU: tokens are named by model, class and bucket of prompt lengths."""
     return any(sku == key.sku or sku.startswith(f"{key.sku} {key.token_class}") for sku in missing)
 
 
 def _amounts(charges: Iterable[Charge]) -> dict[EffectKey, Decimal]:
-    """Rounded amounts of what teams pay; the platform's own use is charged to nobody."""
+    """Sum the rounded amounts that teams pay, without the platform's own use, which is charged to nobody."""
     sums: dict[EffectKey, Decimal] = defaultdict(lambda: ZERO)
     for charge in charges:
         if not charge.key.platform:

@@ -1,4 +1,4 @@
-"""What somebody should know of a price list before it is published."""
+"""Warnings about a price list before its publication."""
 
 from datetime import datetime
 from zoneinfo import ZoneInfo
@@ -18,18 +18,18 @@ from pricing.rate_card import PriceVersion
 
 
 def draft_warnings(draft: PriceDraft, now: datetime) -> dict[str, Message]:
-    """Return what to know of a draft that may still be published: `set_back`, `taken_back`, each where it is so."""
+    """Return the warnings on a draft that may still be published: `set_back`, `taken_back`, those that apply."""
     if draft.state not in (PriceDraft.State.DRAFT, PriceDraft.State.SUBMITTED, PriceDraft.State.REJECTED):
         return {}
     try:
         found = {"set_back": set_back_warning(plain_version(draft), now), "taken_back": taken_back_warning(draft)}
-    except PriceListError:  # it lost a sheet, which its page and its submission say
+    except PriceListError:  # a sheet is missing: its page and its submission report that
         return {}
     return {name: warning for name, warning in found.items() if warning is not None}
 
 
 def taken_back_warning(draft: PriceDraft) -> Message | None:
-    """Say what a draft undoes of a list that was published since it was begun.  Raises PriceListError."""
+    """Return a warning if a draft reverts prices published since it was begun, else None.  Raises PriceListError."""
     found = prices_taken_back(draft)
     if found is None:
         return None
@@ -40,16 +40,18 @@ def taken_back_warning(draft: PriceDraft) -> Message | None:
 
 
 def set_back_warning(listed: PriceVersion, now: datetime) -> Message | None:
-    """Say which usage, metered by now, a list prices anew because it begins in the past; None where it does for none.
+    """Return a warning that names metered usage repriced by a list that begins in the past; None if there is none.
 
-    What the list in force then has no price for gets its first one, which is no new price.
+    A SKU without a price in the list in force at that time gets its first price, which reprices nothing.
     """
     before = version_in_force(listed.valid_from)
     if before is None or listed.valid_from >= now:
         return None
+    # later lists stay in force: only the list before this one loses time
     window = Interval(listed.valid_from, min(before.valid_until or now, now))
     changes = [one for one in price_changes(plain_version(before), listed) if one.change != "same"]
     resources = {item.resource for item in listed.gpu}
+    # a new price of a resource does reprice: until then its accelerator's price applied
     gpus = {one.key.sku for one in changes if one.key.kind == "gpu" and (one.old is not None or one.key.sku in resources)}
     models = {one.key.sku for one in changes if one.key.kind == "tokens" and one.old is not None}
     held = GpuAllocation.objects.filter(observed_until__gt=window.start, started_at__lt=window.end)

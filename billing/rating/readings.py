@@ -1,4 +1,4 @@
-"""Reading: under which names teams may have used anything, so that the usage of some teams is read and of no other."""
+"""Usage filter by team: the names under which teams may have usage, so that no other team's usage is read."""
 
 from collections import defaultdict
 from collections.abc import Collection
@@ -13,9 +13,9 @@ from billing.usage.store.dimensions import dimension_consumers
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Teams, the (cluster, namespace) and the numbers of the token dimensions that may be theirs at some time.
+    """Teams, with the (cluster, namespace) pairs and token dimension numbers that they may own at some time.
 
-    A name may have had other owners too: the reader asks for the owner of the time. `kinds`: of lines; None for all.
+    A name may have had other owners too: the reader looks up the owner of the time. `kinds`: of lines; None for all.
     """
 
     teams: Collection[str]
@@ -26,16 +26,16 @@ class Reading:
 
 @dataclass(frozen=True)
 class NamesByTeam:
-    """All names that usage was reported under, by the teams that ever own them."""
+    """Index of all names that usage was reported under, by the teams that own them at any time."""
 
     reference_data: ReferenceData
 
     def namespaces(self, teams: Collection[str]) -> list[tuple[str, str]]:
-        """(cluster, namespace) that may be of one of the teams, each once."""
+        """Return each (cluster, namespace) that one of the teams may own, once."""
         return sorted({name for team in teams for name in self._namespaces.get(team, ())})
 
     def dimensions(self, teams: Collection[str]) -> list[int]:
-        """Numbers of token dimensions that may be of one of the teams, each once."""
+        """Return each token dimension number that one of the teams may own, once."""
         return sorted({number for team in teams for number in self._dimensions.get(team, ())})
 
     @cached_property

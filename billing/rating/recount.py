@@ -1,7 +1,7 @@
-"""A closed month's tokens charged anew from files of their records, beside what its close charged.
+"""Recount of a closed month's tokens from files of their records, compared with the charges of its close.
 
 The files are summed by another engine (`billing.usage.token_file`) than the close used; owners and prices are those that the
-close knew. Equal is equal to the last digit, line by line.
+close knew. Figures must agree to the last digit, line by line.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -20,14 +20,14 @@ from pricing.rating import DIVISOR, Unpriced
 
 Figures = tuple[Decimal, Decimal]
 TokenEngine = Callable[[Sequence[Interval], Sequence[Bounds]], Iterable[TokenSums]]
-"""What sums records in pieces of time, with the bounds of buckets of prompt lengths in each."""
+"""Function that sums records in pieces of time; the bounds are those of the prompt-length buckets in each piece."""
 Name = tuple[str, str, str, str, str, str]
-"""What distinguishes a line of tokens from another: team, consumer, model, class, price version, month of its usage."""
+"""Key of a token line: team, consumer, model, class, price version, month of its usage."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A line of which file and close say something else: quantity and unit price, None where one has no such line."""
+    """A line on which file and close differ: quantity and unit price, None where one has no such line."""
 
     team: str
     consumer: str
@@ -40,9 +40,9 @@ class Difference:
 
 @dataclass(frozen=True)
 class Recount:
-    """What the file gives: its records, its lines, their amount, and where they are not those of the close.
+    """Result of a recount: records, lines, their amount, and the differences from the close.
 
-    `unowned`: consumers whose records nobody owns; `unpriced`: what had no price. Neither can be in a closed month.
+    `unowned`: consumers whose records have no owner; `unpriced`: tokens without a price. A closed month has neither.
     """
 
     records: int
@@ -54,12 +54,12 @@ class Recount:
 
     @property
     def holds(self) -> bool:
-        """Whether the file gives what was billed, line by line."""
+        """Return True if the file gives what was billed, line by line."""
         return not (self.differences or self.unowned or self.unpriced)
 
 
 def tokens_recount(*, engine: TokenEngine, window: Interval, zone: str, close_seq: int) -> Recount:
-    """Charge what an engine sums as close `close_seq` knew owners and prices.  Raises what the engine raises."""
+    """Charge the sums of an engine by the owners and prices that close `close_seq` knew.  Raises what the engine raises."""
     reference_data = reference_data_known(close_seq)
     pieces = reference_data.token_pieces(window)
     sums = list(engine(pieces, [reference_data.card.context_bounds(piece.start) for piece in pieces]))
@@ -69,24 +69,25 @@ def tokens_recount(*, engine: TokenEngine, window: Interval, zone: str, close_se
     return Recount(
         sum(item.requests for item in sums), len(priced.lines), priced.amount(),
         _differences(priced.figures(), _billed(close_seq)), sorted(priced.unowned),
+        # sorted by repr: a version may be None, which does not compare with text
         [Unpriced(*key[:2], Decimal(count), "tokens") for key, count in sorted(priced.missing.items(), key=repr)],
     )  # fmt: skip
 
 
 @dataclass
 class _Priced:
-    """Tokens and price of each line; what nobody owns; tokens by SKU and version that have no price."""
+    """Tokens and price of each line; unowned consumers; unpriced tokens by SKU and version."""
 
     lines: dict[Name, tuple[int, Decimal]] = field(default_factory=dict)
     unowned: set[str] = field(default_factory=set)
     missing: dict[tuple[str, str | None], int] = field(default_factory=dict)
 
     def figures(self) -> dict[Name, Figures]:
-        """The lines as they are billed: tokens as a quantity."""
+        """Return quantity and price of each line, as `_billed` does."""
         return {name: (Decimal(count), price) for name, (count, price) in self.lines.items()}
 
     def amount(self) -> Decimal:
-        """Each line rounded once, then added up."""
+        """Return the sum of the lines, each rounded once."""
         divisor = DIVISOR[MILLION_TOKENS]
         lines = (EXACT.multiply(Decimal(count), price) for count, price in self.lines.values())
         return sum((round_part(line, divisor, amount_places()) for line in lines), Decimal("0.00"))
@@ -95,7 +96,10 @@ class _Priced:
 def _priced(
     sums: Iterable[TokenSums], reference_data: ReferenceData, pieces: list[Interval], month: str, gathers: Collection[str]
 ) -> _Priced:
-    """A month has a handful of prices and thousands of consumers: each price is looked up once, each owner once a piece."""
+    """Price the sums, with each price looked up once and each owner once per piece.
+
+    A month has a handful of prices and thousands of consumers.
+    """
     found = _Priced()
 
     @cache

@@ -1,4 +1,4 @@
-"""What rating looks things up in: owners, prices and policies, read once for one assessment."""
+"""Reference data of rating: owners, prices and policies, read once for one assessment."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -19,10 +19,9 @@ from pricing.rating import Unpriced
 
 @dataclass(frozen=True)
 class ReferenceData:
-    """Owners of namespaces and consumers, the price list, policies, what was measured late, and commitments.
+    """Owners of namespaces and consumers, the price list, policies, late samples that count, and commitments.
 
-    `close_seq`: the close that knew them so, one beyond the last for what is known now; 0 of reference data that no close
-    had.
+    `close_seq`: the close that knew these data, one beyond the last for what is known now; 0 for data of no close.
     """
 
     namespaces: OwnershipBook
@@ -36,16 +35,16 @@ class ReferenceData:
 
     @cached_property
     def carried(self) -> Sequence[InterruptionRule]:
-        """What the platform carries of allocations that were ended; asked for once, of however many windows."""
+        """Return the interruption rules, by which the platform waives time of ended allocations; read only once."""
         return interruption_rules()
 
     @cached_property
     def modes(self) -> BillingModes:
-        """Which teams are charged, and which are only shown what they would owe; asked for once."""
+        """Return which teams are charged and which are in showback; read once."""
         return billing_modes()
 
     def device_pieces(self, window: Interval) -> list[Interval]:
-        """The window, cut wherever an owner, price, policy, carbon factor or commitment changes.
+        """Cut the window wherever an owner, price, policy, carbon factor or commitment changes.
 
         Commitments are used up piece by piece, so all readers of device usage cut alike.
         """
@@ -53,20 +52,20 @@ class ReferenceData:
         return window.cut(self.card.changes() | self.namespaces.changes() | policies)
 
     def token_pieces(self, window: Interval) -> list[Interval]:
-        """The window, cut wherever an owner or price of tokens changes."""
+        """Cut the window wherever an owner or price of tokens changes."""
         return window.cut(self.card.changes() | self.consumers.changes())
 
     def last_sample(self, window: Interval) -> int:
-        """The last efficiency sample that counts for a window although it came after its close; 0 for none."""
+        """Return the last efficiency sample that counts for a window although it came after its close; 0 for none."""
         return max((last for when, last in self.late_samples if when.overlap(window)), default=0)
 
 
 def as_counted(item: Unpriced) -> tuple[Decimal, str]:
-    """What has no price, as exceptions count it: device time in GPU-seconds, anything else in the base unit of its meter."""
+    """Return unpriced usage in the units of exceptions: device time in GPU-seconds, all else in its meter's base unit."""
     in_seconds = item.unit == GPU_TIME.base_unit
     return (gpu_seconds(item.quantity), "gpu_seconds") if in_seconds else (item.quantity, item.unit)
 
 
 def gpu_seconds(device_us: Decimal) -> Decimal:
-    """Device-microseconds as device-seconds, exact."""
+    """Convert device-microseconds to device-seconds, exactly."""
     return EXACT.scaleb(device_us, -6)

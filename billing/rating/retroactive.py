@@ -1,6 +1,6 @@
-"""PURE: prices and owners with later corrections laid over them.
+"""PURE: prices and owners with later corrections applied.
 
-The facts below stay as they were published; a correction says for a stretch of closed time what should have been.
+The published facts stay as they were; a correction states what they should have been in a part of closed time.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,28 +26,29 @@ class PriceCorrection:
         return self.valid_from <= instant < self.valid_until
 
     def over(self, version: PriceVersion) -> PriceVersion:
-        """The version under the name that lines of a corrected price carry."""
+        """Return the version under the name that lines of a corrected price carry."""
         return replace(version, name=f"{version.name}+{self.name}")
 
 
 class CorrectedRateCard(RateCard):
-    """A rate card under corrections, the later ones on top."""
+    """A rate card under corrections; a later correction overrides an earlier one."""
 
     def __init__(self, versions: Iterable[PriceVersion], corrections: Sequence[PriceCorrection]) -> None:
         super().__init__(versions)
+        # latest first: the first match counts
         self.corrections = list(reversed(corrections))
         self._gpu_found: dict[tuple[str, str, datetime], tuple[PriceVersion, GpuPrice]] = {}
         self._token_found: dict[tuple[str, str, datetime], tuple[PriceVersion, Decimal]] = {}
 
     def changes(self) -> set[datetime]:
-        """Every instant at which another price begins or one ends."""
+        """Return every instant at which a price begins or ends."""
         bounds = {at for item in self.corrections for at in (item.valid_from, item.valid_until)}
         return super().changes() | bounds
 
     def gpu_price(self, accelerator: str, resource: str, instant: datetime) -> tuple[PriceVersion, GpuPrice]:
-        """As in the published list, unless a correction names that very price.  Raises UnpricedError.
+        """Return the published price, unless a correction replaces exactly that entry.  Raises UnpricedError.
 
-        Each is found once: a month asks for a handful of prices, tens of thousands of times.
+        Prices are cached: a month looks up a handful of them, tens of thousands of times.
         """
         asked = (accelerator, resource, instant)
         if asked not in self._gpu_found:
@@ -57,13 +58,14 @@ class CorrectedRateCard(RateCard):
     def _find_gpu(self, accelerator: str, resource: str, instant: datetime) -> tuple[PriceVersion, GpuPrice]:
         version, price = super().gpu_price(accelerator, resource, instant)
         for item in self.corrections:
+            # by the entry that was found, not by the names that were asked for: a list may price a resource anywhere
             corrected = item.gpu.get((price.accelerator, price.resource)) if item.covers(instant) else None
             if corrected is not None:
                 return item.over(version), replace(price, price=corrected)
         return version, price
 
     def token_price(self, model: str, token_class: str, instant: datetime) -> tuple[PriceVersion, Decimal]:
-        """As in the published list, unless a correction names that very price.  Raises UnpricedError."""
+        """Return the published price, unless a correction replaces exactly that entry.  Raises UnpricedError."""
         asked = (model, token_class, instant)
         if asked not in self._token_found:
             self._token_found[asked] = self._find_tokens(*asked)
@@ -79,7 +81,7 @@ class CorrectedRateCard(RateCard):
 
 
 class CorrectedOwnershipBook(OwnershipBook):
-    """Owners under corrections, the later ones on top; a correction goes before any pattern below it."""
+    """Owners under corrections; later corrections override earlier ones, and any of them the patterns of the book below."""
 
     def __init__(self, below: OwnershipBook, corrections: Sequence[OwnershipRow]) -> None:
         super().__init__(())
@@ -88,7 +90,7 @@ class CorrectedOwnershipBook(OwnershipBook):
         self._found: dict[tuple[str, str, datetime], Owner | None] = {}
 
     def owner(self, scope: str, name: str, instant: datetime) -> Owner | None:
-        """The owner at `instant`, or None where nobody owns it; found once, since every job of a namespace asks."""
+        """Return the owner at `instant`, or None if unowned; cached, since every job of a namespace looks it up."""
         asked = (scope, name, instant)
         if asked not in self._found:
             self._found[asked] = self._find(*asked)
@@ -101,11 +103,11 @@ class CorrectedOwnershipBook(OwnershipBook):
         return self._below.owner(scope, name, instant)
 
     def teams(self, scope: str, name: str) -> set[str]:
-        """Every team that may own (scope, name) at some instant."""
+        """Return every team that may own (scope, name) at some instant."""
         corrected = {row.owner.team for row in self._corrections if row.names(scope, name)}
         return self._below.teams(scope, name) | corrected
 
     def changes(self) -> set[datetime]:
-        """Every instant at which some ownership begins or ends."""
+        """Return every instant at which an ownership begins or ends."""
         bounds = {at for row in self._corrections for at in (row.valid_from, row.valid_until) if at is not None}
         return self._below.changes() | bounds

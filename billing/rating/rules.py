@@ -1,7 +1,7 @@
-"""The rules of rating, by number: a closed month is computed again by those with which it was closed (ADR 0040).
+"""Rating rules by number: a closed month is computed again by the rules with which it was closed (ADR 0040).
 
-Whoever changes what the same usage costs adds a number, once per release, and keeps the condition of before beside the new
-one: documents follow again from their usage, and a correction of an old month moves what it is about and nothing else.
+A change in what the same usage costs adds a number, once per release, and keeps the previous condition beside the new one:
+documents follow again from their usage, and a correction of an old month changes only what it corrects.
 """
 
 from collections.abc import Mapping
@@ -14,12 +14,12 @@ from metering.messages import Message, UserError
 
 @dataclass(frozen=True, slots=True)
 class RatingRules:
-    """What rules of one number say; `release`: the last that closed months by them, none of those of now.
+    """Rules of one number; `release`: the last release that closed months by them, empty for the current rules.
 
-    `measured_once`: GPU time of which two samples say something counts once. `gathered_by_class`: short jobs are judged
-    together by class, not by the bands of the first. `pool_by_mode`: teams that are only shown their costs have a
-    revenue-neutral pool of their own. `carried_is_free`: time that the platform carries earns no reward, costs no penalty.
-    `excess_is_whole`: a job of which far more GPU time was measured than it held counts as measured throughout.
+    `measured_once`: GPU time that two samples measured counts once. `gathered_by_class`: short jobs are judged
+    together by class, not by the bands of the first. `pool_by_mode`: teams in showback have a revenue-neutral pool of their
+    own. `carried_is_free`: time that the platform waives earns no reward, costs no penalty.
+    `excess_is_whole`: a job with far more GPU time measured than allocated counts as measured throughout.
     `gathers_consumers`: the token lines of a team with many consumers are per model and class (ADR 0041).
     """
 
@@ -41,17 +41,17 @@ RULES: Final[Mapping[int, RatingRules]] = {
     3: RatingRules(),
 }
 NOW: Final = max(RULES)
-"""Those by which months are closed now."""
+"""Number of the rules by which months are closed now."""
 
 
 class RulesUnknownError(UserError):
-    """A later release closed the month by rules that this one does not know."""
+    """Error: a later release closed the month by rules that this release does not know."""
 
     code = "rating_rules"
 
 
 def rules_of(close_seq: int) -> RatingRules:
-    """The rules of a close, those of now where it is yet to come.  Raises RulesUnknownError."""
+    """Return the rules of a close, or the current rules if it is not made yet.  Raises RulesUnknownError."""
     number = Close.objects.filter(close_seq=close_seq).values_list("rating_rules", flat=True).first()
     if number is None:
         return RULES[NOW]

@@ -1,7 +1,7 @@
-"""PURE: what samples say of a job: measured minutes, coverage, and MFU and HFU weighted as FM2 says.
+"""PURE: scores of a job from its samples: measured minutes, coverage, and MFU and HFU weighted by FM2.
 
 Samples that a policy covers only in part count by the part of their time that it covers. Time that was measured twice counts
-once, but in months that were closed by older rules (`billing.rating.rules`).
+once, except in months that were closed by older rules (`billing.rating.rules`).
 """
 
 from collections import defaultdict
@@ -22,13 +22,13 @@ from pricing.money import EXACT, exact_sum
 MICRO = 1_000_000
 METRIC_PLACES, COVERAGE_PLACES, MINUTE_PLACES = 20, 12, 6
 MOST_COVERED = Fraction(5, 4)
-"""Meters round a job to whole minutes; a job that is long enough to be judged has no quarter more of them."""
+"""Highest plausible ratio of measured to allocated time: rounding to minutes adds less than a quarter to a judged job."""
 ONE = Decimal(1)
 NOTHING, EVERYTHING = Decimal("0.000000000000"), Decimal("1.000000000000")
 
 
 class Score(msgspec.Struct, frozen=True, gc=False):
-    """Measured minutes, share of the held GPU-seconds that was measured, and the weighted means."""
+    """Measured minutes, measured share of the allocated GPU-seconds, and the weighted means."""
 
     minutes: Decimal
     coverage: Decimal
@@ -36,34 +36,35 @@ class Score(msgspec.Struct, frozen=True, gc=False):
     hfu: Decimal | None
 
     def facts(self, held: Decimal) -> dict[str, Any]:
-        """What a policy judges by."""
+        """Return the figures by which a policy judges."""
         return {
             "gpu_seconds": held, "minutes": self.minutes, "coverage": self.coverage, "mfu": self.mfu, "hfu": self.hfu,
         }  # fmt: skip
 
 
 class _Part(msgspec.Struct, frozen=True, gc=False):
-    """A sample, of whose `whole` microseconds so many lie `inside` the time under the policy."""
+    """A sample with the microseconds of its `whole` time that lie `inside` the time under the policy."""
 
     sample: Sample
     inside: int
     whole: int
 
     def share_of(self, value: Decimal) -> Decimal | Fraction:
-        """The part of a value that falls to the cuts."""
+        """Return the part of a value that falls inside."""
         return value if self.inside == self.whole else Fraction(value) * Fraction(self.inside, self.whole)
 
 
 def score_of(
     samples: Sequence[Sample], covered: Sequence[Interval], held_seconds: Decimal, *, once: bool = True, capped: bool = False
 ) -> Score:
-    """Weigh samples by GPU-seconds x dense peak; coverage is measured GPU-seconds over all that were held.
+    """Weigh samples by GPU-seconds x dense peak; coverage is measured over allocated GPU-seconds.
 
     A sample without both values covers nothing: one hour that could not be measured costs coverage, not the score. `once`:
-    whether what was measured twice counts once. `capped`: whether more GPU-seconds than were held are all of them.
+    time that was measured twice counts once. `capped`: coverage is at most 1, however much more was measured than allocated.
     """
     counted = _once(samples, covered) if once else [(sample, covered) for sample in samples]
     overlapping = [part for sample, times in counted if (part := _part(sample, times)).inside]
+    # if no sample has both values all count, and the mean of a missing value is None
     parts = [part for part in overlapping if part.sample.mfu is not None and part.sample.hfu is not None] or overlapping
     measured_s: Decimal | Fraction = Decimal(0)
     for part in parts:
@@ -74,12 +75,12 @@ def score_of(
 
 
 def _once(samples: Sequence[Sample], covered: Sequence[Interval]) -> Iterable[tuple[Sample, Sequence[Interval]]]:
-    """Each sample with the time in which it counts: of what was measured twice, what was reported first stays.
+    """Return each sample with the time in which it counts: of time that was measured twice, the first report counts.
 
     A pod is measured twice where two samples of it overlap, or one of it and one of its workload.
     """
     if not _overlap(samples):
-        return [(sample, covered) for sample in samples]  # as of most jobs
+        return [(sample, covered) for sample in samples]  # most jobs
     found: list[tuple[Sample, Sequence[Interval]]] = []
     measured: dict[tuple[str, str], dict[str, list[Interval]]] = defaultdict(lambda: defaultdict(list))
     for sample in samples:
@@ -94,7 +95,7 @@ def _once(samples: Sequence[Sample], covered: Sequence[Interval]) -> Iterable[tu
 
 
 def _overlap(samples: Sequence[Sample]) -> bool:
-    """Whether something may have been measured twice; samples that came out of order are looked at, too."""
+    """Return True if time may have been measured twice, also if samples came out of order."""
     ends: dict[tuple[str, str, str], Any] = {}
     for sample in samples:
         name = (sample.namespace, sample.job, sample.pod)
@@ -107,7 +108,7 @@ def _overlap(samples: Sequence[Sample]) -> bool:
 def _part(sample: Sample, covered: Sequence[Interval]) -> _Part:
     whole = (sample.end - sample.start) // MICROSECOND
     if len(covered) == 1 and covered[0].start <= sample.start < sample.end <= covered[0].end:
-        return _Part(sample, whole, whole)  # as of most samples
+        return _Part(sample, whole, whole)  # most samples
     return _Part(sample, sum(cut.microseconds for cut in _cuts(sample, covered)), whole)
 
 
@@ -117,14 +118,14 @@ def _cuts(sample: Sample, covered: Sequence[Interval]) -> list[Interval]:
 
 
 def _busy(parts: Sequence[_Part], covered: Sequence[Interval]) -> int:
-    """Microseconds in which something was measured."""
+    """Return the microseconds in which at least one sample measured."""
     if len(parts) == 1:
         return parts[0].inside
     return sum(piece.microseconds for piece in union([cut for part in parts for cut in _cuts(part.sample, covered)]))
 
 
 def _coverage(measured_s: Decimal | Fraction, held_seconds: Decimal, capped: bool) -> Decimal:
-    """Measured over held; a little more are the minutes of its begin and end, much more is a source that counts twice."""
+    """Return measured over allocated time; a small excess is rounding at both ends, a large one double counting."""
     if not held_seconds:
         return NOTHING
     if measured_s >= held_seconds and (capped or Fraction(measured_s) <= Fraction(held_seconds) * MOST_COVERED):
@@ -134,9 +135,9 @@ def _coverage(measured_s: Decimal | Fraction, held_seconds: Decimal, capped: boo
 
 
 def _weights(parts: Sequence[_Part]) -> list[tuple[Sample, Decimal | Fraction, Decimal]] | None:
-    """Samples with GPU-seconds and dense peak; None where precisions differ and the peak of one is not known.
+    """Return samples with GPU-seconds and dense peak; None if precisions differ and the peak of one is unknown.
 
-    Where all are of one precision its peak cancels out, known or not.
+    With a single precision its peak cancels out, known or not.
     """
     precisions = {(part.sample.accelerator, part.sample.dtype) for part in parts}
     peaks = {one: dense_peak_tflops(*one) for one in precisions} if len(precisions) > 1 else {}
@@ -149,7 +150,7 @@ def _weights(parts: Sequence[_Part]) -> list[tuple[Sample, Decimal | Fraction, D
 
 
 def _mean(weights: Sequence[tuple[Sample, Decimal | Fraction, Decimal]] | None, metric: str) -> Decimal | None:
-    """The weighted mean of a metric with 20 decimals; None where a sample has no value of it."""
+    """Return the weighted mean of a metric with 20 decimals; None if a sample has no value of it."""
     parts = [(seconds, peak, getattr(sample, metric)) for sample, seconds, peak in weights or ()]
     if any(value is None for _, _, value in parts):
         return None
@@ -158,7 +159,7 @@ def _mean(weights: Sequence[tuple[Sample, Decimal | Fraction, Decimal]] | None, 
 
 
 def _rounded(numerator: int, denominator: int, places: int) -> Decimal:
-    """A ratio with so many decimals, half to even."""
+    """Divide two integers and round to `places` decimals, half to even."""
     units, rest = divmod(numerator * 10**places, denominator)
     if 2 * rest > denominator or (2 * rest == denominator and units % 2):
         units += 1

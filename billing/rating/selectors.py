@@ -1,6 +1,4 @@
-"""All reads of rating: the reference data as a close knew them, changes of facts of closed time, and the parts of a month
-billed.
-"""
+"""Reads of rating: reference data as a close knew them, retroactive changes, and what closes billed."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -26,22 +24,22 @@ Kind = RetroactiveChange.Kind
 
 
 def reference_data_known(close_seq: int) -> ReferenceData:
-    """Owners, prices and policies as close `close_seq` knew them (or, one beyond the last, as they are now)."""
+    """Return owners, prices and policies as close `close_seq` knew them (one beyond the last: as they are now)."""
     return replace(reference_data_with(changes_known(close_seq)), close_seq=close_seq)
 
 
 def changes_known(close_seq: int) -> list[RetroactiveChange]:
-    """The changes that were approved before a close, in the order of their approval."""
+    """Return the changes that were approved before a close, in the order of their approval."""
     return list(RetroactiveChange.objects.filter(epoch__lt=close_seq).order_by("change_seq"))
 
 
 def changes_through(change_seq: int) -> list[RetroactiveChange]:
-    """The changes up to number `change_seq`, in the order of their approval."""
+    """Return the changes up to number `change_seq`, in the order of their approval."""
     return list(RetroactiveChange.objects.filter(change_seq__lte=change_seq).order_by("change_seq"))
 
 
 def last_change(changes: list[RetroactiveChange]) -> int:
-    """Ordinal of the last of some approved changes, 0 for none."""
+    """Return the highest `change_seq` of some approved changes, 0 for none."""
     return max((change.change_seq or 0 for change in changes), default=0)
 
 
@@ -49,7 +47,7 @@ def reference_data_with(
     changes: list[RetroactiveChange], owners: tuple[OwnershipBook, OwnershipBook] | None = None,
     card: RateCard | None = None,
 ) -> ReferenceData:  # fmt: skip
-    """The published facts under some changes, the later ones on top. `owners` and `card` where they are read already."""
+    """Return the published facts under some changes, later ones on top; `owners` and `card` if they are read already."""
     namespaces, consumers = owners or (namespace_book(), consumer_book())
     of_kind = {kind: [change for change in changes if change.kind == kind] for kind in Kind}
     return ReferenceData(
@@ -64,7 +62,7 @@ def reference_data_with(
 
 
 def _samples_of(change: RetroactiveChange) -> int:
-    """The last sample that a change lets count; before its approval the last there is."""
+    """Return the last sample that a change lets count; before its approval the last stored one."""
     return last_sample() if change.last_sample is None else change.last_sample
 
 
@@ -83,7 +81,7 @@ def price_correction(change: RetroactiveChange) -> PriceCorrection:
 
 @dataclass(frozen=True, slots=True)
 class BilledSlice:
-    """What close `close_seq` billed of a closed window: its own usage, or (`correction`) what came late."""
+    """Usage that close `close_seq` billed of a closed window: its own, or (`correction`) late usage."""
 
     window: Interval
     close_seq: int
@@ -91,12 +89,13 @@ class BilledSlice:
 
 
 def billed_slices(valid_from: datetime, valid_until: datetime, through: int) -> list[BilledSlice]:
-    """The slices of usage billed by the closes up to the `through`-th that overlap a stretch of time."""
+    """Return the slices of usage billed by closes up to number `through` that overlap [valid_from, valid_until)."""
     closed = list(
         _active_closes().filter(close_seq__lte=through, start__lt=valid_until, end__gt=valid_from).order_by("close_seq")
     )
     mine = {window.close_seq for window in closed}
     slices = [BilledSlice(Interval(row.start, row.end), row.close_seq, correction=False) for row in closed]
+    # late usage of these windows may be in any later close
     after = _active_closes().filter(close_seq__gt=min(mine, default=through), close_seq__lte=through).order_by("close_seq")
     for close_seq in after.values_list("close_seq", flat=True):
         slices += [
@@ -108,34 +107,34 @@ def billed_slices(valid_from: datetime, valid_until: datetime, through: int) -> 
 
 
 def charges_of_close(close_seq: int, teams: Iterable[str]) -> list[Charge]:
-    """The charges that a close wrote for some teams, without the emissions of their energy, which nobody stores."""
+    """Return the charges that a close wrote for some teams, without emissions, which are not stored."""
     rows = ChargeRow.objects.filter(close_seq=close_seq, team__in=list(teams)).order_by("id")
     fields = (*LineKey.__struct_fields__, "usage_quantity", "unit_price", "facility_kw")
     return [Charge(LineKey(*row[:-3]), *row[-3:]) for row in rows.values_list(*fields).iterator()]
 
 
 def pool_times(close_seq: int) -> dict[tuple[str, str], PoolTime]:
-    """What became of the time of each pool (cluster, accelerator), as close `close_seq` saw it.
+    """Return the time of each pool (cluster, accelerator) by outcome, as close `close_seq` saw it.
 
-    Empty where no device was held, and of a close that an older release made.
+    Empty if no device was allocated, and for closes that an older release made.
     """
     return {(row.cluster, row.accelerator): row for row in PoolTime.objects.filter(close_seq=close_seq)}
 
 
 def closed_until() -> datetime | None:
-    """The end of the last closed window; None before any close."""
+    """Return the end of the last closed window; None before any close."""
     last = _active_closes().order_by("-end").first()
     return last.end if last else None
 
 
 def closed_window_around(instant: datetime) -> Interval | None:
-    """The closed window that an instant cuts in two, or None."""
+    """Return the closed window that an instant cuts in two, or None."""
     row = _active_closes().filter(start__lt=instant, end__gt=instant).first()
     return None if row is None else Interval(row.start, row.end)
 
 
 def withdrawn_closes() -> list[int]:
-    """Ordinals of the closes that were taken back: what they charged is nobody's bill."""
+    """Return the numbers of withdrawn closes, whose charges bill nobody."""
     return list(Close.objects.exclude(withdrawn_at=None).values_list("close_seq", flat=True))
 
 
@@ -144,5 +143,5 @@ def _active_closes() -> QuerySet[Close]:
 
 
 def changes_all() -> list[RetroactiveChange]:
-    """Every change of closed time, the newest first."""
+    """Return every retroactive change, the newest first."""
     return list(RetroactiveChange.objects.select_related("proposal").prefetch_related("proposal__steps").order_by("-id"))

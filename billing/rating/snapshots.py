@@ -1,8 +1,7 @@
-"""The last rating of a month, kept: read back as the very result, or by team as far as a page asks.
+"""Cached rating of a month: read back as the whole result, or by team as far as a page needs.
 
-It is valid while the fingerprint of what it was rated from is the same (`input_fingerprint`). Whatever decides takes it only
-then; a page may show an older one and says of when it is. A month that is small is rated faster than it is read: of it
-only its size is kept.
+A snapshot is valid while the fingerprint of its inputs is the same (`input_fingerprint`). Decisions use only a valid one; a
+page may show an older one with its date. A small month is rated faster than it is read back: only its size is stored.
 """
 
 from collections import defaultdict
@@ -31,14 +30,14 @@ from pricing.rating import Charge, LineKey, Unpriced
 
 
 class TeamRating(msgspec.Struct, gc=False):
-    """What a team is charged, and the verdicts on its jobs."""
+    """Charges of a team, and the verdicts on its jobs."""
 
     charges: list[Charge] = []
     verdicts: list[Verdict] = []
 
 
 class SharedRating(msgspec.Struct, kw_only=True):
-    """A `RatingResult` but for what is by team, and what it was looked up in."""
+    """A `RatingResult` without its parts by team and its reference data."""
 
     unowned: list[Unowned]
     unpriced: list[Unpriced]
@@ -55,6 +54,7 @@ class SharedRating(msgspec.Struct, kw_only=True):
 
 
 def _plain(value: Any) -> Any:
+    # msgpack encodes neither fractions nor subclasses of str
     if isinstance(value, Fraction | str):
         return str(value)
     raise NotImplementedError(type(value))
@@ -70,21 +70,22 @@ _shared: Final = msgspec.msgpack.Decoder(SharedRating, dec_hook=_typed)
 
 
 def large(size: int) -> bool:
-    """Whether a month of so many lines and verdicts is too large to be rated with every view."""
+    """Return True if a month of `size` lines and verdicts is too large to be rated for every view."""
     return size >= settings.CACHE_STATEMENTS_ABOVE_LINES
 
 
 def size_of(rated: RatingResult) -> int:
-    """How many lines and verdicts a month has."""
+    """Count the lines and verdicts of a month."""
     return len(rated.charges) + len(rated.verdicts)
 
 
 def shared_bytes(rated: RatingResult) -> bytes:
-    """All of a result but charges and verdicts."""
+    """Encode a result without charges and verdicts."""
     return _encoder.encode({name: getattr(rated, name) for name in SharedRating.__struct_fields__})
 
 
 def by_team(rated: RatingResult) -> dict[str, TeamRating]:
+    """Group the charges and verdicts of a rating by team."""
     found: dict[str, TeamRating] = defaultdict(TeamRating)
     for charge in rated.charges:
         found[charge.key.team].charges.append(charge)
@@ -98,7 +99,7 @@ def team_bytes(rating: TeamRating) -> bytes:
 
 
 def snapshot_of(month: str, close_seq: int | None) -> RatingSnapshot | None:
-    """The last rating of a month, where it is large and of that close (None: of none); its report stays unread."""
+    """Return the last rating of a large month for a close (None: of an open month); its report is not loaded."""
     kept = RatingSnapshot.objects.defer("report").filter(
         month=month, close_seq=close_seq, size__gte=settings.CACHE_STATEMENTS_ABOVE_LINES
     )
@@ -106,18 +107,19 @@ def snapshot_of(month: str, close_seq: int | None) -> RatingSnapshot | None:
 
 
 def team_ratings(snapshot: RatingSnapshot, teams: Iterable[str]) -> Mapping[str, TeamRating]:
+    """Decode the ratings of some teams from a snapshot."""
     rows = snapshot.teams.filter(team__in=list(teams)).order_by("team").values_list("team", "rated")
     return {team: _team.decode(rated) for team, rated in rows.iterator()}
 
 
 def result_of(snapshot: RatingSnapshot, verdicts: Iterable[Verdict] = ()) -> RatingResult:
-    """What was rated but for charges, with some of the verdicts."""
+    """Decode the shared part of a result, without charges, with the given verdicts."""
     shared = _shared.decode(snapshot.result)
     return RatingResult(verdicts=list(verdicts), **{name: getattr(shared, name) for name in shared.__struct_fields__})
 
 
 def content_sha256(fingerprint: str, result: bytes, teams: Iterable[tuple[str, bytes]]) -> str:
-    """Of a whole result: a snapshot that is read while another takes its place, or that somebody changed, has another."""
+    """Return the SHA-256 of a whole result, which detects a snapshot that was replaced during the read, or altered."""
     digest = sha256(fingerprint.encode() + result)
     for team, rated in teams:
         digest.update(team.encode() + rated)
@@ -125,14 +127,15 @@ def content_sha256(fingerprint: str, result: bytes, teams: Iterable[tuple[str, b
 
 
 def valid_result(month: str, fingerprint: Callable[[], str]) -> RatingResult | None:
-    """The whole result that is kept of an open month, where it was rated from just these inputs.
+    """Return the cached result of an open month if it was rated from just these inputs, else None.
 
-    fingerprint: called only where a result is kept.
+    fingerprint: called only if a result is cached.
     """
     snapshot = snapshot_of(month, None)
     if snapshot is None or snapshot.input_fingerprint != fingerprint():
         return None
     teams = sorted((team, bytes(rated)) for team, rated in snapshot.teams.values_list("team", "rated"))
+    # no lock is held: the rows of teams may be of a newer snapshot
     if content_sha256(snapshot.input_fingerprint, bytes(snapshot.result), teams) != snapshot.sha256:
         return None
     result = result_of(snapshot)
@@ -146,7 +149,7 @@ def valid_result(month: str, fingerprint: Callable[[], str]) -> RatingResult | N
 
 
 def charges_differing(rated: RatingResult, close_seq: int) -> int:
-    """How many charges of a close do not follow from a rating, or are not stored though they do."""
+    """Count the charges of a close that do not follow from a rating, or follow but are not stored."""
     rows = ChargeRow.objects.filter(close_seq=close_seq).values_list("line_key", "usage_quantity", "unit_price")
     return lines_differing({key: (quantity, price) for key, quantity, price in rows}, rated)
 
@@ -155,9 +158,9 @@ CHARGED: Final = (*LineKey.__struct_fields__, "line_key", "usage_quantity", "uni
 
 
 def charge_faults(rated: RatingResult, close_seq: int) -> list[tuple[str, str]]:
-    """What should be and what is, for each charge of a close that is not the one that a rating gives, by line.
+    """Return the expected and the stored text of each charge of a close that differs from a rating, by line.
 
-    Of teams that cannot be rated nothing is asked.
+    Teams that cannot be rated are not compared.
     """
     if rated.entangled:
         return []
@@ -165,6 +168,7 @@ def charge_faults(rated: RatingResult, close_seq: int) -> list[tuple[str, str]]:
     stored = dict[LineKey, tuple[Decimal, Decimal, Decimal | None]]()
     for row in ChargeRow.objects.filter(close_seq=close_seq).values_list(*CHARGED).iterator():
         key = LineKey(*row[:-4])
+        # a row whose key does not match its digest was altered: it must differ from any rating
         stored[key] = row[-3:] if key.digest() == row[-4] else (Decimal(0), Decimal(0), None)
     return [
         (f"charge {_charge_name(key)}: {_charge_text(again.get(key))}", _charge_text(stored.get(key)))
@@ -187,14 +191,14 @@ def _charge_text(facts: tuple[Decimal, Decimal, Decimal | None] | None) -> str:
 
 
 def lines_differing(stored: Mapping[str, tuple[Decimal, Decimal]], rated: RatingResult) -> int:
-    """The same of charges that are read already, quantity and price by line: one that is replaced counts once."""
+    """Count the differing lines of stored quantity and price by line; a line that is replaced counts once."""
     again = {charge.key.digest(): (charge.usage_quantity, charge.unit_price) for charge in rated.charges}
     return max(len(stored.items() - again.items()), len(again.items() - stored.items()))
 
 
 @dataclass(frozen=True)
 class ClosedMonth:
-    """A closed month, and the reference data of now that its charges are to follow from."""
+    """A closed month, and the current reference data from which its charges must follow."""
 
     month: str
     window: Interval
@@ -203,31 +207,32 @@ class ClosedMonth:
     facts: Facts
 
     def fingerprint(self, names: Names) -> str:
-        """Of what it was rated from, and its charges."""
+        """Return the fingerprint of the rating inputs and the stored charges."""
         return input_fingerprint(self.facts, window=self.window, zone=self.zone, close_seq=self.close_seq, names=names)
 
     @property
     def proved(self) -> bool:
-        """Whether its charges followed from what they would be rated from now."""
+        """Return True if the charges were proved from the inputs from which they would be rated now."""
         kept = RatingSnapshot.objects.filter(month=self.month, close_seq=self.close_seq).exclude(names=None)
         known = kept.values_list("input_fingerprint", "names").first()
         return known is not None and known[1] is not None and known[0] == self.fingerprint(known[1])
 
     def proof(self) -> dict[str, Any]:
-        """What a snapshot keeps of a month whose charges have just followed."""
+        """Return the fields that a snapshot stores for a month whose charges have just been proved."""
         names = names_of(self.window, self.close_seq)
         return {"names": names, "input_fingerprint": self.fingerprint(names), "close_seq": self.close_seq}
 
     def keep_proof(self) -> None:
-        """Keep that its charges have just followed, beside the snapshot of its close or in place of an older one."""
+        """Store that the charges have just been proved, in the snapshot of the close or in place of an older one."""
         proof = self.proof()
         if not RatingSnapshot.objects.filter(month=self.month, close_seq=self.close_seq).update(**proof):
+            # the cached result of another close is cleared: the proof is not about it
             nothing = {"as_of": None, "took_ms": None, "size": None, "result": b"", "beside": b"", "report_as_of": None}
             RatingSnapshot.objects.update_or_create(month=self.month, defaults=proof | nothing)
 
 
 def rated_now(*, month: str, window: Interval, zone: str, close_seq: int | None) -> RatingResult:
-    """What a month comes to as it is known now, or as its close saw it; read where a valid snapshot of it is kept."""
+    """Return the result of a month as known now, or as its close saw it; cached for an open month if valid."""
     if close_seq is None:
         valid = valid_result(month, partial(fingerprint_now, window=window, zone=zone))
         if valid is not None:
@@ -236,8 +241,8 @@ def rated_now(*, month: str, window: Interval, zone: str, close_seq: int | None)
 
 
 def due(as_of: datetime | None, took_ms: int | None, now: datetime) -> bool:
-    """Whether something that took so long should be made again: at most a twentieth of one core goes into it.
+    """Return True if a computation that took `took_ms` should be repeated: it may use a twentieth of one core at most.
 
-    Also what is of a time so far ahead: it was made by a clock that was wrong.
+    An `as_of` far in the future counts as due: a wrong clock made it.
     """
     return as_of is None or abs((now - as_of).total_seconds()) * 1000 >= max(60_000, 20 * (took_ms or 0))

@@ -1,8 +1,8 @@
-"""Teams whose facts make rating raise: found one by one, so that the others can be rated without them.
+"""Isolation of teams whose facts make rating raise, so that the other teams can be rated without them.
 
-Everything is rated at once, which is fast. Only where that raises, each team is rated by itself, and those that raise are
-left out of the next attempt. An error of the database concerns everybody and is never one team's; nor is what raises for
-every one of several teams: then the code is at fault, and nothing should go on.
+All teams are rated at once, which is fast. Only if that raises, each team is rated by itself, and those that raise are
+left out of the next attempt. An error of the database is never attributed to a team; nor is an error that every one of
+several teams raises: then the code is at fault, and nothing should go on.
 """
 
 import logging
@@ -18,7 +18,7 @@ Found = TypeVar("Found")
 
 
 class TeamRatingError(Exception):
-    """`problems`: what rating raised, by team: the kind of the error and its message."""
+    """Errors that rating raised, by team (`problems`): the kind of the error and its message."""
 
     def __init__(self, problems: Mapping[str, str]) -> None:
         super().__init__("; ".join(f"{team}: {problem}" for team, problem in sorted(problems.items())))
@@ -26,7 +26,7 @@ class TeamRatingError(Exception):
 
 
 def rating_problem(error: BaseException) -> str:
-    """The kind of an error and the first lines of its message: PostgreSQL names the rule in one, the row in the next."""
+    """Return the kind of an error and the first two lines of its message: PostgreSQL's name the constraint and the row."""
     text = " ".join(str(error).split("\n")[:2])
     return f"{type(error).__name__}: {text}"[:LONGEST] if text else type(error).__name__
 
@@ -34,7 +34,7 @@ def rating_problem(error: BaseException) -> str:
 def rated_by_team(
     items: Collection[Item], team: Callable[[Item], str], rate: Callable[[Collection[Item]], Found]
 ) -> Found:
-    """What `rate` makes of all items.  Raises TeamRatingError where it raises for some teams alone, else what it raised."""
+    """Return `rate(items)`.  Raises TeamRatingError if it raises for some teams alone, else the original error."""
     try:
         return rate(items)
     except Error:
@@ -47,7 +47,7 @@ def rated_by_team(
 
 
 def of_teams(teams: Iterable[str], make: Callable[[], Found]) -> Found:
-    """What `make` makes of facts that only these teams share.  Raises TeamRatingError for them where it raises."""
+    """Return `make()`, computed from facts of only these teams.  Raises TeamRatingError for them if it raises."""
     try:
         return make()
     except Error:
@@ -72,4 +72,5 @@ def _problems(
         except Exception as error:
             logger.exception("cannot be rated: team %s", name)
             problems[name] = rating_problem(error)
+    # every one of several teams: the code is at fault, not their facts
     return {} if 1 < len(by_team) == len(problems) else problems

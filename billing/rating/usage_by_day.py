@@ -1,4 +1,4 @@
-"""Reading: tokens and device time by day, each with the team that owned the consumer or namespace at that time.
+"""Daily tokens and device time, each with the team that owned the consumer or namespace at that time.
 
 Read from the same roll-up as previews, budgets and invoices, so the figures agree with theirs; an hour that a day or a
 change of owner cuts is read from the events.
@@ -24,7 +24,7 @@ MICROSECONDS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class DayOfTokens:
-    """Tokens of one team and model on a local day; `team` None: nobody owned the consumer then."""
+    """Tokens of one team and model on a local day; `team` is None if nobody owned the consumer then."""
 
     day: str
     team: str | None
@@ -45,7 +45,7 @@ class DayOfDevices:
 def tokens_by_day(
     window: Interval, zone: str, teams: Collection[str] | None = None, model: str | None = None
 ) -> list[DayOfTokens]:
-    """Tokens per local day, team and model. With `teams` only theirs; without, also what nobody owns."""
+    """Return tokens per local day, team and model, for `teams` only; without `teams`, also unowned tokens."""
     reference_data, part, midnights = _slice(window, zone)
     days = _days(part.tokens, midnights, zone)
     sums: dict[tuple[str, str, str], dict[str, int]] = defaultdict(lambda: dict.fromkeys(COUNTS, 0))
@@ -59,7 +59,7 @@ def tokens_by_day(
 
 
 def devices_by_day(window: Interval, zone: str, teams: Collection[str] | None = None) -> list[DayOfDevices]:
-    """Device time per local day, team and accelerator. With `teams` only theirs; without, also what nobody owns."""
+    """Return device time per local day, team and accelerator, for `teams` only; without `teams`, also unowned time."""
     reference_data, part, midnights = _slice(window, zone)
     days = _days(part.devices, midnights, zone)
     sums: dict[tuple[str, str, str], Decimal] = defaultdict(Decimal)
@@ -70,12 +70,12 @@ def devices_by_day(window: Interval, zone: str, teams: Collection[str] | None = 
 
 
 def _slice(window: Interval, zone: str) -> tuple[ReferenceData, Slice, list[datetime]]:
-    """All usage of the window, with its owners, as known now, and the local midnights that cut it."""
+    """Return the reference data, a slice of all usage of the window as known now, and the local midnights that cut it."""
     reference_data = reference_data_known(last_close_seq() + 1)
     cuts = midnights(window.start, window.end, zone)
     return reference_data, Slice.of(reference_data, window, "", EpochFilter()), cuts
 
 
 def _days(pieces: Sequence[Interval], cuts: Collection[datetime], zone: str) -> list[str]:
-    """The local day of each stretch that the midnights cut the pieces into."""
+    """Return the local day of each stretch that the midnights cut the pieces into."""
     return [day_of(time.start, zone).isoformat() for time, _ in stretches(pieces, cuts)]

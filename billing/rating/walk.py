@@ -1,9 +1,9 @@
-"""The one walk from usage to price: sums of usage -> cut where anything changes -> owner -> line and price.
+"""The only path from usage to price: sums of usage -> cut where reference data change -> owner -> line and price.
 
 `ReferenceData.device_pieces` and `token_pieces` cut usage wherever an owner, price, policy, commitment or carbon factor
-changes. `device_usage`, `carried_usage` and `token_usage` say whose the sums are. `rated_usage` says on which line of a
-close each of them is, at any grain: what it gives adds up to the usage of the lines, and who shows parts of a line shares
-the line's amount out by it.
+changes. `device_usage`, `carried_usage` and `token_usage` assign owners to the sums. `rated_usage` assigns each to a line of
+a close, at any grain: its parts add up to the usage of the lines, and callers that show parts of a line share the line's
+amount out by them.
 """
 
 from collections import defaultdict
@@ -41,7 +41,7 @@ DETAILS: Final[Mapping[Grain, frozenset[Detail]]] = {
     Grain.WORKLOAD_DAY: frozenset({"job", "queue", "site", "pool", "tier"}),
 }  # fmt: skip
 IN_ORDER: Final[frozenset[Detail]] = frozenset({"hour", "job", "site"})
-"""What a commitment is used up in the order of: time, and within an hour the names of jobs and sites."""
+"""Details by which commitments are used up in order: time, and within an hour the names of jobs and sites."""
 
 
 class VerdictLike(Protocol):
@@ -70,13 +70,13 @@ Verdicts = Mapping[tuple[str, str, str, str, str], VerdictLike]
 """Verdicts that change an amount, by team, cluster, namespace, job and policy."""
 UNJUDGED: Final[Verdicts] = {}
 Order = tuple[object, ...]
-"""Where a part of a line is in the order in which commitments are used up."""
+"""Sort key of a part of a line in the order in which commitments are used up."""
 Used = tuple[LineKey, Decimal, Decimal]
-"""The line and the price of what a commitment pays for of a piece of usage, and how much."""
+"""Line, price and quantity that a commitment pays for of a piece of usage."""
 
 
 def adjusting(verdicts: Iterable[AnyVerdict]) -> Mapping[tuple[str, str, str, str, str], AnyVerdict]:
-    """The verdicts that change an amount, by what they are about."""
+    """Return the verdicts that change an amount, by team, cluster, namespace, job and policy."""
     return {
         (one.team, one.cluster, one.namespace, one.job, one.policy): one
         for one in verdicts
@@ -85,10 +85,10 @@ def adjusting(verdicts: Iterable[AnyVerdict]) -> Mapping[tuple[str, str, str, st
 
 
 class RatedUsage(msgspec.Struct, frozen=True, gc=False):
-    """Usage of one line at one place, in base units. `list_price`: of usage that a commitment pays for, without it.
+    """Usage of one line at one place, in base units. `list_price`: price without the commitment that pays for the usage.
 
-    Of an allocation, from `first` to `last`; of tokens the number of `requests`, of whatever class. `requests_once`: the
-    same with one of the classes of a request only, so that they can be added up.
+    `first`, `last`: time of an allocation. `requests`: number of requests behind tokens, of whatever class.
+    `requests_once`: the same on only one of the classes of a request, so that they can be added up.
     """
 
     key: LineKey
@@ -104,10 +104,10 @@ class RatedUsage(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """The usage of a month that one close bills: its own, or (`correction`) what came late.
+    """Usage of a month that one close bills: its own, or (`correction`) what came late.
 
-    `ahead`: usage of devices that is expected beside what was reported; it is in no grain but that of lines.
-    `gathered`: teams whose token lines tell no consumers apart.
+    `ahead`: expected usage of devices in addition to reported usage; only the grain of lines includes it.
+    `gathered`: teams whose token lines do not distinguish consumers.
     """
 
     window: Interval
@@ -124,7 +124,7 @@ class Slice:
         cls, reference_data: ReferenceData, window: Interval, month: str, epochs: EpochFilter, *, correction: bool = False,
         until: datetime | None = None, gathered: Collection[str] = (),
     ) -> "Slice":  # fmt: skip
-        """The window, cut where any of the reference data changes; of its usage only that before `until`."""
+        """Return the slice of the window, cut where reference data change, with only the usage before `until`."""
         devices, tokens = reference_data.device_pieces(window), reference_data.token_pieces(window)
         if until is not None:
             days = Interval(window.start, until)
@@ -136,9 +136,9 @@ def device_usage(
     part: Slice, reference_data: ReferenceData, by: Collection[Detail] = (), *, namespaces: Namespaces | None = None,
     jobs: Collection[JobName] | None = None, cuts: Collection[datetime] = (),
 ) -> Iterator[tuple[GpuUsage, GpuTime]]:  # fmt: skip
-    """Usage of devices with its owner; the team is empty where nobody is.
+    """Yield usage of devices with its owner; the team is empty if nobody owns it.
 
-    `cuts`: where the sums are cut beside the pieces; the `piece` of a row is then the number of such a stretch.
+    `cuts`: further cuts within the pieces; the `piece` of a row is then the number of a stretch between cuts.
     """
     cut = stretches(part.devices, cuts)
     for row in gpu_time([time for time, _ in cut], part.epochs, by, namespaces=namespaces, jobs=jobs):
@@ -152,10 +152,10 @@ def carried_usage(
     part: Slice, reference_data: ReferenceData, by: Collection[Detail] = (), *, namespaces: Namespaces | None = None,
     cuts: Collection[datetime] = (),
 ) -> Iterator[tuple[InterruptedUsage, GpuTime]]:  # fmt: skip
-    """Usage of teams that the platform carries, because of how an allocation ended.
+    """Yield usage of teams that the platform waives because of how an allocation ended.
 
-    The price line stays whole: what is carried is a line of its own, so that the team sees what it would have paid. In the
-    account of capacity that time is the platform's.
+    The price line stays whole: the waived amount is a line of its own, so that the team sees what it would have paid. The
+    account of capacity counts that time as the platform's.
     """
     cut = stretches(part.devices, cuts)
     times = [time for time, _ in cut]
@@ -169,9 +169,9 @@ def token_usage(
     part: Slice, reference_data: ReferenceData, *, hourly: bool = False, dimensions: Collection[int] | None = None,
     cuts: Collection[datetime] = (), priced: bool = True,
 ) -> Iterator[tuple[TokenSum, TokenSums]]:  # fmt: skip
-    """Usage of tokens by priced class with its owner; the team is empty where nobody is. `cuts`: as in `device_usage`.
+    """Yield usage of tokens by priced class with its owner; the team is empty if unowned. `cuts`: as in `device_usage`.
 
-    Where it is not `priced`, buckets of prompt lengths are not distinguished: then all of it is in the roll-ups.
+    If not `priced`, buckets of prompt lengths are not distinguished: then the roll-ups suffice.
     """
     cut, consumers = stretches(part.tokens, cuts), reference_data.consumers
     bounds = [reference_data.card.context_bounds(at) if priced else {} for _, at in cut]
@@ -187,7 +187,7 @@ def token_usage(
 def token_ranges(
     part: Slice, reference_data: ReferenceData, key: LineKey, sources: Collection[str]
 ) -> list[tuple[str, Interval]]:
-    """From which of the sources, from when to when, tokens of the line's consumer and model are on that line."""
+    """Return the sources and times from which tokens of the line's consumer and model are on that line."""
     found = []
     for source, piece in ((source, piece) for piece in part.tokens for source in sorted(sources)):
         owner = reference_data.consumers.owner(source, key.consumer, piece.start)
@@ -202,7 +202,7 @@ def token_ranges(
 
 
 def stretches(pieces: Iterable[Interval], cuts: Collection[datetime]) -> list[tuple[Interval, datetime]]:
-    """The pieces cut once more, each with the instant that decides its owner and price: the start of its piece."""
+    """Cut the pieces further, each stretch with the instant that decides its owner and price: the start of its piece."""
     return [(time, piece.start) for piece in pieces for time in (piece.cut(cuts) if cuts else (piece,))]
 
 
@@ -217,7 +217,7 @@ def _owned(part: Slice, reference_data: ReferenceData, row: GpuTime, at: datetim
 def covered_usage(
     reference_data: ReferenceData, part: Slice, owned: Sequence[GpuUsage], carried: Iterable[InterruptedUsage]
 ) -> Cover:
-    """Owned usage parted into what commitments pay for and the rest."""
+    """Split owned usage into what commitments pay for and the rest."""
     if not reference_data.commitments.of_month(part.window):
         return Cover(rest=list(owned))
     return cover(
@@ -227,7 +227,7 @@ def covered_usage(
 
 
 def cover_of(part: Slice, reference_data: ReferenceData, namespaces: Namespaces | None = None) -> Cover:
-    """What the commitments of the reference data pay for of the slice, and what they have left."""
+    """Return what the commitments of the reference data pay for in the slice, and what they have left."""
     if not reference_data.commitments.of_month(part.window):
         return Cover()
     owned = [usage for usage, _ in device_usage(part, reference_data, namespaces=namespaces) if usage.team]
@@ -236,7 +236,7 @@ def cover_of(part: Slice, reference_data: ReferenceData, namespaces: Namespaces 
 
 
 def _together(usages: Iterable[GpuUsage]) -> list[GpuUsage]:
-    """One usage for each place and piece, as what was reported is summed."""
+    """Sum usage to one item per place and piece, so that expected usage merges with reported usage."""
     sums: dict[UsageId, GpuUsage] = {}
     for usage in usages:
         name = usage_id(usage)
@@ -248,13 +248,14 @@ def _together(usages: Iterable[GpuUsage]) -> list[GpuUsage]:
 
 
 def _used_before(reference_data: ReferenceData, late: Slice) -> dict[str, Decimal]:
-    """What commitments paid for of the month in the closes before: its own, and each that billed late usage of it."""
+    """Return what each commitment paid for of the month in earlier closes: its own, and each that billed its late usage."""
     sums: dict[str, Decimal] = defaultdict(Decimal)
     standing = Close.objects.filter(withdrawn_at=None)
     own = standing.get(start=late.window.start).close_seq
     closings = standing.filter(close_seq__gte=own, close_seq__lt=late.epochs.before).order_by("close_seq")
     first = 0
     for close_seq in closings.values_list("close_seq", flat=True):
+        # each close billed only what was learned since the one before it
         epochs, first = EpochFilter(before=close_seq, first=first), close_seq
         part = replace(late, epochs=epochs)
         owned = [usage for usage, _ in device_usage(part, reference_data) if usage.team]
@@ -271,7 +272,7 @@ def _used_before(reference_data: ReferenceData, late: Slice) -> dict[str, Decima
 def listed_usage(
     part: Slice, reference_data: ReferenceData, grain: Grain, *, cuts: Collection[datetime] = ()
 ) -> Iterator[RatedUsage]:
-    """Usage of teams on the lines and at the prices of the list, without what nobody owns or prices."""
+    """Yield usage of teams on lines at list prices, without unowned or unpriced usage."""
     lines = _Lines(part, reference_data, None, CommitmentBook(()))
     yield from _devices(lines, grain, cuts, UNJUDGED)
     yield from _tokens(lines, grain, cuts)
@@ -281,11 +282,11 @@ def rated_usage(
     part: Slice, reference_data: ReferenceData, grain: Grain, reading: Reading | None = None, *,
     verdicts: Verdicts = UNJUDGED, cuts: Collection[datetime] = (), faults: dict[str, str] | None = None,
 ) -> Iterator[RatedUsage]:  # fmt: skip
-    """Usage of teams on the lines of a close: on demand, under commitments, adjusted, carried, tokens.
+    """Yield usage of teams on the lines of a close: on demand, under commitments, adjusted, waived, tokens.
 
-    Only what `reading` names. `verdicts` on jobs; without, no usage is adjusted. `cuts`: as in
-    `device_usage`, for days. `faults`: takes the teams whose commitments raise, of which these lines are left out; without,
-    that is a TeamRatingError.
+    `reading`: filter of usage. `verdicts`: on jobs; without them, no usage is adjusted. `cuts`: as in `device_usage`, for
+    days. `faults`: receives the teams whose commitments raise, of which these lines are left out; without it, that raises
+    TeamRatingError.
     """
     lines = _Lines(part, reference_data, reading, reference_data.commitments)
     if lines.includes("gpu", COMMITMENT, "efficiency"):
@@ -300,9 +301,9 @@ def rated_usage(
 
 @dataclass(slots=True)
 class _Line:
-    """The line of a piece of usage, and its parts that wait where a commitment may pay for some of them.
+    """Line of a piece of usage, with the parts that wait because a commitment may pay for some of them.
 
-    Each with its order, and how much of it the platform does not carry.
+    Each part has its order, and the quantity that the platform does not waive.
     """
 
     key: LineKey
@@ -312,13 +313,13 @@ class _Line:
     waiting: list[tuple[Order, RatedUsage, Decimal]] = field(default_factory=list)
 
     def at(self, place: Place, row: GpuTime) -> RatedUsage:
-        """A part of the line, at the price of the list."""
+        """Return a part of the line, at list price."""
         quantity = row.unit_us if self.key.unit == SLICE_HOURS else row.device_us
         return RatedUsage(self.key, self.price, quantity, place, first=row.first, last=row.last)
 
 
 class _Lines:
-    """The lines of devices in one slice, each found once for all of its parts."""
+    """Device and token lines of one slice, each looked up once for all of its parts."""
 
     def __init__(self, part: Slice, reference_data: ReferenceData, reading: Reading | None, book: CommitmentBook) -> None:
         self.part, self.reference_data, self.reading, self.book = part, reference_data, reading, book
@@ -330,19 +331,21 @@ class _Lines:
         return bool(team) and (self.reading is None or team in self.reading.teams)
 
     def includes(self, *kinds: str) -> bool:
-        """Whether lines of one of the kinds are asked for."""
+        """Return True if lines of one of the kinds are requested."""
         return self.reading is None or self.reading.kinds is None or not self.reading.kinds.isdisjoint(kinds)
 
     def readings(self, grain: Grain) -> list[tuple[frozenset[Detail], Namespaces | None]]:
-        """What is read by which details: in the order of time where a commitment may pay for a part."""
+        """Return details and namespaces to read: in the order of time where a commitment may pay for a part."""
         by, namespaces = DETAILS[grain], None if self.reading is None else self.reading.namespaces
         if not self.teams or grain is Grain.LINE or namespaces is None:
+            # without a filter of namespaces, one read is ordered for all teams
             return [(by | IN_ORDER if self.teams and grain is not Grain.LINE else by, namespaces)]
+        # ordered reads are far larger: only namespaces of teams with commitments need them
         theirs = {name for name in namespaces if self.reference_data.namespaces.teams(*name) & self.teams}
         return [(by | IN_ORDER, theirs), (by, set(namespaces) - theirs)]
 
     def line(self, usage: GpuUsage) -> _Line | None:
-        """The line of usage; None where no team that is asked for pays for it, or nobody prices it."""
+        """Return the line of usage; None if no requested team pays for it, or it has no price."""
         name = usage_id(usage)
         if name not in self._lines:
             self._lines[name] = self._found(usage)
@@ -361,7 +364,7 @@ class _Lines:
     def carried(
         self, by: Collection[Detail], namespaces: Namespaces | None, cuts: Collection[datetime]
     ) -> Mapping[tuple[UsageId, Order], Decimal]:
-        """What the platform carries of the parts of lines: no commitment pays for it, and no policy adjusts it."""
+        """Return the waived quantity of each part of a line: no commitment pays for it, and no policy adjusts it."""
         parts: dict[tuple[UsageId, Order], Decimal] = defaultdict(Decimal)
         for item, row in carried_usage(self.part, self.reference_data, by, namespaces=namespaces, cuts=cuts):
             line, name = self.line(item.usage), (usage_id(item.usage), _order(row))
@@ -370,7 +373,7 @@ class _Lines:
         return parts
 
     def token_line(self, usage: TokenSum, source: str, token_class: str) -> tuple[LineKey, Decimal] | None:
-        """The line of tokens of a class, and its price; None as for devices."""
+        """Return the line of tokens of a class, and its price; None if there is no price."""
         name = (usage.at, usage.team, source, usage.consumer, usage.model, token_class)
         if name not in self._tokens:
             try:
@@ -380,7 +383,7 @@ class _Lines:
         return self._tokens[name]
 
     def parted(self, faults: dict[str, str] | None) -> Iterator[RatedUsage]:
-        """What waited, parted as a close parts it, and what commitments have left."""
+        """Yield the waiting parts, split as a close splits them, and the unused hours of commitments."""
         if not self.teams:
             return
         names = NamesByTeam(self.reference_data).namespaces(self.teams)
@@ -415,8 +418,9 @@ class _Lines:
 
 
 def _in_order(line: _Line, covered: list[Used]) -> Iterator[RatedUsage]:
-    """The parts of a line: the first of them, as much as is covered, on the lines of what commitments pay for."""
+    """Yield the parts of a line; the earliest, as far as commitments cover them, on the lines of the commitments."""
     for _, item, free in sorted(line.waiting, key=itemgetter(0)):
+        # `free` excludes waived time, which stays on the line: no commitment pays for it
         rest = item.quantity
         for number, (key, price, hours) in enumerate(covered):
             if part := min(free, hours):
@@ -432,8 +436,10 @@ def _devices(lines: _Lines, grain: Grain, cuts: Collection[datetime], verdicts: 
     starts = [time.start for time, _ in stretches(part.devices, cuts)]
     policies = {piece.start: reference_data.policies.at(piece.start) for piece in part.devices} if verdicts else {}
     job: frozenset[Detail] = frozenset({"job"}) if verdicts else frozenset()
+    # rules are read only if a verdict can adjust something
     carried_is_free = not verdicts or rules_of(part.epochs.before).carried_is_free
     for by, namespaces in lines.readings(grain):
+        # without verdicts and commitments no part of a line is treated differently
         told_apart = bool(verdicts) or (bool(lines.teams) and grain is not Grain.LINE)
         carried = lines.carried(by | job, namespaces, cuts) if told_apart else {}
         for usage, row in device_usage(part, reference_data, by | job, namespaces=namespaces, cuts=cuts):
@@ -474,6 +480,7 @@ def _tokens(lines: _Lines, grain: Grain, cuts: Collection[datetime]) -> Iterator
         if not lines.asked(usage.team):
             continue
         place = Place(row.hour, f"{row.source}/{row.model}", row.site) if hourly else _place(grain, row, starts)
+        # a request has tokens of several classes: only the first of them counts it
         once = row.requests
         for token_class, count in usage.tokens.items():
             line = lines.token_line(usage, row.source, token_class)

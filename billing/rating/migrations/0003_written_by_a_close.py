@@ -1,4 +1,4 @@
-"""Charges and the evidence beside them are written while their period is being closed."""
+"""Guards that let charges and their evidence be written only while their period is being closed."""
 
 from django.db import migrations
 

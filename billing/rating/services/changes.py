@@ -1,6 +1,6 @@
-"""Changes of facts of closed time: what may be one, and when it is known.
+"""Retroactive changes: their validation, and the moment from which they count.
 
-Who proposes and approves them, and what follows for issued documents, is in `billing.corrections.services.retroactive`.
+Their proposal and approval, and the consequences for issued documents, are in `billing.corrections.services.retroactive`.
 """
 
 from datetime import UTC, datetime
@@ -21,7 +21,7 @@ NAME_LIMIT = 64
 
 
 class ChangeError(UserError, ValueError):
-    """A change of closed time that cannot be made as asked."""
+    """Error: a retroactive change that cannot be made as requested."""
 
     code = "retroactive_change"
 
@@ -29,7 +29,7 @@ class ChangeError(UserError, ValueError):
 def change_checked(
     *, kind: str, name: str, fact: dict[str, Any], valid_from: datetime, valid_until: datetime | None, evidence: str = ""
 ) -> RetroactiveChange:
-    """What should have been in [valid_from, valid_until), or until the end of closed time; nothing is stored.
+    """Validate a change for [valid_from, valid_until), or until the end of closed time, and return it unsaved.
 
     fact: for prices {"gpu": [{accelerator, resource, price}], "tokens": [{model, token_class, price}]}, for owners
     {"scope", "name", "team", "onwards"}, for late efficiency samples nothing.  Raises ChangeError.
@@ -52,10 +52,11 @@ def change_checked(
 
 
 def change_known(change: RetroactiveChange) -> None:
-    """Make an approved change a fact from now on, in the calling transaction.
+    """Make an approved change count from now on, in the calling transaction.
 
-    The caller has entered the epoch (for samples: frozen usage).
+    The caller holds the shared ingest lock (for samples: the exclusive one).
     """
+    # numbered by approval: of two changes of one fact the later one counts
     last = RetroactiveChange.objects.order_by("-change_seq").exclude(change_seq=None).first()
     change.change_seq = (last.change_seq or 0) + 1 if last else 1
     change.epoch = last_close_seq()
@@ -76,7 +77,10 @@ def _checked(kind: str, fact: dict[str, Any], when: Interval) -> dict[str, Any]:
 
 
 def _check_whole_months(when: Interval) -> None:
-    """A job is judged by all samples of its month: those of some of its days cannot count without the others."""
+    """Raise ChangeError if the interval cuts a closed month.
+
+    A job is judged by all samples of its month: those of some days cannot count without the others.
+    """
     for at in (when.start, when.end):
         if (month := closed_window_around(at)) is not None:
             raise ChangeError(Message(
@@ -86,6 +90,7 @@ def _check_whole_months(when: Interval) -> None:
 
 
 def _check_name(name: str) -> None:
+    # on lines '+' joins the name of a price version with that of a correction
     if not name.strip() or len(name) > NAME_LIMIT or "+" in name or not name.isprintable():
         raise ChangeError(Message(
             "name %(name)s: must be 1 to %(limit)s printable characters without '+'",
@@ -96,7 +101,7 @@ def _check_name(name: str) -> None:
 
 
 def _prices(fact: dict[str, Any], when: Interval) -> dict[str, Any]:
-    """Only prices that the lists in force name can be corrected."""
+    """Return the corrected prices, normalized; only prices of the lists in force can be corrected.  Raises ChangeError."""
     versions = [version for version in rate_card().versions if _overlaps(version.valid_from, version.valid_until, when)]
     gpu = [
         {"accelerator": item.get("accelerator", ""), "resource": item.get("resource", ""), "price": _price(item)}

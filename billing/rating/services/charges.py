@@ -29,7 +29,7 @@ def charges_write(*, assessment: RatingResult, close_seq: int) -> None:
 
 
 def idle_shares_write(*, assessment: RatingResult, close_seq: int) -> None:
-    """Store what part of each pool's idle time falls to each team, once per close."""
+    """Store each team's part of each pool's idle time, once per close."""
     IdleShare.objects.bulk_create(
         IdleShare(
             close_seq=close_seq, team=team, cluster=pool.cluster, accelerator=pool.accelerator, pool_idle_us=pool.idle_us,
@@ -41,7 +41,7 @@ def idle_shares_write(*, assessment: RatingResult, close_seq: int) -> None:
 
 
 def pool_times_write(*, assessment: RatingResult, close_seq: int) -> None:
-    """Store what became of the time of each pool, when a close is through."""
+    """Store the time of each pool by outcome, at the end of a close."""
     PoolTime.objects.bulk_create(
         PoolTime(close_seq=close_seq, cluster=cluster, accelerator=accelerator, **asdict(time))
         for (cluster, accelerator), time in sorted(assessment.device_time.items())
@@ -54,7 +54,7 @@ def _charge(close_seq: int, charge: Charge) -> tuple[Any, ...]:
 
 
 def capacity_freeze(*, window: Interval, close_seq: int) -> None:
-    """Keep what pools offered, in the transaction that cuts the month off: later reports change nothing of this close."""
+    """Store the capacity of pools in the transaction that cuts the month off: later reports do not change this close."""
     PoolCapacity.objects.bulk_create(
         PoolCapacity(close_seq=close_seq, cluster=cluster, accelerator=accelerator, capacity_us=capacity)
         for (cluster, accelerator), capacity in sorted(capacity_of(window, None).items())

@@ -1,7 +1,7 @@
-"""Terms of commitments proposed by one person and approved by another: as with prices, nobody changes them alone.
+"""Terms of commitments, proposed by one person and approved by another, as price lists are.
 
-What begins or ends in closed time would change bills that are issued: it is refused when it is proposed and again when
-it is approved, and no close passes meanwhile.
+A beginning or end in closed time would change issued bills: it is refused at the proposal and again at the approval, which
+no close can overtake.
 """
 
 from datetime import datetime
@@ -33,7 +33,7 @@ VERBS = {
 
 
 class CommitmentKind(Kind[CommitmentDraft]):
-    """Terms of a commitment, or its earlier end: one person of those who approve decides."""
+    """Proposal of the terms of a commitment, or of its earlier end: one approver decides."""
 
     name = "commitment"
     model = CommitmentDraft
@@ -65,7 +65,7 @@ class CommitmentKind(Kind[CommitmentDraft]):
         return RateError(text)
 
     def approval(self, row: CommitmentDraft, actor: str, now: datetime) -> Approval:
-        """Store the commitment, or let it end."""
+        """Return the action that stores the commitment, or ends it."""
         if not row.ends:
             _refuse_closed(row.name, row.valid_from)
             _refuse_unknown(row.accelerator)
@@ -75,7 +75,7 @@ class CommitmentKind(Kind[CommitmentDraft]):
         return Approval(partial(commitment_end, commitment=known, at=row.valid_until, actor=actor))
 
     def detail(self, row: CommitmentDraft, step: Step) -> dict[str, Any]:
-        """The terms, and who asked for what was decided."""
+        """Return the terms; after a decision also the requester and the comment."""
         decided = {} if step.action == Action.SUBMITTED else {"requested_by": row.requested_by, "decision": step.comment}
         return {**row.payload, "reason": row.reason, **decided}
 
@@ -104,19 +104,19 @@ def terms_propose_end(*, name: str, at: datetime, actor: str, now: datetime, rea
 
 
 def terms_approve(*, draft_id: int, actor: str, now: datetime, reason: str = "") -> CommitmentDraft:
-    """Store what was proposed, as a second person and as long as the time it changes is open.  Raises RateError."""
+    """Store proposed terms, as a second person, while the time that they change is open.  Raises RateError."""
     with transaction.atomic():
-        ingest_lock_shared()  # no period is cut off before this ends
+        ingest_lock_shared()  # no period is cut off before this transaction ends
         return approve(TERMS, draft_id, actor=actor, now=now, comment=reason)
 
 
 def terms_reject(*, draft_id: int, actor: str, now: datetime, reason: str) -> CommitmentDraft:
-    """Turn a proposal down, with a reason; not by who made it, who withdraws it.  Raises RateError."""
+    """Reject a proposal with a reason; its maker withdraws it instead.  Raises RateError."""
     return reject(TERMS, draft_id, actor=actor, now=now, comment=reason)
 
 
 def terms_withdraw(*, draft_id: int, actor: str, now: datetime, reason: str = "") -> CommitmentDraft:
-    """Give a proposal up; to change one, withdraw it and propose it anew.  Raises RateError."""
+    """Withdraw a proposal; to change one, withdraw it and propose it anew.  Raises RateError."""
     return withdraw(TERMS, draft_id, actor=actor, now=now, comment=reason)
 
 

@@ -1,4 +1,4 @@
-"""The start of price lists in time that has passed: `billing.rates` does not know which months are closed."""
+"""Earliest start of price lists in past time: `billing.rates` does not know which months are closed."""
 
 from datetime import datetime
 
@@ -8,7 +8,7 @@ from billing.usage.epochs import ingest_lock_shared
 
 
 def open_since() -> datetime | None:
-    """Return the end of the last closed month, None before any; none is closed before this transaction ends."""
+    """Return the end of the last closed month, None before any; block closes until this transaction ends."""
     ingest_lock_shared()
     return closed_until()
 
