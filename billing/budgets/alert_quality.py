@@ -1,7 +1,7 @@
-"""Whether alerts are worth reading: how many unusual days were unusual, and how often each owner gets one.
+"""Quality of alerts: precision of anomaly alerts, and the number of alerts that each owner gets.
 
-A rule whose alerts are right less than half of the time is to be reviewed, and nobody should hear of more than two a week.
-Days that nobody answered say nothing about the rule: they are counted apart, not as wrong.
+A rule whose alerts are right less than half of the time is to be reviewed, and no owner should get more than two a week.
+Anomalies without feedback say nothing about the rule: they are counted separately, not as wrong.
 """
 
 from collections import Counter
@@ -25,7 +25,7 @@ ALERTS_A_WEEK: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class AlertQuality:
-    """Of the unusual days of the last 90 days; `loud` has the owners who heard more than two alerts a week lately."""
+    """Counts of anomalies of the last 90 days; `loud`: owners who lately got more than two alerts a week."""
 
     reported: int
     answered: int
@@ -34,17 +34,17 @@ class AlertQuality:
 
     @property
     def precision(self) -> Decimal | None:
-        """Right over answered, with 4 decimals; None where nobody answered."""
+        """Return right over answered, with 4 decimals; None without feedback."""
         return round_to(Fraction(self.right, self.answered), 4) if self.answered else None
 
     @property
     def to_review(self) -> bool:
-        """Whether less than half of what was answered was right."""
+        """Return True if less than half of the answered anomalies were right."""
         return self.right < self.answered * PRECISION_WANTED
 
 
 def alert_quality(teams: QuerySet[Team], now: datetime) -> AlertQuality:
-    """The quality of the alerts of these teams; an alert about a planned day was right: it was unusual."""
+    """Compute the quality of the alerts of these teams; an alert about a planned day was right: the day was unusual."""
     answers: Counter[str] = Counter()
     findings = CostAnomaly.objects.filter(team__in=teams, found_at__gt=now - JUDGED, found_at__lte=now)
     for feedback, count in findings.order_by().values_list("feedback").annotate(Count("pk")):

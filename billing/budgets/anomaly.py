@@ -1,4 +1,4 @@
-"""PURE: is this day's spending unusual? Robust z against comparable days, with the impact in money.
+"""PURE: anomaly score of a day's spending: robust z against comparable days, with the impact in money.
 
 Comparable days are working days for a working day and weekend days for a weekend day.
 """
@@ -21,9 +21,9 @@ STEPS_AT_MOST: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """How unusual: median and MAD of the comparable days, robust z and the amount above the median.
+    """Anomaly score: median and MAD of the comparable days, robust z, and the amount above the median.
 
-    `z` is None where the comparable days show no spread at all and nothing was spent: then there is no scale to say it in.
+    `z` is None if the comparable days show no spread at all and their median is zero: then nothing can scale it.
     """
 
     median: Fraction
@@ -33,7 +33,7 @@ class Score:
 
 
 def score(series: Sequence[Fraction], value: Fraction) -> Score:
-    """The robust z is 0.6745 x (value - median) / MAD; where the MAD is 0, 5 % of the median replaces it.
+    """Compute the robust z: 0.6745 x (value - median) / MAD; where the MAD is 0, 5 % of the median replaces it.
 
     >>> score([Fraction(x) for x in (99, 100, 100, 101, 102)], Fraction(130)).z
     Fraction(4047, 200)
@@ -46,14 +46,14 @@ def score(series: Sequence[Fraction], value: Fraction) -> Score:
 
 
 def comparable(history: Mapping[date, Fraction], day: date) -> list[Fraction]:
-    """The last 14 days of the same kind before `day`, oldest first."""
+    """Return the last 14 days of the same kind before `day`, oldest first."""
     weekend = day.weekday() >= 5
     days = sorted(known for known in history if known < day and (known.weekday() >= 5) == weekend)
     return [history[known] for known in days[-COMPARABLE_DAYS:]]
 
 
 def threshold_of(false_alarms: int, true_alarms: int) -> Fraction:
-    """The z from which an alert is sent: one step of half the default per unanswered false alarm, at most doubled.
+    """Return the z from which an alert is sent: half the default more per uncompensated false alarm, at most doubled.
 
     >>> threshold_of(0, 0), threshold_of(1, 0), threshold_of(9, 0), threshold_of(1, 1)
     (Fraction(6, 1), Fraction(9, 1), Fraction(12, 1), Fraction(6, 1))
@@ -63,16 +63,16 @@ def threshold_of(false_alarms: int, true_alarms: int) -> Fraction:
 
 
 def least_impact(daily_budget: Fraction | None) -> Fraction:
-    """The smallest excess worth a message: 500, or 10 % of the day's budget where that is more."""
+    """Return the smallest excess worth a message: 500, or 10 % of the day's budget if that is more."""
     return LEAST_IMPACT if daily_budget is None else max(LEAST_IMPACT, SHARE_OF_DAILY_BUDGET * daily_budget)
 
 
 def judged(
     own: Sequence[Fraction], peers: Callable[[], Sequence[Fraction]], value: Fraction
 ) -> tuple[Score, str] | None:
-    """The score by the scope's own days, else (fewer than ten of them) by its peers'; None where neither suffices.
+    """Score a value by the scope's own days, else by its peers' (fewer than ten days of its own); None if neither suffices.
 
-    A scope that never spent before has no scale of its own: the peers decide then, too.
+    A scope that never spent before has no scale of its own: then, too, the peers decide.
     """
     for basis, series in (("own", lambda: own), ("peers", peers)):
         known = series()
@@ -84,5 +84,5 @@ def judged(
 
 
 def is_anomaly(found: Score, *, threshold: Fraction, impact: Fraction) -> bool:
-    """Whether both the score and the money are large enough."""
+    """Return True if both the score and the money are large enough."""
     return found.z is not None and found.z >= threshold and found.impact >= impact

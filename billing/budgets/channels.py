@@ -1,4 +1,4 @@
-"""Sending through Apprise: one message to one channel. An address is a secret, so nothing here ever logs or repeats it."""
+"""Delivery through Apprise: one message to one channel. An address is a secret, so this module never logs or repeats it."""
 
 import logging
 import warnings
@@ -13,6 +13,7 @@ from billing.budgets.models import Channel
 from billing.tenancy.people import has_left
 from metering.messages import Message, UserError
 
+# both can log the address of a request, which is a secret
 for _name in ("apprise", "urllib3"):
     logging.getLogger(_name).disabled = True
     logging.getLogger(_name).propagate = False
@@ -20,29 +21,30 @@ logging.getLogger("urllib3.connectionpool").disabled = True
 
 
 class ChannelError(UserError, RuntimeError):
-    """The channel did not take a message; the text names no address."""
+    """Error: the channel did not accept a message; the text names no address."""
 
     code = "channel"
 
 
 @cache
 def _apprise() -> Any:
-    """The library with its plugins, loaded when first needed: there are many, and they warn about old modules of Python."""
+    """Load Apprise with its plugins on first use: there are many, and they warn about deprecated modules of Python."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         import apprise
 
+        # loads the plugins, while warnings are off
         apprise.Apprise.instantiate("json://localhost")
     return apprise
 
 
 def is_address(url: str) -> bool:
-    """Whether Apprise knows how to send there."""
+    """Return True if Apprise can send to the address."""
     return _apprise().Apprise.instantiate(url, suppress_exceptions=True) is not None
 
 
 def send(channel: Channel, *, title: str, body: str, attachment: Path | None = None) -> None:
-    """Send, or raise ChannelError. Returns only after the other side took it. `attachment`: a file that goes with it."""
+    """Send a message, with a file as `attachment`, and return once the channel accepted it.  Raises ChannelError."""
     apprise = _apprise()
     postman = apprise.Apprise(asset=apprise.AppriseAsset(app_id="Suanpan", app_desc="Suanpan", secure_logging=True))
     if not postman.add(_address(channel)):

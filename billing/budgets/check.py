@@ -1,12 +1,12 @@
-"""May this request spend? A reservation is kept for it until its usage is in the ledger.
+"""Budget check of a request: may it spend? A reservation is kept for it until its usage is in the ledger.
 
-The counter of a budget is what the ledger has as spent (`spent`) plus what is reserved for requests that were let through
-and are not in the ledger yet. A request passes while that is below the limit and takes its own reservation in the same step,
+The counter of a budget is the spending in the ledger (`spent`) plus the reservations of requests that were allowed and
+are not in the ledger yet. A request passes while that is below the limit and takes its own reservation in the same step,
 so a burst passes the limit by at most one reservation, as long as each request costs no more than its own.
 
 A reservation ends when its record is in the ledger (it was named by the record's id), when it is released, or when its time
-is over. The counter of a budget that does not have the record yet, since the budget could not be summed, keeps it until it
-does. Until then it counts, also in part twice: the counter is never too low, at times a little too high.
+is over. A budget that could not be summed lacks the record; its counter keeps the reservation until it has the record.
+Until then both may count, so the counter is never too low, at times a little too high.
 """
 
 from collections.abc import Sequence
@@ -25,6 +25,7 @@ from pricing.money import round_to
 SECONDS: Final = 60
 NAMED_SECONDS: Final = 900
 MOST_SECONDS: Final = 3600
+# an ordinary request, if the gateway states no tokens
 ASSUMED_INPUT_TOKENS: Final = 8_000
 ASSUMED_OUTPUT_TOKENS: Final = 1_000
 PLACES: Final = 4
@@ -34,7 +35,7 @@ MOST_ROUTES: Final = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """One request of a gateway. `key` names its record in the ledger; tokens and amount make the reservation."""
+    """Request of a gateway. `key` names its record in the ledger; tokens and amount determine the reservation."""
 
     source: str
     consumer: str
@@ -48,7 +49,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a gateway gets. `budget` is the one that refuses, or the one with the least left; None where none applies."""
+    """Answer to a gateway. `budget`: the one that refuses, or the one with the least left; None if none applies."""
 
     allowed: bool
     reason: str
@@ -69,6 +70,7 @@ def check(
     if not route.budgets:
         return Answer(True, "no_budget", route.team)
     amount = _reservation_amount(reference, route, ask, now) if reserve else None
+    # without the key of a record only time ends the reservation, so it ends soon
     seconds = ask.seconds or (SECONDS if ask.key is None else NAMED_SECONDS)
     limits = [(line, _limit(line)) for line in route.budgets]
     taken = kept.take(limits, amount, seconds=min(seconds, MOST_SECONDS), key=ask.key)
@@ -79,6 +81,7 @@ def check(
     refused = [state for state in states if _is_capped(*state)]
     line, reserved = min(refused or states, key=lambda state: state[0].amount - state[0].spent - state[1])  # least left
     actions = _actions(line, reserved)
+    # a repeated question gets the same yes: its reservation counts already
     if taken.reservation is not None and not taken.is_new:
         return Answer(True, "within_budget", route.team, line, reserved, taken.reservation, actions)
     if refused:
@@ -99,7 +102,7 @@ def _actions(line: BudgetLine, reserved: Decimal) -> Sequence[Rung]:
 
 
 def _limit(line: BudgetLine) -> Decimal | None:
-    """What spent and reserved have to stay below; None where the ladder has no cap.
+    """Return the limit that spent plus reserved must stay below; None if the ladder has no cap.
 
     Exact in four places: an amount has two, and its percent two more.
     """
@@ -120,13 +123,14 @@ def _route(reference: Reference, ask: Ask, now: datetime) -> Route:
         team = None if owner is None else owner.team
         fitting = (line for line in reference.budgets if team and line.scope.covers_tokens(team, ask.consumer, ask.model))
         known = Route(team, tuple(fitting))
+        # consumer names come from callers: without a limit they would fill the memory
         if len(reference.routes) < MOST_ROUTES:
             reference.routes[key] = known
     return known
 
 
 def _reservation_amount(reference: Reference, route: Route, ask: Ask, now: datetime) -> Decimal | None:
-    """What the request asks for, what its budget states, or what it is estimated to cost; None where nothing is known."""
+    """Return the requested amount, the budget's stated one, or the estimated cost; None if none is known."""
     stated = next((line.reservation for line in route.budgets if line.reservation is not None), None)
     amount = ask.amount
     if amount is None:
@@ -139,9 +143,9 @@ def _states_tokens(ask: Ask) -> bool:
 
 
 def _estimate(reference: Reference, ask: Ask, now: datetime) -> Decimal | None:
-    """The request at list price, or of an ordinary request of the model; of an unknown model the dearest.
+    """Estimate a request at list price, by default as an ordinary one; without a model, as one of the dearest model.
 
-    None where nothing is priced: what a price is missing for is never guessed.
+    None if no price is known: a missing price is never guessed.
     """
     if _states_tokens(ask):
         return _cost(reference, ask, now)

@@ -1,8 +1,8 @@
-"""Commitments ahead: what bought hours change of a forecast at list price, and the contracted minimum of months to come.
+"""Commitments in forecasts: the change that bought hours make to a forecast at list price, and contracted minimums ahead.
 
-The close uses bought hours up first, at their own price, the rest is at list.
-The running month's lines say the whole commitment already, used and unused (`billing.rating`): until what is left of it is
-used up, further use adds nothing to what a team pays. A month to come adds its whole commitment, and its use is beyond it.
+The close uses bought hours up first, at their own price; the rest is at list.
+The running month's lines already contain the whole commitment, used and unused (`billing.rating`): until the rest of it is
+used up, further use adds nothing to a team's bill. A month to come adds its whole commitment, and its use is beyond it.
 """
 
 from collections import defaultdict
@@ -31,8 +31,8 @@ from pricing.rating import DIVISOR
 class Bought:
     """Hours of one commitment that one month has left, for use on local days in [first, until).
 
-    `price` of such an hour, and `list_price` of now, 0 where there is none; `to_come`: the month has not begun, nothing of
-    it is spent yet.
+    `price`: of such an hour; `list_price`: current, 0 if there is none; `to_come`: the month has not begun, nothing of it is
+    spent yet.
     """
 
     team: str
@@ -45,7 +45,7 @@ class Bought:
     to_come: bool
 
     def counts(self, scope: Scope) -> bool:
-        """Whether a scope pays for the hours that stay unused: their line has an accelerator and no place."""
+        """Return True if a scope pays for the hours that stay unused: their line has an accelerator and no place."""
         return _covers_unused(scope, self.team, self.accelerator)
 
 
@@ -54,9 +54,9 @@ def _covers_unused(scope: Scope, team: str, accelerator: str) -> bool:
 
 
 def contracted_ahead(scope: Scope, period: Interval, book: CommitmentBook, *, now: datetime, zone: str) -> Decimal:
-    """The contracted minimum of the months of `period` after that of `now`, used or not, as far as the scope covers it.
+    """Return the contracted minimum of the months of `period` after that of `now`, used or not, as far as `scope` covers it.
 
-    Of a commitment to 100 GPU-hours a month at 8.00, 1,600.00 in the first month of a quarter. As the line of unused hours
+    For a commitment to 100 GPU-hours a month at 8.00: 1,600.00 in a quarter's first month. Like the line of unused hours
     it has an accelerator and no place: a budget of one cluster or namespace has none of it. Rounded as that line is.
     """
     month, total = max(next_month(month_of(now, zone)), month_of(period.start, zone)), Decimal("0.00")
@@ -71,9 +71,9 @@ def contracted_ahead(scope: Scope, period: Interval, book: CommitmentBook, *, no
 def bought_ahead(
     until: datetime, reference_data: ReferenceData, teams: Collection[str], *, now: datetime, zone: str
 ) -> list[Bought]:
-    """What is left of every commitment of some teams in the months from that of `now` to `until`, in the order of time.
+    """Return the hours left of every commitment of some teams in the months from that of `now` to `until`, in time order.
 
-    The running month's usage is read only where one of them has a commitment in it.
+    The running month's usage is read only if one of the teams has a commitment in it.
     """
     reference_data = replace(
         reference_data,
@@ -96,16 +96,17 @@ def bought_ahead(
 
 
 def _left(reference_data: ReferenceData, window: Interval, month: str) -> Mapping[str, Decimal]:
-    """Device-microseconds by commitment that a close of the running month now would bill as unused."""
+    """Return the device-microseconds by commitment that a close of the running month now would bill as unused."""
     part = Slice.of(reference_data, window, month, EpochFilter())
     return {item.commitment.name: item.device_us for item in cover_of(part, reference_data).unused}
 
 
 @dataclass(frozen=True, slots=True)
 class _Use:
-    """What is expected of one accelerator of one team on the remaining days, at the list price of now: by the team, and of
-    that by the scope; with the hours that pay for it, in the order in which they do. `dearer`: its price of a day as a
-    multiple of that of now, where it differs.
+    """Expected use of one accelerator by one team on the remaining days, at current list price.
+
+    `team`: of the whole team, `scope`: of the scope, by day. `bought`: hours that pay for it, in the order of their use.
+    `dearer`: price of a day as a multiple of the current price, where it differs.
     """
 
     days: list[date]
@@ -115,7 +116,7 @@ class _Use:
     dearer: Mapping[date, Fraction]
 
     def change(self, share: Fraction, scope: Scope) -> Fraction:
-        """What bought hours change where so much of the expected use comes."""
+        """Return the change in cost that bought hours make if `share` of the expected use comes."""
         left = [item.hours for item in self.bought]
         change = sum((item.hours * item.price for item in self.bought if item.to_come and item.counts(scope)), Fraction(0))
         for day, of_team, of_scope in zip(self.days, self.team, self.scope, strict=True):
@@ -125,8 +126,10 @@ class _Use:
                     used = min(expected / item.list_price, left[number])
                     left[number] -= used
                     expected -= used * item.list_price
+                    # a scope takes the bought hours in proportion to its part of the team's use
                     own = used * of_scope / of_team
                     change -= own * item.list_price * self.dearer.get(day, Fraction(1))
+                    # a scope that counts unused hours has paid for these already
                     change += Fraction(0) if item.counts(scope) else own * item.price
         return change
 
@@ -135,13 +138,13 @@ def as_billed(
     answer: Forecast, progress: Progress, scope: Scope, bought: Iterable[Bought], past: Past, jobs: Iterable[Running],
     by_day: Callable[[list[Running]], Mapping[date, Fraction]], dearer: Callable[[str], Mapping[date, Fraction]],
 ) -> Forecast:  # fmt: skip
-    """A forecast of a scope at list price, as the close will bill its period.
+    """Convert a forecast of a scope at list price to what the close will bill.
 
     Of 124 hours at 10.00 expected in a month of which 100 are bought at 8.00 and 40 are used, 60 hours of the 84 to come
     cost nothing more: the forecast at list price, 1240.00, becomes 640.00, beside 400.00 of bought hours that are in what is
     spent and in no list price. A scope of one namespace has no unused hours: it pays 8.00 for each of the 60.
 
-    `jobs`: those that run, of all teams; `by_day`: what some of them are expected to cost on each day; `dearer`: as in
+    `jobs`: those that run, of all teams; `by_day`: expected cost of some of them on each day; `dearer`: as in
     Progress, of whole devices of an accelerator.
     """
     running, uses, groups = list(jobs), list[_Use](), defaultdict[tuple[str, str], list[Bought]](list)
@@ -170,9 +173,9 @@ def as_billed(
 def _expected(
     method: str, progress: Progress, use: Mapping[date, Fraction], encumbered: Mapping[date, Fraction]
 ) -> list[Fraction]:
-    """A part of a scope's spending on each remaining day by the method of the whole, at the prices of now.
+    """Return a part of a scope's spending on each remaining day by the method of the whole, at current prices.
 
-    A part for which the method has too little data goes on at its mean rate.
+    A part for which the method has too little data continues at its mean rate.
     """
     today = progress.start + int(progress.elapsed) * DAY
     spent = sum((amount for day, amount in use.items() if progress.start <= day <= today), Fraction(0))

@@ -1,7 +1,7 @@
-"""What running jobs will cost beyond what is spent already, as a close would bill it.
+"""Encumbrance: cost of running jobs beyond what is spent already, as a close would bill it.
 
 A team that has bought hours pays for them used or not: the lines of its month contain them all, and a job that uses some up
-turns unused hours into used ones. What it adds is what the close would bill with it, less what it would bill without it.
+turns unused hours into used ones. A job adds what the close would bill with it, less what it would bill without it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -28,7 +28,7 @@ from pricing.rating import DIVISOR, GpuUsage
 
 
 class Encumbrance:
-    """The jobs that run now, by team, and what each scope will pay for them; a month is read once."""
+    """Expected cost of running jobs for each scope; each month is read once."""
 
     def __init__(self, jobs: Mapping[str, list[Running]], zone: str) -> None:
         buyers = {one.team for one in commitment_book().commitments}
@@ -39,11 +39,11 @@ class Encumbrance:
         self._faults: dict[str, str] = {}
 
     def of(self, scope: Scope, period: BudgetPeriod) -> Fraction:
-        """What the jobs are expected to cost a scope in a period, not rounded.
+        """Return the expected cost of the jobs for a scope in a period, not rounded.
 
-        Those of teams without commitments at the price of now. Of teams with commitments at the prices of their time:
-        nothing for hours that were bought, where the scope counts these used or not; in a budget of one cluster or
-        namespace, which has none of the unused ones, their price.  Raises TeamRatingError.
+        Jobs of teams without commitments count at the current price. Those of teams with commitments count at the prices of
+        their time: zero for bought hours, if the scope includes these used or not; their price in a budget of a cluster or
+        namespace, which includes no unused hours.  Raises TeamRatingError.
         """
         total = sum((job.cost_in(period.window) for job in covered(self._at_list, scope)), Fraction(0))
         if not self._buying:
@@ -63,19 +63,20 @@ class Encumbrance:
         return self._months[month]
 
     def _lines(self, month: str) -> Iterable[Spent]:
-        """What a close would bill of a month with the jobs and, negative, what it would bill without them."""
+        """Return the lines that a close of the month would bill with the jobs, and negated those without them."""
         part = Slice.of(self._reference_data, billing_month(month, self._zone), month, EpochFilter())
         ahead = [usage for jobs in self._buying.values() for job in jobs for usage in self._ahead(job, part)]
         if not ahead:
             return []
         if BillingPeriod.objects.filter(month=month).exclude(status=BillingPeriod.Status.OPEN).exists():
-            late = replace(part, devices=(), tokens=(), ahead=ahead)  # of a month that is cut off: at list price
+            late = replace(part, devices=(), tokens=(), ahead=ahead)  # a month that is cut off: at list price
             return [_spent(item) for item in listed_usage(late, self._reference_data, Grain.LINE)]
         teams = {usage.team for usage in ahead}
         names = NamesByTeam(self._reference_data).namespaces(teams)
         reading = Reading(teams, names, kinds=frozenset({"gpu", COMMITMENT}))
         return [
             _spent(item, sign)
+            # billed with the jobs, less billed without them: commitments make the two depend on each other
             for sign, expected in ((1, ahead), (-1, ()))
             for item in rated_usage(
                 replace(part, ahead=expected), self._reference_data, Grain.LINE, reading, faults=self._faults
@@ -83,7 +84,7 @@ class Encumbrance:
         ]
 
     def _ahead(self, job: Running, part: Slice) -> Iterable[GpuUsage]:
-        """The usage that a job is expected to add from when it was last seen on, cut and owned as in a close."""
+        """Yield the usage that a job is expected to add after its last report, cut and owned as in a close."""
         for piece in part.devices:
             time = job.ahead.overlap(piece) if job.ahead else None
             owner = self._reference_data.namespaces.owner(job.cluster, job.namespace, piece.start)

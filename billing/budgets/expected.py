@@ -1,4 +1,4 @@
-"""Where a period will end for a scope: the forecast of every budget, and of a running month for any scope."""
+"""Expected total of a period for a scope: the forecast of every budget, and of a running month for any scope."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -26,9 +26,9 @@ from pricing.money import round_amount
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """The expected total of a period; p10 and p90 None where the past is too short for a band.
+    """Expected total of a period; p10 and p90 are None where the past is too short for a band.
 
-    withheld: why there is none: `silent`, `early`, `uncounted`, `history`, `failed` or `passed`; p50 is None then.
+    withheld: reason for no forecast: `silent`, `early`, `uncounted`, `history`, `failed` or `passed`; p50 is None then.
     errors, windows: as in Forecast.
     """
 
@@ -43,10 +43,10 @@ class Expected:
 
 @dataclass(frozen=True)
 class Outlook:
-    """What the forecasts of an instant are made from, each part read when it is first needed.
+    """Inputs of the forecasts of an instant, each read when it is first needed.
 
     `until`: when the last period ends. `buyers`: teams that may have commitments. `prices`: published ones to come.
-    `reference_data`: owners and prices; without, those of now.
+    `reference_data`: owners and prices; by default the current ones.
     """
 
     now: datetime
@@ -58,7 +58,7 @@ class Outlook:
 
     @cached_property
     def past(self) -> Past:
-        """The stored days, and today so far."""
+        """Return the stored days, and today so far."""
         return past_until(self.now, self.zone)
 
     @cached_property
@@ -67,7 +67,7 @@ class Outlook:
 
     @cached_property
     def _bought(self) -> tuple[list[Bought], Mapping[str, str]]:
-        """What is left of the commitments of `buyers`, and the teams for which that cannot be said, with what was raised."""
+        """Return what is left of the commitments of `buyers`, and the error of each team for which it cannot be computed."""
         if not self.buyers:
             return [], {}
         known = self.reference_data or reference_data_known(last_close_seq() + 1)
@@ -81,7 +81,7 @@ class Outlook:
             return of(set(self.buyers) - error.problems.keys()), error.problems
 
     def bought(self, scope: Scope, until: date) -> list[Bought]:
-        """What teams of the scope have left before that day.  Raises TeamRatingError."""
+        """Return the bought hours that teams of the scope have left before that day.  Raises TeamRatingError."""
         bought, problems = self._bought
         if unknown := {team: problems[team] for team in problems.keys() & scope.teams}:
             raise TeamRatingError(unknown)
@@ -89,14 +89,14 @@ class Outlook:
 
     @cached_property
     def counted(self) -> date | None:
-        """Through which day the stored past is complete; None before the first count."""
+        """Return the last day up to which the stored past is complete; None before the first count."""
         return CountedDays.objects.values_list("through", flat=True).first()
 
     def of(self, scope: Scope, window: Interval, spent: Decimal, *, silent: bool) -> Expected:
-        """The forecast of a scope in the window, which contains `now`, by the method that erred least.
+        """Forecast a scope in the window, which contains `now`, by the method that erred least.
 
-        `spent` is what the window costs so far; what of it is no regular usage (adjustments, corrections) does not go on.
-        `silent`: whether somebody who reports usage of the scope is silent.  Raises TeamRatingError.
+        `spent`: cost of the window so far; its irregular part (adjustments, corrections) is not extrapolated.
+        `silent`: a reporter of usage of the scope is silent.  Raises TeamRatingError.
         """
         start, days, elapsed = progress_of(window.start, window.end, self.now, self.zone)
         yesterday = day_of(self.now, self.zone) - DAY
@@ -122,9 +122,9 @@ class Outlook:
 def expected_of(
     scope: Scope, window: Interval, spent: Decimal, now: datetime, zone: str, reference_data: ReferenceData, *, silent: bool
 ) -> Expected | None:
-    """The forecast of a scope in the window that contains `now`; None outside it.
+    """Forecast a scope in the window that contains `now`; None outside it.
 
-    Where a budget is about just that, its forecast, so that all pages say the same; else one as of `now`.
+    A budget of exactly that scope gives its stored forecast, so that all pages agree; else one is made as of `now`.
     """
     if not window.start <= now < window.end:
         return None
@@ -135,19 +135,20 @@ def expected_of(
 
 
 def _of_budget(scope: Scope, window: Interval, spent: Decimal, now: datetime) -> Expected | None:
-    """The forecast of a budget of just this scope and window; None without one, and where it is not of now any more."""
+    """Return the forecast of a budget of just this scope and window; None without one, and if it is outdated."""
     patterns = {f"budget__{name}": getattr(scope, name) for name in SCOPE_FIELDS}
     lately = {"forecast_at__gt": now - FORECAST_LATE, "as_of__gt": now - FORECAST_LATE, "silent_since": None}
     made = BudgetStatus.objects.filter(start=window.start, end=window.end, **lately, **patterns)
     tree, groups = team_tree(), set(Team.objects.filter(is_group=True).values_list("code", flat=True))
     for standing in made.select_related("budget__team").order_by("-forecast_at", "pk"):
         if scope_of(standing.budget, tree).teams - groups == scope.teams:
+            # a forecast below what is spent by now is outdated, whatever its time
             return None if (standing.forecast_p50 or spent) < max(spent, standing.spent) else expected_by(standing)
     return None
 
 
 def expected_by(standing: BudgetStatus) -> Expected:
-    """The forecast that is stored of a budget; none while metering is silent, and once more was spent than it foretold."""
+    """Return a budget's stored forecast; none while metering is silent, or once spending exceeds it."""
     if standing.silent_since is not None:
         return Expected(withheld="silent")
     if standing.forecast_p50 is None:
@@ -162,7 +163,7 @@ def expected_by(standing: BudgetStatus) -> Expected:
 
 
 def progress_of(start: datetime, end: datetime, now: datetime, zone: str) -> tuple[date, int, Fraction]:
-    """First local day, how many local days, and how many of them have passed, the part of today included."""
+    """Return the first local day, the number of local days, and how many have passed, the part of today included."""
     first, last, today = (day_of(at, zone) for at in (start, end, now))
     midnight, tomorrow = (midnight_of(day, zone) for day in (today, today + DAY))
     so_far = Fraction(Interval(midnight, now).microseconds, Interval(midnight, tomorrow).microseconds)
@@ -170,7 +171,7 @@ def progress_of(start: datetime, end: datetime, now: datetime, zone: str) -> tup
 
 
 def encumbered_by_day(jobs: list[Running], now: datetime, end: datetime, zone: str) -> Mapping[date, Fraction]:
-    """What running jobs are expected to cost on each remaining local day of the period; what began stays with today."""
+    """Return the expected cost of running jobs on each remaining local day of the period; today counts from now on."""
     costs = {
         day_of(day.start, zone): sum((job.cost_in(day) for job in jobs), Fraction(0))
         for day in local_days(now, end, zone)

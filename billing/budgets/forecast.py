@@ -1,8 +1,8 @@
-"""PURE: where a period's spending will end, by several methods, the one with the smallest back-tested error first.
+"""PURE: forecast of a period's spending by several methods, the one with the smallest back-tested error first.
 
 Amounts are exact rationals of the billing currency per local day. A *history* holds every complete day of the scope, also
-those without spending. Methods are compared on windows as long as the period, at the same day of the window as now; the
-band comes from how the chosen method erred there. A method that lacks data answers None: unknown is not zero.
+days without spending. Methods are compared on windows as long as the period, at the same day of the window as now; the
+band comes from the errors of the chosen method there. A method that lacks data returns None: unknown is not zero.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,7 +14,7 @@ from typing import Final
 
 DAY: Final = timedelta(days=1)
 FEWEST_DAYS: Final = 3
-"""Before so many days of a period have passed nothing is forecast (OCI withholds its forecast likewise)."""
+"""Number of days of a period that must pass before it is forecast (OCI withholds its forecast likewise)."""
 TRAINING_DAYS: Final = 56
 WEEKDAYS_NEED: Final = 14
 TREND_DAYS: Final = 28
@@ -27,10 +27,10 @@ History = Mapping[date, Fraction]
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a period has come: `spent` in its first `elapsed` of `days` days; it began on `start`.
+    """Progress of a period: `spent` in its first `elapsed` of `days` days; it began on `start`.
 
-    `encumbered` is what running jobs are expected to cost per remaining day, today's rest included. `dearer` is what a
-    remaining day costs as a multiple of the same day at the prices of now, where published prices change.
+    `encumbered`: expected cost of running jobs per remaining day, today's rest included. `dearer`: cost of a remaining
+    day as a multiple of the same day at current prices, where published prices change.
     """
 
     start: date
@@ -41,7 +41,7 @@ class Progress:
     dearer: Mapping[date, Fraction] = field(default_factory=dict)
 
     def end_at(self, usual: Callable[[date], Fraction]) -> Fraction:
-        """What is spent, and for each remaining day what is usual or, if more, what running jobs cost, at its prices."""
+        """Return `spent` plus, for each remaining day, the usual cost or, if more, that of running jobs, at its prices."""
         end = self.spent
         for day, left in self.rest():
             cost = max(left * usual(day), self.encumbered.get(day, Fraction(0)))
@@ -49,7 +49,7 @@ class Progress:
         return end
 
     def rest(self) -> Iterable[tuple[date, Fraction]]:
-        """Each remaining day with the part of it that is left, in (0, 1]."""
+        """Yield each remaining day with the part of it that is left, in (0, 1]."""
         whole = int(self.elapsed)
         for number in range(whole, self.days):
             left = Fraction(whole + 1) - self.elapsed if number == whole else Fraction(1)
@@ -60,7 +60,7 @@ Method = Callable[[Progress, History], Fraction | None]
 
 
 def line(progress: Progress, history: History) -> Fraction | None:
-    """F-1: spending goes on at the mean rate of the period so far, at the prices of each day.
+    """Forecast F-1: spending continues at the mean rate of the period so far, at the prices of each day.
 
     >>> line(Progress(date(2026, 10, 1), 31, Fraction(9), Fraction(42000)), {})
     Fraction(434000, 3)
@@ -72,7 +72,7 @@ def line(progress: Progress, history: History) -> Fraction | None:
 
 
 def weekday(progress: Progress, history: History) -> Fraction | None:
-    """F-2: actual + for each remaining day the median of its weekday, but at least what running jobs will cost."""
+    """Forecast F-2: actual + for each remaining day the median of its weekday, but at least what running jobs will cost."""
     past = _latest(history, progress.start + int(progress.elapsed) * DAY, TRAINING_DAYS)
     if len(past) < WEEKDAYS_NEED:
         return None
@@ -82,7 +82,7 @@ def weekday(progress: Progress, history: History) -> Fraction | None:
 
 
 def mean_of_last(days: int, *, needs: int) -> Method:
-    """Actual + the mean of the last complete days for each remaining day, at least what running jobs will cost."""
+    """Return a method: actual + the mean of the last complete days per remaining day, at least the cost of running jobs."""
 
     def method(progress: Progress, history: History) -> Fraction | None:
         past = _latest(history, progress.start + int(progress.elapsed) * DAY, days)
@@ -99,7 +99,7 @@ pace = mean_of_last(3, needs=3)
 
 
 def trend(progress: Progress, history: History) -> Fraction | None:
-    """Actual + a straight line through the last four weeks, continued, never below zero.
+    """Forecast actual + a straight line through the last four weeks, continued, never below zero.
 
     Slope and level are medians over all pairs of days (Theil and Sen), so that a few wild days bend nothing.
 
@@ -108,7 +108,7 @@ def trend(progress: Progress, history: History) -> Fraction | None:
     Fraction(150, 1)
     """
     before = progress.start + int(progress.elapsed) * DAY
-    past = [float(amount) for _, amount in _latest(history, before, TREND_DAYS)]  # an estimate: no money is made of it
+    past = [float(amount) for _, amount in _latest(history, before, TREND_DAYS)]  # floats suffice for an estimate
     if len(past) < TREND_DAYS:
         return None
     count = len(past)
@@ -120,12 +120,12 @@ def trend(progress: Progress, history: History) -> Fraction | None:
 
 
 METHODS: Final[dict[str, Method]] = {"weekday": weekday, "recent": recent, "pace": pace, "trend": trend, "line": line}
-"""By name; among equals the earlier one is chosen."""
+"""Methods by name; among equal errors the earlier one is chosen."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One back-test: what a method forecast on that day of a past window, what came, and what was spent until then."""
+    """Back-test of a method in a past window: its forecast on that day, the actual total, and what was spent until then."""
 
     forecast: Fraction
     actual: Fraction
@@ -134,7 +134,7 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """The end of the period: `p50` is that of the method, and the band of 8 in 10 where enough windows lie behind us.
+    """Forecast total of the period: `p50` by the method, and a band of 8 in 10 if there are enough past windows.
 
     `errors` is the back-tested error per method, Σ|forecast - actual| / Σ actual, over `windows` past windows.
     """
@@ -148,10 +148,10 @@ class Forecast:
 
 
 def withheld(elapsed: Fraction, yesterday: date, *, silent: bool, counted: date | None) -> str:
-    """Why nothing may be forecast: `silent`, `early`, `uncounted`, or empty where it may.
+    """Return why no forecast may be made: `silent`, `early`, `uncounted`, or empty if it may.
 
-    silent: somebody who reports usage of the scope is silent. counted: through which day the past is stored; a period of
-    which days are missing in it would look as if hardly anything went on.
+    silent: a reporter of the scope's usage is silent. counted: last day of the stored past; a period with
+    days missing from it would look as if hardly anything was used.
 
     >>> withheld(Fraction(22), date(2026, 11, 22), silent=False, counted=date(2026, 11, 21))
     'uncounted'
@@ -164,9 +164,9 @@ def withheld(elapsed: Fraction, yesterday: date, *, silent: bool, counted: date 
 
 
 def forecast(progress: Progress, history: History) -> Forecast | None:
-    """The forecast of the method that erred least; None before three days, or where no method has data.
+    """Return the forecast of the method that erred least; None before three days, or if no method has data.
 
-    Also None where spending began less than three days ago: the mean of the period would take the days before for usual.
+    Also None if spending began less than three days ago: the mean of the period would treat the days before as usual.
     """
     if progress.elapsed < FEWEST_DAYS or 0 < len(history) < FEWEST_DAYS:
         return None
@@ -178,15 +178,15 @@ def forecast(progress: Progress, history: History) -> Forecast | None:
     order = list(METHODS)
     chosen = min(answers, key=lambda name: (name not in errors, errors.get(name, Fraction(0)), order.index(name)))
     if not errors:
-        chosen = "line"  # nothing was back-tested: the plain line, which needs no past
+        chosen = "line"  # no back-test: the plain line needs no past
     band = _band(progress.spent, answers[chosen], trials[chosen])
     return Forecast(chosen, answers[chosen], *band, errors, len(trials[chosen]))
 
 
 def back_test(history: History, *, days: int, at_day: int) -> dict[str, list[Trial]]:
-    """Every method on windows of `days` days that lie wholly in the history, asked after `at_day` days of each.
+    """Run every method on windows of `days` days that lie wholly in the history, after `at_day` days of each.
 
-    A window is judged only where every method had data, so that all are measured by the same yardstick.
+    A window is judged only if every method had data, so that all are measured by the same yardstick.
     """
     trials: dict[str, list[Trial]] = {name: [] for name in METHODS}
     if not history or not 0 < at_day < days:
@@ -203,7 +203,7 @@ def back_test(history: History, *, days: int, at_day: int) -> dict[str, list[Tri
 
 
 def error_of(trials: Sequence[Trial]) -> Fraction | None:
-    """Σ|forecast - actual| / Σ actual; None without trials or where nothing was spent."""
+    """Return Σ|forecast - actual| / Σ actual; None without trials or if nothing was spent."""
     actual = sum((trial.actual for trial in trials), Fraction(0))
     return sum((abs(trial.forecast - trial.actual) for trial in trials), Fraction(0)) / actual if actual > 0 else None
 
@@ -211,7 +211,7 @@ def error_of(trials: Sequence[Trial]) -> Fraction | None:
 def _band(
     spent: Fraction, answer: Fraction, trials: Sequence[Trial]
 ) -> tuple[Fraction | None, Fraction | None]:
-    """p10 and p90: the rest of the period times how the method's rest related to what came; p50 lies between them."""
+    """Return p10 and p90: the remaining cost times the ratios of actual to forecast remainders; p50 lies between them."""
     ratios = [
         (trial.actual - trial.spent) / (trial.forecast - trial.spent) for trial in trials if trial.forecast > trial.spent
     ]
@@ -231,6 +231,6 @@ def _window_starts(history: History, days: int) -> list[date]:
 
 
 def _latest(history: History, before: date, days: int) -> list[tuple[date, Fraction]]:
-    """The complete days of the last `days` before a day."""
+    """Return the complete days among the last `days` before a day."""
     wanted = (before - number * DAY for number in range(days, 0, -1))
     return [(day, history[day]) for day in wanted if day in history]

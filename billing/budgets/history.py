@@ -14,20 +14,20 @@ from billing.budgets.spending import Spent, spent_in
 from metering.intervals import Interval, day_of, midnight_of
 
 REMEMBERED_DAYS = 240
-"""Windows of 92 days over three months, and eight weeks before them to learn weekdays from."""
+"""Days read from the stored past: back-test windows of 92 days over three months, and eight weeks to learn weekdays."""
 COMPARED_DAYS = 56
-"""Fourteen weekend days are seven weeks; one more for days that are left out."""
+"""Days compared: fourteen weekend days are seven weeks; one more week replaces days that are left out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """The stored days up to `last`, the last complete one, and what today brought until the instant of asking."""
+    """Stored days up to `last`, the last complete one, and the spending of today so far."""
 
     last: date
     today: list[Spent]
 
     def of_scope(self, scope: Scope) -> dict[date, Fraction]:
-        """Spending per day since the scope first spent; days without any are zero."""
+        """Return the spending per day since the scope first spent; days without any are zero."""
         remembered = Q(day__gte=self.last - REMEMBERED_DAYS * DAY, day__lte=self.last, team__in=scope.teams)
         if scope.is_everything:
             summed = DailyTeamSpend.objects.filter(remembered).values_list("day").annotate(Sum("amount"))
@@ -42,11 +42,11 @@ class Past:
         return filled(sums, self.last)
 
     def today_of(self, scope: Scope) -> Fraction:
-        """Spending of today so far."""
+        """Return the spending of today so far."""
         return sum((item.amount for item in self.today if scope.covers(item)), Fraction(0))
 
     def of_devices(self, scope: Scope, team: str, accelerator: str) -> dict[date, Fraction]:
-        """What a team spent on whole devices of an accelerator, as far as the scope covers it; with today so far."""
+        """Return a team's spending on whole devices of an accelerator, as far as the scope covers it; with today so far."""
         remembered = Q(day__gte=self.last - REMEMBERED_DAYS * DAY, day__lte=self.last)
         rows = DailySpend.objects.filter(remembered, team=team, kind="gpu", sku=accelerator)
         days, today = self._covered(rows, scope), self.last + DAY
@@ -56,7 +56,7 @@ class Past:
         return days
 
     def by_sku(self) -> dict[tuple[str, str, str], dict[date, Fraction]]:
-        """Spending per day of each (team, kind, SKU) of the last weeks, filled with zeros since its first day there."""
+        """Return the recent spending per day of each (team, kind, SKU), filled with zeros since its first day there."""
         sums: dict[tuple[str, str, str], dict[date, Fraction]] = defaultdict(dict)
         rows = DailySpend.objects.filter(day__gt=self.last - COMPARED_DAYS * DAY, day__lte=self.last)
         for team, kind, sku, day, amount in rows.values_list("team", "kind", "sku", "day").annotate(Sum("amount")):
@@ -65,7 +65,7 @@ class Past:
 
 
 def filled(sums: dict[date, Fraction], last: date) -> dict[date, Fraction]:
-    """The days from the first with spending to `last`, none left out."""
+    """Return every day from the first with spending to `last`."""
     first = min((day for day, amount in sums.items() if amount), default=None)
     if first is None:
         return {}
@@ -74,7 +74,7 @@ def filled(sums: dict[date, Fraction], last: date) -> dict[date, Fraction]:
 
 
 def past_until(now: datetime, zone: str) -> Past:
-    """The past as of now, at list price."""
+    """Read the past as of now, at list price."""
     today = day_of(now, zone)
     midnight = midnight_of(today, zone)
     return Past(today - DAY, spent_in([Interval(midnight, now)] if midnight < now else []))

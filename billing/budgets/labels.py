@@ -1,4 +1,4 @@
-"""What pages and alerts call the periods, alerts, forecasts and actions of budgets."""
+"""Display names of periods, alerts, forecasts and actions of budgets."""
 
 from typing import Final
 

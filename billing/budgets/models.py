@@ -1,4 +1,4 @@
-"""Budgets: how much a team plans to spend on what, what came of it, and which alerts were sent when."""
+"""Budgets: planned amounts by scope, their status, and the alerts that were sent."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar, Final, Self
@@ -15,19 +15,19 @@ from pricing.number_text import amount_text
 
 LONGEST_PATTERN = 128
 MOST_DIGITS = 40
-"""Of sums: no number of records that are taken, at prices that are taken, adds up to more."""
+"""Digits of sums: no number of accepted records, at accepted prices, adds up to more."""
 SCOPE_FIELDS = ("cluster", "namespace", "consumer", "accelerator", "model")
 SPENT_LATE: Final = timedelta(minutes=5)
-"""Budgets are summed every minute: an older sum was not made again in time."""
+"""Age from which a sum is late: budgets are summed every minute."""
 FORECAST_LATE: Final = timedelta(minutes=30)
-"""They are forecast every quarter of an hour."""
+"""Age from which a forecast is late: budgets are forecast every quarter of an hour."""
 
 
 class Channel(models.Model):
-    """Where alerts go: an Apprise address, which is a secret, or a mail address sent through the mail set-up.
+    """Destination of alerts: an Apprise address, which is a secret, or a mail address sent through the mail set-up.
 
-    `team`: only budgets of this team may name it. `digest_at`: everything but what is urgent waits for that local time of
-    day. Between `quiet_from` and `quiet_until` (local) only what is urgent is sent. `language`: what its readers read; empty
+    `team`: only budgets of this team may name it. `digest_at`: everything but urgent alerts waits for that local time of
+    day. Between `quiet_from` and `quiet_until` (local) only urgent alerts are sent. `language`: of its readers; empty
     for the language of the installation.
     """
 
@@ -57,7 +57,7 @@ class Channel(models.Model):
 
 
 class Budget(models.Model):
-    """An amount per period for what a team, or every team below a group, spends within a scope.
+    """Amount per period for the spending of a team, or of every team below a group, within a scope.
 
     The scope is everything, or what matches all patterns given: `cluster` and `namespace` of devices, `consumer` of tokens,
     one `accelerator` (or slice) or one `model`. A new amount is a new `revision`, which arms every threshold again.
@@ -111,12 +111,12 @@ class Budget(models.Model):
 
     @property
     def is_whole_team(self) -> bool:
-        """Whether the budget is for everything that its team spends."""
+        """Return True if the budget covers everything that its team spends."""
         return not any(getattr(self, field) for field in SCOPE_FIELDS)
 
 
 class PlanAmount(models.Model):
-    """What a plan allows in one month."""
+    """Amount that a plan allows in one month."""
 
     budget = models.ForeignKey(Budget, on_delete=models.CASCADE, related_name="plan")
     month = models.CharField(max_length=7)
@@ -149,12 +149,12 @@ class BudgetAction(models.Model):
 
 
 class BudgetStatus(models.Model):
-    """The status of a budget in one of its periods: the counter that checks answer from, and the last forecast.
+    """Status of a budget in one of its periods: the counter from which checks are answered, and the last forecast.
 
-    `spent` is the sum of the rounded lines that a close would bill, so it equals preview and invoice. `encumbered` is
-    what running jobs are expected to cost until the period ends. `generation` orders refreshes: one that started
-    earlier never replaces a later one. `data_through`: through when the usage behind `spent` is complete.
-    `forecast_withheld`: why there is no forecast.
+    `spent` is the sum of the rounded lines that a close would bill, so it equals preview and invoice. `encumbered`: expected
+    cost of running jobs until the period ends. `generation` orders refreshes: one that started earlier never replaces a
+    later one. `data_through`: instant up to which the usage behind `spent` is complete. `forecast_withheld`: why there is no
+    forecast.
     """
 
     budget = models.ForeignKey(Budget, on_delete=models.CASCADE, related_name="standings")
@@ -185,17 +185,17 @@ class BudgetStatus(models.Model):
         return f"{self.budget} {self.period}"
 
     def spent_as_of(self, now: datetime) -> datetime | None:
-        """As of when the sum is, where it was not made again in time: then a reader has to see that; else None."""
+        """Return the instant of the sum if it is late, so that a reader must see it; else None."""
         return self.as_of if now - self.as_of > SPENT_LATE else None
 
     def forecast_as_of(self, now: datetime) -> datetime | None:
-        """The same of the forecast."""
+        """Return the instant of the forecast if it is late; else None."""
         made = self.forecast_at
         return made if made is not None and now - made > FORECAST_LATE else None
 
 
 class DailySpend(models.Model):
-    """What one line of usage cost on one local day at list price: the past that forecast and anomaly look at.
+    """Cost of one line of usage on one local day at list price: the past for forecasts and anomalies.
 
     Without efficiency adjustments and corrections, which are known later than the day; not what is billed.
     """
@@ -215,7 +215,7 @@ class DailySpend(models.Model):
 
 
 class DailyTeamSpend(models.Model):
-    """The stored past of one team on one day in one sum, of whole teams: eight months of an installation are many lines."""
+    """Sum of the stored past of one whole team on one day: eight months of an installation are many lines."""
 
     day = models.DateField()
     team = models.CharField(max_length=64)
@@ -226,9 +226,9 @@ class DailyTeamSpend(models.Model):
 
 
 class CountedDays(models.Model):
-    """Through which local day the stored past is complete: a day without spending leaves no row of its own.
+    """Last local day up to which the stored past is complete: a day without spending leaves no row of its own.
 
-    `judged`: through which day it was looked for anomalies.
+    `judged`: last day that was searched for anomalies.
     """
 
     through = models.DateField()
@@ -264,7 +264,7 @@ class CostAnomaly(models.Model):
 
 
 class Alert(models.Model):
-    """One alert, sent once. `cause` names it: the same cause never makes a second alert."""
+    """One alert, sent once. `cause` identifies it: the same cause never makes a second alert."""
 
     class Kind(models.TextChoices):
         THRESHOLD = "threshold", "threshold reached"
@@ -297,7 +297,7 @@ class Alert(models.Model):
 
 
 class Delivery(models.Model):
-    """One alert on its way to one channel; a channel that fails keeps it until it has taken it."""
+    """Delivery of one alert to one channel; after a failure it stays pending until the channel accepts it."""
 
     class Status(models.TextChoices):
         PENDING = "pending", "to be sent"
@@ -319,7 +319,7 @@ class Delivery(models.Model):
 
 
 class Mute(models.Model):
-    """Until then no alert of the team, or of one budget of it, is sent; what is muted is sent afterwards."""
+    """Pause of the alerts of a team, or of one of its budgets, until an instant; muted alerts are sent afterwards."""
 
     team = models.ForeignKey(Team, on_delete=models.CASCADE, related_name="mutes")
     budget = models.ForeignKey(Budget, null=True, blank=True, on_delete=models.CASCADE, related_name="mutes")
@@ -333,7 +333,7 @@ class Mute(models.Model):
 
 
 class CapOverrideProposal(Proposal):
-    """The decision on letting a budget pass its cap."""
+    """Proposal to let a budget pass its cap."""
 
     objects: ClassVar[OfKind[Self]] = OfKind("cap_override")
 
@@ -342,7 +342,7 @@ class CapOverrideProposal(Proposal):
 
 
 class BudgetChange(Proposal):
-    """That a budget which blocks allows more or ends early; `payload` has the budget, its terms, and the wish."""
+    """Proposal that a budget with a cap allows more or ends early; `payload` has the budget, its terms, and the wish."""
 
     objects: ClassVar[OfKind[Self]] = OfKind("budget_change")
 
@@ -354,19 +354,19 @@ class BudgetChange(Proposal):
 
     @property
     def after(self) -> dict[str, Any]:
-        """What is asked for, by the names of `before`."""
+        """Return the requested values, by the names of `before`."""
         wish = self.payload["wish"]
         return {name: wish[name] for name in self.before}
 
     @property
     def ends(self) -> list[datetime | None]:
-        """When the budget ends, and when it is to end."""
+        """Return the current and the requested end of the budget."""
         ends = (self.before["valid_until"], self.after["valid_until"])
         return [end and datetime.fromisoformat(end) for end in ends]
 
 
 class CapOverride(models.Model):
-    """Asked by one person and, once another approves it, in force `until` then: the cap is so much higher."""
+    """Raise of a budget's cap by `amount`, in force `until` an instant once a second person approves it."""
 
     budget = models.ForeignKey(Budget, on_delete=models.CASCADE, related_name="overrides")
     amount = models.DecimalField(max_digits=20, decimal_places=2, help_text="by which the cap is raised")
@@ -383,6 +383,6 @@ class CapOverride(models.Model):
 
     @property
     def terms(self) -> dict[str, str | int]:
-        """What is asked for, as its proposal keeps it."""
+        """Return the requested terms, as the proposal stores them."""
         until = self.until.astimezone(UTC).isoformat()
         return {"budget": self.budget_id, "amount": amount_text(self.amount), "until": until}

@@ -1,4 +1,4 @@
-"""What a budget check needs from the database beside the reservations, read again after a few seconds."""
+"""Reference data of budget checks: budgets, owners and prices, read from the database again after a few seconds."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -43,7 +43,7 @@ class BudgetLine:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Who pays for a consumer and which budgets watch over it."""
+    """Paying team of a consumer, and the budgets that apply."""
 
     team: str | None
     budgets: tuple[BudgetLine, ...]
@@ -51,7 +51,7 @@ class Route:
 
 @dataclass(frozen=True)
 class Reference:
-    """Budgets, owners and prices as of one instant; `routes` and `estimates` remember what was asked.
+    """Budgets, owners and prices as of one instant; `routes` and `estimates` cache earlier answers.
 
     `until`: when the first period of a budget ends. `teams`: each with all below it.
     """
@@ -67,12 +67,12 @@ class Reference:
     estimates: dict[str, Decimal | None] = field(default_factory=dict)
 
     def is_current(self, now: datetime, age: timedelta) -> bool:
-        """Whether it was read less than `age` ago, and no period of a budget has ended since."""
+        """Return True if the data are younger than `age`, and no period of a budget has ended since."""
         return self.as_of <= now < self.as_of + age and (self.until is None or now < self.until)
 
 
 def reference_read(now: datetime) -> Reference | None:
-    """Everything as of now; None before any set-up."""
+    """Read the reference data as of now; None before any set-up."""
     setup = BillingSetup.objects.first()
     if setup is None:
         return None
@@ -82,6 +82,7 @@ def reference_read(now: datetime) -> Reference | None:
 
 
 def counters_read(now: datetime) -> list[BudgetLine]:
+    """Read the budgets in force now, with their counters and raised caps."""
     tree, raises = team_tree(), cap_raises(now)
     standings = list(
         BudgetStatus.objects.filter(start__lte=now, end__gt=now)
@@ -101,7 +102,7 @@ def counters_read(now: datetime) -> list[BudgetLine]:
 
 
 def _not_summed(now: datetime, summed: Collection[int]) -> Iterator[BudgetStatus]:
-    """The budgets in force that were never summed in their period, as they were when it began: nothing was spent."""
+    """Yield a zero status for budgets in force that were never summed in their period."""
     others = Budget.objects.exclude(pk__in=summed).exclude(valid_from__gt=now).exclude(valid_until__lte=now)
     zone = billing_setup().zone
     for budget in others.select_related("team").prefetch_related("ladder", "plan"):
@@ -115,22 +116,23 @@ def _not_summed(now: datetime, summed: Collection[int]) -> Iterator[BudgetStatus
 
 
 class CurrentReference:
-    """The newest of a process: one thread reads the next one while others go by the last, until that is too old."""
+    """Newest reference data of a process: one thread reads the next while others use the last, until that is too old."""
 
     def __init__(self) -> None:
         self._reading = Lock()
         self._last: Reference | None = None
 
     def at(self, now: datetime) -> Reference | None:
-        """That of now; None before any set-up."""
+        """Return the reference data of now; None before any set-up."""
         last = self._last
         if last is not None and last.is_current(now, AGAIN_AFTER):
             return last
+        # data that are merely due still serve: only for data too old does a thread wait
         may_wait = last is None or not last.is_current(now, TOO_OLD_AFTER)
         if not self._reading.acquire(blocking=may_wait):
             return last
         try:
-            if self._last is last:  # nobody else read it meanwhile
+            if self._last is last:  # no other thread read it meanwhile
                 self._last = reference_read(now)
             return self._last
         finally:

@@ -1,7 +1,8 @@
-"""How much dearer the days to come are: price versions that are published already, applied to what was used lately.
+"""Published price changes ahead: cost of the days to come relative to now, from recent usage at the later prices.
 
-The usage of the last two weeks is rated twice, at the prices of now and at those of a version to come; the ratio for a
-scope is what its days cost from that version on. What has no price in the later list keeps that of now: never zero.
+The usage of the last two weeks is rated twice, at current prices and at those of a version to come; the ratio for a
+scope is the relative cost of its days from that version on. A SKU without a price in the later list keeps its current
+one: never zero.
 """
 
 from collections.abc import Mapping
@@ -24,7 +25,7 @@ ByTeam = Mapping[str, list[Spent]]
 
 @dataclass(frozen=True)
 class _Later:
-    """A published version to come: from when on, its prices, and what the usage of the last weeks costs at them."""
+    """A published version to come: its start, its prices, and the cost of recent usage at them."""
 
     begin: datetime
     card: RateCard
@@ -33,7 +34,7 @@ class _Later:
 
 @dataclass(frozen=True)
 class PricesAhead:
-    """The prices of now and what the usage of the last weeks costs at them, and the same of published versions to come."""
+    """Current prices and the cost of recent usage at them, and the same of published versions to come."""
 
     now: datetime
     zone: str
@@ -42,12 +43,12 @@ class PricesAhead:
     later: tuple[_Later, ...] = ()
 
     def dearer(self, scope: Scope, until: datetime) -> dict[date, Fraction]:
-        """Cost of each local day to come as a multiple of what it would be at the prices of now; only where it differs."""
+        """Return the cost of each local day to come as a multiple of its cost at current prices; only where it differs."""
         total = _sum(self.spent, scope)
         return self._by_day([(one, _sum(one.spent, scope) / total) for one in self.later] if total else [], until)
 
     def dearer_devices(self, accelerator: str, until: datetime) -> dict[date, Fraction]:
-        """The same of whole devices of an accelerator."""
+        """Return the price of whole devices of an accelerator on each day as a multiple of now; only where it differs."""
         price = self.card.list_price(accelerator, self.now)
         if not price:
             return {}
@@ -63,7 +64,7 @@ class PricesAhead:
 
 
 def prices_ahead(now: datetime, until: datetime, zone: str) -> PricesAhead:
-    """The published versions that begin between now and then; no usage is read where there is none."""
+    """Read the published versions that begin between `now` and `until`; without any, no usage is read."""
     published = rate_card()
     current = published.version_at(now)
     later = [version for version in published.versions if now < version.valid_from < until]
@@ -78,7 +79,7 @@ def prices_ahead(now: datetime, until: datetime, zone: str) -> PricesAhead:
 
 
 class _Always(CorrectedRateCard):
-    """The prices of a version at any time, and those of another card for what has none in it."""
+    """Rate card with the prices of one version at any time, and those of another card for whatever it lacks."""
 
     def __init__(self, version: PriceVersion, instead: RateCard | None = None) -> None:
         begin = datetime.min.replace(tzinfo=version.valid_from.tzinfo)
@@ -87,6 +88,7 @@ class _Always(CorrectedRateCard):
 
     def context_bounds(self, instant: datetime) -> dict[str, tuple[int, ...]]:
         priced = {model for model, _ in self.versions[0].tokens}
+        # a model is priced by one card only, with the buckets of that card
         others = {model: ends for model, ends in self._instead.context_bounds(instant).items() if model not in priced}
         return super().context_bounds(instant) | others
 
@@ -108,7 +110,7 @@ def _sum(spent: ByTeam, scope: Scope) -> Fraction:
 
 
 def _of_day(day: Interval, changes: list[tuple[datetime, Fraction]]) -> Fraction:
-    """The mean over the day, by time: a version may begin at any instant."""
+    """Return the mean ratio over the day, by time: a version may begin at any instant."""
     factors = [(day.start, Fraction(1)), *((max(at, day.start), ratio) for at, ratio in changes if at < day.end)]
     ends = [*(at for at, _ in factors[1:]), day.end]
     parts = [(end - at, ratio) for (at, ratio), end in zip(factors, ends, strict=True)]

@@ -1,7 +1,7 @@
-"""What requests that were let through may still cost, kept in Valkey for all processes until it is in the ledger.
+"""Reservations of allowed requests, kept in Valkey for all processes until their usage is in the ledger.
 
 `reservations.lua` checks and reserves in one step. Valkey may lose everything: then reservations are lost, which is at
-most what the requests of those moments cost, and counters come back from the ledger with the next question.
+most the cost of the requests of those moments, and counters come back from the ledger with the next question.
 """
 
 import logging
@@ -24,22 +24,23 @@ from redis.retry import Retry
 from billing.budgets.reference import BudgetLine
 
 PREFIX: Final = "suanpan:{budgets}:"
-"""The braces keep all keys in one slot of a cluster."""
+"""Prefix of all keys; the braces keep them in one slot of a cluster."""
 PLACES: Final = 4
 CENT: Final = Decimal("0.01")
 MOST_UNITS: Final = 2 * 10**18
-"""More of the ledger, or of one reservation, is not counted: so a counter of 64 bits never runs over. It is the limit of a
-budget without a cap, too."""
+"""Largest spending or reservation that is counted, so that a counter of 64 bits never overflows; also the limit of a
+budget without a cap.
+"""
 MOST_NAMES: Final = 5_000
 TIMEOUT_SECONDS: Final = 0.5
 AWAY_SECONDS: Final = 1.0
-"""How long nobody waits for a Valkey that did not answer."""
+"""Seconds for which requests fail at once after Valkey did not answer."""
 
 log = logging.getLogger(__name__)
 
 
 class ReservationsAwayError(Exception):
-    """Valkey does not answer, or takes nothing: nobody knows what is reserved."""
+    """Error: Valkey does not answer, or accepts nothing, so that reservations are unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ class Reservation:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """A counter as it was before the reservation: `spent` of the ledger as of an instant, `reserved` beside it."""
+    """A counter as it was before the reservation: `spent` of the ledger as of an instant, and `reserved`."""
 
     spent: Decimal
     reserved: Decimal
@@ -80,10 +81,11 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Reservations:
-    """All reservations of an installation. Every method may be called by any thread; raises ReservationsAwayError."""
+    """Reservations of an installation. Every method may be called by any thread; raises ReservationsAwayError."""
 
     def __init__(self, url: str, prefix: str = PREFIX) -> None:
         self._prefix, self._away_until = prefix, 0.0
+        # one retry, without a pause: a gateway waits for the answer
         self._client = redis.Redis.from_url(
             url, socket_timeout=TIMEOUT_SECONDS, socket_connect_timeout=TIMEOUT_SECONDS, retry=Retry(NoBackoff(), 1)
         )
@@ -113,19 +115,20 @@ class Reservations:
         return Taken(counters, made, answer.is_new)
 
     def release(self, identity: str) -> bool:
-        """End a reservation: its request came to nothing. False if there is none."""
+        """End the reservation of a request that was not made. False if there is none."""
         return bool(self._call("release", {"id": identity}))
 
     def waiting(self) -> list[bytes]:
-        """Keys of records to look for in the ledger, at most MOST_NAMES at a time, in turns."""
+        """Return keys of records to look for in the ledger, at most MOST_NAMES at a time, in turns."""
         return [bytes.fromhex(name.decode()) for name in self._call("waiting", {"most": MOST_NAMES})]
 
     def count(self, lines: Sequence[BudgetLine], *, landed: Sequence[bytes], since: int) -> None:
-        """Take over new counters. `landed`: keys of records that were in the ledger before a refresh above `since` began."""
+        """Set new counters. `landed`: keys of records that were in the ledger before a refresh above `since` began."""
         named = [key.hex() for key in landed]
         self._call("count", {"lines": [_line(line) for line in lines], "landed": named, "since": since})
 
     def _call(self, operation: str, arguments: dict[str, Any]) -> Any:
+        # otherwise every request would wait for the timeout while Valkey is away
         if monotonic() < self._away_until:
             raise ReservationsAwayError("Valkey did not answer a moment ago")
         try:
@@ -138,7 +141,7 @@ class Reservations:
 
 @cache
 def reservations() -> Reservations:
-    """Those of this installation.  Raises ReservationsAwayError where none are configured."""
+    """Return the reservations of this installation.  Raises ReservationsAwayError if none are configured."""
     if not settings.CACHE_URL:
         raise ReservationsAwayError("neither CACHE_URL nor a BROKER_URL of Valkey is set")
     return Reservations(settings.CACHE_URL)
@@ -152,7 +155,7 @@ def _line(line: BudgetLine) -> dict[str, Any]:
 
 
 def _units(amount: Decimal) -> int:
-    """Whole ten-thousandths, MOST_UNITS at most; every amount has at most that many places."""
+    """Convert to whole ten-thousandths, MOST_UNITS at most; every amount has at most that many places."""
     return max(-MOST_UNITS, min(int(amount.scaleb(PLACES)), MOST_UNITS))
 
 
@@ -161,7 +164,7 @@ def _limit(limit: Decimal | None) -> str:
 
 
 def _counted(line: BudgetLine, used: str, spent: str, as_of: str) -> Counted:
-    """The counter of a line; where that is as large as a counter gets, the line may say that more is spent."""
+    """Return the counter of a line; at the limit of a counter, the line's own, larger sum replaces it."""
     cost = Decimal(spent).scaleb(-PLACES).quantize(CENT)  # exact: the ledger has no smaller one
     reserved = Decimal(used).scaleb(-PLACES) - cost
     if abs(int(spent)) == MOST_UNITS:

@@ -1,4 +1,4 @@
-"""PURE: which usage a budget is about, and in which of its periods an instant lies."""
+"""PURE: scope of a budget, and the period of it that contains an instant."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from pricing.meters import TOKENS, line_kind
 
 
 class Spending(Protocol):
-    """What a scope is matched with: a line of an invoice, or a day's sum."""
+    """Spending that a scope is matched with: a line of an invoice, or a day's sum."""
 
     @property
     def team(self) -> str: ...
@@ -32,17 +32,17 @@ class Spending(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Scope(UsageScope):
-    """The teams that spend, and patterns of what they spend on."""
+    """Teams that spend, and patterns of what they spend on."""
 
     teams: frozenset[str]
 
     @property
     def is_everything(self) -> bool:
-        """Whether all that the teams spend counts."""
+        """Return True if all spending of the teams counts."""
         return not (self.cluster or self.namespace or self.consumer or self.accelerator or self.model)
 
     def covers(self, item: Spending) -> bool:
-        """Whether the spending counts. What a pattern asks for and the spending does not have, does not match."""
+        """Return True if the spending counts. A pattern for a field that the spending lacks does not match."""
         meter = line_kind(item.kind).meter
         return (
             item.team in self.teams
@@ -54,7 +54,7 @@ class Scope(UsageScope):
         )
 
     def covers_tokens(self, team: str, consumer: str, model: str) -> bool:
-        """Whether tokens of that consumer and model count; an unknown model (empty) counts where none is asked for."""
+        """Return True if tokens of that consumer and model count; an unknown model (empty) counts if none is required."""
         return (
             team in self.teams
             and self.has_tokens
@@ -65,7 +65,7 @@ class Scope(UsageScope):
 
 @dataclass(frozen=True, slots=True)
 class BudgetPeriod:
-    """One period of a budget: its label, its billing months, its bounds, and what it allows."""
+    """One period of a budget: its label, its billing months, its bounds, and its amount."""
 
     label: str
     months: tuple[str, ...]
@@ -76,8 +76,8 @@ class BudgetPeriod:
 def period_at(
     instant: datetime, *, kind: str, amount: Decimal, plan: Mapping[str, Decimal], zone: str, year_begins: int
 ) -> BudgetPeriod | None:
-    """The period of a budget that contains `instant`; None in a month that a plan leaves out. A quarter is one of the fiscal
-    year, which begins with the month `year_begins`.
+    """Return the period of a budget that contains `instant`; None in a month that a plan leaves out. A quarter is one of the
+    fiscal year, which begins with the month `year_begins`.
 
     >>> from datetime import UTC
     >>> quarter = {"kind": "quarter", "amount": Decimal(9), "plan": {}, "zone": "UTC"}

@@ -1,4 +1,4 @@
-"""Reads of budgets: which are in force with which period, their status, mutes and raised caps."""
+"""Reads of budgets: budgets in force with their period, their status, mutes and raised caps."""
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
@@ -19,7 +19,7 @@ from metering.intervals import MICROSECOND
 
 
 def team_tree() -> dict[str, frozenset[str]]:
-    """For every team and group its own code with those of all teams below it."""
+    """Return for every team and group its own code with those of all teams below it."""
     codes = dict(Team.objects.values_list("id", "code"))
     tree: dict[str, set[str]] = {code: set() for code in codes.values()}
     with connection.cursor() as cursor:
@@ -36,12 +36,12 @@ def scope_of(budget: Budget, tree: Mapping[str, frozenset[str]]) -> Scope:
 
 
 def ladder_of(budget: Budget) -> tuple[Rung, ...]:
-    """The budget's ladder, or the default: a no at the whole amount."""
+    """Return the budget's ladder, or the default: refusal at the whole amount."""
     return tuple(row.rung for row in budget.ladder.all()) or DEFAULT_LADDER
 
 
 def period_of(budget: Budget, instant: datetime, zone: str) -> BudgetPeriod | None:
-    """The budget's period that contains the instant, if the budget is in force then."""
+    """Return the budget's period that contains the instant, if the budget is in force then."""
     if (budget.valid_from and instant < budget.valid_from) or (budget.valid_until and budget.valid_until <= instant):
         return None
     plan = {row.month: row.amount for row in budget.plan.all()}
@@ -51,7 +51,7 @@ def period_of(budget: Budget, instant: datetime, zone: str) -> BudgetPeriod | No
 
 
 def budgets_with_periods(now: datetime, zone: str, *, past: bool) -> list[tuple[Budget, BudgetPeriod]]:
-    """Every budget with its period of now and, where `past`, the one before while any of its months is not closed."""
+    """Return every budget with its current period and, if `past`, the previous one while any of its months is not closed."""
     closed = set(BillingPeriod.objects.filter(status=BillingPeriod.Status.CLOSED).values_list("month", flat=True))
     found: list[tuple[Budget, BudgetPeriod]] = []
     for budget in Budget.objects.select_related("team").prefetch_related("plan", "ladder", "channels"):
@@ -72,7 +72,7 @@ def _before(budget: Budget, now: datetime, zone: str) -> BudgetPeriod | None:
 
 
 def monthly_amounts(teams: Iterable[Team], month: str, instant: datetime, zone: str) -> dict[int, Decimal]:
-    """What each team may spend in the month by its budget for everything, by team id."""
+    """Return each team's amount for the month, from its budget for everything, by team id."""
     kinds = (Budget.Period.MONTH, Budget.Period.PLAN)
     empty = Q(cluster="", namespace="", consumer="", accelerator="", model="")
     rows = Budget.objects.filter(empty, team__in=list(teams), period__in=kinds).order_by("-period").prefetch_related("plan")
@@ -85,16 +85,16 @@ def monthly_amounts(teams: Iterable[Team], month: str, instant: datetime, zone: 
 
 
 def status_now(budget: Budget, now: datetime) -> BudgetStatus | None:
-    """The stored status of the period that contains `now`; None before the first refresh."""
+    """Return the stored status of the period that contains `now`; None before the first refresh."""
     return budget.standings.filter(start__lte=now, end__gt=now).first()
 
 
 def active_mutes(now: datetime) -> QuerySet[Mute]:
-    """Mutes that hold back alerts now."""
+    """Return the mutes that hold back alerts now."""
     return Mute.objects.filter(since__lte=now, until__gt=now)
 
 
 def cap_raises(now: datetime) -> dict[int, Decimal]:
-    """By how much approved overrides raise the cap of each budget now, by budget id."""
+    """Return the amount by which approved overrides raise the cap of each budget now, by budget id."""
     rows = CapOverride.objects.filter(proposal__state=Proposal.State.APPROVED, until__gt=now).order_by()
     return {budget: amount for budget, amount in rows.values_list("budget").annotate(Sum("amount"))}

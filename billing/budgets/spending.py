@@ -1,4 +1,4 @@
-"""What was spent, by the code that bills: lines of a month, sums of days and windows, and what running jobs will cost.
+"""Spending, by the code that bills: lines of a month, sums of days and windows, and expected cost of running jobs.
 
 Lines of a closed month are those of its invoices; of an open month those that a close now would make. Their sum is the
 `spent` of every budget, so a budget, a preview and an invoice never differ. Days and windows are list prices of usage.
@@ -42,7 +42,7 @@ from pricing.rating import DIVISOR, LineKey
 
 OfTeam = TypeVar("OfTeam", bound=Spending)
 PLANNED_END = "suanpan.io/planned-end"
-"""A label of a job with the instant at which it plans to end, RFC 3339."""
+"""Label of a job with the instant at which it plans to end, RFC 3339."""
 NOTHING = Decimal(0)
 What = tuple[str, str, str, str, str, str, str]
 """Kind, team, cluster, namespace, consumer, accelerator and SKU."""
@@ -66,7 +66,7 @@ class Spent:
 
 @dataclass(frozen=True, slots=True)
 class MonthLines:
-    """The lines of one month; `preview` while it is not closed. What the teams `unrated` owe is unknown."""
+    """Lines of one month; `preview` while it is not closed. The amounts of the teams `unrated` are unknown."""
 
     lines: list[Spent]
     preview: bool
@@ -74,7 +74,7 @@ class MonthLines:
 
 
 def month_lines(month: str, zone: str) -> MonthLines:
-    """Every line that is or would be invoiced for the month; the platform's own use is nobody's spending."""
+    """Return every line that is or would be invoiced for the month; the platform's own use is nobody's spending."""
     period = BillingPeriod.objects.filter(month=month).first()
     if period is not None and period.status == BillingPeriod.Status.CLOSED:
         return MonthLines(_invoiced(period), preview=False)
@@ -89,11 +89,12 @@ def month_lines(month: str, zone: str) -> MonthLines:
 
 
 def _by_consumer(amounts: Mapping[LineKey, Fraction], own: Interval, zone: str, as_of: int) -> list[Spent]:
-    """What was spent on lines; one of all consumers of a team as what each of them spent."""
+    """Return the spending on lines; a gathered line is split into the spending of each consumer."""
     gathered = [key for key in amounts if is_gathered(key)]
     used = used_in_close(gathered, own, zone, as_of) if gathered else {}
     found: list[Spent] = []
     for key, amount in amounts.items():
+        # a line whose tokens are not found stays whole: its amount must not get lost
         parts = used.get(key) or {key.consumer: NOTHING + 1}
         whole = Fraction(sum(parts.values(), NOTHING))
         found += [spent_on(key.changed(consumer=name), amount * Fraction(part) / whole) for name, part in parts.items()]
@@ -101,7 +102,7 @@ def _by_consumer(amounts: Mapping[LineKey, Fraction], own: Interval, zone: str, 
 
 
 def _invoiced(period: BillingPeriod) -> list[Spent]:
-    """A voided draft that nobody built again counts: what was spent is not less for it."""
+    """Return the invoiced lines of a period, voided drafts without a successor included: the money is spent all the same."""
     kept = ~Q(invoice__status=Invoice.Status.VOID) | Q(invoice__in=[draft.pk for draft in unbuilt_drafts(period)])
     stored = InvoiceLine.objects.filter(kept, invoice__period=period)
     gathered = Q(kind="tokens", consumer="")
@@ -117,7 +118,7 @@ def _invoiced(period: BillingPeriod) -> list[Spent]:
 
 
 def spent_on(key: LineKey, amount: Fraction) -> Spent:
-    """An amount on a line of a close."""
+    """Return an amount as spending on a line of a close."""
     return Spent(
         key.team, key.kind, key.cluster, key.namespace, key.consumer, key.accelerator, key.sku, amount,
         correction=key.correction,
@@ -125,7 +126,7 @@ def spent_on(key: LineKey, amount: Fraction) -> Spent:
 
 
 def spent_in(parts: Sequence[Interval], *, card: CorrectedRateCard | None = None) -> list[Spent]:
-    """Usage at list price per part; parts follow each other without a gap. Unowned and unpriced usage is nobody's.
+    """Return usage at list price per part; parts are contiguous. Unowned and unpriced usage is left out.
 
     `card`: other prices than those that were in force.
     """
@@ -155,7 +156,7 @@ def spent_in(parts: Sequence[Interval], *, card: CorrectedRateCard | None = None
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """One open hold of devices: what an hour of it costs, until when it is known and when it is expected to end.
+    """One open allocation: its cost per hour, the end of its reported time, and its expected end.
 
     `device` and `resource`: as reported, `units` of it, each so much of a device; `accelerator` and `sku`: of its price.
     """
@@ -177,20 +178,20 @@ class Running:
 
     @property
     def ahead(self) -> Interval | None:
-        """The time that it is expected to go on for beyond what was reported."""
+        """Return the time that the job is expected to continue beyond what was reported."""
         return Interval(self.known_until, self.ends) if self.ends > self.known_until else None
 
     def cost_in(self, window: Interval) -> Fraction:
-        """What it is expected to cost in the window beyond what was reported, at list price."""
+        """Return the expected cost in the window beyond what was reported, at list price."""
         ahead = self.ahead.overlap(window) if self.ahead else None
         return Fraction(ahead.microseconds, MICROSECONDS_PER_HOUR) * self.per_hour if ahead else Fraction(0)
 
 
 def running_jobs(now: datetime, reference_data: ReferenceData | None = None) -> list[Running]:
-    """Open holds with an owner and a price, at the price of now.
+    """Return open allocations with an owner and a price, at the current price.
 
-    A job with a planned end (label suanpan.io/planned-end) is expected to do so; any other is expected to
-    go on for as long again as it ran, the usual guess where nothing but an age is known.
+    A job with a planned end (label suanpan.io/planned-end) is expected to keep it; any other is expected to
+    continue for as long again as it ran, the usual guess if only an age is known.
     """
     rows = rows_read(
         """SELECT cluster, namespace, accelerator, resource, quantity, device_fraction, started_at, observed_until,
@@ -213,6 +214,7 @@ def _running(row: tuple[Any, ...], book: OwnershipBook, card: RateCard, now: dat
         _, price = card.gpu_price(accelerator, resource, now)
     except UnpricedError:
         return None
+    # a price per device counts the fraction of a device, a price per slice counts slices
     units = Fraction(quantity) * (Fraction(fraction) if price.unit == GPU_HOURS else 1)
     ends = _planned(planned) or observed + (observed - started)
     what = (owner.team, "gpu", cluster, namespace, "", price.accelerator, price.sku)
@@ -225,11 +227,12 @@ def _planned(text: str | None) -> datetime | None:
         planned = datetime.fromisoformat(text or "")
     except ValueError:
         return None
+    # a label may contain any date: intervals beyond these bounds would overflow
     return max(EARLIEST, min(planned, LATEST)).astimezone(UTC) if planned.tzinfo else None
 
 
 def by_team(items: Iterable[OfTeam]) -> dict[str, list[OfTeam]]:
-    """The same by team, so that a budget looks only at what its teams spend."""
+    """Group items by team, so that a budget reads only the spending of its teams."""
     found: dict[str, list[OfTeam]] = defaultdict(list)
     for item in items:
         found[item.team].append(item)
@@ -237,9 +240,10 @@ def by_team(items: Iterable[OfTeam]) -> dict[str, list[OfTeam]]:
 
 
 def covered(items: Mapping[str, Iterable[OfTeam]], scope: Scope) -> list[OfTeam]:
+    """Return the items of the scope's teams that the scope covers."""
     return [item for team in scope.teams for item in items.get(team, ()) if scope.covers(item)]
 
 
 def local_days(first: datetime, until: datetime, zone: str) -> list[Interval]:
-    """Whole local days from the one that contains `first` up to, and not with, the one that contains `until`."""
+    """Return the local days from the one that contains `first` up to, but not including, the one that contains `until`."""
     return [Interval(lo, hi) for lo, hi in pairwise(midnights(first, until, zone))]

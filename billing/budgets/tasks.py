@@ -1,4 +1,4 @@
-"""Background work of budgets. Every task may run at any time, at once and again: rows in the database keep order."""
+"""Background work of budgets. Every task may run at any time, concurrently and again: rows in the database keep order."""
 
 from celery import shared_task
 from django.utils import timezone
@@ -9,10 +9,10 @@ from billing.tenancy.models import BillingSetup
 
 @shared_task
 def budgets_evaluate() -> int:
-    """Refresh standings and fire thresholds and burn rates; returns how many alerts fired.
+    """Refresh budgets and fire alerts; returns how many alerts fired.
 
     A period that has no forecast yet (the installation has just started, a month has just begun) gets one afterwards:
-    alerts about what is spent need none.
+    alerts about actual spending need none.
     """
     if not _is_set_up():
         return 0
@@ -26,7 +26,7 @@ def budgets_evaluate() -> int:
 
 @shared_task
 def alerts_deliver() -> int:
-    """Send what is due; returns how many deliveries succeeded."""
+    """Send due alerts; returns how many deliveries succeeded."""
     return services.alerts_deliver(now=timezone.now()) if _is_set_up() else 0
 
 

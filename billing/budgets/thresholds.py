@@ -1,4 +1,4 @@
-"""PURE: which thresholds of a budget are reached, how fast it burns, and what its ladder of actions asks for now."""
+"""PURE: thresholds of a budget that are reached, its burn rate, and the actions that its ladder asks for now."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +12,7 @@ LEAST_IMPACT: Final = Fraction(1, 100)
 
 
 def reached(value: Fraction | Decimal, amount: Fraction | Decimal, percents: Iterable[int]) -> list[int]:
-    """The percents of `amount` that `value` has reached, ascending; reaching is >=.
+    """Return the percents of `amount` that `value` has reached, ascending; reaching is >=.
 
     >>> reached(Decimal("800.00"), Decimal("1000.00"), [50, 80, 100])
     [50, 80]
@@ -22,7 +22,7 @@ def reached(value: Fraction | Decimal, amount: Fraction | Decimal, percents: Ite
 
 @dataclass(frozen=True, slots=True)
 class BurnRule:
-    """Spending at `factor` times the planned pace over `window`, confirmed by the last `confirm` of it."""
+    """Rule for spending at `factor` times the planned pace over `window`, confirmed by the last `confirm` of it."""
 
     name: str
     factor: int
@@ -38,7 +38,7 @@ BURN_RULES: Final = (
 
 
 def burn_rate(spent: Fraction, window: timedelta, amount: Fraction, period: timedelta) -> Fraction:
-    """How many times faster than planned the window spent: (spent / window) / (amount / period).
+    """Return how many times faster than planned the window spent: (spent / window) / (amount / period).
 
     >>> burn_rate(Fraction(600), 6 * HOUR, Fraction(72000), 720 * HOUR)
     Fraction(1, 1)
@@ -47,12 +47,12 @@ def burn_rate(spent: Fraction, window: timedelta, amount: Fraction, period: time
 
 
 def share_of(part: timedelta, whole: timedelta) -> Fraction:
-    """The part as a multiple of the whole."""
+    """Return the part as a multiple of the whole."""
     return Fraction(part // timedelta.resolution, whole // timedelta.resolution)
 
 
 def burning(rule: BurnRule, spent: Fraction, confirmed: Fraction, amount: Fraction, period: timedelta) -> bool:
-    """Whether both windows burn at the rule's factor and what the long one spent is at least 1 % of the budget."""
+    """Return True if both windows burn at the rule's factor and the long one spent at least 1 % of the budget."""
     return (
         spent >= LEAST_IMPACT * amount
         and burn_rate(spent, rule.window, amount, period) >= rule.factor
@@ -71,18 +71,18 @@ class Rung:
 
 
 ACTIONS: Final = ("notify", "require_approver", "lower_priority", "rate_limit", "cap")
-"""From the mildest to the hardest. None of them ends anything that runs."""
+"""Actions from the mildest to the hardest. None of them ends running work."""
 DEFAULT_LADDER: Final = (Rung(100, "cap"),)
-"""A gateway that asks whether it may spend gets a no when the money is gone."""
+"""Ladder of a budget without one: a gateway that asks is refused at the whole amount."""
 
 
 def cap_percent(ladder: Sequence[Rung]) -> int | None:
-    """From which percent of the amount on requests are refused; None where the ladder has no cap, so nothing blocks."""
+    """Return the percent of the amount from which requests are refused; None if the ladder has no cap, so nothing blocks."""
     return next((rung.percent for rung in ladder or DEFAULT_LADDER if rung.action == "cap"), None)
 
 
 def actions_asked(spent: Fraction | Decimal, amount: Fraction | Decimal, ladder: Sequence[Rung]) -> list[Rung]:
-    """The rungs that `spent` has reached, the mildest first, each with the tokens per minute of now.
+    """Return the rungs that `spent` has reached, the mildest first, each with its current tokens per minute.
 
     A rate limit falls in a line from its tokens per minute at its percent to its floor at the whole budget, never below.
 

@@ -1,4 +1,4 @@
-"""Budgets of which no line of a month is: their scope may name what nobody uses."""
+"""Unmatched budgets: no line of a month counts for them, so their scope may name something unused."""
 
 from collections.abc import Iterator
 from fractions import Fraction
@@ -12,7 +12,7 @@ from metering.intervals import MICROSECOND
 
 
 def unmatched_budgets(context: Context) -> Iterator[UnmatchedRule]:
-    """Budgets in force at the end of the month that cover nothing which teams are charged for it."""
+    """Yield the budgets in force at the end of the month that cover none of its charges to teams."""
     keys = [charge.key for charge in context.rated.charges if not charge.key.platform]
     spent, tree = {spent_on(key, Fraction(0)) for key in keys}, team_tree()
     last = context.period.end - MICROSECOND

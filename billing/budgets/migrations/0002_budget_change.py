@@ -1,4 +1,4 @@
-"""Changes of budgets that wait for a second person: a kind of proposal, no table of its own."""
+"""Proposals to change budgets, which a second person decides: a kind of proposal without a table of its own."""
 
 from django.db import migrations
 

@@ -1,4 +1,4 @@
-"""Sums of budgets that no number of records can overflow. More digits before the point rewrite no row."""
+"""Wider columns for sums of budgets: no number of records can overflow them. More digits before the point rewrite no row."""
 
 from django.db import migrations, models
 

@@ -1,4 +1,4 @@
-"""Through which day spending was looked for anomalies."""
+"""Last day that was searched for anomalies."""
 
 from django.db import migrations, models
 

@@ -1,4 +1,4 @@
-"""All writes of budgets, their standings, alerts, deliveries and findings."""
+"""Writes of budgets, their status, alerts, deliveries and anomalies."""
 
 from billing.budgets.services.alerts import budgets_evaluate
 from billing.budgets.services.budgets import (

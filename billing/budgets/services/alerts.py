@@ -1,4 +1,4 @@
-"""What fires an alert: thresholds and burn rates. Each cause fires once; rows in the database see to that."""
+"""Alerts for thresholds, burn rates and silence. Each cause fires once; unique rows in the database ensure that."""
 
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
@@ -25,10 +25,10 @@ WARNING_FROM, URGENT_FROM = 80, 100
 
 
 def budgets_evaluate(*, now: datetime) -> list[Alert]:
-    """Refresh every standing and fire what is due; returns the alerts that this call fired.
+    """Refresh every budget's status and fire due alerts; returns the alerts that this call fired.
 
     Any number of calls at once, or again, fire each cause once: threshold x period x revision of the amount. A budget whose
-    thresholds cannot be looked at holds up no other, nor do burn rates that cannot be.
+    thresholds cannot be evaluated blocks no other, nor do burn rates that fail.
     """
     standings = counters_refresh(now=now, past=True)
     tree, book, zone = team_tree(), commitment_book(), billing_setup().zone
@@ -41,7 +41,7 @@ def budgets_evaluate(*, now: datetime) -> list[Alert]:
     candidates: list[Alert] = []
 
     def look(due: Iterable[Alert]) -> None:
-        for alert in due:  # one by one: what is due before one fails is fired
+        for alert in due:  # one by one: alerts found before a failure are fired
             candidates.append(alert)
 
     each_apart(standings, lambda standing: look(_reached(standing, ahead, now)))
@@ -52,10 +52,11 @@ def budgets_evaluate(*, now: datetime) -> list[Alert]:
 
 
 def alert_fire(alert: Alert, channels: Iterable[Channel] | None = None) -> bool:
-    """Keep the alert with a delivery to each channel, by default those of its budget; False if its cause fired before."""
+    """Store the alert with a delivery to each channel, by default those of its budget; False if its cause fired before."""
     wanted = list(channels) if channels is not None else list(alert.budget.channels.all()) if alert.budget else []
     values = {field.attname: getattr(alert, field.attname) for field in Alert._meta.concrete_fields if not field.primary_key}
     with transaction.atomic():
+        # the unique cause decides between concurrent calls
         stored, fired = Alert.objects.get_or_create(cause=values.pop("cause"), defaults=values)
         if fired:
             Delivery.objects.bulk_create(
@@ -68,7 +69,10 @@ def alert_fire(alert: Alert, channels: Iterable[Channel] | None = None) -> bool:
 def _reached(
     standing: BudgetStatus, ahead: Callable[[BudgetStatus], Decimal], now: datetime
 ) -> Iterator[Alert]:
-    """`ahead`: what is contracted for the months to come. The running month has it among its lines, used or not."""
+    """Yield an alert for each reached threshold, actual, forecast and committed.
+
+    `ahead`: contracted minimum of the months to come. The lines of the running month contain theirs already.
+    """
     budget = standing.budget
     yield from _of_basis(standing, "actual", standing.spent, budget.thresholds, now)
     current = standing.forecast_as_of(now) is None and now < standing.end
@@ -91,7 +95,7 @@ def _of_basis(
 
 
 def _alert(standing: BudgetStatus, now: datetime, **facts: Any) -> Alert:
-    """An alert of a budget; `facts` replace those of its status."""
+    """Build an alert of a budget; `facts` override those of its status."""
     budget = standing.budget
     known: dict[str, Any] = {
         "team": budget.team, "budget": budget, "period": standing.period, "amount": standing.amount,
@@ -132,7 +136,7 @@ def _burns(standings: list[BudgetStatus], now: datetime) -> Iterator[Alert]:
 
 
 def _silence(standing: BudgetStatus, since: datetime, zone: str, now: datetime) -> Alert:
-    """The recipients of a budget's alerts learn that none can fire while usage is not reported.
+    """Build the alert that says that no other can fire while usage is not reported.
 
     Once per period and day on which the silence began, so that a reporter that is late again and again fires once a day.
     """

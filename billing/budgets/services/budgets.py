@@ -26,16 +26,16 @@ DEFAULT_FORECAST_THRESHOLDS = (100,)
 
 
 class BudgetError(UserError, ValueError):
-    """A budget, channel or mute that cannot be stored as asked; the message names what to change."""
+    """Error: a budget, channel or mute that cannot be stored as requested; the message names what to change."""
 
     code = "budget"
 
 
 @dataclass(frozen=True)
 class BudgetWish:
-    """Everything about a budget. `plan` gives a plan's amount by month; `channels` are names.
+    """Requested budget, complete. `plan` gives a plan's amount by month; `channels` are names.
 
-    Thresholds None: those that the budget has, of a new one the usual ones.
+    Thresholds None: the stored ones, for a new budget the defaults.
     """
 
     period: str
@@ -66,15 +66,15 @@ STORED = ("amount", "name", "owner", "reservation", "valid_until")
 THRESHOLDS: Mapping[str, tuple[int, ...]] = {
     "thresholds": DEFAULT_THRESHOLDS, "forecast_thresholds": DEFAULT_FORECAST_THRESHOLDS, "commitment_thresholds": ()
 }  # fmt: skip
-"""By field: what a new budget has where none are given."""
+"""Thresholds of a new budget if none are given, by field."""
 
 
 def budget_put(*, team: Team, wish: BudgetWish, actor: str, approved: bool = False) -> bool:
-    """Store a team's budget of that scope, kind of period and start; True if anything changed.  Raises BudgetError, also
-    where it loosens a budget that blocks, unless another person `approved` that (`services.changes`).
+    """Store a team's budget of that scope, kind of period and start; True if anything changed.
 
     Channels None leaves the recipients as they are, thresholds None the thresholds: the team's lead may have changed them.
-    A new amount, or another plan, arms all thresholds again.
+    A new amount, or another plan, arms all thresholds again.  Raises BudgetError, also if the wish loosens a budget with a
+    cap, unless another person `approved` that (`services.changes`).
     """
     with transaction.atomic():
         known = budget_of(team, wish)
@@ -87,29 +87,30 @@ def budget_put(*, team: Team, wish: BudgetWish, actor: str, approved: bool = Fal
 
 
 def budget_new(*, team: Team, wish: BudgetWish, actor: str) -> Budget:
-    """Store a budget that must not be there yet; nothing that is declared already is written over.  Raises BudgetError."""
+    """Store a new budget; an existing one is never overwritten.  Raises BudgetError."""
     with transaction.atomic():
         budget, _ = _store(None, team, wish, actor)
     return budget
 
 
 def budget_of(team: Team, wish: BudgetWish) -> Budget | None:
-    """The budget that a wish is about, locked; None where it is not there yet."""
+    """Return the budget that a wish is about, locked; None if it does not exist yet."""
     return Budget.objects.select_for_update().filter(**_key(team, wish)).first()
 
 
 def terms_of(budget: Budget) -> dict[str, Any]:
-    """By when and how much a budget blocks, as JSON; the names are those of a wish."""
+    """Return the amount, plan, end and ladder of a budget as JSON; the names are those of a wish."""
     shown = _shown(budget)
     return {name: shown[name] for name in ("amount", "plan", "valid_until", "ladder")}
 
 
 def loosens(known: Budget, wish: BudgetWish) -> bool:
-    """Whether a wish lets more be spent of a budget that blocks: a larger amount, an earlier end, a later cap or none."""
+    """Return True if a wish allows more spending from a budget with a cap: larger amount, earlier end, later cap or none."""
     cap, wished = cap_percent(_ladder(known)), cap_percent(wish.ladder)
     if cap is None:
         return False
     before = _plan(known)
+    # a plan with other months may move money into a month that had none
     raised = wish.amount > known.amount if not before else (
         before.keys() != wish.plan.keys() or any(wish.plan[month] > amount for month, amount in before.items())
     )
@@ -123,7 +124,7 @@ def _key(team: Team, wish: BudgetWish) -> dict[str, Any]:
 
 
 def _store(known: Budget | None, team: Team, wish: BudgetWish, actor: str) -> tuple[Budget, bool]:
-    """The budget as it is stored, and whether that changed anything; noted in the audit log if so."""
+    """Store the budget and return it, and whether anything changed; an audit record is written if so."""
     channels = None if wish.channels is None else _channels(team, wish.channels)
     before = _shown(known) if known else None
     budget = known or Budget(**_key(team, wish))
@@ -147,6 +148,7 @@ def _store(known: Budget | None, team: Team, wish: BudgetWish, actor: str) -> tu
 def _save(budget: Budget) -> None:
     try:
         with transaction.atomic():
+            # a savepoint, so that the transaction of the caller survives a violated constraint
             budget.save()
     except IntegrityError as error:
         raise BudgetError(Message(
@@ -167,11 +169,12 @@ def _replace_parts(budget: Budget, wish: BudgetWish, channels: list[Channel] | N
 
 
 def _recipients_set(budget: Budget, channels: list[Channel]) -> None:
-    """Make these the recipients; what waits for one that is none any more is sent to those that come instead."""
+    """Replace the recipients; pending deliveries to removed recipients move to the added ones."""
     before = set(budget.channels.all())
     budget.channels.set(channels)
     others = Channel.objects.filter(budgets__team=budget.team)
     waiting = Delivery.objects.filter(status=Delivery.Status.PENDING, channel__in=before - set(channels)).filter(
+        # alerts without a budget (anomalies) stay if another budget of the team has the channel
         Q(alert__budget=budget) | Q(alert__budget=None, alert__team=budget.team) & ~Q(channel__in=others)
     )
     Delivery.objects.bulk_create(
@@ -191,7 +194,7 @@ def _ladder(budget: Budget) -> list[Rung]:
 
 
 def _shown(budget: Budget) -> dict[str, Any]:
-    """A budget as the audit log keeps it; channels by name."""
+    """Return a budget as the audit log stores it; channels by name."""
     return {
         **{name: getattr(budget, name) for name in ("period", *SCOPE_FIELDS, "thresholds", "forecast_thresholds",
                                                     "commitment_thresholds", "name", "owner", "revision")},
@@ -206,7 +209,7 @@ def _shown(budget: Budget) -> dict[str, Any]:
 
 
 def _channels(team: Team, names: Iterable[str], language: str = "") -> list[Channel]:
-    """The channels of those names; a name with an @ is a mail address, made a channel where there is none yet."""
+    """Return the channels of those names; a name with an @ is a mail address, whose channel is created if missing."""
     wanted = list(dict.fromkeys(names))
     if len(wanted) > MOST_RECIPIENTS:
         raise BudgetError(Message(
@@ -235,7 +238,7 @@ def _channel(team: Team, name: str) -> Channel:
 
 @dataclass(frozen=True)
 class ChannelWish:
-    """Everything about a channel; `url` is an Apprise address."""
+    """Requested channel, complete; `url` is an Apprise address."""
 
     name: str
     url: str
@@ -249,8 +252,8 @@ class ChannelWish:
 def channel_put(*, wish: ChannelWish, actor: str) -> bool:
     """Store a channel; True if anything changed.  Raises BudgetError, which never repeats the address.
 
-    An empty `url` keeps the address of a channel that is there, for who may not see it. One that is given to a team is no
-    recipient of others any more.
+    An empty `url` keeps the address of an existing channel, for editors who may not see it. Giving a channel to a team
+    removes it from the recipients of others.
     """
     stored_url = Channel.objects.filter(name=wish.name).exclude(url="").values_list("url", flat=True).first()
     wish = replace(wish, url=wish.url or stored_url or "")
@@ -283,7 +286,7 @@ def channel_put(*, wish: ChannelWish, actor: str) -> bool:
 
 
 def _leave_others(channel: Channel, team: Team, actor: str) -> None:
-    """Send the alerts of other teams than `team` to a channel no longer, those that wait included."""
+    """Stop sending alerts of teams other than `team` to a channel, pending ones included."""
     for budget in channel.budgets.exclude(team=team).select_related("team"):
         kept = budget.channels.exclude(pk=channel.pk).values_list("name", flat=True)
         recipients_put(budget=budget, names=kept, actor=actor)
@@ -310,7 +313,7 @@ def recipients_put(*, budget: Budget, names: Iterable[str], actor: str, language
 def thresholds_put(*, budget: Budget, percents: Mapping[str, Iterable[int]], actor: str) -> bool:
     """Replace the thresholds of a budget, by the fields of THRESHOLDS; True if anything changed.  Raises BudgetError.
 
-    What fired in this period at a percentage that stays does not fire again.
+    A percentage that stays and fired in this period does not fire again.
     """
     wanted = {name: sorted(set(percents.get(name, ()))) for name in THRESHOLDS}
     for name, values in wanted.items():
@@ -347,7 +350,7 @@ def mute_put(*, budget: Budget, until: datetime, reason: str, now: datetime, act
 
 
 def mute_end(*, mute: Mute, now: datetime, actor: str) -> None:
-    """End a mute before its time; what it held back is sent."""
+    """End a mute before its time; muted alerts are then sent."""
     with transaction.atomic():
         if mute.since < now:
             Mute.objects.filter(pk=mute.pk, until__gt=now).update(until=now)

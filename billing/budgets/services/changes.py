@@ -1,4 +1,4 @@
-"""Changing a budget that is there. What lets more be spent of one that blocks takes two persons, as passing its cap does."""
+"""Changes of existing budgets. Allowing more spending from a budget with a cap takes two persons, as an override does."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -22,7 +22,7 @@ KEPT: Final = ("period", *SCOPE_FIELDS, "name", "owner", "amount", "reservation"
 
 
 class BudgetChangeKind(CapKind[BudgetChange]):
-    """A budget that blocks is to allow more, or to end early."""
+    """Proposal that a budget with a cap allows more, or ends early."""
 
     name = "budget_change"
     model = BudgetChange
@@ -44,7 +44,7 @@ class BudgetChangeKind(CapKind[BudgetChange]):
         return BudgetError(Message("change %(n)s of %(budget)s: it is decided already", n=row.pk, budget=row.subject))
 
     def approval(self, row: BudgetChange, actor: str, now: datetime) -> Approval:
-        """Store the budget as it was asked for, if it is still what the change was asked of."""
+        """Return the action that stores the requested budget, if its terms are still those of the request."""
         budget = Budget.objects.select_for_update().select_related("team").get(pk=row.budget_id)
         if terms_of(budget) != row.payload["before"]:
             raise self.refusal(row, Refused(Why.CHANGED, Action.APPROVED, actor))
@@ -52,7 +52,7 @@ class BudgetChangeKind(CapKind[BudgetChange]):
         return Approval(lambda: budget_put(team=budget.team, wish=wish, actor=actor, approved=True))
 
     def detail(self, row: BudgetChange, step: Step) -> dict[str, Any]:
-        """What it is, and what it becomes."""
+        """Return the terms before and after."""
         return {"before": row.payload["before"], "after": row.after, "reason": row.reason, "asked_by": row.created_by}
 
 
@@ -63,15 +63,16 @@ register(CHANGE)
 def budget_change(
     *, team: Team, wish: BudgetWish, reason: str, now: datetime, actor: str
 ) -> tuple[bool, BudgetChange | None]:
-    """Store a team's budget, new or changed; whether anything changed, and what waits for a second person instead.
+    """Store a team's budget, new or changed; return whether anything changed, and the proposal that waits instead.
 
-    A budget that blocks stays as it is until somebody else agrees that it allows more or ends early. A new wish takes the
-    place of one that waits; the same one changes nothing.  Raises BudgetError.
+    A budget with a cap stays as it is until another person agrees that it allows more or ends early. A new wish replaces
+    one that waits; the same wish changes nothing.  Raises BudgetError.
     """
     with transaction.atomic():
         known = budget_of(team, wish)
         if known is None or not loosens(known, wish):
             return budget_put(team=team, wish=wish, actor=actor), None
+        # through JSON, since it is compared with a stored payload
         payload = msgspec.json.decode(msgspec.json.encode({"budget": known.pk, "before": terms_of(known), "wish": wish}))
         waits = changes_waiting(known).first()
         if waits and waits.payload == payload:
@@ -86,22 +87,22 @@ def budget_change(
 
 
 def changes_waiting(budget: Budget) -> Any:
-    """What waits for a decision on this budget; at most one."""
+    """Return the proposal that waits for a decision on this budget; at most one."""
     return BudgetChange.objects.filter(state=BudgetChange.State.SUBMITTED, payload__budget=budget.pk)
 
 
 def budget_change_approve(*, change_id: int, now: datetime, actor: str) -> BudgetChange:
-    """Bring it about.  Raises AuthorityError, BudgetError: it is decided, or the budget is another one by now."""
+    """Approve a change.  Raises AuthorityError, BudgetError: it is decided, or the budget has changed since."""
     return approve(CHANGE, change_id, actor=actor, now=now)
 
 
 def budget_change_end(*, change_id: int, now: datetime, actor: str) -> BudgetChange:
-    """Take back what nobody has approved.  Raises BudgetError."""
+    """Withdraw a change that nobody has approved.  Raises BudgetError."""
     return withdraw(CHANGE, change_id, actor=actor, now=now)
 
 
 def wish_of(budget: Budget, **changed: Any) -> BudgetWish:
-    """The wish for a budget as it is, with other facts; recipients and thresholds stay as they are."""
+    """Return the wish for a budget as it is, with other facts; recipients and thresholds stay as they are."""
     facts: Mapping[str, Any] = {
         **{name: getattr(budget, name) for name in KEPT}, "ladder": tuple(row.rung for row in budget.ladder.all()),
         "plan": {row.month: row.amount for row in budget.plan.all()},

@@ -1,4 +1,4 @@
-"""The counters of budget checks: brought from the ledger, with an end for reservations that it counts by now."""
+"""Counters of budget checks: recomputed from the ledger, which also ends the reservations that it now contains."""
 
 import logging
 from datetime import datetime
@@ -14,10 +14,10 @@ log = logging.getLogger(__name__)
 
 
 def counters_refresh(*, now: datetime, past: bool = False) -> list[BudgetStatus]:
-    """Recompute the status of budgets and bring that to the reservations; without Valkey the former alone.
+    """Recompute the status of budgets and send it to the reservations; without Valkey only the former.
 
-    Looks for records in the ledger first and takes the number of the last refresh second: any refresh of a higher one
-    reads the ledger later, so that it counts what was found.
+    Looks for records in the ledger first and reads the number of the last refresh second: any refresh of a higher number
+    reads the ledger later, so that it includes the records found.
     """
     landed = _landed()
     ((since,),) = rows_read("SELECT last_value FROM budget_refresh", {})
@@ -30,7 +30,7 @@ def counters_refresh(*, now: datetime, past: bool = False) -> list[BudgetStatus]
 
 
 def _landed() -> list[bytes]:
-    """Keys of records in the ledger for which something is reserved."""
+    """Return the keys of records in the ledger that still have a reservation."""
     try:
         return known_keys(reservations().waiting())
     except ReservationsAwayError:

@@ -1,8 +1,8 @@
-"""Bringing alerts to their channels: grouped, at the right hour, again until each channel has taken each alert.
+"""Delivery of alerts to channels: grouped, at the right hour, repeated until each channel has accepted each alert.
 
-A channel is worked on by one process at a time (its row is locked) and the outcome is kept in the same transaction.
+A channel is served by one process at a time (its row is locked) and the outcome is stored in the same transaction.
 If the process dies between a channel's yes and the commit, that one message is sent again: never lost, and twice only
-then; its reference lets people see that it is the same.
+then; its reference shows readers that it is the same.
 """
 
 import logging
@@ -36,14 +36,14 @@ log = logging.getLogger(__name__)
 
 
 def alerts_deliver(*, now: datetime) -> int:
-    """Send what is due; returns how many deliveries succeeded. A failing channel holds up no other."""
+    """Send due alerts; returns how many deliveries succeeded. A failing channel delays no other."""
     due = Delivery.objects.filter(status=Delivery.Status.PENDING, next_attempt_at__lte=now)
     channels = list(due.order_by("channel").values_list("channel", flat=True).distinct())
     return sum(_deliver_to(channel, now) for channel in channels)
 
 
 def _deliver_to(channel_id: int, now: datetime) -> int:
-    """Message after message, each in a transaction of its own, until nothing is ready or the channel refuses."""
+    """Send message after message, each in its own transaction, until none is ready or the channel refuses."""
     sent = 0
     while (count := _send_next(channel_id, now)) > 0:
         sent += count
@@ -52,10 +52,11 @@ def _deliver_to(channel_id: int, now: datetime) -> int:
 
 def _send_next(channel_id: int, now: datetime) -> int:
     with transaction.atomic():
+        # no_key: alerts that fire meanwhile insert deliveries, which reference this row
         rows = Channel.objects.select_for_update(skip_locked=True, no_key=True).filter(pk=channel_id)
         channel = rows.first()
         if channel is None:
-            return 0  # another process is at it, or the channel is gone
+            return 0  # another process serves it, or it was deleted
         setup = billing_setup()
         ready = _ready(channel, now, setup.zone)
         if not ready:
@@ -76,19 +77,20 @@ def _ready(channel: Channel, now: datetime, zone: str) -> list[Delivery]:
         if not any(team == row.alert.team_id and budget in (None, row.alert.budget_id) for team, budget in mutes)
     ]  # fmt: skip
     ready = {row.pk for row in unmuted if _may_send(channel, row.alert, now, zone)}
+    # an alert that goes takes the waiting thresholds of its budget along
     going = {_same_budget(row.alert) for row in unmuted if row.pk in ready} - {None}
     return [row for row in unmuted if row.pk in ready or _same_budget(row.alert) in going]
 
 
 def _same_budget(alert: Alert) -> tuple[int, str] | None:
-    """Thresholds of one budget and period go in one message, also where the lower ones could wait longer."""
+    """Return a grouping key: thresholds of one budget and period share a message, even if lower ones could wait longer."""
     if alert.kind != Alert.Kind.THRESHOLD or alert.budget_id is None:
         return None
     return alert.budget_id, alert.period
 
 
 def _may_send(channel: Channel, alert: Alert, now: datetime, zone: str) -> bool:
-    """Urgent alerts go at once; others wait for the digest and for the end of the quiet hours."""
+    """Return True if an alert may go now: urgent ones at once, others at the digest or after the quiet hours."""
     if alert.level == Alert.Level.URGENT:
         return True
     local = now.astimezone(ZoneInfo(zone))
@@ -98,13 +100,13 @@ def _may_send(channel: Channel, alert: Alert, now: datetime, zone: str) -> bool:
 
 
 def last_digest(at: time, local: datetime) -> datetime:
-    """The latest instant of the daily digest that is not in the future."""
+    """Return the latest instant of the daily digest that is not in the future."""
     today = local.replace(hour=at.hour, minute=at.minute, second=at.second, microsecond=0)
     return today if today <= local else today - timedelta(days=1)
 
 
 def is_quiet(start: time | None, end: time | None, moment: time) -> bool:
-    """Whether the moment lies in [start, end), which may pass midnight.
+    """Return True if the moment lies in [start, end), which may pass midnight.
 
     >>> is_quiet(time(22), time(7), time(6, 59)), is_quiet(time(22), time(7), time(7)), is_quiet(None, None, time(3))
     (True, False, False)
@@ -117,14 +119,15 @@ def is_quiet(start: time | None, end: time | None, moment: time) -> bool:
 def _send_group(
     channel: Channel, setup: BillingSetup, group: list[Delivery], ready: list[Delivery], now: datetime
 ) -> int:
-    """One message about alerts of one team. Where it is refused, all that is ready for the channel waits longer; where
-    it cannot be made, these alerts do.
+    """Send one message about alerts of one team.
+
+    If the channel refuses it, all that is ready for the channel waits longer; if it cannot be made, these alerts do.
     """
     try:
         with transaction.atomic():
             title, body = message_of([delivery.alert for delivery in group], setup, channel.language)
             send(channel, title=title, body=body)
-    except Exception as error:  # noqa: BLE001 - the edge of the loop: whatever it is, it holds up no other team or channel
+    except Exception as error:  # noqa: BLE001 - the edge of the loop: no error may delay another team or channel
         waiting = ready if isinstance(error, ChannelError) else group
         log_failure(log, error, "%d alerts wait", len(waiting))
         for delivery in waiting:
@@ -147,7 +150,7 @@ class GroupedAlert:
 
 
 def grouped(alerts: list[Alert]) -> Iterator[GroupedAlert]:
-    """The alerts, of the thresholds of one budget and period only the gravest: beside it the lower ones call for nothing."""
+    """Yield the alerts; of thresholds of one budget and period only the gravest, with the lower ones in `also`."""
     groups: dict[object, list[Alert]] = {}
     for alert in alerts:
         groups.setdefault(_same_budget(alert) or alert.pk, []).append(alert)
@@ -158,12 +161,12 @@ def grouped(alerts: list[Alert]) -> Iterator[GroupedAlert]:
 
 
 def _gravity(alert: Alert) -> tuple[bool, int, int]:
-    """What was spent weighs more than what is forecast; a budget that is used up more than anything."""
+    """Return a sort key: an urgent level first, then the percentage, then actual above forecast spending."""
     return alert.level == Alert.Level.URGENT, alert.percent or 0, BASES.index(alert.basis) if alert.basis in BASES else 0
 
 
 def message_of(alerts: list[Alert], setup: BillingSetup, language: str = "") -> tuple[str, str]:
-    """Title and text in a language, by default that of the installation: each alert with its scope, through when its data
+    """Return title and text in a language, by default the installation's: each alert with its scope, through when its data
     are complete, its owner, what to do and where to look.
     """
     context = {
@@ -175,7 +178,7 @@ def message_of(alerts: list[Alert], setup: BillingSetup, language: str = "") -> 
 
 
 def channel_test(*, channel: Channel, actor: str) -> Channel:
-    """Send a message that says that it is a test.  Raises ChannelError, which names no address."""
+    """Send a test message, recognizable as one.  Raises ChannelError, which names no address."""
     with override(channel.language or settings.LANGUAGE_CODE):
         title = gettext("Suanpan: test message")
         text = gettext("%(actor)s sent this to see whether the channel %(name)s works. Nothing has to be done.")

@@ -1,4 +1,4 @@
-"""Days on which a team spent unusually much on one SKU: detected, alerted once, and judged by people."""
+"""Anomalies: days on which a team spent unusually much on one SKU, alerted once, with feedback."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -33,19 +33,19 @@ from metering.messages import Message
 from pricing.money import round_amount, round_to
 
 PERSISTS: Final = timedelta(hours=2)
-"""A day is judged by what it had brought two hours ago, so that an excess has lasted that long."""
+"""Delay of the judgement: a day is judged by its spending up to two hours ago, so that an excess has lasted that long."""
 FEEDBACK_COUNTS: Final = timedelta(days=90)
 FEWEST_TEAMS: Final = 3
-"""A team is compared with the others only where so many have enough days: what is usual then says of none what it spends."""
+"""Fewest other teams with enough days for a comparison, so that their median reveals no team's spending."""
 MOST_DAYS: Final = 31
-"""So many days that ended while nobody judged are judged later; what is longer ago helps nobody any more."""
+"""Most missed days that are judged later; an older anomaly helps nobody any more."""
 
 Key = tuple[str, str, str]
 Days = Mapping[date, Fraction]
 
 
 def findings_update(*, now: datetime) -> list[CostAnomaly]:
-    """Judge yesterday, today, and the days before that nobody judged, of every team and SKU; returns what is new.
+    """Judge yesterday, today, and the days before that were missed, of every team and SKU; returns new anomalies.
 
     In the order of days, each as on the day after it. A second call alerts nothing twice.
     """
@@ -60,20 +60,21 @@ def findings_update(*, now: datetime) -> list[CostAnomaly]:
     sums: dict[Key, Fraction] = defaultdict(Fraction)
     for item in spent_in([Interval(midnight, until)] if midnight < until else []):
         sums[item.team, item.kind, item.sku] += item.amount
+    # by the judge of yesterday, the last complete day
     found += judge.findings(today, sums)
     CountedDays.objects.update(judged=day)
     return found
 
 
 def _days_ended(today: date) -> list[date]:
-    """Yesterday, and the days before it that passed since the last round, as far as they are judged later at all."""
+    """Return yesterday, and the days before it that were missed, at most MOST_DAYS."""
     judged = CountedDays.objects.values_list("judged", flat=True).first()
     number = 1 if judged is None else min(max((today - DAY - judged).days, 1), MOST_DAYS)
     return [today - back * DAY for back in range(number, 0, -1)]
 
 
 class _Judge:
-    """Judges by what was known when a day had ended; with the feedback of now, and peers gathered when first needed."""
+    """Judge of a day's spending, by data known when the day had ended and current feedback; peers are read when needed."""
 
     def __init__(self, last: date, zone: str, now: datetime) -> None:
         self.days, self._now, self._zone = Past(last, []).by_sku(), now, zone
@@ -90,12 +91,12 @@ class _Judge:
         self._peers: dict[tuple[str, str, date], dict[str, list[Fraction]]] = {}
 
     def findings(self, day: date, values: Mapping[Key, Fraction]) -> list[CostAnomaly]:
-        """What is new of a day. A team and SKU that cannot be judged hold up no other."""
+        """Return the new anomalies of a day. A failure for one team and SKU affects no other."""
         found = each_apart(values, lambda key: self.finding(key, day, values[key]))
         return [finding for finding in found if finding is not None]
 
     def finding(self, key: Key, day: date, value: Fraction) -> CostAnomaly | None:
-        """The finding, if the day is unusual and was not found before; not if as much was called expected lately."""
+        """Return the anomaly if the day is unusual and new; None if feedback lately called as much expected."""
         if round_amount(value) <= self._expected.get(key, Fraction(-1)):
             return None
         team = self._teams.get(key[0])
@@ -107,7 +108,7 @@ class _Judge:
         return _keep(key, day, value, *answer, team, self._now)
 
     def _unplanned(self, key: Key) -> Days:
-        """The days without those that somebody called planned: they say nothing about what is usual."""
+        """Return the days except those that feedback called planned: they are not usual."""
         planned = {day for feedback, day in self._feedback[key] if feedback == CostAnomaly.Feedback.PLANNED}
         days = self.days.get(key, {})
         return {day: amount for day, amount in days.items() if day not in planned} if planned else days
@@ -117,7 +118,7 @@ class _Judge:
         return threshold_of(answers.count(CostAnomaly.Feedback.FALSE), answers.count(CostAnomaly.Feedback.TRUE))
 
     def _peers_of(self, key: Key, day: date) -> list[Fraction]:
-        """Comparable days of the same SKU of the other teams; of too few of them it would say what they spend."""
+        """Return comparable days of the same SKU of other teams; none if few teams would reveal their spending."""
         team, kind, sku = key
         if (kind, sku, day) not in self._peers:
             alike = {other[0]: comparable(days, day) for other, days in self.days.items() if other[1:] == (kind, sku)}
@@ -127,7 +128,7 @@ class _Judge:
 
 
 def _daily_budget(team: Team, at: datetime, zone: str) -> Fraction | None:
-    """The amount per local day of the team's largest budget of that instant."""
+    """Return the amount per local day of the team's largest budget of that instant."""
     standings = BudgetStatus.objects.filter(budget__team=team, start__lte=at, end__gt=at)
     days = ((row.amount, (day_of(row.end, zone) - day_of(row.start, zone)).days) for row in standings)
     return max((Fraction(amount) / number for amount, number in days), default=None)
@@ -138,6 +139,7 @@ def _keep(
 ) -> CostAnomaly | None:
     facts = {
         "amount": round_amount(value), "median": round_amount(found.median), "mad": round_amount(found.mad),
+        # a tiny MAD makes z huge: the column holds 13 digits before the point
         "z": round_to(min(found.z or Fraction(0), Fraction(10**9)), 3), "basis": basis,
     }  # fmt: skip
     with transaction.atomic():
@@ -145,6 +147,7 @@ def _keep(
             team=team, kind=key[1], sku=key[2], day=day, defaults={**facts, "found_at": now}
         )
         if not new:
+            # spending still grows during the day; after feedback the figures stay
             CostAnomaly.objects.filter(pk=finding.pk, feedback="").update(**facts)
             return None
         budgets = Budget.objects.filter(team=team)
@@ -158,7 +161,7 @@ def _keep(
 
 
 def feedback_put(*, finding: CostAnomaly, feedback: str, note: str, now: datetime, actor: str) -> None:
-    """Keep the feedback on a finding; it tunes from which score on that team and SKU alerts are sent.
+    """Store the feedback on an anomaly; it tunes the score from which alerts on that team and SKU are sent.
 
     Raises BudgetError.
     """

@@ -1,4 +1,4 @@
-"""The stored past of spending, and the forecasts made from it."""
+"""Stored past of spending, and the forecasts made from it."""
 
 from datetime import date, datetime, timedelta
 from typing import Final
@@ -23,30 +23,32 @@ from metering.intervals import Interval, day_of, midnight_of
 from pricing.money import round_to
 
 REDONE_DAYS: Final = 3
-"""The newest stored days are summed again: usage comes late."""
+"""Number of the newest stored days that are summed again: usage comes late."""
 REDONE_DAILY: Final = 62
-"""So many, the first time on a day: an owner or price that begins in the past, or the end of an outage, changes more."""
+"""Number of days summed again in the first run of a day: backdated owners or prices, and ended outages, change more."""
 SPENT_STALE: Final = timedelta(hours=1)
-"""A sum of longer ago lacks usage that is in the counted days by now, and the difference would come off the forecast."""
+"""Age from which a sum lacks usage that the counted days contain: the difference would reduce the forecast."""
 STORE_LOCK: Final = 0x42445059
 
 
 def days_store(*, now: datetime, rebuild: bool = False) -> int:
     """Sum the complete days that are not stored yet, and the newest again; returns how many rows are new.
 
-    Of the newest more the first time on a day. With `rebuild` every remembered day is summed again.
+    In the first run of a day more of the newest. With `rebuild` every remembered day is summed again.
     """
     zone = billing_setup().zone
     today = day_of(now, zone)
     with transaction.atomic():
         with connection.cursor() as cursor:
             cursor.execute("SELECT pg_advisory_xact_lock(%s)", [STORE_LOCK])
+        # counted through yesterday: not the first run of the day
         again = REDONE_DAYS if CountedDays.objects.filter(through=today - DAY).exists() else REDONE_DAILY
         CountedDays.objects.update_or_create(pk=1, defaults={"through": today - DAY})
         first = _first_day(today, zone, REMEMBERED_DAYS if rebuild else again)
         if first is None or first >= today:
             return 0
         parts = local_days(midnight_of(first, zone), now, zone)
+        # deleted and inserted under the lock, in one transaction: readers never see a part of the past
         for model in (DailySpend, DailyTeamSpend):
             model.objects.filter(Q(day__gte=first) | Q(day__lt=today - REMEMBERED_DAYS * DAY)).delete()
         rows = [_day_row(first + item.part * DAY, item) for item in spent_in(parts)]
@@ -58,7 +60,7 @@ def days_store(*, now: datetime, rebuild: bool = False) -> int:
 
 
 def _first_day(today: date, zone: str, again: int) -> date | None:
-    """From which day on days are summed, `again` of those that are stored; None where nothing was used."""
+    """Return the first day to sum, `again` days of the stored ones included; None if there is no usage."""
     oldest = today - REMEMBERED_DAYS * DAY
     stored: date | None = DailySpend.objects.aggregate(last=Max("day"))["last"]
     if stored is not None:
@@ -75,12 +77,12 @@ def _day_row(day: date, item: Spent) -> DailySpend:
 
 
 def forecast_is_missing(*, now: datetime) -> bool:
-    """Whether a standing of now was never looked at."""
+    """Return True if the status of a current period has never been forecast."""
     return BudgetStatus.objects.filter(start__lte=now, end__gt=now, forecast_at=None).exists()
 
 
 def forecasts_update(*, now: datetime) -> int:
-    """Forecast every standing of a period that contains `now`; returns how many have one. One that fails stops no other."""
+    """Forecast every budget of a current period; returns how many have a forecast. A failure affects no other budget."""
     zone = billing_setup().zone
     standings = list(BudgetStatus.objects.filter(start__lte=now, end__gt=now).select_related("budget__team"))
     if not standings:

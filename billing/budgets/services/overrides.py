@@ -1,4 +1,4 @@
-"""Letting a budget pass its cap: with a reason, an amount, an end, and a second person."""
+"""Cap overrides: a budget passes its cap with a reason, an amount, an end, and a second person."""
 
 from datetime import datetime
 from decimal import Decimal
@@ -21,21 +21,21 @@ from pricing.number_text import amount_text
 
 
 class CapKind(Kind[P]):
-    """That more may be spent of a budget that blocks: its holder asks, one of finance or of those who approve decides."""
+    """Proposal to allow more from a budget with a cap: its holder asks, finance or an approver decides."""
 
     deciders = frozenset({Right.APPROVE, Right.CLOSE})
 
     def authorise(self, row: P, actor: str, action: str) -> None:
-        """Finance or an approver agrees."""
+        """Raise unless the actor is of finance or an approver."""
         require_right(actor, self.what(row), Right.APPROVE, Right.CLOSE)
 
     def what(self, row: P) -> Message:
-        """What takes that right."""
+        """Return the message that names the protected action."""
         return Message("let %(budget)s pass its cap", budget=row.subject)
 
 
 class CapOverrideKind(CapKind[CapOverrideProposal]):
-    """Letting a budget pass its cap by an amount, until an end."""
+    """Proposal to let a budget pass its cap by an amount, until an end."""
 
     name = "cap_override"
     model = CapOverrideProposal
@@ -56,7 +56,7 @@ class CapOverrideKind(CapKind[CapOverrideProposal]):
         ))  # fmt: skip
 
     def approval(self, row: CapOverrideProposal, actor: str, now: datetime) -> Approval:
-        """Nothing but the approval: what is approved is in force until its end."""
+        """Return an approval without further action: the approved override is in force until its end."""
         if self.lapsed(row, now):
             raise self.refusal(row, Refused(Why.STATE, Action.APPROVED, actor))
         return Approval()
@@ -65,11 +65,11 @@ class CapOverrideKind(CapKind[CapOverrideProposal]):
         return row.override.until <= now
 
     def fingerprint(self, row: CapOverrideProposal) -> str:
-        """The override where the cap is counted."""
+        """Return the hash of the override's terms, from which the cap is computed."""
         return document_hash(canonical_json(row.override.terms))
 
     def detail(self, row: CapOverrideProposal, step: Step) -> dict[str, Any]:
-        """By how much, until when, why and for whom."""
+        """Return amount, end, reason and requester."""
         return _detail(row.override)
 
 
@@ -80,9 +80,9 @@ register(OVERRIDE)
 def cap_override_ask(
     *, budget: Budget, amount: Decimal, until: datetime, reason: str, now: datetime, actor: str
 ) -> CapOverride:
-    """Ask that the cap of a budget stand `amount` higher until then.  Raises BudgetError.
+    """Ask that the cap of a budget be `amount` higher until then.  Raises BudgetError.
 
-    Nothing changes before somebody else approves it.
+    Nothing changes before another person approves it.
     """
     if not amount > 0 or amount != round_amount(amount) or amount >= 10**18:
         raise BudgetError(Message("amount %(amount)s: must be above 0, with at most two decimals", amount=amount))
@@ -102,13 +102,13 @@ def cap_override_ask(
 
 
 def cap_override_approve(*, override_id: int, now: datetime, actor: str) -> CapOverride:
-    """Put it in force.  Raises AuthorityError, BudgetError: it is approved already, or its time is over."""
+    """Approve an override.  Raises AuthorityError, BudgetError: it is approved already, or its time is over."""
     approve(OVERRIDE, CapOverride.objects.get(pk=override_id).proposal_id, actor=actor, now=now)
     return CapOverride.objects.get(pk=override_id)
 
 
 def cap_override_end(*, override: CapOverride, now: datetime, actor: str) -> None:
-    """End it before its time, or take back what nobody has approved."""
+    """End an override before its time, or withdraw it if nobody has approved it."""
     with transaction.atomic():
         waits = CapOverrideProposal.objects.select_for_update().get(pk=override.proposal_id).waits
         if waits:

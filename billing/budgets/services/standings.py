@@ -1,4 +1,4 @@
-"""The status of each budget: recomputed from the ledger, kept for checks, alerts and pages."""
+"""Status of each budget: recomputed from the ledger, stored for checks, alerts and pages."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -21,11 +21,11 @@ from pricing.money import round_amount
 
 
 def standings_refresh(*, now: datetime, past: bool = False) -> list[BudgetStatus]:
-    """Recompute the standing of every budget in force; with `past` also of their periods that ended but are not closed.
+    """Recompute the status of every budget in force; with `past` also of periods that ended but are not closed.
 
     Takes its generation before it reads: a process that saw a record in the ledger and then this number finds the record in
-    every standing of a higher one. An older refresh that ends later changes nothing. Budgets of a team that cannot be
-    rated, and one that cannot be summed, stay as they were last known, with the time of that.
+    every status of a higher one. An older refresh that ends later changes nothing. Budgets of a team that cannot be
+    rated, and one that cannot be summed, keep their last known status, with its time.
     """
     ((generation,),) = rows_read("SELECT nextval('budget_refresh')", {})
     zone = billing_setup().zone
@@ -46,25 +46,25 @@ def standings_refresh(*, now: datetime, past: bool = False) -> list[BudgetStatus
 
 
 class _Lines:
-    """The lines of the months that have begun, each rated once per refresh."""
+    """Lines of the months that have begun, each rated once per refresh."""
 
     def __init__(self, zone: str, now: datetime) -> None:
         self._zone, self._last = zone, month_of(now, zone)
         self._months: dict[str, tuple[dict[str, list[Spent]], MonthLines]] = {}
 
     def known(self, months: Iterable[str], scope: Scope) -> bool:
-        """Whether all teams of the scope can be rated in all of the months that have begun."""
+        """Return True if all teams of the scope can be rated in all of the months that have begun."""
         return not any(self._read(month)[1].unrated & scope.teams for month in months if month <= self._last)
 
     def _read(self, month: str) -> tuple[dict[str, list[Spent]], MonthLines]:
-        """The lines of a month by team, and all of it."""
+        """Return the lines of a month by team, and the whole month."""
         if month not in self._months:
             rated = month_lines(month, self._zone)
             self._months[month] = (by_team(rated.lines), rated)
         return self._months[month]
 
     def of(self, months: Iterable[str], scope: Scope) -> Iterable[Spent]:
-        """The lines that count. Late usage of closed months is billed with the first open month: it counts there only."""
+        """Yield the lines that count. The first open month bills late usage of closed months, so it counts only there."""
         late_billed = False
         for month in months:
             if month > self._last:
@@ -89,6 +89,7 @@ def _row(
 
 
 def _store(row: BudgetStatus) -> None:
+    # raw SQL: an upsert of the ORM takes no condition, and only a later generation may replace a row
     with connection.cursor() as cursor:
         cursor.execute(
             """INSERT INTO budgets_budgetstatus (budget_id, period, start, "end", amount, spent, encumbered, as_of,
@@ -107,7 +108,7 @@ def _store(row: BudgetStatus) -> None:
 
 
 def _stored(rows: list[BudgetStatus]) -> list[BudgetStatus]:
-    """The rows as they are kept now, with their forecasts, in the order asked for."""
+    """Return the rows as stored now, with their forecasts, in the order requested."""
     wanted = {(row.budget_id, row.period): row for row in rows}
     known = BudgetStatus.objects.filter(budget__in={row.budget_id for row in rows}).select_related("budget__team")
     found = {(row.budget_id, row.period): row for row in known}

@@ -1,4 +1,4 @@
-"""`manage.py budget_counter [--follow]`: the counters of all budgets, computed anew from the ledger."""
+"""Command `manage.py budget_counter [--follow]`: recomputes the counters of all budgets from the ledger."""
 
 import logging
 import os
@@ -62,7 +62,7 @@ class Command(AppCommand):
             except NoSetupError:
                 pause = SHORTEST_PAUSE  # nothing to count yet
                 continue
-            except Exception:  # the edge of the loop: what fails now may work again
+            except Exception:  # the edge of the loop: a later attempt may succeed
                 log.exception("the counters of budgets could not be refreshed")
                 pause = LONG_PAUSE
                 continue
@@ -70,7 +70,7 @@ class Command(AppCommand):
 
 
 def _as_json(row: dict[str, Any]) -> dict[str, Any]:
-    """Amounts as decimal strings."""
+    """Return the row with amounts as decimal strings."""
     return {name: amount_text(value) if isinstance(value, Decimal) else value for name, value in row.items()}
 
 
